@@ -1,0 +1,83 @@
+//! Amounts of memory as people write them.
+
+/// Parses `1048576`, `0x100000`, `80G`, `80GiB`, `1.5g`: a number and at most one of the binary
+/// units K, M, G, T, with or without `iB`.
+///
+/// # Errors
+/// What is wrong and what would be right, in a line.
+pub fn parse(text: &str) -> Result<u64, String> {
+    let wrong = |why: &str| {
+        format!("'{text}' is no amount of memory ({why}): write 1048576, 512MiB or 80GiB")
+    };
+    let (number, unit) = split_unit(text.trim());
+    let scale: u64 = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kib" => 1 << 10,
+        "m" | "mib" => 1 << 20,
+        "g" | "gib" => 1 << 30,
+        "t" | "tib" => 1 << 40,
+        "kb" | "mb" | "gb" | "tb" => return Err(wrong("units are binary, as in GiB")),
+        _ => return Err(wrong("unknown unit")),
+    };
+    if let Some(digits) = number.strip_prefix("0x") {
+        let value = u64::from_str_radix(digits, 16).map_err(|_| wrong("not a number"))?;
+        return value.checked_mul(scale).ok_or_else(|| wrong("too large"));
+    }
+    if let Ok(value) = number.parse::<u64>() {
+        return value.checked_mul(scale).ok_or_else(|| wrong("too large"));
+    }
+    let value: f64 = number.parse().map_err(|_| wrong("not a number"))?;
+    let bytes = value * scale as f64;
+    if !(0.0..u64::MAX as f64).contains(&bytes) {
+        return Err(wrong("not between 0 and 2^64"));
+    }
+    Ok(bytes as u64)
+}
+
+fn split_unit(text: &str) -> (&str, &str) {
+    if text.starts_with("0x") {
+        return (text, "");
+    }
+    let end = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
+    (&text[..end], text[end..].trim_start())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse;
+
+    #[test]
+    fn amounts_with_and_without_units() {
+        for (text, bytes) in [
+            ("0", 0),
+            ("85899345920", 80 << 30),
+            ("80GiB", 80 << 30),
+            ("80 gib", 80 << 30),
+            ("1.5k", 1536),
+            ("0x300000000000", 0x3000_0000_0000),
+        ] {
+            assert_eq!(parse(text), Ok(bytes), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        for (text, why) in [
+            ("80GB", "binary"),
+            ("GiB", "not a number"),
+            ("-1", "unknown unit"),
+            ("1.2.3M", "not a number"),
+            ("99999999999G", "too large"),
+            ("1e9", "unknown unit"),
+            ("", "not a number"),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(
+                error.contains(why) && error.contains("GiB"),
+                "{text}: {error}"
+            );
+        }
+    }
+}

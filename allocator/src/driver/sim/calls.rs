@@ -1,0 +1,168 @@
+//! The calls made to the simulated device: how many, and which.
+
+use std::fmt;
+
+use super::super::{DeviceAddr, MemoryHandle, StreamId};
+
+/// The kinds of driver calls.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CallKind {
+    /// `cudaMalloc`
+    Malloc,
+    /// `cudaFree`
+    Free,
+    /// `cudaMemGetInfo`
+    MemoryInfo,
+    /// `cuMemAddressReserve`
+    Reserve,
+    /// `cuMemAddressFree`
+    FreeAddress,
+    /// `cuMemCreate`
+    Create,
+    /// `cuMemRelease`
+    Release,
+    /// `cuMemMap`
+    Map,
+    /// `cuMemSetAccess`
+    SetAccess,
+    /// `cuMemUnmap`
+    Unmap,
+    /// `cudaEventCreate`
+    CreateEvent,
+    /// `cudaEventRecord`
+    RecordEvent,
+    /// `cudaEventQuery`
+    QueryEvent,
+    /// `cudaEventSynchronize`
+    SynchronizeEvent,
+    /// `cudaStreamSynchronize`
+    SynchronizeStream,
+    /// `cudaDeviceSynchronize`
+    SynchronizeDevice,
+}
+
+impl CallKind {
+    /// How many kinds there are.
+    pub const COUNT: usize = Self::SynchronizeDevice as usize + 1;
+}
+
+/// Calls made, by kind.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct CallCounts([u64; CallKind::COUNT]);
+
+impl CallCounts {
+    /// Calls of one kind.
+    #[must_use]
+    pub fn of(&self, kind: CallKind) -> u64 {
+        self.0[kind as usize]
+    }
+
+    /// Calls of all kinds.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    pub(super) fn add(&mut self, kind: CallKind) {
+        self.0[kind as usize] += 1;
+    }
+}
+
+/// One call that changed something, or was refused memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(
+    missing_docs,
+    reason = "fields are the arguments and results of the calls"
+)]
+pub enum Call {
+    /// `cudaMalloc`
+    Malloc { bytes: u64, addr: DeviceAddr },
+    /// `cudaMalloc` that failed
+    MallocFailed { bytes: u64 },
+    /// `cudaFree`
+    Free { addr: DeviceAddr },
+    /// `cudaFree` of something that is not the start of an allocation
+    FreeInvalid { addr: DeviceAddr },
+    /// `cuMemAddressReserve`
+    Reserve { bytes: u64, addr: DeviceAddr },
+    /// `cuMemAddressFree`
+    FreeAddress { addr: DeviceAddr, bytes: u64 },
+    /// `cuMemCreate`
+    Create { bytes: u64, handle: MemoryHandle },
+    /// `cuMemCreate` that failed
+    CreateFailed { bytes: u64 },
+    /// `cuMemRelease`
+    Release { handle: MemoryHandle },
+    /// `cuMemMap`
+    Map {
+        addr: DeviceAddr,
+        bytes: u64,
+        handle: MemoryHandle,
+    },
+    /// `cuMemSetAccess`
+    SetAccess { addr: DeviceAddr, bytes: u64 },
+    /// `cuMemUnmap`
+    Unmap { addr: DeviceAddr, bytes: u64 },
+    /// `cudaEventRecord`
+    RecordEvent { stream: StreamId },
+    /// `cudaEventSynchronize`
+    SynchronizeEvent { stream: StreamId },
+    /// `cudaStreamSynchronize`
+    SynchronizeStream { stream: StreamId },
+    /// `cudaDeviceSynchronize`
+    SynchronizeDevice,
+}
+
+/// As the conformance scripts print a call.
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Malloc { bytes, addr } => write!(f, "malloc {bytes} {addr}"),
+            Self::MallocFailed { bytes } => write!(f, "malloc {bytes} OOM"),
+            Self::Free { addr } => write!(f, "free {addr}"),
+            Self::FreeInvalid { addr } => write!(f, "free {addr} INVALID"),
+            Self::Reserve { bytes, addr } => write!(f, "reserve {bytes} {addr}"),
+            Self::FreeAddress { addr, bytes } => write!(f, "addrfree {addr} {bytes}"),
+            Self::Create { bytes, handle } => write!(f, "create {bytes} h{}", handle.0),
+            Self::CreateFailed { bytes } => write!(f, "create {bytes} OOM"),
+            Self::Release { handle } => write!(f, "release h{}", handle.0),
+            Self::Map {
+                addr,
+                bytes,
+                handle,
+            } => write!(f, "map {addr} {bytes} h{}", handle.0),
+            Self::SetAccess { addr, bytes } => write!(f, "setaccess {addr} {bytes}"),
+            Self::Unmap { addr, bytes } => write!(f, "unmap {addr} {bytes}"),
+            Self::RecordEvent { stream } => write!(f, "event_record {}", Handle(stream)),
+            Self::SynchronizeEvent { stream } => write!(f, "event_sync {}", Handle(stream)),
+            Self::SynchronizeStream { stream } => write!(f, "stream_sync {}", Handle(stream)),
+            Self::SynchronizeDevice => write!(f, "devsync"),
+        }
+    }
+}
+
+/// A stream as C's `%p` prints its handle.
+struct Handle(StreamId);
+
+impl fmt::Display for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            StreamId::DEFAULT => write!(f, "stream=(nil)"),
+            StreamId(handle) => write!(f, "stream={handle:#x}"),
+        }
+    }
+}
+
+/// The calls since the log was last taken.
+#[derive(Debug, Default)]
+pub(super) struct CallLog(Vec<Call>);
+
+impl CallLog {
+    pub(super) fn push(&mut self, call: Call) {
+        self.0.push(call);
+    }
+
+    pub(super) fn take(&mut self) -> Vec<Call> {
+        std::mem::take(&mut self.0)
+    }
+}

@@ -1,0 +1,58 @@
+//! Failures to order.
+
+use super::super::DriverError;
+use super::calls::CallKind;
+
+/// Which of the calls to come will fail. A call that fails has changed nothing.
+#[derive(Debug, Default)]
+pub struct Faults {
+    /// `malloc` and `create` calls still to be refused.
+    refused: u64,
+    /// Calls of any kind that go well before one fails with the error.
+    planned: Option<(u64, DriverError)>,
+    sticky: Option<DriverError>,
+}
+
+impl Faults {
+    /// Lets the next `count` calls of `malloc` or `create` report that memory is exhausted.
+    pub fn refuse_next(&mut self, count: u64) {
+        self.refused = count;
+    }
+
+    /// Lets one call of any kind fail with `error`, after `calls` that do not.
+    pub fn fail_after(&mut self, calls: u64, error: DriverError) {
+        self.planned = Some((calls, error));
+    }
+
+    /// Forgets a planned failure; whether there was one still to come.
+    pub fn cancel(&mut self) -> bool {
+        self.planned.take().is_some()
+    }
+
+    /// Breaks the device: every call fails with `error` from now on, as after an illegal access
+    /// on a real one. `None` mends it.
+    pub fn set_sticky(&mut self, error: Option<DriverError>) {
+        self.sticky = error;
+    }
+
+    pub(super) fn sticky(&self) -> Result<(), DriverError> {
+        self.sticky.clone().map_or(Ok(()), Err)
+    }
+
+    /// Fails if it is this call's turn.
+    pub(super) fn strike(&mut self, kind: CallKind) -> Result<(), DriverError> {
+        self.sticky()?;
+        if let Some((calls, _)) = &mut self.planned {
+            if let Some(left) = calls.checked_sub(1) {
+                *calls = left;
+            } else if let Some((_, error)) = self.planned.take() {
+                return Err(error);
+            }
+        }
+        if self.refused > 0 && matches!(kind, CallKind::Malloc | CallKind::Create) {
+            self.refused -= 1;
+            return Err(DriverError::OutOfMemory);
+        }
+        Ok(())
+    }
+}

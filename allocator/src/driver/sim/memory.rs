@@ -1,0 +1,266 @@
+//! What physical memory the simulated device has given out, and what is mapped where.
+
+use std::collections::{BTreeMap, HashMap};
+
+use foldhash::fast::FixedState;
+
+use super::super::{DeviceAddr, DriverError, MemoryHandle, MemoryInfo};
+use super::GRANULARITY;
+
+#[derive(Debug)]
+struct Physical {
+    bytes: u64,
+    /// Addresses it is mapped at.
+    mappings: u32,
+    released: bool,
+}
+
+#[derive(Debug)]
+struct Mapping {
+    bytes: u64,
+    handle: MemoryHandle,
+}
+
+/// Invariant: `used` is the sum of all allocations and of all handles that are not both released
+/// and mapped nowhere.
+#[derive(Debug)]
+pub(super) struct Memory {
+    /// Bytes there are.
+    pub(super) capacity: u64,
+    /// Bytes of other processes.
+    pub(super) foreign: u64,
+    used: u64,
+    allocations: HashMap<DeviceAddr, u64, FixedState>,
+    reservations: BTreeMap<DeviceAddr, u64>,
+    handles: HashMap<MemoryHandle, Physical, FixedState>,
+    next_handle: u64,
+    mappings: BTreeMap<DeviceAddr, Mapping>,
+}
+
+impl Memory {
+    pub(super) fn new(capacity: u64, foreign: u64) -> Self {
+        Self {
+            capacity,
+            foreign,
+            used: 0,
+            allocations: HashMap::default(),
+            reservations: BTreeMap::new(),
+            handles: HashMap::default(),
+            next_handle: 1,
+            mappings: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn used(&self) -> u64 {
+        self.used
+    }
+
+    pub(super) fn info(&self) -> MemoryInfo {
+        MemoryInfo {
+            free: self
+                .capacity
+                .saturating_sub(self.used.saturating_add(self.foreign)),
+            total: self.capacity,
+        }
+    }
+
+    pub(super) fn ensure_free(&self, bytes: u64) -> Result<(), DriverError> {
+        let wanted = self.used.saturating_add(self.foreign).saturating_add(bytes);
+        if wanted > self.capacity {
+            return Err(DriverError::OutOfMemory);
+        }
+        Ok(())
+    }
+
+    pub(super) fn add_allocation(&mut self, addr: DeviceAddr, bytes: u64) {
+        self.used += bytes;
+        self.allocations.insert(addr, bytes);
+    }
+
+    /// The bytes of the allocation that began at `addr`.
+    pub(super) fn remove_allocation(&mut self, addr: DeviceAddr) -> Option<u64> {
+        let bytes = self.allocations.remove(&addr)?;
+        self.used -= bytes;
+        Some(bytes)
+    }
+
+    pub(super) fn add_reservation(&mut self, addr: DeviceAddr, bytes: u64) {
+        self.reservations.insert(addr, bytes);
+    }
+
+    pub(super) fn remove_reservation(
+        &mut self,
+        addr: DeviceAddr,
+        bytes: u64,
+    ) -> Result<(), DriverError> {
+        let whole = self.reservations.get(&addr) == Some(&bytes);
+        if !whole || self.overlaps_a_mapping(addr, bytes) {
+            return Err(DriverError::InvalidValue);
+        }
+        self.reservations.remove(&addr);
+        Ok(())
+    }
+
+    pub(super) fn create(&mut self, bytes: u64) -> Result<MemoryHandle, DriverError> {
+        if bytes == 0 || !bytes.is_multiple_of(GRANULARITY) {
+            return Err(DriverError::InvalidValue);
+        }
+        self.ensure_free(bytes)?;
+        self.used += bytes;
+        let handle = MemoryHandle(self.next_handle);
+        self.next_handle += 1;
+        let physical = Physical {
+            bytes,
+            mappings: 0,
+            released: false,
+        };
+        self.handles.insert(handle, physical);
+        Ok(handle)
+    }
+
+    pub(super) fn release(&mut self, handle: MemoryHandle) -> Result<(), DriverError> {
+        match self.handles.get_mut(&handle) {
+            Some(physical) if !physical.released => {
+                physical.released = true;
+                self.drop_if_unused(handle);
+                Ok(())
+            }
+            _ => Err(DriverError::InvalidValue),
+        }
+    }
+
+    pub(super) fn map(
+        &mut self,
+        addr: DeviceAddr,
+        bytes: u64,
+        handle: MemoryHandle,
+    ) -> Result<(), DriverError> {
+        if !addr.0.is_multiple_of(GRANULARITY)
+            || !self.is_reserved(addr, bytes)
+            || self.overlaps_a_mapping(addr, bytes)
+        {
+            return Err(DriverError::InvalidValue);
+        }
+        match self.handles.get_mut(&handle) {
+            Some(physical) if !physical.released && physical.bytes == bytes => {
+                physical.mappings += 1;
+                self.mappings.insert(addr, Mapping { bytes, handle });
+                Ok(())
+            }
+            _ => Err(DriverError::InvalidValue),
+        }
+    }
+
+    pub(super) fn unmap(&mut self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError> {
+        let handle = match self.mappings.get(&addr) {
+            Some(mapping) if mapping.bytes == bytes => mapping.handle,
+            _ => return Err(DriverError::InvalidValue),
+        };
+        self.mappings.remove(&addr);
+        if let Some(physical) = self.handles.get_mut(&handle) {
+            physical.mappings -= 1;
+        }
+        self.drop_if_unused(handle);
+        Ok(())
+    }
+
+    /// Fails unless mappings cover all of `bytes` from `addr` on.
+    pub(super) fn ensure_mapped(&self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError> {
+        let end = addr.0.saturating_add(bytes);
+        let mut covered = addr.0;
+        for (start, mapping) in self.mappings.range(addr..DeviceAddr(end)) {
+            if start.0 != covered {
+                break;
+            }
+            covered += mapping.bytes;
+        }
+        if covered == end {
+            Ok(())
+        } else {
+            Err(DriverError::InvalidValue)
+        }
+    }
+
+    fn drop_if_unused(&mut self, handle: MemoryHandle) {
+        if let Some(physical) = self.handles.get(&handle)
+            && physical.released
+            && physical.mappings == 0
+        {
+            self.used -= physical.bytes;
+            self.handles.remove(&handle);
+        }
+    }
+
+    fn is_reserved(&self, addr: DeviceAddr, bytes: u64) -> bool {
+        self.reservations
+            .range(..=addr)
+            .next_back()
+            .is_some_and(|(&start, &length)| {
+                bytes <= length && addr.offset_from(start) <= length - bytes
+            })
+    }
+
+    fn overlaps_a_mapping(&self, addr: DeviceAddr, bytes: u64) -> bool {
+        let end = DeviceAddr(addr.0.saturating_add(bytes));
+        self.mappings
+            .range(..end)
+            .next_back()
+            .is_some_and(|(&start, mapping)| start.0 + mapping.bytes > addr.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: u64 = GRANULARITY;
+    const BASE: DeviceAddr = DeviceAddr(16 * PAGE);
+
+    fn with_reservation() -> Memory {
+        let mut memory = Memory::new(4 * PAGE, 0);
+        memory.add_reservation(BASE, 8 * PAGE);
+        memory
+    }
+
+    #[test]
+    fn one_handle_behind_two_addresses_is_charged_once_and_until_the_last() {
+        let mut memory = with_reservation();
+        let handle = memory.create(PAGE).unwrap();
+        memory.map(BASE, PAGE, handle).unwrap();
+        memory.map(BASE.offset(PAGE), PAGE, handle).unwrap();
+        assert_eq!(memory.used(), PAGE);
+        memory.release(handle).unwrap();
+        memory.unmap(BASE, PAGE).unwrap();
+        assert_eq!(memory.used(), PAGE, "still mapped once");
+        memory.unmap(BASE.offset(PAGE), PAGE).unwrap();
+        assert_eq!(memory.used(), 0);
+    }
+
+    #[test]
+    fn wrong_ranges_and_handles_are_refused_and_change_nothing() {
+        let mut memory = with_reservation();
+        let handle = memory.create(PAGE).unwrap();
+        let invalid = Err(DriverError::InvalidValue);
+        assert_eq!(memory.map(BASE.offset(8 * PAGE), PAGE, handle), invalid);
+        assert_eq!(memory.map(BASE, 2 * PAGE, handle), invalid);
+        memory.map(BASE, PAGE, handle).unwrap();
+        assert_eq!(memory.map(BASE, PAGE, handle), invalid, "mapped already");
+        assert_eq!(memory.remove_reservation(BASE, 8 * PAGE), invalid);
+        assert_eq!(memory.ensure_mapped(BASE, 2 * PAGE), invalid);
+        assert_eq!(memory.unmap(BASE.offset(PAGE), PAGE), invalid);
+        memory.release(handle).unwrap();
+        assert_eq!(memory.release(handle), invalid);
+        assert_eq!(memory.create(1), invalid.map(|()| MemoryHandle(0)));
+        assert_eq!(memory.used(), PAGE);
+    }
+
+    #[test]
+    fn capacity_counts_other_processes() {
+        let mut memory = Memory::new(4 * PAGE, 2 * PAGE);
+        assert_eq!(memory.info().free, 2 * PAGE);
+        assert!(memory.create(2 * PAGE).is_ok());
+        assert_eq!(memory.create(PAGE), Err(DriverError::OutOfMemory));
+        memory.capacity = PAGE;
+        assert_eq!(memory.info().free, 0, "shrunk below what is in use");
+    }
+}

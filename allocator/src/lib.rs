@@ -1,0 +1,89 @@
+//! The caching allocator of PyTorch 2.11, decision for decision, over a simulated device.
+//!
+//! An allocator takes *segments* of memory from a device, cuts them into *blocks*, and keeps freed
+//! blocks in *pools* to hand them out again:
+//!
+//! ```text
+//!  segment, 20 MiB from cudaMalloc                        segment, 2 MiB
+//! ┌──────────────┬────────────┬───────────────────────┐  ┌──────┬──────┬──────────────────────┐
+//! │ block        │ block      │ block                 │  │ block│ block│ block                │
+//! │ allocated    │ free       │ allocated             │  │ alloc│ wait │ free                 │
+//! └──────────────┴─────┬──────┴───────────────────────┘  └──────┴──┬───┴──────────┬───────────┘
+//!     prev ◄───────────┼──► next                                   │              │
+//!                      ▼                                           ▼              ▼
+//!         large pool: free blocks by            queue of a stream: waits     small pool
+//!         (stream, size, address)               for its event
+//! ```
+//!
+//! - [`driver`] is what an allocator needs of a device, and [`driver::sim`] the simulated one.
+//! - [`mod@allocator`] is the contract of every policy, [`policy`] the list of them.
+//! - [`policy::pytorch`] is the reference.
+//! - [`settings`] parses `PYTORCH_CUDA_ALLOC_CONF`; [`stats`], [`history`], [`snapshot`] and [`error`]
+//!   are what a policy reports with; [`check`] is how it says that it is broken.
+//! - [`script`] runs the scripts by which all this is compared with PyTorch's own binary.
+//!
+//! Dependencies run one way: `policy` → (`allocator`, `stats`, `history`, `snapshot`, `settings`,
+//! `error`) → `driver`. A policy never names a driver, a driver never names a block.
+//!
+//! # The life of one malloc
+//!
+//! A tensor of 3,000,000 bytes on the default stream, with nothing cached.
+//!
+//! 1. [`malloc`](policy::pytorch::DeviceCachingAllocator::malloc) in `pytorch.rs` lets `events.rs`
+//!    look whether blocks that waited for other streams are free now.
+//! 2. `size.rs` rounds the request up to 3,000,320 bytes, a multiple of 512. More than 1 MiB: the
+//!    large pool. `private_pool.rs` says that nothing redirects this stream to a pool of its own.
+//! 3. `fit.rs` looks in the pool for the smallest free block of this stream with so many bytes
+//!    (`pool.rs` and `ordered.rs` hold them in order) and finds none.
+//! 4. `retry_ladder.rs` climbs: `garbage_collect.rs` is off; `segment.rs` asks the driver for a
+//!    segment. Less than 10 MiB are asked for, so it has 20 MiB, and the simulated device places it
+//!    at `0x20000000000`. (With expandable segments `expandable.rs` would map one 20 MiB page.) Had
+//!    the device refused, `release.rs` would have returned cached memory before the last attempt.
+//! 5. `split.rs` finds 17,971,200 bytes left over, more than 1 MiB: it cuts them off, and they go to
+//!    the large pool.
+//! 6. The front is booked in the statistics and the history, entered among the live addresses, and
+//!    `0x20000000000` goes back up.
+//!
+//! When it is freed, `merge.rs` joins it first with the block before it, of which there is none, then
+//! with the one after it, and puts the whole 20 MiB back into the pool. Nothing goes back to the
+//! device before memory is short or the cache is emptied.
+//!
+//! ```
+//! use allocator::driver::StreamId;
+//! use allocator::driver::sim::{SimConfig, SimDevice};
+//! use allocator::policy::pytorch::DeviceCachingAllocator;
+//! use allocator::settings::Settings;
+//!
+//! let device = SimDevice::new(&SimConfig::with_capacity(1 << 30));
+//! let mut allocator = DeviceCachingAllocator::new(device, Settings::default());
+//! let tensor = allocator.malloc(3_000_000, StreamId::DEFAULT)?;
+//! assert_eq!(tensor.to_string(), "0x20000000000");
+//! assert_eq!(allocator.stats().allocated_bytes.all.current, 3_000_320);
+//! assert_eq!(allocator.stats().reserved_bytes.all.current, 20 << 20);
+//! allocator.free(tensor)?;
+//! assert_eq!(allocator.stats().allocated_bytes.all.current, 0);
+//! assert_eq!(allocator.stats().reserved_bytes.all.current, 20 << 20);
+//! allocator.empty_cache()?;
+//! assert_eq!(allocator.stats().reserved_bytes.all.current, 0);
+//! # Ok::<(), allocator::error::Error>(())
+//! ```
+#![forbid(unsafe_code)]
+// No panic is reachable from outside.
+#![warn(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unreachable
+)]
+
+pub mod allocator;
+pub mod bytes;
+pub mod check;
+pub mod driver;
+pub mod error;
+pub mod history;
+pub mod policy;
+pub mod script;
+pub mod settings;
+pub mod snapshot;
+pub mod stats;
