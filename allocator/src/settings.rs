@@ -1,0 +1,244 @@
+//! The settings of PyTorch's allocator: `PYTORCH_CUDA_ALLOC_CONF`, its keys, defaults, errors.
+//!
+//! Source: PyTorch 2.11, `AcceleratorAllocatorConfig` (the keys all devices share) and
+//! `CUDAAllocatorConfig` (CUDA's own). Each reads the whole string and skips the other's keys; which
+//! of them reads first depends on where the string comes from, and so does the text of some errors.
+
+mod parse;
+mod roundup;
+mod tokens;
+
+use serde::Serialize;
+
+pub use self::roundup::RoundupDivisions;
+
+/// The environment variables, in the order in which they count. The first that is set, even to
+/// nothing, is the only one read. (PyTorch's own comments say otherwise; its binary does this.)
+pub const VARIABLES: [&str; 3] = [
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "PYTORCH_HIP_ALLOC_CONF",
+    "PYTORCH_ALLOC_CONF",
+];
+
+/// What `max_split_size` is when there is no such limit.
+pub const UNLIMITED: u64 = u64::MAX;
+
+/// All settings. Sizes are in bytes.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Settings {
+    /// The string parsed last, whether it was good or not.
+    pub source: String,
+    /// `large_segment_size_mb`: size of segments for requests between 1 MiB and 10 MiB, and of the
+    /// pages of large expandable segments. Kept across parses.
+    pub large_segment_size: u64,
+    /// `max_split_size_mb`: blocks of this size and above are never split. Reset by each parse.
+    pub max_split_size: u64,
+    /// `max_non_split_rounding_mb`: how much larger than the request such a block may be. Reset to
+    /// `large_segment_size` by each parse.
+    pub max_non_split_rounding: u64,
+    /// `garbage_collection_threshold`: share of the memory limit above which old cached blocks are
+    /// returned; 0 is off. Reset by each parse. Nothing happens without a memory limit.
+    pub garbage_collection_threshold: f64,
+    /// `roundup_power2_divisions`: how requests are rounded. Reset by each parse.
+    pub roundup: RoundupDivisions,
+    /// `expandable_segments`. Kept across parses.
+    pub expandable_segments: bool,
+    /// `per_process_memory_fraction`: the memory limit of allocators made from now on. Kept.
+    pub per_process_memory_fraction: f64,
+    /// `graph_capture_record_stream_reuse`. Kept. Graphs are not modelled: it has no effect.
+    pub graph_capture_record_stream_reuse: bool,
+    /// `release_lock_on_cudamalloc`. Kept. It changes no decision of a single thread.
+    pub release_lock_on_cudamalloc: bool,
+    /// The settings of the allocator for host memory, which is not modelled. Kept.
+    pub pinned: PinnedSettings,
+}
+
+/// Settings of PyTorch's allocator for pinned host memory: parsed and reported, without effect.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct PinnedSettings {
+    /// `pinned_use_background_threads`
+    pub use_background_threads: bool,
+    /// `pinned_use_cuda_host_register`
+    pub use_cuda_host_register: bool,
+    /// `pinned_num_register_threads`
+    pub num_register_threads: u64,
+    /// `pinned_reserve_segment_size_mb`, in MiB
+    pub reserve_segment_size_mb: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let large_segment_size = 20 << 20;
+        Self {
+            source: String::new(),
+            large_segment_size,
+            max_split_size: UNLIMITED,
+            max_non_split_rounding: large_segment_size,
+            garbage_collection_threshold: 0.0,
+            roundup: RoundupDivisions::default(),
+            expandable_segments: false,
+            per_process_memory_fraction: 1.0,
+            graph_capture_record_stream_reuse: false,
+            release_lock_on_cudamalloc: false,
+            pinned: PinnedSettings {
+                use_background_threads: false,
+                use_cuda_host_register: false,
+                num_register_threads: 1,
+                reserve_segment_size_mb: 0,
+            },
+        }
+    }
+}
+
+impl Settings {
+    /// The settings a process starts with whose environment has this string.
+    ///
+    /// # Errors
+    /// If the string is wrong. PyTorch reports it at the first use of CUDA and crashes at the
+    /// second; here there are no settings to go on with.
+    pub fn from_conf(conf: &str) -> Result<Self, SettingsError> {
+        let mut settings = Self::default();
+        parse::at_start(&mut settings, conf)?;
+        Ok(settings)
+    }
+
+    /// The settings a process starts with, `variable` being its environment.
+    ///
+    /// # Errors
+    /// As [`Settings::from_conf`].
+    pub fn from_env(variable: impl Fn(&str) -> Option<String>) -> Result<Self, SettingsError> {
+        match VARIABLES.iter().find_map(|name| variable(name)) {
+            Some(conf) => Self::from_conf(&conf),
+            None => Ok(Self::default()),
+        }
+    }
+
+    /// Changes the settings of a running process
+    /// (`torch.cuda.memory._set_allocator_settings`). Keys that are not kept across parses go back
+    /// to their defaults first: a string without `max_split_size_mb` switches that limit off.
+    ///
+    /// # Errors
+    /// If the string is wrong. What stands before the error has been applied, as in PyTorch.
+    pub fn apply(&mut self, conf: &str) -> Result<(), SettingsError> {
+        parse::at_run_time(self, conf)
+    }
+
+    /// Whether blocks are kept whole from some size on.
+    #[must_use]
+    pub fn limits_splitting(&self) -> bool {
+        self.max_split_size != UNLIMITED
+    }
+
+    /// Whether a block or a request of this size is kept whole.
+    #[must_use]
+    pub fn is_oversize(&self, bytes: u64) -> bool {
+        bytes >= self.max_split_size
+    }
+}
+
+/// What is wrong with a settings string. The texts are PyTorch's where it has one.
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SettingsError {
+    /// A key that does not exist.
+    #[error("Unrecognized key '{key}' in {parser} allocator config.")]
+    UnknownKey {
+        /// The key.
+        key: String,
+        /// Which parser saw it: `CUDA` (environment) or `Accelerator` (run time).
+        parser: &'static str,
+    },
+    /// A value outside its range; the text says which range.
+    #[error("{0}")]
+    OutOfRange(String),
+    /// A switch that is neither `True` nor `False`.
+    #[error("Expected 'True' or 'False' at index {index} in ConfigTokenizer but got '{token}'")]
+    NotABoolean {
+        /// Where, counted in tokens.
+        index: usize,
+        /// What stands there.
+        token: String,
+    },
+    /// A value that is no number. PyTorch lets the C++ exception escape, whose whole text is the
+    /// name of the function.
+    #[error("{function}")]
+    NotANumber {
+        /// `stoull` or `stod`.
+        function: &'static str,
+    },
+    /// The string ends where a value should stand, or a list is not closed: an internal assertion
+    /// of PyTorch.
+    #[error(
+        "i < config_.size() INTERNAL ASSERT FAILED at \
+         \"/pytorch/c10/core/AllocatorConfig.h\":{line}, please report a bug to PyTorch. {reason}"
+    )]
+    EndsEarly {
+        /// The line of PyTorch 2.11's source that asserts.
+        line: u32,
+        /// What PyTorch says.
+        reason: &'static str,
+    },
+    /// The string asks for an allocator other than the one that is running.
+    #[error(
+        "Allocator backend parsed at runtime != allocator backend parsed at load time, \
+         {wanted} != native"
+    )]
+    OtherBackend {
+        /// The backend asked for.
+        wanted: String,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn the_first_variable_that_is_set_is_the_only_one_read() {
+        let cuda_empty = |name: &str| match name {
+            "PYTORCH_CUDA_ALLOC_CONF" => Some(String::new()),
+            _ => Some("expandable_segments:True".to_owned()),
+        };
+        assert!(!Settings::from_env(cuda_empty).unwrap().expandable_segments);
+        let generic = |name: &str| {
+            (name == "PYTORCH_ALLOC_CONF").then(|| "expandable_segments:True".to_owned())
+        };
+        assert!(Settings::from_env(generic).unwrap().expandable_segments);
+        assert_eq!(Settings::from_env(|_| None), Ok(Settings::default()));
+    }
+
+    #[test]
+    fn each_parse_resets_some_keys_and_keeps_others() {
+        let mut settings = Settings::from_conf(
+            "large_segment_size_mb:32,max_split_size_mb:100,garbage_collection_threshold:0.5,\
+             roundup_power2_divisions:4,expandable_segments:True,per_process_memory_fraction:0.5",
+        )
+        .unwrap();
+        assert_eq!(settings.max_split_size, 100 * MIB);
+        settings.apply("pinned_num_register_threads:4").unwrap();
+        assert_eq!(settings.max_split_size, UNLIMITED);
+        assert_eq!(settings.garbage_collection_threshold, 0.0);
+        assert_eq!(settings.roundup, RoundupDivisions::default());
+        assert_eq!(settings.max_non_split_rounding, 32 * MIB);
+        assert_eq!(settings.large_segment_size, 32 * MIB);
+        assert!(settings.expandable_segments);
+        assert_eq!(settings.per_process_memory_fraction, 0.5);
+        assert_eq!(settings.pinned.num_register_threads, 4);
+    }
+
+    #[test]
+    fn an_error_leaves_what_stands_before_it_applied() {
+        let mut settings = Settings::default();
+        let error = settings
+            .apply("max_split_size_mb:64,foo:1,expandable_segments:True")
+            .unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "Unrecognized key 'foo' in Accelerator allocator config."
+        );
+        assert_eq!(settings.max_split_size, 64 * MIB);
+        assert!(!settings.expandable_segments);
+    }
+}

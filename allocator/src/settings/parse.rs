@@ -1,0 +1,221 @@
+//! The two parsers of a settings string and the order in which they read it.
+
+use super::tokens::Tokens;
+use super::{Settings, SettingsError, UNLIMITED};
+use crate::settings::RoundupDivisions;
+
+const MIB: u64 = 1 << 20;
+/// The most a size in MiB can be without overflow in bytes; larger values are cut to it.
+const MAX_MIB: u64 = u64::MAX / MIB;
+/// Requests up to this many MiB share large segments, which must therefore be larger.
+const MIN_LARGE_ALLOC_MIB: u64 = 10;
+/// The most threads that may pin memory.
+const MAX_REGISTER_THREADS: u64 = 128;
+
+/// Keys of the parser that all devices share.
+const SHARED_KEYS: [&str; 7] = [
+    "large_segment_size_mb",
+    "max_split_size_mb",
+    "max_non_split_rounding_mb",
+    "garbage_collection_threshold",
+    "roundup_power2_divisions",
+    "expandable_segments",
+    "pinned_use_background_threads",
+];
+
+/// Keys of CUDA's own parser.
+const CUDA_KEYS: [&str; 9] = [
+    "backend",
+    "release_lock_on_cudamalloc",
+    "release_lock_on_hipmalloc",
+    "pinned_use_cuda_host_register",
+    "pinned_use_hip_host_register",
+    "pinned_num_register_threads",
+    "pinned_reserve_segment_size_mb",
+    "graph_capture_record_stream_reuse",
+    "per_process_memory_fraction",
+];
+
+/// From the environment CUDA's parser reads first. Before that the library, when it is loaded, has
+/// stepped through the whole string to find the backend.
+pub(super) fn at_start(settings: &mut Settings, conf: &str) -> Result<(), SettingsError> {
+    let tokens = Tokens::new(conf);
+    for_each_key(&tokens, |_, i| tokens.skip_value(i))?;
+    parse_cuda(settings, &tokens)?;
+    parse_shared(settings, conf, &tokens)
+}
+
+/// At run time the shared parser reads first.
+pub(super) fn at_run_time(settings: &mut Settings, conf: &str) -> Result<(), SettingsError> {
+    let tokens = Tokens::new(conf);
+    parse_shared(settings, conf, &tokens)?;
+    parse_cuda(settings, &tokens)
+}
+
+fn parse_shared(settings: &mut Settings, conf: &str, tokens: &Tokens) -> Result<(), SettingsError> {
+    settings.max_split_size = UNLIMITED;
+    settings.roundup = RoundupDivisions::default();
+    settings.garbage_collection_threshold = 0.0;
+    conf.clone_into(&mut settings.source);
+    // The other limits are checked against the segment size, so it is read before them, wherever
+    // it stands.
+    let mut i = 0;
+    while i < tokens.len() {
+        if tokens.get(i)? == "large_segment_size_mb" {
+            i += 2;
+            settings.large_segment_size = large_segment_size(tokens.unsigned(i)?)?;
+        }
+        i += 1;
+    }
+    settings.max_non_split_rounding = settings.large_segment_size;
+    for_each_key(tokens, |key, i| {
+        let value = i + 2;
+        match key {
+            "large_segment_size_mb" => tokens.get(value).map(|_| ())?,
+            "max_split_size_mb" => {
+                settings.max_split_size = size_above(key, tokens.unsigned(value)?, settings)?;
+            }
+            "max_non_split_rounding_mb" => {
+                settings.max_non_split_rounding =
+                    size_above(key, tokens.unsigned(value)?, settings)?;
+            }
+            "garbage_collection_threshold" => {
+                settings.garbage_collection_threshold = threshold(tokens.double(value)?)?;
+            }
+            "roundup_power2_divisions" => {
+                tokens.separator(i + 1)?;
+                return settings.roundup.parse(tokens, value);
+            }
+            "expandable_segments" => settings.expandable_segments = tokens.boolean(value)?,
+            "pinned_use_background_threads" => {
+                settings.pinned.use_background_threads = tokens.boolean(value)?;
+            }
+            _ if CUDA_KEYS.contains(&key) => return tokens.skip_value(i),
+            _ => return Err(unknown(key, "Accelerator")),
+        }
+        Ok(value)
+    })
+}
+
+fn parse_cuda(settings: &mut Settings, tokens: &Tokens) -> Result<(), SettingsError> {
+    for_each_key(tokens, |key, i| {
+        let value = i + 2;
+        match key {
+            "backend" => backend(tokens.get(value)?)?,
+            "release_lock_on_cudamalloc" | "release_lock_on_hipmalloc" => {
+                settings.release_lock_on_cudamalloc = tokens.boolean(value)?;
+            }
+            "pinned_use_cuda_host_register" | "pinned_use_hip_host_register" => {
+                settings.pinned.use_cuda_host_register = tokens.boolean(value)?;
+            }
+            "pinned_num_register_threads" => {
+                settings.pinned.num_register_threads = register_threads(tokens.unsigned(value)?)?;
+            }
+            "pinned_reserve_segment_size_mb" => {
+                settings.pinned.reserve_segment_size_mb =
+                    reserve_segment_size(tokens.unsigned(value)?)?;
+            }
+            "graph_capture_record_stream_reuse" => {
+                settings.graph_capture_record_stream_reuse = tokens.boolean(value)?;
+            }
+            "per_process_memory_fraction" => {
+                settings.per_process_memory_fraction = fraction(tokens.double(value)?)?;
+            }
+            _ if SHARED_KEYS.contains(&key) => return tokens.skip_value(i),
+            _ => return Err(unknown(key, "CUDA")),
+        }
+        Ok(value)
+    })
+}
+
+/// Calls `parse` with each key and its index; it returns the index of the value's last token. One
+/// token after each value is stepped over.
+fn for_each_key(
+    tokens: &Tokens,
+    mut parse: impl FnMut(&str, usize) -> Result<usize, SettingsError>,
+) -> Result<(), SettingsError> {
+    let mut i = 0;
+    while i < tokens.len() {
+        let last = parse(tokens.get(i)?, i)?;
+        i = last + 2;
+    }
+    Ok(())
+}
+
+fn unknown(key: &str, parser: &'static str) -> SettingsError {
+    SettingsError::UnknownKey {
+        key: key.to_owned(),
+        parser,
+    }
+}
+
+fn large_segment_size(mib: u64) -> Result<u64, SettingsError> {
+    if mib <= MIN_LARGE_ALLOC_MIB {
+        return Err(SettingsError::OutOfRange(
+            "CachingAllocator option large_segment_size_mb must be > 10 MB".to_owned(),
+        ));
+    }
+    Ok(mib.min(MAX_MIB) * MIB)
+}
+
+fn size_above(key: &str, mib: u64, settings: &Settings) -> Result<u64, SettingsError> {
+    let least = settings.large_segment_size / MIB;
+    if mib < least {
+        return Err(SettingsError::OutOfRange(format!(
+            "CachingAllocator option {key} too small, must be >= {least}"
+        )));
+    }
+    Ok(mib.min(MAX_MIB) * MIB)
+}
+
+fn threshold(share: f64) -> Result<f64, SettingsError> {
+    if share > 0.0 && share < 1.0 {
+        return Ok(share);
+    }
+    Err(SettingsError::OutOfRange(
+        "garbage_collect_threshold is invalid, set it in (0.0, 1.0)".to_owned(),
+    ))
+}
+
+fn fraction(share: f64) -> Result<f64, SettingsError> {
+    if (0.0..=1.0).contains(&share) {
+        return Ok(share);
+    }
+    Err(SettingsError::OutOfRange(
+        "per_process_memory_fraction is invalid, set it in [0.0, 1.0]".to_owned(),
+    ))
+}
+
+fn register_threads(threads: u64) -> Result<u64, SettingsError> {
+    let wrong = if !threads.is_power_of_two() {
+        "has to be power of 2"
+    } else if threads > MAX_REGISTER_THREADS {
+        "should be less than or equal to 128"
+    } else {
+        return Ok(threads);
+    };
+    Err(SettingsError::OutOfRange(format!(
+        "Number of register threads {wrong}, got {threads}"
+    )))
+}
+
+fn reserve_segment_size(mib: u64) -> Result<u64, SettingsError> {
+    if mib == 0 {
+        return Err(SettingsError::OutOfRange(
+            "Pinned reserve segment size has to be greater than 0".to_owned(),
+        ));
+    }
+    Ok(mib)
+}
+
+fn backend(name: &str) -> Result<(), SettingsError> {
+    match name {
+        "native" => Ok(()),
+        "cudaMallocAsync" => Err(SettingsError::OtherBackend {
+            wanted: name.to_owned(),
+        }),
+        _ => Err(SettingsError::OutOfRange(
+            "Unknown allocator backend, options are native and cudaMallocAsync".to_owned(),
+        )),
+    }
+}

@@ -1,0 +1,138 @@
+//! `roundup_power2_divisions`: into how many steps each range between two powers of two is divided.
+
+use serde::Serialize;
+use serde::ser::SerializeMap;
+
+use super::SettingsError;
+use super::tokens::Tokens;
+
+/// Ranges that have a setting of their own.
+const RANGES: usize = 16;
+
+/// The divisions for each range of sizes.
+///
+/// Range k is [2^k MiB, 2^(k+1) MiB); range 0 also holds everything below, range 15 everything
+/// above. 0 and 1 both mean plain rounding.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RoundupDivisions([u64; RANGES]);
+
+impl RoundupDivisions {
+    /// The divisions for a request of `bytes`, at least 1.
+    #[must_use]
+    pub fn of(&self, bytes: u64) -> u64 {
+        let log2_mib = bytes.max(1).ilog2().saturating_sub(20) as usize;
+        self.0[log2_mib.min(RANGES - 1)]
+    }
+
+    /// The divisions for each range, smallest sizes first.
+    #[must_use]
+    pub fn ranges(&self) -> &[u64; RANGES] {
+        &self.0
+    }
+
+    /// Parses the value that starts at `index`, either one number for all ranges or a list
+    /// `[MIB:N,MIB:N,>:N]`. The first element of a list covers all ranges up to its own; the others
+    /// only their own, and gaps stay 0; `>` covers all ranges above the last one named.
+    ///
+    /// Returns the index of the value's last token. What stands before an error is applied.
+    pub(super) fn parse(&mut self, tokens: &Tokens, index: usize) -> Result<usize, SettingsError> {
+        if tokens.at(index)? != "[" {
+            let divisions = tokens.unsigned(index)?;
+            if !divisions.is_power_of_two() {
+                return Err(out_of_range("the divisions has to be power of 2 "));
+            }
+            self.0.fill(divisions);
+            return Ok(index);
+        }
+        let mut i = index + 1;
+        let mut last = None;
+        while i < tokens.len() && tokens.get(i)? != "]" {
+            let label = tokens.get(i)?;
+            tokens.separator(i + 1)?;
+            let divisions = tokens.unsigned(i + 2)?;
+            if divisions != 0 && !divisions.is_power_of_two() {
+                return Err(out_of_range(
+                    "the divisions has to be power of 2 or 0 to disable roundup ",
+                ));
+            }
+            if label == ">" {
+                self.0[last.unwrap_or(0) + 1..].fill(divisions);
+            } else {
+                let range = range_of_label(tokens.unsigned(i)?)?;
+                if last.is_none() {
+                    self.0[..range].fill(divisions);
+                }
+                self.0[range] = divisions;
+                last = Some(range);
+            }
+            i += 3;
+            if tokens.at(i)? != "]" {
+                i += 1; // the comma
+            }
+        }
+        Ok(i)
+    }
+}
+
+/// The range whose lower end is `mib`.
+fn range_of_label(mib: u64) -> Result<usize, SettingsError> {
+    if !mib.is_power_of_two() {
+        return Err(out_of_range("the intervals have to be power of 2 "));
+    }
+    Ok((mib.ilog2() as usize).min(RANGES - 1))
+}
+
+fn out_of_range(what: &str) -> SettingsError {
+    SettingsError::OutOfRange(format!("For roundups, {what}"))
+}
+
+/// As in a snapshot: a map from the lower end in MiB to the divisions.
+impl Serialize for RoundupDivisions {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(RANGES))?;
+        for (range, divisions) in self.0.iter().enumerate() {
+            map.serialize_entry(&(1_u64 << range).to_string(), divisions)?;
+        }
+        map.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(value: &str) -> [u64; RANGES] {
+        let mut divisions = RoundupDivisions::default();
+        divisions.parse(&Tokens::new(value), 0).unwrap();
+        divisions.0
+    }
+
+    #[test]
+    fn a_list_leaves_gaps_and_its_first_element_reaches_down() {
+        assert_eq!(
+            parse("[64:8,256:4]"),
+            [8, 8, 8, 8, 8, 8, 8, 0, 4, 0, 0, 0, 0, 0, 0, 0]
+        );
+        assert_eq!(
+            parse("[256:1,512:2,1024:4,>:8]"),
+            [1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 4, 8, 8, 8, 8, 8]
+        );
+        assert_eq!(parse("[>:2]")[..2], [0, 2]);
+        assert_eq!(parse("4"), [4; RANGES]);
+    }
+
+    #[test]
+    fn a_range_reaches_from_its_label_to_twice_that() {
+        let mut divisions = RoundupDivisions::default();
+        divisions
+            .parse(&Tokens::new("[1:2,64:8,32768:16]"), 0)
+            .unwrap();
+        let mib = 1 << 20;
+        assert_eq!(divisions.of(1), 2, "everything below 1 MiB too");
+        assert_eq!(divisions.of(2 * mib - 1), 2);
+        assert_eq!(divisions.of(2 * mib), 0);
+        assert_eq!(divisions.of(64 * mib), 8);
+        assert_eq!(divisions.of(128 * mib - 1), 8);
+        assert_eq!(divisions.of(u64::MAX), 16);
+    }
+}

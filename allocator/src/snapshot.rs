@@ -1,0 +1,234 @@
+//! The state of an allocator as `torch.cuda.memory._snapshot()` tells it.
+//!
+//! Source: PyTorch 2.11. Serialised, the types below have PyTorch's keys in PyTorch's order, so
+//! that tools which read its snapshots can read these. Stack traces (`frames`) are always empty.
+
+use serde::ser::{SerializeMap, SerializeStruct};
+use serde::{Serialize, Serializer};
+
+use crate::driver::{DeviceAddr, StreamId};
+use crate::error::MempoolId;
+use crate::history::{Action, TraceEntry};
+use crate::settings::{Settings, UNLIMITED};
+use crate::stats::PoolKind;
+
+/// Everything at one moment.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Snapshot {
+    /// The segments of all devices, by device and address.
+    pub segments: Vec<SegmentInfo>,
+    /// The history of each device.
+    #[serde(serialize_with = "traces")]
+    pub device_traces: Vec<Vec<TraceEntry>>,
+    /// The settings in force.
+    #[serde(serialize_with = "settings")]
+    pub allocator_settings: Settings,
+    /// Annotations of the program; never any here.
+    pub external_annotations: [(); 0],
+}
+
+/// A contiguous range of memory held from the device: one `cudaMalloc`, or one mapped run of an
+/// expandable segment.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SegmentInfo {
+    /// The device's number.
+    pub device: u32,
+    /// Where it starts.
+    pub address: DeviceAddr,
+    /// The stream its blocks are handed out for.
+    pub stream: StreamId,
+    /// The kind of pool it belongs to.
+    pub kind: PoolKind,
+    /// The private pool it belongs to, or [`MempoolId::DEFAULT`].
+    pub pool: MempoolId,
+    /// Whether it is part of an expandable segment.
+    pub is_expandable: bool,
+    /// Its blocks, by address; they cover it without gaps.
+    pub blocks: Vec<BlockInfo>,
+}
+
+impl SegmentInfo {
+    /// Its bytes.
+    #[must_use]
+    pub fn total_size(&self) -> u64 {
+        self.blocks.iter().map(|block| block.size).sum()
+    }
+
+    /// Bytes of the blocks handed out.
+    #[must_use]
+    pub fn allocated_size(&self) -> u64 {
+        self.sum_of(BlockInfo::is_allocated, |block| block.size)
+    }
+
+    /// Bytes of the blocks handed out or waiting for a stream.
+    #[must_use]
+    pub fn active_size(&self) -> u64 {
+        self.sum_of(BlockInfo::is_active, |block| block.size)
+    }
+
+    /// Bytes asked for in the active blocks.
+    #[must_use]
+    pub fn requested_size(&self) -> u64 {
+        self.sum_of(BlockInfo::is_active, |block| block.requested_size)
+    }
+
+    fn sum_of(&self, which: fn(&BlockInfo) -> bool, what: fn(&BlockInfo) -> u64) -> u64 {
+        self.blocks
+            .iter()
+            .filter(|block| which(block))
+            .map(what)
+            .sum()
+    }
+}
+
+/// A block of a segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct BlockInfo {
+    /// Where it starts.
+    pub address: DeviceAddr,
+    /// Its bytes.
+    pub size: u64,
+    /// Bytes asked for; of an inactive block those of its last user, or 0 if it never had one.
+    pub requested_size: u64,
+    /// What it is doing.
+    pub state: BlockState,
+    frames: [(); 0],
+}
+
+impl BlockInfo {
+    /// A block in a given state.
+    #[must_use]
+    pub fn new(address: DeviceAddr, size: u64, requested_size: u64, state: BlockState) -> Self {
+        Self {
+            address,
+            size,
+            requested_size,
+            state,
+            frames: [],
+        }
+    }
+
+    /// Whether it is handed out.
+    #[must_use]
+    pub fn is_allocated(&self) -> bool {
+        self.state == BlockState::ActiveAllocated
+    }
+
+    /// Whether it is handed out or waiting for a stream.
+    #[must_use]
+    pub fn is_active(&self) -> bool {
+        self.state != BlockState::Inactive
+    }
+}
+
+/// What a block is doing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BlockState {
+    /// Handed out.
+    ActiveAllocated,
+    /// Given back while other streams may still use it.
+    ActivePendingFree,
+    /// Free.
+    Inactive,
+}
+
+impl BlockState {
+    /// The name in snapshots.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ActiveAllocated => "active_allocated",
+            Self::ActivePendingFree => "active_pending_free",
+            Self::Inactive => "inactive",
+        }
+    }
+}
+
+/// The name of a kind of pool in snapshots.
+#[must_use]
+pub fn kind_name(kind: PoolKind) -> &'static str {
+    match kind {
+        PoolKind::Small => "small",
+        PoolKind::Large => "large",
+    }
+}
+
+impl Serialize for SegmentInfo {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_struct("SegmentInfo", 12)?;
+        map.serialize_field("device", &self.device)?;
+        map.serialize_field("address", &self.address)?;
+        map.serialize_field("total_size", &self.total_size())?;
+        map.serialize_field("allocated_size", &self.allocated_size())?;
+        map.serialize_field("active_size", &self.active_size())?;
+        map.serialize_field("requested_size", &self.requested_size())?;
+        map.serialize_field("stream", &self.stream.0.cast_signed())?;
+        map.serialize_field("segment_type", kind_name(self.kind))?;
+        map.serialize_field("segment_pool_id", &(self.pool.0, self.pool.1))?;
+        map.serialize_field("is_expandable", &self.is_expandable)?;
+        map.serialize_field("frames", &[(); 0])?;
+        map.serialize_field("blocks", &self.blocks)?;
+        map.end()
+    }
+}
+
+fn traces<S: Serializer>(traces: &[Vec<TraceEntry>], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(
+        traces
+            .iter()
+            .map(|entries| entries.iter().map(Entry).collect::<Vec<_>>()),
+    )
+}
+
+struct Entry<'a>(&'a TraceEntry);
+
+impl Serialize for Entry<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let entry = self.0;
+        let place = match entry.action {
+            Action::Oom => "device_free",
+            _ => "addr",
+        };
+        let mut map = serializer.serialize_map(Some(7))?;
+        map.serialize_entry("action", &entry.action)?;
+        map.serialize_entry(place, &entry.addr)?;
+        map.serialize_entry("size", &entry.size)?;
+        map.serialize_entry("stream", &entry.stream.0.cast_signed())?;
+        map.serialize_entry("time_us", &entry.time_us)?;
+        map.serialize_entry("compile_context", "N/A")?;
+        map.serialize_entry("user_metadata", "")?;
+        map.end()
+    }
+}
+
+fn settings<S: Serializer>(settings: &Settings, serializer: S) -> Result<S::Ok, S::Error> {
+    let max_split_size = match settings.max_split_size {
+        UNLIMITED => -1,
+        bytes => bytes.cast_signed(),
+    };
+    let pinned = &settings.pinned;
+    let mut map = serializer.serialize_map(Some(9))?;
+    map.serialize_entry("PYTORCH_CUDA_ALLOC_CONF", &settings.source)?;
+    map.serialize_entry("max_split_size", &max_split_size)?;
+    map.serialize_entry(
+        "garbage_collection_threshold",
+        &settings.garbage_collection_threshold,
+    )?;
+    map.serialize_entry("expandable_segments", &settings.expandable_segments)?;
+    map.serialize_entry("pinned_num_register_threads", &pinned.num_register_threads)?;
+    map.serialize_entry(
+        "release_lock_on_cudamalloc",
+        &settings.release_lock_on_cudamalloc,
+    )?;
+    map.serialize_entry(
+        "pinned_use_cuda_host_register",
+        &pinned.use_cuda_host_register,
+    )?;
+    map.serialize_entry(
+        "graph_capture_record_stream_reuse",
+        &settings.graph_capture_record_stream_reuse,
+    )?;
+    map.serialize_entry("roundup_power2_divisions", &settings.roundup)?;
+    map.end()
+}

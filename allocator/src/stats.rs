@@ -1,0 +1,293 @@
+//! The statistics every policy reports: PyTorch's 122 figures, with its arithmetic.
+//!
+//! Source: PyTorch 2.11, `c10/core/CachingDeviceAllocator.h` and the binding behind
+//! `torch.cuda.memory_stats`.
+
+pub mod summary;
+
+use serde::Serialize;
+
+/// Which of the two kinds of pools a figure belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum PoolKind {
+    /// Requests of at most 1 MiB, rounded.
+    Small,
+    /// All others.
+    Large,
+}
+
+/// One figure over time.
+///
+/// Invariants between two resets: `current = allocated − freed` for a figure that began at zero,
+/// `peak ≥ current`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Stat {
+    /// Now.
+    pub current: i64,
+    /// The most since the last reset of peaks.
+    pub peak: i64,
+    /// The sum of all increases since the last reset of totals.
+    pub allocated: i64,
+    /// The sum of all decreases since the last reset of totals.
+    pub freed: i64,
+}
+
+impl Stat {
+    /// Adds `amount`.
+    pub fn increase(&mut self, amount: u64) {
+        let amount = amount.cast_signed();
+        self.current += amount;
+        self.peak = self.peak.max(self.current);
+        self.allocated += amount;
+    }
+
+    /// Takes `amount` away.
+    pub fn decrease(&mut self, amount: u64) {
+        let amount = amount.cast_signed();
+        self.current -= amount;
+        self.freed += amount;
+    }
+
+    fn reset_peak(&mut self) {
+        self.peak = self.current;
+    }
+
+    fn reset_accumulated(&mut self) {
+        self.allocated = 0;
+        self.freed = 0;
+    }
+}
+
+/// One figure for both kinds of pools together and for each alone. The peaks of the kinds need
+/// not add up to the peak of all: they may lie at different times.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct StatArray {
+    /// Both kinds.
+    pub all: Stat,
+    /// Small pools alone.
+    pub small_pool: Stat,
+    /// Large pools alone.
+    pub large_pool: Stat,
+}
+
+impl StatArray {
+    /// Adds `amount` to `all` and to one kind.
+    pub fn increase(&mut self, kind: PoolKind, amount: u64) {
+        self.all.increase(amount);
+        self.of_mut(kind).increase(amount);
+    }
+
+    /// Takes `amount` from `all` and from one kind.
+    pub fn decrease(&mut self, kind: PoolKind, amount: u64) {
+        self.all.decrease(amount);
+        self.of_mut(kind).decrease(amount);
+    }
+
+    /// Applies a net change: nothing at all is touched by a change of zero.
+    pub fn change(&mut self, kind: PoolKind, net: i64) {
+        match net {
+            0 => {}
+            1.. => self.increase(kind, net.unsigned_abs()),
+            _ => self.decrease(kind, net.unsigned_abs()),
+        }
+    }
+
+    /// The figure of one kind.
+    #[must_use]
+    pub fn of(&self, kind: PoolKind) -> &Stat {
+        match kind {
+            PoolKind::Small => &self.small_pool,
+            PoolKind::Large => &self.large_pool,
+        }
+    }
+
+    fn of_mut(&mut self, kind: PoolKind) -> &mut Stat {
+        match kind {
+            PoolKind::Small => &mut self.small_pool,
+            PoolKind::Large => &mut self.large_pool,
+        }
+    }
+
+    fn each_mut(&mut self) -> [&mut Stat; 3] {
+        [&mut self.all, &mut self.small_pool, &mut self.large_pool]
+    }
+}
+
+/// All statistics of one device.
+///
+/// Bytes of a block: *requested* ≤ *allocated* ≤ *active* ≤ *reserved*, summed over the blocks in
+/// that state.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct DeviceStats {
+    /// Blocks handed out and not yet given back.
+    pub allocation: StatArray,
+    /// Segments held that came from `cudaMalloc`; expandable ones do not count.
+    pub segment: StatArray,
+    /// Blocks handed out, or given back but still waiting for a stream.
+    pub active: StatArray,
+    /// Free blocks that are part of a split segment, so that the segment cannot be returned.
+    /// Expandable segments do not count.
+    pub inactive_split: StatArray,
+    /// Bytes of the blocks in `allocation`.
+    pub allocated_bytes: StatArray,
+    /// Bytes held from the device.
+    pub reserved_bytes: StatArray,
+    /// Bytes of the blocks in `active`.
+    pub active_bytes: StatArray,
+    /// Bytes of the blocks in `inactive_split`.
+    pub inactive_split_bytes: StatArray,
+    /// Bytes the program asked for in the blocks in `active`.
+    pub requested_bytes: StatArray,
+    /// Blocks handed out of at least `max_split_size`.
+    pub oversize_allocations: Stat,
+    /// Segments of at least `max_split_size`.
+    pub oversize_segments: Stat,
+    /// Attempts to take memory from the device after all cached memory was returned to it.
+    pub num_alloc_retries: i64,
+    /// Requests that failed for lack of memory.
+    pub num_ooms: i64,
+    /// Times all streams were waited for.
+    pub num_sync_all_streams: i64,
+    /// Times memory was taken from the device: `cudaMalloc`, or the mapping of a range.
+    pub num_device_alloc: i64,
+    /// Times memory was returned to the device: `cudaFree`, or the unmapping of a range.
+    pub num_device_free: i64,
+    /// The setting in bytes when the allocator was made; −1 for unlimited.
+    pub max_split_size: i64,
+}
+
+impl DeviceStats {
+    /// The arrays with their names in PyTorch's dictionary, in its order.
+    #[must_use]
+    pub fn arrays(&self) -> [(&'static str, &StatArray); 9] {
+        [
+            ("allocation", &self.allocation),
+            ("segment", &self.segment),
+            ("active", &self.active),
+            ("inactive_split", &self.inactive_split),
+            ("allocated_bytes", &self.allocated_bytes),
+            ("reserved_bytes", &self.reserved_bytes),
+            ("active_bytes", &self.active_bytes),
+            ("inactive_split_bytes", &self.inactive_split_bytes),
+            ("requested_bytes", &self.requested_bytes),
+        ]
+    }
+
+    /// The figures that are not kept by kind of pool, in PyTorch's order.
+    #[must_use]
+    pub fn oversize(&self) -> [(&'static str, &Stat); 2] {
+        [
+            ("oversize_allocations", &self.oversize_allocations),
+            ("oversize_segments", &self.oversize_segments),
+        ]
+    }
+
+    /// The plain counters.
+    #[must_use]
+    pub fn scalars(&self) -> [(&'static str, i64); 6] {
+        [
+            ("num_alloc_retries", self.num_alloc_retries),
+            ("num_ooms", self.num_ooms),
+            ("num_sync_all_streams", self.num_sync_all_streams),
+            ("num_device_alloc", self.num_device_alloc),
+            ("num_device_free", self.num_device_free),
+            ("max_split_size", self.max_split_size),
+        ]
+    }
+
+    /// What `torch.cuda.memory_stats()` returns: 122 dotted keys with their values, sorted.
+    #[must_use]
+    pub fn flatten(&self) -> Vec<(String, i64)> {
+        let mut flat = Vec::with_capacity(122);
+        let mut add = |prefix: &str, stat: &Stat| {
+            for (field, value) in [
+                ("current", stat.current),
+                ("peak", stat.peak),
+                ("allocated", stat.allocated),
+                ("freed", stat.freed),
+            ] {
+                flat.push((format!("{prefix}.{field}"), value));
+            }
+        };
+        for (name, array) in self.arrays() {
+            add(&format!("{name}.all"), &array.all);
+            add(&format!("{name}.small_pool"), &array.small_pool);
+            add(&format!("{name}.large_pool"), &array.large_pool);
+        }
+        for (name, stat) in self.oversize() {
+            add(name, stat);
+        }
+        for (name, value) in self.scalars() {
+            flat.push((name.to_owned(), value));
+        }
+        flat.sort();
+        flat
+    }
+
+    /// Sets every peak to its current value (`torch.cuda.reset_peak_memory_stats`).
+    pub fn reset_peak(&mut self) {
+        self.each_stat_mut(Stat::reset_peak);
+    }
+
+    /// Sets every total and every counter to zero (`torch.cuda.reset_accumulated_memory_stats`).
+    pub fn reset_accumulated(&mut self) {
+        self.each_stat_mut(Stat::reset_accumulated);
+        self.num_alloc_retries = 0;
+        self.num_ooms = 0;
+        self.num_sync_all_streams = 0;
+        self.num_device_alloc = 0;
+        self.num_device_free = 0;
+    }
+
+    fn each_stat_mut(&mut self, reset: impl Fn(&mut Stat)) {
+        let arrays = [
+            &mut self.allocation,
+            &mut self.segment,
+            &mut self.active,
+            &mut self.inactive_split,
+            &mut self.allocated_bytes,
+            &mut self.reserved_bytes,
+            &mut self.active_bytes,
+            &mut self.inactive_split_bytes,
+            &mut self.requested_bytes,
+        ];
+        for array in arrays {
+            array.each_mut().into_iter().for_each(&reset);
+        }
+        reset(&mut self.oversize_allocations);
+        reset(&mut self.oversize_segments);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_122_keys_and_they_are_sorted() {
+        let flat = DeviceStats::default().flatten();
+        assert_eq!(flat.len(), 122);
+        assert!(flat.is_sorted_by(|a, b| a.0 < b.0));
+    }
+
+    #[test]
+    fn a_peak_stays_until_it_is_reset() {
+        let mut stats = DeviceStats::default();
+        stats.active.increase(PoolKind::Small, 5);
+        stats.active.decrease(PoolKind::Small, 3);
+        let expected = Stat {
+            current: 2,
+            peak: 5,
+            allocated: 5,
+            freed: 3,
+        };
+        assert_eq!(stats.active.all, expected);
+        assert_eq!(stats.active.small_pool, expected);
+        assert_eq!(stats.active.large_pool, Stat::default());
+        stats.reset_peak();
+        assert_eq!(stats.active.all.peak, 2);
+        stats.reset_accumulated();
+        assert_eq!((stats.active.all.allocated, stats.active.all.freed), (0, 0));
+        assert_eq!(stats.active.all.current, 2);
+    }
+}
