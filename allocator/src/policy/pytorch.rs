@@ -1,0 +1,490 @@
+//! The reference: the caching allocator of PyTorch 2.11, decision for decision.
+//!
+//! This file is `malloc` and `free` as ordered lists of steps and nothing else; each step has a file
+//! of its own, and nothing but this file decides their order.
+//!
+//! | file | decides |
+//! |---|---|
+//! | `size.rs` | how a request is rounded, and how large a segment it needs |
+//! | `private_pool.rs` | which pool serves a request |
+//! | `pool.rs`, `ordered.rs` | the order in which free blocks are looked through |
+//! | `fit.rs` | which free block is taken |
+//! | `split.rs` | whether it is cut |
+//! | `merge.rs` | with which neighbours a freed block is joined, and in which order |
+//! | `retry_ladder.rs` | what is tried when no block fits, and when memory is exhausted |
+//! | `segment.rs`, `expandable.rs`, `pages.rs` | how memory is taken from the device |
+//! | `garbage_collect.rs`, `release.rs` | what goes back to it, and when |
+//! | `events.rs` | when a block that several streams use is free |
+//! | `flat_hash.rs` | the order of things that PyTorch keeps in hash tables |
+//! | `block.rs`, `arena.rs` | what a block remembers, and where blocks live |
+//! | `process.rs` | all devices of a process together |
+//! | `snapshot.rs`, `check.rs` | telling and verifying the state |
+//!
+//! **What is not modelled:** captures of CUDA graphs (private pools are, by hand), callbacks that
+//! free memory of other processes, memory shared between processes, pools with an allocator of
+//! their own, stack traces in the history, the allocator for host memory. The lock is the caller's.
+//!
+//! **Where PyTorch corrupts itself** the corruption is not reproduced; see [`Hazard`].
+//!
+//! [`Hazard`]: crate::error::Hazard
+
+mod arena;
+mod block;
+mod check;
+mod events;
+mod expandable;
+mod fit;
+mod flat_hash;
+mod garbage_collect;
+mod merge;
+mod ordered;
+mod pages;
+mod pool;
+mod private_pool;
+mod process;
+mod release;
+
+mod retry_ladder;
+mod segment;
+mod size;
+mod snapshot;
+mod split;
+
+use std::collections::HashMap;
+
+use foldhash::fast::FixedState;
+
+use self::arena::Arena;
+use self::block::{Block, BlockId};
+use self::events::PendingEvents;
+use self::pages::ExpandableSegment;
+use self::pool::{BlockPool, PoolId};
+use self::private_pool::PrivatePools;
+use crate::allocator::Allocator;
+use crate::check::Violation;
+use crate::driver::{DeviceAddr, Driver, HandleKind, StreamId};
+use crate::error::{Error, Hazard, MempoolId};
+use crate::history::{Action, History, HistoryOptions, TraceEntry};
+use crate::settings::Settings;
+use crate::snapshot::SegmentInfo;
+use crate::stats::{DeviceStats, PoolKind};
+
+pub use self::private_pool::StreamFilter;
+pub use self::process::NativeCachingAllocator;
+
+/// PyTorch's allocator of one device.
+#[derive(Debug)]
+pub struct DeviceCachingAllocator<D> {
+    driver: D,
+    /// The device's number in messages.
+    device: u32,
+    /// Bytes the device had when the allocator was made: memory fractions are shares of it.
+    total_memory: u64,
+    settings: Settings,
+    /// The most bytes that may be held from the device.
+    limit: Option<u64>,
+    /// Bytes held from the device.
+    reserved: u64,
+    blocks: Arena<Block>,
+    /// The blocks handed out, by address.
+    live: HashMap<DeviceAddr, BlockId, FixedState>,
+    pools: Arena<BlockPool>,
+    /// Everybody's pool for small blocks.
+    small: PoolId,
+    /// Everybody's pool for large blocks.
+    large: PoolId,
+    private_pools: PrivatePools,
+    expandable_segments: Arena<ExpandableSegment>,
+    /// How memory of expandable segments can be shared; decided by the first attempt.
+    handle_kind: Option<HandleKind>,
+    events: PendingEvents,
+    stats: DeviceStats,
+    history: History,
+}
+
+/// What a malloc is looking for.
+#[derive(Clone, Copy, Debug)]
+struct Request {
+    /// Bytes asked for.
+    bytes: u64,
+    /// Bytes of the block: `bytes` rounded up.
+    size: u64,
+    stream: StreamId,
+    pool: PoolId,
+    /// Bytes of the segment if one is needed.
+    segment_size: u64,
+    /// Whether it may use expandable segments.
+    expandable: bool,
+}
+
+impl<D: Driver> DeviceCachingAllocator<D> {
+    /// An allocator that holds nothing yet.
+    #[must_use]
+    pub fn new(driver: D, settings: Settings) -> Self {
+        let total_memory = driver.total_memory();
+        let mut pools = Arena::default();
+        let small = pools.insert(BlockPool::new(PoolKind::Small, None));
+        let large = pools.insert(BlockPool::new(PoolKind::Large, None));
+        let mut allocator = Self {
+            device: 0,
+            total_memory,
+            limit: limit(settings.per_process_memory_fraction, total_memory),
+            reserved: 0,
+            blocks: Arena::default(),
+            live: HashMap::default(),
+            pools,
+            small,
+            large,
+            private_pools: PrivatePools::default(),
+            expandable_segments: Arena::default(),
+            handle_kind: None,
+            events: PendingEvents::default(),
+            stats: DeviceStats {
+                max_split_size: settings.max_split_size.cast_signed(),
+                ..DeviceStats::default()
+            },
+            history: History::default(),
+            settings: Settings::default(),
+            driver,
+        };
+        allocator.use_settings(settings);
+        allocator
+    }
+
+    /// At least `bytes` of memory for use on `stream`, as tensors get it: null for zero bytes, and a
+    /// plain refusal from 2^60 on.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`], [`Error::MoreThanOneExabyte`]; [`Error::Driver`] if the device fails;
+    /// [`Error::Hazard`] where PyTorch would corrupt itself.
+    pub fn malloc(&mut self, bytes: u64, stream: StreamId) -> Result<DeviceAddr, Error> {
+        if bytes >= size::ONE_EXABYTE {
+            return Err(Error::MoreThanOneExabyte);
+        }
+        self.raw_malloc(bytes, stream)
+    }
+
+    /// As [`Self::malloc`], without the refusal (`raw_alloc_with_stream`).
+    ///
+    /// # Errors
+    /// As [`Self::malloc`].
+    pub fn raw_malloc(&mut self, bytes: u64, stream: StreamId) -> Result<DeviceAddr, Error> {
+        if bytes == 0 {
+            return Ok(DeviceAddr::NULL);
+        }
+        if !self.blocks.has_room() {
+            return Err(Error::TooManyBlocks);
+        }
+        // 1. Blocks whose streams are done become free.
+        if !self.private_pools.is_recording() {
+            self.process_events()?;
+        }
+        // 2. Round, choose the pool.
+        let mut request = self.request(bytes, stream)?;
+        // 3. The best of the free blocks; else climb the ladder.
+        let block = match self.take_free_block(&request) {
+            Some(block) => block,
+            None => match self.climb_retry_ladder(&mut request)? {
+                Some(block) => block,
+                None => return Err(self.out_of_memory(&request)),
+            },
+        };
+        // 4. Cut off what is too much, and hand it out.
+        let block = if self.should_split(block, &request) {
+            self.split(block, request.size)
+        } else {
+            self.take_whole(block);
+            block
+        };
+        Ok(self.hand_out(block, &request))
+    }
+
+    /// Takes back an allocation. Null is ignored.
+    ///
+    /// # Errors
+    /// [`Error::InvalidPointer`] if `addr` is not the start of a live allocation. [`Error::Driver`]
+    /// if an event could not be recorded: the allocation is gone all the same, and its memory is not
+    /// used again before its streams are done.
+    pub fn free(&mut self, addr: DeviceAddr) -> Result<(), Error> {
+        if addr.is_null() {
+            return Ok(());
+        }
+        let id = self.live.remove(&addr).ok_or(Error::InvalidPointer(addr))?;
+        // 1. It is no longer handed out.
+        let block = &mut self.blocks[id];
+        block.allocated = false;
+        let (size, requested, stream) = (block.size, block.requested, block.stream);
+        let kind = self.pools[block.pool].kind;
+        self.stats.allocation.decrease(kind, 1);
+        self.stats.allocated_bytes.decrease(kind, size);
+        self.trace(Action::FreeRequested, addr, requested, stream);
+        if self.settings.is_oversize(size) {
+            self.stats.oversize_allocations.decrease(1);
+        }
+        // 2. It is free now, or waits for the other streams that use it.
+        if self.blocks[id].stream_uses.is_none() {
+            self.free_block(id);
+            Ok(())
+        } else if self.private_pools.is_recording() {
+            self.events.defer(id);
+            Ok(())
+        } else {
+            self.insert_events(id)
+        }
+    }
+
+    /// Says that `stream`, too, uses an allocation. The stream it was made for is ignored, and so
+    /// is null.
+    ///
+    /// # Errors
+    /// [`Error::InvalidPointer`] if `addr` is not the start of a live allocation.
+    pub fn record_stream(&mut self, addr: DeviceAddr, stream: StreamId) -> Result<(), Error> {
+        if addr.is_null() {
+            return Ok(());
+        }
+        let id = *self.live.get(&addr).ok_or(Error::InvalidPointer(addr))?;
+        if self.blocks[id].stream != stream {
+            self.note_stream(id, stream);
+        }
+        Ok(())
+    }
+
+    /// Returns all memory that can be returned, having waited for all streams
+    /// (`torch.cuda.empty_cache`).
+    ///
+    /// # Errors
+    /// [`Error::Driver`] if the device fails, at the first call that does; [`Error::Hazard`] where
+    /// PyTorch would have corrupted itself.
+    pub fn empty_cache(&mut self) -> Result<(), Error> {
+        self.release_cached_blocks(MempoolId::DEFAULT)
+    }
+
+    /// Returns the memory of one private pool without users.
+    ///
+    /// # Errors
+    /// As [`Self::empty_cache`].
+    pub fn empty_pool(&mut self, pool: MempoolId) -> Result<(), Error> {
+        self.release_cached_blocks(pool)
+    }
+
+    /// Limits the memory held to a share of what the device had when the allocator was made; 1 is no
+    /// limit. Nothing is returned if more is held already.
+    ///
+    /// # Errors
+    /// [`Error::InvalidFraction`] outside 0 to 1.
+    pub fn set_memory_fraction(&mut self, fraction: f64) -> Result<(), Error> {
+        if !(0.0..=1.0).contains(&fraction) {
+            return Err(Error::InvalidFraction(fraction));
+        }
+        self.limit = limit(fraction, self.total_memory);
+        Ok(())
+    }
+
+    /// The share the limit is; 1 if there is none.
+    #[must_use]
+    pub fn memory_fraction(&self) -> f64 {
+        self.limit
+            .map_or(1.0, |limit| limit as f64 / self.total_memory as f64)
+    }
+
+    /// Changes the settings (`torch.cuda.memory._set_allocator_settings`).
+    ///
+    /// # Errors
+    /// [`Error::Settings`]; what stands before the mistake is in force, as in PyTorch.
+    pub fn apply_settings(&mut self, conf: &str) -> Result<(), Error> {
+        let mut settings = self.settings.clone();
+        let applied = settings.apply(conf);
+        self.use_settings(settings);
+        Ok(applied?)
+    }
+
+    /// Puts settings in force. Where the device has no virtual memory there are no expandable
+    /// segments; PyTorch warns and goes on.
+    fn use_settings(&mut self, mut settings: Settings) {
+        settings.expandable_segments &= self.driver.virtual_memory().is_some();
+        self.settings = settings;
+    }
+
+    /// The settings in force.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The statistics.
+    #[must_use]
+    pub fn stats(&self) -> &DeviceStats {
+        &self.stats
+    }
+
+    /// Sets every peak to its current value.
+    pub fn reset_peak_stats(&mut self) {
+        self.stats.reset_peak();
+    }
+
+    /// Sets every total and every counter to zero.
+    pub fn reset_accumulated_stats(&mut self) {
+        self.stats.reset_accumulated();
+    }
+
+    /// Starts recording what happens, or stops and forgets it.
+    pub fn record_history(&mut self, options: Option<HistoryOptions>) {
+        match options {
+            Some(options) => self.history.start(options),
+            None => self.history.stop(),
+        }
+    }
+
+    /// What was recorded, oldest first.
+    pub fn history(&self) -> impl Iterator<Item = &TraceEntry> {
+        self.history.entries()
+    }
+
+    /// The start and the bytes of the segment that a live allocation is part of
+    /// (`getBaseAllocation`); for expandable segments, which PyTorch refuses here, of the mapped run.
+    ///
+    /// # Errors
+    /// [`Error::InvalidPointer`] if `addr` is not the start of a live allocation.
+    pub fn base_allocation(&self, addr: DeviceAddr) -> Result<(DeviceAddr, u64), Error> {
+        let mut head = *self.live.get(&addr).ok_or(Error::InvalidPointer(addr))?;
+        while let Some(prev) = self.blocks[head].prev.filter(|&p| self.blocks[p].mapped) {
+            head = prev;
+        }
+        let bytes = self.mapped_run(head).map(|id| self.blocks[id].size).sum();
+        Ok((self.blocks[head].addr, bytes))
+    }
+
+    /// The largest free block, or what the device has free if that is more (`cacheInfo`): what a
+    /// request could at best hope for.
+    ///
+    /// # Errors
+    /// [`Error::Driver`] if the device does not answer.
+    pub fn largest_free(&mut self) -> Result<u64, Error> {
+        let device = self.driver.memory_info()?.free;
+        let pools = self.pools.iter().flat_map(|(_, pool)| pool.free.iter());
+        Ok(pools.map(|block| block.size).fold(device, u64::max))
+    }
+
+    /// The device.
+    pub fn driver(&self) -> &D {
+        &self.driver
+    }
+
+    /// The device, to let time pass on it. Memory that this allocator holds must not be given back
+    /// behind its back.
+    pub fn driver_mut(&mut self) -> &mut D {
+        &mut self.driver
+    }
+
+    fn request(&self, bytes: u64, stream: StreamId) -> Result<Request, Error> {
+        let overflow = Hazard::SizeOverflow { bytes };
+        let size = size::round_size(bytes, &self.settings).ok_or(overflow)?;
+        let segment_size = size::segment_size(size, &self.settings).ok_or(overflow)?;
+        Ok(Request {
+            bytes,
+            size,
+            stream,
+            pool: self.pool_for(size, stream),
+            segment_size,
+            expandable: self.settings.expandable_segments,
+        })
+    }
+
+    /// The pool that serves blocks of `size` for `stream` now.
+    fn pool_for(&self, size: u64, stream: StreamId) -> PoolId {
+        let kind = size::pool_kind(size);
+        let default = match kind {
+            PoolKind::Small => self.small,
+            PoolKind::Large => self.large,
+        };
+        self.private_pools
+            .redirection(stream, kind)
+            .unwrap_or(default)
+    }
+
+    /// Books a block as handed out.
+    fn hand_out(&mut self, id: BlockId, request: &Request) -> DeviceAddr {
+        let block = &mut self.blocks[id];
+        block.allocated = true;
+        block.requested = request.bytes;
+        let (addr, size, stream) = (block.addr, block.size, block.stream);
+        let kind = self.pools[block.pool].kind;
+        self.trace(Action::Alloc, addr, request.bytes, stream);
+        self.live.insert(addr, id);
+        self.stats.allocation.increase(kind, 1);
+        self.stats.allocated_bytes.increase(kind, size);
+        self.stats.active.increase(kind, 1);
+        self.stats.active_bytes.increase(kind, size);
+        self.stats.requested_bytes.increase(kind, request.bytes);
+        if self.settings.is_oversize(size) {
+            self.stats.oversize_allocations.increase(1);
+        }
+        addr
+    }
+
+    /// Writes the history, if it is on.
+    fn trace(&mut self, action: Action, addr: DeviceAddr, size: u64, stream: StreamId) {
+        if self.history.is_recording() {
+            self.history.record(TraceEntry {
+                action,
+                addr,
+                size,
+                stream,
+                time_us: self.driver.now_us(),
+            });
+        }
+    }
+}
+
+/// The limit on memory held that a share of all memory is; none for the whole.
+fn limit(fraction: f64, total_memory: u64) -> Option<u64> {
+    (fraction < 1.0).then_some((fraction * total_memory as f64) as u64)
+}
+
+impl<D: Driver> Allocator for DeviceCachingAllocator<D> {
+    type Driver = D;
+
+    fn name(&self) -> &'static str {
+        "pytorch"
+    }
+
+    fn malloc(&mut self, bytes: u64, stream: StreamId) -> Result<DeviceAddr, Error> {
+        self.malloc(bytes, stream)
+    }
+
+    fn free(&mut self, addr: DeviceAddr) -> Result<(), Error> {
+        self.free(addr)
+    }
+
+    fn record_stream(&mut self, addr: DeviceAddr, stream: StreamId) -> Result<(), Error> {
+        self.record_stream(addr, stream)
+    }
+
+    fn empty_cache(&mut self) -> Result<(), Error> {
+        self.empty_cache()
+    }
+
+    fn stats(&self) -> &DeviceStats {
+        self.stats()
+    }
+
+    fn reset_peak_stats(&mut self) {
+        self.reset_peak_stats();
+    }
+
+    fn segments(&self) -> Vec<SegmentInfo> {
+        self.segments()
+    }
+
+    fn check(&self) -> Result<(), Violation> {
+        self.check()
+    }
+
+    fn driver(&self) -> &D {
+        self.driver()
+    }
+
+    fn driver_mut(&mut self) -> &mut D {
+        self.driver_mut()
+    }
+}

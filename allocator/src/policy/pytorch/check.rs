@@ -1,0 +1,232 @@
+//! Every invariant of the allocator's state, verified from scratch.
+
+use std::collections::HashMap;
+
+use super::DeviceCachingAllocator;
+use super::block::{Block, BlockId};
+use super::size::MIN_BLOCK;
+use crate::check::{Violation, ensure};
+use crate::driver::Driver;
+use crate::stats::{DeviceStats, PoolKind};
+
+impl<D: Driver> DeviceCachingAllocator<D> {
+    /// Verifies that
+    /// - the blocks of each segment form a chain without gaps, of one stream and one pool, and no
+    ///   two neighbours in it could be merged;
+    /// - exactly the idle blocks are in their pools, exactly those handed out are known by address,
+    ///   and exactly the pending ones wait for events or are deferred;
+    /// - the blocks of an expandable segment cover its addresses and agree with its pages;
+    /// - the statistics of the present are what the blocks add up to.
+    ///
+    /// # Errors
+    /// The first of these that does not hold.
+    pub fn check(&self) -> Result<(), Violation> {
+        for (id, block) in self.blocks.iter() {
+            self.check_block(id, block)?;
+        }
+        self.check_memberships()?;
+        self.check_events()?;
+        self.check_expandable_segments()?;
+        self.check_statistics()
+    }
+
+    fn check_block(&self, id: BlockId, block: &Block) -> Result<(), Violation> {
+        let at = format!("block {id:?} at {} of {} bytes", block.addr, block.size);
+        ensure!(block.size > 0, "{at} is empty");
+        ensure!(block.size.is_multiple_of(MIN_BLOCK), "{at}: odd size");
+        ensure!(
+            block.mapped || block.is_expandable(),
+            "{at}: unmapped outside an expandable segment"
+        );
+        ensure!(block.mapped || block.is_idle(), "{at}: in use but unmapped");
+        if let Some(prev) = block.prev {
+            ensure!(
+                self.blocks[prev].next == Some(id),
+                "{at}: previous points elsewhere"
+            );
+        }
+        let Some(next) = block.next else {
+            return Ok(());
+        };
+        let next = &self.blocks[next];
+        ensure!(next.prev == Some(id), "{at}: next points elsewhere");
+        ensure!(
+            next.addr == block.end(),
+            "{at}: gap or overlap before {}",
+            next.addr
+        );
+        ensure!(
+            (next.stream, next.pool, next.segment) == (block.stream, block.pool, block.segment),
+            "{at}: its neighbour belongs elsewhere"
+        );
+        ensure!(
+            !(block.is_idle() && next.is_idle() && block.mapped == next.mapped),
+            "{at} could be merged with its neighbour at {}",
+            next.addr
+        );
+        Ok(())
+    }
+
+    fn check_memberships(&self) -> Result<(), Violation> {
+        let mut pooled = 0;
+        for (_, pool) in self.pools.iter() {
+            for entry in pool.free.iter() {
+                let block = &self.blocks[entry.id];
+                let in_place = block.mapped && block.is_idle() && *entry == block.as_free(entry.id);
+                ensure!(
+                    in_place,
+                    "{} is among the free blocks but is not one",
+                    entry.addr
+                );
+                pooled += 1;
+            }
+            for entry in pool.unmapped.iter() {
+                let block = &self.blocks[entry.id];
+                let in_place = !block.mapped && *entry == block.as_unmapped(entry.id);
+                ensure!(
+                    in_place,
+                    "{} is among the unmapped ranges but is not one",
+                    entry.addr
+                );
+                pooled += 1;
+            }
+        }
+        let idle = self.blocks.iter().filter(|(_, b)| b.is_idle()).count();
+        ensure!(pooled == idle, "{idle} idle blocks, but {pooled} in pools");
+        for (addr, &id) in &self.live {
+            let block = &self.blocks[id];
+            let handed_out = block.allocated && block.addr == *addr;
+            ensure!(handed_out, "{addr} is live but its block is not");
+        }
+        let allocated = self.blocks.iter().filter(|(_, b)| b.allocated).count();
+        let live = self.live.len();
+        ensure!(
+            live == allocated,
+            "{allocated} blocks handed out, {live} addresses live"
+        );
+        Ok(())
+    }
+
+    fn check_events(&self) -> Result<(), Violation> {
+        let mut waiting: HashMap<BlockId, u32> = HashMap::new();
+        for id in self.events.queued_blocks() {
+            *waiting.entry(id).or_default() += 1;
+        }
+        let deferred = self.events.deferred_blocks();
+        for (id, block) in self.blocks.iter() {
+            let events = waiting.remove(&id).unwrap_or(0);
+            let counted = block.event_count;
+            let addr = block.addr;
+            ensure!(
+                counted == events,
+                "{addr} counts {counted} events but waits for {events}"
+            );
+            let is_deferred = deferred.contains(&id);
+            let should_be = !block.allocated && block.stream_uses.is_some();
+            ensure!(
+                is_deferred == should_be,
+                "{addr} is forgotten or deferred for no reason"
+            );
+        }
+        ensure!(waiting.is_empty(), "events of blocks that are gone");
+        Ok(())
+    }
+
+    fn check_expandable_segments(&self) -> Result<(), Violation> {
+        for (id, segment) in self.expandable_segments.iter() {
+            let of_segment = || self.blocks.iter().filter(|(_, b)| b.segment == Some(id));
+            let mapped: u64 = of_segment()
+                .filter(|(_, b)| b.mapped)
+                .map(|(_, b)| b.size)
+                .sum();
+            let covered: u64 = of_segment().map(|(_, b)| b.size).sum();
+            let base = segment.base();
+            ensure!(
+                covered == segment.bytes(),
+                "blocks do not cover the addresses from {base}"
+            );
+            ensure!(
+                mapped == segment.mapped_bytes(),
+                "blocks and pages from {base} disagree: {mapped} and {} bytes",
+                segment.mapped_bytes()
+            );
+            let page = segment.page_size();
+            for (_, block) in of_segment().filter(|(_, b)| !b.mapped) {
+                let aligned = block.addr.offset_from(base).is_multiple_of(page)
+                    && block.size.is_multiple_of(page);
+                ensure!(
+                    aligned,
+                    "the unmapped range at {} is not whole pages",
+                    block.addr
+                );
+            }
+        }
+        Ok(())
+    }
+
+    fn check_statistics(&self) -> Result<(), Violation> {
+        let now = self.recount();
+        for ((name, counted), (_, true_value)) in self.stats.arrays().iter().zip(now.arrays()) {
+            for (kind, counted, true_value) in [
+                ("all", counted.all, true_value.all),
+                ("small", counted.small_pool, true_value.small_pool),
+                ("large", counted.large_pool, true_value.large_pool),
+            ] {
+                ensure!(
+                    counted.current == true_value.current,
+                    "{name} ({kind}) says {} but is {}",
+                    counted.current,
+                    true_value.current
+                );
+                ensure!(
+                    counted.peak >= counted.current,
+                    "{name} ({kind}) is above its peak"
+                );
+            }
+        }
+        let reserved = now.reserved_bytes.all.current.cast_unsigned();
+        ensure!(
+            self.reserved == reserved,
+            "holds {reserved} bytes, counts {}",
+            self.reserved
+        );
+        for private in self.private_pools.iter() {
+            let held: u64 = self
+                .blocks
+                .iter()
+                .filter(|(_, b)| b.mapped && [private.small, private.large].contains(&b.pool))
+                .map(|(_, b)| b.size)
+                .sum();
+            ensure!(
+                private.reserved == held,
+                "a private pool holds {held} bytes, counts otherwise"
+            );
+        }
+        Ok(())
+    }
+
+    /// The present of all statistics that follow from the blocks.
+    fn recount(&self) -> DeviceStats {
+        let mut now = DeviceStats::default();
+        for (_, block) in self.blocks.iter().filter(|(_, block)| block.mapped) {
+            let kind: PoolKind = self.pools[block.pool].kind;
+            now.reserved_bytes.increase(kind, block.size);
+            if !block.is_expandable() && block.prev.is_none() {
+                now.segment.increase(kind, 1);
+            }
+            if block.allocated {
+                now.allocation.increase(kind, 1);
+                now.allocated_bytes.increase(kind, block.size);
+            }
+            if !block.is_idle() {
+                now.active.increase(kind, 1);
+                now.active_bytes.increase(kind, block.size);
+                now.requested_bytes.increase(kind, block.requested);
+            } else if block.is_split() && !block.is_expandable() {
+                now.inactive_split.increase(kind, 1);
+                now.inactive_split_bytes.increase(kind, block.size);
+            }
+        }
+        now
+    }
+}

@@ -1,0 +1,248 @@
+//! Expandable segments: one range of addresses for many blocks, with memory behind those in use.
+//!
+//! A segment reserves addresses for 1 1/8 of the device's memory and maps pages from its start as
+//! they are needed: 2 MiB each for small blocks, `large_segment_size` for large ones. Its chain of
+//! blocks covers the whole range, mapped or not.
+//!
+//! Source: PyTorch 2.11, `ExpandableSegment` and the functions named below.
+
+use super::block::{Block, BlockId};
+use super::pages::ExpandableSegment;
+use super::size::{SMALL_SEGMENT, page_size};
+use super::{DeviceCachingAllocator, Request};
+use crate::driver::{Driver, DriverError, StreamId, VirtualMemory};
+use crate::error::Error;
+use crate::history::Action;
+
+impl<D: Driver> DeviceCachingAllocator<D> {
+    /// A block for the request, mapped and in no pool (`try_allocate_expandable_block`). It may be
+    /// larger than the request. `None` if memory ran out; what was mapped until then stays in the
+    /// pool.
+    pub(super) fn alloc_expandable(&mut self, request: &Request) -> Result<Option<BlockId>, Error> {
+        let mut candidate = self.find_expandable_block(request)?;
+        let block = &self.blocks[candidate];
+        if !block.mapped {
+            let bytes = block.size.min(request.size);
+            if !self.map_block(candidate, bytes)? {
+                return Ok(None);
+            }
+        }
+        // The candidate is mapped, and what follows it is unmapped until there is room enough.
+        while self.blocks[candidate].size < request.size {
+            let missing = request.size - self.blocks[candidate].size;
+            let Some(next) = self.blocks[candidate].next else {
+                return Ok(None);
+            };
+            let bytes = missing.min(self.blocks[next].size);
+            if !self.map_block(next, bytes)? {
+                return Ok(None);
+            }
+            candidate = next;
+        }
+        self.pools.remove_block(&self.blocks, candidate);
+        Ok(Some(candidate))
+    }
+
+    /// The lowest place where idle blocks, one of them unmapped, have room for the request
+    /// (`find_expandable_block`); failing that, a new segment.
+    fn find_expandable_block(&mut self, request: &Request) -> Result<BlockId, Error> {
+        let found = self.pools[request.pool]
+            .unmapped_of(request.stream)
+            .map(|unmapped| self.idle_block_before(unmapped).unwrap_or(unmapped))
+            .find(|&first| self.idle_bytes_reach(first, request.size));
+        match found {
+            Some(block) => Ok(block),
+            None => self.add_expandable_segment(request),
+        }
+    }
+
+    fn idle_block_before(&self, id: BlockId) -> Option<BlockId> {
+        self.blocks[id]
+            .prev
+            .filter(|&prev| self.blocks[prev].is_idle())
+    }
+
+    /// Whether the idle blocks from `first` on hold `size` bytes.
+    fn idle_bytes_reach(&self, first: BlockId, size: u64) -> bool {
+        let mut bytes = 0;
+        let mut at = Some(first);
+        while let Some(id) = at.filter(|&id| self.blocks[id].is_idle()) {
+            bytes += self.blocks[id].size;
+            if bytes >= size {
+                return true;
+            }
+            at = self.blocks[id].next;
+        }
+        false
+    }
+
+    fn add_expandable_segment(&mut self, request: &Request) -> Result<BlockId, Error> {
+        let page = page_size(self.pools[request.pool].kind, &self.settings);
+        let memory = self.driver.total_memory();
+        let vm = virtual_memory(&mut self.driver)?;
+        let segment = ExpandableSegment::reserve(vm, memory, page, request.stream)
+            .map_err(Error::VirtualMemory)?;
+        let (base, bytes) = (segment.base(), segment.bytes());
+        let segment = self.expandable_segments.insert(segment);
+        let (stream, pool) = (request.stream, request.pool);
+        let block = Block::whole_segment(base, bytes, stream, pool, Some(segment));
+        let block = self.blocks.insert(block);
+        self.pools.insert_block(&mut self.blocks, block);
+        Ok(block)
+    }
+
+    /// Puts memory behind the first `bytes` of an unmapped block, whole pages of it, and joins the
+    /// result with its free neighbours (`map_block`). Whether there was memory enough.
+    fn map_block(&mut self, id: BlockId, bytes: u64) -> Result<bool, Error> {
+        let (addr, size, stream) = {
+            let block = &self.blocks[id];
+            (block.addr, block.size, block.stream)
+        };
+        let Some(segment) = self.blocks[id].segment else {
+            return Ok(false);
+        };
+        let vm = virtual_memory(&mut self.driver)?;
+        let segment = &mut self.expandable_segments[segment];
+        let mapped = segment.map(vm, &mut self.handle_kind, addr, bytes);
+        let Some(mapped) = mapped.map_err(Error::VirtualMemory)? else {
+            return Ok(false);
+        };
+        self.pools.remove_block(&self.blocks, id);
+        if mapped < size {
+            let rest = self.blocks[id].part(addr.offset(mapped), size - mapped);
+            let rest = self.insert_part(rest, Some(id), self.blocks[id].next);
+            debug_assert!(!self.blocks[rest].mapped);
+        }
+        let block = &mut self.blocks[id];
+        block.size = mapped;
+        block.mapped = true;
+        self.merge_with_neighbours(id);
+        self.pools.insert_block(&mut self.blocks, id);
+
+        let pool = self.blocks[id].pool;
+        if let Some(private) = self.private_pool_of(pool) {
+            private.reserved += mapped;
+        }
+        let kind = self.pools[pool].kind;
+        self.reserved += mapped;
+        self.stats.reserved_bytes.increase(kind, mapped);
+        self.stats.num_device_alloc += 1;
+        self.trace(Action::SegmentMap, addr, mapped, stream);
+        Ok(true)
+    }
+
+    /// Returns the memory behind the whole pages of a free block (`unmap_block`). If the device
+    /// fails half-way, the block is unmapped as far as it got.
+    pub(super) fn unmap_block(&mut self, id: BlockId) -> Result<(), Error> {
+        let block = &self.blocks[id];
+        let (start, end, stream, pool) = (block.addr, block.end(), block.stream, block.pool);
+        let Some(segment) = block.segment else {
+            return Ok(());
+        };
+        let pages = self.expandable_segments[segment].whole_pages(start, block.size);
+        if pages.is_empty() {
+            return Ok(());
+        }
+        self.driver.synchronize_stream(stream)?;
+        let vm = virtual_memory(&mut self.driver)?;
+        let (addr, bytes, outcome) = self.expandable_segments[segment].unmap(vm, pages);
+        let outcome = outcome.map_err(Error::VirtualMemory);
+        if bytes == 0 {
+            return outcome;
+        }
+        self.pools.remove_block(&self.blocks, id);
+        if addr > start {
+            let before = self.blocks[id].part(start, addr.offset_from(start));
+            self.insert_part(before, self.blocks[id].prev, Some(id));
+        }
+        let unmapped_end = addr.offset(bytes);
+        if end > unmapped_end {
+            let after = self.blocks[id].part(unmapped_end, end.offset_from(unmapped_end));
+            self.insert_part(after, Some(id), self.blocks[id].next);
+        }
+        let block = &mut self.blocks[id];
+        block.addr = addr;
+        block.size = bytes;
+        block.mapped = false;
+        self.merge_with_neighbours(id);
+        self.pools.insert_block(&mut self.blocks, id);
+
+        let kind = self.pools[pool].kind;
+        self.reserved -= bytes;
+        self.stats.reserved_bytes.decrease(kind, bytes);
+        self.stats.num_device_free += 1;
+        self.trace(Action::SegmentUnmap, addr, bytes, stream);
+        let counted = match self.private_pool_of(pool) {
+            Some(private) => private.count_return(bytes),
+            None => Ok(()),
+        };
+        outcome?;
+        Ok(counted?)
+    }
+
+    /// Gives the addresses of a segment back if nothing of it is mapped any more
+    /// (`release_expandable_segment`).
+    pub(super) fn release_if_unmapped(&mut self, id: BlockId) -> Result<(), Error> {
+        let block = &self.blocks[id];
+        let Some(segment) = block.segment.filter(|_| !block.mapped && !block.is_split()) else {
+            return Ok(());
+        };
+        let vm = virtual_memory(&mut self.driver)?;
+        self.expandable_segments[segment]
+            .give_up(vm)
+            .map_err(Error::VirtualMemory)?;
+        self.pools.remove_block(&self.blocks, id);
+        self.blocks.remove(id);
+        self.expandable_segments.remove(segment);
+        Ok(())
+    }
+
+    /// Returns memory that a failing device left behind no block.
+    pub(super) fn settle_expandable_segments(&mut self) -> Result<(), Error> {
+        let Some(vm) = self.driver.virtual_memory() else {
+            return Ok(());
+        };
+        let mut segments = self.expandable_segments.iter_mut();
+        segments
+            .try_for_each(|segment| segment.settle(vm))
+            .map_err(Error::VirtualMemory)
+    }
+
+    /// Puts a new block of the same segment in between two others, and into its pool.
+    fn insert_part(
+        &mut self,
+        part: Block,
+        prev: Option<BlockId>,
+        next: Option<BlockId>,
+    ) -> BlockId {
+        let part = self.blocks.insert(part);
+        self.blocks.link(part, prev, next);
+        self.pools.insert_block(&mut self.blocks, part);
+        part
+    }
+
+    fn merge_with_neighbours(&mut self, id: BlockId) {
+        if let Some(prev) = self.blocks[id].prev {
+            self.try_merge(id, prev);
+        }
+        if let Some(next) = self.blocks[id].next {
+            self.try_merge(id, next);
+        }
+    }
+
+    /// Stream, whether it is for small blocks, and mapped bytes of each expandable segment; as in
+    /// PyTorch those of the default stream are left out (`getExpandableSegmentSizes`).
+    pub fn expandable_segment_sizes(&self) -> impl Iterator<Item = (StreamId, bool, u64)> {
+        self.expandable_segments
+            .iter()
+            .map(|(_, segment)| segment)
+            .filter(|segment| segment.stream() != StreamId::DEFAULT)
+            .map(|s| (s.stream(), s.page_size() == SMALL_SEGMENT, s.mapped_bytes()))
+    }
+}
+
+fn virtual_memory<D: Driver>(driver: &mut D) -> Result<&mut dyn VirtualMemory, Error> {
+    driver
+        .virtual_memory()
+        .ok_or(Error::VirtualMemory(DriverError::NotSupported))
+}

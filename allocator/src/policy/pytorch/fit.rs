@@ -1,0 +1,102 @@
+//! Which free block a request gets.
+//!
+//! The smallest block of exactly the request's stream that is large enough, the lowest address
+//! among equals; then two rules that keep oversize blocks for oversize requests. A block they
+//! reject ends the search: no other is looked at.
+//!
+//! Source: PyTorch 2.11, `get_free_block`.
+
+use super::block::BlockId;
+use super::ordered::Cursor;
+use super::pool::{BlockPool, FreeBlock};
+use super::{DeviceCachingAllocator, Request};
+use crate::driver::Driver;
+use crate::settings::Settings;
+
+impl<D: Driver> DeviceCachingAllocator<D> {
+    /// Takes the free block that the request gets out of its pool, if there is one.
+    pub(super) fn take_free_block(&mut self, request: &Request) -> Option<BlockId> {
+        if self.collects_garbage() {
+            self.pools[request.pool].searches += 1;
+        }
+        let pool = &self.pools[request.pool];
+        let mut at = pool.best_fit(request.stream, request.size);
+        let mut best = block_of_stream(pool, at, request)?;
+        if self.blocks[best.id].is_expandable() {
+            at = if request.expandable {
+                self.least_expandable(pool, at, request)
+            } else {
+                self.first_not_expandable(pool, at, request)
+            };
+            best = block_of_stream(pool, at, request)?;
+        }
+        if !may_serve(best.size, request.size, &self.settings) {
+            return None;
+        }
+        self.pools[request.pool].free.remove_at(at);
+        Some(best.id)
+    }
+
+    /// With expandable segments a block counts with what it can grow by. The walk goes on while the
+    /// next block can grow to less than this one: to the first minimum, not the least of all. A
+    /// block of another kind ends it and is taken.
+    fn least_expandable(&self, pool: &BlockPool, start: Cursor, request: &Request) -> Cursor {
+        let extent = |block: FreeBlock| self.blocks.size_with_unmapped_tail(block.id);
+        let mut at = start;
+        while let Some(&here) = pool.free.get(at)
+            && self.blocks[here.id].is_expandable()
+            && let next = pool.free.after(at)
+            && let Some(following) = block_of_stream(pool, next, request)
+            && extent(following) < extent(here)
+        {
+            at = next;
+        }
+        at
+    }
+
+    /// With expandable segments switched off their blocks are passed over.
+    fn first_not_expandable(&self, pool: &BlockPool, start: Cursor, request: &Request) -> Cursor {
+        let mut at = pool.free.after(start);
+        while let Some(block) = block_of_stream(pool, at, request)
+            && self.blocks[block.id].is_expandable()
+        {
+            at = pool.free.after(at);
+        }
+        at
+    }
+}
+
+/// The block at a cursor, if it is one of the request's stream.
+fn block_of_stream(pool: &BlockPool, at: Cursor, request: &Request) -> Option<FreeBlock> {
+    pool.free
+        .get(at)
+        .copied()
+        .filter(|block| block.stream == request.stream)
+}
+
+/// Whether a block may serve a smaller request: an oversize block serves only oversize requests,
+/// and those only if it is less than `max_non_split_rounding` larger.
+fn may_serve(block: u64, request: u64, settings: &Settings) -> bool {
+    if settings.is_oversize(request) {
+        block < request.wrapping_add(settings.max_non_split_rounding)
+    } else {
+        !settings.is_oversize(block)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn oversize_blocks_are_for_oversize_requests_of_nearly_their_size() {
+        let settings = Settings::from_conf("max_split_size_mb:100").unwrap();
+        assert!(may_serve(99 * MIB, 50 * MIB, &settings));
+        assert!(!may_serve(100 * MIB, 99 * MIB, &settings));
+        assert!(may_serve(119 * MIB, 100 * MIB, &settings));
+        assert!(!may_serve(120 * MIB, 100 * MIB, &settings));
+        assert!(may_serve(1 << 50, 1, &Settings::default()));
+    }
+}

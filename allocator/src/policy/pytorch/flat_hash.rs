@@ -1,0 +1,263 @@
+//! A hash table that iterates in the order PyTorch's does.
+//!
+//! PyTorch keeps streams with pending events, the streams of a block and its private pools in
+//! `ska::flat_hash_map`, and walks them: which of two streams is polled first, hence which block is
+//! merged first, follows from the layout of that table. So the layout is reproduced: Fibonacci
+//! hashing, robin-hood probing of at most max(4, log2 of the slots) steps, growth by doubling from 4
+//! before the table would be more than half full, and removal that shifts the followers back.
+//! (Source: `c10/util/flat_hash_map.h`, checked against the binary with several recorded streams.)
+
+/// A key with the hash PyTorch gives it.
+pub(super) trait FlatKey: Copy + Eq {
+    /// The hash before Fibonacci's multiplication.
+    fn flat_hash(self) -> u64;
+}
+
+#[derive(Clone, Debug)]
+struct Entry<K, V> {
+    /// Steps from the slot its hash points to.
+    distance: u32,
+    key: K,
+    value: V,
+}
+
+/// A map from `K` to `V`.
+#[derive(Clone, Debug)]
+pub(super) struct FlatHashMap<K, V> {
+    /// `buckets` slots that hashes point to, and some more for the last ones to overflow into.
+    slots: Vec<Option<Entry<K, V>>>,
+    /// A power of two, or 0.
+    buckets: usize,
+    len: usize,
+}
+
+/// Slots of a table that has any.
+const MIN_BUCKETS: usize = 4;
+/// Steps that are always allowed.
+const MIN_LOOKUPS: u32 = 4;
+/// 2^64 divided by the golden ratio.
+const FIBONACCI: u64 = 11_400_714_819_323_198_485;
+
+impl<K, V> Default for FlatHashMap<K, V> {
+    fn default() -> Self {
+        Self {
+            slots: Vec::new(),
+            buckets: 0,
+            len: 0,
+        }
+    }
+}
+
+impl<K: FlatKey, V: Copy> FlatHashMap<K, V> {
+    /// Whether nothing is in it.
+    pub(super) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Forgets everything, the size of the table included, but keeps its memory: what is inserted
+    /// next goes where it would in a new table.
+    pub(super) fn reset(&mut self) {
+        self.slots.clear();
+        self.buckets = 0;
+        self.len = 0;
+    }
+
+    /// The value of `key`.
+    pub(super) fn get(&self, key: K) -> Option<V> {
+        let slot = self.find(key).ok()?;
+        self.slots[slot].as_ref().map(|entry| entry.value)
+    }
+
+    /// Adds `key` if it is not there.
+    pub(super) fn insert(&mut self, key: K, value: V) {
+        let mut new = Entry {
+            distance: 0,
+            key,
+            value,
+        };
+        while let Err((slot, distance)) = self.find(new.key) {
+            if self.is_full() || distance == self.max_lookups() {
+                self.grow();
+                continue;
+            }
+            new.distance = distance;
+            match self.place(slot, new) {
+                Ok(()) => {
+                    self.len += 1;
+                    return;
+                }
+                Err(refused) => {
+                    self.grow();
+                    new = refused;
+                }
+            }
+        }
+    }
+
+    /// Removes `key` if it is there.
+    pub(super) fn remove(&mut self, key: K) {
+        if let Ok(slot) = self.find(key) {
+            self.remove_at(slot);
+        }
+    }
+
+    /// The first filled slot at or after `slot`, with what is in it.
+    pub(super) fn at_or_after(&self, slot: usize) -> Option<(usize, K, V)> {
+        if self.is_empty() {
+            return None; // the usual case, asked by every malloc
+        }
+        let tail = self.slots.iter().enumerate().skip(slot);
+        tail.flat_map(|(slot, entry)| entry.as_ref().map(|e| (slot, e.key, e.value)))
+            .next()
+    }
+
+    /// Empties a slot. The followers move up, so what comes next is at or after the same slot.
+    pub(super) fn remove_at(&mut self, slot: usize) {
+        if self.slots.get_mut(slot).and_then(Option::take).is_none() {
+            return;
+        }
+        self.len -= 1;
+        let mut hole = slot;
+        while let Some(Some(follower)) = self.slots.get_mut(hole + 1)
+            && follower.distance > 0
+        {
+            follower.distance -= 1;
+            self.slots.swap(hole, hole + 1);
+            hole += 1;
+        }
+    }
+
+    /// The keys in order.
+    pub(super) fn keys(&self) -> impl Iterator<Item = K> {
+        self.slots.iter().flatten().map(|entry| entry.key)
+    }
+
+    /// Whether one more would fill more than half of the buckets.
+    fn is_full(&self) -> bool {
+        2 * (self.len + 1) > self.buckets
+    }
+
+    fn max_lookups(&self) -> u32 {
+        self.buckets.trailing_zeros().max(MIN_LOOKUPS)
+    }
+
+    fn desired_slot(&self, key: K) -> usize {
+        let shift = 64 - self.buckets.trailing_zeros();
+        (key.flat_hash().wrapping_mul(FIBONACCI) >> shift) as usize
+    }
+
+    /// The slot of `key`, or where the search for it ended and after how many steps.
+    fn find(&self, key: K) -> Result<usize, (usize, u32)> {
+        if self.buckets == 0 {
+            return Err((0, 0));
+        }
+        let (mut slot, mut distance) = (self.desired_slot(key), 0);
+        while let Some(Some(entry)) = self.slots.get(slot)
+            && entry.distance >= distance
+        {
+            if entry.key == key {
+                return Ok(slot);
+            }
+            slot += 1;
+            distance += 1;
+        }
+        Err((slot, distance))
+    }
+
+    /// Puts `new` into a slot. Who was there moves on and takes the place of the next one who is
+    /// nearer to his own; if that leads too far, the last one takes the place of `new`, which is
+    /// given back.
+    fn place(&mut self, slot: usize, new: Entry<K, V>) -> Result<(), Entry<K, V>> {
+        let Some(mut moving) = self.slots[slot].replace(new) else {
+            return Ok(());
+        };
+        moving.distance += 1;
+        for place in slot + 1.. {
+            match self.slots.get_mut(place) {
+                Some(empty @ None) => {
+                    *empty = Some(moving);
+                    return Ok(());
+                }
+                Some(Some(other)) if other.distance < moving.distance => {
+                    std::mem::swap(other, &mut moving);
+                    moving.distance += 1;
+                    continue;
+                }
+                Some(_) => moving.distance += 1,
+                None => {}
+            }
+            if moving.distance == self.max_lookups() || place >= self.slots.len() {
+                break;
+            }
+        }
+        match self.slots[slot].replace(moving) {
+            Some(new) => Err(new),
+            None => Ok(()),
+        }
+    }
+
+    fn grow(&mut self) {
+        let old = std::mem::take(&mut self.slots);
+        self.buckets = (2 * self.buckets).max(MIN_BUCKETS);
+        let overflow = self.max_lookups() as usize - 1;
+        self.slots.resize_with(self.buckets + overflow, || None);
+        self.len = 0;
+        for entry in old.into_iter().flatten() {
+            self.insert(entry.key, entry.value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    impl FlatKey for u64 {
+        fn flat_hash(self) -> u64 {
+            self
+        }
+    }
+
+    proptest! {
+        /// Against the standard library's map; the order is checked against PyTorch's binary, by
+        /// the conformance runs with several streams.
+        #[test]
+        fn holds_what_was_put_in(ops in prop::collection::vec((any::<bool>(), 0_u64..300), 1..600)) {
+            let mut map = FlatHashMap::default();
+            let mut model = BTreeMap::new();
+            for (i, (insert, key)) in ops.into_iter().enumerate() {
+                if insert {
+                    map.insert(key, i);
+                    model.entry(key).or_insert(i);
+                } else {
+                    map.remove(key);
+                    model.remove(&key);
+                }
+                prop_assert_eq!(map.get(key), model.get(&key).copied());
+                prop_assert_eq!(map.is_empty(), model.is_empty());
+            }
+            let mut keys: Vec<u64> = map.keys().collect();
+            keys.sort_unstable();
+            prop_assert!(keys.iter().eq(model.keys()));
+        }
+    }
+
+    #[test]
+    fn a_walk_that_removes_sees_every_entry_once() {
+        let mut map = FlatHashMap::default();
+        (0..100).for_each(|key: u64| map.insert(key * 0x1000, ()));
+        let mut seen = 0;
+        let mut slot = 0;
+        while let Some((at, _, ())) = map.at_or_after(slot) {
+            seen += 1;
+            map.remove_at(at);
+            slot = at;
+        }
+        assert_eq!(seen, 100);
+        assert!(map.is_empty());
+    }
+}

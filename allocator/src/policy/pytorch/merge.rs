@@ -1,0 +1,72 @@
+//! A block becomes free: it is joined with its free neighbours, first the one before it, then the one
+//! after it.
+//!
+//! The order decides nothing but which block survives; the freed one always does, and keeps what it
+//! remembers. Statistics see the net change alone.
+//!
+//! Source: PyTorch 2.11, `free_block`, `try_merge_blocks`.
+
+use super::DeviceCachingAllocator;
+use super::block::BlockId;
+use crate::driver::Driver;
+use crate::history::Action;
+
+impl<D: Driver> DeviceCachingAllocator<D> {
+    /// Joins an idle block with its free neighbours and puts it into its pool.
+    pub(super) fn free_block(&mut self, id: BlockId) {
+        let block = &self.blocks[id];
+        let (addr, size, requested, stream) =
+            (block.addr, block.size, block.requested, block.stream);
+        let (prev, next) = (block.prev, block.next);
+        // Recorded before the merge, so that the address is the user's.
+        self.trace(Action::FreeCompleted, addr, requested, stream);
+
+        let (mut splits, mut split_bytes) = (0_i64, 0_i64);
+        for neighbour in [prev, next].into_iter().flatten() {
+            if let Some(bytes) = self.try_merge(id, neighbour) {
+                splits -= 1;
+                split_bytes -= bytes.cast_signed();
+            }
+        }
+        self.pools.insert_block(&mut self.blocks, id);
+
+        let block = &self.blocks[id];
+        if block.is_split() {
+            splits += 1;
+            split_bytes += block.size.cast_signed();
+        }
+        let kind = self.pools[block.pool].kind;
+        if !block.is_expandable() {
+            self.stats.inactive_split.change(kind, splits);
+            self.stats.inactive_split_bytes.change(kind, split_bytes);
+        }
+        self.stats.active.decrease(kind, 1);
+        self.stats.active_bytes.decrease(kind, size);
+        self.stats.requested_bytes.decrease(kind, requested);
+    }
+
+    /// Joins `gone`, a neighbour, into `kept` if nobody uses it and both have memory behind them or
+    /// neither has. The bytes that `kept` has gained.
+    pub(super) fn try_merge(&mut self, kept: BlockId, gone: BlockId) -> Option<u64> {
+        let other = &self.blocks[gone];
+        if !other.is_idle() || other.mapped != self.blocks[kept].mapped {
+            return None;
+        }
+        let gained = other.size;
+        self.pools.remove_block(&self.blocks, gone);
+        let other = &self.blocks[gone];
+        if self.blocks[kept].prev == Some(gone) {
+            let (addr, before) = (other.addr, other.prev);
+            self.blocks[kept].addr = addr;
+            let after = self.blocks[kept].next;
+            self.blocks.link(kept, before, after);
+        } else {
+            let behind = other.next;
+            let before = self.blocks[kept].prev;
+            self.blocks.link(kept, before, behind);
+        }
+        self.blocks[kept].size += gained;
+        self.blocks.remove(gone);
+        Some(gained)
+    }
+}

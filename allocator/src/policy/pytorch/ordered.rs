@@ -1,0 +1,176 @@
+//! An ordered set that needs no host memory once it is warm.
+//!
+//! `BTreeSet` would do, but it allocates and frees nodes as it grows and shrinks, and a malloc must
+//! not allocate. Here the items lie in short sorted runs; a run that empties is kept for later.
+//!
+//! Invariants: every run is sorted and not empty; all items of a run are smaller than all of the
+//! next; no run holds more than [`RUN`] items.
+
+/// Items in a run at most: moving half of one aside costs less than a cache miss.
+const RUN: usize = 64;
+
+/// An ordered set of items that are unequal to each other.
+#[derive(Debug)]
+pub(super) struct OrderedSet<T> {
+    runs: Vec<Vec<T>>,
+    spare: Vec<Vec<T>>,
+}
+
+/// A place in an [`OrderedSet`], valid until the set changes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Cursor {
+    run: usize,
+    slot: usize,
+}
+
+impl<T> Default for OrderedSet<T> {
+    fn default() -> Self {
+        Self {
+            runs: Vec::new(),
+            spare: Vec::new(),
+        }
+    }
+}
+
+impl<T: Copy + Ord> OrderedSet<T> {
+    /// Adds an item that is not there yet.
+    pub(super) fn insert(&mut self, item: T) {
+        let run = self.run_of(&item).min(self.runs.len().saturating_sub(1));
+        let Some(items) = self.runs.get_mut(run) else {
+            let mut first = self.spare_run();
+            first.push(item);
+            self.runs.push(first);
+            return;
+        };
+        let slot = items.partition_point(|other| *other < item);
+        debug_assert!(items.get(slot) != Some(&item), "inserted twice");
+        items.insert(slot, item);
+        if items.len() == RUN {
+            self.halve(run);
+        }
+    }
+
+    /// Removes an item; whether it was there.
+    pub(super) fn remove(&mut self, item: &T) -> bool {
+        let cursor = self.lower_bound(item);
+        let found = self.get(cursor) == Some(item);
+        if found {
+            self.remove_at(cursor);
+        }
+        found
+    }
+
+    /// Removes the item at a cursor, if there is one.
+    pub(super) fn remove_at(&mut self, cursor: Cursor) {
+        let Some(items) = self.runs.get_mut(cursor.run) else {
+            return;
+        };
+        if cursor.slot < items.len() {
+            items.remove(cursor.slot);
+        }
+        if items.is_empty() {
+            let empty = self.runs.remove(cursor.run);
+            self.spare.push(empty);
+        }
+    }
+
+    /// The first item that is not less than `item`, or the end.
+    pub(super) fn lower_bound(&self, item: &T) -> Cursor {
+        let run = self.run_of(item);
+        let slot = self
+            .runs
+            .get(run)
+            .map_or(0, |items| items.partition_point(|other| other < item));
+        Cursor { run, slot }
+    }
+
+    /// The item at a cursor; `None` at the end.
+    pub(super) fn get(&self, cursor: Cursor) -> Option<&T> {
+        self.runs.get(cursor.run)?.get(cursor.slot)
+    }
+
+    /// The place after `cursor`.
+    pub(super) fn after(&self, cursor: Cursor) -> Cursor {
+        match self.runs.get(cursor.run) {
+            Some(items) if cursor.slot + 1 < items.len() => Cursor {
+                slot: cursor.slot + 1,
+                ..cursor
+            },
+            _ => Cursor {
+                run: cursor.run + 1,
+                slot: 0,
+            },
+        }
+    }
+
+    /// The items before `cursor`, largest first.
+    pub(super) fn before(&self, cursor: Cursor) -> impl Iterator<Item = &T> {
+        let (whole, rest) = self.runs.split_at(cursor.run.min(self.runs.len()));
+        let part = rest.first().map_or(&[][..], |items| &items[..cursor.slot]);
+        part.iter()
+            .rev()
+            .chain(whole.iter().rev().flat_map(|items| items.iter().rev()))
+    }
+
+    /// The items from `cursor` on, in order.
+    pub(super) fn iter_from(&self, cursor: Cursor) -> impl Iterator<Item = &T> {
+        let mut runs = self.runs.iter().skip(cursor.run);
+        let first = runs.next().map_or(&[][..], |items| &items[cursor.slot..]);
+        first.iter().chain(runs.flatten())
+    }
+
+    /// All items in order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.runs.iter().flatten()
+    }
+
+    /// The run in which `item` is, if it is anywhere; the number of runs if all are smaller.
+    fn run_of(&self, item: &T) -> usize {
+        self.runs
+            .partition_point(|items| items.last().is_some_and(|last| last < item))
+    }
+
+    fn halve(&mut self, run: usize) {
+        let mut upper = self.spare_run();
+        upper.extend(self.runs[run].drain(RUN / 2..));
+        self.runs.insert(run + 1, upper);
+    }
+
+    fn spare_run(&mut self) -> Vec<T> {
+        self.spare.pop().unwrap_or_else(|| Vec::with_capacity(RUN))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Against the standard library's set, over enough items for many runs.
+        #[test]
+        fn behaves_as_a_btree_set(ops in prop::collection::vec((any::<bool>(), 0_u16..2000), 1..4000)) {
+            let mut set = OrderedSet::default();
+            let mut model = BTreeSet::new();
+            for (insert, item) in ops {
+                if insert && model.insert(item) {
+                    set.insert(item);
+                } else if !insert {
+                    prop_assert_eq!(set.remove(&item), model.remove(&item));
+                }
+                let bound = set.lower_bound(&item);
+                prop_assert_eq!(set.get(bound), model.range(item..).next());
+                prop_assert_eq!(set.get(set.after(bound)), model.range(item..).nth(1));
+                prop_assert!(set.iter_from(bound).take(100).eq(model.range(item..).take(100)));
+                prop_assert_eq!(set.before(bound).next(), model.range(..item).next_back());
+            }
+            prop_assert!(set.iter().eq(model.iter()));
+            let end = set.lower_bound(&u16::MAX);
+            prop_assert!(set.before(end).eq(model.iter().rev()));
+            prop_assert!(set.runs.iter().all(|run| !run.is_empty() && run.len() < RUN));
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Pools: the free blocks, in the order in which they are looked through.
+
+use super::arena::{Arena, Id};
+use super::block::{Block, BlockId};
+use super::ordered::{Cursor, OrderedSet};
+use crate::driver::{DeviceAddr, StreamId};
+use crate::error::MempoolId;
+use crate::stats::PoolKind;
+
+/// A free block in the order of the search: by stream, then size, then address.
+///
+/// The order is PyTorch 2.11's; later versions break ties differently.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct FreeBlock {
+    pub(super) stream: StreamId,
+    pub(super) size: u64,
+    pub(super) addr: DeviceAddr,
+    pub(super) id: BlockId,
+}
+
+/// A range without memory behind it: by stream, then address.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct UnmappedBlock {
+    pub(super) stream: StreamId,
+    pub(super) addr: DeviceAddr,
+    pub(super) id: BlockId,
+}
+
+/// The free blocks of one kind: everybody's, or those of a private pool.
+#[derive(Debug)]
+pub(super) struct BlockPool {
+    pub(super) kind: PoolKind,
+    /// The private pool it belongs to.
+    owner: Option<MempoolId>,
+    /// Idle blocks with memory behind them.
+    pub(super) free: OrderedSet<FreeBlock>,
+    /// Idle blocks of expandable segments without.
+    pub(super) unmapped: OrderedSet<UnmappedBlock>,
+    /// Searches made in it while the garbage collector was on: its clock.
+    pub(super) searches: u64,
+}
+
+/// A pool's place.
+pub(super) type PoolId = Id<BlockPool>;
+
+impl BlockPool {
+    pub(super) fn new(kind: PoolKind, owner: Option<MempoolId>) -> Self {
+        Self {
+            kind,
+            owner,
+            free: OrderedSet::default(),
+            unmapped: OrderedSet::default(),
+            searches: 0,
+        }
+    }
+
+    /// Whether it belongs to a private pool.
+    pub(super) fn is_private(&self) -> bool {
+        self.owner.is_some()
+    }
+
+    /// The private pool it belongs to.
+    pub(super) fn owner(&self) -> Option<MempoolId> {
+        self.owner
+    }
+
+    /// What it is called: the name of its private pool, or [`MempoolId::DEFAULT`].
+    pub(super) fn name(&self) -> MempoolId {
+        self.owner.unwrap_or(MempoolId::DEFAULT)
+    }
+
+    /// The smallest free block of `stream` with at least `size` bytes, the lowest of equals. If the
+    /// stream has none: the first block of the next stream, or the end.
+    pub(super) fn best_fit(&self, stream: StreamId, size: u64) -> Cursor {
+        self.free.lower_bound(&FreeBlock {
+            stream,
+            size,
+            addr: DeviceAddr::NULL,
+            id: BlockId::FIRST,
+        })
+    }
+
+    /// The unmapped ranges of `stream`, lowest address first.
+    pub(super) fn unmapped_of(&self, stream: StreamId) -> impl Iterator<Item = BlockId> {
+        let first = self.unmapped.lower_bound(&UnmappedBlock {
+            stream,
+            addr: DeviceAddr::NULL,
+            id: BlockId::FIRST,
+        });
+        self.unmapped
+            .iter_from(first)
+            .take_while(move |range| range.stream == stream)
+            .map(|range| range.id)
+    }
+}
+
+impl Arena<BlockPool> {
+    /// Puts an idle block where it belongs: among the free or the unmapped ones of its pool. A free
+    /// one begins to age.
+    pub(super) fn insert_block(&mut self, blocks: &mut Arena<Block>, id: BlockId) {
+        let block = &mut blocks[id];
+        let pool = &mut self[block.pool];
+        if block.mapped {
+            block.searches_before = pool.searches;
+            pool.free.insert(block.as_free(id));
+        } else {
+            pool.unmapped.insert(block.as_unmapped(id));
+        }
+    }
+
+    /// Takes a block out of its pool, in which it must be as it is now.
+    pub(super) fn remove_block(&mut self, blocks: &Arena<Block>, id: BlockId) {
+        let block = &blocks[id];
+        let pool = &mut self[block.pool];
+        let found = if block.mapped {
+            pool.free.remove(&block.as_free(id))
+        } else {
+            pool.unmapped.remove(&block.as_unmapped(id))
+        };
+        debug_assert!(found, "block {id:?} was not in its pool");
+    }
+
+    /// How many searches a free block has seen without being taken.
+    pub(super) fn age(&self, block: &Block) -> u64 {
+        self[block.pool].searches - block.searches_before
+    }
+}

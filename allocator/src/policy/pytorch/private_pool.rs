@@ -1,0 +1,299 @@
+//! Private pools: blocks apart from everybody's, as CUDA graphs and `torch.cuda.MemPool` use them.
+//!
+//! A pool lives from its first user to the return of its last memory. While allocations are
+//! redirected to any pool, no event is looked at and everybody's cache is not emptied, not even to
+//! avoid running out of memory.
+//!
+//! Source: PyTorch 2.11, `create_or_incref_pool`, `beginAllocateToPool`, `endAllocateToPool`,
+//! `releasePool`, `try_mempool_fallback`. Captures of CUDA graphs themselves are not modelled.
+
+use std::fmt;
+
+use super::arena::Arena;
+use super::block::BlockId;
+use super::flat_hash::{FlatHashMap, FlatKey};
+use super::pool::{BlockPool, PoolId};
+use super::{DeviceCachingAllocator, Request};
+use crate::driver::{Driver, StreamId};
+use crate::error::{Error, Hazard, MempoolId, PoolError};
+use crate::stats::PoolKind;
+
+impl FlatKey for MempoolId {
+    fn flat_hash(self) -> u64 {
+        if self.0 != 0 { self.0 } else { self.1 }
+    }
+}
+
+/// A private pool: one pool for each kind of blocks, and who still needs them.
+#[derive(Debug)]
+pub(super) struct PrivatePool {
+    id: MempoolId,
+    /// Users. At 0 the pool's memory may be returned.
+    use_count: u32,
+    /// Segments taken less segments returned, counted as PyTorch counts them: with expandable
+    /// segments once per allocation that mapped pages, and once per region unmapped ([`Hazard`]).
+    device_mallocs: u32,
+    /// Bytes held from the device.
+    pub(super) reserved: u64,
+    pub(super) small: PoolId,
+    pub(super) large: PoolId,
+}
+
+/// Decides for which streams allocations are redirected.
+pub type StreamFilter = Box<dyn Fn(StreamId) -> bool + Send>;
+
+struct Recording {
+    pool: MempoolId,
+    accepts: StreamFilter,
+}
+
+impl fmt::Debug for Recording {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Recording({})", self.pool)
+    }
+}
+
+/// All private pools of a device.
+#[derive(Debug, Default)]
+pub(super) struct PrivatePools {
+    pools: Vec<PrivatePool>,
+    /// Pools without users, in the order in which they are emptied.
+    freeable: FlatHashMap<MempoolId, ()>,
+    /// Redirections, oldest first; the newest that accepts a stream counts.
+    recordings: Vec<Recording>,
+    use_on_oom: FlatHashMap<MempoolId, ()>,
+    no_split: Vec<MempoolId>,
+}
+
+impl PrivatePools {
+    /// Whether allocations of some streams are redirected now.
+    pub(super) fn is_recording(&self) -> bool {
+        !self.recordings.is_empty()
+    }
+
+    /// The pool of a kind to which allocations of `stream` are redirected, if they are.
+    pub(super) fn redirection(&self, stream: StreamId, kind: PoolKind) -> Option<PoolId> {
+        let recording = self.recordings.iter().rev().find(|r| (r.accepts)(stream))?;
+        self.get(recording.pool).map(|pool| pool.of(kind))
+    }
+
+    /// Whether blocks of this pool are handed out whole.
+    pub(super) fn is_never_split(&self, pool: MempoolId) -> bool {
+        self.no_split.contains(&pool)
+    }
+
+    /// The pools without users, in the order in which PyTorch empties them.
+    pub(super) fn freeable(&self) -> Vec<MempoolId> {
+        self.freeable.keys().collect()
+    }
+
+    pub(super) fn get(&self, id: MempoolId) -> Option<&PrivatePool> {
+        self.pools.iter().find(|pool| pool.id == id)
+    }
+
+    pub(super) fn get_mut(&mut self, id: MempoolId) -> Option<&mut PrivatePool> {
+        self.pools.iter_mut().find(|pool| pool.id == id)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &PrivatePool> {
+        self.pools.iter()
+    }
+
+    /// Forgets a pool that holds no memory and has no users.
+    pub(super) fn remove(&mut self, id: MempoolId, pools: &mut Arena<BlockPool>) {
+        if let Some(index) = self.pools.iter().position(|pool| pool.id == id) {
+            let pool = self.pools.swap_remove(index);
+            pools.remove(pool.small);
+            pools.remove(pool.large);
+        }
+        self.freeable.remove(id);
+    }
+
+    fn create_or_use(
+        &mut self,
+        id: MempoolId,
+        pools: &mut Arena<BlockPool>,
+    ) -> Result<(), PoolError> {
+        if let Some(pool) = self.get_mut(id) {
+            if pool.use_count == 0 {
+                return Err(PoolError::Released(id));
+            }
+            pool.use_count += 1;
+            return Ok(());
+        }
+        self.pools.push(PrivatePool {
+            id,
+            use_count: 1,
+            device_mallocs: 0,
+            reserved: 0,
+            small: pools.insert(BlockPool::new(PoolKind::Small, Some(id))),
+            large: pools.insert(BlockPool::new(PoolKind::Large, Some(id))),
+        });
+        Ok(())
+    }
+
+    fn begin(
+        &mut self,
+        id: MempoolId,
+        accepts: StreamFilter,
+        pools: &mut Arena<BlockPool>,
+    ) -> Result<(), PoolError> {
+        self.create_or_use(id, pools)?;
+        if self.recordings.iter().any(|recording| recording.pool == id) {
+            return Err(PoolError::AlreadyRecording);
+        }
+        self.recordings.push(Recording { pool: id, accepts });
+        Ok(())
+    }
+
+    fn end(&mut self, id: MempoolId) -> Result<(), PoolError> {
+        let position = self.recordings.iter().position(|r| r.pool == id);
+        let position = position.ok_or(PoolError::NotRecording)?;
+        self.recordings.remove(position);
+        Ok(())
+    }
+
+    fn release(&mut self, id: MempoolId) -> Result<(), PoolError> {
+        let pool = self.get_mut(id).ok_or(PoolError::Unknown(id))?;
+        pool.use_count = pool
+            .use_count
+            .checked_sub(1)
+            .ok_or(PoolError::Released(id))?;
+        if pool.use_count == 0 {
+            self.freeable.insert(id, ());
+        }
+        Ok(())
+    }
+}
+
+impl PrivatePool {
+    /// Whether by PyTorch's count it holds no memory.
+    pub(super) fn counts_as_empty(&self) -> bool {
+        self.device_mallocs == 0
+    }
+
+    /// Counts an allocation that took memory from the device.
+    pub(super) fn count_malloc(&mut self) {
+        self.device_mallocs += 1;
+    }
+
+    /// Counts a segment or a region that went back to the device.
+    pub(super) fn count_return(&mut self, bytes: u64) -> Result<(), Hazard> {
+        self.reserved -= bytes;
+        match self.device_mallocs.checked_sub(1) {
+            Some(left) => {
+                self.device_mallocs = left;
+                Ok(())
+            }
+            None => Err(Hazard::PrivatePoolOverreleased { pool: self.id }),
+        }
+    }
+
+    fn of(&self, kind: PoolKind) -> PoolId {
+        match kind {
+            PoolKind::Small => self.small,
+            PoolKind::Large => self.large,
+        }
+    }
+}
+
+impl<D: Driver> DeviceCachingAllocator<D> {
+    /// The private pool that a pool belongs to.
+    pub(super) fn private_pool_of(&mut self, pool: PoolId) -> Option<&mut PrivatePool> {
+        self.private_pools.get_mut(self.pools[pool].owner()?)
+    }
+
+    /// Makes a private pool, or adds a user to one (`createOrIncrefPool`).
+    ///
+    /// # Errors
+    /// [`PoolError::Released`] if it exists but has no users any more.
+    pub fn create_or_use_pool(&mut self, id: MempoolId) -> Result<(), Error> {
+        Ok(self.private_pools.create_or_use(id, &mut self.pools)?)
+    }
+
+    /// Redirects the allocations of streams that `accepts` to a private pool from now on, and adds a
+    /// user to it (`beginAllocateToPool`).
+    ///
+    /// # Errors
+    /// [`PoolError::AlreadyRecording`], having added the user all the same, or
+    /// [`PoolError::Released`].
+    pub fn begin_allocate_to_pool(
+        &mut self,
+        id: MempoolId,
+        accepts: StreamFilter,
+    ) -> Result<(), Error> {
+        Ok(self.private_pools.begin(id, accepts, &mut self.pools)?)
+    }
+
+    /// Ends the redirection; the pool keeps its users (`endAllocateToPool`).
+    ///
+    /// # Errors
+    /// [`PoolError::NotRecording`].
+    pub fn end_allocate_to_pool(&mut self, id: MempoolId) -> Result<(), Error> {
+        Ok(self.private_pools.end(id)?)
+    }
+
+    /// Takes a user away (`releasePool`). Memory of a pool without users is returned when the cache
+    /// is emptied next.
+    ///
+    /// # Errors
+    /// [`PoolError::Unknown`], [`PoolError::Released`].
+    pub fn release_pool(&mut self, id: MempoolId) -> Result<(), Error> {
+        Ok(self.private_pools.release(id)?)
+    }
+
+    /// How many users a private pool has.
+    ///
+    /// # Errors
+    /// [`PoolError::Unknown`].
+    pub fn pool_use_count(&self, id: MempoolId) -> Result<u32, Error> {
+        let pool = self.private_pools.get(id).ok_or(PoolError::Unknown(id))?;
+        Ok(pool.use_count)
+    }
+
+    /// Whether a request that finds no memory elsewhere may take a free block of this pool.
+    pub fn set_use_on_oom(&mut self, id: MempoolId, on: bool) {
+        if on {
+            self.private_pools.use_on_oom.insert(id, ());
+        } else {
+            self.private_pools.use_on_oom.remove(id);
+        }
+    }
+
+    /// Hands blocks of this pool out whole from now on.
+    pub fn set_no_split(&mut self, id: MempoolId) {
+        if !self.private_pools.is_never_split(id) {
+            self.private_pools.no_split.push(id);
+        }
+    }
+
+    /// A free block of a pool that may be used when memory is exhausted. The request then counts as
+    /// one of that pool. Only for requests of everybody's pools.
+    pub(super) fn take_from_use_on_oom_pools(
+        &mut self,
+        request: &mut Request,
+    ) -> Result<Option<BlockId>, Error> {
+        if self.pools[request.pool].is_private() || self.private_pools.use_on_oom.is_empty() {
+            return Ok(None);
+        }
+        let candidates: Vec<MempoolId> = self.private_pools.use_on_oom.keys().collect();
+        for id in candidates {
+            // As PyTorch does it: redirect everything to the pool, search, undo. A pool that does
+            // not exist is made on the way and left without users.
+            self.begin_allocate_to_pool(id, Box::new(|_| true))?;
+            let mut redirected = Request {
+                pool: self.pool_for(request.size, request.stream),
+                expandable: false,
+                ..*request
+            };
+            let found = self.take_free_block(&redirected);
+            self.end_allocate_to_pool(id)?;
+            self.release_pool(id)?;
+            if found.is_some() {
+                std::mem::swap(request, &mut redirected);
+                return Ok(found);
+            }
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,139 @@
+//! Cached memory goes back to the device.
+//!
+//! Source: PyTorch 2.11, `release_available_cached_blocks`, `release_cached_blocks`,
+//! `release_blocks`.
+
+use super::block::BlockId;
+use super::events::Waiting;
+use super::pool::PoolId;
+use super::{DeviceCachingAllocator, Request};
+use crate::driver::Driver;
+use crate::error::{Error, Hazard, MempoolId};
+
+impl<D: Driver> DeviceCachingAllocator<D> {
+    /// Returns just enough oversize blocks of the request's stream and pool: one that is large
+    /// enough if there is one, else the largest first until they add up. Only with a limit on
+    /// splitting. Whether they were enough; if not, they are gone all the same.
+    pub(super) fn release_available_cached_blocks(
+        &mut self,
+        request: &Request,
+    ) -> Result<bool, Error> {
+        if !self.settings.limits_splitting() {
+            return Ok(false);
+        }
+        let wanted = request.size.max(self.settings.max_split_size);
+        let pool = &self.pools[request.pool];
+        let at = pool.best_fit(request.stream, wanted);
+        let one = pool
+            .free
+            .get(at)
+            .filter(|one| one.stream == request.stream && !self.blocks[one.id].is_expandable());
+        if let Some(one) = one {
+            self.release_block(one.id)?;
+            return Ok(true);
+        }
+        let mut bytes = 0;
+        let mut chosen: Vec<BlockId> = Vec::new();
+        for block in pool.free.before(at) {
+            let oversize = self.settings.is_oversize(block.size);
+            if bytes >= wanted || !oversize || block.stream != request.stream {
+                break;
+            }
+            if !self.blocks[block.id].is_expandable() {
+                bytes += block.size;
+                chosen.push(block.id);
+            }
+        }
+        for id in chosen {
+            self.release_block(id)?;
+        }
+        Ok(bytes >= wanted)
+    }
+
+    /// Returns all cached memory that can be returned: of everybody's pools, unless allocations go
+    /// to a private pool, and of the private pools without users; or of one such pool alone.
+    pub(super) fn release_cached_blocks(&mut self, which: MempoolId) -> Result<(), Error> {
+        let all = which == MempoolId::DEFAULT;
+        if all && !self.private_pools.is_recording() {
+            self.synchronize_and_free_events(Waiting::All)?;
+            self.release_blocks(self.large)?;
+            self.release_blocks(self.small)?;
+            self.settle_expandable_segments()?;
+        }
+        let mut hazard = Ok(());
+        for id in self.private_pools.freeable() {
+            if !all && id != which {
+                continue;
+            }
+            if !all {
+                self.synchronize_and_free_events(Waiting::OfPool(id))?;
+            }
+            match self.release_private_pool(id) {
+                Err(Error::Hazard(seen)) => hazard = hazard.and(Err(seen)),
+                done => done?,
+            }
+        }
+        Ok(hazard?)
+    }
+
+    /// Returns what can be returned of a private pool without users, and forgets it if by PyTorch's
+    /// count nothing is left.
+    fn release_private_pool(&mut self, id: MempoolId) -> Result<(), Error> {
+        let Some((small, large)) = self.private_pools.get(id).map(|p| (p.small, p.large)) else {
+            return Ok(());
+        };
+        let mut hazard = Ok(());
+        for pool in [small, large] {
+            match self.release_blocks(pool) {
+                Err(Error::Hazard(seen)) => hazard = hazard.and(Err(seen)),
+                done => done?,
+            }
+        }
+        if let Some(pool) = self.private_pools.get(id)
+            && pool.counts_as_empty()
+        {
+            if pool.reserved == 0 {
+                self.release_unmapped_segments(small)?;
+                self.release_unmapped_segments(large)?;
+                self.private_pools.remove(id, &mut self.pools);
+            } else {
+                hazard = hazard.and(Err(Hazard::PrivatePoolDestroyedInUse { pool: id }));
+            }
+        }
+        Ok(hazard?)
+    }
+
+    /// Returns the segments of a pool that are wholly free, in the order of the search; then the
+    /// whole free pages of its expandable segments.
+    fn release_blocks(&mut self, pool: PoolId) -> Result<(), Error> {
+        let (expandable, others): (Vec<BlockId>, Vec<BlockId>) = self.pools[pool]
+            .free
+            .iter()
+            .map(|block| block.id)
+            .partition(|&id| self.blocks[id].is_expandable());
+        for id in others {
+            if !self.blocks[id].is_split() {
+                self.release_block(id)?;
+            }
+        }
+        let mut hazard = Ok(());
+        for id in expandable {
+            match self.unmap_block(id) {
+                Err(Error::Hazard(seen)) => hazard = hazard.and(Err(seen)),
+                done => done?,
+            }
+            self.release_if_unmapped(id)?;
+        }
+        Ok(hazard?)
+    }
+
+    /// Gives back the addresses of expandable segments of a pool in which nothing is mapped. PyTorch
+    /// leaks them when it destroys a private pool.
+    fn release_unmapped_segments(&mut self, pool: PoolId) -> Result<(), Error> {
+        let ranges: Vec<BlockId> = self.pools[pool].unmapped.iter().map(|r| r.id).collect();
+        for id in ranges {
+            self.release_if_unmapped(id)?;
+        }
+        Ok(())
+    }
+}

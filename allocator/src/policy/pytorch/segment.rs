@@ -1,0 +1,115 @@
+//! Segments: memory taken from the device and given back to it.
+//!
+//! Source: PyTorch 2.11, `alloc_block`, `release_block`.
+
+use super::block::{Block, BlockId};
+use super::{DeviceCachingAllocator, Request};
+use crate::driver::{Driver, DriverError};
+use crate::error::{Error, Hazard};
+use crate::history::Action;
+
+/// Which attempt to get memory from the device this is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Attempt {
+    /// One before all cached memory was returned.
+    First,
+    /// The one after.
+    Retry,
+}
+
+impl<D: Driver> DeviceCachingAllocator<D> {
+    /// A block with memory from the device, large enough for the request and in no pool. `None` if
+    /// the device or the limit has none left.
+    pub(super) fn alloc_block(
+        &mut self,
+        request: &Request,
+        attempt: Attempt,
+    ) -> Result<Option<BlockId>, Error> {
+        self.driver.last_error()?;
+        if attempt == Attempt::Retry {
+            self.stats.num_alloc_retries += 1;
+        }
+        if self.would_exceed_limit(request.segment_size) {
+            return Ok(None);
+        }
+        if request.expandable {
+            let block = self.alloc_expandable(request)?;
+            if block.is_some()
+                && let Some(private) = self.private_pool_of(request.pool)
+            {
+                private.count_malloc();
+            }
+            return Ok(block);
+        }
+        match self.driver.malloc(request.segment_size) {
+            Ok(addr) => Ok(Some(self.add_segment(Block::whole_segment(
+                addr,
+                request.segment_size,
+                request.stream,
+                request.pool,
+                None,
+            )))),
+            Err(DriverError::OutOfMemory) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Whether a segment of this size is more than the limit allows. Expandable segments are checked
+    /// with the same figure, whatever they would map: they may exceed the limit, or be refused
+    /// although they fit.
+    fn would_exceed_limit(&self, segment_size: u64) -> bool {
+        self.limit
+            .is_some_and(|limit| self.reserved.saturating_add(segment_size) > limit)
+    }
+
+    fn add_segment(&mut self, block: Block) -> BlockId {
+        let (addr, size, stream) = (block.addr, block.size, block.stream);
+        if let Some(private) = self.private_pool_of(block.pool) {
+            private.count_malloc();
+            private.reserved += size;
+        }
+        self.reserved += size;
+        let kind = self.pools[block.pool].kind;
+        self.stats.segment.increase(kind, 1);
+        self.stats.reserved_bytes.increase(kind, size);
+        if self.settings.is_oversize(size) {
+            self.stats.oversize_segments.increase(1);
+        }
+        self.stats.num_device_alloc += 1;
+        self.trace(Action::SegmentAlloc, addr, size, stream);
+        self.blocks.insert(block)
+    }
+
+    /// Gives a segment, a free block that is not split, back to the device.
+    ///
+    /// As in PyTorch the attempt is counted and recorded even if the device refuses; the block is
+    /// then kept.
+    pub(super) fn release_block(&mut self, id: BlockId) -> Result<(), Error> {
+        let block = &self.blocks[id];
+        let (addr, size, stream, pool) = (block.addr, block.size, block.stream, block.pool);
+        if block.is_split() {
+            return Err(Error::Hazard(Hazard::ReleaseOfSplitBlock {
+                addr,
+                bytes: size,
+                is_head: block.prev.is_none(),
+            }));
+        }
+        self.stats.num_device_free += 1;
+        self.trace(Action::SegmentFree, addr, size, stream);
+        self.driver.free(addr)?;
+        self.reserved -= size;
+        let counted = match self.private_pool_of(pool) {
+            Some(private) => private.count_return(size),
+            None => Ok(()),
+        };
+        let kind = self.pools[pool].kind;
+        self.stats.segment.decrease(kind, 1);
+        self.stats.reserved_bytes.decrease(kind, size);
+        if self.settings.is_oversize(size) {
+            self.stats.oversize_segments.decrease(1);
+        }
+        self.pools.remove_block(&self.blocks, id);
+        self.blocks.remove(id);
+        Ok(counted?)
+    }
+}

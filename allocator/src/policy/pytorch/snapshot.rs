@@ -1,0 +1,79 @@
+//! The state as PyTorch's snapshots tell it.
+//!
+//! Source: PyTorch 2.11, `snapshot`.
+
+use super::DeviceCachingAllocator;
+use super::block::{Block, BlockId};
+use crate::driver::{DeviceAddr, Driver, StreamId};
+use crate::history::Action;
+use crate::snapshot::{BlockInfo, BlockState, SegmentInfo, Snapshot};
+
+impl<D: Driver> DeviceCachingAllocator<D> {
+    /// All memory held, by address. A mapped run of an expandable segment is a segment of its own.
+    #[must_use]
+    pub fn segments(&self) -> Vec<SegmentInfo> {
+        let heads = self.blocks.iter().filter(|(_, block)| self.is_head(block));
+        let mut segments: Vec<SegmentInfo> = heads.map(|(id, _)| self.segment_info(id)).collect();
+        segments.sort_by_key(|segment| segment.address);
+        segments
+    }
+
+    /// Everything at this moment. Taking a snapshot is itself an entry in the history, seen by the
+    /// next one.
+    pub fn snapshot(&mut self) -> Snapshot {
+        let device_traces = vec![self.history.entries().copied().collect()];
+        Snapshot {
+            segments: self.observed_segments(),
+            device_traces,
+            allocator_settings: self.settings.clone(),
+            external_annotations: [],
+        }
+    }
+
+    /// As [`Self::segments`], with the entry in the history that PyTorch makes.
+    pub fn observed_segments(&mut self) -> Vec<SegmentInfo> {
+        let segments = self.segments();
+        let active = segments.iter().map(SegmentInfo::active_size).sum();
+        let (addr, stream) = (DeviceAddr::NULL, StreamId::DEFAULT);
+        self.trace(Action::Snapshot, addr, active, stream);
+        segments
+    }
+
+    /// The blocks from `head` on as far as there is memory behind them.
+    pub(super) fn mapped_run(&self, head: BlockId) -> impl Iterator<Item = BlockId> {
+        std::iter::successors(Some(head), |&id| self.blocks[id].next)
+            .take_while(|&id| self.blocks[id].mapped)
+    }
+
+    fn is_head(&self, block: &Block) -> bool {
+        block.mapped && block.prev.is_none_or(|prev| !self.blocks[prev].mapped)
+    }
+
+    fn segment_info(&self, head: BlockId) -> SegmentInfo {
+        let block = &self.blocks[head];
+        let pool = &self.pools[block.pool];
+        SegmentInfo {
+            device: self.device,
+            address: block.addr,
+            stream: block.stream,
+            kind: pool.kind,
+            pool: pool.name(),
+            is_expandable: block.is_expandable(),
+            blocks: self
+                .mapped_run(head)
+                .map(|id| block_info(&self.blocks[id]))
+                .collect(),
+        }
+    }
+}
+
+fn block_info(block: &Block) -> BlockInfo {
+    let state = if block.allocated {
+        BlockState::ActiveAllocated
+    } else if block.is_idle() {
+        BlockState::Inactive
+    } else {
+        BlockState::ActivePendingFree
+    };
+    BlockInfo::new(block.addr, block.size, block.requested, state)
+}

@@ -1,0 +1,66 @@
+//! Whether a block is cut for a smaller request, and the cut.
+//!
+//! Source: PyTorch 2.11, `should_split` and the first half of `alloc_found_block`.
+
+use super::block::BlockId;
+use super::size::{MIN_BLOCK, SMALL_LIMIT};
+use super::{DeviceCachingAllocator, Request};
+use crate::driver::Driver;
+use crate::stats::PoolKind;
+
+impl<D: Driver> DeviceCachingAllocator<D> {
+    /// Whether what the request leaves over of a block is cut off.
+    ///
+    /// From 512 bytes on in small pools and, if the request may use expandable segments, in all;
+    /// otherwise only more than 1 MiB, and only if the request itself is not oversize.
+    pub(super) fn should_split(&self, id: BlockId, request: &Request) -> bool {
+        let block = &self.blocks[id];
+        let pool = &self.pools[block.pool];
+        if self.private_pools.is_never_split(pool.name()) {
+            return false;
+        }
+        let remaining = block.size - request.size;
+        if pool.kind == PoolKind::Small || request.expandable {
+            remaining >= MIN_BLOCK
+        } else {
+            !self.settings.is_oversize(request.size) && remaining > SMALL_LIMIT
+        }
+    }
+
+    /// Cuts the first `size` bytes off a block and puts the rest into its pool. Returns the front,
+    /// a new block; the rest is the old one, with what it remembers.
+    pub(super) fn split(&mut self, rest: BlockId, size: u64) -> BlockId {
+        let was_split = self.blocks[rest].is_split();
+        let block = &self.blocks[rest];
+        let (addr, prev) = (block.addr, block.prev);
+        let front = block.part(addr, size);
+        let front = self.blocks.insert(front);
+        self.blocks.link(front, prev, Some(rest));
+        let block = &mut self.blocks[rest];
+        block.addr = addr.offset(size);
+        block.size -= size;
+        let (left, pool, expandable) = (block.size, block.pool, block.is_expandable());
+        self.pools.insert_block(&mut self.blocks, rest);
+        if !expandable {
+            let kind = self.pools[pool].kind;
+            if was_split {
+                // A block that could not be released has become smaller.
+                self.stats.inactive_split_bytes.decrease(kind, size);
+            } else {
+                self.stats.inactive_split_bytes.increase(kind, left);
+                self.stats.inactive_split.increase(kind, 1);
+            }
+        }
+        front
+    }
+
+    /// Books that a block is taken whole.
+    pub(super) fn take_whole(&mut self, id: BlockId) {
+        let block = &self.blocks[id];
+        if block.is_split() && !block.is_expandable() {
+            let (kind, size) = (self.pools[block.pool].kind, block.size);
+            self.stats.inactive_split_bytes.decrease(kind, size);
+            self.stats.inactive_split.decrease(kind, 1);
+        }
+    }
+}
