@@ -1,0 +1,3 @@
+//! The verbs of the program, one a file.
+
+pub mod script;

@@ -1,0 +1,30 @@
+//! The program `coalesce`: one verb a file under `cmd/`.
+
+mod cmd;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Measure and examine GPU caching allocators, on any machine.
+#[derive(Parser)]
+#[command(version, arg_required_else_help = true)]
+struct Coalesce {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    Script(cmd::script::Args),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Coalesce::parse().verb {
+        Verb::Script(args) => cmd::script::run(&args),
+    };
+    outcome.unwrap_or_else(|error| {
+        eprintln!("coalesce: {error:#}");
+        ExitCode::FAILURE
+    })
+}

@@ -1,0 +1,306 @@
+//! Throughput of the replay of a conformance script, measured and printed as the oracle does it.
+//!
+//! A run walks the whole script once; run 0 only warms up. Timed are mallocs and frees with the
+//! operations on streams, events and the cache between them; printing and rare operations are left
+//! out. The figure is nanoseconds per allocation, each of which is freed once.
+
+use std::hint::black_box;
+use std::io::{self, Write};
+use std::sync::{Barrier, Mutex, PoisonError};
+use std::time::Instant;
+
+use allocator::driver::sim::SimDevice;
+use allocator::driver::sim::calls::CallKind;
+use allocator::driver::{DeviceAddr, StreamId};
+use allocator::error::Error;
+use allocator::policy::pytorch::DeviceCachingAllocator;
+use allocator::script::{Op, Script};
+use rustix::time::{ClockId, clock_gettime};
+use statrs::statistics::{Data, Max, Min, OrderStatistics};
+
+type Allocator = DeviceCachingAllocator<SimDevice>;
+
+/// How to measure.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// Timed runs, after one to warm up.
+    pub runs: usize,
+    /// Walks over the script in each run.
+    pub walks: usize,
+    /// Threads that each walk the whole script at once, on streams of their own.
+    pub threads: usize,
+    /// Whether the cache is emptied, untimed, before each run.
+    pub cold: bool,
+}
+
+/// What one run took.
+struct Run {
+    wall_ns: f64,
+    cpu_ns: f64,
+    allocations: u64,
+    ooms: u64,
+}
+
+/// Measures and prints one line for each run and one for all.
+///
+/// # Errors
+/// If the output cannot be written or the allocator fails other than for lack of memory.
+pub fn bench(
+    script: &Script,
+    allocator: Allocator,
+    plan: Plan,
+    out: &mut impl Write,
+) -> anyhow::Result<()> {
+    let steps: Vec<Op> = script
+        .ops
+        .iter()
+        .filter(|op| is_timed(op))
+        .cloned()
+        .collect();
+    let walker = Walker {
+        steps: &steps,
+        ids: script.ids.len(),
+        walks: plan.walks,
+    };
+    let allocator = Mutex::new(allocator);
+    let mut wall = Vec::new();
+    let mut cpu = Vec::new();
+    let mut overhead = Vec::new();
+    let mut last = (0, 0);
+    for number in 0..=plan.runs {
+        if plan.cold {
+            lock(&allocator).empty_cache()?;
+        }
+        let before = Counters::of(&lock(&allocator));
+        let run = if plan.threads > 1 {
+            walker.walk_in_threads(&allocator, plan.threads)?
+        } else {
+            walker.walk(&mut lock(&allocator))?
+        };
+        let after = Counters::of(&lock(&allocator));
+        lock(&allocator).driver_mut().streams_mut().complete_all();
+        let per_pair = |ns: f64| ns / run.allocations.max(1) as f64;
+        let empty = per_pair(walker.walk_without_allocator());
+        let warm_up = if number == 0 { " (warm-up)" } else { "" };
+        writeln!(
+            out,
+            "run {number}{warm_up} ns_per_pair={:.2} loop_overhead={empty:.2} {}",
+            per_pair(run.wall_ns),
+            after.since(before)
+        )?;
+        if number > 0 {
+            wall.push(per_pair(run.wall_ns));
+            cpu.push(per_pair(run.cpu_ns));
+            overhead.push(empty);
+        }
+        last = (run.allocations, run.ooms);
+    }
+    let (wall, cpu) = (Data::new(wall), Data::new(cpu));
+    writeln!(
+        out,
+        "bench api=raw cold={} threads={} ops={} allocs={} ooms={} runs={} \
+         median_ns_per_pair={:.2} min={:.2} max={:.2} median_cpu={:.2} min_cpu={:.2} \
+         loop_overhead={:.2}",
+        u8::from(plan.cold),
+        plan.threads,
+        script.ops.len(),
+        last.0,
+        last.1,
+        plan.runs,
+        wall.clone().median(),
+        wall.min(),
+        wall.max(),
+        cpu.clone().median(),
+        cpu.min(),
+        Data::new(overhead).median(),
+    )?;
+    Ok(())
+}
+
+fn is_timed(op: &Op) -> bool {
+    matches!(op.code(), 'a' | 'f' | 'r' | 'e' | 'h' | 'c' | 'm')
+}
+
+fn lock(allocator: &Mutex<Allocator>) -> std::sync::MutexGuard<'_, Allocator> {
+    allocator.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Walks a script.
+#[derive(Clone, Copy)]
+struct Walker<'a> {
+    steps: &'a [Op],
+    ids: usize,
+    walks: usize,
+}
+
+impl Walker<'_> {
+    fn walk(self, allocator: &mut Allocator) -> Result<Run, Error> {
+        let mut live = vec![DeviceAddr::NULL; self.ids];
+        let mut tally = (0, 0);
+        let (started, cpu) = (Instant::now(), thread_cpu_ns());
+        for _ in 0..self.walks {
+            for op in self.steps {
+                step(allocator, op, 0, &mut live, &mut tally)?;
+            }
+        }
+        let run = Run {
+            wall_ns: started.elapsed().as_nanos() as f64,
+            cpu_ns: thread_cpu_ns() - cpu,
+            allocations: tally.0,
+            ooms: tally.1,
+        };
+        free_all(allocator, &live)?;
+        Ok(run)
+    }
+
+    /// Thread i works on the script's streams plus i, all on one allocator behind one lock.
+    fn walk_in_threads(self, allocator: &Mutex<Allocator>, threads: usize) -> Result<Run, Error> {
+        let start = Barrier::new(threads + 1);
+        let work = |offset: u32| -> Result<(f64, u64, u64), Error> {
+            let mut live = vec![DeviceAddr::NULL; self.ids];
+            let mut tally = (0, 0);
+            start.wait();
+            let cpu = thread_cpu_ns();
+            for _ in 0..self.walks {
+                for op in self.steps {
+                    step(&mut lock(allocator), op, offset, &mut live, &mut tally)?;
+                }
+            }
+            let cpu = thread_cpu_ns() - cpu;
+            free_all(&mut lock(allocator), &live)?;
+            Ok((cpu, tally.0, tally.1))
+        };
+        std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..threads as u32)
+                .map(|offset| scope.spawn(move || work(offset)))
+                .collect();
+            start.wait();
+            let started = Instant::now();
+            let mut run = Run {
+                wall_ns: 0.0,
+                cpu_ns: 0.0,
+                allocations: 0,
+                ooms: 0,
+            };
+            for worker in workers {
+                let (cpu, allocations, ooms) = match worker.join() {
+                    Ok(result) => result?,
+                    Err(panic) => std::panic::resume_unwind(panic),
+                };
+                run.cpu_ns += cpu;
+                run.allocations += allocations;
+                run.ooms += ooms;
+            }
+            run.wall_ns = started.elapsed().as_nanos() as f64;
+            Ok(run)
+        })
+    }
+
+    /// What walking alone takes, in nanoseconds.
+    fn walk_without_allocator(self) -> f64 {
+        let mut live = vec![DeviceAddr::NULL; self.ids];
+        let started = Instant::now();
+        for _ in 0..self.walks {
+            for op in self.steps {
+                match *black_box(op) {
+                    Op::Malloc { id, bytes, .. } => live[id as usize] = DeviceAddr(bytes),
+                    Op::Free { id } => live[id as usize] = DeviceAddr::NULL,
+                    _ => {}
+                }
+            }
+        }
+        black_box(&live);
+        started.elapsed().as_nanos() as f64
+    }
+}
+
+/// Does one operation; `tally` counts allocations and those that failed.
+fn step(
+    allocator: &mut Allocator,
+    op: &Op,
+    stream_offset: u32,
+    live: &mut [DeviceAddr],
+    tally: &mut (u64, u64),
+) -> Result<(), Error> {
+    match *op {
+        Op::Malloc { id, bytes, stream } => {
+            tally.0 += 1;
+            match allocator.raw_malloc(bytes, StreamId::nth(stream + stream_offset)) {
+                Ok(addr) => live[id as usize] = addr,
+                Err(Error::OutOfMemory(_)) => tally.1 += 1,
+                Err(error) => return Err(error),
+            }
+        }
+        Op::Free { id } => allocator.free(std::mem::take(&mut live[id as usize]))?,
+        Op::RecordStream { id, stream } => {
+            allocator.record_stream(live[id as usize], StreamId::nth(stream))?;
+        }
+        Op::CompleteEvents { stream, count } => {
+            let streams = allocator.driver_mut().streams_mut();
+            match stream {
+                Some(stream) => streams.complete(StreamId::nth(stream), count),
+                None => streams.complete_all(),
+            }
+        }
+        Op::HoldEvents(hold) => allocator.driver_mut().streams_mut().set_hold(hold),
+        Op::EmptyCache => allocator.empty_cache()?,
+        Op::SetMemoryFraction(fraction) => allocator.set_memory_fraction(fraction)?,
+        _ => {}
+    }
+    Ok(())
+}
+
+fn free_all(allocator: &mut Allocator, live: &[DeviceAddr]) -> Result<(), Error> {
+    live.iter().try_for_each(|&addr| allocator.free(addr))
+}
+
+fn thread_cpu_ns() -> f64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
+}
+
+/// What the allocator and the device have done so far.
+#[derive(Clone, Copy)]
+struct Counters {
+    device_allocs: i64,
+    device_frees: i64,
+    events: u64,
+    queries: u64,
+}
+
+impl Counters {
+    fn of(allocator: &Allocator) -> Self {
+        let (stats, calls) = (allocator.stats(), allocator.driver().counts());
+        Self {
+            device_allocs: stats.num_device_alloc,
+            device_frees: stats.num_device_free,
+            events: calls.of(CallKind::RecordEvent),
+            queries: calls.of(CallKind::QueryEvent),
+        }
+    }
+
+    fn since(self, before: Self) -> String {
+        format!(
+            "device_alloc={} device_free={} events={} queries={}",
+            self.device_allocs - before.device_allocs,
+            self.device_frees - before.device_frees,
+            self.events - before.events,
+            self.queries - before.queries
+        )
+    }
+}
+
+/// Whether the plan can be carried out.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn validate(plan: Plan) -> io::Result<()> {
+    let wrong = |what: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, what.to_owned()));
+    if plan.runs == 0 || plan.walks == 0 {
+        return wrong("--bench and --inner need at least 1");
+    }
+    if !(1..=64).contains(&plan.threads) {
+        return wrong("--threads needs 1 to 64");
+    }
+    Ok(())
+}
