@@ -1,0 +1,66 @@
+//! The suite, for each policy with each kind of settings.
+
+mod suite;
+
+use allocator::driver::sim::SimConfig;
+use allocator::driver::sim::address::AddressPolicy;
+
+/// A device on which 84 MiB blocks are many and events wait to be completed.
+fn tight(address_policy: AddressPolicy) -> SimConfig {
+    SimConfig {
+        address_policy,
+        hold_events: true,
+        ..SimConfig::with_capacity(384 << 20)
+    }
+}
+
+use AddressPolicy::{Down, FirstFit, Up};
+
+allocator_suite!(pytorch_default, "pytorch", "", tight(Up));
+allocator_suite!(pytorch_default_downwards, "pytorch", "", tight(Down));
+allocator_suite!(pytorch_default_first_fit, "pytorch", "", tight(FirstFit));
+allocator_suite!(pytorch_roomy, "pytorch", "", SimConfig::default());
+allocator_suite!(
+    pytorch_limited,
+    "pytorch",
+    "per_process_memory_fraction:0.5",
+    tight(Up)
+);
+allocator_suite!(
+    pytorch_max_split,
+    "pytorch",
+    "max_split_size_mb:64",
+    tight(Up)
+);
+allocator_suite!(
+    pytorch_garbage_collection,
+    "pytorch",
+    "garbage_collection_threshold:0.4,per_process_memory_fraction:0.9",
+    tight(FirstFit)
+);
+allocator_suite!(
+    pytorch_roundup,
+    "pytorch",
+    "roundup_power2_divisions:4",
+    tight(Up)
+);
+allocator_suite!(
+    pytorch_expandable,
+    "pytorch",
+    "expandable_segments:True",
+    tight(Up)
+);
+allocator_suite!(
+    pytorch_expandable_limited,
+    "pytorch",
+    "expandable_segments:True,per_process_memory_fraction:0.6",
+    tight(FirstFit)
+);
+allocator_suite!(
+    pytorch_everything,
+    "pytorch",
+    "expandable_segments:True,max_split_size_mb:64,garbage_collection_threshold:0.7,\
+     roundup_power2_divisions:8,large_segment_size_mb:32,max_non_split_rounding_mb:96,\
+     per_process_memory_fraction:0.9",
+    tight(Down)
+);

@@ -1,0 +1,242 @@
+//! One suite for every policy: what must hold whatever an allocator decides.
+//!
+//! The oracle is independent of the code under test: [`shadow`] knows only what was asked for and
+//! what the device says, [`validator`] compares everything with everything. [`ops`] makes the
+//! operations. A policy instantiates the suite with `allocator_suite!` in a few lines.
+
+pub mod ops;
+pub mod shadow;
+pub mod validator;
+
+use allocator::allocator::Allocator;
+use allocator::driver::sim::{SimConfig, SimDevice};
+use allocator::driver::DriverError;
+use allocator::error::Error;
+use allocator::policy;
+use allocator::settings::Settings;
+
+use self::ops::TestOp;
+use self::shadow::Shadow;
+
+pub type DynAllocator = Box<dyn Allocator<Driver = SimDevice>>;
+
+/// What is tested: a policy with settings on a device.
+#[derive(Clone, Debug)]
+pub struct Subject {
+    pub policy: &'static str,
+    pub conf: &'static str,
+    pub device: SimConfig,
+}
+
+impl Subject {
+    pub fn build(&self) -> DynAllocator {
+        let settings = Settings::from_conf(self.conf).unwrap();
+        policy::build(self.policy, SimDevice::new(&self.device), settings).unwrap()
+    }
+
+    fn settings(&self) -> Settings {
+        Settings::from_conf(self.conf).unwrap()
+    }
+
+    /// The most bytes it may hold: the limit and, with expandable segments, what the last mapping
+    /// may exceed it by.
+    fn most_reserved(&self) -> u64 {
+        let settings = self.settings();
+        let capacity = self.device.capacity;
+        let limit = (settings.per_process_memory_fraction * capacity as f64) as u64;
+        if settings.expandable_segments {
+            capacity.min(limit + settings.large_segment_size)
+        } else {
+            limit
+        }
+    }
+}
+
+/// An allocator, its shadow, and what both have seen.
+pub struct Bench {
+    subject: Subject,
+    pub allocator: DynAllocator,
+    pub shadow: Shadow,
+    /// The result of each operation, for comparing two runs.
+    pub decisions: Vec<String>,
+    failures_ordered: bool,
+}
+
+impl Bench {
+    pub fn new(subject: &Subject) -> Self {
+        Self {
+            subject: subject.clone(),
+            allocator: subject.build(),
+            shadow: Shadow::default(),
+            decisions: Vec::new(),
+            failures_ordered: false,
+        }
+    }
+
+    /// Does one operation and lets the shadow check what came of it.
+    pub fn step(&mut self, op: &TestOp) {
+        let outcome = self.perform(op);
+        match &outcome {
+            Ok(_) | Err(Error::OutOfMemory(_)) => {}
+            Err(Error::Driver(_) | Error::VirtualMemory(_)) => {
+                assert!(
+                    self.failures_ordered,
+                    "the device did not fail: {outcome:?}"
+                );
+            }
+            Err(other) => panic!("{op:?} should not end in {other}"),
+        }
+        self.decisions.push(format!("{outcome:?}"));
+        let reserved = self.allocator.stats().reserved_bytes.all.current as u64;
+        assert!(
+            reserved <= self.subject.most_reserved(),
+            "{reserved} bytes reserved, more than allowed"
+        );
+        assert!(reserved <= self.allocator.driver().used());
+        self.shadow.observe_stats(self.allocator.stats());
+    }
+
+    fn perform(&mut self, op: &TestOp) -> Result<u64, Error> {
+        let allocator = &mut *self.allocator;
+        match *op {
+            TestOp::Malloc { bytes, stream } => {
+                let result = allocator.malloc(bytes, stream);
+                if let Ok(addr) = result {
+                    let streams = allocator.driver().streams();
+                    self.shadow.malloc(addr, bytes, stream, streams);
+                }
+                result.map(|addr| addr.0)
+            }
+            TestOp::Free { victim } => {
+                let Some(addr) = self.shadow.pick(victim) else {
+                    return Ok(0);
+                };
+                let streams = allocator.driver().streams();
+                self.shadow.free(addr, streams);
+                allocator.free(addr).map(|()| addr.0)
+            }
+            TestOp::RecordStream { victim, stream } => {
+                let Some(addr) = self.shadow.pick(victim) else {
+                    return Ok(0);
+                };
+                self.shadow.record_stream(addr, stream);
+                allocator.record_stream(addr, stream).map(|()| addr.0)
+            }
+            TestOp::EmptyCache => allocator.empty_cache().map(|()| 0),
+            TestOp::CompleteEvents { stream, count } => {
+                let streams = allocator.driver_mut().streams_mut();
+                streams.complete(stream, count);
+                Ok(0)
+            }
+            TestOp::FailCall { after, memory } => {
+                let error = if memory {
+                    DriverError::OutOfMemory
+                } else {
+                    DriverError::Failed("injected".to_owned())
+                };
+                let faults = allocator.driver_mut().faults_mut();
+                faults.fail_after(after, error);
+                self.failures_ordered = true;
+                Ok(0)
+            }
+            TestOp::RefuseMemory { count } => {
+                allocator.driver_mut().faults_mut().refuse_next(count);
+                Ok(0)
+            }
+        }
+    }
+
+    /// Checks the whole state: the allocator's own invariants, and the naive ones.
+    pub fn check(&self) {
+        self.allocator.check().unwrap();
+        let segments = self.allocator.segments();
+        validator::validate(&segments, self.allocator.stats(), self.shadow.live());
+    }
+
+    /// Frees everything, lets all streams finish and empties the cache: every byte must be back.
+    pub fn tear_down(&mut self) {
+        let driver = self.allocator.driver_mut();
+        driver.faults_mut().cancel();
+        driver.faults_mut().refuse_next(0);
+        while let Some(addr) = self.shadow.pick(0) {
+            let streams = self.allocator.driver().streams();
+            self.shadow.free(addr, streams);
+            self.allocator.free(addr).unwrap();
+        }
+        self.allocator.driver_mut().streams_mut().complete_all();
+        self.allocator.empty_cache().unwrap();
+        self.check();
+        assert_eq!(self.allocator.stats().reserved_bytes.all.current, 0);
+        assert_eq!(self.allocator.driver().used(), 0, "memory left behind");
+        assert_eq!(self.allocator.segments(), []);
+    }
+}
+
+/// Runs operations, checking everything every now and then.
+pub fn run(subject: &Subject, ops: &[TestOp]) -> Bench {
+    let mut bench = Bench::new(subject);
+    for (number, op) in ops.iter().enumerate() {
+        bench.step(op);
+        if number % 16 == 0 {
+            bench.check();
+        }
+    }
+    bench.check();
+    bench
+}
+
+/// The tests of one policy with one setting on one device: `allocator_suite!(name, "policy", "conf",
+/// device)`.
+#[macro_export]
+macro_rules! allocator_suite {
+    ($name:ident, $policy:expr, $conf:expr, $device:expr) => {
+        mod $name {
+            use proptest::prelude::*;
+
+            use super::*;
+            use $crate::suite::{self, Subject, ops};
+
+            fn subject() -> Subject {
+                Subject {
+                    policy: $policy,
+                    conf: $conf,
+                    device: $device,
+                }
+            }
+
+            proptest! {
+                #![proptest_config(ProptestConfig::with_cases(suite::cases()))]
+
+                /// Live ranges never overlap, pending memory is left alone, blocks tile their
+                /// segments, statistics are true; and in the end every byte comes back.
+                #[test]
+                fn keeps_its_promises(ops in ops::peaceful()) {
+                    suite::run(&subject(), &ops).tear_down();
+                }
+
+                /// The same under driver failures of every kind: consistent after each of them.
+                #[test]
+                fn survives_a_failing_driver(ops in ops::with_failures()) {
+                    suite::run(&subject(), &ops).tear_down();
+                }
+
+                /// The same operations give the same decisions.
+                #[test]
+                fn decides_the_same_again(ops in ops::with_failures()) {
+                    let first = suite::run(&subject(), &ops).decisions;
+                    let second = suite::run(&subject(), &ops).decisions;
+                    prop_assert_eq!(first, second);
+                }
+            }
+        }
+    };
+}
+
+/// Cases of each property: enough to find the planted faults, few enough for every `cargo test`.
+/// `PROPTEST_CASES` changes it, as everywhere.
+pub fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(64)
+}

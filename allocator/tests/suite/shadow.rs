@@ -1,0 +1,139 @@
+//! What an allocator has promised, kept as a plain list.
+
+use allocator::driver::sim::events::Streams;
+use allocator::driver::{DeviceAddr, StreamId};
+use allocator::stats::DeviceStats;
+
+/// A live allocation.
+#[derive(Clone, Debug)]
+pub struct Live {
+    pub addr: DeviceAddr,
+    pub bytes: u64,
+    stream: StreamId,
+    /// Other streams it was recorded on.
+    uses: Vec<StreamId>,
+}
+
+/// A freed allocation that streams may still work on.
+#[derive(Debug)]
+struct Guarded {
+    addr: DeviceAddr,
+    bytes: u64,
+    /// How many events of each stream must be complete before the memory may be used again.
+    until: Vec<(StreamId, u64)>,
+}
+
+/// The shadow of an allocator: knows what it was told and nothing of how it decides.
+#[derive(Debug, Default)]
+pub struct Shadow {
+    live: Vec<Live>,
+    guarded: Vec<Guarded>,
+    peak_allocated: i64,
+    peak_requested: i64,
+    peak_reserved: i64,
+}
+
+fn overlap(a: (DeviceAddr, u64), b: (DeviceAddr, u64)) -> bool {
+    a.0.0 < b.0.0 + b.1 && b.0.0 < a.0.0 + a.1
+}
+
+impl Shadow {
+    pub fn live(&self) -> &[Live] {
+        &self.live
+    }
+
+    /// The `victim`-th live allocation, counted around.
+    pub fn pick(&self, victim: usize) -> Option<DeviceAddr> {
+        let index = victim.checked_rem(self.live.len())?;
+        Some(self.live[index].addr)
+    }
+
+    /// An allocation was handed out: it must not touch any other, nor memory still waited for.
+    pub fn malloc(&mut self, addr: DeviceAddr, bytes: u64, stream: StreamId, streams: &Streams) {
+        if bytes == 0 {
+            assert!(addr.is_null(), "memory for nothing");
+            return;
+        }
+        assert!(
+            !addr.is_null() && addr.0.is_multiple_of(256),
+            "{addr} is not aligned"
+        );
+        let range = (addr, bytes);
+        for other in &self.live {
+            assert!(
+                !overlap(range, (other.addr, other.bytes)),
+                "{addr} overlaps {}",
+                other.addr
+            );
+        }
+        self.guarded.retain(|guarded| {
+            guarded
+                .until
+                .iter()
+                .any(|&(stream, ticket)| streams.progress(stream).1 < ticket)
+        });
+        for guarded in &self.guarded {
+            assert!(
+                !overlap(range, (guarded.addr, guarded.bytes)),
+                "{addr} is handed out while streams still use it"
+            );
+        }
+        self.live.push(Live {
+            addr,
+            bytes,
+            stream,
+            uses: Vec::new(),
+        });
+    }
+
+    pub fn record_stream(&mut self, addr: DeviceAddr, stream: StreamId) {
+        let live = self.live.iter_mut().find(|live| live.addr == addr).unwrap();
+        if stream != live.stream && !live.uses.contains(&stream) {
+            live.uses.push(stream);
+        }
+    }
+
+    /// An allocation is about to be freed: the other streams must finish what they have now, and the
+    /// event that the free records.
+    pub fn free(&mut self, addr: DeviceAddr, streams: &Streams) {
+        let index = self.live.iter().position(|live| live.addr == addr).unwrap();
+        let live = self.live.swap_remove(index);
+        let until: Vec<(StreamId, u64)> = live
+            .uses
+            .iter()
+            .map(|&stream| (stream, streams.progress(stream).0 + 1))
+            .collect();
+        if !until.is_empty() {
+            self.guarded.push(Guarded {
+                addr,
+                bytes: live.bytes,
+                until,
+            });
+        }
+    }
+
+    /// Peaks and totals follow from what was seen after each operation; reserved memory may have
+    /// been higher in the middle of one.
+    pub fn observe_stats(&mut self, stats: &DeviceStats) {
+        for (stat, peak) in [
+            (&stats.allocated_bytes.all, &mut self.peak_allocated),
+            (&stats.requested_bytes.all, &mut self.peak_requested),
+        ] {
+            *peak = (*peak).max(stat.current);
+            assert_eq!(stat.peak, *peak, "a peak nobody has seen");
+        }
+        let reserved = &stats.reserved_bytes.all;
+        self.peak_reserved = self.peak_reserved.max(reserved.current);
+        assert!(reserved.peak >= self.peak_reserved, "a peak forgotten");
+        for (name, array) in stats.arrays() {
+            let stat = array.all;
+            assert_eq!(
+                stat.allocated - stat.freed,
+                stat.current,
+                "totals of {name}"
+            );
+            let parts = array.small_pool.current + array.large_pool.current;
+            assert_eq!(stat.current, parts, "kinds of {name} do not add up");
+        }
+    }
+}
