@@ -384,22 +384,21 @@ impl<D: Driver> DeviceCachingAllocator<D> {
             bytes,
             size,
             stream,
-            pool: self.pool_for(size, stream),
+            pool: self.pool_for(size, stream)?,
             segment_size,
             expandable: self.settings.expandable_segments,
         })
     }
 
     /// The pool that serves blocks of `size` for `stream` now.
-    fn pool_for(&self, size: u64, stream: StreamId) -> PoolId {
+    fn pool_for(&self, size: u64, stream: StreamId) -> Result<PoolId, Error> {
         let kind = size::pool_kind(size);
         let default = match kind {
             PoolKind::Small => self.small,
             PoolKind::Large => self.large,
         };
-        self.private_pools
-            .redirection(stream, kind)
-            .unwrap_or(default)
+        let redirection = self.private_pools.redirection(stream, kind)?;
+        Ok(redirection.unwrap_or(default))
     }
 
     /// Books a block as handed out.

@@ -9,8 +9,8 @@ pub mod shadow;
 pub mod validator;
 
 use allocator::allocator::Allocator;
-use allocator::driver::sim::{SimConfig, SimDevice};
 use allocator::driver::DriverError;
+use allocator::driver::sim::{SimConfig, SimDevice};
 use allocator::error::Error;
 use allocator::policy;
 use allocator::settings::Settings;

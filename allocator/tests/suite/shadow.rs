@@ -86,8 +86,18 @@ impl Shadow {
         });
     }
 
+    /// A stream is known to be done with an allocation.
+    #[allow(dead_code, reason = "only the state machine has private pools")]
+    pub fn forget_stream(&mut self, addr: DeviceAddr, stream: StreamId) {
+        self.find(addr).uses.retain(|&other| other != stream);
+    }
+
+    fn find(&mut self, addr: DeviceAddr) -> &mut Live {
+        self.live.iter_mut().find(|live| live.addr == addr).unwrap()
+    }
+
     pub fn record_stream(&mut self, addr: DeviceAddr, stream: StreamId) {
-        let live = self.live.iter_mut().find(|live| live.addr == addr).unwrap();
+        let live = self.find(addr);
         if stream != live.stream && !live.uses.contains(&stream) {
             live.uses.push(stream);
         }

@@ -20,7 +20,7 @@ use super::arena::{Arena, Id};
 use super::block::BlockId;
 use super::flat_hash::{FlatHashMap, FlatKey};
 use crate::driver::{Driver, EventId, StreamId};
-use crate::error::{Error, MempoolId};
+use crate::error::{Error, MempoolId, PoolError};
 
 /// A stream of a device, hashed as PyTorch hashes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -181,6 +181,11 @@ impl<D: Driver> DeviceCachingAllocator<D> {
     /// Waits for events and frees their blocks.
     pub(super) fn synchronize_and_free_events(&mut self, waiting: Waiting) -> Result<(), Error> {
         self.stats.num_sync_all_streams += 1;
+        if let Waiting::OfPool(pool) = waiting
+            && self.private_pools.is_recording()
+        {
+            return Err(PoolError::Recording(pool).into());
+        }
         self.insert_deferred_events()?;
         let mut slot = 0;
         while let Some((at, _, queue)) = self.events.of_stream.at_or_after(slot) {

@@ -29,6 +29,8 @@ pub(super) struct FlatHashMap<K, V> {
     /// A power of two, or 0.
     buckets: usize,
     len: usize,
+    /// The memory of the table before it last grew.
+    spare: Vec<Option<Entry<K, V>>>,
 }
 
 /// Slots of a table that has any.
@@ -44,6 +46,7 @@ impl<K, V> Default for FlatHashMap<K, V> {
             slots: Vec::new(),
             buckets: 0,
             len: 0,
+            spare: Vec::new(),
         }
     }
 }
@@ -197,14 +200,16 @@ impl<K: FlatKey, V: Copy> FlatHashMap<K, V> {
     }
 
     fn grow(&mut self) {
-        let old = std::mem::take(&mut self.slots);
+        let spare = std::mem::take(&mut self.spare);
+        let mut old = std::mem::replace(&mut self.slots, spare);
         self.buckets = (2 * self.buckets).max(MIN_BUCKETS);
         let overflow = self.max_lookups() as usize - 1;
         self.slots.resize_with(self.buckets + overflow, || None);
         self.len = 0;
-        for entry in old.into_iter().flatten() {
+        for entry in old.drain(..).flatten() {
             self.insert(entry.key, entry.value);
         }
+        self.spare = old;
     }
 }
 

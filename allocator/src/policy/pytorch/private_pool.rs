@@ -71,10 +71,19 @@ impl PrivatePools {
         !self.recordings.is_empty()
     }
 
-    /// The pool of a kind to which allocations of `stream` are redirected, if they are.
-    pub(super) fn redirection(&self, stream: StreamId, kind: PoolKind) -> Option<PoolId> {
-        let recording = self.recordings.iter().rev().find(|r| (r.accepts)(stream))?;
-        self.get(recording.pool).map(|pool| pool.of(kind))
+    /// The pool of a kind to which allocations of `stream` are redirected, if they are. The pool is
+    /// gone if it was released and emptied before the redirection ended.
+    pub(super) fn redirection(
+        &self,
+        stream: StreamId,
+        kind: PoolKind,
+    ) -> Result<Option<PoolId>, PoolError> {
+        let Some(recording) = self.recordings.iter().rev().find(|r| (r.accepts)(stream)) else {
+            return Ok(None);
+        };
+        let id = recording.pool;
+        let pool = self.get(id).ok_or(PoolError::Unknown(id))?;
+        Ok(Some(pool.of(kind)))
     }
 
     /// Whether blocks of this pool are handed out whole.
@@ -282,7 +291,7 @@ impl<D: Driver> DeviceCachingAllocator<D> {
             // not exist is made on the way and left without users.
             self.begin_allocate_to_pool(id, Box::new(|_| true))?;
             let mut redirected = Request {
-                pool: self.pool_for(request.size, request.stream),
+                pool: self.pool_for(request.size, request.stream)?,
                 expandable: false,
                 ..*request
             };
