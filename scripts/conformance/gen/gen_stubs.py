@@ -1,0 +1,246 @@
+#!/usr/bin/env python3
+"""Generate stub libraries for every NVIDIA library that the torch wheel's
+shared objects need, from the undefined symbols of those shared objects.
+A stub returns 0 (success); a few have hand-written bodies. The libcudart stubs
+are appended to the fake runtime.
+
+  gen_stubs.py TORCH_LIB_DIR OUT_DIR      writes OUT_DIR/*.c, *.map, build.sh
+"""
+
+import os
+import re
+import subprocess
+import sys
+
+TLIB, OUT = sys.argv[1], sys.argv[2]
+os.makedirs(OUT, exist_ok=True)
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+SRC = os.path.join(ROOT, "src", "fakecuda.cpp")
+
+# soname -> (version node or None, regex for unversioned names)
+LIBS = {
+    "libcudart.so.13": ("libcudart.so.13", None),
+    "libcublas.so.13": ("libcublas.so.13", None),
+    "libcublasLt.so.13": ("libcublasLt.so.13", None),
+    "libcudnn.so.9": ("libcudnn.so.9", None),
+    "libcusparse.so.12": ("libcusparse.so.12", None),
+    "libcusolver.so.12": ("libcusolver.so.12", None),
+    "libcufft.so.12": ("libcufft.so.12", None),
+    "libcurand.so.10": ("libcurand.so.10", r"curand"),
+    "libnvrtc.so.13": ("libnvrtc.so.13", None),
+    "libcupti.so.13": ("libcupti.so.13", None),
+    "libnvshmem_host.so.3": ("NVSHMEM", r"nvshmem"),
+    "libcusparseLt.so.0": (None, r"cusparseLt"),
+    "libcufile.so.0": (None, r"cuFile"),
+    "libnccl.so.2": (None, r"p?nccl"),
+}
+
+
+def nm(which, path):
+    cmd = ["nm", "-D", which, path]
+    return subprocess.run(cmd, text=True, capture_output=True).stdout.splitlines()
+
+
+und = {}  # version -> set
+unver = set()
+defined = set()
+for f in sorted(os.listdir(TLIB)):
+    if ".so" not in f or not os.path.isfile(os.path.join(TLIB, f)):
+        continue
+    p = os.path.join(TLIB, f)
+    for line in nm("--undefined-only", p):
+        w = line.split()
+        if not w:
+            continue
+        name, _, ver = w[-1].partition("@")
+        ver = ver.lstrip("@")
+        if ver:
+            und.setdefault(ver, set()).add(name)
+        else:
+            unver.add(name)
+    if f in ("libtorch_nvshmem.so", "libtorch_cuda.so"):
+        for line in nm("--defined-only", p):
+            defined.add(line.split()[-1].partition("@")[0])
+
+have = set(re.findall(r"^EXPORT[^(]*?\*?\b(\w+)\(", open(SRC).read(), re.M))
+
+# Hand-written bodies. {name: C text}
+H = {}
+
+
+def body(name, text):
+    H[name] = text
+
+
+body(
+    "cublasLtMatmulAlgoGetHeuristic",
+    "int cublasLtMatmulAlgoGetHeuristic(void*a,void*b,void*c,void*d,void*e,void*f,void*g,"
+    "int n,void*res,int*cnt){(void)a;(void)b;(void)c;(void)d;(void)e;(void)f;(void)g;"
+    "if(n>0&&res)memset(res,0,96);if(cnt)*cnt=1;return 0;}",
+)
+body("cublasLtGetVersion", "unsigned long cublasLtGetVersion(void){return 130000;}")
+body("cublasLtGetCudartVersion", "unsigned long cublasLtGetCudartVersion(void){return 13000;}")
+body(
+    "cudnnBackendCreateDescriptor",
+    "int cudnnBackendCreateDescriptor(int t,void**d){(void)t;*d=calloc(1,256);return 0;}",
+)
+body("cublasGetVersion_v2", "int cublasGetVersion_v2(void*h,int*v){(void)h;*v=130000;return 0;}")
+body("cudnnGetVersion", "unsigned long cudnnGetVersion(void){return 91900;}")
+body("cudnnGetCudartVersion", "unsigned long cudnnGetCudartVersion(void){return 13000;}")
+body("cudnnGetErrorString", 'const char*cudnnGetErrorString(int e){(void)e;return "fake cudnn";}')
+body(
+    "cudnnGetLastErrorString", "void cudnnGetLastErrorString(char*m,unsigned long n){if(n)m[0]=0;}"
+)
+for n in (
+    "cublasGetStatusString",
+    "cublasGetStatusName",
+    "cusparseGetErrorString",
+    "nvrtcGetErrorString",
+    "ncclGetErrorString",
+    "ncclGetLastError",
+):
+    body(n, f'const char*{n}(int e){{(void)e;return "fake";}}')
+body("ncclGetVersion", "int ncclGetVersion(int*v){*v=22809;return 0;}")
+body("nvrtcVersion", "int nvrtcVersion(int*a,int*b){*a=13;*b=0;return 0;}")
+body("cuptiGetVersion", "int cuptiGetVersion(unsigned*v){*v=130000;return 0;}")
+body(
+    "cuptiGetResultString",
+    'int cuptiGetResultString(int e,const char**s){(void)e;*s="fake";return 0;}',
+)
+# cudart
+body(
+    "cudaFuncGetAttributes",
+    "int cudaFuncGetAttributes(void*a,const void*f){(void)f;struct cudaFuncAttributes_*x=a;"
+    "memset(x,0,sizeof*x);x->maxThreadsPerBlock=1024;x->numRegs=32;"
+    "x->ptxVersion=fakecuda_cc();x->binaryVersion=fakecuda_cc();"
+    "x->maxDynamicSharedSizeBytes=232448;return 0;}",
+)
+for n in (
+    "cudaOccupancyMaxActiveBlocksPerMultiprocessor",
+    "cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags",
+):
+    body(n, f"int {n}(int*n){{*n=8;return 0;}}")
+body(
+    "cudaDeviceGetAttribute",
+    "int cuDeviceGetAttribute(int*,int,int);"
+    "int cudaDeviceGetAttribute(int*v,int a,int d){return cuDeviceGetAttribute(v,a,d);}",
+)
+body(
+    "cudaGetSymbolAddress",
+    "int cudaGetSymbolAddress(void**p,const void*s){(void)s;*p=(void*)0x1f000000000ull;return 0;}",
+)
+body(
+    "cudaGetSymbolSize",
+    "int cudaGetSymbolSize(unsigned long*p,const void*s){(void)s;*p=8;return 0;}",
+)
+body(
+    "cudaDeviceGetPCIBusId",
+    'int cudaDeviceGetPCIBusId(char*p,int n,int d){snprintf(p,n,"0000:%02x:00.0",1+d);return 0;}',
+)
+body(
+    "__cudaRegisterFatBinary",
+    "void**__cudaRegisterFatBinary(void*f){(void)f;static void*h[8];return h;}",
+)
+body("__cudaInitModule", "char __cudaInitModule(void**h){(void)h;return 1;}")
+body("__cudaGetKernel", "int __cudaGetKernel(void**k,const void*f){*k=(void*)f;return 0;}")
+body("__cudaPushCallConfiguration", "unsigned __cudaPushCallConfiguration(void){return 0;}")
+body("cudaStreamBeginCapture", "int cudaStreamBeginCapture(void){return 801;}")
+for n in ("cudaStreamEndCapture", "cudaGraphInstantiate", "cudaGraphInstantiateWithFlags"):
+    body(n, f"int {n}(void){{return 801;}}")
+
+body(
+    "__cudaPopCallConfiguration",
+    "int __cudaPopCallConfiguration(unsigned*g,unsigned*b,unsigned long*sh,void**st){"
+    "g[0]=g[1]=g[2]=b[0]=b[1]=b[2]=1;*sh=0;*st=0;return 0;}",
+)
+# cuBLAS, driver
+for n in ("cublasGetPointerMode_v2", "cublasGetMathMode"):
+    body(n, f"int {n}(void*h,int*m){{(void)h;*m=0;return 0;}}")
+body(
+    "cuPointerGetAttribute",
+    "int cuPointerGetAttribute(void*o,int a,unsigned long long p){"
+    "(void)a;(void)p;*(int*)o=0;return 0;}",
+)
+body("cuGetErrorName", 'int cuGetErrorName(int e,const char**s){(void)e;*s="fake";return 0;}')
+body(
+    "cuOccupancyMaxActiveBlocksPerMultiprocessor",
+    "int cuOccupancyMaxActiveBlocksPerMultiprocessor(int*n){*n=8;return 0;}",
+)
+
+PROLOGUE = """/* generated by gen_stubs.py */
+#include <stdio.h>
+#include <string.h>
+#include <stdlib.h>
+#include <stdint.h>
+int fakecuda_cc(void) __attribute__((weak));
+struct cudaFuncAttributes_ {
+  unsigned long sharedSizeBytes, constSizeBytes, localSizeBytes;
+  int maxThreadsPerBlock, numRegs, ptxVersion, binaryVersion, cacheModeCA;
+  int maxDynamicSharedSizeBytes, preferredShmemCarveout, clusterDimMustBeSet;
+  int requiredClusterWidth, requiredClusterHeight, requiredClusterDepth;
+  int clusterSchedulingPolicyPreference, nonPortableClusterSizeAllowed, reserved[16];
+};
+static void note(const char *n, int *once) {
+  if (*once) return;
+  *once = 1;
+  if (getenv("FAKE_TRACE_STUBS")) fprintf(stderr, "stub %s\\n", n);
+}
+"""
+CREATE = re.compile(r"(Create|create)")
+mk = []
+for so, (ver, rx) in LIBS.items():
+    names = set(und.get(ver, ())) if ver else set()
+    if rx:
+        names |= {n for n in unver if re.match(rx, n) and n not in defined}
+    if so == "libcudart.so.13":
+        names -= have
+    base = so.split(".so")[0]
+    c = [PROLOGUE]
+    n_hand = 0
+    # src/stubs/<library>.inc.c: a whole set written by hand (cuDNN's convolution
+    # and batch norm paths, which need answers and not only success codes)
+    hand = os.path.join(ROOT, "src", "stubs", base + ".inc.c")
+    done = set()
+    if os.path.exists(hand):
+        text = open(hand).read()
+        c.append(text)
+        done = set(re.findall(r"\b([A-Za-z_]\w+)\s*\([^;{}]*\)\s*\{", text))
+    for n in sorted(names):
+        if n in done:
+            n_hand += 1
+            continue
+        if n.startswith("_Z"):
+            continue
+        if n in H:
+            c.append(H[n])
+            n_hand += 1
+        elif CREATE.search(n) and not so.startswith(("libcudart", "libnccl")):
+            c.append(
+                f'int {n}(void**p){{static int o;note("{n}",&o);if(p)*p=calloc(1,256);return 0;}}'
+            )
+        else:
+            c.append(f'int {n}(void){{static int o;note("{n}",&o);return 0;}}')
+    open(f"{OUT}/{base}.c", "w").write("\n".join(c) + "\n")
+    if so != "libcudart.so.13":
+        flags = ""
+        if ver:
+            open(f"{OUT}/{base}.map", "w").write(f"{ver} {{ global: *; }};\n")
+            flags = f"-Wl,--version-script={OUT}/{base}.map"
+        mk.append((so, base, flags))
+    print(f"{so}: {len(names)} stubs, {n_hand} by hand")
+driver = sorted(
+    n
+    for n in unver
+    if re.match(r"cu[A-Z]", n) and not n.startswith("cuFile") and n not in have and n not in defined
+)
+with open(f"{OUT}/libcuda.c", "w") as f:
+    f.write(PROLOGUE)
+    for n in driver:
+        f.write(
+            H[n] + "\n" if n in H else f'int {n}(void){{static int o;note("{n}",&o);return 0;}}\n'
+        )
+print("libcuda.so.1:", len(driver), "extra stubs")
+with open(f"{OUT}/build.sh", "w") as f:
+    f.write("#!/bin/sh\nset -e\nD=$1\nmkdir -p $D\n")
+    for so, base, flags in mk:
+        f.write(f"gcc -w -O1 -fPIC -shared {OUT}/{base}.c -Wl,-soname,{so} {flags} -o $D/{so}\n")

@@ -1,0 +1,186 @@
+#!/usr/bin/env python3
+"""Golden vectors of the real PyTorch 2.11.0 CUDA caching allocator.
+
+    goldens.py --candidate "CMD"     check a program against all of them
+    goldens.py --record              record them again with the oracle (--oracle PATH)
+    goldens.py --check-oracle        check the oracle itself
+
+They are in allocator/tests/golden. A vector is NAME.txt (a trace in the format of
+README.md; the comments at its top say what it shows and how it is run) and NAME.out
+(everything the real binary printed, then "! status N" or "! died" and "! fatal:
+MESSAGE" if it did not end with 0):
+
+    # conf: STRING     PYTORCH_CUDA_ALLOC_CONF (absent: not set)
+    # env: K=V ...     other environment variables
+    # args: ...        command-line flags
+    # optional: WHY    only with --all
+
+With a file NAME.cases the trace is run once for each of its lines, which then is
+PYTORCH_CUDA_ALLOC_CONF; NAME.out holds all results, each after a line "== LINE".
+
+CMD gets the trace on stdin and these flags after its own. Compared: all lines but
+the FAKE line, the exit status and, after a fatal error, the "fatal: ..." line on
+stderr (--no-stderr: not that). Last line: "N passed, M failed"; status 1 if M > 0.
+Names given as arguments (shell patterns) select vectors.
+"""
+
+import argparse
+import fnmatch
+import os
+import shlex
+import subprocess
+import sys
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from oraclelib import GOLDEN, clean_env, find_oracle
+
+
+def read(path):
+    with open(path, errors="backslashreplace") as f:
+        return f.read()
+
+
+def headers(text):
+    h = {}
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            break
+        k, sep, v = line[1:].partition(":")
+        if sep and k.strip() in ("conf", "env", "args", "optional"):
+            h[k.strip()] = v.strip()
+    return h
+
+
+def recorded(rc, out, err):
+    """The recorded form of one run."""
+    if rc == "timeout":
+        return "! timeout\n"
+    if rc:
+        out += f"! status {rc}\n" if rc > 0 else "! died\n"
+        fatal = [x for x in err.splitlines() if x.startswith(("fatal: ", "  what():  "))]
+        if fatal:
+            message = fatal[0].replace("  what():  ", "", 1).replace("fatal: ", "", 1)
+            out += f"! fatal: {message}\n"
+    return out
+
+
+def run(cmd, text, env, args, timeout):
+    try:
+        p = subprocess.run(
+            [*cmd, *args],
+            input=text,
+            env=clean_env(env),
+            text=True,
+            errors="backslashreplace",
+            capture_output=True,
+            timeout=timeout,
+        )
+    except subprocess.TimeoutExpired:
+        return recorded("timeout", "", "")
+    return recorded(p.returncode, p.stdout, p.stderr)
+
+
+def result(cmd, name, text, h, timeout):
+    """The recorded form of one vector."""
+    env = dict(x.split("=", 1) for x in shlex.split(h.get("env", "")))
+    args = shlex.split(h.get("args", ""))
+    cases = os.path.join(GOLDEN, name + ".cases")
+    if not os.path.exists(cases):
+        if "conf" in h:
+            env["PYTORCH_CUDA_ALLOC_CONF"] = h["conf"]
+        return run(cmd, text, env, args, timeout)
+    out = []
+    for line in read(cases).split("\n")[:-1]:
+        case = {**env, "PYTORCH_CUDA_ALLOC_CONF": line}
+        out.append(f"== {line}\n" + run(cmd, text, case, args, timeout))
+    return "".join(out)
+
+
+def comparable(want, have, no_stderr):
+    """Both outputs as lists of lines, less what need not agree: FAKE lines, and
+    how and with which message a program ends where the real one was killed by
+    its own uncaught exception (any status but 0 will do)."""
+    died = "! died" in want
+
+    def cases(out):
+        return [
+            [
+                x
+                for x in case.splitlines()
+                if not x.startswith("FAKE ") and not (no_stderr and x.startswith("! fatal"))
+            ]
+            for case in (out.split("\n== ") if "== " in out[:3] else [out])
+        ]
+
+    w, h = cases(want), cases(have)
+    if died and len(w) == len(h):
+        for a, b in zip(w, h):
+            if "! died" in a:
+                for x in (a, b):
+                    end = any(y.startswith(("! died", "! status")) for y in x)
+                    x[:] = [y for y in x if not y.startswith("! ")]
+                    if end:
+                        x.append("! ends with an error")
+    return sum(w, []), sum(h, [])
+
+
+def main():
+    ap = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    ap.add_argument("names", nargs="*")
+    ap.add_argument("--candidate")
+    ap.add_argument("--record", action="store_true")
+    ap.add_argument("--check-oracle", action="store_true")
+    ap.add_argument("--oracle")
+    ap.add_argument("--all", action="store_true", help="the optional ones too")
+    ap.add_argument("--no-stderr", action="store_true")
+    ap.add_argument("--timeout", type=float, default=60)
+    ap.add_argument("-q", "--quiet", action="store_true")
+    a = ap.parse_args()
+    if sum(map(bool, (a.candidate, a.record, a.check_oracle))) != 1:
+        ap.error("one of --candidate, --record, --check-oracle")
+    cmd = shlex.split(a.candidate) if a.candidate else [find_oracle(a.oracle)]
+    passed = failed = optional = 0
+    for f in sorted(os.listdir(GOLDEN)):
+        name = f[:-4]
+        if not f.endswith(".txt") or not f[0].isdigit():
+            continue
+        if a.names and not any(fnmatch.fnmatch(name, p) for p in a.names):
+            continue
+        text = read(os.path.join(GOLDEN, f))
+        h = headers(text)
+        if "optional" in h and not (a.all or a.record or a.names):
+            optional += 1
+            continue
+        got = result(cmd, name, text, h, a.timeout)
+        path = os.path.join(GOLDEN, name + ".out")
+        if a.record:
+            with open(path + ".tmp", "w") as o:
+                o.write(got)
+            os.replace(path + ".tmp", path)
+            passed += 1
+            continue
+        want, have = comparable(read(path), got, a.no_stderr)
+        if want == have:
+            passed += 1
+            continue
+        failed += 1
+        n = 0
+        while n < len(want) and n < len(have) and want[n] == have[n]:
+            n += 1
+        print(f"FAIL {name}: line {n + 1}")
+        if not a.quiet:
+            for line in want[max(0, n - 3) : n]:
+                print(f"           {line[:200]}")
+            print(f"    golden {want[n][:200] if n < len(want) else '(end)'}")
+            print(f"    got    {have[n][:200] if n < len(have) else '(end)'}")
+    if optional:
+        print(f"{optional} optional not run (--all)")
+    print(f"{passed} {'recorded' if a.record else 'passed'}, {failed} failed")
+    return 1 if failed or not passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,192 @@
+#!/usr/bin/env python3
+"""Compare a program with the real PyTorch allocator on random settings strings.
+
+    settings.py --candidate "CMD"
+
+Half of the strings are PYTORCH_CUDA_ALLOC_CONF, half are given to the op 'o' at run
+time; many are broken. What a string has done is seen from the trace of the golden
+vector 40-config-env and some ops for the garbage collector, which follow it. The
+candidate is run as by goldens.py, and compared in the same way: output, exit status,
+the "fatal: ..." line on stderr.
+Last line: "N passed, M failed"; status 1 if M > 0.
+
+    --oracle PATH        default $ORACLE, else the one in setup.sh's default folder
+    --seeds A..B         seeds, both ends included (or one number); default 0..9.
+                         random:N: N seeds from a random one on; the first line
+                         says which
+    --cases N            strings for each seed (default 100)
+    --seconds S          start no case after S seconds. Says how far it got
+    --no-stderr          do not compare the message of a fatal error
+    --max-failures K     default 10: shown in detail
+    --timeout S          for a case, default 60
+
+On a terminal, stderr says every 10 seconds how far it is.
+"""
+
+import argparse
+import os
+import random
+import re
+import shlex
+import sys
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import goldens
+from oraclelib import GOLDEN, Pair, Progress, find_oracle, parse_seeds
+
+PROBE = os.path.join(GOLDEN, "40-config-env.txt")
+# The vector's trace does not show garbage_collection_threshold. Here each block is larger
+# than all free ones, so that the memory held grows to most of what is allowed.
+COLLECT = "m 0.9\nf sm\nc\n" + "".join(
+    f"a t{i} {(8 << 30) + (i << 21)}\nf t{i}\n" for i in range(16)
+)
+FLAGS = ["--stats", "--no-final"]
+# Keys with values that are right, or right but for their size.
+SWITCH = ["True", "False"]
+SIZES = "1 2 8 10 12 19 20 21 32 64 100 128 200 1000".split()
+KEYS = {
+    "large_segment_size_mb": SIZES,
+    "max_split_size_mb": SIZES,
+    "max_non_split_rounding_mb": SIZES,
+    "garbage_collection_threshold": ["0.5", "0.8", ".3", "1e-1"],
+    "roundup_power2_divisions": [
+        *"1 2 4 8 16 64 [256:1,512:2,>:8] [64:8,256:4] [>:2] [65536:4] [1:8,>:1]".split()
+    ],
+    "expandable_segments": SWITCH,
+    "per_process_memory_fraction": ["0.5", "0.8", "1.0", "1", "0"],
+    "pinned_use_background_threads": SWITCH,
+    "backend": ["native"],
+    "release_lock_on_cudamalloc": SWITCH,
+    "pinned_use_cuda_host_register": SWITCH,
+    "pinned_num_register_threads": "1 2 4 64 128 3 256".split(),
+    "pinned_reserve_segment_size_mb": SIZES,
+    "graph_capture_record_stream_reuse": SWITCH,
+    "foo": ["1"],
+}
+# The key with the most ways to be wrong comes more often.
+NAMES = [*KEYS, *["large_segment_size_mb"] * 3]
+VALUES = [
+    *"True False true native abc nan inf".split(),
+    "",
+    *"0 1 2 3 4 8 10 11 12 19 20 21 32 64 100 128 200 -1".split(),
+    *"0.5 0.8 1.0 1.5 .3 1e-1 1e400".split(),
+    *"9223372036854775808 18446744073709551616".split(),
+    *"[256:1,512:2,>:8] [64:8,256:4] [>:2] [128:3] [100:2] [65536:4] [0:1]".split(),
+    *"[] [:] [1:2 [1:2,] [1:2,,4:2] [>:1,4:2]".split(),
+    "[1:8 2:4]",
+]
+# Settings for a string at run time to change.
+BEFORE = [
+    "max_split_size_mb:64,large_segment_size_mb:32",
+    "expandable_segments:True",
+    "per_process_memory_fraction:0.5,garbage_collection_threshold:0.5",
+]
+# Pages of 2^60 bytes and more wrap in the fake device's arithmetic; -1 reads as 2^64 - 1.
+PAGE_MB = re.compile(r"large_segment_size_mb\W*?(-?\d+)")
+MAX_PAGE_MB = 1 << 40
+
+
+def good_word(rng):
+    key = rng.choice(NAMES)
+    return f"{key}:{rng.choice(KEYS[key])}"
+
+
+def word(rng):
+    v = rng.random()
+    if v < 0.4:
+        return good_word(rng)
+    if v < 0.9:
+        sep = rng.choice([*[":"] * 5, ",", "", " : ", ";"])
+        return rng.choice(NAMES) + sep + rng.choice(VALUES)
+    return rng.choice([",", ":", "[", "]", ">", "", rng.choice(NAMES), rng.choice(VALUES)])
+
+
+def settings_string(rng):
+    good = rng.random() < 0.5
+    while True:
+        n = rng.choice([1, 1, 2, 2, 3, 4])
+        if good:
+            s = ",".join(good_word(rng) for _ in range(n))
+        else:
+            s = rng.choice([",", ",", ",", ",", " ", ";"]).join(word(rng) for _ in range(n))
+        if all(0 <= int(n) < MAX_PAGE_MB for n in PAGE_MB.findall(s)):
+            return s
+
+
+def make(seed, case, probe):
+    """(where, string, trace, environment) of a case."""
+    rng = random.Random(f"{seed}/{case}")
+    if rng.random() < 0.5:
+        s = settings_string(rng)
+        return "environment", s, probe, {"PYTORCH_CUDA_ALLOC_CONF": s}
+    s = ""
+    while not s:  # the argument of an op is one word
+        s = settings_string(rng).replace(" ", "")
+    before = f"o {rng.choice(BEFORE)}\n" if rng.random() < 0.5 else ""
+    return "run time", s, f"{before}o {s}\n{probe}", {}
+
+
+def show_difference(want, have):
+    n = 0
+    while n < len(want) and n < len(have) and want[n] == have[n]:
+        n += 1
+    for line in want[max(0, n - 2) : n]:
+        print(f"              {line[:300]}")
+    for tag, lines in (("oracle   ", want), ("candidate", have)):
+        print(f"    {tag} {lines[n][:300] if n < len(lines) else '(end)'}")
+
+
+def main():
+    ap = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    ap.add_argument("--candidate")
+    ap.add_argument("--oracle")
+    ap.add_argument("--seeds", default="0..9")
+    ap.add_argument("--cases", type=int, default=100)
+    ap.add_argument("--seconds", type=float)
+    ap.add_argument("--no-stderr", action="store_true")
+    ap.add_argument("--max-failures", type=int, default=10)
+    ap.add_argument("--timeout", type=float, default=60)
+    a = ap.parse_args()
+    if not a.candidate:
+        ap.error("--candidate is needed")
+    pair = Pair([find_oracle(a.oracle)], shlex.split(a.candidate), a.timeout)
+    seeds = parse_seeds(a.seeds)
+    text = goldens.read(PROBE)
+    base = dict(x.split("=", 1) for x in shlex.split(goldens.headers(text)["env"]))
+    probe = "".join(x for x in text.splitlines(True) if not x.startswith("#")) + COLLECT
+    total = len(seeds) * a.cases
+    passed = failed = refused = 0
+    progress = Progress(total, "cases")
+    for done, (seed, case) in enumerate((s, c) for s in seeds for c in range(a.cases)):
+        if a.seconds is not None and progress.seconds() >= a.seconds:
+            break
+        progress(done, failed)
+        where, s, trace, env = make(seed, case, probe)
+        want, have = (goldens.recorded(*r) for r in pair(trace, FLAGS, {**base, **env}))
+        refused += "! " in want
+        want, have = goldens.comparable(want, have, a.no_stderr)
+        if want == have:
+            passed += 1
+            continue
+        failed += 1
+        print(f"FAIL seed={seed} case={case} {where}: {s!r}", flush=True)
+        if failed <= a.max_failures:
+            show_difference(want, have)
+    done = passed + failed
+    print(
+        f"{done} strings in {progress.seconds():.1f} s; "
+        f"the oracle refused {refused} and took {done - refused}"
+    )
+    if a.seconds is not None and done < total:
+        print(f"stopped after {a.seconds:g} s: {done} of {total} strings")
+    elif a.seconds is not None:
+        print(f"all {total} strings run")
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed or not passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

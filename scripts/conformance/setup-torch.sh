@@ -1,0 +1,98 @@
+#!/bin/sh
+# setup-torch.sh [DIR] [--transformers]: the whole of Python torch on the fake device.
+#
+# On top of setup.sh (called first, same DIR): a virtual environment with torch
+# 2.11.0 (no NVIDIA wheels), its pure-Python needs and numpy, and stand-ins for
+# all NVIDIA libraries. Prints as its last line the path of a python that runs
+# "cuda" code without a GPU (a two-line wrapper that sets LD_LIBRARY_PATH).
+# Needs a python3.11 besides what setup.sh needs; about 1.5 GB in DIR.
+#   --transformers  also install transformers (and what it needs, without torch)
+#   PYTHON=...      the python 3.11 to use
+set -eu
+HERE=$(cd "$(dirname "$0")" && pwd -P)
+
+die() {
+  echo "setup-torch.sh: $1" >&2
+  exit 1
+}
+
+DIR= TRANSFORMERS=0
+for a in "$@"; do
+  case $a in
+    --transformers) TRANSFORMERS=1 ;;
+    -*)
+      echo "usage: setup-torch.sh [DIR] [--transformers]" >&2
+      exit 2
+      ;;
+    *) DIR=$a ;;
+  esac
+done
+DIR=${DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/coalesce-oracle}
+mkdir -p "$DIR"
+DIR=$(cd "$DIR" && pwd -P)
+V=$DIR/venv
+WRAP=$DIR/torch-python
+KEY=$(cat "$HERE"/src/*.cpp "$HERE"/src/*.h "$HERE"/src/*.map "$HERE"/src/stubs/* \
+  "$HERE/gen/gen_stubs.py" "$HERE/Makefile" | sha256sum | cut -d' ' -f1)
+ready() {
+  [ -e "$V/.done" ] && [ -x "$WRAP" ] && [ "$(cat "$DIR/torchlib/.key" 2>/dev/null)" = "$KEY" ] &&
+    { [ $TRANSFORMERS = 0 ] || [ -e "$V/.transformers" ]; }
+}
+done_if_ready() {
+  if ready; then
+    echo "$WRAP"
+    exit 0
+  fi
+}
+done_if_ready
+
+PYTHON=${PYTHON:-$(command -v python3.11 || command -v python3)}
+[ "$("$PYTHON" -c 'import sys; print("%d.%d" % sys.version_info[:2])')" = 3.11 ] ||
+  die "needs python 3.11 (set PYTHON)"
+if [ -e "$V/.done" ]; then
+  sh "$HERE/setup.sh" "$DIR" >&2
+else
+  KEEP_WHEEL=1 sh "$HERE/setup.sh" "$DIR" >&2
+fi
+
+exec 9>"$DIR/.lock"
+flock 9 || die "cannot lock $DIR/.lock"
+done_if_ready
+rm -rf "$DIR"/.tmp.*  # left by an interrupted call; we hold the lock
+TMP=$(mktemp -d "$DIR/.tmp.XXXXXX")
+export TMPDIR="$TMP"
+trap 'rm -rf "$TMP"' EXIT
+trap 'exit 130' INT TERM HUP
+pipv() {
+  "$PYTHON" -m pip --python "$V/bin/python" --disable-pip-version-check --quiet install "$@" >&2
+}
+if [ ! -e "$V/.done" ]; then
+  echo "installing torch into a virtual environment" >&2
+  rm -rf "$V"
+  "$PYTHON" -m venv --without-pip "$V"
+  # numpy 2.4 and no newer, so that what runs later is what was tested
+  pipv numpy==2.4.6 filelock 'typing-extensions>=4.10.0' 'sympy>=1.13.3' networkx jinja2 \
+    'fsspec>=0.8.5' 'setuptools<82'
+  pipv --no-deps "$DIR"/wheels/torch-2.11.0-*.whl
+  touch "$V/.done"
+  rm -rf "$DIR/wheels"
+fi
+if [ $TRANSFORMERS = 1 ] && [ ! -e "$V/.transformers" ]; then
+  pipv transformers
+  touch "$V/.transformers"
+fi
+if [ "$(cat "$DIR/torchlib/.key" 2>/dev/null)" != "$KEY" ]; then
+  echo "compiling the stand-ins" >&2
+  rm -rf "$DIR/torchlib" "$DIR/build/stubs"
+  make -s -C "$HERE" -f "$HERE/Makefile" DIR="$DIR" \
+    TORCHLIB="$V/lib/python3.11/site-packages/torch/lib" torchstubs >&2
+fi
+printf '#!/bin/sh\nexec env LD_LIBRARY_PATH="%s" "%s" "$@"\n' "$DIR/torchlib" "$V/bin/python" \
+  > "$WRAP.tmp"
+chmod +x "$WRAP.tmp"
+mv "$WRAP.tmp" "$WRAP"
+TEST='import torch; x = torch.ones(3, device="cuda"); assert torch.cuda.memory_allocated() == 512'
+"$WRAP" -c "$TEST" || die "torch does not run on the fake device"
+echo "$KEY" > "$DIR/torchlib/.key"
+echo "use: $WRAP script.py   (or LD_LIBRARY_PATH=$DIR/torchlib $V/bin/python script.py)" >&2
+echo "$WRAP"

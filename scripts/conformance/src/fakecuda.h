@@ -1,0 +1,49 @@
+// Control interface of the fake CUDA runtime/driver (not part of CUDA).
+// Everything here is exported by the fake libcudart.so.13.
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct {
+  uint64_t total;    // simulated capacity in bytes
+  uint64_t foreign;  // bytes pretended to be used by somebody else
+  uint64_t used;     // bytes of physical memory now held (malloc + cuMemCreate)
+  uint64_t peak_used;
+  uint64_t n_malloc, n_malloc_fail, n_free;
+  uint64_t n_reserve, n_addrfree, n_create, n_create_fail, n_release;
+  uint64_t n_map, n_unmap, n_setaccess;
+  uint64_t n_event_create, n_event_record, n_event_query, n_event_sync, n_event_destroy;
+  uint64_t n_stream_sync, n_device_sync, n_meminfo;
+  uint64_t live_mallocs, live_handles, live_reservations;
+} fakecuda_counters_t;
+
+// Event model ---------------------------------------------------------------
+// hold=0 (default): an event is complete as soon as it is recorded.
+// hold=1: an event stays cudaErrorNotReady until completed explicitly
+//         (fakecuda_complete) or by a stream/device/event synchronize.
+void fakecuda_set_hold(int hold);
+// Complete the oldest n pending records of one stream (n<0: all of them).
+void fakecuda_complete(void* stream, int64_t n);
+void fakecuda_complete_all(void);
+
+// Memory model --------------------------------------------------------------
+void fakecuda_set_total(uint64_t bytes);
+void fakecuda_set_foreign(uint64_t bytes);
+// The next n cudaMalloc / cuMemCreate calls report out of memory.
+void fakecuda_fail_next(uint64_t n);
+// What a copy of a single byte from the device reads as.
+void fakecuda_set_bool(int value);
+void fakecuda_counters(fakecuda_counters_t* out);
+
+// Call log ------------------------------------------------------------------
+// When on, every state-changing call is appended as one text line; take()
+// hands the accumulated text to cb and clears it.
+void fakecuda_log_enable(int on);
+void fakecuda_log_take(void (*cb)(const char* text, size_t len, void* ctx), void* ctx);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+"""Full torch on the fake device. Run with the python that setup-torch.sh prints:
+     .../torch-python tests/t_torch.py
+Each check runs in a process of its own (settings are read once)."""
+
+import os
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+COMMON = """
+import torch, torch.nn as nn, torch.nn.functional as F
+MB = 1 << 20
+"""
+CHECKS = {
+    "import, device, an op": (
+        {},
+        """
+assert torch.__version__.startswith("2.11.0"), torch.__version__
+assert torch.cuda.is_available() and torch.cuda.device_count() == 1
+x = torch.empty(1000, 1000, device="cuda")
+assert torch.cuda.memory_allocated() == 4000256, torch.cuda.memory_allocated()
+assert torch.cuda.memory_reserved() == 20 * MB
+(x @ x + 1).sum().item()
+print(torch.cuda.get_device_name(0), hex(x.data_ptr()))
+""",
+    ),
+    "transformer layer: forward, backward, AdamW, autocast": (
+        {},
+        """
+m = nn.TransformerEncoderLayer(256, 4, 1024, batch_first=True).cuda()
+opt = torch.optim.AdamW(m.parameters())
+torch.backends.cuda.enable_cudnn_sdp(False)
+for _ in range(3):
+    with torch.autocast("cuda", torch.bfloat16):
+        loss = m(torch.randn(4, 64, 256, device="cuda")).sum()
+    loss.backward(); opt.step(); opt.zero_grad()
+print("peak", torch.cuda.max_memory_allocated())
+""",
+    ),
+    "convolutions with cuDNN on, batch norm, SGD": (
+        {},
+        """
+m = nn.Sequential(
+    nn.Conv2d(3, 16, 3, 2, 1), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 32, 3, 2, 1),
+    nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10),
+).cuda()
+opt = torch.optim.SGD(m.parameters(), 0.1, momentum=0.9)
+assert torch.backends.cudnn.is_available()
+for _ in range(2):
+    target = torch.zeros(8, dtype=torch.long, device="cuda")
+    F.cross_entropy(m(torch.randn(8, 3, 64, 64, device="cuda")), target).backward()
+    opt.step(); opt.zero_grad()
+print("peak", torch.cuda.max_memory_allocated())
+""",
+    ),
+    "out of memory, cache flush, snapshot": (
+        {"FAKE_TOTAL_BYTES": "1G"},
+        """
+torch.cuda.memory._record_memory_history()
+a = torch.empty(600 * MB, dtype=torch.uint8, device="cuda")
+try:
+    b = torch.empty(600 * MB, dtype=torch.uint8, device="cuda"); raise SystemExit("no OOM")
+except torch.OutOfMemoryError as e:
+    assert "Tried to allocate 600.00 MiB. GPU 0 has a total capacity of 1024.00 MiB" in str(e), e
+del a
+b = torch.empty(700 * MB, dtype=torch.uint8, device="cuda")
+s = torch.cuda.memory_stats()
+assert (s["num_ooms"], s["num_alloc_retries"]) == (1, 2), s
+acts = [e["action"] for e in torch.cuda.memory._snapshot()["device_traces"][0]]
+assert acts == (
+    "segment_alloc alloc oom free_requested free_completed segment_free segment_alloc alloc"
+).split(), acts
+""",
+    ),
+    "expandable segments": (
+        {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
+        """
+a = torch.empty(30 * MB, dtype=torch.uint8, device="cuda")
+b = torch.empty(30 * MB, dtype=torch.uint8, device="cuda")
+assert b.data_ptr() - a.data_ptr() == 30 * MB and torch.cuda.memory_reserved() == 60 * MB
+assert torch.cuda.memory_snapshot()[0]["is_expandable"]
+""",
+    ),
+    "streams: record_stream delays reuse": (
+        {"FAKE_HOLD_EVENTS": "1"},
+        """
+s = torch.cuda.Stream()
+a = torch.empty(12 * MB, dtype=torch.uint8, device="cuda"); p = a.data_ptr()
+a.record_stream(s); del a
+b = torch.empty(12 * MB, dtype=torch.uint8, device="cuda"); assert b.data_ptr() != p
+torch.cuda.synchronize()
+c = torch.empty(12 * MB, dtype=torch.uint8, device="cuda"); assert c.data_ptr() == p
+""",
+    ),
+    "a bool read from the device": (
+        {"FAKE_BOOL": "1"},
+        """
+assert torch.zeros(3, device="cuda", dtype=torch.bool).all().item() is True
+""",
+    ),
+    "CUDAPluggableAllocator": (
+        {},
+        """
+import ctypes, os
+so = os.environ["PLUGGABLE_SO"]
+al = torch.cuda.memory.CUDAPluggableAllocator(so, "p_malloc", "p_free")
+torch.cuda.memory.change_current_allocator(al)
+lib = ctypes.CDLL(so); lib.p_stat.restype = ctypes.c_int64
+al.allocator().set_record_stream_fn(ctypes.cast(lib.p_record, ctypes.c_void_p).value)
+x = torch.empty(1000, device="cuda"); assert x.data_ptr() == 0x100000000000, hex(x.data_ptr())
+y = x + 1; z = (x.view(10, 100) @ y.view(100, 10)).sum(); z.item()
+x.record_stream(torch.cuda.Stream())
+assert lib.p_stat(3) == 1
+m = nn.Linear(64, 64).cuda(); m(torch.randn(8, 64, device="cuda")).sum().backward()
+n = lib.p_stat(0); del x, y, z, m
+assert n > 8 and lib.p_stat(1) > 4 and lib.p_stat(4) == 0, [lib.p_stat(i) for i in range(5)]
+print("allocs", n, "frees", lib.p_stat(1), "live bytes", lib.p_stat(2))
+import sys; sys.stdout.flush(); os._exit(0)
+""",
+    ),
+    "MemPool on a pluggable allocator": (
+        {},
+        """
+import ctypes, os
+so = os.environ["PLUGGABLE_SO"]
+al = torch.cuda.memory.CUDAPluggableAllocator(so, "p_malloc", "p_free")
+lib = ctypes.CDLL(so); lib.p_stat.restype = ctypes.c_int64
+pool = torch.cuda.MemPool(al.allocator())
+with torch.cuda.use_mem_pool(pool):
+    x = torch.empty(MB, dtype=torch.uint8, device="cuda")
+assert x.data_ptr() == 0x100000000000 and (lib.p_stat(0), lib.p_stat(2)) == (1, 2 * MB)
+assert torch.cuda.memory_allocated() == MB and torch.cuda.memory_reserved() == 2 * MB
+import sys; sys.stdout.flush(); os._exit(0)
+""",
+    ),
+}
+bad = 0
+with tempfile.TemporaryDirectory() as tmp:
+    so = os.path.join(tmp, "libpluggable.so")
+    subprocess.run(
+        ["gcc", "-O1", "-shared", "-fPIC", "-o", so, os.path.join(HERE, "pluggable.c")], check=True
+    )
+    base = {k: v for k, v in os.environ.items() if not k.startswith(("FAKE_", "PYTORCH_"))}
+    for name, (env, code) in CHECKS.items():
+        p = subprocess.run(
+            [sys.executable, "-c", COMMON + code],
+            env={**base, **env, "PLUGGABLE_SO": so},
+            text=True,
+            capture_output=True,
+        )
+        ok = p.returncode == 0
+        bad += not ok
+        print(
+            ("ok   " if ok else "FAIL ")
+            + name
+            + (": " + p.stdout.strip() if p.stdout.strip() else "")
+        )
+        if not ok:
+            print("     " + p.stderr[-1500:].replace("\n", "\n     "))
+print(f"{len(CHECKS) - bad} passed, {bad} failed")
+sys.exit(bool(bad))
