@@ -1,1 +1,35 @@
-//! x
+//! What programs ask of a GPU allocator.
+//!
+//! A [`Workload`] is a stream of [`Op`]s: a recorded trace, or a family with parameters and a seed.
+//! It is never held in memory as a whole. [`replay`](mod@replay) puts it through any allocator.
+//!
+//! - [`op`] is one operation, and the contract of workloads.
+//! - [`trace`] reads recordings; [`rng`] and [`program`] are what families are written with.
+//! - [`transformer`], [`fragmentation`] and [`grad_accumulation`] are families, one a file;
+//!   [`presets`] names their ready-made members.
+//! - [`replay`](mod@replay) drives an allocator, with observers; [`measure`] says what the results
+//!   mean.
+//!
+//! A family gives the same operations for the same parameters and seed on every platform; a digest
+//! of each is tested.
+#![forbid(unsafe_code)]
+// No panic is reachable from outside.
+#![warn(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unreachable
+)]
+
+pub mod fragmentation;
+pub mod grad_accumulation;
+pub mod measure;
+pub mod op;
+pub mod presets;
+pub mod program;
+pub mod replay;
+pub mod rng;
+pub mod trace;
+pub mod transformer;
+
+pub use op::{Op, Workload, WorkloadError};

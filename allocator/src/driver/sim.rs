@@ -19,7 +19,7 @@ pub mod events;
 pub mod faults;
 mod memory;
 
-use self::address::{AddressPolicy, AddressSpace};
+use self::address::{AddressPolicy, AddressSpace, Placement};
 use self::calls::{Call, CallCounts, CallKind, CallLog};
 use self::cost::{Clock, Costs};
 use self::events::Streams;
@@ -117,6 +117,18 @@ impl SimDevice {
     /// Changes the bytes that other processes hold.
     pub fn set_foreign(&mut self, bytes: u64) {
         self.memory.foreign = bytes;
+    }
+
+    /// Places ranges where a recording says from now on, in its order; a range that it does not
+    /// have next is refused as a failure.
+    pub fn follow_recording(&mut self, placements: impl IntoIterator<Item = Placement>) {
+        self.addresses.follow(placements);
+    }
+
+    /// Placements of the recording that nobody has asked for yet.
+    #[must_use]
+    pub fn left_of_recording(&self) -> usize {
+        self.addresses.left_of_recording()
     }
 
     /// Bytes of physical memory in use through this device.

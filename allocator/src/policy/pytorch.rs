@@ -18,7 +18,7 @@
 //! | `flat_hash.rs` | the order of things that PyTorch keeps in hash tables |
 //! | `block.rs`, `arena.rs` | what a block remembers, and where blocks live |
 //! | `process.rs` | all devices of a process together |
-//! | `snapshot.rs`, `check.rs` | telling and verifying the state |
+//! | `snapshot.rs`, `restore.rs`, `check.rs` | telling, rebuilding and verifying the state |
 //!
 //! **What is not modelled:** captures of CUDA graphs (private pools are, by hand), callbacks that
 //! free memory of other processes, memory shared between processes, pools with an allocator of
@@ -43,6 +43,7 @@ mod pool;
 mod private_pool;
 mod process;
 mod release;
+pub mod restore;
 
 mod retry_ladder;
 mod segment;

@@ -87,7 +87,6 @@ impl Shadow {
     }
 
     /// A stream is known to be done with an allocation.
-    #[allow(dead_code, reason = "only the state machine has private pools")]
     pub fn forget_stream(&mut self, addr: DeviceAddr, stream: StreamId) {
         self.find(addr).uses.retain(|&other| other != stream);
     }

@@ -3,10 +3,11 @@
 //! PyTorch takes the lowest address among blocks of equal size, so these rules take part in its
 //! decisions: results hold for one address policy only.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::str::FromStr;
 
 use super::super::{DeviceAddr, DriverError};
+use super::GRANULARITY;
 
 /// How addresses are chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -43,6 +44,15 @@ impl FromStr for AddressPolicy {
     }
 }
 
+/// Where a recording says that a range was placed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Placement {
+    /// Bytes asked for, if the recording says so.
+    pub bytes: Option<u64>,
+    /// Where they were placed.
+    pub addr: DeviceAddr,
+}
+
 /// Far from zero, so that no address is mistaken for null or for a small number.
 const BASE_UP: u64 = 0x200_0000_0000;
 /// Far from the ranges that grow upwards.
@@ -61,6 +71,10 @@ enum Ranges {
     /// Free ranges: start → bytes. No two touch.
     FirstFit {
         free: BTreeMap<u64, u64>,
+    },
+    /// What a recording says, in its order.
+    Recorded {
+        next: VecDeque<Placement>,
     },
 }
 
@@ -81,6 +95,25 @@ impl AddressSpace {
                 free: BTreeMap::from([(base.unwrap_or(BASE_UP), FIRST_FIT_BYTES)]),
             },
         })
+    }
+
+    /// From now on a recording says where ranges are placed, after what it said before.
+    pub(super) fn follow(&mut self, placements: impl IntoIterator<Item = Placement>) {
+        if !matches!(self.0, Ranges::Recorded { .. }) {
+            let next = VecDeque::new();
+            self.0 = Ranges::Recorded { next };
+        }
+        if let Ranges::Recorded { next } = &mut self.0 {
+            next.extend(placements);
+        }
+    }
+
+    /// Placements of the recording that nobody has asked for.
+    pub(super) fn left_of_recording(&self) -> usize {
+        match &self.0 {
+            Ranges::Recorded { next } => next.len(),
+            _ => 0,
+        }
     }
 
     /// A range of `bytes`, a multiple of the granularity.
@@ -106,6 +139,7 @@ impl AddressSpace {
                 }
                 start
             }
+            Ranges::Recorded { next } => return place_as_recorded(next, bytes),
         };
         Ok(DeviceAddr(start))
     }
@@ -126,6 +160,26 @@ impl AddressSpace {
             length += previous;
         }
         free.insert(start, length);
+    }
+}
+
+fn place_as_recorded(
+    recording: &mut VecDeque<Placement>,
+    bytes: u64,
+) -> Result<DeviceAddr, DriverError> {
+    let fits = |recorded: &Placement| {
+        let expected = recorded.bytes.map(|b| b.next_multiple_of(GRANULARITY));
+        expected.is_none_or(|expected| expected == bytes)
+    };
+    match recording.front() {
+        Some(recorded) if fits(recorded) => {
+            let addr = recorded.addr;
+            recording.pop_front();
+            Ok(addr)
+        }
+        other => Err(DriverError::Failed(format!(
+            "the recording has {other:?} next, not {bytes} bytes"
+        ))),
     }
 }
 
@@ -162,6 +216,24 @@ mod tests {
         }
         assert_eq!(place(&mut space, 8), 8 * MIB, "6 MiB in front are too few");
         assert_eq!(place(&mut space, 6), 0, "three ranges were joined");
+    }
+
+    #[test]
+    fn a_recording_is_followed_to_the_letter() {
+        let mut space = AddressSpace::new(AddressPolicy::Up, None);
+        let at = |bytes: Option<u64>, addr: u64| Placement {
+            bytes,
+            addr: DeviceAddr(addr),
+        };
+        space.follow([at(Some(2 * MIB), 7 * MIB), at(None, 3 * MIB)]);
+        assert!(
+            space.place(4 * MIB).is_err(),
+            "the recording has 2 MiB next"
+        );
+        assert_eq!(place(&mut space, 2), 7 * MIB);
+        assert_eq!(place(&mut space, 40), 3 * MIB);
+        assert_eq!(space.left_of_recording(), 0);
+        assert!(space.place(2 * MIB).is_err(), "the recording is over");
     }
 
     #[test]

@@ -93,7 +93,7 @@ impl<D: Driver> DeviceCachingAllocator<D> {
 
     /// Puts memory behind the first `bytes` of an unmapped block, whole pages of it, and joins the
     /// result with its free neighbours (`map_block`). Whether there was memory enough.
-    fn map_block(&mut self, id: BlockId, bytes: u64) -> Result<bool, Error> {
+    pub(super) fn map_block(&mut self, id: BlockId, bytes: u64) -> Result<bool, Error> {
         let (addr, size, stream) = {
             let block = &self.blocks[id];
             (block.addr, block.size, block.stream)
@@ -209,7 +209,7 @@ impl<D: Driver> DeviceCachingAllocator<D> {
     }
 
     /// Puts a new block of the same segment in between two others, and into its pool.
-    fn insert_part(
+    pub(super) fn insert_part(
         &mut self,
         part: Block,
         prev: Option<BlockId>,
@@ -241,7 +241,7 @@ impl<D: Driver> DeviceCachingAllocator<D> {
     }
 }
 
-fn virtual_memory<D: Driver>(driver: &mut D) -> Result<&mut dyn VirtualMemory, Error> {
+pub(super) fn virtual_memory<D: Driver>(driver: &mut D) -> Result<&mut dyn VirtualMemory, Error> {
     driver
         .virtual_memory()
         .ok_or(Error::VirtualMemory(DriverError::NotSupported))

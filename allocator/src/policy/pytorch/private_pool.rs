@@ -198,7 +198,7 @@ impl PrivatePool {
         }
     }
 
-    fn of(&self, kind: PoolKind) -> PoolId {
+    pub(super) fn of(&self, kind: PoolKind) -> PoolId {
         match kind {
             PoolKind::Small => self.small,
             PoolKind::Large => self.large,

@@ -1,0 +1,293 @@
+//! An allocator in the state that a snapshot tells of.
+//!
+//! The device is asked for every segment and must place it where the snapshot says: a simulated one
+//! that follows a recording does ([`follow_recording`]).
+//!
+//! A snapshot does not tell everything. How long blocks have been free is forgotten (the garbage
+//! collector starts anew), and so are the streams that pending blocks wait for: they wait for their
+//! own. Of an expandable segment only the mapped runs are told: its addresses are taken to begin with
+//! the lowest run.
+//!
+//! [`follow_recording`]: crate::driver::sim::SimDevice::follow_recording
+
+use super::DeviceCachingAllocator;
+use super::block::{Block, BlockId};
+use super::pages::ExpandableSegment;
+use super::pool::PoolId;
+use super::size::page_size;
+use crate::driver::{DeviceAddr, Driver, StreamId};
+use crate::error::{Error, MempoolId};
+use crate::settings::Settings;
+use crate::snapshot::{BlockState, SegmentInfo};
+use crate::stats::PoolKind;
+
+/// Why a state could not be rebuilt.
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RestoreError {
+    /// No allocator of this kind was ever in this state.
+    #[error("segment at {segment}: {reason}")]
+    Impossible {
+        /// Where.
+        segment: DeviceAddr,
+        /// Why.
+        reason: String,
+    },
+    /// The device has placed a segment elsewhere.
+    #[error("the device places at {placed} what the snapshot has at {recorded}")]
+    Placed {
+        /// Where the snapshot has it.
+        recorded: DeviceAddr,
+        /// Where it is now.
+        placed: DeviceAddr,
+    },
+    /// The device gives no memory, or fails.
+    #[error(transparent)]
+    Device(#[from] Error),
+}
+
+impl<D: Driver> DeviceCachingAllocator<D> {
+    /// An allocator with these segments.
+    ///
+    /// # Errors
+    /// [`RestoreError`]: the first segment that cannot be, or cannot be had where it was.
+    pub fn restore(
+        driver: D,
+        settings: Settings,
+        segments: &[SegmentInfo],
+    ) -> Result<Self, RestoreError> {
+        let mut allocator = Self::new(driver, settings);
+        let mut segments: Vec<&SegmentInfo> = segments.iter().collect();
+        segments.sort_by_key(|segment| segment.address);
+        let mut end = DeviceAddr::NULL;
+        for segment in &segments {
+            validate(segment, end)?;
+            end = segment.address.offset(segment.total_size());
+        }
+        let (expandable, plain): (Vec<_>, Vec<_>) = segments
+            .into_iter()
+            .partition(|segment| segment.is_expandable);
+        for segment in plain {
+            allocator.restore_segment(segment)?;
+        }
+        let mut ranges: Vec<Vec<&SegmentInfo>> = Vec::new();
+        for run in expandable {
+            let same = |other: &&mut Vec<&SegmentInfo>| owner(other[0]) == owner(run);
+            match ranges.iter_mut().find(same) {
+                Some(range) => range.push(run),
+                None => ranges.push(vec![run]),
+            }
+        }
+        for range in ranges {
+            allocator.restore_expandable(&range)?;
+        }
+        Ok(allocator)
+    }
+
+    fn restore_segment(&mut self, segment: &SegmentInfo) -> Result<(), RestoreError> {
+        let bytes = segment.total_size();
+        let placed = self.driver.malloc(bytes).map_err(Error::Driver)?;
+        ensure_placed(segment.address, placed)?;
+        let pool = self.restored_pool(segment);
+        self.reserved += bytes;
+        self.stats.segment.increase(segment.kind, 1);
+        self.stats.reserved_bytes.increase(segment.kind, bytes);
+        if self.settings.is_oversize(bytes) {
+            self.stats.oversize_segments.increase(1);
+        }
+        if let Some(private) = self.private_pool_of(pool) {
+            private.count_malloc();
+            private.reserved += bytes;
+        }
+        let whole = Block::whole_segment(segment.address, bytes, segment.stream, pool, None);
+        let whole = self.blocks.insert(whole);
+        self.cut_into_blocks(whole, segment)
+    }
+
+    /// Rebuilds one range of addresses from its mapped runs, lowest first.
+    fn restore_expandable(&mut self, runs: &[&SegmentInfo]) -> Result<(), RestoreError> {
+        let first = runs[0];
+        let page = page_size(first.kind, &self.settings);
+        let memory = self.driver.total_memory();
+        let vm = super::expandable::virtual_memory(&mut self.driver)?;
+        let segment = ExpandableSegment::reserve(vm, memory, page, first.stream)
+            .map_err(Error::VirtualMemory)?;
+        let (base, bytes) = (segment.base(), segment.bytes());
+        ensure_placed(first.address, base)?;
+        let segment = self.expandable_segments.insert(segment);
+        let pool = self.restored_pool(first);
+        let whole = Block::whole_segment(base, bytes, first.stream, pool, Some(segment));
+        let mut rest = self.blocks.insert(whole);
+        self.pools.insert_block(&mut self.blocks, rest);
+        for run in runs {
+            let offset = run.address.offset_from(base);
+            let whole_pages = offset.is_multiple_of(page) && run.total_size().is_multiple_of(page);
+            if !whole_pages || offset + run.total_size() > bytes {
+                let reason = format!("not whole pages of {page} bytes from {base} on");
+                return Err(impossible(run, reason));
+            }
+            let block = self.map_run(rest, run)?;
+            rest = self.blocks[block].next.unwrap_or(block);
+            self.pools.remove_block(&self.blocks, block);
+            self.cut_into_blocks(block, run)?;
+            if let Some(private) = self.private_pool_of(pool) {
+                private.count_malloc();
+            }
+        }
+        Ok(())
+    }
+
+    /// Maps a run inside the unmapped block `rest`; the block that it becomes.
+    fn map_run(&mut self, rest: BlockId, run: &SegmentInfo) -> Result<BlockId, RestoreError> {
+        let before = run.address.offset_from(self.blocks[rest].addr);
+        let mut block = rest;
+        if before > 0 {
+            self.pools.remove_block(&self.blocks, rest);
+            let gap = &mut self.blocks[rest];
+            let tail = gap.part(run.address, gap.size - before);
+            gap.size = before;
+            self.pools.insert_block(&mut self.blocks, rest);
+            block = self.insert_part(tail, Some(rest), self.blocks[rest].next);
+        }
+        if self.map_block(block, run.total_size())? {
+            Ok(block)
+        } else {
+            Err(impossible(
+                run,
+                "the device has not so much memory".to_owned(),
+            ))
+        }
+    }
+
+    /// Cuts a block that is in no pool into those of the snapshot, and books them.
+    fn cut_into_blocks(
+        &mut self,
+        whole: BlockId,
+        segment: &SegmentInfo,
+    ) -> Result<(), RestoreError> {
+        let mut rest = whole;
+        for (index, info) in segment.blocks.iter().enumerate() {
+            let id = rest;
+            if index + 1 < segment.blocks.len() {
+                let block = &mut self.blocks[id];
+                let tail = block.part(info.address.offset(info.size), block.size - info.size);
+                block.size = info.size;
+                let next = self.blocks[id].next;
+                rest = self.blocks.insert(tail);
+                self.blocks.link(rest, Some(id), next);
+            }
+            self.blocks[id].requested = info.requested_size;
+            self.restore_block(id, info.state)?;
+        }
+        // Whether a free block is split is known only when all of them are there.
+        let mut at = Some(whole);
+        while let Some(id) = at.filter(|&id| self.blocks[id].mapped) {
+            let block = &self.blocks[id];
+            at = block.next;
+            if block.is_idle() && block.is_split() && !block.is_expandable() {
+                let bytes = block.size;
+                self.stats.inactive_split.increase(segment.kind, 1);
+                self.stats
+                    .inactive_split_bytes
+                    .increase(segment.kind, bytes);
+            }
+        }
+        Ok(())
+    }
+
+    fn restore_block(&mut self, id: BlockId, state: BlockState) -> Result<(), RestoreError> {
+        let block = &self.blocks[id];
+        let (addr, size, requested, stream) =
+            (block.addr, block.size, block.requested, block.stream);
+        let kind = self.pools[block.pool].kind;
+        if state == BlockState::Inactive {
+            self.pools.insert_block(&mut self.blocks, id);
+            return Ok(());
+        }
+        self.stats.active.increase(kind, 1);
+        self.stats.active_bytes.increase(kind, size);
+        self.stats.requested_bytes.increase(kind, requested);
+        if state == BlockState::ActivePendingFree {
+            self.note_stream(id, stream);
+            return Ok(self.insert_events(id)?);
+        }
+        self.blocks[id].allocated = true;
+        self.live.insert(addr, id);
+        self.stats.allocation.increase(kind, 1);
+        self.stats.allocated_bytes.increase(kind, size);
+        if self.settings.is_oversize(size) {
+            self.stats.oversize_allocations.increase(1);
+        }
+        Ok(())
+    }
+
+    /// The pool of a segment; a private one is made if need be, with one user.
+    fn restored_pool(&mut self, segment: &SegmentInfo) -> PoolId {
+        let default = match segment.kind {
+            PoolKind::Small => self.small,
+            PoolKind::Large => self.large,
+        };
+        if segment.pool == MempoolId::DEFAULT {
+            return default;
+        }
+        if self.private_pools.get(segment.pool).is_none() {
+            // A pool that is not there yet can always be made.
+            let _ = self.create_or_use_pool(segment.pool);
+        }
+        self.private_pools
+            .get(segment.pool)
+            .map_or(default, |pool| pool.of(segment.kind))
+    }
+}
+
+/// What the runs of one expandable segment have in common.
+fn owner(segment: &SegmentInfo) -> (StreamId, PoolKind, MempoolId) {
+    (segment.stream, segment.kind, segment.pool)
+}
+
+fn impossible(segment: &SegmentInfo, reason: String) -> RestoreError {
+    RestoreError::Impossible {
+        segment: segment.address,
+        reason,
+    }
+}
+
+fn ensure_placed(recorded: DeviceAddr, placed: DeviceAddr) -> Result<(), RestoreError> {
+    if recorded == placed {
+        return Ok(());
+    }
+    Err(RestoreError::Placed { recorded, placed })
+}
+
+/// Fails unless the segment lies behind `end` and its blocks could be blocks of this allocator.
+fn validate(segment: &SegmentInfo, end: DeviceAddr) -> Result<(), RestoreError> {
+    if segment.blocks.is_empty() {
+        return Err(impossible(segment, "it has no blocks".to_owned()));
+    }
+    if segment.address < end {
+        return Err(impossible(
+            segment,
+            format!("it overlaps the one that ends at {end}"),
+        ));
+    }
+    let mut expected = segment.address;
+    let mut free_before = false;
+    for block in &segment.blocks {
+        let free = block.state == BlockState::Inactive;
+        let reason = if block.address != expected {
+            format!("its blocks have a gap or overlap at {expected}")
+        } else if block.size == 0 || !block.size.is_multiple_of(super::size::MIN_BLOCK) {
+            format!("the block at {expected} has {} bytes", block.size)
+        } else if !block.address.0.is_multiple_of(super::size::MIN_BLOCK) {
+            "blocks start at multiples of 512".to_owned()
+        } else if free && free_before {
+            format!("the free block at {expected} was not merged with the one before it")
+        } else {
+            expected = expected.offset(block.size);
+            free_before = free;
+            continue;
+        };
+        return Err(impossible(segment, reason));
+    }
+    Ok(())
+}

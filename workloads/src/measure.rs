@@ -1,0 +1,64 @@
+//! What is measured: each figure in words, as a formula, with its unit.
+
+use allocator::stats::DeviceStats;
+
+/// What an allocator did with a workload. Bytes and counts; all of it is deterministic.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Measures {
+    /// **Peak requested**: the most bytes the program had asked for at one time, in blocks not yet
+    /// free. max over time of Σ requested bytes of active blocks.
+    pub peak_requested_bytes: u64,
+    /// **Peak allocated**: the same with the bytes of the blocks that were handed out.
+    pub peak_allocated_bytes: u64,
+    /// **Peak active**: the same with blocks that wait for a stream.
+    pub peak_active_bytes: u64,
+    /// **Peak reserved**: the most bytes held from the device at one time. What a program needs to
+    /// run without ever giving memory back.
+    pub peak_reserved_bytes: u64,
+    /// **Peak inactive split**: the most bytes that were free but could not be returned, being part
+    /// of a segment in use.
+    pub peak_inactive_split_bytes: u64,
+    /// Times memory was asked for again after all cached memory had been returned.
+    pub retries: u64,
+    /// Requests that failed for lack of memory.
+    pub ooms: u64,
+    /// Times memory was taken from the device.
+    pub device_allocs: u64,
+    /// Times memory was returned to the device.
+    pub device_frees: u64,
+    /// Times all streams were waited for.
+    pub syncs: u64,
+    /// Requests that were served.
+    pub allocations: u64,
+}
+
+impl Measures {
+    /// The measures in an allocator's statistics, which must not have been reset.
+    #[must_use]
+    pub fn of(stats: &DeviceStats) -> Self {
+        let peak = |array: &allocator::stats::StatArray| array.all.peak.cast_unsigned();
+        Self {
+            peak_requested_bytes: peak(&stats.requested_bytes),
+            peak_allocated_bytes: peak(&stats.allocated_bytes),
+            peak_active_bytes: peak(&stats.active_bytes),
+            peak_reserved_bytes: peak(&stats.reserved_bytes),
+            peak_inactive_split_bytes: peak(&stats.inactive_split_bytes),
+            retries: stats.num_alloc_retries.cast_unsigned(),
+            ooms: stats.num_ooms.cast_unsigned(),
+            device_allocs: stats.num_device_alloc.cast_unsigned(),
+            device_frees: stats.num_device_free.cast_unsigned(),
+            syncs: stats.num_sync_all_streams.cast_unsigned(),
+            allocations: stats.allocation.all.allocated.cast_unsigned(),
+        }
+    }
+
+    /// **Efficiency**: peak requested / peak reserved, the share of the memory held that the program
+    /// had asked for. 1 is perfect; 1, too, if nothing was held.
+    #[must_use]
+    pub fn efficiency(&self) -> f64 {
+        if self.peak_reserved_bytes == 0 {
+            return 1.0;
+        }
+        self.peak_requested_bytes as f64 / self.peak_reserved_bytes as f64
+    }
+}

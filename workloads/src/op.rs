@@ -1,0 +1,91 @@
+//! One operation of a program on its allocator, and the contract of workloads.
+
+use crate::trace::TraceError;
+
+/// What a program does next. Ids name allocations; each is used once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Op<'a> {
+    /// Allocate.
+    Malloc {
+        /// Its name from now on.
+        id: u64,
+        /// Bytes asked for, before any rounding.
+        bytes: u64,
+        /// The number of the stream it is for; 0 is the default stream.
+        stream: u32,
+        /// Who asked: an operator of the framework, if known.
+        tag: &'a str,
+    },
+    /// Give an allocation back.
+    Free {
+        /// Its name.
+        id: u64,
+    },
+    /// Another stream uses an allocation, too.
+    RecordStream {
+        /// The allocation.
+        id: u64,
+        /// The number of the stream.
+        stream: u32,
+    },
+    /// The program enters a phase: `step 3`, `forward`, `backward`, …
+    Mark {
+        /// The phase.
+        tag: &'a str,
+    },
+}
+
+/// Where the operations of a workload go.
+pub trait Sink {
+    /// Takes the next operation.
+    ///
+    /// # Errors
+    /// If nothing more is wanted; the workload then ends with the same error.
+    fn op(&mut self, op: Op<'_>) -> Result<(), WorkloadError>;
+}
+
+impl<F: FnMut(Op<'_>) -> Result<(), WorkloadError>> Sink for F {
+    fn op(&mut self, op: Op<'_>) -> Result<(), WorkloadError> {
+        self(op)
+    }
+}
+
+/// A stream of operations that can be had again and again, the same each time.
+pub trait Workload {
+    /// What it is called in results.
+    fn name(&self) -> &str;
+
+    /// Sends all operations, in order.
+    ///
+    /// # Errors
+    /// That of the sink, or that its source cannot be read.
+    fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError>;
+}
+
+/// Why a workload ended before its end.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WorkloadError {
+    /// A recording is wrong or cannot be read.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// The allocator failed, other than for lack of memory.
+    #[error("event {event}: {source}")]
+    Allocator {
+        /// The event, counted from 0.
+        event: u64,
+        /// What the allocator said.
+        source: allocator::error::Error,
+    },
+    /// A parameter of a family has no meaning.
+    #[error("{family}: {reason}")]
+    Parameter {
+        /// The family.
+        family: &'static str,
+        /// Which parameter, and what would be right.
+        reason: String,
+    },
+    /// The sink wants no more.
+    #[error("stopped: {0}")]
+    Stopped(String),
+}

@@ -1,0 +1,85 @@
+//! Random numbers that are the same on every platform and for good.
+//!
+//! ChaCha8, of which only `next_u64` is used: the distributions of random-number libraries change
+//! between versions, and floating-point ones between platforms.
+
+use rand_chacha::ChaCha8Rng;
+use rand_core::{Rng as _, SeedableRng};
+
+/// A source of random numbers, determined by its seed.
+#[derive(Clone, Debug)]
+pub struct Rng(ChaCha8Rng);
+
+impl Rng {
+    /// The source with a given seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        let mut bytes = [0; 32];
+        bytes[..8].copy_from_slice(&seed.to_le_bytes());
+        Self(ChaCha8Rng::from_seed(bytes))
+    }
+
+    /// A number below `bound`, or 0 if there is none.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        let product = u128::from(self.0.next_u64()) * u128::from(bound);
+        (product >> 64) as u64
+    }
+
+    /// A number from `low` to `high`, both possible.
+    pub fn between(&mut self, low: u64, high: u64) -> u64 {
+        low + self.below((high - low.min(high)).saturating_add(1))
+    }
+
+    /// A number from 1 on below 2^`bits`, each number of bits being as likely as any other.
+    pub fn of_any_magnitude(&mut self, bits: u32) -> u64 {
+        let floor = 1 << self.below(u64::from(bits.clamp(1, 64)));
+        floor + self.below(floor)
+    }
+
+    /// Whether something happens that does so `part` times in `whole`.
+    pub fn happens(&mut self, part: u64, whole: u64) -> bool {
+        self.below(whole) < part
+    }
+
+    /// Puts a list into a random order.
+    pub fn shuffle<T>(&mut self, list: &mut [T]) {
+        for last in (1..list.len()).rev() {
+            let other = self.below(last as u64 + 1) as usize;
+            list.swap(last, other);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Rng;
+
+    /// The numbers themselves: a change of them changes every workload.
+    #[test]
+    fn numbers_are_the_same_for_good() {
+        let mut rng = Rng::new(7);
+        let numbers: Vec<u64> = (0..4).map(|_| rng.below(1000)).collect();
+        assert_eq!(numbers, [764, 465, 5, 301]);
+    }
+
+    #[test]
+    fn bounds_are_kept() {
+        let mut rng = Rng::new(1);
+        for _ in 0..1000 {
+            assert!(rng.below(3) < 3);
+            assert!((5..=9).contains(&rng.between(5, 9)));
+            assert!((1..1 << 20).contains(&rng.of_any_magnitude(20)));
+        }
+        assert_eq!((rng.below(0), rng.between(4, 4)), (0, 4));
+        assert!(rng.of_any_magnitude(64) > 0);
+    }
+
+    #[test]
+    fn a_shuffle_loses_nothing() {
+        let mut list: Vec<u32> = (0..50).collect();
+        Rng::new(3).shuffle(&mut list);
+        assert!(!list.is_sorted());
+        list.sort_unstable();
+        assert!(list.into_iter().eq(0..50));
+    }
+}

@@ -1,0 +1,81 @@
+//! Each preset is the same for good: a digest of all its operations.
+//!
+//! A change here changes every result ever recorded with the preset: give the new one a new name, or
+//! say in the results that they cannot be compared.
+
+use sha2::{Digest, Sha256};
+use workloads::op::{Op, Workload};
+use workloads::presets;
+
+/// Events, and the first 16 hexadecimal digits of the SHA-256 of all operations, one a line.
+fn digest(workload: &dyn Workload) -> (u64, String) {
+    let mut hash = Sha256::new();
+    let mut events = 0;
+    workload
+        .emit(&mut |op: Op<'_>| {
+            events += 1;
+            hash.update(match op {
+                Op::Malloc {
+                    id,
+                    bytes,
+                    stream,
+                    tag,
+                } => format!("alloc {id} {bytes} {stream} {tag}\n"),
+                Op::Free { id } => format!("free {id}\n"),
+                Op::RecordStream { id, stream } => format!("record_stream {id} {stream}\n"),
+                Op::Mark { tag } => format!("mark {tag}\n"),
+            });
+            Ok(())
+        })
+        .unwrap();
+    let bytes = hash.finalize();
+    let digits = bytes[..8]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    (events, digits)
+}
+
+#[test]
+fn presets_are_the_same_for_good() {
+    let digests: Vec<String> = presets::all()
+        .iter()
+        .map(|workload| {
+            let (events, digest) = digest(workload.as_ref());
+            format!("{} {events} {digest}", workload.name())
+        })
+        .collect();
+    let expected = [
+        "transformer_gpt2_small 15200 f4df541ad5457820",
+        "transformer_varying_lengths 35234 3c52305d010ba4d8",
+        "transformer_recomputed 19760 b493ceb93caba9ec",
+        "fragmentation_article 26 3aa16e511fb78136",
+        "fragmentation_large 3901 9b76cb347ed86cc1",
+        "fragmentation_small 120061 8f48a3459a44d968",
+        "grad_accumulation 3514 8b181448343b2ad9",
+        "grad_accumulation_never_cleared 3514 34709cbb879a9b4e",
+        "grad_accumulation_losses_kept 3514 16d6535d79ecf510",
+    ];
+    assert_eq!(digests, expected);
+}
+
+/// Every allocation is given back, and none twice.
+#[test]
+fn presets_free_what_they_allocate() {
+    for workload in presets::all() {
+        let mut live = std::collections::HashSet::new();
+        workload
+            .emit(&mut |op: Op<'_>| {
+                match op {
+                    Op::Malloc { id, .. } => assert!(live.insert(id), "{id} twice"),
+                    Op::Free { id } => assert!(live.remove(&id), "{id} is not live"),
+                    Op::RecordStream { id, .. } => assert!(live.contains(&id)),
+                    Op::Mark { .. } => {}
+                }
+                Ok(())
+            })
+            .unwrap();
+        let name = workload.name();
+        assert!(live.is_empty(), "{name} keeps {} allocations", live.len());
+    }
+}
