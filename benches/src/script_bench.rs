@@ -5,7 +5,7 @@
 //! out. The figure is nanoseconds per allocation, each of which is freed once.
 
 use std::hint::black_box;
-use std::io::{self, Write};
+use std::io::Write;
 use std::sync::{Barrier, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -15,6 +15,7 @@ use allocator::driver::{DeviceAddr, StreamId};
 use allocator::error::Error;
 use allocator::policy::pytorch::DeviceCachingAllocator;
 use allocator::script::{Op, Script};
+use anyhow::ensure;
 use rustix::time::{ClockId, clock_gettime};
 use statrs::statistics::{Data, Max, Min, OrderStatistics};
 
@@ -31,6 +32,21 @@ pub struct Plan {
     pub threads: usize,
     /// Whether the cache is emptied, untimed, before each run.
     pub cold: bool,
+}
+
+impl Plan {
+    /// Whether it can be carried out.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn validate(self) -> anyhow::Result<()> {
+        ensure!(
+            self.runs > 0 && self.walks > 0,
+            "--bench and --inner need at least 1"
+        );
+        ensure!((1..=64).contains(&self.threads), "--threads needs 1 to 64");
+        Ok(())
+    }
 }
 
 /// What one run took.
@@ -225,7 +241,7 @@ fn step(
     match *op {
         Op::Malloc { id, bytes, stream } => {
             tally.0 += 1;
-            match allocator.raw_malloc(bytes, StreamId::nth(stream + stream_offset)) {
+            match allocator.raw_malloc(bytes, StreamId::nth(stream.wrapping_add(stream_offset))) {
                 Ok(addr) => live[id as usize] = addr,
                 Err(Error::OutOfMemory(_)) => tally.1 += 1,
                 Err(error) => return Err(error),
@@ -288,19 +304,4 @@ impl Counters {
             self.queries - before.queries
         )
     }
-}
-
-/// Whether the plan can be carried out.
-///
-/// # Errors
-/// What is wrong with it.
-pub fn validate(plan: Plan) -> io::Result<()> {
-    let wrong = |what: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, what.to_owned()));
-    if plan.runs == 0 || plan.walks == 0 {
-        return wrong("--bench and --inner need at least 1");
-    }
-    if !(1..=64).contains(&plan.threads) {
-        return wrong("--threads needs 1 to 64");
-    }
-    Ok(())
 }

@@ -3,7 +3,7 @@
 use allocator::stats::DeviceStats;
 
 /// What an allocator did with a workload. Bytes and counts; all of it is deterministic.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Measures {
     /// **Peak requested**: the most bytes the program had asked for at one time, in blocks not yet
     /// free. max over time of Σ requested bytes of active blocks.

@@ -50,8 +50,9 @@ impl<F: FnMut(Op<'_>) -> Result<(), WorkloadError>> Sink for F {
     }
 }
 
-/// A stream of operations that can be had again and again, the same each time.
-pub trait Workload {
+/// A stream of operations that can be had again and again, the same each time, by several threads
+/// at once.
+pub trait Workload: Sync {
     /// What it is called in results.
     fn name(&self) -> &str;
 

@@ -135,7 +135,7 @@ fn bench(
         threads: args.threads,
         cold: args.cold,
     };
-    script_bench::validate(plan)?;
+    plan.validate()?;
     if args.history {
         allocator.record_history(Some(HistoryOptions {
             max_entries: 1 << 20,

@@ -1,0 +1,163 @@
+//! Plots, as SVG.
+
+use anyhow::anyhow;
+use plotters::coord::Shift;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use crate::record::Row;
+use crate::table::{axes, find};
+use crate::timeline::Point;
+
+const FONT: &str = "sans-serif";
+const GIB: f64 = (1_u64 << 30) as f64;
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type Painted = Result<(), Box<dyn std::error::Error>>;
+
+/// A figure of a timeline.
+pub struct Line<'a> {
+    /// What it shows.
+    pub label: &'a str,
+    /// Its colour.
+    pub color: RGBColor,
+    /// Whether the area below it is filled.
+    pub filled: bool,
+    /// Its points.
+    pub points: &'a [Point],
+    /// Which figure of a point it shows.
+    pub figure: fn(&Point) -> u64,
+}
+
+/// Memory over the events of a workload; later lines lie over earlier ones.
+///
+/// # Errors
+/// If the plot cannot be drawn.
+pub fn timeline(title: &str, lines: &[Line<'_>]) -> anyhow::Result<String> {
+    draw((900, 420), |area| {
+        let events = lines.iter().filter_map(|line| line.points.last());
+        let events = events.map(|point| point.event).max().unwrap_or(1);
+        let figures = lines.iter().flat_map(|l| l.points.iter().map(l.figure));
+        let highest = figures.max().unwrap_or(1) as f64 / GIB;
+        // Room for the legend, so that it covers no line.
+        let top = highest * 1.3;
+        let mut chart = ChartBuilder::on(area)
+            .caption(title, (FONT, 18))
+            .margin(12)
+            .x_label_area_size(36)
+            .y_label_area_size(56)
+            .build_cartesian_2d(0..events, 0.0..top)?;
+        chart
+            .configure_mesh()
+            .x_desc("event")
+            .y_desc("GiB")
+            .light_line_style(TRANSPARENT)
+            .draw()?;
+        for line in lines {
+            let color = line.color;
+            let points = line.points.iter();
+            let points = points.map(|point| (point.event, (line.figure)(point) as f64 / GIB));
+            let series = if line.filled {
+                chart.draw_series(AreaSeries::new(points, 0.0, color.mix(0.45)))?
+            } else {
+                chart.draw_series(LineSeries::new(points, color.stroke_width(2)))?
+            };
+            let sample =
+                move |(x, y)| PathElement::new([(x, y), (x + 18, y)], color.stroke_width(3));
+            series.label(line.label).legend(sample);
+        }
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::UpperLeft)
+            .background_style(WHITE.mix(0.85))
+            .border_style(BLACK.mix(0.3))
+            .draw()?;
+        Ok(())
+    })
+}
+
+/// Pixels of a cell of the field.
+const CELL: (i32, i32) = (62, 24);
+/// Pixels to the left of the field, for the names of workloads.
+const LEFT: i32 = 270;
+/// Pixels above the field, for the names of settings.
+const TOP: i32 = 150;
+
+/// Efficiency of every workload under every setting, as a field of colours with the figures in it;
+/// grey where requests failed, for then the run was another one.
+///
+/// # Errors
+/// If the plot cannot be drawn.
+pub fn efficiency(rows: &[Row]) -> anyhow::Result<String> {
+    let (workloads, settings) = axes(rows);
+    let width = LEFT + CELL.0 * settings.len() as i32 + 20;
+    let height = TOP + CELL.1 * workloads.len() as i32 + 20;
+    draw((width as u32, height as u32), |area| {
+        let text = |size: i32| (FONT, size).into_text_style(area);
+        let title = "efficiency: peak requested / peak reserved, percent";
+        area.draw_text(title, &text(16), (12, 10))?;
+        let note = "@110: on a device with 110 % of what is requested at the peak; \
+                    grey: requests failed";
+        area.draw_text(note, &text(12), (12, 34))?;
+        let upright = (FONT, 13).into_font().transform(FontTransform::Rotate270);
+        for (column, setting) in (0..).zip(&settings) {
+            let place = (LEFT + CELL.0 * column + CELL.0 / 2 - 8, TOP - 8);
+            area.draw_text(setting, &upright.color(&BLACK), place)?;
+        }
+        for (line, workload) in (0..).zip(&workloads) {
+            let y = TOP + CELL.1 * line;
+            area.draw_text(workload, &text(13), (12, y + 5))?;
+            for (column, setting) in (0..).zip(&settings) {
+                if let Some(row) = find(rows, workload, setting) {
+                    cell(area, row, (LEFT + CELL.0 * column, y))?;
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
+fn cell(area: &Area<'_>, row: &Row, (x, y): (i32, i32)) -> Painted {
+    const GREY: RGBColor = RGBColor(222, 222, 222);
+    let (color, text) = match row.ooms {
+        0 => (
+            shade(row.efficiency),
+            format!("{:.1}", 100.0 * row.efficiency),
+        ),
+        ooms => (GREY, format!("{ooms} failed")),
+    };
+    let corners = [(x, y), (x + CELL.0 - 1, y + CELL.1 - 1)];
+    area.draw(&Rectangle::new(corners, color.filled()))?;
+    let middle = (x + CELL.0 / 2, y + CELL.1 / 2);
+    let centered = Pos::new(HPos::Center, VPos::Center);
+    let style = (FONT, 12).into_text_style(area).pos(centered);
+    area.draw_text(&text, &style, middle)?;
+    Ok(())
+}
+
+/// From red at one half and below over yellow to green at 1.
+fn shade(efficiency: f64) -> RGBColor {
+    const RED: [f64; 3] = [226.0, 110.0, 100.0];
+    const YELLOW: [f64; 3] = [250.0, 220.0, 120.0];
+    const GREEN: [f64; 3] = [120.0, 198.0, 120.0];
+    const TURN: f64 = 0.6;
+    let good = ((efficiency - 0.5) / 0.5).clamp(0.0, 1.0);
+    let (from, to, share) = if good < TURN {
+        (RED, YELLOW, good / TURN)
+    } else {
+        (YELLOW, GREEN, (good - TURN) / (1.0 - TURN))
+    };
+    let mix = |i: usize| (from[i] + (to[i] - from[i]) * share) as u8;
+    RGBColor(mix(0), mix(1), mix(2))
+}
+
+fn draw(size: (u32, u32), paint: impl FnOnce(&Area<'_>) -> Painted) -> anyhow::Result<String> {
+    let mut svg = String::new();
+    {
+        let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+        area.fill(&WHITE).map_err(|error| anyhow!("{error}"))?;
+        paint(&area).map_err(|error| anyhow!("{error}"))?;
+        area.present().map_err(|error| anyhow!("{error}"))?;
+    }
+    Ok(svg)
+}
