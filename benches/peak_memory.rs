@@ -3,6 +3,7 @@
 //! Prints a table, and writes `peak_memory.csv` and plots into the folder of results. The same
 //! checkout gives the same files, byte for byte, on every machine.
 
+use std::io::{Write, stdout};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -26,7 +27,6 @@ fn main() -> anyhow::Result<()> {
     let workloads = workloads(&results::traces())?;
     let measured = measure(&workloads)?;
     let rows: Vec<Row> = measured.iter().flat_map(|m| m.rows.clone()).collect();
-    print!("{}", table::peak_reserved(&rows, &SETTINGS));
     let folder = results::folder();
     let mut csv = Vec::new();
     record::write(&rows, &mut csv)?;
@@ -37,7 +37,15 @@ fn main() -> anyhow::Result<()> {
         let file = format!("timeline/{}.svg", workload.name());
         results::write(&folder.join(file), measured.timeline.as_bytes())?;
     }
-    println!("\n{} rows and plots in {}", rows.len(), folder.display());
+    let table = table::peak_reserved(&rows, &SETTINGS);
+    let mut out = stdout().lock();
+    out.write_all(table.as_bytes())?;
+    writeln!(
+        out,
+        "\n{} rows and plots in {}",
+        rows.len(),
+        folder.display()
+    )?;
     Ok(())
 }
 
@@ -51,7 +59,10 @@ struct Measured {
 
 /// All workloads, on all cores; the results are in the workloads' order.
 fn measure(workloads: &[Box<dyn Workload>]) -> anyhow::Result<Vec<Measured>> {
-    let progress = Progress::new("peak memory", workloads.len() * SETTINGS.len());
+    let progress = Progress::new(
+        "peak memory",
+        Some((workloads.len() * SETTINGS.len()) as u64),
+    );
     let next = AtomicUsize::new(0);
     let done: Mutex<Vec<(usize, anyhow::Result<Measured>)>> = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
@@ -81,7 +92,7 @@ fn measure_one(workload: &dyn Workload, progress: &Progress) -> anyhow::Result<M
         let requested = rows.first().map_or(0, |row| row.peak_requested_bytes);
         let capacity = setting.memory.capacity(requested);
         rows.push(cell(workload, setting, capacity).run(&mut ())?);
-        progress.step(workload.name());
+        progress.add(1, workload.name());
     }
     let events = rows.first().map_or(0, |row| row.events);
     Ok(Measured {

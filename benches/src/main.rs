@@ -16,11 +16,15 @@ struct Coalesce {
 
 #[derive(Subcommand)]
 enum Verb {
+    Replay(cmd::replay::Args),
+    Report(cmd::report::Args),
     Script(cmd::script::Args),
 }
 
 fn main() -> ExitCode {
     let outcome = match Coalesce::parse().verb {
+        Verb::Replay(args) => cmd::replay::run(&args),
+        Verb::Report(args) => cmd::report::run(&args),
         Verb::Script(args) => cmd::script::run(&args),
     };
     outcome.unwrap_or_else(|error| {

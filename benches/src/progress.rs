@@ -4,29 +4,31 @@ use std::io::{IsTerminal, Write, stderr};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// A line that is written over while work goes on.
+/// A line that is written over while work goes on, and is gone when the work is.
 #[derive(Debug)]
 pub struct Progress {
     label: &'static str,
-    total: usize,
+    /// Pieces in all, if that is known.
+    total: Option<u64>,
     visible: bool,
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 struct State {
-    done: usize,
+    done: u64,
     started: Instant,
     shown: Instant,
 }
 
 /// How often the line changes at most.
 const INTERVAL: Duration = Duration::from_millis(200);
+const ERASE_LINE: &str = "\r\x1b[K";
 
 impl Progress {
     /// Nothing of `total` pieces is done yet.
     #[must_use]
-    pub fn new(label: &'static str, total: usize) -> Self {
+    pub fn new(label: &'static str, total: Option<u64>) -> Self {
         let now = Instant::now();
         Self {
             label,
@@ -40,28 +42,37 @@ impl Progress {
         }
     }
 
-    /// One more piece is done.
-    pub fn step(&self, what: &str) {
+    /// So many more pieces are done.
+    pub fn add(&self, pieces: u64, what: &str) {
         let Ok(mut state) = self.state.lock() else {
             return;
         };
-        state.done += 1;
+        state.done += pieces;
         let now = Instant::now();
-        if !self.visible || (now - state.shown < INTERVAL && state.done < self.total) {
+        if !self.visible || now - state.shown < INTERVAL {
             return;
         }
         state.shown = now;
-        let left = self.total.saturating_sub(state.done) as f64;
-        let pace = (now - state.started).as_secs_f64() / state.done as f64;
-        let (label, done, total) = (self.label, state.done, self.total);
+        let (label, done) = (self.label, state.done);
         // Nobody is helped if progress cannot be shown.
-        let _ = write!(
-            stderr(),
-            "\r\x1b[K{label}: {done}/{total}, {:.0} s left, {what}",
-            pace * left
-        );
-        if state.done >= self.total {
-            let _ = write!(stderr(), "\r\x1b[K");
+        let _ = match self.total {
+            Some(total) => {
+                let pace = (now - state.started).as_secs_f64() / done.max(1) as f64;
+                let left = pace * total.saturating_sub(done) as f64;
+                write!(
+                    stderr(),
+                    "{ERASE_LINE}{label}: {done}/{total}, {left:.0} s left, {what}"
+                )
+            }
+            None => write!(stderr(), "{ERASE_LINE}{label}: {done}, {what}"),
+        };
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if self.visible {
+            let _ = write!(stderr(), "{ERASE_LINE}");
         }
     }
 }

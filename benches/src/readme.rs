@@ -13,17 +13,19 @@ const BEGIN: &str = "<!-- results: made by `coalesce report`, do not edit -->";
 const END: &str = "<!-- end of results -->";
 
 /// The settings that are shown; the CSV has all.
-const SHOWN: [(&str, &str); 6] = [
+const SHOWN: [(&str, &str); 8] = [
     ("default", "default"),
     ("split64", "`max_split_size_mb:64`"),
     ("split256", "`max_split_size_mb:256`"),
     ("round8", "`roundup_power2_divisions:8`"),
-    ("seg64", "`large_segment_size_mb:64`"),
     ("expand", "`expandable_segments:True`"),
+    ("default@110", "default, tight"),
+    ("split64@110", "`max_split_size_mb:64`, tight"),
+    ("expand@110", "`expandable_segments:True`, tight"),
 ];
 
 /// The table in Markdown: for each workload what it asks for at its peak, and the efficiency under
-/// each of the shown settings.
+/// each of the shown settings, or how many requests failed.
 #[must_use]
 pub fn markdown(rows: &[Row]) -> String {
     let (workloads, _) = axes(rows);
@@ -40,6 +42,7 @@ pub fn markdown(rows: &[Row]) -> String {
         let _ = write!(table, "| {workload} | {} |", requested >> 20);
         for (setting, _) in SHOWN {
             let _ = match find(rows, workload, setting) {
+                Some(row) if row.ooms > 0 => write!(table, " {} failed |", row.ooms),
                 Some(row) => write!(table, " {:.1} % |", 100.0 * row.efficiency),
                 None => write!(table, " |"),
             };

@@ -1,0 +1,194 @@
+//! `coalesce replay`: how much memory one trace takes.
+
+use std::io::{Write, stdout};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use allocator::bytes;
+use allocator::driver::sim::address::AddressPolicy;
+use anyhow::Context;
+use benches::matrix::Cell;
+use benches::progress::Progress;
+use benches::record::Row;
+use serde::Serialize;
+use workloads::op::{Op, WorkloadError};
+use workloads::replay::{Observer, Outcome, Step};
+use workloads::trace::TraceFile;
+
+/// Replay a recorded trace through an allocator and say how much memory it takes.
+///
+/// The device is simulated: nothing but the trace is needed. Requests that find no memory are
+/// counted and do not end the replay.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Example:\n  coalesce replay workloads/traces/gpt2_small_amp_foreach.csv.gz --conf expandable_segments:True"
+)]
+pub struct Args {
+    /// A CSV as described in workloads/traces/README.md, plain or compressed with gzip.
+    trace: PathBuf,
+    /// The allocator.
+    #[arg(long, default_value = "pytorch")]
+    policy: String,
+    /// Its settings, written as for PYTORCH_CUDA_ALLOC_CONF. That variable itself is not read.
+    #[arg(long, default_value = "", hide_default_value = true)]
+    conf: String,
+    /// Memory of the device.
+    #[arg(long, default_value = "80GiB", value_parser = bytes::parse)]
+    capacity: u64,
+    /// Where the device places what it gives: up, down or firstfit. Allocators prefer low addresses,
+    /// so the results hold for one of these.
+    #[arg(long, default_value = "up", value_parser = str::parse::<AddressPolicy>)]
+    addresses: AddressPolicy,
+    /// Print a JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is printed.
+#[derive(Serialize)]
+struct Report {
+    #[serde(flatten)]
+    row: Row,
+    first_oom: Option<FailedRequest>,
+}
+
+/// The first request that found no memory.
+#[derive(Serialize)]
+struct FailedRequest {
+    /// Counted from 0, all events of the trace included.
+    event: u64,
+    requested_bytes: u64,
+    stream: u32,
+    tag: String,
+}
+
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let trace = TraceFile::open(&args.trace)?;
+    let cell = Cell {
+        workload: &trace,
+        policy: &args.policy,
+        setting: if args.conf.is_empty() {
+            "default"
+        } else {
+            &args.conf
+        },
+        conf: &args.conf,
+        capacity: args.capacity,
+        address_policy: args.addresses,
+    };
+    let mut watch = Watch {
+        progress: Progress::new("events", None),
+        first_oom: None,
+    };
+    let row = cell.run(&mut watch)?;
+    let report = Report {
+        row,
+        first_oom: watch.first_oom.take(),
+    };
+    drop(watch);
+    let text = if args.json {
+        serde_json::to_string_pretty(&report)? + "\n"
+    } else {
+        describe(&report)
+    };
+    stdout()
+        .write_all(text.as_bytes())
+        .context("cannot write to standard output")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Shows how far the replay is and keeps the first failure.
+struct Watch {
+    progress: Progress,
+    first_oom: Option<FailedRequest>,
+}
+
+impl Observer for Watch {
+    fn after(&mut self, step: &Step<'_>) -> Result<(), WorkloadError> {
+        const EVENTS_A_STEP: u64 = 1 << 12;
+        if step.event.is_multiple_of(EVENTS_A_STEP) {
+            self.progress.add(EVENTS_A_STEP, "");
+        }
+        if let (
+            None,
+            Outcome::OutOfMemory,
+            Op::Malloc {
+                bytes, stream, tag, ..
+            },
+        ) = (&self.first_oom, step.outcome, step.op)
+        {
+            self.first_oom = Some(FailedRequest {
+                event: step.event,
+                requested_bytes: bytes,
+                stream,
+                tag: tag.to_owned(),
+            });
+        }
+        Ok(())
+    }
+}
+
+fn describe(report: &Report) -> String {
+    let row = &report.row;
+    let mib = |bytes: u64| format!("{:>12.1} MiB", bytes as f64 / (1 << 20) as f64);
+    let mut text = format!(
+        "{}: {} events, {} allocations\n{}, settings: {}; a device of {}, addresses: {}\n\n",
+        row.workload,
+        row.events,
+        row.allocations,
+        row.policy,
+        row.setting,
+        mib(row.capacity_bytes).trim_start(),
+        row.address_policy
+    );
+    let mut line = |name: &str, figure: &str, meaning: &str| {
+        text.push_str(format!("{name:<20}{figure:>16}  {meaning}").trim_end());
+        text.push('\n');
+    };
+    line(
+        "peak requested",
+        &mib(row.peak_requested_bytes),
+        "asked for at one time",
+    );
+    line(
+        "peak allocated",
+        &mib(row.peak_allocated_bytes),
+        "handed out for it",
+    );
+    line(
+        "peak reserved",
+        &mib(row.peak_reserved_bytes),
+        "held from the device",
+    );
+    line(
+        "peak inactive split",
+        &mib(row.peak_inactive_split_bytes),
+        "free, but stuck in segments in use",
+    );
+    line(
+        "efficiency",
+        &format!("{:.1} %  ", 100.0 * row.efficiency),
+        "peak requested / peak reserved",
+    );
+    line("device allocs", &row.device_allocs.to_string(), "");
+    line("device frees", &row.device_frees.to_string(), "");
+    line(
+        "retries",
+        &row.retries.to_string(),
+        "all cached memory given back, then asked again",
+    );
+    line(
+        "ooms",
+        &row.ooms.to_string(),
+        "requests that failed; a program ends at the first",
+    );
+    if let Some(first) = &report.first_oom {
+        text.push_str(&format!(
+            "\nthe first to fail: event {}, {} for {}\n",
+            first.event,
+            mib(first.requested_bytes).trim_start(),
+            first.tag
+        ));
+    }
+    text
+}

@@ -1,0 +1,79 @@
+//! `coalesce replay`.
+
+use serde_json::Value;
+
+use crate::{checkout, coalesce, scratch};
+
+fn trace(name: &str) -> String {
+    let path = checkout().join(format!("workloads/traces/{name}.csv.gz"));
+    path.to_str().unwrap().to_owned()
+}
+
+fn json(arguments: &[&str]) -> Value {
+    let arguments = [&["replay", "--json"], arguments].concat();
+    serde_json::from_str(&coalesce(&arguments, "", &[]).well()).unwrap()
+}
+
+/// The figures are those of the row for this trace and setting in `workloads/traces/expected.csv`.
+#[test]
+fn a_trace_gives_the_figures_of_the_real_allocator() {
+    let (name, conf) = ("bert_base_fixed512_amp", "expandable_segments:True");
+    let mut expected =
+        csv::Reader::from_path(checkout().join("workloads/traces/expected.csv")).unwrap();
+    let columns = expected.headers().unwrap().clone();
+    let mut rows = expected.records().map(Result::unwrap);
+    let row = rows.find(|row| (&row[0], &row[1]) == (name, conf)).unwrap();
+    let report = json(&[&trace(name), "--conf", conf, "--capacity", &row[2]]);
+    let mut compared = 0;
+    for (column, field) in columns.iter().zip(&row) {
+        if let Some(figure) = report.get(column).and_then(Value::as_u64) {
+            assert_eq!(figure.to_string(), field, "{column}");
+            compared += 1;
+        }
+    }
+    assert_eq!(compared, 13);
+    for key in ["events", "peak_requested_bytes", "ooms", "device_frees"] {
+        assert!(report[key].is_u64(), "{key}");
+    }
+}
+
+#[test]
+fn a_plain_trace_of_ones_own_and_a_request_that_fails() {
+    let path = scratch(
+        "own.csv",
+        "op,id,bytes,stream,tag\nalloc,1,1000,0,mm\nalloc,2,9000000,0,addmm\nfree,1,1000,0,\n",
+    );
+    let path = path.to_str().unwrap();
+    let report = json(&[path, "--capacity", "4MiB"]);
+    assert_eq!(report["workload"], "own");
+    assert_eq!(report["ooms"], 1);
+    assert_eq!(report["first_oom"]["event"], 1);
+    assert_eq!(report["first_oom"]["tag"], "addmm");
+    let text = coalesce(&["replay", path, "--capacity", "4MiB"], "", &[]).well();
+    for words in ["3 events", "peak reserved", "2.0 MiB", "8.6 MiB for addmm"] {
+        assert!(text.contains(words), "no '{words}' in: {text}");
+    }
+}
+
+#[test]
+fn what_cannot_be_replayed_is_refused_with_a_reason() {
+    let good = &trace("example_interleaved_free");
+    let refused = |arguments: &[&str], code: i32, said: &[&str]| {
+        coalesce(&[&["replay"], arguments].concat(), "", &[]).with_error(code, said);
+    };
+    refused(&["none.csv"], 1, &["none.csv", "No such file"]);
+    refused(&[good, "--policy", "best"], 1, &["'best'", "pytorch"]);
+    refused(&[good, "--conf", "max_split"], 1, &["max_split"]);
+    refused(&[good, "--capacity", "80GB"], 2, &["80GB", "80GiB"]);
+    refused(&[good, "--addresses", "left"], 2, &["left", "firstfit"]);
+    let twice = scratch(
+        "twice.csv",
+        "op,id,bytes,stream,tag\nalloc,1,8,0,\nalloc,1,8,0,\n",
+    );
+    let twice = twice.to_str().unwrap();
+    refused(&[twice], 1, &["twice.csv, line 3", "id 1 is live already"]);
+    let packed = std::fs::read(good).unwrap();
+    let half = scratch("half.csv.gz", &packed[..packed.len() / 2]);
+    let half = half.to_str().unwrap();
+    refused(&[half], 1, &["half.csv.gz, line"]);
+}

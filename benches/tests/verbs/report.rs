@@ -1,0 +1,80 @@
+//! `coalesce report`, and the results in the repository.
+
+use std::fs;
+
+use crate::{checkout, coalesce, scratch};
+
+const ROW: &str = "workload,policy,setting,conf,capacity_bytes,address_policy,events,allocations,\
+    peak_requested_bytes,peak_allocated_bytes,peak_active_bytes,peak_reserved_bytes,\
+    peak_inactive_split_bytes,efficiency,device_allocs,device_frees,syncs,retries,ooms,\
+    skipped_frees\n\
+    w,pytorch,default,,99,up,2,1,1048576,1048576,1048576,2097152,0,0.5,1,0,0,0,0,0\n";
+const MARKS: &str = "before\n<!-- results: made by `coalesce report`, do not edit -->\nold\n\
+    <!-- end of results -->\nafter\n";
+
+#[test]
+fn results_are_shown_as_tables() {
+    let csv = scratch("shown.csv", ROW);
+    let text = coalesce(&["report", "--results", csv.to_str().unwrap()], "", &[]).well();
+    assert!(text.contains("Peak reserved, MiB"), "{text}");
+    assert!(text.lines().any(|line| line.starts_with("w ")), "{text}");
+}
+
+#[test]
+fn the_table_of_a_readme_is_replaced_and_nothing_else() {
+    let (csv, readme) = (scratch("spliced.csv", ROW), scratch("spliced.md", MARKS));
+    let arguments = [
+        "report",
+        "--results",
+        csv.to_str().unwrap(),
+        "--splice",
+        readme.to_str().unwrap(),
+    ];
+    assert_eq!(coalesce(&arguments, "", &[]).well(), "");
+    let text = fs::read_to_string(&readme).unwrap();
+    assert!(text.starts_with("before\n<!-- results"), "{text}");
+    assert!(text.contains("| w | 1 | 50.0 % |"), "{text}");
+    assert!(!text.contains("old"), "{text}");
+    assert!(text.ends_with("<!-- end of results -->\nafter\n"), "{text}");
+}
+
+#[test]
+fn a_broken_table_or_readme_is_refused_and_nothing_is_lost() {
+    let broken = scratch("broken.csv", ROW.replace(",99,", ",many,"));
+    let broken = broken.to_str().unwrap();
+    coalesce(&["report", "--results", broken], "", &[])
+        .with_error(1, &["broken.csv", "line: 2", "field 4"]);
+    coalesce(&["report", "--results", "none.csv"], "", &[])
+        .with_error(1, &["none.csv", "cargo bench"]);
+    let csv = scratch("good.csv", ROW);
+    let readme = scratch("unmarked.md", "no marks");
+    let arguments = [
+        "report",
+        "--results",
+        csv.to_str().unwrap(),
+        "--splice",
+        readme.to_str().unwrap(),
+    ];
+    coalesce(&arguments, "", &[]).with_error(1, &["unmarked.md", "0 times, not once"]);
+    assert_eq!(fs::read_to_string(&readme).unwrap(), "no marks");
+}
+
+/// The table in the README is the one that the recorded results give.
+#[test]
+fn the_readme_shows_the_recorded_results() {
+    let readme = fs::read_to_string(checkout().join("README.md")).unwrap();
+    let copy = scratch("copy.md", &readme);
+    let csv = checkout().join("results/peak_memory.csv");
+    let arguments = [
+        "report",
+        "--results",
+        csv.to_str().unwrap(),
+        "--splice",
+        copy.to_str().unwrap(),
+    ];
+    coalesce(&arguments, "", &[]).well();
+    assert!(
+        fs::read_to_string(copy).unwrap() == readme,
+        "the README is old: run `coalesce report --splice README.md`"
+    );
+}
