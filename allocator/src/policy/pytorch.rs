@@ -44,7 +44,6 @@ mod private_pool;
 mod process;
 mod release;
 pub mod restore;
-
 mod retry_ladder;
 mod segment;
 mod size;
