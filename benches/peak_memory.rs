@@ -4,6 +4,7 @@
 //! checkout gives the same files, byte for byte, on every machine.
 
 use std::io::{Write, stdout};
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -28,24 +29,31 @@ fn main() -> anyhow::Result<()> {
     let measured = measure(&workloads)?;
     let rows: Vec<Row> = measured.iter().flat_map(|m| m.rows.clone()).collect();
     let folder = results::folder();
+    // Shown first, so that it is not lost if it cannot be saved, and saved even if nobody reads it.
+    let shown = stdout().write_all(table::peak_reserved(&rows, &SETTINGS).as_bytes());
+    save(&folder, &workloads, &measured, &rows)?;
+    shown?;
+    let count = rows.len();
+    writeln!(stdout(), "\n{count} rows and plots in {}", folder.display())?;
+    Ok(())
+}
+
+/// Writes the table and the plots.
+fn save(
+    folder: &Path,
+    workloads: &[Box<dyn Workload>],
+    measured: &[Measured],
+    rows: &[Row],
+) -> anyhow::Result<()> {
     let mut csv = Vec::new();
-    record::write(&rows, &mut csv)?;
+    record::write(rows, &mut csv)?;
     results::write(&folder.join("peak_memory.csv"), &csv)?;
-    let efficiency = plot::efficiency(&rows)?;
+    let efficiency = plot::efficiency(rows)?;
     results::write(&folder.join("efficiency.svg"), efficiency.as_bytes())?;
-    for (workload, measured) in workloads.iter().zip(&measured) {
+    for (workload, measured) in workloads.iter().zip(measured) {
         let file = format!("timeline/{}.svg", workload.name());
         results::write(&folder.join(file), measured.timeline.as_bytes())?;
     }
-    let table = table::peak_reserved(&rows, &SETTINGS);
-    let mut out = stdout().lock();
-    out.write_all(table.as_bytes())?;
-    writeln!(
-        out,
-        "\n{} rows and plots in {}",
-        rows.len(),
-        folder.display()
-    )?;
     Ok(())
 }
 

@@ -1,6 +1,7 @@
 """The faults that faults.py plants, one after the other.
 
-Each is a plausible mistake in one place of the allocator: OLD stands in FILE exactly once, NEW compiles.
+Each is a plausible mistake in one place of the allocator: `old` stands in `file` exactly once, and
+with `new` in its place it compiles.
 """
 
 from typing import NamedTuple

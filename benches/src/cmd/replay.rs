@@ -141,47 +141,49 @@ fn describe(report: &Report) -> String {
         mib(row.capacity_bytes).trim_start(),
         row.address_policy
     );
-    let mut line = |name: &str, figure: &str, meaning: &str| {
+    let figures = [
+        (
+            "peak requested",
+            mib(row.peak_requested_bytes),
+            "asked for at one time",
+        ),
+        (
+            "peak allocated",
+            mib(row.peak_allocated_bytes),
+            "handed out for it",
+        ),
+        (
+            "peak reserved",
+            mib(row.peak_reserved_bytes),
+            "held from the device",
+        ),
+        (
+            "peak inactive split",
+            mib(row.peak_inactive_split_bytes),
+            "free, but stuck in segments in use",
+        ),
+        (
+            "efficiency",
+            format!("{:.1} %  ", 100.0 * row.efficiency),
+            "peak requested / peak reserved",
+        ),
+        ("device allocs", row.device_allocs.to_string(), ""),
+        ("device frees", row.device_frees.to_string(), ""),
+        (
+            "retries",
+            row.retries.to_string(),
+            "all cached memory given back, then asked again",
+        ),
+        (
+            "ooms",
+            row.ooms.to_string(),
+            "requests that failed; a program ends at the first",
+        ),
+    ];
+    for (name, figure, meaning) in figures {
         text.push_str(format!("{name:<20}{figure:>16}  {meaning}").trim_end());
         text.push('\n');
-    };
-    line(
-        "peak requested",
-        &mib(row.peak_requested_bytes),
-        "asked for at one time",
-    );
-    line(
-        "peak allocated",
-        &mib(row.peak_allocated_bytes),
-        "handed out for it",
-    );
-    line(
-        "peak reserved",
-        &mib(row.peak_reserved_bytes),
-        "held from the device",
-    );
-    line(
-        "peak inactive split",
-        &mib(row.peak_inactive_split_bytes),
-        "free, but stuck in segments in use",
-    );
-    line(
-        "efficiency",
-        &format!("{:.1} %  ", 100.0 * row.efficiency),
-        "peak requested / peak reserved",
-    );
-    line("device allocs", &row.device_allocs.to_string(), "");
-    line("device frees", &row.device_frees.to_string(), "");
-    line(
-        "retries",
-        &row.retries.to_string(),
-        "all cached memory given back, then asked again",
-    );
-    line(
-        "ooms",
-        &row.ooms.to_string(),
-        "requests that failed; a program ends at the first",
-    );
+    }
     if let Some(first) = &report.first_oom {
         text.push_str(&format!(
             "\nthe first to fail: event {}, {} for {}\n",

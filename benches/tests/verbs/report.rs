@@ -2,7 +2,9 @@
 
 use std::fs;
 
-use crate::{checkout, coalesce, scratch};
+use std::path::Path;
+
+use crate::{Ended, checkout, coalesce, scratch};
 
 const ROW: &str = "workload,policy,setting,conf,capacity_bytes,address_policy,events,allocations,\
     peak_requested_bytes,peak_allocated_bytes,peak_active_bytes,peak_reserved_bytes,\
@@ -11,6 +13,11 @@ const ROW: &str = "workload,policy,setting,conf,capacity_bytes,address_policy,ev
     w,pytorch,default,,99,up,2,1,1048576,1048576,1048576,2097152,0,0.5,1,0,0,0,0,0\n";
 const MARKS: &str = "before\n<!-- results: made by `coalesce report`, do not edit -->\nold\n\
     <!-- end of results -->\nafter\n";
+
+fn splice(csv: &Path, readme: &Path) -> Ended {
+    let (csv, readme) = (csv.to_str().unwrap(), readme.to_str().unwrap());
+    coalesce(&["report", "--results", csv, "--splice", readme], "", &[])
+}
 
 #[test]
 fn results_are_shown_as_tables() {
@@ -23,14 +30,7 @@ fn results_are_shown_as_tables() {
 #[test]
 fn the_table_of_a_readme_is_replaced_and_nothing_else() {
     let (csv, readme) = (scratch("spliced.csv", ROW), scratch("spliced.md", MARKS));
-    let arguments = [
-        "report",
-        "--results",
-        csv.to_str().unwrap(),
-        "--splice",
-        readme.to_str().unwrap(),
-    ];
-    assert_eq!(coalesce(&arguments, "", &[]).well(), "");
+    assert_eq!(splice(&csv, &readme).well(), "");
     let text = fs::read_to_string(&readme).unwrap();
     assert!(text.starts_with("before\n<!-- results"), "{text}");
     assert!(text.contains("| w | 1 | 50.0 % |"), "{text}");
@@ -48,14 +48,7 @@ fn a_broken_table_or_readme_is_refused_and_nothing_is_lost() {
         .with_error(1, &["none.csv", "cargo bench"]);
     let csv = scratch("good.csv", ROW);
     let readme = scratch("unmarked.md", "no marks");
-    let arguments = [
-        "report",
-        "--results",
-        csv.to_str().unwrap(),
-        "--splice",
-        readme.to_str().unwrap(),
-    ];
-    coalesce(&arguments, "", &[]).with_error(1, &["unmarked.md", "0 times, not once"]);
+    splice(&csv, &readme).with_error(1, &["unmarked.md", "0 times, not once"]);
     assert_eq!(fs::read_to_string(&readme).unwrap(), "no marks");
 }
 
@@ -65,14 +58,7 @@ fn the_readme_shows_the_recorded_results() {
     let readme = fs::read_to_string(checkout().join("README.md")).unwrap();
     let copy = scratch("copy.md", &readme);
     let csv = checkout().join("results/peak_memory.csv");
-    let arguments = [
-        "report",
-        "--results",
-        csv.to_str().unwrap(),
-        "--splice",
-        copy.to_str().unwrap(),
-    ];
-    coalesce(&arguments, "", &[]).well();
+    splice(&csv, &copy).well();
     assert!(
         fs::read_to_string(copy).unwrap() == readme,
         "the README is old: run `coalesce report --splice README.md`"
