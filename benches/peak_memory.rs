@@ -5,11 +5,12 @@
 
 use std::io::{Write, stdout};
 use std::path::Path;
+use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use allocator::driver::sim::address::AddressPolicy;
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use benches::matrix::{Cell, Memory, POLICY, SETTINGS, Setting, workloads};
 use benches::plot::{self, Line};
 use benches::progress::Progress;
@@ -20,38 +21,51 @@ use benches::timeline::{Point, Timeline};
 use plotters::style::RGBColor;
 use workloads::op::Workload;
 
-fn main() -> anyhow::Result<()> {
+fn main() -> ExitCode {
     // `cargo bench` says --bench; with --test or a filter for another target there is nothing to do.
     if !std::env::args().any(|argument| argument == "--bench") {
-        return Ok(());
+        return ExitCode::SUCCESS;
     }
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("peak_memory: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// A workload that fails does not cost the others their results.
+fn run() -> anyhow::Result<()> {
     let workloads = workloads(&results::traces())?;
-    let measured = measure(&workloads)?;
+    let (mut measured, mut failures) = (Vec::new(), Vec::new());
+    for outcome in measure(&workloads) {
+        match outcome {
+            Ok(one) => measured.push(one),
+            Err(error) => failures.push(format!("{error:#}")),
+        }
+    }
     let rows: Vec<Row> = measured.iter().flat_map(|m| m.rows.clone()).collect();
-    let folder = results::folder();
     // Shown first, so that it is not lost if it cannot be saved, and saved even if nobody reads it.
     let shown = stdout().write_all(table::peak_reserved(&rows, &SETTINGS).as_bytes());
-    save(&folder, &workloads, &measured, &rows)?;
+    let folder = results::folder();
+    save(&folder, &measured, &rows)?;
     shown?;
     let count = rows.len();
     writeln!(stdout(), "\n{count} rows and plots in {}", folder.display())?;
+    ensure!(failures.is_empty(), "left out: {}", failures.join("; "));
     Ok(())
 }
 
 /// Writes the table and the plots.
-fn save(
-    folder: &Path,
-    workloads: &[Box<dyn Workload>],
-    measured: &[Measured],
-    rows: &[Row],
-) -> anyhow::Result<()> {
+fn save(folder: &Path, measured: &[Measured], rows: &[Row]) -> anyhow::Result<()> {
     let mut csv = Vec::new();
     record::write(rows, &mut csv)?;
     results::write(&folder.join("peak_memory.csv"), &csv)?;
     let efficiency = plot::efficiency(rows)?;
     results::write(&folder.join("efficiency.svg"), efficiency.as_bytes())?;
-    for (workload, measured) in workloads.iter().zip(measured) {
-        let file = format!("timeline/{}.svg", workload.name());
+    for measured in measured {
+        let file = format!("timeline/{}.svg", measured.workload);
         results::write(&folder.join(file), measured.timeline.as_bytes())?;
     }
     Ok(())
@@ -59,6 +73,7 @@ fn save(
 
 /// What came of one workload.
 struct Measured {
+    workload: String,
     /// A row for each setting, in their order.
     rows: Vec<Row>,
     /// A plot of memory over time.
@@ -66,7 +81,7 @@ struct Measured {
 }
 
 /// All workloads, on all cores; the results are in the workloads' order.
-fn measure(workloads: &[Box<dyn Workload>]) -> anyhow::Result<Vec<Measured>> {
+fn measure(workloads: &[Box<dyn Workload>]) -> Vec<anyhow::Result<Measured>> {
     let progress = Progress::new(
         "peak memory",
         Some((workloads.len() * SETTINGS.len()) as u64),
@@ -104,6 +119,7 @@ fn measure_one(workload: &dyn Workload, progress: &Progress) -> anyhow::Result<M
     }
     let events = rows.first().map_or(0, |row| row.events);
     Ok(Measured {
+        workload: workload.name().to_owned(),
         rows,
         timeline: draw_timeline(workload, events)?,
     })
