@@ -37,10 +37,13 @@ const CUDA_KEYS: [&str; 9] = [
 ];
 
 /// From the environment CUDA's parser reads first. Before that the library, when it is loaded, has
-/// stepped through the whole string to find the backend.
+/// stepped through the string up to the backend.
 pub(super) fn at_start(settings: &mut Settings, conf: &str) -> Result<(), SettingsError> {
     let tokens = Tokens::new(conf);
-    for_each_key(&tokens, |_, i| tokens.skip_value(i))?;
+    for_each_key(&tokens, |key, i| match key {
+        "backend" => Ok(tokens.len()),
+        _ => tokens.skip_value(i),
+    })?;
     parse_cuda(settings, &tokens)?;
     parse_shared(settings, conf, &tokens)
 }
