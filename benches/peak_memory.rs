@@ -6,13 +6,13 @@
 use std::io::{Write, stdout};
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use allocator::driver::sim::address::AddressPolicy;
-use anyhow::{Context, ensure};
-use benches::matrix::{Cell, Memory, POLICY, SETTINGS, Setting, workloads};
-use benches::plot::{self, Line};
+use anyhow::ensure;
+use benches::cell::Cell;
+use benches::matrix::{POLICY, SETTINGS, workloads};
+use benches::plot::{self, Line, Stroke};
 use benches::progress::Progress;
 use benches::record::{self, Row};
 use benches::results;
@@ -20,10 +20,12 @@ use benches::table;
 use benches::timeline::{Point, Timeline};
 use plotters::style::RGBColor;
 use workloads::op::Workload;
+use workloads::replay::Observer;
 
 fn main() -> ExitCode {
-    // `cargo bench` says --bench; with --test or a filter for another target there is nothing to do.
-    if !std::env::args().any(|argument| argument == "--bench") {
+    // What `cargo bench` says. With a filter or an option more, it is the other benchmark that is
+    // meant, and results must not be written over.
+    if !std::env::args().skip(1).eq(["--bench"]) {
         return ExitCode::SUCCESS;
     }
     match run() {
@@ -39,7 +41,7 @@ fn main() -> ExitCode {
 fn run() -> anyhow::Result<()> {
     let workloads = workloads(&results::traces())?;
     let (mut measured, mut failures) = (Vec::new(), Vec::new());
-    for outcome in measure(&workloads) {
+    for outcome in measure_all(workloads) {
         match outcome {
             Ok(one) => measured.push(one),
             Err(error) => failures.push(format!("{error:#}")),
@@ -47,7 +49,7 @@ fn run() -> anyhow::Result<()> {
     }
     let rows: Vec<Row> = measured.iter().flat_map(|m| m.rows.clone()).collect();
     // Shown first, so that it is not lost if it cannot be saved, and saved even if nobody reads it.
-    let shown = stdout().write_all(table::peak_reserved(&rows, &SETTINGS).as_bytes());
+    let shown = stdout().write_all(table::text(&rows).as_bytes());
     let folder = results::folder();
     save(&folder, &measured, &rows)?;
     shown?;
@@ -81,94 +83,84 @@ struct Measured {
 }
 
 /// All workloads, on all cores; the results are in the workloads' order.
-fn measure(workloads: &[Box<dyn Workload>]) -> Vec<anyhow::Result<Measured>> {
-    let progress = Progress::new(
-        "peak memory",
-        Some((workloads.len() * SETTINGS.len()) as u64),
-    );
-    let next = AtomicUsize::new(0);
-    let done: Mutex<Vec<(usize, anyhow::Result<Measured>)>> = Mutex::new(Vec::new());
-    std::thread::scope(|scope| {
-        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
-            scope.spawn(|| {
-                loop {
-                    let index = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(workload) = workloads.get(index) else {
-                        return;
-                    };
-                    let measured = measure_one(workload.as_ref(), &progress);
-                    if let Ok(mut done) = done.lock() {
-                        done.push((index, measured));
-                    }
-                }
-            });
+fn measure_all(workloads: Vec<anyhow::Result<Box<dyn Workload>>>) -> Vec<anyhow::Result<Measured>> {
+    let progress = Progress::new("runs", Some((workloads.len() * SETTINGS.len()) as u64));
+    let queue = Mutex::new(workloads.into_iter().enumerate());
+    let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let work = || {
+        let mut done = Vec::new();
+        while let Some((index, workload)) = next() {
+            let measured = workload.and_then(|workload| measure(workload.as_ref(), &progress));
+            done.push((index, measured));
         }
+        done
+    };
+    let mut done: Vec<_> = std::thread::scope(|scope| {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        let results = workers.into_iter().map(|worker| match worker.join() {
+            Ok(done) => done,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        results.flatten().collect()
     });
-    let mut done = done.into_inner().unwrap_or_default();
     done.sort_by_key(|(index, _)| *index);
     done.into_iter().map(|(_, measured)| measured).collect()
 }
 
-fn measure_one(workload: &dyn Workload, progress: &Progress) -> anyhow::Result<Measured> {
+fn measure(workload: &dyn Workload, progress: &Progress) -> anyhow::Result<Measured> {
     let mut rows: Vec<Row> = Vec::new();
+    let (mut default, mut expandable) = (Timeline::default(), Timeline::default());
     for setting in SETTINGS {
         let requested = rows.first().map_or(0, |row| row.peak_requested_bytes);
-        let capacity = setting.memory.capacity(requested);
-        rows.push(cell(workload, setting, capacity).run(&mut ())?);
+        let cell = Cell {
+            workload,
+            policy: POLICY,
+            setting: setting.name,
+            conf: setting.conf,
+            capacity: setting.memory.capacity(requested),
+            address_policy: AddressPolicy::Up,
+        };
+        let observer: &mut dyn Observer = match setting.name {
+            "default" => &mut default,
+            "expand" => &mut expandable,
+            _ => &mut (),
+        };
+        rows.push(cell.run(observer)?);
         progress.add(1, workload.name());
     }
-    let events = rows.first().map_or(0, |row| row.events);
+    let title = format!("{} ({} events)", workload.name(), rows[0].events);
     Ok(Measured {
         workload: workload.name().to_owned(),
         rows,
-        timeline: draw_timeline(workload, events)?,
+        timeline: draw_timeline(&title, default.points(), expandable.points())?,
     })
 }
 
-fn cell(workload: &dyn Workload, setting: Setting, capacity: u64) -> Cell<'_> {
-    Cell {
-        workload,
-        policy: POLICY,
-        setting: setting.name,
-        conf: setting.conf,
-        capacity,
-        address_policy: AddressPolicy::Up,
-    }
-}
-
 /// What is allocated, and what is reserved for it by default and with expandable segments.
-fn draw_timeline(workload: &dyn Workload, events: u64) -> anyhow::Result<String> {
-    const POINTS: u64 = 600;
-    let points = |name: &str| -> anyhow::Result<Vec<Point>> {
-        let setting = SETTINGS.into_iter().find(|setting| setting.name == name);
-        let setting = setting.context("a setting that is gone")?;
-        let mut timeline = Timeline::new(events, POINTS);
-        cell(workload, setting, Memory::Roomy.capacity(0)).run(&mut timeline)?;
-        Ok(timeline.points().to_vec())
-    };
-    let (default, expandable) = (points("default")?, points("expand")?);
+fn draw_timeline(title: &str, default: &[Point], expandable: &[Point]) -> anyhow::Result<String> {
     plot::timeline(
-        &format!("{} ({events} events)", workload.name()),
+        title,
         &[
             Line {
                 label: "allocated",
                 color: RGBColor(225, 150, 50),
-                filled: true,
-                points: &default,
+                stroke: Stroke::Area,
+                points: default,
                 figure: |point| point.allocated,
             },
             Line {
                 label: "reserved, expandable segments",
                 color: RGBColor(50, 110, 180),
-                filled: false,
-                points: &expandable,
+                stroke: Stroke::Solid,
+                points: expandable,
                 figure: |point| point.reserved,
             },
             Line {
                 label: "reserved, default",
                 color: RGBColor(200, 60, 50),
-                filled: false,
-                points: &default,
+                stroke: Stroke::Dashed,
+                points: default,
                 figure: |point| point.reserved,
             },
         ],

@@ -1,8 +1,8 @@
 //! Throughput of malloc and free, by criterion: one figure for each shape of work.
 //!
 //! The device is simulated and its calls cost nothing, so what is measured is the allocator's own
-//! work. Elements are pairs of a malloc and its free. Every walk ends with everything freed, which is
-//! checked: an allocator that does less than it should must not look fast.
+//! work. Elements are pairs of a malloc and its free. It is checked that every walk made all of its
+//! allocations and ended with everything freed: an allocator that does less must not look fast.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ fn mixed() -> Walk {
     walk
 }
 
-/// Holes between survivors, of six sizes in turn.
+/// Holes between survivors, six rounds of them; blocks of 900 KiB to 1 MiB and some larger ones.
 fn fragmented() -> Walk {
     let rounds = Fragmentation {
         name: "fragmented".to_owned(),
@@ -112,7 +112,8 @@ const SHAPES: [(&str, Prepare); 7] = [
         prepare(Walk::prepare(&presets::gpt2_small()))
     }),
     ("gpt_trace", || recorded("gpt2_small_amp_foreach")),
-    ("decode_trace", || recorded("gen_llama1b_grad_bug")),
+    // Generation with gradients left on by mistake: ever more is live.
+    ("decode_grad_bug_trace", || recorded("gen_llama1b_grad_bug")),
     ("record_stream_4_streams", record_stream),
 ];
 
@@ -127,15 +128,24 @@ fn throughput(criterion: &mut Criterion) {
         // A walk takes long enough to be a sample of its own.
         group.sampling_mode(SamplingMode::Flat);
         for (name, conf) in SETTINGS {
-            let settings = Settings::from_conf(conf).unwrap_or_default();
+            let settings = Settings::from_conf(conf).expect("a setting above is wrong");
             let device = SimDevice::new(&SimConfig::with_capacity(1 << 40));
             let mut allocator = DeviceCachingAllocator::new(device, settings);
+            let mut outcome = Ok(());
+            let mut walks = 0;
             group.bench_function(name, |bencher| {
-                bencher.iter(|| walk.run(&mut allocator, &mut slots));
+                bencher.iter(|| {
+                    walks += 1;
+                    let walked = walk.run(&mut allocator, &mut slots);
+                    if walked.is_err() {
+                        outcome = walked;
+                    }
+                });
             });
+            assert_eq!(outcome, Ok(()), "{shape}, {name}: a walk ended early");
             let stats = allocator.stats();
+            assert_eq!(stats.allocation.all.allocated as u64, walks * walk.pairs());
             assert_eq!(stats.allocation.all.current, 0, "something was kept");
-            assert_eq!(stats.num_ooms, 0, "something was refused");
             assert_eq!(allocator.check(), Ok(()));
         }
         group.finish();

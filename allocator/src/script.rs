@@ -34,10 +34,23 @@ pub use self::run::{Options, RunError, run};
 /// A parsed script.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Script {
+    ops: Vec<Op>,
+    /// Invariant: every id in `ops` is less than their number.
+    ids: Vec<String>,
+}
+
+impl Script {
     /// The operations in order.
-    pub ops: Vec<Op>,
+    #[must_use]
+    pub fn ops(&self) -> &[Op] {
+        &self.ops
+    }
+
     /// The ids that operations refer to by number.
-    pub ids: Vec<String>,
+    #[must_use]
+    pub fn ids(&self) -> &[String] {
+        &self.ids
+    }
 }
 
 /// An operation. Ids are numbers into [`Script::ids`], streams are numbers as written.

@@ -1,12 +1,13 @@
 //! Measures GPU allocators: what `cargo bench` and the program `coalesce` are made of.
 //!
-//! - [`matrix`] is what is compared: workloads × settings, and the run of one cell.
-//! - [`record`] is a cell's result, one row of a CSV; [`table`], [`plot`] and [`readme`] show rows.
+//! - [`matrix`] is what is compared, workloads × settings; [`cell`] is the run of one of them.
+//! - [`record`] is its result, one row of a CSV; [`table`], [`plot`] and [`readme`] show rows.
 //! - [`timeline`] is memory over time.
 //! - [`walk`] replays a prepared workload as fast as it goes; [`script_bench`] times a conformance
 //!   script as the oracle does.
 //! - [`progress`] shows how far long work is, [`results`] where it is written to.
 
+pub mod cell;
 pub mod matrix;
 pub mod plot;
 pub mod progress;

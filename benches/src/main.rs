@@ -2,6 +2,7 @@
 
 mod cmd;
 
+use std::io;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -28,7 +29,18 @@ fn main() -> ExitCode {
         Verb::Script(args) => cmd::script::run(&args),
     };
     outcome.unwrap_or_else(|error| {
+        if is_broken_pipe(&error) {
+            return ExitCode::SUCCESS;
+        }
         eprintln!("coalesce: {error:#}");
         ExitCode::FAILURE
     })
+}
+
+/// Whether somebody, as `head` does, has seen enough of the output: no error.
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let mut causes = error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<io::Error>());
+    causes.any(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }

@@ -1,20 +1,13 @@
-//! What `cargo bench` compares: every workload under a dozen settings of PyTorch's allocator.
+//! What `cargo bench` compares: every workload under a dozen settings of PyTorch's allocator, some of
+//! them on a tight device, too.
 
 use std::path::Path;
 
-use allocator::allocator::Allocator;
-use allocator::driver::sim::address::AddressPolicy;
-use allocator::driver::sim::{GRANULARITY, SimConfig, SimDevice};
-use allocator::policy;
-use allocator::settings::Settings;
+use allocator::driver::sim::GRANULARITY;
 use anyhow::{Context, ensure};
-use workloads::measure::Measures;
 use workloads::op::Workload;
 use workloads::presets;
-use workloads::replay::{Observer, replay};
 use workloads::trace::TraceFile;
-
-use crate::record::{Key, Row};
 
 /// The policy that is measured.
 pub const POLICY: &str = "pytorch";
@@ -47,10 +40,24 @@ impl Memory {
             Self::Roomy => 1 << 40,
             Self::Tight(percent) => {
                 let share = u128::from(peak_requested) * u128::from(percent) / 100;
-                let share = u64::try_from(share).unwrap_or(u64::MAX / 2);
-                share.next_multiple_of(GRANULARITY)
+                let share = u64::try_from(share).unwrap_or(u64::MAX);
+                share.checked_next_multiple_of(GRANULARITY).unwrap_or(share)
             }
         }
+    }
+}
+
+impl Setting {
+    /// The setting of that name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        SETTINGS.into_iter().find(|setting| setting.name == name)
+    }
+
+    /// Whether the device has little more than is asked for.
+    #[must_use]
+    pub fn is_tight(&self) -> bool {
+        self.memory != Memory::Roomy
     }
 }
 
@@ -97,83 +104,27 @@ pub const SETTINGS: [Setting; 15] = [
     tight("expand@110", "expandable_segments:True"),
 ];
 
-/// The recorded traces in `folder`, by name, and then the presets of the families.
+/// The recorded traces in `folder`, by name, and then the presets of the families. A trace that cannot
+/// be read is an error in its place.
 ///
 /// # Errors
-/// If the folder cannot be read or a trace in it is none.
-pub fn workloads(folder: &Path) -> anyhow::Result<Vec<Box<dyn Workload>>> {
+/// If the folder cannot be read or has no traces.
+pub fn workloads(folder: &Path) -> anyhow::Result<Vec<anyhow::Result<Box<dyn Workload>>>> {
+    let cannot = || format!("cannot read {}", folder.display());
     let mut files = Vec::new();
-    let entries = folder.read_dir();
-    for entry in entries.with_context(|| format!("cannot read {}", folder.display()))? {
-        let path = entry?.path();
+    for entry in folder.read_dir().with_context(cannot)? {
+        let path = entry.with_context(cannot)?.path();
         if path.to_string_lossy().ends_with(".csv.gz") {
             files.push(path);
         }
     }
     files.sort();
     ensure!(!files.is_empty(), "no traces in {}", folder.display());
-    let mut workloads: Vec<Box<dyn Workload>> = Vec::new();
+    let mut workloads: Vec<anyhow::Result<Box<dyn Workload>>> = Vec::new();
     for file in files {
-        workloads.push(Box::new(TraceFile::open(file)?));
+        let trace = TraceFile::open(file).map_err(Into::into);
+        workloads.push(trace.map(|trace| Box::new(trace) as Box<dyn Workload>));
     }
-    workloads.extend(presets::all());
+    workloads.extend(presets::all().into_iter().map(Ok));
     Ok(workloads)
-}
-
-/// A cell of the matrix: what is run, and on what.
-#[derive(Clone, Copy)]
-pub struct Cell<'a> {
-    /// The workload.
-    pub workload: &'a dyn Workload,
-    /// The policy's name.
-    pub policy: &'a str,
-    /// The setting's name, for the row.
-    pub setting: &'a str,
-    /// `PYTORCH_CUDA_ALLOC_CONF`.
-    pub conf: &'a str,
-    /// Bytes of the device.
-    pub capacity: u64,
-    /// How the device places memory.
-    pub address_policy: AddressPolicy,
-}
-
-impl Cell<'_> {
-    /// Runs it and checks what came of it: all memory must have been given back by the program, and
-    /// the allocator's state must be sound, so that a wrong allocator cannot look good.
-    ///
-    /// # Errors
-    /// If the workload cannot be read, the settings are wrong, the allocator fails, or its state is
-    /// not sound.
-    pub fn run(&self, observer: &mut dyn Observer) -> anyhow::Result<Row> {
-        let name = self.workload.name();
-        let mut allocator = self.build()?;
-        let tally = replay(self.workload, allocator.as_mut(), observer)
-            .with_context(|| format!("{name}, {}", self.setting))?;
-        allocator
-            .check()
-            .with_context(|| format!("{name}, {}: the allocator is broken", self.setting))?;
-        let key = Key {
-            workload: name.to_owned(),
-            policy: self.policy.to_owned(),
-            setting: self.setting.to_owned(),
-            conf: self.conf.to_owned(),
-            capacity: self.capacity,
-            address_policy: self.address_policy.name().to_owned(),
-        };
-        Ok(Row::new(key, tally, &Measures::of(allocator.stats())))
-    }
-
-    /// The allocator that the cell is about.
-    ///
-    /// # Errors
-    /// If there is no such policy or the settings are wrong.
-    pub fn build(&self) -> anyhow::Result<Box<dyn Allocator<Driver = SimDevice>>> {
-        let settings = Settings::from_conf(self.conf)
-            .with_context(|| format!("PYTORCH_CUDA_ALLOC_CONF '{}'", self.conf))?;
-        let device = SimDevice::new(&SimConfig {
-            address_policy: self.address_policy,
-            ..SimConfig::with_capacity(self.capacity)
-        });
-        Ok(policy::build(self.policy, device, settings)?)
-    }
 }

@@ -5,8 +5,9 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
+use crate::matrix::Setting;
 use crate::record::Row;
-use crate::table::{axes, find};
+use crate::table::{axes, find, verdict};
 use crate::timeline::Point;
 
 const FONT: &str = "sans-serif";
@@ -21,12 +22,38 @@ pub struct Line<'a> {
     pub label: &'a str,
     /// Its colour.
     pub color: RGBColor,
-    /// Whether the area below it is filled.
-    pub filled: bool,
+    /// How it is drawn.
+    pub stroke: Stroke,
     /// Its points.
     pub points: &'a [Point],
     /// Which figure of a point it shows.
     pub figure: fn(&Point) -> u64,
+}
+
+/// How a figure is drawn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stroke {
+    /// The area below it.
+    Area,
+    /// A line.
+    Solid,
+    /// A line that lets the one below it show.
+    Dashed,
+}
+
+impl Line<'_> {
+    /// The figure in GiB, in steps: it holds for all events of its point.
+    fn steps(&self) -> Vec<(u64, f64)> {
+        let mut from = 0;
+        let mut steps = Vec::with_capacity(2 * self.points.len());
+        for point in self.points {
+            let gib = (self.figure)(point) as f64 / GIB;
+            let until = point.event + 1;
+            steps.extend([(from, gib), (until, gib)]);
+            from = until;
+        }
+        steps
+    }
 }
 
 /// Memory over the events of a workload; later lines lie over earlier ones.
@@ -35,15 +62,18 @@ pub struct Line<'a> {
 /// If the plot cannot be drawn.
 pub fn timeline(title: &str, lines: &[Line<'_>]) -> anyhow::Result<String> {
     draw((900, 420), |area| {
-        let events = lines.iter().filter_map(|line| line.points.last());
-        let events = events.map(|point| point.event).max().unwrap_or(1);
-        let figures = lines.iter().flat_map(|l| l.points.iter().map(l.figure));
-        let highest = figures.max().unwrap_or(1) as f64 / GIB;
+        let lines: Vec<_> = lines.iter().map(|line| (line, line.steps())).collect();
+        let steps = || lines.iter().flat_map(|(_, steps)| steps);
+        let events = steps().map(|&(event, _)| event).max().unwrap_or(1);
+        let highest = steps()
+            .map(|&(_, gib)| gib)
+            .fold(f64::MIN_POSITIVE, f64::max);
         // Room for the legend, so that it covers no line.
         let top = highest * 1.3;
         let mut chart = ChartBuilder::on(area)
             .caption(title, (FONT, 18))
             .margin(12)
+            .margin_right(36)
             .x_label_area_size(36)
             .y_label_area_size(56)
             .build_cartesian_2d(0..events, 0.0..top)?;
@@ -53,14 +83,17 @@ pub fn timeline(title: &str, lines: &[Line<'_>]) -> anyhow::Result<String> {
             .y_desc("GiB")
             .light_line_style(TRANSPARENT)
             .draw()?;
-        for line in lines {
-            let color = line.color;
-            let points = line.points.iter();
-            let points = points.map(|point| (point.event, (line.figure)(point) as f64 / GIB));
-            let series = if line.filled {
-                chart.draw_series(AreaSeries::new(points, 0.0, color.mix(0.45)))?
-            } else {
-                chart.draw_series(LineSeries::new(points, color.stroke_width(2)))?
+        for (line, steps) in lines {
+            let (color, steps) = (line.color, steps.into_iter());
+            let series = match line.stroke {
+                Stroke::Area => chart.draw_series(AreaSeries::new(steps, 0.0, color.mix(0.45)))?,
+                Stroke::Solid => {
+                    chart.draw_series(LineSeries::new(steps, color.stroke_width(3)))?
+                }
+                Stroke::Dashed => {
+                    let style = color.stroke_width(2);
+                    chart.draw_series(DashedLineSeries::new(steps, 8, 6, style))?
+                }
             };
             let sample =
                 move |(x, y)| PathElement::new([(x, y), (x + 18, y)], color.stroke_width(3));
@@ -77,14 +110,15 @@ pub fn timeline(title: &str, lines: &[Line<'_>]) -> anyhow::Result<String> {
 }
 
 /// Pixels of a cell of the field.
-const CELL: (i32, i32) = (62, 24);
+const CELL: (i32, i32) = (58, 27);
 /// Pixels to the left of the field, for the names of workloads.
-const LEFT: i32 = 270;
+const LEFT: i32 = 320;
 /// Pixels above the field, for the names of settings.
-const TOP: i32 = 150;
+const TOP: i32 = 170;
 
-/// Efficiency of every workload under every setting, as a field of colours with the figures in it;
-/// grey where requests failed, for then the run was another one.
+/// Efficiency of every workload under every setting, as a field of colours with the figures in it. On
+/// a tight device it says little, for what fits is at least as efficient as the device is small: there
+/// it shows whether the workload fits.
 ///
 /// # Errors
 /// If the plot cannot be drawn.
@@ -95,18 +129,18 @@ pub fn efficiency(rows: &[Row]) -> anyhow::Result<String> {
     draw((width as u32, height as u32), |area| {
         let text = |size: i32| (FONT, size).into_text_style(area);
         let title = "efficiency: peak requested / peak reserved, percent";
-        area.draw_text(title, &text(16), (12, 10))?;
-        let note = "@110: on a device with 110 % of what is requested at the peak; \
-                    grey: requests failed";
-        area.draw_text(note, &text(12), (12, 34))?;
-        let upright = (FONT, 13).into_font().transform(FontTransform::Rotate270);
+        area.draw_text(title, &text(20), (12, 10))?;
+        let note = "@110: does it fit into 110 % of what is requested at the peak? \
+                    r: with so many retries; !: so many requests failed";
+        area.draw_text(note, &text(16), (12, 38))?;
+        let upright = (FONT, 16).into_font().transform(FontTransform::Rotate270);
         for (column, setting) in (0..).zip(&settings) {
             let place = (LEFT + CELL.0 * column + CELL.0 / 2 - 8, TOP - 8);
             area.draw_text(setting, &upright.color(&BLACK), place)?;
         }
         for (line, workload) in (0..).zip(&workloads) {
             let y = TOP + CELL.1 * line;
-            area.draw_text(workload, &text(13), (12, y + 5))?;
+            area.draw_text(workload, &text(16), (12, y + 5))?;
             for (column, setting) in (0..).zip(&settings) {
                 if let Some(row) = find(rows, workload, setting) {
                     cell(area, row, (LEFT + CELL.0 * column, y))?;
@@ -118,19 +152,19 @@ pub fn efficiency(rows: &[Row]) -> anyhow::Result<String> {
 }
 
 fn cell(area: &Area<'_>, row: &Row, (x, y): (i32, i32)) -> Painted {
-    const GREY: RGBColor = RGBColor(222, 222, 222);
-    let (color, text) = match row.ooms {
-        0 => (
-            shade(row.efficiency),
-            format!("{:.1}", 100.0 * row.efficiency),
-        ),
-        ooms => (GREY, format!("{ooms} failed")),
+    const PALE: RGBColor = RGBColor(240, 240, 240);
+    const GREY: RGBColor = RGBColor(205, 205, 205);
+    let is_tight = Setting::named(&row.setting).is_some_and(|setting| setting.is_tight());
+    let (color, text) = match row.efficiency {
+        Some(share) if !is_tight => (shade(share), format!("{:.1}", 100.0 * share)),
+        Some(_) => (PALE, verdict(row)),
+        None => (GREY, verdict(row)),
     };
     let corners = [(x, y), (x + CELL.0 - 1, y + CELL.1 - 1)];
     area.draw(&Rectangle::new(corners, color.filled()))?;
     let middle = (x + CELL.0 / 2, y + CELL.1 / 2);
     let centered = Pos::new(HPos::Center, VPos::Center);
-    let style = (FONT, 12).into_text_style(area).pos(centered);
+    let style = (FONT, 15).into_text_style(area).pos(centered);
     area.draw_text(&text, &style, middle)?;
     Ok(())
 }

@@ -42,7 +42,7 @@ impl Progress {
         }
     }
 
-    /// So many more pieces are done.
+    /// So many more pieces are done, the last of them of `what`.
     pub fn add(&self, pieces: u64, what: &str) {
         let Ok(mut state) = self.state.lock() else {
             return;

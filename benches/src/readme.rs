@@ -4,8 +4,9 @@ use std::fmt::Write;
 
 use anyhow::{Context, ensure};
 
-use crate::record::Row;
-use crate::table::{axes, find};
+use crate::matrix::Setting;
+use crate::record::{Row, Verdict};
+use crate::table::{axes, find, requested};
 
 /// What stands before the table.
 const BEGIN: &str = "<!-- results: made by `coalesce report`, do not edit -->";
@@ -24,8 +25,8 @@ const SHOWN: [(&str, &str); 8] = [
     ("expand@110", "`expandable_segments:True`, tight"),
 ];
 
-/// The table in Markdown: for each workload what it asks for at its peak, and the efficiency under
-/// each of the shown settings, or how many requests failed.
+/// The table in Markdown: for each workload what it asks for at its peak, its efficiency under each of
+/// the shown settings, and whether it fits into a tight device.
 #[must_use]
 pub fn markdown(rows: &[Row]) -> String {
     let (workloads, _) = axes(rows);
@@ -38,18 +39,26 @@ pub fn markdown(rows: &[Row]) -> String {
     table.push_str(&"---:|".repeat(SHOWN.len()));
     table.push('\n');
     for workload in workloads {
-        let requested = find(rows, workload, "default").map_or(0, |row| row.peak_requested_bytes);
-        let _ = write!(table, "| {workload} | {} |", requested >> 20);
-        for (setting, _) in SHOWN {
-            let _ = match find(rows, workload, setting) {
-                Some(row) if row.ooms > 0 => write!(table, " {} failed |", row.ooms),
-                Some(row) => write!(table, " {:.1} % |", 100.0 * row.efficiency),
-                None => write!(table, " |"),
-            };
+        let requested = requested(rows, workload) >> 20;
+        let _ = write!(table, "| {workload} | {requested} |");
+        for (name, _) in SHOWN {
+            let cell = find(rows, workload, name).map_or_else(String::new, cell);
+            let _ = write!(table, " {cell} |");
         }
         table.push('\n');
     }
     table
+}
+
+fn cell(row: &Row) -> String {
+    let is_tight = Setting::named(&row.setting).is_some_and(|setting| setting.is_tight());
+    match (row.verdict(), row.efficiency) {
+        (Verdict::Fails(ooms), _) => format!("{ooms} failed"),
+        (Verdict::FitsWithRetries(retries), _) if is_tight => format!("fits, {retries} retries"),
+        (Verdict::Fits, _) if is_tight => "fits".to_owned(),
+        (_, Some(share)) => format!("{:.1} %", 100.0 * share),
+        (_, None) => String::new(),
+    }
 }
 
 /// The README with a new table in place of the old one.

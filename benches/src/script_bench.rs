@@ -1,8 +1,7 @@
 //! Throughput of the replay of a conformance script, measured and printed as the oracle does it.
 //!
-//! A run walks the whole script once; run 0 only warms up. Timed are mallocs and frees with the
-//! operations on streams, events and the cache between them; printing and rare operations are left
-//! out. The figure is nanoseconds per allocation, each of which is freed once.
+//! A run walks the whole script; run 0 only warms up. Timed are mallocs and frees with the operations
+//! on streams, events and the cache between them; printing and rare operations are left out. The figure is nanoseconds per allocation, each of which is freed once.
 
 use std::hint::black_box;
 use std::io::Write;
@@ -14,7 +13,7 @@ use allocator::driver::sim::calls::CallKind;
 use allocator::driver::{DeviceAddr, StreamId};
 use allocator::error::Error;
 use allocator::policy::pytorch::DeviceCachingAllocator;
-use allocator::script::{Op, Script};
+use allocator::script::{Op, RunError, Script};
 use anyhow::ensure;
 use rustix::time::{ClockId, clock_gettime};
 use statrs::statistics::{Data, Max, Min, OrderStatistics};
@@ -50,53 +49,54 @@ impl Plan {
 }
 
 /// What one run took.
+#[derive(Default)]
 struct Run {
     wall_ns: f64,
     cpu_ns: f64,
+    tally: Tally,
+}
+
+/// Requests of a run, and those of them that failed.
+#[derive(Clone, Copy, Default)]
+struct Tally {
     allocations: u64,
     ooms: u64,
 }
 
-/// Measures and prints one line for each run and one for all.
+/// Measures and prints one line for each run, as soon as it is over, and one for all.
 ///
 /// # Errors
-/// If the output cannot be written or the allocator fails other than for lack of memory.
+/// If the output cannot be written, the script allocates under an id that is live, or the allocator
+/// fails other than for lack of memory.
 pub fn bench(
     script: &Script,
     allocator: Allocator,
     plan: Plan,
     out: &mut impl Write,
 ) -> anyhow::Result<()> {
-    let steps: Vec<Op> = script
-        .ops
-        .iter()
-        .filter(|op| is_timed(op))
-        .cloned()
-        .collect();
     let walker = Walker {
-        steps: &steps,
-        ids: script.ids.len(),
+        script,
         walks: plan.walks,
     };
     let allocator = Mutex::new(allocator);
     let mut wall = Vec::new();
     let mut cpu = Vec::new();
     let mut overhead = Vec::new();
-    let mut last = (0, 0);
+    let mut last = Tally::default();
     for number in 0..=plan.runs {
         if plan.cold {
             lock(&allocator).empty_cache()?;
         }
         let before = Counters::of(&lock(&allocator));
         let run = if plan.threads > 1 {
-            walker.walk_in_threads(&allocator, plan.threads)?
+            walker.run_threads(&allocator, plan.threads)?
         } else {
-            walker.walk(&mut lock(&allocator))?
+            walker.run(&mut lock(&allocator))?
         };
         let after = Counters::of(&lock(&allocator));
         lock(&allocator).driver_mut().streams_mut().complete_all();
-        let per_pair = |ns: f64| ns / run.allocations.max(1) as f64;
-        let empty = per_pair(walker.walk_without_allocator());
+        let per_pair = |ns: f64| ns / run.tally.allocations.max(1) as f64;
+        let empty = per_pair(walker.run_without_allocator());
         let warm_up = if number == 0 { " (warm-up)" } else { "" };
         writeln!(
             out,
@@ -104,12 +104,13 @@ pub fn bench(
             per_pair(run.wall_ns),
             after.since(before)
         )?;
+        out.flush()?;
         if number > 0 {
             wall.push(per_pair(run.wall_ns));
             cpu.push(per_pair(run.cpu_ns));
             overhead.push(empty);
         }
-        last = (run.allocations, run.ooms);
+        last = run.tally;
     }
     let (wall, cpu) = (Data::new(wall), Data::new(cpu));
     writeln!(
@@ -119,9 +120,9 @@ pub fn bench(
          loop_overhead={:.2}",
         u8::from(plan.cold),
         plan.threads,
-        script.ops.len(),
-        last.0,
-        last.1,
+        script.ops().len(),
+        last.allocations,
+        last.ooms,
         plan.runs,
         wall.clone().median(),
         wall.min(),
@@ -133,10 +134,6 @@ pub fn bench(
     Ok(())
 }
 
-fn is_timed(op: &Op) -> bool {
-    matches!(op.code(), 'a' | 'f' | 'r' | 'e' | 'h' | 'c' | 'm')
-}
-
 fn lock(allocator: &Mutex<Allocator>) -> std::sync::MutexGuard<'_, Allocator> {
     allocator.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -144,80 +141,81 @@ fn lock(allocator: &Mutex<Allocator>) -> std::sync::MutexGuard<'_, Allocator> {
 /// Walks a script.
 #[derive(Clone, Copy)]
 struct Walker<'a> {
-    steps: &'a [Op],
-    ids: usize,
+    script: &'a Script,
     walks: usize,
 }
 
+/// What an id of the script stands for, or null.
+type Live = Vec<DeviceAddr>;
+
 impl Walker<'_> {
-    fn walk(self, allocator: &mut Allocator) -> Result<Run, Error> {
-        let mut live = vec![DeviceAddr::NULL; self.ids];
-        let mut tally = (0, 0);
+    fn run(self, allocator: &mut Allocator) -> anyhow::Result<Run> {
+        let mut live = self.nothing_live();
+        let mut tally = Tally::default();
         let (started, cpu) = (Instant::now(), thread_cpu_ns());
         for _ in 0..self.walks {
-            for op in self.steps {
-                step(allocator, op, 0, &mut live, &mut tally)?;
+            for (number, op) in self.script.ops().iter().enumerate() {
+                self.step(number, op, 0, allocator, &mut live, &mut tally)?;
             }
         }
         let run = Run {
             wall_ns: started.elapsed().as_nanos() as f64,
             cpu_ns: thread_cpu_ns() - cpu,
-            allocations: tally.0,
-            ooms: tally.1,
+            tally,
         };
         free_all(allocator, &live)?;
         Ok(run)
     }
 
-    /// Thread i works on the script's streams plus i, all on one allocator behind one lock.
-    fn walk_in_threads(self, allocator: &Mutex<Allocator>, threads: usize) -> Result<Run, Error> {
+    /// Thread i works on the script's streams plus i, all on one allocator behind one lock. The clock
+    /// starts before the first thread does and stops when the last has done its walks.
+    fn run_threads(self, allocator: &Mutex<Allocator>, threads: usize) -> anyhow::Result<Run> {
         let start = Barrier::new(threads + 1);
-        let work = |offset: u32| -> Result<(f64, u64, u64), Error> {
-            let mut live = vec![DeviceAddr::NULL; self.ids];
-            let mut tally = (0, 0);
+        let work = |offset: u32| -> anyhow::Result<(f64, Tally, Live)> {
+            let mut live = self.nothing_live();
+            let mut tally = Tally::default();
             start.wait();
             let cpu = thread_cpu_ns();
             for _ in 0..self.walks {
-                for op in self.steps {
-                    step(&mut lock(allocator), op, offset, &mut live, &mut tally)?;
+                for (number, op) in self.script.ops().iter().enumerate() {
+                    let allocator = &mut lock(allocator);
+                    self.step(number, op, offset, allocator, &mut live, &mut tally)?;
                 }
             }
-            let cpu = thread_cpu_ns() - cpu;
-            free_all(&mut lock(allocator), &live)?;
-            Ok((cpu, tally.0, tally.1))
+            Ok((thread_cpu_ns() - cpu, tally, live))
         };
-        std::thread::scope(|scope| {
+        let (elapsed, results) = std::thread::scope(|scope| {
             let workers: Vec<_> = (0..threads as u32)
                 .map(|offset| scope.spawn(move || work(offset)))
                 .collect();
-            start.wait();
             let started = Instant::now();
-            let mut run = Run {
-                wall_ns: 0.0,
-                cpu_ns: 0.0,
-                allocations: 0,
-                ooms: 0,
+            start.wait();
+            let results: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
+            (started.elapsed(), results)
+        });
+        let mut run = Run {
+            wall_ns: elapsed.as_nanos() as f64,
+            ..Run::default()
+        };
+        for result in results {
+            let (cpu_ns, tally, live) = match result {
+                Ok(result) => result?,
+                Err(panic) => std::panic::resume_unwind(panic),
             };
-            for worker in workers {
-                let (cpu, allocations, ooms) = match worker.join() {
-                    Ok(result) => result?,
-                    Err(panic) => std::panic::resume_unwind(panic),
-                };
-                run.cpu_ns += cpu;
-                run.allocations += allocations;
-                run.ooms += ooms;
-            }
-            run.wall_ns = started.elapsed().as_nanos() as f64;
-            Ok(run)
-        })
+            run.cpu_ns += cpu_ns;
+            run.tally.allocations += tally.allocations;
+            run.tally.ooms += tally.ooms;
+            free_all(&mut lock(allocator), &live)?;
+        }
+        Ok(run)
     }
 
     /// What walking alone takes, in nanoseconds.
-    fn walk_without_allocator(self) -> f64 {
-        let mut live = vec![DeviceAddr::NULL; self.ids];
+    fn run_without_allocator(self) -> f64 {
+        let mut live = self.nothing_live();
         let started = Instant::now();
         for _ in 0..self.walks {
-            for op in self.steps {
+            for op in self.script.ops() {
                 match *black_box(op) {
                     Op::Malloc { id, bytes, .. } => live[id as usize] = DeviceAddr(bytes),
                     Op::Free { id } => live[id as usize] = DeviceAddr::NULL,
@@ -228,45 +226,56 @@ impl Walker<'_> {
         black_box(&live);
         started.elapsed().as_nanos() as f64
     }
-}
 
-/// Does one operation; `tally` counts allocations and those that failed.
-fn step(
-    allocator: &mut Allocator,
-    op: &Op,
-    stream_offset: u32,
-    live: &mut [DeviceAddr],
-    tally: &mut (u64, u64),
-) -> Result<(), Error> {
-    match *op {
-        Op::Malloc { id, bytes, stream } => {
-            tally.0 += 1;
-            match allocator.raw_malloc(bytes, StreamId::nth(stream.wrapping_add(stream_offset))) {
-                Ok(addr) => live[id as usize] = addr,
-                Err(Error::OutOfMemory(_)) => tally.1 += 1,
-                Err(error) => return Err(error),
-            }
-        }
-        Op::Free { id } => allocator.free(std::mem::take(&mut live[id as usize]))?,
-        Op::RecordStream { id, stream } => {
-            allocator.record_stream(live[id as usize], StreamId::nth(stream))?;
-        }
-        Op::CompleteEvents { stream, count } => {
-            let streams = allocator.driver_mut().streams_mut();
-            match stream {
-                Some(stream) => streams.complete(StreamId::nth(stream), count),
-                None => streams.complete_all(),
-            }
-        }
-        Op::HoldEvents(hold) => allocator.driver_mut().streams_mut().set_hold(hold),
-        Op::EmptyCache => allocator.empty_cache()?,
-        Op::SetMemoryFraction(fraction) => allocator.set_memory_fraction(fraction)?,
-        _ => {}
+    fn nothing_live(self) -> Live {
+        vec![DeviceAddr::NULL; self.script.ids().len()]
     }
-    Ok(())
+
+    /// Does one operation; printing and rare ones are left out.
+    fn step(
+        self,
+        number: usize,
+        op: &Op,
+        stream_offset: u32,
+        allocator: &mut Allocator,
+        live: &mut Live,
+        tally: &mut Tally,
+    ) -> anyhow::Result<()> {
+        match *op {
+            Op::Malloc { id, bytes, stream } => {
+                if !live[id as usize].is_null() {
+                    let id = self.script.ids()[id as usize].clone();
+                    return Err(RunError::AlreadyLive { op: number, id }.into());
+                }
+                tally.allocations += 1;
+                let stream = StreamId::nth(stream.wrapping_add(stream_offset));
+                match allocator.raw_malloc(bytes, stream) {
+                    Ok(addr) => live[id as usize] = addr,
+                    Err(Error::OutOfMemory(_)) => tally.ooms += 1,
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            Op::Free { id } => allocator.free(std::mem::take(&mut live[id as usize]))?,
+            Op::RecordStream { id, stream } => {
+                allocator.record_stream(live[id as usize], StreamId::nth(stream))?;
+            }
+            Op::CompleteEvents { stream, count } => {
+                let streams = allocator.driver_mut().streams_mut();
+                match stream {
+                    Some(stream) => streams.complete(StreamId::nth(stream), count),
+                    None => streams.complete_all(),
+                }
+            }
+            Op::HoldEvents(hold) => allocator.driver_mut().streams_mut().set_hold(hold),
+            Op::EmptyCache => allocator.empty_cache()?,
+            Op::SetMemoryFraction(fraction) => allocator.set_memory_fraction(fraction)?,
+            _ => {}
+        }
+        Ok(())
+    }
 }
 
-fn free_all(allocator: &mut Allocator, live: &[DeviceAddr]) -> Result<(), Error> {
+fn free_all(allocator: &mut Allocator, live: &Live) -> Result<(), Error> {
     live.iter().try_for_each(|&addr| allocator.free(addr))
 }
 

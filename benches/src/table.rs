@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use crate::matrix::{Memory, Setting};
-use crate::record::Row;
+use crate::matrix::{SETTINGS, Setting};
+use crate::record::{Row, Verdict};
 
 /// The names of workloads and of settings in the order in which they first appear.
 #[must_use]
@@ -27,25 +27,45 @@ pub fn find<'a>(rows: &'a [Row], workload: &str, setting: &str) -> Option<&'a Ro
         .find(|row| row.workload == workload && row.setting == setting)
 }
 
-/// Peak reserved memory of every workload under every setting: one table for devices with more
-/// memory than anybody needs, one for devices with too little.
+/// The results as text: peak reserved memory where there is memory to spare, and whether each workload
+/// fits where there is not.
 #[must_use]
-pub fn peak_reserved(rows: &[Row], settings: &[Setting]) -> String {
-    let is_roomy = |setting: &Setting| setting.memory == Memory::Roomy;
-    let (roomy, tight): (Vec<Setting>, Vec<Setting>) = settings.iter().partition(|s| is_roomy(s));
-    let roomy = table("Peak reserved, MiB, with memory to spare", rows, &roomy);
-    let title = "Peak reserved, MiB, on a device with a tenth more than is requested at the peak \
-                 (!N: N requests failed)";
-    let tight = table(title, rows, &tight);
+pub fn text(rows: &[Row]) -> String {
+    let (tight, roomy): (Vec<Setting>, Vec<Setting>) =
+        SETTINGS.into_iter().partition(Setting::is_tight);
+    let roomy = table(
+        "Peak reserved, MiB, with memory to spare",
+        rows,
+        &roomy,
+        |row| (row.peak_reserved_bytes >> 20).to_string(),
+    );
+    let title = "A device with a tenth more than is requested at the peak (N r: it fits with N retries; \
+                 N !: N requests failed)";
+    let tight = table(title, rows, &tight, verdict);
     let mut legend = String::from("Settings\n");
-    for setting in settings {
+    for setting in SETTINGS {
+        let conf = if setting.conf.is_empty() {
+            "(none)"
+        } else {
+            setting.conf
+        };
         // Writing to a string cannot fail.
-        let _ = writeln!(legend, "  {:12} {}", setting.name, setting.conf);
+        let _ = writeln!(legend, "  {:12} {conf}", setting.name);
     }
     format!("{roomy}\n{tight}\n{legend}")
 }
 
-fn table(title: &str, rows: &[Row], settings: &[Setting]) -> String {
+/// Whether the workload fits, in few letters.
+#[must_use]
+pub fn verdict(row: &Row) -> String {
+    match row.verdict() {
+        Verdict::Fits => "fits".to_owned(),
+        Verdict::FitsWithRetries(retries) => format!("{retries} r"),
+        Verdict::Fails(ooms) => format!("{ooms} !"),
+    }
+}
+
+fn table(title: &str, rows: &[Row], settings: &[Setting], cell: fn(&Row) -> String) -> String {
     let (workloads, _) = axes(rows);
     let name_width = workloads.iter().map(|name| name.len()).max().unwrap_or(0);
     let widths: Vec<usize> = settings.iter().map(|s| s.name.len().max(8)).collect();
@@ -55,9 +75,7 @@ fn table(title: &str, rows: &[Row], settings: &[Setting]) -> String {
     }
     text.push('\n');
     for workload in workloads {
-        let of_workload = rows.iter().filter(|row| row.workload == workload);
-        let requested = of_workload.map(|row| row.peak_requested_bytes).max();
-        let requested = requested.unwrap_or(0) >> 20;
+        let requested = requested(rows, workload) >> 20;
         let _ = write!(text, "{workload:name_width$} {requested:>9}");
         for (setting, width) in settings.iter().zip(&widths) {
             let cell = find(rows, workload, setting.name).map_or_else(String::new, cell);
@@ -68,10 +86,12 @@ fn table(title: &str, rows: &[Row], settings: &[Setting]) -> String {
     text
 }
 
-fn cell(row: &Row) -> String {
-    let mib = row.peak_reserved_bytes >> 20;
-    match row.ooms {
-        0 => mib.to_string(),
-        ooms => format!("{mib}!{ooms}"),
-    }
+/// What a workload asks for at its peak, in bytes, as seen where nothing failed.
+#[must_use]
+pub fn requested(rows: &[Row], workload: &str) -> u64 {
+    let of_workload = rows.iter().filter(|row| row.workload == workload);
+    of_workload
+        .map(|row| row.peak_requested_bytes)
+        .max()
+        .unwrap_or(0)
 }

@@ -1,5 +1,6 @@
 //! Memory over time, in few enough points to look at.
 
+use allocator::stats::StatArray;
 use workloads::op::WorkloadError;
 use workloads::replay::{Observer, Step};
 
@@ -14,43 +15,98 @@ pub struct Point {
     pub reserved: u64,
 }
 
-/// Collects points during a replay.
+/// Collects points during a replay, however long it is.
 #[derive(Debug)]
 pub struct Timeline {
-    /// Events that one point stands for.
+    /// Events that one point stands for. Doubles when there are too many points.
     width: u64,
     points: Vec<Point>,
 }
 
 impl Timeline {
-    /// A timeline of about `points` points for a replay of `events` events.
-    #[must_use]
-    pub fn new(events: u64, points: u64) -> Self {
-        Self {
-            width: events.div_ceil(points.max(1)).max(1),
-            points: Vec::new(),
-        }
-    }
+    /// Half of this to all of it are kept. Even, so that points can be joined in pairs.
+    const MOST: usize = 1200;
 
     /// The points, in order.
     #[must_use]
     pub fn points(&self) -> &[Point] {
         &self.points
     }
+
+    fn join_pairs(&mut self) {
+        self.width *= 2;
+        let pairs = self.points.chunks(2);
+        self.points = pairs
+            .map(|pair| pair.iter().fold(Point::default(), join))
+            .collect();
+    }
+}
+
+fn join(first: Point, second: &Point) -> Point {
+    Point {
+        event: second.event,
+        allocated: first.allocated.max(second.allocated),
+        reserved: first.reserved.max(second.reserved),
+    }
+}
+
+impl Default for Timeline {
+    fn default() -> Self {
+        Self {
+            width: 1,
+            points: Vec::new(),
+        }
+    }
 }
 
 impl Observer for Timeline {
     fn after(&mut self, step: &Step<'_>) -> Result<(), WorkloadError> {
-        if step.event.is_multiple_of(self.width) {
-            self.points.push(Point::default());
+        let now = |array: &StatArray| array.all.current.cast_unsigned();
+        let point = Point {
+            event: step.event,
+            allocated: now(&step.stats.allocated_bytes),
+            reserved: now(&step.stats.reserved_bytes),
+        };
+        if self.points.len() == Self::MOST && step.event.is_multiple_of(self.width) {
+            self.join_pairs();
         }
-        if let Some(point) = self.points.last_mut() {
-            let stats = step.stats;
-            let now = |array: &allocator::stats::StatArray| array.all.current.cast_unsigned();
-            point.event = step.event;
-            point.allocated = point.allocated.max(now(&stats.allocated_bytes));
-            point.reserved = point.reserved.max(now(&stats.reserved_bytes));
+        match self.points.last_mut() {
+            Some(last) if !step.event.is_multiple_of(self.width) => *last = join(*last, &point),
+            _ => self.points.push(point),
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use allocator::stats::DeviceStats;
+    use workloads::op::Op;
+    use workloads::replay::Outcome;
+
+    use super::*;
+
+    #[test]
+    fn no_peak_is_lost_and_points_stay_few() {
+        let mut timeline = Timeline::default();
+        let mut stats = DeviceStats::default();
+        for event in 0..100_000 {
+            stats.reserved_bytes.all.current = i64::from(event == 77_777) + 1;
+            let (op, outcome) = (Op::Mark { tag: "" }, Outcome::Done);
+            let step = Step {
+                event,
+                op,
+                outcome,
+                stats: &stats,
+            };
+            timeline.after(&step).unwrap();
+        }
+        let points = timeline.points();
+        assert!((Timeline::MOST / 2..=Timeline::MOST).contains(&points.len()));
+        assert!(points.is_sorted_by(|a, b| a.event < b.event));
+        assert_eq!(points.last().unwrap().event, 99_999);
+        let peaks: Vec<_> = points.iter().filter(|point| point.reserved == 2).collect();
+        assert_eq!(peaks.len(), 1);
+        assert!((77_777..77_777 + timeline.width).contains(&peaks[0].event));
     }
 }

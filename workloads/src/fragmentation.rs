@@ -4,7 +4,7 @@
 //! the holes and for some that do, free everything in a random order. It shows what a hole between
 //! survivors costs. It does not show lifetimes of a real program: nothing is kept for long.
 //!
-//! The article's case, [`Fragmentation::article`]: ten tensors of 1024 × 1024 floats, every other
+//! The textbook case, [`Fragmentation::article`]: ten tensors of 1024 × 1024 floats, every other
 //! one freed, then one of 4096 × 4096. 20 MiB are free, none of it usable for 64 MiB.
 
 use crate::op::{Sink, Workload, WorkloadError};
@@ -16,7 +16,7 @@ use crate::rng::Rng;
 pub struct Fragmentation {
     /// What it is called in results.
     pub name: String,
-    /// Blocks to fill with.
+    /// Blocks to fill with. This many, `large` and `small` are live at once: each below 2^24.
     pub blocks: u64,
     /// Bytes of a block at least; at most an eighth more, if `jitter` is set.
     pub bytes: u64,
@@ -37,7 +37,8 @@ pub struct Fragmentation {
 }
 
 impl Fragmentation {
-    /// The case of the article: in 40 MiB every other 4 MiB free, and 64 MiB wanted.
+    /// The case that articles on fragmentation begin with: in 40 MiB every other 4 MiB free, and
+    /// 64 MiB wanted.
     #[must_use]
     pub fn article() -> Self {
         Self {
@@ -55,8 +56,19 @@ impl Fragmentation {
     }
 
     fn validate(&self) -> Result<(), WorkloadError> {
-        let reason = if !(1..1 << 40).contains(&self.bytes) {
-            format!("bytes is {}; it must be 1 to 2^40", self.bytes)
+        let counts = [
+            ("blocks", self.blocks),
+            ("large", self.large),
+            ("small", self.small),
+        ];
+        let too_many = counts.into_iter().find(|(_, count)| *count >= 1 << 24);
+        let reason = if let Some((name, count)) = too_many {
+            format!("{name} is {count}; it must be below 2^24")
+        } else if !(1..1 << 40).contains(&self.bytes) {
+            format!(
+                "bytes is {}; it must be at least 1 and below 2^40",
+                self.bytes
+            )
         } else if self.large_bytes >= 1 << 60 {
             format!("large_bytes is {}; it must be below 2^60", self.large_bytes)
         } else if self.every == 0 {

@@ -1,9 +1,14 @@
 //! Gradients added up over several micro-batches before each update, done right and with the common
 //! mistakes.
 //!
-//! It shows memory that grows from step to step because somebody still holds it: gradients that are
-//! never cleared stay for good, and with losses that are added up instead of their values the graph
-//! of every micro-batch stays. It does not show fragmentation: all micro-batches are alike.
+//! Done right, each micro-batch is forward and back, and gradients go after the update. If they are
+//! never cleared, the next forward pass runs on top of them: the peak is the same, since it is reached
+//! at the end of a way back, but less memory is free in between, and in other pieces. If losses are
+//! added up as tensors and the way back is taken once, the activations of all micro-batches are live
+//! at once.
+//!
+//! All micro-batches are alike, so it shows no fragmentation by varying sizes; what is reserved beyond
+//! the peak depends on how gradients and activations fit into each other's holes.
 
 use crate::op::{Sink, Workload, WorkloadError};
 use crate::program::{Program, Tensor};
@@ -34,8 +39,8 @@ pub enum Mistake {
     None,
     /// Gradients are never cleared. They stay where they are, and go on being added to.
     NeverCleared,
-    /// Losses are added up as tensors, so that the activations of all micro-batches of a step stay
-    /// until the sum is forgotten.
+    /// Losses are added up as tensors and the way back is taken from the sum: the activations of all
+    /// micro-batches of a step stay until then.
     LossesKept,
 }
 
@@ -60,65 +65,77 @@ impl Workload for GradAccumulation {
             program.mark(&format!("step {step}"));
             let mut graphs = Vec::new();
             for _ in 0..self.micro_batches {
-                let graph = self.micro_batch(&mut program, &mut gradients);
-                graphs.extend(graph);
+                let graph = self.forward(&mut program);
+                if self.mistake == Mistake::LossesKept {
+                    graphs.push(graph);
+                } else {
+                    self.backward(&mut program, graph, &mut gradients);
+                }
+            }
+            // What was computed last is differentiated first.
+            while let Some(graph) = graphs.pop() {
+                self.backward(&mut program, graph, &mut gradients);
             }
             self.update(&mut program, step == 0);
             if self.mistake != Mistake::NeverCleared {
                 program.free_all(gradients.drain(..));
             }
-            program.free_all(graphs);
         }
         program.free_all(gradients);
         program.finish()
     }
 }
 
+/// What a micro-batch keeps for the way back.
+struct Graph {
+    activations: Vec<Tensor>,
+    loss: Tensor,
+}
+
 impl GradAccumulation {
     fn validate(&self) -> Result<(), WorkloadError> {
-        if self.parameter_bytes < 1 << 58 && self.activation_bytes < 1 << 58 {
+        let live = self.layers.checked_mul(self.micro_batches.max(1));
+        let reason = if self.parameter_bytes >= 1 << 58 || self.activation_bytes >= 1 << 58 {
+            "parameter_bytes and activation_bytes must be below 2^58"
+        } else if live.is_none_or(|live| live >= 1 << 24) {
+            "layers times micro_batches must be below 2^24"
+        } else {
             return Ok(());
-        }
+        };
         Err(WorkloadError::Parameter {
             family: "grad_accumulation",
-            reason: "parameter_bytes and activation_bytes must be below 2^58".to_owned(),
+            reason: reason.to_owned(),
         })
     }
 
-    /// Forward and back; what is left of the graph if the loss is kept.
-    fn micro_batch(&self, program: &mut Program<'_>, gradients: &mut Vec<Tensor>) -> Vec<Tensor> {
+    fn forward(&self, program: &mut Program<'_>) -> Graph {
         program.mark("forward");
-        let mut activations: Vec<Tensor> = Vec::new();
+        let mut activations = Vec::new();
         for _ in 0..self.layers {
             activations.push(program.alloc(self.activation_bytes, "linear"));
             program.scratch(2 * self.activation_bytes, "gelu");
         }
         let loss = program.alloc(4, "mean");
+        Graph { activations, loss }
+    }
+
+    /// Makes the gradients, or adds to those that are there.
+    fn backward(&self, program: &mut Program<'_>, graph: Graph, gradients: &mut Vec<Tensor>) {
         program.mark("backward");
         let mut flowing = program.alloc(self.activation_bytes, "mean_backward");
-        let mut graph = Vec::new();
-        let is_first = gradients.is_empty();
-        while let Some(activation) = activations.pop() {
+        let are_new = gradients.is_empty();
+        for activation in graph.activations.into_iter().rev() {
             flowing = program.replace(flowing, self.activation_bytes, "linear_backward");
             let gradient = program.alloc(self.parameter_bytes, "mm");
-            if is_first {
+            if are_new {
                 gradients.push(gradient);
             } else {
                 program.free(gradient); // added to the one that is there
             }
-            if self.mistake == Mistake::LossesKept {
-                graph.push(activation);
-            } else {
-                program.free(activation);
-            }
+            program.free(activation);
         }
         program.free(flowing);
-        if self.mistake == Mistake::LossesKept {
-            graph.push(loss);
-        } else {
-            program.free(loss);
-        }
-        graph
+        program.free(graph.loss);
     }
 
     /// AdamW: two numbers of state for each parameter, and scratch for all of them at once.

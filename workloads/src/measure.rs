@@ -5,8 +5,8 @@ use allocator::stats::DeviceStats;
 /// What an allocator did with a workload. Bytes and counts; all of it is deterministic.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Measures {
-    /// **Peak requested**: the most bytes the program had asked for at one time, in blocks not yet
-    /// free. max over time of Σ requested bytes of active blocks.
+    /// **Peak requested**: the most bytes the program had asked for, and been given, at one time. max
+    /// over time of Σ requested bytes of blocks not yet free. Requests that failed are not in it.
     pub peak_requested_bytes: u64,
     /// **Peak allocated**: the same with the bytes of the blocks that were handed out.
     pub peak_allocated_bytes: u64,
@@ -20,8 +20,6 @@ pub struct Measures {
     pub peak_inactive_split_bytes: u64,
     /// Times memory was asked for again after all cached memory had been returned.
     pub retries: u64,
-    /// Requests that failed for lack of memory.
-    pub ooms: u64,
     /// Times memory was taken from the device.
     pub device_allocs: u64,
     /// Times memory was returned to the device.
@@ -44,7 +42,6 @@ impl Measures {
             peak_reserved_bytes: peak(&stats.reserved_bytes),
             peak_inactive_split_bytes: peak(&stats.inactive_split_bytes),
             retries: stats.num_alloc_retries.cast_unsigned(),
-            ooms: stats.num_ooms.cast_unsigned(),
             device_allocs: stats.num_device_alloc.cast_unsigned(),
             device_frees: stats.num_device_free.cast_unsigned(),
             syncs: stats.num_sync_all_streams.cast_unsigned(),
@@ -53,12 +50,11 @@ impl Measures {
     }
 
     /// **Efficiency**: peak requested / peak reserved, the share of the memory held that the program
-    /// had asked for. 1 is perfect; 1, too, if nothing was held.
+    /// had asked for; 1 is perfect. None if nothing was held. It says nothing of a run in which
+    /// requests failed, for that asked for less than the program does.
     #[must_use]
-    pub fn efficiency(&self) -> f64 {
-        if self.peak_reserved_bytes == 0 {
-            return 1.0;
-        }
-        self.peak_requested_bytes as f64 / self.peak_reserved_bytes as f64
+    pub fn efficiency(&self) -> Option<f64> {
+        let (requested, reserved) = (self.peak_requested_bytes, self.peak_reserved_bytes);
+        (reserved > 0).then(|| requested as f64 / reserved as f64)
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::trace::TraceError;
 
-/// What a program does next. Ids name allocations; each is used once.
+/// What a program does next. Ids name allocations; no two live ones have the same.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Op<'a> {
     /// Allocate.
@@ -52,7 +52,7 @@ impl<F: FnMut(Op<'_>) -> Result<(), WorkloadError>> Sink for F {
 
 /// A stream of operations that can be had again and again, the same each time, by several threads
 /// at once.
-pub trait Workload: Sync {
+pub trait Workload: Send + Sync {
     /// What it is called in results.
     fn name(&self) -> &str;
 

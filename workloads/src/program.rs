@@ -6,6 +6,8 @@ use std::collections::BTreeSet;
 
 use crate::op::{Op, Sink, WorkloadError};
 
+const DEFAULT_STREAM: u32 = 0;
+
 /// Memory that the program holds.
 #[derive(Debug)]
 #[must_use = "a tensor nobody keeps is a leak: free it, or let the program hold it"]
@@ -27,7 +29,6 @@ impl Tensor {
 /// Once the sink has had enough, nothing more is sent, and [`Program::finish`] says why.
 pub struct Program<'s> {
     sink: &'s mut dyn Sink,
-    stream: u32,
     next_id: u64,
     /// Tensors that live until the end.
     held: BTreeSet<u64>,
@@ -39,7 +40,6 @@ impl<'s> Program<'s> {
     pub fn new(sink: &'s mut dyn Sink) -> Self {
         Self {
             sink,
-            stream: 0,
             next_id: 0,
             held: BTreeSet::new(),
             outcome: Ok(()),
@@ -61,11 +61,10 @@ impl<'s> Program<'s> {
     pub fn alloc(&mut self, bytes: u64, tag: &str) -> Tensor {
         let id = self.next_id;
         self.next_id += 1;
-        let stream = self.stream;
         self.send(Op::Malloc {
             id,
             bytes,
-            stream,
+            stream: DEFAULT_STREAM,
             tag,
         });
         Tensor { id, bytes }

@@ -45,14 +45,6 @@ pub trait Observer {
     fn after(&mut self, step: &Step<'_>) -> Result<(), WorkloadError>;
 }
 
-/// Several observers, each of which sees everything.
-impl Observer for [&mut dyn Observer] {
-    fn after(&mut self, step: &Step<'_>) -> Result<(), WorkloadError> {
-        self.iter_mut()
-            .try_for_each(|observer| observer.after(step))
-    }
-}
-
 /// Nobody watches.
 impl Observer for () {
     fn after(&mut self, _: &Step<'_>) -> Result<(), WorkloadError> {
@@ -65,6 +57,9 @@ impl Observer for () {
 pub struct Tally {
     /// Events of the workload, marks included.
     pub events: u64,
+    /// Requests that failed for lack of memory, also those of 2^60 bytes and more, which PyTorch
+    /// refuses outright and does not count.
+    pub ooms: u64,
     /// Frees of allocations that were never made for lack of memory.
     pub skipped_frees: u64,
 }
@@ -86,8 +81,10 @@ pub fn replay<A: Allocator + ?Sized, O: Observer + ?Sized>(
         tally.events += 1;
         let outcome = perform(op, allocator, &mut live)
             .map_err(|source| WorkloadError::Allocator { event, source })?;
-        if outcome == Outcome::Skipped && matches!(op, Op::Free { .. }) {
-            tally.skipped_frees += 1;
+        match (op, outcome) {
+            (_, Outcome::OutOfMemory) => tally.ooms += 1,
+            (Op::Free { .. }, Outcome::Skipped) => tally.skipped_frees += 1,
+            _ => {}
         }
         let stats = allocator.stats();
         observer.after(&Step {

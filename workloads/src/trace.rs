@@ -3,7 +3,7 @@
 //! ```text
 //! # {"model": "gpt2-small", "batch": 8, …}      a JSON object, or no such line
 //! op,id,bytes,stream,tag
-//! alloc,ID,BYTES,STREAM,OPERATOR                  an id is used once
+//! alloc,ID,BYTES,STREAM,OPERATOR                  no two live allocations have one id
 //! free,ID,BYTES,STREAM,                           bytes and stream are those of the alloc
 //! mark,ID,0,STREAM,record_stream                  the allocation is also used on that stream
 //! mark,-1,0,0,PHASE
@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 use flate2::bufread::MultiGzDecoder;
 use serde_json::{Map, Value};
 
+use self::csv::Lines;
 use crate::op::{Sink, Workload, WorkloadError};
 
 /// A trace in a file.
@@ -39,12 +40,13 @@ impl TraceFile {
     /// [`TraceError`] if the file cannot be read or is no trace.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, TraceError> {
         let path = path.as_ref().to_owned();
-        let mut lines = open(&path)?;
-        let header = csv::read_header(&mut lines).map_err(|error| error.in_file(&path))?;
+        let header = open(&path)?
+            .header()
+            .map_err(|error| error.in_file(&path))?;
         Ok(Self {
             name: name_of(&path),
             path,
-            header: header.json,
+            header,
         })
     }
 
@@ -62,8 +64,9 @@ impl Workload for TraceFile {
 
     fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
         let mut lines = open(&self.path)?;
-        let header = csv::read_header(&mut lines).map_err(|error| error.in_file(&self.path))?;
-        csv::read_events(&header, lines, sink).map_err(|error| match error {
+        let sent = lines.header().map_err(Into::into);
+        let sent = sent.and_then(|_| lines.events(sink));
+        sent.map_err(|error| match error {
             csv::ReadError::Line(error) => error.in_file(&self.path).into(),
             csv::ReadError::Sink(error) => error,
         })
@@ -89,19 +92,33 @@ impl fmt::Display for TraceError {
 }
 
 /// The file, unpacked if it is packed. What it is called does not matter.
-fn open(path: &Path) -> Result<Box<dyn BufRead>, TraceError> {
+fn open(path: &Path) -> Result<Lines<Box<dyn BufRead>>, TraceError> {
     const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
-    let unreadable = |error: io::Error| TraceError {
+    let wrong = |reason: String| TraceError {
         file: path.to_owned(),
         line: None,
-        reason: error.to_string(),
+        reason,
     };
+    let unreadable = |error: io::Error| wrong(error.to_string());
+    let kind = path.metadata().map_err(unreadable)?;
+    if !kind.is_file() {
+        let what = if kind.is_dir() {
+            "a directory"
+        } else {
+            "a pipe or a device"
+        };
+        return Err(wrong(format!(
+            "{what}; a trace is read more than once, so it must be a file"
+        )));
+    }
     let mut file = BufReader::new(File::open(path).map_err(unreadable)?);
     let start = file.fill_buf().map_err(unreadable)?;
-    if start.starts_with(&GZIP_MAGIC) {
-        return Ok(Box::new(BufReader::new(MultiGzDecoder::new(file))));
-    }
-    Ok(Box::new(file))
+    let source: Box<dyn BufRead> = if start.starts_with(&GZIP_MAGIC) {
+        Box::new(BufReader::new(MultiGzDecoder::new(file)))
+    } else {
+        Box::new(file)
+    };
+    Ok(Lines::new(source))
 }
 
 /// `gpt2.csv.gz` and `gpt2.csv` are both called `gpt2`.

@@ -1,4 +1,4 @@
-//! The experiments of the articles that this project grew out of, each with its figures.
+//! What articles on PyTorch's memory show their readers, each with its figures.
 
 use allocator::driver::sim::{SimConfig, SimDevice};
 use allocator::driver::{DeviceAddr, StreamId};
@@ -24,42 +24,6 @@ fn tensor(allocator: &mut Allocator, bytes: u64) -> DeviceAddr {
     allocator.malloc(bytes, StreamId::DEFAULT).unwrap()
 }
 
-/// `torch.cuda.memory_allocated()` in whole GiB; the loss and its like are a few bytes.
-fn allocated_gib(allocator: &Allocator) -> u64 {
-    allocator.stats().allocated_bytes.all.current as u64 / GIB
-}
-
-/// ```python
-/// x = torch.zeros(3 GiB, requires_grad=True)
-/// y = 5 * x
-/// loss = y.mean()
-/// loss.backward()
-/// ```
-/// Where does a peak of 12 GiB come from when 9 are live? The gradient of `mean` is as large as its
-/// input and lives until the gradient of the product was made from it.
-#[test]
-fn a_peak_of_12_gib_with_9_live() {
-    let mut allocator = new_allocator();
-    let x = tensor(&mut allocator, 3 * GIB);
-    assert_eq!(allocated_gib(&allocator), 3);
-    let y = tensor(&mut allocator, 3 * GIB);
-    let loss = tensor(&mut allocator, 4);
-    assert_eq!(allocated_gib(&allocator), 6);
-
-    let of_loss = tensor(&mut allocator, 4);
-    let of_y = tensor(&mut allocator, 3 * GIB); // each number is of_loss / n
-    let of_x = tensor(&mut allocator, 3 * GIB); // 5 * of_y
-    assert_eq!(allocated_gib(&allocator), 12);
-    allocator.free(of_y).unwrap();
-    allocator.free(of_loss).unwrap();
-    assert_eq!(allocated_gib(&allocator), 9);
-
-    assert_eq!(allocator.stats().allocated_bytes.all.peak as u64 / GIB, 12);
-    for addr in [loss, of_x, x, y] {
-        allocator.free(addr).unwrap();
-    }
-}
-
 /// The statistics at the marks of a workload.
 #[derive(Default)]
 struct AtMarks(Vec<(String, DeviceStats)>);
@@ -73,7 +37,7 @@ impl Observer for AtMarks {
     }
 }
 
-/// What `memory_allocated()` shows in GiB at the marks of a recorded trace, and its peak.
+/// What `torch.cuda.memory_allocated()` shows in GiB at the marks of a recorded trace, and its peak.
 fn recorded(name: &str) -> (Vec<(String, u64)>, u64) {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("traces");
     let trace = TraceFile::open(folder.join(name)).unwrap();
@@ -86,10 +50,17 @@ fn recorded(name: &str) -> (Vec<(String, u64)>, u64) {
     (marks.map(|(tag, stats)| (tag, gib(stats))).collect(), peak)
 }
 
-/// The same as PyTorch's own operators ask for it: 3, 6 and 9 GiB, peak 12; and 3 less throughout if
-/// `(5 * x).mean()` is one expression, since nobody holds the product.
+/// ```python
+/// x = torch.zeros(3 GiB, requires_grad=True)
+/// y = 5 * x
+/// loss = y.mean()
+/// loss.backward()
+/// ```
+/// Where does a peak of 12 GiB come from when 9 are live? The gradient of `mean` is as large as its
+/// input and lives until the gradient of the product was made from it. Written as one expression,
+/// `(5 * x).mean()`, it is 3 GiB less throughout, since nobody holds the product.
 #[test]
-fn written_as_one_expression_it_takes_3_gib_less() {
+fn a_peak_of_12_gib_with_9_live_and_3_less_as_one_expression() {
     let at = |marks: [(&str, u64); 4]| marks.map(|(tag, gib)| (tag.to_owned(), gib)).to_vec();
     let named = recorded("example_3gib_named_y.csv.gz");
     let expected = [("step 0", 0), ("forward", 3), ("backward", 6), ("end", 9)];
@@ -99,7 +70,7 @@ fn written_as_one_expression_it_takes_3_gib_less() {
     assert_eq!(fused, (at(expected), 9));
 }
 
-/// 20 MiB are free in five holes of 4 MiB: 64 MiB, or even 8, need memory from the device.
+/// 20 MiB are free in five holes of 4 MiB: 64 MiB need memory from the device.
 #[test]
 fn free_memory_in_pieces_is_of_no_use() {
     let mut allocator = new_allocator();

@@ -67,7 +67,7 @@ fn row(trace: &dyn Workload, conf: &str, capacity: u64) -> Vec<String> {
     let mut row = vec![trace.name().to_owned(), conf.to_owned()];
     let figures = [
         capacity,
-        measures.ooms,
+        tally.ooms,
         measures.retries,
         measures.peak_requested_bytes,
         measures.peak_allocated_bytes,

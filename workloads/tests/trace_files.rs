@@ -13,9 +13,9 @@ const GOOD: &str = "# {\"model\": \"none\", \"steps\": 1}\n\
     op,id,bytes,stream,tag\n\
     mark,-1,0,0,step 0\n\
     alloc,0,1000,0,empty\n\
-    alloc,1,2000,3,\"a, b\"\n\
+    alloc,1,2000,3,\"a\"\n\
     mark,0,0,2,record_stream\n\
-    free,0,1000,0,\n\
+    free,0,01000,0,\n\
     free,1,2000,3,\n";
 
 fn file(name: &str, contents: &[u8]) -> PathBuf {
@@ -56,7 +56,13 @@ fn plain_and_packed_traces_are_read_alike() {
     assert_eq!(trace.header()["steps"], 1);
     let expected = events(&plain).unwrap();
     assert_eq!(expected.len(), 6);
-    assert!(expected[2].contains("tag: \"a, b\""), "{}", expected[2]);
+    assert!(expected[2].contains(r#"tag: "\"a\"""#), "{}", expected[2]);
+    let foreign = GOOD.replace('\n', "\r\n");
+    let foreign = file(
+        "foreign_breaks.csv",
+        format!("\u{feff}{foreign}").as_bytes(),
+    );
+    assert_eq!(events(&foreign).unwrap(), expected);
     assert_eq!(events(&packed).unwrap(), expected);
     assert_eq!(events(&joined).unwrap(), expected);
 }
@@ -91,6 +97,26 @@ fn mistakes_are_told_with_file_line_and_reason() {
             "fields",
             format!("{head}alloc,0,1,0,x\nalloc,1\n"),
             "line 3: 2 fields, not the 5",
+        ),
+        (
+            "more_fields",
+            format!("{head}alloc,0,1,0,x,y\n"),
+            "line 2: 6 fields, not the 5",
+        ),
+        (
+            "quote",
+            format!("{head}alloc,0,1,0,\"x\nfree,0,2,0,\n"),
+            "line 3: id 0 was allocated with 1 bytes",
+        ),
+        (
+            "typo",
+            format!("{head}alloc,0,1,0,\nmark,0,0,1,record-stream\n"),
+            "line 3: a mark of an allocation is record_stream, not 'record-stream'",
+        ),
+        (
+            "endless",
+            format!("{head}alloc,0,1,0,{}", "x".repeat(1 << 20)),
+            "line 2: not a trace: longer than 1048576 bytes",
         ),
         (
             "id",

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use allocator::bytes;
 use allocator::driver::sim::address::AddressPolicy;
 use anyhow::Context;
-use benches::matrix::Cell;
+use benches::cell::Cell;
 use benches::progress::Progress;
 use benches::record::Row;
 use serde::Serialize;
@@ -107,7 +107,7 @@ impl Observer for Watch {
     fn after(&mut self, step: &Step<'_>) -> Result<(), WorkloadError> {
         const EVENTS_A_STEP: u64 = 1 << 12;
         if step.event.is_multiple_of(EVENTS_A_STEP) {
-            self.progress.add(EVENTS_A_STEP, "");
+            self.progress.add(EVENTS_A_STEP, "replayed");
         }
         if let (
             None,
@@ -145,7 +145,7 @@ fn describe(report: &Report) -> String {
         (
             "peak requested",
             mib(row.peak_requested_bytes),
-            "asked for at one time",
+            "asked for, and given, at one time",
         ),
         (
             "peak allocated",
@@ -164,8 +164,13 @@ fn describe(report: &Report) -> String {
         ),
         (
             "efficiency",
-            format!("{:.1} %  ", 100.0 * row.efficiency),
-            "peak requested / peak reserved",
+            row.efficiency
+                .map_or_else(String::new, |share| format!("{:.1} %  ", 100.0 * share)),
+            if row.efficiency.is_some() {
+                "peak requested / peak reserved"
+            } else {
+                "none, for requests failed"
+            },
         ),
         ("device allocs", row.device_allocs.to_string(), ""),
         ("device frees", row.device_frees.to_string(), ""),

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use benches::matrix::SETTINGS;
 use benches::{readme, record, results, table};
 
 /// Show the results of the last `cargo bench`, or put them into a README.
@@ -37,7 +36,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             results::write(target, spliced.as_bytes())?;
         }
         None => stdout()
-            .write_all(table::peak_reserved(&rows, &SETTINGS).as_bytes())
+            .write_all(table::text(&rows).as_bytes())
             .context("cannot write to standard output")?,
     }
     Ok(ExitCode::SUCCESS)

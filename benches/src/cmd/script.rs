@@ -142,8 +142,10 @@ fn bench(
             ..HistoryOptions::default()
         }));
     }
-    script_bench::bench(script, allocator, plan, out)?;
-    Ok(ExitCode::SUCCESS)
+    match script_bench::bench(script, allocator, plan, out) {
+        Err(error) if error.is::<RunError>() => Ok(fail(WRONG_SCRIPT, &error)),
+        done => done.map(|()| ExitCode::SUCCESS),
+    }
 }
 
 fn fail(code: u8, why: &dyn std::fmt::Display) -> ExitCode {

@@ -55,6 +55,25 @@ fn a_plain_trace_of_ones_own_and_a_request_that_fails() {
     }
 }
 
+/// What failed has no efficiency, not even where PyTorch refuses outright and does not count.
+#[test]
+fn a_run_with_failures_is_not_called_efficient() {
+    let absurd = format!(
+        "op,id,bytes,stream,tag\nalloc,1,8,0,\nalloc,2,{},0,mm\n",
+        1_u64 << 61
+    );
+    let path = scratch("absurd.csv", absurd);
+    let path = path.to_str().unwrap();
+    let report = json(&[path]);
+    assert_eq!(
+        (&report["ooms"], &report["efficiency"]),
+        (&1.into(), &Value::Null)
+    );
+    let text = coalesce(&["replay", path], "", &[]).well();
+    assert!(text.contains("none, for requests failed"), "{text}");
+    assert!(!text.contains('%'), "{text}");
+}
+
 #[test]
 fn what_cannot_be_replayed_is_refused_with_a_reason() {
     let good = &trace("example_interleaved_free");

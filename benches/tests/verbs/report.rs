@@ -43,13 +43,38 @@ fn a_broken_table_or_readme_is_refused_and_nothing_is_lost() {
     let broken = scratch("broken.csv", ROW.replace(",99,", ",many,"));
     let broken = broken.to_str().unwrap();
     coalesce(&["report", "--results", broken], "", &[])
-        .with_error(1, &["broken.csv", "line: 2", "field 4"]);
+        .with_error(1, &["broken.csv", "line 2, column capacity_bytes"]);
     coalesce(&["report", "--results", "none.csv"], "", &[])
         .with_error(1, &["none.csv", "cargo bench"]);
+    coalesce(&["report", "--results", "."], "", &[]).with_error(1, &["directory"]);
+    let marked = scratch("kept.md", MARKS);
+    splice(&scratch("empty.csv", ""), &marked).with_error(1, &["empty.csv", "no rows"]);
+    assert_eq!(fs::read_to_string(&marked).unwrap(), MARKS);
     let csv = scratch("good.csv", ROW);
     let readme = scratch("unmarked.md", "no marks");
     splice(&csv, &readme).with_error(1, &["unmarked.md", "0 times, not once"]);
     assert_eq!(fs::read_to_string(&readme).unwrap(), "no marks");
+}
+
+/// A link to a README leads to the README still, and it keeps its permissions.
+#[cfg(unix)]
+#[test]
+fn a_readme_behind_a_link_is_found() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let (csv, readme) = (scratch("linked.csv", ROW), scratch("linked.md", MARKS));
+    fs::set_permissions(&readme, fs::Permissions::from_mode(0o600)).unwrap();
+    let link = readme.with_file_name("link.md");
+    let _ = fs::remove_file(&link);
+    symlink(&readme, &link).unwrap();
+    splice(&csv, &link).well();
+    assert!(link.is_symlink());
+    assert!(fs::read_to_string(&readme).unwrap().contains("50.0 %"));
+    assert_eq!(
+        fs::metadata(&readme).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
+    fs::set_permissions(&readme, fs::Permissions::from_mode(0o400)).unwrap();
+    splice(&csv, &readme).with_error(1, &["cannot write", "linked.md"]);
 }
 
 /// The table in the README is the one that the recorded results give.

@@ -46,6 +46,9 @@ fn a_benchmark_prints_the_oracles_line() {
     ] {
         assert!(last.contains(words), "no '{words}' in: {last}");
     }
+    let leaking = "a x 1\na x 1\nf x\n";
+    coalesce(&["script", "--bench", "1", "--inner", "1"], leaking, &[])
+        .with_error(2, &["op 1: id x is already live"]);
     for (arguments, said) in [
         (&["script", "--bench", "0"][..], "at least 1"),
         (&["script", "--bench", "1", "--threads", "65"], "1 to 64"),

@@ -192,7 +192,7 @@ impl Pass<'_, '_> {
         let h = self.hidden;
         let dropped = self.dropout_backward(saved.mask);
         let projection = ProductInputs {
-            casts: saved.projection_inputs,
+            kept: saved.projection_inputs,
             widths: (h, h),
         };
         let of_output = self.product_backward(dropped, projection, true);
@@ -251,13 +251,13 @@ impl Pass<'_, '_> {
         } = inside;
         let program = &mut self.program;
         program.free_all(attention.norm);
-        program.free_all(attention.qkv_inputs.casts);
+        program.free_all(attention.qkv_inputs.kept);
         program.free(attention.qkv);
         program.free_all(attention.flash);
         program.free_all(attention.projection_inputs);
         program.free_all([attention.mask, between]);
         program.free_all(feed_forward.norm);
-        program.free_all(feed_forward.up_inputs.casts);
+        program.free_all(feed_forward.up_inputs.kept);
         let activation = feed_forward.activation;
         program.free_all([
             activation.half,
@@ -265,7 +265,7 @@ impl Pass<'_, '_> {
             activation.tanh,
             activation.one_more,
         ]);
-        program.free_all(feed_forward.down_inputs.casts);
+        program.free_all(feed_forward.down_inputs.kept);
         program.free(feed_forward.mask);
     }
 }

@@ -9,6 +9,8 @@ pub(super) struct Pass<'a, 's> {
     /// Width of the residual stream.
     pub(super) hidden: u64,
     pub(super) heads: u64,
+    /// Tokens in each sequence of the batch.
+    length: u64,
     /// Tokens in the batch.
     tokens: u64,
     model: &'a Transformer,
@@ -18,21 +20,23 @@ pub(super) struct Pass<'a, 's> {
     bias_casts: Vec<Tensor>,
 }
 
-/// The gradients that a matrix product passes on.
+/// What a matrix product keeps for the way back.
 pub(super) struct ProductInputs {
-    /// The weight and the activation it was made of, if there are copies of them.
-    pub(super) casts: Vec<Tensor>,
+    /// Copies of its weight and its activation in the precision of products; or the activation
+    /// itself, if it is in that precision.
+    pub(super) kept: Vec<Tensor>,
     /// Numbers a token of its input and of its output.
     pub(super) widths: (u64, u64),
 }
 
 impl<'a, 's> Pass<'a, 's> {
-    pub(super) fn new(model: &'a Transformer, tokens: u64, program: &'a mut Program<'s>) -> Self {
+    pub(super) fn new(model: &'a Transformer, length: u64, program: &'a mut Program<'s>) -> Self {
         Self {
             program,
             hidden: model.hidden,
             heads: model.heads,
-            tokens,
+            length,
+            tokens: model.batch * length,
             model,
             gradients: Vec::new(),
             bias_casts: Vec::new(),
@@ -45,7 +49,8 @@ impl<'a, 's> Pass<'a, 's> {
         let ids = self.alloc(self.tokens * 8, "_to_copy");
         self.program.mark("forward");
         let token_embeddings = self.stored(h, "index_select");
-        let position_embeddings = self.alloc(self.position_bytes(), "index_select");
+        let positions = self.length * h * self.model.precision.stored();
+        let position_embeddings = self.alloc(positions, "index_select");
         let embedded = self.stored(h, "add");
         let mask = self.alloc(self.tokens * h, "native_dropout");
         let mut residual = self.stored(h, "native_dropout");
@@ -110,7 +115,9 @@ impl<'a, 's> Pass<'a, 's> {
         let dropped = self.stored(self.hidden, "native_dropout_backward");
         self.program.free(flowing);
         self.program.free(mask);
-        let of_positions = self.alloc(self.position_bytes(), "zeros");
+        let model = self.model;
+        let of_positions = model.sequence.longest() * model.hidden * model.precision.stored();
+        let of_positions = self.alloc(of_positions, "zeros");
         self.gradients.push(of_positions);
         // The gradient of the token embeddings is there already, from the product at the loss, with
         // which they share their weight; this one is added to it.
@@ -121,10 +128,6 @@ impl<'a, 's> Pass<'a, 's> {
         self.gradients.push(of_tokens);
     }
 
-    fn position_bytes(&self) -> u64 {
-        self.model.sequence.longest() * self.hidden * self.model.precision.stored()
-    }
-
     /// Inputs of a product as they are kept for the way back: under mixed precision copies of weight
     /// and activation, and the activation itself goes; otherwise the activation.
     pub(super) fn product_inputs(
@@ -133,21 +136,21 @@ impl<'a, 's> Pass<'a, 's> {
         (rows, columns): (u64, u64),
         has_bias: bool,
     ) -> ProductInputs {
-        let mut casts = Vec::new();
+        let mut kept = Vec::new();
         if self.casts() {
             let computed = self.model.precision.computed();
-            casts.push(self.alloc(rows * columns * computed, "_to_copy"));
-            casts.push(self.computed(rows, "_to_copy"));
+            kept.push(self.alloc(rows * columns * computed, "_to_copy"));
+            kept.push(self.computed(rows, "_to_copy"));
             if has_bias {
                 let bias = self.alloc(columns * computed, "_to_copy");
                 self.bias_casts.push(bias);
             }
             self.program.free(activation);
         } else {
-            casts.push(activation);
+            kept.push(activation);
         }
         ProductInputs {
-            casts,
+            kept,
             widths: (rows, columns),
         }
     }
@@ -171,7 +174,7 @@ impl<'a, 's> Pass<'a, 's> {
             of_bias
         });
         self.program.free(of_output);
-        self.program.free_all(inputs.casts);
+        self.program.free_all(inputs.kept);
         if let Some(of_bias) = of_bias {
             let of_bias = self.widen(of_bias, columns);
             self.gradients.push(of_bias);
@@ -181,7 +184,8 @@ impl<'a, 's> Pass<'a, 's> {
         of_input
     }
 
-    /// A copy of a weight in the precision of products, if it is stored in another.
+    /// A copy of a weight in the precision of products, if it is stored in another; one of its bias
+    /// is made, too, and noted.
     pub(super) fn weight_cast(&mut self, rows: u64, columns: u64) -> Vec<Tensor> {
         if !self.casts() {
             return Vec::new();
