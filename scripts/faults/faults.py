@@ -13,6 +13,7 @@ import argparse
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -40,29 +41,45 @@ def planted(fault: Fault) -> str:
     return text.replace(fault.old, fault.new)
 
 
-def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+def run(command: list[str], folder: Path) -> tuple[int | None, str]:
+    """Exit status, None if it took too long, and what it said on stderr."""
     env = dict(os.environ)
     env["CARGO_TARGET_DIR"] = str(CHECKOUT / "target" / "faults")
     # A failure is enough; nobody reads the smallest example of it.
     env["PROPTEST_MAX_SHRINK_ITERS"] = "0"
     env["RUST_BACKTRACE"] = "0"
-    return subprocess.run(
-        command, cwd=folder, env=env, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
-    )
+    # A group of its own, so that a test that hangs is stopped with the cargo that runs it.
+    with subprocess.Popen(
+        command,
+        cwd=folder,
+        env=env,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            _, said = process.communicate(timeout=TIMEOUT_S)
+        except BaseException as reason:
+            os.killpg(process.pid, signal.SIGKILL)
+            if isinstance(reason, subprocess.TimeoutExpired):
+                return None, ""
+            raise
+        return process.returncode, said
 
 
 def failing_tests(folder: Path) -> list[str]:
     """The test targets that fail, or `hang`; empty if all pass."""
-    build = run([*TESTS, "--no-run"], folder)
-    if build.returncode != 0:
-        raise Stop("it does not compile:\n" + build.stderr)
-    try:
-        outcome = run(TESTS, folder)
-    except subprocess.TimeoutExpired:
+    status, said = run([*TESTS, "--no-run"], folder)
+    if status != 0:
+        raise Stop("it does not compile:\n" + said)
+    status, said = run(TESTS, folder)
+    if status is None:
         return ["hang"]
-    if outcome.returncode == 0:
-        return []
-    return re.findall(r"^ +`-p allocator --(?:test )?(.+?)`$", outcome.stderr, re.M) or ["?"]
+    failing = re.findall(r"^ +`-p allocator --(?:test )?(.+?)`$", said, re.MULTILINE)
+    if status != 0 and not failing:
+        raise Stop("the tests could not be run:\n" + said)
+    return failing
 
 
 def copy_of_checkout(folder: Path) -> Path:

@@ -55,6 +55,19 @@ fn a_plain_trace_of_ones_own_and_a_request_that_fails() {
     }
 }
 
+#[test]
+fn the_readme_shows_what_is_printed() {
+    let arguments = [
+        "replay",
+        &trace("gpt2_small_amp_foreach"),
+        "--conf",
+        "max_split_size_mb:128",
+    ];
+    let text = coalesce(&arguments, "", &[]).well();
+    let readme = std::fs::read_to_string(checkout().join("README.md")).unwrap();
+    assert!(readme.contains(&text), "not in the README: {text}");
+}
+
 /// What failed has no efficiency, not even where PyTorch refuses outright and does not count.
 #[test]
 fn a_run_with_failures_is_not_called_efficient() {
