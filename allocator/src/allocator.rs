@@ -19,13 +19,10 @@ pub trait Allocator {
     /// The device it takes memory from.
     type Driver: Driver;
 
-    /// Its name in the registry.
-    fn name(&self) -> &'static str;
-
     /// At least `bytes` of memory for use on `stream`; null for zero bytes.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] if there is none left, whatever the device reports otherwise.
+    /// [`Error::OutOfMemory`] if there is none left; otherwise what the device or the policy reports.
     fn malloc(&mut self, bytes: u64, stream: StreamId) -> Result<DeviceAddr, Error>;
 
     /// Takes back what [`Allocator::malloc`] returned. Null is ignored.
@@ -49,9 +46,6 @@ pub trait Allocator {
 
     /// What it counts. A policy leaves at zero what it does not have.
     fn stats(&self) -> &DeviceStats;
-
-    /// Sets all peaks to the present.
-    fn reset_peak_stats(&mut self);
 
     /// All memory it holds.
     fn segments(&self) -> Vec<SegmentInfo>;

@@ -1,14 +1,19 @@
 //! Amounts of memory as people write them.
 
+/// A text that is no amount of memory.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("no amount of memory ({why}): write 1048576, 512MiB or 80GiB")]
+pub struct NoAmount {
+    why: &'static str,
+}
+
 /// Parses `1048576`, `0x100000`, `80G`, `80GiB`, `1.5g`: a number and at most one of the binary
 /// units K, M, G, T, with or without `iB`.
 ///
 /// # Errors
-/// What is wrong and what would be right, in a line.
-pub fn parse(text: &str) -> Result<u64, String> {
-    let wrong = |why: &str| {
-        format!("'{text}' is no amount of memory ({why}): write 1048576, 512MiB or 80GiB")
-    };
+/// [`NoAmount`]: what is wrong and what would be right, in a line.
+pub fn parse(text: &str) -> Result<u64, NoAmount> {
+    let wrong = |why| NoAmount { why };
     let (number, unit) = split_unit(text.trim());
     let scale: u64 = match unit.to_ascii_lowercase().as_str() {
         "" | "b" => 1,
@@ -20,8 +25,7 @@ pub fn parse(text: &str) -> Result<u64, String> {
         _ => return Err(wrong("unknown unit")),
     };
     if let Some(digits) = number.strip_prefix("0x") {
-        let value = u64::from_str_radix(digits, 16).map_err(|_| wrong("not a number"))?;
-        return value.checked_mul(scale).ok_or_else(|| wrong("too large"));
+        return u64::from_str_radix(digits, 16).map_err(|_| wrong("not a number"));
     }
     if let Ok(value) = number.parse::<u64>() {
         return value.checked_mul(scale).ok_or_else(|| wrong("too large"));
@@ -73,7 +77,7 @@ mod tests {
             ("1e9", "unknown unit"),
             ("", "not a number"),
         ] {
-            let error = parse(text).unwrap_err();
+            let error = parse(text).unwrap_err().to_string();
             assert!(
                 error.contains(why) && error.contains("GiB"),
                 "{text}: {error}"

@@ -49,20 +49,20 @@ impl fmt::Debug for DeviceAddr {
     }
 }
 
-/// A stream, by the value of its handle: PyTorch orders its free blocks by it, so the number
+/// A stream, by the value of its handle. An allocator may order its blocks by it, so the number
 /// itself takes part in decisions.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize)]
-#[serde(transparent)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct StreamId(pub u64);
 
 impl StreamId {
     /// The default stream, whose handle is null.
     pub const DEFAULT: Self = Self(0);
 
-    /// The distance between the handles of the numbered streams of traces and scripts.
+    /// The distance between the handles of numbered streams.
     const HANDLE_STEP: u64 = 0x1000;
 
-    /// The `k`-th stream of a trace or a script; 0 is the default stream. Handles grow with `k`.
+    /// The `k`-th stream where streams are only numbered; 0 is the default stream. Handles grow with
+    /// `k`.
     #[must_use]
     pub const fn nth(k: u32) -> Self {
         Self(k as u64 * Self::HANDLE_STEP)
@@ -123,8 +123,7 @@ pub enum DriverError {
 ///
 /// Every call either does its work or fails and changes nothing.
 pub trait Driver {
-    /// Bytes of memory the device has. PyTorch asks once, when its allocator is made, and again
-    /// for the size of each expandable segment.
+    /// Bytes of memory the device has.
     fn total_memory(&self) -> u64;
 
     /// Free and total bytes now (`cudaMemGetInfo`).
@@ -194,9 +193,6 @@ pub trait Driver {
 /// One handle may be mapped at several addresses at once; its memory is in use until it is
 /// released and mapped nowhere.
 pub trait VirtualMemory {
-    /// Sizes and addresses of all calls are multiples of this many bytes.
-    fn granularity(&self) -> u64;
-
     /// Takes `bytes` of address space.
     ///
     /// # Errors

@@ -6,6 +6,7 @@
 use std::fmt;
 
 use crate::driver::{DeviceAddr, DriverError, StreamId};
+use crate::mempool::MempoolId;
 use crate::settings::SettingsError;
 
 /// Why an operation failed.
@@ -46,8 +47,8 @@ pub enum Error {
     /// PyTorch would have corrupted its own state here.
     #[error(transparent)]
     Hazard(#[from] Hazard),
-    /// The allocator keeps track of 2^32 blocks at most.
-    #[error("too many blocks: no more than 2^32 can be kept track of")]
+    /// The allocator keeps track of nearly 2^32 blocks at most.
+    #[error("too many blocks: no more than 2^32 - 2^24 can be kept track of")]
     TooManyBlocks,
 }
 
@@ -94,7 +95,7 @@ impl fmt::Display for OutOfMemory {
         if let Some(limit) = self.limit {
             write!(f, "{} allowed; ", Size(limit))?;
         }
-        let allocated = self.allocated + self.private_free;
+        let allocated = self.allocated.wrapping_add(self.private_free);
         write!(
             f,
             "Of the allocated memory {} is allocated by PyTorch, ",
@@ -158,21 +159,6 @@ pub enum PoolError {
     /// PyTorch.)
     #[error("private pool {0} cannot be emptied while allocations go to a private pool")]
     Recording(MempoolId),
-}
-
-/// Name of a private pool. `(0, n)` for pools of the user, `(n, 0)` for those of graphs.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct MempoolId(pub u64, pub u64);
-
-impl MempoolId {
-    /// The name of the default pools, which are not private.
-    pub const DEFAULT: Self = Self(0, 0);
-}
-
-impl fmt::Display for MempoolId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "({}, {})", self.0, self.1)
-    }
 }
 
 /// A place where PyTorch 2.11 corrupts its own state. The corruption is not reproduced: the

@@ -3,13 +3,10 @@
 //! Source: PyTorch 2.11, `TraceEntry` and its ring buffer. Stack traces are not recorded: they
 //! belong to the language above.
 
-use serde::Serialize;
-
 use crate::driver::{DeviceAddr, StreamId};
 
 /// What an entry tells.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
     /// A block was handed out. The size is what was asked for.
     Alloc,
@@ -102,7 +99,8 @@ impl Default for HistoryOptions {
 /// A ring of entries, off until switched on.
 ///
 /// As in PyTorch, making the ring smaller does not forget the entries beyond its new end: only
-/// the first `max_entries` are overwritten from then on.
+/// the first `max_entries` are overwritten from then on. And if a full ring is made larger, what is
+/// added from then on stands before the entries that had been written over the oldest ones.
 #[derive(Debug, Default)]
 pub struct History {
     recording: bool,
@@ -155,7 +153,7 @@ impl History {
         }
     }
 
-    /// All entries, oldest first.
+    /// All entries, oldest first; but see [`History`] on rings whose size was changed.
     pub fn entries(&self) -> impl Iterator<Item = &TraceEntry> {
         let (newer, older) = self.entries.split_at(self.next.min(self.entries.len()));
         older.iter().chain(newer)
@@ -198,6 +196,20 @@ mod tests {
         assert_eq!(sizes(&history), [3, 4, 5]);
         history.stop();
         assert_eq!(sizes(&history), [0; 0]);
+    }
+
+    #[test]
+    fn a_full_ring_that_is_made_larger_tells_things_in_pytorchs_order() {
+        let ring = |max_entries: usize| HistoryOptions {
+            max_entries,
+            ..HistoryOptions::default()
+        };
+        let mut history = History::default();
+        history.start(ring(3));
+        (1..=4).for_each(|size| history.record(entry(size)));
+        history.start(ring(10));
+        history.record(entry(5));
+        assert_eq!(sizes(&history), [2, 3, 5, 4]);
     }
 
     #[test]

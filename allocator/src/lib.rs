@@ -19,11 +19,13 @@
 //! - [`mod@allocator`] is the contract of every policy, [`policy`] the list of them.
 //! - [`policy::pytorch`] is the reference.
 //! - [`settings`] parses `PYTORCH_CUDA_ALLOC_CONF`; [`stats`], [`history`], [`snapshot`] and [`error`]
-//!   are what a policy reports with; [`check`] is how it says that it is broken.
+//!   are what a policy reports with; [`check`] is how it says that it is broken; [`mempool`] and
+//!   [`bytes`] are words that several of them need.
 //! - [`script`] runs the scripts by which all this is compared with PyTorch's own binary.
 //!
-//! Dependencies run one way: `policy` → (`allocator`, `stats`, `history`, `snapshot`, `settings`,
-//! `error`) → `driver`. A policy never names a driver, a driver never names a block.
+//! Dependencies run one way: `script` → `policy` → (`allocator`, `stats`, `history`, `snapshot`,
+//! `settings`, `error`, `check`) → `driver`. A policy never names a driver, a driver never names a
+//! block; only `script`, on top, knows the simulated device as what it is.
 //!
 //! # The life of one malloc
 //!
@@ -82,6 +84,7 @@ pub mod check;
 pub mod driver;
 pub mod error;
 pub mod history;
+pub mod mempool;
 pub mod policy;
 pub mod script;
 pub mod settings;

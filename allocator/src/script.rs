@@ -1,14 +1,14 @@
 //! Scripts: lists of operations in the format of the conformance oracle, which drives PyTorch's own
 //! binary with them. Running one prints what the oracle prints, line for line.
 //!
-//! One operation a line; `#` starts a comment; ids are any words.
+//! One operation a line; `#` starts a comment; ids are any words; what a line has too much is ignored.
 //!
 //! ```text
 //! a ID BYTES [STREAM]   allocate               c          empty the cache
 //! f ID                  free                   m F        limit memory to a fraction
 //! r ID STREAM           record a stream        o CONF     change the settings
 //! h 0|1                 hold events back       t BYTES    change the capacity
-//! e STREAM|* [N]        complete events        u BYTES    change what others use
+//! e STREAM [N]   e *    complete events        u BYTES    change what others use
 //! y                     synchronize            x N        the next N allocations of memory fail
 //! B P   E P   P P       begin or end allocating to private pool P; release it
 //! U P 0|1               use pool P when memory is exhausted
@@ -27,7 +27,7 @@ mod parse;
 mod print;
 mod run;
 
-pub use self::device::sim_config;
+pub use self::device::{VariableError, sim_config};
 pub use self::parse::ParseError;
 pub use self::run::{Options, RunError, run};
 

@@ -8,8 +8,6 @@ mod parse;
 mod roundup;
 mod tokens;
 
-use serde::Serialize;
-
 pub use self::roundup::RoundupDivisions;
 
 /// The environment variables, in the order in which they count. The first that is set, even to
@@ -23,39 +21,40 @@ pub const VARIABLES: [&str; 3] = [
 /// What `max_split_size` is when there is no such limit.
 pub const UNLIMITED: u64 = u64::MAX;
 
-/// All settings. Sizes are in bytes.
+/// All settings, as a string has set them: there are none that no string can set. Sizes are in bytes.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Settings {
     /// The string parsed last, whether it was good or not.
-    pub source: String,
+    pub(crate) source: String,
     /// `large_segment_size_mb`: size of segments for requests between 1 MiB and 10 MiB, and of the
     /// pages of large expandable segments. Kept across parses.
-    pub large_segment_size: u64,
-    /// `max_split_size_mb`: blocks of this size and above are never split. Reset by each parse.
-    pub max_split_size: u64,
+    pub(crate) large_segment_size: u64,
+    /// `max_split_size_mb`: blocks of this size and above are never split, but in expandable segments.
+    /// Reset by each parse.
+    pub(crate) max_split_size: u64,
     /// `max_non_split_rounding_mb`: how much larger than the request such a block may be. Reset to
     /// `large_segment_size` by each parse.
-    pub max_non_split_rounding: u64,
+    pub(crate) max_non_split_rounding: u64,
     /// `garbage_collection_threshold`: share of the memory limit above which old cached blocks are
     /// returned; 0 is off. Reset by each parse. Nothing happens without a memory limit.
-    pub garbage_collection_threshold: f64,
+    pub(crate) garbage_collection_threshold: f64,
     /// `roundup_power2_divisions`: how requests are rounded. Reset by each parse.
-    pub roundup: RoundupDivisions,
+    pub(crate) roundup: RoundupDivisions,
     /// `expandable_segments`. Kept across parses.
-    pub expandable_segments: bool,
+    pub(crate) expandable_segments: bool,
     /// `per_process_memory_fraction`: the memory limit of allocators made from now on. Kept.
-    pub per_process_memory_fraction: f64,
+    pub(crate) per_process_memory_fraction: f64,
     /// `graph_capture_record_stream_reuse`. Kept. Graphs are not modelled: it has no effect.
-    pub graph_capture_record_stream_reuse: bool,
+    pub(crate) graph_capture_record_stream_reuse: bool,
     /// `release_lock_on_cudamalloc`. Kept. It changes no decision of a single thread.
-    pub release_lock_on_cudamalloc: bool,
+    pub(crate) release_lock_on_cudamalloc: bool,
     /// The settings of the allocator for host memory, which is not modelled. Kept.
-    pub pinned: PinnedSettings,
+    pub(crate) pinned: PinnedSettings,
 }
 
 /// Settings of PyTorch's allocator for pinned host memory: parsed and reported, without effect.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct PinnedSettings {
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct PinnedSettings {
     /// `pinned_use_background_threads`
     pub use_background_threads: bool,
     /// `pinned_use_cuda_host_register`
@@ -123,13 +122,32 @@ impl Settings {
         parse::at_run_time(self, conf)
     }
 
+    /// `large_segment_size_mb`, in bytes.
+    #[must_use]
+    pub fn large_segment_size(&self) -> u64 {
+        self.large_segment_size
+    }
+
+    /// `expandable_segments`; off where the device has no virtual memory.
+    #[must_use]
+    pub fn expandable_segments(&self) -> bool {
+        self.expandable_segments
+    }
+
+    /// `per_process_memory_fraction`.
+    #[must_use]
+    pub fn per_process_memory_fraction(&self) -> f64 {
+        self.per_process_memory_fraction
+    }
+
     /// Whether blocks are kept whole from some size on.
     #[must_use]
     pub fn limits_splitting(&self) -> bool {
         self.max_split_size != UNLIMITED
     }
 
-    /// Whether a block or a request of this size is kept whole.
+    /// Whether a block of this size is kept whole, if it is not part of an expandable segment; and
+    /// whether a request of this size gets such a block.
     #[must_use]
     pub fn is_oversize(&self, bytes: u64) -> bool {
         bytes >= self.max_split_size

@@ -7,8 +7,8 @@ use serde::ser::{SerializeMap, SerializeStruct};
 use serde::{Serialize, Serializer};
 
 use crate::driver::{DeviceAddr, StreamId};
-use crate::error::MempoolId;
 use crate::history::{Action, TraceEntry};
+use crate::mempool::MempoolId;
 use crate::settings::{Settings, UNLIMITED};
 use crate::stats::PoolKind;
 
@@ -51,7 +51,7 @@ impl SegmentInfo {
     /// Its bytes.
     #[must_use]
     pub fn total_size(&self) -> u64 {
-        self.blocks.iter().map(|block| block.size).sum()
+        self.sum_of(|_| true, |block| block.size)
     }
 
     /// Bytes of the blocks handed out.
@@ -77,7 +77,7 @@ impl SegmentInfo {
             .iter()
             .filter(|block| which(block))
             .map(what)
-            .sum()
+            .fold(0, u64::saturating_add)
     }
 }
 
@@ -88,7 +88,8 @@ pub struct BlockInfo {
     pub address: DeviceAddr,
     /// Its bytes.
     pub size: u64,
-    /// Bytes asked for; of an inactive block those of its last user, or 0 if it never had one.
+    /// Bytes asked for. Of an inactive block those of the last user it had or was cut off from; 0 if
+    /// there was none.
     pub requested_size: u64,
     /// What it is doing.
     pub state: BlockState,
@@ -122,8 +123,7 @@ impl BlockInfo {
 }
 
 /// What a block is doing.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BlockState {
     /// Handed out.
     ActiveAllocated,
@@ -145,12 +145,9 @@ impl BlockState {
     }
 }
 
-/// The name of a kind of pool in snapshots.
-#[must_use]
-pub fn kind_name(kind: PoolKind) -> &'static str {
-    match kind {
-        PoolKind::Small => "small",
-        PoolKind::Large => "large",
+impl Serialize for BlockState {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
     }
 }
 
@@ -164,7 +161,7 @@ impl Serialize for SegmentInfo {
         map.serialize_field("active_size", &self.active_size())?;
         map.serialize_field("requested_size", &self.requested_size())?;
         map.serialize_field("stream", &self.stream.0.cast_signed())?;
-        map.serialize_field("segment_type", kind_name(self.kind))?;
+        map.serialize_field("segment_type", self.kind.name())?;
         map.serialize_field("segment_pool_id", &(self.pool.0, self.pool.1))?;
         map.serialize_field("is_expandable", &self.is_expandable)?;
         map.serialize_field("frames", &[(); 0])?;
@@ -191,7 +188,7 @@ impl Serialize for Entry<'_> {
             _ => "addr",
         };
         let mut map = serializer.serialize_map(Some(7))?;
-        map.serialize_entry("action", &entry.action)?;
+        map.serialize_entry("action", entry.action.name())?;
         map.serialize_entry(place, &entry.addr)?;
         map.serialize_entry("size", &entry.size)?;
         map.serialize_entry("stream", &entry.stream.0.cast_signed())?;

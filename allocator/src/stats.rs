@@ -5,8 +5,6 @@
 
 pub mod summary;
 
-use serde::Serialize;
-
 /// Which of the two kinds of pools a figure belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum PoolKind {
@@ -16,11 +14,22 @@ pub enum PoolKind {
     Large,
 }
 
+impl PoolKind {
+    /// The name in snapshots.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Small => "small",
+            Self::Large => "large",
+        }
+    }
+}
+
 /// One figure over time.
 ///
 /// Invariants between two resets: `current = allocated − freed` for a figure that began at zero,
-/// `peak ≥ current`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+/// `peak ≥ current`. Totals beyond 2^63 wrap around, as PyTorch's in effect do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stat {
     /// Now.
     pub current: i64,
@@ -36,16 +45,16 @@ impl Stat {
     /// Adds `amount`.
     pub fn increase(&mut self, amount: u64) {
         let amount = amount.cast_signed();
-        self.current += amount;
+        self.current = self.current.wrapping_add(amount);
         self.peak = self.peak.max(self.current);
-        self.allocated += amount;
+        self.allocated = self.allocated.wrapping_add(amount);
     }
 
     /// Takes `amount` away.
     pub fn decrease(&mut self, amount: u64) {
         let amount = amount.cast_signed();
-        self.current -= amount;
-        self.freed += amount;
+        self.current = self.current.wrapping_sub(amount);
+        self.freed = self.freed.wrapping_add(amount);
     }
 
     fn reset_peak(&mut self) {
@@ -60,7 +69,7 @@ impl Stat {
 
 /// One figure for both kinds of pools together and for each alone. The peaks of the kinds need
 /// not add up to the peak of all: they may lie at different times.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct StatArray {
     /// Both kinds.
     pub all: Stat,
@@ -115,8 +124,8 @@ impl StatArray {
 
 /// All statistics of one device.
 ///
-/// Bytes of a block: *requested* ≤ *allocated* ≤ *active* ≤ *reserved*, summed over the blocks in
-/// that state.
+/// *requested* ≤ *active* and *allocated* ≤ *active* ≤ *reserved*: a block that waits for a stream is
+/// active, and its request counts, but it is not allocated.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DeviceStats {
     /// Blocks handed out and not yet given back.

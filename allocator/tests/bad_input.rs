@@ -3,7 +3,8 @@
 use allocator::driver::sim::address::AddressPolicy;
 use allocator::driver::sim::{SimConfig, SimDevice};
 use allocator::driver::{DeviceAddr, DriverError, StreamId};
-use allocator::error::{Error, MempoolId, PoolError};
+use allocator::error::{Error, PoolError};
+use allocator::mempool::MempoolId;
 use allocator::policy::pytorch::{DeviceCachingAllocator, NativeCachingAllocator};
 use allocator::policy::{self, UnknownPolicy};
 use allocator::settings::{Settings, SettingsError};
@@ -99,7 +100,12 @@ fn wrong_settings_leave_an_allocator_that_works() {
     assert!(matches!(error, SettingsError::OutOfRange(_)), "{error}");
     let mut allocator = new_allocator();
     assert_eq!(allocator.apply_settings(conf), Err(Error::Settings(error)));
-    assert_eq!(allocator.settings().source, conf);
+    let snapshot = serde_json::to_value(allocator.snapshot()).unwrap();
+    let shown = &snapshot["allocator_settings"]["PYTORCH_CUDA_ALLOC_CONF"];
+    assert_eq!(
+        shown, conf,
+        "as in PyTorch, the wrong string is what is shown"
+    );
     let addr = malloc(&mut allocator, MIB);
     allocator.free(addr).unwrap();
 }
@@ -193,7 +199,7 @@ fn devices_that_are_not_there_are_refused() {
     let snapshot = process.snapshot();
     let of_devices: Vec<u32> = snapshot.segments.iter().map(|s| s.device).collect();
     assert_eq!(of_devices, [0, 1]);
-    assert!(snapshot.allocator_settings.expandable_segments);
+    assert!(snapshot.allocator_settings.expandable_segments());
     process.empty_cache().unwrap();
     assert_eq!(process.snapshot().segments, []);
 }

@@ -3,7 +3,8 @@
 
 use allocator::driver::sim::{SimConfig, SimDevice};
 use allocator::driver::{DeviceAddr, Driver, StreamId};
-use allocator::error::{Error, Hazard, MempoolId};
+use allocator::error::{Error, Hazard};
+use allocator::mempool::MempoolId;
 use allocator::policy::pytorch::DeviceCachingAllocator;
 use allocator::settings::Settings;
 

@@ -147,7 +147,7 @@ fn what_no_allocator_can_have_been_in_is_refused() {
         address: DeviceAddr(address),
         stream: StreamId::DEFAULT,
         kind: allocator::stats::PoolKind::Large,
-        pool: allocator::error::MempoolId::DEFAULT,
+        pool: allocator::mempool::MempoolId::DEFAULT,
         is_expandable: false,
         blocks,
     };

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 
 use allocator::driver::sim::{SimConfig, SimDevice};
 use allocator::driver::{DeviceAddr, Driver, StreamId};
-use allocator::error::{Error, MempoolId, PoolError};
+use allocator::error::{Error, PoolError};
+use allocator::mempool::MempoolId;
 use allocator::policy::pytorch::DeviceCachingAllocator;
 use allocator::settings::Settings;
 use proptest::prelude::*;

@@ -6,7 +6,7 @@
 //!
 //! - `malloc` charges its size rounded up to 2 MiB, `create` charges its size; a call that would
 //!   bring the bytes in use, those of other processes included, above the capacity fails and
-//!   changes nothing.
+//!   changes nothing. Nothing of 0 bytes is given out.
 //! - One address counter serves `malloc` and `reserve` ([`address`]).
 //! - Events complete in order per stream, at once or when the caller says so ([`events`]).
 //! - Failures can be injected ([`faults`]), and each call can cost time ([`cost`]).
@@ -43,8 +43,8 @@ pub struct SimConfig {
     pub foreign: u64,
     /// Where allocations and reservations are placed.
     pub address_policy: AddressPolicy,
-    /// The first address, or the end of the first range if addresses grow downwards. `None`: the
-    /// policy's own.
+    /// The first address, or the end of the first range if addresses grow downwards; raised to the
+    /// next multiple of 2 MiB above 0. `None`: the policy's own.
     pub address_base: Option<u64>,
     /// Whether recorded events stay pending until completed or waited for.
     pub hold_events: bool,
@@ -137,6 +137,12 @@ impl SimDevice {
         self.memory.used()
     }
 
+    /// Bytes of address space reserved through this device.
+    #[must_use]
+    pub fn reserved_addresses(&self) -> u64 {
+        self.memory.reserved_addresses()
+    }
+
     /// The streams and events.
     #[must_use]
     pub fn streams(&self) -> &Streams {
@@ -213,7 +219,7 @@ impl Driver for SimDevice {
 
     fn malloc(&mut self, bytes: u64) -> Result<DeviceAddr, DriverError> {
         let placed = self.enter(CallKind::Malloc).and_then(|()| {
-            let rounded = round_up(bytes).ok_or(DriverError::OutOfMemory)?;
+            let rounded = round_up(bytes)?;
             self.memory.ensure_free(rounded)?;
             let addr = self.addresses.place(rounded)?;
             self.memory.add_allocation(addr, rounded);
@@ -221,7 +227,8 @@ impl Driver for SimDevice {
         });
         match placed {
             Ok(addr) => self.write_down(Call::Malloc { bytes, addr }),
-            Err(_) => self.write_down(Call::MallocFailed { bytes }),
+            Err(DriverError::OutOfMemory) => self.write_down(Call::MallocRefused { bytes }),
+            Err(_) => {}
         }
         placed
     }
@@ -282,13 +289,9 @@ impl Driver for SimDevice {
 }
 
 impl VirtualMemory for SimDevice {
-    fn granularity(&self) -> u64 {
-        GRANULARITY
-    }
-
     fn reserve(&mut self, bytes: u64) -> Result<DeviceAddr, DriverError> {
         self.enter(CallKind::Reserve)?;
-        let rounded = round_up(bytes).ok_or(DriverError::OutOfMemory)?;
+        let rounded = round_up(bytes)?;
         let addr = self.addresses.place(rounded)?;
         self.memory.add_reservation(addr, rounded);
         self.write_down(Call::Reserve { bytes, addr });
@@ -297,7 +300,7 @@ impl VirtualMemory for SimDevice {
 
     fn free_address(&mut self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError> {
         self.enter(CallKind::FreeAddress)?;
-        let rounded = round_up(bytes).ok_or(DriverError::InvalidValue)?;
+        let rounded = round_up(bytes)?;
         self.memory.remove_reservation(addr, rounded)?;
         self.addresses.give_back(addr, rounded);
         self.write_down(Call::FreeAddress { addr, bytes });
@@ -310,7 +313,8 @@ impl VirtualMemory for SimDevice {
             .and_then(|()| self.memory.create(bytes));
         match created {
             Ok(handle) => self.write_down(Call::Create { bytes, handle }),
-            Err(_) => self.write_down(Call::CreateFailed { bytes }),
+            Err(DriverError::OutOfMemory) => self.write_down(Call::CreateRefused { bytes }),
+            Err(_) => {}
         }
         created
     }
@@ -353,7 +357,11 @@ impl VirtualMemory for SimDevice {
     }
 }
 
-/// `bytes` rounded up to the granularity, if that is a number.
-fn round_up(bytes: u64) -> Option<u64> {
-    bytes.checked_next_multiple_of(GRANULARITY)
+/// `bytes`, more than 0, rounded up to the granularity.
+fn round_up(bytes: u64) -> Result<u64, DriverError> {
+    if bytes == 0 {
+        return Err(DriverError::InvalidValue);
+    }
+    let rounded = bytes.checked_next_multiple_of(GRANULARITY);
+    rounded.ok_or(DriverError::OutOfMemory)
 }

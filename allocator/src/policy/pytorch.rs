@@ -63,8 +63,9 @@ use self::private_pool::PrivatePools;
 use crate::allocator::Allocator;
 use crate::check::Violation;
 use crate::driver::{DeviceAddr, Driver, HandleKind, StreamId};
-use crate::error::{Error, Hazard, MempoolId};
+use crate::error::{Error, Hazard};
 use crate::history::{Action, History, HistoryOptions, TraceEntry};
+use crate::mempool::MempoolId;
 use crate::settings::Settings;
 use crate::snapshot::SegmentInfo;
 use crate::stats::{DeviceStats, PoolKind};
@@ -155,8 +156,10 @@ impl<D: Driver> DeviceCachingAllocator<D> {
     /// plain refusal from 2^60 on.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`], [`Error::MoreThanOneExabyte`]; [`Error::Driver`] if the device fails;
-    /// [`Error::Hazard`] where PyTorch would corrupt itself.
+    /// [`Error::OutOfMemory`], [`Error::MoreThanOneExabyte`]; [`Error::Driver`] or
+    /// [`Error::VirtualMemory`] if the device fails; [`Error::Pool`] if allocations go to a private pool
+    /// that is gone, or were to be borrowed from one without users; [`Error::Hazard`] where PyTorch would
+    /// corrupt itself; [`Error::TooManyBlocks`].
     pub fn malloc(&mut self, bytes: u64, stream: StreamId) -> Result<DeviceAddr, Error> {
         if bytes >= size::ONE_EXABYTE {
             return Err(Error::MoreThanOneExabyte);
@@ -210,7 +213,7 @@ impl<D: Driver> DeviceCachingAllocator<D> {
             return Ok(());
         }
         let id = self.live.remove(&addr).ok_or(Error::InvalidPointer(addr))?;
-        // 1. It is no longer handed out.
+        // 1. The program does not hold it any more.
         let block = &mut self.blocks[id];
         block.allocated = false;
         let (size, requested, stream) = (block.size, block.requested, block.stream);
@@ -253,16 +256,19 @@ impl<D: Driver> DeviceCachingAllocator<D> {
     /// (`torch.cuda.empty_cache`).
     ///
     /// # Errors
-    /// [`Error::Driver`] if the device fails, at the first call that does; [`Error::Hazard`] where
-    /// PyTorch would have corrupted itself.
+    /// [`Error::Driver`] or [`Error::VirtualMemory`] if the device fails, at the first call that does;
+    /// [`Error::Hazard`] where PyTorch would have corrupted itself.
     pub fn empty_cache(&mut self) -> Result<(), Error> {
         self.release_cached_blocks(MempoolId::DEFAULT)
     }
 
-    /// Returns the memory of one private pool without users.
+    /// Returns the memory of one private pool without users. A pool with users is left alone, and one
+    /// that does not exist is no error; [`MempoolId::DEFAULT`] is everybody's cache.
     ///
     /// # Errors
-    /// As [`Self::empty_cache`].
+    /// As [`Self::empty_cache`]; [`PoolError::Recording`] while allocations go to any private pool.
+    ///
+    /// [`PoolError::Recording`]: crate::error::PoolError::Recording
     pub fn empty_pool(&mut self, pool: MempoolId) -> Result<(), Error> {
         self.release_cached_blocks(pool)
     }
@@ -284,7 +290,7 @@ impl<D: Driver> DeviceCachingAllocator<D> {
     #[must_use]
     pub fn memory_fraction(&self) -> f64 {
         self.limit
-            .map_or(1.0, |limit| limit as f64 / self.total_memory as f64)
+            .map_or(1.0, |limit| limit as f64 / self.total_memory.max(1) as f64)
     }
 
     /// Changes the settings (`torch.cuda.memory._set_allocator_settings`).
@@ -393,12 +399,16 @@ impl<D: Driver> DeviceCachingAllocator<D> {
     /// The pool that serves blocks of `size` for `stream` now.
     fn pool_for(&self, size: u64, stream: StreamId) -> Result<PoolId, Error> {
         let kind = size::pool_kind(size);
-        let default = match kind {
+        let redirection = self.private_pools.redirection(stream, kind)?;
+        Ok(redirection.unwrap_or(self.default_pool(kind)))
+    }
+
+    /// Everybody's pool of a kind.
+    fn default_pool(&self, kind: PoolKind) -> PoolId {
+        match kind {
             PoolKind::Small => self.small,
             PoolKind::Large => self.large,
-        };
-        let redirection = self.private_pools.redirection(stream, kind)?;
-        Ok(redirection.unwrap_or(default))
+        }
     }
 
     /// Books a block as handed out.
@@ -443,10 +453,6 @@ fn limit(fraction: f64, total_memory: u64) -> Option<u64> {
 impl<D: Driver> Allocator for DeviceCachingAllocator<D> {
     type Driver = D;
 
-    fn name(&self) -> &'static str {
-        "pytorch"
-    }
-
     fn malloc(&mut self, bytes: u64, stream: StreamId) -> Result<DeviceAddr, Error> {
         self.malloc(bytes, stream)
     }
@@ -465,10 +471,6 @@ impl<D: Driver> Allocator for DeviceCachingAllocator<D> {
 
     fn stats(&self) -> &DeviceStats {
         self.stats()
-    }
-
-    fn reset_peak_stats(&mut self) {
-        self.reset_peak_stats();
     }
 
     fn segments(&self) -> Vec<SegmentInfo> {

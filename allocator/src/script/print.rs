@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use crate::history::TraceEntry;
-use crate::snapshot::{SegmentInfo, kind_name};
+use crate::snapshot::SegmentInfo;
 use crate::stats::{DeviceStats, Stat};
 
 pub(super) fn stats_header(out: &mut impl Write) -> io::Result<()> {
@@ -71,7 +71,7 @@ pub(super) fn segments(out: &mut impl Write, segments: &[SegmentInfo]) -> io::Re
             segment.address,
             segment.total_size(),
             segment.stream.index(),
-            kind_name(segment.kind),
+            segment.kind.name(),
             u8::from(segment.is_expandable),
             segment.requested_size(),
             segment.allocated_size(),

@@ -5,8 +5,9 @@ use std::io::{self, Write};
 use super::{Op, Script, print};
 use crate::driver::sim::SimDevice;
 use crate::driver::{DeviceAddr, StreamId};
-use crate::error::{Error, MempoolId};
+use crate::error::Error;
 use crate::history::HistoryOptions;
+use crate::mempool::MempoolId;
 use crate::policy::pytorch::DeviceCachingAllocator;
 use crate::settings::SettingsError;
 

@@ -1,13 +1,12 @@
 //! The two parsers of a settings string and the order in which they read it.
 
 use super::tokens::Tokens;
-use super::{Settings, SettingsError, UNLIMITED};
-use crate::settings::RoundupDivisions;
+use super::{RoundupDivisions, Settings, SettingsError, UNLIMITED};
 
 const MIB: u64 = 1 << 20;
 /// The most a size in MiB can be without overflow in bytes; larger values are cut to it.
 const MAX_MIB: u64 = u64::MAX / MIB;
-/// Requests up to this many MiB share large segments, which must therefore be larger.
+/// Requests below this many MiB share large segments, which must therefore be larger.
 const MIN_LARGE_ALLOC_MIB: u64 = 10;
 /// The most threads that may pin memory.
 const MAX_REGISTER_THREADS: u64 = 128;

@@ -24,12 +24,6 @@ impl RoundupDivisions {
         self.0[log2_mib.min(RANGES - 1)]
     }
 
-    /// The divisions for each range, smallest sizes first.
-    #[must_use]
-    pub fn ranges(&self) -> &[u64; RANGES] {
-        &self.0
-    }
-
     /// Parses the value that starts at `index`, either one number for all ranges or a list
     /// `[MIB:N,MIB:N,>:N]`. The first element of a list covers all ranges up to its own; the others
     /// only their own, and gaps stay 0; `>` covers all ranges above the last one named.

@@ -45,9 +45,9 @@ impl Subject {
     fn most_reserved(&self) -> u64 {
         let settings = self.settings();
         let capacity = self.device.capacity;
-        let limit = (settings.per_process_memory_fraction * capacity as f64) as u64;
-        if settings.expandable_segments {
-            capacity.min(limit + settings.large_segment_size)
+        let limit = (settings.per_process_memory_fraction() * capacity as f64) as u64;
+        if settings.expandable_segments() {
+            capacity.min(limit + settings.large_segment_size())
         } else {
             limit
         }

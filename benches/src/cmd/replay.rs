@@ -6,10 +6,12 @@ use std::process::ExitCode;
 
 use allocator::bytes;
 use allocator::driver::sim::address::AddressPolicy;
+use allocator::policy::{POLICIES, Policy};
 use anyhow::Context;
 use benches::cell::Cell;
 use benches::progress::Progress;
 use benches::record::Row;
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use serde::Serialize;
 use workloads::op::{Op, WorkloadError};
 use workloads::replay::{Observer, Outcome, Step};
@@ -27,7 +29,7 @@ pub struct Args {
     /// A CSV as described in workloads/traces/README.md, plain or compressed with gzip.
     trace: PathBuf,
     /// The allocator.
-    #[arg(long, default_value = "pytorch")]
+    #[arg(long, default_value = "pytorch", value_parser = policies())]
     policy: String,
     /// Its settings, written as for PYTORCH_CUDA_ALLOC_CONF. That variable itself is not read.
     #[arg(long, default_value = "", hide_default_value = true)]
@@ -42,6 +44,11 @@ pub struct Args {
     /// Print a JSON object.
     #[arg(long)]
     json: bool,
+}
+
+fn policies() -> PossibleValuesParser {
+    let named = |policy: Policy| PossibleValue::new(policy.name).help(policy.summary);
+    PossibleValuesParser::new(POLICIES.map(named))
 }
 
 /// What is printed.

@@ -76,7 +76,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Ok(script) => script,
         Err(error) => return Ok(fail(WRONG_SCRIPT, &error)),
     };
-    let config = script::sim_config(variable).map_err(anyhow::Error::msg)?;
+    let config = script::sim_config(variable)?;
     let settings = match Settings::from_env(variable) {
         Ok(settings) => settings,
         Err(error) => return Ok(fail(WRONG_SETTINGS, &format!("fatal: {error}"))),

@@ -94,7 +94,7 @@ fn what_cannot_be_replayed_is_refused_with_a_reason() {
         coalesce(&[&["replay"], arguments].concat(), "", &[]).with_error(code, said);
     };
     refused(&["none.csv"], 1, &["none.csv", "No such file"]);
-    refused(&[good, "--policy", "best"], 1, &["'best'", "pytorch"]);
+    refused(&[good, "--policy", "best"], 2, &["'best'", "pytorch"]);
     refused(&[good, "--conf", "max_split"], 1, &["max_split"]);
     refused(&[good, "--capacity", "80GB"], 2, &["80GB", "80GiB"]);
     refused(&[good, "--addresses", "left"], 2, &["left", "firstfit"]);

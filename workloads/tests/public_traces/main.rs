@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 use allocator::driver::sim::address::Placement;
 use allocator::driver::sim::{SimConfig, SimDevice};
 use allocator::driver::{DeviceAddr, StreamId};
-use allocator::error::MempoolId;
 use allocator::history::{Action, HistoryOptions, TraceEntry};
+use allocator::mempool::MempoolId;
 use allocator::policy::pytorch::DeviceCachingAllocator;
 use allocator::policy::pytorch::restore::RestoreError;
 use allocator::settings::Settings;
@@ -145,7 +145,7 @@ impl fmt::Display for Verdict {
 /// A device that places the segments of the first state, and then those of the history, where they
 /// were.
 fn device(first: &[SegmentInfo], entries: &[TraceEntry]) -> SimDevice {
-    let mut device = SimDevice::new(&SimConfig::with_capacity(1 << 40));
+    let mut device = SimDevice::new(&SimConfig::default());
     let (mut plain, mut ranges) = (Vec::new(), Vec::new());
     for segment in first {
         let addr = segment.address;

@@ -1,7 +1,7 @@
 //! Where the simulated device places allocations.
 //!
-//! PyTorch takes the lowest address among blocks of equal size, so these rules take part in its
-//! decisions: results hold for one address policy only.
+//! An allocator that prefers low addresses decides by these rules, too: results hold for one address
+//! policy only. Nothing is ever placed at null.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::str::FromStr;
@@ -22,7 +22,7 @@ pub enum AddressPolicy {
 }
 
 impl AddressPolicy {
-    /// Its name on the command line and in results.
+    /// What it is called.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -34,15 +34,20 @@ impl AddressPolicy {
 }
 
 impl FromStr for AddressPolicy {
-    type Err = String;
+    type Err = UnknownAddressPolicy;
 
-    fn from_str(name: &str) -> Result<Self, String> {
+    fn from_str(name: &str) -> Result<Self, UnknownAddressPolicy> {
         [Self::Up, Self::Down, Self::FirstFit]
             .into_iter()
             .find(|policy| policy.name() == name)
-            .ok_or_else(|| format!("unknown address policy '{name}': up, down or firstfit"))
+            .ok_or(UnknownAddressPolicy)
     }
 }
+
+/// There is no address policy of that name.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("no address policy: write up, down or firstfit")]
+pub struct UnknownAddressPolicy;
 
 /// Where a recording says that a range was placed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,7 +62,7 @@ pub struct Placement {
 const BASE_UP: u64 = 0x200_0000_0000;
 /// Far from the ranges that grow upwards.
 const BASE_DOWN: u64 = 0x7f00_0000_0000;
-/// What `firstfit` has to give away: more than any device, and no sum overflows.
+/// What `firstfit` has to give away at most: more than any device.
 const FIRST_FIT_BYTES: u64 = 1 << 62;
 
 #[derive(Debug)]
@@ -72,10 +77,16 @@ enum Ranges {
     FirstFit {
         free: BTreeMap<u64, u64>,
     },
-    /// What a recording says, in its order.
-    Recorded {
-        next: VecDeque<Placement>,
-    },
+    /// What a recording says.
+    Recorded(Recording),
+}
+
+#[derive(Debug, Default)]
+struct Recording {
+    /// What comes next, in order.
+    next: VecDeque<Placement>,
+    /// Ranges that were placed and not given back: start → bytes.
+    held: BTreeMap<u64, u64>,
 }
 
 /// The address space of one device.
@@ -83,7 +94,13 @@ enum Ranges {
 pub(super) struct AddressSpace(Ranges);
 
 impl AddressSpace {
+    /// `base` is raised to the next multiple of the granularity above 0.
     pub(super) fn new(policy: AddressPolicy, base: Option<u64>) -> Self {
+        const HIGHEST: u64 = u64::MAX - (GRANULARITY - 1);
+        let base = base.map(|base| {
+            let raised = base.max(1).checked_next_multiple_of(GRANULARITY);
+            raised.unwrap_or(HIGHEST)
+        });
         Self(match policy {
             AddressPolicy::Up => Ranges::Up {
                 next: base.unwrap_or(BASE_UP),
@@ -91,27 +108,29 @@ impl AddressSpace {
             AddressPolicy::Down => Ranges::Down {
                 next: base.unwrap_or(BASE_DOWN),
             },
-            AddressPolicy::FirstFit => Ranges::FirstFit {
-                free: BTreeMap::from([(base.unwrap_or(BASE_UP), FIRST_FIT_BYTES)]),
-            },
+            AddressPolicy::FirstFit => {
+                let start = base.unwrap_or(BASE_UP);
+                let bytes = FIRST_FIT_BYTES.min(HIGHEST - start);
+                let free = BTreeMap::from([(start, bytes)]);
+                Ranges::FirstFit { free }
+            }
         })
     }
 
     /// From now on a recording says where ranges are placed, after what it said before.
     pub(super) fn follow(&mut self, placements: impl IntoIterator<Item = Placement>) {
-        if !matches!(self.0, Ranges::Recorded { .. }) {
-            let next = VecDeque::new();
-            self.0 = Ranges::Recorded { next };
+        if !matches!(self.0, Ranges::Recorded(_)) {
+            self.0 = Ranges::Recorded(Recording::default());
         }
-        if let Ranges::Recorded { next } = &mut self.0 {
-            next.extend(placements);
+        if let Ranges::Recorded(recording) = &mut self.0 {
+            recording.next.extend(placements);
         }
     }
 
     /// Placements of the recording that nobody has asked for.
     pub(super) fn left_of_recording(&self) -> usize {
         match &self.0 {
-            Ranges::Recorded { next } => next.len(),
+            Ranges::Recorded(recording) => recording.next.len(),
             _ => 0,
         }
     }
@@ -125,7 +144,8 @@ impl AddressSpace {
                 start
             }
             Ranges::Down { next } => {
-                *next = next.checked_sub(bytes).ok_or(DriverError::OutOfMemory)?;
+                let start = next.checked_sub(bytes).filter(|&start| start > 0);
+                *next = start.ok_or(DriverError::OutOfMemory)?;
                 *next
             }
             Ranges::FirstFit { free } => {
@@ -139,15 +159,20 @@ impl AddressSpace {
                 }
                 start
             }
-            Ranges::Recorded { next } => return place_as_recorded(next, bytes),
+            Ranges::Recorded(recording) => recording.place(bytes)?,
         };
         Ok(DeviceAddr(start))
     }
 
     /// Makes a range that [`Self::place`] returned free again.
     pub(super) fn give_back(&mut self, addr: DeviceAddr, bytes: u64) {
-        let Ranges::FirstFit { free } = &mut self.0 else {
-            return;
+        let free = match &mut self.0 {
+            Ranges::FirstFit { free } => free,
+            Ranges::Recorded(recording) => {
+                recording.held.remove(&addr.0);
+                return;
+            }
+            Ranges::Up { .. } | Ranges::Down { .. } => return,
         };
         let (mut start, mut length) = (addr.0, bytes);
         if let Some(next) = free.remove(&(start + length)) {
@@ -163,23 +188,29 @@ impl AddressSpace {
     }
 }
 
-fn place_as_recorded(
-    recording: &mut VecDeque<Placement>,
-    bytes: u64,
-) -> Result<DeviceAddr, DriverError> {
-    let fits = |recorded: &Placement| {
-        let expected = recorded.bytes.map(|b| b.next_multiple_of(GRANULARITY));
-        expected.is_none_or(|expected| expected == bytes)
-    };
-    match recording.front() {
-        Some(recorded) if fits(recorded) => {
-            let addr = recorded.addr;
-            recording.pop_front();
-            Ok(addr)
-        }
-        other => Err(DriverError::Failed(format!(
-            "the recording has {other:?} next, not {bytes} bytes"
-        ))),
+impl Recording {
+    /// The next placement, if it is one of so many bytes and its range can be had.
+    fn place(&mut self, bytes: u64) -> Result<u64, DriverError> {
+        let placed = self.next.front().and_then(|recorded| {
+            let said = recorded
+                .bytes
+                .map(|b| b.checked_next_multiple_of(GRANULARITY));
+            let fits = said.is_none_or(|said| said == Some(bytes));
+            let start = recorded.addr.0;
+            let end = start.checked_add(bytes)?;
+            let below = self.held.range(..end).next_back();
+            let is_vacant = below.is_none_or(|(&other, &length)| other + length <= start);
+            (fits && start > 0 && is_vacant).then_some(start)
+        });
+        let Some(start) = placed else {
+            let next = self.next.front();
+            return Err(DriverError::Failed(format!(
+                "{bytes} bytes cannot be placed as recorded: {next:?}"
+            )));
+        };
+        self.next.pop_front();
+        self.held.insert(start, bytes);
+        Ok(start)
     }
 }
 
@@ -195,10 +226,10 @@ mod tests {
 
     #[test]
     fn up_and_down_never_use_an_address_twice() {
-        let mut up = AddressSpace::new(AddressPolicy::Up, Some(0));
-        assert_eq!((place(&mut up, 2), place(&mut up, 4)), (0, 2 * MIB));
-        up.give_back(DeviceAddr(0), 2 * MIB);
-        assert_eq!(place(&mut up, 2), 6 * MIB);
+        let mut up = AddressSpace::new(AddressPolicy::Up, Some(2 * MIB));
+        assert_eq!((place(&mut up, 2), place(&mut up, 4)), (2 * MIB, 4 * MIB));
+        up.give_back(DeviceAddr(2 * MIB), 2 * MIB);
+        assert_eq!(place(&mut up, 2), 8 * MIB);
 
         let mut down = AddressSpace::new(AddressPolicy::Down, Some(100 * MIB));
         assert_eq!(
@@ -209,13 +240,13 @@ mod tests {
 
     #[test]
     fn first_fit_joins_what_is_given_back() {
-        let mut space = AddressSpace::new(AddressPolicy::FirstFit, Some(0));
+        let mut space = AddressSpace::new(AddressPolicy::FirstFit, Some(2 * MIB));
         let starts: Vec<u64> = (0..4).map(|_| place(&mut space, 2)).collect();
         for i in [0, 2, 1] {
             space.give_back(DeviceAddr(starts[i]), 2 * MIB);
         }
-        assert_eq!(place(&mut space, 8), 8 * MIB, "6 MiB in front are too few");
-        assert_eq!(place(&mut space, 6), 0, "three ranges were joined");
+        assert_eq!(place(&mut space, 8), 10 * MIB, "6 MiB in front are too few");
+        assert_eq!(place(&mut space, 6), 2 * MIB, "three ranges were joined");
     }
 
     #[test]
@@ -231,16 +262,48 @@ mod tests {
             "the recording has 2 MiB next"
         );
         assert_eq!(place(&mut space, 2), 7 * MIB);
-        assert_eq!(place(&mut space, 40), 3 * MIB);
+        assert_eq!(place(&mut space, 4), 3 * MIB);
         assert_eq!(space.left_of_recording(), 0);
         assert!(space.place(2 * MIB).is_err(), "the recording is over");
     }
 
     #[test]
-    fn the_end_of_the_address_space_is_an_error() {
-        let mut up = AddressSpace::new(AddressPolicy::Up, None);
-        assert_eq!(up.place(u64::MAX), Err(DriverError::OutOfMemory));
-        let mut down = AddressSpace::new(AddressPolicy::Down, None);
-        assert_eq!(down.place(u64::MAX), Err(DriverError::OutOfMemory));
+    fn what_a_recording_cannot_have_meant_is_refused() {
+        let at = |addr: u64| Placement {
+            bytes: None,
+            addr: DeviceAddr(addr),
+        };
+        for wrong in [at(0), at(u64::MAX - MIB), at(8 * MIB), at(6 * MIB)] {
+            let mut space = AddressSpace::new(AddressPolicy::Up, None);
+            space.follow([at(8 * MIB), wrong]);
+            assert_eq!(place(&mut space, 2), 8 * MIB);
+            assert!(space.place(4 * MIB).is_err(), "{wrong:?}");
+        }
+        let mut space = AddressSpace::new(AddressPolicy::Up, None);
+        let bytes = Some(u64::MAX);
+        space.follow([Placement { bytes, ..at(MIB) }]);
+        assert!(space.place(2 * MIB).is_err(), "no such number of bytes");
+        let mut space = AddressSpace::new(AddressPolicy::Up, None);
+        space.follow([at(8 * MIB), at(8 * MIB)]);
+        assert_eq!(place(&mut space, 2), 8 * MIB);
+        space.give_back(DeviceAddr(8 * MIB), 2 * MIB);
+        assert_eq!(place(&mut space, 2), 8 * MIB, "used again");
+    }
+
+    #[test]
+    fn the_ends_of_the_address_space_are_errors() {
+        for policy in [
+            AddressPolicy::Up,
+            AddressPolicy::Down,
+            AddressPolicy::FirstFit,
+        ] {
+            for base in [None, Some(u64::MAX), Some(1)] {
+                let mut space = AddressSpace::new(policy, base);
+                assert_eq!(space.place(u64::MAX), Err(DriverError::OutOfMemory));
+                let aligned = |addr: DeviceAddr| addr.0.is_multiple_of(GRANULARITY);
+                let placed = space.place(2 * MIB);
+                assert!(placed.is_err() || placed.is_ok_and(|a| !a.is_null() && aligned(a)));
+            }
+        }
     }
 }

@@ -57,18 +57,12 @@ impl CallCounts {
         self.0[kind as usize]
     }
 
-    /// Calls of all kinds.
-    #[must_use]
-    pub fn total(&self) -> u64 {
-        self.0.iter().sum()
-    }
-
     pub(super) fn add(&mut self, kind: CallKind) {
         self.0[kind as usize] += 1;
     }
 }
 
-/// One call that changed something, or was refused memory.
+/// One call that changed something, was refused memory, or gave back what was not held.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(
     missing_docs,
@@ -77,8 +71,8 @@ impl CallCounts {
 pub enum Call {
     /// `cudaMalloc`
     Malloc { bytes: u64, addr: DeviceAddr },
-    /// `cudaMalloc` that failed
-    MallocFailed { bytes: u64 },
+    /// `cudaMalloc` for which there was no memory
+    MallocRefused { bytes: u64 },
     /// `cudaFree`
     Free { addr: DeviceAddr },
     /// `cudaFree` of something that is not the start of an allocation
@@ -89,8 +83,8 @@ pub enum Call {
     FreeAddress { addr: DeviceAddr, bytes: u64 },
     /// `cuMemCreate`
     Create { bytes: u64, handle: MemoryHandle },
-    /// `cuMemCreate` that failed
-    CreateFailed { bytes: u64 },
+    /// `cuMemCreate` for which there was no memory
+    CreateRefused { bytes: u64 },
     /// `cuMemRelease`
     Release { handle: MemoryHandle },
     /// `cuMemMap`
@@ -113,18 +107,18 @@ pub enum Call {
     SynchronizeDevice,
 }
 
-/// As the conformance scripts print a call.
+/// The call in a line: name, arguments, result.
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Malloc { bytes, addr } => write!(f, "malloc {bytes} {addr}"),
-            Self::MallocFailed { bytes } => write!(f, "malloc {bytes} OOM"),
+            Self::MallocRefused { bytes } => write!(f, "malloc {bytes} OOM"),
             Self::Free { addr } => write!(f, "free {addr}"),
             Self::FreeInvalid { addr } => write!(f, "free {addr} INVALID"),
             Self::Reserve { bytes, addr } => write!(f, "reserve {bytes} {addr}"),
             Self::FreeAddress { addr, bytes } => write!(f, "addrfree {addr} {bytes}"),
             Self::Create { bytes, handle } => write!(f, "create {bytes} h{}", handle.0),
-            Self::CreateFailed { bytes } => write!(f, "create {bytes} OOM"),
+            Self::CreateRefused { bytes } => write!(f, "create {bytes} OOM"),
             Self::Release { handle } => write!(f, "release h{}", handle.0),
             Self::Map {
                 addr,

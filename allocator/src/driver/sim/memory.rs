@@ -65,11 +65,11 @@ impl Memory {
     }
 
     pub(super) fn ensure_free(&self, bytes: u64) -> Result<(), DriverError> {
-        let wanted = self.used.saturating_add(self.foreign).saturating_add(bytes);
-        if wanted > self.capacity {
-            return Err(DriverError::OutOfMemory);
+        let others = self.used.checked_add(self.foreign);
+        match others.and_then(|others| others.checked_add(bytes)) {
+            Some(wanted) if wanted <= self.capacity => Ok(()),
+            _ => Err(DriverError::OutOfMemory),
         }
-        Ok(())
     }
 
     pub(super) fn add_allocation(&mut self, addr: DeviceAddr, bytes: u64) {
@@ -82,6 +82,10 @@ impl Memory {
         let bytes = self.allocations.remove(&addr)?;
         self.used -= bytes;
         Some(bytes)
+    }
+
+    pub(super) fn reserved_addresses(&self) -> u64 {
+        self.reservations.values().sum()
     }
 
     pub(super) fn add_reservation(&mut self, addr: DeviceAddr, bytes: u64) {

@@ -94,9 +94,7 @@ impl<T> Arena<T> {
             .filter(|(_, place)| place.taken)
             .map(|(index, place)| (Id::of_index(index), &place.thing))
     }
-}
 
-impl<T> Arena<T> {
     /// All things, to change them.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         let taken = self.places.iter_mut().filter(|place| place.taken);

@@ -13,7 +13,8 @@ use crate::driver::{DeviceAddr, StreamId};
 #[derive(Debug)]
 pub(super) struct Block {
     pub(super) addr: DeviceAddr,
-    /// Bytes: more than 0, and a multiple of 512.
+    /// Bytes: more than 0, and a multiple of 512, unless more than 2^54 were asked for with absurdly
+    /// many `roundup_power2_divisions`.
     pub(super) size: u64,
     /// Bytes its last user asked for. A free block keeps the figure, as snapshots show; what is
     /// left over of a split block has that of the block.
@@ -86,19 +87,8 @@ impl Block {
     /// An idle block of the same segment, for a part of this one; linked to nothing yet.
     pub(super) fn part(&self, addr: DeviceAddr, size: u64) -> Self {
         Self {
-            addr,
-            size,
-            requested: 0,
-            stream: self.stream,
-            pool: self.pool,
-            prev: None,
-            next: None,
-            segment: self.segment,
-            allocated: false,
             mapped: self.mapped,
-            event_count: 0,
-            stream_uses: None,
-            searches_before: 0,
+            ..Self::whole_segment(addr, size, self.stream, self.pool, self.segment)
         }
     }
 

@@ -69,10 +69,13 @@ impl<D: Driver> DeviceCachingAllocator<D> {
 
     fn check_memberships(&self) -> Result<(), Violation> {
         let mut pooled = 0;
-        for (_, pool) in self.pools.iter() {
+        for (pool_id, pool) in self.pools.iter() {
             for entry in pool.free.iter() {
                 let block = &self.blocks[entry.id];
-                let in_place = block.mapped && block.is_idle() && *entry == block.as_free(entry.id);
+                let in_place = block.pool == pool_id
+                    && block.mapped
+                    && block.is_idle()
+                    && *entry == block.as_free(entry.id);
                 ensure!(
                     in_place,
                     "{} is among the free blocks but is not one",
@@ -82,7 +85,8 @@ impl<D: Driver> DeviceCachingAllocator<D> {
             }
             for entry in pool.unmapped.iter() {
                 let block = &self.blocks[entry.id];
-                let in_place = !block.mapped && *entry == block.as_unmapped(entry.id);
+                let in_place =
+                    block.pool == pool_id && !block.mapped && *entry == block.as_unmapped(entry.id);
                 ensure!(
                     in_place,
                     "{} is among the unmapped ranges but is not one",

@@ -20,7 +20,8 @@ use super::arena::{Arena, Id};
 use super::block::BlockId;
 use super::flat_hash::{FlatHashMap, FlatKey};
 use crate::driver::{Driver, EventId, StreamId};
-use crate::error::{Error, MempoolId, PoolError};
+use crate::error::{Error, PoolError};
+use crate::mempool::MempoolId;
 
 /// A stream of a device, hashed as PyTorch hashes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

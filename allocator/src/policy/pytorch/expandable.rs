@@ -8,7 +8,8 @@
 
 use super::block::{Block, BlockId};
 use super::pages::ExpandableSegment;
-use super::size::{SMALL_SEGMENT, page_size};
+use super::pool::PoolId;
+use super::size::page_size;
 use super::{DeviceCachingAllocator, Request};
 use crate::driver::{Driver, DriverError, StreamId, VirtualMemory};
 use crate::error::Error;
@@ -52,7 +53,7 @@ impl<D: Driver> DeviceCachingAllocator<D> {
             .find(|&first| self.idle_bytes_reach(first, request.size));
         match found {
             Some(block) => Ok(block),
-            None => self.add_expandable_segment(request),
+            None => self.add_expandable_segment(request.stream, request.pool),
         }
     }
 
@@ -76,15 +77,18 @@ impl<D: Driver> DeviceCachingAllocator<D> {
         false
     }
 
-    fn add_expandable_segment(&mut self, request: &Request) -> Result<BlockId, Error> {
-        let page = page_size(self.pools[request.pool].kind, &self.settings);
+    /// A new segment, of which nothing is mapped: one block.
+    pub(super) fn add_expandable_segment(
+        &mut self,
+        stream: StreamId,
+        pool: PoolId,
+    ) -> Result<BlockId, Error> {
+        let page = page_size(self.pools[pool].kind, &self.settings);
         let memory = self.driver.total_memory();
         let vm = virtual_memory(&mut self.driver)?;
-        let segment = ExpandableSegment::reserve(vm, memory, page, request.stream)
-            .map_err(Error::VirtualMemory)?;
+        let segment = ExpandableSegment::reserve(vm, memory, page).map_err(Error::VirtualMemory)?;
         let (base, bytes) = (segment.base(), segment.bytes());
         let segment = self.expandable_segments.insert(segment);
-        let (stream, pool) = (request.stream, request.pool);
         let block = Block::whole_segment(base, bytes, stream, pool, Some(segment));
         let block = self.blocks.insert(block);
         self.pools.insert_block(&mut self.blocks, block);
@@ -172,10 +176,7 @@ impl<D: Driver> DeviceCachingAllocator<D> {
         self.stats.reserved_bytes.decrease(kind, bytes);
         self.stats.num_device_free += 1;
         self.trace(Action::SegmentUnmap, addr, bytes, stream);
-        let counted = match self.private_pool_of(pool) {
-            Some(private) => private.count_return(bytes),
-            None => Ok(()),
-        };
+        let counted = self.count_return(pool, bytes);
         outcome?;
         Ok(counted?)
     }
@@ -197,15 +198,25 @@ impl<D: Driver> DeviceCachingAllocator<D> {
         Ok(())
     }
 
-    /// Returns memory that a failing device left behind no block.
+    /// Returns memory that a failing device left behind no block, and addresses that it did not take
+    /// back.
     pub(super) fn settle_expandable_segments(&mut self) -> Result<(), Error> {
         let Some(vm) = self.driver.virtual_memory() else {
             return Ok(());
         };
-        let mut segments = self.expandable_segments.iter_mut();
-        segments
-            .try_for_each(|segment| segment.settle(vm))
-            .map_err(Error::VirtualMemory)
+        for segment in self.expandable_segments.iter_mut() {
+            segment.settle(vm).map_err(Error::VirtualMemory)?;
+        }
+        let was_given_up = |&id: &BlockId| {
+            let segment = self.blocks[id].segment;
+            segment.is_some_and(|segment| self.expandable_segments[segment].was_given_up())
+        };
+        let unmapped = self.pools.iter().flat_map(|(_, pool)| pool.unmapped.iter());
+        let unmapped = unmapped.map(|range| range.id);
+        let given_up: Vec<BlockId> = unmapped.filter(was_given_up).collect();
+        given_up
+            .into_iter()
+            .try_for_each(|id| self.release_if_unmapped(id))
     }
 
     /// Puts a new block of the same segment in between two others, and into its pool.
@@ -229,19 +240,9 @@ impl<D: Driver> DeviceCachingAllocator<D> {
             self.try_merge(id, next);
         }
     }
-
-    /// Stream, whether it is for small blocks, and mapped bytes of each expandable segment; as in
-    /// PyTorch those of the default stream are left out (`getExpandableSegmentSizes`).
-    pub fn expandable_segment_sizes(&self) -> impl Iterator<Item = (StreamId, bool, u64)> {
-        self.expandable_segments
-            .iter()
-            .map(|(_, segment)| segment)
-            .filter(|segment| segment.stream() != StreamId::DEFAULT)
-            .map(|s| (s.stream(), s.page_size() == SMALL_SEGMENT, s.mapped_bytes()))
-    }
 }
 
-pub(super) fn virtual_memory<D: Driver>(driver: &mut D) -> Result<&mut dyn VirtualMemory, Error> {
+fn virtual_memory<D: Driver>(driver: &mut D) -> Result<&mut dyn VirtualMemory, Error> {
     driver
         .virtual_memory()
         .ok_or(Error::VirtualMemory(DriverError::NotSupported))

@@ -4,7 +4,8 @@
 //! `ska::flat_hash_map`, and walks them: which of two streams is polled first, hence which block is
 //! merged first, follows from the layout of that table. So the layout is reproduced: Fibonacci
 //! hashing, robin-hood probing of at most max(4, log2 of the slots) steps, growth by doubling from 4
-//! before the table would be more than half full, and removal that shifts the followers back.
+//! before the table would be more than half full, and removal that shifts the followers back. Keys
+//! that all collide make PyTorch's table grow until memory is exhausted; this one probes further.
 //! (Source: `c10/util/flat_hash_map.h`, checked against the binary with several recorded streams.)
 
 /// A key with the hash PyTorch gives it.
@@ -37,6 +38,8 @@ pub(super) struct FlatHashMap<K, V> {
 const MIN_BUCKETS: usize = 4;
 /// Steps that are always allowed.
 const MIN_LOOKUPS: u32 = 4;
+/// Buckets from which on a table does not grow if it is nearly empty.
+const ABSURD: usize = 1 << 16;
 /// 2^64 divided by the golden ratio.
 const FIBONACCI: u64 = 11_400_714_819_323_198_485;
 
@@ -79,9 +82,12 @@ impl<K: FlatKey, V: Copy> FlatHashMap<K, V> {
             value,
         };
         while let Err((slot, distance)) = self.find(new.key) {
-            if self.is_full() || distance == self.max_lookups() {
+            if self.is_full() || distance >= self.max_lookups() {
                 self.grow();
                 continue;
+            }
+            if slot == self.slots.len() {
+                self.slots.push(None);
             }
             new.distance = distance;
             match self.place(slot, new) {
@@ -140,7 +146,12 @@ impl<K: FlatKey, V: Copy> FlatHashMap<K, V> {
         2 * (self.len + 1) > self.buckets
     }
 
+    /// Steps from where it belongs that no entry may take.
     fn max_lookups(&self) -> u32 {
+        let is_absurdly_empty = self.buckets >= ABSURD && self.len < self.buckets / 64;
+        if is_absurdly_empty {
+            return u32::MAX;
+        }
         self.buckets.trailing_zeros().max(MIN_LOOKUPS)
     }
 
@@ -174,6 +185,7 @@ impl<K: FlatKey, V: Copy> FlatHashMap<K, V> {
         let Some(mut moving) = self.slots[slot].replace(new) else {
             return Ok(());
         };
+        let most = self.max_lookups();
         moving.distance += 1;
         for place in slot + 1.. {
             match self.slots.get_mut(place) {
@@ -187,9 +199,13 @@ impl<K: FlatKey, V: Copy> FlatHashMap<K, V> {
                     continue;
                 }
                 Some(_) => moving.distance += 1,
-                None => {}
+                None if most < u32::MAX => break,
+                None => {
+                    self.slots.push(Some(moving));
+                    return Ok(());
+                }
             }
-            if moving.distance == self.max_lookups() || place >= self.slots.len() {
+            if moving.distance >= most {
                 break;
             }
         }
@@ -203,7 +219,7 @@ impl<K: FlatKey, V: Copy> FlatHashMap<K, V> {
         let spare = std::mem::take(&mut self.spare);
         let mut old = std::mem::replace(&mut self.slots, spare);
         self.buckets = (2 * self.buckets).max(MIN_BUCKETS);
-        let overflow = self.max_lookups() as usize - 1;
+        let overflow = self.buckets.trailing_zeros().max(MIN_LOOKUPS) as usize - 1;
         self.slots.resize_with(self.buckets + overflow, || None);
         self.len = 0;
         for entry in old.drain(..).flatten() {
@@ -249,6 +265,23 @@ mod tests {
             keys.sort_unstable();
             prop_assert!(keys.iter().eq(model.keys()));
         }
+    }
+
+    #[test]
+    fn keys_that_all_collide_do_not_exhaust_memory() {
+        // Multiples of the inverse of Fibonacci's factor: k hashes to k, so all go to slot 0.
+        let inverse = (0..6).fold(FIBONACCI, |inverse, _| {
+            let error = FIBONACCI.wrapping_mul(inverse);
+            inverse.wrapping_mul(2_u64.wrapping_sub(error))
+        });
+        let keys = || (1..=500_u64).map(|k| k.wrapping_mul(inverse));
+        let mut map = FlatHashMap::default();
+        keys().for_each(|key| map.insert(key, key));
+        assert!(keys().all(|key| map.get(key) == Some(key)));
+        assert_eq!(map.keys().count(), 500);
+        assert!(map.slots.len() < 1 << 18, "{}", map.slots.len());
+        keys().for_each(|key| map.remove(key));
+        assert!(map.is_empty());
     }
 
     #[test]

@@ -2,17 +2,20 @@
 
 use std::ops::Range;
 
-use crate::driver::{DeviceAddr, DriverError, HandleKind, MemoryHandle, StreamId, VirtualMemory};
+use crate::driver::{DeviceAddr, DriverError, HandleKind, MemoryHandle, VirtualMemory};
 
 /// What is behind one page of addresses.
 ///
-/// Between two operations a page is empty or mapped; it stays in between only if the device failed
-/// to undo half a step, and is then brought forward by the next operation that needs it.
+/// Between two operations a page is empty or mapped. It is left over only if the device failed twice,
+/// at a step and at undoing it; the next operation that needs the page brings it forward, and all
+/// that is left over goes when everything cached is returned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Page {
     Empty,
-    /// Memory that is mapped nowhere.
+    /// Left over: memory that is mapped nowhere.
     Created(MemoryHandle),
+    /// Left over: mapped memory that is behind no mapped block.
+    Stray(MemoryHandle),
     Mapped(MemoryHandle),
 }
 
@@ -23,9 +26,10 @@ pub(super) struct ExpandableSegment {
     /// Bytes of a page.
     page_size: u64,
     page_count: u64,
-    stream: StreamId,
     /// From the first page as far as any was ever mapped; those behind are empty.
     pages: Vec<Page>,
+    /// Whether its addresses were to go back already, and the device failed.
+    given_up: bool,
 }
 
 impl ExpandableSegment {
@@ -35,7 +39,6 @@ impl ExpandableSegment {
         vm: &mut dyn VirtualMemory,
         memory: u64,
         page_size: u64,
-        stream: StreamId,
     ) -> Result<Self, DriverError> {
         let page_count = memory.saturating_add(memory / 8).div_ceil(page_size);
         let base = vm.reserve(page_count.saturating_mul(page_size))?;
@@ -43,8 +46,8 @@ impl ExpandableSegment {
             base,
             page_size,
             page_count,
-            stream,
             pages: Vec::new(),
+            given_up: false,
         })
     }
 
@@ -55,10 +58,6 @@ impl ExpandableSegment {
     /// Bytes of addresses.
     pub(super) fn bytes(&self) -> u64 {
         self.page_count * self.page_size
-    }
-
-    pub(super) fn stream(&self) -> StreamId {
-        self.stream
     }
 
     pub(super) fn page_size(&self) -> u64 {
@@ -88,6 +87,10 @@ impl ExpandableSegment {
         let first = self.page_of(addr);
         let pages = first..first + bytes.div_ceil(self.page_size) as usize;
         if self.pages.len() < pages.end {
+            let more = pages.end - self.pages.len();
+            if self.pages.try_reserve(more).is_err() {
+                return Ok(None); // no host memory for the table of so much device memory
+            }
             self.pages.resize(pages.end, Page::Empty);
         }
         let before = self.pages[pages.clone()].to_vec();
@@ -141,10 +144,10 @@ impl ExpandableSegment {
         (addr, unmapped, outcome)
     }
 
-    /// Returns the memory of pages that a failing device left half-way.
+    /// Returns the memory of pages that a failing device left over.
     pub(super) fn settle(&mut self, vm: &mut dyn VirtualMemory) -> Result<(), DriverError> {
         for page in 0..self.pages.len() {
-            if matches!(self.pages[page], Page::Created(_)) {
+            if matches!(self.pages[page], Page::Created(_) | Page::Stray(_)) {
                 self.empty(vm, page)?;
             }
         }
@@ -153,8 +156,14 @@ impl ExpandableSegment {
 
     /// Gives the addresses back. Nothing may be mapped any more.
     pub(super) fn give_up(&mut self, vm: &mut dyn VirtualMemory) -> Result<(), DriverError> {
+        self.given_up = true;
         self.settle(vm)?;
         vm.free_address(self.base, self.bytes())
+    }
+
+    /// Whether its addresses were to go back already, and the device failed.
+    pub(super) fn was_given_up(&self) -> bool {
+        self.given_up
     }
 
     /// Takes memory for the pages.
@@ -182,6 +191,8 @@ impl ExpandableSegment {
             if let Page::Created(handle) = self.pages[page] {
                 vm.map(self.addr_of(page), self.page_size, handle)?;
                 self.pages[page] = Page::Mapped(handle);
+            } else if let Page::Stray(handle) = self.pages[page] {
+                self.pages[page] = Page::Mapped(handle);
             }
         }
         vm.set_access(
@@ -197,12 +208,15 @@ impl ExpandableSegment {
                 // What cannot be undone now waits in its page for the next operation.
                 let _ = self.empty(vm, page);
             }
+            if let Page::Mapped(handle) = self.pages[page] {
+                self.pages[page] = Page::Stray(handle);
+            }
         }
     }
 
     /// Takes a page one step after the other to empty.
     fn empty(&mut self, vm: &mut dyn VirtualMemory, page: usize) -> Result<(), DriverError> {
-        if let Page::Mapped(handle) = self.pages[page] {
+        if let Page::Mapped(handle) | Page::Stray(handle) = self.pages[page] {
             vm.unmap(self.addr_of(page), self.page_size)?;
             self.pages[page] = Page::Created(handle);
         }

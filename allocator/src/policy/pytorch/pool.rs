@@ -4,7 +4,7 @@ use super::arena::{Arena, Id};
 use super::block::{Block, BlockId};
 use super::ordered::{Cursor, OrderedSet};
 use crate::driver::{DeviceAddr, StreamId};
-use crate::error::MempoolId;
+use crate::mempool::MempoolId;
 use crate::stats::PoolKind;
 
 /// A free block in the order of the search: by stream, then size, then address.

@@ -1,7 +1,8 @@
 //! Private pools: blocks apart from everybody's, as CUDA graphs and `torch.cuda.MemPool` use them.
 //!
-//! A pool lives from its first user to the return of its last memory. While allocations are
-//! redirected to any pool, no event is looked at and everybody's cache is not emptied, not even to
+//! A pool lives from its first user until it has none and, by PyTorch's count, no memory either. Any
+//! name will do, that of the default pools too, as in PyTorch: `(0, 0)` then also names a private
+//! pool. While allocations are redirected to any pool, no event is looked at and everybody's cache is not emptied, not even to
 //! avoid running out of memory.
 //!
 //! Source: PyTorch 2.11, `create_or_incref_pool`, `beginAllocateToPool`, `endAllocateToPool`,
@@ -15,7 +16,8 @@ use super::flat_hash::{FlatHashMap, FlatKey};
 use super::pool::{BlockPool, PoolId};
 use super::{DeviceCachingAllocator, Request};
 use crate::driver::{Driver, StreamId};
-use crate::error::{Error, Hazard, MempoolId, PoolError};
+use crate::error::{Error, Hazard, PoolError};
+use crate::mempool::MempoolId;
 use crate::stats::PoolKind;
 
 impl FlatKey for MempoolId {
@@ -29,10 +31,10 @@ impl FlatKey for MempoolId {
 pub(super) struct PrivatePool {
     id: MempoolId,
     /// Users. At 0 the pool's memory may be returned.
-    use_count: u32,
+    use_count: u64,
     /// Segments taken less segments returned, counted as PyTorch counts them: with expandable
     /// segments once per allocation that mapped pages, and once per region unmapped ([`Hazard`]).
-    device_mallocs: u32,
+    device_mallocs: u64,
     /// Bytes held from the device.
     pub(super) reserved: u64,
     pub(super) small: PoolId,
@@ -187,7 +189,7 @@ impl PrivatePool {
     }
 
     /// Counts a segment or a region that went back to the device.
-    pub(super) fn count_return(&mut self, bytes: u64) -> Result<(), Hazard> {
+    fn count_return(&mut self, bytes: u64) -> Result<(), Hazard> {
         self.reserved -= bytes;
         match self.device_mallocs.checked_sub(1) {
             Some(left) => {
@@ -210,6 +212,12 @@ impl<D: Driver> DeviceCachingAllocator<D> {
     /// The private pool that a pool belongs to.
     pub(super) fn private_pool_of(&mut self, pool: PoolId) -> Option<&mut PrivatePool> {
         self.private_pools.get_mut(self.pools[pool].owner()?)
+    }
+
+    /// Counts a segment or a region of a pool that went back to the device, if the pool is private.
+    pub(super) fn count_return(&mut self, pool: PoolId, bytes: u64) -> Result<(), Hazard> {
+        let private = self.private_pool_of(pool);
+        private.map_or(Ok(()), |private| private.count_return(bytes))
     }
 
     /// Makes a private pool, or adds a user to one (`createOrIncrefPool`).
@@ -255,7 +263,7 @@ impl<D: Driver> DeviceCachingAllocator<D> {
     ///
     /// # Errors
     /// [`PoolError::Unknown`].
-    pub fn pool_use_count(&self, id: MempoolId) -> Result<u32, Error> {
+    pub fn pool_use_count(&self, id: MempoolId) -> Result<u64, Error> {
         let pool = self.private_pools.get(id).ok_or(PoolError::Unknown(id))?;
         Ok(pool.use_count)
     }
@@ -290,7 +298,7 @@ impl<D: Driver> DeviceCachingAllocator<D> {
             // As PyTorch does it: redirect everything to the pool, search, undo. A pool that does
             // not exist is made on the way and left without users.
             self.begin_allocate_to_pool(id, Box::new(|_| true))?;
-            let mut redirected = Request {
+            let redirected = Request {
                 pool: self.pool_for(request.size, request.stream)?,
                 expandable: false,
                 ..*request
@@ -299,7 +307,7 @@ impl<D: Driver> DeviceCachingAllocator<D> {
             self.end_allocate_to_pool(id)?;
             self.release_pool(id)?;
             if found.is_some() {
-                std::mem::swap(request, &mut redirected);
+                *request = redirected;
                 return Ok(found);
             }
         }

@@ -8,8 +8,8 @@ use crate::error::Error;
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
 
-/// One allocator for each device, with the settings in common. The devices must not give out the
-/// same address.
+/// One allocator for each device, with the settings in common as long as they are changed here and not
+/// at one device. The devices must not give out the same address.
 #[derive(Debug)]
 pub struct NativeCachingAllocator<D> {
     settings: Settings,

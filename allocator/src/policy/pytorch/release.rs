@@ -8,7 +8,29 @@ use super::events::Waiting;
 use super::pool::PoolId;
 use super::{DeviceCachingAllocator, Request};
 use crate::driver::Driver;
-use crate::error::{Error, Hazard, MempoolId};
+use crate::error::{Error, Hazard};
+use crate::mempool::MempoolId;
+
+/// Hazards met on the way: what was begun is finished, and then the first is told.
+#[derive(Default)]
+struct Hazards(Option<Hazard>);
+
+impl Hazards {
+    /// Keeps a hazard for later; any other error counts at once.
+    fn put_off(&mut self, outcome: Result<(), Error>) -> Result<(), Error> {
+        match outcome {
+            Err(Error::Hazard(hazard)) => {
+                self.0.get_or_insert(hazard);
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    fn first(self) -> Result<(), Error> {
+        self.0.map_or(Ok(()), |hazard| Err(hazard.into()))
+    }
+}
 
 impl<D: Driver> DeviceCachingAllocator<D> {
     /// Returns just enough oversize blocks of the request's stream and pool: one that is large
@@ -60,7 +82,7 @@ impl<D: Driver> DeviceCachingAllocator<D> {
             self.release_blocks(self.small)?;
             self.settle_expandable_segments()?;
         }
-        let mut hazard = Ok(());
+        let mut hazards = Hazards::default();
         for id in self.private_pools.freeable() {
             if !all && id != which {
                 continue;
@@ -68,12 +90,9 @@ impl<D: Driver> DeviceCachingAllocator<D> {
             if !all {
                 self.synchronize_and_free_events(Waiting::OfPool(id))?;
             }
-            match self.release_private_pool(id) {
-                Err(Error::Hazard(seen)) => hazard = hazard.and(Err(seen)),
-                done => done?,
-            }
+            hazards.put_off(self.release_private_pool(id))?;
         }
-        Ok(hazard?)
+        hazards.first()
     }
 
     /// Returns what can be returned of a private pool without users, and forgets it if by PyTorch's
@@ -82,12 +101,9 @@ impl<D: Driver> DeviceCachingAllocator<D> {
         let Some((small, large)) = self.private_pools.get(id).map(|p| (p.small, p.large)) else {
             return Ok(());
         };
-        let mut hazard = Ok(());
+        let mut hazards = Hazards::default();
         for pool in [small, large] {
-            match self.release_blocks(pool) {
-                Err(Error::Hazard(seen)) => hazard = hazard.and(Err(seen)),
-                done => done?,
-            }
+            hazards.put_off(self.release_blocks(pool))?;
         }
         if let Some(pool) = self.private_pools.get(id)
             && pool.counts_as_empty()
@@ -97,10 +113,11 @@ impl<D: Driver> DeviceCachingAllocator<D> {
                 self.release_unmapped_segments(large)?;
                 self.private_pools.remove(id, &mut self.pools);
             } else {
-                hazard = hazard.and(Err(Hazard::PrivatePoolDestroyedInUse { pool: id }));
+                let hazard = Hazard::PrivatePoolDestroyedInUse { pool: id };
+                hazards.put_off(Err(hazard.into()))?;
             }
         }
-        Ok(hazard?)
+        hazards.first()
     }
 
     /// Returns the segments of a pool that are wholly free, in the order of the search; then the
@@ -116,15 +133,12 @@ impl<D: Driver> DeviceCachingAllocator<D> {
                 self.release_block(id)?;
             }
         }
-        let mut hazard = Ok(());
+        let mut hazards = Hazards::default();
         for id in expandable {
-            match self.unmap_block(id) {
-                Err(Error::Hazard(seen)) => hazard = hazard.and(Err(seen)),
-                done => done?,
-            }
+            hazards.put_off(self.unmap_block(id))?;
             self.release_if_unmapped(id)?;
         }
-        Ok(hazard?)
+        hazards.first()
     }
 
     /// Gives back the addresses of expandable segments of a pool in which nothing is mapped. PyTorch

@@ -1,22 +1,20 @@
 //! An allocator in the state that a snapshot tells of.
 //!
-//! The device is asked for every segment and must place it where the snapshot says: a simulated one
-//! that follows a recording does ([`follow_recording`]).
+//! The device is asked for every segment and must place it where the snapshot says, as one that follows
+//! a recording does.
 //!
 //! A snapshot does not tell everything. How long blocks have been free is forgotten (the garbage
 //! collector starts anew), and so are the streams that pending blocks wait for: they wait for their
 //! own. Of an expandable segment only the mapped runs are told: its addresses are taken to begin with
 //! the lowest run.
-//!
-//! [`follow_recording`]: crate::driver::sim::SimDevice::follow_recording
 
 use super::DeviceCachingAllocator;
 use super::block::{Block, BlockId};
-use super::pages::ExpandableSegment;
 use super::pool::PoolId;
-use super::size::page_size;
+use super::size::{MIN_BLOCK, page_size};
 use crate::driver::{DeviceAddr, Driver, StreamId};
-use crate::error::{Error, MempoolId};
+use crate::error::{Error, PoolError};
+use crate::mempool::MempoolId;
 use crate::settings::Settings;
 use crate::snapshot::{BlockState, SegmentInfo};
 use crate::stats::PoolKind;
@@ -61,8 +59,7 @@ impl<D: Driver> DeviceCachingAllocator<D> {
         segments.sort_by_key(|segment| segment.address);
         let mut end = DeviceAddr::NULL;
         for segment in &segments {
-            validate(segment, end)?;
-            end = segment.address.offset(segment.total_size());
+            end = validate(segment, end)?;
         }
         let (expandable, plain): (Vec<_>, Vec<_>) = segments
             .into_iter()
@@ -88,19 +85,9 @@ impl<D: Driver> DeviceCachingAllocator<D> {
         let bytes = segment.total_size();
         let placed = self.driver.malloc(bytes).map_err(Error::Driver)?;
         ensure_placed(segment.address, placed)?;
-        let pool = self.restored_pool(segment);
-        self.reserved += bytes;
-        self.stats.segment.increase(segment.kind, 1);
-        self.stats.reserved_bytes.increase(segment.kind, bytes);
-        if self.settings.is_oversize(bytes) {
-            self.stats.oversize_segments.increase(1);
-        }
-        if let Some(private) = self.private_pool_of(pool) {
-            private.count_malloc();
-            private.reserved += bytes;
-        }
+        let pool = self.restored_pool(segment)?;
         let whole = Block::whole_segment(segment.address, bytes, segment.stream, pool, None);
-        let whole = self.blocks.insert(whole);
+        let whole = self.book_segment(whole);
         self.cut_into_blocks(whole, segment)
     }
 
@@ -108,24 +95,25 @@ impl<D: Driver> DeviceCachingAllocator<D> {
     fn restore_expandable(&mut self, runs: &[&SegmentInfo]) -> Result<(), RestoreError> {
         let first = runs[0];
         let page = page_size(first.kind, &self.settings);
-        let memory = self.driver.total_memory();
-        let vm = super::expandable::virtual_memory(&mut self.driver)?;
-        let segment = ExpandableSegment::reserve(vm, memory, page, first.stream)
-            .map_err(Error::VirtualMemory)?;
-        let (base, bytes) = (segment.base(), segment.bytes());
+        let pool = self.restored_pool(first)?;
+        let mut rest = self.add_expandable_segment(first.stream, pool)?;
+        let (base, bytes) = (self.blocks[rest].addr, self.blocks[rest].size);
         ensure_placed(first.address, base)?;
-        let segment = self.expandable_segments.insert(segment);
-        let pool = self.restored_pool(first);
-        let whole = Block::whole_segment(base, bytes, first.stream, pool, Some(segment));
-        let mut rest = self.blocks.insert(whole);
-        self.pools.insert_block(&mut self.blocks, rest);
+        let mut end_of_last = DeviceAddr::NULL;
         for run in runs {
             let offset = run.address.offset_from(base);
-            let whole_pages = offset.is_multiple_of(page) && run.total_size().is_multiple_of(page);
-            if !whole_pages || offset + run.total_size() > bytes {
+            let size = run.total_size();
+            let end = offset.checked_add(size);
+            let whole_pages = offset.is_multiple_of(page) && size.is_multiple_of(page);
+            if !whole_pages || end.is_none_or(|end| end > bytes) {
                 let reason = format!("not whole pages of {page} bytes from {base} on");
                 return Err(impossible(run, reason));
             }
+            if run.address == end_of_last {
+                let reason = format!("it begins where the run before it ends, at {end_of_last}");
+                return Err(impossible(run, reason));
+            }
+            end_of_last = run.address.offset(size);
             let block = self.map_run(rest, run)?;
             rest = self.blocks[block].next.unwrap_or(block);
             self.pools.remove_block(&self.blocks, block);
@@ -222,21 +210,16 @@ impl<D: Driver> DeviceCachingAllocator<D> {
     }
 
     /// The pool of a segment; a private one is made if need be, with one user.
-    fn restored_pool(&mut self, segment: &SegmentInfo) -> PoolId {
-        let default = match segment.kind {
-            PoolKind::Small => self.small,
-            PoolKind::Large => self.large,
-        };
+    fn restored_pool(&mut self, segment: &SegmentInfo) -> Result<PoolId, Error> {
         if segment.pool == MempoolId::DEFAULT {
-            return default;
+            return Ok(self.default_pool(segment.kind));
         }
         if self.private_pools.get(segment.pool).is_none() {
-            // A pool that is not there yet can always be made.
-            let _ = self.create_or_use_pool(segment.pool);
+            self.create_or_use_pool(segment.pool)?;
         }
-        self.private_pools
-            .get(segment.pool)
-            .map_or(default, |pool| pool.of(segment.kind))
+        let private = self.private_pools.get(segment.pool);
+        let private = private.ok_or(PoolError::Unknown(segment.pool))?;
+        Ok(private.of(segment.kind))
     }
 }
 
@@ -259,35 +242,49 @@ fn ensure_placed(recorded: DeviceAddr, placed: DeviceAddr) -> Result<(), Restore
     Err(RestoreError::Placed { recorded, placed })
 }
 
-/// Fails unless the segment lies behind `end` and its blocks could be blocks of this allocator.
-fn validate(segment: &SegmentInfo, end: DeviceAddr) -> Result<(), RestoreError> {
+/// Fails unless the segment lies behind `end` and its blocks could be blocks of this allocator. Where
+/// it ends itself.
+fn validate(segment: &SegmentInfo, end: DeviceAddr) -> Result<DeviceAddr, RestoreError> {
+    let wrong = |reason: String| Err(impossible(segment, reason));
     if segment.blocks.is_empty() {
-        return Err(impossible(segment, "it has no blocks".to_owned()));
+        return wrong("it has no blocks".to_owned());
+    }
+    if segment.address.is_null() {
+        return wrong("nothing is at null".to_owned());
     }
     if segment.address < end {
-        return Err(impossible(
-            segment,
-            format!("it overlaps the one that ends at {end}"),
-        ));
+        return wrong(format!("it overlaps the one that ends at {end}"));
     }
     let mut expected = segment.address;
     let mut free_before = false;
     for block in &segment.blocks {
         let free = block.state == BlockState::Inactive;
-        let reason = if block.address != expected {
-            format!("its blocks have a gap or overlap at {expected}")
-        } else if block.size == 0 || !block.size.is_multiple_of(super::size::MIN_BLOCK) {
-            format!("the block at {expected} has {} bytes", block.size)
-        } else if !block.address.0.is_multiple_of(super::size::MIN_BLOCK) {
-            "blocks start at multiples of 512".to_owned()
-        } else if free && free_before {
-            format!("the free block at {expected} was not merged with the one before it")
-        } else {
-            expected = expected.offset(block.size);
-            free_before = free;
-            continue;
+        let whole_units = |bytes: u64| bytes.is_multiple_of(MIN_BLOCK);
+        if block.address != expected {
+            return wrong(format!("its blocks have a gap or overlap at {expected}"));
+        }
+        if block.size == 0 || !whole_units(block.size) {
+            return wrong(format!("the block at {expected} has {} bytes", block.size));
+        }
+        if !whole_units(block.address.0) {
+            return wrong("blocks start at multiples of 512".to_owned());
+        }
+        if !free && block.requested_size > block.size {
+            let (size, requested) = (block.size, block.requested_size);
+            return wrong(format!(
+                "the block at {expected} of {size} bytes cannot serve {requested}"
+            ));
+        }
+        if free && free_before {
+            return wrong(format!(
+                "the free block at {expected} was not merged with the one before it"
+            ));
+        }
+        let Some(behind) = expected.0.checked_add(block.size) else {
+            return wrong("it goes beyond the end of the address space".to_owned());
         };
-        return Err(impossible(segment, reason));
+        expected = DeviceAddr(behind);
+        free_before = free;
     }
-    Ok(())
+    Ok(expected)
 }

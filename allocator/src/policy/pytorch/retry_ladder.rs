@@ -10,8 +10,9 @@ use super::block::BlockId;
 use super::segment::Attempt;
 use super::{DeviceCachingAllocator, Request};
 use crate::driver::{DeviceAddr, Driver};
-use crate::error::{Error, MempoolId, OutOfMemory};
+use crate::error::{Error, OutOfMemory};
 use crate::history::Action;
+use crate::mempool::MempoolId;
 
 impl<D: Driver> DeviceCachingAllocator<D> {
     /// A block that is in no pool and large enough, by the first step that has one; `None` if none

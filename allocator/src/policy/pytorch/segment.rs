@@ -64,19 +64,25 @@ impl<D: Driver> DeviceCachingAllocator<D> {
 
     fn add_segment(&mut self, block: Block) -> BlockId {
         let (addr, size, stream) = (block.addr, block.size, block.stream);
+        let id = self.book_segment(block);
+        self.stats.num_device_alloc += 1;
+        self.trace(Action::SegmentAlloc, addr, size, stream);
+        id
+    }
+
+    /// Books a block that is a whole segment as held.
+    pub(super) fn book_segment(&mut self, block: Block) -> BlockId {
+        let (size, kind) = (block.size, self.pools[block.pool].kind);
         if let Some(private) = self.private_pool_of(block.pool) {
             private.count_malloc();
             private.reserved += size;
         }
         self.reserved += size;
-        let kind = self.pools[block.pool].kind;
         self.stats.segment.increase(kind, 1);
         self.stats.reserved_bytes.increase(kind, size);
         if self.settings.is_oversize(size) {
             self.stats.oversize_segments.increase(1);
         }
-        self.stats.num_device_alloc += 1;
-        self.trace(Action::SegmentAlloc, addr, size, stream);
         self.blocks.insert(block)
     }
 
@@ -98,10 +104,7 @@ impl<D: Driver> DeviceCachingAllocator<D> {
         self.trace(Action::SegmentFree, addr, size, stream);
         self.driver.free(addr)?;
         self.reserved -= size;
-        let counted = match self.private_pool_of(pool) {
-            Some(private) => private.count_return(size),
-            None => Ok(()),
-        };
+        let counted = self.count_return(pool, size);
         let kind = self.pools[pool].kind;
         self.stats.segment.decrease(kind, 1);
         self.stats.reserved_bytes.decrease(kind, size);
