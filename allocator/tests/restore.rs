@@ -6,10 +6,13 @@ use allocator::driver::sim::address::Placement;
 use allocator::driver::sim::calls::Call;
 use allocator::driver::sim::{SimConfig, SimDevice};
 use allocator::driver::{DeviceAddr, StreamId};
+use allocator::error::Error;
+use allocator::mempool::MempoolId;
 use allocator::policy::pytorch::DeviceCachingAllocator;
 use allocator::policy::pytorch::restore::RestoreError;
 use allocator::settings::Settings;
 use allocator::snapshot::{BlockInfo, BlockState, SegmentInfo};
+use allocator::stats::PoolKind;
 use proptest::prelude::*;
 use suite::ops::TestOp;
 
@@ -19,7 +22,8 @@ fn config() -> SimConfig {
     SimConfig::with_capacity(512 << 20)
 }
 
-/// Does one operation; what it decided. Live addresses are in the order in which they were made.
+/// Does one operation, unless it is about streams: which ones were recorded on a live block, no
+/// snapshot tells. Returns what it decided. Live addresses are in the order in which they were made.
 fn step(allocator: &mut Reference, live: &mut Vec<DeviceAddr>, op: &TestOp) -> String {
     match *op {
         TestOp::Malloc { bytes, stream } if bytes > 0 => {
@@ -146,11 +150,12 @@ fn what_no_allocator_can_have_been_in_is_refused() {
         device: 0,
         address: DeviceAddr(address),
         stream: StreamId::DEFAULT,
-        kind: allocator::stats::PoolKind::Large,
-        pool: allocator::mempool::MempoolId::DEFAULT,
+        kind: PoolKind::Large,
+        pool: MempoolId::DEFAULT,
         is_expandable: false,
         blocks,
     };
+    const LAST: u64 = u64::MAX - 511;
     let (used, free) = (BlockState::ActiveAllocated, BlockState::Inactive);
     let whole = |address: u64| segment(address, vec![block(address, 4096, used)]);
     let cases = [
@@ -175,6 +180,18 @@ fn what_no_allocator_can_have_been_in_is_refused() {
             "not merged",
         ),
         (vec![whole(0x10000), whole(0x10200)], "overlaps"),
+        (vec![whole(0)], "null"),
+        (
+            vec![segment(LAST, vec![block(LAST, 1 << 20, used)])],
+            "end of the address space",
+        ),
+        (
+            vec![segment(
+                0x10000,
+                vec![BlockInfo::new(DeviceAddr(0x10000), 512, 513, used)],
+            )],
+            "cannot serve 513",
+        ),
     ];
     for (segments, why) in cases {
         let device = SimDevice::new(&config());
@@ -194,4 +211,70 @@ fn what_no_allocator_can_have_been_in_is_refused() {
         moved.map(|_| ()),
         Err(RestoreError::Placed { .. })
     ));
+}
+
+/// Two runs of one range that touch would have been one; the same goes for what is no whole page.
+#[test]
+fn runs_that_no_expandable_segment_has_are_refused() {
+    const PAGE: u64 = 20 << 20;
+    let base = DeviceAddr(0x200_0000_0000);
+    let run = |pages_before: u64, bytes: u64| SegmentInfo {
+        device: 0,
+        address: base.offset(pages_before * PAGE),
+        stream: StreamId::DEFAULT,
+        kind: PoolKind::Large,
+        pool: MempoolId::DEFAULT,
+        is_expandable: true,
+        blocks: vec![BlockInfo::new(
+            base.offset(pages_before * PAGE),
+            bytes,
+            bytes,
+            BlockState::ActiveAllocated,
+        )],
+    };
+    let restore = |runs: &[SegmentInfo]| {
+        let settings = Settings::from_conf("expandable_segments:True").unwrap();
+        Reference::restore(SimDevice::new(&config()), settings, runs)
+    };
+    restore(&[run(0, PAGE), run(2, PAGE)])
+        .unwrap()
+        .check()
+        .unwrap();
+    for (runs, why) in [
+        ([run(0, PAGE), run(1, PAGE)], "begins where the run before"),
+        ([run(0, PAGE), run(2, PAGE + 512)], "not whole pages"),
+        ([run(0, PAGE), run(1 << 10, PAGE)], "not whole pages"),
+    ] {
+        let error = restore(&runs).map(drop).unwrap_err().to_string();
+        assert!(error.contains(why), "{error}, not: {why}");
+    }
+}
+
+/// Memory that another stream may still use is left alone until the device says that it is done.
+#[test]
+fn blocks_on_their_way_to_be_free_wait() {
+    let config = SimConfig {
+        hold_events: true,
+        ..config()
+    };
+    let mut original = DeviceCachingAllocator::new(SimDevice::new(&config), Settings::default());
+    let malloc = |allocator: &mut Reference| allocator.malloc(30 << 20, StreamId::DEFAULT).unwrap();
+    let pending = malloc(&mut original);
+    original.record_stream(pending, StreamId::nth(1)).unwrap();
+    original.free(pending).unwrap();
+    let segments = original.segments();
+    assert_eq!(segments[0].blocks[0].state, BlockState::ActivePendingFree);
+
+    let settings = Settings::default();
+    let mut restored = Reference::restore(SimDevice::new(&config), settings, &segments).unwrap();
+    restored.check().unwrap();
+    assert_eq!(restored.segments(), segments);
+    assert_eq!(
+        restored.free(pending),
+        Err(Error::InvalidPointer(pending)),
+        "it was freed before"
+    );
+    assert_ne!(malloc(&mut restored), pending);
+    restored.driver_mut().streams_mut().complete_all();
+    assert_eq!(malloc(&mut restored), pending);
 }

@@ -85,6 +85,8 @@ impl Bench {
                     self.failures_ordered,
                     "the device did not fail: {outcome:?}"
                 );
+                self.allocator.driver_mut().faults_mut().set_sticky(None);
+                self.check();
             }
             Err(other) => panic!("{op:?} should not end in {other}"),
         }
@@ -141,6 +143,15 @@ impl Bench {
                 self.failures_ordered = true;
                 Ok(0)
             }
+            TestOp::BreakDevice { after } => {
+                let error = DriverError::Failed("broken".to_owned());
+                allocator
+                    .driver_mut()
+                    .faults_mut()
+                    .break_after(after, error);
+                self.failures_ordered = true;
+                Ok(0)
+            }
             TestOp::RefuseMemory { count } => {
                 allocator.driver_mut().faults_mut().refuse_next(count);
                 Ok(0)
@@ -159,6 +170,7 @@ impl Bench {
     pub fn tear_down(&mut self) {
         let driver = self.allocator.driver_mut();
         driver.faults_mut().cancel();
+        driver.faults_mut().set_sticky(None);
         driver.faults_mut().refuse_next(0);
         while let Some(addr) = self.shadow.pick(0) {
             let streams = self.allocator.driver().streams();

@@ -30,6 +30,10 @@ pub enum TestOp {
         after: u64,
         memory: bool,
     },
+    /// Every driver call fails, after some that do not, until an operation noticed.
+    BreakDevice {
+        after: u64,
+    },
     /// The next calls for memory are refused.
     RefuseMemory {
         count: u64,
@@ -95,6 +99,12 @@ fn operation(failures: bool) -> Union<BoxedStrategy<TestOp>> {
             5,
             (0_u64..8, any::<bool>())
                 .prop_map(|(after, memory)| TestOp::FailCall { after, memory })
+                .boxed(),
+        ));
+        choices.push((
+            3,
+            (0_u64..8)
+                .prop_map(|after| TestOp::BreakDevice { after })
                 .boxed(),
         ));
         choices.push((

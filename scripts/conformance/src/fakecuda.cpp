@@ -863,6 +863,7 @@ EXPORT CUresult cuMemAddressReserve(CUdeviceptr* p, size_t size, size_t, CUdevic
                                     unsigned long long) {
   Fake& f = F();
   G g(f.mu);
+  if (size == 0) return CUDA_ERROR_INVALID_VALUE;  // as on a GPU: there is no empty range
   uint64_t len = rnd(size);
   *p = f.place(len);
   f.reservations[*p] = len;

@@ -8,9 +8,18 @@ use super::calls::CallKind;
 pub struct Faults {
     /// `malloc` and `create` calls still to be refused.
     refused: u64,
-    /// Calls of any kind that go well before one fails with the error.
-    planned: Option<(u64, DriverError)>,
+    planned: Option<Planned>,
     sticky: Option<DriverError>,
+}
+
+/// A failure to come.
+#[derive(Debug)]
+struct Planned {
+    /// Calls of any kind that go well before.
+    calls: u64,
+    error: DriverError,
+    /// Whether the device is broken from then on.
+    breaks: bool,
 }
 
 impl Faults {
@@ -21,7 +30,22 @@ impl Faults {
 
     /// Lets one call of any kind fail with `error`, after `calls` that do not.
     pub fn fail_after(&mut self, calls: u64, error: DriverError) {
-        self.planned = Some((calls, error));
+        let breaks = false;
+        self.planned = Some(Planned {
+            calls,
+            error,
+            breaks,
+        });
+    }
+
+    /// Breaks the device after `calls` that go well, see [`Self::set_sticky`].
+    pub fn break_after(&mut self, calls: u64, error: DriverError) {
+        let breaks = true;
+        self.planned = Some(Planned {
+            calls,
+            error,
+            breaks,
+        });
     }
 
     /// Forgets a planned failure; whether there was one still to come.
@@ -42,12 +66,20 @@ impl Faults {
     /// Fails if it is this call's turn.
     pub(super) fn strike(&mut self, kind: CallKind) -> Result<(), DriverError> {
         self.sticky()?;
-        if let Some((calls, _)) = &mut self.planned {
-            if let Some(left) = calls.checked_sub(1) {
-                *calls = left;
-            } else if let Some((_, error)) = self.planned.take() {
+        match self.planned.take() {
+            Some(Planned {
+                calls: 0,
+                error,
+                breaks,
+            }) => {
+                self.sticky = breaks.then(|| error.clone());
                 return Err(error);
             }
+            Some(later) => {
+                let calls = later.calls - 1;
+                self.planned = Some(Planned { calls, ..later });
+            }
+            None => {}
         }
         if self.refused > 0 && matches!(kind, CallKind::Malloc | CallKind::Create) {
             self.refused -= 1;

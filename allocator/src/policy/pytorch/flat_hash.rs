@@ -268,6 +268,22 @@ mod tests {
     }
 
     #[test]
+    fn a_reset_table_is_as_a_new_one() {
+        let mut new = FlatHashMap::default();
+        let mut reset = FlatHashMap::default();
+        (0..100).for_each(|key: u64| reset.insert(key * 0x1000, ()));
+        reset.reset();
+        assert!(reset.is_empty());
+        for map in [&mut new, &mut reset] {
+            (0..4).for_each(|key: u64| map.insert(key * 0x1000, ()));
+        }
+        assert!(
+            reset.keys().eq(new.keys()),
+            "the order is that of a new one"
+        );
+    }
+
+    #[test]
     fn keys_that_all_collide_do_not_exhaust_memory() {
         // Multiples of the inverse of Fibonacci's factor: k hashes to k, so all go to slot 0.
         let inverse = (0..6).fold(FIBONACCI, |inverse, _| {

@@ -135,8 +135,11 @@ impl<D: Driver> DeviceCachingAllocator<D> {
         }
         let mut hazards = Hazards::default();
         for id in expandable {
-            hazards.put_off(self.unmap_block(id))?;
-            self.release_if_unmapped(id)?;
+            // Should the device fail at the last page, the addresses are known to be on their way.
+            let unmapped = self.unmap_block(id);
+            let released = self.release_if_unmapped(id);
+            hazards.put_off(unmapped)?;
+            released?;
         }
         hazards.first()
     }

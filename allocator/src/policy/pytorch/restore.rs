@@ -4,8 +4,8 @@
 //! a recording does.
 //!
 //! A snapshot does not tell everything. How long blocks have been free is forgotten (the garbage
-//! collector starts anew), and so are the streams that pending blocks wait for: they wait for their
-//! own. Of an expandable segment only the mapped runs are told: its addresses are taken to begin with
+//! collector starts anew), and so are the streams that were recorded on blocks in use, and those that
+//! pending blocks wait for: they wait for their own. Of an expandable segment only the mapped runs are told: its addresses are taken to begin with
 //! the lowest run.
 
 use super::DeviceCachingAllocator;

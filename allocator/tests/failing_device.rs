@@ -1,0 +1,148 @@
+//! A device that breaks in the middle of a call, so that what was begun cannot even be undone: once
+//! it works again, nothing is lost.
+
+use allocator::driver::sim::{SimConfig, SimDevice};
+use allocator::driver::{DeviceAddr, DriverError, StreamId};
+use allocator::error::Error;
+use allocator::policy::pytorch::DeviceCachingAllocator;
+use allocator::settings::Settings;
+
+const MIB: u64 = 1 << 20;
+const CONFS: [&str; 2] = ["", "expandable_segments:True"];
+
+type Allocator = DeviceCachingAllocator<SimDevice>;
+
+fn allocator(conf: &str) -> Allocator {
+    let device = SimDevice::new(&SimConfig::with_capacity(1024 * MIB));
+    DeviceCachingAllocator::new(device, Settings::from_conf(conf).unwrap())
+}
+
+fn malloc(allocator: &mut Allocator, mib: u64) -> Result<DeviceAddr, Error> {
+    allocator.malloc(mib * MIB, StreamId::DEFAULT)
+}
+
+/// Does `call` on a device that breaks after ever more driver calls, each time on a new allocator
+/// made by `prepare`, until it is not reached any more. After each failure `recover` may go on.
+fn break_everywhere<T>(
+    conf: &str,
+    prepare: impl Fn(&mut Allocator) -> T,
+    call: impl Fn(&mut Allocator, &T) -> Result<(), Error>,
+    recover: impl Fn(&mut Allocator, T),
+) {
+    for after in 0.. {
+        let mut allocator = allocator(conf);
+        let prepared = prepare(&mut allocator);
+        let broken = DriverError::Failed("broken".to_owned());
+        allocator
+            .driver_mut()
+            .faults_mut()
+            .break_after(after, broken);
+        let outcome = call(&mut allocator, &prepared);
+        if allocator.driver_mut().faults_mut().cancel() {
+            outcome.unwrap();
+            assert!(after > 0, "no call reached the device");
+            return;
+        }
+        allocator.driver_mut().faults_mut().set_sticky(None);
+        assert!(
+            matches!(outcome, Err(Error::Driver(_) | Error::VirtualMemory(_))),
+            "{conf}, broken after {after} calls: {outcome:?}"
+        );
+        allocator.check().unwrap();
+        recover(&mut allocator, prepared);
+        allocator.empty_cache().unwrap();
+        allocator.check().unwrap();
+        let device = allocator.driver();
+        let left = (device.used(), device.reserved_addresses());
+        assert_eq!(left, (0, 0), "{conf}, broken after {after} calls");
+    }
+}
+
+#[test]
+fn memory_half_taken() {
+    for conf in CONFS {
+        break_everywhere(
+            conf,
+            |_| (),
+            |allocator, ()| malloc(allocator, 90).map(drop),
+            |allocator, ()| {
+                let addr = malloc(allocator, 90).unwrap();
+                allocator.free(addr).unwrap();
+            },
+        );
+    }
+}
+
+#[test]
+fn memory_half_taken_behind_memory_in_use() {
+    for conf in CONFS {
+        break_everywhere(
+            conf,
+            |allocator| malloc(allocator, 30).unwrap(),
+            |allocator, _| malloc(allocator, 90).map(drop),
+            |allocator, live| allocator.free(live).unwrap(),
+        );
+    }
+}
+
+#[test]
+fn memory_half_returned() {
+    for conf in CONFS {
+        break_everywhere(
+            conf,
+            |allocator| {
+                let live = malloc(allocator, 90).unwrap();
+                allocator.free(live).unwrap();
+            },
+            |allocator, ()| allocator.empty_cache(),
+            |_, ()| {},
+        );
+    }
+}
+
+#[test]
+fn events_half_recorded() {
+    for conf in CONFS {
+        break_everywhere(
+            conf,
+            |allocator| {
+                let live = malloc(allocator, 90).unwrap();
+                for stream in 1..4 {
+                    allocator
+                        .record_stream(live, StreamId::nth(stream))
+                        .unwrap();
+                }
+                live
+            },
+            |allocator, &live| allocator.free(live),
+            |allocator, live| {
+                assert_eq!(
+                    allocator.free(live),
+                    Err(Error::InvalidPointer(live)),
+                    "it was freed"
+                );
+            },
+        );
+    }
+}
+
+#[test]
+fn events_half_waited_for() {
+    for conf in CONFS {
+        break_everywhere(
+            conf,
+            |allocator| {
+                allocator.driver_mut().streams_mut().set_hold(true);
+                let live = malloc(allocator, 90).unwrap();
+                for stream in 1..4 {
+                    allocator
+                        .record_stream(live, StreamId::nth(stream))
+                        .unwrap();
+                }
+                allocator.free(live).unwrap();
+            },
+            |allocator, ()| allocator.empty_cache(),
+            |_, ()| {},
+        );
+    }
+}
