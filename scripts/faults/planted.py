@@ -174,7 +174,9 @@ FAULTS = [
     Fault(
         "statistics: the peak is taken before the increase",
         "allocator/src/stats.rs",
-        "        self.current += amount;\n        self.peak = self.peak.max(self.current);",
-        "        self.peak = self.peak.max(self.current);\n        self.current += amount;",
+        "        self.current = self.current.wrapping_add(amount);\n"
+        "        self.peak = self.peak.max(self.current);",
+        "        self.peak = self.peak.max(self.current);\n"
+        "        self.current = self.current.wrapping_add(amount);",
     ),
 ]
