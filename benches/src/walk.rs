@@ -4,7 +4,7 @@
 use allocator::allocator::Allocator;
 use allocator::driver::{DeviceAddr, StreamId};
 use allocator::error::Error;
-use workloads::op::{Op, Workload, WorkloadError};
+use workloads::op::{Answer, Op, Workload, WorkloadError};
 
 /// One operation.
 #[derive(Clone, Copy, Debug)]
@@ -63,9 +63,10 @@ impl Walk {
                         walk.record_stream(slot, StreamId::nth(stream));
                     }
                 }
-                Op::Mark { .. } => {}
+                // A walk times allocations and frees, of programs that are alone.
+                Op::EmptyCache | Op::Around(_) | Op::Mark { .. } => {}
             }
-            Ok(())
+            Ok(Answer::Done)
         })?;
         let mut left: Vec<u32> = slot_of.into_values().collect();
         left.sort_unstable();

@@ -3,7 +3,8 @@
 //! A [`Workload`] is a stream of [`Op`]s: a recorded trace, or a family with parameters and a seed.
 //! It is never held in memory as a whole. [`replay`](mod@replay) puts it through any allocator.
 //!
-//! - [`op`] is one operation, and the contract of workloads.
+//! - [`op`] is one operation, and the contract of workloads; [`surroundings`] is what happens around
+//!   the program.
 //! - [`trace`] reads recordings; [`rng`] and [`program`] are what families are written with.
 //! - [`transformer`], [`fragmentation`] and [`grad_accumulation`] are families, one a file;
 //!   [`presets`] names their ready-made members.
@@ -29,6 +30,7 @@ pub mod presets;
 pub mod program;
 pub mod replay;
 pub mod rng;
+pub mod surroundings;
 pub mod trace;
 pub mod transformer;
 

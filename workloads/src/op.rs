@@ -1,5 +1,6 @@
 //! One operation of a program on its allocator, and the contract of workloads.
 
+use crate::surroundings::Change;
 use crate::trace::TraceError;
 
 /// What a program does next. Ids name allocations; no two live ones have the same.
@@ -28,11 +29,24 @@ pub enum Op<'a> {
         /// The number of the stream.
         stream: u32,
     },
+    /// Return all cached memory to the device (`torch.cuda.empty_cache`).
+    EmptyCache,
+    /// Something happens that is not the program's doing.
+    Around(Change),
     /// The program enters a phase: `step 3`, `forward`, `backward`, …
     Mark {
         /// The phase.
         tag: &'a str,
     },
+}
+
+/// What the program is told of its operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Answer {
+    /// It was done.
+    Done,
+    /// There was no memory for it.
+    OutOfMemory,
 }
 
 /// Where the operations of a workload go.
@@ -41,17 +55,17 @@ pub trait Sink {
     ///
     /// # Errors
     /// If nothing more is wanted; the workload then ends with the same error.
-    fn op(&mut self, op: Op<'_>) -> Result<(), WorkloadError>;
+    fn op(&mut self, op: Op<'_>) -> Result<Answer, WorkloadError>;
 }
 
-impl<F: FnMut(Op<'_>) -> Result<(), WorkloadError>> Sink for F {
-    fn op(&mut self, op: Op<'_>) -> Result<(), WorkloadError> {
+impl<F: FnMut(Op<'_>) -> Result<Answer, WorkloadError>> Sink for F {
+    fn op(&mut self, op: Op<'_>) -> Result<Answer, WorkloadError> {
         self(op)
     }
 }
 
-/// A stream of operations that can be had again and again, the same each time, by several threads
-/// at once.
+/// A stream of operations that can be had again and again, by several threads at once, and is the
+/// same for the same answers. Most programs do not look at the answers, as if memory had no end.
 pub trait Workload: Send + Sync {
     /// What it is called in results.
     fn name(&self) -> &str;

@@ -4,7 +4,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::op::{Op, Sink, WorkloadError};
+use crate::op::{Answer, Op, Sink, WorkloadError};
+use crate::surroundings::Change;
 
 const DEFAULT_STREAM: u32 = 0;
 
@@ -59,15 +60,46 @@ impl<'s> Program<'s> {
 
     /// A new tensor, made by operator `tag`.
     pub fn alloc(&mut self, bytes: u64, tag: &str) -> Tensor {
+        self.alloc_on(DEFAULT_STREAM, bytes, tag)
+    }
+
+    /// A new tensor for use on a stream of that number.
+    pub fn alloc_on(&mut self, stream: u32, bytes: u64, tag: &str) -> Tensor {
+        self.request(stream, bytes, tag).0
+    }
+
+    /// A new tensor, or nothing if there is no memory for it.
+    pub fn try_alloc(&mut self, bytes: u64, tag: &str) -> Option<Tensor> {
+        let (tensor, answer) = self.request(DEFAULT_STREAM, bytes, tag);
+        (answer == Answer::Done).then_some(tensor)
+    }
+
+    fn request(&mut self, stream: u32, bytes: u64, tag: &str) -> (Tensor, Answer) {
         let id = self.next_id;
         self.next_id += 1;
-        self.send(Op::Malloc {
+        let answer = self.send(Op::Malloc {
             id,
             bytes,
-            stream: DEFAULT_STREAM,
+            stream,
             tag,
         });
-        Tensor { id, bytes }
+        (Tensor { id, bytes }, answer)
+    }
+
+    /// Says that a stream of that number uses a tensor, too.
+    pub fn record_stream(&mut self, tensor: &Tensor, stream: u32) {
+        let id = tensor.id;
+        self.send(Op::RecordStream { id, stream });
+    }
+
+    /// Returns all cached memory to the device.
+    pub fn empty_cache(&mut self) {
+        self.send(Op::EmptyCache);
+    }
+
+    /// Lets something happen that is not the program's doing.
+    pub fn around(&mut self, change: Change) {
+        self.send(Op::Around(change));
     }
 
     /// Gives a tensor back.
@@ -112,9 +144,17 @@ impl<'s> Program<'s> {
         self.outcome
     }
 
-    fn send(&mut self, op: Op<'_>) {
-        if self.outcome.is_ok() {
-            self.outcome = self.sink.op(op);
+    /// Sends an operation. Once nothing more is wanted, all of them are taken to be done.
+    fn send(&mut self, op: Op<'_>) -> Answer {
+        if self.outcome.is_err() {
+            return Answer::Done;
+        }
+        match self.sink.op(op) {
+            Ok(answer) => answer,
+            Err(error) => {
+                self.outcome = Err(error);
+                Answer::Done
+            }
         }
     }
 }

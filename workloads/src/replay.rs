@@ -8,7 +8,8 @@ use allocator::error::Error;
 use allocator::stats::DeviceStats;
 use foldhash::fast::FixedState;
 
-use crate::op::{Op, Workload, WorkloadError};
+use crate::op::{Answer, Op, Workload, WorkloadError};
+use crate::surroundings::Surroundings;
 
 /// What came of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -73,7 +74,10 @@ pub fn replay<A: Allocator + ?Sized, O: Observer + ?Sized>(
     workload: &dyn Workload,
     allocator: &mut A,
     observer: &mut O,
-) -> Result<Tally, WorkloadError> {
+) -> Result<Tally, WorkloadError>
+where
+    A::Driver: Surroundings,
+{
     let mut tally = Tally::default();
     let mut live: HashMap<u64, DeviceAddr, FixedState> = HashMap::default();
     workload.emit(&mut |op: Op<'_>| {
@@ -92,6 +96,10 @@ pub fn replay<A: Allocator + ?Sized, O: Observer + ?Sized>(
             op,
             outcome,
             stats,
+        })?;
+        Ok(match outcome {
+            Outcome::OutOfMemory => Answer::OutOfMemory,
+            _ => Answer::Done,
         })
     })?;
     Ok(tally)
@@ -101,7 +109,10 @@ fn perform<A: Allocator + ?Sized>(
     op: Op<'_>,
     allocator: &mut A,
     live: &mut HashMap<u64, DeviceAddr, FixedState>,
-) -> Result<Outcome, Error> {
+) -> Result<Outcome, Error>
+where
+    A::Driver: Surroundings,
+{
     match op {
         Op::Malloc {
             id, bytes, stream, ..
@@ -123,6 +134,11 @@ fn perform<A: Allocator + ?Sized>(
                 .map(|()| Outcome::Done),
             None => Ok(Outcome::Skipped),
         },
+        Op::EmptyCache => allocator.empty_cache().map(|()| Outcome::Done),
+        Op::Around(change) => {
+            allocator.driver_mut().change(change);
+            Ok(Outcome::Done)
+        }
         Op::Mark { .. } => Ok(Outcome::Done),
     }
 }

@@ -4,7 +4,7 @@
 //! say in the results that they cannot be compared.
 
 use sha2::{Digest, Sha256};
-use workloads::op::{Op, Workload};
+use workloads::op::{Answer, Op, Workload};
 use workloads::presets;
 
 /// Events, and the first 16 hexadecimal digits of the SHA-256 of all operations, one a line.
@@ -23,9 +23,11 @@ fn digest(workload: &dyn Workload) -> (u64, String) {
                 } => format!("alloc {id} {bytes} {stream} {tag}\n"),
                 Op::Free { id } => format!("free {id}\n"),
                 Op::RecordStream { id, stream } => format!("record_stream {id} {stream}\n"),
+                Op::EmptyCache => "empty_cache\n".to_owned(),
+                Op::Around(change) => format!("around {change:?}\n"),
                 Op::Mark { tag } => format!("mark {tag}\n"),
             });
-            Ok(())
+            Ok(Answer::Done)
         })
         .unwrap();
     let bytes = hash.finalize();

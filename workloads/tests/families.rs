@@ -9,7 +9,7 @@ use allocator::settings::Settings;
 use workloads::fragmentation::Fragmentation;
 use workloads::grad_accumulation::{GradAccumulation, Mistake};
 use workloads::measure::Measures;
-use workloads::op::{Op, Workload};
+use workloads::op::{Answer, Op, Workload};
 use workloads::presets;
 use workloads::replay::replay;
 use workloads::trace::TraceFile;
@@ -24,9 +24,9 @@ fn frees_what_it_allocates(workload: &dyn Workload) {
                 Op::Malloc { id, .. } => assert!(live.insert(id), "{id} twice"),
                 Op::Free { id } => assert!(live.remove(&id), "{id} is not live"),
                 Op::RecordStream { id, .. } => assert!(live.contains(&id)),
-                Op::Mark { .. } => {}
+                Op::EmptyCache | Op::Around(_) | Op::Mark { .. } => {}
             }
-            Ok(())
+            Ok(Answer::Done)
         })
         .unwrap();
     let name = workload.name();
@@ -104,7 +104,7 @@ fn refusal(workload: &dyn Workload) -> String {
     let mut events = 0;
     let error = workload.emit(&mut |_: Op<'_>| {
         events += 1;
-        Ok(())
+        Ok(Answer::Done)
     });
     assert_eq!(events, 0, "nothing is sent");
     error.unwrap_err().to_string()

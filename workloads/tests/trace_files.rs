@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use workloads::op::{Op, Workload};
+use workloads::op::{Answer, Op, Workload};
 use workloads::trace::TraceFile;
 
 const GOOD: &str = "# {\"model\": \"none\", \"steps\": 1}\n\
@@ -32,7 +32,7 @@ fn events(path: &Path) -> Result<Vec<String>, String> {
     trace
         .emit(&mut |op: Op<'_>| {
             events.push(format!("{op:?}"));
-            Ok(())
+            Ok(Answer::Done)
         })
         .map_err(|error| error.to_string())?;
     Ok(events)

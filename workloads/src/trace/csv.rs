@@ -207,7 +207,7 @@ impl Live {
             Op::RecordStream { id, .. } if !self.0.contains_key(&id) => {
                 Err(format!("record_stream of id {id}, which is not live"))
             }
-            Op::RecordStream { .. } | Op::Mark { .. } => Ok(()),
+            Op::RecordStream { .. } | Op::EmptyCache | Op::Around(_) | Op::Mark { .. } => Ok(()),
         }
     }
 }
