@@ -54,6 +54,7 @@ fn cell(row: &Row) -> String {
     let is_tight = Setting::named(&row.setting).is_some_and(|setting| setting.is_tight());
     match (row.verdict(), row.efficiency) {
         (Verdict::Fails(ooms), _) => format!("{ooms} failed"),
+        (Verdict::FitsWithRetries(1), _) if is_tight => "fits, 1 retry".to_owned(),
         (Verdict::FitsWithRetries(retries), _) if is_tight => format!("fits, {retries} retries"),
         (Verdict::Fits, _) if is_tight => "fits".to_owned(),
         (_, Some(share)) => format!("{:.1} %", 100.0 * share),
