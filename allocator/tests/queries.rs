@@ -1,7 +1,7 @@
 //! What can be asked of an allocator, and devices at the edge of what there is.
 
 use allocator::driver::sim::calls::CallKind;
-use allocator::driver::sim::cost::Costs;
+use allocator::driver::sim::cost::{Cost, Costs};
 use allocator::driver::sim::{SimConfig, SimDevice};
 use allocator::driver::{DeviceAddr, DriverError, StreamId};
 use allocator::error::Error;
@@ -93,9 +93,10 @@ fn a_device_without_memory() {
 /// Simulated time passes in driver calls only, and the history tells it in microseconds.
 #[test]
 fn what_driver_calls_cost_is_when_things_happened() {
+    let cost = |ns: u64, ns_per_mib: u64| Cost { ns, ns_per_mib };
     let costs = Costs::default()
-        .with(CallKind::Malloc, 700_000)
-        .with(CallKind::Free, 5_300_000);
+        .with(CallKind::Malloc, cost(300_000, 20_000)) // 2 MiB, then 30 MiB
+        .with(CallKind::Free, cost(5_200_000, 50_000)); // 2 MiB
     let mut allocator = on(
         &SimConfig {
             costs,
@@ -108,13 +109,13 @@ fn what_driver_calls_cost_is_when_things_happened() {
     allocator.free(addr).unwrap();
     let again = malloc(&mut allocator, MIB); // from the cache
     allocator.free(again).unwrap();
-    assert_eq!(allocator.driver().elapsed_ns(), 700_000);
+    assert_eq!(allocator.driver().elapsed_ns(), 340_000);
     allocator.empty_cache().unwrap();
     malloc(&mut allocator, 30 * MIB);
-    assert_eq!(allocator.driver().elapsed_ns(), 6_700_000);
+    assert_eq!(allocator.driver().elapsed_ns(), 6_540_000);
     let first = allocator.history().next().unwrap().time_us;
     let last = allocator.history().last().unwrap().time_us;
-    assert_eq!(last - first, 6_000);
+    assert_eq!(last - first, 6_200);
 }
 
 /// Streams recorded while allocations go to a pool are done by its end; those recorded before are

@@ -184,15 +184,20 @@ impl SimDevice {
     /// Waits for all streams, as a program does with `cudaDeviceSynchronize`.
     pub fn synchronize_device(&mut self) {
         self.counts.add(CallKind::SynchronizeDevice);
-        self.clock.charge(CallKind::SynchronizeDevice);
+        self.clock.charge(CallKind::SynchronizeDevice, 0);
         self.streams.complete_all();
         self.write_down(Call::SynchronizeDevice);
     }
 
-    /// Counts and charges a call; fails it if a failure is due.
+    /// Counts and charges a call about no memory in particular; fails it if a failure is due.
     fn enter(&mut self, kind: CallKind) -> Result<(), DriverError> {
+        self.enter_with(kind, 0)
+    }
+
+    /// The same for a call about `bytes`.
+    fn enter_with(&mut self, kind: CallKind, bytes: u64) -> Result<(), DriverError> {
         self.counts.add(kind);
-        self.clock.charge(kind);
+        self.clock.charge(kind, bytes);
         self.faults.strike(kind)
     }
 
@@ -218,7 +223,7 @@ impl Driver for SimDevice {
     }
 
     fn malloc(&mut self, bytes: u64) -> Result<DeviceAddr, DriverError> {
-        let placed = self.enter(CallKind::Malloc).and_then(|()| {
+        let placed = self.enter_with(CallKind::Malloc, bytes).and_then(|()| {
             let rounded = round_up(bytes)?;
             self.memory.ensure_free(rounded)?;
             let addr = self.addresses.place(rounded)?;
@@ -234,7 +239,8 @@ impl Driver for SimDevice {
     }
 
     fn free(&mut self, addr: DeviceAddr) -> Result<(), DriverError> {
-        self.enter(CallKind::Free)?;
+        let bytes = self.memory.allocation_bytes(addr);
+        self.enter_with(CallKind::Free, bytes)?;
         let Some(bytes) = self.memory.remove_allocation(addr) else {
             self.write_down(Call::FreeInvalid { addr });
             return Err(DriverError::InvalidValue);
@@ -290,7 +296,7 @@ impl Driver for SimDevice {
 
 impl VirtualMemory for SimDevice {
     fn reserve(&mut self, bytes: u64) -> Result<DeviceAddr, DriverError> {
-        self.enter(CallKind::Reserve)?;
+        self.enter_with(CallKind::Reserve, bytes)?;
         let rounded = round_up(bytes)?;
         let addr = self.addresses.place(rounded)?;
         self.memory.add_reservation(addr, rounded);
@@ -299,7 +305,7 @@ impl VirtualMemory for SimDevice {
     }
 
     fn free_address(&mut self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError> {
-        self.enter(CallKind::FreeAddress)?;
+        self.enter_with(CallKind::FreeAddress, bytes)?;
         let rounded = round_up(bytes)?;
         self.memory.remove_reservation(addr, rounded)?;
         self.addresses.give_back(addr, rounded);
@@ -309,7 +315,7 @@ impl VirtualMemory for SimDevice {
 
     fn create(&mut self, bytes: u64, _: HandleKind) -> Result<MemoryHandle, DriverError> {
         let created = self
-            .enter(CallKind::Create)
+            .enter_with(CallKind::Create, bytes)
             .and_then(|()| self.memory.create(bytes));
         match created {
             Ok(handle) => self.write_down(Call::Create { bytes, handle }),
@@ -320,7 +326,8 @@ impl VirtualMemory for SimDevice {
     }
 
     fn release(&mut self, handle: MemoryHandle) -> Result<(), DriverError> {
-        self.enter(CallKind::Release)?;
+        let bytes = self.memory.handle_bytes(handle);
+        self.enter_with(CallKind::Release, bytes)?;
         self.memory.release(handle)?;
         self.write_down(Call::Release { handle });
         Ok(())
@@ -332,7 +339,7 @@ impl VirtualMemory for SimDevice {
         bytes: u64,
         handle: MemoryHandle,
     ) -> Result<(), DriverError> {
-        self.enter(CallKind::Map)?;
+        self.enter_with(CallKind::Map, bytes)?;
         self.memory.map(addr, bytes, handle)?;
         self.write_down(Call::Map {
             addr,
@@ -343,14 +350,14 @@ impl VirtualMemory for SimDevice {
     }
 
     fn set_access(&mut self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError> {
-        self.enter(CallKind::SetAccess)?;
+        self.enter_with(CallKind::SetAccess, bytes)?;
         self.memory.ensure_mapped(addr, bytes)?;
         self.write_down(Call::SetAccess { addr, bytes });
         Ok(())
     }
 
     fn unmap(&mut self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError> {
-        self.enter(CallKind::Unmap)?;
+        self.enter_with(CallKind::Unmap, bytes)?;
         self.memory.unmap(addr, bytes)?;
         self.write_down(Call::Unmap { addr, bytes });
         Ok(())

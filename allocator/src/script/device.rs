@@ -3,6 +3,7 @@
 use crate::bytes;
 use crate::driver::sim::SimConfig;
 use crate::driver::sim::calls::CallKind;
+use crate::driver::sim::cost::Cost;
 
 /// A variable whose value has no meaning.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -40,7 +41,8 @@ pub fn sim_config(variable: impl Fn(&str) -> Option<String>) -> Result<SimConfig
         ("FAKE_UNMAP_NS", CallKind::Unmap),
     ] {
         if let Some(ns) = number(name)? {
-            config.costs = config.costs.with(kind, ns);
+            let cost = Cost { ns, ns_per_mib: 0 };
+            config.costs = config.costs.with(kind, cost);
             config.costs.spin = true;
         }
     }

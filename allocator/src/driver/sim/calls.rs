@@ -42,8 +42,57 @@ pub enum CallKind {
 }
 
 impl CallKind {
+    /// All of them.
+    pub const ALL: [Self; 16] = [
+        Self::Malloc,
+        Self::Free,
+        Self::MemoryInfo,
+        Self::Reserve,
+        Self::FreeAddress,
+        Self::Create,
+        Self::Release,
+        Self::Map,
+        Self::SetAccess,
+        Self::Unmap,
+        Self::CreateEvent,
+        Self::RecordEvent,
+        Self::QueryEvent,
+        Self::SynchronizeEvent,
+        Self::SynchronizeStream,
+        Self::SynchronizeDevice,
+    ];
+
     /// How many kinds there are.
-    pub const COUNT: usize = Self::SynchronizeDevice as usize + 1;
+    pub const COUNT: usize = Self::ALL.len();
+
+    /// What it is called in cost profiles and results.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Malloc => "malloc",
+            Self::Free => "free",
+            Self::MemoryInfo => "memory_info",
+            Self::Reserve => "reserve",
+            Self::FreeAddress => "free_address",
+            Self::Create => "create",
+            Self::Release => "release",
+            Self::Map => "map",
+            Self::SetAccess => "set_access",
+            Self::Unmap => "unmap",
+            Self::CreateEvent => "create_event",
+            Self::RecordEvent => "record_event",
+            Self::QueryEvent => "query_event",
+            Self::SynchronizeEvent => "synchronize_event",
+            Self::SynchronizeStream => "synchronize_stream",
+            Self::SynchronizeDevice => "synchronize_device",
+        }
+    }
+
+    /// The kind of that name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
 }
 
 /// Calls made, by kind.

@@ -1,22 +1,41 @@
-//! What driver calls cost.
+//! What driver calls cost: as much when they are refused.
 
 use std::time::{Duration, Instant};
 
 use super::calls::CallKind;
 
-/// Nanoseconds of each call, all zero by default.
+/// What each call costs, nothing by default.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Costs {
-    per_call_ns: [u64; CallKind::COUNT],
+    per_call: [Cost; CallKind::COUNT],
     /// Whether to wait that long, too, instead of only adding it up.
     pub spin: bool,
 }
 
-impl Costs {
-    /// Sets what each call of a kind costs, in nanoseconds.
+/// What a call costs, in nanoseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Cost {
+    /// Whatever it is about.
+    pub ns: u64,
+    /// For each MiB that it is about.
+    pub ns_per_mib: u64,
+}
+
+impl Cost {
+    /// Nanoseconds for a call about `bytes`.
     #[must_use]
-    pub fn with(mut self, kind: CallKind, ns: u64) -> Self {
-        self.per_call_ns[kind as usize] = ns;
+    pub fn of(self, bytes: u64) -> u64 {
+        let of_bytes = (u128::from(self.ns_per_mib) * u128::from(bytes)) >> 20;
+        let of_bytes = u64::try_from(of_bytes).unwrap_or(u64::MAX);
+        self.ns.saturating_add(of_bytes)
+    }
+}
+
+impl Costs {
+    /// Sets what each call of a kind costs.
+    #[must_use]
+    pub fn with(mut self, kind: CallKind, cost: Cost) -> Self {
+        self.per_call[kind as usize] = cost;
         self
     }
 }
@@ -40,8 +59,9 @@ impl Clock {
         self.elapsed_ns
     }
 
-    pub(super) fn charge(&mut self, kind: CallKind) {
-        let ns = self.costs.per_call_ns[kind as usize];
+    /// Lets the time pass that a call about `bytes` takes.
+    pub(super) fn charge(&mut self, kind: CallKind, bytes: u64) {
+        let ns = self.costs.per_call[kind as usize].of(bytes);
         self.elapsed_ns = self.elapsed_ns.saturating_add(ns);
         if self.costs.spin && ns > 0 {
             let started = Instant::now();
