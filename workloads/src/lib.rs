@@ -9,7 +9,7 @@
 //! - [`transformer`], [`fragmentation`] and [`grad_accumulation`] are families, one a file;
 //!   [`presets`] names their ready-made members.
 //! - [`replay`](mod@replay) drives an allocator, with observers; [`measure`] says what the results
-//!   mean.
+//!   mean, and [`demand`] what no allocator can do without.
 //!
 //! A family gives the same operations for the same parameters and seed on every platform; a digest
 //! of each is tested.
@@ -22,6 +22,7 @@
     clippy::unreachable
 )]
 
+pub mod demand;
 pub mod fragmentation;
 pub mod grad_accumulation;
 pub mod measure;

@@ -2,6 +2,9 @@
 
 use allocator::stats::DeviceStats;
 
+use crate::op::WorkloadError;
+use crate::replay::{Observer, Step};
+
 /// What an allocator did with a workload. Bytes and counts; all of it is deterministic.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Measures {
@@ -56,5 +59,34 @@ impl Measures {
     pub fn efficiency(&self) -> Option<f64> {
         let (requested, reserved) = (self.peak_requested_bytes, self.peak_reserved_bytes);
         (reserved > 0).then(|| requested as f64 / reserved as f64)
+    }
+
+    /// **Fragmentation ratio**: 1 − peak allocated / peak reserved, as papers have it. None as with
+    /// [efficiency](Self::efficiency).
+    #[must_use]
+    pub fn fragmentation(&self) -> Option<f64> {
+        let (allocated, reserved) = (self.peak_allocated_bytes, self.peak_reserved_bytes);
+        (reserved > 0).then(|| 1.0 - allocated as f64 / reserved as f64)
+    }
+}
+
+/// Watches for what statistics forget.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct AtPeak {
+    peak_reserved_bytes: u64,
+    /// **Inactive split at peak**: bytes that were free but part of a segment in use when reserved
+    /// memory was first at its peak: what that peak was higher for.
+    pub inactive_split_bytes: u64,
+}
+
+impl Observer for AtPeak {
+    fn after(&mut self, step: &Step<'_>) -> Result<(), WorkloadError> {
+        let reserved = step.stats.reserved_bytes.all.current.cast_unsigned();
+        if reserved > self.peak_reserved_bytes {
+            self.peak_reserved_bytes = reserved;
+            let inactive = step.stats.inactive_split_bytes.all.current;
+            self.inactive_split_bytes = inactive.cast_unsigned();
+        }
+        Ok(())
     }
 }

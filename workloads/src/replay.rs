@@ -63,6 +63,42 @@ pub struct Tally {
     pub ooms: u64,
     /// Frees of allocations that were never made for lack of memory.
     pub skipped_frees: u64,
+    /// The first request that failed.
+    pub first_oom: Option<FirstOom>,
+}
+
+/// How a request failed for lack of memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FirstOom {
+    /// The event, counted from 0.
+    pub event: u64,
+    /// Bytes of all free blocks that the allocator held then.
+    pub free_bytes: u64,
+    /// Bytes of the largest of them.
+    pub largest_free_bytes: u64,
+}
+
+impl FirstOom {
+    /// What `allocator` holds at `event`.
+    fn of<A: Allocator + ?Sized>(event: u64, allocator: &A) -> Self {
+        let segments = allocator.segments();
+        let blocks = segments.iter().flat_map(|segment| &segment.blocks);
+        let free = blocks.filter(|block| !block.is_active());
+        let free = free.map(|block| block.size);
+        Self {
+            event,
+            free_bytes: free.clone().sum(),
+            largest_free_bytes: free.max().unwrap_or(0),
+        }
+    }
+
+    /// **Shatter**: 1 − largest free / free, how far what is free is in pieces. None if nothing is
+    /// free.
+    #[must_use]
+    pub fn shatter(&self) -> Option<f64> {
+        let (largest, free) = (self.largest_free_bytes, self.free_bytes);
+        (free > 0).then(|| 1.0 - largest as f64 / free as f64)
+    }
 }
 
 /// Puts a whole workload through an allocator. A request that finds no memory does not end it.
@@ -86,7 +122,11 @@ where
         let outcome = perform(op, allocator, &mut live)
             .map_err(|source| WorkloadError::Allocator { event, source })?;
         match (op, outcome) {
-            (_, Outcome::OutOfMemory) => tally.ooms += 1,
+            (_, Outcome::OutOfMemory) => {
+                tally.ooms += 1;
+                let first = || FirstOom::of(event, allocator);
+                tally.first_oom.get_or_insert_with(first);
+            }
             (Op::Free { .. }, Outcome::Skipped) => tally.skipped_frees += 1,
             _ => {}
         }

@@ -6,9 +6,10 @@ use std::path::Path;
 use allocator::driver::sim::{SimConfig, SimDevice};
 use allocator::policy::pytorch::DeviceCachingAllocator;
 use allocator::settings::Settings;
+use workloads::demand::Demand;
 use workloads::fragmentation::Fragmentation;
 use workloads::grad_accumulation::{GradAccumulation, Mistake};
-use workloads::measure::Measures;
+use workloads::measure::{AtPeak, Measures};
 use workloads::op::{Answer, Op, Workload};
 use workloads::presets;
 use workloads::replay::replay;
@@ -195,4 +196,34 @@ fn parameters_without_a_meaning_are_refused() {
         });
         assert!(error.contains(said), "no '{said}' in: {error}");
     }
+}
+
+#[test]
+fn demand_is_what_a_reader_counts() {
+    let program = Fragmentation::article();
+    let demand = Demand::of(&program).unwrap();
+    // 10 tensors of 4 MiB, 5 of them freed, then one of 64 MiB: 5 × 4 + 64 at most, and 40 before.
+    assert_eq!(demand.lower_bound_bytes, 84 << 20);
+    assert_eq!(demand.allocations, 11);
+}
+
+#[test]
+fn the_first_failure_says_how_free_memory_lies() {
+    let device = SimDevice::new(&SimConfig::with_capacity(60 << 20));
+    let mut allocator = DeviceCachingAllocator::new(device, Settings::default());
+    let mut at_peak = AtPeak::default();
+    let tally = replay(&Fragmentation::article(), &mut allocator, &mut at_peak).unwrap();
+    let first = tally.first_oom.unwrap();
+    // Two segments of 20 MiB, each with every other 4 MiB free: 2 + 3 of them, none beside another.
+    assert_eq!(
+        (first.free_bytes, first.largest_free_bytes),
+        (20 << 20, 4 << 20)
+    );
+    assert_eq!(first.shatter(), Some(0.8));
+    assert_eq!(
+        at_peak.inactive_split_bytes,
+        16 << 20,
+        "of the second segment, when it was taken"
+    );
+    assert_eq!(Measures::of(allocator.stats()).fragmentation(), Some(0.0));
 }
