@@ -4,21 +4,26 @@
 //! the holes and for some that do, free everything in a random order. It shows what a hole between
 //! survivors costs. It does not show lifetimes of a real program: nothing is kept for long.
 //!
-//! The textbook case, [`Fragmentation::article`]: ten tensors of 1024 × 1024 floats, every other
+//! The textbook case, its default: ten tensors of 1024 × 1024 floats, every other
 //! one freed, then one of 4096 × 4096. 20 MiB are free, none of it usable for 64 MiB.
+
+use documented::{Documented, DocumentedFields};
+use serde::{Deserialize, Serialize};
 
 use crate::op::{Sink, Workload, WorkloadError};
 use crate::program::{Program, Tensor};
 use crate::rng::Rng;
 
 /// Rounds of interleaved frees.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, Documented, DocumentedFields)]
+#[serde(default, deny_unknown_fields)]
 pub struct Fragmentation {
     /// What it is called in results.
     pub name: String,
     /// Blocks to fill with. This many, `large` and `small` are live at once: each below 2^24.
     pub blocks: u64,
     /// Bytes of a block at least; at most an eighth more, if `jitter` is set.
+    #[serde(with = "crate::byte_count")]
     pub bytes: u64,
     /// Whether the sizes of blocks differ.
     pub jitter: bool,
@@ -27,6 +32,7 @@ pub struct Fragmentation {
     /// Blocks asked for afterwards that are larger than a hole.
     pub large: u64,
     /// Their bytes.
+    #[serde(with = "crate::byte_count")]
     pub large_bytes: u64,
     /// Blocks asked for afterwards that are half a hole.
     pub small: u64,
@@ -36,13 +42,12 @@ pub struct Fragmentation {
     pub seed: u64,
 }
 
-impl Fragmentation {
+impl Default for Fragmentation {
     /// The case that articles on fragmentation begin with: in 40 MiB every other 4 MiB free, and
     /// 64 MiB wanted.
-    #[must_use]
-    pub fn article() -> Self {
+    fn default() -> Self {
         Self {
-            name: "fragmentation_article".to_owned(),
+            name: "fragmentation".to_owned(),
             blocks: 10,
             bytes: 4 << 20,
             jitter: false,
@@ -54,7 +59,9 @@ impl Fragmentation {
             seed: 0,
         }
     }
+}
 
+impl Fragmentation {
     fn validate(&self) -> Result<(), WorkloadError> {
         let counts = [
             ("blocks", self.blocks),

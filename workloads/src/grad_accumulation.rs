@@ -10,30 +10,37 @@
 //! All micro-batches are alike, so it shows no fragmentation by varying sizes; what is reserved beyond
 //! the peak depends on how gradients and activations fit into each other's holes.
 
+use documented::{Documented, DocumentedFields};
+use serde::{Deserialize, Serialize};
+
 use crate::op::{Sink, Workload, WorkloadError};
 use crate::program::{Program, Tensor};
 
 /// Training steps of several micro-batches each, of a stack of equal layers.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, Documented, DocumentedFields)]
+#[serde(default, deny_unknown_fields)]
 pub struct GradAccumulation {
     /// What it is called in results.
     pub name: String,
     /// Layers.
     pub layers: u64,
     /// Bytes of a layer's parameters, and of their gradients.
+    #[serde(with = "crate::byte_count")]
     pub parameter_bytes: u64,
     /// Bytes of an activation that a layer keeps for each micro-batch.
+    #[serde(with = "crate::byte_count")]
     pub activation_bytes: u64,
     /// Micro-batches before each update.
     pub micro_batches: u64,
     /// Updates.
     pub steps: u64,
-    /// What the programmer got wrong.
+    /// What the programmer got wrong: `none`, `never_cleared` or `losses_kept`.
     pub mistake: Mistake,
 }
 
 /// A mistake that costs memory.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Mistake {
     /// None: gradients are given back after each update.
     None,
@@ -42,6 +49,20 @@ pub enum Mistake {
     /// Losses are added up as tensors and the way back is taken from the sum: the activations of all
     /// micro-batches of a step stay until then.
     LossesKept,
+}
+
+impl Default for GradAccumulation {
+    fn default() -> Self {
+        Self {
+            name: "grad_accumulation".to_owned(),
+            layers: 24,
+            parameter_bytes: 28 << 20,
+            activation_bytes: 48 << 20,
+            micro_batches: 4,
+            steps: 4,
+            mistake: Mistake::None,
+        }
+    }
 }
 
 impl Workload for GradAccumulation {

@@ -7,7 +7,7 @@
 //!   the program.
 //! - [`trace`] reads recordings; [`rng`] and [`program`] are what families are written with.
 //! - [`transformer`], [`fragmentation`] and [`grad_accumulation`] are families, one a file;
-//!   [`presets`] names their ready-made members.
+//!   [`catalog`] has them by name, and [`presets`] has ready-made members.
 //! - [`replay`](mod@replay) drives an allocator, with observers; [`measure`] says what the results
 //!   mean, and [`demand`] what no allocator can do without.
 //!
@@ -22,6 +22,8 @@
     clippy::unreachable
 )]
 
+pub mod byte_count;
+pub mod catalog;
 pub mod demand;
 pub mod fragmentation;
 pub mod grad_accumulation;

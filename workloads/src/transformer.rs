@@ -15,13 +15,17 @@
 mod layer;
 mod pass;
 
+use documented::{Documented, DocumentedFields};
+use serde::{Deserialize, Serialize};
+
 use self::pass::Pass;
 use crate::op::{Sink, Workload, WorkloadError};
 use crate::program::{Program, Tensor};
 use crate::rng::Rng;
 
 /// A training run.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, Documented, DocumentedFields)]
+#[serde(default, deny_unknown_fields)]
 pub struct Transformer {
     /// What it is called in results.
     pub name: String,
@@ -35,11 +39,11 @@ pub struct Transformer {
     pub vocabulary: u64,
     /// Sequences in a batch.
     pub batch: u64,
-    /// Tokens in a sequence.
+    /// Tokens in a sequence: always as many, or between `min` and `max`.
     pub sequence: Lengths,
-    /// What numbers are stored as.
+    /// What numbers are stored as: `mixed`, `half` or `single`.
     pub precision: Precision,
-    /// What updates the parameters.
+    /// What updates the parameters: `adamw`, `momentum` or `sgd`.
     pub optimizer: Optimizer,
     /// Whether only the input of each layer is kept, and the rest computed again when it is needed.
     pub recompute: bool,
@@ -50,7 +54,11 @@ pub struct Transformer {
 }
 
 /// How long the sequences of each step are.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "a length, as in 1024, or { min = 128, max = 1024 }"
+)]
 pub enum Lengths {
     /// Always the same.
     Fixed(u64),
@@ -80,7 +88,8 @@ impl Lengths {
 }
 
 /// What numbers are stored as.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Precision {
     /// Parameters and residual stream in 4 bytes, matrix products in 2 (automatic mixed precision).
     Mixed,
@@ -109,7 +118,8 @@ impl Precision {
 }
 
 /// What updates the parameters.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Optimizer {
     /// Two numbers of state for each parameter, and as much scratch as there are parameters.
     AdamW,
@@ -126,6 +136,26 @@ impl Optimizer {
             Self::AdamW => 2,
             Self::Momentum => 1,
             Self::Sgd => 0,
+        }
+    }
+}
+
+impl Default for Transformer {
+    /// GPT-2 small: 124 million parameters, batches of 8 × 1024 tokens, mixed precision, AdamW.
+    fn default() -> Self {
+        Self {
+            name: "transformer".to_owned(),
+            layers: 12,
+            hidden: 768,
+            heads: 12,
+            vocabulary: 50_257,
+            batch: 8,
+            sequence: Lengths::Fixed(1024),
+            precision: Precision::Mixed,
+            optimizer: Optimizer::AdamW,
+            recompute: false,
+            steps: 5,
+            seed: 1,
         }
     }
 }

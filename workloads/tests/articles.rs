@@ -75,7 +75,7 @@ fn a_peak_of_12_gib_with_9_live_and_3_less_as_one_expression() {
 fn free_memory_in_pieces_is_of_no_use() {
     let mut allocator = new_allocator();
     let mut marks = AtMarks::default();
-    replay(&Fragmentation::article(), &mut allocator, &mut marks).unwrap();
+    replay(&Fragmentation::default(), &mut allocator, &mut marks).unwrap();
     let (_, before) = marks.0.iter().find(|(tag, _)| tag == "big").unwrap();
     assert_eq!(before.inactive_split_bytes.all.current as u64, 20 * MIB);
     assert_eq!(before.reserved_bytes.all.current as u64, 40 * MIB);

@@ -50,7 +50,7 @@ fn small_transformer() -> Transformer {
         vocabulary: 100,
         batch: 2,
         steps: 2,
-        ..presets::gpt2_small()
+        ..Transformer::default()
     }
 }
 
@@ -91,7 +91,7 @@ fn the_generated_gpt2_is_within_one_percent_of_the_recorded_one() {
     let recording = TraceFile::open(folder.join("gpt2_small_amp_foreach.csv.gz")).unwrap();
     for conf in ["", "expandable_segments:True"] {
         let (recorded, recorded_efficiency) = measured(&recording, conf);
-        let (generated, efficiency) = measured(&presets::gpt2_small(), conf);
+        let (generated, efficiency) = measured(&Transformer::default(), conf);
         assert!(
             (generated / recorded - 1.0).abs() < 0.01,
             "{generated} {recorded}"
@@ -154,7 +154,7 @@ fn parameters_without_a_meaning_are_refused() {
         let error = refusal(&wrong);
         assert!(error.contains(said), "no '{said}' in: {error}");
     }
-    let good = Fragmentation::article;
+    let good = Fragmentation::default;
     for (wrong, said) in [
         (Fragmentation { every: 0, ..good() }, "every is 0"),
         (

@@ -1,0 +1,185 @@
+//! The families by name, each with its parameters.
+//!
+//! A family is a struct: its fields are the parameters, its `Default` is theirs, and its
+//! documentation is what [`families`] lists. To add one is a line in `FAMILIES`.
+
+mod error;
+
+use documented::{Documented, DocumentedFields};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use toml::{Table, Value};
+
+pub use self::error::{CatalogError, Unknown};
+use crate::fragmentation::Fragmentation;
+use crate::grad_accumulation::GradAccumulation;
+use crate::op::{Answer, Op, Workload, WorkloadError};
+use crate::presets;
+use crate::transformer::Transformer;
+
+static FAMILIES: &[Family] = &[
+    Family::of::<Transformer>("transformer"),
+    Family::of::<Fragmentation>("fragmentation"),
+    Family::of::<GradAccumulation>("grad_accumulation"),
+];
+
+/// The field that every family has and that is no parameter: what a member is called in results.
+const NAME: &str = "name";
+
+/// A kind of program, to be had with any parameters.
+pub struct Family {
+    /// Its name.
+    pub name: &'static str,
+    docs: &'static str,
+    fields: &'static [&'static str],
+    field_docs: &'static [&'static str],
+    defaults: fn() -> Result<Table, toml::ser::Error>,
+    read: fn(Table) -> Result<Box<dyn Workload>, toml::de::Error>,
+}
+
+/// What can be chosen of a family.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Parameter {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is if it is not given, as in TOML.
+    pub default: String,
+    /// What it means, in a line.
+    pub doc: String,
+}
+
+/// All families, in the order in which they are shown.
+#[must_use]
+pub fn families() -> &'static [Family] {
+    FAMILIES
+}
+
+/// The family of that name.
+///
+/// # Errors
+/// If there is none.
+pub fn family(name: &str) -> Result<&'static Family, CatalogError> {
+    let found = FAMILIES.iter().find(|family| family.name == name);
+    let names = || FAMILIES.iter().map(|family| family.name);
+    found.ok_or_else(|| CatalogError::Family(Unknown::new(name, names())))
+}
+
+/// A member of a family, called `name` in results. Parameters that are not given have their defaults.
+///
+/// # Errors
+/// If there is no such family or parameter, or a parameter cannot be that.
+pub fn build(
+    name: &str,
+    family: &str,
+    parameters: Table,
+) -> Result<Box<dyn Workload>, CatalogError> {
+    self::family(family)?.build(name, parameters)
+}
+
+/// The preset of that name, with some of its parameters replaced.
+///
+/// # Errors
+/// If there is no such preset, or as in [`build`].
+pub fn preset(name: &str, overrides: Table) -> Result<Box<dyn Workload>, CatalogError> {
+    let presets = presets::list()?;
+    let names = presets.iter().map(|preset| preset.name.clone());
+    match presets.iter().find(|preset| preset.name == name) {
+        Some(preset) => preset.build(overrides),
+        None => Err(CatalogError::Preset(Unknown::new(name, names))),
+    }
+}
+
+impl Family {
+    /// The family of type `F`. Its documentation begins with a summary of one paragraph.
+    const fn of<F>(name: &'static str) -> Self
+    where
+        F: Workload
+            + Default
+            + Serialize
+            + DeserializeOwned
+            + Documented
+            + DocumentedFields
+            + 'static,
+    {
+        Self {
+            name,
+            docs: F::DOCS,
+            fields: F::FIELD_NAMES,
+            field_docs: F::FIELD_DOCS,
+            defaults: || Table::try_from(F::default()),
+            read: |parameters| Ok(Box::new(parameters.try_into::<F>()?)),
+        }
+    }
+
+    /// What it is, in a line.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        first_paragraph(self.docs)
+    }
+
+    /// What can be chosen.
+    #[must_use]
+    pub fn parameters(&self) -> Vec<Parameter> {
+        let defaults = (self.defaults)().unwrap_or_default();
+        let documented = self.fields.iter().zip(self.field_docs);
+        let parameters = documented.filter(|(field, _)| **field != NAME);
+        parameters
+            .map(|(name, docs)| Parameter {
+                name,
+                default: defaults
+                    .get(*name)
+                    .map_or_else(String::new, Value::to_string),
+                doc: first_paragraph(docs),
+            })
+            .collect()
+    }
+
+    /// A member with these parameters, called `name`.
+    fn build(&self, name: &str, mut parameters: Table) -> Result<Box<dyn Workload>, CatalogError> {
+        for (parameter, value) in &parameters {
+            self.check(parameter, value)?;
+        }
+        parameters.insert(NAME.to_owned(), Value::String(name.to_owned()));
+        let workload = (self.read)(parameters)
+            .map_err(|error| self.wrong_type("parameters", error.message()))?;
+        // What has no meaning is refused before anything is sent.
+        let unwanted = || WorkloadError::Stopped(String::new());
+        let first = workload.emit(&mut |_: Op<'_>| -> Result<Answer, _> { Err(unwanted()) });
+        match first {
+            Ok(()) | Err(WorkloadError::Stopped(_)) => Ok(workload),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Whether there is such a parameter, and it can be of that type.
+    fn check(&self, parameter: &str, value: &Value) -> Result<(), CatalogError> {
+        let known = || self.fields.iter().filter(|field| **field != NAME);
+        if !known().any(|field| *field == parameter) {
+            return Err(CatalogError::Parameter {
+                family: self.name,
+                unknown: Unknown::new(parameter, known()),
+            });
+        }
+        // All others have defaults, so that an error is about this one.
+        let alone = Table::from_iter([(parameter.to_owned(), value.clone())]);
+        match (self.read)(alone) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(self.wrong_type(parameter, error.message())),
+        }
+    }
+
+    fn wrong_type(&self, parameter: &str, reason: &str) -> CatalogError {
+        CatalogError::WrongType {
+            family: self.name,
+            parameter: parameter.to_owned(),
+            reason: reason.lines().collect::<Vec<_>>().join(" "),
+        }
+    }
+}
+
+/// The first paragraph of a documentation, as a line.
+fn first_paragraph(docs: &str) -> String {
+    let lines = docs.lines().map(str::trim);
+    let paragraph = lines.take_while(|line| !line.is_empty());
+    paragraph.collect::<Vec<_>>().join(" ")
+}
