@@ -14,9 +14,9 @@ use benches::results;
 use benches::walk::Walk;
 use criterion::{Criterion, SamplingMode, Throughput, criterion_group, criterion_main};
 use workloads::fragmentation::Fragmentation;
-use workloads::presets;
 use workloads::rng::Rng;
 use workloads::trace::TraceFile;
+use workloads::transformer::Transformer;
 
 /// One size, again and again: what the shortest way through the allocator costs.
 fn hot() -> Walk {
@@ -109,7 +109,7 @@ const SHAPES: [(&str, Prepare); 7] = [
     ("mixed_1000_live", mixed),
     ("fragmented", fragmented),
     ("transformer", || {
-        prepare(Walk::prepare(&presets::gpt2_small()))
+        prepare(Walk::prepare(&Transformer::default()))
     }),
     ("gpt_trace", || recorded("gpt2_small_amp_foreach")),
     // Generation with gradients left on by mistake: ever more is live.
