@@ -6,6 +6,8 @@ use std::path::Path;
 use allocator::driver::sim::{SimConfig, SimDevice};
 use allocator::policy::pytorch::DeviceCachingAllocator;
 use allocator::settings::Settings;
+use toml::Table;
+use workloads::catalog;
 use workloads::demand::Demand;
 use workloads::fragmentation::Fragmentation;
 use workloads::grad_accumulation::{GradAccumulation, Mistake};
@@ -198,10 +200,14 @@ fn parameters_without_a_meaning_are_refused() {
     }
 }
 
+fn article() -> Box<dyn Workload> {
+    catalog::preset("fragmentation_article", Table::new()).unwrap()
+}
+
 #[test]
 fn demand_is_what_a_reader_counts() {
-    let program = Fragmentation::article();
-    let demand = Demand::of(&program).unwrap();
+    let program = article();
+    let demand = Demand::of(program.as_ref()).unwrap();
     // 10 tensors of 4 MiB, 5 of them freed, then one of 64 MiB: 5 × 4 + 64 at most, and 40 before.
     assert_eq!(demand.lower_bound_bytes, 84 << 20);
     assert_eq!(demand.allocations, 11);
@@ -212,7 +218,7 @@ fn the_first_failure_says_how_free_memory_lies() {
     let device = SimDevice::new(&SimConfig::with_capacity(60 << 20));
     let mut allocator = DeviceCachingAllocator::new(device, Settings::default());
     let mut at_peak = AtPeak::default();
-    let tally = replay(&Fragmentation::article(), &mut allocator, &mut at_peak).unwrap();
+    let tally = replay(article().as_ref(), &mut allocator, &mut at_peak).unwrap();
     let first = tally.first_oom.unwrap();
     // Two segments of 20 MiB, each with every other 4 MiB free: 2 + 3 of them, none beside another.
     assert_eq!(
