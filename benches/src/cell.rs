@@ -1,49 +1,58 @@
 //! One measurement: a workload with a policy, its settings and a device.
 
+use allocator::allocator::Allocator;
 use allocator::driver::sim::address::AddressPolicy;
+use allocator::driver::sim::calls::{CallCounts, CallKind};
 use allocator::driver::sim::{SimConfig, SimDevice};
 use allocator::policy;
 use allocator::settings::Settings;
 use anyhow::Context;
-use workloads::measure::Measures;
+use workloads::demand::Demand;
+use workloads::measure::{AtPeak, Measures};
 use workloads::op::{Workload, WorkloadError};
-use workloads::replay::{Observer, replay};
+use workloads::replay::{Observer, Tally, replay};
 
-use crate::record::Row;
+use crate::capacity::Capacity;
+use crate::profile::Profile;
+use crate::record::{Row, six_digits};
 
 /// What is run, and on what.
 #[derive(Clone, Copy)]
 pub struct Cell<'a> {
     /// The workload.
     pub workload: &'a dyn Workload,
+    /// What it asks for.
+    pub demand: Demand,
     /// The policy's name.
     pub policy: &'a str,
     /// The setting's name, for the row.
     pub setting: &'a str,
     /// `PYTORCH_CUDA_ALLOC_CONF`.
     pub conf: &'a str,
-    /// Bytes of the device.
-    pub capacity: u64,
     /// How the device places memory.
     pub address_policy: AddressPolicy,
+    /// What the device's calls cost.
+    pub profile: &'a Profile,
+}
+
+/// A run that is over.
+pub struct Run {
+    /// The allocator, as it was left.
+    pub allocator: Box<dyn Allocator<Driver = SimDevice>>,
+    /// How much was replayed.
+    pub tally: Tally,
 }
 
 impl Cell<'_> {
-    /// Runs it. The allocator's state must be sound at the end, so that a wrong allocator cannot look
-    /// good.
+    /// Runs it on a device of `capacity` bytes. The allocator's state must be sound at the end, so that
+    /// a wrong allocator cannot look good.
     ///
     /// # Errors
     /// If there is no such policy, the settings are wrong, the workload cannot be read, the allocator
-    /// fails other than for lack of memory, or its state is not sound.
-    pub fn run(&self, observer: &mut dyn Observer) -> anyhow::Result<Row> {
+    /// fails other than for lack of memory, its state is not sound, or the observer has seen enough.
+    pub fn run(&self, capacity: u64, observer: &mut dyn Observer) -> anyhow::Result<Run> {
         let name = self.workload.name();
-        let settings = Settings::from_conf(self.conf)
-            .with_context(|| format!("PYTORCH_CUDA_ALLOC_CONF '{}'", self.conf))?;
-        let device = SimDevice::new(&SimConfig {
-            address_policy: self.address_policy,
-            ..SimConfig::with_capacity(self.capacity)
-        });
-        let mut allocator = policy::build(self.policy, device, settings)?;
+        let mut allocator = self.allocator(capacity)?;
         let tally = match replay(self.workload, allocator.as_mut(), observer) {
             Ok(tally) => tally,
             // It says where.
@@ -55,30 +64,95 @@ impl Cell<'_> {
         allocator
             .check()
             .with_context(|| format!("{name}, {}: the allocator is broken", self.setting))?;
+        Ok(Run { allocator, tally })
+    }
+
+    /// A new allocator on a new device of `capacity` bytes.
+    ///
+    /// # Errors
+    /// If there is no such policy or the settings are wrong.
+    pub fn allocator(
+        &self,
+        capacity: u64,
+    ) -> anyhow::Result<Box<dyn Allocator<Driver = SimDevice>>> {
+        let settings = Settings::from_conf(self.conf)
+            .with_context(|| format!("PYTORCH_CUDA_ALLOC_CONF '{}'", self.conf))?;
+        let device = SimDevice::new(&SimConfig {
+            address_policy: self.address_policy,
+            costs: self.profile.costs.clone(),
+            ..SimConfig::with_capacity(capacity)
+        });
+        Ok(policy::build(self.policy, device, settings)?)
+    }
+
+    /// Runs it and measures. The row says nothing of the sweep it belongs to, nor of time.
+    ///
+    /// # Errors
+    /// As [`Cell::run`].
+    pub fn measure(&self, capacity: u64, observer: &mut dyn Observer) -> anyhow::Result<Row> {
+        let mut watch = (AtPeak::default(), observer);
+        let Run { allocator, tally } = self.run(capacity, &mut watch)?;
         let measures = Measures::of(allocator.stats());
-        let efficiency = measures.efficiency().filter(|_| tally.ooms == 0);
-        Ok(Row {
-            workload: name.to_owned(),
+        let counts = allocator.driver().counts();
+        let well = |share: Option<f64>| share.filter(|_| tally.ooms == 0).map(six_digits);
+        let calls: u64 = CallKind::ALL.iter().map(|&kind| counts.of(kind)).sum();
+        let per_1000 = calls as f64 / measures.allocations as f64 * 1000.0;
+        let first_oom = tally.first_oom;
+        let row = Row {
+            workload: self.workload.name().to_owned(),
             policy: self.policy.to_owned(),
             setting: self.setting.to_owned(),
             conf: self.conf.to_owned(),
-            capacity_bytes: self.capacity,
+            capacity: Capacity::Bytes(capacity).to_string(),
+            capacity_bytes: capacity,
             address_policy: self.address_policy.name().to_owned(),
             events: tally.events,
             allocations: measures.allocations,
+            lower_bound_bytes: self.demand.lower_bound_bytes,
             peak_requested_bytes: measures.peak_requested_bytes,
             peak_allocated_bytes: measures.peak_allocated_bytes,
             peak_active_bytes: measures.peak_active_bytes,
             peak_reserved_bytes: measures.peak_reserved_bytes,
             peak_inactive_split_bytes: measures.peak_inactive_split_bytes,
-            // Six digits: a spreadsheet shows no more, and the file stays easy to compare.
-            efficiency: efficiency.map(|share| (share * 1e6).round() / 1e6),
-            device_allocs: measures.device_allocs,
-            device_frees: measures.device_frees,
-            syncs: measures.syncs,
+            inactive_split_at_peak_bytes: watch.0.inactive_split_bytes,
+            efficiency: well(measures.efficiency()),
+            fragmentation: well(measures.fragmentation()),
             retries: measures.retries,
             ooms: tally.ooms,
             skipped_frees: tally.skipped_frees,
-        })
+            first_oom_event: first_oom.map(|first| first.event),
+            shatter_at_oom: first_oom.and_then(|first| first.shatter()).map(six_digits),
+            device_allocs: measures.device_allocs,
+            device_frees: measures.device_frees,
+            syncs: measures.syncs,
+            driver_calls_per_1000: (measures.allocations > 0).then(|| six_digits(per_1000)),
+            driver_time_ns: allocator.driver().elapsed_ns(),
+            profile: self.profile.name.clone(),
+            ..Row::default()
+        };
+        Ok(with_calls(row, counts))
+    }
+}
+
+/// The row with how often each driver call was made.
+fn with_calls(row: Row, counts: &CallCounts) -> Row {
+    Row {
+        calls_malloc: counts.of(CallKind::Malloc),
+        calls_free: counts.of(CallKind::Free),
+        calls_memory_info: counts.of(CallKind::MemoryInfo),
+        calls_reserve: counts.of(CallKind::Reserve),
+        calls_free_address: counts.of(CallKind::FreeAddress),
+        calls_create: counts.of(CallKind::Create),
+        calls_release: counts.of(CallKind::Release),
+        calls_map: counts.of(CallKind::Map),
+        calls_set_access: counts.of(CallKind::SetAccess),
+        calls_unmap: counts.of(CallKind::Unmap),
+        calls_create_event: counts.of(CallKind::CreateEvent),
+        calls_record_event: counts.of(CallKind::RecordEvent),
+        calls_query_event: counts.of(CallKind::QueryEvent),
+        calls_synchronize_event: counts.of(CallKind::SynchronizeEvent),
+        calls_synchronize_stream: counts.of(CallKind::SynchronizeStream),
+        calls_synchronize_device: counts.of(CallKind::SynchronizeDevice),
+        ..row
     }
 }

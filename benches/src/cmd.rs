@@ -1,5 +1,11 @@
 //! The verbs of the program, one a file.
 
+pub mod compare;
+pub mod merge;
+pub mod plot;
+pub mod policies;
 pub mod replay;
 pub mod report;
 pub mod script;
+pub mod sweep;
+pub mod workloads;

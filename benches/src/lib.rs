@@ -1,20 +1,31 @@
 //! Measures GPU allocators: what `cargo bench` and the program `coalesce` are made of.
 //!
-//! - [`matrix`] is what is compared, workloads × settings; [`cell`] is the run of one of them.
-//! - [`record`] is its result, one row of a CSV; [`table`], [`plot`] and [`readme`] show rows.
-//! - [`timeline`] is memory over time.
-//! - [`walk`] replays a prepared workload as fast as it goes; [`script_bench`] times a conformance
-//!   script as the oracle does.
-//! - [`progress`] shows how far long work is, [`results`] where it is written to.
+//! - [`sweep`] is what is compared, as a file describes it; [`cell`] is the run of one part of it, on a
+//!   device of some [`capacity`] with some cost [`profile`]; [`least`] finds the smallest that will do.
+//! - [`record`] is what came of it, one row of a CSV; [`table`], [`plot`] and [`readme`] show rows,
+//!   [`compare`] tells two tables apart.
+//! - [`gallery`] says which plots there are; [`timeline`] is memory over time.
+//! - [`walk`] replays a prepared workload as fast as it goes, for [`timing`], with [`statistics`];
+//!   [`script_bench`] times a conformance script as the oracle does.
+//! - [`progress`] shows how far long work is, [`results`] where it is written to, [`toml_file`] reads
+//!   what it is told.
 
+pub mod capacity;
 pub mod cell;
-pub mod matrix;
+pub mod compare;
+pub mod gallery;
+pub mod least;
 pub mod plot;
+pub mod profile;
 pub mod progress;
 pub mod readme;
 pub mod record;
 pub mod results;
 pub mod script_bench;
+pub mod statistics;
+pub mod sweep;
 pub mod table;
 pub mod timeline;
+pub mod timing;
+pub mod toml_file;
 pub mod walk;

@@ -17,16 +17,28 @@ struct Coalesce {
 
 #[derive(Subcommand)]
 enum Verb {
+    Compare(cmd::compare::Args),
+    Merge(cmd::merge::Args),
+    Plot(cmd::plot::Args),
+    Policies(cmd::policies::Args),
     Replay(cmd::replay::Args),
     Report(cmd::report::Args),
     Script(cmd::script::Args),
+    Sweep(cmd::sweep::Args),
+    Workloads(cmd::workloads::Args),
 }
 
 fn main() -> ExitCode {
     let outcome = match Coalesce::parse().verb {
+        Verb::Compare(args) => cmd::compare::run(&args),
+        Verb::Merge(args) => cmd::merge::run(&args),
+        Verb::Plot(args) => cmd::plot::run(&args),
+        Verb::Policies(args) => cmd::policies::run(&args),
         Verb::Replay(args) => cmd::replay::run(&args),
         Verb::Report(args) => cmd::report::run(&args),
         Verb::Script(args) => cmd::script::run(&args),
+        Verb::Sweep(args) => cmd::sweep::run(&args),
+        Verb::Workloads(args) => cmd::workloads::run(&args),
     };
     outcome.unwrap_or_else(|error| {
         if is_broken_pipe(&error) {

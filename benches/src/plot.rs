@@ -5,9 +5,8 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use crate::matrix::Setting;
 use crate::record::Row;
-use crate::table::{axes, find, verdict};
+use crate::table::{Layout, is_tight, verdict};
 use crate::timeline::Point;
 
 const FONT: &str = "sans-serif";
@@ -109,6 +108,60 @@ pub fn timeline(title: &str, lines: &[Line<'_>]) -> anyhow::Result<String> {
     })
 }
 
+/// Points of one setting on several devices.
+pub struct Curve {
+    /// The setting.
+    pub label: String,
+    /// Capacity as a multiple of what is asked for at the peak, and milliseconds; by capacity.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// The time that the driver's calls take against the memory that there is.
+///
+/// # Errors
+/// If the plot cannot be drawn.
+pub fn driver_time(title: &str, curves: &[Curve]) -> anyhow::Result<String> {
+    draw((900, 420), |area| {
+        let points = || curves.iter().flat_map(|curve| &curve.points);
+        let widest = points().map(|point| point.0).fold(1.0, f64::max);
+        let highest = points()
+            .map(|point| point.1)
+            .fold(f64::MIN_POSITIVE, f64::max);
+        let mut chart = ChartBuilder::on(area)
+            .caption(title, (FONT, 18))
+            .margin(12)
+            .margin_right(36)
+            .x_label_area_size(36)
+            .y_label_area_size(64)
+            .build_cartesian_2d(1.0..widest * 1.02, 0.0..highest * 1.3)?;
+        chart
+            .configure_mesh()
+            .x_desc("memory of the device / requested at the peak")
+            .y_desc("modelled driver time, ms")
+            .light_line_style(TRANSPARENT)
+            .draw()?;
+        for (number, curve) in curves.iter().enumerate() {
+            let color = Palette99::pick(number).to_rgba();
+            let line = LineSeries::new(curve.points.iter().copied(), color.stroke_width(2));
+            let sample =
+                move |(x, y)| PathElement::new([(x, y), (x + 18, y)], color.stroke_width(3));
+            chart.draw_series(line)?.label(&curve.label).legend(sample);
+            let marks = curve
+                .points
+                .iter()
+                .map(|&point| Circle::new(point, 3, color.filled()));
+            chart.draw_series(marks)?;
+        }
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::UpperRight)
+            .background_style(WHITE.mix(0.85))
+            .border_style(BLACK.mix(0.3))
+            .draw()?;
+        Ok(())
+    })
+}
+
 /// Pixels of a cell of the field.
 const CELL: (i32, i32) = (58, 27);
 /// Pixels to the left of the field, for the names of workloads.
@@ -123,14 +176,15 @@ const TOP: i32 = 170;
 /// # Errors
 /// If the plot cannot be drawn.
 pub fn efficiency(rows: &[Row]) -> anyhow::Result<String> {
-    let (workloads, settings) = axes(rows);
+    let layout = Layout::of(rows);
+    let (workloads, settings) = (layout.lines(), layout.columns(|_| true));
     let width = LEFT + CELL.0 * settings.len() as i32 + 20;
     let height = TOP + CELL.1 * workloads.len() as i32 + 20;
     draw((width as u32, height as u32), |area| {
         let text = |size: i32| (FONT, size).into_text_style(area);
         let title = "efficiency: peak requested / peak reserved, percent";
         area.draw_text(title, &text(20), (12, 10))?;
-        let note = "@110: does it fit into 110 % of what is requested at the peak? \
+        let note = "@110%: does it fit into 110 % of what is requested at the peak? \
                     r: with so many retries; !: so many requests failed";
         area.draw_text(note, &text(16), (12, 38))?;
         let upright = (FONT, 16).into_font().transform(FontTransform::Rotate270);
@@ -142,7 +196,7 @@ pub fn efficiency(rows: &[Row]) -> anyhow::Result<String> {
             let y = TOP + CELL.1 * line;
             area.draw_text(workload, &text(16), (12, y + 5))?;
             for (column, setting) in (0..).zip(&settings) {
-                if let Some(row) = find(rows, workload, setting) {
+                if let Some(row) = layout.at(workload, setting) {
                     cell(area, row, (LEFT + CELL.0 * column, y))?;
                 }
             }
@@ -154,9 +208,8 @@ pub fn efficiency(rows: &[Row]) -> anyhow::Result<String> {
 fn cell(area: &Area<'_>, row: &Row, (x, y): (i32, i32)) -> Painted {
     const PALE: RGBColor = RGBColor(240, 240, 240);
     const GREY: RGBColor = RGBColor(205, 205, 205);
-    let is_tight = Setting::named(&row.setting).is_some_and(|setting| setting.is_tight());
     let (color, text) = match row.efficiency {
-        Some(share) if !is_tight => (shade(share), format!("{:.1}", 100.0 * share)),
+        Some(share) if !is_tight(row) => (shade(share), format!("{:.1}", 100.0 * share)),
         Some(_) => (PALE, verdict(row)),
         None => (GREY, verdict(row)),
     };

@@ -1,36 +1,109 @@
 //! What was measured: one row for each cell, flat, in a CSV.
 
+use std::collections::HashMap;
+use std::fs::File;
 use std::io::{Read, Write};
+use std::path::Path;
 
-use anyhow::{anyhow, ensure};
+use anyhow::{Context, anyhow, ensure};
 use serde::{Deserialize, Serialize};
 
 /// A row of the CSV. The columns are described in `results/README.md`; the measures are defined in
 /// `workloads::measure`.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "described where they are defined")]
 pub struct Row {
+    // What was run: together the key.
     pub workload: String,
+    pub seed: Option<u64>,
     pub policy: String,
     pub setting: String,
+    pub capacity: String,
+    pub address_policy: String,
+    // What that means.
     pub conf: String,
     pub capacity_bytes: u64,
-    pub address_policy: String,
+    // The workload.
     pub events: u64,
     pub allocations: u64,
+    pub lower_bound_bytes: u64,
+    // Memory.
     pub peak_requested_bytes: u64,
     pub peak_allocated_bytes: u64,
     pub peak_active_bytes: u64,
     pub peak_reserved_bytes: u64,
     pub peak_inactive_split_bytes: u64,
+    pub inactive_split_at_peak_bytes: u64,
     /// None if it means nothing: requests failed, or nothing was held.
     pub efficiency: Option<f64>,
-    pub device_allocs: u64,
-    pub device_frees: u64,
-    pub syncs: u64,
+    /// The same.
+    pub fragmentation: Option<f64>,
+    // Lack of memory.
     pub retries: u64,
     pub ooms: u64,
     pub skipped_frees: u64,
+    pub first_oom_event: Option<u64>,
+    pub shatter_at_oom: Option<f64>,
+    pub fails_above_bytes: Option<u64>,
+    // Work of the driver.
+    pub device_allocs: u64,
+    pub device_frees: u64,
+    pub syncs: u64,
+    pub driver_calls_per_1000: Option<f64>,
+    pub driver_time_ns: u64,
+    pub profile: String,
+    pub calls_malloc: u64,
+    pub calls_free: u64,
+    pub calls_memory_info: u64,
+    pub calls_reserve: u64,
+    pub calls_free_address: u64,
+    pub calls_create: u64,
+    pub calls_release: u64,
+    pub calls_map: u64,
+    pub calls_set_access: u64,
+    pub calls_unmap: u64,
+    pub calls_create_event: u64,
+    pub calls_record_event: u64,
+    pub calls_query_event: u64,
+    pub calls_synchronize_event: u64,
+    pub calls_synchronize_stream: u64,
+    pub calls_synchronize_device: u64,
+    // Time, which is another one on every machine and in every run.
+    pub ns_per_pair: Option<f64>,
+    pub ns_per_pair_low: Option<f64>,
+    pub ns_per_pair_high: Option<f64>,
+    pub ns_per_pair_samples: String,
+    // Where it belongs.
+    pub sweep: String,
+    pub cell: u64,
+    pub cells: u64,
+}
+
+/// The columns that are not the same in every run.
+pub const TIMING: [&str; 4] = [
+    "ns_per_pair",
+    "ns_per_pair_low",
+    "ns_per_pair_high",
+    "ns_per_pair_samples",
+];
+
+/// The columns that say what was run. No two rows of a table agree in all of them.
+pub const KEY: [&str; 6] = [
+    "workload",
+    "seed",
+    "policy",
+    "setting",
+    "capacity",
+    "address_policy",
+];
+
+/// The columns that say which sweep a row belongs to, not what was measured.
+pub const PROVENANCE: [&str; 3] = ["sweep", "cell", "cells"];
+
+/// Six digits: a spreadsheet shows no more, and the file stays easy to compare.
+#[must_use]
+pub fn six_digits(share: f64) -> f64 {
+    (share * 1e6).round() / 1e6
 }
 
 impl Row {
@@ -42,6 +115,19 @@ impl Row {
             (0, retries) => Verdict::FitsWithRetries(retries),
             (ooms, _) => Verdict::Fails(ooms),
         }
+    }
+
+    /// What was run, in the order of [`KEY`].
+    #[must_use]
+    pub fn key(&self) -> [String; 6] {
+        [
+            self.workload.clone(),
+            self.seed.map_or_else(String::new, |seed| seed.to_string()),
+            self.policy.clone(),
+            self.setting.clone(),
+            self.capacity.clone(),
+            self.address_policy.clone(),
+        ]
     }
 }
 
@@ -69,24 +155,44 @@ pub fn write(rows: &[Row], out: impl Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Reads the rows of a CSV.
+/// Reads the rows of a CSV. There may be more columns than are known.
 ///
 /// # Errors
-/// The first line that is no row, with its number and the column; or that there are no rows.
+/// The first line that is no row, with its number and the column; that two rows are of the same cell;
+/// or that there are no rows.
 pub fn read(source: impl Read) -> anyhow::Result<Vec<Row>> {
     let mut reader = csv::Reader::from_reader(source);
     let columns = reader.headers()?.clone();
     let mut rows: Vec<Row> = Vec::new();
+    let mut lines: HashMap<[String; 6], u64> = HashMap::new();
     for (line, row) in (2..).zip(reader.deserialize()) {
         let row: Row = row.map_err(|error| explain(error, line, &columns))?;
-        let plausible = row
-            .efficiency
-            .is_none_or(|share| (0.0..=1.0).contains(&share));
-        ensure!(plausible, "line {line}: an efficiency is between 0 and 1");
+        for (name, share) in [
+            ("efficiency", row.efficiency),
+            ("fragmentation", row.fragmentation),
+        ] {
+            let plausible = share.is_none_or(|share| (0.0..=1.0).contains(&share));
+            ensure!(plausible, "line {line}, column {name}: not between 0 and 1");
+        }
+        if let Some(first) = lines.insert(row.key(), line) {
+            let key = row.key().join(", ");
+            return Err(anyhow!(
+                "line {line}: the same cell as in line {first}: {key}"
+            ));
+        }
         rows.push(row);
     }
     ensure!(!rows.is_empty(), "it has no rows of results");
     Ok(rows)
+}
+
+/// Reads the rows in a file.
+///
+/// # Errors
+/// As [`read`], with the name of the file.
+pub fn read_file(path: &Path) -> anyhow::Result<Vec<Row>> {
+    let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+    read(file).with_context(|| path.display().to_string())
 }
 
 /// The error with the name of the column in which it is.
@@ -109,7 +215,7 @@ pub(crate) mod tests {
             workload: "a, \"b\"".to_owned(),
             policy: "pytorch".to_owned(),
             setting: "default".to_owned(),
-            conf: String::new(),
+            capacity: "1TiB".to_owned(),
             capacity_bytes: u64::MAX,
             address_policy: "up".to_owned(),
             events: 6,
@@ -118,14 +224,9 @@ pub(crate) mod tests {
             peak_allocated_bytes: 1 << 20,
             peak_active_bytes: 1 << 20,
             peak_reserved_bytes: 2 << 20,
-            peak_inactive_split_bytes: 0,
             efficiency: Some(0.5),
             device_allocs: 6,
-            device_frees: 0,
-            syncs: 0,
-            retries: 0,
-            ooms: 0,
-            skipped_frees: 0,
+            ..Row::default()
         }
     }
 
@@ -138,8 +239,11 @@ pub(crate) mod tests {
     #[test]
     fn what_was_written_is_read_again() {
         let failed = Row {
+            setting: "other".to_owned(),
             efficiency: None,
             ooms: 1,
+            shatter_at_oom: Some(0.1 + 0.2),
+            ns_per_pair_samples: "1.5;2.5".to_owned(),
             ..row()
         };
         let rows = [row(), failed];
@@ -154,13 +258,28 @@ pub(crate) mod tests {
             (String::new(), "no rows"),
             (format!("{header}\n"), "no rows"),
             ("workload\nx\n".to_owned(), "missing field"),
-            (good.replace(",0.5,", ",NaN,"), "line 2: an efficiency"),
-            (good.replace(",0.5,", ",7,"), "line 2: an efficiency"),
+            (good.replace(",0.5,", ",NaN,"), "line 2, column efficiency"),
+            (good.replace(",0.5,", ",7,"), "line 2, column efficiency"),
             (good.replace(",0.5,", ",half,"), "line 2, column efficiency"),
             (format!("{good}x,y\n"), "record 2 (line: 3"),
+            (
+                written(&[row(), row()]),
+                "line 3: the same cell as in line 2",
+            ),
         ] {
             let error = format!("{:#}", read(text.as_bytes()).unwrap_err());
             assert!(error.contains(said), "no '{said}' in: {error}");
+        }
+    }
+
+    /// A column nobody can look up is a number nobody can trust.
+    #[test]
+    fn every_column_is_described() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+        let readme = std::fs::read_to_string(folder.join("../results/README.md")).unwrap();
+        let text = written(&[row()]);
+        for column in text.lines().next().unwrap().split(',') {
+            assert!(readme.contains(&format!("`{column}`")), "{column}");
         }
     }
 }

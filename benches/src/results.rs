@@ -6,24 +6,51 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-/// The folder of results: `COALESCE_RESULTS`, else `results/` at the top of the checkout.
+/// Where `cargo bench` leaves its results: `COALESCE_RESULTS`, else `results/latest/`.
 #[must_use]
 pub fn folder() -> PathBuf {
-    folder_of("COALESCE_RESULTS", "results")
+    in_checkout("COALESCE_RESULTS", "results/latest")
 }
 
-/// The folder of recorded traces: `COALESCE_TRACES`, else `workloads/traces/` of the checkout.
+/// The sweep that `cargo bench` runs: `COALESCE_SWEEP`, else `benches/sweeps/default.toml`.
+#[must_use]
+pub fn default_sweep() -> PathBuf {
+    in_checkout("COALESCE_SWEEP", "benches/sweeps/default.toml")
+}
+
+/// The recorded traces.
 #[must_use]
 pub fn traces() -> PathBuf {
-    folder_of("COALESCE_TRACES", "workloads/traces")
+    checkout().join("workloads/traces")
 }
 
-/// A folder named by a variable or by default. What is not absolute is below the checkout this was
-/// built from: `cargo bench` and `coalesce` are not run in the same folder.
-fn folder_of(variable: &str, default: &str) -> PathBuf {
+/// The newest of the results that are kept, `results/YYYY-MM-DD/`; or those that `cargo bench` left, if
+/// none are kept.
+#[must_use]
+pub fn newest() -> PathBuf {
+    let folder = checkout().join("results");
+    let kept = folder.read_dir().into_iter().flatten().flatten();
+    let is_date = |name: &String| {
+        let shape = name
+            .bytes()
+            .map(|byte| if byte.is_ascii_digit() { b'0' } else { byte });
+        shape.eq("0000-00-00".bytes())
+    };
+    let names = kept.filter_map(|entry| entry.file_name().into_string().ok());
+    let newest = names.filter(is_date).max();
+    newest.map_or_else(self::folder, |newest| folder.join(newest))
+}
+
+/// The checkout this was built from.
+fn checkout() -> &'static Path {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let checkout = package.parent().unwrap_or(package);
-    checkout.join(std::env::var_os(variable).unwrap_or_else(|| default.into()))
+    package.parent().unwrap_or(package)
+}
+
+/// A path named by a variable or by default. What is not absolute is below the checkout: `cargo bench`
+/// and `coalesce` are not run in the same folder.
+fn in_checkout(variable: &str, default: &str) -> PathBuf {
+    checkout().join(std::env::var_os(variable).unwrap_or_else(|| default.into()))
 }
 
 /// Writes a whole file or nothing: what was there stays until the new one is complete. The file keeps

@@ -1,58 +1,133 @@
 //! Rows as tables of text.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use crate::matrix::{SETTINGS, Setting};
+use crate::capacity::Capacity;
 use crate::record::{Row, Verdict};
 
-/// The names of workloads and of settings in the order in which they first appear.
-#[must_use]
-pub fn axes(rows: &[Row]) -> (Vec<&str>, Vec<&str>) {
-    let (mut workloads, mut settings) = (Vec::new(), Vec::new());
-    for row in rows {
-        if !workloads.contains(&row.workload.as_str()) {
-            workloads.push(&row.workload);
-        }
-        if !settings.contains(&row.setting.as_str()) {
-            settings.push(&row.setting);
-        }
-    }
-    (workloads, settings)
+/// How the rows of a table are laid out: a line for each workload, a column for each way to run it.
+#[derive(Debug)]
+pub struct Layout<'a> {
+    rows: &'a [Row],
+    several_policies: bool,
+    several_addresses: bool,
 }
 
-/// The row of a workload under a setting.
+impl<'a> Layout<'a> {
+    /// The layout of rows.
+    #[must_use]
+    pub fn of(rows: &'a [Row]) -> Self {
+        let several = |what: fn(&Row) -> &str| {
+            let different: BTreeSet<&str> = rows.iter().map(what).collect();
+            different.len() > 1
+        };
+        Self {
+            rows,
+            several_policies: several(|row| &row.policy),
+            several_addresses: several(|row| &row.address_policy),
+        }
+    }
+
+    /// What a row's line is called.
+    #[must_use]
+    pub fn line_of(&self, row: &Row) -> String {
+        match row.seed {
+            Some(seed) => format!("{} #{seed}", row.workload),
+            None => row.workload.clone(),
+        }
+    }
+
+    /// What a row's column is called. The device is told where it matters.
+    #[must_use]
+    pub fn column_of(&self, row: &Row) -> String {
+        let mut name = String::new();
+        if self.several_policies {
+            name = format!("{}/", row.policy);
+        }
+        name.push_str(&row.setting);
+        if is_tight(row) {
+            name = format!("{name}@{}", row.capacity);
+        }
+        if self.several_addresses {
+            name = format!("{name} {}", row.address_policy);
+        }
+        name
+    }
+
+    /// The lines, in the order in which they first appear.
+    #[must_use]
+    pub fn lines(&self) -> Vec<String> {
+        self.distinct(|row| self.line_of(row))
+    }
+
+    /// The columns in the same order, of those rows alone that are wanted.
+    #[must_use]
+    pub fn columns(&self, wanted: fn(&Row) -> bool) -> Vec<String> {
+        let names = self.rows.iter().filter(|row| wanted(row));
+        in_order(names.map(|row| self.column_of(row)))
+    }
+
+    /// The row at a place.
+    #[must_use]
+    pub fn at(&self, line: &str, column: &str) -> Option<&'a Row> {
+        let mut rows = self.rows.iter();
+        rows.find(|row| self.line_of(row) == line && self.column_of(row) == column)
+    }
+
+    /// What the workload of a line asks for at its peak, in bytes.
+    #[must_use]
+    pub fn demand(&self, line: &str) -> u64 {
+        let row = self.rows.iter().find(|row| self.line_of(row) == line);
+        row.map_or(0, |row| row.lower_bound_bytes)
+    }
+
+    fn distinct(&self, name: impl Fn(&Row) -> String) -> Vec<String> {
+        in_order(self.rows.iter().map(name))
+    }
+}
+
+fn in_order(names: impl Iterator<Item = String>) -> Vec<String> {
+    let mut seen = BTreeSet::new();
+    names.filter(|name| seen.insert(name.clone())).collect()
+}
+
+/// Whether the device has little more than is asked for, so that the row says what fits.
 #[must_use]
-pub fn find<'a>(rows: &'a [Row], workload: &str, setting: &str) -> Option<&'a Row> {
-    rows.iter()
-        .find(|row| row.workload == workload && row.setting == setting)
+pub fn is_tight(row: &Row) -> bool {
+    row.capacity.parse().is_ok_and(Capacity::is_tight)
 }
 
 /// The results as text: peak reserved memory where there is memory to spare, and whether each workload
 /// fits where there is not.
 #[must_use]
 pub fn text(rows: &[Row]) -> String {
-    let (tight, roomy): (Vec<Setting>, Vec<Setting>) =
-        SETTINGS.into_iter().partition(Setting::is_tight);
+    let layout = Layout::of(rows);
     let roomy = table(
         "Peak reserved, MiB, with memory to spare",
-        rows,
-        &roomy,
+        &layout,
+        &layout.columns(|row| !is_tight(row)),
         |row| (row.peak_reserved_bytes >> 20).to_string(),
     );
-    let title = "A device with a tenth more than is requested at the peak (N r: it fits with N retries; \
-                 N !: N requests failed)";
-    let tight = table(title, rows, &tight, verdict);
+    let title = "Tight devices, @ so much of what is requested at the peak (N r: it fits with N \
+                 retries; N !: N requests failed)";
+    let tight = table(title, &layout, &layout.columns(is_tight), verdict);
     let mut legend = String::from("Settings\n");
-    for setting in SETTINGS {
-        let conf = if setting.conf.is_empty() {
+    for line in in_order(rows.iter().map(|row| {
+        let conf = if row.conf.is_empty() {
             "(none)"
         } else {
-            setting.conf
+            &row.conf
         };
-        // Writing to a string cannot fail.
-        let _ = writeln!(legend, "  {:12} {conf}", setting.name);
+        format!("  {:12} {conf}\n", row.setting)
+    })) {
+        legend.push_str(&line);
     }
-    format!("{roomy}\n{tight}\n{legend}")
+    [roomy, tight, legend]
+        .into_iter()
+        .filter(|part| !part.is_empty())
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// Whether the workload fits, in few letters.
@@ -65,33 +140,28 @@ pub fn verdict(row: &Row) -> String {
     }
 }
 
-fn table(title: &str, rows: &[Row], settings: &[Setting], cell: fn(&Row) -> String) -> String {
-    let (workloads, _) = axes(rows);
-    let name_width = workloads.iter().map(|name| name.len()).max().unwrap_or(0);
-    let widths: Vec<usize> = settings.iter().map(|s| s.name.len().max(8)).collect();
+/// A table with some of the columns; nothing if there are none.
+fn table(title: &str, layout: &Layout<'_>, columns: &[String], cell: fn(&Row) -> String) -> String {
+    if columns.is_empty() {
+        return String::new();
+    }
+    let lines = layout.lines();
+    let name_width = lines.iter().map(String::len).max().unwrap_or(0);
+    let widths: Vec<usize> = columns.iter().map(|column| column.len().max(8)).collect();
     let mut text = format!("{title}\n{:name_width$} requested", "");
-    for (setting, width) in settings.iter().zip(&widths) {
-        let _ = write!(text, " {:>width$}", setting.name);
+    for (column, width) in columns.iter().zip(&widths) {
+        // Writing to a string cannot fail.
+        let _ = write!(text, " {column:>width$}");
     }
     text.push('\n');
-    for workload in workloads {
-        let requested = requested(rows, workload) >> 20;
-        let _ = write!(text, "{workload:name_width$} {requested:>9}");
-        for (setting, width) in settings.iter().zip(&widths) {
-            let cell = find(rows, workload, setting.name).map_or_else(String::new, cell);
+    for line in lines {
+        let requested = layout.demand(&line) >> 20;
+        let _ = write!(text, "{line:name_width$} {requested:>9}");
+        for (column, width) in columns.iter().zip(&widths) {
+            let cell = layout.at(&line, column).map_or_else(String::new, cell);
             let _ = write!(text, " {cell:>width$}");
         }
         text.push('\n');
     }
     text
-}
-
-/// What a workload asks for at its peak, in bytes, as seen where nothing failed.
-#[must_use]
-pub fn requested(rows: &[Row], workload: &str) -> u64 {
-    let of_workload = rows.iter().filter(|row| row.workload == workload);
-    of_workload
-        .map(|row| row.peak_requested_bytes)
-        .max()
-        .unwrap_or(0)
 }

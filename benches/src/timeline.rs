@@ -9,8 +9,8 @@ use workloads::replay::{Observer, Step};
 pub struct Point {
     /// The last event it stands for.
     pub event: u64,
-    /// What was handed out.
-    pub allocated: u64,
+    /// What was asked for.
+    pub requested: u64,
     /// What was held from the device.
     pub reserved: u64,
 }
@@ -45,7 +45,7 @@ impl Timeline {
 fn join(first: Point, second: &Point) -> Point {
     Point {
         event: second.event,
-        allocated: first.allocated.max(second.allocated),
+        requested: first.requested.max(second.requested),
         reserved: first.reserved.max(second.reserved),
     }
 }
@@ -64,7 +64,7 @@ impl Observer for Timeline {
         let now = |array: &StatArray| array.all.current.cast_unsigned();
         let point = Point {
             event: step.event,
-            allocated: now(&step.stats.allocated_bytes),
+            requested: now(&step.stats.requested_bytes),
             reserved: now(&step.stats.reserved_bytes),
         };
         if self.points.len() == Self::MOST && step.event.is_multiple_of(self.width) {

@@ -119,7 +119,7 @@ impl Walk {
     ///
     /// # Errors
     /// If the allocator fails, for lack of memory too: walks are for devices with enough.
-    pub fn run<A: Allocator>(
+    pub fn run<A: Allocator + ?Sized>(
         &self,
         allocator: &mut A,
         slots: &mut [DeviceAddr],

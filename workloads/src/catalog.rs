@@ -81,12 +81,7 @@ pub fn build(
 /// # Errors
 /// If there is no such preset, or as in [`build`].
 pub fn preset(name: &str, overrides: Table) -> Result<Box<dyn Workload>, CatalogError> {
-    let presets = presets::list()?;
-    let names = presets.iter().map(|preset| preset.name.clone());
-    match presets.iter().find(|preset| preset.name == name) {
-        Some(preset) => preset.build(overrides),
-        None => Err(CatalogError::Preset(Unknown::new(name, names))),
-    }
+    presets::find(name)?.build(overrides)
 }
 
 impl Family {

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use toml::Table;
 
-use crate::catalog::{self, CatalogError};
+use crate::catalog::{self, CatalogError, Unknown};
 use crate::op::Workload;
 
 const TEXT: &str = include_str!("presets.toml");
@@ -47,6 +47,21 @@ pub fn list() -> Result<Vec<Preset>, CatalogError> {
         })
     });
     presets.collect()
+}
+
+/// The preset of that name.
+///
+/// # Errors
+/// If there is none.
+pub fn find(name: &str) -> Result<Preset, CatalogError> {
+    let mut presets = list()?;
+    match presets.iter().position(|preset| preset.name == name) {
+        Some(index) => Ok(presets.swap_remove(index)),
+        None => {
+            let names = presets.into_iter().map(|preset| preset.name);
+            Err(CatalogError::Preset(Unknown::new(name, names)))
+        }
+    }
 }
 
 /// The workloads of all presets, each under a name of its own.

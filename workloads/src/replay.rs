@@ -53,6 +53,14 @@ impl Observer for () {
     }
 }
 
+/// Two watch the same replay.
+impl<A: Observer, B: Observer + ?Sized> Observer for (A, &mut B) {
+    fn after(&mut self, step: &Step<'_>) -> Result<(), WorkloadError> {
+        self.0.after(step)?;
+        self.1.after(step)
+    }
+}
+
 /// How much was replayed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Tally {

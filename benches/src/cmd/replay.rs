@@ -1,7 +1,7 @@
 //! `coalesce replay`: how much memory one trace takes.
 
 use std::io::{Write, stdout};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use allocator::bytes;
@@ -9,10 +9,12 @@ use allocator::driver::sim::address::AddressPolicy;
 use allocator::policy::{POLICIES, Policy};
 use anyhow::Context;
 use benches::cell::Cell;
+use benches::profile::{self, Profile};
 use benches::progress::Progress;
-use benches::record::Row;
+use benches::record::{PROVENANCE, Row, TIMING};
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use serde::Serialize;
+use workloads::demand::Demand;
 use workloads::op::{Op, WorkloadError};
 use workloads::replay::{Observer, Outcome, Step};
 use workloads::trace::TraceFile;
@@ -41,6 +43,9 @@ pub struct Args {
     /// so the results hold for one of these.
     #[arg(long, default_value = "up", value_parser = str::parse::<AddressPolicy>)]
     addresses: AddressPolicy,
+    /// What the device's calls cost: `published`, or a TOML file like benches/profiles/published.toml.
+    #[arg(long, default_value = profile::PUBLISHED)]
+    profile: String,
     /// Print a JSON object.
     #[arg(long)]
     json: bool,
@@ -73,6 +78,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let trace = TraceFile::open(&args.trace)?;
     let cell = Cell {
         workload: &trace,
+        demand: Demand::of(&trace)?,
         policy: &args.policy,
         setting: if args.conf.is_empty() {
             "default"
@@ -80,21 +86,21 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             &args.conf
         },
         conf: &args.conf,
-        capacity: args.capacity,
         address_policy: args.addresses,
+        profile: &Profile::load(&args.profile, Path::new(""))?,
     };
     let mut watch = Watch {
         progress: Progress::new("events", None),
         first_oom: None,
     };
-    let row = cell.run(&mut watch)?;
+    let row = cell.measure(args.capacity, &mut watch)?;
     let report = Report {
         row,
         first_oom: watch.first_oom.take(),
     };
     drop(watch);
     let text = if args.json {
-        serde_json::to_string_pretty(&report)? + "\n"
+        json(&report)?
     } else {
         describe(&report)
     };
@@ -102,6 +108,15 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         .write_all(text.as_bytes())
         .context("cannot write to standard output")?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// All but what is said of sweeps and of time.
+fn json(report: &Report) -> anyhow::Result<String> {
+    let mut json = serde_json::to_value(report)?;
+    if let Some(object) = json.as_object_mut() {
+        object.retain(|column, _| ![&TIMING[..], &PROVENANCE].concat().contains(&&column[..]));
+    }
+    Ok(serde_json::to_string_pretty(&json)? + "\n")
 }
 
 /// Shows how far the replay is and keeps the first failure.

@@ -1,43 +1,81 @@
-//! `coalesce report`: the results that `cargo bench` left, as tables.
+//! `coalesce report`: results as tables.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{Write, stdout};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context;
-use benches::{readme, record, results, table};
+use anyhow::{Context, bail};
+use benches::readme::{self, Table};
+use benches::record::Row;
+use benches::{record, results, table};
 
-/// Show the results of the last `cargo bench`, or put them into a README.
+/// Show results as a table, or put the tables of a record into a text.
 #[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  coalesce report\n  coalesce report results/latest/default.csv\n  coalesce report --splice README.md"
+)]
 pub struct Args {
-    /// The CSV that `cargo bench` wrote [default: peak_memory.csv in the folder of results].
-    #[arg(long, value_name = "CSV")]
+    /// A table of results, or a folder with default.csv and more [default: the newest record in
+    /// results/].
     results: Option<PathBuf>,
-    /// Put the table of efficiencies between the marks in this file instead.
-    #[arg(long, value_name = "README")]
+    /// Put the tables into this text, between marks `<!-- table NAME: -->` and `<!-- end -->`.
+    #[arg(long, value_name = "MARKDOWN")]
     splice: Option<PathBuf>,
 }
 
+/// The tables that a text can hold, and the files that they are made from.
+type Make = fn(&[Row]) -> String;
+const TABLES: [(&str, &str, Make); 2] = [
+    ("efficiency", "default.csv", readme::efficiencies),
+    ("least", "least.csv", readme::least_capacities),
+];
+
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let path = match &args.results {
-        Some(path) => path.clone(),
-        None => results::folder().join("peak_memory.csv"),
-    };
-    let file = File::open(&path)
-        .with_context(|| format!("cannot read {}; `cargo bench` makes it", path.display()))?;
-    let rows = record::read(file).with_context(|| path.display().to_string())?;
+    let path = args.results.clone().unwrap_or_else(results::newest);
     match &args.splice {
-        Some(target) => {
-            let text = fs::read_to_string(target)
-                .with_context(|| format!("cannot read {}", target.display()))?;
-            let spliced = readme::splice(&text, &readme::markdown(&rows))
-                .with_context(|| target.display().to_string())?;
-            results::write(target, spliced.as_bytes())?;
+        Some(target) => splice(&path, target)?,
+        None => {
+            let csv = if path.is_dir() {
+                path.join("default.csv")
+            } else {
+                path
+            };
+            let rows = record::read_file(&csv)?;
+            stdout()
+                .write_all(table::text(&rows).as_bytes())
+                .context("cannot write to standard output")?;
         }
-        None => stdout()
-            .write_all(table::text(&rows).as_bytes())
-            .context("cannot write to standard output")?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Puts the tables that can be made from what is in `folder` into the text.
+fn splice(folder: &Path, target: &Path) -> anyhow::Result<()> {
+    let text =
+        fs::read_to_string(target).with_context(|| format!("cannot read {}", target.display()))?;
+    let mut spliced = text.clone();
+    let mut made = 0;
+    for (name, file, make) in TABLES {
+        if !text.contains(&format!("<!-- table {name}:")) {
+            continue;
+        }
+        let rows = record::read_file(&folder.join(file))?;
+        let source = Path::new(folder.file_name().unwrap_or_default()).join(file);
+        let table = Table {
+            name,
+            source: Path::new("results").join(source).display().to_string(),
+            markdown: make(&rows),
+        };
+        spliced = readme::splice(&spliced, &table).with_context(|| target.display().to_string())?;
+        made += 1;
+    }
+    if made == 0 {
+        let names = TABLES.map(|(name, _, _)| name).join(", ");
+        bail!(
+            "{}: no mark '<!-- table NAME: -->' of {names}",
+            target.display()
+        );
+    }
+    results::write(target, spliced.as_bytes())
 }

@@ -1,9 +1,12 @@
 //! The program `coalesce` as a person uses it: what they type, what they see, what it exits with.
 #![allow(missing_docs)]
 
+mod compare;
+mod lists;
 mod replay;
 mod report;
 mod script;
+mod sweep;
 
 use std::fs;
 use std::io::Write;
@@ -66,5 +69,13 @@ fn checkout() -> &'static Path {
 fn scratch(name: &str, contents: impl AsRef<[u8]>) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     fs::write(&path, contents).unwrap();
+    path
+}
+
+/// A new, empty folder of the given name.
+fn scratch_folder(name: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = fs::remove_dir_all(&path);
+    fs::create_dir_all(&path).unwrap();
     path
 }

@@ -1,58 +1,77 @@
 //! `coalesce report`, and the results in the repository.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 
-use std::path::Path;
+use benches::record::Row;
 
-use crate::{Ended, checkout, coalesce, scratch};
+use crate::{Ended, checkout, coalesce, scratch, scratch_folder};
 
-const ROW: &str = "workload,policy,setting,conf,capacity_bytes,address_policy,events,allocations,\
-    peak_requested_bytes,peak_allocated_bytes,peak_active_bytes,peak_reserved_bytes,\
-    peak_inactive_split_bytes,efficiency,device_allocs,device_frees,syncs,retries,ooms,\
-    skipped_frees\n\
-    w,pytorch,default,,99,up,2,1,1048576,1048576,1048576,2097152,0,0.5,1,0,0,0,0,0\n";
-const MARKS: &str = "before\n<!-- results: made by `coalesce report`, do not edit -->\nold\n\
-    <!-- end of results -->\nafter\n";
+const MARKS: &str = "before\n<!-- table efficiency: old -->\nold\n<!-- end -->\nafter\n";
 
-fn splice(csv: &Path, readme: &Path) -> Ended {
-    let (csv, readme) = (csv.to_str().unwrap(), readme.to_str().unwrap());
-    coalesce(&["report", "--results", csv, "--splice", readme], "", &[])
+/// A folder of results with one row of a workload `w`: 1 MiB in 2 MiB.
+fn record(name: &str, capacity: &str) -> PathBuf {
+    let folder = scratch_folder(name);
+    let row = Row {
+        workload: "w".to_owned(),
+        policy: "pytorch".to_owned(),
+        setting: "default".to_owned(),
+        capacity: capacity.to_owned(),
+        capacity_bytes: 99,
+        lower_bound_bytes: 1 << 20,
+        peak_reserved_bytes: 2 << 20,
+        efficiency: Some(0.5),
+        ..Row::default()
+    };
+    let csv = fs::File::create(folder.join("default.csv")).unwrap();
+    benches::record::write(&[row], csv).unwrap();
+    folder
+}
+
+fn splice(results: &Path, readme: &Path) -> Ended {
+    let (results, readme) = (results.to_str().unwrap(), readme.to_str().unwrap());
+    coalesce(&["report", results, "--splice", readme], "", &[])
 }
 
 #[test]
 fn results_are_shown_as_tables() {
-    let csv = scratch("shown.csv", ROW);
-    let text = coalesce(&["report", "--results", csv.to_str().unwrap()], "", &[]).well();
+    let folder = record("shown", "1TiB");
+    let text = coalesce(&["report", folder.to_str().unwrap()], "", &[]).well();
     assert!(text.contains("Peak reserved, MiB"), "{text}");
     assert!(text.lines().any(|line| line.starts_with("w ")), "{text}");
 }
 
 #[test]
 fn the_table_of_a_readme_is_replaced_and_nothing_else() {
-    let (csv, readme) = (scratch("spliced.csv", ROW), scratch("spliced.md", MARKS));
+    let (csv, readme) = (record("spliced", "1TiB"), scratch("spliced.md", MARKS));
     assert_eq!(splice(&csv, &readme).well(), "");
     let text = fs::read_to_string(&readme).unwrap();
-    assert!(text.starts_with("before\n<!-- results"), "{text}");
+    assert!(
+        text.starts_with("before\n<!-- table efficiency: made"),
+        "{text}"
+    );
     assert!(text.contains("| w | 1 | 50.0 % |"), "{text}");
     assert!(!text.contains("old"), "{text}");
-    assert!(text.ends_with("<!-- end of results -->\nafter\n"), "{text}");
+    assert!(text.ends_with("<!-- end -->\nafter\n"), "{text}");
 }
 
 #[test]
 fn a_broken_table_or_readme_is_refused_and_nothing_is_lost() {
-    let broken = scratch("broken.csv", ROW.replace(",99,", ",many,"));
-    let broken = broken.to_str().unwrap();
-    coalesce(&["report", "--results", broken], "", &[])
-        .with_error(1, &["broken.csv", "line 2, column capacity_bytes"]);
-    coalesce(&["report", "--results", "none.csv"], "", &[])
-        .with_error(1, &["none.csv", "cargo bench"]);
-    coalesce(&["report", "--results", "."], "", &[]).with_error(1, &["directory"]);
+    let folder = record("broken", "1TiB");
+    let csv = folder.join("default.csv");
+    let text = fs::read_to_string(&csv).unwrap();
+    fs::write(&csv, text.replace(",99,", ",many,")).unwrap();
+    let broken = csv.to_str().unwrap();
+    coalesce(&["report", broken], "", &[])
+        .with_error(1, &["default.csv", "line 2, column capacity_bytes"]);
+    coalesce(&["report", "none.csv"], "", &[]).with_error(1, &["none.csv", "No such file"]);
     let marked = scratch("kept.md", MARKS);
-    splice(&scratch("empty.csv", ""), &marked).with_error(1, &["empty.csv", "no rows"]);
+    splice(&folder, &marked).with_error(1, &["default.csv", "line 2"]);
+    fs::write(&csv, "").unwrap();
+    splice(&folder, &marked).with_error(1, &["default.csv", "no rows"]);
     assert_eq!(fs::read_to_string(&marked).unwrap(), MARKS);
-    let csv = scratch("good.csv", ROW);
     let readme = scratch("unmarked.md", "no marks");
-    splice(&csv, &readme).with_error(1, &["unmarked.md", "0 times, not once"]);
+    splice(&folder, &readme).with_error(1, &["unmarked.md", "no mark", "efficiency, least"]);
     assert_eq!(fs::read_to_string(&readme).unwrap(), "no marks");
 }
 
@@ -61,7 +80,7 @@ fn a_broken_table_or_readme_is_refused_and_nothing_is_lost() {
 #[test]
 fn a_readme_behind_a_link_is_found() {
     use std::os::unix::fs::{PermissionsExt, symlink};
-    let (csv, readme) = (scratch("linked.csv", ROW), scratch("linked.md", MARKS));
+    let (csv, readme) = (record("linked", "1TiB"), scratch("linked.md", MARKS));
     fs::set_permissions(&readme, fs::Permissions::from_mode(0o600)).unwrap();
     let link = readme.with_file_name("link.md");
     let _ = fs::remove_file(&link);
@@ -77,13 +96,12 @@ fn a_readme_behind_a_link_is_found() {
     splice(&csv, &readme).with_error(1, &["cannot write", "linked.md"]);
 }
 
-/// The table in the README is the one that the recorded results give.
+/// The tables in the README are those that the newest record gives.
 #[test]
 fn the_readme_shows_the_recorded_results() {
     let readme = fs::read_to_string(checkout().join("README.md")).unwrap();
     let copy = scratch("copy.md", &readme);
-    let csv = checkout().join("results/peak_memory.csv");
-    splice(&csv, &copy).well();
+    splice(&benches::results::newest(), &copy).well();
     assert!(
         fs::read_to_string(copy).unwrap() == readme,
         "the README is old: run `coalesce report --splice README.md`"

@@ -50,7 +50,8 @@ pub struct Unknown {
 }
 
 impl Unknown {
-    pub(super) fn new<S: ToString>(name: &str, known: impl IntoIterator<Item = S>) -> Self {
+    /// `name` is none of `known`.
+    pub fn new<S: ToString>(name: &str, known: impl IntoIterator<Item = S>) -> Self {
         Self {
             name: name.to_owned(),
             known: known.into_iter().map(|known| known.to_string()).collect(),

@@ -38,6 +38,12 @@ impl Costs {
         self.per_call[kind as usize] = cost;
         self
     }
+
+    /// What a call of a kind costs.
+    #[must_use]
+    pub fn of(&self, kind: CallKind) -> Cost {
+        self.per_call[kind as usize]
+    }
 }
 
 /// Simulated time: it passes only in driver calls.
@@ -61,7 +67,7 @@ impl Clock {
 
     /// Lets the time pass that a call about `bytes` takes.
     pub(super) fn charge(&mut self, kind: CallKind, bytes: u64) {
-        let ns = self.costs.per_call[kind as usize].of(bytes);
+        let ns = self.costs.of(kind).of(bytes);
         self.elapsed_ns = self.elapsed_ns.saturating_add(ns);
         if self.costs.spin && ns > 0 {
             let started = Instant::now();

@@ -1,0 +1,20 @@
+//! `coalesce policies`: the allocators that can be measured.
+
+use std::io::{Write, stdout};
+use std::process::ExitCode;
+
+use allocator::policy::POLICIES;
+use anyhow::Context;
+
+/// List the policies, the allocators that can be measured.
+#[derive(clap::Args)]
+#[command(after_help = "Example:\n  coalesce policies")]
+pub struct Args {}
+
+pub fn run(_: &Args) -> anyhow::Result<ExitCode> {
+    let lines = POLICIES.map(|policy| format!("{:16} {}\n", policy.name, policy.summary));
+    stdout()
+        .write_all(lines.concat().as_bytes())
+        .context("cannot write to standard output")?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,199 @@
+//! What a sweep has done so far, in a file beside its results.
+//!
+//! The first line says which sweep and which share of it; every further line is a row, written in one
+//! go when its cell is done. A process that is killed leaves at worst half a last line, which is cut
+//! off when the sweep goes on.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail, ensure};
+
+use crate::record::{self, Row};
+
+/// A journal that is open. Nobody else can open it meanwhile.
+#[derive(Debug)]
+pub struct Journal {
+    file: File,
+    path: PathBuf,
+}
+
+impl Journal {
+    /// Where the journal of a file of results lies.
+    #[must_use]
+    pub fn path_for(results: &Path) -> PathBuf {
+        let mut path = results.as_os_str().to_owned();
+        path.push(".journal");
+        path.into()
+    }
+
+    /// Opens the journal or begins it, and returns the rows that are in it. `heading`, a line, says
+    /// which sweep it is of.
+    ///
+    /// # Errors
+    /// If it cannot be written, is of another sweep, is broken other than at its end, or another
+    /// process has it open.
+    pub fn open(path: &Path, heading: &str) -> anyhow::Result<(Self, Vec<Row>)> {
+        let cannot = || format!("cannot write {}", path.display());
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder).with_context(cannot)?;
+        }
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        let mut file = options.open(path).with_context(cannot)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                bail!("{}: another sweep is writing it", path.display())
+            }
+            Err(TryLockError::Error(error)) => return Err(error).with_context(cannot),
+        }
+        let mut text = Vec::new();
+        file.read_to_end(&mut text)
+            .with_context(|| format!("cannot read {}", path.display()))?;
+        let whole = text
+            .iter()
+            .rposition(|&byte| byte == b'\n')
+            .map_or(0, |last| last + 1);
+        text.truncate(whole);
+        let rows = rows(&text, heading).with_context(|| path.display().to_string())?;
+        if rows.is_empty() {
+            text.clear(); // also if it was cut off before the names of the columns
+        }
+        file.set_len(text.len() as u64).with_context(cannot)?;
+        file.seek(SeekFrom::End(0)).with_context(cannot)?;
+        let mut journal = Self {
+            file,
+            path: path.to_owned(),
+        };
+        if rows.is_empty() {
+            let columns = csv_line(None)?;
+            journal.append(format!("{heading}\n{columns}").as_bytes())?;
+        }
+        Ok((journal, rows))
+    }
+
+    /// Adds a row.
+    ///
+    /// # Errors
+    /// If it cannot be written, as on a full disk. The rows before it are safe.
+    pub fn add(&mut self, row: &Row) -> anyhow::Result<()> {
+        self.append(csv_line(Some(row))?.as_bytes())
+    }
+
+    /// The results are safe elsewhere.
+    ///
+    /// # Errors
+    /// If the journal cannot be removed.
+    pub fn remove(self) -> anyhow::Result<()> {
+        let cannot = || format!("cannot remove {}", self.path.display());
+        fs::remove_file(&self.path).with_context(cannot)
+    }
+
+    fn append(&mut self, text: &[u8]) -> anyhow::Result<()> {
+        let cannot = || format!("cannot write {}", self.path.display());
+        self.file.write_all(text).with_context(cannot)
+    }
+}
+
+/// A row as a line of a CSV, or the names of its columns.
+fn csv_line(row: Option<&Row>) -> anyhow::Result<String> {
+    let mut text = Vec::new();
+    record::write(&[row.cloned().unwrap_or_default()], &mut text)?;
+    let text = String::from_utf8(text)?;
+    let (columns, values) = text.split_once('\n').context("a row is two lines")?;
+    Ok(match row {
+        Some(_) => values.to_owned(),
+        None => format!("{columns}\n"),
+    })
+}
+
+/// The rows in the text of a journal of whole lines.
+fn rows(text: &[u8], heading: &str) -> anyhow::Result<Vec<Row>> {
+    let text = str::from_utf8(text).context("not a journal")?;
+    let Some((first, rest)) = text.split_once('\n') else {
+        return Ok(Vec::new());
+    };
+    ensure!(
+        first == heading,
+        "it is of another sweep, or another share of it ('{first}', not '{heading}'); finish or remove \
+         it, or name another file for the results"
+    );
+    if rest.lines().count() <= 1 {
+        return Ok(Vec::new());
+    }
+    record::read(rest.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::tests::row;
+
+    fn numbered(cell: u64) -> Row {
+        Row {
+            cell,
+            setting: format!("setting {cell}"),
+            ..row()
+        }
+    }
+
+    fn scratch(name: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("coalesce-journal-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        folder.join(name)
+    }
+
+    #[test]
+    fn half_a_line_is_cut_off_and_nothing_else() {
+        let path = scratch("torn");
+        let (mut journal, rows) = Journal::open(&path, "sweep 1").unwrap();
+        assert_eq!(rows, []);
+        (0..3).for_each(|cell| journal.add(&numbered(cell)).unwrap());
+        drop(journal);
+        let whole = fs::read(&path).unwrap();
+        let length_of = |rows: usize| -> usize {
+            let lines = whole.split_inclusive(|&byte| byte == b'\n');
+            lines.take(2 + rows).map(<[u8]>::len).sum()
+        };
+        // Near the ends of lines, and here and there.
+        let is_end = |at: usize| whole[..at].ends_with(b"\n") || at == 0;
+        let is_near = |at: &usize| (at.saturating_sub(2)..=*at).any(is_end) || at % 97 == 0;
+        for length in (0..=whole.len()).filter(is_near) {
+            fs::write(&path, &whole[..length]).unwrap();
+            let (mut journal, rows) = Journal::open(&path, "sweep 1").unwrap();
+            let expected = (1..=3)
+                .rev()
+                .find(|&rows| length >= length_of(rows))
+                .unwrap_or(0);
+            assert_eq!(rows.len(), expected, "{length} bytes");
+            for cell in expected..3 {
+                journal.add(&numbered(cell as u64)).unwrap();
+            }
+            drop(journal);
+            assert_eq!(
+                fs::read(&path).unwrap(),
+                whole,
+                "{length} bytes, then the rest"
+            );
+        }
+        fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn what_cannot_be_continued_is_refused() {
+        let path = scratch("other");
+        let (first, _) = Journal::open(&path, "sweep 1").unwrap();
+        let error = Journal::open(&path, "sweep 1").unwrap_err();
+        assert!(error.to_string().contains("another sweep is writing"));
+        drop(first);
+        let error = format!("{:#}", Journal::open(&path, "sweep 2").unwrap_err());
+        assert!(error.contains("'sweep 1', not 'sweep 2'"), "{error}");
+        let mut text = fs::read_to_string(&path).unwrap();
+        text.push_str("not,a,row\n");
+        fs::write(&path, text).unwrap();
+        assert!(Journal::open(&path, "sweep 1").is_err());
+        fs::remove_file(path).unwrap();
+    }
+}

@@ -1,0 +1,222 @@
+//! `coalesce sweep` and `coalesce merge`.
+
+use std::collections::hash_map::RandomState;
+use std::fs;
+use std::hash::BuildHasher;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::{checkout, coalesce, scratch_folder};
+
+/// Cells enough to be interrupted in, of everything a sweep can ask for.
+fn sweep(folder: &Path) -> PathBuf {
+    let traces = checkout().join("workloads/traces");
+    let text = format!(
+        r#"
+        [settings]
+        default = ""
+        round8 = "roundup_power2_divisions:8"
+        expand = "expandable_segments:True"
+        [[workload]]
+        traces = "{}/example_interleaved_free.csv.gz"
+        [[workload]]
+        traces = "{}/llama1b_bf16.csv.gz"
+        [[workload]]
+        presets = ["fragmentation_article", "grad_accumulation"]
+        [[workload]]
+        preset = "fragmentation_large"
+        name = "fewer_rounds"
+        with = {{ rounds = 5, bytes = "3MiB" }}
+        [[run]]
+        capacities = ["1TiB", "110%"]
+        seeds = [1, 2]
+        [[run]]
+        settings = ["default", "expand"]
+        capacities = ["least", "least+10%"]
+        addresses = ["up", "firstfit"]
+        "#,
+        traces.display(),
+        traces.display()
+    );
+    let path = folder.join("sweep.toml");
+    fs::write(&path, text).unwrap();
+    path
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn run(sweep: &Path, out: &Path, more: &[&str]) -> crate::Ended {
+    let arguments = [&["sweep", text(sweep), "--out", text(out)], more].concat();
+    coalesce(&arguments, "", &[])
+}
+
+/// Starts the sweep and kills it once there are so many lines in its journal.
+fn run_and_kill(sweep: &Path, out: &Path, lines: usize) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_coalesce"))
+        .args(["sweep", text(sweep), "--out", text(out)])
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let journal = out.with_extension("csv.journal");
+    loop {
+        let written = fs::read_to_string(&journal).unwrap_or_default();
+        if written.lines().count() >= lines || child.try_wait().unwrap().is_some() {
+            break;
+        }
+        std::thread::yield_now();
+    }
+    let _ = child.kill();
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_sweep_that_is_killed_or_split_gives_what_an_undisturbed_one_gives() {
+    let folder = scratch_folder("sweep_whole");
+    let sweep = sweep(&folder);
+    let whole = folder.join("whole.csv");
+    run(&sweep, &whole, &[]).well();
+    let expected = fs::read_to_string(&whole).unwrap();
+    let cells = expected.lines().count() - 1;
+    assert!(cells > 60, "{cells}");
+    assert!(!folder.join("whole.csv.journal").exists());
+
+    let killed = folder.join("killed.csv");
+    let random = RandomState::new();
+    for time in 0..3 {
+        // At another place each time.
+        let lines = 2 + time * cells / 4 + random.hash_one(time) as usize % (cells / 4);
+        run_and_kill(&sweep, &killed, lines);
+    }
+    run(&sweep, &killed, &[]).well();
+    assert_eq!(fs::read_to_string(&killed).unwrap(), expected);
+
+    let shares: Vec<PathBuf> = (1..=4)
+        .map(|part| folder.join(format!("{part}.csv")))
+        .collect();
+    for (part, share) in (1..).zip(&shares) {
+        run(&sweep, share, &["--partition", &format!("{part}/4")]).well();
+    }
+    let merged = folder.join("merged.csv");
+    let mut arguments = vec!["merge", "--out", text(&merged)];
+    arguments.extend(shares.iter().rev().map(|share| text(share)));
+    coalesce(&arguments, "", &[]).well();
+    assert_eq!(fs::read_to_string(&merged).unwrap(), expected);
+
+    arguments.pop();
+    coalesce(&arguments, "", &[]).with_error(1, &["cells are in no share"]);
+    arguments.extend([text(&shares[3]), text(&shares[2])]);
+    coalesce(&arguments, "", &[]).with_error(1, &["is in", "4.csv"]);
+    assert_eq!(
+        fs::read_to_string(&merged).unwrap(),
+        expected,
+        "nothing was lost"
+    );
+}
+
+#[test]
+fn a_journal_of_another_sweep_is_not_continued() {
+    let folder = scratch_folder("sweep_other");
+    let sweep = sweep(&folder);
+    let out = folder.join("out.csv");
+    run_and_kill(&sweep, &out, 3);
+    assert!(out.with_extension("csv.journal").exists());
+    let changed = fs::read_to_string(&sweep)
+        .unwrap()
+        .replace("rounds = 5", "rounds = 6");
+    fs::write(&sweep, changed).unwrap();
+    run(&sweep, &out, &[]).with_error(1, &["out.csv.journal", "another sweep"]);
+    assert!(!out.exists());
+}
+
+#[test]
+fn what_a_sweep_cannot_mean_is_said_in_a_line() {
+    let folder = scratch_folder("sweep_wrong");
+    let good = fs::read_to_string(sweep(&folder)).unwrap();
+    let (path, out) = (folder.join("wrong.toml"), folder.join("out.csv"));
+    for (old, new, said) in [
+        ("[settings]", "[setings]", "unknown field `setings`"),
+        ("[settings]", "[settings", "line 2"),
+        ("divisions:8", "divisons:8", "setting round8"),
+        ("round8 = \"", "round8 = 8 #", "must be a text"),
+        (
+            "fragmentation_article",
+            "fragmentation_articel",
+            "did you mean 'fragmentation_article'",
+        ),
+        ("rounds = 5", "round = 5", "did you mean 'rounds'"),
+        ("rounds = 5", "rounds = -5", "rounds"),
+        ("bytes = \"3MiB\"", "bytes = \"3MB\"", "bytes"),
+        (
+            "\"default\", \"expand\"",
+            "\"defualt\"",
+            "did you mean 'default'",
+        ),
+        ("\"110%\"", "\"110\u{2009}%\"", "no capacity"),
+        ("firstfit", "first", "no address policy"),
+        (
+            "seeds = [1, 2]",
+            "policies = [\"pytroch\"]",
+            "did you mean 'pytorch'",
+        ),
+        (
+            "capacities = [\"least\", \"least+10%\"]",
+            "capacities = []",
+            "capacities is empty",
+        ),
+        (
+            "name = \"fewer_rounds\"",
+            "",
+            "[[workload]] 4: with other parameters it needs a name",
+        ),
+        (
+            "name = \"fewer_rounds\"",
+            "name = \"grad_accumulation\"",
+            "two workloads are called",
+        ),
+        ("preset = \"fragmentation_large\"", "", "exactly one of"),
+        (
+            "llama1b_bf16.csv.gz",
+            "llama2.csv.gz",
+            "llama2.csv.gz: No such file",
+        ),
+        (
+            "[settings]",
+            "profile = \"mine.toml\"\n[settings]",
+            "mine.toml",
+        ),
+    ] {
+        assert!(good.contains(old), "{old}");
+        fs::write(&path, good.replace(old, new)).unwrap();
+        let ended = run(&path, &out, &[]);
+        assert_eq!(ended.err.lines().count(), 1, "{}", ended.err);
+        ended.with_error(1, &["wrong.toml", said]);
+    }
+    let sweep = folder.join("sweep.toml");
+    run(&sweep, &out, &["--partition", "5/4"]).with_error(2, &["5/4", "1/n"]);
+    run(&sweep, &out, &["--partition", "1/999"]).well();
+    run(&sweep, &out, &["--partition", "999/999"]).with_error(1, &["empty"]);
+    run(&folder.join("none.toml"), &out, &[]).with_error(1, &["none.toml", "No such file"]);
+    let nowhere = sweep.join("out.csv"); // below a file
+    run(&sweep, &nowhere, &[]).with_error(1, &["cannot write", "out.csv.journal"]);
+}
+
+#[test]
+fn cells_can_be_listed_before_they_are_run() {
+    let folder = scratch_folder("sweep_list");
+    let sweep = sweep(&folder);
+    let list = run(&sweep, &folder.join("out.csv"), &["--list"]).well();
+    assert!(
+        list.contains("fewer_rounds, seed 2, pytorch, expand, 110%, up\n"),
+        "{list}"
+    );
+    let first = run(
+        &sweep,
+        &folder.join("out.csv"),
+        &["--list", "--partition", "1/2"],
+    )
+    .well();
+    let half = list.lines().step_by(2);
+    assert!(first.lines().eq(half), "every other one");
+}
