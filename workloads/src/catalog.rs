@@ -11,7 +11,9 @@ use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
 pub use self::error::{CatalogError, Unknown};
-use crate::fragmentation::Fragmentation;
+use crate::fragmentation::{
+    Adversary, Churn, Comb, Fragmentation, Growth, Phases, Sawtooth, Survivors,
+};
 use crate::grad_accumulation::GradAccumulation;
 use crate::op::{Answer, Op, Workload, WorkloadError};
 use crate::presets;
@@ -20,6 +22,13 @@ use crate::transformer::Transformer;
 static FAMILIES: &[Family] = &[
     Family::of::<Transformer>("transformer"),
     Family::of::<Fragmentation>("fragmentation"),
+    Family::of::<Comb>("comb"),
+    Family::of::<Growth>("growth"),
+    Family::of::<Sawtooth>("sawtooth"),
+    Family::of::<Phases>("phases"),
+    Family::of::<Survivors>("survivors"),
+    Family::of::<Churn>("churn"),
+    Family::of::<Adversary>("adversary"),
     Family::of::<GradAccumulation>("grad_accumulation"),
 ];
 

@@ -29,6 +29,7 @@ pub mod fragmentation;
 pub mod grad_accumulation;
 pub mod measure;
 pub mod op;
+mod parameters;
 pub mod presets;
 pub mod program;
 pub mod replay;

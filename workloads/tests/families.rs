@@ -184,6 +184,50 @@ fn parameters_without_a_meaning_are_refused() {
         let error = refusal(&wrong);
         assert!(error.contains(said), "no '{said}' in: {error}");
     }
+    for (family, text, said) in [
+        ("comb", "teeth = 0", "teeth is 0; it must be at least 1"),
+        (
+            "comb",
+            "rounds = 100000\nteeth = 1000",
+            "teeth times rounds is 100000000",
+        ),
+        (
+            "comb",
+            "teeth = 1\ngrowth_bytes = '1TiB'\nrounds = 2000000",
+            "the last gap",
+        ),
+        ("growth", "percent = 99", "percent is 99"),
+        ("growth", "most_bytes = 1", "most_bytes is 1"),
+        ("sawtooth", "floor_bytes = '1TiB'", "floor_bytes is"),
+        ("sawtooth", "min_bytes = '1GiB'", "max_bytes is"),
+        (
+            "sawtooth",
+            "min_bytes = 1\npeak_bytes = '1TiB'",
+            "peak_bytes over min_bytes",
+        ),
+        ("phases", "a_blocks = 16777216", "at most 16777215"),
+        ("phases", "b_bytes = 0", "b_bytes is 0"),
+        ("survivors", "every = 0", "every is 0"),
+        (
+            "survivors",
+            "lifetime = 9223372036854775807",
+            "one more than lifetime",
+        ),
+        ("churn", "max_bits = 61", "max_bits is 61"),
+        (
+            "churn",
+            "cap_bytes = 1000",
+            "cap_bytes is 1000; it must be at least 67108863",
+        ),
+        ("adversary", "rounds = 24", "rounds is 24"),
+        ("adversary", "rounds = 20", "larger than live_bytes"),
+        ("adversary", "live_bytes = '16GiB'", "live_bytes in units"),
+    ] {
+        let error = catalog::build("wrong", family, text.parse().unwrap());
+        let error = error.err().map(|error| error.to_string());
+        let error = error.unwrap_or_else(|| panic!("{family} takes {text}"));
+        assert!(error.contains(said), "no '{said}' in: {error}");
+    }
     for (micro_batches, activation_bytes, said) in
         [(1 << 40, 1, "below 2^24"), (1, 1 << 58, "below 2^58")]
     {

@@ -1,0 +1,50 @@
+//! What several tests need.
+
+// Each test file uses some of it.
+#![allow(dead_code)]
+
+use allocator::driver::sim::{SimConfig, SimDevice};
+use allocator::policy::pytorch::DeviceCachingAllocator;
+use allocator::settings::Settings;
+use toml::Table;
+use workloads::catalog;
+use workloads::measure::Measures;
+use workloads::op::Workload;
+use workloads::replay::{Observer, replay};
+
+pub const GIB: u64 = 1 << 30;
+pub const MIB: u64 = 1 << 20;
+pub const EXPANDABLE: &str = "expandable_segments:True";
+
+/// More memory than anybody asks for.
+pub const ROOMY: u64 = 1 << 40;
+
+pub type Allocator = DeviceCachingAllocator<SimDevice>;
+
+pub fn allocator(conf: &str, capacity: u64) -> Allocator {
+    let device = SimDevice::new(&SimConfig::with_capacity(capacity));
+    DeviceCachingAllocator::new(device, Settings::from_conf(conf).unwrap())
+}
+
+pub fn table(text: &str) -> Table {
+    text.parse().unwrap()
+}
+
+pub fn preset(name: &str, overrides: &str) -> Box<dyn Workload> {
+    catalog::preset(name, table(overrides)).unwrap()
+}
+
+pub fn watched(
+    workload: &dyn Workload,
+    (conf, capacity): (&str, u64),
+    observer: &mut dyn Observer,
+) -> Measures {
+    let mut allocator = allocator(conf, capacity);
+    replay(workload, &mut allocator, observer).unwrap();
+    Measures::of(allocator.stats())
+}
+
+/// With memory to spare.
+pub fn measured(workload: &dyn Workload, conf: &str) -> Measures {
+    watched(workload, (conf, ROOMY), &mut ())
+}
