@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
 pub use self::error::{CatalogError, Unknown};
+use crate::experiment::Experiment;
 use crate::fragmentation::{
     Adversary, Churn, Comb, Fragmentation, Growth, Phases, Sawtooth, Survivors,
 };
@@ -30,6 +31,7 @@ static FAMILIES: &[Family] = &[
     Family::of::<Churn>("churn"),
     Family::of::<Adversary>("adversary"),
     Family::of::<GradAccumulation>("grad_accumulation"),
+    Family::of::<Experiment>("experiment"),
 ];
 
 /// The field that every family has and that is no parameter: what a member is called in results.

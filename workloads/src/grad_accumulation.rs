@@ -5,7 +5,9 @@
 //! never cleared, the next forward pass runs on top of them: the peak is the same, since it is reached
 //! at the end of a way back, but less memory is free in between, and in other pieces. If losses are
 //! added up as tensors and the way back is taken once, the activations of all micro-batches are live
-//! at once.
+//! at once. If gradients are zeroed in place, the sums are right and the memory is that of gradients
+//! that are never cleared. If outputs are kept in a list, each micro-batch leaves one behind, and
+//! memory grows without end.
 //!
 //! All micro-batches are alike, so it shows no fragmentation by varying sizes; what is reserved beyond
 //! the peak depends on how gradients and activations fit into each other's holes.
@@ -34,7 +36,8 @@ pub struct GradAccumulation {
     pub micro_batches: u64,
     /// Updates.
     pub steps: u64,
-    /// What the programmer got wrong: `none`, `never_cleared` or `losses_kept`.
+    /// What the programmer got wrong: `none`, `never_cleared`, `losses_kept`,
+    /// `zeroed_in_place` or `outputs_kept`.
     pub mistake: Mistake,
 }
 
@@ -49,6 +52,11 @@ pub enum Mistake {
     /// Losses are added up as tensors and the way back is taken from the sum: the activations of all
     /// micro-batches of a step stay until then.
     LossesKept,
+    /// Gradients are set to zero in place of being given back: they stay where they are, and no
+    /// memory is asked for.
+    ZeroedInPlace,
+    /// The output of the last layer, the logits, is put into a list for each micro-batch.
+    OutputsKept,
 }
 
 impl Default for GradAccumulation {
@@ -98,8 +106,10 @@ impl Workload for GradAccumulation {
                 self.backward(&mut program, graph, &mut gradients);
             }
             self.update(&mut program, step == 0);
-            if self.mistake != Mistake::NeverCleared {
-                program.free_all(gradients.drain(..));
+            match self.mistake {
+                Mistake::NeverCleared => {}
+                Mistake::ZeroedInPlace => program.mark("zero_"),
+                _ => program.free_all(gradients.drain(..)),
             }
         }
         program.free_all(gradients);
@@ -145,7 +155,8 @@ impl GradAccumulation {
         program.mark("backward");
         let mut flowing = program.alloc(self.activation_bytes, "mean_backward");
         let are_new = gradients.is_empty();
-        for activation in graph.activations.into_iter().rev() {
+        let last = graph.activations.len().saturating_sub(1);
+        for (layer, activation) in graph.activations.into_iter().enumerate().rev() {
             flowing = program.replace(flowing, self.activation_bytes, "linear_backward");
             let gradient = program.alloc(self.parameter_bytes, "mm");
             if are_new {
@@ -153,7 +164,11 @@ impl GradAccumulation {
             } else {
                 program.free(gradient); // added to the one that is there
             }
-            program.free(activation);
+            if layer == last && self.mistake == Mistake::OutputsKept {
+                program.hold(activation);
+            } else {
+                program.free(activation);
+            }
         }
         program.free(flowing);
         program.free(graph.loss);

@@ -6,7 +6,8 @@
 //! - [`op`] is one operation, and the contract of workloads; [`surroundings`] is what happens around
 //!   the program.
 //! - [`trace`] reads recordings; [`rng`] and [`program`] are what families are written with.
-//! - [`transformer`], [`fragmentation`] and [`grad_accumulation`] are families, one a file;
+//! - [`transformer`], [`fragmentation`], [`grad_accumulation`] and [`experiment`] are families, one a
+//!   file;
 //!   [`catalog`] has them by name, and [`presets`] has ready-made members.
 //! - [`replay`](mod@replay) drives an allocator, with observers; [`measure`] says what the results
 //!   mean, and [`demand`] what no allocator can do without.
@@ -25,6 +26,7 @@
 pub mod byte_count;
 pub mod catalog;
 pub mod demand;
+pub mod experiment;
 pub mod fragmentation;
 pub mod grad_accumulation;
 pub mod measure;

@@ -1,24 +1,15 @@
 //! What articles on PyTorch's memory show their readers, each with its figures.
 
-use allocator::driver::sim::{SimConfig, SimDevice};
+mod common;
+
 use allocator::driver::{DeviceAddr, StreamId};
-use allocator::policy::pytorch::DeviceCachingAllocator;
-use allocator::settings::Settings;
 use allocator::stats::DeviceStats;
+use common::{Allocator, GIB, MIB, ROOMY, allocator, measured, preset, watched};
 use workloads::fragmentation::Fragmentation;
 use workloads::measure::Measures;
-use workloads::op::WorkloadError;
+use workloads::op::{Workload, WorkloadError};
 use workloads::replay::{Observer, Step, replay};
 use workloads::trace::TraceFile;
-
-const GIB: u64 = 1 << 30;
-const MIB: u64 = 1 << 20;
-
-type Allocator = DeviceCachingAllocator<SimDevice>;
-
-fn new_allocator() -> Allocator {
-    DeviceCachingAllocator::new(SimDevice::new(&SimConfig::default()), Settings::default())
-}
 
 fn tensor(allocator: &mut Allocator, bytes: u64) -> DeviceAddr {
     allocator.malloc(bytes, StreamId::DEFAULT).unwrap()
@@ -37,17 +28,23 @@ impl Observer for AtMarks {
     }
 }
 
-/// What `torch.cuda.memory_allocated()` shows in GiB at the marks of a recorded trace, and its peak.
-fn recorded(name: &str) -> (Vec<(String, u64)>, u64) {
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("traces");
-    let trace = TraceFile::open(folder.join(name)).unwrap();
-    let mut allocator = new_allocator();
+/// What `torch.cuda.memory_allocated()` shows in GiB at the marks of a workload, and its peak.
+fn allocated(workload: &dyn Workload) -> (Vec<(String, u64)>, u64) {
     let mut marks = AtMarks::default();
-    replay(&trace, &mut allocator, &mut marks).unwrap();
-    let peak = Measures::of(allocator.stats()).peak_allocated_bytes / GIB;
+    let measures = watched(workload, ("", ROOMY), &mut marks);
     let gib = |stats: DeviceStats| stats.allocated_bytes.all.current as u64 / GIB;
     let marks = marks.0.into_iter();
-    (marks.map(|(tag, stats)| (tag, gib(stats))).collect(), peak)
+    let marks = marks.map(|(tag, stats)| (tag, gib(stats))).collect();
+    (marks, measures.peak_allocated_bytes / GIB)
+}
+
+fn recorded(name: &str) -> TraceFile {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("traces");
+    TraceFile::open(folder.join(name)).unwrap()
+}
+
+fn at<const N: usize>(marks: [(&str, u64); N]) -> Vec<(String, u64)> {
+    marks.map(|(tag, gib)| (tag.to_owned(), gib)).to_vec()
 }
 
 /// ```python
@@ -61,19 +58,147 @@ fn recorded(name: &str) -> (Vec<(String, u64)>, u64) {
 /// `(5 * x).mean()`, it is 3 GiB less throughout, since nobody holds the product.
 #[test]
 fn a_peak_of_12_gib_with_9_live_and_3_less_as_one_expression() {
-    let at = |marks: [(&str, u64); 4]| marks.map(|(tag, gib)| (tag.to_owned(), gib)).to_vec();
-    let named = recorded("example_3gib_named_y.csv.gz");
-    let expected = [("step 0", 0), ("forward", 3), ("backward", 6), ("end", 9)];
-    assert_eq!(named, (at(expected), 12));
-    let fused = recorded("example_3gib_fused_expr.csv.gz");
-    let expected = [("step 0", 0), ("forward", 3), ("backward", 3), ("end", 6)];
-    assert_eq!(fused, (at(expected), 9));
+    let marks = [("step 0", 0), ("forward", 3), ("backward", 6), ("end", 9)];
+    let expected = (at(marks), 12);
+    assert_eq!(
+        allocated(&recorded("example_3gib_named_y.csv.gz")),
+        expected
+    );
+    assert_eq!(
+        allocated(preset("experiment_product", "").as_ref()),
+        expected
+    );
+    let marks = [("step 0", 0), ("forward", 3), ("backward", 3), ("end", 6)];
+    let expected = (at(marks), 9);
+    assert_eq!(
+        allocated(&recorded("example_3gib_fused_expr.csv.gz")),
+        expected
+    );
+    assert_eq!(
+        allocated(preset("experiment_product_fused", "").as_ref()),
+        expected
+    );
+}
+
+/// The same twice. The second product is made while `y` is still the first, and the second gradient
+/// while `x.grad` is the first: 3 GiB more, and 6 more at the peak than `x`, `y` and a way back take.
+#[test]
+fn a_gradient_that_is_not_cleared_costs_3_gib_in_the_second_step() {
+    let expected = [
+        ("step 0", 0),
+        ("forward", 3),
+        ("backward", 6),
+        ("forward", 9),
+        ("backward", 9),
+        ("end", 9),
+    ];
+    let kept = allocated(preset("experiment_product_again", "").as_ref());
+    assert_eq!(kept, (at(expected), 15));
+    let expected = [
+        ("step 0", 0),
+        ("forward", 3),
+        ("backward", 6),
+        ("forward", 6),
+        ("backward", 6),
+        ("end", 9),
+    ];
+    let cleared = allocated(preset("experiment_product_again_cleared", "").as_ref());
+    assert_eq!(cleared, (at(expected), 12));
+}
+
+/// Ten outputs of 256 MiB and the input, or never more than an input and an output.
+#[test]
+fn inference_without_no_grad_keeps_every_output() {
+    let peak = |name: &str| measured(preset(name, "").as_ref(), "").peak_allocated_bytes / MIB;
+    assert_eq!(peak("experiment_inference"), 11 * 256);
+    assert_eq!(peak("experiment_inference_no_grad"), 2 * 256);
+    let longer = preset("experiment_inference_no_grad", "count = 100");
+    assert_eq!(
+        measured(longer.as_ref(), "").peak_allocated_bytes,
+        512 * MIB
+    );
+}
+
+/// Allocated and reserved MiB at the marks.
+fn at_marks(name: &str) -> Vec<(String, u64, u64)> {
+    let mut marks = AtMarks::default();
+    watched(preset(name, "").as_ref(), ("", ROOMY), &mut marks);
+    let mib = |bytes: i64| bytes as u64 / MIB;
+    let marks = marks.0.into_iter().map(|(tag, stats)| {
+        let (allocated, reserved) = (stats.allocated_bytes.all, stats.reserved_bytes.all);
+        (tag, mib(allocated.current), mib(reserved.current))
+    });
+    marks.collect()
+}
+
+fn named<const N: usize>(marks: [(&str, u64, u64); N]) -> Vec<(String, u64, u64)> {
+    let named = marks.map(|(tag, allocated, reserved)| (tag.to_owned(), allocated, reserved));
+    named.to_vec()
+}
+
+/// Ten tensors of 3 GiB, none, and ten again: the device sees 30 GiB from the first moment on.
+#[test]
+fn reserved_memory_does_not_fall_and_is_used_again() {
+    let expected = [
+        ("step 0", 0, 0),
+        ("del", 30_720, 30_720),
+        ("again", 0, 30_720),
+        ("del", 30_720, 30_720),
+        ("end", 0, 30_720),
+    ];
+    assert_eq!(at_marks("experiment_deleted"), named(expected));
+    let measures = measured(preset("experiment_deleted", "").as_ref(), "");
+    assert_eq!(measures.device_allocs, 10, "none for the second ten");
+}
+
+/// Ten tensors of 4 MiB lie in two segments of 20 MiB. With every other one gone, both are in use,
+/// and nothing can be returned.
+#[test]
+fn an_emptied_cache_keeps_the_segments_in_which_something_lives() {
+    let expected = [
+        ("step 0", 0, 0),
+        ("del every other", 40, 40),
+        ("empty_cache", 20, 40),
+        ("del the rest", 20, 40),
+        ("empty_cache", 0, 40),
+        ("end", 0, 0),
+    ];
+    assert_eq!(at_marks("experiment_emptied"), named(expected));
+}
+
+/// What is right and what is not, in the same training: gradients that are never given back take as
+/// much whether they are set to zero or not, and outputs kept grow with the micro-batches.
+#[test]
+fn mistakes_of_accumulation() {
+    let peak = |name: &str, overrides: &str| {
+        let measures = measured(preset(name, overrides).as_ref(), "");
+        (
+            measures.peak_requested_bytes / MIB,
+            measures.peak_reserved_bytes / MIB,
+        )
+    };
+    let right = peak("grad_accumulation", "");
+    let never_cleared = peak("grad_accumulation_never_cleared", "");
+    let zeroed = peak("grad_accumulation_zeroed_in_place", "");
+    assert_eq!(zeroed, never_cleared);
+    assert!(
+        right.0 == zeroed.0 && right.1 < zeroed.1,
+        "{right:?} {zeroed:?}"
+    );
+    for (steps, outputs) in [(4, 15), (8, 31)] {
+        let (requested, _) = peak(
+            "grad_accumulation_outputs_kept",
+            &format!("steps = {steps}"),
+        );
+        // The peak is on the last way back, before the last output is one that should have gone.
+        assert_eq!(requested, right.0 + outputs * 48);
+    }
 }
 
 /// 20 MiB are free in five holes of 4 MiB: 64 MiB need memory from the device.
 #[test]
 fn free_memory_in_pieces_is_of_no_use() {
-    let mut allocator = new_allocator();
+    let mut allocator = allocator("", ROOMY);
     let mut marks = AtMarks::default();
     replay(&Fragmentation::default(), &mut allocator, &mut marks).unwrap();
     let (_, before) = marks.0.iter().find(|(tag, _)| tag == "big").unwrap();
@@ -88,7 +213,7 @@ fn free_memory_in_pieces_is_of_no_use() {
 /// segments go in which nothing lives any more.
 #[test]
 fn reserved_memory_does_not_fall_before_the_cache_is_emptied() {
-    let mut allocator = new_allocator();
+    let mut allocator = allocator("", ROOMY);
     let reserved = |allocator: &Allocator| allocator.stats().reserved_bytes.all.current as u64;
     let big = tensor(&mut allocator, GIB);
     let small = tensor(&mut allocator, 4 * MIB);

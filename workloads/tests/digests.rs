@@ -68,6 +68,16 @@ fn presets_are_the_same_for_good() {
         "grad_accumulation 3514 8b181448343b2ad9",
         "grad_accumulation_never_cleared 3514 34709cbb879a9b4e",
         "grad_accumulation_losses_kept 3514 7835ad2e0b31f76c",
+        "grad_accumulation_zeroed_in_place 3518 a8b47559d291225d",
+        "grad_accumulation_outputs_kept 3514 13a508258a3bbdf1",
+        "experiment_product 16 fe231db33fbe060c",
+        "experiment_product_fused 16 2873c0b0f2dc2228",
+        "experiment_product_again 28 ef95312bc453987c",
+        "experiment_product_again_cleared 28 7a816425529b17e0",
+        "experiment_deleted 45 70a2b770449f247f",
+        "experiment_emptied 28 b44098ff856e7cbd",
+        "experiment_inference 26 e0186813f4f2ef5f",
+        "experiment_inference_no_grad 26 62e78a3504f0a426",
     ];
     assert_eq!(digests, expected);
 }

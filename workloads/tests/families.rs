@@ -222,6 +222,7 @@ fn parameters_without_a_meaning_are_refused() {
         ("adversary", "rounds = 24", "rounds is 24"),
         ("adversary", "rounds = 20", "larger than live_bytes"),
         ("adversary", "live_bytes = '16GiB'", "live_bytes in units"),
+        ("experiment", "count = 65536", "count is 65536"),
     ] {
         let error = catalog::build("wrong", family, text.parse().unwrap());
         let error = error.err().map(|error| error.to_string());
