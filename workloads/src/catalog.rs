@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
 pub use self::error::{CatalogError, Unknown};
+use crate::batch_probe::BatchProbe;
 use crate::experiment::Experiment;
 use crate::fragmentation::{
     Adversary, Churn, Comb, Fragmentation, Growth, Phases, Sawtooth, Survivors,
@@ -18,6 +19,8 @@ use crate::fragmentation::{
 use crate::grad_accumulation::GradAccumulation;
 use crate::op::{Answer, Op, Workload, WorkloadError};
 use crate::presets;
+use crate::shared_gpu::SharedGpu;
+use crate::streams::Streams;
 use crate::transformer::Transformer;
 
 static FAMILIES: &[Family] = &[
@@ -31,6 +34,9 @@ static FAMILIES: &[Family] = &[
     Family::of::<Churn>("churn"),
     Family::of::<Adversary>("adversary"),
     Family::of::<GradAccumulation>("grad_accumulation"),
+    Family::of::<Streams>("streams"),
+    Family::of::<SharedGpu>("shared_gpu"),
+    Family::of::<BatchProbe>("batch_probe"),
     Family::of::<Experiment>("experiment"),
 ];
 

@@ -6,8 +6,8 @@
 //! - [`op`] is one operation, and the contract of workloads; [`surroundings`] is what happens around
 //!   the program.
 //! - [`trace`] reads recordings; [`rng`] and [`program`] are what families are written with.
-//! - [`transformer`], [`fragmentation`], [`grad_accumulation`] and [`experiment`] are families, one a
-//!   file;
+//! - [`transformer`], [`fragmentation`], [`grad_accumulation`], [`streams`], [`shared_gpu`],
+//!   [`batch_probe`] and [`experiment`] are families, one a file;
 //!   [`catalog`] has them by name, and [`presets`] has ready-made members.
 //! - [`replay`](mod@replay) drives an allocator, with observers; [`measure`] says what the results
 //!   mean, and [`demand`] what no allocator can do without.
@@ -23,6 +23,7 @@
     clippy::unreachable
 )]
 
+pub mod batch_probe;
 pub mod byte_count;
 pub mod catalog;
 pub mod demand;
@@ -36,6 +37,8 @@ pub mod presets;
 pub mod program;
 pub mod replay;
 pub mod rng;
+pub mod shared_gpu;
+pub mod streams;
 pub mod surroundings;
 pub mod trace;
 pub mod transformer;

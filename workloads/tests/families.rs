@@ -222,6 +222,15 @@ fn parameters_without_a_meaning_are_refused() {
         ("adversary", "rounds = 24", "rounds is 24"),
         ("adversary", "rounds = 20", "larger than live_bytes"),
         ("adversary", "live_bytes = '16GiB'", "live_bytes in units"),
+        ("streams", "streams = 0", "streams is 0"),
+        ("shared_gpu", "stay = 0", "stay is 0"),
+        (
+            "shared_gpu",
+            "max_activation_bytes = 1",
+            "min_activation_bytes is",
+        ),
+        ("batch_probe", "most = 0", "most is 0"),
+        ("batch_probe", "most = 1000000000000", "most is"),
         ("experiment", "count = 65536", "count is 65536"),
     ] {
         let error = catalog::build("wrong", family, text.parse().unwrap());
