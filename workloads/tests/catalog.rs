@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use toml::Table;
 use workloads::catalog::{self, CatalogError};
-use workloads::op::{Answer, Op, Workload};
+use workloads::op::{Answer, Op, Workload, WorkloadError};
 use workloads::presets;
 
 fn table(text: &str) -> Table {
@@ -137,4 +137,50 @@ fn what_is_wrong_is_said_in_a_line() {
         error.to_string().contains("a length, as in 1024"),
         "{error}"
     );
+}
+
+/// Whatever a parameter is set to: it is refused in a line, or the program begins.
+#[test]
+fn no_value_of_a_parameter_is_too_much() {
+    let numbers = [
+        -1,
+        0,
+        1,
+        3,
+        (1 << 16) - 1,
+        (1 << 24) - 1,
+        1 << 40,
+        1 << 60,
+        i64::MAX,
+    ];
+    let mut values: Vec<toml::Value> = numbers.into_iter().map(toml::Value::Integer).collect();
+    for text in ["", "1TiB", "0", "none"] {
+        values.push(toml::Value::String(text.to_owned()));
+    }
+    values.extend([toml::Value::Boolean(true), toml::Value::Array(Vec::new())]);
+    for family in catalog::families() {
+        for parameter in family.parameters() {
+            for value in &values {
+                let text = format!("{} = {value}", parameter.name);
+                match catalog::build("x", family.name, table(&text)) {
+                    Ok(workload) => begins(workload.as_ref()),
+                    Err(error) => assert!(!error.to_string().contains('\n'), "{text}: {error}"),
+                }
+            }
+        }
+    }
+}
+
+/// Takes the first events, as far as they go.
+fn begins(workload: &dyn Workload) {
+    let mut events = 0;
+    let result = workload.emit(&mut |_: Op<'_>| {
+        events += 1;
+        if events < 3000 {
+            Ok(Answer::Done)
+        } else {
+            Err(WorkloadError::Stopped("enough".to_owned()))
+        }
+    });
+    assert!(matches!(result, Ok(()) | Err(WorkloadError::Stopped(_))));
 }
