@@ -7,6 +7,7 @@ use allocator::driver::sim::{SimConfig, SimDevice};
 use allocator::policy;
 use allocator::settings::Settings;
 use anyhow::Context;
+use workloads::batch_probe::LargestBatch;
 use workloads::demand::Demand;
 use workloads::measure::{AtPeak, Measures};
 use workloads::op::{Workload, WorkloadError};
@@ -90,8 +91,10 @@ impl Cell<'_> {
     /// # Errors
     /// As [`Cell::run`].
     pub fn measure(&self, capacity: u64, observer: &mut dyn Observer) -> anyhow::Result<Row> {
-        let mut watch = (AtPeak::default(), observer);
+        let mut probe = (LargestBatch::default(), observer);
+        let mut watch = (AtPeak::default(), &mut probe);
         let Run { allocator, tally } = self.run(capacity, &mut watch)?;
+        let (at_peak, largest_batch) = (watch.0, probe.0.batch);
         let measures = Measures::of(allocator.stats());
         let counts = allocator.driver().counts();
         let well = |share: Option<f64>| share.filter(|_| tally.ooms == 0).map(six_digits);
@@ -114,7 +117,7 @@ impl Cell<'_> {
             peak_active_bytes: measures.peak_active_bytes,
             peak_reserved_bytes: measures.peak_reserved_bytes,
             peak_inactive_split_bytes: measures.peak_inactive_split_bytes,
-            inactive_split_at_peak_bytes: watch.0.inactive_split_bytes,
+            inactive_split_at_peak_bytes: at_peak.inactive_split_bytes,
             efficiency: well(measures.efficiency()),
             fragmentation: well(measures.fragmentation()),
             retries: measures.retries,
@@ -122,6 +125,7 @@ impl Cell<'_> {
             skipped_frees: tally.skipped_frees,
             first_oom_event: first_oom.map(|first| first.event),
             shatter_at_oom: first_oom.and_then(|first| first.shatter()).map(six_digits),
+            largest_batch,
             device_allocs: measures.device_allocs,
             device_frees: measures.device_frees,
             syncs: measures.syncs,

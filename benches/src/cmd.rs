@@ -7,5 +7,6 @@ pub mod policies;
 pub mod replay;
 pub mod report;
 pub mod script;
+pub mod summary;
 pub mod sweep;
 pub mod workloads;

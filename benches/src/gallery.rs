@@ -6,6 +6,7 @@ use std::path::Path;
 use allocator::driver::sim::address::AddressPolicy;
 use plotters::style::RGBColor;
 
+use crate::capacity::Capacity;
 use crate::cell::Cell;
 use crate::plot::{self, Curve, Line, Stroke};
 use crate::progress::Progress;
@@ -20,18 +21,23 @@ const WORST: usize = 5;
 /// A device on which everything has room.
 const ROOMY: u64 = 1 << 40;
 
-/// Draws all plots that `rows` allow into `folder`: `efficiency.svg`; `timeline/WORKLOAD.svg` of the
-/// workloads for which most memory is held in vain; `driver_time/WORKLOAD.svg` of those that were run on
-/// several devices from the least on.
+/// Draws the plots of a sweep into `folder`. Of one that looks for least capacities,
+/// `driver_time/WORKLOAD.svg`; of others `efficiency.svg`, and `timeline/WORKLOAD.svg` of the workloads for
+/// which most memory is held in vain.
 ///
 /// # Errors
 /// If a plot cannot be drawn or written, or a workload cannot be replayed.
 pub fn draw(plan: &Plan, rows: &[Row], folder: &Path) -> anyhow::Result<()> {
-    let roomy: Vec<Row> = rows.iter().filter(|row| !is_tight(row)).cloned().collect();
-    if !roomy.is_empty() {
-        let svg = plot::efficiency(rows)?;
-        results::write(&folder.join("efficiency.svg"), svg.as_bytes())?;
+    if rows.iter().any(is_from_least) {
+        for (workload, svg) in driver_time(rows)? {
+            let file = folder.join(format!("driver_time/{workload}.svg"));
+            results::write(&file, svg.as_bytes())?;
+        }
+        return Ok(());
     }
+    let svg = plot::efficiency(rows)?;
+    results::write(&folder.join("efficiency.svg"), svg.as_bytes())?;
+    let roomy: Vec<Row> = rows.iter().filter(|row| !is_tight(row)).cloned().collect();
     let worst = most_wasteful(&roomy);
     let progress = Progress::new("timelines", Some(worst.len() as u64));
     for row in worst {
@@ -43,11 +49,12 @@ pub fn draw(plan: &Plan, rows: &[Row], folder: &Path) -> anyhow::Result<()> {
         results::write(&file, svg.as_bytes())?;
         progress.add(1, &row.workload);
     }
-    for (workload, svg) in driver_time(rows)? {
-        let file = folder.join(format!("driver_time/{workload}.svg"));
-        results::write(&file, svg.as_bytes())?;
-    }
     Ok(())
+}
+
+/// Whether the device of a row is the least, or a share more.
+fn is_from_least(row: &Row) -> bool {
+    matches!(row.capacity.parse(), Ok(Capacity::Least { .. }))
 }
 
 /// The rows under the first setting for which most memory is held that nobody asked for.
@@ -145,8 +152,14 @@ fn driver_time(rows: &[Row]) -> anyhow::Result<Vec<(String, String)>> {
     Ok(plots)
 }
 
-/// Capacity as a multiple of what is asked for at the peak, and milliseconds.
+/// Capacity as a multiple of what is asked for at the peak, and milliseconds. A device with memory to
+/// spare stands where there begins to be some.
 fn point(row: &Row) -> (f64, f64) {
-    let multiple = row.capacity_bytes as f64 / row.lower_bound_bytes.max(1) as f64;
+    let bytes = if is_from_least(row) {
+        row.capacity_bytes
+    } else {
+        row.peak_reserved_bytes
+    };
+    let multiple = bytes as f64 / row.lower_bound_bytes.max(1) as f64;
     (multiple, row.driver_time_ns as f64 / 1e6)
 }

@@ -3,7 +3,7 @@
 //! - [`sweep`] is what is compared, as a file describes it; [`cell`] is the run of one part of it, on a
 //!   device of some [`capacity`] with some cost [`profile`]; [`least`] finds the smallest that will do.
 //! - [`record`] is what came of it, one row of a CSV; [`table`], [`plot`] and [`readme`] show rows,
-//!   [`compare`] tells two tables apart.
+//!   [`compare`] tells two tables apart, [`summary`] holds settings against a baseline.
 //! - [`gallery`] says which plots there are; [`timeline`] is memory over time.
 //! - [`walk`] replays a prepared workload as fast as it goes, for [`timing`], with [`statistics`];
 //!   [`script_bench`] times a conformance script as the oracle does.
@@ -23,6 +23,7 @@ pub mod record;
 pub mod results;
 pub mod script_bench;
 pub mod statistics;
+pub mod summary;
 pub mod sweep;
 pub mod table;
 pub mod timeline;

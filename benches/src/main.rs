@@ -24,6 +24,7 @@ enum Verb {
     Replay(cmd::replay::Args),
     Report(cmd::report::Args),
     Script(cmd::script::Args),
+    Summary(cmd::summary::Args),
     Sweep(cmd::sweep::Args),
     Workloads(cmd::workloads::Args),
 }
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         Verb::Replay(args) => cmd::replay::run(&args),
         Verb::Report(args) => cmd::report::run(&args),
         Verb::Script(args) => cmd::script::run(&args),
+        Verb::Summary(args) => cmd::summary::run(&args),
         Verb::Sweep(args) => cmd::sweep::run(&args),
         Verb::Workloads(args) => cmd::workloads::run(&args),
     };

@@ -108,6 +108,16 @@ pub fn timeline(title: &str, lines: &[Line<'_>]) -> anyhow::Result<String> {
     })
 }
 
+/// Colours that people can tell apart who do not see all of them (Okabe and Ito, 2008).
+const CURVES: [RGBColor; 6] = [
+    RGBColor(213, 94, 0),
+    RGBColor(0, 114, 178),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(230, 159, 0),
+    RGBColor(86, 180, 233),
+];
+
 /// Points of one setting on several devices.
 pub struct Curve {
     /// The setting.
@@ -124,24 +134,28 @@ pub fn driver_time(title: &str, curves: &[Curve]) -> anyhow::Result<String> {
     draw((900, 420), |area| {
         let points = || curves.iter().flat_map(|curve| &curve.points);
         let widest = points().map(|point| point.0).fold(1.0, f64::max);
-        let highest = points()
-            .map(|point| point.1)
-            .fold(f64::MIN_POSITIVE, f64::max);
+        let times = || points().map(|point| point.1);
+        let highest = times().fold(1.0, f64::max);
+        let lowest = times().fold(highest, f64::min).max(0.1);
         let mut chart = ChartBuilder::on(area)
             .caption(title, (FONT, 18))
             .margin(12)
             .margin_right(36)
             .x_label_area_size(36)
             .y_label_area_size(64)
-            .build_cartesian_2d(1.0..widest * 1.02, 0.0..highest * 1.3)?;
+            .build_cartesian_2d(
+                1.0..widest * 1.02,
+                (lowest / 1.5..highest * 4.0).log_scale(),
+            )?;
         chart
             .configure_mesh()
             .x_desc("memory of the device / requested at the peak")
             .y_desc("modelled driver time, ms")
+            .y_label_formatter(&|ms| format!("{ms}"))
             .light_line_style(TRANSPARENT)
             .draw()?;
         for (number, curve) in curves.iter().enumerate() {
-            let color = Palette99::pick(number).to_rgba();
+            let color = CURVES[number % CURVES.len()];
             let line = LineSeries::new(curve.points.iter().copied(), color.stroke_width(2));
             let sample =
                 move |(x, y)| PathElement::new([(x, y), (x + 18, y)], color.stroke_width(3));
@@ -185,7 +199,7 @@ pub fn efficiency(rows: &[Row]) -> anyhow::Result<String> {
         let title = "efficiency: peak requested / peak reserved, percent";
         area.draw_text(title, &text(20), (12, 10))?;
         let note = "@110%: does it fit into 110 % of what is requested at the peak? \
-                    r: with so many retries; !: so many requests failed";
+                    r: with so many retries; !: so many requests failed; b: the largest batch found";
         area.draw_text(note, &text(16), (12, 38))?;
         let upright = (FONT, 16).into_font().transform(FontTransform::Rotate270);
         for (column, setting) in (0..).zip(&settings) {

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use anyhow::{Context, ensure};
 
-use crate::record::{Row, Verdict};
+use crate::record::{RECORDED, Row, Verdict};
 use crate::table::{Layout, is_tight};
 
 /// A table that a text can hold, between a line `<!-- table NAME: … -->` and a line `<!-- end -->`.
@@ -38,11 +38,13 @@ const LEAST: [(&str, &str); 4] = [
     ("expand@least", "`expandable_segments:True`"),
 ];
 
-/// For each workload what it asks for at its peak, its efficiency under each of some settings, and
+/// For each recorded trace what it asks for at its peak, its efficiency under each of some settings, and
 /// whether it fits into a tight device.
 #[must_use]
 pub fn efficiencies(rows: &[Row]) -> String {
-    markdown(rows, &EFFICIENCIES, efficiency)
+    let recorded = rows.iter().filter(|row| row.family == RECORDED);
+    let rows: Vec<Row> = recorded.cloned().collect();
+    markdown(&rows, &EFFICIENCIES, efficiency)
 }
 
 /// For each workload what it asks for at its peak, and the least device that it can live on.

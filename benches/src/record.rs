@@ -24,6 +24,7 @@ pub struct Row {
     pub conf: String,
     pub capacity_bytes: u64,
     // The workload.
+    pub family: String,
     pub events: u64,
     pub allocations: u64,
     pub lower_bound_bytes: u64,
@@ -45,6 +46,7 @@ pub struct Row {
     pub first_oom_event: Option<u64>,
     pub shatter_at_oom: Option<f64>,
     pub fails_above_bytes: Option<u64>,
+    pub largest_batch: Option<u64>,
     // Work of the driver.
     pub device_allocs: u64,
     pub device_frees: u64,
@@ -99,6 +101,9 @@ pub const KEY: [&str; 6] = [
 
 /// The columns that say which sweep a row belongs to, not what was measured.
 pub const PROVENANCE: [&str; 3] = ["sweep", "cell", "cells"];
+
+/// What stands for the family of a recorded trace.
+pub const RECORDED: &str = "recorded";
 
 /// Six digits: a spreadsheet shows no more, and the file stays easy to compare.
 #[must_use]

@@ -110,7 +110,7 @@ pub fn text(rows: &[Row]) -> String {
         |row| (row.peak_reserved_bytes >> 20).to_string(),
     );
     let title = "Tight devices, @ so much of what is requested at the peak (N r: it fits with N \
-                 retries; N !: N requests failed)";
+                 retries; N !: N requests failed; b N: the largest batch found)";
     let tight = table(title, &layout, &layout.columns(is_tight), verdict);
     let mut legend = String::from("Settings\n");
     for line in in_order(rows.iter().map(|row| {
@@ -133,6 +133,9 @@ pub fn text(rows: &[Row]) -> String {
 /// Whether the workload fits, in few letters.
 #[must_use]
 pub fn verdict(row: &Row) -> String {
+    if let Some(batch) = row.largest_batch {
+        return format!("b {batch}");
+    }
     match row.verdict() {
         Verdict::Fits => "fits".to_owned(),
         Verdict::FitsWithRetries(retries) => format!("{retries} r"),

@@ -159,7 +159,8 @@ mod tests {
         };
         // Near the ends of lines, and here and there.
         let is_end = |at: usize| whole[..at].ends_with(b"\n") || at == 0;
-        let is_near = |at: &usize| (at.saturating_sub(2)..=*at).any(is_end) || at % 97 == 0;
+        let is_near =
+            |at: &usize| (at.saturating_sub(2)..=*at).any(is_end) || at.is_multiple_of(97);
         for length in (0..=whole.len()).filter(is_near) {
             fs::write(&path, &whole[..length]).unwrap();
             let (mut journal, rows) = Journal::open(&path, "sweep 1").unwrap();

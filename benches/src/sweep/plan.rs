@@ -21,6 +21,7 @@ use workloads::trace::TraceFile;
 use super::spec::{Presets, RunSpec, Spec, WorkloadSpec};
 use crate::capacity::Capacity;
 use crate::profile::Profile;
+use crate::record::RECORDED;
 use crate::toml_file;
 
 /// What a sweep means: every name looked up, every cell in its place.
@@ -40,6 +41,8 @@ pub struct Plan {
 pub struct Entry {
     /// The workload.
     pub workload: Box<dyn Workload>,
+    /// Its family; `recorded` if it is a trace.
+    pub family: String,
     /// Its seed, if the sweep chose it.
     pub seed: Option<u64>,
     /// What it is made from.
@@ -67,13 +70,13 @@ pub struct Planned {
 }
 
 impl Entry {
-    fn new(workload: Box<dyn Workload>, seed: Option<u64>, origin: String) -> Self {
-        let demand = OnceLock::new();
+    fn new(workload: Box<dyn Workload>, family: &str, seed: Option<u64>, origin: String) -> Self {
         Self {
             workload,
+            family: family.to_owned(),
             seed,
             origin,
-            demand,
+            demand: OnceLock::new(),
         }
     }
 
@@ -287,7 +290,7 @@ fn recorded(path: &Path) -> anyhow::Result<Vec<Entry>> {
     let entry = |file: PathBuf| {
         let trace = TraceFile::open(&file)?;
         let bytes = fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
-        Ok(Entry::new(Box::new(trace), None, hex(&bytes)))
+        Ok(Entry::new(Box::new(trace), RECORDED, None, hex(&bytes)))
     };
     files.into_iter().map(entry).collect()
 }
@@ -342,7 +345,8 @@ fn members(
         }
         let origin = format!("{} {parameters}", family.name);
         let workload = catalog::build(name, family.name, parameters)?;
-        Ok(Entry::new(workload, seed, origin.replace('\n', "; ")))
+        let origin = origin.replace('\n', "; ");
+        Ok(Entry::new(workload, family.name, seed, origin))
     };
     chosen.into_iter().map(member).collect()
 }

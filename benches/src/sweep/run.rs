@@ -103,6 +103,7 @@ impl<'a> Runner<'a> {
         let row = timing::time(&cell, row, planned.timing)?;
         Ok(Row {
             seed: entry.seed,
+            family: entry.family.clone(),
             capacity: planned.capacity.to_string(),
             fails_above_bytes: fails_above,
             sweep: self.plan.digest.clone(),

@@ -6,6 +6,7 @@ mod lists;
 mod replay;
 mod report;
 mod script;
+mod summary;
 mod sweep;
 
 use std::fs;

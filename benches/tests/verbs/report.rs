@@ -14,6 +14,7 @@ fn record(name: &str, capacity: &str) -> PathBuf {
     let folder = scratch_folder(name);
     let row = Row {
         workload: "w".to_owned(),
+        family: "recorded".to_owned(),
         policy: "pytorch".to_owned(),
         setting: "default".to_owned(),
         capacity: capacity.to_owned(),

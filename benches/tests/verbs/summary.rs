@@ -1,0 +1,43 @@
+//! `coalesce summary`, and what `results/FINDINGS.md` says that it prints.
+
+use std::fs;
+
+use crate::{checkout, coalesce};
+
+/// Runs a command as a reader of the repository would, from the top of the checkout.
+fn from_checkout(arguments: &str) -> String {
+    let top = format!("{}/results/", checkout().display());
+    let words: Vec<String> = arguments
+        .split_whitespace()
+        .map(|word| word.replacen("results/", &top, 1))
+        .collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    coalesce(&words, "", &[]).well()
+}
+
+#[test]
+fn the_findings_are_what_their_commands_print() {
+    let findings = fs::read_to_string(checkout().join("results/FINDINGS.md")).unwrap();
+    let mut blocks = 0;
+    for block in findings.split("```console\n").skip(1) {
+        let (block, _) = block.split_once("```").unwrap();
+        let (command, shown) = block.split_once('\n').unwrap();
+        let printed = from_checkout(command.strip_prefix("$ coalesce ").unwrap());
+        for line in shown.lines() {
+            let is_printed = printed.lines().any(|printed| printed == line);
+            assert!(is_printed, "{command} does not print: {line}\n{printed}");
+        }
+        blocks += 1;
+    }
+    assert!(blocks >= 7, "{blocks}");
+}
+
+#[test]
+fn what_cannot_be_summarized_is_refused() {
+    let csv = checkout().join("results/2026-11-20/findings.csv");
+    let csv = csv.to_str().unwrap();
+    let summary = |more: &[&str]| coalesce(&[&["summary", csv], more].concat(), "", &[]);
+    summary(&["--baseline", "best"]).with_error(1, &["no setting 'best'"]);
+    summary(&["--capacity", "3GiB"]).with_error(1, &["findings.csv: no such rows"]);
+    summary(&["--family", "comb"]).with_error(1, &["no such rows"]);
+}

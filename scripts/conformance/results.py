@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+"""Rows of a table of results against the real PyTorch allocator.
+
+    results.py ../../results/DATE/least.csv                all rows of recorded traces
+    results.py TABLE --sample 20                           20 of them, drawn at random
+    results.py TABLE --only 'gpt2_small_*,*,least'         workload, setting, capacity
+
+Each trace is replayed by the oracle under the row's settings, on a device of the row's
+size that places memory as the row says. Equal must be: peak requested, allocated, active,
+reserved and inactive split bytes, retries, failed requests, and what was taken from the
+device and returned. A row of the least capacity is also run on a device that is 2 MiB
+smaller, where a request must fail. Last line: "N passed, M failed"; status 1 if M > 0.
+"""
+
+import argparse
+import csv
+import fnmatch
+import gzip
+import os
+import random
+import subprocess
+import sys
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from oraclelib import HERE, Progress, clean_env, find_oracle
+
+TRACES = os.path.normpath(os.path.join(HERE, "..", "..", "workloads", "traces"))
+PAGE = 2 << 20
+# Columns of the table, and where the oracle says the same: a statistic's peak, or a number.
+PEAKS = {
+    "peak_requested_bytes": "requested_bytes",
+    "peak_allocated_bytes": "allocated_bytes",
+    "peak_active_bytes": "active_bytes",
+    "peak_reserved_bytes": "reserved_bytes",
+    "peak_inactive_split_bytes": "inactive_split_bytes",
+}
+NUMBERS = {
+    "retries": "num_alloc_retries",
+    "ooms": "num_ooms",
+    "device_allocs": "num_device_alloc",
+    "device_frees": "num_device_free",
+    "syncs": "num_sync_all_streams",
+}
+
+
+def script(trace):
+    """The trace in the oracle's format. What it skips after a failure, the oracle skips, too."""
+    lines = []
+    with gzip.open(os.path.join(TRACES, trace + ".csv.gz"), "rt") as source:
+        for line in source:
+            if line.startswith(("#", "op,")):
+                continue
+            op, number, size, stream, tag = line.rstrip("\n").split(",")
+            if op == "alloc":
+                lines.append(f"a {number} {size} {stream}")
+            elif op == "free":
+                lines.append(f"f {number}")
+            elif tag == "record_stream":
+                lines.append(f"r {number} {stream}")
+    return "\n".join(lines) + "\n"
+
+
+def replay(oracle, trace, row, capacity):
+    """What the oracle says at the end, in the columns of the table."""
+    env = clean_env({"FAKE_TOTAL_BYTES": str(capacity), "FAKE_ADDR": row["address_policy"]})
+    if row["conf"]:
+        env["PYTORCH_CUDA_ALLOC_CONF"] = row["conf"]
+    done = subprocess.run(
+        [oracle, "--quiet", "--no-oom-msg"], input=trace, env=env, capture_output=True, text=True
+    )
+    if done.returncode != 0:
+        raise SystemExit(f"the oracle failed on {row['workload']}: {done.stderr.strip()}")
+    said = {}
+    for line in done.stdout.splitlines():
+        words = line.split()
+        if words[0] == "STAT" and words[2] == "all":
+            said[words[1]] = int(words[4])
+        elif words[0] == "NUM":
+            said[words[1]] = int(words[2])
+    columns = {**PEAKS, **NUMBERS}
+    return {column: said[name] for column, name in columns.items()}
+
+
+def differences(oracle, trace, row):
+    got = replay(oracle, trace, row, int(row["capacity_bytes"]))
+    for column, value in got.items():
+        if value != int(row[column]):
+            yield f"{column} is {value}, not {row[column]}"
+    if row["capacity"] == "least":
+        smaller = replay(oracle, trace, row, int(row["capacity_bytes"]) - PAGE)
+        if smaller["ooms"] == 0:
+            yield "it runs on 2 MiB less"
+
+
+def main():
+    ap = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    ap.add_argument("table")
+    ap.add_argument("--only", metavar="WORKLOAD,SETTING,CAPACITY", default="*,*,*")
+    ap.add_argument("--sample", type=int, metavar="N")
+    ap.add_argument("--oracle")
+    a = ap.parse_args()
+    oracle = find_oracle(a.oracle)
+    wanted = a.only.split(",")
+    if len(wanted) != 3:
+        ap.error("--only needs three patterns with commas between them")
+    with open(a.table, newline="") as source:
+        rows = [row for row in csv.DictReader(source) if row["family"] == "recorded"]
+    keys = ("workload", "setting", "capacity")
+    rows = [r for r in rows if all(fnmatch.fnmatch(r[k], w) for k, w in zip(keys, wanted))]
+    if a.sample is not None:
+        rows = random.SystemRandom().sample(rows, min(a.sample, len(rows)))
+    if not rows:
+        raise SystemExit("no such rows")
+    rows.sort(key=lambda row: row["workload"])
+    progress, failed, name, trace = Progress(len(rows), "rows"), 0, None, ""
+    for number, row in enumerate(rows):
+        if row["workload"] != name:
+            name = row["workload"]
+            trace = script(name)
+        found = list(differences(oracle, trace, row))
+        if found:
+            failed += 1
+            print(f"FAIL {', '.join(row[k] for k in keys)}: {'; '.join(found)}", flush=True)
+        progress(number + 1, failed)
+    print(f"{len(rows) - failed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
