@@ -14,7 +14,7 @@ use benches::progress::Progress;
 use benches::record::{PROVENANCE, Row, TIMING};
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use serde::Serialize;
-use workloads::demand::Demand;
+use workloads::demand::{Demand, DemandCount};
 use workloads::op::{Op, WorkloadError};
 use workloads::replay::{Observer, Outcome, Step};
 use workloads::trace::TraceFile;
@@ -78,7 +78,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let trace = TraceFile::open(&args.trace)?;
     let cell = Cell {
         workload: &trace,
-        demand: Demand::of(&trace)?,
+        // Counted on the way: a long trace is not read twice.
+        demand: Demand::default(),
         policy: &args.policy,
         setting: if args.conf.is_empty() {
             "default"
@@ -93,7 +94,12 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         progress: Progress::new("events", None),
         first_oom: None,
     };
-    let row = cell.measure(args.capacity, &mut watch)?;
+    let mut count = (DemandCount::default(), &mut watch);
+    let row = cell.measure(args.capacity, &mut count)?;
+    let row = Row {
+        lower_bound_bytes: count.0.demand.lower_bound_bytes,
+        ..row
+    };
     let report = Report {
         row,
         first_oom: watch.first_oom.take(),

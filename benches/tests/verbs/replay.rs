@@ -109,3 +109,31 @@ fn what_cannot_be_replayed_is_refused_with_a_reason() {
     let half = half.to_str().unwrap();
     refused(&[half], 1, &["half.csv.gz, line"]);
 }
+
+/// A million events in 40 MB of addresses, the program itself included: no event is kept.
+#[cfg(unix)]
+#[test]
+fn a_long_trace_is_streamed() {
+    const LIVE: u64 = 100;
+    let mut text = String::from("op,id,bytes,stream,tag\n");
+    for id in 0..500_000 {
+        text.push_str(&format!("alloc,{id},{},0,mm\n", 1000 + id % 7));
+        if let Some(old) = u64::checked_sub(id, LIVE) {
+            text.push_str(&format!("free,{old},{},0,\n", 1000 + old % 7));
+        }
+    }
+    let path = scratch("long.csv", text);
+    let program = env!("CARGO_BIN_EXE_coalesce");
+    let command = "ulimit -v 40000 && exec \"$0\" replay --json \"$1\"";
+    let output = std::process::Command::new("sh")
+        .args(["-c", command, program])
+        .arg(&path)
+        .output()
+        .unwrap();
+    std::fs::remove_file(path).unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    let report: Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{error}"));
+    assert_eq!(report["allocations"], 500_000);
+    assert_eq!(report["events"], 999_900);
+}
