@@ -75,6 +75,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         "share {part}/{parts} of {} cells is empty",
         plan.cells.len()
     );
+    let out = args.out.display();
+    ensure!(
+        !args.out.is_dir(),
+        "{out} is a folder; name a file for the table"
+    );
     let heading = format!("# coalesce sweep {} share {part}/{parts}", plan.digest);
     let (mut journal, done) = Journal::open(&Journal::path_for(&args.out), &heading)?;
     let rows = complete(&plan, args.partition, &mut journal, done)?;

@@ -198,6 +198,7 @@ fn what_a_sweep_cannot_mean_is_said_in_a_line() {
     run(&sweep, &out, &["--partition", "1/999"]).well();
     run(&sweep, &out, &["--partition", "999/999"]).with_error(1, &["empty"]);
     run(&folder.join("none.toml"), &out, &[]).with_error(1, &["none.toml", "No such file"]);
+    run(&sweep, &folder, &[]).with_error(1, &["is a folder"]);
     let nowhere = sweep.join("out.csv"); // below a file
     run(&sweep, &nowhere, &[]).with_error(1, &["cannot write", "out.csv.journal"]);
 }
