@@ -22,6 +22,18 @@ fn malloc(allocator: &mut Allocator, mib: u64) -> DeviceAddr {
     allocator.malloc(mib * MIB, StreamId::DEFAULT).unwrap()
 }
 
+/// All allocations go to the pool from now on.
+fn begin_pool(allocator: &mut Allocator) {
+    let begun = allocator.begin_allocate_to_pool(POOL, Box::new(|_| true));
+    begun.unwrap();
+}
+
+/// They do not any more, and nobody uses it.
+fn release_pool(allocator: &mut Allocator) {
+    allocator.end_allocate_to_pool(POOL).unwrap();
+    allocator.release_pool(POOL).unwrap();
+}
+
 /// Whatever happened: consistent, and everything can still be freed and returned.
 fn nothing_is_lost(mut allocator: Allocator, live: &[DeviceAddr]) {
     allocator.check().unwrap();
@@ -86,16 +98,13 @@ fn switching_expandable_segments_on_makes_pytorch_free_memory_in_use() {
 #[test]
 fn a_private_pool_that_gives_back_more_pieces_than_it_took_trips_an_assertion() {
     let mut allocator = allocator(1024, "expandable_segments:True");
-    allocator
-        .begin_allocate_to_pool(POOL, Box::new(|_| true))
-        .unwrap();
+    begin_pool(&mut allocator);
     let a = malloc(&mut allocator, 100);
     allocator.free(a).unwrap();
     let b = malloc(&mut allocator, 40);
     let c = malloc(&mut allocator, 20); // in the middle: the free pages are now two regions
     allocator.free(b).unwrap();
-    allocator.end_allocate_to_pool(POOL).unwrap();
-    allocator.release_pool(POOL).unwrap();
+    release_pool(&mut allocator);
 
     let error = allocator.empty_cache().unwrap_err();
     let expected = Hazard::PrivatePoolOverreleased { pool: POOL };
@@ -111,14 +120,11 @@ fn a_private_pool_that_gives_back_more_pieces_than_it_took_trips_an_assertion() 
 #[test]
 fn a_private_pool_that_looks_empty_is_destroyed_under_a_live_block() {
     let mut allocator = allocator(1024, "expandable_segments:True");
-    allocator
-        .begin_allocate_to_pool(POOL, Box::new(|_| true))
-        .unwrap();
+    begin_pool(&mut allocator);
     let a = malloc(&mut allocator, 100);
     allocator.free(a).unwrap();
     let live = malloc(&mut allocator, 20); // one mapping, partly live, the rest one region
-    allocator.end_allocate_to_pool(POOL).unwrap();
-    allocator.release_pool(POOL).unwrap();
+    release_pool(&mut allocator);
 
     let error = allocator.empty_cache().unwrap_err();
     let expected = Hazard::PrivatePoolDestroyedInUse { pool: POOL };
