@@ -12,7 +12,8 @@ use crate::plot::{self, Curve, Line, Stroke};
 use crate::progress::Progress;
 use crate::record::Row;
 use crate::results;
-use crate::sweep::plan::{Entry, Plan};
+use crate::sweep::entry::Entry;
+use crate::sweep::plan::Plan;
 use crate::table::{Layout, is_tight};
 use crate::timeline::Timeline;
 

@@ -1,0 +1,210 @@
+//! The workloads of a sweep, looked up.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use anyhow::{Context, anyhow, bail, ensure};
+use sha2::{Digest, Sha256};
+use toml::{Table, Value};
+use workloads::catalog;
+use workloads::demand::Demand;
+use workloads::op::{Workload, WorkloadError};
+use workloads::presets;
+use workloads::trace::TraceFile;
+
+use super::spec::{Presets, WorkloadSpec};
+use crate::record::RECORDED;
+
+/// A workload of a sweep.
+pub struct Entry {
+    /// The workload.
+    pub workload: Box<dyn Workload>,
+    /// Its family; `recorded` if it is a trace.
+    pub family: String,
+    /// Its seed, if the sweep chose it.
+    pub seed: Option<u64>,
+    /// What it is made from.
+    origin: String,
+    demand: OnceLock<Result<Demand, String>>,
+}
+
+impl Entry {
+    fn new(workload: Box<dyn Workload>, family: &str, seed: Option<u64>, origin: String) -> Self {
+        Self {
+            workload,
+            family: family.to_owned(),
+            seed,
+            origin,
+            demand: OnceLock::new(),
+        }
+    }
+
+    /// What the workload asks for; found out once.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn demand(&self) -> anyhow::Result<Demand> {
+        let demand = || Demand::of(self.workload.as_ref());
+        let demand = self
+            .demand
+            .get_or_init(|| demand().map_err(|error: WorkloadError| error.to_string()));
+        demand
+            .clone()
+            .map_err(|reason| anyhow!("{}: {reason}", self.workload.name()))
+    }
+
+    /// What it is made from, in a line: its parameters, or a digest of its trace.
+    #[must_use]
+    pub fn origin(&self) -> &str {
+        &self.origin
+    }
+}
+
+/// All workloads that are described, once for each of the seeds if they have one. Paths count from
+/// `folder`.
+///
+/// # Errors
+/// Which entry is wrong, and why.
+pub fn entries(specs: &[WorkloadSpec], seeds: &[u64], folder: &Path) -> anyhow::Result<Vec<Entry>> {
+    let mut entries = Vec::new();
+    for (number, spec) in (1..).zip(specs) {
+        let context = || format!("[[workload]] {number}");
+        let described = described(spec, seeds, folder).with_context(context)?;
+        entries.extend(described);
+    }
+    Ok(entries)
+}
+
+fn described(spec: &WorkloadSpec, seeds: &[u64], folder: &Path) -> anyhow::Result<Vec<Entry>> {
+    let WorkloadSpec {
+        traces,
+        presets,
+        preset,
+        family,
+        name,
+        with,
+    } = spec;
+    if traces.is_some() || presets.is_some() {
+        let more = name.is_some() || !with.is_empty();
+        ensure!(!more, "name and with are for one preset or family");
+    }
+    match (traces, presets, preset, family) {
+        (Some(path), None, None, None) => recorded(&folder.join(path)),
+        (None, Some(which), None, None) => {
+            let mut entries = Vec::new();
+            for name in names(which)? {
+                entries.extend(members(&name, Source::Preset(&name), &Table::new(), seeds)?);
+            }
+            Ok(entries)
+        }
+        (None, None, Some(preset), None) => {
+            let name = name.as_ref().unwrap_or(preset);
+            ensure!(
+                with.is_empty() || name != preset,
+                "with other parameters it needs a name"
+            );
+            members(name, Source::Preset(preset), with, seeds)
+        }
+        (None, None, None, Some(family)) => {
+            let name = name.as_ref().context("a member of a family needs a name")?;
+            members(name, Source::Family(family), with, seeds)
+        }
+        _ => bail!("it needs exactly one of traces, presets, preset and family"),
+    }
+}
+
+/// The traces in a folder, by name, or one trace.
+fn recorded(path: &Path) -> anyhow::Result<Vec<Entry>> {
+    let cannot = || format!("cannot read {}", path.display());
+    let mut files: Vec<PathBuf> = Vec::new();
+    if path.is_dir() {
+        for entry in path.read_dir().with_context(cannot)? {
+            let file = entry.with_context(cannot)?.path();
+            let name = file.to_string_lossy();
+            if name.ends_with(".csv.gz") {
+                files.push(file);
+            }
+        }
+        files.sort();
+        ensure!(
+            !files.is_empty(),
+            "no traces (*.csv.gz) in {}",
+            path.display()
+        );
+    } else {
+        files.push(path.to_owned());
+    }
+    let entry = |file: PathBuf| {
+        let trace = TraceFile::open(&file)?;
+        let bytes = fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
+        Ok(Entry::new(Box::new(trace), RECORDED, None, digest(&bytes)))
+    };
+    files.into_iter().map(entry).collect()
+}
+
+fn names(which: &Presets) -> anyhow::Result<Vec<String>> {
+    match which {
+        Presets::Named(names) => Ok(names.clone()),
+        Presets::All(all) if all == "all" => Ok(presets::list()?
+            .into_iter()
+            .map(|preset| preset.name)
+            .collect()),
+        Presets::All(other) => bail!("presets is '{other}': a list of names, or \"all\""),
+    }
+}
+
+/// What a synthetic workload is made from.
+#[derive(Clone, Copy)]
+enum Source<'a> {
+    Preset(&'a str),
+    Family(&'a str),
+}
+
+/// The member, or one for each seed if its family has a seed.
+fn members(
+    name: &str,
+    source: Source<'_>,
+    with: &Table,
+    seeds: &[u64],
+) -> anyhow::Result<Vec<Entry>> {
+    let (family, mut parameters) = match source {
+        Source::Family(family) => (family.to_owned(), Table::new()),
+        Source::Preset(preset) => {
+            let preset = presets::find(preset)?;
+            (preset.family, preset.parameters)
+        }
+    };
+    parameters.extend(with.clone());
+    let family = catalog::family(&family)?;
+    let has_seed = family
+        .parameters()
+        .iter()
+        .any(|parameter| parameter.name == "seed");
+    let chosen: Vec<Option<u64>> = match seeds {
+        seeds if has_seed && !seeds.is_empty() => seeds.iter().copied().map(Some).collect(),
+        _ => vec![None],
+    };
+    let member = |seed: Option<u64>| {
+        let mut parameters = parameters.clone();
+        if let Some(seed) = seed {
+            let value = i64::try_from(seed).context("a seed must be below 2^63")?;
+            parameters.insert("seed".to_owned(), Value::Integer(value));
+        }
+        let origin = format!("{} {parameters}", family.name);
+        let workload = catalog::build(name, family.name, parameters)?;
+        let origin = origin.replace('\n', "; ");
+        Ok(Entry::new(workload, family.name, seed, origin))
+    };
+    chosen.into_iter().map(member).collect()
+}
+
+/// The first 16 hexadecimal digits of a SHA-256.
+#[must_use]
+pub fn digest(bytes: &[u8]) -> String {
+    let digest = Sha256::digest(bytes);
+    digest[..8]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
