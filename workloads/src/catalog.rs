@@ -12,11 +12,14 @@ use toml::{Table, Value};
 
 pub use self::error::{CatalogError, Unknown};
 use crate::batch_probe::BatchProbe;
+use crate::cnn::Cnn;
 use crate::experiment::Experiment;
 use crate::fragmentation::{
     Adversary, Churn, Comb, Fragmentation, Growth, Phases, Sawtooth, Survivors,
 };
 use crate::grad_accumulation::GradAccumulation;
+use crate::inference::Inference;
+use crate::moe::Moe;
 use crate::op::{Answer, Op, Workload, WorkloadError};
 use crate::presets;
 use crate::shared_gpu::SharedGpu;
@@ -25,6 +28,9 @@ use crate::transformer::Transformer;
 
 static FAMILIES: &[Family] = &[
     Family::of::<Transformer>("transformer"),
+    Family::of::<Moe>("moe"),
+    Family::of::<Cnn>("cnn"),
+    Family::of::<Inference>("inference"),
     Family::of::<Fragmentation>("fragmentation"),
     Family::of::<Comb>("comb"),
     Family::of::<Growth>("growth"),
@@ -42,6 +48,9 @@ static FAMILIES: &[Family] = &[
 
 /// The field that every family has and that is no parameter: what a member is called in results.
 const NAME: &str = "name";
+
+/// What stands for the default of a parameter that need not be given.
+pub const NOT_GIVEN: &str = "none";
 
 /// A kind of program, to be had with any parameters.
 pub struct Family {
@@ -140,7 +149,7 @@ impl Family {
                 name,
                 default: defaults
                     .get(*name)
-                    .map_or_else(String::new, Value::to_string),
+                    .map_or_else(|| NOT_GIVEN.to_owned(), Value::to_string),
                 doc: first_paragraph(docs),
             })
             .collect()

@@ -6,9 +6,11 @@
 //! - [`op`] is one operation, and the contract of workloads; [`surroundings`] is what happens around
 //!   the program.
 //! - [`trace`] reads recordings; [`rng`] and [`program`] are what families are written with.
-//! - [`transformer`], [`fragmentation`], [`grad_accumulation`], [`streams`], [`shared_gpu`],
-//!   [`batch_probe`] and [`experiment`] are families, one a file;
-//!   [`catalog`] has them by name, and [`presets`] has ready-made members.
+//! - [`transformer`], [`moe`], [`cnn`] and [`inference`] are families of models, composed of operators
+//!   as their Python code is; [`lengths`] says how long their batches are, and [`realism`] pairs them
+//!   with recordings. [`grad_accumulation`], [`fragmentation`], [`streams`], [`shared_gpu`],
+//!   [`batch_probe`] and [`experiment`] are families of patterns.
+//! - [`catalog`] has all families by name, and [`presets`] has ready-made members.
 //! - [`replay`](mod@replay) drives an allocator, with observers; [`measure`] says what the results
 //!   mean, and [`demand`] what no allocator can do without.
 //!
@@ -26,15 +28,21 @@
 pub mod batch_probe;
 pub mod byte_count;
 pub mod catalog;
+pub mod cnn;
 pub mod demand;
+mod eager;
 pub mod experiment;
 pub mod fragmentation;
 pub mod grad_accumulation;
+pub mod inference;
+pub mod lengths;
 pub mod measure;
+pub mod moe;
 pub mod op;
 mod parameters;
 pub mod presets;
 pub mod program;
+pub mod realism;
 pub mod replay;
 pub mod rng;
 pub mod shared_gpu;

@@ -36,6 +36,14 @@ impl Rng {
         floor + self.below(floor)
     }
 
+    /// A number from `low` to `high`, each number of bits being as likely as any other.
+    pub fn log_uniform(&mut self, low: u64, high: u64) -> u64 {
+        let bits = |number: u64| u64::from(number.max(1).ilog2());
+        let floor = 1 << self.between(bits(low), bits(high));
+        let ceiling = (floor - 1) + floor;
+        self.between(low.max(floor), high.min(ceiling))
+    }
+
     /// Whether something happens that does so `part` times in `whole`.
     pub fn happens(&mut self, part: u64, whole: u64) -> bool {
         self.below(whole) < part
@@ -68,6 +76,7 @@ mod tests {
         for _ in 0..1000 {
             assert!(rng.below(3) < 3);
             assert!((5..=9).contains(&rng.between(5, 9)));
+            assert!((7..=900).contains(&rng.log_uniform(7, 900)));
             assert!((1..1 << 20).contains(&rng.of_any_magnitude(20)));
         }
         assert_eq!((rng.below(0), rng.between(4, 4)), (0, 4));

@@ -1,95 +1,116 @@
-//! Training steps of a GPT: parameters and optimizer state that stay, activations that are kept for
-//! the backward pass and freed in reverse, gradients that live until the optimizer has used them,
-//! and many short-lived temporaries.
+//! Training of transformers: parameters and optimizer state that stay, activations that are kept for
+//! the way back and go in reverse, gradients that live until the optimizer has used them, and many
+//! short-lived temporaries.
 //!
 //! It shows what allocators are tuned for: a stack of lifetimes with a bump at the loss. With
 //! variable lengths it shows fragmentation, since each step asks for other sizes. It does not show
-//! several streams, communication, or compiled code.
+//! several streams or compiled code.
 //!
-//! It is modelled on Hugging Face's GPT-2 under PyTorch 2.11 with flash attention, as recorded in
-//! `traces/gpt2_small_amp_foreach.csv.gz`: with the parameters of that run the peak of what is
-//! requested is within 1 % of the recorded one, and so is the efficiency. It is not that run: some
-//! temporaries of the way back are left out, scratch of reductions has one size a number, and a few
-//! frees come earlier.
+//! Models are composed of operators as those of Hugging Face are, and run as PyTorch 2.11 runs them;
+//! [`realism`](crate::realism) compares them with recordings.
 
-mod layer;
-mod pass;
+mod bert;
+mod experts;
+mod gpt2;
+mod llama;
+mod mask;
+mod model;
+mod parts;
+mod self_attention;
+mod training;
+mod validate;
 
 use documented::{Documented, DocumentedFields};
 use serde::{Deserialize, Serialize};
 
-use self::pass::Pass;
+pub(crate) use self::experts::Routing;
+pub(crate) use self::llama::Llama;
+pub(crate) use self::parts::{Batch, Builder, Linear, Sequences};
+use self::training::Training;
+use crate::eager::Eager;
+use crate::eager::ops::attention::Way;
+use crate::eager::optimizer::Rule;
+use crate::eager::tensor::{DType, Tensor};
+pub use crate::lengths::Lengths;
 use crate::op::{Sink, Workload, WorkloadError};
-use crate::program::{Program, Tensor};
-use crate::rng::Rng;
 
-/// A training run.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, Documented, DocumentedFields)]
+/// Training of a GPT-2, a BERT or a Llama.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, Documented, DocumentedFields)]
 #[serde(default, deny_unknown_fields)]
 pub struct Transformer {
     /// What it is called in results.
     pub name: String,
+    /// Which model.
+    pub shape: Shape,
     /// Blocks of attention and feed-forward network.
     pub layers: u64,
     /// Width of the residual stream.
     pub hidden: u64,
     /// Attention heads.
     pub heads: u64,
+    /// Heads of keys and values, which groups of heads share; 0 for as many as there are heads.
+    pub kv_heads: u64,
+    /// Width of the feed-forward network; 0 for four times that of the residual stream.
+    pub intermediate: u64,
     /// Tokens in the vocabulary.
     pub vocabulary: u64,
+    /// Whether logits are products with the table of tokens, as in GPT-2; BERT has none. Llama may
+    /// have a parameter of its own for them.
+    pub tied: bool,
+    /// Positions that can be learned; 0 for as many as the longest sequence has.
+    pub positions: u64,
     /// Sequences in a batch.
     pub batch: u64,
-    /// Tokens in a sequence: always as many, or between `min` and `max`.
+    /// Tokens in a sequence.
     pub sequence: Lengths,
-    /// What numbers are stored as: `mixed`, `half` or `single`.
+    /// What numbers are stored as.
     pub precision: Precision,
-    /// What updates the parameters: `adamw`, `momentum` or `sgd`.
+    /// What updates the parameters.
     pub optimizer: Optimizer,
+    /// Whether the optimizer has copies of the parameters in 4 bytes, and computes with those.
+    pub master_weights: bool,
+    /// Devices that divide gradients and optimizer state among them; this is one of them.
+    pub shards: u64,
+    /// MiB of gradients that devices exchange at a time; 0 if there is only one device. With one
+    /// shard all devices have everything, and buckets stay; with more they come and go.
+    pub bucket_mib: u64,
+    /// How attention is computed.
+    pub attention: Attention,
+    /// Whether sequences of a batch are of several lengths, the longest of which is given: attention
+    /// then takes a mask. GPT-2 is not trained like that.
+    pub padded: bool,
+    /// Rank of the adapters of all products in layers, in 4 bytes, which are trained in place of the
+    /// parameters; 0 for none. Only for Llama.
+    pub lora_rank: u64,
     /// Whether only the input of each layer is kept, and the rest computed again when it is needed.
     pub recompute: bool,
+    /// Batches whose gradients are added up before each update.
+    pub micro_batches: u64,
+    /// What the programmer got wrong.
+    pub mistake: Mistake,
+    /// Batches without a way back, between the steps.
+    pub evaluation: Option<Evaluation>,
     /// Training steps.
     pub steps: u64,
     /// Determines the lengths.
     pub seed: u64,
 }
 
-/// How long the sequences of each step are.
+/// Which model is trained.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(
-    untagged,
-    expecting = "a length, as in 1024, or { min = 128, max = 1024 }"
-)]
-pub enum Lengths {
-    /// Always the same.
-    Fixed(u64),
-    /// Anything between two lengths, both possible.
-    Uniform {
-        /// The least.
-        min: u64,
-        /// The most.
-        max: u64,
-    },
-}
-
-impl Lengths {
-    fn longest(self) -> u64 {
-        match self {
-            Self::Fixed(length) => length,
-            Self::Uniform { max, .. } => max,
-        }
-    }
-
-    fn next(self, rng: &mut Rng) -> u64 {
-        match self {
-            Self::Fixed(length) => length,
-            Self::Uniform { min, max } => rng.between(min, max),
-        }
-    }
+#[serde(rename_all = "snake_case")]
+pub enum Shape {
+    /// GPT-2: learned positions, norms before each part.
+    Gpt2,
+    /// BERT: norms after each part, a classifier at the end.
+    Bert,
+    /// Llama: rotated positions, grouped heads, a gated feed-forward network.
+    Llama,
 }
 
 /// What numbers are stored as.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "snake_case")]
 pub enum Precision {
     /// Parameters and residual stream in 4 bytes, matrix products in 2 (automatic mixed precision).
     Mixed,
@@ -100,29 +121,25 @@ pub enum Precision {
 }
 
 impl Precision {
-    /// Bytes of a parameter, of its gradient, and of a number in the residual stream.
-    fn stored(self) -> u64 {
+    /// What parameters are stored as.
+    pub(crate) fn stored(self) -> DType {
         match self {
-            Self::Mixed | Self::Single => 4,
-            Self::Half => 2,
-        }
-    }
-
-    /// Bytes of a number in a matrix product.
-    fn computed(self) -> u64 {
-        match self {
-            Self::Mixed | Self::Half => 2,
-            Self::Single => 4,
+            Self::Mixed | Self::Single => DType::Single,
+            Self::Half => DType::Half,
         }
     }
 }
 
 /// What updates the parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "snake_case")]
 pub enum Optimizer {
     /// Two numbers of state for each parameter, and as much scratch as there are parameters.
+    #[serde(rename = "adamw")]
     AdamW,
+    /// The same in one kernel, without scratch.
+    #[serde(rename = "adamw_fused")]
+    AdamWFused,
     /// One number of state for each parameter.
     Momentum,
     /// No state.
@@ -130,31 +147,103 @@ pub enum Optimizer {
 }
 
 impl Optimizer {
-    /// Numbers of state for each parameter.
-    fn states(self) -> u64 {
+    pub(crate) fn rule(self) -> Rule {
         match self {
-            Self::AdamW => 2,
-            Self::Momentum => 1,
-            Self::Sgd => 0,
+            Self::AdamW => Rule::AdamW,
+            Self::AdamWFused => Rule::AdamWFused,
+            Self::Momentum => Rule::Momentum,
+            Self::Sgd => Rule::Sgd,
         }
     }
 }
 
+/// How attention is computed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Attention {
+    /// Scores are never in memory.
+    Flash,
+    /// Scores of all pairs of tokens are kept for the way back.
+    Materialised,
+}
+
+impl Attention {
+    fn unmasked(self) -> Way<'static> {
+        match self {
+            Self::Flash => Way::Flash,
+            Self::Materialised => Way::Materialised,
+        }
+    }
+
+    /// With a mask, if there is one.
+    fn way(self, mask: Option<&Tensor>) -> Way<'_> {
+        match (self, mask) {
+            (Self::Flash, Some(mask)) => Way::Masked(mask),
+            _ => self.unmasked(),
+        }
+    }
+}
+
+/// A mistake that costs memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mistake {
+    /// None: gradients are given back after each update.
+    None,
+    /// Gradients are set to zero where they are, and stay.
+    ZeroedInPlace,
+    /// Gradients are never cleared. They stay where they are, and go on being added to.
+    NeverCleared,
+    /// Losses of micro-batches are added up as tensors and the way back is taken from the sum: the
+    /// activations of all of them stay until then.
+    LossesKept,
+    /// What the model returns is kept in a list.
+    OutputsKept,
+}
+
+/// Batches without a way back, between the steps.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Evaluation {
+    /// After how many training steps.
+    pub every: u64,
+    /// Batches each time.
+    pub batches: u64,
+    /// Sequences in a batch.
+    pub batch: u64,
+    /// Tokens in a sequence.
+    pub sequence: Lengths,
+}
+
 impl Default for Transformer {
-    /// GPT-2 small: 124 million parameters, batches of 8 × 1024 tokens, mixed precision, AdamW.
+    /// GPT-2 small, one sequence of 1024 tokens a batch.
     fn default() -> Self {
         Self {
             name: "transformer".to_owned(),
+            shape: Shape::Gpt2,
             layers: 12,
             hidden: 768,
             heads: 12,
+            kv_heads: 0,
+            intermediate: 0,
             vocabulary: 50_257,
-            batch: 8,
+            tied: true,
+            positions: 0,
+            batch: 1,
             sequence: Lengths::Fixed(1024),
             precision: Precision::Mixed,
             optimizer: Optimizer::AdamW,
+            master_weights: false,
+            shards: 1,
+            bucket_mib: 0,
+            attention: Attention::Flash,
+            padded: false,
+            lora_rank: 0,
             recompute: false,
-            steps: 5,
+            micro_batches: 1,
+            mistake: Mistake::None,
+            evaluation: None,
+            steps: 3,
             seed: 1,
         }
     }
@@ -166,105 +255,22 @@ impl Workload for Transformer {
     }
 
     fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-        self.validate()?;
-        let mut program = Program::new(sink);
-        let mut rng = Rng::new(self.seed);
-        let parameters = self.parameter_bytes();
-        program.mark("init");
-        for &bytes in &parameters {
-            let parameter = program.alloc(bytes, "_to_copy");
-            program.hold(parameter);
-        }
-        for step in 0..self.steps {
-            if program.is_over() {
-                break;
-            }
-            program.mark(&format!("step {step}"));
-            let length = self.sequence.next(&mut rng);
-            let gradients = Pass::new(self, length, &mut program).run();
-            self.update(&mut program, &parameters, step == 0);
-            program.free_all(gradients);
-        }
-        program.finish()
+        self.validate("transformer")?;
+        self.train(None, sink)
     }
 }
 
 impl Transformer {
-    /// Whether every number means something and no tensor has 2^60 bytes or more.
-    fn validate(&self) -> Result<(), WorkloadError> {
-        let wrong = |reason: String| {
-            Err(WorkloadError::Parameter {
-                family: "transformer",
-                reason,
-            })
-        };
-        for (name, value, bits) in [
-            ("layers", self.layers, 16),
-            ("hidden", self.hidden, 24),
-            ("heads", self.heads, 24),
-            ("vocabulary", self.vocabulary, 24),
-            ("batch", self.batch, 24),
-            ("sequence", self.sequence.longest(), 24),
-        ] {
-            if !(1..1 << bits).contains(&value) {
-                return wrong(format!(
-                    "{name} is {value}; it must be at least 1 and below 2^{bits}"
-                ));
-            }
-        }
-        if let Lengths::Uniform { min, max } = self.sequence
-            && !(1..=max).contains(&min)
-        {
-            return wrong(format!("sequence lengths cannot be from {min} to {max}"));
-        }
-        if !self.hidden.is_multiple_of(self.heads) {
-            let (hidden, heads) = (self.hidden, self.heads);
-            return wrong(format!("{heads} heads cannot share a width of {hidden}"));
-        }
-        let tokens = u128::from(self.batch) * u128::from(self.sequence.longest());
-        let widest = u128::from(self.vocabulary.max(4 * self.hidden));
-        let parameter = u128::from(self.hidden) * widest;
-        if (tokens * widest).max(parameter) * 8 >= 1 << 60 {
-            return wrong("a tensor would have 2^60 bytes or more".to_owned());
-        }
-        Ok(())
-    }
-
-    /// Bytes of each parameter, in the order in which they are made: embeddings, layers, last norm.
-    fn parameter_bytes(&self) -> Vec<u64> {
-        let h = self.hidden;
-        let norm = [h, h];
-        let attention = [3 * h * h, 3 * h, h * h, h];
-        let feed_forward = [4 * h * h, 4 * h, 4 * h * h, h];
-        let layer = [&norm[..], &attention, &norm, &feed_forward].concat();
-        let mut numbers = vec![self.vocabulary * h, self.sequence.longest() * h];
-        numbers.extend(layer.repeat(self.layers as usize));
-        numbers.extend(norm);
-        let bytes = self.precision.stored();
-        numbers.iter().map(|numbers| numbers * bytes).collect()
-    }
-
-    /// The optimizer's step: norms of all gradients, state at the first step, scratch.
-    fn update(&self, program: &mut Program<'_>, parameters: &[u64], is_first: bool) {
-        program.mark("optimizer");
-        let alloc_each = |program: &mut Program<'_>, tag: &str| -> Vec<Tensor> {
-            let bytes = parameters.iter();
-            bytes.map(|&bytes| program.alloc(bytes, tag)).collect()
-        };
-        let norms = parameters.iter().map(|_| program.alloc(4, "_foreach_norm"));
-        let norms: Vec<Tensor> = norms.collect();
-        program.scratch(4 * parameters.len() as u64, "cat");
-        program.free_all(norms);
-        if is_first {
-            for _ in 0..self.optimizer.states() {
-                for state in alloc_each(program, "zeros_like") {
-                    program.hold(state);
-                }
-            }
-        }
-        if self.optimizer == Optimizer::AdamW {
-            let denominators = alloc_each(program, "_foreach_sqrt");
-            program.free_all(denominators);
-        }
+    /// Runs it, perhaps with experts in place of feed-forward networks.
+    pub(crate) fn train(
+        &self,
+        routing: Option<Routing>,
+        sink: &mut dyn Sink,
+    ) -> Result<(), WorkloadError> {
+        let eager = Eager::new(sink);
+        let mut training = Training::new(self, routing, &eager);
+        training.run();
+        let alive = training.into_alive();
+        eager.finish(alive)
     }
 }

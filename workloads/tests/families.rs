@@ -1,40 +1,20 @@
-//! The families: every member frees what it allocates, and what has no meaning is refused.
+//! The families of patterns: every member frees what it allocates, and what has no meaning is refused.
 
-use std::collections::HashSet;
-use std::path::Path;
+mod programs;
 
 use allocator::driver::sim::{SimConfig, SimDevice};
 use allocator::policy::pytorch::DeviceCachingAllocator;
 use allocator::settings::Settings;
+use programs::{frees_what_it_allocates, refusal};
 use toml::Table;
 use workloads::catalog;
 use workloads::demand::Demand;
 use workloads::fragmentation::Fragmentation;
 use workloads::grad_accumulation::{GradAccumulation, Mistake};
 use workloads::measure::{AtPeak, Measures};
-use workloads::op::{Answer, Op, Workload};
+use workloads::op::Workload;
 use workloads::presets;
 use workloads::replay::replay;
-use workloads::trace::TraceFile;
-use workloads::transformer::{Lengths, Optimizer, Precision, Transformer};
-
-/// Every allocation is given back, and none twice.
-fn frees_what_it_allocates(workload: &dyn Workload) {
-    let mut live = HashSet::new();
-    workload
-        .emit(&mut |op: Op<'_>| {
-            match op {
-                Op::Malloc { id, .. } => assert!(live.insert(id), "{id} twice"),
-                Op::Free { id } => assert!(live.remove(&id), "{id} is not live"),
-                Op::RecordStream { id, .. } => assert!(live.contains(&id)),
-                Op::EmptyCache | Op::Around(_) | Op::Mark { .. } => {}
-            }
-            Ok(Answer::Done)
-        })
-        .unwrap();
-    let name = workload.name();
-    assert!(live.is_empty(), "{name} keeps {} allocations", live.len());
-}
 
 #[test]
 fn presets_free_what_they_allocate() {
@@ -43,119 +23,8 @@ fn presets_free_what_they_allocate() {
     }
 }
 
-fn small_transformer() -> Transformer {
-    Transformer {
-        name: "small".to_owned(),
-        layers: 2,
-        hidden: 64,
-        heads: 4,
-        vocabulary: 100,
-        batch: 2,
-        steps: 2,
-        ..Transformer::default()
-    }
-}
-
-#[test]
-fn all_transformers_free_what_they_allocate() {
-    for precision in [Precision::Mixed, Precision::Half, Precision::Single] {
-        for optimizer in [Optimizer::AdamW, Optimizer::Momentum, Optimizer::Sgd] {
-            for recompute in [false, true] {
-                for sequence in [Lengths::Fixed(16), Lengths::Uniform { min: 1, max: 16 }] {
-                    frees_what_it_allocates(&Transformer {
-                        precision,
-                        optimizer,
-                        recompute,
-                        sequence,
-                        ..small_transformer()
-                    });
-                }
-            }
-        }
-    }
-}
-
-/// Peak requested, and the efficiency under some settings.
-fn measured(workload: &dyn Workload, conf: &str) -> (f64, f64) {
-    let device = SimDevice::new(&SimConfig::with_capacity(1 << 40));
-    let mut allocator = DeviceCachingAllocator::new(device, Settings::from_conf(conf).unwrap());
-    replay(workload, &mut allocator, &mut ()).unwrap();
-    let measures = Measures::of(allocator.stats());
-    (
-        measures.peak_requested_bytes as f64,
-        measures.efficiency().unwrap(),
-    )
-}
-
-#[test]
-fn the_generated_gpt2_is_within_one_percent_of_the_recorded_one() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("traces");
-    let recording = TraceFile::open(folder.join("gpt2_small_amp_foreach.csv.gz")).unwrap();
-    for conf in ["", "expandable_segments:True"] {
-        let (recorded, recorded_efficiency) = measured(&recording, conf);
-        let (generated, efficiency) = measured(&Transformer::default(), conf);
-        assert!(
-            (generated / recorded - 1.0).abs() < 0.01,
-            "{generated} {recorded}"
-        );
-        let off = (efficiency - recorded_efficiency).abs();
-        assert!(off < 0.01, "'{conf}': {efficiency} {recorded_efficiency}");
-    }
-}
-
-fn refusal(workload: &dyn Workload) -> String {
-    let mut events = 0;
-    let error = workload.emit(&mut |_: Op<'_>| {
-        events += 1;
-        Ok(Answer::Done)
-    });
-    assert_eq!(events, 0, "nothing is sent");
-    error.unwrap_err().to_string()
-}
-
 #[test]
 fn parameters_without_a_meaning_are_refused() {
-    let good = small_transformer;
-    let most = (1 << 24) - 1;
-    for (wrong, said) in [
-        (
-            Transformer {
-                layers: 0,
-                ..good()
-            },
-            "layers is 0",
-        ),
-        (
-            Transformer {
-                layers: 1 << 16,
-                ..good()
-            },
-            "below 2^16",
-        ),
-        (
-            Transformer { heads: 3, ..good() },
-            "3 heads cannot share a width of 64",
-        ),
-        (
-            Transformer {
-                sequence: Lengths::Uniform { min: 9, max: 8 },
-                ..good()
-            },
-            "from 9 to 8",
-        ),
-        (
-            Transformer {
-                sequence: Lengths::Fixed(most),
-                batch: most,
-                vocabulary: most,
-                ..good()
-            },
-            "2^60 bytes",
-        ),
-    ] {
-        let error = refusal(&wrong);
-        assert!(error.contains(said), "no '{said}' in: {error}");
-    }
     let good = Fragmentation::default;
     for (wrong, said) in [
         (Fragmentation { every: 0, ..good() }, "every is 0"),
