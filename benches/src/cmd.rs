@@ -4,6 +4,7 @@ pub mod compare;
 pub mod merge;
 pub mod plot;
 pub mod policies;
+pub mod realism;
 pub mod replay;
 pub mod report;
 pub mod script;

@@ -7,6 +7,7 @@
 //! - [`gallery`] says which plots there are; [`timeline`] is memory over time.
 //! - [`walk`] replays a prepared workload as fast as it goes, for [`timing`], with [`statistics`];
 //!   [`script_bench`] times a conformance script as the oracle does.
+//! - [`realism`] holds generated programs against recorded ones.
 //! - [`progress`] shows how far long work is, [`results`] where it is written to, [`toml_file`] reads
 //!   what it is told.
 
@@ -19,6 +20,7 @@ pub mod plot;
 pub mod profile;
 pub mod progress;
 pub mod readme;
+pub mod realism;
 pub mod record;
 pub mod results;
 pub mod script_bench;

@@ -12,10 +12,23 @@ use crate::table::{Layout, is_tight};
 pub struct Table {
     /// Its name in the mark.
     pub name: &'static str,
-    /// What it is made from, for the mark.
-    pub source: String,
+    /// The command that makes it, and what from, for the mark.
+    pub made_by: String,
     /// The table itself.
     pub markdown: String,
+}
+
+impl Table {
+    /// How the mark before it begins.
+    fn mark(&self) -> String {
+        format!("<!-- table {}:", self.name)
+    }
+
+    /// Whether a text has a place for it.
+    #[must_use]
+    pub fn has_place_in(&self, text: &str) -> bool {
+        text.contains(&self.mark())
+    }
 }
 
 /// The columns of the table of efficiencies; the CSV has all.
@@ -115,10 +128,10 @@ pub fn splice(text: &str, table: &Table) -> anyhow::Result<String> {
     const END: &str = "<!-- end -->";
     let Table {
         name,
-        source,
+        made_by,
         markdown,
     } = table;
-    let begin = format!("<!-- table {name}:");
+    let begin = table.mark();
     let count = text.matches(&begin).count();
     if count == 0 {
         return Ok(text.to_owned());
@@ -131,7 +144,7 @@ pub fn splice(text: &str, table: &Table) -> anyhow::Result<String> {
     let (_, after) = rest
         .split_once(END)
         .with_context(|| format!("the table '{name}' has no '{END}' behind it"))?;
-    let mark = format!("{begin} made by `coalesce report --splice` from {source}, do not edit -->");
+    let mark = format!("{begin} made by {made_by}, do not edit -->");
     Ok(format!("{before}{mark}\n\n{markdown}\n{END}{after}"))
 }
 
@@ -145,12 +158,11 @@ mod tests {
                     kept\n<!-- end -->\n";
         let table = |markdown: &str| Table {
             name: "a",
-            source: "x.csv".to_owned(),
+            made_by: "`me`".to_owned(),
             markdown: markdown.to_owned(),
         };
         let spliced = splice(text, &table("new\n")).unwrap();
-        let expected = "# Title\n<!-- table a: made by `coalesce report --splice` from x.csv, do not \
-                        edit -->\n\nnew\n\n<!-- end -->\nrest\n<!-- table b: x -->\nkept\n<!-- end -->\n";
+        let expected = "# Title\n<!-- table a: made by `me`, do not edit -->\n\nnew\n\n<!-- end -->\nrest\n<!-- table b: x -->\nkept\n<!-- end -->\n";
         assert_eq!(spliced, expected);
         assert_eq!(splice(&spliced, &table("new\n")).unwrap(), spliced);
         assert_eq!(splice("no marks", &table("new")).unwrap(), "no marks");

@@ -61,10 +61,10 @@ fn splice(folder: &Path, target: &Path) -> anyhow::Result<()> {
             continue;
         }
         let rows = record::read_file(&folder.join(file))?;
-        let source = Path::new(folder.file_name().unwrap_or_default()).join(file);
+        let record = folder.file_name().unwrap_or_default().to_string_lossy();
         let table = Table {
             name,
-            source: Path::new("results").join(source).display().to_string(),
+            made_by: format!("`coalesce report --splice` from results/{record}/{file}"),
             markdown: make(&rows),
         };
         spliced = readme::splice(&spliced, &table).with_context(|| target.display().to_string())?;

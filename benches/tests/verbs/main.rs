@@ -3,6 +3,7 @@
 
 mod compare;
 mod lists;
+mod realism;
 mod replay;
 mod report;
 mod script;
