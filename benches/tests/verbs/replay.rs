@@ -111,7 +111,7 @@ fn what_cannot_be_replayed_is_refused_with_a_reason() {
 }
 
 /// A million events in 40 MB of addresses, the program itself included: no event is kept.
-#[cfg(unix)]
+#[cfg(target_os = "linux")]
 #[test]
 fn a_long_trace_is_streamed() {
     const LIVE: u64 = 100;
