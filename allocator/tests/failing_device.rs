@@ -22,13 +22,14 @@ fn malloc(allocator: &mut Allocator, mib: u64) -> Result<DeviceAddr, Error> {
 }
 
 /// Does `call` on a device that breaks after ever more driver calls, each time on a new allocator
-/// made by `prepare`, until it is not reached any more. After each failure `recover` may go on.
+/// made by `prepare`, until it is not reached any more. After each failure `recover` may go on. Returns
+/// how many driver calls there were to fail.
 fn break_everywhere<T>(
     conf: &str,
     prepare: impl Fn(&mut Allocator) -> T,
     call: impl Fn(&mut Allocator, &T) -> Result<(), Error>,
     recover: impl Fn(&mut Allocator, T),
-) {
+) -> u64 {
     for after in 0.. {
         let mut allocator = allocator(conf);
         let prepared = prepare(&mut allocator);
@@ -40,8 +41,7 @@ fn break_everywhere<T>(
         let outcome = call(&mut allocator, &prepared);
         if allocator.driver_mut().faults_mut().cancel() {
             outcome.unwrap();
-            assert!(after > 0, "no call reached the device");
-            return;
+            return after;
         }
         allocator.driver_mut().faults_mut().set_sticky(None);
         assert!(
@@ -56,12 +56,13 @@ fn break_everywhere<T>(
         let left = (device.used(), device.reserved_addresses());
         assert_eq!(left, (0, 0), "{conf}, broken after {after} calls");
     }
+    unreachable!("there is no end of calls")
 }
 
 #[test]
 fn memory_half_taken() {
-    for conf in CONFS {
-        break_everywhere(
+    for (conf, calls) in CONFS.into_iter().zip([1, 12]) {
+        let reached = break_everywhere(
             conf,
             |_| (),
             |allocator, ()| malloc(allocator, 90).map(drop),
@@ -70,25 +71,27 @@ fn memory_half_taken() {
                 allocator.free(addr).unwrap();
             },
         );
+        assert_eq!(reached, calls, "{conf}");
     }
 }
 
 #[test]
 fn memory_half_taken_behind_memory_in_use() {
-    for conf in CONFS {
-        break_everywhere(
+    for (conf, calls) in CONFS.into_iter().zip([1, 9]) {
+        let reached = break_everywhere(
             conf,
             |allocator| malloc(allocator, 30).unwrap(),
             |allocator, _| malloc(allocator, 90).map(drop),
             |allocator, live| allocator.free(live).unwrap(),
         );
+        assert_eq!(reached, calls, "{conf}");
     }
 }
 
 #[test]
 fn memory_half_returned() {
-    for conf in CONFS {
-        break_everywhere(
+    for (conf, calls) in CONFS.into_iter().zip([1, 12]) {
+        let reached = break_everywhere(
             conf,
             |allocator| {
                 let live = malloc(allocator, 90).unwrap();
@@ -97,13 +100,14 @@ fn memory_half_returned() {
             |allocator, ()| allocator.empty_cache(),
             |_, ()| {},
         );
+        assert_eq!(reached, calls, "{conf}");
     }
 }
 
 #[test]
 fn events_half_recorded() {
-    for conf in CONFS {
-        break_everywhere(
+    for (conf, calls) in CONFS.into_iter().zip([6, 6]) {
+        let reached = break_everywhere(
             conf,
             |allocator| {
                 let live = malloc(allocator, 90).unwrap();
@@ -123,13 +127,14 @@ fn events_half_recorded() {
                 );
             },
         );
+        assert_eq!(reached, calls, "{conf}");
     }
 }
 
 #[test]
 fn events_half_waited_for() {
-    for conf in CONFS {
-        break_everywhere(
+    for (conf, calls) in CONFS.into_iter().zip([4, 15]) {
+        let reached = break_everywhere(
             conf,
             |allocator| {
                 allocator.driver_mut().streams_mut().set_hold(true);
@@ -144,5 +149,6 @@ fn events_half_waited_for() {
             |allocator, ()| allocator.empty_cache(),
             |_, ()| {},
         );
+        assert_eq!(reached, calls, "{conf}");
     }
 }

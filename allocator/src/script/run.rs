@@ -65,7 +65,6 @@ pub fn run(
     if options.history {
         allocator.record_history(Some(HistoryOptions {
             max_entries: HISTORY_ENTRIES,
-            clear: true,
             ..HistoryOptions::default()
         }));
     }

@@ -88,3 +88,38 @@ impl Faults {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn strikes(faults: &mut Faults, calls: usize) -> Vec<bool> {
+        let strike = |_| faults.strike(CallKind::Unmap).is_err();
+        (0..calls).map(strike).collect()
+    }
+
+    #[test]
+    fn the_planned_call_fails_and_no_other() {
+        let error = || DriverError::Failed("planned".to_owned());
+        let mut faults = Faults::default();
+        faults.fail_after(2, error());
+        assert_eq!(strikes(&mut faults, 5), [false, false, true, false, false]);
+        faults.break_after(2, error());
+        assert_eq!(strikes(&mut faults, 5), [false, false, true, true, true]);
+        assert_eq!(faults.sticky(), Err(error()));
+        faults.set_sticky(None);
+        faults.fail_after(1, error());
+        assert!(faults.cancel() && !faults.cancel());
+        assert_eq!(strikes(&mut faults, 3), [false; 3]);
+    }
+
+    #[test]
+    fn memory_is_refused_so_many_times() {
+        let mut faults = Faults::default();
+        faults.refuse_next(2);
+        assert_eq!(strikes(&mut faults, 1), [false], "only calls for memory");
+        let kinds = [CallKind::Malloc, CallKind::Create, CallKind::Malloc];
+        let refused = kinds.map(|kind| faults.strike(kind).is_err());
+        assert_eq!(refused, [true, true, false]);
+    }
+}
