@@ -152,3 +152,36 @@ fn events_half_waited_for() {
         assert_eq!(reached, calls, "{conf}");
     }
 }
+
+/// PyTorch asks for memory that can be shared by fabric first. A device that has none fails at the first
+/// such call, and is asked for memory by file descriptor from then on.
+#[test]
+fn a_device_without_fabric_is_asked_for_memory_by_file_descriptor() {
+    let mut allocator = allocator("expandable_segments:True");
+    fail_second_call(&mut allocator); // the first reserves addresses
+    let live = malloc(&mut allocator, 90).unwrap();
+    assert_eq!(allocator.stats().num_alloc_retries, 0);
+    // What fails now is no lack of memory.
+    fail_second_call(&mut allocator);
+    let error = malloc(&mut allocator, 90).unwrap_err();
+    assert!(matches!(error, Error::VirtualMemory(_)), "{error}");
+    allocator.free(live).unwrap();
+    allocator.check().unwrap();
+}
+
+/// Where there was fabric once, any later failure to get memory is taken for a lack of it.
+#[test]
+fn a_later_failure_with_fabric_counts_as_a_lack_of_memory() {
+    let mut allocator = allocator("expandable_segments:True");
+    let live = malloc(&mut allocator, 90).unwrap();
+    fail_second_call(&mut allocator);
+    let more = malloc(&mut allocator, 90).unwrap();
+    assert_eq!(allocator.stats().num_alloc_retries, 1);
+    assert_eq!(more, live.offset(90 * MIB), "in the same segment");
+    allocator.check().unwrap();
+}
+
+fn fail_second_call(allocator: &mut Allocator) {
+    let failure = DriverError::Failed("not permitted".to_owned());
+    allocator.driver_mut().faults_mut().fail_after(1, failure);
+}

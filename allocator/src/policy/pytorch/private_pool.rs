@@ -314,3 +314,15 @@ impl<D: Driver> DeviceCachingAllocator<D> {
         Ok(None)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The order in which pools are borrowed from depends on it.
+    #[test]
+    fn pools_are_hashed_as_in_pytorch() {
+        assert_eq!(MempoolId(0, 7).flat_hash(), 7, "of torch.cuda.MemPool");
+        assert_eq!(MempoolId(3, 0).flat_hash(), 3, "of a graph capture");
+    }
+}
