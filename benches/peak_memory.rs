@@ -31,16 +31,10 @@ fn main() -> ExitCode {
 /// A cell that fails does not cost the others their results.
 fn run() -> anyhow::Result<()> {
     let plan = Plan::load(&results::default_sweep())?;
-    let (mut rows, mut failures) = (Vec::<Row>::new(), Vec::new());
+    let mut rows: Vec<Row> = Vec::new();
     let runner = Runner::new(&plan, plan.cells.len() as u64);
-    runner.run_all(plan.share(1, 1), |number, measured| {
-        match measured {
-            Ok(row) => rows.push(row),
-            Err(error) => {
-                let key = plan.key(&plan.cells[number as usize]);
-                failures.push(format!("{key}: {error:#}"));
-            }
-        }
+    let failures = runner.run_all(plan.share(1, 1), |row| {
+        rows.push(row);
         Ok(())
     })?;
     drop(runner);
@@ -55,7 +49,6 @@ fn run() -> anyhow::Result<()> {
     shown?;
     let count = rows.len();
     writeln!(stdout(), "\n{count} rows and plots in {}", folder.display())?;
-    failures.sort();
     ensure!(failures.is_empty(), "left out: {}", failures.join("; "));
     Ok(())
 }

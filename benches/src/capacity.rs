@@ -6,6 +6,9 @@ use std::str::FromStr;
 use allocator::bytes;
 use allocator::driver::sim::GRANULARITY;
 
+/// Bytes of a device on which everything has room.
+pub const ROOMY: u64 = 1 << 40;
+
 /// How much memory there is for a workload.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Capacity {

@@ -6,7 +6,7 @@ use std::path::Path;
 use allocator::driver::sim::address::AddressPolicy;
 use plotters::style::RGBColor;
 
-use crate::capacity::Capacity;
+use crate::capacity::{Capacity, ROOMY};
 use crate::cell::Cell;
 use crate::plot::{self, Curve, Line, Stroke};
 use crate::progress::Progress;
@@ -19,8 +19,6 @@ use crate::timeline::Timeline;
 
 /// Timelines are drawn for so many workloads.
 const WORST: usize = 5;
-/// A device on which everything has room.
-const ROOMY: u64 = 1 << 40;
 
 /// Draws the plots of a sweep into `folder`. Of one that looks for least capacities,
 /// `driver_time/WORKLOAD.svg`; of others `efficiency.svg`, and `timeline/WORKLOAD.svg` of the workloads for

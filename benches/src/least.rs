@@ -29,15 +29,15 @@ pub struct Least {
 const CLOSE: [u64; 8] = [1, 2, 3, 5, 8, 13, 21, 34];
 /// Tries at equal distances from there up to where there is room for everything.
 const FAR: u64 = 8;
-/// A device on which everything has room.
-const ROOMY: u64 = 1 << 50;
+/// A device larger than any that there will be.
+const LARGEST: u64 = 1 << 50;
 
 /// The least capacity for a cell.
 ///
 /// # Errors
 /// As [`Cell::run`]; or if it fails even with room for everything.
 pub fn least(cell: &Cell<'_>) -> anyhow::Result<Least> {
-    let roomy = cell.measure(ROOMY, &mut ())?;
+    let roomy = cell.measure(LARGEST, &mut ())?;
     ensure!(
         roomy.ooms == 0,
         "{}, {}: requests fail on any device",
@@ -53,7 +53,7 @@ pub fn least(cell: &Cell<'_>) -> anyhow::Result<Least> {
     while !fits(high)? {
         low = high;
         high += high.div_ceil(4);
-        ensure!(high < pages(ROOMY), "no device is large enough");
+        ensure!(high < pages(LARGEST), "no device is large enough");
     }
     let with_room = high;
     while high - low > 1 {

@@ -18,17 +18,15 @@ pub struct Table {
     pub markdown: String,
 }
 
-impl Table {
-    /// How the mark before it begins.
-    fn mark(&self) -> String {
-        format!("<!-- table {}:", self.name)
-    }
+/// How the mark before a table begins.
+fn mark(name: &str) -> String {
+    format!("<!-- table {name}:")
+}
 
-    /// Whether a text has a place for it.
-    #[must_use]
-    pub fn has_place_in(&self, text: &str) -> bool {
-        text.contains(&self.mark())
-    }
+/// Whether a text has a place for the table of that name.
+#[must_use]
+pub fn has_place(text: &str, name: &str) -> bool {
+    text.contains(&mark(name))
 }
 
 /// The columns of the table of efficiencies; the CSV has all.
@@ -131,7 +129,7 @@ pub fn splice(text: &str, table: &Table) -> anyhow::Result<String> {
         made_by,
         markdown,
     } = table;
-    let begin = table.mark();
+    let begin = mark(name);
     let count = text.matches(&begin).count();
     if count == 0 {
         return Ok(text.to_owned());

@@ -9,13 +9,12 @@ use workloads::op::Workload;
 use workloads::realism;
 use workloads::trace::TraceFile;
 
+use crate::capacity::ROOMY;
 use crate::cell::Cell;
 use crate::profile::{PUBLISHED, Profile};
 use crate::progress::Progress;
 use crate::record::Row;
 
-/// A device on which everything has room.
-const ROOMY: u64 = 1 << 40;
 /// The settings under which efficiencies are compared.
 const CONFS: [&str; 2] = ["", "expandable_segments:True"];
 /// How far apart the two may be: parts of the peak and of the events, and points of efficiency.
@@ -97,13 +96,10 @@ impl Pair {
     /// Whether the generated program is as near to the recorded one as it should be.
     #[must_use]
     pub fn is_close(&self) -> bool {
-        let within = self
-            .differences()
-            .into_iter()
-            .zip([PEAK, EVENTS, EFFICIENCY, EFFICIENCY]);
-        within
-            .into_iter()
-            .all(|(difference, limit)| difference.abs() <= limit)
+        let limits = [PEAK, EVENTS, EFFICIENCY, EFFICIENCY];
+        let differences = self.differences();
+        let mut within = differences.iter().zip(limits);
+        within.all(|(difference, limit)| difference.abs() <= limit)
     }
 }
 

@@ -36,7 +36,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         markdown,
     };
     ensure!(
-        table.has_place_in(&text),
+        readme::has_place(&text, table.name),
         "{shown}: no mark '<!-- table realism: -->'"
     );
     let spliced = readme::splice(&text, &table).with_context(|| shown.to_string())?;

@@ -57,7 +57,7 @@ fn splice(folder: &Path, target: &Path) -> anyhow::Result<()> {
     let mut spliced = text.clone();
     let mut made = 0;
     for (name, file, make) in TABLES {
-        if !text.contains(&format!("<!-- table {name}:")) {
+        if !readme::has_place(&text, name) {
             continue;
         }
         let rows = record::read_file(&folder.join(file))?;

@@ -1,8 +1,10 @@
 //! `coalesce sweep`: many measurements, from one file into one table.
 
+use std::io::{Write, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
+use std::time::UNIX_EPOCH;
 
 use anyhow::{bail, ensure};
 use benches::record::{self, Row};
@@ -64,9 +66,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let plan = Plan::load(&args.sweep)?;
     let Partition { part, parts } = args.partition;
     if args.list {
-        for (_, cell) in plan.share(part, parts) {
-            println!("{}", plan.key(cell));
-        }
+        let keys = plan.share(part, parts);
+        let lines: String = keys.map(|(_, cell)| plan.key(cell) + "\n").collect();
+        stdout().write_all(lines.as_bytes())?;
         return Ok(ExitCode::SUCCESS);
     }
     let share = plan.share(part, parts).count();
@@ -80,13 +82,26 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         !args.out.is_dir(),
         "{out} is a folder; name a file for the table"
     );
-    let heading = format!("# coalesce sweep {} share {part}/{parts}", plan.digest);
+    let (digest, build) = (&plan.digest, build());
+    let heading = format!("# coalesce sweep {digest} share {part}/{parts} build {build}");
     let (mut journal, done) = Journal::open(&Journal::path_for(&args.out), &heading)?;
     let rows = complete(&plan, args.partition, &mut journal, done)?;
     save(args, &rows)?;
     journal.remove()?;
     eprintln!("{} rows in {}", rows.len(), args.out.display());
     Ok(ExitCode::SUCCESS)
+}
+
+/// What tells this program from one that was built from other sources: rows of two allocators must not
+/// end up in one table because the sweep was interrupted in between.
+fn build() -> String {
+    let file = std::env::current_exe().and_then(std::fs::metadata);
+    let Ok(file) = file else {
+        return "unknown".to_owned();
+    };
+    let modified = file.modified().unwrap_or(UNIX_EPOCH);
+    let since = modified.duration_since(UNIX_EPOCH).unwrap_or_default();
+    format!("{}-{}", file.len(), since.as_secs())
 }
 
 /// Runs what is not done; all rows of the share, in order.
@@ -104,19 +119,10 @@ fn complete(
         .share(part, parts)
         .filter(|(number, _)| !is_done(*number))
         .collect();
-    let mut failures = Vec::new();
     let runner = Runner::new(plan, left.len() as u64);
-    runner.run_all(left.into_iter(), |number, measured| {
-        match measured {
-            Ok(row) => {
-                journal.add(&row)?;
-                rows.push(row);
-            }
-            Err(error) => {
-                let key = plan.key(&plan.cells[number as usize]);
-                failures.push(format!("{key}: {error:#}"));
-            }
-        }
+    let failures = runner.run_all(left.into_iter(), |row| {
+        journal.add(&row)?;
+        rows.push(row);
         Ok(())
     })?;
     drop(runner);

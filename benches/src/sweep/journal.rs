@@ -117,8 +117,8 @@ fn rows(text: &[u8], heading: &str) -> anyhow::Result<Vec<Row>> {
     };
     ensure!(
         first == heading,
-        "it is of another sweep, or another share of it ('{first}', not '{heading}'); finish or remove \
-         it, or name another file for the results"
+        "it is of another sweep, another share of it, or another build of the program ('{first}', not \
+         '{heading}'); remove it, or name another file for the results"
     );
     if rest.lines().count() <= 1 {
         return Ok(Vec::new());

@@ -27,7 +27,7 @@ pub struct Plan {
     /// All cells, those of one workload together.
     pub cells: Vec<Planned>,
     /// A digest of all of it, the contents of traces included: two sweeps of one digest give the same
-    /// results.
+    /// results with one build of the program.
     pub digest: String,
 }
 

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use allocator::driver::sim::address::AddressPolicy;
 use anyhow::anyhow;
 
 use super::plan::{Plan, Planned};
@@ -26,9 +25,6 @@ pub struct Runner<'a> {
 type Search = (usize, String, String, &'static str);
 type Found = Arc<OnceLock<Result<Least, String>>>;
 
-/// What came of one cell.
-pub type Measured = anyhow::Result<Row>;
-
 impl<'a> Runner<'a> {
     /// A runner that will be asked for `cells` cells.
     #[must_use]
@@ -41,28 +37,31 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Runs cells on all cores, in no order. `done` gets what came of each, one at a time, and ends
-    /// the work with an error. A cell that fails does not end it.
+    /// Runs cells on all cores, in no order. `done` gets each row, one at a time, and ends the work
+    /// with an error. A cell that fails does not end it: what is returned says which failed and why.
     ///
     /// # Errors
     /// The first error of `done`.
     pub fn run_all<'c>(
         &self,
         cells: impl Iterator<Item = (u64, &'c Planned)> + Send,
-        done: impl FnMut(u64, Measured) -> anyhow::Result<()> + Send,
-    ) -> anyhow::Result<()> {
+        done: impl FnMut(Row) -> anyhow::Result<()> + Send,
+    ) -> anyhow::Result<Vec<String>> {
         let queue = Mutex::new(cells);
-        let sink = Mutex::new((done, Ok(())));
+        let sink = Mutex::new((done, Ok(Vec::new())));
         let next = || lock(&queue).next();
         let work = || {
             while let Some((number, cell)) = next() {
                 let measured = self.run(number, cell);
                 let (done, outcome) = &mut *lock(&sink);
-                if outcome.is_ok() {
-                    *outcome = done(number, measured);
-                }
-                if outcome.is_err() {
-                    return;
+                let Ok(failures) = outcome else { return };
+                match measured {
+                    Ok(row) => {
+                        if let Err(error) = done(row) {
+                            *outcome = Err(error);
+                        }
+                    }
+                    Err(error) => failures.push(format!("{}: {error:#}", self.plan.key(cell))),
                 }
                 self.progress
                     .add(1, self.plan.workloads[cell.workload].workload.name());
@@ -76,11 +75,13 @@ impl<'a> Runner<'a> {
             work();
         });
         let (_, outcome) = sink.into_inner().unwrap_or_else(PoisonError::into_inner);
-        outcome
+        let mut failures = outcome?;
+        failures.sort();
+        Ok(failures)
     }
 
     /// Runs one cell.
-    fn run(&self, number: u64, planned: &Planned) -> Measured {
+    fn run(&self, number: u64, planned: &Planned) -> anyhow::Result<Row> {
         let entry = &self.plan.workloads[planned.workload];
         let cell = Cell {
             workload: entry.workload.as_ref(),
@@ -115,9 +116,9 @@ impl<'a> Runner<'a> {
 
     /// The least capacity, found once for all cells that need it.
     fn least(&self, planned: &Planned, cell: &Cell<'_>) -> anyhow::Result<Least> {
-        let addresses: AddressPolicy = planned.address_policy;
         let (policy, conf) = (planned.policy.clone(), planned.conf.clone());
-        let search = (planned.workload, policy, conf, addresses.name());
+        let addresses = planned.address_policy.name();
+        let search = (planned.workload, policy, conf, addresses);
         let found = Arc::clone(lock(&self.least).entry(search).or_default());
         let find = || least(cell).map_err(|error| format!("{error:#}"));
         found

@@ -128,6 +128,15 @@ fn a_journal_of_another_sweep_is_not_continued() {
     fs::write(&sweep, changed).unwrap();
     run(&sweep, &out, &[]).with_error(1, &["out.csv.journal", "another sweep"]);
     assert!(!out.exists());
+
+    // The same sweep, by a program that was built from other sources.
+    let journal = out.with_extension("csv.journal");
+    let text = fs::read_to_string(&journal).unwrap();
+    let (heading, rest) = text.split_once('\n').unwrap();
+    fs::write(&journal, format!("{heading}0\n{rest}")).unwrap();
+    let text = fs::read_to_string(&sweep).unwrap();
+    fs::write(&sweep, text.replace("rounds = 6", "rounds = 5")).unwrap();
+    run(&sweep, &out, &[]).with_error(1, &["another build of the program"]);
 }
 
 #[test]
