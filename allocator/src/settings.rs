@@ -187,12 +187,14 @@ pub enum SettingsError {
     /// The string ends where a value should stand, or a list is not closed: an internal assertion
     /// of PyTorch.
     #[error(
-        "i < config_.size() INTERNAL ASSERT FAILED at \
-         \"/pytorch/c10/core/AllocatorConfig.h\":{line}, please report a bug to PyTorch. {reason}"
+        "i < {length} INTERNAL ASSERT FAILED at \
+         \"/pytorch/c10/core/{place}, please report a bug to PyTorch. {reason}"
     )]
     EndsEarly {
-        /// The line of PyTorch 2.11's source that asserts.
-        line: u32,
+        /// What PyTorch compares the index with.
+        length: &'static str,
+        /// The file and the line of PyTorch 2.11's source that asserts, as it prints them.
+        place: &'static str,
         /// What PyTorch says.
         reason: &'static str,
     },

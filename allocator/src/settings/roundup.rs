@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde::ser::SerializeMap;
 
 use super::SettingsError;
-use super::tokens::Tokens;
+use super::tokens::{Tokens, list_not_closed};
 
 /// Ranges that have a setting of their own.
 const RANGES: usize = 16;
@@ -63,6 +63,12 @@ impl RoundupDivisions {
             if tokens.at(i)? != "]" {
                 i += 1; // the comma
             }
+        }
+        if i >= tokens.len() {
+            return Err(list_not_closed(
+                "tokenizer.size()",
+                "AllocatorConfig.cpp\":185",
+            ));
         }
         Ok(i)
     }

@@ -39,20 +39,21 @@ impl Tokens {
     }
 
     pub(super) fn get(&self, index: usize) -> Result<&str, SettingsError> {
-        self.token(index, 124)
+        self.token(index, "AllocatorConfig.h\":124")
     }
 
     /// As [`Self::get`]; PyTorch asserts at another line.
     pub(super) fn at(&self, index: usize) -> Result<&str, SettingsError> {
-        self.token(index, 55)
+        self.token(index, "AllocatorConfig.h\":55")
     }
 
-    fn token(&self, index: usize, line: u32) -> Result<&str, SettingsError> {
+    fn token(&self, index: usize, place: &'static str) -> Result<&str, SettingsError> {
         self.0
             .get(index)
             .map(String::as_str)
             .ok_or(SettingsError::EndsEarly {
-                line,
+                length: "config_.size()",
+                place,
                 reason: "Index out of bounds in ConfigTokenizer",
             })
     }
@@ -90,10 +91,19 @@ impl Tokens {
         }
         (value + 1..self.len())
             .find(|&i| self.0[i] == "]")
-            .ok_or(SettingsError::EndsEarly {
-                line: 115,
-                reason: "Expected closing bracket ']' in ConfigTokenizer but reached end of config",
-            })
+            .ok_or(list_not_closed(
+                "config_.size()",
+                "AllocatorConfig.h\":115",
+            ))
+    }
+}
+
+/// PyTorch steps through a list where it skips a key and where it reads one, and asserts in both.
+pub(super) fn list_not_closed(length: &'static str, place: &'static str) -> SettingsError {
+    SettingsError::EndsEarly {
+        length,
+        place,
+        reason: "Expected closing bracket ']' in ConfigTokenizer but reached end of config",
     }
 }
 
