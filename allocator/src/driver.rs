@@ -3,7 +3,10 @@
 //! This is the lowest layer. It knows nothing of blocks, pools or policies, and nothing above it
 //! may know which driver it has.
 
+pub mod calls;
+pub mod hooks;
 pub mod sim;
+pub mod tap;
 
 use std::fmt;
 
@@ -169,6 +172,13 @@ pub trait Driver {
     /// If the event does not exist.
     fn event_is_complete(&mut self, event: EventId) -> Result<bool, DriverError>;
 
+    /// Lets all later work of `stream` wait until the work that `event` marks is done
+    /// (`cudaStreamWaitEvent`); the caller does not wait.
+    ///
+    /// # Errors
+    /// If the event does not exist.
+    fn wait_event(&mut self, stream: StreamId, event: EventId) -> Result<(), DriverError>;
+
     /// Waits until the work that `event` marks is done.
     ///
     /// # Errors
@@ -180,6 +190,12 @@ pub trait Driver {
     /// # Errors
     /// If the work fails.
     fn synchronize_stream(&mut self, stream: StreamId) -> Result<(), DriverError>;
+
+    /// Waits for all work of all streams (`cudaDeviceSynchronize`).
+    ///
+    /// # Errors
+    /// If the work fails.
+    fn synchronize_device(&mut self) -> Result<(), DriverError>;
 
     /// Microseconds on the device's clock: what the history's time stamps are taken from.
     fn now_us(&self) -> u64;

@@ -47,6 +47,14 @@ pub enum Error {
     /// PyTorch would have corrupted its own state here.
     #[error(transparent)]
     Hazard(#[from] Hazard),
+    /// Something that the policy does not serve at all.
+    #[error("{policy} does not serve {what}")]
+    Unsupported {
+        /// The policy's name.
+        policy: &'static str,
+        /// What it does not serve.
+        what: &'static str,
+    },
     /// The allocator keeps track of nearly 2^32 blocks at most.
     #[error("too many blocks: no more than 2^32 - 2^24 can be kept track of")]
     TooManyBlocks,
@@ -55,6 +63,8 @@ pub enum Error {
 /// A failed request with all that is said about it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OutOfMemory {
+    /// The policy's name.
+    pub policy: &'static str,
     /// Bytes asked for.
     pub requested: u64,
     /// Bytes of the segment that the request needed: this is the figure in the text.
@@ -79,10 +89,23 @@ pub struct OutOfMemory {
 
 impl std::error::Error for OutOfMemory {}
 
-/// PyTorch 2.11's text; two double spaces and all. Without the sentence on other processes, which
-/// needs NVML.
+/// Of the reference, PyTorch 2.11's text; two double spaces and all. Without the sentence on other
+/// processes, which needs NVML.
 impl fmt::Display for OutOfMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.policy != "pytorch" {
+            return write!(
+                f,
+                "{} is out of memory: {} asked for; the device has {} of which {} is free; {} is \
+                 allocated, {} held",
+                self.policy,
+                Size(self.requested),
+                Size(self.device_total),
+                Size(self.device_free),
+                Size(self.allocated),
+                Size(self.reserved)
+            );
+        }
         write!(
             f,
             "CUDA out of memory. Tried to allocate {}. GPU {} has a total capacity of {} of which \

@@ -84,6 +84,7 @@ pub mod check;
 pub mod driver;
 pub mod error;
 pub mod history;
+pub mod managed;
 pub mod mempool;
 pub mod policy;
 pub mod script;

@@ -1,49 +1,269 @@
-//! The policies, by name.
+//! The policies: what one is, and all there are.
+//!
+//! A new policy is one file, one line in the table below, and one line in `tests/properties.rs`. See
+//! [the worked example](#a-policy-in-one-file).
+//!
+//! # A policy in one file
+//!
+//! The simplest that caches: freed blocks are kept and given to requests of exactly their size.
+//!
+//! ```
+//! use std::collections::HashMap;
+//!
+//! use allocator::allocator::Allocator;
+//! use allocator::driver::sim::{SimConfig, SimDevice};
+//! use allocator::driver::{DeviceAddr, Driver, StreamId};
+//! use allocator::managed::Managed;
+//! use allocator::policy::knobs::{KnobError, Knobs};
+//! use allocator::policy::{Block, Policy, Refusal};
+//!
+//! #[derive(Debug, Default)]
+//! struct ExactFit {
+//!     free: HashMap<(StreamId, u64), Vec<DeviceAddr>>,
+//! }
+//!
+//! impl ExactFit {
+//!     fn from_conf(conf: &str) -> Result<Self, KnobError> {
+//!         Knobs::parse(conf)?.finish()?;
+//!         Ok(Self::default())
+//!     }
+//! }
+//!
+//! impl Policy for ExactFit {
+//!     fn malloc(
+//!         &mut self,
+//!         device: &mut dyn Driver,
+//!         bytes: u64,
+//!         stream: StreamId,
+//!     ) -> Result<Block, Refusal> {
+//!         let bytes = bytes.next_multiple_of(512);
+//!         let cached = self.free.entry((stream, bytes)).or_default().pop();
+//!         let addr = match cached {
+//!             Some(addr) => addr,
+//!             None => device.malloc(bytes)?,
+//!         };
+//!         Ok(Block { addr, bytes, stream })
+//!     }
+//!
+//!     fn free(&mut self, _: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
+//!         self.free.entry((block.stream, block.bytes)).or_default().push(block.addr);
+//!         Ok(())
+//!     }
+//!
+//!     fn empty_cache(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+//!         for cached in self.free.values_mut() {
+//!             while let Some(&addr) = cached.last() {
+//!                 device.free(addr)?; // still ours if this fails
+//!                 cached.pop();
+//!             }
+//!         }
+//!         Ok(())
+//!     }
+//! }
+//!
+//! let device = SimDevice::new(&SimConfig::default());
+//! let mut allocator = Managed::new("exact_fit", ExactFit::from_conf("")?, device);
+//! let first = allocator.malloc(1000, StreamId::DEFAULT)?;
+//! allocator.free(first)?;
+//! assert_eq!(allocator.malloc(1024, StreamId::DEFAULT)?, first);
+//! assert_eq!(allocator.stats().reserved_bytes.all.peak, 1024);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! In the table it is `"exact_fit", "blocks of exactly the size asked for" => exact_fit::ExactFit;`,
+//! and among the tests `allocator_suite!(exact_fit, "exact_fit", "", tight(Up));`. From then on it is
+//! in every sweep that asks for it, in `coalesce policies`, and under the whole suite.
 
+mod direct;
+pub mod knobs;
 pub mod pytorch;
 
 use crate::allocator::Allocator;
-use crate::driver::Driver;
-use crate::settings::Settings;
+use crate::check::Violation;
+use crate::driver::{DeviceAddr, Driver, DriverError, StreamId};
+use crate::managed::Managed;
+use crate::settings::{Settings, SettingsError};
 
+use self::knobs::KnobError;
 use self::pytorch::DeviceCachingAllocator;
+
+/// Memory that a policy handed out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Block {
+    /// Where it starts: a multiple of 256.
+    pub addr: DeviceAddr,
+    /// All its bytes, at least those asked for.
+    pub bytes: u64,
+    /// The stream it was asked for on.
+    pub stream: StreamId,
+}
+
+/// What a policy decides: which memory a request gets, and what becomes of it afterwards.
+///
+/// [`Managed`] makes an [`Allocator`] of it, with all that is the same for every policy: it owns the
+/// device, knows the live blocks and the memory held, counts, and refuses what makes no sense.
+///
+/// A call that fails has changed nothing that a later call could see, but that memory may have been
+/// taken from the device and be kept.
+pub trait Policy {
+    /// Memory of at least `bytes`, more than 0 and less than 2^60, for work on `stream`.
+    ///
+    /// # Errors
+    /// [`Refusal::OutOfMemory`] if there is none; what the original does not serve is
+    /// [`Refusal::Unsupported`].
+    fn malloc(
+        &mut self,
+        device: &mut dyn Driver,
+        bytes: u64,
+        stream: StreamId,
+    ) -> Result<Block, Refusal>;
+
+    /// Takes back a block that it handed out, in the order of the work on the block's stream.
+    ///
+    /// # Errors
+    /// What the device reports. The block is then offered again when the cache is emptied.
+    fn free(&mut self, device: &mut dyn Driver, block: Block) -> Result<(), Refusal>;
+
+    /// Says that `stream`, too, works on a block: once freed, it stays out of use until that stream
+    /// has done all the work it has then.
+    ///
+    /// # Errors
+    /// [`Refusal::Unsupported`] if the policy has no such thing.
+    fn record_stream(
+        &mut self,
+        _device: &mut dyn Driver,
+        _block: Block,
+        _stream: StreamId,
+    ) -> Result<(), Refusal> {
+        Err(Refusal::Unsupported("memory used on other streams"))
+    }
+
+    /// Returns to the device all memory that can be returned: all of it once every block is free and
+    /// every stream is done, what was taken in advance included.
+    ///
+    /// # Errors
+    /// What the device reports. What was not returned is kept.
+    fn empty_cache(&mut self, device: &mut dyn Driver) -> Result<(), Refusal>;
+
+    /// Verifies its own state, at a cost that grows with it.
+    ///
+    /// # Errors
+    /// The first invariant found broken.
+    fn check(&self) -> Result<(), Violation> {
+        Ok(())
+    }
+}
+
+/// Why a policy did not do what it was asked.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Refusal {
+    /// There is no memory for it.
+    OutOfMemory,
+    /// The policy does not serve this at all; what it does not serve, as in "does not serve …".
+    Unsupported(&'static str),
+    /// The device failed, other than for lack of memory.
+    Driver(DriverError),
+}
+
+/// So that lack of memory on the device is lack of memory.
+impl From<DriverError> for Refusal {
+    fn from(error: DriverError) -> Self {
+        match error {
+            DriverError::OutOfMemory => Self::OutOfMemory,
+            error => Self::Driver(error),
+        }
+    }
+}
+
+/// The work of a policy that knows of one stream only: fails for any other.
+fn only_default(stream: StreamId) -> Result<(), Refusal> {
+    match stream {
+        StreamId::DEFAULT => Ok(()),
+        _ => Err(Refusal::Unsupported("work on more than one stream")),
+    }
+}
 
 /// A policy that can be made by name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Policy {
+pub struct Registered {
     /// What it is called on the command line and in results.
     pub name: &'static str,
     /// What it is, in a line.
     pub summary: &'static str,
 }
 
-/// All policies.
-pub const POLICIES: [Policy; 1] = [Policy {
-    name: "pytorch",
-    summary: "the caching allocator of PyTorch 2.11 (native backend), with all its settings",
-}];
+macro_rules! policies {
+    ($($name:literal, $summary:literal => $policy:ty;)+) => {
+        /// All policies, the reference first.
+        pub const POLICIES: &[Registered] = &[
+            Registered {
+                name: "pytorch",
+                summary: "the caching allocator of PyTorch 2.11 (native backend), with all its settings",
+            },
+            $(Registered { name: $name, summary: $summary },)+
+        ];
 
-/// Makes an allocator of the policy called `name`.
-///
-/// # Errors
-/// [`UnknownPolicy`] if there is none of that name.
-pub fn build<D: Driver + 'static>(
-    name: &str,
-    driver: D,
-    settings: Settings,
-) -> Result<Box<dyn Allocator<Driver = D>>, UnknownPolicy> {
-    match name {
-        "pytorch" => Ok(Box::new(DeviceCachingAllocator::new(driver, settings))),
-        _ => Err(UnknownPolicy {
-            name: name.to_owned(),
-        }),
-    }
+        /// Makes an allocator of the policy called `name`, with its settings.
+        ///
+        /// # Errors
+        /// If there is none of that name, or the settings are wrong.
+        pub fn build<D: Driver + 'static>(
+            name: &str,
+            driver: D,
+            conf: &str,
+        ) -> Result<Box<dyn Allocator<Driver = D>>, BuildError> {
+            match name {
+                "pytorch" => {
+                    let settings = Settings::from_conf(conf).map_err(|source| {
+                        BuildError::PyTorch { conf: conf.to_owned(), source }
+                    })?;
+                    Ok(Box::new(DeviceCachingAllocator::new(driver, settings)))
+                }
+                $($name => {
+                    let policy = <$policy>::from_conf(conf).map_err(|source| {
+                        BuildError::Knobs { policy: $name, source }
+                    })?;
+                    Ok(Box::new(Managed::new($name, policy, driver)))
+                })+
+                _ => Err(BuildError::UnknownPolicy { name: name.to_owned() }),
+            }
+        }
+    };
 }
 
-/// There is no policy of that name.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("unknown policy '{name}': there is {}", POLICIES.map(|policy| policy.name).join(", "))]
-pub struct UnknownPolicy {
-    /// The name asked for.
-    pub name: String,
+policies! {
+    "direct", "every malloc and free goes to the device: no caching" => direct::Direct;
+}
+
+/// Why an allocator could not be made.
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// There is no policy of that name.
+    #[error("unknown policy '{name}': there is {}", names())]
+    UnknownPolicy {
+        /// The name asked for.
+        name: String,
+    },
+    /// PyTorch does not take this string.
+    #[error("PYTORCH_CUDA_ALLOC_CONF '{conf}': {source}")]
+    PyTorch {
+        /// The string.
+        conf: String,
+        /// Why not.
+        source: SettingsError,
+    },
+    /// Another policy does not take its settings.
+    #[error("settings of {policy}: {source}")]
+    Knobs {
+        /// The policy.
+        policy: &'static str,
+        /// Why not.
+        source: KnobError,
+    },
+}
+
+fn names() -> String {
+    let names: Vec<_> = POLICIES.iter().map(|policy| policy.name).collect();
+    names.join(", ")
 }

@@ -16,6 +16,8 @@ fn tight(address_policy: AddressPolicy) -> SimConfig {
 
 use AddressPolicy::{Down, FirstFit, Up};
 
+allocator_suite!(direct, "direct", "", tight(Up));
+allocator_suite!(direct_first_fit, "direct", "", tight(FirstFit));
 allocator_suite!(pytorch_default, "pytorch", "", tight(Up));
 allocator_suite!(pytorch_default_downwards, "pytorch", "", tight(Down));
 allocator_suite!(pytorch_default_first_fit, "pytorch", "", tight(FirstFit));

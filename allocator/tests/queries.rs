@@ -1,7 +1,7 @@
 //! What can be asked of an allocator, and devices at the edge of what there is.
 
-use allocator::driver::sim::calls::CallKind;
-use allocator::driver::sim::cost::{Cost, Costs};
+use allocator::driver::calls::CallKind;
+use allocator::driver::hooks::cost::{Cost, Costs};
 use allocator::driver::sim::{SimConfig, SimDevice};
 use allocator::driver::{DeviceAddr, DriverError, StreamId};
 use allocator::error::Error;

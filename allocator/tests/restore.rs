@@ -2,8 +2,8 @@
 
 mod suite;
 
+use allocator::driver::calls::Call;
 use allocator::driver::sim::address::Placement;
-use allocator::driver::sim::calls::Call;
 use allocator::driver::sim::{SimConfig, SimDevice};
 use allocator::driver::{DeviceAddr, StreamId};
 use allocator::error::Error;

@@ -1,11 +1,10 @@
 //! One measurement: a workload with a policy, its settings and a device.
 
 use allocator::allocator::Allocator;
+use allocator::driver::calls::{CallCounts, CallKind};
 use allocator::driver::sim::address::AddressPolicy;
-use allocator::driver::sim::calls::{CallCounts, CallKind};
 use allocator::driver::sim::{SimConfig, SimDevice};
 use allocator::policy;
-use allocator::settings::Settings;
 use anyhow::Context;
 use workloads::batch_probe::LargestBatch;
 use workloads::demand::Demand;
@@ -28,7 +27,7 @@ pub struct Cell<'a> {
     pub policy: &'a str,
     /// The setting's name, for the row.
     pub setting: &'a str,
-    /// `PYTORCH_CUDA_ALLOC_CONF`.
+    /// Its settings; of the reference, `PYTORCH_CUDA_ALLOC_CONF`.
     pub conf: &'a str,
     /// How the device places memory.
     pub address_policy: AddressPolicy,
@@ -76,14 +75,12 @@ impl Cell<'_> {
         &self,
         capacity: u64,
     ) -> anyhow::Result<Box<dyn Allocator<Driver = SimDevice>>> {
-        let settings = Settings::from_conf(self.conf)
-            .with_context(|| format!("PYTORCH_CUDA_ALLOC_CONF '{}'", self.conf))?;
         let device = SimDevice::new(&SimConfig {
             address_policy: self.address_policy,
             costs: self.profile.costs.clone(),
             ..SimConfig::with_capacity(capacity)
         });
-        Ok(policy::build(self.policy, device, settings)?)
+        Ok(policy::build(self.policy, device, self.conf)?)
     }
 
     /// Runs it and measures. The row says nothing of the sweep it belongs to, nor of time.

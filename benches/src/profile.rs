@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use allocator::driver::sim::calls::CallKind;
-use allocator::driver::sim::cost::{Cost, Costs};
+use allocator::driver::calls::CallKind;
+use allocator::driver::hooks::cost::{Cost, Costs};
 use anyhow::{Context, anyhow};
 use serde::Deserialize;
 use workloads::catalog::Unknown;

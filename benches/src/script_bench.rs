@@ -8,8 +8,8 @@ use std::io::Write;
 use std::sync::{Barrier, Mutex, PoisonError};
 use std::time::Instant;
 
+use allocator::driver::calls::CallKind;
 use allocator::driver::sim::SimDevice;
-use allocator::driver::sim::calls::CallKind;
 use allocator::driver::{DeviceAddr, StreamId};
 use allocator::error::Error;
 use allocator::policy::pytorch::DeviceCachingAllocator;

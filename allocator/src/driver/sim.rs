@@ -9,22 +9,19 @@
 //!   changes nothing. Nothing of 0 bytes is given out.
 //! - One address counter serves `malloc` and `reserve` ([`address`]).
 //! - Events complete in order per stream, at once or when the caller says so ([`events`]).
-//! - Failures can be injected ([`faults`]), and each call can cost time ([`cost`]).
-//! - What was called is counted, and written down if asked for ([`calls`]).
+//! - It comes with [`Instruments`]: failures can be injected, each call can cost time, what was called
+//!   is counted, and written down if asked for.
 
 pub mod address;
-pub mod calls;
-pub mod cost;
 pub mod events;
-pub mod faults;
 mod memory;
 
 use self::address::{AddressPolicy, AddressSpace, Placement};
-use self::calls::{Call, CallCounts, CallKind, CallLog};
-use self::cost::{Clock, Costs};
 use self::events::Streams;
-use self::faults::Faults;
 use self::memory::Memory;
+use super::hooks::Instruments;
+use super::hooks::cost::Costs;
+use super::tap::Tap;
 use super::{
     DeviceAddr, Driver, DriverError, EventId, HandleKind, MemoryHandle, MemoryInfo, StreamId,
     VirtualMemory,
@@ -80,16 +77,15 @@ impl SimConfig {
     }
 }
 
-/// A simulated device. See the [module](self).
+/// A simulated device with its instruments. See the [module](self).
+pub type SimDevice = Tap<Bare, Instruments>;
+
+/// A simulated device whose calls neither fail to order, nor cost time, nor are counted.
 #[derive(Debug)]
-pub struct SimDevice {
+pub struct Bare {
     memory: Memory,
     addresses: AddressSpace,
     streams: Streams,
-    faults: Faults,
-    clock: Clock,
-    counts: CallCounts,
-    log: Option<CallLog>,
     free_synchronizes: bool,
 }
 
@@ -97,196 +93,125 @@ impl SimDevice {
     /// A device on which nothing has been done yet.
     #[must_use]
     pub fn new(config: &SimConfig) -> Self {
-        Self {
+        let bare = Bare {
             memory: Memory::new(config.capacity, config.foreign),
             addresses: AddressSpace::new(config.address_policy, config.address_base),
             streams: Streams::new(config.hold_events),
-            faults: Faults::default(),
-            clock: Clock::new(config.costs.clone()),
-            counts: CallCounts::default(),
-            log: None,
             free_synchronizes: config.free_synchronizes,
-        }
+        };
+        Tap::over(bare, Instruments::new(config.costs.clone()))
     }
 
     /// Changes the capacity; what is in use stays.
     pub fn set_capacity(&mut self, bytes: u64) {
-        self.memory.capacity = bytes;
+        self.driver_mut().memory.capacity = bytes;
     }
 
     /// Changes the bytes that other processes hold.
     pub fn set_foreign(&mut self, bytes: u64) {
-        self.memory.foreign = bytes;
+        self.driver_mut().memory.foreign = bytes;
     }
 
     /// Places ranges where a recording says from now on, in its order; a range that it does not
     /// have next is refused as a failure.
     pub fn follow_recording(&mut self, placements: impl IntoIterator<Item = Placement>) {
-        self.addresses.follow(placements);
+        self.driver_mut().addresses.follow(placements);
     }
 
     /// Placements of the recording that nobody has asked for yet.
     #[must_use]
     pub fn left_of_recording(&self) -> usize {
-        self.addresses.left_of_recording()
+        self.driver().addresses.left_of_recording()
     }
 
     /// Bytes of physical memory in use through this device.
     #[must_use]
     pub fn used(&self) -> u64 {
-        self.memory.used()
+        self.driver().memory.used()
     }
 
     /// Bytes of address space reserved through this device.
     #[must_use]
     pub fn reserved_addresses(&self) -> u64 {
-        self.memory.reserved_addresses()
+        self.driver().memory.reserved_addresses()
     }
 
     /// The streams and events.
     #[must_use]
     pub fn streams(&self) -> &Streams {
-        &self.streams
+        &self.driver().streams
     }
 
     /// The streams and events, to complete or hold them.
     pub fn streams_mut(&mut self) -> &mut Streams {
-        &mut self.streams
-    }
-
-    /// The failures to come.
-    pub fn faults_mut(&mut self) -> &mut Faults {
-        &mut self.faults
-    }
-
-    /// How often each call was made, failed ones included.
-    #[must_use]
-    pub fn counts(&self) -> &CallCounts {
-        &self.counts
-    }
-
-    /// Nanoseconds that all calls so far have cost.
-    #[must_use]
-    pub fn elapsed_ns(&self) -> u64 {
-        self.clock.elapsed_ns()
-    }
-
-    /// Starts or stops writing down the calls that change something.
-    pub fn set_logging(&mut self, on: bool) {
-        self.log = on.then(CallLog::default);
-    }
-
-    /// Takes what was written down since the last time.
-    pub fn take_log(&mut self) -> Vec<Call> {
-        self.log.as_mut().map(CallLog::take).unwrap_or_default()
-    }
-
-    /// Waits for all streams, as a program does with `cudaDeviceSynchronize`.
-    pub fn synchronize_device(&mut self) {
-        self.counts.add(CallKind::SynchronizeDevice);
-        self.clock.charge(CallKind::SynchronizeDevice, 0);
-        self.streams.complete_all();
-        self.write_down(Call::SynchronizeDevice);
-    }
-
-    /// Counts and charges a call about no memory in particular; fails it if a failure is due.
-    fn enter(&mut self, kind: CallKind) -> Result<(), DriverError> {
-        self.enter_with(kind, 0)
-    }
-
-    /// The same for a call about `bytes`.
-    fn enter_with(&mut self, kind: CallKind, bytes: u64) -> Result<(), DriverError> {
-        self.counts.add(kind);
-        self.clock.charge(kind, bytes);
-        self.faults.strike(kind)
-    }
-
-    fn write_down(&mut self, call: Call) {
-        if let Some(log) = &mut self.log {
-            log.push(call);
-        }
+        &mut self.driver_mut().streams
     }
 }
 
-impl Driver for SimDevice {
+impl Driver for Bare {
     fn total_memory(&self) -> u64 {
         self.memory.capacity
     }
 
     fn memory_info(&mut self) -> Result<MemoryInfo, DriverError> {
-        self.enter(CallKind::MemoryInfo)?;
         Ok(self.memory.info())
     }
 
     fn last_error(&mut self) -> Result<(), DriverError> {
-        self.faults.sticky()
+        Ok(())
     }
 
     fn malloc(&mut self, bytes: u64) -> Result<DeviceAddr, DriverError> {
-        let placed = self.enter_with(CallKind::Malloc, bytes).and_then(|()| {
-            let rounded = round_up(bytes)?;
-            self.memory.ensure_free(rounded)?;
-            let addr = self.addresses.place(rounded)?;
-            self.memory.add_allocation(addr, rounded);
-            Ok(addr)
-        });
-        match placed {
-            Ok(addr) => self.write_down(Call::Malloc { bytes, addr }),
-            Err(DriverError::OutOfMemory) => self.write_down(Call::MallocRefused { bytes }),
-            Err(_) => {}
-        }
-        placed
+        let rounded = round_up(bytes)?;
+        self.memory.ensure_free(rounded)?;
+        let addr = self.addresses.place(rounded)?;
+        self.memory.add_allocation(addr, rounded);
+        Ok(addr)
     }
 
     fn free(&mut self, addr: DeviceAddr) -> Result<(), DriverError> {
-        let bytes = self.memory.allocation_bytes(addr);
-        self.enter_with(CallKind::Free, bytes)?;
-        let Some(bytes) = self.memory.remove_allocation(addr) else {
-            self.write_down(Call::FreeInvalid { addr });
-            return Err(DriverError::InvalidValue);
-        };
+        let bytes = self.memory.remove_allocation(addr);
+        let bytes = bytes.ok_or(DriverError::InvalidValue)?;
         self.addresses.give_back(addr, bytes);
         if self.free_synchronizes {
             self.streams.complete_all();
         }
-        self.write_down(Call::Free { addr });
         Ok(())
     }
 
     fn create_event(&mut self) -> Result<EventId, DriverError> {
-        self.enter(CallKind::CreateEvent)?;
         self.streams.create()
     }
 
     fn record_event(&mut self, event: EventId, stream: StreamId) -> Result<(), DriverError> {
-        self.enter(CallKind::RecordEvent)?;
-        self.streams.record(event, stream)?;
-        self.write_down(Call::RecordEvent { stream });
-        Ok(())
+        self.streams.record(event, stream)
     }
 
     fn event_is_complete(&mut self, event: EventId) -> Result<bool, DriverError> {
-        self.enter(CallKind::QueryEvent)?;
         self.streams.is_complete(event)
     }
 
+    fn wait_event(&mut self, _: StreamId, event: EventId) -> Result<(), DriverError> {
+        // Streams do no work here, so none has anything to wait with.
+        self.streams.is_complete(event).map(|_| ())
+    }
+
     fn synchronize_event(&mut self, event: EventId) -> Result<(), DriverError> {
-        self.enter(CallKind::SynchronizeEvent)?;
-        if let Some(stream) = self.streams.complete_through(event)? {
-            self.write_down(Call::SynchronizeEvent { stream });
-        }
-        Ok(())
+        self.streams.complete_through(event)
     }
 
     fn synchronize_stream(&mut self, stream: StreamId) -> Result<(), DriverError> {
-        self.enter(CallKind::SynchronizeStream)?;
-        self.streams.complete(stream, u64::MAX);
-        self.write_down(Call::SynchronizeStream { stream });
+        self.streams.drain(stream);
+        Ok(())
+    }
+
+    fn synchronize_device(&mut self) -> Result<(), DriverError> {
+        self.streams.complete_all();
         Ok(())
     }
 
     fn now_us(&self) -> u64 {
-        self.clock.elapsed_ns() / 1000
+        0
     }
 
     fn virtual_memory(&mut self) -> Option<&mut dyn VirtualMemory> {
@@ -294,43 +219,27 @@ impl Driver for SimDevice {
     }
 }
 
-impl VirtualMemory for SimDevice {
+impl VirtualMemory for Bare {
     fn reserve(&mut self, bytes: u64) -> Result<DeviceAddr, DriverError> {
-        self.enter_with(CallKind::Reserve, bytes)?;
         let rounded = round_up(bytes)?;
         let addr = self.addresses.place(rounded)?;
         self.memory.add_reservation(addr, rounded);
-        self.write_down(Call::Reserve { bytes, addr });
         Ok(addr)
     }
 
     fn free_address(&mut self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError> {
-        self.enter_with(CallKind::FreeAddress, bytes)?;
         let rounded = round_up(bytes)?;
         self.memory.remove_reservation(addr, rounded)?;
         self.addresses.give_back(addr, rounded);
-        self.write_down(Call::FreeAddress { addr, bytes });
         Ok(())
     }
 
     fn create(&mut self, bytes: u64, _: HandleKind) -> Result<MemoryHandle, DriverError> {
-        let created = self
-            .enter_with(CallKind::Create, bytes)
-            .and_then(|()| self.memory.create(bytes));
-        match created {
-            Ok(handle) => self.write_down(Call::Create { bytes, handle }),
-            Err(DriverError::OutOfMemory) => self.write_down(Call::CreateRefused { bytes }),
-            Err(_) => {}
-        }
-        created
+        self.memory.create(bytes)
     }
 
     fn release(&mut self, handle: MemoryHandle) -> Result<(), DriverError> {
-        let bytes = self.memory.handle_bytes(handle);
-        self.enter_with(CallKind::Release, bytes)?;
-        self.memory.release(handle)?;
-        self.write_down(Call::Release { handle });
-        Ok(())
+        self.memory.release(handle)
     }
 
     fn map(
@@ -339,28 +248,15 @@ impl VirtualMemory for SimDevice {
         bytes: u64,
         handle: MemoryHandle,
     ) -> Result<(), DriverError> {
-        self.enter_with(CallKind::Map, bytes)?;
-        self.memory.map(addr, bytes, handle)?;
-        self.write_down(Call::Map {
-            addr,
-            bytes,
-            handle,
-        });
-        Ok(())
+        self.memory.map(addr, bytes, handle)
     }
 
     fn set_access(&mut self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError> {
-        self.enter_with(CallKind::SetAccess, bytes)?;
-        self.memory.ensure_mapped(addr, bytes)?;
-        self.write_down(Call::SetAccess { addr, bytes });
-        Ok(())
+        self.memory.ensure_mapped(addr, bytes)
     }
 
     fn unmap(&mut self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError> {
-        self.enter_with(CallKind::Unmap, bytes)?;
-        self.memory.unmap(addr, bytes)?;
-        self.write_down(Call::Unmap { addr, bytes });
-        Ok(())
+        self.memory.unmap(addr, bytes)
     }
 }
 

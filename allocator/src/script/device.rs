@@ -1,9 +1,9 @@
 //! The device of a script, from the oracle's environment variables.
 
 use crate::bytes;
+use crate::driver::calls::CallKind;
+use crate::driver::hooks::cost::Cost;
 use crate::driver::sim::SimConfig;
-use crate::driver::sim::calls::CallKind;
-use crate::driver::sim::cost::Cost;
 
 /// A variable whose value has no meaning.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use super::{Op, Script, print};
 use crate::driver::sim::SimDevice;
-use crate::driver::{DeviceAddr, StreamId};
+use crate::driver::{DeviceAddr, Driver, StreamId};
 use crate::error::Error;
 use crate::history::HistoryOptions;
 use crate::mempool::MempoolId;
@@ -249,7 +249,8 @@ fn let_time_pass(device: &mut SimDevice, op: &Op) {
             stream: Some(stream),
             count,
         } => device.streams_mut().complete(StreamId::nth(stream), count),
-        Op::SynchronizeDevice => device.synchronize_device(),
+        // It cannot fail: scripts order no failures but of memory.
+        Op::SynchronizeDevice => drop(device.synchronize_device()),
         Op::SetCapacity(bytes) => device.set_capacity(bytes),
         Op::SetForeign(bytes) => device.set_foreign(bytes),
         Op::RefuseNext(count) => device.faults_mut().refuse_next(count),

@@ -91,10 +91,7 @@ impl Tokens {
         }
         (value + 1..self.len())
             .find(|&i| self.0[i] == "]")
-            .ok_or(list_not_closed(
-                "config_.size()",
-                "AllocatorConfig.h\":115",
-            ))
+            .ok_or(list_not_closed("config_.size()", "AllocatorConfig.h\":115"))
     }
 }
 

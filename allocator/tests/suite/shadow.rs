@@ -19,8 +19,23 @@ pub struct Live {
 struct Guarded {
     addr: DeviceAddr,
     bytes: u64,
-    /// How many events of each stream must be complete before the memory may be used again.
-    until: Vec<(StreamId, u64)>,
+    until: Vec<Until>,
+}
+
+/// What a stream must have done before memory may be used again: completed so many events, or
+/// finished all its work once more than so often.
+#[derive(Debug)]
+struct Until {
+    stream: StreamId,
+    events: u64,
+    drained: u64,
+}
+
+impl Until {
+    fn is_over(&self, streams: &Streams) -> bool {
+        streams.progress(self.stream).1 >= self.events
+            || streams.times_drained(self.stream) > self.drained
+    }
 }
 
 /// The shadow of an allocator: knows what it was told and nothing of how it decides.
@@ -67,10 +82,8 @@ impl Shadow {
             );
         }
         self.guarded.retain(|guarded| {
-            guarded
-                .until
-                .iter()
-                .any(|&(stream, ticket)| streams.progress(stream).1 < ticket)
+            let until = &guarded.until;
+            !until.iter().all(|until| until.is_over(streams))
         });
         for guarded in &self.guarded {
             assert!(
@@ -107,11 +120,12 @@ impl Shadow {
     pub fn free(&mut self, addr: DeviceAddr, streams: &Streams) {
         let index = self.live.iter().position(|live| live.addr == addr).unwrap();
         let live = self.live.swap_remove(index);
-        let until: Vec<(StreamId, u64)> = live
-            .uses
-            .iter()
-            .map(|&stream| (stream, streams.progress(stream).0 + 1))
-            .collect();
+        let until = |&stream: &StreamId| Until {
+            stream,
+            events: streams.progress(stream).0 + 1,
+            drained: streams.times_drained(stream),
+        };
+        let until: Vec<Until> = live.uses.iter().map(until).collect();
         if !until.is_empty() {
             self.guarded.push(Guarded {
                 addr,

@@ -12,9 +12,11 @@ use anyhow::Context;
 pub struct Args {}
 
 pub fn run(_: &Args) -> anyhow::Result<ExitCode> {
-    let lines = POLICIES.map(|policy| format!("{:16} {}\n", policy.name, policy.summary));
+    let lines = POLICIES
+        .iter()
+        .map(|policy| format!("{:20} {}\n", policy.name, policy.summary));
     stdout()
-        .write_all(lines.concat().as_bytes())
+        .write_all(lines.collect::<String>().as_bytes())
         .context("cannot write to standard output")?;
     Ok(ExitCode::SUCCESS)
 }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use allocator::bytes;
 use allocator::driver::sim::address::AddressPolicy;
-use allocator::policy::{POLICIES, Policy};
+use allocator::policy::POLICIES;
 use anyhow::Context;
 use benches::cell::Cell;
 use benches::profile::{self, Profile};
@@ -52,8 +52,10 @@ pub struct Args {
 }
 
 fn policies() -> PossibleValuesParser {
-    let named = |policy: Policy| PossibleValue::new(policy.name).help(policy.summary);
-    PossibleValuesParser::new(POLICIES.map(named))
+    let policies = POLICIES.iter();
+    PossibleValuesParser::new(
+        policies.map(|policy| PossibleValue::new(policy.name).help(policy.summary)),
+    )
 }
 
 /// What is printed.

@@ -173,9 +173,9 @@ fn combinations(
     let addresses = parsed::<AddressPolicy>("addresses", &run.addresses)?;
     ensure!(!run.policies.is_empty(), "policies is empty");
     for policy in &run.policies {
-        let known = POLICIES.map(|policy| policy.name);
+        let known = POLICIES.iter().map(|policy| policy.name);
         ensure!(
-            known.contains(&policy.as_str()),
+            known.clone().any(|name| name == policy),
             "no policy is called {}",
             Unknown::new(policy, known)
         );

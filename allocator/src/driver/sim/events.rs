@@ -12,6 +12,8 @@ struct Stream {
     recorded: u64,
     /// At most `recorded`.
     completed: u64,
+    /// Times all its work was waited for, with events or without.
+    drained: u64,
 }
 
 /// The last time an event was recorded: it is complete once `ticket` events of the stream are.
@@ -27,6 +29,8 @@ pub struct Streams {
     hold: bool,
     streams: BTreeMap<StreamId, Stream>,
     events: Vec<Option<Recording>>,
+    /// Times all streams were waited for.
+    all_drained: u64,
 }
 
 impl Streams {
@@ -35,6 +39,7 @@ impl Streams {
             hold,
             streams: BTreeMap::new(),
             events: Vec::new(),
+            all_drained: 0,
         }
     }
 
@@ -50,11 +55,26 @@ impl Streams {
         }
     }
 
-    /// Completes all pending events of all streams.
+    /// Lets a stream finish all its work.
+    pub fn drain(&mut self, stream: StreamId) {
+        let stream = self.streams.entry(stream).or_default();
+        stream.completed = stream.recorded;
+        stream.drained += 1;
+    }
+
+    /// Lets all streams finish all their work.
     pub fn complete_all(&mut self) {
         for stream in self.streams.values_mut() {
             stream.completed = stream.recorded;
         }
+        self.all_drained += 1;
+    }
+
+    /// How often a stream has finished all its work at someone's wish.
+    #[must_use]
+    pub fn times_drained(&self, stream: StreamId) -> u64 {
+        let alone = self.streams.get(&stream);
+        self.all_drained + alone.map_or(0, |stream| stream.drained)
     }
 
     /// How many events were recorded on a stream, and how many of them are complete.
@@ -98,18 +118,15 @@ impl Streams {
             .is_some_and(|stream| stream.completed >= recording.ticket))
     }
 
-    /// Completes an event and all before it; the stream it was recorded on, if it was.
-    pub(super) fn complete_through(
-        &mut self,
-        event: EventId,
-    ) -> Result<Option<StreamId>, DriverError> {
+    /// Completes an event and all before it.
+    pub(super) fn complete_through(&mut self, event: EventId) -> Result<(), DriverError> {
         let Some(recording) = self.recording(event)? else {
-            return Ok(None);
+            return Ok(());
         };
         if let Some(stream) = self.streams.get_mut(&recording.stream) {
             stream.completed = stream.completed.max(recording.ticket);
         }
-        Ok(Some(recording.stream))
+        Ok(())
     }
 
     fn recording(&self, event: EventId) -> Result<Option<Recording>, DriverError> {
@@ -141,7 +158,7 @@ mod tests {
         };
         streams.complete(stream, 1);
         assert_eq!(state(&streams), [true, false, false]);
-        assert_eq!(streams.complete_through(events[1]), Ok(Some(stream)));
+        assert_eq!(streams.complete_through(events[1]), Ok(()));
         assert_eq!(state(&streams), [true, true, false]);
         streams.complete(stream, u64::MAX);
         assert_eq!(state(&streams), [true; 3]);

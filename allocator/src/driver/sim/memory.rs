@@ -77,18 +77,6 @@ impl Memory {
         self.allocations.insert(addr, bytes);
     }
 
-    /// The bytes of the allocation that begins at `addr`; 0 if none does.
-    pub(super) fn allocation_bytes(&self, addr: DeviceAddr) -> u64 {
-        self.allocations.get(&addr).copied().unwrap_or(0)
-    }
-
-    /// The bytes behind a handle; 0 if there is no such handle.
-    pub(super) fn handle_bytes(&self, handle: MemoryHandle) -> u64 {
-        self.handles
-            .get(&handle)
-            .map_or(0, |physical| physical.bytes)
-    }
-
     /// The bytes of the allocation that began at `addr`.
     pub(super) fn remove_allocation(&mut self, addr: DeviceAddr) -> Option<u64> {
         let bytes = self.allocations.remove(&addr)?;

@@ -56,6 +56,7 @@ impl<D: Driver> DeviceCachingAllocator<D> {
         self.trace(Action::Oom, free, request.size, request.stream);
         self.stats.num_ooms += 1;
         Error::OutOfMemory(Box::new(OutOfMemory {
+            policy: "pytorch",
             requested: request.bytes,
             segment: request.segment_size,
             stream: request.stream,

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::calls::CallKind;
+use crate::driver::DriverError;
+use crate::driver::calls::CallKind;
+use crate::driver::tap::Hook;
 
 /// What each call costs, nothing by default.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -48,25 +50,25 @@ impl Costs {
 
 /// Simulated time: it passes only in driver calls.
 #[derive(Debug)]
-pub(super) struct Clock {
+pub struct Clock {
     costs: Costs,
     elapsed_ns: u64,
 }
 
 impl Clock {
-    pub(super) fn new(costs: Costs) -> Self {
+    /// No time has passed.
+    #[must_use]
+    pub fn new(costs: Costs) -> Self {
         Self {
             costs,
             elapsed_ns: 0,
         }
     }
+}
 
-    pub(super) fn elapsed_ns(&self) -> u64 {
-        self.elapsed_ns
-    }
-
+impl Hook for Clock {
     /// Lets the time pass that a call about `bytes` takes.
-    pub(super) fn charge(&mut self, kind: CallKind, bytes: u64) {
+    fn before(&mut self, kind: CallKind, bytes: u64) -> Result<(), DriverError> {
         let ns = self.costs.of(kind).of(bytes);
         self.elapsed_ns = self.elapsed_ns.saturating_add(ns);
         if self.costs.spin && ns > 0 {
@@ -75,5 +77,10 @@ impl Clock {
                 std::hint::spin_loop();
             }
         }
+        Ok(())
+    }
+
+    fn elapsed_ns(&self) -> u64 {
+        self.elapsed_ns
     }
 }

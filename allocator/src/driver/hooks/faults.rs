@@ -1,7 +1,8 @@
 //! Failures to order.
 
-use super::super::DriverError;
-use super::calls::CallKind;
+use crate::driver::DriverError;
+use crate::driver::calls::CallKind;
+use crate::driver::tap::Hook;
 
 /// Which of the calls to come will fail. A call that fails has changed nothing.
 #[derive(Debug, Default)]
@@ -58,14 +59,12 @@ impl Faults {
     pub fn set_sticky(&mut self, error: Option<DriverError>) {
         self.sticky = error;
     }
+}
 
-    pub(super) fn sticky(&self) -> Result<(), DriverError> {
-        self.sticky.clone().map_or(Ok(()), Err)
-    }
-
+impl Hook for Faults {
     /// Fails if it is this call's turn.
-    pub(super) fn strike(&mut self, kind: CallKind) -> Result<(), DriverError> {
-        self.sticky()?;
+    fn before(&mut self, kind: CallKind, _: u64) -> Result<(), DriverError> {
+        self.last_error()?;
         match self.planned.take() {
             Some(Planned {
                 calls: 0,
@@ -87,6 +86,10 @@ impl Faults {
         }
         Ok(())
     }
+
+    fn last_error(&self) -> Result<(), DriverError> {
+        self.sticky.clone().map_or(Ok(()), Err)
+    }
 }
 
 #[cfg(test)]
@@ -94,7 +97,7 @@ mod tests {
     use super::*;
 
     fn strikes(faults: &mut Faults, calls: usize) -> Vec<bool> {
-        let strike = |_| faults.strike(CallKind::Unmap).is_err();
+        let strike = |_| faults.before(CallKind::Unmap, 0).is_err();
         (0..calls).map(strike).collect()
     }
 
@@ -106,7 +109,7 @@ mod tests {
         assert_eq!(strikes(&mut faults, 5), [false, false, true, false, false]);
         faults.break_after(2, error());
         assert_eq!(strikes(&mut faults, 5), [false, false, true, true, true]);
-        assert_eq!(faults.sticky(), Err(error()));
+        assert_eq!(faults.last_error(), Err(error()));
         faults.set_sticky(None);
         faults.fail_after(1, error());
         assert!(faults.cancel() && !faults.cancel());
@@ -119,7 +122,7 @@ mod tests {
         faults.refuse_next(2);
         assert_eq!(strikes(&mut faults, 1), [false], "only calls for memory");
         let kinds = [CallKind::Malloc, CallKind::Create, CallKind::Malloc];
-        let refused = kinds.map(|kind| faults.strike(kind).is_err());
+        let refused = kinds.map(|kind| faults.before(kind, 0).is_err());
         assert_eq!(refused, [true, true, false]);
     }
 }

@@ -1,8 +1,8 @@
-//! The calls made to the simulated device: how many, and which.
+//! The calls made to a device: how many, and which.
 
 use std::fmt;
 
-use super::super::{DeviceAddr, MemoryHandle, StreamId};
+use super::{DeviceAddr, MemoryHandle, StreamId};
 
 /// The kinds of driver calls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,6 +33,8 @@ pub enum CallKind {
     RecordEvent,
     /// `cudaEventQuery`
     QueryEvent,
+    /// `cudaStreamWaitEvent`
+    WaitEvent,
     /// `cudaEventSynchronize`
     SynchronizeEvent,
     /// `cudaStreamSynchronize`
@@ -43,7 +45,7 @@ pub enum CallKind {
 
 impl CallKind {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Malloc,
         Self::Free,
         Self::MemoryInfo,
@@ -57,6 +59,7 @@ impl CallKind {
         Self::CreateEvent,
         Self::RecordEvent,
         Self::QueryEvent,
+        Self::WaitEvent,
         Self::SynchronizeEvent,
         Self::SynchronizeStream,
         Self::SynchronizeDevice,
@@ -82,6 +85,7 @@ impl CallKind {
             Self::CreateEvent => "create_event",
             Self::RecordEvent => "record_event",
             Self::QueryEvent => "query_event",
+            Self::WaitEvent => "wait_event",
             Self::SynchronizeEvent => "synchronize_event",
             Self::SynchronizeStream => "synchronize_stream",
             Self::SynchronizeDevice => "synchronize_device",
@@ -123,7 +127,7 @@ pub enum Call {
     /// `cudaMalloc` for which there was no memory
     MallocRefused { bytes: u64 },
     /// `cudaFree`
-    Free { addr: DeviceAddr },
+    Free { addr: DeviceAddr, bytes: u64 },
     /// `cudaFree` of something that is not the start of an allocation
     FreeInvalid { addr: DeviceAddr },
     /// `cuMemAddressReserve`
@@ -148,6 +152,8 @@ pub enum Call {
     Unmap { addr: DeviceAddr, bytes: u64 },
     /// `cudaEventRecord`
     RecordEvent { stream: StreamId },
+    /// `cudaStreamWaitEvent`
+    WaitEvent { stream: StreamId },
     /// `cudaEventSynchronize`
     SynchronizeEvent { stream: StreamId },
     /// `cudaStreamSynchronize`
@@ -162,7 +168,7 @@ impl fmt::Display for Call {
         match *self {
             Self::Malloc { bytes, addr } => write!(f, "malloc {bytes} {addr}"),
             Self::MallocRefused { bytes } => write!(f, "malloc {bytes} OOM"),
-            Self::Free { addr } => write!(f, "free {addr}"),
+            Self::Free { addr, .. } => write!(f, "free {addr}"),
             Self::FreeInvalid { addr } => write!(f, "free {addr} INVALID"),
             Self::Reserve { bytes, addr } => write!(f, "reserve {bytes} {addr}"),
             Self::FreeAddress { addr, bytes } => write!(f, "addrfree {addr} {bytes}"),
@@ -177,6 +183,7 @@ impl fmt::Display for Call {
             Self::SetAccess { addr, bytes } => write!(f, "setaccess {addr} {bytes}"),
             Self::Unmap { addr, bytes } => write!(f, "unmap {addr} {bytes}"),
             Self::RecordEvent { stream } => write!(f, "event_record {}", Handle(stream)),
+            Self::WaitEvent { stream } => write!(f, "event_wait {}", Handle(stream)),
             Self::SynchronizeEvent { stream } => write!(f, "event_sync {}", Handle(stream)),
             Self::SynchronizeStream { stream } => write!(f, "stream_sync {}", Handle(stream)),
             Self::SynchronizeDevice => write!(f, "devsync"),
@@ -193,19 +200,5 @@ impl fmt::Display for Handle {
             StreamId::DEFAULT => write!(f, "stream=(nil)"),
             StreamId(handle) => write!(f, "stream={handle:#x}"),
         }
-    }
-}
-
-/// The calls since the log was last taken.
-#[derive(Debug, Default)]
-pub(super) struct CallLog(Vec<Call>);
-
-impl CallLog {
-    pub(super) fn push(&mut self, call: Call) {
-        self.0.push(call);
-    }
-
-    pub(super) fn take(&mut self) -> Vec<Call> {
-        std::mem::take(&mut self.0)
     }
 }

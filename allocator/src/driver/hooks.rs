@@ -1,0 +1,9 @@
+//! What can be done at driver calls, one concept a file. See [`super::tap`].
+
+pub mod cost;
+pub mod faults;
+pub mod held;
+mod instruments;
+pub mod limit;
+
+pub use instruments::Instruments;

@@ -1,0 +1,208 @@
+//! What is held from a device, as its calls tell: allocations, and physical memory behind handles.
+
+use std::collections::{BTreeMap, HashMap};
+
+use foldhash::fast::FixedState;
+
+use crate::driver::calls::Call;
+use crate::driver::tap::Hook;
+use crate::driver::{DeviceAddr, MemoryHandle};
+use crate::stats::Stat;
+
+/// Physical memory made by a call of its own.
+#[derive(Debug)]
+struct Physical {
+    bytes: u64,
+    /// Addresses it is mapped at.
+    mappings: u32,
+    /// Whether its handle was given up: then it is held only as long as it is mapped.
+    is_released: bool,
+}
+
+/// A handle's memory at an address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mapping {
+    /// How much.
+    pub bytes: u64,
+    /// Of which handle; all of it.
+    pub handle: MemoryHandle,
+}
+
+/// Watches the calls and knows what is held.
+///
+/// Invariant: `bytes.current` is the sum of all allocations, as they were asked for, and of all
+/// physical memory, each handle once however often it is mapped.
+#[derive(Debug, Default)]
+pub struct Held {
+    allocations: BTreeMap<DeviceAddr, u64>,
+    handles: HashMap<MemoryHandle, Physical, FixedState>,
+    mappings: BTreeMap<DeviceAddr, Mapping>,
+    bytes: Stat,
+    ranges: Stat,
+    /// Times memory was taken: allocations, and mappings.
+    taken: u64,
+    /// Times it was given back.
+    returned: u64,
+    /// Calls for memory that were refused.
+    refused: u64,
+}
+
+impl Held {
+    /// Bytes held.
+    #[must_use]
+    pub fn bytes(&self) -> Stat {
+        self.bytes
+    }
+
+    /// Allocations held.
+    #[must_use]
+    pub fn ranges(&self) -> Stat {
+        self.ranges
+    }
+
+    /// Times memory was allocated or mapped.
+    #[must_use]
+    pub fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    /// Times memory was freed or unmapped.
+    #[must_use]
+    pub fn returned(&self) -> u64 {
+        self.returned
+    }
+
+    /// Calls for memory that found none.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// The allocations: address and bytes.
+    pub fn allocations(&self) -> impl Iterator<Item = (DeviceAddr, u64)> {
+        self.allocations.iter().map(|(&addr, &bytes)| (addr, bytes))
+    }
+
+    /// The allocation that `addr` lies in: its address and bytes.
+    #[must_use]
+    pub fn allocation_around(&self, addr: DeviceAddr) -> Option<(DeviceAddr, u64)> {
+        let (&start, &bytes) = self.allocations.range(..=addr).next_back()?;
+        (addr.offset_from(start) < bytes).then_some((start, bytes))
+    }
+
+    /// The mappings, by address.
+    pub fn mappings(&self) -> impl Iterator<Item = (DeviceAddr, Mapping)> {
+        self.mappings
+            .iter()
+            .map(|(&addr, &mapping)| (addr, mapping))
+    }
+
+    fn drop_if_unused(&mut self, handle: MemoryHandle) {
+        if let Some(physical) = self.handles.get(&handle)
+            && physical.is_released
+            && physical.mappings == 0
+        {
+            self.bytes.decrease(physical.bytes);
+            self.handles.remove(&handle);
+        }
+    }
+}
+
+impl Hook for Held {
+    fn after(&mut self, call: &Call) {
+        match *call {
+            Call::Malloc { bytes, addr } => {
+                self.allocations.insert(addr, bytes);
+                self.bytes.increase(bytes);
+                self.ranges.increase(1);
+                self.taken += 1;
+            }
+            Call::Free { addr, .. } => {
+                if let Some(bytes) = self.allocations.remove(&addr) {
+                    self.bytes.decrease(bytes);
+                    self.ranges.decrease(1);
+                    self.returned += 1;
+                }
+            }
+            Call::Create { bytes, handle } => {
+                let physical = Physical {
+                    bytes,
+                    mappings: 0,
+                    is_released: false,
+                };
+                self.handles.insert(handle, physical);
+                self.bytes.increase(bytes);
+            }
+            Call::Release { handle } => {
+                if let Some(physical) = self.handles.get_mut(&handle) {
+                    physical.is_released = true;
+                }
+                self.drop_if_unused(handle);
+            }
+            Call::Map {
+                addr,
+                bytes,
+                handle,
+            } => {
+                if let Some(physical) = self.handles.get_mut(&handle) {
+                    physical.mappings += 1;
+                }
+                self.mappings.insert(addr, Mapping { bytes, handle });
+                self.taken += 1;
+            }
+            Call::Unmap { addr, .. } => {
+                let Some(Mapping { handle, .. }) = self.mappings.remove(&addr) else {
+                    return;
+                };
+                if let Some(physical) = self.handles.get_mut(&handle) {
+                    physical.mappings -= 1;
+                }
+                self.drop_if_unused(handle);
+                self.returned += 1;
+            }
+            Call::MallocRefused { .. } | Call::CreateRefused { .. } => self.refused += 1,
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::sim::{GRANULARITY, SimConfig, SimDevice};
+    use crate::driver::tap::Tap;
+    use crate::driver::{Driver, HandleKind};
+
+    const PAGE: u64 = GRANULARITY;
+
+    #[test]
+    fn a_handle_counts_once_however_often_it_is_mapped() {
+        let device = SimDevice::new(&SimConfig::with_capacity(8 * PAGE));
+        let mut device = Tap::over(device, Held::default());
+        let allocation = device.malloc(1000).unwrap();
+        let memory = device.virtual_memory().unwrap();
+        let base = memory.reserve(2 * PAGE).unwrap();
+        let handle = memory.create(PAGE, HandleKind::FileDescriptor).unwrap();
+        memory.map(base, PAGE, handle).unwrap();
+        memory.map(base.offset(PAGE), PAGE, handle).unwrap();
+        memory.release(handle).unwrap();
+        memory.unmap(base, PAGE).unwrap();
+        let current = |device: &Tap<_, Held>| device.hook().bytes().current.cast_unsigned();
+        assert_eq!(current(&device), 1000 + PAGE, "still mapped once");
+        let memory = device.virtual_memory().unwrap();
+        memory.unmap(base.offset(PAGE), PAGE).unwrap();
+        device.free(allocation).unwrap();
+        assert_eq!(current(&device), 0);
+        assert_eq!((device.hook().taken(), device.hook().returned()), (3, 3));
+    }
+
+    #[test]
+    fn an_address_is_in_the_allocation_that_covers_it() {
+        let device = SimDevice::new(&SimConfig::default());
+        let mut device = Tap::over(device, Held::default());
+        let addr = device.malloc(1000).unwrap();
+        let around = |by| device.hook().allocation_around(addr.offset(by));
+        assert_eq!(around(999), Some((addr, 1000)));
+        assert_eq!(around(1000), None);
+    }
+}

@@ -1,0 +1,292 @@
+//! A driver that others look into: every call passes by a hook.
+//!
+//! What one wants to do at a driver call (count it, charge for it, let it fail, write it down, keep
+//! within a limit) is a [`Hook`], and works on every driver. Two hooks are a pair, which is a hook.
+
+use std::collections::HashMap;
+
+use foldhash::fast::FixedState;
+
+use super::calls::{Call, CallKind};
+use super::{
+    DeviceAddr, Driver, DriverError, EventId, HandleKind, MemoryHandle, MemoryInfo, StreamId,
+    VirtualMemory,
+};
+
+/// What is done at each driver call. Nothing by default.
+pub trait Hook {
+    /// A call about `bytes` is about to be made; 0 if it is about none.
+    ///
+    /// # Errors
+    /// What the call is to fail with: it is not made then.
+    fn before(&mut self, _kind: CallKind, _bytes: u64) -> Result<(), DriverError> {
+        Ok(())
+    }
+
+    /// A call went well, or was refused in a way that [`Call`] has a word for.
+    fn after(&mut self, _call: &Call) {}
+
+    /// An error that the hook left behind.
+    ///
+    /// # Errors
+    /// That error.
+    fn last_error(&self) -> Result<(), DriverError> {
+        Ok(())
+    }
+
+    /// Nanoseconds that passed in the hook, on top of the driver's own.
+    fn elapsed_ns(&self) -> u64 {
+        0
+    }
+}
+
+/// The first is asked first.
+impl<A: Hook, B: Hook> Hook for (A, B) {
+    fn before(&mut self, kind: CallKind, bytes: u64) -> Result<(), DriverError> {
+        self.0.before(kind, bytes)?;
+        self.1.before(kind, bytes)
+    }
+
+    fn after(&mut self, call: &Call) {
+        self.0.after(call);
+        self.1.after(call);
+    }
+
+    fn last_error(&self) -> Result<(), DriverError> {
+        self.0.last_error()?;
+        self.1.last_error()
+    }
+
+    fn elapsed_ns(&self) -> u64 {
+        self.0.elapsed_ns().saturating_add(self.1.elapsed_ns())
+    }
+}
+
+/// A driver with a hook.
+#[derive(Debug)]
+pub struct Tap<D, H> {
+    driver: D,
+    hook: H,
+    /// Bytes of what is allocated, by address: a call to free it does not say.
+    allocations: HashMap<DeviceAddr, u64, FixedState>,
+    /// Bytes of each handle that was not given up.
+    handles: HashMap<MemoryHandle, u64, FixedState>,
+    /// The stream each event was last recorded on.
+    recorded: HashMap<EventId, StreamId, FixedState>,
+}
+
+impl<D, H> Tap<D, H> {
+    /// Lets the calls to `driver`, which has given out nothing yet, pass by `hook`.
+    #[must_use]
+    pub fn over(driver: D, hook: H) -> Self {
+        Self {
+            driver,
+            hook,
+            allocations: HashMap::default(),
+            handles: HashMap::default(),
+            recorded: HashMap::default(),
+        }
+    }
+
+    /// The driver below.
+    #[must_use]
+    pub fn driver(&self) -> &D {
+        &self.driver
+    }
+
+    /// The driver below, for what passes by no hook.
+    pub fn driver_mut(&mut self) -> &mut D {
+        &mut self.driver
+    }
+
+    /// The hook.
+    #[must_use]
+    pub fn hook(&self) -> &H {
+        &self.hook
+    }
+
+    /// The hook, to change what it does.
+    pub fn hook_mut(&mut self) -> &mut H {
+        &mut self.hook
+    }
+}
+
+impl<D: Driver, H: Hook> Tap<D, H> {
+    fn virtual_memory_below(&mut self) -> Result<&mut dyn VirtualMemory, DriverError> {
+        self.driver
+            .virtual_memory()
+            .ok_or(DriverError::NotSupported)
+    }
+}
+
+impl<D: Driver, H: Hook> Driver for Tap<D, H> {
+    fn total_memory(&self) -> u64 {
+        self.driver.total_memory()
+    }
+
+    fn memory_info(&mut self) -> Result<MemoryInfo, DriverError> {
+        self.hook.before(CallKind::MemoryInfo, 0)?;
+        self.driver.memory_info()
+    }
+
+    fn last_error(&mut self) -> Result<(), DriverError> {
+        self.hook.last_error()?;
+        self.driver.last_error()
+    }
+
+    fn malloc(&mut self, bytes: u64) -> Result<DeviceAddr, DriverError> {
+        let allowed = self.hook.before(CallKind::Malloc, bytes);
+        let placed = allowed.and_then(|()| self.driver.malloc(bytes));
+        match placed {
+            Ok(addr) => {
+                self.allocations.insert(addr, bytes);
+                self.hook.after(&Call::Malloc { bytes, addr });
+            }
+            Err(DriverError::OutOfMemory) => self.hook.after(&Call::MallocRefused { bytes }),
+            Err(_) => {}
+        }
+        placed
+    }
+
+    fn free(&mut self, addr: DeviceAddr) -> Result<(), DriverError> {
+        let bytes = self.allocations.get(&addr).copied().unwrap_or(0);
+        self.hook.before(CallKind::Free, bytes)?;
+        let freed = self.driver.free(addr);
+        match freed {
+            Ok(()) => {
+                self.allocations.remove(&addr);
+                self.hook.after(&Call::Free { addr, bytes });
+            }
+            Err(DriverError::InvalidValue) => self.hook.after(&Call::FreeInvalid { addr }),
+            Err(_) => {}
+        }
+        freed
+    }
+
+    fn create_event(&mut self) -> Result<EventId, DriverError> {
+        self.hook.before(CallKind::CreateEvent, 0)?;
+        self.driver.create_event()
+    }
+
+    fn record_event(&mut self, event: EventId, stream: StreamId) -> Result<(), DriverError> {
+        self.hook.before(CallKind::RecordEvent, 0)?;
+        self.driver.record_event(event, stream)?;
+        self.recorded.insert(event, stream);
+        self.hook.after(&Call::RecordEvent { stream });
+        Ok(())
+    }
+
+    fn event_is_complete(&mut self, event: EventId) -> Result<bool, DriverError> {
+        self.hook.before(CallKind::QueryEvent, 0)?;
+        self.driver.event_is_complete(event)
+    }
+
+    fn wait_event(&mut self, stream: StreamId, event: EventId) -> Result<(), DriverError> {
+        self.hook.before(CallKind::WaitEvent, 0)?;
+        self.driver.wait_event(stream, event)?;
+        self.hook.after(&Call::WaitEvent { stream });
+        Ok(())
+    }
+
+    fn synchronize_event(&mut self, event: EventId) -> Result<(), DriverError> {
+        self.hook.before(CallKind::SynchronizeEvent, 0)?;
+        self.driver.synchronize_event(event)?;
+        if let Some(&stream) = self.recorded.get(&event) {
+            self.hook.after(&Call::SynchronizeEvent { stream });
+        }
+        Ok(())
+    }
+
+    fn synchronize_stream(&mut self, stream: StreamId) -> Result<(), DriverError> {
+        self.hook.before(CallKind::SynchronizeStream, 0)?;
+        self.driver.synchronize_stream(stream)?;
+        self.hook.after(&Call::SynchronizeStream { stream });
+        Ok(())
+    }
+
+    fn synchronize_device(&mut self) -> Result<(), DriverError> {
+        self.hook.before(CallKind::SynchronizeDevice, 0)?;
+        self.driver.synchronize_device()?;
+        self.hook.after(&Call::SynchronizeDevice);
+        Ok(())
+    }
+
+    fn now_us(&self) -> u64 {
+        let in_hook = self.hook.elapsed_ns() / 1000;
+        self.driver.now_us().saturating_add(in_hook)
+    }
+
+    fn virtual_memory(&mut self) -> Option<&mut dyn VirtualMemory> {
+        self.driver.virtual_memory()?;
+        Some(self)
+    }
+}
+
+impl<D: Driver, H: Hook> VirtualMemory for Tap<D, H> {
+    fn reserve(&mut self, bytes: u64) -> Result<DeviceAddr, DriverError> {
+        self.hook.before(CallKind::Reserve, bytes)?;
+        let addr = self.virtual_memory_below()?.reserve(bytes)?;
+        self.hook.after(&Call::Reserve { bytes, addr });
+        Ok(addr)
+    }
+
+    fn free_address(&mut self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError> {
+        self.hook.before(CallKind::FreeAddress, bytes)?;
+        self.virtual_memory_below()?.free_address(addr, bytes)?;
+        self.hook.after(&Call::FreeAddress { addr, bytes });
+        Ok(())
+    }
+
+    fn create(&mut self, bytes: u64, kind: HandleKind) -> Result<MemoryHandle, DriverError> {
+        let allowed = self.hook.before(CallKind::Create, bytes);
+        let created = allowed.and_then(|()| self.virtual_memory_below()?.create(bytes, kind));
+        match created {
+            Ok(handle) => {
+                self.handles.insert(handle, bytes);
+                self.hook.after(&Call::Create { bytes, handle });
+            }
+            Err(DriverError::OutOfMemory) => self.hook.after(&Call::CreateRefused { bytes }),
+            Err(_) => {}
+        }
+        created
+    }
+
+    fn release(&mut self, handle: MemoryHandle) -> Result<(), DriverError> {
+        let bytes = self.handles.get(&handle).copied().unwrap_or(0);
+        self.hook.before(CallKind::Release, bytes)?;
+        self.virtual_memory_below()?.release(handle)?;
+        self.handles.remove(&handle);
+        self.hook.after(&Call::Release { handle });
+        Ok(())
+    }
+
+    fn map(
+        &mut self,
+        addr: DeviceAddr,
+        bytes: u64,
+        handle: MemoryHandle,
+    ) -> Result<(), DriverError> {
+        self.hook.before(CallKind::Map, bytes)?;
+        self.virtual_memory_below()?.map(addr, bytes, handle)?;
+        self.hook.after(&Call::Map {
+            addr,
+            bytes,
+            handle,
+        });
+        Ok(())
+    }
+
+    fn set_access(&mut self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError> {
+        self.hook.before(CallKind::SetAccess, bytes)?;
+        self.virtual_memory_below()?.set_access(addr, bytes)?;
+        self.hook.after(&Call::SetAccess { addr, bytes });
+        Ok(())
+    }
+
+    fn unmap(&mut self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError> {
+        self.hook.before(CallKind::Unmap, bytes)?;
+        self.virtual_memory_below()?.unmap(addr, bytes)?;
+        self.hook.after(&Call::Unmap { addr, bytes });
+        Ok(())
+    }
+}

@@ -1,0 +1,339 @@
+//! An allocator made of a policy: all that is the same for every policy.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::allocator::Allocator;
+use crate::check::{Violation, ensure};
+use crate::driver::hooks::held::Held;
+use crate::driver::tap::Tap;
+use crate::driver::{DeviceAddr, Driver, MemoryHandle, StreamId};
+use crate::error::{Error, OutOfMemory};
+use crate::mempool::MempoolId;
+use crate::policy::{Block, Policy, Refusal};
+use crate::snapshot::{BlockInfo, BlockState, SegmentInfo};
+use crate::stats::{DeviceStats, PoolKind};
+
+/// Requests of so many bytes are refused outright: nobody means them.
+const ABSURD: u64 = 1 << 60;
+/// What other policies than PyTorch do not distinguish.
+const KIND: PoolKind = PoolKind::Large;
+
+/// A block that is live.
+#[derive(Clone, Copy, Debug)]
+struct Live {
+    block: Block,
+    /// Bytes the program asked for.
+    requested: u64,
+}
+
+/// A policy, its device, the blocks it handed out, and what there is to count.
+///
+/// - *reserved* is what was asked of the device, physical memory behind several addresses once;
+/// - *allocated* and *active* are the same: a policy that lets freed blocks wait for a stream does so
+///   on its own;
+/// - a *retry* is a further call for memory after the device refused one, within one request;
+/// - a *segment* is one allocation from the device.
+#[derive(Debug)]
+pub struct Managed<P, D> {
+    name: &'static str,
+    policy: P,
+    device: Tap<D, Held>,
+    live: BTreeMap<DeviceAddr, Live>,
+    /// Blocks that the program gave back and the policy could not take, for the device failed.
+    owed: Vec<Block>,
+    /// Bytes in use of each allocation that has any.
+    in_use: HashMap<DeviceAddr, u64>,
+    stats: DeviceStats,
+}
+
+impl<P: Policy, D: Driver> Managed<P, D> {
+    /// An allocator that does as `policy` says, on a device of which nothing has been taken. It goes by
+    /// `name` in its errors.
+    #[must_use]
+    pub fn new(name: &'static str, policy: P, device: D) -> Self {
+        Self {
+            name,
+            policy,
+            device: Tap::over(device, Held::default()),
+            live: BTreeMap::new(),
+            owed: Vec::new(),
+            in_use: HashMap::new(),
+            stats: DeviceStats {
+                max_split_size: -1,
+                ..DeviceStats::default()
+            },
+        }
+    }
+
+    /// Brings the figures about the device up to date.
+    fn count_held(&mut self) {
+        let held = self.device.hook();
+        let reserved = &mut self.stats.reserved_bytes;
+        (reserved.all, reserved.large_pool) = (held.bytes(), held.bytes());
+        let segment = &mut self.stats.segment;
+        (segment.all, segment.large_pool) = (held.ranges(), held.ranges());
+        self.stats.num_device_alloc = held.taken().cast_signed();
+        self.stats.num_device_free = held.returned().cast_signed();
+    }
+
+    fn explain(&mut self, refusal: Refusal, bytes: u64, stream: StreamId) -> Error {
+        match refusal {
+            Refusal::Driver(error) => Error::Driver(error),
+            Refusal::Unsupported(what) => Error::Unsupported {
+                policy: self.name,
+                what,
+            },
+            Refusal::OutOfMemory => {
+                let device_total = self.device.total_memory();
+                let device_free = self.device.memory_info().map_or(0, |info| info.free);
+                Error::OutOfMemory(Box::new(OutOfMemory {
+                    policy: self.name,
+                    requested: bytes,
+                    segment: bytes,
+                    stream,
+                    device: 0,
+                    device_total,
+                    device_free,
+                    limit: None,
+                    allocated: current(&self.stats.allocated_bytes.all),
+                    private_free: 0,
+                    reserved: current(&self.stats.reserved_bytes.all),
+                }))
+            }
+        }
+    }
+
+    fn book(&mut self, block: Block, requested: u64) {
+        let stats = &mut self.stats;
+        stats.allocation.increase(KIND, 1);
+        stats.active.increase(KIND, 1);
+        stats.allocated_bytes.increase(KIND, block.bytes);
+        stats.active_bytes.increase(KIND, block.bytes);
+        stats.requested_bytes.increase(KIND, requested);
+        self.use_segment(block, |used| used + block.bytes);
+    }
+
+    fn unbook(&mut self, Live { block, requested }: Live) {
+        let stats = &mut self.stats;
+        stats.allocation.decrease(KIND, 1);
+        stats.active.decrease(KIND, 1);
+        stats.allocated_bytes.decrease(KIND, block.bytes);
+        stats.active_bytes.decrease(KIND, block.bytes);
+        stats.requested_bytes.decrease(KIND, requested);
+        self.use_segment(block, |used| used.saturating_sub(block.bytes));
+    }
+
+    /// Changes how much of the block's segment is in use, and with it what is free in split segments.
+    fn use_segment(&mut self, block: Block, change: impl FnOnce(u64) -> u64) {
+        let Some((start, bytes)) = self.device.hook().allocation_around(block.addr) else {
+            return; // mapped memory: no segment that has to be returned as a whole
+        };
+        let used = self.in_use.remove(&start).unwrap_or(0);
+        let now = change(used);
+        if now > 0 {
+            self.in_use.insert(start, now);
+        }
+        let inactive = |used: u64| {
+            if used == 0 {
+                0
+            } else {
+                bytes.saturating_sub(used)
+            }
+        };
+        let split = |used: u64| i64::from(inactive(used) > 0);
+        let stats = &mut self.stats;
+        let difference = inactive(now).wrapping_sub(inactive(used)).cast_signed();
+        stats.inactive_split_bytes.change(KIND, difference);
+        stats.inactive_split.change(KIND, split(now) - split(used));
+    }
+
+    /// The allocations, and the runs of mapped memory: each handle where it is in use, or else where it
+    /// was mapped lowest.
+    fn ranges(&self) -> Vec<(DeviceAddr, u64, bool)> {
+        let held = self.device.hook();
+        let mut ranges: Vec<_> = held
+            .allocations()
+            .map(|(addr, bytes)| (addr, bytes, false))
+            .collect();
+        let mut shown: HashMap<MemoryHandle, (DeviceAddr, u64, bool)> = HashMap::new();
+        for (addr, mapping) in held.mappings() {
+            let in_use = self.is_in_use(addr, mapping.bytes);
+            let seen = shown.get(&mapping.handle).copied();
+            if seen.is_none_or(|(.., was_in_use)| in_use && !was_in_use) {
+                shown.insert(mapping.handle, (addr, mapping.bytes, in_use));
+            }
+        }
+        let mut pages: Vec<_> = shown.into_values().collect();
+        pages.sort_unstable();
+        let mut runs: Vec<(DeviceAddr, u64, bool)> = Vec::new();
+        for (addr, bytes, _) in pages {
+            match runs.last_mut() {
+                Some((start, length, _)) if start.offset(*length) == addr => *length += bytes,
+                _ => runs.push((addr, bytes, true)),
+            }
+        }
+        ranges.extend(runs);
+        ranges.sort_unstable();
+        ranges
+    }
+
+    /// Whether a live block touches these bytes.
+    fn is_in_use(&self, addr: DeviceAddr, bytes: u64) -> bool {
+        let before_end = self.live.range(..addr.offset(bytes)).next_back();
+        before_end.is_some_and(|(start, live)| start.offset(live.block.bytes) > addr)
+    }
+
+    fn give_back_what_is_owed(&mut self) -> Result<(), Error> {
+        while let Some(block) = self.owed.pop() {
+            self.give_back(block)?;
+        }
+        Ok(())
+    }
+
+    fn give_back(&mut self, block: Block) -> Result<(), Error> {
+        self.policy
+            .free(&mut self.device, block)
+            .map_err(|refusal| {
+                self.owed.push(block);
+                self.explain(refusal, block.bytes, block.stream)
+            })
+    }
+}
+
+impl<P: Policy, D: Driver> Allocator for Managed<P, D> {
+    type Driver = D;
+
+    fn malloc(&mut self, bytes: u64, stream: StreamId) -> Result<DeviceAddr, Error> {
+        if bytes == 0 {
+            return Ok(DeviceAddr::NULL);
+        }
+        if bytes >= ABSURD {
+            return Err(Error::MoreThanOneExabyte);
+        }
+        let before = self.device.hook().refused();
+        let answer = self.policy.malloc(&mut self.device, bytes, stream);
+        self.count_held();
+        let refused = self.device.hook().refused() - before;
+        match answer {
+            Ok(block) => {
+                self.stats.num_alloc_retries += refused.cast_signed();
+                let requested = bytes;
+                self.live.insert(block.addr, Live { block, requested });
+                self.book(block, requested);
+                Ok(block.addr)
+            }
+            Err(refusal) => {
+                if refusal == Refusal::OutOfMemory {
+                    self.stats.num_ooms += 1;
+                    self.stats.num_alloc_retries += refused.saturating_sub(1).cast_signed();
+                }
+                Err(self.explain(refusal, bytes, stream))
+            }
+        }
+    }
+
+    fn free(&mut self, addr: DeviceAddr) -> Result<(), Error> {
+        if addr.is_null() {
+            return Ok(());
+        }
+        let live = self.live.remove(&addr);
+        let live = live.ok_or(Error::InvalidPointer(addr))?;
+        self.unbook(live);
+        let freed = self.give_back(live.block);
+        self.count_held();
+        freed
+    }
+
+    fn record_stream(&mut self, addr: DeviceAddr, stream: StreamId) -> Result<(), Error> {
+        if addr.is_null() {
+            return Ok(());
+        }
+        let live = self.live.get(&addr);
+        let block = live.ok_or(Error::InvalidPointer(addr))?.block;
+        if block.stream == stream {
+            return Ok(());
+        }
+        let recorded = self.policy.record_stream(&mut self.device, block, stream);
+        recorded.map_err(|refusal| self.explain(refusal, 0, stream))
+    }
+
+    fn empty_cache(&mut self) -> Result<(), Error> {
+        let mut emptied = self.give_back_what_is_owed();
+        if emptied.is_ok() {
+            let policy = self.policy.empty_cache(&mut self.device);
+            emptied = policy.map_err(|refusal| self.explain(refusal, 0, StreamId::DEFAULT));
+        }
+        self.count_held();
+        emptied
+    }
+
+    fn stats(&self) -> &DeviceStats {
+        &self.stats
+    }
+
+    /// Their blocks are those that are live, and what lies between them.
+    fn segments(&self) -> Vec<SegmentInfo> {
+        let of_range = |(address, bytes, is_expandable): (DeviceAddr, u64, bool)| {
+            let end = address.offset(bytes);
+            let mut blocks = Vec::new();
+            let mut free_from = address;
+            let free = |from: DeviceAddr, to: DeviceAddr| {
+                let bytes = to.offset_from(from);
+                (bytes > 0).then(|| BlockInfo::new(from, bytes, 0, BlockState::Inactive))
+            };
+            for (&addr, live) in self.live.range(address..end) {
+                blocks.extend(free(free_from, addr));
+                let (bytes, requested) = (live.block.bytes, live.requested);
+                let state = BlockState::ActiveAllocated;
+                blocks.push(BlockInfo::new(addr, bytes, requested, state));
+                free_from = addr.offset(bytes);
+            }
+            blocks.extend(free(free_from, end));
+            SegmentInfo {
+                device: 0,
+                address,
+                stream: StreamId::DEFAULT,
+                kind: KIND,
+                pool: MempoolId::DEFAULT,
+                is_expandable,
+                blocks,
+            }
+        };
+        self.ranges().into_iter().map(of_range).collect()
+    }
+
+    /// Every live block lies in memory that is held and apart from all others; then what the policy
+    /// says of itself.
+    fn check(&self) -> Result<(), Violation> {
+        let ranges = self.ranges();
+        let mut end_before = DeviceAddr::NULL;
+        for (&addr, live) in &self.live {
+            let end = addr.offset(live.block.bytes);
+            ensure!(addr >= end_before, "block {addr} overlaps the one before");
+            ensure!(
+                live.block.bytes >= live.requested,
+                "block {addr} is smaller than the request"
+            );
+            let around = ranges.partition_point(|&(start, ..)| start <= addr);
+            let held = ranges[..around].last();
+            ensure!(
+                held.is_some_and(|&(start, bytes, _)| end <= start.offset(bytes)),
+                "block {addr} is not in memory that is held"
+            );
+            end_before = end;
+        }
+        self.policy.check()
+    }
+
+    fn driver(&self) -> &D {
+        self.device.driver()
+    }
+
+    fn driver_mut(&mut self) -> &mut D {
+        self.device.driver_mut()
+    }
+}
+
+fn current(stat: &crate::stats::Stat) -> u64 {
+    stat.current.cast_unsigned()
+}

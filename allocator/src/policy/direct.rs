@@ -1,0 +1,69 @@
+//! No policy at all: every request goes to the device, and so does every free.
+//!
+//! Source: `cudaMalloc` and `cudaFree`, as with `PYTORCH_NO_CUDA_MEMORY_CACHING=1`. It holds the least
+//! that a policy without placement of its own can, and pays for it at every call.
+
+use std::collections::HashSet;
+
+use crate::driver::{DeviceAddr, Driver, StreamId};
+
+use super::knobs::{KnobError, Knobs};
+use super::{Block, Policy, Refusal};
+
+/// See the [module](self).
+#[derive(Debug, Default)]
+pub struct Direct {
+    /// Blocks that other streams work on, too.
+    shared: HashSet<DeviceAddr>,
+}
+
+impl Direct {
+    /// Has no settings.
+    ///
+    /// # Errors
+    /// If there are any.
+    pub fn from_conf(conf: &str) -> Result<Self, KnobError> {
+        Knobs::parse(conf)?.finish()?;
+        Ok(Self::default())
+    }
+}
+
+impl Policy for Direct {
+    fn malloc(
+        &mut self,
+        device: &mut dyn Driver,
+        bytes: u64,
+        stream: StreamId,
+    ) -> Result<Block, Refusal> {
+        let addr = device.malloc(bytes)?;
+        Ok(Block {
+            addr,
+            bytes,
+            stream,
+        })
+    }
+
+    /// `cudaFree` waits for the device by itself, but that is nothing a driver promises.
+    fn free(&mut self, device: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
+        if self.shared.contains(&block.addr) {
+            device.synchronize_device()?;
+        }
+        device.free(block.addr)?;
+        self.shared.remove(&block.addr);
+        Ok(())
+    }
+
+    fn record_stream(
+        &mut self,
+        _: &mut dyn Driver,
+        block: Block,
+        _: StreamId,
+    ) -> Result<(), Refusal> {
+        self.shared.insert(block.addr);
+        Ok(())
+    }
+
+    fn empty_cache(&mut self, _: &mut dyn Driver) -> Result<(), Refusal> {
+        Ok(())
+    }
+}
