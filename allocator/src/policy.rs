@@ -77,6 +77,7 @@
 mod direct;
 pub mod knobs;
 pub mod pytorch;
+pub mod stream_safe;
 
 use crate::allocator::Allocator;
 use crate::check::Violation;

@@ -1,0 +1,198 @@
+//! Several streams over a policy that knows of one.
+//!
+//! Source: PaddlePaddle's `StreamSafeCUDAAllocator`: an allocator of its own for every stream, and
+//! blocks that other streams use, too, wait for events of those streams once they are freed. The waiting
+//! blocks of a stream are looked through at each of its requests; when memory is short, so are those of
+//! all streams, whose caches are then emptied.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::check::Violation;
+use crate::driver::{DeviceAddr, Driver, EventId, StreamId};
+
+use super::knobs::KnobError;
+use super::{Block, Policy, Refusal};
+
+/// A freed block that other streams may still work on.
+#[derive(Debug)]
+struct Waiting {
+    block: Block,
+    /// Recorded on those streams when it was freed.
+    events: Vec<EventId>,
+}
+
+/// A policy for each stream. See the [module](self).
+#[derive(Debug)]
+pub struct StreamSafe<P> {
+    make: fn(&str) -> Result<P, KnobError>,
+    conf: String,
+    streams: BTreeMap<StreamId, P>,
+    /// The other streams that work on a live block.
+    users: HashMap<DeviceAddr, Vec<StreamId>>,
+    /// Never a block without events.
+    waiting: BTreeMap<StreamId, Vec<Waiting>>,
+    /// Events to be recorded again.
+    spare: Vec<EventId>,
+}
+
+impl<P: Policy> StreamSafe<P> {
+    /// Makes a policy with these settings for every stream that there is work on.
+    ///
+    /// # Errors
+    /// If it does not take the settings.
+    pub fn over(make: fn(&str) -> Result<P, KnobError>, conf: &str) -> Result<Self, KnobError> {
+        make(conf)?;
+        Ok(Self {
+            make,
+            conf: conf.to_owned(),
+            streams: BTreeMap::new(),
+            users: HashMap::new(),
+            waiting: BTreeMap::new(),
+            spare: Vec::new(),
+        })
+    }
+
+    fn of(&mut self, stream: StreamId) -> Result<&mut P, Refusal> {
+        if !self.streams.contains_key(&stream) {
+            // The settings were taken once, so they are again.
+            let policy = (self.make)(&self.conf).map_err(|_| Refusal::OutOfMemory)?;
+            self.streams.insert(stream, policy);
+        }
+        self.streams.get_mut(&stream).ok_or(Refusal::OutOfMemory)
+    }
+
+    /// A request as a policy for one stream sees it.
+    fn ask(
+        &mut self,
+        device: &mut dyn Driver,
+        bytes: u64,
+        stream: StreamId,
+    ) -> Result<Block, Refusal> {
+        let policy = self.of(stream)?;
+        let block = policy.malloc(device, bytes, StreamId::DEFAULT)?;
+        Ok(Block { stream, ..block })
+    }
+
+    fn take_back(&mut self, device: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
+        let own = Block {
+            stream: StreamId::DEFAULT,
+            ..block
+        };
+        self.of(block.stream)?.free(device, own)
+    }
+
+    /// Takes back the blocks of a stream whose events are all over.
+    fn collect(&mut self, device: &mut dyn Driver, stream: StreamId) -> Result<(), Refusal> {
+        let waiting = self.waiting.remove(&stream).unwrap_or_default();
+        let mut waiting = waiting.into_iter();
+        let mut still = Vec::new();
+        let mut collected = Ok(());
+        for mut one in waiting.by_ref() {
+            collected = self.collect_one(device, &mut one);
+            if !one.events.is_empty() {
+                still.push(one);
+            }
+            if collected.is_err() {
+                break;
+            }
+        }
+        still.extend(waiting);
+        if !still.is_empty() {
+            self.waiting.insert(stream, still);
+        }
+        collected
+    }
+
+    /// Takes back a block if its events are over: it has none left then.
+    fn collect_one(&mut self, device: &mut dyn Driver, one: &mut Waiting) -> Result<(), Refusal> {
+        for &event in &one.events {
+            if !device.event_is_complete(event)? {
+                return Ok(());
+            }
+        }
+        self.take_back(device, one.block)?;
+        self.spare.append(&mut one.events);
+        Ok(())
+    }
+
+    fn collect_all(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+        let streams: Vec<StreamId> = self.waiting.keys().copied().collect();
+        streams
+            .into_iter()
+            .try_for_each(|stream| self.collect(device, stream))
+    }
+
+    /// An event that marks the present end of a stream's work.
+    fn mark(&mut self, device: &mut dyn Driver, stream: StreamId) -> Result<EventId, Refusal> {
+        let event = match self.spare.pop() {
+            Some(event) => event,
+            None => device.create_event()?,
+        };
+        if let Err(error) = device.record_event(event, stream) {
+            self.spare.push(event);
+            return Err(error.into());
+        }
+        Ok(event)
+    }
+}
+
+impl<P: Policy> Policy for StreamSafe<P> {
+    fn malloc(
+        &mut self,
+        device: &mut dyn Driver,
+        bytes: u64,
+        stream: StreamId,
+    ) -> Result<Block, Refusal> {
+        self.collect(device, stream)?;
+        match self.ask(device, bytes, stream) {
+            Err(Refusal::OutOfMemory) => {
+                self.empty_cache(device)?;
+                self.ask(device, bytes, stream)
+            }
+            answer => answer,
+        }
+    }
+
+    fn free(&mut self, device: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
+        let Some(users) = self.users.get(&block.addr).cloned() else {
+            return self.take_back(device, block);
+        };
+        let mut events = Vec::with_capacity(users.len());
+        for user in users {
+            match self.mark(device, user) {
+                Ok(event) => events.push(event),
+                Err(refusal) => {
+                    self.spare.append(&mut events);
+                    return Err(refusal);
+                }
+            }
+        }
+        self.users.remove(&block.addr);
+        let waiting = self.waiting.entry(block.stream).or_default();
+        waiting.push(Waiting { block, events });
+        Ok(())
+    }
+
+    fn record_stream(
+        &mut self,
+        _: &mut dyn Driver,
+        block: Block,
+        stream: StreamId,
+    ) -> Result<(), Refusal> {
+        let users = self.users.entry(block.addr).or_default();
+        if !users.contains(&stream) {
+            users.push(stream);
+        }
+        Ok(())
+    }
+
+    fn empty_cache(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+        self.collect_all(device)?;
+        let mut policies = self.streams.values_mut();
+        policies.try_for_each(|policy| policy.empty_cache(device))
+    }
+
+    fn check(&self) -> Result<(), Violation> {
+        self.streams.values().try_for_each(Policy::check)
+    }
+}
