@@ -215,17 +215,25 @@ macro_rules! policies {
         ) -> Result<Box<dyn Allocator<Driver = D>>, BuildError> {
             match name {
                 "pytorch" => {
-                    let settings = Settings::from_conf(conf).map_err(|source| {
-                        BuildError::PyTorch { conf: conf.to_owned(), source }
-                    })?;
+                    let settings = settings(conf)?;
                     Ok(Box::new(DeviceCachingAllocator::new(driver, settings)))
                 }
                 $($name => {
-                    let policy = <$policy>::from_conf(conf).map_err(|source| {
-                        BuildError::Knobs { policy: $name, source }
-                    })?;
+                    let policy = <$policy>::from_conf(conf).map_err(knobs_of($name))?;
                     Ok(Box::new(Managed::new($name, policy, driver)))
                 })+
+                _ => Err(BuildError::UnknownPolicy { name: name.to_owned() }),
+            }
+        }
+
+        /// Whether the policy called `name` takes these settings.
+        ///
+        /// # Errors
+        /// As [`build`].
+        pub fn check_conf(name: &str, conf: &str) -> Result<(), BuildError> {
+            match name {
+                "pytorch" => settings(conf).map(|_| ()),
+                $($name => <$policy>::from_conf(conf).map(|_| ()).map_err(knobs_of($name)),)+
                 _ => Err(BuildError::UnknownPolicy { name: name.to_owned() }),
             }
         }
@@ -234,6 +242,17 @@ macro_rules! policies {
 
 policies! {
     "direct", "every malloc and free goes to the device: no caching" => direct::Direct;
+}
+
+fn settings(conf: &str) -> Result<Settings, BuildError> {
+    Settings::from_conf(conf).map_err(|source| BuildError::PyTorch {
+        conf: conf.to_owned(),
+        source,
+    })
+}
+
+fn knobs_of(policy: &'static str) -> impl Fn(KnobError) -> BuildError {
+    move |source| BuildError::Knobs { policy, source }
 }
 
 /// Why an allocator could not be made.

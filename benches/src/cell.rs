@@ -4,6 +4,7 @@ use allocator::allocator::Allocator;
 use allocator::driver::calls::{CallCounts, CallKind};
 use allocator::driver::sim::address::AddressPolicy;
 use allocator::driver::sim::{SimConfig, SimDevice};
+use allocator::error::Error;
 use allocator::policy;
 use anyhow::Context;
 use workloads::batch_probe::LargestBatch;
@@ -83,6 +84,22 @@ impl Cell<'_> {
         Ok(policy::build(self.policy, device, self.conf)?)
     }
 
+    /// The row of a cell that cannot be measured, because the policy does not serve `what`.
+    #[must_use]
+    pub fn unsupported(&self, what: &str) -> Row {
+        Row {
+            unsupported: what.to_owned(),
+            workload: self.workload.name().to_owned(),
+            policy: self.policy.to_owned(),
+            setting: self.setting.to_owned(),
+            conf: self.conf.to_owned(),
+            address_policy: self.address_policy.name().to_owned(),
+            lower_bound_bytes: self.demand.lower_bound_bytes,
+            profile: self.profile.name.clone(),
+            ..Row::default()
+        }
+    }
+
     /// Runs it and measures. The row says nothing of the sweep it belongs to, nor of time.
     ///
     /// # Errors
@@ -135,6 +152,15 @@ impl Cell<'_> {
     }
 }
 
+/// What a policy does not serve, if an error is about that.
+#[must_use]
+pub fn what_is_unsupported(error: &anyhow::Error) -> Option<&'static str> {
+    error.chain().find_map(|cause| match cause.downcast_ref() {
+        Some(Error::Unsupported { what, .. }) => Some(*what),
+        _ => None,
+    })
+}
+
 /// The row with how often each driver call was made.
 fn with_calls(row: Row, counts: &CallCounts) -> Row {
     Row {
@@ -151,6 +177,7 @@ fn with_calls(row: Row, counts: &CallCounts) -> Row {
         calls_create_event: counts.of(CallKind::CreateEvent),
         calls_record_event: counts.of(CallKind::RecordEvent),
         calls_query_event: counts.of(CallKind::QueryEvent),
+        calls_wait_event: counts.of(CallKind::WaitEvent),
         calls_synchronize_event: counts.of(CallKind::SynchronizeEvent),
         calls_synchronize_stream: counts.of(CallKind::SynchronizeStream),
         calls_synchronize_device: counts.of(CallKind::SynchronizeDevice),

@@ -5,9 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use csv::StringRecord;
-
-use crate::record::{self, KEY, PROVENANCE, Row, TIMING};
+use crate::record::{KEY, PROVENANCE, Row, TIMING, fields};
 use crate::statistics::{Estimate, p_value, ratio_interval};
 
 /// How much may change before a comparison fails, as shares: 0.05 is 5 %.
@@ -145,17 +143,6 @@ impl Timing {
     pub fn is_within(&self, limit: f64) -> bool {
         self.ratio.low <= 1.0 + limit
     }
-}
-
-/// The columns of a row and what stands in them.
-fn fields(row: &Row) -> anyhow::Result<(StringRecord, StringRecord)> {
-    let mut text = Vec::new();
-    record::write(std::slice::from_ref(row), &mut text)?;
-    let mut reader = csv::Reader::from_reader(text.as_slice());
-    let columns = reader.headers()?.clone();
-    let mut fields = StringRecord::new();
-    reader.read_record(&mut fields)?;
-    Ok((columns, fields))
 }
 
 fn samples(row: &Row) -> Vec<f64> {

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use anyhow::{Context, ensure};
 
 use crate::record::{RECORDED, Row, Verdict};
-use crate::table::{Layout, is_tight};
+use crate::table::{Layout, UNSUPPORTED, is_tight};
 
 /// A table that a text can hold, between a line `<!-- table NAME: … -->` and a line `<!-- end -->`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -89,6 +89,7 @@ fn markdown(rows: &[Row], columns: &[(&str, &str)], cell: fn(&Row) -> String) ->
 fn efficiency(row: &Row) -> String {
     match (row.verdict(), row.efficiency) {
         (Verdict::Fails(ooms), _) => format!("{ooms} failed"),
+        (Verdict::Unsupported, _) => UNSUPPORTED.to_owned(),
         (Verdict::FitsWithRetries(retries), _) if is_tight(row) => {
             format!("fits, {}", times(retries))
         }
@@ -99,6 +100,9 @@ fn efficiency(row: &Row) -> String {
 }
 
 fn least(row: &Row) -> String {
+    if !row.is_measured() {
+        return UNSUPPORTED.to_owned();
+    }
     let more = row.capacity_bytes as f64 / row.lower_bound_bytes as f64 - 1.0;
     let mut cell = format!("{} (+{:.1} %", row.capacity_bytes >> 20, 100.0 * more);
     if row.retries > 0 {

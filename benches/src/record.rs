@@ -6,6 +6,7 @@ use std::io::{Read, Write};
 use std::path::Path;
 
 use anyhow::{Context, anyhow, ensure};
+use csv::StringRecord;
 use serde::{Deserialize, Serialize};
 
 /// A row of the CSV. The columns are described in `results/README.md`; the measures are defined in
@@ -25,6 +26,8 @@ pub struct Row {
     pub capacity_bytes: u64,
     // The workload.
     pub family: String,
+    /// What the policy does not serve, so that nothing could be measured.
+    pub unsupported: String,
     pub events: u64,
     pub allocations: u64,
     pub lower_bound_bytes: u64,
@@ -67,6 +70,7 @@ pub struct Row {
     pub calls_create_event: u64,
     pub calls_record_event: u64,
     pub calls_query_event: u64,
+    pub calls_wait_event: u64,
     pub calls_synchronize_event: u64,
     pub calls_synchronize_stream: u64,
     pub calls_synchronize_device: u64,
@@ -102,6 +106,15 @@ pub const KEY: [&str; 6] = [
 /// The columns that say which sweep a row belongs to, not what was measured.
 pub const PROVENANCE: [&str; 3] = ["sweep", "cell", "cells"];
 
+/// The columns that have a value though nothing could be measured.
+const STATED: [&str; 5] = [
+    "conf",
+    "family",
+    "unsupported",
+    "lower_bound_bytes",
+    "profile",
+];
+
 /// What stands for the family of a recorded trace.
 pub const RECORDED: &str = "recorded";
 
@@ -115,11 +128,20 @@ impl Row {
     /// What it means on a device that may be too small: whether the workload fits, and at what price.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
+        if !self.is_measured() {
+            return Verdict::Unsupported;
+        }
         match (self.ooms, self.retries) {
             (0, 0) => Verdict::Fits,
             (0, retries) => Verdict::FitsWithRetries(retries),
             (ooms, _) => Verdict::Fails(ooms),
         }
+    }
+
+    /// Whether it was measured: the policy serves what the workload does.
+    #[must_use]
+    pub fn is_measured(&self) -> bool {
+        self.unsupported.is_empty()
     }
 
     /// What was run, in the order of [`KEY`].
@@ -145,6 +167,8 @@ pub enum Verdict {
     FitsWithRetries(u64),
     /// So many requests failed; a program ends at the first.
     Fails(u64),
+    /// The policy does not serve what it does.
+    Unsupported,
 }
 
 /// Writes rows as a CSV with column names.
@@ -153,11 +177,62 @@ pub enum Verdict {
 /// If `out` cannot be written.
 pub fn write(rows: &[Row], out: impl Write) -> anyhow::Result<()> {
     let mut writer = csv::Writer::from_writer(out);
-    for row in rows {
-        writer.serialize(row)?;
+    for (number, row) in rows.iter().enumerate() {
+        let (columns, fields) = fields(row)?;
+        if number == 0 {
+            writer.write_record(&columns)?;
+        }
+        writer.write_record(&fields)?;
     }
     writer.flush()?;
     Ok(())
+}
+
+/// The columns of a row and what stands in them: nothing in the place of a figure that could not be
+/// measured.
+///
+/// # Errors
+/// If the row cannot be written as one: none that was read.
+pub(crate) fn fields(row: &Row) -> anyhow::Result<(StringRecord, StringRecord)> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    writer.serialize(row)?;
+    let text = writer.into_inner().map_err(|error| error.into_error())?;
+    let mut reader = csv::Reader::from_reader(text.as_slice());
+    let columns = reader.headers()?.clone();
+    let mut fields = StringRecord::new();
+    reader.read_record(&mut fields)?;
+    if !row.is_measured() {
+        let stated = |column: &str| [&KEY[..], &PROVENANCE, &STATED].concat().contains(&column);
+        let kept = |(column, field)| if stated(column) { field } else { "" };
+        fields = columns.iter().zip(&fields).map(kept).collect();
+    }
+    Ok((columns, fields))
+}
+
+/// What stands in a line, with the figures of a row that was not measured, which nobody looks at.
+fn filled(line: &StringRecord, columns: &StringRecord) -> anyhow::Result<StringRecord> {
+    let unsupported = columns.iter().position(|column| column == "unsupported");
+    let measured = unsupported
+        .and_then(|at| line.get(at))
+        .is_none_or(str::is_empty);
+    if measured {
+        return Ok(line.clone());
+    }
+    let (known, blank) = fields(&Row::default())?;
+    let default = |column: &str| {
+        let at = known.iter().position(|name| name == column);
+        at.and_then(|at| blank.get(at)).unwrap_or("")
+    };
+    let fill = |(column, field): (&str, &'_ str)| match field {
+        "" => default(column).to_owned(),
+        field => field.to_owned(),
+    };
+    Ok(columns
+        .iter()
+        .zip(line)
+        .map(fill)
+        .collect::<Vec<_>>()
+        .into())
 }
 
 /// Reads the rows of a CSV. There may be more columns than are known.
@@ -170,7 +245,9 @@ pub fn read(source: impl Read) -> anyhow::Result<Vec<Row>> {
     let columns = reader.headers()?.clone();
     let mut rows: Vec<Row> = Vec::new();
     let mut lines: HashMap<[String; 6], u64> = HashMap::new();
-    for (line, row) in (2..).zip(reader.deserialize()) {
+    for (line, record) in (2..).zip(reader.records()) {
+        let record = filled(&record?, &columns)?;
+        let row = record.deserialize(Some(&columns));
         let row: Row = row.map_err(|error| explain(error, line, &columns))?;
         for (name, share) in [
             ("efficiency", row.efficiency),
@@ -201,7 +278,7 @@ pub fn read_file(path: &Path) -> anyhow::Result<Vec<Row>> {
 }
 
 /// The error with the name of the column in which it is.
-fn explain(error: csv::Error, line: u64, columns: &csv::StringRecord) -> anyhow::Error {
+fn explain(error: csv::Error, line: u64, columns: &StringRecord) -> anyhow::Error {
     let csv::ErrorKind::Deserialize { err, .. } = error.kind() else {
         return error.into();
     };
@@ -251,7 +328,15 @@ pub(crate) mod tests {
             ns_per_pair_samples: "1.5;2.5".to_owned(),
             ..row()
         };
-        let rows = [row(), failed];
+        let unsupported = Row {
+            setting: "third".to_owned(),
+            unsupported: "work on more than one stream".to_owned(),
+            ..Row::default()
+        };
+        let text = written(std::slice::from_ref(&unsupported));
+        let line = text.lines().nth(1).unwrap();
+        assert!(!line.contains(",0,0"), "no figures: {line}");
+        let rows = [row(), failed, unsupported];
         assert_eq!(read(written(&rows).as_bytes()).unwrap(), rows);
     }
 

@@ -1,6 +1,6 @@
 //! What a setting does to many workloads at once, beside a baseline.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 use anyhow::ensure;
 
@@ -18,7 +18,9 @@ pub struct Summary {
     pub column: String,
     /// Workloads.
     pub workloads: usize,
-    /// Of these, those that ran without a request that failed.
+    /// Of these, those that the policy does not serve: no other figure is about them.
+    pub unsupported: usize,
+    /// Those that ran without a request that failed.
     pub fit: usize,
     /// Efficiency in percent, of those that fit: the median and the lowest.
     pub efficiency: Option<(f64, f64)>,
@@ -35,13 +37,14 @@ pub struct Summary {
     is_least: bool,
 }
 
-/// A summary of each column of a table; the setting called `baseline`, on the same device, is what they
-/// are held against.
+/// A summary of each column of a table. `baseline` is what they are held against, on the same device: a
+/// setting of the same policy, or `POLICY/SETTING`.
 ///
 /// # Errors
 /// If there is no such setting.
 pub fn summarize(rows: &[Row], baseline: &str) -> anyhow::Result<Vec<Summary>> {
-    let known = rows.iter().any(|row| row.setting == baseline);
+    let baseline = Baseline::named(baseline);
+    let known = rows.iter().any(|row| baseline.is_met_by(row));
     ensure!(known, "the table has no setting '{baseline}'");
     let layout = Layout::of(rows);
     let columns = layout.columns(|_| true);
@@ -52,21 +55,63 @@ pub fn summarize(rows: &[Row], baseline: &str) -> anyhow::Result<Vec<Summary>> {
             let rows_of: Vec<&Row> = rows.iter().filter(of_column).collect();
             let pairs: Vec<(&Row, Option<&Row>)> = rows_of
                 .iter()
-                .map(|&row| (row, baseline_of(rows, row, baseline)))
+                .map(|&row| (row, baseline.beside(row, rows)))
                 .collect();
             summary(column, &pairs)
         })
         .collect())
 }
 
-/// The row of the baseline that differs in nothing but the setting.
-fn baseline_of<'a>(rows: &'a [Row], row: &Row, baseline: &str) -> Option<&'a Row> {
-    let mut key = row.key();
-    baseline.clone_into(&mut key[3]);
-    rows.iter().find(|other| other.key() == key)
+/// What rows are held against.
+#[derive(Debug)]
+struct Baseline<'a> {
+    /// The row's own, if there is none here.
+    policy: Option<&'a str>,
+    setting: &'a str,
+}
+
+impl<'a> Baseline<'a> {
+    fn named(name: &'a str) -> Self {
+        match name.split_once('/') {
+            Some((policy, setting)) => Self {
+                policy: Some(policy),
+                setting,
+            },
+            None => Self {
+                policy: None,
+                setting: name,
+            },
+        }
+    }
+
+    fn is_met_by(&self, row: &Row) -> bool {
+        row.setting == self.setting && self.policy.is_none_or(|policy| row.policy == policy)
+    }
+
+    /// The row that differs from `row` in nothing but that.
+    fn beside<'r>(&self, row: &Row, rows: &'r [Row]) -> Option<&'r Row> {
+        let mut key = row.key();
+        if let Some(policy) = self.policy {
+            policy.clone_into(&mut key[2]);
+        }
+        self.setting.clone_into(&mut key[3]);
+        let measured = |other: &&Row| other.is_measured() && other.key() == key;
+        rows.iter().find(measured)
+    }
+}
+
+impl fmt::Display for Baseline<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(policy) = self.policy {
+            write!(f, "{policy}/")?;
+        }
+        f.write_str(self.setting)
+    }
 }
 
 fn summary(column: String, pairs: &[(&Row, Option<&Row>)]) -> Summary {
+    let workloads = pairs.len();
+    let pairs: Vec<_> = pairs.iter().filter(|(row, _)| row.is_measured()).collect();
     let rows = || pairs.iter().map(|(row, _)| *row);
     let is_least = rows().all(|row| row.capacity.starts_with("least"));
     let merit = |row: &Row| {
@@ -77,7 +122,7 @@ fn summary(column: String, pairs: &[(&Row, Option<&Row>)]) -> Summary {
         }
     };
     let differs = |sign: f64| {
-        let by = |(row, base): &&(&Row, Option<&Row>)| {
+        let by = |(row, base): &&&(&Row, Option<&Row>)| {
             let gain = merit(row)
                 .zip(base.and_then(merit))
                 .map(|(own, base)| own - base);
@@ -96,7 +141,8 @@ fn summary(column: String, pairs: &[(&Row, Option<&Row>)]) -> Summary {
     };
     Summary {
         column,
-        workloads: pairs.len(),
+        workloads,
+        unsupported: workloads - pairs.len(),
         fit: rows().filter(|row| row.ooms == 0).count(),
         efficiency: extreme(&efficiencies, f64::min),
         overhead: extreme(&overheads, f64::max).filter(|_| is_least),
@@ -126,13 +172,14 @@ pub fn text(summaries: &[Summary], baseline: &str) -> String {
         .unwrap_or(0)
         .max(8);
     let mut text = format!(
-        "{:width$}  {:>7}  {:>14}  {:>18}  {:>14}  {:>7}  {:>11}\n",
-        "", "fits", "efficiency", "least: requested", "better, worse", "retries", "driver time"
+        "{:width$}  {:>7}  {:>6}  {:>14}  {:>18}  {:>14}  {:>7}  {:>11}\n",
+        "", "fits", "unsup.", "efficiency", "least: requested", "better, worse", "retries", "driver time"
     );
     for summary in summaries {
         let Summary {
             column,
             workloads,
+            unsupported,
             fit,
             retries,
             ..
@@ -154,7 +201,7 @@ pub fn text(summaries: &[Summary], baseline: &str) -> String {
         // Writing to a string cannot fail.
         let _ = writeln!(
             text,
-            "{column:width$}  {:>7}  {:>14}  {:>18}  {:>14}  {retries:>7}  {time:>11}",
+            "{column:width$}  {:>7}  {unsupported:>6}  {:>14}  {:>18}  {:>14}  {retries:>7}  {time:>11}",
             format!("{fit}/{workloads}"),
             pair(efficiency, ""),
             pair(summary.overhead, "+"),
@@ -163,7 +210,7 @@ pub fn text(summaries: &[Summary], baseline: &str) -> String {
     }
     let _ = write!(
         text,
-        "\nEfficiency: the median and the lowest. Least: the device that will do, beyond what is requested;\n\
+        "\nUnsup.: workloads that the policy does not serve. Efficiency: the median and the lowest. Least: the device that will do, beyond what is requested;\n\
          the median and the most. Better, worse: for how many workloads, by {NOTICEABLE} points or more,\n\
          than under '{baseline}' on the same device. Retries of all workloads. Driver time: times that\n\
          under '{baseline}', the median.\n"

@@ -107,7 +107,10 @@ pub fn text(rows: &[Row]) -> String {
         "Peak reserved, MiB, with memory to spare",
         &layout,
         &layout.columns(|row| !is_tight(row)),
-        |row| (row.peak_reserved_bytes >> 20).to_string(),
+        |row| match row.is_measured() {
+            true => (row.peak_reserved_bytes >> 20).to_string(),
+            false => UNSUPPORTED.to_owned(),
+        },
     );
     let title = "Tight devices, @ so much of what is requested at the peak (N r: it fits with N \
                  retries; N !: N requests failed; b N: the largest batch found)";
@@ -130,6 +133,9 @@ pub fn text(rows: &[Row]) -> String {
         .join("\n")
 }
 
+/// What stands for a figure that the policy cannot have.
+pub const UNSUPPORTED: &str = "unsup.";
+
 /// Whether the workload fits, in few letters.
 #[must_use]
 pub fn verdict(row: &Row) -> String {
@@ -140,6 +146,7 @@ pub fn verdict(row: &Row) -> String {
         Verdict::Fits => "fits".to_owned(),
         Verdict::FitsWithRetries(retries) => format!("{retries} r"),
         Verdict::Fails(ooms) => format!("{ooms} !"),
+        Verdict::Unsupported => UNSUPPORTED.to_owned(),
     }
 }
 

@@ -6,8 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use allocator::driver::sim::address::AddressPolicy;
-use allocator::policy::POLICIES;
-use allocator::settings::Settings;
+use allocator::policy::{self, POLICIES};
 use anyhow::{Context, anyhow, bail, ensure};
 use toml::Table;
 use workloads::catalog::Unknown;
@@ -40,7 +39,7 @@ pub struct Planned {
     pub policy: String,
     /// The setting's name.
     pub setting: String,
-    /// `PYTORCH_CUDA_ALLOC_CONF`.
+    /// The setting itself.
     pub conf: String,
     /// How much memory there is.
     pub capacity: Capacity,
@@ -149,14 +148,13 @@ impl Plan {
     }
 }
 
-/// The settings by name, all of which can be applied.
+/// The settings by name.
 fn settings(table: &Table) -> anyhow::Result<Vec<(String, String)>> {
     let mut settings = Vec::new();
     for (name, conf) in table {
         let conf = conf
             .as_str()
             .with_context(|| format!("setting {name}: it must be a text in quotes"))?;
-        Settings::from_conf(conf).with_context(|| format!("setting {name}"))?;
         settings.push((name.clone(), conf.to_owned()));
     }
     ensure!(!settings.is_empty(), "there are no settings");
@@ -191,6 +189,7 @@ fn combinations(
     for policy in &run.policies {
         for capacity in &capacities {
             for (setting, conf) in &chosen {
+                policy::check_conf(policy, conf).with_context(|| format!("setting {setting}"))?;
                 cells.extend(addresses.iter().map(|&address_policy| Planned {
                     workload,
                     policy: policy.clone(),

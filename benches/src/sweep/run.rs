@@ -7,7 +7,7 @@ use anyhow::anyhow;
 
 use super::plan::{Plan, Planned};
 use crate::capacity::{Capacity, share};
-use crate::cell::Cell;
+use crate::cell::{Cell, what_is_unsupported};
 use crate::least::{Least, least};
 use crate::progress::Progress;
 use crate::record::Row;
@@ -23,7 +23,24 @@ pub struct Runner<'a> {
 
 /// What a search for the least capacity is about.
 type Search = (usize, String, String, &'static str);
-type Found = Arc<OnceLock<Result<Least, String>>>;
+type Found = Arc<OnceLock<Result<Least, Failure>>>;
+
+/// Why a cell has no figures.
+#[derive(Clone, Debug)]
+struct Failure {
+    /// What the policy does not serve, if it is that.
+    unsupported: Option<&'static str>,
+    reason: String,
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        Self {
+            unsupported: what_is_unsupported(&error),
+            reason: format!("{error:#}"),
+        }
+    }
+}
 
 impl<'a> Runner<'a> {
     /// A runner that will be asked for `cells` cells.
@@ -92,21 +109,18 @@ impl<'a> Runner<'a> {
             address_policy: planned.address_policy,
             profile: &self.plan.profile,
         };
-        let (capacity, fails_above) = match planned.capacity {
-            Capacity::Bytes(bytes) => (bytes, None),
-            Capacity::OfDemand(percent) => (share(cell.demand.lower_bound_bytes, percent), None),
-            Capacity::Least { more } => {
-                let least = self.least(planned, &cell)?;
-                (share(least.bytes, 100 + more), least.fails_above)
-            }
+        let row = match self.measure(planned, &cell) {
+            Ok(row) => row,
+            Err(Failure {
+                unsupported: Some(what),
+                ..
+            }) => cell.unsupported(what),
+            Err(Failure { reason, .. }) => return Err(anyhow!(reason)),
         };
-        let row = cell.measure(capacity, &mut ())?;
-        let row = timing::time(&cell, row, planned.timing)?;
         Ok(Row {
             seed: entry.seed,
             family: entry.family.clone(),
             capacity: planned.capacity.to_string(),
-            fails_above_bytes: fails_above,
             sweep: self.plan.digest.clone(),
             cell: number,
             cells: self.plan.cells.len() as u64,
@@ -114,17 +128,31 @@ impl<'a> Runner<'a> {
         })
     }
 
+    fn measure(&self, planned: &Planned, cell: &Cell<'_>) -> Result<Row, Failure> {
+        let (capacity, fails_above) = match planned.capacity {
+            Capacity::Bytes(bytes) => (bytes, None),
+            Capacity::OfDemand(percent) => (share(cell.demand.lower_bound_bytes, percent), None),
+            Capacity::Least { more } => {
+                let least = self.least(planned, cell)?;
+                (share(least.bytes, 100 + more), least.fails_above)
+            }
+        };
+        let row = cell.measure(capacity, &mut ())?;
+        let row = timing::time(cell, row, planned.timing)?;
+        Ok(Row {
+            fails_above_bytes: fails_above,
+            ..row
+        })
+    }
+
     /// The least capacity, found once for all cells that need it.
-    fn least(&self, planned: &Planned, cell: &Cell<'_>) -> anyhow::Result<Least> {
+    fn least(&self, planned: &Planned, cell: &Cell<'_>) -> Result<Least, Failure> {
         let (policy, conf) = (planned.policy.clone(), planned.conf.clone());
         let addresses = planned.address_policy.name();
         let search = (planned.workload, policy, conf, addresses);
         let found = Arc::clone(lock(&self.least).entry(search).or_default());
-        let find = || least(cell).map_err(|error| format!("{error:#}"));
-        found
-            .get_or_init(find)
-            .clone()
-            .map_err(|reason| anyhow!(reason))
+        let find = || least(cell).map_err(Failure::from);
+        found.get_or_init(find).clone()
     }
 }
 

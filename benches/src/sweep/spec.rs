@@ -4,7 +4,7 @@
 //! # What it shows.
 //! profile = "published"                    # what driver calls cost; or the path of a file
 //!
-//! [settings]                               # names for PYTORCH_CUDA_ALLOC_CONF
+//! [settings]                               # names for settings: of pytorch, PYTORCH_CUDA_ALLOC_CONF
 //! default = ""
 //! split64 = "max_split_size_mb:64"
 //!
@@ -44,7 +44,7 @@ pub struct Spec {
     /// What driver calls cost.
     #[serde(default = "published")]
     pub profile: String,
-    /// `PYTORCH_CUDA_ALLOC_CONF` by name.
+    /// Settings of policies by name.
     pub settings: Table,
     /// What is run.
     pub workload: Vec<WorkloadSpec>,
