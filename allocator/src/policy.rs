@@ -74,7 +74,9 @@
 //! and among the tests `allocator_suite!(exact_fit, "exact_fit", "", tight(Up));`. From then on it is
 //! in every sweep that asks for it, in `coalesce policies`, and under the whole suite.
 
+mod cuda_async;
 mod direct;
+mod fence;
 pub mod knobs;
 pub mod pytorch;
 pub mod stream_safe;
@@ -242,6 +244,7 @@ macro_rules! policies {
 
 policies! {
     "direct", "every malloc and free goes to the device: no caching" => direct::Direct;
+    "cuda_async", "a model of the driver's stream-ordered pool (cudaMallocAsync)" => cuda_async::CudaAsync;
 }
 
 fn settings(conf: &str) -> Result<Settings, BuildError> {

@@ -18,6 +18,13 @@ use AddressPolicy::{Down, FirstFit, Up};
 
 allocator_suite!(direct, "direct", "", tight(Up));
 allocator_suite!(direct_first_fit, "direct", "", tight(FirstFit));
+allocator_suite!(cuda_async, "cuda_async", "", tight(Up));
+allocator_suite!(
+    cuda_async_threshold,
+    "cuda_async",
+    "release_threshold:64MiB,reuse_internal_dependencies:false",
+    tight(FirstFit)
+);
 allocator_suite!(pytorch_default, "pytorch", "", tight(Up));
 allocator_suite!(pytorch_default_downwards, "pytorch", "", tight(Down));
 allocator_suite!(pytorch_default_first_fit, "pytorch", "", tight(FirstFit));

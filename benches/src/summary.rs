@@ -173,7 +173,14 @@ pub fn text(summaries: &[Summary], baseline: &str) -> String {
         .max(8);
     let mut text = format!(
         "{:width$}  {:>7}  {:>6}  {:>14}  {:>18}  {:>14}  {:>7}  {:>11}\n",
-        "", "fits", "unsup.", "efficiency", "least: requested", "better, worse", "retries", "driver time"
+        "",
+        "fits",
+        "unsup.",
+        "efficiency",
+        "least: requested",
+        "better, worse",
+        "retries",
+        "driver time"
     );
     for summary in summaries {
         let Summary {

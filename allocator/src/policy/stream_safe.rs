@@ -8,8 +8,9 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::check::Violation;
-use crate::driver::{DeviceAddr, Driver, EventId, StreamId};
+use crate::driver::{DeviceAddr, Driver, StreamId};
 
+use super::fence::{Fence, Fences};
 use super::knobs::KnobError;
 use super::{Block, Policy, Refusal};
 
@@ -17,8 +18,8 @@ use super::{Block, Policy, Refusal};
 #[derive(Debug)]
 struct Waiting {
     block: Block,
-    /// Recorded on those streams when it was freed.
-    events: Vec<EventId>,
+    /// Where those streams were when it was freed.
+    fence: Fence,
 }
 
 /// A policy for each stream. See the [module](self).
@@ -29,10 +30,9 @@ pub struct StreamSafe<P> {
     streams: BTreeMap<StreamId, P>,
     /// The other streams that work on a live block.
     users: HashMap<DeviceAddr, Vec<StreamId>>,
-    /// Never a block without events.
+    /// Never a stream without blocks.
     waiting: BTreeMap<StreamId, Vec<Waiting>>,
-    /// Events to be recorded again.
-    spare: Vec<EventId>,
+    fences: Fences,
 }
 
 impl<P: Policy> StreamSafe<P> {
@@ -48,7 +48,7 @@ impl<P: Policy> StreamSafe<P> {
             streams: BTreeMap::new(),
             users: HashMap::new(),
             waiting: BTreeMap::new(),
-            spare: Vec::new(),
+            fences: Fences::default(),
         })
     }
 
@@ -81,38 +81,40 @@ impl<P: Policy> StreamSafe<P> {
         self.of(block.stream)?.free(device, own)
     }
 
-    /// Takes back the blocks of a stream whose events are all over.
+    /// Takes back the blocks of a stream that no other works on any more.
     fn collect(&mut self, device: &mut dyn Driver, stream: StreamId) -> Result<(), Refusal> {
-        let waiting = self.waiting.remove(&stream).unwrap_or_default();
-        let mut waiting = waiting.into_iter();
         let mut still = Vec::new();
         let mut collected = Ok(());
-        for mut one in waiting.by_ref() {
-            collected = self.collect_one(device, &mut one);
-            if !one.events.is_empty() {
-                still.push(one);
-            }
-            if collected.is_err() {
-                break;
+        for one in self.waiting.remove(&stream).unwrap_or_default() {
+            let taken = match collected {
+                Ok(()) => self.take_back_if_over(device, &one),
+                Err(_) => Ok(false),
+            };
+            match taken {
+                Ok(true) => self.fences.take_down(one.fence),
+                Ok(false) => still.push(one),
+                Err(refusal) => {
+                    collected = Err(refusal);
+                    still.push(one);
+                }
             }
         }
-        still.extend(waiting);
         if !still.is_empty() {
             self.waiting.insert(stream, still);
         }
         collected
     }
 
-    /// Takes back a block if its events are over: it has none left then.
-    fn collect_one(&mut self, device: &mut dyn Driver, one: &mut Waiting) -> Result<(), Refusal> {
-        for &event in &one.events {
-            if !device.event_is_complete(event)? {
-                return Ok(());
-            }
+    fn take_back_if_over(
+        &mut self,
+        device: &mut dyn Driver,
+        one: &Waiting,
+    ) -> Result<bool, Refusal> {
+        let over = one.fence.is_over(device)?;
+        if over {
+            self.take_back(device, one.block)?;
         }
-        self.take_back(device, one.block)?;
-        self.spare.append(&mut one.events);
-        Ok(())
+        Ok(over)
     }
 
     fn collect_all(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
@@ -120,19 +122,6 @@ impl<P: Policy> StreamSafe<P> {
         streams
             .into_iter()
             .try_for_each(|stream| self.collect(device, stream))
-    }
-
-    /// An event that marks the present end of a stream's work.
-    fn mark(&mut self, device: &mut dyn Driver, stream: StreamId) -> Result<EventId, Refusal> {
-        let event = match self.spare.pop() {
-            Some(event) => event,
-            None => device.create_event()?,
-        };
-        if let Err(error) = device.record_event(event, stream) {
-            self.spare.push(event);
-            return Err(error.into());
-        }
-        Ok(event)
     }
 }
 
@@ -157,19 +146,10 @@ impl<P: Policy> Policy for StreamSafe<P> {
         let Some(users) = self.users.get(&block.addr).cloned() else {
             return self.take_back(device, block);
         };
-        let mut events = Vec::with_capacity(users.len());
-        for user in users {
-            match self.mark(device, user) {
-                Ok(event) => events.push(event),
-                Err(refusal) => {
-                    self.spare.append(&mut events);
-                    return Err(refusal);
-                }
-            }
-        }
+        let fence = self.fences.raise(device, &users)?;
         self.users.remove(&block.addr);
         let waiting = self.waiting.entry(block.stream).or_default();
-        waiting.push(Waiting { block, events });
+        waiting.push(Waiting { block, fence });
         Ok(())
     }
 
