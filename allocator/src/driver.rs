@@ -142,6 +142,9 @@ pub trait Driver {
     /// The error left behind.
     fn last_error(&mut self) -> Result<(), DriverError>;
 
+    /// What an allocation takes a whole number of, in bytes: 2 MiB on CUDA devices.
+    fn granularity(&self) -> u64;
+
     /// Takes `bytes` of memory (`cudaMalloc`).
     ///
     /// # Errors

@@ -28,7 +28,8 @@ struct Live {
 
 /// A policy, its device, the blocks it handed out, and what there is to count.
 ///
-/// - *reserved* is what was asked of the device, physical memory behind several addresses once;
+/// - *reserved* is what was taken from the device, in its pages, physical memory behind several addresses
+///   once;
 /// - *allocated* and *active* are the same: a policy that lets freed blocks wait for a stream does so
 ///   on its own;
 /// - a *retry* is a further call for memory after the device refused one, within one request;
@@ -51,10 +52,11 @@ impl<P: Policy, D: Driver> Managed<P, D> {
     /// `name` in its errors.
     #[must_use]
     pub fn new(name: &'static str, policy: P, device: D) -> Self {
+        let held = Held::new(device.granularity());
         Self {
             name,
             policy,
-            device: Tap::over(device, Held::default()),
+            device: Tap::over(device, held),
             live: BTreeMap::new(),
             owed: Vec::new(),
             in_use: HashMap::new(),

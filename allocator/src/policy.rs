@@ -66,7 +66,7 @@
 //! let first = allocator.malloc(1000, StreamId::DEFAULT)?;
 //! allocator.free(first)?;
 //! assert_eq!(allocator.malloc(1024, StreamId::DEFAULT)?, first);
-//! assert_eq!(allocator.stats().reserved_bytes.all.peak, 1024);
+//! assert_eq!(allocator.stats().reserved_bytes.all.peak, 2 << 20);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -193,6 +193,8 @@ pub struct Registered {
     pub name: &'static str,
     /// What it is, in a line.
     pub summary: &'static str,
+    /// Whether it knows the program in advance.
+    pub foreseeing: bool,
 }
 
 macro_rules! policies {
@@ -202,8 +204,9 @@ macro_rules! policies {
             Registered {
                 name: "pytorch",
                 summary: "the caching allocator of PyTorch 2.11 (native backend), with all its settings",
+                foreseeing: false,
             },
-            $(Registered { name: $name, summary: $summary },)+
+            $(Registered { name: $name, summary: $summary, foreseeing: false },)+
         ];
 
         /// Makes an allocator of the policy called `name`, with its settings.

@@ -8,9 +8,10 @@ use plotters::style::RGBColor;
 
 use crate::capacity::{Capacity, ROOMY};
 use crate::cell::Cell;
+use crate::pareto;
 use crate::plot::{self, Curve, Line, Stroke};
 use crate::progress::Progress;
-use crate::record::Row;
+use crate::record::{RECORDED, Row};
 use crate::results;
 use crate::sweep::entry::Entry;
 use crate::sweep::plan::Plan;
@@ -20,13 +21,29 @@ use crate::timeline::Timeline;
 /// Timelines are drawn for so many workloads.
 const WORST: usize = 5;
 
-/// Draws the plots of a sweep into `folder`. Of one that looks for least capacities,
+/// Draws the plots of a sweep into `folder`. Of one with several policies `efficiency.svg`, and of each
+/// recorded trace `pareto/WORKLOAD.svg`; of one that looks for least capacities,
 /// `driver_time/WORKLOAD.svg`; of others `efficiency.svg`, and `timeline/WORKLOAD.svg` of the workloads for
 /// which most memory is held in vain.
 ///
 /// # Errors
 /// If a plot cannot be drawn or written, or a workload cannot be replayed.
 pub fn draw(plan: &Plan, rows: &[Row], folder: &Path) -> anyhow::Result<()> {
+    if rows.iter().any(|row| row.policy != rows[0].policy) {
+        let recorded: Vec<Row> = rows
+            .iter()
+            .filter(|row| row.family == RECORDED)
+            .cloned()
+            .collect();
+        for (workload, points) in pareto::points(&recorded) {
+            let svg = plot::tradeoff(&workload, &points, &pareto::front(&points))?;
+            let file = folder.join(format!("pareto/{workload}.svg"));
+            results::write(&file, svg.as_bytes())?;
+        }
+        let roomy: Vec<Row> = rows.iter().filter(|row| !is_tight(row)).cloned().collect();
+        let svg = plot::efficiency(&roomy)?;
+        return results::write(&folder.join("efficiency.svg"), svg.as_bytes());
+    }
     if rows.iter().any(is_from_least) {
         for (workload, svg) in driver_time(rows)? {
             let file = folder.join(format!("driver_time/{workload}.svg"));

@@ -3,7 +3,8 @@
 //! - [`sweep`] is what is compared, as a file describes it; [`cell`] is the run of one part of it, on a
 //!   device of some [`capacity`] with some cost [`profile`]; [`least`] finds the smallest that will do.
 //! - [`record`] is what came of it, one row of a CSV; [`table`], [`plot`] and [`readme`] show rows,
-//!   [`compare`] tells two tables apart, [`summary`] holds settings against a baseline.
+//!   [`compare`] tells two tables apart, [`summary`] holds settings against a baseline, [`pareto`]
+//!   policies against each other.
 //! - [`gallery`] says which plots there are; [`timeline`] is memory over time.
 //! - [`walk`] replays a prepared workload as fast as it goes, for [`timing`], with [`statistics`];
 //!   [`script_bench`] times a conformance script as the oracle does.
@@ -16,6 +17,7 @@ pub mod cell;
 pub mod compare;
 pub mod gallery;
 pub mod least;
+pub mod pareto;
 pub mod plot;
 pub mod profile;
 pub mod progress;

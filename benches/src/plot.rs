@@ -5,6 +5,7 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
+use crate::pareto;
 use crate::record::Row;
 use crate::table::{Layout, is_tight, verdict};
 use crate::timeline::Point;
@@ -172,6 +173,64 @@ pub fn driver_time(title: &str, curves: &[Curve]) -> anyhow::Result<String> {
             .background_style(WHITE.mix(0.85))
             .border_style(BLACK.mix(0.3))
             .draw()?;
+        Ok(())
+    })
+}
+
+/// Ways to run a workload, what they hold against what the driver's calls cost; `front` joins those that
+/// nothing beats.
+///
+/// # Errors
+/// If the plot cannot be drawn.
+pub fn tradeoff(
+    title: &str,
+    points: &[pareto::Point],
+    front: &[&pareto::Point],
+) -> anyhow::Result<String> {
+    const LEAST_MS: f64 = 0.01;
+    // A way that holds many times as much as any other would press all others together.
+    const WIDEST: f64 = 4.0;
+    let place = |point: &pareto::Point| (point.reserved.min(WIDEST), point.driver_ms.max(LEAST_MS));
+    draw((900, 520), |area| {
+        let widest = points.iter().map(|p| place(p).0).fold(1.0, f64::max);
+        let times = || points.iter().map(|point| place(point).1);
+        let highest = times().fold(LEAST_MS, f64::max);
+        let lowest = times().fold(highest, f64::min);
+        let mut chart = ChartBuilder::on(area)
+            .caption(title, (FONT, 18))
+            .margin(12)
+            .margin_right(150)
+            .x_label_area_size(36)
+            .y_label_area_size(64)
+            .build_cartesian_2d(
+                0.99..widest * 1.02,
+                (lowest / 1.5..highest * 2.0).log_scale(),
+            )?;
+        chart
+            .configure_mesh()
+            .x_desc("peak reserved / requested at the peak")
+            .y_desc("modelled driver time, ms")
+            .y_label_formatter(&|ms| format!("{ms}"))
+            .light_line_style(TRANSPARENT)
+            .draw()?;
+        let line = front.iter().map(|point| place(point));
+        chart.draw_series(LineSeries::new(line, BLACK.mix(0.4).stroke_width(1)))?;
+        for point in points {
+            let color = match point {
+                _ if point.foresees => CURVES[1],
+                _ if front.contains(&point) => CURVES[0],
+                _ => RGBColor(130, 130, 130),
+            };
+            let name = if point.reserved > WIDEST {
+                format!("{} ({:.1} →)", point.name, point.reserved)
+            } else {
+                point.name.clone()
+            };
+            let mark = EmptyElement::at(place(point))
+                + Circle::new((0, 0), 4, color.filled())
+                + Text::new(name, (7, -6), (FONT, 12).into_font().color(&color));
+            chart.draw_series([mark])?;
+        }
         Ok(())
     })
 }

@@ -161,6 +161,10 @@ impl Driver for Bare {
         Ok(())
     }
 
+    fn granularity(&self) -> u64 {
+        GRANULARITY
+    }
+
     fn malloc(&mut self, bytes: u64) -> Result<DeviceAddr, DriverError> {
         let rounded = round_up(bytes)?;
         self.memory.ensure_free(rounded)?;

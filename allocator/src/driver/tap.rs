@@ -134,6 +134,10 @@ impl<D: Driver, H: Hook> Driver for Tap<D, H> {
         self.driver.last_error()
     }
 
+    fn granularity(&self) -> u64 {
+        self.driver.granularity()
+    }
+
     fn malloc(&mut self, bytes: u64) -> Result<DeviceAddr, DriverError> {
         let allowed = self.hook.before(CallKind::Malloc, bytes);
         let placed = allowed.and_then(|()| self.driver.malloc(bytes));

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
+use benches::pareto;
 use benches::readme::{self, Table};
 use benches::record::Row;
 use benches::{record, results, table};
@@ -26,9 +27,11 @@ pub struct Args {
 
 /// The tables that a text can hold, and the files that they are made from.
 type Make = fn(&[Row]) -> String;
-const TABLES: [(&str, &str, Make); 2] = [
+const TABLES: [(&str, &str, Make); 4] = [
     ("efficiency", "default.csv", readme::efficiencies),
     ("least", "least.csv", readme::least_capacities),
+    ("policies", "policies.csv", pareto::policies),
+    ("fronts", "policies.csv", pareto::fronts),
 ];
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {

@@ -30,10 +30,12 @@ pub struct Mapping {
 
 /// Watches the calls and knows what is held.
 ///
-/// Invariant: `bytes.current` is the sum of all allocations, as they were asked for, and of all
-/// physical memory, each handle once however often it is mapped.
-#[derive(Debug, Default)]
+/// Invariant: `bytes.current` is the sum of all allocations, in whole pages, and of all physical memory,
+/// each handle once however often it is mapped.
+#[derive(Debug)]
 pub struct Held {
+    /// What an allocation takes a whole number of.
+    granularity: u64,
     allocations: BTreeMap<DeviceAddr, u64>,
     handles: HashMap<MemoryHandle, Physical, FixedState>,
     mappings: BTreeMap<DeviceAddr, Mapping>,
@@ -48,6 +50,29 @@ pub struct Held {
 }
 
 impl Held {
+    /// Nothing held, of a device with pages of `granularity` bytes.
+    #[must_use]
+    pub fn new(granularity: u64) -> Self {
+        Self {
+            granularity: granularity.max(1),
+            allocations: BTreeMap::new(),
+            handles: HashMap::default(),
+            mappings: BTreeMap::new(),
+            bytes: Stat::default(),
+            ranges: Stat::default(),
+            taken: 0,
+            returned: 0,
+            refused: 0,
+        }
+    }
+
+    /// What an allocation of `bytes` takes from the device.
+    #[must_use]
+    pub fn in_pages(&self, bytes: u64) -> u64 {
+        let pages = bytes.checked_next_multiple_of(self.granularity);
+        pages.unwrap_or(bytes)
+    }
+
     /// Bytes held.
     #[must_use]
     pub fn bytes(&self) -> Stat {
@@ -78,7 +103,7 @@ impl Held {
         self.refused
     }
 
-    /// The allocations: address and bytes.
+    /// The allocations: address and bytes, in whole pages.
     pub fn allocations(&self) -> impl Iterator<Item = (DeviceAddr, u64)> {
         self.allocations.iter().map(|(&addr, &bytes)| (addr, bytes))
     }
@@ -112,6 +137,7 @@ impl Hook for Held {
     fn after(&mut self, call: &Call) {
         match *call {
             Call::Malloc { bytes, addr } => {
+                let bytes = self.in_pages(bytes);
                 self.allocations.insert(addr, bytes);
                 self.bytes.increase(bytes);
                 self.ranges.increase(1);
@@ -178,7 +204,7 @@ mod tests {
     #[test]
     fn a_handle_counts_once_however_often_it_is_mapped() {
         let device = SimDevice::new(&SimConfig::with_capacity(8 * PAGE));
-        let mut device = Tap::over(device, Held::default());
+        let mut device = Tap::over(device, Held::new(PAGE));
         let allocation = device.malloc(1000).unwrap();
         let memory = device.virtual_memory().unwrap();
         let base = memory.reserve(2 * PAGE).unwrap();
@@ -188,7 +214,7 @@ mod tests {
         memory.release(handle).unwrap();
         memory.unmap(base, PAGE).unwrap();
         let current = |device: &Tap<_, Held>| device.hook().bytes().current.cast_unsigned();
-        assert_eq!(current(&device), 1000 + PAGE, "still mapped once");
+        assert_eq!(current(&device), 2 * PAGE, "still mapped once");
         let memory = device.virtual_memory().unwrap();
         memory.unmap(base.offset(PAGE), PAGE).unwrap();
         device.free(allocation).unwrap();
@@ -199,10 +225,10 @@ mod tests {
     #[test]
     fn an_address_is_in_the_allocation_that_covers_it() {
         let device = SimDevice::new(&SimConfig::default());
-        let mut device = Tap::over(device, Held::default());
+        let mut device = Tap::over(device, Held::new(PAGE));
         let addr = device.malloc(1000).unwrap();
         let around = |by| device.hook().allocation_around(addr.offset(by));
-        assert_eq!(around(999), Some((addr, 1000)));
-        assert_eq!(around(1000), None);
+        assert_eq!(around(PAGE - 1), Some((addr, PAGE)));
+        assert_eq!(around(PAGE), None);
     }
 }

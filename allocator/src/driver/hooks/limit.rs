@@ -14,17 +14,18 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// At most `bytes`, counted as they are asked for.
+    /// At most `bytes` of a device with pages of `granularity` bytes.
     #[must_use]
-    pub fn new(bytes: u64) -> Self {
+    pub fn new(bytes: u64, granularity: u64) -> Self {
         Self {
             bytes,
-            held: Held::default(),
+            held: Held::new(granularity),
         }
     }
 
     fn allows(&self, more: u64) -> bool {
         let held = self.held.bytes().current.cast_unsigned();
+        let more = self.held.in_pages(more);
         held.checked_add(more).is_some_and(|sum| sum <= self.bytes)
     }
 }
@@ -40,5 +41,25 @@ impl Hook for Limit {
 
     fn after(&mut self, call: &Call) {
         self.held.after(call);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::Driver;
+    use crate::driver::sim::{GRANULARITY, SimConfig, SimDevice};
+    use crate::driver::tap::Tap;
+
+    #[test]
+    fn no_more_is_held_than_is_allowed_and_what_comes_back_counts() {
+        let device = SimDevice::new(&SimConfig::default());
+        let limit = Limit::new(2 * GRANULARITY, GRANULARITY);
+        let mut device = Tap::over(device, limit);
+        let first = device.malloc(1).unwrap();
+        device.malloc(GRANULARITY).unwrap();
+        assert_eq!(device.malloc(1), Err(DriverError::OutOfMemory));
+        device.free(first).unwrap();
+        assert!(device.malloc(1).is_ok());
     }
 }
