@@ -74,6 +74,7 @@
 //! and among the tests `allocator_suite!(exact_fit, "exact_fit", "", tight(Up));`. From then on it is
 //! in every sweep that asks for it, in `coalesce policies`, and under the whole suite.
 
+mod bfc;
 mod cuda_async;
 mod direct;
 mod fence;
@@ -248,6 +249,7 @@ macro_rules! policies {
 policies! {
     "direct", "every malloc and free goes to the device: no caching" => direct::Direct;
     "cuda_async", "a model of the driver's stream-ordered pool (cudaMallocAsync)" => cuda_async::CudaAsync;
+    "bfc", "best fit with coalescing: the allocator of TensorFlow, XLA and JAX" => bfc::Bfc;
 }
 
 fn settings(conf: &str) -> Result<Settings, BuildError> {

@@ -25,6 +25,14 @@ allocator_suite!(
     "release_threshold:64MiB,reuse_internal_dependencies:false",
     tight(FirstFit)
 );
+allocator_suite!(bfc, "bfc", "", tight(Up));
+allocator_suite!(bfc_growth, "bfc", "growth:true,fraction:1", tight(FirstFit));
+allocator_suite!(
+    bfc_garbage_collection,
+    "bfc",
+    "growth:true,garbage_collection:true,fraction:0.5,fragmentation_fraction:0.01",
+    tight(Down)
+);
 allocator_suite!(pytorch_default, "pytorch", "", tight(Up));
 allocator_suite!(pytorch_default_downwards, "pytorch", "", tight(Down));
 allocator_suite!(pytorch_default_first_fit, "pytorch", "", tight(FirstFit));
