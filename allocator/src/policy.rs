@@ -75,6 +75,7 @@
 //! in every sweep that asks for it, in `coalesce policies`, and under the whole suite.
 
 mod bfc;
+mod bfc_two_ended;
 mod cuda_async;
 mod direct;
 mod fence;
@@ -250,6 +251,7 @@ policies! {
     "direct", "every malloc and free goes to the device: no caching" => direct::Direct;
     "cuda_async", "a model of the driver's stream-ordered pool (cudaMallocAsync)" => cuda_async::CudaAsync;
     "bfc", "best fit with coalescing: the allocator of TensorFlow, XLA and JAX" => bfc::Bfc;
+    "bfc_two_ended", "bfc from both ends of one arena, as JAX has it since 2026" => bfc_two_ended::BfcTwoEnded;
 }
 
 fn settings(conf: &str) -> Result<Settings, BuildError> {

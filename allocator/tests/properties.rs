@@ -33,6 +33,13 @@ allocator_suite!(
     "growth:true,garbage_collection:true,fraction:0.5,fragmentation_fraction:0.01",
     tight(Down)
 );
+allocator_suite!(bfc_two_ended, "bfc_two_ended", "", tight(Up));
+allocator_suite!(
+    bfc_two_ended_small,
+    "bfc_two_ended",
+    "limit:100MiB,lower_from:16KiB,fragmentation_fraction:0.001",
+    tight(Down)
+);
 allocator_suite!(pytorch_default, "pytorch", "", tight(Up));
 allocator_suite!(pytorch_default_downwards, "pytorch", "", tight(Down));
 allocator_suite!(pytorch_default_first_fit, "pytorch", "", tight(FirstFit));

@@ -85,6 +85,10 @@ impl<O: Owner> Chunks<O> {
         regions.filter(idle).collect()
     }
 
+    pub(in crate::policy) fn has_regions(&self) -> bool {
+        !self.regions.is_empty()
+    }
+
     pub(in crate::policy) fn get(&self, addr: DeviceAddr) -> Option<&Chunk<O>> {
         self.chunks.get(&addr)
     }

@@ -1,0 +1,354 @@
+//! Best fit with coalescing from both ends of one arena: what XLA and JAX use since 2026 (spatial
+//! partitioning, `xla_gpu_enable_allocator_spatial_partitioning`).
+//!
+//! One arena is taken from the device at the first request. Chunks of the lower end fill it from
+//! below, those of the upper end from above, and one gap lies between them:
+//!
+//! ```text
+//! low address [ lower ... hole ... lower ][        gap        ][ upper ... hole ... upper ] high address
+//! ```
+//!
+//! A request is served from the smallest hole of its own end that is large enough, else from the
+//! gap; never from a hole of the other end. What is freed at the edge of the gap becomes part of it,
+//! with the holes it reaches. The two ends have different rules:
+//!
+//! | | lower | upper |
+//! |---|---|---|
+//! | holes of equal size | the lowest first | the highest first |
+//! | a hole or the gap is cut | always, at its low end | if [`bfc`](super::bfc) would, at its high end |
+//!
+//! So what lies at the lower end depends only on the requests for the lower end, as long as the gap
+//! is wide enough: XLA keeps the buffers of collective operations there, which have to have the same
+//! offsets on all devices, and everything else at the upper end. **Which end serves a request** is
+//! for the program to say in XLA. Here it follows from the size: requests of at least `lower_from`
+//! bytes are served by the lower end, where nothing is given away in addition.
+//!
+//! | knob | default | |
+//! |---|---|---|
+//! | `lower_from` | `1MiB` | the smallest request of the lower end, in bytes asked for |
+//! | `fraction` | `0.75` | of the device's memory: the arena |
+//! | `limit` | | the same in bytes |
+//! | `fragmentation_fraction` | `0` | as in `bfc`, at the upper end |
+//!
+//! Source: openxla/xla, `xla/tsl/framework/bfc_allocator.{h,cc}` read at bd4780a; the rules of the two
+//! ends are those that `CreateBFCAllocator` sets in the binary of JAX 0.12.0.1 (`jax-cuda13-pjrt`),
+//! which makes the same decisions.
+//!
+//! **What differs:** as in [`bfc`](super::bfc). The arena does not grow: the original has a mode that
+//! extends it at its end, but JAX 0.12.0.1 does not use it. Nothing is aligned to more than 256 bytes,
+//! where XLA aligns collective buffers to what shared memory needs.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+use super::bfc::chunks::{Chunk, Chunks, Owner, rounded};
+use super::bfc::supply::Supply;
+use super::knobs::{KnobError, Knobs};
+use super::{Block, Policy, Refusal, only_default};
+use crate::check::{Violation, ensure};
+use crate::driver::{DeviceAddr, Driver, DriverError, StreamId};
+
+/// Whose a chunk is. From low to high addresses there are only lower ones, then at most one gap,
+/// then only upper ones.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Span {
+    Lower,
+    Gap,
+    Upper,
+}
+
+impl Owner for Span {
+    /// A hole that reaches the gap, or the other end, is the gap.
+    fn joined_with(self, other: Self) -> Self {
+        if self == other { self } else { Self::Gap }
+    }
+}
+
+/// The end that serves a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum End {
+    Lower,
+    Upper,
+}
+
+/// The idle chunks.
+#[derive(Default, PartialEq, Eq, Debug)]
+struct Idle {
+    /// By bytes, then address.
+    lower: BTreeSet<(u64, DeviceAddr)>,
+    /// By bytes, then address from high to low.
+    upper: BTreeSet<(u64, Reverse<DeviceAddr>)>,
+    gap: Option<(u64, DeviceAddr)>,
+}
+
+impl Idle {
+    fn insert(&mut self, addr: DeviceAddr, chunk: &Chunk<Span>) {
+        match chunk.owner {
+            Span::Gap => self.gap = Some((chunk.bytes, addr)),
+            Span::Lower => {
+                self.lower.insert((chunk.bytes, addr));
+            }
+            Span::Upper => {
+                self.upper.insert((chunk.bytes, Reverse(addr)));
+            }
+        }
+    }
+
+    fn remove(&mut self, addr: DeviceAddr, chunk: &Chunk<Span>) {
+        match chunk.owner {
+            Span::Gap => self.gap = None,
+            Span::Lower => {
+                self.lower.remove(&(chunk.bytes, addr));
+            }
+            Span::Upper => {
+                self.upper.remove(&(chunk.bytes, Reverse(addr)));
+            }
+        }
+    }
+
+    /// The chunk that a request gets: bytes and address.
+    fn best_fit(&self, end: End, request: u64) -> Option<(u64, DeviceAddr)> {
+        let hole = match end {
+            End::Lower => {
+                let fitting = (request, DeviceAddr::NULL)..;
+                self.lower.range(fitting).next().copied()
+            }
+            End::Upper => {
+                let fitting = (request, Reverse(DeviceAddr(u64::MAX)))..;
+                let hole = self.upper.range(fitting).next();
+                hole.map(|&(bytes, Reverse(addr))| (bytes, addr))
+            }
+        };
+        hole.or(self.gap.filter(|&(bytes, _)| bytes >= request))
+    }
+}
+
+/// The two-ended allocator of XLA and JAX. See the [module](self).
+#[derive(Debug)]
+pub struct BfcTwoEnded {
+    supply: Supply,
+    lower_from: u64,
+    chunks: Chunks<Span>,
+    idle: Idle,
+}
+
+impl BfcTwoEnded {
+    /// The policy with the knobs that `conf` sets.
+    ///
+    /// # Errors
+    /// [`KnobError`] if `conf` has a knob that does not exist, or a value that is none.
+    pub fn from_conf(conf: &str) -> Result<Self, KnobError> {
+        let mut knobs = Knobs::parse(conf)?;
+        let supply = Supply::from_knobs(&mut knobs, false)?;
+        let lower_from = knobs.take_bytes("lower_from", 1 << 20)?;
+        knobs.finish()?;
+        Ok(Self {
+            supply,
+            lower_from,
+            chunks: Chunks::default(),
+            idle: Idle::default(),
+        })
+    }
+
+    fn end_for(&self, bytes: u64) -> End {
+        if bytes >= self.lower_from {
+            End::Lower
+        } else {
+            End::Upper
+        }
+    }
+
+    /// Takes the chunk that the request gets, cut to size.
+    fn take_best_fit(&mut self, end: End, request: u64) -> Option<(DeviceAddr, u64)> {
+        let (bytes, addr) = self.idle.best_fit(end, request)?;
+        self.idle.remove(addr, self.chunks.get(addr)?);
+        let (taken, rest, owner) = match end {
+            End::Lower => {
+                let rest = (bytes > request).then(|| self.chunks.cut(addr, request));
+                (addr, rest, Span::Lower)
+            }
+            End::Upper if self.supply.should_split(bytes, request) => {
+                let back = self.chunks.cut(addr, bytes - request);
+                (back, Some(addr), Span::Upper)
+            }
+            End::Upper => (addr, None, Span::Upper),
+        };
+        if let Some(rest) = rest {
+            self.idle.insert(rest, self.chunks.get(rest)?);
+        }
+        let chunk = self.chunks.get_mut(taken)?;
+        chunk.in_use = true;
+        chunk.owner = owner;
+        Some((taken, chunk.bytes))
+    }
+
+    /// Takes the arena if there is none, all of it gap.
+    fn take_arena(&mut self, device: &mut dyn Driver, request: u64) -> Result<(), Refusal> {
+        let (addr, bytes) = self.supply.take(device, request)?;
+        self.chunks.add_region(addr, bytes, Span::Gap);
+        self.idle.gap = Some((bytes, addr));
+        Ok(())
+    }
+
+    /// Whether no chunk of the same end lies between this one and the gap, or where the gap would be.
+    fn is_at_the_edge(&self, addr: DeviceAddr, owner: Span) -> bool {
+        let inwards = match owner {
+            Span::Lower => self.chunks.next(addr),
+            Span::Upper => self.chunks.prev(addr),
+            Span::Gap => None,
+        };
+        inwards.is_none_or(|(_, chunk)| chunk.owner != owner)
+    }
+}
+
+impl Policy for BfcTwoEnded {
+    fn malloc(
+        &mut self,
+        device: &mut dyn Driver,
+        bytes: u64,
+        stream: StreamId,
+    ) -> Result<Block, Refusal> {
+        only_default(stream)?;
+        let (end, request) = (self.end_for(bytes), rounded(bytes));
+        if !self.chunks.has_regions() {
+            self.take_arena(device, request)?;
+        }
+        let taken = self.take_best_fit(end, request);
+        let (addr, bytes) = taken.ok_or(Refusal::OutOfMemory)?;
+        Ok(Block {
+            addr,
+            bytes,
+            stream,
+        })
+    }
+
+    fn free(&mut self, _device: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
+        let chunk = self.chunks.get(block.addr);
+        let owner = chunk.ok_or(DriverError::InvalidValue)?.owner;
+        let at_the_edge = self.is_at_the_edge(block.addr, owner);
+        if let Some(chunk) = self.chunks.get_mut(block.addr) {
+            chunk.in_use = false;
+            if at_the_edge {
+                chunk.owner = Span::Gap;
+            }
+        }
+        let idle = &mut self.idle;
+        let addr = self
+            .chunks
+            .coalesce(block.addr, |neighbour, chunk| idle.remove(neighbour, chunk));
+        if let Some(chunk) = self.chunks.get(addr) {
+            self.idle.insert(addr, chunk);
+        }
+        Ok(())
+    }
+
+    fn empty_cache(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+        for (addr, bytes) in self.chunks.idle_regions() {
+            self.supply.give_back(device, (addr, bytes))?;
+            self.chunks.remove_region(addr);
+            self.idle = Idle::default();
+        }
+        Ok(())
+    }
+
+    fn check(&self) -> Result<(), Violation> {
+        self.chunks.check()?;
+        let mut idle = Idle::default();
+        let (mut held, mut before) = (0, Span::Lower);
+        for (addr, chunk) in self.chunks.iter() {
+            held += chunk.bytes;
+            ensure!(
+                chunk.owner >= before,
+                "{:?} at {addr} above {before:?}",
+                chunk.owner
+            );
+            before = chunk.owner;
+            if chunk.in_use {
+                ensure!(chunk.owner != Span::Gap, "the gap at {addr} is in use");
+            } else {
+                idle.insert(addr, chunk);
+            }
+        }
+        ensure!(
+            held == self.supply.held(),
+            "{held} bytes in chunks, {} held",
+            self.supply.held()
+        );
+        ensure!(
+            idle == self.idle,
+            "idle chunks {idle:?}, listed {:?}",
+            self.idle
+        );
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::sim::{SimConfig, SimDevice};
+
+    const MIB: u64 = 1 << 20;
+    const LARGE: u64 = 2 * MIB;
+    const SMALL: u64 = MIB / 2;
+
+    /// An arena of 16 MiB, and where it begins.
+    fn arena() -> (BfcTwoEnded, SimDevice, DeviceAddr) {
+        let mut policy = BfcTwoEnded::from_conf("limit:16MiB,fragmentation_fraction:0.01").unwrap();
+        let mut device = SimDevice::new(&SimConfig::default());
+        let first = malloc(&mut policy, &mut device, LARGE).unwrap();
+        policy.free(&mut device, first).unwrap();
+        (policy, device, first.addr)
+    }
+
+    fn malloc(
+        policy: &mut BfcTwoEnded,
+        device: &mut SimDevice,
+        bytes: u64,
+    ) -> Result<Block, Refusal> {
+        let block = policy.malloc(device, bytes, StreamId::DEFAULT);
+        policy.check().unwrap();
+        block
+    }
+
+    #[test]
+    fn large_requests_come_from_below_and_small_ones_from_above() {
+        let (mut policy, mut device, start) = arena();
+        let offsets = [LARGE, SMALL, LARGE, SMALL].map(|bytes| {
+            let block = malloc(&mut policy, &mut device, bytes).unwrap();
+            block.addr.offset_from(start)
+        });
+        let end = 16 * MIB;
+        assert_eq!(offsets, [0, end - SMALL, LARGE, end - 2 * SMALL]);
+    }
+
+    #[test]
+    fn an_end_never_takes_a_hole_of_the_other() {
+        let (mut policy, mut device, _) = arena();
+        let mut below: Vec<_> = (0..8)
+            .map(|_| malloc(&mut policy, &mut device, LARGE).unwrap())
+            .collect();
+        policy.free(&mut device, below.remove(3)).unwrap();
+        let small = malloc(&mut policy, &mut device, SMALL);
+        assert_eq!(small, Err(Refusal::OutOfMemory));
+        malloc(&mut policy, &mut device, LARGE).unwrap();
+    }
+
+    #[test]
+    fn what_is_freed_at_the_edge_is_gap_with_the_holes_it_reaches() {
+        let (mut policy, mut device, start) = arena();
+        let below: Vec<_> = (0..8)
+            .map(|_| malloc(&mut policy, &mut device, LARGE).unwrap())
+            .collect();
+        for &block in &below[5..] {
+            policy.free(&mut device, block).unwrap();
+            policy.check().unwrap();
+        }
+        let small = malloc(&mut policy, &mut device, SMALL).unwrap();
+        assert_eq!(small.addr.offset_from(start), 16 * MIB - SMALL);
+        assert_eq!(
+            policy.idle.gap.map(|(bytes, _)| bytes),
+            Some(6 * MIB - SMALL)
+        );
+    }
+}
