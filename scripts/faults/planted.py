@@ -179,4 +179,16 @@ FAULTS = [
         "        self.peak = self.peak.max(self.current);\n"
         "        self.current = self.current.wrapping_add(amount);",
     ),
+    Fault(
+        "bfc: a rest as large as the request is given away",
+        "allocator/src/policy/bfc/supply.rs",
+        "chunk >= 2 * request",
+        "chunk > 2 * request",
+    ),
+    Fault(
+        "bfc_two_ended: an upper chunk looks for the gap on its far side",
+        "allocator/src/policy/bfc_two_ended.rs",
+        "Span::Upper => self.chunks.prev(addr),",
+        "Span::Upper => self.chunks.next(addr),",
+    ),
 ]
