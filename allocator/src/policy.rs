@@ -81,6 +81,10 @@ mod direct;
 mod fence;
 pub mod knobs;
 pub mod pytorch;
+mod rmm;
+mod rmm_arena;
+mod rmm_binning;
+mod rmm_pool;
 pub mod stream_safe;
 
 use crate::allocator::Allocator;
@@ -252,6 +256,9 @@ policies! {
     "cuda_async", "a model of the driver's stream-ordered pool (cudaMallocAsync)" => cuda_async::CudaAsync;
     "bfc", "best fit with coalescing: the allocator of TensorFlow, XLA and JAX" => bfc::Bfc;
     "bfc_two_ended", "bfc from both ends of one arena, as JAX has it since 2026" => bfc_two_ended::BfcTwoEnded;
+    "rmm_pool", "RMM's pool: best fit in large pieces, a free list for each stream" => rmm_pool::RmmPool;
+    "rmm_arena", "RMM's arena: one region, first fit, superblocks lent to streams" => rmm_arena::RmmArena;
+    "rmm_binning", "RMM's bins of 256 KiB to 4 MiB over its pool" => rmm_binning::RmmBinning;
 }
 
 fn settings(conf: &str) -> Result<Settings, BuildError> {

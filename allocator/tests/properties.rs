@@ -40,6 +40,20 @@ allocator_suite!(
     "limit:100MiB,lower_from:16KiB,fragmentation_fraction:0.001",
     tight(Down)
 );
+allocator_suite!(rmm_pool, "rmm_pool", "", tight(Up));
+allocator_suite!(
+    rmm_pool_limited,
+    "rmm_pool",
+    "initial_pool_size:1MiB,maximum_pool_size:200MiB",
+    tight(FirstFit)
+);
+allocator_suite!(rmm_arena, "rmm_arena", "", tight(Up));
+allocator_suite!(
+    rmm_binning,
+    "rmm_binning",
+    "min_size_exponent:16,max_size_exponent:19",
+    tight(Up)
+);
 allocator_suite!(pytorch_default, "pytorch", "", tight(Up));
 allocator_suite!(pytorch_default_downwards, "pytorch", "", tight(Down));
 allocator_suite!(pytorch_default_first_fit, "pytorch", "", tight(FirstFit));

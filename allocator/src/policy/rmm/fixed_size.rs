@@ -1,0 +1,182 @@
+//! Blocks of one size, cut from a pool 128 at a time.
+//!
+//! The free blocks of a stream stand in a queue: the one that was freed longest ago is next. Blocks are
+//! never joined, and go back to the pool only when the cache is emptied.
+//!
+//! Source: librmm 26.10, `fixed_size_memory_resource` and `mr/detail/fixed_size_free_list.hpp`. RMM does
+//! not record the stream's event when it takes blocks from the pool, so that a third stream could use
+//! them before the work that the pool had the stream wait for is done; here it is recorded.
+
+use std::collections::{BTreeMap, HashSet, VecDeque};
+
+use super::stream_ordered::{FreeList, Seat, StreamOrdered};
+use crate::check::{Violation, ensure};
+use crate::driver::{DeviceAddr, Driver, StreamId};
+use crate::policy::rmm_pool::RmmPool;
+use crate::policy::{Block, Policy, Refusal};
+
+/// Blocks that a chunk is cut into.
+const BLOCKS_IN_A_CHUNK: u64 = 128;
+
+/// Free blocks of one size, the next one first.
+#[derive(Debug, Default)]
+struct Queue(VecDeque<DeviceAddr>);
+
+impl FreeList for Queue {
+    type Block = DeviceAddr;
+
+    fn can_serve(&self, _: u64) -> bool {
+        !self.0.is_empty()
+    }
+
+    fn take(&mut self, _: u64) -> Option<DeviceAddr> {
+        self.0.pop_front()
+    }
+
+    fn insert(&mut self, block: DeviceAddr) {
+        self.0.push_back(block);
+    }
+
+    fn absorb(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(in crate::policy) struct FixedSize {
+    /// Bytes of every block: a multiple of 256.
+    block_bytes: u64,
+    /// What the pool gave, by address.
+    chunks: BTreeMap<DeviceAddr, Block>,
+    free: StreamOrdered<Queue>,
+}
+
+impl FixedSize {
+    /// A bin of blocks of so many bytes, none of them there yet.
+    pub(in crate::policy) fn new(block_bytes: u64) -> Self {
+        Self {
+            block_bytes,
+            chunks: BTreeMap::new(),
+            free: StreamOrdered::default(),
+        }
+    }
+
+    /// Bytes of every block.
+    pub(in crate::policy) fn block_bytes(&self) -> u64 {
+        self.block_bytes
+    }
+
+    /// Takes the first chunk, if there is none.
+    pub(in crate::policy) fn begin(
+        &mut self,
+        device: &mut dyn Driver,
+        pool: &mut RmmPool,
+    ) -> Result<(), Refusal> {
+        if self.chunks.is_empty() {
+            let seat = self.free.seat(device, StreamId::DEFAULT)?;
+            self.add_chunk(device, pool, seat, StreamId::DEFAULT)?;
+        }
+        Ok(())
+    }
+
+    /// A block for work on `stream`.
+    pub(in crate::policy) fn malloc(
+        &mut self,
+        device: &mut dyn Driver,
+        pool: &mut RmmPool,
+        stream: StreamId,
+    ) -> Result<Block, Refusal> {
+        let bytes = self.block_bytes;
+        let seat = self.free.seat(device, stream)?;
+        loop {
+            if let Some(addr) = self.free.take(device, seat, bytes)? {
+                return Ok(Block {
+                    addr,
+                    bytes,
+                    stream,
+                });
+            }
+            self.add_chunk(device, pool, seat, stream)?;
+        }
+    }
+
+    fn add_chunk(
+        &mut self,
+        device: &mut dyn Driver,
+        pool: &mut RmmPool,
+        seat: Seat,
+        stream: StreamId,
+    ) -> Result<(), Refusal> {
+        let bytes = self.block_bytes * BLOCKS_IN_A_CHUNK;
+        let chunk = pool.malloc(device, bytes, stream)?;
+        self.chunks.insert(chunk.addr, chunk);
+        for index in 0..BLOCKS_IN_A_CHUNK {
+            let block = chunk.addr.offset(index * self.block_bytes);
+            self.free.insert(seat, block);
+        }
+        self.free.mark(device, seat)
+    }
+
+    /// Takes back a block that [`FixedSize::malloc`] gave.
+    pub(in crate::policy) fn free(
+        &mut self,
+        device: &mut dyn Driver,
+        block: Block,
+    ) -> Result<(), Refusal> {
+        self.free.give_back(device, block.stream, block.addr)
+    }
+
+    /// Returns the chunks to the pool of which no block is in use.
+    pub(in crate::policy) fn return_idle_chunks(
+        &mut self,
+        device: &mut dyn Driver,
+        pool: &mut RmmPool,
+    ) -> Result<(), Refusal> {
+        let idle = self.idle_chunks();
+        if !idle.is_empty() {
+            self.free.synchronize(device)?;
+        }
+        for chunk in idle {
+            pool.free(device, chunk)?;
+            self.chunks.remove(&chunk.addr);
+            for queue in self.free.lists_mut() {
+                queue.0.retain(|&block| !is_inside(block, chunk));
+            }
+        }
+        if self.chunks.is_empty() {
+            self.free.forget();
+        }
+        Ok(())
+    }
+
+    fn idle_chunks(&self) -> Vec<Block> {
+        let free_blocks_in = |chunk: Block| {
+            let free = self.free.lists().flat_map(|queue| &queue.0);
+            free.filter(|&&block| is_inside(block, chunk)).count() as u64
+        };
+        let chunks = self.chunks.values().copied();
+        chunks
+            .filter(|&chunk| free_blocks_in(chunk) == BLOCKS_IN_A_CHUNK)
+            .collect()
+    }
+
+    /// Verifies that every free block is one of a chunk, and there once.
+    pub(in crate::policy) fn check(&self) -> Result<(), Violation> {
+        let mut seen = HashSet::new();
+        for &block in self.free.lists().flat_map(|queue| &queue.0) {
+            ensure!(seen.insert(block), "free block {block} is there twice");
+            let chunk = self.chunks.range(..=block).next_back();
+            let is_cut = chunk.is_some_and(|(addr, &chunk)| {
+                let into = block.offset_from(*addr);
+                is_inside(block, chunk) && into.is_multiple_of(self.block_bytes)
+            });
+            ensure!(is_cut, "free block {block} is of no chunk");
+        }
+        Ok(())
+    }
+}
+
+fn is_inside(block: DeviceAddr, chunk: Block) -> bool {
+    (chunk.addr..chunk.addr.offset(chunk.bytes)).contains(&block)
+}

@@ -1,0 +1,133 @@
+//! RMM's bins: a request gets a block of the smallest bin that it fits into, and one that fits into
+//! none goes to the pool that the bins take their memory from.
+//!
+//! The bins have blocks of 256 KiB, 512 KiB, 1 MiB, 2 MiB and 4 MiB, as in RMM's benchmarks; each
+//! takes its first 128 blocks in advance, 992 MiB in all. If there is not so much, nothing is held and
+//! every request fails. A bin that cannot grow does not send its requests on to the pool.
+//!
+//! Settings, by RMM's names: `min_size_exponent` (18) and `max_size_exponent` (22) of the bins, powers
+//! of two; `initial_pool_size` and `maximum_pool_size` of the [pool](super::rmm_pool).
+//!
+//! What differs: see [`fixed_size`](super::rmm::fixed_size).
+//!
+//! Source: librmm 26.10, `binning_memory_resource`.
+
+use crate::check::Violation;
+use crate::driver::{Driver, StreamId};
+
+use super::knobs::{KnobError, Knobs};
+use super::rmm::fixed_size::FixedSize;
+use super::rmm_pool::RmmPool;
+use super::{Block, Policy, Refusal};
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct RmmBinning {
+    pool: RmmPool,
+    /// By the size of their blocks, the smallest first.
+    bins: Vec<FixedSize>,
+    /// Whether the first memory of the pool and of all bins was taken.
+    begun: bool,
+}
+
+impl RmmBinning {
+    /// Makes one with the settings `min_size_exponent`, `max_size_exponent`, `initial_pool_size` and
+    /// `maximum_pool_size`.
+    ///
+    /// # Errors
+    /// If a setting is unknown or cannot have the value given.
+    pub fn from_conf(conf: &str) -> Result<Self, KnobError> {
+        let mut knobs = Knobs::parse(conf)?;
+        let smallest = take_exponent(&mut knobs, "min_size_exponent", 18)?;
+        let largest = take_exponent(&mut knobs, "max_size_exponent", 22)?;
+        let pool = RmmPool::from_knobs(&mut knobs)?;
+        knobs.finish()?;
+        let bins = (smallest..=largest).map(|exponent| FixedSize::new(1 << exponent));
+        Ok(Self {
+            pool,
+            bins: bins.collect(),
+            begun: false,
+        })
+    }
+
+    /// Takes the first memory, if that was not done yet.
+    fn begin(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+        if self.begun {
+            return Ok(());
+        }
+        let taken = self.take_first_memory(device);
+        self.begun = taken.is_ok();
+        if taken.is_err() {
+            // What cannot be returned now is kept, and need not be taken the next time.
+            self.return_idle_memory(device).ok();
+        }
+        taken
+    }
+
+    fn take_first_memory(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+        self.pool.begin(device)?;
+        let mut bins = self.bins.iter_mut();
+        bins.try_for_each(|bin| bin.begin(device, &mut self.pool))
+    }
+
+    fn return_idle_memory(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+        for bin in &mut self.bins {
+            bin.return_idle_chunks(device, &mut self.pool)?;
+        }
+        self.pool.empty_cache(device)
+    }
+}
+
+/// The smallest bin whose blocks have so many bytes.
+fn bin_for(bins: &mut [FixedSize], bytes: u64) -> Option<&mut FixedSize> {
+    bins.iter_mut().find(|bin| bytes <= bin.block_bytes())
+}
+
+/// The binary logarithm of a bin's size: at least that of 256, and such that RMM's `1 << exponent`, an
+/// `int`, has it.
+fn take_exponent(knobs: &mut Knobs<'_>, key: &'static str, default: u32) -> Result<u32, KnobError> {
+    let exponent = knobs.take(key, default)?;
+    if (8..31).contains(&exponent) {
+        return Ok(exponent);
+    }
+    Err(KnobError::NoSuchValue {
+        key,
+        text: exponent.to_string(),
+        why: "not one of 8 to 30".to_owned(),
+    })
+}
+
+impl Policy for RmmBinning {
+    fn malloc(
+        &mut self,
+        device: &mut dyn Driver,
+        bytes: u64,
+        stream: StreamId,
+    ) -> Result<Block, Refusal> {
+        self.begin(device)?;
+        match bin_for(&mut self.bins, bytes) {
+            Some(bin) => bin.malloc(device, &mut self.pool, stream),
+            None => self.pool.malloc(device, bytes, stream),
+        }
+    }
+
+    fn free(&mut self, device: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
+        match bin_for(&mut self.bins, block.bytes) {
+            Some(bin) => bin.free(device, block),
+            None => self.pool.free(device, block),
+        }
+    }
+
+    fn empty_cache(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+        self.return_idle_memory(device)?;
+        if self.pool.is_empty() {
+            self.begun = false;
+        }
+        Ok(())
+    }
+
+    fn check(&self) -> Result<(), Violation> {
+        self.bins.iter().try_for_each(FixedSize::check)?;
+        self.pool.check()
+    }
+}

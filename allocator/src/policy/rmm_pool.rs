@@ -1,0 +1,290 @@
+//! RMM's pool: memory is taken from the device in large pieces and never returned, unless a limit is
+//! in the way.
+//!
+//! A request is rounded up to 256 bytes and served as [`stream_ordered`] says, by best fit. If no list
+//! can serve it, the pool grows: to twice its size, or by the request if that is more; under a limit by
+//! half of what is left, or by the request. If the device refuses, half as much is tried, and so on
+//! down to the request. If the limit leaves too little, allocations of the device that are free as a
+//! whole are returned in the order of their addresses, until it leaves enough.
+//!
+//! Settings, by RMM's names: `initial_pool_size`, which the first request takes (RMM's C++ has no
+//! default; that of its Python, half of the memory the device has left, is taken), and
+//! `maximum_pool_size` (none). Both are multiples of 256.
+//!
+//! What differs: a device that fails otherwise than by lack of memory is reported, and not tried again
+//! with half as much.
+//!
+//! Source: librmm 26.10, `pool_memory_resource` and its library code.
+//!
+//! [`stream_ordered`]: super::rmm::stream_ordered
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use crate::check::{Violation, ensure};
+use crate::driver::{DeviceAddr, Driver, StreamId};
+
+use super::knobs::{KnobError, Knobs};
+use super::rmm::free_list::{CoalescingFreeList, FreeBlock};
+use super::rmm::stream_ordered::StreamOrdered;
+use super::rmm::{ALIGNMENT, block_bytes, half_of_free_memory};
+use super::{Block, Policy, Refusal};
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct RmmPool {
+    /// Bytes that the first request takes from the device; half of what it has if `None`.
+    initial: Option<u64>,
+    /// Bytes that the pool may not grow beyond.
+    maximum: Option<u64>,
+    /// Whether the initial memory was taken.
+    begun: bool,
+    /// What was taken from the device: bytes by address.
+    chunks: BTreeMap<DeviceAddr, u64>,
+    /// Bytes of all chunks.
+    bytes: u64,
+    free: StreamOrdered<CoalescingFreeList>,
+}
+
+impl RmmPool {
+    /// Makes one with the settings `initial_pool_size` and `maximum_pool_size`.
+    ///
+    /// # Errors
+    /// If a setting is unknown, is not a multiple of 256, or the pool begins beyond its limit.
+    pub fn from_conf(conf: &str) -> Result<Self, KnobError> {
+        let mut knobs = Knobs::parse(conf)?;
+        let pool = Self::from_knobs(&mut knobs)?;
+        knobs.finish()?;
+        Ok(pool)
+    }
+
+    /// The same with settings that others read, too.
+    pub(super) fn from_knobs(knobs: &mut Knobs<'_>) -> Result<Self, KnobError> {
+        let (first, most) = ("initial_pool_size", "maximum_pool_size");
+        let initial = take_aligned(knobs, first)?;
+        let maximum = take_aligned(knobs, most)?;
+        if let (Some(initial), Some(maximum)) = (initial, maximum)
+            && initial > maximum
+        {
+            return Err(KnobError::NoSuchValue {
+                key: first,
+                text: initial.to_string(),
+                why: format!("more than the maximum of {maximum}"),
+            });
+        }
+        Ok(Self {
+            initial,
+            maximum,
+            begun: false,
+            chunks: BTreeMap::new(),
+            bytes: 0,
+            free: StreamOrdered::default(),
+        })
+    }
+
+    /// Whether nothing is held from the device.
+    pub(super) fn is_empty(&self) -> bool {
+        self.chunks.is_empty()
+    }
+
+    /// Takes the initial memory, if that was not done yet.
+    pub(super) fn begin(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+        if self.begun {
+            return Ok(());
+        }
+        let initial = match self.initial {
+            Some(bytes) => bytes,
+            None => half_of_free_memory(device)?,
+        };
+        if self.maximum.is_some_and(|maximum| initial > maximum) {
+            return Err(Refusal::Unsupported("an initial pool beyond the maximum"));
+        }
+        if initial > 0 {
+            let seat = self.free.seat(device, StreamId::DEFAULT)?;
+            let chunk = self.take_chunk(device, initial, initial)?;
+            self.free.insert(seat, chunk);
+        }
+        self.begun = true;
+        Ok(())
+    }
+
+    /// Takes `wanted` bytes from the device, or half of it, and half again, down to `needed`.
+    fn take_chunk(
+        &mut self,
+        device: &mut dyn Driver,
+        mut wanted: u64,
+        needed: u64,
+    ) -> Result<FreeBlock, Refusal> {
+        loop {
+            match device.malloc(wanted).map_err(Refusal::from) {
+                Ok(addr) => {
+                    self.chunks.insert(addr, wanted);
+                    self.bytes += wanted;
+                    return Ok(FreeBlock {
+                        addr,
+                        bytes: wanted,
+                        is_head: true,
+                    });
+                }
+                Err(Refusal::OutOfMemory) if wanted > needed => wanted = needed.max(wanted / 2),
+                Err(refusal) => return Err(refusal),
+            }
+        }
+    }
+
+    /// New memory for a request that no list can serve; all free memory is in one list now.
+    fn grow(&mut self, device: &mut dyn Driver, request: u64) -> Result<FreeBlock, Refusal> {
+        if self.growth(request).is_none() {
+            self.reclaim(device, request)?;
+        }
+        let wanted = self.growth(request).ok_or(Refusal::OutOfMemory)?;
+        self.take_chunk(device, wanted, request)
+    }
+
+    /// Bytes to grow by for a request, `None` if the limit forbids it.
+    ///
+    /// What the limit leaves is rounded up, and half of it need not be a multiple of 256: so the pool
+    /// may end up beyond the limit, by less than 256 bytes.
+    fn growth(&self, request: u64) -> Option<u64> {
+        let Some(maximum) = self.maximum else {
+            return Some(self.bytes.max(request));
+        };
+        let left = maximum.saturating_sub(self.bytes);
+        let left = left.checked_next_multiple_of(ALIGNMENT)?;
+        (request <= left).then(|| request.max(left / 2))
+    }
+
+    /// Makes room under the limit: returns chunks that are free as a whole until a request fits.
+    fn reclaim(&mut self, device: &mut dyn Driver, request: u64) -> Result<(), Refusal> {
+        let Some(maximum) = self.maximum.filter(|&maximum| request <= maximum) else {
+            return Ok(());
+        };
+        for chunk in self.idle_chunks() {
+            // Beyond the limit, RMM takes the difference for an immense number.
+            if maximum.wrapping_sub(self.bytes) >= request {
+                break;
+            }
+            self.return_chunk(device, chunk)?;
+        }
+        Ok(())
+    }
+
+    fn idle_chunks(&self) -> Vec<DeviceAddr> {
+        let is_idle = |chunk: &Range<DeviceAddr>| {
+            let free = self
+                .free
+                .lists()
+                .flat_map(|list| list.inside(chunk.clone()));
+            free.map(|block| block.bytes).sum::<u64>() == chunk.end.offset_from(chunk.start)
+        };
+        let chunks = self.chunks.iter();
+        chunks
+            .map(|(&addr, &bytes)| addr..addr.offset(bytes))
+            .filter(is_idle)
+            .map(|chunk| chunk.start)
+            .collect()
+    }
+
+    /// Returns a chunk to the device that is in use nowhere.
+    fn return_chunk(&mut self, device: &mut dyn Driver, addr: DeviceAddr) -> Result<(), Refusal> {
+        device.free(addr)?;
+        if let Some(bytes) = self.chunks.remove(&addr) {
+            let range = addr..addr.offset(bytes);
+            for list in self.free.lists_mut() {
+                list.remove_inside(&range);
+            }
+            self.bytes -= bytes;
+        }
+        Ok(())
+    }
+}
+
+/// A setting that has to be a multiple of 256.
+fn take_aligned(knobs: &mut Knobs<'_>, key: &'static str) -> Result<Option<u64>, KnobError> {
+    match knobs.take_limit(key)? {
+        Some(bytes) if !bytes.is_multiple_of(ALIGNMENT) => Err(KnobError::NoSuchValue {
+            key,
+            text: bytes.to_string(),
+            why: "not a multiple of 256".to_owned(),
+        }),
+        bytes => Ok(bytes),
+    }
+}
+
+impl Policy for RmmPool {
+    fn malloc(
+        &mut self,
+        device: &mut dyn Driver,
+        bytes: u64,
+        stream: StreamId,
+    ) -> Result<Block, Refusal> {
+        self.begin(device)?;
+        let bytes = block_bytes(bytes);
+        let seat = self.free.seat(device, stream)?;
+        let addr = match self.free.take(device, seat, bytes)? {
+            Some(addr) => addr,
+            None => {
+                let chunk = self.grow(device, bytes)?;
+                if let Some(rest) = chunk.rest_after(bytes) {
+                    self.free.insert(seat, rest);
+                }
+                chunk.addr
+            }
+        };
+        Ok(Block {
+            addr,
+            bytes,
+            stream,
+        })
+    }
+
+    fn free(&mut self, device: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
+        let freed = FreeBlock {
+            addr: block.addr,
+            bytes: block.bytes,
+            is_head: self.chunks.contains_key(&block.addr),
+        };
+        self.free.give_back(device, block.stream, freed)
+    }
+
+    /// Returns the chunks that are free as a whole.
+    fn empty_cache(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+        let idle = self.idle_chunks();
+        if !idle.is_empty() {
+            self.free.synchronize(device)?;
+        }
+        for chunk in idle {
+            self.return_chunk(device, chunk)?;
+        }
+        if self.is_empty() {
+            self.free.forget();
+            self.begun = false;
+        }
+        Ok(())
+    }
+
+    fn check(&self) -> Result<(), Violation> {
+        let sum: u64 = self.chunks.values().sum();
+        ensure!(
+            sum == self.bytes,
+            "a pool of {} bytes has {sum}",
+            self.bytes
+        );
+        self.free.lists().try_for_each(CoalescingFreeList::check)?;
+        for list in self.free.lists() {
+            for block in list.inside(DeviceAddr::NULL..DeviceAddr(u64::MAX)) {
+                let chunk = self.chunks.range(..=block.addr).next_back();
+                let inside = chunk.is_some_and(|(addr, &bytes)| {
+                    block.addr.offset_from(*addr) + block.bytes <= bytes
+                });
+                ensure!(inside, "free block {} is in no chunk", block.addr);
+                ensure!(
+                    block.is_head == self.chunks.contains_key(&block.addr),
+                    "free block {}: not at the start of a chunk, or not marked so",
+                    block.addr
+                );
+            }
+        }
+        Ok(())
+    }
+}
