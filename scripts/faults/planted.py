@@ -7,6 +7,7 @@ with `new` in its place it compiles.
 from typing import NamedTuple
 
 POLICY = "allocator/src/policy/pytorch"
+RMM = "allocator/src/policy"
 
 
 class Fault(NamedTuple):
@@ -190,5 +191,71 @@ FAULTS = [
         "allocator/src/policy/bfc_two_ended.rs",
         "Span::Upper => self.chunks.prev(addr),",
         "Span::Upper => self.chunks.next(addr),",
+    ),
+    Fault(
+        "rmm lists: blocks of two allocations of the device are joined",
+        f"{RMM}/rmm/free_list.rs",
+        "self.addr.offset(self.bytes) == next.addr && !next.is_head",
+        "self.addr.offset(self.bytes) == next.addr",
+    ),
+    Fault(
+        "rmm lists: a block of exactly the size does not fit",
+        f"{RMM}/rmm/free_list.rs",
+        "self.by_size.range((bytes, DeviceAddr::NULL)..)",
+        "self.by_size.range((bytes + 1, DeviceAddr::NULL)..)",
+    ),
+    Fault(
+        "rmm streams: memory of another stream is taken without waiting",
+        f"{RMM}/rmm/stream_ordered.rs",
+        "                device.wait_event(waiting, stream.event)?;\n",
+        "",
+    ),
+    Fault(
+        "rmm streams: the event does not stand for the lists that were joined",
+        f"{RMM}/rmm/stream_ordered.rs",
+        "            device.record_event(event, id)?;\n",
+        "            let _ = event;\n",
+    ),
+    Fault(
+        "rmm pool: under a limit it grows by all that is left",
+        f"{RMM}/rmm_pool.rs",
+        "request.max(left / 2)",
+        "request.max(left)",
+    ),
+    Fault(
+        "rmm pool: beyond its limit it reclaims",
+        f"{RMM}/rmm_pool.rs",
+        "maximum.wrapping_sub(self.bytes) >= request",
+        "maximum.saturating_sub(self.bytes) >= request",
+    ),
+    Fault(
+        "rmm arena: 1 MiB is served by the global arena",
+        f"{RMM}/rmm_arena.rs",
+        "bytes > SMALLEST",
+        "bytes >= SMALLEST",
+    ),
+    Fault(
+        "rmm arena: a superblock is cut though less than 1 MiB is left over",
+        f"{RMM}/rmm/superblock.rs",
+        "self.bytes < needed + SMALLEST",
+        "self.bytes <= needed",
+    ),
+    Fault(
+        "rmm arena: a small block goes to other streams without waiting",
+        f"{RMM}/rmm_arena.rs",
+        "        device.synchronize_stream(block.stream)?;\n        let mut streams",
+        "        let mut streams",
+    ),
+    Fault(
+        "rmm bins: the block freed last is next",
+        f"{RMM}/rmm/fixed_size.rs",
+        "self.0.pop_front()",
+        "self.0.pop_back()",
+    ),
+    Fault(
+        "rmm bins: they begin without memory of their own",
+        f"{RMM}/rmm_binning.rs",
+        "        bins.try_for_each(|bin| bin.begin(device, &mut self.pool))",
+        "        bins.by_ref().take(0).try_for_each(|bin| bin.begin(device, &mut self.pool))",
     ),
 ]
