@@ -91,3 +91,4 @@ pub mod script;
 pub mod settings;
 pub mod snapshot;
 pub mod stats;
+pub mod traced;

@@ -77,7 +77,7 @@
 mod bfc;
 mod bfc_two_ended;
 mod cuda_async;
-mod direct;
+pub mod direct;
 mod fence;
 pub mod knobs;
 pub mod pytorch;

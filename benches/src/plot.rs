@@ -190,6 +190,8 @@ pub fn tradeoff(
     const LEAST_MS: f64 = 0.01;
     // A way that holds many times as much as any other would press all others together.
     const WIDEST: f64 = 4.0;
+    // Pixels.
+    const LEGEND: i32 = 290;
     let place = |point: &pareto::Point| (point.reserved.min(WIDEST), point.driver_ms.max(LEAST_MS));
     draw((900, 520), |area| {
         let widest = points.iter().map(|p| place(p).0).fold(1.0, f64::max);
@@ -199,7 +201,7 @@ pub fn tradeoff(
         let mut chart = ChartBuilder::on(area)
             .caption(title, (FONT, 18))
             .margin(12)
-            .margin_right(150)
+            .margin_right(LEGEND)
             .x_label_area_size(36)
             .y_label_area_size(64)
             .build_cartesian_2d(
@@ -215,21 +217,27 @@ pub fn tradeoff(
             .draw()?;
         let line = front.iter().map(|point| place(point));
         chart.draw_series(LineSeries::new(line, BLACK.mix(0.4).stroke_width(1)))?;
-        for point in points {
+        let right = 900 - LEGEND + 16;
+        for (number, point) in (1..).zip(points) {
             let color = match point {
                 _ if point.foresees => CURVES[1],
                 _ if front.contains(&point) => CURVES[0],
                 _ => RGBColor(130, 130, 130),
             };
-            let name = if point.reserved > WIDEST {
-                format!("{} ({:.1} →)", point.name, point.reserved)
-            } else {
-                point.name.clone()
-            };
+            let style = (FONT, 12).into_font().color(&color);
             let mark = EmptyElement::at(place(point))
                 + Circle::new((0, 0), 4, color.filled())
-                + Text::new(name, (7, -6), (FONT, 12).into_font().color(&color));
+                + Text::new(number.to_string(), (5, -12), style.clone());
             chart.draw_series([mark])?;
+            let pareto::Point {
+                name,
+                reserved,
+                driver_ms,
+                ..
+            } = point;
+            let percent = 100.0 * reserved;
+            let text = format!("{number}  {name}: {percent:.1} %, {driver_ms:.0} ms");
+            area.draw_text(&text, &style, (right, 24 + 17 * number))?;
         }
         Ok(())
     })
