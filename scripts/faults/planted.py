@@ -211,7 +211,7 @@ FAULTS = [
         "",
     ),
     Fault(
-        "rmm streams: the event does not stand for the lists that were joined",
+        "rmm streams: the event does not stand for joined lists",
         f"{RMM}/rmm/stream_ordered.rs",
         "            device.record_event(event, id)?;\n",
         "            let _ = event;\n",
@@ -235,7 +235,7 @@ FAULTS = [
         "bytes >= SMALLEST",
     ),
     Fault(
-        "rmm arena: a superblock is cut though less than 1 MiB is left over",
+        "rmm arena: a superblock of less than 1 MiB is cut off",
         f"{RMM}/rmm/superblock.rs",
         "self.bytes < needed + SMALLEST",
         "self.bytes <= needed",
@@ -257,5 +257,35 @@ FAULTS = [
         f"{RMM}/rmm_binning.rs",
         "        bins.try_for_each(|bin| bin.begin(device, &mut self.pool))",
         "        bins.by_ref().take(0).try_for_each(|bin| bin.begin(device, &mut self.pool))",
+    ),
+    Fault(
+        "cuda_async: takes from other streams unasked",
+        "allocator/src/policy/cuda_async.rs",
+        "            device.wait_event(follower, end)?;\n",
+        "            let _ = (follower, end);\n",
+    ),
+    Fault(
+        "cuda_async: a fence is lifted by its first event",
+        "allocator/src/policy/fence.rs",
+        "            if !device.event_is_complete(event)? {\n                return Ok(false);\n            }",
+        "            return Ok(device.event_is_complete(event)?);",
+    ),
+    Fault(
+        "direct: frees what other streams work on",
+        "allocator/src/policy/direct.rs",
+        "            device.synchronize_device()?;\n",
+        "",
+    ),
+    Fault(
+        "direct: forgets the streams before the free",
+        "allocator/src/policy/direct.rs",
+        "self.shared.contains(&block.addr)",
+        "self.shared.remove(&block.addr) && self.shared.contains(&block.addr)",
+    ),
+    Fault(
+        "managed: what a failed free left behind is lost",
+        "allocator/src/managed.rs",
+        "            self.owed.push(block);\n",
+        "",
     ),
 ]

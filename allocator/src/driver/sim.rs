@@ -195,9 +195,8 @@ impl Driver for Bare {
         self.streams.is_complete(event)
     }
 
-    fn wait_event(&mut self, _: StreamId, event: EventId) -> Result<(), DriverError> {
-        // Streams do no work here, so none has anything to wait with.
-        self.streams.is_complete(event).map(|_| ())
+    fn wait_event(&mut self, stream: StreamId, event: EventId) -> Result<(), DriverError> {
+        self.streams.wait(stream, event)
     }
 
     fn synchronize_event(&mut self, event: EventId) -> Result<(), DriverError> {

@@ -64,9 +64,11 @@ pub struct Bench {
 
 impl Bench {
     pub fn new(subject: &Subject) -> Self {
+        let mut allocator = subject.build();
+        allocator.driver_mut().set_logging(true);
         Self {
             subject: subject.clone(),
-            allocator: subject.build(),
+            allocator,
             shadow: Shadow::default(),
             decisions: Vec::new(),
             failures_ordered: false,
@@ -76,6 +78,8 @@ impl Bench {
     /// Does one operation and lets the shadow check what came of it.
     pub fn step(&mut self, op: &TestOp) {
         let outcome = self.perform(op);
+        let calls = self.allocator.driver_mut().take_log();
+        self.shadow.forget_what_went_back(calls);
         match &outcome {
             Ok(_) | Err(Error::OutOfMemory(_)) => {}
             Err(Error::Driver(_) | Error::VirtualMemory(_)) => {
@@ -108,6 +112,9 @@ impl Bench {
             TestOp::Malloc { bytes, stream } => {
                 let result = allocator.malloc(bytes, stream);
                 if let Ok(addr) = result {
+                    // It may be in memory that went back and came again.
+                    self.shadow
+                        .forget_what_went_back(allocator.driver_mut().take_log());
                     let streams = allocator.driver().streams();
                     self.shadow.malloc(addr, bytes, stream, streams);
                 }

@@ -1,5 +1,6 @@
 //! What an allocator has promised, kept as a plain list.
 
+use allocator::driver::calls::Call;
 use allocator::driver::sim::events::Streams;
 use allocator::driver::{DeviceAddr, StreamId};
 use allocator::stats::DeviceStats;
@@ -22,9 +23,32 @@ struct Guarded {
     until: Vec<Until>,
 }
 
+/// Memory that was freed on a stream, is held and was not handed out again: other streams may have it
+/// once they come after the work that stream had then.
+#[derive(Clone, Debug)]
+struct Freed {
+    addr: DeviceAddr,
+    bytes: u64,
+    until: Until,
+}
+
+impl Freed {
+    /// What is left of it without a range.
+    fn without(self, (addr, bytes): (DeviceAddr, u64)) -> impl Iterator<Item = Self> {
+        let (start, end) = (self.addr, self.addr.offset(self.bytes));
+        let pieces = [(start, end.min(addr)), (start.max(addr.offset(bytes)), end)];
+        let left = pieces.into_iter().filter(|(from, to)| from < to);
+        left.map(move |(from, to)| Self {
+            addr: from,
+            bytes: to.offset_from(from),
+            until: self.until.clone(),
+        })
+    }
+}
+
 /// What a stream must have done before memory may be used again: completed so many events, or
 /// finished all its work once more than so often.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Until {
     stream: StreamId,
     events: u64,
@@ -32,6 +56,22 @@ struct Until {
 }
 
 impl Until {
+    /// The end of the work that a stream has now.
+    fn now(stream: StreamId, streams: &Streams) -> Self {
+        Self {
+            stream,
+            events: streams.progress(stream).0 + 1,
+            drained: streams.times_drained(stream),
+        }
+    }
+
+    /// Whether it is over, or the work of `follower` waits for it.
+    fn is_before(&self, follower: StreamId, streams: &Streams) -> bool {
+        self.stream == follower
+            || self.is_over(streams)
+            || streams.comes_after(follower, self.stream, self.events)
+    }
+
     fn is_over(&self, streams: &Streams) -> bool {
         streams.progress(self.stream).1 >= self.events
             || streams.times_drained(self.stream) > self.drained
@@ -43,6 +83,7 @@ impl Until {
 pub struct Shadow {
     live: Vec<Live>,
     guarded: Vec<Guarded>,
+    freed: Vec<Freed>,
     peak_allocated: i64,
     peak_requested: i64,
     peak_reserved: i64,
@@ -91,12 +132,35 @@ impl Shadow {
                 "{addr} is handed out while streams still use it"
             );
         }
+        for freed in &self.freed {
+            assert!(
+                !overlap(range, (freed.addr, freed.bytes))
+                    || freed.until.is_before(stream, streams),
+                "{addr} goes from {:?} to {stream:?}, which does not wait for it",
+                freed.until.stream
+            );
+        }
+        self.forget_freed(range);
         self.live.push(Live {
             addr,
             bytes,
             stream,
             uses: Vec::new(),
         });
+    }
+
+    /// The device waits for all work on memory that it gets back.
+    pub fn forget_what_went_back(&mut self, calls: Vec<Call>) {
+        for call in calls {
+            if let Call::Free { addr, bytes } | Call::Unmap { addr, bytes } = call {
+                self.forget_freed((addr, bytes));
+            }
+        }
+    }
+
+    fn forget_freed(&mut self, range: (DeviceAddr, u64)) {
+        let freed = std::mem::take(&mut self.freed).into_iter();
+        self.freed = freed.flat_map(|freed| freed.without(range)).collect();
     }
 
     /// A stream is known to be done with an allocation.
@@ -120,11 +184,12 @@ impl Shadow {
     pub fn free(&mut self, addr: DeviceAddr, streams: &Streams) {
         let index = self.live.iter().position(|live| live.addr == addr).unwrap();
         let live = self.live.swap_remove(index);
-        let until = |&stream: &StreamId| Until {
-            stream,
-            events: streams.progress(stream).0 + 1,
-            drained: streams.times_drained(stream),
-        };
+        self.freed.push(Freed {
+            addr,
+            bytes: live.bytes,
+            until: Until::now(live.stream, streams),
+        });
+        let until = |&stream: &StreamId| Until::now(stream, streams);
         let until: Vec<Until> = live.uses.iter().map(until).collect();
         if !until.is_empty() {
             self.guarded.push(Guarded {

@@ -1,7 +1,8 @@
 //! Streams and events of the simulated device.
 //!
 //! A stream is two counters: how many events were recorded on it and how many of them are
-//! complete. They complete in the order they were recorded in.
+//! complete. They complete in the order they were recorded in. What a stream was made to wait for is
+//! kept, so that one can ask whether work of one stream comes after work of another.
 
 use std::collections::BTreeMap;
 
@@ -14,13 +15,17 @@ struct Stream {
     completed: u64,
     /// Times all its work was waited for, with events or without.
     drained: u64,
+    /// Its later work comes after so many events of other streams.
+    after: BTreeMap<StreamId, u64>,
 }
 
 /// The last time an event was recorded: it is complete once `ticket` events of the stream are.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Recording {
     stream: StreamId,
     ticket: u64,
+    /// What the stream came after then.
+    after: BTreeMap<StreamId, u64>,
 }
 
 /// All streams of a device and the events recorded on them.
@@ -104,8 +109,34 @@ impl Streams {
         *slot = Some(Recording {
             stream,
             ticket: counters.recorded,
+            after: counters.after.clone(),
         });
         Ok(())
+    }
+
+    /// Lets the later work of `stream` come after what `event` marks.
+    pub(super) fn wait(&mut self, stream: StreamId, event: EventId) -> Result<(), DriverError> {
+        let Some(recording) = self.recording(event)?.cloned() else {
+            return Ok(());
+        };
+        let waited = recording.after.into_iter();
+        let after = &mut self.streams.entry(stream).or_default().after;
+        for (other, ticket) in waited.chain([(recording.stream, recording.ticket)]) {
+            let known = after.entry(other).or_default();
+            *known = ticket.max(*known);
+        }
+        Ok(())
+    }
+
+    /// Whether the later work of `stream` comes after the event of `other` that was recorded as its
+    /// `ticket`-th: that is over, or was waited for.
+    #[must_use]
+    pub fn comes_after(&self, stream: StreamId, other: StreamId, ticket: u64) -> bool {
+        let waited = self
+            .streams
+            .get(&stream)
+            .and_then(|own| own.after.get(&other));
+        self.progress(other).1 >= ticket || waited.is_some_and(|&known| known >= ticket)
     }
 
     pub(super) fn is_complete(&self, event: EventId) -> Result<bool, DriverError> {
@@ -123,17 +154,16 @@ impl Streams {
         let Some(recording) = self.recording(event)? else {
             return Ok(());
         };
-        if let Some(stream) = self.streams.get_mut(&recording.stream) {
-            stream.completed = stream.completed.max(recording.ticket);
+        let (stream, ticket) = (recording.stream, recording.ticket);
+        if let Some(stream) = self.streams.get_mut(&stream) {
+            stream.completed = stream.completed.max(ticket);
         }
         Ok(())
     }
 
-    fn recording(&self, event: EventId) -> Result<Option<Recording>, DriverError> {
-        self.events
-            .get(event.0 as usize)
-            .copied()
-            .ok_or(DriverError::InvalidValue)
+    fn recording(&self, event: EventId) -> Result<Option<&Recording>, DriverError> {
+        let recording = self.events.get(event.0 as usize).map(Option::as_ref);
+        recording.ok_or(DriverError::InvalidValue)
     }
 }
 
@@ -166,5 +196,19 @@ mod tests {
             streams.is_complete(EventId(9)),
             Err(DriverError::InvalidValue)
         );
+    }
+
+    #[test]
+    fn who_waits_comes_after_all_that_was_waited_for() {
+        let [a, b, c] = [1, 2, 3].map(StreamId::nth);
+        let mut streams = Streams::new(true);
+        let [first, second] = [streams.create().unwrap(), streams.create().unwrap()];
+        streams.record(first, a).unwrap();
+        streams.wait(b, first).unwrap();
+        streams.record(second, b).unwrap();
+        streams.wait(c, second).unwrap();
+        assert!(streams.comes_after(c, a, 1), "by way of the other");
+        assert!(!streams.comes_after(a, c, 1));
+        assert!(!streams.comes_after(c, a, 2), "not recorded then");
     }
 }
