@@ -76,6 +76,7 @@
 
 mod bfc;
 mod bfc_two_ended;
+mod buddy;
 mod cuda_async;
 pub mod direct;
 mod fence;
@@ -259,6 +260,7 @@ policies! {
     "rmm_pool", "RMM's pool: best fit in large pieces, a free list for each stream" => rmm_pool::RmmPool;
     "rmm_arena", "RMM's arena: one region, first fit, superblocks lent to streams" => rmm_arena::RmmArena;
     "rmm_binning", "RMM's bins of 256 KiB to 4 MiB over its pool" => rmm_binning::RmmBinning;
+    "buddy", "the binary buddy system: powers of two, halved and joined" => buddy::Buddy;
 }
 
 fn settings(conf: &str) -> Result<Settings, BuildError> {

@@ -54,6 +54,8 @@ allocator_suite!(
     "min_size_exponent:16,max_size_exponent:19",
     tight(Up)
 );
+allocator_suite!(buddy, "buddy", "", tight(Up));
+allocator_suite!(buddy_small_chunks, "buddy", "chunk:16MiB", tight(FirstFit));
 allocator_suite!(pytorch_default, "pytorch", "", tight(Up));
 allocator_suite!(pytorch_default_downwards, "pytorch", "", tight(Down));
 allocator_suite!(pytorch_default_first_fit, "pytorch", "", tight(FirstFit));

@@ -288,4 +288,22 @@ FAULTS = [
         "            self.owed.push(block);\n",
         "",
     ),
+    Fault(
+        "buddy: found by address, not by offset in the chunk",
+        "allocator/src/policy/buddy.rs",
+        "base.offset(addr.offset_from(base) ^ 1 << order)",
+        "DeviceAddr(addr.0 ^ 1 << order)",
+    ),
+    Fault(
+        "buddy: the smallest half that was cut off is lost",
+        "allocator/src/policy/buddy.rs",
+        "for half in order..found",
+        "for half in order + 1..found",
+    ),
+    Fault(
+        "buddy: chunks are joined, too",
+        "allocator/src/policy/buddy.rs",
+        "while order < whole {",
+        "while order <= whole {",
+    ),
 ]

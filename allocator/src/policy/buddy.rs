@@ -1,0 +1,319 @@
+//! The binary buddy system: blocks are powers of two, cut in halves and joined with the half they
+//! were cut from.
+//!
+//! ```text
+//!  chunk of 2^30 bytes, at any multiple of 2 MiB; buddies are found by their offset in it
+//! ├───────────────────────────────────────────────────────────────┤
+//! │ 2^29, allocated               │ 2^28, free    │ 2^28, free in part
+//!                                   └─ its buddy ──► │ 2^27  │ 2^27 …
+//! ```
+//!
+//! Source: Knuth, *The Art of Computer Programming*, volume 1, section 2.5, algorithms R
+//! (reservation) and S (liberation), for one stretch of memory of a power of two. Beyond them:
+//! - the memory is taken from the device in chunks, each a buddy system of its own: of `chunk` bytes,
+//!   or of the request's size if that is more, or of half as many as often as the device has not so
+//!   many left;
+//! - before a request fails, chunks nobody uses are returned;
+//! - among free blocks of the same size the lowest address is taken. (Knuth's lists keep the order
+//!   in which blocks were freed.)
+//!
+//! One stream.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::knobs::{KnobError, Knobs};
+use super::{Block, Policy, Refusal, only_default};
+use crate::check::{Violation, ensure};
+use crate::driver::{DeviceAddr, Driver, DriverError, StreamId};
+
+/// The binary logarithm of a block's bytes.
+type Order = u32;
+
+/// Blocks have 512 bytes at least.
+const MIN_ORDER: Order = 9;
+/// Addresses have so many bits.
+const ORDERS: usize = u64::BITS as usize;
+
+/// The largest block there can be, and more than any device has: 2^60 bytes.
+const LARGEST: u64 = 1 << 60;
+
+/// The bytes of a chunk unless the settings say otherwise: 1 GiB.
+const DEFAULT_CHUNK: u64 = 1 << 30;
+
+/// The binary buddy system.
+#[derive(Debug)]
+pub struct Buddy {
+    /// The order of chunks, if the request is not larger and the device has so much left.
+    chunk_order: Order,
+    /// Memory taken from the device: where it begins and its order. A block never reaches across
+    /// two.
+    chunks: BTreeMap<DeviceAddr, Order>,
+    /// Free blocks by order. No two of them are buddies.
+    free: [BTreeSet<DeviceAddr>; ORDERS],
+}
+
+impl Buddy {
+    /// One setting: `chunk`, the bytes to take from the device at once, rounded up to a power of two;
+    /// 1 GiB unless given.
+    ///
+    /// # Errors
+    /// [`KnobError`] if `conf` says something else.
+    pub fn from_conf(conf: &str) -> Result<Self, KnobError> {
+        let mut knobs = Knobs::parse(conf)?;
+        let chunk = knobs.take_bytes("chunk", DEFAULT_CHUNK)?;
+        knobs.finish()?;
+        Ok(Self {
+            chunk_order: order_of(chunk.min(LARGEST)),
+            chunks: BTreeMap::new(),
+            free: [const { BTreeSet::new() }; ORDERS],
+        })
+    }
+
+    /// Takes the lowest of the smallest free blocks of at least this order, and gives back its upper
+    /// halves until it has just this order.
+    fn reserve(&mut self, order: Order) -> Option<DeviceAddr> {
+        let sizes = self.free.iter_mut().zip(0..).skip(order as usize);
+        let (addr, found) = sizes
+            .filter_map(|(blocks, found)| Some((blocks.pop_first()?, found)))
+            .next()?;
+        for half in order..found {
+            self.free[half as usize].insert(addr.offset(1 << half));
+        }
+        Some(addr)
+    }
+
+    /// Makes a block free, joined with its buddy as long as that is free, too.
+    fn liberate(&mut self, mut addr: DeviceAddr, mut order: Order) {
+        let Some((base, whole)) = self.chunk_of(addr) else {
+            return;
+        };
+        while order < whole {
+            let buddy = buddy_of(addr, order, base);
+            if !self.free[order as usize].remove(&buddy) {
+                break;
+            }
+            addr = addr.min(buddy);
+            order += 1;
+        }
+        self.free[order as usize].insert(addr);
+    }
+
+    /// Takes a chunk for a block of this order from the device: of the usual order if it has so much,
+    /// otherwise the largest that it has.
+    fn grow(&mut self, device: &mut dyn Driver, order: Order) -> Result<(), DriverError> {
+        let mut chunk = order.max(self.chunk_order);
+        let addr = loop {
+            match device.malloc(1 << chunk) {
+                Err(DriverError::OutOfMemory) if chunk > order => chunk -= 1,
+                result => break result?,
+            }
+        };
+        self.chunks.insert(addr, chunk);
+        self.free[chunk as usize].insert(addr);
+        Ok(())
+    }
+
+    /// Returns the chunks nobody uses.
+    fn release_idle(&mut self, device: &mut dyn Driver) -> Result<(), DriverError> {
+        let free = &self.free;
+        let idle = |(&base, &order): (&DeviceAddr, &Order)| {
+            let is_idle = free[order as usize].contains(&base);
+            is_idle.then_some((base, order))
+        };
+        let idle: Vec<_> = self.chunks.iter().filter_map(idle).collect();
+        for (base, order) in idle {
+            device.free(base)?;
+            self.chunks.remove(&base);
+            self.free[order as usize].remove(&base);
+        }
+        Ok(())
+    }
+
+    /// The chunk in which an address lies: where it begins and its order.
+    fn chunk_of(&self, addr: DeviceAddr) -> Option<(DeviceAddr, Order)> {
+        let (&base, &order) = self.chunks.range(..=addr).next_back()?;
+        (addr.offset_from(base) < 1 << order).then_some((base, order))
+    }
+}
+
+impl Policy for Buddy {
+    fn malloc(
+        &mut self,
+        device: &mut dyn Driver,
+        bytes: u64,
+        stream: StreamId,
+    ) -> Result<Block, Refusal> {
+        only_default(stream)?;
+        let order = order_of(bytes);
+        let addr = match self.reserve(order) {
+            Some(addr) => addr,
+            None => {
+                if let Err(error) = self.grow(device, order) {
+                    if error != DriverError::OutOfMemory {
+                        return Err(error.into());
+                    }
+                    self.release_idle(device)?;
+                    self.grow(device, order)?;
+                }
+                self.reserve(order).ok_or(Refusal::OutOfMemory)?
+            }
+        };
+        Ok(Block {
+            addr,
+            bytes: 1 << order,
+            stream,
+        })
+    }
+
+    fn free(&mut self, _device: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
+        self.liberate(block.addr, order_of(block.bytes));
+        Ok(())
+    }
+
+    fn empty_cache(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+        Ok(self.release_idle(device)?)
+    }
+
+    fn check(&self) -> Result<(), Violation> {
+        let mut free = BTreeMap::new();
+        for (blocks, order) in self.free.iter().zip(0..) {
+            free.extend(blocks.iter().map(|&addr| (addr, order)));
+        }
+        let mut end = DeviceAddr::NULL;
+        for (&addr, &order) in &free {
+            let Some((base, whole)) = self.chunk_of(addr) else {
+                ensure!(false, "free block {addr} is in no chunk");
+                continue;
+            };
+            let offset = addr.offset_from(base);
+            ensure!(
+                order <= whole && offset.is_multiple_of(1 << order),
+                "free block {addr} of order {order} is none of the chunk of order {whole} at {base}"
+            );
+            ensure!(addr >= end, "free block {addr} begins in another");
+            end = addr.offset(1 << order);
+            let buddy = buddy_of(addr, order, base);
+            ensure!(
+                order == whole || free.get(&buddy) != Some(&order),
+                "free blocks {addr} and {buddy} of order {order} are buddies"
+            );
+        }
+        Ok(())
+    }
+}
+
+/// The order of the smallest block of at least so many bytes, which are no more than [`LARGEST`].
+fn order_of(bytes: u64) -> Order {
+    bytes.next_power_of_two().ilog2().max(MIN_ORDER)
+}
+
+/// The other half of the block of twice the size that a block was cut from.
+fn buddy_of(addr: DeviceAddr, order: Order, base: DeviceAddr) -> DeviceAddr {
+    base.offset(addr.offset_from(base) ^ 1 << order)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::driver::sim::{SimConfig, SimDevice};
+
+    const MIB: u64 = 1 << 20;
+
+    fn device() -> SimDevice {
+        SimDevice::new(&SimConfig::with_capacity(100 * MIB))
+    }
+
+    /// Which blocks are free follows from which are live: the largest that hold no live one.
+    fn free_blocks(buddy: &Buddy, live: &[Block]) -> BTreeSet<(Order, DeviceAddr)> {
+        let mut free = BTreeSet::new();
+        let mut rest: Vec<_> = buddy
+            .chunks
+            .iter()
+            .map(|(&base, &order)| (order, base))
+            .collect();
+        while let Some((order, addr)) = rest.pop() {
+            let end = addr.offset(1 << order);
+            let within = |block: &&Block| addr <= block.addr && block.addr < end;
+            match live.iter().find(within) {
+                None => {
+                    free.insert((order, addr));
+                }
+                Some(block) if block.bytes < 1 << order => {
+                    rest.extend([
+                        (order - 1, addr),
+                        (order - 1, addr.offset(1 << (order - 1))),
+                    ]);
+                }
+                Some(_) => {}
+            }
+        }
+        free
+    }
+
+    proptest! {
+        /// Against a model that keeps no state: the lowest of the smallest free blocks is taken.
+        #[test]
+        fn decides_as_the_definition_says(
+            ops in prop::collection::vec((any::<bool>(), 0_u32..24, 1_u64..512, any::<prop::sample::Index>()), 1..300)
+        ) {
+            let (mut device, mut buddy) = (device(), Buddy::from_conf("chunk:8MiB").unwrap());
+            let mut live: Vec<Block> = Vec::new();
+            for (malloc, shift, mantissa, victim) in ops {
+                if malloc || live.is_empty() {
+                    let bytes = mantissa << shift >> 8 | 1;
+                    let free = free_blocks(&buddy, &live);
+                    let expected = free.range((order_of(bytes), DeviceAddr::NULL)..).next();
+                    let expected = expected.map(|&(_, addr)| addr);
+                    let Ok(block) = buddy.malloc(&mut device, bytes, StreamId::DEFAULT) else {
+                        prop_assert_eq!(expected, None);
+                        continue;
+                    };
+                    prop_assert!(block.bytes >= bytes && (block.bytes < 2 * bytes || block.bytes == 512));
+                    if let Some(expected) = expected {
+                        prop_assert_eq!(block.addr, expected);
+                    }
+                    live.push(block);
+                } else {
+                    let block = live.swap_remove(victim.index(live.len()));
+                    buddy.free(&mut device, block).unwrap();
+                }
+                buddy.check().unwrap();
+                let mut free = BTreeSet::new();
+                for (blocks, order) in buddy.free.iter().zip(0..) {
+                    free.extend(blocks.iter().map(|&addr| (order, addr)));
+                }
+                prop_assert_eq!(free, free_blocks(&buddy, &live));
+            }
+        }
+    }
+
+    #[test]
+    fn chunks_are_as_large_as_the_request_or_as_the_device_has_left() {
+        let (mut device, mut buddy) = (device(), Buddy::from_conf("chunk:16MiB").unwrap());
+        let mut take = |bytes| {
+            let block = buddy.malloc(&mut device, bytes, StreamId::DEFAULT);
+            (block.map(|block| block.bytes / MIB), device.used() / MIB)
+        };
+        assert_eq!(take(7 * MIB), (Ok(8), 16));
+        assert_eq!(take(33 * MIB), (Ok(64), 80));
+        assert_eq!(take(9 * MIB), (Ok(16), 96));
+        assert_eq!(take(9 * MIB), (Err(Refusal::OutOfMemory), 96));
+        assert_eq!(take(5 * MIB), (Ok(8), 96));
+        assert_eq!(take(2 * MIB), (Ok(2), 100));
+    }
+
+    #[test]
+    fn idle_chunks_make_room() {
+        let (mut device, mut buddy) = (device(), Buddy::from_conf("chunk:32MiB").unwrap());
+        let stream = StreamId::DEFAULT;
+        let small = buddy.malloc(&mut device, 20 * MIB, stream).unwrap();
+        let other = buddy.malloc(&mut device, 20 * MIB, stream).unwrap();
+        buddy.free(&mut device, small).unwrap();
+        buddy.free(&mut device, other).unwrap();
+        assert_eq!(device.used(), 64 * MIB);
+        buddy.malloc(&mut device, 64 * MIB, stream).unwrap();
+        assert_eq!(device.used(), 64 * MIB);
+    }
+}
