@@ -87,6 +87,7 @@ mod rmm_arena;
 mod rmm_binning;
 mod rmm_pool;
 pub mod stream_safe;
+mod tlsf;
 
 use crate::allocator::Allocator;
 use crate::check::Violation;
@@ -261,6 +262,7 @@ policies! {
     "rmm_arena", "RMM's arena: one region, first fit, superblocks lent to streams" => rmm_arena::RmmArena;
     "rmm_binning", "RMM's bins of 256 KiB to 4 MiB over its pool" => rmm_binning::RmmBinning;
     "buddy", "the binary buddy system: powers of two, halved and joined" => buddy::Buddy;
+    "tlsf", "two-level segregated fit in blocks, as in the Vulkan Memory Allocator" => tlsf::Tlsf;
 }
 
 fn settings(conf: &str) -> Result<Settings, BuildError> {

@@ -104,3 +104,5 @@ allocator_suite!(
      per_process_memory_fraction:0.9",
     tight(Down)
 );
+allocator_suite!(tlsf, "tlsf", "", tight(Up));
+allocator_suite!(tlsf_roomy, "tlsf", "", SimConfig::default());

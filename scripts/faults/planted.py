@@ -306,4 +306,30 @@ FAULTS = [
         "while order < whole {",
         "while order <= whole {",
     ),
+    Fault(
+        "tlsf: the tail is cut although a region is free",
+        "allocator/src/policy/tlsf/regions.rs",
+        "if let Some(free) = self.first_of_larger_lists(bytes) {",
+        "if bytes > self.tail_bytes()\n"
+        "            && let Some(free) = self.first_of_larger_lists(bytes)\n"
+        "        {",
+    ),
+    Fault(
+        "tlsf: 16 lists for each power of two",
+        "allocator/src/policy/tlsf/regions.rs",
+        "const SECOND_LEVEL_INDEX: u32 = 5;",
+        "const SECOND_LEVEL_INDEX: u32 = 4;",
+    ),
+    Fault(
+        "tlsf: two empty blocks are kept",
+        "allocator/src/policy/tlsf.rs",
+        "(has_empty || over_budget).then_some(base)",
+        "over_budget.then_some(base)",
+    ),
+    Fault(
+        "tlsf: the first block has the preferred size",
+        "allocator/src/policy/tlsf.rs",
+        "size / 2 > largest && size / 2 >= bytes * 2",
+        "largest > 0 && size / 2 > largest && size / 2 >= bytes * 2",
+    ),
 ]

@@ -1,0 +1,63 @@
+"""Random operations for the recorders that read them, one a line:
+
+a ID BYTES STREAM    allocate
+f ID                 free; of an allocation that failed, too
+e                    empty the cache
+"""
+
+import random
+from collections.abc import Callable, Iterator
+
+MIB = 1 << 20
+GIB = 1 << 30
+
+
+def sizes(rng: random.Random, largest: int) -> Callable[[], int]:
+    """One of several ways in which sizes are distributed."""
+
+    def any_size() -> int:
+        return int(largest ** rng.random())
+
+    few = [any_size() for _ in range(rng.randint(2, 20))]
+    rounding = rng.choice([512, 4096, MIB])
+    return rng.choice(
+        [
+            any_size,
+            lambda: rng.choice(few),
+            lambda: -(-any_size() // rounding) * rounding,
+            lambda: rng.choice(few) if rng.random() < 0.8 else any_size(),
+            lambda: (
+                any_size() if rng.random() < 0.2 else int(min(largest, 1 << 16) ** rng.random())
+            ),
+        ]
+    )
+
+
+def operations(
+    seed: int, count: int, *, largest: int, live: int, empty: float = 0.0
+) -> Iterator[str]:
+    """`count` operations: what is live rises and falls between nothing and `live` bytes, in phases
+    of sizes up to `largest` that are freed in one order. A share `empty` empties the cache."""
+    rng = random.Random(seed)
+    blocks: list[tuple[int, int]] = []
+    held = made = 0
+    while True:
+        size = sizes(rng, largest)
+        take = rng.choice([lambda: -1, lambda: 0, *[lambda: rng.randrange(len(blocks))] * 2])
+        target = rng.choice([0, live, int(live * rng.random())])
+        stray = rng.uniform(0, 0.45)
+        for _ in range(rng.randint(10, 400)):
+            if made == count:
+                return
+            grows = (held < target) == (rng.random() >= stray)
+            if rng.random() < empty:
+                yield "e"
+            elif grows or not blocks:
+                blocks.append((made, max(1, size())))
+                held += blocks[-1][1]
+                yield f"a {made} {blocks[-1][1]} 0"
+            else:
+                id_, bytes_ = blocks.pop(take())
+                held -= bytes_
+                yield f"f {id_}"
+            made += 1
