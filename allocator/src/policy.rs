@@ -77,6 +77,7 @@
 mod bfc;
 mod bfc_two_ended;
 mod buddy;
+mod cubecl;
 mod cuda_async;
 pub mod direct;
 mod fence;
@@ -263,6 +264,8 @@ policies! {
     "rmm_binning", "RMM's bins of 256 KiB to 4 MiB over its pool" => rmm_binning::RmmBinning;
     "buddy", "the binary buddy system: powers of two, halved and joined" => buddy::Buddy;
     "tlsf", "two-level segregated fit in blocks, as in the Vulkan Memory Allocator" => tlsf::Tlsf;
+    "cubecl_sliced", "CubeCL 0.10: slices of pages of several sizes, first fit" => cubecl::Sliced;
+    "cubecl_exclusive", "CubeCL 0.10: a page for each request, in buckets of sizes" => cubecl::Exclusive;
 }
 
 fn settings(conf: &str) -> Result<Settings, BuildError> {

@@ -106,3 +106,23 @@ allocator_suite!(
 );
 allocator_suite!(tlsf, "tlsf", "", tight(Up));
 allocator_suite!(tlsf_roomy, "tlsf", "", SimConfig::default());
+// The largest requests are too large for a quarter of so tight a device.
+allocator_suite!(cubecl_sliced, "cubecl_sliced", "max_page:128MiB", tight(Up));
+allocator_suite!(
+    cubecl_sliced_roomy,
+    "cubecl_sliced",
+    "",
+    SimConfig::default()
+);
+allocator_suite!(
+    cubecl_exclusive,
+    "cubecl_exclusive",
+    "max_page:128MiB",
+    tight(Up)
+);
+allocator_suite!(
+    cubecl_exclusive_eager,
+    "cubecl_exclusive",
+    "max_page:128MiB,cleanup:1",
+    tight(FirstFit)
+);

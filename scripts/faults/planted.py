@@ -332,4 +332,34 @@ FAULTS = [
         "size / 2 > largest && size / 2 >= bytes * 2",
         "largest > 0 && size / 2 > largest && size / 2 >= bytes * 2",
     ),
+    Fault(
+        "cubecl_sliced: a quarter of a page may be left over",
+        "allocator/src/policy/cubecl/sliced.rs",
+        "left * 5 < self.page_size",
+        "left * 4 < self.page_size",
+    ),
+    Fault(
+        "cubecl_sliced: half a page is a slice in every pool",
+        "allocator/src/policy/cubecl/sliced.rs",
+        "page_size >> halvings",
+        "page_size >> halvings.min(1)",
+    ),
+    Fault(
+        "cubecl_exclusive: a new page is not suspect",
+        "allocator/src/policy/cubecl/exclusive.rs",
+        "free_count: RETURNED_AT,",
+        "free_count: 0,",
+    ),
+    Fault(
+        "cubecl_exclusive: a page used does not count down",
+        "allocator/src/policy/cubecl/exclusive.rs",
+        "page.free_count = page.free_count.saturating_sub(1);",
+        "",
+    ),
+    Fault(
+        "streams: caches are emptied although the original does not",
+        "allocator/src/policy/stream_safe.rs",
+        "Err(Refusal::OutOfMemory) if self.retries => {",
+        "Err(Refusal::OutOfMemory) => {",
+    ),
 ]

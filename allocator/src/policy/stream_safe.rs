@@ -33,6 +33,8 @@ pub struct StreamSafe<P> {
     /// Never a stream without blocks.
     waiting: BTreeMap<StreamId, Vec<Waiting>>,
     fences: Fences,
+    /// Whether caches are emptied before a request fails.
+    retries: bool,
 }
 
 impl<P: Policy> StreamSafe<P> {
@@ -49,7 +51,15 @@ impl<P: Policy> StreamSafe<P> {
             users: HashMap::new(),
             waiting: BTreeMap::new(),
             fences: Fences::default(),
+            retries: true,
         })
+    }
+
+    /// The same, but a request fails as soon as its stream's policy finds no memory for it.
+    #[must_use]
+    pub fn without_retry(mut self) -> Self {
+        self.retries = false;
+        self
     }
 
     fn of(&mut self, stream: StreamId) -> Result<&mut P, Refusal> {
@@ -134,7 +144,7 @@ impl<P: Policy> Policy for StreamSafe<P> {
     ) -> Result<Block, Refusal> {
         self.collect(device, stream)?;
         match self.ask(device, bytes, stream) {
-            Err(Refusal::OutOfMemory) => {
+            Err(Refusal::OutOfMemory) if self.retries => {
                 self.empty_cache(device)?;
                 self.ask(device, bytes, stream)
             }

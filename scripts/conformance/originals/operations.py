@@ -34,7 +34,7 @@ def sizes(rng: random.Random, largest: int) -> Callable[[], int]:
 
 
 def operations(
-    seed: int, count: int, *, largest: int, live: int, empty: float = 0.0
+    seed: int, count: int, *, largest: int, live: int, empty: float = 0.0, streams: int = 1
 ) -> Iterator[str]:
     """`count` operations: what is live rises and falls between nothing and `live` bytes, in phases
     of sizes up to `largest` that are freed in one order. A share `empty` empties the cache."""
@@ -55,7 +55,8 @@ def operations(
             elif grows or not blocks:
                 blocks.append((made, max(1, size())))
                 held += blocks[-1][1]
-                yield f"a {made} {blocks[-1][1]} 0"
+                stream = rng.randrange(streams) if streams > 1 else 0
+                yield f"a {made} {blocks[-1][1]} {stream}"
             else:
                 id_, bytes_ = blocks.pop(take())
                 held -= bytes_

@@ -1,0 +1,277 @@
+//! A page for each request, in buckets by size.
+//!
+//! A request goes to the smallest of 24 buckets that takes it, from 32 KiB to the largest page. It gets
+//! a free page of that bucket that is large enough, of those the one used most, or else a new page: as
+//! large as the bucket's requests are on average, or as the request if that is more.
+//!
+//! Every page counts how often it was found free, less how often it was used. Now and then, the less
+//! often the larger its pages are, a bucket counts, and returns the pages that were found free five
+//! times.
+//!
+//! Source: `MemoryManagement::from_configuration`, `ExclusiveMemoryPool`. The original looks whether
+//! it is time to count whenever its user asks it to: the wgpu backend at the end of each batch of up to
+//! 32 tasks, the CUDA backend never. Here it does so before every 32nd request.
+
+use super::super::knobs::{KnobError, Knobs};
+use super::super::{Block, Policy, Refusal, only_default};
+use super::{ALIGNMENT, LARGER_THAN_A_PAGE, MaxPage};
+use crate::check::{Violation, ensure};
+use crate::driver::{DeviceAddr, Driver, DriverError, StreamId};
+
+/// The largest request of the first bucket: 32 KiB.
+const MIN_BUCKET: u64 = 32 << 10;
+/// Buckets at most; those that come out equally large count once.
+const BUCKETS: u32 = 24;
+/// How much of the average is the last request's part.
+const AVERAGE_DECAY: f64 = 0.01;
+/// How often a page is found free before it is returned.
+const RETURNED_AT: u32 = 5;
+/// Requests in which a page of no size is found free so often.
+const BASE_PERIOD: f64 = 5000.0;
+/// Bytes that make the period longer by as much again: 1 GiB.
+const PERIOD_SCALE: f64 = (1 << 30) as f64;
+/// Requests between two looks, unless the settings say otherwise.
+const DEFAULT_CLEANUP: u64 = 32;
+
+/// The memory management of one stream.
+#[derive(Debug)]
+pub struct ExclusivePages {
+    max_page: MaxPage,
+    /// Requests between two looks; 0 for none.
+    cleanup: u64,
+    /// Requests so far.
+    requests: u64,
+    /// Smallest first. Made when the device is known.
+    buckets: Vec<Bucket>,
+}
+
+#[derive(Debug)]
+struct Bucket {
+    /// Bytes of the largest request.
+    max_size: u64,
+    /// Requests between two counts at least.
+    period: u64,
+    /// The request before which it counted last.
+    counted_at: u64,
+    /// Bytes of a request, on average.
+    average: f64,
+    pages: Vec<Page>,
+}
+
+#[derive(Debug)]
+struct Page {
+    addr: DeviceAddr,
+    bytes: u64,
+    is_free: bool,
+    /// How often it was found free, less how often it was used.
+    free_count: u32,
+}
+
+impl ExclusivePages {
+    /// See [`Exclusive`](super::Exclusive).
+    pub(super) fn from_conf(conf: &str) -> Result<Self, KnobError> {
+        let mut knobs = Knobs::parse(conf)?;
+        let max_page = MaxPage::take(&mut knobs)?;
+        let cleanup = knobs.take("cleanup", DEFAULT_CLEANUP)?;
+        knobs.finish()?;
+        Ok(Self {
+            max_page,
+            cleanup,
+            requests: 0,
+            buckets: Vec::new(),
+        })
+    }
+
+    /// The bucket that serves requests of this size. Its pages, too, are larger than the requests of
+    /// the bucket before.
+    fn bucket_for(&mut self, bytes: u64) -> Option<&mut Bucket> {
+        let mut buckets = self.buckets.iter_mut();
+        buckets.find(|bucket| bytes <= bucket.max_size)
+    }
+
+    /// Lets the buckets count whose time has come.
+    fn look_for_idle_pages(&mut self, device: &mut dyn Driver) -> Result<(), DriverError> {
+        let mut outcome = Ok(());
+        for bucket in &mut self.buckets {
+            if self.requests - bucket.counted_at >= bucket.period {
+                bucket.counted_at = self.requests;
+                outcome = outcome.and(bucket.count(device, RETURNED_AT));
+            }
+        }
+        outcome
+    }
+}
+
+/// Buckets at equal distances on the logarithmic scale, up to the largest page.
+fn buckets(max_page: u64) -> Vec<Bucket> {
+    let smallest = (MIN_BUCKET as f64).ln();
+    let range = (max_page as f64).ln() - smallest;
+    let steps = f64::from(BUCKETS - 1);
+    let size = |step| (smallest + range * (f64::from(step) / steps)).exp() as u64;
+    let mut sizes: Vec<u64> = (0..BUCKETS)
+        .map(|step| size(step).next_multiple_of(ALIGNMENT))
+        .collect();
+    sizes.dedup();
+    sizes.into_iter().map(Bucket::new).collect()
+}
+
+impl Bucket {
+    fn new(max_size: u64) -> Self {
+        let period = BASE_PERIOD * (1.0 + max_size as f64 / PERIOD_SCALE).round();
+        Self {
+            max_size,
+            period: period as u64 / u64::from(RETURNED_AT),
+            counted_at: 0,
+            average: max_size as f64 / 2.0,
+            pages: Vec::new(),
+        }
+    }
+
+    /// Uses a free page of those that are large enough, or a new one.
+    fn reserve(&mut self, device: &mut dyn Driver, bytes: u64) -> Result<&Page, DriverError> {
+        self.average = self.average * (1.0 - AVERAGE_DECAY) + bytes as f64 * AVERAGE_DECAY;
+        let index = match self.most_used(bytes) {
+            Some(index) => index,
+            None => self.add_page(device, bytes)?,
+        };
+        let page = &mut self.pages[index];
+        page.is_free = false;
+        page.free_count = page.free_count.saturating_sub(1);
+        Ok(page)
+    }
+
+    /// The first of the free pages with the least count.
+    fn most_used(&self, bytes: u64) -> Option<usize> {
+        let fits = |&(_, page): &(usize, &Page)| page.is_free && page.bytes >= bytes;
+        let fitting = self.pages.iter().enumerate().filter(fits);
+        let least = fitting.min_by_key(|(_, page)| page.free_count);
+        least.map(|(index, _)| index)
+    }
+
+    fn add_page(&mut self, device: &mut dyn Driver, bytes: u64) -> Result<usize, DriverError> {
+        let bytes = (self.average as u64).max(bytes);
+        let bytes = bytes.next_multiple_of(ALIGNMENT);
+        self.pages.push(Page {
+            addr: device.malloc(bytes)?,
+            bytes,
+            is_free: true,
+            // Found free once after this use, it is returned.
+            free_count: RETURNED_AT,
+        });
+        Ok(self.pages.len() - 1)
+    }
+
+    /// Counts once more that the free pages are free, and returns those whose count is `limit` by
+    /// then. One that the device refuses is kept.
+    fn count(&mut self, device: &mut dyn Driver, limit: u32) -> Result<(), DriverError> {
+        let mut outcome = Ok(());
+        self.pages.retain_mut(|page| {
+            if !page.is_free {
+                return true;
+            }
+            page.free_count += 1;
+            if page.free_count < limit {
+                return true;
+            }
+            let freed = device.free(page.addr);
+            let is_kept = freed.is_err();
+            if is_kept {
+                outcome = freed;
+            }
+            is_kept
+        });
+        outcome
+    }
+}
+
+impl Policy for ExclusivePages {
+    fn malloc(
+        &mut self,
+        device: &mut dyn Driver,
+        bytes: u64,
+        stream: StreamId,
+    ) -> Result<Block, Refusal> {
+        only_default(stream)?;
+        if self.buckets.is_empty() {
+            self.buckets = buckets(self.max_page.bytes(device));
+        }
+        if self.cleanup > 0 && self.requests > 0 && self.requests.is_multiple_of(self.cleanup) {
+            self.look_for_idle_pages(device)?;
+        }
+        self.requests += 1;
+        let bytes = bytes.next_multiple_of(ALIGNMENT);
+        let bucket = self.bucket_for(bytes);
+        let bucket = bucket.ok_or(Refusal::Unsupported(LARGER_THAN_A_PAGE))?;
+        let page = bucket.reserve(device, bytes)?;
+        Ok(Block {
+            addr: page.addr,
+            bytes: page.bytes,
+            stream,
+        })
+    }
+
+    fn free(&mut self, _: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
+        let Some(bucket) = self.bucket_for(block.bytes) else {
+            return Ok(());
+        };
+        let mut pages = bucket.pages.iter_mut();
+        if let Some(page) = pages.find(|page| page.addr == block.addr) {
+            page.is_free = true;
+        }
+        Ok(())
+    }
+
+    fn empty_cache(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+        let mut outcome = Ok(());
+        for bucket in &mut self.buckets {
+            bucket.counted_at = self.requests;
+            outcome = outcome.and(bucket.count(device, 0));
+        }
+        Ok(outcome?)
+    }
+
+    fn check(&self) -> Result<(), Violation> {
+        let mut smaller = 0;
+        for bucket in &self.buckets {
+            for page in &bucket.pages {
+                ensure!(
+                    smaller < page.bytes && page.bytes <= bucket.max_size,
+                    "the page at {} of {} bytes is in the bucket up to {}",
+                    page.addr,
+                    page.bytes,
+                    bucket.max_size
+                );
+            }
+            smaller = bucket.max_size;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_from_32_kib_to_the_largest_page() {
+        let buckets = buckets(20 << 30);
+        assert_eq!(buckets.len(), 24);
+        assert_eq!(buckets[0].max_size, 32 << 10);
+        assert_eq!(buckets[23].max_size, 20 << 30);
+        let ratio = |pair: &[Bucket]| pair[1].max_size as f64 / pair[0].max_size as f64;
+        assert!(
+            buckets
+                .windows(2)
+                .all(|pair| (1.77..1.82).contains(&ratio(pair)))
+        );
+        // 5000 requests and as many for each GiB, in five counts.
+        assert_eq!((buckets[0].period, buckets[23].period), (1000, 21_000));
+    }
+
+    #[test]
+    fn devices_too_small_for_a_bucket_have_one_all_the_same() {
+        for max_page in [0, 1, 511, 512] {
+            assert!(!buckets(max_page).is_empty());
+        }
+    }
+}

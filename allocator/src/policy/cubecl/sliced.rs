@@ -1,0 +1,276 @@
+//! Slices of pages: a ladder of pools with ever larger pages, and in each the first slice that is large
+//! enough.
+//!
+//! With a largest page of 20 GiB, a quarter of 80:
+//!
+//! | pages of    | for requests up to | and of more than           |
+//! |-------------|--------------------|----------------------------|
+//! | 20 MiB      | 640 KiB            | 16 MiB                     |
+//! | 80 MiB      | 5 MiB              | 64 MiB                     |
+//! | 320 MiB     | 40 MiB             | 256 MiB                    |
+//! | 1280 MiB    | 320 MiB            | 1 GiB                      |
+//! | 5 GiB       | 2.5 GiB            | 4 GiB                      |
+//! | 20 GiB      | 20 GiB             |                            |
+//!
+//! A request goes to the first pool that takes it, and to no other: if none of its pages has room, it
+//! gets a new one. Pages are only returned when the cache is emptied.
+//!
+//! Source: `MemoryManagement::from_configuration`, `SlicedPool`, `MemoryPage`. The original joins
+//! neighbouring free slices before it looks at a page; they are joined here as they become free, which
+//! gives the same answers because all sizes are multiples of the alignment.
+
+use std::collections::BTreeMap;
+
+use super::super::knobs::{KnobError, Knobs};
+use super::super::{Block, Policy, Refusal, only_default};
+use super::{ALIGNMENT, LARGER_THAN_A_PAGE, MaxPage};
+use crate::check::{Violation, ensure};
+use crate::driver::{DeviceAddr, Driver, DriverError, StreamId};
+
+/// Pages are quartered as long as they have 32 MiB at least.
+const QUARTERED_FROM: u64 = 32 << 20;
+
+/// The memory management of one stream.
+#[derive(Debug)]
+pub struct SubSlices {
+    max_page: MaxPage,
+    /// Smallest pages first. Made when the device is known.
+    pools: Vec<Pool>,
+}
+
+/// Pages of one size.
+#[derive(Debug)]
+struct Pool {
+    page_size: u64,
+    max_slice_size: u64,
+    /// In the order in which they are tried.
+    pages: Vec<Page>,
+}
+
+#[derive(Debug)]
+struct Page {
+    addr: DeviceAddr,
+    bytes: u64,
+    /// Free slices: offset → bytes. No two touch.
+    free: BTreeMap<u64, u64>,
+}
+
+impl SubSlices {
+    /// See [`Sliced`](super::Sliced).
+    pub(super) fn from_conf(conf: &str) -> Result<Self, KnobError> {
+        let mut knobs = Knobs::parse(conf)?;
+        let max_page = MaxPage::take(&mut knobs)?;
+        knobs.finish()?;
+        Ok(Self {
+            max_page,
+            pools: Vec::new(),
+        })
+    }
+
+    /// The pool that serves requests of this size.
+    fn pool_for(&mut self, bytes: u64) -> Option<&mut Pool> {
+        self.pools.iter_mut().find(|pool| pool.accepts(bytes))
+    }
+}
+
+/// The pools for a largest page: each has pages a quarter as large as the next, and takes slices half
+/// as large, in proportion, as the next.
+fn ladder(max_page: u64) -> Vec<Pool> {
+    let mut pools = vec![Pool::new(max_page / ALIGNMENT * ALIGNMENT, u32::MIN)];
+    let mut page = max_page;
+    while page >= QUARTERED_FROM {
+        page = (page / 4).next_multiple_of(ALIGNMENT);
+        pools.push(Pool::new(page, pools.len() as u32));
+    }
+    pools.reverse();
+    pools
+}
+
+impl Pool {
+    fn new(page_size: u64, halvings: u32) -> Self {
+        Self {
+            page_size,
+            max_slice_size: page_size >> halvings,
+            pages: Vec::new(),
+        }
+    }
+
+    /// Small slices of a page, or nearly all of it: less than a fifth may be left over.
+    fn accepts(&self, bytes: u64) -> bool {
+        let left_over = self.page_size.checked_sub(bytes);
+        bytes <= self.max_slice_size || left_over.is_some_and(|left| left * 5 < self.page_size)
+    }
+
+    fn reserve(&mut self, device: &mut dyn Driver, bytes: u64) -> Result<DeviceAddr, DriverError> {
+        if let Some(addr) = self.pages.iter_mut().find_map(|page| page.reserve(bytes)) {
+            return Ok(addr);
+        }
+        let mut page = Page::new(device.malloc(self.page_size)?, self.page_size);
+        let addr = page.reserve(bytes);
+        self.pages.push(page);
+        addr.ok_or(DriverError::OutOfMemory)
+    }
+
+    /// Returns the pages of which nothing is used. One that the device refuses is kept.
+    fn cleanup(&mut self, device: &mut dyn Driver) -> Result<(), DriverError> {
+        let mut outcome = Ok(());
+        self.pages.retain(|page| {
+            if !page.is_free() {
+                return true;
+            }
+            let freed = device.free(page.addr);
+            let is_kept = freed.is_err();
+            if is_kept {
+                outcome = freed;
+            }
+            is_kept
+        });
+        outcome
+    }
+}
+
+impl Page {
+    fn new(addr: DeviceAddr, bytes: u64) -> Self {
+        Self {
+            addr,
+            bytes,
+            free: BTreeMap::from([(0, bytes)]),
+        }
+    }
+
+    fn is_free(&self) -> bool {
+        self.free.get(&0) == Some(&self.bytes)
+    }
+
+    fn contains(&self, addr: DeviceAddr) -> bool {
+        self.addr <= addr && addr.offset_from(self.addr) < self.bytes
+    }
+
+    /// Takes the front of the first slice that is large enough.
+    fn reserve(&mut self, bytes: u64) -> Option<DeviceAddr> {
+        let mut slices = self.free.iter();
+        let (&offset, &slice) = slices.find(|&(_, &slice)| slice >= bytes)?;
+        self.free.remove(&offset);
+        if slice > bytes {
+            self.free.insert(offset + bytes, slice - bytes);
+        }
+        Some(self.addr.offset(offset))
+    }
+
+    /// Makes a slice free and joins it with its free neighbours.
+    fn release(&mut self, mut offset: u64, mut bytes: u64) {
+        if let Some(next) = self.free.remove(&(offset + bytes)) {
+            bytes += next;
+        }
+        if let Some((&before, &other)) = self.free.range(..offset).next_back()
+            && before + other == offset
+        {
+            offset = before;
+            bytes += other;
+        }
+        self.free.insert(offset, bytes);
+    }
+}
+
+impl Policy for SubSlices {
+    fn malloc(
+        &mut self,
+        device: &mut dyn Driver,
+        bytes: u64,
+        stream: StreamId,
+    ) -> Result<Block, Refusal> {
+        only_default(stream)?;
+        if self.pools.is_empty() {
+            self.pools = ladder(self.max_page.bytes(device));
+        }
+        let bytes = bytes.next_multiple_of(ALIGNMENT);
+        let pool = self.pool_for(bytes);
+        let pool = pool.ok_or(Refusal::Unsupported(LARGER_THAN_A_PAGE))?;
+        let addr = pool.reserve(device, bytes)?;
+        Ok(Block {
+            addr,
+            bytes,
+            stream,
+        })
+    }
+
+    fn free(&mut self, _: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
+        let Some(pool) = self.pool_for(block.bytes) else {
+            return Ok(());
+        };
+        let mut pages = pool.pages.iter_mut();
+        if let Some(page) = pages.find(|page| page.contains(block.addr)) {
+            page.release(block.addr.offset_from(page.addr), block.bytes);
+        }
+        Ok(())
+    }
+
+    fn empty_cache(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+        let mut outcome = Ok(());
+        for pool in &mut self.pools {
+            outcome = outcome.and(pool.cleanup(device));
+        }
+        Ok(outcome?)
+    }
+
+    fn check(&self) -> Result<(), Violation> {
+        for page in self.pools.iter().flat_map(|pool| &pool.pages) {
+            let mut end = None;
+            for (&offset, &bytes) in &page.free {
+                ensure!(
+                    end.is_none_or(|end| offset > end),
+                    "free slices of the page at {} touch at {offset}",
+                    page.addr
+                );
+                end = Some(offset + bytes);
+            }
+            ensure!(
+                end <= Some(page.bytes),
+                "a free slice reaches beyond the page at {}",
+                page.addr
+            );
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn the_ladder_below_20_gib() {
+        let pools: Vec<_> = ladder(20 << 30)
+            .iter()
+            .map(|pool| (pool.page_size / MIB, pool.max_slice_size >> 10))
+            .collect();
+        assert_eq!(
+            pools,
+            [
+                (20, 640),
+                (80, 5 << 10),
+                (320, 40 << 10),
+                (1280, 320 << 10),
+                (5 << 10, 2560 << 10),
+                (20 << 10, 20 << 20)
+            ]
+        );
+    }
+
+    #[test]
+    fn less_than_a_fifth_of_a_page_may_be_left_over() {
+        let pool = Pool::new(20 * MIB, 5);
+        for (bytes, accepted) in [
+            (640 << 10, true),
+            ((640 << 10) + 512, false),
+            (16 * MIB, false),
+            (16 * MIB + 512, true),
+            (20 * MIB, true),
+            (20 * MIB + 512, false),
+        ] {
+            assert_eq!(pool.accepts(bytes), accepted, "{bytes}");
+        }
+    }
+}
