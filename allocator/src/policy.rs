@@ -79,9 +79,12 @@ mod bfc_two_ended;
 mod buddy;
 mod cubecl;
 mod cuda_async;
+mod cupy;
 pub mod direct;
 mod fence;
 pub mod knobs;
+mod paddle_auto_growth;
+mod pieces;
 pub mod pytorch;
 mod rmm;
 mod rmm_arena;
@@ -98,6 +101,7 @@ use crate::settings::{Settings, SettingsError};
 
 use self::knobs::KnobError;
 use self::pytorch::DeviceCachingAllocator;
+use self::stream_safe::StreamSafe;
 
 /// Memory that a policy handed out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -266,6 +270,8 @@ policies! {
     "tlsf", "two-level segregated fit in blocks, as in the Vulkan Memory Allocator" => tlsf::Tlsf;
     "cubecl_sliced", "CubeCL 0.10: slices of pages of several sizes, first fit" => cubecl::Sliced;
     "cubecl_exclusive", "CubeCL 0.10: a page for each request, in buckets of sizes" => cubecl::Exclusive;
+    "cupy", "the memory pool of CuPy 14: best fit, always cut to size" => cupy::Cupy;
+    "paddle_auto_growth", "the default of PaddlePaddle 3: best fit, cut from the high end" => StreamSafe<paddle_auto_growth::AutoGrowth>;
 }
 
 fn settings(conf: &str) -> Result<Settings, BuildError> {

@@ -56,6 +56,22 @@ allocator_suite!(
 );
 allocator_suite!(buddy, "buddy", "", tight(Up));
 allocator_suite!(buddy_small_chunks, "buddy", "chunk:16MiB", tight(FirstFit));
+allocator_suite!(cupy, "cupy", "", tight(Up));
+allocator_suite!(cupy_limited, "cupy", "limit:200MiB", tight(FirstFit));
+allocator_suite!(paddle_auto_growth, "paddle_auto_growth", "", tight(Up));
+allocator_suite!(
+    paddle_auto_growth_small_pool,
+    "paddle_auto_growth",
+    "small_pool_size:1MiB,small_pool_auto_growth_chunk_size:2MiB,\
+     large_pool_auto_growth_chunk_size:16MiB,alignment_size:512",
+    tight(FirstFit)
+);
+allocator_suite!(
+    paddle_auto_growth_eager,
+    "paddle_auto_growth",
+    "auto_growth_chunk_size:8MiB,free_idle_chunk:true,free_when_no_cache_hit:true",
+    tight(Down)
+);
 allocator_suite!(pytorch_default, "pytorch", "", tight(Up));
 allocator_suite!(pytorch_default_downwards, "pytorch", "", tight(Down));
 allocator_suite!(pytorch_default_first_fit, "pytorch", "", tight(FirstFit));

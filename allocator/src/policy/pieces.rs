@@ -1,0 +1,237 @@
+//! Memory of the device cut into pieces, and the free ones searched by best fit.
+//!
+//! The pieces of an allocation tile it: they follow one another without gap or overlap, and no two
+//! neighbours are free. Pieces of different allocations are never neighbours, even where their
+//! addresses meet, because an allocation can only be given back as a whole.
+//!
+//! Free pieces are sorted into arenas by whatever the policy keeps apart: streams, small and large
+//! requests. An allocation belongs to one arena.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::check::{Violation, ensure};
+use crate::driver::DeviceAddr;
+
+/// A part of an allocation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Piece<A> {
+    bytes: u64,
+    /// Which of equally large free pieces is taken first: the lowest rank, then the lowest address.
+    rank: u64,
+    arena: A,
+    /// Where the allocation begins that this is a part of.
+    allocation: DeviceAddr,
+    is_free: bool,
+}
+
+/// A free piece, in the order of the search.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct FreePiece<A> {
+    arena: A,
+    bytes: u64,
+    rank: u64,
+    addr: DeviceAddr,
+}
+
+/// All pieces of all allocations.
+#[derive(Debug)]
+pub(super) struct Pieces<A> {
+    by_addr: BTreeMap<DeviceAddr, Piece<A>>,
+    free: BTreeSet<FreePiece<A>>,
+}
+
+impl<A> Default for Pieces<A> {
+    fn default() -> Self {
+        Self {
+            by_addr: BTreeMap::new(),
+            free: BTreeSet::new(),
+        }
+    }
+}
+
+impl<A: Copy + Ord> Pieces<A> {
+    /// Adds an allocation of `bytes` as one piece in use.
+    pub(super) fn add(&mut self, allocation: DeviceAddr, bytes: u64, arena: A, rank: u64) {
+        let piece = Piece {
+            bytes,
+            rank,
+            arena,
+            allocation,
+            is_free: false,
+        };
+        self.by_addr.insert(allocation, piece);
+    }
+
+    /// Takes the smallest free piece of an arena that has at least `bytes`; its address and size.
+    pub(super) fn take_best_fit(&mut self, arena: A, bytes: u64) -> Option<(DeviceAddr, u64)> {
+        let least = FreePiece {
+            arena,
+            bytes,
+            rank: 0,
+            addr: DeviceAddr::NULL,
+        };
+        let best = *self.free.range(least..).next()?;
+        if best.arena != arena {
+            return None;
+        }
+        self.free.remove(&best);
+        self.by_addr.get_mut(&best.addr)?.is_free = false;
+        Some((best.addr, best.bytes))
+    }
+
+    /// Cuts a piece in use after its first `bytes`, less than it has. The rest gets a rank of its own
+    /// and is in use, too; where it begins.
+    pub(super) fn cut(&mut self, addr: DeviceAddr, bytes: u64, rank: u64) -> DeviceAddr {
+        let rest = addr.offset(bytes);
+        if let Some(front) = self.by_addr.get_mut(&addr) {
+            let back = Piece {
+                bytes: front.bytes - bytes,
+                rank,
+                ..*front
+            };
+            front.bytes = bytes;
+            self.by_addr.insert(rest, back);
+        }
+        rest
+    }
+
+    /// Frees a piece in use: it is joined with its free neighbours, and the lowest of them keeps its
+    /// rank.
+    pub(super) fn free(&mut self, addr: DeviceAddr) {
+        let Some(&(mut piece)) = self.by_addr.get(&addr) else {
+            return;
+        };
+        let mut start = addr;
+        if let Some((next, following)) = self.next(addr)
+            && following.is_free
+        {
+            self.forget(next);
+            piece.bytes += following.bytes;
+        }
+        if let Some((prev, preceding)) = self.prev(addr)
+            && preceding.is_free
+        {
+            self.forget(prev);
+            self.by_addr.remove(&addr);
+            piece.bytes += preceding.bytes;
+            piece.rank = preceding.rank;
+            start = prev;
+        }
+        piece.is_free = true;
+        self.by_addr.insert(start, piece);
+        self.free.insert(FreePiece::new(start, &piece));
+    }
+
+    /// The allocation whose only piece in use this is, if so.
+    pub(super) fn would_be_idle_without(&self, addr: DeviceAddr) -> Option<DeviceAddr> {
+        let allocation = self.by_addr.get(&addr)?.allocation;
+        let none_before = match self.prev(addr) {
+            Some((prev, piece)) => piece.is_free && prev == allocation,
+            None => true,
+        };
+        let none_behind = match self.next(addr) {
+            Some((next, piece)) => piece.is_free && self.next(next).is_none(),
+            None => true,
+        };
+        (none_before && none_behind).then_some(allocation)
+    }
+
+    /// Allocations of which no part is in use, with their sizes in bytes.
+    pub(super) fn idle_allocations(&self) -> Vec<(DeviceAddr, u64)> {
+        let is_whole =
+            |free: &&FreePiece<A>| self.prev(free.addr).is_none() && self.next(free.addr).is_none();
+        let idle = self.free.iter().filter(is_whole);
+        idle.map(|free| (free.addr, free.bytes)).collect()
+    }
+
+    /// Removes an allocation with all its pieces.
+    pub(super) fn remove(&mut self, allocation: DeviceAddr) {
+        let mut at = Some(allocation);
+        while let Some(addr) = at {
+            at = self.next(addr).map(|(next, _)| next);
+            self.forget(addr);
+        }
+    }
+
+    /// Verifies that
+    /// - the pieces of an allocation belong together and follow one another without gap;
+    /// - no two free pieces are neighbours;
+    /// - exactly the free pieces are found by the search.
+    ///
+    /// # Errors
+    /// The first of these that does not hold.
+    pub(super) fn check(&self) -> Result<(), Violation> {
+        let mut before: Option<(DeviceAddr, &Piece<A>)> = None;
+        let mut free = 0;
+        for (&addr, piece) in &self.by_addr {
+            ensure!(piece.bytes > 0, "the piece at {addr} is empty");
+            match before.filter(|(_, other)| other.allocation == piece.allocation) {
+                Some((start, other)) => {
+                    ensure!(
+                        start.offset(other.bytes) == addr,
+                        "gap or overlap before the piece at {addr}"
+                    );
+                    ensure!(
+                        other.arena == piece.arena,
+                        "the piece at {addr} belongs elsewhere than its neighbour"
+                    );
+                    ensure!(
+                        !(other.is_free && piece.is_free),
+                        "the free pieces at {start} and {addr} could be joined"
+                    );
+                }
+                None => ensure!(
+                    piece.allocation == addr,
+                    "the piece at {addr} is the first of its allocation but not its beginning"
+                ),
+            }
+            if piece.is_free {
+                free += 1;
+                ensure!(
+                    self.free.contains(&FreePiece::new(addr, piece)),
+                    "the free piece at {addr} is not found"
+                );
+            }
+            before = Some((addr, piece));
+        }
+        ensure!(
+            self.free.len() == free,
+            "{} free pieces are found, {free} are there",
+            self.free.len()
+        );
+        Ok(())
+    }
+
+    /// The piece before, in the same allocation.
+    fn prev(&self, addr: DeviceAddr) -> Option<(DeviceAddr, Piece<A>)> {
+        let here = self.by_addr.get(&addr)?;
+        let (&prev, &piece) = self.by_addr.range(..addr).next_back()?;
+        (piece.allocation == here.allocation).then_some((prev, piece))
+    }
+
+    /// The piece behind, in the same allocation.
+    fn next(&self, addr: DeviceAddr) -> Option<(DeviceAddr, Piece<A>)> {
+        let here = self.by_addr.get(&addr)?;
+        let next = addr.offset(here.bytes);
+        let piece = *self.by_addr.get(&next)?;
+        (piece.allocation == here.allocation).then_some((next, piece))
+    }
+
+    /// Removes one piece.
+    fn forget(&mut self, addr: DeviceAddr) {
+        if let Some(piece) = self.by_addr.remove(&addr) {
+            self.free.remove(&FreePiece::new(addr, &piece));
+        }
+    }
+}
+
+impl<A: Copy> FreePiece<A> {
+    fn new(addr: DeviceAddr, piece: &Piece<A>) -> Self {
+        Self {
+            arena: piece.arena,
+            bytes: piece.bytes,
+            rank: piece.rank,
+            addr,
+        }
+    }
+}
