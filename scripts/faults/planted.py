@@ -362,4 +362,32 @@ FAULTS = [
         "Err(Refusal::OutOfMemory) if self.retries => {",
         "Err(Refusal::OutOfMemory) => {",
     ),
+    Fault(
+        "CuPy: joined chunks are as old as the one freed last",
+        "allocator/src/policy/pieces.rs",
+        "            piece.rank = preceding.rank;\n",
+        "",
+    ),
+    Fault(
+        "CuPy: the cache is given up for a request that no limit allows",
+        "allocator/src/policy/cupy.rs",
+        "if size > self.limit {",
+        "if false {",
+    ),
+    Fault(
+        "Paddle: the low end of a block goes",
+        "allocator/src/policy/paddle_auto_growth.rs",
+        "        let high = self.blocks.cut(addr, bytes - size, 0);\n"
+        "        self.blocks.free(addr);\n"
+        "        high\n",
+        "        let rest = self.blocks.cut(addr, size, 0);\n"
+        "        self.blocks.free(rest);\n"
+        "        addr\n",
+    ),
+    Fault(
+        "Paddle: a request of exactly the small pool's size is large",
+        "allocator/src/policy/paddle_auto_growth.rs",
+        "if size <= self.small_pool_size {",
+        "if size < self.small_pool_size {",
+    ),
 ]
