@@ -79,7 +79,8 @@ impl Plan {
         let mut cells = Vec::new();
         for (number, run) in (1..).zip(&spec.run) {
             let context = || format!("[[run]] {number}");
-            for entry in entries(&spec.workload, &run.seeds, folder)? {
+            let entries = entries(&spec.workload, &run.seeds, folder)?;
+            for entry in chosen(entries, run).with_context(context)? {
                 let workload = plan.add(entry).with_context(context)?;
                 cells.extend(combinations(run, &settings, workload).with_context(context)?);
             }
@@ -159,6 +160,23 @@ fn settings(table: &Table) -> anyhow::Result<Vec<(String, String)>> {
     }
     ensure!(!settings.is_empty(), "there are no settings");
     Ok(settings)
+}
+
+/// The workloads of the families that a run is about.
+fn chosen(mut entries: Vec<Entry>, run: &RunSpec) -> anyhow::Result<Vec<Entry>> {
+    let Some(families) = &run.families else {
+        return Ok(entries);
+    };
+    for family in families {
+        let known = || entries.iter().map(|entry| entry.family.as_str());
+        ensure!(
+            known().any(|name| name == family),
+            "families: no workload here is of {}",
+            Unknown::new(family, known())
+        );
+    }
+    entries.retain(|entry| families.contains(&entry.family));
+    Ok(entries)
 }
 
 /// All combinations of what stands in a run, for one workload.

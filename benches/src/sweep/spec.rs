@@ -26,6 +26,7 @@
 //! capacities = ["1TiB", "110%", "least"]   # 1TiB
 //! policies = ["pytorch"]                   # pytorch
 //! addresses = ["up"]                       # up; or down, firstfit
+//! families = ["recorded"]                  # all workloads; or those of these families alone
 //! seeds = [1, 2, 3]                        # those of the workloads themselves
 //! timing = 15                              # timed runs of each cell: none
 //! ```
@@ -90,6 +91,8 @@ pub struct RunSpec {
     pub capacities: Vec<String>,
     /// Policies.
     pub policies: Vec<String>,
+    /// Families of the workloads that it is about; all workloads, if there are none here.
+    pub families: Option<Vec<String>>,
     /// How devices place memory.
     pub addresses: Vec<String>,
     /// Seeds for workloads that have one; their own, if there are none here.
@@ -104,6 +107,7 @@ impl Default for RunSpec {
             settings: None,
             capacities: vec!["1TiB".to_owned()],
             policies: vec!["pytorch".to_owned()],
+            families: None,
             addresses: vec!["up".to_owned()],
             seeds: Vec::new(),
             timing: 0,
