@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use foldhash::fast::FixedState;
+
 use crate::allocator::Allocator;
 use crate::check::{Violation, ensure};
 use crate::driver::hooks::held::Held;
@@ -43,7 +45,7 @@ pub struct Managed<P, D> {
     /// Blocks that the program gave back and the policy could not take, for the device failed.
     owed: Vec<Block>,
     /// Bytes in use of each allocation that has any.
-    in_use: HashMap<DeviceAddr, u64>,
+    in_use: HashMap<DeviceAddr, u64, FixedState>,
     stats: DeviceStats,
 }
 
@@ -59,7 +61,7 @@ impl<P: Policy, D: Driver> Managed<P, D> {
             device: Tap::over(device, held),
             live: BTreeMap::new(),
             owed: Vec::new(),
-            in_use: HashMap::new(),
+            in_use: HashMap::default(),
             stats: DeviceStats {
                 max_split_size: -1,
                 ..DeviceStats::default()
