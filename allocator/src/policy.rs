@@ -83,6 +83,7 @@ mod cupy;
 pub mod direct;
 mod fence;
 pub mod knobs;
+mod offset_allocator;
 mod paddle_auto_growth;
 mod pieces;
 pub mod pytorch;
@@ -272,6 +273,7 @@ policies! {
     "cubecl_exclusive", "CubeCL 0.10: a page for each request, in buckets of sizes" => cubecl::Exclusive;
     "cupy", "the memory pool of CuPy 14: best fit, always cut to size" => cupy::Cupy;
     "paddle_auto_growth", "the default of PaddlePaddle 3: best fit, cut from the high end" => StreamSafe<paddle_auto_growth::AutoGrowth>;
+    "offset_allocator", "the crate offset-allocator (256 bins) over blocks of the device" => offset_allocator::OffsetAllocator;
 }
 
 fn settings(conf: &str) -> Result<Settings, BuildError> {

@@ -142,3 +142,10 @@ allocator_suite!(
     "max_page:128MiB,cleanup:1",
     tight(FirstFit)
 );
+allocator_suite!(offset_allocator, "offset_allocator", "", tight(Up));
+allocator_suite!(
+    offset_allocator_small_blocks,
+    "offset_allocator",
+    "block:24MiB",
+    tight(FirstFit)
+);

@@ -390,4 +390,22 @@ FAULTS = [
         "if size <= self.small_pool_size {",
         "if size < self.small_pool_size {",
     ),
+    Fault(
+        "offset_allocator: bytes are rounded down to units",
+        "allocator/src/policy/offset_allocator.rs",
+        "bytes.div_ceil(UNIT)",
+        "(bytes / UNIT).max(1)",
+    ),
+    Fault(
+        "offset_allocator: a block is taken that the request does not fit into",
+        "allocator/src/policy/offset_allocator.rs",
+        "(units..=block).contains(&min_allocator_size(units))",
+        "units <= block",
+    ),
+    Fault(
+        "offset_allocator: memory of a request alone is forgotten",
+        "allocator/src/policy/offset_allocator.rs",
+        "        self.dedicated.insert(addr);\n",
+        "",
+    ),
 ]
