@@ -173,20 +173,19 @@ impl System {
             Call::Malloc { bytes, stream } => {
                 let stream = StreamId::nth(stream);
                 let addr = allocator.malloc(bytes, stream)?;
-                let streams = allocator.driver().streams();
-                self.shadow.malloc(addr, bytes, stream, streams);
+                self.shadow.malloc(addr, bytes, stream, allocator.driver());
                 Ok(())
             }
             Call::Free(victim) => match self.shadow.pick(victim) {
                 Some(addr) => {
-                    self.shadow.free(addr, allocator.driver().streams());
+                    self.shadow.free(addr, allocator.driver());
                     allocator.free(addr)
                 }
                 None => Ok(()),
             },
             Call::FreeTwice(victim) => match self.shadow.pick(victim) {
                 Some(addr) => {
-                    self.shadow.free(addr, allocator.driver().streams());
+                    self.shadow.free(addr, allocator.driver());
                     allocator.free(addr)?;
                     let twice = allocator.free(addr);
                     assert_eq!(twice, Err(Error::InvalidPointer(addr)));
@@ -284,13 +283,13 @@ impl StateMachineTest for System {
         let allocator = &system.allocator;
         allocator.check().unwrap();
         let segments = allocator.segments();
-        validator::validate(&segments, allocator.stats(), system.shadow.live());
+        validator::validate(&segments, allocator.stats(), system.shadow.live(), 0);
     }
 
     fn teardown(mut system: Self, model: Model) {
         let allocator = &mut system.allocator;
         while let Some(addr) = system.shadow.pick(0) {
-            system.shadow.free(addr, allocator.driver().streams());
+            system.shadow.free(addr, allocator.driver());
             allocator.free(addr).unwrap();
         }
         for (&id, pool) in &model.pools {

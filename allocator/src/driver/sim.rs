@@ -31,6 +31,17 @@ use super::{
 /// 2 MiB, the granularity CUDA reports for device memory.
 pub const GRANULARITY: u64 = 2 << 20;
 
+/// Physical memory in one piece.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PhysicalRange {
+    /// Whose memory it is.
+    pub handle: MemoryHandle,
+    /// Where in it it begins, in bytes.
+    pub offset: u64,
+    /// How much it is, in bytes.
+    pub bytes: u64,
+}
+
 /// How a [`SimDevice`] begins.
 #[derive(Clone, PartialEq, Debug)]
 pub struct SimConfig {
@@ -47,6 +58,8 @@ pub struct SimConfig {
     pub hold_events: bool,
     /// Whether `free` completes all pending events, as `cudaFree` in effect does.
     pub free_synchronizes: bool,
+    /// Whether it has the calls for virtual memory.
+    pub virtual_memory: bool,
     /// What each call costs.
     pub costs: Costs,
 }
@@ -61,6 +74,7 @@ impl Default for SimConfig {
             address_base: None,
             hold_events: false,
             free_synchronizes: false,
+            virtual_memory: true,
             costs: Costs::default(),
         }
     }
@@ -87,6 +101,7 @@ pub struct Bare {
     addresses: AddressSpace,
     streams: Streams,
     free_synchronizes: bool,
+    virtual_memory: bool,
 }
 
 impl SimDevice {
@@ -98,6 +113,7 @@ impl SimDevice {
             addresses: AddressSpace::new(config.address_policy, config.address_base),
             streams: Streams::new(config.hold_events),
             free_synchronizes: config.free_synchronizes,
+            virtual_memory: config.virtual_memory,
         };
         Tap::over(bare, Instruments::new(config.costs.clone()))
     }
@@ -128,6 +144,18 @@ impl SimDevice {
     #[must_use]
     pub fn used(&self) -> u64 {
         self.driver().memory.used()
+    }
+
+    /// Bytes of them that are behind no address: handles mapped nowhere.
+    #[must_use]
+    pub fn unmapped(&self) -> u64 {
+        self.driver().memory.unmapped()
+    }
+
+    /// The physical memory that is mapped behind `bytes` from `addr` on, in pieces.
+    #[must_use]
+    pub fn mapped_behind(&self, addr: DeviceAddr, bytes: u64) -> Vec<PhysicalRange> {
+        self.driver().memory.mapped_behind(addr, bytes)
     }
 
     /// Bytes of address space reserved through this device.
@@ -218,7 +246,8 @@ impl Driver for Bare {
     }
 
     fn virtual_memory(&mut self) -> Option<&mut dyn VirtualMemory> {
-        Some(self)
+        self.virtual_memory
+            .then_some(self as &mut dyn VirtualMemory)
     }
 }
 

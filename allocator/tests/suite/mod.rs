@@ -115,8 +115,7 @@ impl Bench {
                     // It may be in memory that went back and came again.
                     self.shadow
                         .forget_what_went_back(allocator.driver_mut().take_log());
-                    let streams = allocator.driver().streams();
-                    self.shadow.malloc(addr, bytes, stream, streams);
+                    self.shadow.malloc(addr, bytes, stream, allocator.driver());
                 }
                 result.map(|addr| addr.0)
             }
@@ -124,8 +123,7 @@ impl Bench {
                 let Some(addr) = self.shadow.pick(victim) else {
                     return Ok(0);
                 };
-                let streams = allocator.driver().streams();
-                self.shadow.free(addr, streams);
+                self.shadow.free(addr, allocator.driver());
                 allocator.free(addr).map(|()| addr.0)
             }
             TestOp::RecordStream { victim, stream } => {
@@ -175,7 +173,9 @@ impl Bench {
     pub fn check(&self) {
         self.allocator.check().unwrap();
         let segments = self.allocator.segments();
-        validator::validate(&segments, self.allocator.stats(), self.shadow.live());
+        let stats = self.allocator.stats();
+        let unmapped = self.allocator.driver().unmapped();
+        validator::validate(&segments, stats, self.shadow.live(), unmapped);
     }
 
     /// Frees everything, lets all streams finish and empties the cache: every byte must be back.
@@ -185,8 +185,7 @@ impl Bench {
         driver.faults_mut().set_sticky(None);
         driver.faults_mut().refuse_next(0);
         while let Some(addr) = self.shadow.pick(0) {
-            let streams = self.allocator.driver().streams();
-            self.shadow.free(addr, streams);
+            self.shadow.free(addr, self.allocator.driver());
             self.allocator.free(addr).unwrap();
         }
         // What a failed free left behind is freed by the first of these, and may wait for streams anew.
@@ -197,6 +196,10 @@ impl Bench {
         self.check();
         assert_eq!(self.allocator.stats().reserved_bytes.all.current, 0);
         assert_eq!(self.allocator.driver().used(), 0, "memory left behind");
+        if self.subject.policy != "pytorch" {
+            let addresses = self.allocator.driver().reserved_addresses();
+            assert_eq!(addresses, 0, "addresses left behind");
+        }
         assert_eq!(self.allocator.segments(), []);
     }
 }

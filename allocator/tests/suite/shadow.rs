@@ -2,6 +2,7 @@
 
 use allocator::driver::calls::Call;
 use allocator::driver::sim::events::Streams;
+use allocator::driver::sim::{PhysicalRange, SimDevice};
 use allocator::driver::{DeviceAddr, StreamId};
 use allocator::stats::DeviceStats;
 
@@ -13,13 +14,13 @@ pub struct Live {
     stream: StreamId,
     /// Other streams it was recorded on.
     uses: Vec<StreamId>,
+    memory: Memory,
 }
 
 /// A freed allocation that streams may still work on.
 #[derive(Debug)]
 struct Guarded {
-    addr: DeviceAddr,
-    bytes: u64,
+    memory: Memory,
     until: Vec<Until>,
 }
 
@@ -89,8 +90,36 @@ pub struct Shadow {
     peak_reserved: i64,
 }
 
-fn overlap(a: (DeviceAddr, u64), b: (DeviceAddr, u64)) -> bool {
-    a.0.0 < b.0.0 + b.1 && b.0.0 < a.0.0 + a.1
+/// Addresses, and the physical memory that is mapped behind them. The same memory can be behind
+/// other addresses, too.
+#[derive(Clone, PartialEq, Debug)]
+struct Memory {
+    addr: DeviceAddr,
+    bytes: u64,
+    mapped: Vec<PhysicalRange>,
+}
+
+impl Memory {
+    fn of(addr: DeviceAddr, bytes: u64, device: &SimDevice) -> Self {
+        Self {
+            addr,
+            bytes,
+            mapped: device.mapped_behind(addr, bytes),
+        }
+    }
+
+    fn overlaps(&self, other: &Self) -> bool {
+        let mapped = || self.mapped.iter();
+        let shared = |b: &PhysicalRange| {
+            mapped().any(|a| a.handle == b.handle && meet((a.offset, a.bytes), (b.offset, b.bytes)))
+        };
+        meet((self.addr.0, self.bytes), (other.addr.0, other.bytes))
+            || other.mapped.iter().any(shared)
+    }
+}
+
+fn meet(a: (u64, u64), b: (u64, u64)) -> bool {
+    a.0 < b.0 + b.1 && b.0 < a.0 + a.1
 }
 
 impl Shadow {
@@ -105,7 +134,7 @@ impl Shadow {
     }
 
     /// An allocation was handed out: it must not touch any other, nor memory still waited for.
-    pub fn malloc(&mut self, addr: DeviceAddr, bytes: u64, stream: StreamId, streams: &Streams) {
+    pub fn malloc(&mut self, addr: DeviceAddr, bytes: u64, stream: StreamId, device: &SimDevice) {
         if bytes == 0 {
             assert!(addr.is_null(), "memory for nothing");
             return;
@@ -114,38 +143,39 @@ impl Shadow {
             !addr.is_null() && addr.0.is_multiple_of(256),
             "{addr} is not aligned"
         );
-        let range = (addr, bytes);
+        let memory = Memory::of(addr, bytes, device);
         for other in &self.live {
             assert!(
-                !overlap(range, (other.addr, other.bytes)),
+                !memory.overlaps(&other.memory),
                 "{addr} overlaps {}",
                 other.addr
             );
         }
         self.guarded.retain(|guarded| {
             let until = &guarded.until;
-            !until.iter().all(|until| until.is_over(streams))
+            !until.iter().all(|until| until.is_over(device.streams()))
         });
         for guarded in &self.guarded {
             assert!(
-                !overlap(range, (guarded.addr, guarded.bytes)),
+                !memory.overlaps(&guarded.memory),
                 "{addr} is handed out while streams still use it"
             );
         }
         for freed in &self.freed {
             assert!(
-                !overlap(range, (freed.addr, freed.bytes))
-                    || freed.until.is_before(stream, streams),
+                !meet((addr.0, bytes), (freed.addr.0, freed.bytes))
+                    || freed.until.is_before(stream, device.streams()),
                 "{addr} goes from {:?} to {stream:?}, which does not wait for it",
                 freed.until.stream
             );
         }
-        self.forget_freed(range);
+        self.forget_freed((addr, bytes));
         self.live.push(Live {
             addr,
             bytes,
             stream,
             uses: Vec::new(),
+            memory,
         });
     }
 
@@ -180,10 +210,13 @@ impl Shadow {
     }
 
     /// An allocation is about to be freed: the other streams must finish what they have now, and the
-    /// event that the free records.
-    pub fn free(&mut self, addr: DeviceAddr, streams: &Streams) {
+    /// event that the free records. Until now the same memory was behind it all the time.
+    pub fn free(&mut self, addr: DeviceAddr, device: &SimDevice) {
         let index = self.live.iter().position(|live| live.addr == addr).unwrap();
         let live = self.live.swap_remove(index);
+        let memory = Memory::of(addr, live.bytes, device);
+        assert_eq!(memory, live.memory, "other memory behind a live block");
+        let streams = device.streams();
         self.freed.push(Freed {
             addr,
             bytes: live.bytes,
@@ -192,11 +225,7 @@ impl Shadow {
         let until = |&stream: &StreamId| Until::now(stream, streams);
         let until: Vec<Until> = live.uses.iter().map(until).collect();
         if !until.is_empty() {
-            self.guarded.push(Guarded {
-                addr,
-                bytes: live.bytes,
-                until,
-            });
+            self.guarded.push(Guarded { memory, until });
         }
     }
 

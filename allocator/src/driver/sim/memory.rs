@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use foldhash::fast::FixedState;
 
 use super::super::{DeviceAddr, DriverError, MemoryHandle, MemoryInfo};
-use super::GRANULARITY;
+use super::{GRANULARITY, PhysicalRange};
 
 #[derive(Debug)]
 struct Physical {
@@ -53,6 +53,29 @@ impl Memory {
 
     pub(super) fn used(&self) -> u64 {
         self.used
+    }
+
+    /// Bytes behind handles that are mapped nowhere.
+    pub(super) fn unmapped(&self) -> u64 {
+        let handles = self.handles.values();
+        let unmapped = handles.filter(|physical| physical.mappings == 0);
+        unmapped.map(|physical| physical.bytes).sum()
+    }
+
+    pub(super) fn mapped_behind(&self, addr: DeviceAddr, bytes: u64) -> Vec<PhysicalRange> {
+        let end = addr.offset(bytes);
+        let around = self.mappings.range(..=addr).next_back();
+        let first = around.map_or(addr, |(&start, _)| start);
+        let piece = |(&start, mapping): (&DeviceAddr, &Mapping)| {
+            let from = addr.max(start);
+            let to = end.min(start.offset(mapping.bytes));
+            (from < to).then(|| PhysicalRange {
+                handle: mapping.handle,
+                offset: from.offset_from(start),
+                bytes: to.offset_from(from),
+            })
+        };
+        self.mappings.range(first..end).filter_map(piece).collect()
     }
 
     pub(super) fn info(&self) -> MemoryInfo {
@@ -238,6 +261,31 @@ mod tests {
         assert_eq!(memory.used(), PAGE, "still mapped once");
         memory.unmap(BASE.offset(PAGE), PAGE).unwrap();
         assert_eq!(memory.used(), 0);
+    }
+
+    #[test]
+    fn the_memory_behind_addresses_is_told_in_pieces() {
+        let mut memory = with_reservation();
+        let (a, b) = (memory.create(PAGE).unwrap(), memory.create(PAGE).unwrap());
+        assert_eq!(memory.unmapped(), 2 * PAGE);
+        for (page, handle) in [(1, a), (2, b), (4, a)] {
+            memory.map(BASE.offset(page * PAGE), PAGE, handle).unwrap();
+        }
+        assert_eq!(memory.unmapped(), 0);
+        let piece = |handle, offset, bytes| PhysicalRange {
+            handle,
+            offset,
+            bytes,
+        };
+        assert_eq!(
+            memory.mapped_behind(BASE.offset(PAGE + 100), 2 * PAGE),
+            [piece(a, 100, PAGE - 100), piece(b, 0, PAGE)]
+        );
+        assert_eq!(
+            memory.mapped_behind(BASE.offset(4 * PAGE + 1), 2),
+            [piece(a, 1, 2)]
+        );
+        assert_eq!(memory.mapped_behind(BASE.offset(3 * PAGE), PAGE), []);
     }
 
     #[test]
