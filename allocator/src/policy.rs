@@ -82,6 +82,7 @@ mod cuda_async;
 mod cupy;
 pub mod direct;
 mod fence;
+mod gmlake;
 pub mod knobs;
 mod offset_allocator;
 mod paddle_auto_growth;
@@ -274,6 +275,7 @@ policies! {
     "cupy", "the memory pool of CuPy 14: best fit, always cut to size" => cupy::Cupy;
     "paddle_auto_growth", "the default of PaddlePaddle 3: best fit, cut from the high end" => StreamSafe<paddle_auto_growth::AutoGrowth>;
     "offset_allocator", "the crate offset-allocator (256 bins) over blocks of the device" => offset_allocator::OffsetAllocator;
+    "gmlake", "GMLake: free memory in pieces, stitched to blocks by mapping it twice" => gmlake::GmLake;
 }
 
 fn settings(conf: &str) -> Result<Settings, BuildError> {

@@ -72,6 +72,19 @@ allocator_suite!(
     "auto_growth_chunk_size:8MiB,free_idle_chunk:true,free_when_no_cache_hit:true",
     tight(Down)
 );
+allocator_suite!(gmlake, "gmlake", "frag_limit:4MiB", tight(Up));
+allocator_suite!(
+    gmlake_first_fit,
+    "gmlake",
+    "frag_limit:2MiB,reuse_limit:1.5,auto_gc:256MiB",
+    tight(FirstFit)
+);
+allocator_suite!(
+    gmlake_late,
+    "gmlake",
+    "frag_limit:2MiB,defrag_level:1",
+    tight(Down)
+);
 allocator_suite!(pytorch_default, "pytorch", "", tight(Up));
 allocator_suite!(pytorch_default_downwards, "pytorch", "", tight(Down));
 allocator_suite!(pytorch_default_first_fit, "pytorch", "", tight(FirstFit));

@@ -1,0 +1,284 @@
+//! Free ranges of segments: best fit, split, coalesce.
+//!
+//! The original keeps a list of blocks for each segment and joins every block that becomes free with
+//! its free neighbours. So its free blocks are the longest free ranges of a segment, and these are all
+//! that is kept here.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::check::{Violation, ensure};
+use crate::driver::{DeviceAddr, StreamId};
+use crate::policy::Block;
+
+use super::Request;
+
+/// Bytes in one piece.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Range {
+    pub(super) addr: DeviceAddr,
+    pub(super) bytes: u64,
+}
+
+impl Range {
+    /// The bytes of a block.
+    pub(super) fn of(block: Block) -> Self {
+        let Block { addr, bytes, .. } = block;
+        Self { addr, bytes }
+    }
+
+    fn between(addr: DeviceAddr, end: DeviceAddr) -> Self {
+        let bytes = end.offset_from(addr);
+        Self { addr, bytes }
+    }
+
+    pub(super) fn end(self) -> DeviceAddr {
+        self.addr.offset(self.bytes)
+    }
+
+    /// Its first `bytes`, or all of it if it has no more.
+    pub(super) fn first(self, bytes: u64) -> Self {
+        let bytes = bytes.min(self.bytes);
+        Self { bytes, ..self }
+    }
+
+    pub(super) fn overlaps(self, other: Self) -> bool {
+        self.addr < other.end() && other.addr < self.end()
+    }
+
+    fn contains(self, other: Self) -> bool {
+        self.addr <= other.addr && other.end() <= self.end()
+    }
+}
+
+/// What the order of the search looks at: stream, bytes, address.
+type BySize = (StreamId, u64, DeviceAddr);
+
+#[derive(Clone, Copy, Debug)]
+struct Segment {
+    range: Range,
+    /// The stream whose requests it serves.
+    stream: StreamId,
+}
+
+/// The segments of a pool and what is free of them.
+///
+/// Invariants: `by_addr` and `by_size` hold the same ranges; each lies in one segment; two of the
+/// same segment never touch.
+#[derive(Debug, Default)]
+pub(super) struct FreeRanges {
+    segments: BTreeMap<DeviceAddr, Segment>,
+    by_addr: BTreeMap<DeviceAddr, u64>,
+    by_size: BTreeSet<BySize>,
+}
+
+impl FreeRanges {
+    /// A segment more, free as a whole.
+    pub(super) fn add_segment(&mut self, range: Range, stream: StreamId) {
+        self.segments.insert(range.addr, Segment { range, stream });
+        self.insert(range, stream);
+    }
+
+    /// Forgets a segment that is free as a whole.
+    pub(super) fn remove_segment(&mut self, range: Range) {
+        if let Some(segment) = self.segments.remove(&range.addr) {
+            self.remove(range, segment.stream);
+        }
+    }
+
+    /// The segments that are free as a whole, in the order of the search.
+    pub(super) fn whole_segments(&self) -> Vec<Range> {
+        let free = self.by_size.iter();
+        let free = free.map(|&(_, bytes, addr)| Range { addr, bytes });
+        let is_whole = |free: &Range| {
+            let segment = self.segments.get(&free.addr);
+            segment.is_some_and(|segment| segment.range == *free)
+        };
+        free.filter(is_whole).collect()
+    }
+
+    /// The smallest free range of the stream with so many bytes; the lowest address among equals.
+    pub(super) fn best_fit(&self, stream: StreamId, bytes: u64) -> Option<Range> {
+        let from = (stream, bytes, DeviceAddr::NULL);
+        let &(of, bytes, addr) = self.by_size.range(from..).next()?;
+        (of == stream).then_some(Range { addr, bytes })
+    }
+
+    /// The free ranges of the stream, the largest first; the highest address among equals.
+    pub(super) fn largest_first(&self, stream: StreamId) -> impl Iterator<Item = Range> {
+        let least = (stream, 0, DeviceAddr::NULL);
+        let most = (stream, u64::MAX, DeviceAddr(u64::MAX));
+        let of_stream = self.by_size.range(least..=most);
+        of_stream
+            .rev()
+            .map(|&(_, bytes, addr)| Range { addr, bytes })
+    }
+
+    /// Whether all of `range` is free.
+    pub(super) fn is_free(&self, range: Range) -> bool {
+        self.free_around(range).is_some()
+    }
+
+    /// Whether any of `range` is free.
+    pub(super) fn has_free(&self, range: Range) -> bool {
+        let before_end = self.by_addr.range(..range.end()).next_back();
+        before_end.is_some_and(|(&addr, &bytes)| Range { addr, bytes }.overlaps(range))
+    }
+
+    /// Takes `range`, all of it free; what surrounds it stays.
+    pub(super) fn take(&mut self, range: Range) {
+        let (Some(free), Some(segment)) = (self.free_around(range), self.segment_around(range))
+        else {
+            return;
+        };
+        self.remove(free, segment.stream);
+        let before = Range::between(free.addr, range.addr);
+        let behind = Range::between(range.end(), free.end());
+        for rest in [before, behind] {
+            if rest.bytes > 0 {
+                self.insert(rest, segment.stream);
+            }
+        }
+    }
+
+    /// Hands out the first bytes of `free`, a free range.
+    pub(super) fn take_first(&mut self, free: Range, request: Request) -> Block {
+        let Range { addr, bytes } = free.first(request.bytes);
+        self.take(Range { addr, bytes });
+        let stream = request.stream;
+        Block {
+            addr,
+            bytes,
+            stream,
+        }
+    }
+
+    /// Puts `range` back, joined with what is free on either side of it.
+    pub(super) fn give(&mut self, range: Range) {
+        let Some(segment) = self.segment_around(range) else {
+            return;
+        };
+        let mut joined = range;
+        if let Some(before) = self.free_at_or_below(range.addr)
+            && before.end() == range.addr
+            && segment.range.contains(before)
+        {
+            self.remove(before, segment.stream);
+            joined = Range::between(before.addr, joined.end());
+        }
+        if let Some(&bytes) = self.by_addr.get(&range.end())
+            && range.end() < segment.range.end()
+        {
+            let behind = Range {
+                addr: range.end(),
+                bytes,
+            };
+            self.remove(behind, segment.stream);
+            joined = Range::between(joined.addr, behind.end());
+        }
+        self.insert(joined, segment.stream);
+    }
+
+    fn insert(&mut self, range: Range, stream: StreamId) {
+        self.by_addr.insert(range.addr, range.bytes);
+        self.by_size.insert((stream, range.bytes, range.addr));
+    }
+
+    fn remove(&mut self, range: Range, stream: StreamId) {
+        self.by_addr.remove(&range.addr);
+        self.by_size.remove(&(stream, range.bytes, range.addr));
+    }
+
+    fn free_at_or_below(&self, addr: DeviceAddr) -> Option<Range> {
+        let (&addr, &bytes) = self.by_addr.range(..=addr).next_back()?;
+        Some(Range { addr, bytes })
+    }
+
+    fn free_around(&self, range: Range) -> Option<Range> {
+        let free = self.free_at_or_below(range.addr)?;
+        free.contains(range).then_some(free)
+    }
+
+    fn segment_around(&self, range: Range) -> Option<Segment> {
+        let (_, &segment) = self.segments.range(..=range.addr).next_back()?;
+        segment.range.contains(range).then_some(segment)
+    }
+
+    pub(super) fn check(&self) -> Result<(), Violation> {
+        ensure!(
+            self.by_addr.len() == self.by_size.len(),
+            "free ranges by address and by size differ in number"
+        );
+        let mut before: Option<Range> = None;
+        for (&addr, &bytes) in &self.by_addr {
+            let free = Range { addr, bytes };
+            let segment = self.segment_around(free);
+            ensure!(
+                bytes > 0 && segment.is_some(),
+                "{addr} is free in no segment"
+            );
+            let stream = segment.map_or(StreamId::DEFAULT, |segment| segment.stream);
+            let entry = (stream, bytes, addr);
+            ensure!(self.by_size.contains(&entry), "{addr} is not in the order");
+            if let Some(before) = before {
+                ensure!(before.end() <= addr, "{addr} is free twice");
+                let is_start = self.segments.contains_key(&addr);
+                ensure!(before.end() < addr || is_start, "{addr} is not joined");
+            }
+            before = Some(free);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STREAM: StreamId = StreamId::DEFAULT;
+
+    fn range(addr: u64, bytes: u64) -> Range {
+        let addr = DeviceAddr(addr);
+        Range { addr, bytes }
+    }
+
+    /// Two segments that touch.
+    fn two_segments() -> FreeRanges {
+        let mut ranges = FreeRanges::default();
+        ranges.add_segment(range(100, 50), STREAM);
+        ranges.add_segment(range(150, 50), STREAM);
+        ranges
+    }
+
+    #[test]
+    fn what_is_given_back_is_joined_but_not_across_segments() {
+        let mut ranges = two_segments();
+        for part in [range(120, 10), range(140, 10), range(150, 50)] {
+            ranges.take(part);
+            assert!(!ranges.is_free(part));
+        }
+        ranges.check().unwrap();
+        let free: Vec<Range> = ranges.largest_first(STREAM).collect();
+        assert_eq!(free, [range(100, 20), range(130, 10)]);
+        ranges.give(range(120, 10));
+        assert_eq!(ranges.best_fit(STREAM, 1), Some(range(100, 40)));
+        ranges.give(range(150, 50));
+        ranges.give(range(140, 10));
+        ranges.check().unwrap();
+        assert_eq!(ranges.whole_segments(), [range(100, 50), range(150, 50)]);
+        assert!(!ranges.is_free(range(140, 20)), "of two segments");
+    }
+
+    #[test]
+    fn a_request_gets_the_smallest_and_lowest_of_its_stream() {
+        let mut ranges = two_segments();
+        let other = StreamId::nth(1);
+        ranges.add_segment(range(0, 10), other);
+        assert_eq!(ranges.best_fit(STREAM, 10), Some(range(100, 50)));
+        assert_eq!(ranges.best_fit(STREAM, 51), None);
+        assert_eq!(ranges.best_fit(other, 11), None);
+        let largest = ranges.largest_first(STREAM).next();
+        assert_eq!(largest, Some(range(150, 50)), "from the other end");
+        ranges.remove_segment(range(0, 10));
+        assert_eq!(ranges.best_fit(other, 1), None);
+    }
+}

@@ -1,0 +1,105 @@
+//! Segments of the large pool: physical memory in chunks, and addresses for it.
+//!
+//! Source: GMLake, `realloc_block`, `release_block`.
+
+use crate::driver::{Driver, DriverError, MemoryHandle, VirtualMemory};
+use crate::policy::Refusal;
+
+use super::mapping::{CHUNK, Mapping};
+use super::ranges::Range;
+use super::stitched::Garbage;
+use super::{ATTEMPTS, GmLake, Request, memory_of};
+
+/// The segment for a request of less than [`PACKED_LIMIT`]; a larger one gets what it asks for.
+const PACKED_SEGMENT: u64 = 20 << 20;
+const PACKED_LIMIT: u64 = 10 << 20;
+
+#[derive(Debug)]
+pub(super) struct Segment {
+    mapping: Mapping,
+    /// The memory behind its addresses, chunk by chunk.
+    handles: Vec<MemoryHandle>,
+}
+
+impl GmLake {
+    /// A new segment for a large request, if the device has memory and addresses for it.
+    pub(super) fn new_segment(
+        &mut self,
+        device: &mut dyn Driver,
+        request: Request,
+    ) -> Result<Option<Range>, Refusal> {
+        let bytes = segment_bytes(request.bytes);
+        if bytes > device.total_memory() {
+            return Ok(None);
+        }
+        for attempt in 0..ATTEMPTS {
+            match self.create_segment(device, bytes) {
+                Ok(segment) => {
+                    let range = segment.mapping.range;
+                    self.segments.insert(range.addr, segment);
+                    self.large.add_segment(range, request.stream);
+                    return Ok(Some(range));
+                }
+                Err(Refusal::OutOfMemory) => {}
+                Err(refusal) => return Err(refusal),
+            }
+            // With memory to spare it must be addresses that are short.
+            let memory_is_short = device.memory_info()?.free <= bytes;
+            if memory_is_short || self.stitched.cached_bytes(request.stream) < bytes {
+                break;
+            }
+            self.collect(device, Garbage::after(attempt, bytes))?;
+        }
+        Ok(None)
+    }
+
+    fn create_segment(&mut self, device: &mut dyn Driver, bytes: u64) -> Result<Segment, Refusal> {
+        let memory = memory_of(device)?;
+        let handles = self.returns.create(memory, bytes / CHUNK)?;
+        match self.returns.map(memory, &handles) {
+            Ok(mapping) => Ok(Segment { mapping, handles }),
+            Err(error) => {
+                self.returns.push_memory(handles);
+                Err(self.returns.settle_after(memory, error).into())
+            }
+        }
+    }
+
+    /// The memory behind a range of a segment.
+    pub(super) fn memory_behind(&self, range: Range) -> &[MemoryHandle] {
+        let segment = self.segments.range(..=range.addr).next_back();
+        let chunks = segment.and_then(|(&start, segment)| {
+            let first = usize::try_from(range.addr.offset_from(start) / CHUNK).ok()?;
+            let count = usize::try_from(range.bytes / CHUNK).ok()?;
+            segment.handles.get(first..)?.get(..count)
+        });
+        chunks.unwrap_or_default()
+    }
+
+    /// Returns all segments that are free as a whole.
+    pub(super) fn release_segments(
+        &mut self,
+        memory: &mut dyn VirtualMemory,
+    ) -> Result<(), DriverError> {
+        self.returns.settle(memory)?;
+        for range in self.large.whole_segments() {
+            self.stitched.forget(memory, &mut self.returns, range)?;
+            self.large.remove_segment(range);
+            if let Some(segment) = self.segments.remove(&range.addr) {
+                self.returns.push(segment.mapping);
+                self.returns.push_memory(segment.handles);
+            }
+            self.returns.settle(memory)?;
+        }
+        Ok(())
+    }
+}
+
+/// What is taken from the device for a large request.
+fn segment_bytes(request: u64) -> u64 {
+    if request < PACKED_LIMIT {
+        PACKED_SEGMENT
+    } else {
+        request
+    }
+}

@@ -1,0 +1,86 @@
+//! Stitching: free ranges that are too small by themselves get addresses in one piece.
+//!
+//! Source: GMLake, `get_fused_fragmented_blocks`.
+
+use crate::driver::{Driver, DriverError, MemoryHandle};
+use crate::policy::{Block, Refusal};
+
+use super::ranges::Range;
+use super::stitched::Garbage;
+use super::{ATTEMPTS, GmLake, Request, memory_of};
+
+impl GmLake {
+    /// Free ranges of the stream, stitched to a block for the request. `None` if they are not enough,
+    /// the request is too small or the device has no addresses, and if it is too early: `time` counts
+    /// how often stitching was tried for this request before.
+    pub(super) fn stitch(
+        &mut self,
+        device: &mut dyn Driver,
+        request: Request,
+        time: u32,
+    ) -> Result<Option<Block>, Refusal> {
+        if time < self.defrag_level || request.bytes < self.frag_limit {
+            return Ok(None);
+        }
+        let Some(parts) = self.parts_for(request) else {
+            return Ok(None);
+        };
+        let memory = parts.iter().flat_map(|&part| self.memory_behind(part));
+        let handles: Vec<MemoryHandle> = memory.copied().collect();
+        for attempt in 0..ATTEMPTS {
+            match self.returns.map(memory_of(device)?, &handles) {
+                Ok(mapping) => {
+                    let stream = request.stream;
+                    let block = self.stitched.add(&mut self.large, mapping, parts, stream);
+                    self.limit_addresses(device, block)?;
+                    return Ok(Some(block));
+                }
+                Err(DriverError::OutOfMemory) => {
+                    self.collect(device, Garbage::after(attempt, request.bytes))?;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(None)
+    }
+
+    /// The largest free ranges of the stream, the last one cut, that have so many bytes together.
+    /// `None` if the stream has one range only, or all of them have less.
+    fn parts_for(&self, request: Request) -> Option<Vec<Range>> {
+        self.large.largest_first(request.stream).nth(1)?;
+        let mut left = request.bytes;
+        let mut parts = Vec::new();
+        for free in self.large.largest_first(request.stream) {
+            let part = free.first(left);
+            left -= part.bytes;
+            parts.push(part);
+            if left == 0 {
+                return Some(parts);
+            }
+        }
+        None
+    }
+
+    /// Gives up unused stitched blocks if all have too many addresses. If the device fails at that, so
+    /// does the request that `block` was stitched for.
+    fn limit_addresses(&mut self, device: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
+        if self.stitched.bytes() <= self.auto_gc {
+            return Ok(());
+        }
+        let collected = self.collect(device, Garbage::ALL);
+        if collected.is_err() {
+            self.take_back(device, block);
+        }
+        collected
+    }
+
+    /// Gives up stitched blocks that are not handed out.
+    pub(super) fn collect(
+        &mut self,
+        device: &mut dyn Driver,
+        garbage: Garbage,
+    ) -> Result<(), Refusal> {
+        let (ranges, returns) = (&self.large, &mut self.returns);
+        self.stitched.collect(device, ranges, returns, garbage)
+    }
+}
