@@ -942,10 +942,13 @@ EXPORT CUresult cuMemUnmap(CUdeviceptr p, size_t size) {
   Fake& f = F();
   spin(f.unmap_ns);
   G g(f.mu);
-  auto it = f.mappings.find(p);
-  if (it == f.mappings.end()) return CUDA_ERROR_INVALID_VALUE;
-  unref(f, it->second);
-  f.mappings.erase(it);
+  if (!f.mappings.count(p)) return CUDA_ERROR_INVALID_VALUE;
+  for (CUdeviceptr at = p; at < p + size; at += kGran) {  // one call may undo several mappings
+    auto it = f.mappings.find(at);
+    if (it == f.mappings.end()) continue;
+    unref(f, it->second);
+    f.mappings.erase(it);
+  }
   f.c.n_unmap++;
   f.L("unmap 0x%llx %zu", (unsigned long long)p, size);
   return CUDA_SUCCESS;
