@@ -7,6 +7,7 @@ with `new` in its place it compiles.
 from typing import NamedTuple
 
 POLICY = "allocator/src/policy/pytorch"
+GMLAKE = "allocator/src/policy/gmlake"
 RMM = "allocator/src/policy"
 
 
@@ -406,6 +407,36 @@ FAULTS = [
         "offset_allocator: memory of a request alone is forgotten",
         "allocator/src/policy/offset_allocator.rs",
         "        self.dedicated.insert(addr);\n",
+        "",
+    ),
+    Fault(
+        "GMLake: a stitched block is used of which a part is in use",
+        f"{GMLAKE}/stitched.rs",
+        "self.parts.iter().all(|&part| ranges.is_free(part))",
+        "self.parts.iter().any(|&part| ranges.is_free(part))",
+    ),
+    Fault(
+        "GMLake: more of a stitched block is freed than was in use",
+        f"{GMLAKE}/stitched.rs",
+        "for part in live.stitched.behind(live.used) {",
+        "for part in live.stitched.parts.iter().copied() {",
+    ),
+    Fault(
+        "GMLake: the smallest free ranges are stitched",
+        f"{GMLAKE}/ranges.rs",
+        ".rev()",
+        "",
+    ),
+    Fault(
+        "GMLake: what was mapped before a failure is forgotten",
+        f"{GMLAKE}/mapping.rs",
+        "                self.push(mapping);\n",
+        "",
+    ),
+    Fault(
+        "GMLake: a block in use keeps a returned segment mapped",
+        f"{GMLAKE}/stitched.rs",
+        "                live.stitched.mapping.shrink(memory, live.used)?;\n",
         "",
     ),
 ]
