@@ -5,7 +5,8 @@
 //!
 //! Source: librmm 26.10, `fixed_size_memory_resource` and `mr/detail/fixed_size_free_list.hpp`. RMM does
 //! not record the stream's event when it takes blocks from the pool, so that a third stream could use
-//! them before the work that the pool had the stream wait for is done; here it is recorded.
+//! them before the work that the pool had the stream wait for is done; here it is recorded before another
+//! stream waits for it.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
@@ -113,9 +114,9 @@ impl FixedSize {
         self.chunks.insert(chunk.addr, chunk);
         for index in 0..BLOCKS_IN_A_CHUNK {
             let block = chunk.addr.offset(index * self.block_bytes);
-            self.free.insert(seat, block);
+            self.free.insert_used(seat, block);
         }
-        self.free.mark(device, seat)
+        Ok(())
     }
 
     /// Takes back a block that [`FixedSize::malloc`] gave.

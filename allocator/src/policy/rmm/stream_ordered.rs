@@ -41,6 +41,8 @@ struct Stream<L> {
     /// All work on the memory in the list is done once this is over. While the memory is as the device
     /// gave it, the event was never recorded, and is over.
     event: EventId,
+    /// Memory was put in that the event does not stand for yet: it is recorded before anybody waits.
+    is_behind: bool,
     /// `None` once another stream has taken it over.
     list: Option<L>,
 }
@@ -67,6 +69,17 @@ impl<L> Default for StreamOrdered<L> {
     }
 }
 
+impl<L> Stream<L> {
+    /// Has the event stand for all work that the stream has now, if it does not yet for all that counts.
+    fn catch_up(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+        if self.is_behind {
+            device.record_event(self.event, self.id)?;
+            self.is_behind = false;
+        }
+        Ok(())
+    }
+}
+
 impl<L: FreeList> StreamOrdered<L> {
     /// The seat of a stream: the last one if it is new.
     pub(in crate::policy) fn seat(
@@ -81,8 +94,12 @@ impl<L: FreeList> StreamOrdered<L> {
             Some(event) => event,
             None => device.create_event()?,
         };
-        let list = None;
-        self.streams.push(Stream { id, event, list });
+        self.streams.push(Stream {
+            id,
+            event,
+            is_behind: false,
+            list: None,
+        });
         Ok(Seat(self.streams.len() - 1))
     }
 
@@ -110,12 +127,11 @@ impl<L: FreeList> StreamOrdered<L> {
     ) -> Result<Option<DeviceAddr>, Refusal> {
         let waiting = self.streams[seat.0].id;
         for stream in &mut self.streams {
-            let Some(list) = &mut stream.list else {
-                continue;
-            };
-            if stream.id != waiting && list.can_serve(bytes) {
+            let can_serve = |list: &L| list.can_serve(bytes);
+            if stream.id != waiting && stream.list.as_ref().is_some_and(can_serve) {
+                stream.catch_up(device)?;
                 device.wait_event(waiting, stream.event)?;
-                return Ok(list.take(bytes));
+                return Ok(stream.list.as_mut().and_then(|list| list.take(bytes)));
             }
         }
         Ok(None)
@@ -132,6 +148,7 @@ impl<L: FreeList> StreamOrdered<L> {
                 continue;
             }
             let (id, event) = (self.streams[seat.0].id, self.streams[seat.0].event);
+            self.streams[other].catch_up(device)?;
             device.wait_event(id, self.streams[other].event)?;
             // Who waits for this stream waits for the other one, too, from now on.
             device.record_event(event, id)?;
@@ -153,19 +170,16 @@ impl<L: FreeList> StreamOrdered<L> {
         block: L::Block,
     ) -> Result<(), Refusal> {
         let seat = self.seat(device, id)?;
-        self.mark(device, seat)?;
+        self.streams[seat.0].is_behind = true;
+        self.streams[seat.0].catch_up(device)?;
         self.insert(seat, block);
         Ok(())
     }
 
-    /// Has the stream's event stand for all work that it has now.
-    pub(in crate::policy) fn mark(
-        &self,
-        device: &mut dyn Driver,
-        seat: Seat,
-    ) -> Result<(), Refusal> {
-        let stream = &self.streams[seat.0];
-        Ok(device.record_event(stream.event, stream.id)?)
+    /// Puts in memory that is safe to use after the work that the stream has now.
+    pub(in crate::policy) fn insert_used(&mut self, seat: Seat, block: L::Block) {
+        self.streams[seat.0].is_behind = true;
+        self.insert(seat, block);
     }
 
     /// Puts in memory that is safe to use on the stream as it is.
@@ -178,8 +192,12 @@ impl<L: FreeList> StreamOrdered<L> {
     }
 
     /// Waits until all memory in the lists is safe to use everywhere.
-    pub(in crate::policy) fn synchronize(&self, device: &mut dyn Driver) -> Result<(), Refusal> {
-        for stream in &self.streams {
+    pub(in crate::policy) fn synchronize(
+        &mut self,
+        device: &mut dyn Driver,
+    ) -> Result<(), Refusal> {
+        for stream in &mut self.streams {
+            stream.catch_up(device)?;
             device.synchronize_event(stream.event)?;
         }
         Ok(())
