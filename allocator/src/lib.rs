@@ -1,4 +1,5 @@
-//! The caching allocator of PyTorch 2.11, decision for decision, over a simulated device.
+//! The caching allocator of PyTorch 2.11, decision for decision, over a simulated device; and the other
+//! allocators of GPU memory that are in use, behind the same interface.
 //!
 //! An allocator takes *segments* of memory from a device, cuts them into *blocks*, and keeps freed
 //! blocks in *pools* to hand them out again:
@@ -16,16 +17,18 @@
 //! ```
 //!
 //! - [`driver`] is what an allocator needs of a device, and [`driver::sim`] the simulated one.
-//! - [`mod@allocator`] is the contract of every policy, [`policy`] the list of them.
-//! - [`policy::pytorch`] is the reference.
+//! - [`mod@allocator`] is what all of them are to their users. [`policy::pytorch`] is the reference. Any
+//!   other is a [`policy`], which decides and does nothing else; [`managed`] makes an allocator of it.
+//! - What can be wanted of any of them is an adaptor: [`driver::hooks`] count and charge for the driver's
+//!   calls, limit them, write them down or let them fail; [`traced`] keeps a history.
 //! - [`settings`] parses `PYTORCH_CUDA_ALLOC_CONF`; [`stats`], [`history`], [`snapshot`] and [`error`]
 //!   are what a policy reports with; [`check`] is how it says that it is broken; [`mempool`] and
 //!   [`bytes`] are words that several of them need.
 //! - [`script`] runs the scripts by which all this is compared with PyTorch's own binary.
 //!
-//! Dependencies run one way: `script` → `policy` → (`allocator`, `stats`, `history`, `snapshot`,
-//! `settings`, `error`, `check`) → `driver`. A policy never names a driver, a driver never names a
-//! block; only `script`, on top, knows the simulated device as what it is.
+//! Dependencies run one way: `script` → `policy`, with `managed` → (`allocator`, `history`, `snapshot`,
+//! `settings`, `error`, `check`) → `driver` → `stats`. A policy never names a driver, a driver never names
+//! a block; only `script`, on top, knows the simulated device as what it is.
 //!
 //! # The life of one malloc
 //!
