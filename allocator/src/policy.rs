@@ -9,7 +9,7 @@
 //! The simplest that caches: freed blocks are kept and given to requests of exactly their size.
 //!
 //! ```
-//! use std::collections::HashMap;
+//! use std::collections::BTreeMap;
 //!
 //! use allocator::allocator::Allocator;
 //! use allocator::driver::sim::{SimConfig, SimDevice};
@@ -20,7 +20,8 @@
 //!
 //! #[derive(Debug, Default)]
 //! struct ExactFit {
-//!     free: HashMap<(StreamId, u64), Vec<DeviceAddr>>,
+//!     // Ordered, so that the cache is always emptied in the same order.
+//!     free: BTreeMap<(StreamId, u64), Vec<DeviceAddr>>,
 //! }
 //!
 //! impl ExactFit {
