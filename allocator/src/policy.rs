@@ -302,7 +302,7 @@ pub enum BuildError {
         name: String,
     },
     /// PyTorch does not take this string.
-    #[error("PYTORCH_CUDA_ALLOC_CONF '{conf}': {source}")]
+    #[error("PYTORCH_CUDA_ALLOC_CONF '{conf}'")]
     PyTorch {
         /// The string.
         conf: String,
@@ -310,7 +310,7 @@ pub enum BuildError {
         source: SettingsError,
     },
     /// Another policy does not take its settings.
-    #[error("settings of {policy}: {source}")]
+    #[error("settings of {policy}")]
     Knobs {
         /// The policy.
         policy: &'static str,

@@ -172,21 +172,13 @@ pub fn text(summaries: &[Summary], baseline: &str) -> String {
         .unwrap_or(0)
         .max(8);
     let mut text = format!(
-        "{:width$}  {:>7}  {:>6}  {:>14}  {:>18}  {:>14}  {:>7}  {:>11}\n",
-        "",
-        "fits",
-        "unsup.",
-        "efficiency",
-        "least: requested",
-        "better, worse",
-        "retries",
-        "driver time"
+        "{:width$}  {:>7}  {:>14}  {:>18}  {:>14}  {:>7}  {:>11}\n",
+        "", "fits", "efficiency", "least: requested", "better, worse", "retries", "driver time"
     );
     for summary in summaries {
         let Summary {
             column,
             workloads,
-            unsupported,
             fit,
             retries,
             ..
@@ -208,16 +200,26 @@ pub fn text(summaries: &[Summary], baseline: &str) -> String {
         // Writing to a string cannot fail.
         let _ = writeln!(
             text,
-            "{column:width$}  {:>7}  {unsupported:>6}  {:>14}  {:>18}  {:>14}  {retries:>7}  {time:>11}",
+            "{column:width$}  {:>7}  {:>14}  {:>18}  {:>14}  {retries:>7}  {time:>11}",
             format!("{fit}/{workloads}"),
             pair(efficiency, ""),
             pair(summary.overhead, "+"),
             format!("{better}, {worse}"),
         );
     }
+    let unserved = summaries.iter().filter(|summary| summary.unsupported > 0);
+    let unserved = unserved.map(|summary| format!("{} {}", summary.unsupported, summary.column));
+    let unserved: Vec<String> = unserved.collect();
+    if !unserved.is_empty() {
+        let _ = write!(
+            text,
+            "\nDo not fit because the policy does not serve what they do: {}.\n",
+            unserved.join(", ")
+        );
+    }
     let _ = write!(
         text,
-        "\nUnsup.: workloads that the policy does not serve. Efficiency: the median and the lowest. Least: the device that will do, beyond what is requested;\n\
+        "\nEfficiency: the median and the lowest. Least: the device that will do, beyond what is requested;\n\
          the median and the most. Better, worse: for how many workloads, by {NOTICEABLE} points or more,\n\
          than under '{baseline}' on the same device. Retries of all workloads. Driver time: times that\n\
          under '{baseline}', the median.\n"

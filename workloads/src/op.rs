@@ -85,7 +85,7 @@ pub enum WorkloadError {
     #[error(transparent)]
     Trace(#[from] TraceError),
     /// The allocator failed, other than for lack of memory.
-    #[error("event {event}: {source}")]
+    #[error("event {event}")]
     Allocator {
         /// The event, counted from 0.
         event: u64,
