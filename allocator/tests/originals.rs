@@ -113,7 +113,12 @@ fn every_request_gets_the_address_that_the_original_gives_it() {
     let kept = || Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/originals");
     // Others than those that are kept, recorded with fresh seeds.
     let folder = std::env::var_os("ORIGINALS").map_or_else(kept, PathBuf::from);
-    for policy in inside(&folder).into_iter().filter(|path| path.is_dir()) {
+    let policies: Vec<PathBuf> = inside(&folder)
+        .into_iter()
+        .filter(|path| path.is_dir())
+        .collect();
+    assert!(!policies.is_empty(), "no vectors in {}", folder.display());
+    for policy in policies {
         let compared: usize = inside(&policy).iter().map(|vector| compare(vector)).sum();
         let name = policy.file_name().unwrap_or_default().to_string_lossy();
         println!("{name}: {compared} operations");
