@@ -43,6 +43,7 @@ mod parameters;
 pub mod presets;
 pub mod program;
 pub mod realism;
+pub mod recording;
 pub mod replay;
 pub mod rng;
 pub mod shared_gpu;

@@ -1,0 +1,77 @@
+//! A memory snapshot of PyTorch (`torch.cuda.memory._dump_snapshot`): what happened on a device, and the
+//! state it led to.
+//!
+//! A [`Recording`] is what one device did. It says nothing of the file it came from: whoever reads a
+//! format fills it, and whoever replays, advises or draws takes it from here.
+
+use std::collections::HashMap;
+
+use allocator::driver::DeviceAddr;
+use allocator::history::TraceEntry;
+use allocator::snapshot::SegmentInfo;
+use foldhash::fast::FixedState;
+
+/// What a snapshot tells of one device.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Recording {
+    /// The device's number.
+    pub device: u32,
+    /// `PYTORCH_CUDA_ALLOC_CONF` at the end, if the snapshot says.
+    pub conf: Option<String>,
+    /// What happened, the oldest first. The beginning may be missing: PyTorch keeps a ring of entries.
+    pub entries: Vec<TraceEntry>,
+    /// The stack of each entry, in the order of `entries`; empty if no stacks were recorded at all.
+    pub entry_stacks: Vec<StackId>,
+    /// The segments after the last entry, by address.
+    pub segments: Vec<SegmentInfo>,
+    /// The stacks that allocated the blocks of `segments`, by the block's address.
+    pub block_stacks: HashMap<DeviceAddr, StackId, FixedState>,
+    /// All stacks, once each. The first is the empty one.
+    pub stacks: Vec<Stack>,
+    /// What the program said of its phases, in order of time.
+    pub annotations: Vec<Annotation>,
+    /// What the reader found strange but could do without, one sentence each.
+    pub remarks: Vec<String>,
+}
+
+/// The number of a stack in [`Recording::stacks`]. The default is the empty one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct StackId(pub u32);
+
+/// Who called whom, the innermost first.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Stack {
+    /// The frames, the innermost first.
+    pub frames: Vec<Frame>,
+}
+
+/// A place in a program.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Frame {
+    /// The function.
+    pub name: String,
+    /// Its file.
+    pub filename: String,
+    /// The line; of frames in C++ 2^64 − 1 is seen, too.
+    pub line: u64,
+}
+
+/// The program enters or leaves a phase: `Optimizer.step#AdamW.step`, `ProfilerStep#3`, …
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Annotation {
+    /// What the phase is called.
+    pub name: String,
+    /// Whether it is entered; otherwise it is left.
+    pub is_start: bool,
+    /// When, on the clock of [`TraceEntry::time_us`].
+    pub time_us: u64,
+}
+
+impl Recording {
+    /// The stack of the entry with this index; the empty one if none was recorded.
+    #[must_use]
+    pub fn stack_of(&self, entry: usize) -> Option<&Stack> {
+        let id = self.entry_stacks.get(entry)?;
+        self.stacks.get(id.0 as usize)
+    }
+}
