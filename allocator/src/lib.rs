@@ -89,6 +89,7 @@ pub mod error;
 pub mod history;
 pub mod managed;
 pub mod mempool;
+pub mod placement;
 pub mod policy;
 pub mod script;
 pub mod settings;
