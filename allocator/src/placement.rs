@@ -3,20 +3,34 @@
 //!
 //! ```text
 //! offset
-//!   ▲   ┌────────────┐
-//!   │   │ 2          │   ┌──────┐  ◄─ height
-//!   │   ├───────┬────┴───┤ 3    │
-//!   │   │ 0     │ 1      │      │
-//!   └───┴───────┴────────┴──────┴──► time
+//!   ▲  ┌───────────┐┌─────────┐ ◄─ height
+//!   │  │ 2         ││ 3       │
+//!   │  ├─────┬─────┴┴──┬──────┘
+//!   │  │ 0   │ 1       │
+//!   └──┴─────┴─────────┴─────────► time
 //! ```
 //!
 //! The problem is known as dynamic storage allocation: rectangles that may be moved up and down but
 //! not left or right. No placement is lower than the most bytes that live at one moment, the
 //! [`lower_bound`]; to find the lowest is NP-hard.
 
+mod best_fit;
+mod budget;
+mod check;
+mod colouring;
 mod first_fit;
+mod occupied;
+mod order;
+mod portfolio;
+mod sections;
+mod waiting;
 
 use std::time::Duration;
+
+use self::budget::Budget;
+pub use self::check::Fault;
+use self::portfolio::Best;
+use self::sections::Problem;
 
 /// Memory that is needed from the moment `lower` until just before the moment `upper`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -66,17 +80,11 @@ impl Placement {
     /// Verifies that no two buffers that live at one moment share memory, and that `height` is right.
     ///
     /// # Errors
-    /// [`Overlap`] names the first two buffers found.
-    pub fn check(&self, buffers: &[Buffer]) -> Result<(), Overlap> {
-        let _ = buffers;
-        Ok(())
+    /// What is wrong, of the first fault found.
+    pub fn check(&self, buffers: &[Buffer]) -> Result<(), Fault> {
+        check::check(self, buffers)
     }
 }
-
-/// Two buffers that live at one moment and share memory.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("buffers {0} and {1} share memory while both live")]
-pub struct Overlap(pub usize, pub usize);
 
 /// Buffers whose sizes add up to 2^63 or more: offsets could overflow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -85,18 +93,42 @@ pub struct TooLarge;
 
 /// Places all buffers, as low as it can with so much effort.
 ///
+/// Several packers try in turn, and the lowest placement is taken; one at the [`lower_bound`] ends
+/// it. A packer that only goes once through the buffers is not interrupted: 10^5 buffers are a
+/// matter of a second, whatever the effort.
+///
+/// Every offset is a sum of sizes: if all sizes are multiples of an alignment, all offsets are.
+///
 /// # Errors
 /// [`TooLarge`] if the sizes add up to 2^63 or more.
 pub fn pack(buffers: &[Buffer], effort: Effort) -> Result<Placement, TooLarge> {
-    let _ = effort;
-    let mut sum: u64 = 0;
-    for buffer in buffers {
-        sum = sum.checked_add(buffer.size).ok_or(TooLarge)?;
-    }
-    if sum >= 1 << 63 {
+    pack_watched(buffers, effort, &mut |_| {})
+}
+
+/// Like [`pack`], and shows `watch` each placement that is lower than those before it.
+///
+/// # Errors
+/// [`TooLarge`] if the sizes add up to 2^63 or more.
+pub fn pack_watched(
+    buffers: &[Buffer],
+    effort: Effort,
+    watch: &mut dyn FnMut(&Placement),
+) -> Result<Placement, TooLarge> {
+    let sum = buffers
+        .iter()
+        .try_fold(0_u64, |sum, buffer| sum.checked_add(buffer.size));
+    if sum.is_none_or(|sum| sum >= 1 << 63) {
         return Err(TooLarge);
     }
-    Ok(first_fit::by_size(buffers))
+    let mut budget = Budget::new(effort);
+    let indices: Vec<usize> = (0..buffers.len())
+        .filter(|&index| buffers[index].lives())
+        .collect();
+    let living: Vec<Buffer> = indices.iter().map(|&index| buffers[index]).collect();
+    let problem = Problem::new(&living);
+    let mut best = Best::new(buffers.len(), indices, watch);
+    portfolio::run(&problem, &mut budget, &mut best);
+    Ok(best.placement)
 }
 
 /// The most bytes that live at one moment: no placement is lower.
@@ -120,3 +152,6 @@ pub fn lower_bound(buffers: &[Buffer]) -> u64 {
     }
     most
 }
+
+#[cfg(test)]
+mod tests;

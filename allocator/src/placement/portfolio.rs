@@ -1,0 +1,102 @@
+//! Several packers, of which the lowest placement counts.
+//!
+//! None is best everywhere. Best fit is at the lower bound or near it where few large buffers live
+//! long and many small ones fill what they leave, as in training; only search finds a way where
+//! almost all memory is in use at almost all times.
+
+use super::budget::Budget;
+use super::order::{self, Key};
+use super::sections::Problem;
+use super::{Placement, best_fit, colouring, first_fit};
+
+/// Places buffers in an order.
+type Packer = fn(&Problem, &[usize]) -> Vec<u64>;
+
+/// The packers that go once through the buffers, the most promising first.
+const ONCE: [(&str, Packer, &[Key]); 8] = [
+    (
+        "best fit by pressure",
+        best_fit::place,
+        &[Key::Pressure, Key::Area],
+    ),
+    (
+        "best fit by lifetime",
+        best_fit::place,
+        &[Key::Lifetime, Key::Size],
+    ),
+    ("best fit by area", best_fit::place, &[Key::Area]),
+    (
+        "best fit by size",
+        best_fit::place,
+        &[Key::Size, Key::Lifetime],
+    ),
+    (
+        "first fit by size",
+        first_fit::place,
+        &[Key::Size, Key::Lifetime],
+    ),
+    (
+        "first fit by lifetime",
+        first_fit::place,
+        &[Key::Lifetime, Key::Size],
+    ),
+    ("first fit by area", first_fit::place, &[Key::Area]),
+    ("first fit by start", first_fit::place, &[Key::Start]),
+];
+
+/// The lowest placement so far.
+pub(super) struct Best<'a> {
+    pub placement: Placement,
+    /// The index of each buffer of the problem among all, of which some may never live.
+    indices: Vec<usize>,
+    watch: &'a mut dyn FnMut(&Placement),
+}
+
+impl<'a> Best<'a> {
+    /// Nothing is placed yet of so many buffers, of which those with the given indices live.
+    pub(super) fn new(
+        buffers: usize,
+        indices: Vec<usize>,
+        watch: &'a mut dyn FnMut(&Placement),
+    ) -> Self {
+        let height = if indices.is_empty() { 0 } else { u64::MAX };
+        Self {
+            placement: Placement {
+                offsets: vec![0; buffers],
+                height,
+                packer: "nothing to place",
+            },
+            indices,
+            watch,
+        }
+    }
+
+    /// Keeps a placement if it is the lowest.
+    fn offer(&mut self, problem: &Problem, offsets: &[u64], packer: &'static str) {
+        let height = problem.height(offsets);
+        if height >= self.placement.height {
+            return;
+        }
+        for (&index, &offset) in self.indices.iter().zip(offsets) {
+            self.placement.offsets[index] = offset;
+        }
+        self.placement.height = height;
+        self.placement.packer = packer;
+        (self.watch)(&self.placement);
+    }
+}
+
+/// Runs one packer after the other until the lower bound is reached or the budget is spent.
+pub(super) fn run(problem: &Problem, budget: &mut Budget, best: &mut Best<'_>) {
+    let bound = problem.lower_bound();
+    if let Some(offsets) = colouring::place(problem) {
+        best.offer(problem, &offsets, "interval colouring");
+    }
+    for (name, place, keys) in ONCE {
+        let placed = best.placement.height < u64::MAX;
+        if best.placement.height <= bound || placed && !budget.spend(problem.len() as u64) {
+            return;
+        }
+        best.offer(problem, &place(problem, &order::by(problem, keys)), name);
+    }
+}
