@@ -15,10 +15,12 @@
 //! [`lower_bound`]; to find the lowest is NP-hard.
 
 mod best_fit;
+mod branch_and_bound;
 mod budget;
 mod check;
 mod colouring;
 mod first_fit;
+mod local_search;
 mod occupied;
 mod order;
 mod portfolio;

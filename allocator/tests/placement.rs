@@ -1,10 +1,19 @@
-//! Offline placement: what callers see.
+//! Offline placement: what callers see, and the instances that others publish.
+//!
+//! The instances are not part of this repository. `COALESCE_DSA` names their folder; without it their
+//! test says so and does nothing. They are `A`, `C`, `E`, `G`, `I` and `K` of google/minimalloc
+//! (`benchmarks/challenging`, 9f5cf81) and `resnet50` of cappadokes/idealloc (`benchmarks`, a21f84d).
 
+use std::fs;
+use std::io::{Write, stderr};
+use std::path::Path;
 use std::time::Duration;
 
 use allocator::placement::{Buffer, Effort, Fault, TooLarge, lower_bound, pack, pack_watched};
 use proptest::collection::vec;
 use proptest::prelude::*;
+
+const FOLDER: &str = "COALESCE_DSA";
 
 fn buffer((lower, upper, size): (u64, u64, u64)) -> Buffer {
     Buffer { lower, upper, size }
@@ -98,4 +107,36 @@ fn many_buffers_take_little_time() {
     let placement = pack(&buffers, Effort::Steps(0)).unwrap();
     assert_eq!(placement.check(&buffers), Ok(()));
     assert!(placement.height < lower_bound(&buffers) * 11 / 10);
+}
+
+/// The height that is known to be possible, which is the lower bound of each.
+#[test]
+fn published_instances_are_at_their_lower_bounds() {
+    const STEPS: u64 = 3_000_000;
+    let Ok(folder) = std::env::var(FOLDER) else {
+        let _ = writeln!(
+            stderr(),
+            "SKIPPED: published instances; set {FOLDER} to their folder"
+        );
+        return;
+    };
+    for (name, height) in [
+        ("A.1048576", 1_048_576),
+        ("C.1048576", 1_039_360),
+        ("E.1048576", 1_048_576),
+        ("G.1048576", 1_048_576),
+        ("I.1048576", 1_048_576),
+        ("K.1048576", 1_048_576),
+        ("resnet50", 1_515_472_556),
+    ] {
+        let text = fs::read_to_string(Path::new(&folder).join(format!("{name}.csv"))).unwrap();
+        let number = |field: &str| field.trim().parse::<u64>().unwrap();
+        let row = |line: &str| -> Vec<u64> { line.split(',').map(number).collect() };
+        let rows = text.lines().skip(1).map(row);
+        let buffers: Vec<Buffer> = rows.map(|row| buffer((row[1], row[2], row[3]))).collect();
+        assert_eq!(lower_bound(&buffers), height, "{name}");
+        let placement = pack(&buffers, Effort::Steps(STEPS)).unwrap();
+        assert_eq!(placement.check(&buffers), Ok(()), "{name}");
+        assert_eq!(placement.height, height, "{name}");
+    }
 }

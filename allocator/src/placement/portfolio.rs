@@ -7,7 +7,7 @@
 use super::budget::Budget;
 use super::order::{self, Key};
 use super::sections::Problem;
-use super::{Placement, best_fit, colouring, first_fit};
+use super::{Placement, best_fit, branch_and_bound, colouring, first_fit, local_search};
 
 /// Places buffers in an order.
 type Packer = fn(&Problem, &[usize]) -> Vec<u64>;
@@ -43,6 +43,9 @@ const ONCE: [(&str, Packer, &[Key]); 8] = [
     ("first fit by area", first_fit::place, &[Key::Area]),
     ("first fit by start", first_fit::place, &[Key::Start]),
 ];
+
+/// How long the local search goes on where branch and bound follows.
+const ROUNDS_IF_FEW: u64 = 20;
 
 /// The lowest placement so far.
 pub(super) struct Best<'a> {
@@ -98,5 +101,17 @@ pub(super) fn run(problem: &Problem, budget: &mut Budget, best: &mut Best<'_>) {
             return;
         }
         best.offer(problem, &place(problem, &order::by(problem, keys)), name);
+    }
+    let few = problem.len() <= branch_and_bound::MOST_BUFFERS;
+    let rounds = if few { ROUNDS_IF_FEW } else { u64::MAX };
+    let height = best.placement.height;
+    local_search::improve(problem, height, rounds, budget, &mut |offsets| {
+        best.offer(problem, offsets, "local search");
+    });
+    if few {
+        let height = best.placement.height;
+        branch_and_bound::improve(problem, height, budget, &mut |offsets| {
+            best.offer(problem, offsets, "branch and bound");
+        });
     }
 }
