@@ -12,7 +12,8 @@
 //!   [`batch_probe`] and [`experiment`] are families of patterns.
 //! - [`catalog`] has all families by name, and [`presets`] has ready-made members.
 //! - [`replay`](mod@replay) drives an allocator, with observers; [`measure`] says what the results
-//!   mean, and [`demand`] what no allocator can do without.
+//!   mean, and [`demand`] what no allocator can do without;
+//!   [`lifetimes`](mod@lifetimes) is what a planner sees of a workload.
 //!
 //! A family gives the same operations for the same parameters and seed on every platform; a digest
 //! of each is tested.
@@ -36,6 +37,7 @@ pub mod fragmentation;
 pub mod grad_accumulation;
 pub mod inference;
 pub mod lengths;
+pub mod lifetimes;
 pub mod measure;
 pub mod moe;
 pub mod op;
