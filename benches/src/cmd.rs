@@ -1,7 +1,9 @@
 //! The verbs of the program, one a file.
 
 pub mod compare;
+pub mod convert;
 pub mod merge;
+pub mod place;
 pub mod plot;
 pub mod policies;
 pub mod realism;

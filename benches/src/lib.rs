@@ -5,6 +5,7 @@
 //! - [`record`] is what came of it, one row of a CSV; [`table`], [`plot`] and [`readme`] show rows,
 //!   [`compare`] tells two tables apart, [`summary`] holds settings against a baseline, [`pareto`]
 //!   policies against each other.
+//! - [`minimalloc`] reads and writes instances of offline placement.
 //! - [`gallery`] says which plots there are; [`timeline`] is memory over time.
 //! - [`walk`] replays a prepared workload as fast as it goes, for [`timing`], with [`statistics`];
 //!   [`script_bench`] times a conformance script as the oracle does.
@@ -17,6 +18,7 @@ pub mod cell;
 pub mod compare;
 pub mod gallery;
 pub mod least;
+pub mod minimalloc;
 pub mod pareto;
 pub mod plot;
 pub mod profile;

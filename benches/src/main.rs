@@ -18,7 +18,9 @@ struct Coalesce {
 #[derive(Subcommand)]
 enum Verb {
     Compare(cmd::compare::Args),
+    Convert(cmd::convert::Args),
     Merge(cmd::merge::Args),
+    Place(cmd::place::Args),
     Plot(cmd::plot::Args),
     Policies(cmd::policies::Args),
     Realism(cmd::realism::Args),
@@ -33,7 +35,9 @@ enum Verb {
 fn main() -> ExitCode {
     let outcome = match Coalesce::parse().verb {
         Verb::Compare(args) => cmd::compare::run(&args),
+        Verb::Convert(args) => cmd::convert::run(&args),
         Verb::Merge(args) => cmd::merge::run(&args),
+        Verb::Place(args) => cmd::place::run(&args),
         Verb::Plot(args) => cmd::plot::run(&args),
         Verb::Policies(args) => cmd::policies::run(&args),
         Verb::Realism(args) => cmd::realism::run(&args),

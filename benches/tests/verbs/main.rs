@@ -3,6 +3,7 @@
 
 mod compare;
 mod lists;
+mod place;
 mod realism;
 mod replay;
 mod report;

@@ -1,0 +1,187 @@
+//! `coalesce place` and `coalesce convert`.
+
+use std::fs;
+
+use crate::{checkout, coalesce, scratch, scratch_folder};
+
+const INSTANCE: &str = "id,lower,upper,size\nb1,0,3,4\nb2,3,9,4\nb3,0,9,4\nb4,9,21,4\nb5,0,21,4\n";
+
+fn trace(name: &str) -> String {
+    let path = checkout().join(format!("workloads/traces/{name}.csv.gz"));
+    path.to_str().unwrap().to_owned()
+}
+
+/// The rows of a CSV of numbers, without the id.
+fn rows(csv: &str) -> Vec<Vec<u64>> {
+    let row = |line: &str| {
+        line.split(',')
+            .skip(1)
+            .map(|f| f.parse().unwrap())
+            .collect()
+    };
+    csv.lines().skip(1).map(row).collect()
+}
+
+#[test]
+fn a_placement_is_printed_and_written() {
+    let instance = scratch("five.csv", INSTANCE);
+    let placed = scratch_folder("placed").join("five.csv");
+    let (instance, out) = (instance.to_str().unwrap(), placed.to_str().unwrap());
+    let text = coalesce(
+        &["place", instance, "--steps", "1000", "--out", out],
+        "",
+        &[],
+    )
+    .well();
+    for words in [
+        "5 buffers",
+        "lower bound",
+        "12",
+        "1.0000",
+        "interval colouring",
+    ] {
+        assert!(text.contains(words), "no '{words}' in: {text}");
+    }
+    let csv = fs::read_to_string(&placed).unwrap();
+    assert!(
+        csv.starts_with("id,lower,upper,size,offset\nb1,0,3,4,"),
+        "{csv}"
+    );
+    let rows = rows(&csv);
+    for (index, a) in rows.iter().enumerate() {
+        for b in &rows[..index] {
+            let in_time = a[0] < b[1] && b[0] < a[1];
+            let in_space = a[3] < b[3] + b[2] && b[3] < a[3] + a[2];
+            assert!(!in_time || !in_space, "{a:?} {b:?}");
+        }
+    }
+}
+
+#[test]
+fn the_same_steps_give_the_same_placement() {
+    let folder = scratch_folder("steps");
+    let instance = folder.join("instance.csv");
+    let name = instance.to_str().unwrap();
+    coalesce(
+        &["convert", "churn", "--to", "minimalloc", "--out", name],
+        "",
+        &[],
+    )
+    .well();
+    let mut placements = Vec::new();
+    for run in ["one.csv", "two.csv"] {
+        let out = folder.join(run);
+        let arguments = [
+            "place",
+            name,
+            "--steps",
+            "100000",
+            "--out",
+            out.to_str().unwrap(),
+        ];
+        coalesce(&arguments, "", &[]).well();
+        placements.push(fs::read_to_string(out).unwrap());
+    }
+    assert!(placements[0].lines().count() > 100);
+    assert_eq!(placements[0], placements[1]);
+}
+
+/// Each malloc of the trace is a line, with its events, in multiples of 512 bytes.
+#[test]
+fn a_trace_becomes_an_instance() {
+    let path = scratch(
+        "program.csv",
+        "op,id,bytes,stream,tag\nmark,-1,0,0,init\nalloc,5,1000,0,mm\nalloc,6,0,0,mm\n\
+         alloc,7,512,0,mm\nfree,5,1000,0,\nalloc,5,1,0,mm\n",
+    );
+    let path = path.to_str().unwrap();
+    let text = coalesce(&["convert", path, "--to", "minimalloc"], "", &[]).well();
+    assert_eq!(
+        text,
+        "id,lower,upper,size\n0,1,4,1024\n2,3,6,512\n3,5,6,512\n"
+    );
+    let arguments = ["convert", path, "--to", "minimalloc", "--unit", "1"];
+    let text = coalesce(&arguments, "", &[]).well();
+    assert!(
+        text.ends_with("\n0,1,4,1000\n2,3,6,512\n3,5,6,1\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_recorded_trace_is_placed_at_its_lower_bound() {
+    let instance = scratch_folder("recorded").join("instance.csv");
+    let name = instance.to_str().unwrap();
+    let trace = trace("resnet50_fp32_fixed224");
+    coalesce(
+        &["convert", &trace, "--to", "minimalloc", "--out", name],
+        "",
+        &[],
+    )
+    .well();
+    let text = coalesce(&["place", name, "--steps", "500000"], "", &[]).well();
+    for words in ["4414 buffers", " 5835741696  of the placement", "1.0000"] {
+        assert!(text.contains(words), "no '{words}' in: {text}");
+    }
+}
+
+#[test]
+fn what_cannot_be_placed_or_converted_is_refused_with_a_reason() {
+    let place = |arguments: &[&str], code: i32, said: &[&str]| {
+        coalesce(&[&["place"], arguments].concat(), "", &[]).with_error(code, said);
+    };
+    place(&["none.csv"], 1, &["none.csv", "No such file"]);
+    let trace = &trace("example_interleaved_free");
+    place(
+        &[trace],
+        1,
+        &["example_interleaved_free", "coalesce convert"],
+    );
+    let wrong = scratch("wrong.csv", "id,lower,upper,size\na,0,1,1\nb,4,4,1\n");
+    let wrong = wrong.to_str().unwrap();
+    place(
+        &[wrong],
+        1,
+        &["wrong.csv, line 3", "upper 4 is not after lower 4"],
+    );
+    let vast = format!("id,lower,upper,size\na,0,1,{0}\nb,0,1,{0}\n", u64::MAX);
+    let vast = scratch("vast.csv", vast);
+    place(&[vast.to_str().unwrap()], 1, &["vast.csv", "2^63"]);
+    let good = scratch("good.csv", INSTANCE);
+    let good = good.to_str().unwrap();
+    place(&[good, "--seconds", "soon"], 2, &["'soon'", "0.5"]);
+    place(&[good, "--seconds=-1"], 2, &["'-1'", "0.5"]);
+    place(&[good, "--seconds", "1", "--steps", "1"], 2, &["--steps"]);
+    let below = &format!("{good}/placed.csv");
+    place(
+        &[good, "--steps", "1", "--out", below],
+        1,
+        &["cannot write", below],
+    );
+
+    let convert = |arguments: &[&str], code: i32, said: &[&str]| {
+        coalesce(&[&["convert"], arguments].concat(), "", &[]).with_error(code, said);
+    };
+    convert(&[trace], 2, &["--to"]);
+    convert(&[trace, "--to", "csv"], 2, &["'csv'", "minimalloc"]);
+    convert(
+        &[trace, "--to", "minimalloc", "--unit", "0"],
+        2,
+        &["--unit"],
+    );
+    convert(
+        &["none.csv", "--to", "minimalloc"],
+        1,
+        &["none.csv", "No such file"],
+    );
+    convert(
+        &["churm", "--to", "minimalloc"],
+        1,
+        &["no file 'churm'", "did you mean 'churn'"],
+    );
+    convert(
+        &[wrong, "--to", "minimalloc"],
+        1,
+        &["wrong.csv, line 1", "not a trace"],
+    );
+}
