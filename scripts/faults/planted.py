@@ -9,6 +9,7 @@ from typing import NamedTuple
 POLICY = "allocator/src/policy/pytorch"
 GMLAKE = "allocator/src/policy/gmlake"
 RMM = "allocator/src/policy"
+PLACEMENT = "allocator/src/placement"
 
 
 class Fault(NamedTuple):
@@ -438,5 +439,35 @@ FAULTS = [
         f"{GMLAKE}/stitched.rs",
         "                live.stitched.mapping.shrink(memory, live.used)?;\n",
         "",
+    ),
+    Fault(
+        "placement: first fit passes over a gap of exactly the size",
+        f"{PLACEMENT}/occupied.rs",
+        "if offset + size <= start {",
+        "if offset + size < start {",
+    ),
+    Fault(
+        "placement: what ends at a moment lives with what begins then",
+        f"{PLACEMENT}/sections.rs",
+        "|end| end <= next",
+        "|end| end < next",
+    ),
+    Fault(
+        "branch and bound: what led nowhere from a floor is not tried from a lower one",
+        f"{PLACEMENT}/branch_and_bound/nogoods.rs",
+        "known.fingerprint == fingerprint && known.floor.is_at_most(floor)",
+        "known.fingerprint == fingerprint",
+    ),
+    Fault(
+        "branch and bound: what is skipped lands no higher than what is below it",
+        f"{PLACEMENT}/branch_and_bound/state.rs",
+        ".max(floor.offset());",
+        ".max(floor.offset()) + self.problem.sizes[buffer as usize];",
+    ),
+    Fault(
+        "branch and bound: a raised offset is not taken back",
+        f"{PLACEMENT}/branch_and_bound/state.rs",
+        "Change::Raised(buffer, lowest) => self.lowest[buffer as usize] = lowest,",
+        "Change::Raised(..) => {}",
     ),
 ]

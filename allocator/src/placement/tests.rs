@@ -47,6 +47,47 @@ fn nearly_stuck() -> impl Strategy<Value = Vec<Buffer>> {
     })
 }
 
+/// Memory of 64 bytes for 64 moments, cut into buffers without waste: there is a placement at the
+/// lower bound.
+fn cut_to_pieces() -> impl Strategy<Value = Vec<Buffer>> {
+    let cut = (any::<prop::sample::Index>(), 0..3_u8, 1..64_u64, 1..64_u64);
+    let pieces = vec(cut, 1..12).prop_map(|cuts| {
+        // Time and memory, from and to.
+        let mut pieces = vec![((0, 64), (0, 64))];
+        for (which, how, time, memory) in cuts {
+            let index = which.index(pieces.len());
+            let ((t0, t1), (m0, m1)) = pieces[index];
+            let (t, m) = (t0 + time % (t1 - t0), m0 + memory % (m1 - m0));
+            let (t2, m2) = ((t + t1).div_ceil(2), (m + m1).div_ceil(2));
+            let parts = match how {
+                0 => vec![((t0, t), (m0, m1)), ((t, t1), (m0, m1))],
+                1 => vec![((t0, t1), (m0, m)), ((t0, t1), (m, m1))],
+                // A wheel: no straight cut divides it.
+                _ => vec![
+                    ((t0, t2), (m0, m)),
+                    ((t2, t1), (m0, m2)),
+                    ((t, t1), (m2, m1)),
+                    ((t0, t), (m, m1)),
+                    ((t, t2), (m, m2)),
+                ],
+            };
+            if parts
+                .iter()
+                .all(|(time, memory)| time.0 < time.1 && memory.0 < memory.1)
+            {
+                pieces.splice(index..=index, parts);
+            }
+        }
+        let buffer = |((lower, upper), (bottom, top))| Buffer {
+            lower,
+            upper,
+            size: top - bottom,
+        };
+        pieces.into_iter().map(buffer).collect::<Vec<Buffer>>()
+    });
+    pieces.prop_shuffle()
+}
+
 fn overlap(a: (u64, u64), b: (u64, u64)) -> bool {
     a.0 < b.1 && b.0 < a.1
 }
@@ -207,6 +248,17 @@ proptest! {
             height = problem.height(offsets);
         });
         prop_assert_eq!(height, lowest_height(&buffers));
+    }
+
+    /// Nothing is ruled out that leads to it.
+    #[test]
+    fn branch_and_bound_puts_pieces_together_again(buffers in cut_to_pieces()) {
+        let problem = Problem::new(&buffers);
+        let mut height = 65;
+        branch_and_bound::improve(&problem, height, &mut unlimited(), &mut |offsets| {
+            height = problem.height(offsets);
+        });
+        prop_assert_eq!(height, 64);
     }
 
     #[test]
