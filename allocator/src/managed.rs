@@ -16,7 +16,7 @@ use crate::snapshot::{BlockInfo, BlockState, SegmentInfo};
 use crate::stats::{DeviceStats, PoolKind};
 
 /// Requests of so many bytes are refused outright: nobody means them.
-const ABSURD: u64 = 1 << 60;
+pub(crate) const ABSURD: u64 = 1 << 60;
 /// What other policies than PyTorch do not distinguish.
 const KIND: PoolKind = PoolKind::Large;
 

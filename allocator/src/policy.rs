@@ -86,9 +86,11 @@ pub mod direct;
 mod fence;
 mod gmlake;
 pub mod knobs;
+mod offline;
 mod offset_allocator;
 mod paddle_auto_growth;
 mod pieces;
+mod planned;
 pub mod pytorch;
 mod rmm;
 mod rmm_arena;
@@ -100,6 +102,7 @@ mod tlsf;
 use crate::allocator::Allocator;
 use crate::check::Violation;
 use crate::driver::{DeviceAddr, Driver, DriverError, StreamId};
+use crate::foresight::Foresight;
 use crate::managed::Managed;
 use crate::settings::{Settings, SettingsError};
 
@@ -210,12 +213,12 @@ pub struct Registered {
     pub name: &'static str,
     /// What it is, in a line.
     pub summary: &'static str,
-    /// Whether it knows the program in advance.
+    /// Whether it has to know the program in advance: [`build_foreseeing`] makes it.
     pub foreseeing: bool,
 }
 
 macro_rules! policies {
-    ($($name:literal, $summary:literal => $policy:ty;)+) => {
+    ($($name:literal, $summary:literal => $policy:ty $(, $foreseeing:ident)?;)+) => {
         /// All policies, the reference first.
         pub const POLICIES: &[Registered] = &[
             Registered {
@@ -223,17 +226,18 @@ macro_rules! policies {
                 summary: "the caching allocator of PyTorch 2.11 (native backend), with all its settings",
                 foreseeing: false,
             },
-            $(Registered { name: $name, summary: $summary, foreseeing: false },)+
+            $(Registered {
+                name: $name,
+                summary: $summary,
+                foreseeing: policies!(@is $($foreseeing)?),
+            },)+
         ];
 
-        /// Makes an allocator of the policy called `name`, with its settings.
-        ///
-        /// # Errors
-        /// If there is none of that name, or the settings are wrong.
-        pub fn build<D: Driver + 'static>(
+        fn make<D: Driver + 'static>(
             name: &str,
             driver: D,
             conf: &str,
+            foresight: Option<&Foresight>,
         ) -> Result<Box<dyn Allocator<Driver = D>>, BuildError> {
             match name {
                 "pytorch" => {
@@ -241,7 +245,7 @@ macro_rules! policies {
                     Ok(Box::new(DeviceCachingAllocator::new(driver, settings)))
                 }
                 $($name => {
-                    let policy = <$policy>::from_conf(conf).map_err(knobs_of($name))?;
+                    let policy = policies!(@new $policy, $name, conf, foresight $(, $foreseeing)?)?;
                     Ok(Box::new(Managed::new($name, policy, driver)))
                 })+
                 _ => Err(BuildError::UnknownPolicy { name: name.to_owned() }),
@@ -255,10 +259,24 @@ macro_rules! policies {
         pub fn check_conf(name: &str, conf: &str) -> Result<(), BuildError> {
             match name {
                 "pytorch" => settings(conf).map(|_| ()),
-                $($name => <$policy>::from_conf(conf).map(|_| ()).map_err(knobs_of($name)),)+
+                $($name => {
+                    let foresight = Some(&Foresight::default());
+                    policies!(@new $policy, $name, conf, foresight $(, $foreseeing)?).map(|_| ())
+                })+
                 _ => Err(BuildError::UnknownPolicy { name: name.to_owned() }),
             }
         }
+    };
+    (@is) => { false };
+    (@is foreseeing) => { true };
+    (@new $policy:ty, $name:literal, $conf:ident, $foresight:ident) => {{
+        let _: Option<&Foresight> = $foresight;
+        <$policy>::from_conf($conf).map_err(knobs_of($name))
+    }};
+    (@new $policy:ty, $name:literal, $conf:ident, $foresight:ident, foreseeing) => {
+        $foresight
+            .ok_or(BuildError::Blind { policy: $name })
+            .and_then(|known| <$policy>::from_conf($conf, known).map_err(knobs_of($name)))
     };
 }
 
@@ -278,6 +296,7 @@ policies! {
     "paddle_auto_growth", "the default of PaddlePaddle 3: best fit, cut from the high end" => StreamSafe<paddle_auto_growth::AutoGrowth>;
     "offset_allocator", "the crate offset-allocator (256 bins) over blocks of the device" => offset_allocator::OffsetAllocator;
     "gmlake", "GMLake: free memory in pieces, stitched to blocks by mapping it twice" => gmlake::GmLake;
+    "offline", "every request placed before the first, by the best of several packers" => offline::Offline, foreseeing;
 }
 
 fn settings(conf: &str) -> Result<Settings, BuildError> {
@@ -291,6 +310,31 @@ fn knobs_of(policy: &'static str) -> impl Fn(KnobError) -> BuildError {
     move |source| BuildError::Knobs { policy, source }
 }
 
+/// Makes an allocator of the policy called `name`, with its settings.
+///
+/// # Errors
+/// If there is none of that name, the settings are wrong, or it has to know the program in advance.
+pub fn build<D: Driver + 'static>(
+    name: &str,
+    driver: D,
+    conf: &str,
+) -> Result<Box<dyn Allocator<Driver = D>>, BuildError> {
+    make(name, driver, conf, None)
+}
+
+/// The same for a program that is known in advance. Most policies make nothing of that.
+///
+/// # Errors
+/// If there is none of that name, or the settings are wrong.
+pub fn build_foreseeing<D: Driver + 'static>(
+    name: &str,
+    driver: D,
+    conf: &str,
+    foresight: &Foresight,
+) -> Result<Box<dyn Allocator<Driver = D>>, BuildError> {
+    make(name, driver, conf, Some(foresight))
+}
+
 /// Why an allocator could not be made.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -300,6 +344,12 @@ pub enum BuildError {
     UnknownPolicy {
         /// The name asked for.
         name: String,
+    },
+    /// It plans ahead, and the program is not known: see [`build_foreseeing`].
+    #[error("{policy} has to know the program in advance")]
+    Blind {
+        /// The policy.
+        policy: &'static str,
     },
     /// PyTorch does not take this string.
     #[error("PYTORCH_CUDA_ALLOC_CONF '{conf}'")]

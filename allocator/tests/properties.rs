@@ -14,6 +14,14 @@ fn tight(address_policy: AddressPolicy) -> SimConfig {
     }
 }
 
+/// A device with room for everything, on which events wait, too.
+fn roomy() -> SimConfig {
+    SimConfig {
+        hold_events: true,
+        ..SimConfig::default()
+    }
+}
+
 use AddressPolicy::{Down, FirstFit, Up};
 
 allocator_suite!(direct, "direct", "", tight(Up));
@@ -84,6 +92,14 @@ allocator_suite!(
     "gmlake",
     "frag_limit:2MiB,defrag_level:1",
     tight(Down)
+);
+allocator_suite!(offline, "offline", "", tight(Up));
+allocator_suite!(
+    offline_astray,
+    "offline",
+    "steps:10",
+    roomy(),
+    Foreseen::Another
 );
 allocator_suite!(pytorch_default, "pytorch", "", tight(Up));
 allocator_suite!(pytorch_default_downwards, "pytorch", "", tight(Down));

@@ -9,6 +9,7 @@ use allocator::policy;
 use anyhow::Context;
 use workloads::batch_probe::LargestBatch;
 use workloads::demand::Demand;
+use workloads::foresight;
 use workloads::measure::{AtPeak, Measures};
 use workloads::op::{Workload, WorkloadError};
 use workloads::replay::{Observer, Tally, replay};
@@ -68,10 +69,11 @@ impl Cell<'_> {
         Ok(Run { allocator, tally })
     }
 
-    /// A new allocator on a new device of `capacity` bytes.
+    /// A new allocator on a new device of `capacity` bytes. A policy that plans ahead is told of the
+    /// workload, which is read for it.
     ///
     /// # Errors
-    /// If there is no such policy or the settings are wrong.
+    /// If there is no such policy, the settings are wrong, or the workload cannot be read.
     pub fn allocator(
         &self,
         capacity: u64,
@@ -81,6 +83,16 @@ impl Cell<'_> {
             costs: self.profile.costs.clone(),
             ..SimConfig::with_capacity(capacity)
         });
+        let mut policies = policy::POLICIES.iter();
+        if policies.any(|policy| policy.name == self.policy && policy.foreseeing) {
+            let known = foresight::of(self.workload)?;
+            return Ok(policy::build_foreseeing(
+                self.policy,
+                device,
+                self.conf,
+                &known,
+            )?);
+        }
         Ok(policy::build(self.policy, device, self.conf)?)
     }
 

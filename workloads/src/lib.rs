@@ -12,8 +12,8 @@
 //!   [`batch_probe`] and [`experiment`] are families of patterns.
 //! - [`catalog`] has all families by name, and [`presets`] has ready-made members.
 //! - [`replay`](mod@replay) drives an allocator, with observers; [`measure`] says what the results
-//!   mean, and [`demand`] what no allocator can do without;
-//!   [`lifetimes`](mod@lifetimes) is what a planner sees of a workload.
+//!   mean, and [`demand`] what no allocator can do without. [`foresight`] tells a policy of a workload
+//!   in advance.
 //!
 //! A family gives the same operations for the same parameters and seed on every platform; a digest
 //! of each is tested.
@@ -33,6 +33,7 @@ pub mod cnn;
 pub mod demand;
 mod eager;
 pub mod experiment;
+pub mod foresight;
 pub mod fragmentation;
 pub mod grad_accumulation;
 pub mod inference;

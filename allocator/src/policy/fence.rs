@@ -62,4 +62,13 @@ impl Fence {
         }
         Ok(true)
     }
+
+    /// Lets all later work of `stream` wait for all that it stands at the end of; the caller does not
+    /// wait.
+    pub(super) fn hold_up(&self, device: &mut dyn Driver, stream: StreamId) -> Result<(), Refusal> {
+        for &event in &self.0 {
+            device.wait_event(stream, event)?;
+        }
+        Ok(())
+    }
 }

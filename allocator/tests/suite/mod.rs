@@ -6,6 +6,7 @@
 
 #![allow(dead_code, reason = "each test binary uses a part of the suite")]
 
+pub mod foreseen;
 pub mod ops;
 pub mod shadow;
 pub mod validator;
@@ -17,6 +18,7 @@ use allocator::error::Error;
 use allocator::policy;
 use allocator::settings::Settings;
 
+use self::foreseen::Foreseen;
 use self::ops::TestOp;
 use self::shadow::Shadow;
 
@@ -28,11 +30,15 @@ pub struct Subject {
     pub policy: &'static str,
     pub conf: &'static str,
     pub device: SimConfig,
+    /// What it is told in advance of the operations, if it asks.
+    pub foreseen: Foreseen,
 }
 
 impl Subject {
-    pub fn build(&self) -> DynAllocator {
-        policy::build(self.policy, SimDevice::new(&self.device), self.conf).unwrap()
+    pub fn build(&self, ops: &[TestOp]) -> DynAllocator {
+        let device = SimDevice::new(&self.device);
+        let foresight = self.foreseen.of(ops);
+        policy::build_foreseeing(self.policy, device, self.conf, &foresight).unwrap()
     }
 
     /// The most bytes it may hold: the limit and, with expandable segments, what the last mapping
@@ -63,8 +69,8 @@ pub struct Bench {
 }
 
 impl Bench {
-    pub fn new(subject: &Subject) -> Self {
-        let mut allocator = subject.build();
+    pub fn new(subject: &Subject, ops: &[TestOp]) -> Self {
+        let mut allocator = subject.build(ops);
         allocator.driver_mut().set_logging(true);
         Self {
             subject: subject.clone(),
@@ -215,7 +221,7 @@ fn asks_for_streams(op: &TestOp) -> bool {
 
 /// Runs operations, checking everything every now and then.
 pub fn run(subject: &Subject, ops: &[TestOp]) -> Bench {
-    let mut bench = Bench::new(subject);
+    let mut bench = Bench::new(subject, ops);
     for (number, op) in ops.iter().enumerate() {
         bench.step(op);
         if number % 16 == 0 {
@@ -227,14 +233,18 @@ pub fn run(subject: &Subject, ops: &[TestOp]) -> Bench {
 }
 
 /// The tests of one policy with one setting on one device: `allocator_suite!(name, "policy", "conf",
-/// device)`.
+/// device)`, and `Foreseen::Another` if the policy is to be told of another program in advance.
 #[macro_export]
 macro_rules! allocator_suite {
     ($name:ident, $policy:expr, $conf:expr, $device:expr) => {
+        allocator_suite!($name, $policy, $conf, $device, Foreseen::Program);
+    };
+    ($name:ident, $policy:expr, $conf:expr, $device:expr, $foreseen:expr) => {
         mod $name {
             use proptest::prelude::*;
 
             use super::*;
+            use $crate::suite::foreseen::Foreseen;
             use $crate::suite::{self, Subject, ops};
 
             fn subject() -> Subject {
@@ -242,6 +252,7 @@ macro_rules! allocator_suite {
                     policy: $policy,
                     conf: $conf,
                     device: $device,
+                    foreseen: $foreseen,
                 }
             }
 

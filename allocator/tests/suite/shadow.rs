@@ -156,8 +156,10 @@ impl Shadow {
             !until.iter().all(|until| until.is_over(device.streams()))
         });
         for guarded in &self.guarded {
+            let mut until = guarded.until.iter();
             assert!(
-                !memory.overlaps(&guarded.memory),
+                !memory.overlaps(&guarded.memory)
+                    || until.all(|until| until.is_before(stream, device.streams())),
                 "{addr} is handed out while streams still use it"
             );
         }
