@@ -96,6 +96,7 @@ mod rmm;
 mod rmm_arena;
 mod rmm_binning;
 mod rmm_pool;
+mod stalloc;
 pub mod stream_safe;
 mod tlsf;
 
@@ -297,6 +298,7 @@ policies! {
     "offset_allocator", "the crate offset-allocator (256 bins) over blocks of the device" => offset_allocator::OffsetAllocator;
     "gmlake", "GMLake: free memory in pieces, stitched to blocks by mapping it twice" => gmlake::GmLake;
     "offline", "every request placed before the first, by the best of several packers" => offline::Offline, foreseeing;
+    "stalloc", "STAlloc's plan of two iterations, done over and over" => stalloc::Stalloc, foreseeing;
 }
 
 fn settings(conf: &str) -> Result<Settings, BuildError> {

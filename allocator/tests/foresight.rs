@@ -57,7 +57,7 @@ fn is_planned(addr: DeviceAddr) -> bool {
 
 #[test]
 fn what_is_not_foreseen_is_an_error() {
-    for name in ["offline"] {
+    for name in ["offline", "stalloc"] {
         let device = SimDevice::new(&SimConfig::default());
         let error = policy::build(name, device, "").map(|_| ()).unwrap_err();
         assert_eq!(error, BuildError::Blind { policy: name });
@@ -161,4 +161,34 @@ fn the_arena_goes_when_nothing_in_it_is_used_and_comes_again() {
     assert_eq!((reserved(&allocator), allocator.driver().used()), (0, 0));
     allocator.malloc(2 * PAGE, SIDE).unwrap();
     assert_eq!(reserved(&allocator), 6 << 20);
+}
+
+/// Weights, then iterations of one activation each, and a state that comes in the first.
+#[test]
+fn the_second_iteration_is_done_over_and_over() {
+    let mut program = Observed::default();
+    program.malloc(0, 4 * PAGE, MAIN);
+    for step in 0..3 {
+        program.mark(&format!("step {step}"));
+        program.malloc(1 + step, 8 * PAGE, MAIN);
+        if step == 0 {
+            program.malloc(9, 2 * PAGE, MAIN);
+        }
+        program.free(1 + step);
+    }
+    let mut allocator = build("stalloc", 1 << 30, &program.finish());
+    let mut ask = |bytes: u64| allocator.malloc(bytes, MAIN).unwrap();
+    assert_eq!(ask(4 * PAGE), BASE);
+    let activation = ask(8 * PAGE);
+    assert_eq!(activation, BASE.offset(6 * PAGE));
+    assert_eq!(ask(2 * PAGE), BASE.offset(4 * PAGE));
+    allocator.free(activation).unwrap();
+    for _ in 0..10 {
+        // Small requests have no part in it.
+        let small = allocator.malloc(512, MAIN).unwrap();
+        let again = allocator.malloc(8 * PAGE, MAIN).unwrap();
+        assert_eq!(again, activation);
+        allocator.free(again).unwrap();
+        allocator.free(small).unwrap();
+    }
 }

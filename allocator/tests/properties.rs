@@ -101,6 +101,14 @@ allocator_suite!(
     roomy(),
     Foreseen::Another
 );
+allocator_suite!(stalloc, "stalloc", "algorithm:group", roomy());
+allocator_suite!(
+    stalloc_astray,
+    "stalloc",
+    "",
+    tight(FirstFit),
+    Foreseen::Another
+);
 allocator_suite!(pytorch_default, "pytorch", "", tight(Up));
 allocator_suite!(pytorch_default_downwards, "pytorch", "", tight(Down));
 allocator_suite!(pytorch_default_first_fit, "pytorch", "", tight(FirstFit));

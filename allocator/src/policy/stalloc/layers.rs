@@ -1,0 +1,167 @@
+//! Tensors of one size side by side: memory layers.
+//!
+//! A layer is a stripe of the arena that was made for tensors of one size, one at a time. Sizes come
+//! largest first. Each first fills what the layers there are have left, one on top of the other; the
+//! rest gets new layers of its own size, as few as the colouring of intervals needs, on top of all
+//! others.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use super::skyline::Skyline;
+use super::time::{FirstEnds, Life, Period, heap_order, rows};
+
+/// Rounds in which the order of tensors is tried out before they are placed.
+const REHEARSALS: usize = 6;
+/// Tensors times layers from which on nothing is tried out: the original does it then, too, and needs
+/// hours.
+const TOO_MANY: usize = 1 << 22;
+
+/// A request, as it is planned.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Tensor {
+    /// Its position in the program.
+    pub(super) request: usize,
+    /// Its size in the arena.
+    pub(super) bytes: u64,
+    pub(super) life: Life,
+}
+
+/// A stripe of the arena.
+#[derive(Clone, Debug)]
+struct Layer {
+    offset: u64,
+    bytes: u64,
+    /// Up to where it is filled, from its bottom.
+    skyline: Skyline,
+}
+
+impl Layer {
+    /// Whether one of some tensors of so many bytes, whose first ends are these, could lie in it.
+    fn has_room_for_any(&self, first_ends: &FirstEnds, bytes: u64) -> bool {
+        let limit = self.bytes.checked_sub(bytes);
+        limit.is_some_and(|limit| {
+            let mut lows = self.skyline.lows(limit);
+            lows.any(|low| first_ends.any_within(low))
+        })
+    }
+
+    /// Puts a tensor on top of all that lies in the layer while it lives, if there is room. The offset
+    /// in the arena.
+    fn fill(&mut self, tensor: &Tensor) -> Option<u64> {
+        let floor = self.skyline.stack(tensor.life, tensor.bytes, self.bytes);
+        floor.map(|floor| self.offset + floor)
+    }
+}
+
+/// Layers on top of each other, and what lies in them.
+#[derive(Debug, Default)]
+pub(super) struct Stack {
+    layers: Vec<Layer>,
+    /// The offset of each request placed.
+    pub(super) offsets: BTreeMap<usize, u64>,
+}
+
+impl Stack {
+    /// The end of the topmost layer.
+    pub(super) fn height(&self) -> u64 {
+        self.layers.last().map_or(0, |top| top.offset + top.bytes)
+    }
+
+    /// Puts a layer on top, with tensors in it, each at an offset in the layer. None of it is filled
+    /// below `ground`. From the moment before a tensor is asked for until the moment before it ends
+    /// the layer counts as filled: so does the original count.
+    pub(super) fn push(&mut self, bytes: u64, ground: u64, mut tensors: Vec<(u64, Tensor)>) {
+        let offset = self.height();
+        let mut skyline = Skyline::flat(ground);
+        tensors.sort_by_key(|(within, tensor)| within + tensor.bytes);
+        for (within, tensor) in tensors {
+            let Life { from, until } = tensor.life;
+            let top = ground.max(within + tensor.bytes);
+            skyline.set(from.saturating_sub(1), until - 1, top);
+            self.offsets.insert(tensor.request, offset + within);
+        }
+        self.layers.push(Layer {
+            offset,
+            bytes,
+            skyline,
+        });
+    }
+
+    /// Places tensors, the largest first.
+    pub(super) fn place(&mut self, tensors: &[Tensor], period: Period) {
+        let mut sizes: BTreeMap<Reverse<u64>, Vec<Tensor>> = BTreeMap::new();
+        for &tensor in tensors {
+            sizes.entry(Reverse(tensor.bytes)).or_default().push(tensor);
+        }
+        for (Reverse(bytes), alike) in sizes {
+            let alike = heap_order(alike, |tensor| tensor.life.from);
+            self.place_alike(bytes, &by_rows(&alike, period), period);
+        }
+    }
+
+    /// Places tensors of one size.
+    fn place_alike(&mut self, bytes: u64, tensors: &[Tensor], period: Period) {
+        let order = self.rehearse(bytes, tensors);
+        let mut left: Vec<Tensor> = order.into_iter().map(|index| tensors[index]).collect();
+        let offsets = &mut self.offsets;
+        for layer in &mut self.layers {
+            if left.is_empty() {
+                return;
+            }
+            left.retain(|tensor| match layer.fill(tensor) {
+                Some(offset) => {
+                    offsets.insert(tensor.request, offset);
+                    false
+                }
+                None => true,
+            });
+        }
+        left.sort_by_key(|tensor| tensor.life.from);
+        let lives: Vec<Life> = left.iter().map(|tensor| tensor.life).collect();
+        for row in rows(&lives, period) {
+            let tensors = row.into_iter().map(|index| (0, left[index]));
+            self.push(bytes, 0, tensors.collect());
+        }
+    }
+
+    /// The order in which tensors of one size are offered to the layers: those that find no room when
+    /// every layer is offered all of them come first. Their positions in the last order are then taken
+    /// for their numbers: so does the original, and its plans depend on it.
+    fn rehearse(&self, bytes: u64, tensors: &[Tensor]) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..tensors.len()).collect();
+        if order.len() == 1 {
+            return order;
+        }
+        let first_ends = FirstEnds::of(tensors.iter().map(|tensor| tensor.life));
+        let has_room = |layer: &&Layer| layer.has_room_for_any(&first_ends, bytes);
+        let open: Vec<&Layer> = self.layers.iter().filter(has_room).collect();
+        if open.len().saturating_mul(tensors.len()) >= TOO_MANY {
+            return order;
+        }
+        for _ in 0..REHEARSALS {
+            let mut homeless = vec![true; order.len()];
+            for layer in &open {
+                let mut layer = Layer::clone(layer);
+                for (&index, homeless) in order.iter().zip(&mut homeless) {
+                    *homeless &= layer.fill(&tensors[index]).is_none();
+                }
+            }
+            let first = (0..order.len()).filter(|&index| homeless[index]);
+            let last = order.iter().copied().filter(|&index| !homeless[index]);
+            let next: Vec<usize> = first.chain(last).collect();
+            if next == order {
+                break;
+            }
+            order = next;
+        }
+        order
+    }
+}
+
+/// Tensors in the order of the rows they would be in, had each row a layer of its own.
+fn by_rows(tensors: &[Tensor], period: Period) -> Vec<Tensor> {
+    let lives: Vec<Life> = tensors.iter().map(|tensor| tensor.life).collect();
+    let indices = rows(&lives, period).into_iter().flatten();
+    indices.map(|index| tensors[index]).collect()
+}

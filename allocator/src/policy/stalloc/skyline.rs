@@ -1,0 +1,101 @@
+//! How high a stripe of memory is filled, over time.
+
+use super::time::Life;
+
+/// A height for every moment.
+#[derive(Clone, Debug)]
+pub(super) struct Skyline {
+    /// Moments at which the height changes, in order, each with the height from then on. It is `ground`
+    /// before the first.
+    steps: Vec<(u64, u64)>,
+    ground: u64,
+}
+
+impl Skyline {
+    /// As high as `ground` at all times.
+    pub(super) fn flat(ground: u64) -> Self {
+        Self {
+            steps: Vec::new(),
+            ground,
+        }
+    }
+
+    /// Puts `bytes` on top of all that is there during `life`, but not above `limit`. Where they begin.
+    pub(super) fn stack(&mut self, life: Life, bytes: u64, limit: u64) -> Option<u64> {
+        let highest = limit.checked_sub(bytes)?;
+        let floor = self.top(life.from, life.until, highest)?;
+        self.set(life.from, life.until, floor + bytes);
+        Some(floor)
+    }
+
+    /// The times at which it is at most `limit`: first and last moment of each.
+    pub(super) fn lows(&self, limit: u64) -> impl Iterator<Item = (u64, u64)> {
+        let before = (0, self.ground);
+        let starts = std::iter::once(before).chain(self.steps.iter().copied());
+        let ends = self.steps.iter().map(|&(at, _)| at).chain([u64::MAX]);
+        let mut runs = starts.zip(ends).peekable();
+        std::iter::from_fn(move || {
+            let ((from, _), mut end) = runs.find(|&((_, height), _)| height <= limit)?;
+            while let Some((_, longer)) = runs.next_if(|&((_, height), _)| height <= limit) {
+                end = longer;
+            }
+            Some((from, end.saturating_sub(1)))
+        })
+    }
+
+    /// The greatest height from the moment `from` up to and with `until`, if it is at most `highest`.
+    fn top(&self, from: u64, until: u64, highest: u64) -> Option<u64> {
+        let first = self.steps.partition_point(|&(at, _)| at <= from);
+        let mut top = self.before(first);
+        for &(at, height) in &self.steps[first..] {
+            if at > until || top > highest {
+                break;
+            }
+            top = top.max(height);
+        }
+        (top <= highest).then_some(top)
+    }
+
+    /// Makes it `height` from the moment `from` up to and with `until`.
+    pub(super) fn set(&mut self, from: u64, until: u64, height: u64) {
+        let first = self.steps.partition_point(|&(at, _)| at < from);
+        let after = self.steps.partition_point(|&(at, _)| at <= until + 1);
+        let height_after = self.before(after);
+        let changed = [(from, height), (until + 1, height_after)];
+        self.steps.splice(first..after, changed);
+    }
+
+    /// The height just before the step of that index.
+    fn before(&self, index: usize) -> u64 {
+        match index.checked_sub(1) {
+            Some(last) => self.steps[last].1,
+            None => self.ground,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn later_heights_replace_earlier_ones() {
+        let mut skyline = Skyline::flat(1);
+        skyline.set(10, 19, 5);
+        skyline.set(15, 29, 7);
+        skyline.set(17, 18, 9);
+        let top = |from: u64, until: u64| skyline.top(from, until, 9).unwrap();
+        let heights: Vec<u64> = [9, 10, 14, 15, 16, 17, 18, 19, 29, 30]
+            .map(|at| top(at, at))
+            .to_vec();
+        assert_eq!(heights, [1, 5, 5, 7, 7, 9, 9, 7, 7, 1]);
+        assert_eq!(top(0, 9), 1);
+        assert_eq!(top(0, 10), 5);
+        assert_eq!(top(14, 16), 7);
+        assert_eq!(top(18, 40), 9);
+        assert_eq!(top(30, 40), 1);
+        assert_eq!(skyline.top(14, 16, 6), None);
+        assert!(skyline.lows(5).eq([(0, 14), (30, u64::MAX - 1)]));
+        assert!(skyline.lows(7).eq([(0, 16), (19, u64::MAX - 1)]));
+    }
+}
