@@ -8,6 +8,7 @@ use foldhash::fast::FixedState;
 
 use crate::driver::StreamId;
 use crate::managed::ABSURD;
+use crate::placement::Buffer;
 
 /// A request and its lifetime.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -42,6 +43,23 @@ pub struct Foresight {
     pub marks: Vec<Mark>,
     /// How many events there are. Lifetimes that end later are never ended by the program.
     pub events: u64,
+}
+
+impl Foresight {
+    /// What there is to place: a buffer for each request, in their order, its size rounded up to a
+    /// multiple of `unit` > 0. Streams are not looked at: what counts is the order in which the program
+    /// asks.
+    #[must_use]
+    pub fn buffers(&self, unit: u64) -> Vec<Buffer> {
+        // What is too large to be rounded is too large to be placed.
+        let rounded = |bytes: u64| bytes.checked_next_multiple_of(unit).unwrap_or(u64::MAX);
+        let buffer = |request: &Request| Buffer {
+            lower: request.from,
+            upper: request.until,
+            size: rounded(request.bytes),
+        };
+        self.requests.iter().map(buffer).collect()
+    }
 }
 
 /// Watches a program from its first event to its last, so that the next run is known in advance.
@@ -129,5 +147,8 @@ mod tests {
         assert_eq!(foresight.requests[1].stream, StreamId::nth(1));
         let marks = foresight.marks.iter().map(|mark| (mark.at, &*mark.tag));
         assert!(marks.eq([(0, "step 0"), (3, "step 1")]));
+        let buffers = foresight.buffers(512).into_iter();
+        let buffers = buffers.map(|b| (b.lower, b.upper, b.size));
+        assert!(buffers.eq([(0, 2, 512), (1, 4, 512), (3, 5, 512)]));
     }
 }

@@ -26,7 +26,6 @@
 //! - [`settings`] parses `PYTORCH_CUDA_ALLOC_CONF`; [`stats`], [`history`], [`snapshot`] and [`error`]
 //!   are what a policy reports with; [`check`] is how it says that it is broken; [`mempool`] and
 //!   [`bytes`] are words that several of them need.
-//! - [`placement`] is for planners, who know all lifetimes beforehand and need no device.
 //! - [`script`] runs the scripts by which all this is compared with PyTorch's own binary.
 //!
 //! Dependencies run one way: `script` → `policy`, with `managed` → (`allocator`, `history`, `snapshot`,

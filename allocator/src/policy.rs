@@ -100,6 +100,8 @@ mod stalloc;
 pub mod stream_safe;
 mod tlsf;
 
+use std::sync::Arc;
+
 use crate::allocator::Allocator;
 use crate::check::Violation;
 use crate::driver::{DeviceAddr, Driver, DriverError, StreamId};
@@ -108,6 +110,7 @@ use crate::managed::Managed;
 use crate::settings::{Settings, SettingsError};
 
 use self::knobs::KnobError;
+use self::planned::{Plan, Planned};
 use self::pytorch::DeviceCachingAllocator;
 use self::stream_safe::StreamSafe;
 
@@ -214,12 +217,16 @@ pub struct Registered {
     pub name: &'static str,
     /// What it is, in a line.
     pub summary: &'static str,
-    /// Whether it has to know the program in advance: [`build_foreseeing`] makes it.
+    /// Whether it has to know the program in advance: [`prepare`] comes before.
     pub foreseeing: bool,
 }
 
 macro_rules! policies {
-    ($($name:literal, $summary:literal => $policy:ty $(, $foreseeing:ident)?;)+) => {
+    (
+        $($name:literal, $summary:literal => $policy:ty;)+
+        foreseeing:
+        $($planner:literal, $plan_summary:literal => $plan:path;)+
+    ) => {
         /// All policies, the reference first.
         pub const POLICIES: &[Registered] = &[
             Registered {
@@ -227,18 +234,19 @@ macro_rules! policies {
                 summary: "the caching allocator of PyTorch 2.11 (native backend), with all its settings",
                 foreseeing: false,
             },
-            $(Registered {
-                name: $name,
-                summary: $summary,
-                foreseeing: policies!(@is $($foreseeing)?),
-            },)+
+            $(Registered { name: $name, summary: $summary, foreseeing: false },)+
+            $(Registered { name: $planner, summary: $plan_summary, foreseeing: true },)+
         ];
 
-        fn make<D: Driver + 'static>(
+        /// Makes an allocator of the policy called `name`, with its settings.
+        ///
+        /// # Errors
+        /// If there is none of that name, the settings are wrong, or it has to know the program in
+        /// advance.
+        pub fn build<D: Driver + 'static>(
             name: &str,
             driver: D,
             conf: &str,
-            foresight: Option<&Foresight>,
         ) -> Result<Box<dyn Allocator<Driver = D>>, BuildError> {
             match name {
                 "pytorch" => {
@@ -246,11 +254,29 @@ macro_rules! policies {
                     Ok(Box::new(DeviceCachingAllocator::new(driver, settings)))
                 }
                 $($name => {
-                    let policy = policies!(@new $policy, $name, conf, foresight $(, $foreseeing)?)?;
+                    let policy = <$policy>::from_conf(conf).map_err(knobs_of($name))?;
                     Ok(Box::new(Managed::new($name, policy, driver)))
                 })+
+                $($planner => Err(BuildError::Blind { policy: $planner }),)+
                 _ => Err(BuildError::UnknownPolicy { name: name.to_owned() }),
             }
+        }
+
+        /// What the policy called `name` plans for a program, if it is one that plans ahead. This is
+        /// where all its work is; [`Prepared::build`] is quick.
+        ///
+        /// # Errors
+        /// If the settings are wrong.
+        pub fn prepare(
+            name: &str,
+            conf: &str,
+            foresight: &Foresight,
+        ) -> Result<Option<Prepared>, BuildError> {
+            let (policy, plan) = match name {
+                $($planner => ($planner, $plan(conf, foresight).map_err(knobs_of($planner))?),)+
+                _ => return Ok(None),
+            };
+            Ok(Some(Prepared { policy, plan: Arc::new(plan) }))
         }
 
         /// Whether the policy called `name` takes these settings.
@@ -260,24 +286,11 @@ macro_rules! policies {
         pub fn check_conf(name: &str, conf: &str) -> Result<(), BuildError> {
             match name {
                 "pytorch" => settings(conf).map(|_| ()),
-                $($name => {
-                    let foresight = Some(&Foresight::default());
-                    policies!(@new $policy, $name, conf, foresight $(, $foreseeing)?).map(|_| ())
-                })+
+                $($name => <$policy>::from_conf(conf).map(|_| ()).map_err(knobs_of($name)),)+
+                $($planner => prepare(name, conf, &Foresight::default()).map(|_| ()),)+
                 _ => Err(BuildError::UnknownPolicy { name: name.to_owned() }),
             }
         }
-    };
-    (@is) => { false };
-    (@is foreseeing) => { true };
-    (@new $policy:ty, $name:literal, $conf:ident, $foresight:ident) => {{
-        let _: Option<&Foresight> = $foresight;
-        <$policy>::from_conf($conf).map_err(knobs_of($name))
-    }};
-    (@new $policy:ty, $name:literal, $conf:ident, $foresight:ident, foreseeing) => {
-        $foresight
-            .ok_or(BuildError::Blind { policy: $name })
-            .and_then(|known| <$policy>::from_conf($conf, known).map_err(knobs_of($name)))
     };
 }
 
@@ -297,8 +310,25 @@ policies! {
     "paddle_auto_growth", "the default of PaddlePaddle 3: best fit, cut from the high end" => StreamSafe<paddle_auto_growth::AutoGrowth>;
     "offset_allocator", "the crate offset-allocator (256 bins) over blocks of the device" => offset_allocator::OffsetAllocator;
     "gmlake", "GMLake: free memory in pieces, stitched to blocks by mapping it twice" => gmlake::GmLake;
-    "offline", "every request placed before the first, by the best of several packers" => offline::Offline, foreseeing;
-    "stalloc", "STAlloc's plan of two iterations, done over and over" => stalloc::Stalloc, foreseeing;
+    foreseeing:
+    "offline", "every request placed before the first, by the best of several packers" => offline::plan;
+    "stalloc", "STAlloc's plan of two iterations, done over and over" => stalloc::plan;
+}
+
+/// What a policy that plans ahead made of a program: any number of allocators.
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    policy: &'static str,
+    plan: Arc<Plan>,
+}
+
+impl Prepared {
+    /// An allocator that carries the plan out.
+    #[must_use]
+    pub fn build<D: Driver + 'static>(&self, driver: D) -> Box<dyn Allocator<Driver = D>> {
+        let policy = Planned::new(Arc::clone(&self.plan));
+        Box::new(Managed::new(self.policy, policy, driver))
+    }
 }
 
 fn settings(conf: &str) -> Result<Settings, BuildError> {
@@ -312,31 +342,6 @@ fn knobs_of(policy: &'static str) -> impl Fn(KnobError) -> BuildError {
     move |source| BuildError::Knobs { policy, source }
 }
 
-/// Makes an allocator of the policy called `name`, with its settings.
-///
-/// # Errors
-/// If there is none of that name, the settings are wrong, or it has to know the program in advance.
-pub fn build<D: Driver + 'static>(
-    name: &str,
-    driver: D,
-    conf: &str,
-) -> Result<Box<dyn Allocator<Driver = D>>, BuildError> {
-    make(name, driver, conf, None)
-}
-
-/// The same for a program that is known in advance. Most policies make nothing of that.
-///
-/// # Errors
-/// If there is none of that name, or the settings are wrong.
-pub fn build_foreseeing<D: Driver + 'static>(
-    name: &str,
-    driver: D,
-    conf: &str,
-    foresight: &Foresight,
-) -> Result<Box<dyn Allocator<Driver = D>>, BuildError> {
-    make(name, driver, conf, Some(foresight))
-}
-
 /// Why an allocator could not be made.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -347,7 +352,7 @@ pub enum BuildError {
         /// The name asked for.
         name: String,
     },
-    /// It plans ahead, and the program is not known: see [`build_foreseeing`].
+    /// It plans ahead, and the program is not known: see [`prepare`].
     #[error("{policy} has to know the program in advance")]
     Blind {
         /// The policy.

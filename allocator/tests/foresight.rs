@@ -39,7 +39,8 @@ fn build(name: &str, capacity: u64, foresight: &Foresight) -> DynAllocator {
         hold_events: true,
         ..SimConfig::with_capacity(capacity)
     });
-    policy::build_foreseeing(name, device, "", foresight).unwrap()
+    let prepared = policy::prepare(name, "", foresight).unwrap().unwrap();
+    prepared.build(device)
 }
 
 fn reserved(allocator: &DynAllocator) -> i64 {

@@ -61,8 +61,8 @@ fn foresight(text: &str) -> Foresight {
 fn differences(text: &str) -> Vec<String> {
     let device = SimDevice::new(&SimConfig::with_capacity(1 << 50));
     let conf = format!("algorithm:{}", header(text, "algorithm"));
-    let mut allocator =
-        policy::build_foreseeing("stalloc", device, &conf, &foresight(text)).unwrap();
+    let prepared = policy::prepare("stalloc", &conf, &foresight(text)).unwrap();
+    let mut allocator = prepared.unwrap().build(device);
     let height = number(header(text, "height"));
     let mut arena: Option<DeviceAddr> = None;
     let mut requests: Vec<DeviceAddr> = Vec::new();

@@ -5,7 +5,7 @@ use allocator::driver::calls::{CallCounts, CallKind};
 use allocator::driver::sim::address::AddressPolicy;
 use allocator::driver::sim::{SimConfig, SimDevice};
 use allocator::error::Error;
-use allocator::policy;
+use allocator::policy::{self, Prepared};
 use anyhow::Context;
 use workloads::batch_probe::LargestBatch;
 use workloads::demand::Demand;
@@ -31,10 +31,25 @@ pub struct Cell<'a> {
     pub setting: &'a str,
     /// Its settings; of the reference, `PYTORCH_CUDA_ALLOC_CONF`.
     pub conf: &'a str,
+    /// What it plans for the workload, if it plans ahead.
+    pub plan: Option<&'a Prepared>,
     /// How the device places memory.
     pub address_policy: AddressPolicy,
     /// What the device's calls cost.
     pub profile: &'a Profile,
+}
+
+/// What the policy called `policy` plans for a workload, which is read for it, if it plans ahead.
+///
+/// # Errors
+/// If the settings are wrong or the workload cannot be read.
+pub fn plan(policy: &str, conf: &str, workload: &dyn Workload) -> anyhow::Result<Option<Prepared>> {
+    let mut policies = policy::POLICIES.iter();
+    if !policies.any(|known| known.name == policy && known.foreseeing) {
+        return Ok(None);
+    }
+    let known = foresight::of(workload)?;
+    Ok(policy::prepare(policy, conf, &known)?)
 }
 
 /// A run that is over.
@@ -69,11 +84,10 @@ impl Cell<'_> {
         Ok(Run { allocator, tally })
     }
 
-    /// A new allocator on a new device of `capacity` bytes. A policy that plans ahead is told of the
-    /// workload, which is read for it.
+    /// A new allocator on a new device of `capacity` bytes.
     ///
     /// # Errors
-    /// If there is no such policy, the settings are wrong, or the workload cannot be read.
+    /// If there is no such policy, the settings are wrong, or it plans ahead and has no plan.
     pub fn allocator(
         &self,
         capacity: u64,
@@ -83,17 +97,10 @@ impl Cell<'_> {
             costs: self.profile.costs.clone(),
             ..SimConfig::with_capacity(capacity)
         });
-        let mut policies = policy::POLICIES.iter();
-        if policies.any(|policy| policy.name == self.policy && policy.foreseeing) {
-            let known = foresight::of(self.workload)?;
-            return Ok(policy::build_foreseeing(
-                self.policy,
-                device,
-                self.conf,
-                &known,
-            )?);
+        match self.plan {
+            Some(plan) => Ok(plan.build(device)),
+            None => Ok(policy::build(self.policy, device, self.conf)?),
         }
-        Ok(policy::build(self.policy, device, self.conf)?)
     }
 
     /// The row of a cell that cannot be measured, because the policy does not serve `what`.

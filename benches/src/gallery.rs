@@ -100,6 +100,7 @@ fn timeline(plan: &Plan, entry: &Entry) -> anyhow::Result<String> {
             policy: "pytorch",
             setting: conf,
             conf,
+            plan: None,
             address_policy: AddressPolicy::Up,
             profile: &plan.profile,
         };

@@ -63,6 +63,7 @@ fn rows(workload: &dyn Workload) -> anyhow::Result<[Row; 2]> {
             policy: "pytorch",
             setting: conf,
             conf,
+            plan: None,
             address_policy: AddressPolicy::Up,
             profile: &profile,
         };

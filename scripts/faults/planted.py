@@ -495,15 +495,15 @@ FAULTS = [
         "step.bytes == bytes",
     ),
     Fault(
-        "offline: lifetimes end one event too early",
-        "allocator/src/policy/offline.rs",
+        "foresight: lifetimes end one event too early",
+        "allocator/src/foresight.rs",
         "upper: request.until,",
         "upper: request.until - 1,",
     ),
     Fault(
-        "offline: sizes are not rounded up",
-        "allocator/src/policy/offline.rs",
-        "size: request.bytes.next_multiple_of(UNIT),",
+        "foresight: sizes are not rounded up",
+        "allocator/src/foresight.rs",
+        "size: rounded(request.bytes),",
         "size: request.bytes,",
     ),
     Fault(

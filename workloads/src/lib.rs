@@ -38,7 +38,6 @@ pub mod fragmentation;
 pub mod grad_accumulation;
 pub mod inference;
 pub mod lengths;
-pub mod lifetimes;
 pub mod measure;
 pub mod moe;
 pub mod op;

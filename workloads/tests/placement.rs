@@ -1,7 +1,7 @@
 //! The recorded traces, placed by someone who knows them beforehand: all fit in their lower bounds.
 
 use allocator::placement::{Effort, lower_bound, pack};
-use workloads::lifetimes::lifetimes;
+use workloads::foresight;
 use workloads::op::Workload;
 use workloads::trace::TraceFile;
 
@@ -18,7 +18,7 @@ fn recorded_traces_are_placed_at_their_lower_bounds() {
             continue;
         }
         let trace = TraceFile::open(&path).unwrap();
-        let buffers = lifetimes(&trace, PYTORCH_UNIT).unwrap();
+        let buffers = foresight::of(&trace).unwrap().buffers(PYTORCH_UNIT);
         let placement = pack(&buffers, Effort::Steps(STEPS)).unwrap();
         assert_eq!(placement.check(&buffers), Ok(()), "{}", trace.name());
         assert_eq!(placement.height, lower_bound(&buffers), "{}", trace.name());

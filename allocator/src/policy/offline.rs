@@ -5,41 +5,30 @@
 //! one setting: `steps`, how many steps of search it may take.
 
 use crate::foresight::{Foresight, Request};
-use crate::placement::{Buffer, Effort, Placement, pack};
+use crate::placement::{Effort, Placement, pack};
 
 use super::knobs::{KnobError, Knobs};
-use super::planned::{Fallback, Plan, Planned, Step, UNIT};
+use super::planned::{Plan, Step, UNIT};
 
 /// Steps of search unless others are given: some seconds.
 const STEPS: u64 = 1_000_000;
 
-/// See the [module](self).
-pub struct Offline;
-
-impl Offline {
-    /// Places all requests of the program.
-    ///
-    /// # Errors
-    /// If there are settings that it does not have.
-    pub fn from_conf(conf: &str, foresight: &Foresight) -> Result<Planned<Fallback>, KnobError> {
-        let mut knobs = Knobs::parse(conf)?;
-        let steps = knobs.take("steps", STEPS)?;
-        knobs.finish()?;
-        Planned::new(plan(&foresight.requests, Effort::Steps(steps)))
-    }
+/// Places all requests of the program.
+///
+/// # Errors
+/// If there are settings that it does not have.
+pub fn plan(conf: &str, program: &Foresight) -> Result<Plan, KnobError> {
+    let mut knobs = Knobs::parse(conf)?;
+    let steps = knobs.take("steps", STEPS)?;
+    knobs.finish()?;
+    Ok(placed(program, Effort::Steps(steps)))
 }
 
-fn plan(requests: &[Request], effort: Effort) -> Plan {
-    let buffer = |request: &Request| Buffer {
-        lower: request.from,
-        upper: request.until,
-        size: request.bytes.next_multiple_of(UNIT),
-    };
-    let buffers: Vec<Buffer> = requests.iter().map(buffer).collect();
+fn placed(program: &Foresight, effort: Effort) -> Plan {
     // What cannot be placed is not planned.
     let Ok(Placement {
         offsets, height, ..
-    }) = pack(&buffers, effort)
+    }) = pack(&program.buffers(UNIT), effort)
     else {
         return Plan::default();
     };
@@ -49,7 +38,9 @@ fn plan(requests: &[Request], effort: Effort) -> Plan {
         offset: Some(offset),
     };
     Plan {
-        steps: requests.iter().zip(&offsets).map(step).collect(),
+        steps: program.requests.iter().zip(&offsets).map(step).collect(),
+        // Who runs the program again runs all of it.
+        repeats_from: Some(0),
         height,
         ..Plan::default()
     }

@@ -12,12 +12,13 @@
 mod arena;
 mod segments;
 
+use std::sync::Arc;
+
 use crate::check::{Violation, ensure};
 use crate::driver::{Driver, StreamId};
 
 use self::arena::Arena;
 use self::segments::Segments;
-use super::knobs::KnobError;
 use super::stream_safe::StreamSafe;
 use super::{Block, Policy, Refusal};
 
@@ -58,7 +59,7 @@ pub struct Plan {
 /// A plan that is being carried out. See the [module](self).
 #[derive(Debug)]
 pub struct Planned<P> {
-    plan: Plan,
+    plan: Arc<Plan>,
     /// The next step.
     next: usize,
     arena: Arena,
@@ -70,18 +71,14 @@ pub type Fallback = StreamSafe<Segments>;
 
 impl Planned<Fallback> {
     /// Carries out `plan`.
-    ///
-    /// # Errors
-    /// None: the fallback has no settings.
-    pub fn new(plan: Plan) -> Result<Self, KnobError> {
-        let fallback = StreamSafe::over(Segments::from_conf, "")?;
-        Ok(Self::over(plan, fallback))
+    pub fn new(plan: Arc<Plan>) -> Self {
+        Self::over(plan, StreamSafe::with_settings(Segments::from_conf, ""))
     }
 }
 
 impl<P: Policy> Planned<P> {
     /// Carries out `plan`; what it does not cover goes to `fallback`.
-    pub fn over(plan: Plan, fallback: P) -> Self {
+    pub fn over(plan: Arc<Plan>, fallback: P) -> Self {
         Self {
             next: 0,
             arena: Arena::new(plan.height),

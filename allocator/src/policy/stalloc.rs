@@ -12,7 +12,7 @@
 //!    make groups ([`groups`]), which are placed alike ([`shelves`]); all others fill what these leave.
 //!    Of both the lower is taken, as with the original's `--autotune`; the setting `algorithm` asks for
 //!    one.
-//! 4. The first iteration runs by its plan, and all others by the plan of the second ([`Planned`]). A
+//! 4. The first iteration runs by its plan, and all others by the plan of the second ([`super::planned`]). A
 //!    request that is not as planned goes to a caching allocator.
 //!
 //! What differs:
@@ -47,7 +47,7 @@ use self::profile::{Kind, LEAST, Profile};
 use self::shelves::shelved;
 use self::time::Period;
 use super::knobs::{KnobError, Knobs};
-use super::planned::{Fallback, Plan, Planned, Step};
+use super::planned::{Plan, Step};
 
 /// A group is dissolved if it has less than this share of the largest one's bytes …
 const MINOR_SHARE: f64 = 0.1;
@@ -80,24 +80,19 @@ impl FromStr for Algorithm {
     }
 }
 
-/// See the [module](self).
-pub struct Stalloc;
-
-impl Stalloc {
-    /// Profiles the program and plans it.
-    ///
-    /// # Errors
-    /// If there are settings that it does not have.
-    pub fn from_conf(conf: &str, foresight: &Foresight) -> Result<Planned<Fallback>, KnobError> {
-        let mut knobs = Knobs::parse(conf)?;
-        let algorithm = knobs.take("algorithm", Algorithm::Autotune)?;
-        knobs.finish()?;
-        Planned::new(plan(foresight, algorithm))
-    }
+/// Profiles the program and plans it.
+///
+/// # Errors
+/// If there are settings that it does not have.
+pub fn plan(conf: &str, foresight: &Foresight) -> Result<Plan, KnobError> {
+    let mut knobs = Knobs::parse(conf)?;
+    let algorithm = knobs.take("algorithm", Algorithm::Autotune)?;
+    knobs.finish()?;
+    Ok(planned(foresight, algorithm))
 }
 
 /// The plan of a program.
-fn plan(foresight: &Foresight, algorithm: Algorithm) -> Plan {
+fn planned(foresight: &Foresight, algorithm: Algorithm) -> Plan {
     let profile = Profile::of(foresight);
     let mut layout = Layout::default();
     let weights = layout.add(0, &side_by_side(&profile.tensors(Kind::Weights)));

@@ -44,7 +44,12 @@ impl<P: Policy> StreamSafe<P> {
     /// If it does not take the settings.
     pub fn over(make: fn(&str) -> Result<P, KnobError>, conf: &str) -> Result<Self, KnobError> {
         make(conf)?;
-        Ok(Self {
+        Ok(Self::with_settings(make, conf))
+    }
+
+    /// The same with settings that it is known to take.
+    pub(super) fn with_settings(make: fn(&str) -> Result<P, KnobError>, conf: &str) -> Self {
+        Self {
             make,
             conf: conf.to_owned(),
             streams: BTreeMap::new(),
@@ -52,7 +57,7 @@ impl<P: Policy> StreamSafe<P> {
             waiting: BTreeMap::new(),
             fences: Fences::default(),
             retries: true,
-        })
+        }
     }
 
     /// The same, but a request fails as soon as its stream's policy finds no memory for it.

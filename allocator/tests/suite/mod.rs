@@ -38,7 +38,10 @@ impl Subject {
     pub fn build(&self, ops: &[TestOp]) -> DynAllocator {
         let device = SimDevice::new(&self.device);
         let foresight = self.foreseen.of(ops);
-        policy::build_foreseeing(self.policy, device, self.conf, &foresight).unwrap()
+        match policy::prepare(self.policy, self.conf, &foresight).unwrap() {
+            Some(prepared) => prepared.build(device),
+            None => policy::build(self.policy, device, self.conf).unwrap(),
+        }
     }
 
     /// The most bytes it may hold: the limit and, with expandable segments, what the last mapping

@@ -9,15 +9,16 @@ use benches::minimalloc::{self, Instance};
 use benches::results;
 use clap::ValueEnum;
 use workloads::catalog;
-use workloads::lifetimes::lifetimes;
+use workloads::foresight;
 use workloads::op::Workload;
 use workloads::trace::TraceFile;
 
 /// Write a trace in the format of another tool.
 ///
-/// `minimalloc` has a line `id,lower,upper,size` for each allocation: its number in the trace, the events
-/// of its malloc and its free (or the end), and its bytes. Streams are left out: what is planned is
-/// the order in which the program asks. `coalesce place` reads it.
+/// `minimalloc` has a line `id,lower,upper,size` for each allocation that takes memory: its number, when
+/// it is made and freed, counted in such events, and its bytes. What is never freed goes after the end.
+/// Streams are left out: what is planned is the order in which the program asks. `coalesce place` reads
+/// it.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  coalesce convert workloads/traces/resnet50_fp32_fixed224.csv.gz --to minimalloc --out resnet50.csv"
@@ -73,11 +74,9 @@ fn workload(trace: &Path) -> anyhow::Result<Box<dyn Workload>> {
     Ok(Box::new(TraceFile::open(trace)?))
 }
 
-/// The allocations that take memory: those of no bytes are left out.
+/// What takes memory, numbered.
 fn instance(workload: &dyn Workload, unit: u64) -> anyhow::Result<Instance> {
-    let buffers = lifetimes(workload, unit)?;
-    let numbered = buffers.into_iter().enumerate();
-    let taking = numbered.filter(|(_, buffer)| buffer.size > 0);
-    let (ids, buffers) = taking.map(|(id, buffer)| (id.to_string(), buffer)).unzip();
+    let buffers = foresight::of(workload)?.buffers(unit);
+    let ids = (0..buffers.len()).map(|id| id.to_string()).collect();
     Ok(Instance { ids, buffers })
 }

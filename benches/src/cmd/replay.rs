@@ -8,7 +8,7 @@ use allocator::bytes;
 use allocator::driver::sim::address::AddressPolicy;
 use allocator::policy::POLICIES;
 use anyhow::Context;
-use benches::cell::Cell;
+use benches::cell::{self, Cell};
 use benches::profile::{self, Profile};
 use benches::progress::Progress;
 use benches::record::{PROVENANCE, Row, TIMING};
@@ -78,6 +78,7 @@ struct FailedRequest {
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let trace = TraceFile::open(&args.trace)?;
+    let plan = cell::plan(&args.policy, &args.conf, &trace)?;
     let cell = Cell {
         workload: &trace,
         // Counted on the way: a long trace is not read twice.
@@ -89,6 +90,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             &args.conf
         },
         conf: &args.conf,
+        plan: plan.as_ref(),
         address_policy: args.addresses,
         profile: &Profile::load(&args.profile, Path::new(""))?,
     };

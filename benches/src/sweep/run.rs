@@ -7,7 +7,7 @@ use anyhow::anyhow;
 
 use super::plan::{Plan, Planned};
 use crate::capacity::{Capacity, share};
-use crate::cell::{Cell, what_is_unsupported};
+use crate::cell::{self, Cell, what_is_unsupported};
 use crate::least::{Least, least};
 use crate::progress::Progress;
 use crate::record::Row;
@@ -100,12 +100,15 @@ impl<'a> Runner<'a> {
     /// Runs one cell.
     fn run(&self, number: u64, planned: &Planned) -> anyhow::Result<Row> {
         let entry = &self.plan.workloads[planned.workload];
+        let workload = entry.workload.as_ref();
+        let plan = cell::plan(&planned.policy, &planned.conf, workload)?;
         let cell = Cell {
-            workload: entry.workload.as_ref(),
+            workload,
             demand: entry.demand()?,
             policy: &planned.policy,
             setting: &planned.setting,
             conf: &planned.conf,
+            plan: plan.as_ref(),
             address_policy: planned.address_policy,
             profile: &self.plan.profile,
         };

@@ -98,12 +98,12 @@ fn a_trace_becomes_an_instance() {
     let text = coalesce(&["convert", path, "--to", "minimalloc"], "", &[]).well();
     assert_eq!(
         text,
-        "id,lower,upper,size\n0,1,4,1024\n2,3,6,512\n3,5,6,512\n"
+        "id,lower,upper,size\n0,0,2,1024\n1,1,4,512\n2,3,5,512\n"
     );
     let arguments = ["convert", path, "--to", "minimalloc", "--unit", "1"];
     let text = coalesce(&arguments, "", &[]).well();
     assert!(
-        text.ends_with("\n0,1,4,1000\n2,3,6,512\n3,5,6,1\n"),
+        text.ends_with("\n0,0,2,1000\n1,1,4,512\n2,3,5,1\n"),
         "{text}"
     );
 }
