@@ -39,8 +39,6 @@ fn placed(program: &Foresight, effort: Effort) -> Plan {
     };
     Plan {
         steps: program.requests.iter().zip(&offsets).map(step).collect(),
-        // Who runs the program again runs all of it.
-        repeats_from: Some(0),
         height,
         ..Plan::default()
     }
