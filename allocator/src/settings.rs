@@ -128,6 +128,12 @@ impl Settings {
         self.large_segment_size
     }
 
+    /// `garbage_collection_threshold`; 0 is off.
+    #[must_use]
+    pub fn garbage_collection_threshold(&self) -> f64 {
+        self.garbage_collection_threshold
+    }
+
     /// `expandable_segments`; off where the device has no virtual memory.
     #[must_use]
     pub fn expandable_segments(&self) -> bool {

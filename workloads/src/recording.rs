@@ -4,10 +4,16 @@
 //! A [`Recording`] is what one device did. It says nothing of the file it came from: whoever reads a
 //! format fills it, and whoever replays, advises or draws takes it from here.
 
+pub mod calls;
+mod origin;
+pub mod program;
+pub mod rewind;
+
 use std::collections::HashMap;
 
 use allocator::driver::DeviceAddr;
-use allocator::history::TraceEntry;
+use allocator::history::{Action, TraceEntry};
+use allocator::settings::{Settings, SettingsError};
 use allocator::snapshot::SegmentInfo;
 use foldhash::fast::FixedState;
 
@@ -68,6 +74,25 @@ pub struct Annotation {
 }
 
 impl Recording {
+    /// The settings it was made under. Where the snapshot does not tell, they are the defaults, with
+    /// expandable segments if there are any.
+    ///
+    /// # Errors
+    /// If they are none of PyTorch 2.11's.
+    pub fn settings(&self) -> Result<Settings, SettingsError> {
+        let maps = self
+            .entries
+            .iter()
+            .any(|entry| entry.action == Action::SegmentMap);
+        let expandable = maps || self.segments.iter().any(|segment| segment.is_expandable);
+        let guess = if expandable {
+            "expandable_segments:True"
+        } else {
+            ""
+        };
+        Settings::from_conf(self.conf.as_deref().unwrap_or(guess))
+    }
+
     /// The stack of the entry with this index; the empty one if none was recorded.
     #[must_use]
     pub fn stack_of(&self, entry: usize) -> Option<&Stack> {

@@ -46,7 +46,7 @@ mod release;
 pub mod restore;
 mod retry_ladder;
 mod segment;
-mod size;
+pub mod size;
 mod snapshot;
 mod split;
 

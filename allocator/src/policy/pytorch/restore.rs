@@ -55,12 +55,7 @@ impl<D: Driver> DeviceCachingAllocator<D> {
         segments: &[SegmentInfo],
     ) -> Result<Self, RestoreError> {
         let mut allocator = Self::new(driver, settings);
-        let mut segments: Vec<&SegmentInfo> = segments.iter().collect();
-        segments.sort_by_key(|segment| segment.address);
-        let mut end = DeviceAddr::NULL;
-        for segment in &segments {
-            end = validate(segment, end)?;
-        }
+        let segments = in_order(segments)?;
         let (expandable, plain): (Vec<_>, Vec<_>) = segments
             .into_iter()
             .partition(|segment| segment.is_expandable);
@@ -240,6 +235,25 @@ fn ensure_placed(recorded: DeviceAddr, placed: DeviceAddr) -> Result<(), Restore
         return Ok(());
     }
     Err(RestoreError::Placed { recorded, placed })
+}
+
+/// Fails if no allocator of this kind was ever in this state.
+///
+/// # Errors
+/// [`RestoreError::Impossible`]: the first segment that cannot be.
+pub fn ensure_possible(segments: &[SegmentInfo]) -> Result<(), RestoreError> {
+    in_order(segments).map(|_| ())
+}
+
+/// The segments by address, if they can be.
+fn in_order(segments: &[SegmentInfo]) -> Result<Vec<&SegmentInfo>, RestoreError> {
+    let mut segments: Vec<&SegmentInfo> = segments.iter().collect();
+    segments.sort_by_key(|segment| segment.address);
+    let mut end = DeviceAddr::NULL;
+    for segment in &segments {
+        end = validate(segment, end)?;
+    }
+    Ok(segments)
 }
 
 /// Fails unless the segment lies behind `end` and its blocks could be blocks of this allocator. Where

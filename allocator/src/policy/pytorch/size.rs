@@ -6,12 +6,12 @@ use crate::settings::Settings;
 use crate::stats::PoolKind;
 
 /// Every block is a multiple of this many bytes.
-pub(super) const MIN_BLOCK: u64 = 512;
+pub const MIN_BLOCK: u64 = 512;
 /// The largest request, rounded, that a small pool serves: 1 MiB. Also what must be left over of
 /// a large block for it to be split.
-pub(super) const SMALL_LIMIT: u64 = 1 << 20;
+pub const SMALL_LIMIT: u64 = 1 << 20;
 /// The size of segments of small pools and of the pages of their expandable segments: 2 MiB.
-pub(super) const SMALL_SEGMENT: u64 = 2 << 20;
+pub const SMALL_SEGMENT: u64 = 2 << 20;
 /// Requests below this many bytes, rounded, share segments of `large_segment_size`: 10 MiB.
 const MIN_LARGE_ALLOC: u64 = 10 << 20;
 /// Segments for larger requests are multiples of this many bytes: 2 MiB.
@@ -20,7 +20,8 @@ const LARGE_ROUNDING: u64 = 2 << 20;
 pub(super) const ONE_EXABYTE: u64 = 1 << 60;
 
 /// The size of the block for a request of `bytes`, at least 1. `None` if that is no number.
-pub(super) fn round_size(bytes: u64, settings: &Settings) -> Option<u64> {
+#[must_use]
+pub fn round_size(bytes: u64, settings: &Settings) -> Option<u64> {
     if bytes < MIN_BLOCK {
         return Some(MIN_BLOCK);
     }
@@ -45,7 +46,8 @@ fn next_division(bytes: u64, divisions: u64) -> Option<u64> {
 }
 
 /// The kind of pool that serves a block of `size`.
-pub(super) fn pool_kind(size: u64) -> PoolKind {
+#[must_use]
+pub fn pool_kind(size: u64) -> PoolKind {
     if size <= SMALL_LIMIT {
         PoolKind::Small
     } else {
@@ -65,7 +67,8 @@ pub(super) fn segment_size(size: u64, settings: &Settings) -> Option<u64> {
 }
 
 /// The size of the pages of an expandable segment made now.
-pub(super) fn page_size(kind: PoolKind, settings: &Settings) -> u64 {
+#[must_use]
+pub fn page_size(kind: PoolKind, settings: &Settings) -> u64 {
     match kind {
         PoolKind::Small => SMALL_SEGMENT,
         PoolKind::Large => settings.large_segment_size,

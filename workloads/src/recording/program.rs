@@ -1,0 +1,304 @@
+//! A recording as a workload: what its program asks of any allocator.
+//!
+//! What lived before the first entry is asked for first, lowest address first: in which order it was
+//! made is not recorded. Then come the calls of the program.
+//!
+//! - A free is where it completed, not where it was requested. In between other streams still worked on
+//!   the memory, so that no allocator could have given it to somebody else. What never completed is
+//!   never freed. (Under a setting with which memory gets scarce an allocator would have waited for such
+//!   frees earlier.)
+//! - A request that failed is one more malloc, tagged as that, and freed at once where it succeeds: on a
+//!   larger device one sees that it would have gone well, and what it would have taken. What the program
+//!   would have done then nobody knows. Retries of the allocator are no failures. The bytes are those
+//!   of the block it needed, for that is what is recorded.
+//! - Streams are numbered in the order of their handles, by which allocators may go; the default stream
+//!   is 0.
+//! - `step N` is marked where the profiler's step N begins, or else behind the N-th step of an optimiser.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use allocator::driver::{DeviceAddr, StreamId};
+use allocator::history::{Action, TraceEntry};
+use foldhash::fast::FixedState;
+
+use super::calls::{Call, CallKind, calls};
+use super::rewind::{RecordingError, Start, rewind};
+use super::{Annotation, Recording, StackId};
+use crate::op::{Answer, Op, Sink, Workload, WorkloadError};
+
+/// The program of a recording.
+#[derive(Clone, PartialEq, Debug)]
+pub struct RecordedProgram {
+    name: String,
+    ops: Vec<RecordedOp>,
+    /// What operations refer to by number: who asked, or what a phase is called.
+    tags: Vec<String>,
+    remarks: Vec<String>,
+}
+
+/// An operation; see [`Op`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum RecordedOp {
+    Malloc {
+        id: u64,
+        bytes: u64,
+        stream: u32,
+        tag: usize,
+        /// Whether it failed when it was recorded.
+        failed: bool,
+    },
+    Free {
+        id: u64,
+    },
+    EmptyCache,
+    Mark {
+        tag: usize,
+    },
+}
+
+impl RecordedProgram {
+    /// The program of a recording, called `name` in results.
+    ///
+    /// # Errors
+    /// [`RecordingError`] if the recording is none of PyTorch's allocator.
+    pub fn new(name: impl Into<String>, recording: &Recording) -> Result<Self, RecordingError> {
+        let settings = recording.settings()?;
+        let start = rewind(recording, &settings)?;
+        let collects_garbage = settings.garbage_collection_threshold() > 0.0;
+        let mut writer = Writer::new(recording, &start);
+        writer.live_at_start(&start);
+        writer.marks_of_steps(0);
+        for call in calls(recording, collects_garbage) {
+            writer.call(&call);
+        }
+        Ok(Self {
+            name: name.into(),
+            ops: writer.ops,
+            tags: writer.tags.names,
+            remarks: start.remarks,
+        })
+    }
+
+    /// What the recording does not tell, one sentence each.
+    #[must_use]
+    pub fn remarks(&self) -> &[String] {
+        &self.remarks
+    }
+
+    fn tag(&self, index: usize) -> &str {
+        self.tags.get(index).map_or("", String::as_str)
+    }
+}
+
+impl Workload for RecordedProgram {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
+        for &op in &self.ops {
+            match op {
+                RecordedOp::Malloc {
+                    id,
+                    bytes,
+                    stream,
+                    tag,
+                    failed,
+                } => {
+                    let tag = self.tag(tag);
+                    let answer = sink.op(Op::Malloc {
+                        id,
+                        bytes,
+                        stream,
+                        tag,
+                    })?;
+                    if failed && answer == Answer::Done {
+                        sink.op(Op::Free { id })?;
+                    }
+                }
+                RecordedOp::Free { id } => {
+                    sink.op(Op::Free { id })?;
+                }
+                RecordedOp::EmptyCache => {
+                    sink.op(Op::EmptyCache)?;
+                }
+                RecordedOp::Mark { tag } => {
+                    sink.op(Op::Mark { tag: self.tag(tag) })?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Names, once each.
+#[derive(Default)]
+struct Names {
+    names: Vec<String>,
+    index: HashMap<String, usize, FixedState>,
+}
+
+impl Names {
+    fn index_of(&mut self, name: String) -> usize {
+        *self.index.entry(name).or_insert_with_key(|name| {
+            self.names.push(name.clone());
+            self.names.len() - 1
+        })
+    }
+}
+
+struct Writer<'a> {
+    recording: &'a Recording,
+    streams: Vec<StreamId>,
+    /// When each step begins, in order, and what it is called.
+    steps: std::vec::IntoIter<(u64, String)>,
+    next_step: Option<(u64, String)>,
+    live: HashMap<DeviceAddr, u64, FixedState>,
+    next_id: u64,
+    ops: Vec<RecordedOp>,
+    tags: Names,
+}
+
+impl<'a> Writer<'a> {
+    fn new(recording: &'a Recording, start: &Start) -> Self {
+        let entries = recording.entries.iter().map(|entry| entry.stream);
+        let streams = start
+            .segments
+            .iter()
+            .map(|segment| segment.stream)
+            .chain(entries);
+        let streams: BTreeSet<StreamId> = streams.chain([StreamId::DEFAULT]).collect();
+        let mut steps = steps(&recording.annotations).into_iter();
+        Self {
+            recording,
+            streams: streams.into_iter().collect(),
+            next_step: steps.next(),
+            steps,
+            live: HashMap::default(),
+            next_id: 0,
+            ops: Vec::new(),
+            tags: Names::default(),
+        }
+    }
+
+    fn live_at_start(&mut self, start: &Start) {
+        let entries = self.recording.entries.iter();
+        let touched: HashSet<DeviceAddr, FixedState> = entries.map(|entry| entry.addr).collect();
+        for segment in &start.segments {
+            for block in segment.blocks.iter().filter(|block| block.is_active()) {
+                // Some versions did not record what was asked for.
+                let bytes = match block.requested_size {
+                    0 => block.size,
+                    bytes => bytes,
+                };
+                // Who asked is known of those that live to the end.
+                let addr = block.address;
+                let stack = self.recording.block_stacks.get(&addr);
+                let stack = stack.filter(|_| !touched.contains(&addr)).copied();
+                self.malloc(
+                    addr,
+                    bytes,
+                    segment.stream,
+                    stack.unwrap_or_default(),
+                    false,
+                );
+            }
+        }
+    }
+
+    fn malloc(
+        &mut self,
+        addr: DeviceAddr,
+        bytes: u64,
+        stream: StreamId,
+        stack: StackId,
+        failed: bool,
+    ) {
+        let stack = self.recording.stacks.get(stack.0 as usize);
+        let mut tag = stack.map_or_else(String::new, super::Stack::origin);
+        if failed {
+            tag = format!("failed when recorded: {tag}");
+        }
+        let tag = self.tags.index_of(tag);
+        let stream = self.streams.binary_search(&stream).unwrap_or(0) as u32;
+        let id = self.next_id;
+        self.next_id += 1;
+        if !failed {
+            self.live.insert(addr, id);
+        }
+        self.ops.push(RecordedOp::Malloc {
+            id,
+            bytes,
+            stream,
+            tag,
+            failed,
+        });
+    }
+
+    fn call(&mut self, call: &Call) {
+        let entries = &self.recording.entries[call.entries.clone()];
+        if let Some(last) = entries.last() {
+            self.marks_of_steps(last.time_us);
+        }
+        for entry in entries {
+            if entry.action == Action::FreeCompleted {
+                let id = self.live.remove(&entry.addr);
+                self.ops.extend(id.map(|id| RecordedOp::Free { id }));
+            }
+        }
+        let index = call.entries.end.saturating_sub(1);
+        let stack = self.recording.entry_stacks.get(index).copied();
+        match (call.kind, entries.last()) {
+            (CallKind::Malloc | CallKind::FailedMalloc, Some(last)) => {
+                let &TraceEntry {
+                    addr, size, stream, ..
+                } = last;
+                let failed = call.kind == CallKind::FailedMalloc;
+                self.malloc(addr, size, stream, stack.unwrap_or_default(), failed);
+            }
+            (CallKind::EmptyCache, _) => self.ops.push(RecordedOp::EmptyCache),
+            _ => {}
+        }
+    }
+
+    /// Marks the steps that begin before `time_us`.
+    fn marks_of_steps(&mut self, time_us: u64) {
+        while let Some((_, name)) = self.next_step.take_if(|(begins, _)| *begins <= time_us) {
+            let tag = self.tags.index_of(name);
+            self.ops.push(RecordedOp::Mark { tag });
+            self.next_step = self.steps.next();
+        }
+    }
+}
+
+/// When each step begins and what it is called.
+fn steps(annotations: &[Annotation]) -> Vec<(u64, String)> {
+    let profiled = annotations.iter().filter(|annotation| annotation.is_start);
+    let profiled = profiled.filter_map(|annotation| {
+        let number: u64 = annotation
+            .name
+            .strip_prefix("ProfilerStep#")?
+            .parse()
+            .ok()?;
+        Some((annotation.time_us, format!("step {number}")))
+    });
+    let mut steps: Vec<_> = profiled.collect();
+    if steps.is_empty() {
+        let is_end = |annotation: &&Annotation| {
+            !annotation.is_start && annotation.name.starts_with("Optimizer.step#")
+        };
+        let ends = annotations.iter().filter(is_end);
+        let ends = ends.map(|annotation| annotation.time_us);
+        steps.push((0, "step 0".to_owned()));
+        steps.extend(
+            (1..)
+                .zip(ends)
+                .map(|(n, time_us)| (time_us, format!("step {n}"))),
+        );
+        if steps.len() == 1 {
+            return Vec::new();
+        }
+    }
+    steps.sort_by_key(|&(time_us, _)| time_us);
+    steps
+}
