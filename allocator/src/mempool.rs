@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// Name of a private pool. `(0, n)` for pools of the user, `(n, 0)` for those of graphs.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct MempoolId(pub u64, pub u64);
 
 impl MempoolId {

@@ -8,11 +8,13 @@ pub mod calls;
 mod origin;
 pub mod program;
 pub mod rewind;
+pub mod verify;
 
 use std::collections::HashMap;
 
 use allocator::driver::DeviceAddr;
 use allocator::history::{Action, TraceEntry};
+use allocator::mempool::MempoolId;
 use allocator::settings::{Settings, SettingsError};
 use allocator::snapshot::SegmentInfo;
 use foldhash::fast::FixedState;
@@ -91,6 +93,20 @@ impl Recording {
             ""
         };
         Settings::from_conf(self.conf.as_deref().unwrap_or(guess))
+    }
+
+    /// The pool that memory at an address belongs to at the end: everybody's if nothing is there.
+    #[must_use]
+    pub fn pool_of(&self, addr: DeviceAddr) -> MempoolId {
+        let behind = self
+            .segments
+            .partition_point(|segment| segment.address <= addr);
+        let below = behind
+            .checked_sub(1)
+            .and_then(|index| self.segments.get(index));
+        let around =
+            below.filter(|segment| addr.offset_from(segment.address) < segment.total_size());
+        around.map_or(MempoolId::DEFAULT, |segment| segment.pool)
     }
 
     /// The stack of the entry with this index; the empty one if none was recorded.

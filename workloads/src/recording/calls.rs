@@ -86,8 +86,8 @@ fn held_by(entry: &TraceEntry) -> i128 {
     }
 }
 
-/// The most that is held at one time, over what was held at first.
-fn peak_held(entries: &[TraceEntry]) -> i128 {
+/// The most that is held at one time, in bytes over what was held at first.
+pub(super) fn peak_held(entries: &[TraceEntry]) -> i128 {
     let mut held = 0;
     let mut peak = 0;
     for entry in entries {

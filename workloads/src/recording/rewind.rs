@@ -48,6 +48,9 @@ pub enum RecordingError {
     /// The segments at its end are not those of such an allocator.
     #[error("no allocator was ever in the state at its end: {0}")]
     End(#[source] RestoreError),
+    /// The state at its start cannot be had again.
+    #[error("the state at its start: {0}")]
+    Start(#[source] RestoreError),
     /// An entry does not lead to what comes after it.
     #[error("entry {index} ({}) cannot be: {reason}", Told(entry))]
     Entry {
@@ -209,18 +212,19 @@ impl Past<'_> {
             info.is_expandable && info.stream == entry.stream && fits
         };
         let below = self.segments.range(..addr).next_back();
-        let below = below.map(|(_, run)| run).filter(|run| is_same(run));
+        let before = below.map(|(_, run)| run);
+        let before = before.filter(|run| is_same(run) && run.end() == addr);
         let behind = self.segments.get(&end).filter(|run| is_same(run));
-        let before = below.filter(|run| run.end() == addr);
-        let relative = before.or(behind).or(below);
+        let touching = before.or(behind);
+        let of_touching = touching.map(|run| run.info.kind);
         let info = SegmentInfo {
             device: 0,
             address: addr,
             stream: entry.stream,
-            kind: kind
-                .or(relative.map(|run| run.info.kind))
+            kind: of_touching
+                .or_else(|| self.kinds.around(addr, end))
                 .unwrap_or(PoolKind::Large),
-            pool: relative.map_or(MempoolId::DEFAULT, |run| run.info.pool),
+            pool: touching.map_or(MempoolId::DEFAULT, |run| run.info.pool),
             is_expandable: true,
             blocks: Vec::new(),
         };
@@ -302,16 +306,15 @@ fn is_return(action: Action) -> bool {
 }
 
 /// The kind of pool that addresses were used by: an entry about pages does not say.
-struct KindsByAddress(BTreeMap<DeviceAddr, PoolKind>);
+pub(super) struct KindsByAddress(BTreeMap<DeviceAddr, PoolKind>);
 
 impl KindsByAddress {
-    fn of(recording: &Recording, settings: &Settings) -> Self {
-        let unmaps = recording
-            .entries
-            .iter()
-            .any(|entry| entry.action == Action::SegmentUnmap);
+    pub(super) fn of(recording: &Recording, settings: &Settings) -> Self {
+        let pages = [Action::SegmentMap, Action::SegmentUnmap];
+        let mut entries = recording.entries.iter();
+        let has_pages = entries.any(|entry| pages.contains(&entry.action));
         let users = recording.entries.iter().filter(|entry| {
-            unmaps && matches!(entry.action, Action::Alloc | Action::FreeCompleted)
+            has_pages && matches!(entry.action, Action::Alloc | Action::FreeCompleted)
         });
         let kind_of = |entry: &TraceEntry| {
             let rounded = size::round_size(entry.size, settings);
@@ -320,8 +323,15 @@ impl KindsByAddress {
         Self(users.map(kind_of).collect())
     }
 
+    /// The kind of the pages from `start` to `end`; none if no block is known to begin there.
     fn within(&self, start: DeviceAddr, end: DeviceAddr) -> Option<PoolKind> {
         let (_, &kind) = self.0.range(start..end).next()?;
         Some(kind)
+    }
+
+    /// As [`Self::within`], or else that of the last block below: one may reach into the pages.
+    pub(super) fn around(&self, start: DeviceAddr, end: DeviceAddr) -> Option<PoolKind> {
+        let below = || self.0.range(..start).next_back().map(|(_, &kind)| kind);
+        self.within(start, end).or_else(below)
     }
 }

@@ -5,8 +5,8 @@
 //!
 //! A snapshot does not tell everything. How long blocks have been free is forgotten (the garbage
 //! collector starts anew), and so are the streams that were recorded on blocks in use, and those that
-//! pending blocks wait for: they wait for their own. Of an expandable segment only the mapped runs are told: its addresses are taken to begin with
-//! the lowest run.
+//! pending blocks wait for: they wait for their own. Of an expandable segment only the mapped runs are told;
+//! its addresses begin where the device places them, at the lowest run or below it.
 
 use super::DeviceCachingAllocator;
 use super::block::{Block, BlockId};
@@ -93,7 +93,12 @@ impl<D: Driver> DeviceCachingAllocator<D> {
         let pool = self.restored_pool(first)?;
         let mut rest = self.add_expandable_segment(first.stream, pool)?;
         let (base, bytes) = (self.blocks[rest].addr, self.blocks[rest].size);
-        ensure_placed(first.address, base)?;
+        if base > first.address {
+            return Err(RestoreError::Placed {
+                recorded: first.address,
+                placed: base,
+            });
+        }
         let mut end_of_last = DeviceAddr::NULL;
         for run in runs {
             let offset = run.address.offset_from(base);
