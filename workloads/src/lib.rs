@@ -5,7 +5,8 @@
 //!
 //! - [`op`] is one operation, and the contract of workloads; [`surroundings`] is what happens around
 //!   the program.
-//! - [`trace`] reads recordings; [`rng`] and [`program`] are what families are written with.
+//! - [`trace`] reads recordings of ours, [`recording`] memory snapshots of PyTorch, which are
+//!   [`pickle`]s, [`packed`] or not; [`rng`] and [`program`] are what families are written with.
 //! - [`transformer`], [`moe`], [`cnn`] and [`inference`] are families of models, composed of operators
 //!   as their Python code is; [`lengths`] says how long their batches are, and [`realism`] pairs them
 //!   with recordings. [`grad_accumulation`], [`fragmentation`], [`streams`], [`shared_gpu`],
@@ -41,7 +42,9 @@ pub mod lengths;
 pub mod measure;
 pub mod moe;
 pub mod op;
+pub mod packed;
 mod parameters;
+pub mod pickle;
 pub mod presets;
 pub mod program;
 pub mod realism;

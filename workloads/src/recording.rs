@@ -7,10 +7,12 @@
 pub mod calls;
 mod origin;
 pub mod program;
+pub mod read;
 pub mod rewind;
 pub mod verify;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use allocator::driver::DeviceAddr;
 use allocator::history::{Action, TraceEntry};
@@ -18,6 +20,8 @@ use allocator::mempool::MempoolId;
 use allocator::settings::{Settings, SettingsError};
 use allocator::snapshot::SegmentInfo;
 use foldhash::fast::FixedState;
+
+pub use self::read::{ReadError, read};
 
 /// What a snapshot tells of one device.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -30,6 +34,9 @@ pub struct Recording {
     pub entries: Vec<TraceEntry>,
     /// The stack of each entry, in the order of `entries`; empty if no stacks were recorded at all.
     pub entry_stacks: Vec<StackId>,
+    /// The pool of each entry, in the order of `entries`; empty if the snapshot does not say, as those
+    /// of PyTorch 2.11 and earlier do not.
+    pub entry_pools: Vec<MempoolId>,
     /// The segments after the last entry, by address.
     pub segments: Vec<SegmentInfo>,
     /// The stacks that allocated the blocks of `segments`, by the block's address.
@@ -49,8 +56,8 @@ pub struct StackId(pub u32);
 /// Who called whom, the innermost first.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Stack {
-    /// The frames, the innermost first.
-    pub frames: Vec<Frame>,
+    /// The frames, the innermost first; each is shared by all stacks it is in.
+    pub frames: Vec<Arc<Frame>>,
 }
 
 /// A place in a program.

@@ -15,15 +15,14 @@
 mod csv;
 
 use std::fmt;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io::BufRead;
 use std::path::{Path, PathBuf};
 
-use flate2::bufread::MultiGzDecoder;
 use serde_json::{Map, Value};
 
 use self::csv::Lines;
 use crate::op::{Sink, Workload, WorkloadError};
+use crate::packed;
 
 /// A trace in a file.
 #[derive(Clone, PartialEq, Debug)]
@@ -91,33 +90,12 @@ impl fmt::Display for TraceError {
     }
 }
 
-/// The file, unpacked if it is packed. What it is called does not matter.
 fn open(path: &Path) -> Result<Lines<Box<dyn BufRead>>, TraceError> {
-    const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
-    let wrong = |reason: String| TraceError {
+    let source = packed::open(path).map_err(|error| TraceError {
         file: path.to_owned(),
         line: None,
-        reason,
-    };
-    let unreadable = |error: io::Error| wrong(error.to_string());
-    let kind = path.metadata().map_err(unreadable)?;
-    if !kind.is_file() {
-        let what = if kind.is_dir() {
-            "a directory"
-        } else {
-            "a pipe or a device"
-        };
-        return Err(wrong(format!(
-            "{what}; a trace is read more than once, so it must be a file"
-        )));
-    }
-    let mut file = BufReader::new(File::open(path).map_err(unreadable)?);
-    let start = file.fill_buf().map_err(unreadable)?;
-    let source: Box<dyn BufRead> = if start.starts_with(&GZIP_MAGIC) {
-        Box::new(BufReader::new(MultiGzDecoder::new(file)))
-    } else {
-        Box::new(file)
-    };
+        reason: error.to_string(),
+    })?;
     Ok(Lines::new(source))
 }
 

@@ -1,0 +1,153 @@
+//! What a pickle holds, each value once: those that are shared in Python are shared here.
+//!
+//! Values name each other by number and texts stay where they are in the file, so that a value takes
+//! 20 bytes, its place in a container 4, and nothing is ever copied.
+
+/// The number of a value.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct NodeId(pub(super) u32);
+
+/// A value.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Kind {
+    None,
+    Bool(bool),
+    Int(i64),
+    /// An integer of 2^63 or more.
+    Large(u64),
+    Float(f64),
+    Text(Span),
+    Bytes(Span),
+    List(Chain),
+    Tuple(Chain),
+    /// Keys and values by turns.
+    Dict(Chain),
+}
+
+/// A part of the file.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Span {
+    pub(super) start: u32,
+    pub(super) len: u32,
+}
+
+/// The items of a container: runs, each of which names the next one. A container grows while others
+/// do.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Chain {
+    first: u32,
+    last: u32,
+}
+
+/// No run.
+const NONE: u32 = u32::MAX;
+
+impl Chain {
+    pub(super) const EMPTY: Self = Self {
+        first: NONE,
+        last: NONE,
+    };
+}
+
+/// Items that lie together.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    start: u32,
+    end: u32,
+    next: u32,
+}
+
+/// All values of a pickle. No more of them than the pickle has bytes, and so no more than a u32 counts.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Arena {
+    kinds: Vec<Kind>,
+    /// The byte of the file at which each begins.
+    starts: Vec<u32>,
+    runs: Vec<Run>,
+    items: Vec<NodeId>,
+}
+
+impl Arena {
+    pub(super) fn add(&mut self, kind: Kind, start: u32) -> NodeId {
+        let id = NodeId(self.kinds.len() as u32);
+        self.kinds.push(kind);
+        self.starts.push(start);
+        id
+    }
+
+    pub(super) fn kind(&self, id: NodeId) -> Kind {
+        self.kinds.get(id.0 as usize).copied().unwrap_or(Kind::None)
+    }
+
+    pub(super) fn start(&self, id: NodeId) -> u32 {
+        self.starts.get(id.0 as usize).copied().unwrap_or(0)
+    }
+
+    /// Replaces a container that has grown.
+    pub(super) fn set(&mut self, id: NodeId, kind: Kind) {
+        if let Some(slot) = self.kinds.get_mut(id.0 as usize) {
+            *slot = kind;
+        }
+    }
+
+    /// `chain` with more items at its end.
+    pub(super) fn extend(&mut self, chain: Chain, items: &[NodeId]) -> Chain {
+        if items.is_empty() {
+            return chain;
+        }
+        let start = self.items.len() as u32;
+        self.items.extend_from_slice(items);
+        let end = self.items.len() as u32;
+        let run = self.runs.len() as u32;
+        match self.runs.get_mut(chain.last as usize) {
+            // The items are next to those that were there.
+            Some(last) if last.end == start => {
+                last.end = end;
+                return chain;
+            }
+            Some(last) => last.next = run,
+            None => {}
+        }
+        let next = NONE;
+        self.runs.push(Run { start, end, next });
+        let first = if chain.first == NONE {
+            run
+        } else {
+            chain.first
+        };
+        Chain { first, last: run }
+    }
+
+    /// The items of a chain, in order.
+    pub(super) fn items(&self, chain: Chain) -> Items<'_> {
+        Items {
+            arena: self,
+            run: [].iter(),
+            next: chain.first,
+        }
+    }
+}
+
+/// The items of a container.
+#[derive(Clone, Debug)]
+pub(super) struct Items<'a> {
+    arena: &'a Arena,
+    run: std::slice::Iter<'a, NodeId>,
+    next: u32,
+}
+
+impl Iterator for Items<'_> {
+    type Item = NodeId;
+
+    fn next(&mut self) -> Option<NodeId> {
+        loop {
+            if let Some(item) = self.run.next() {
+                return Some(*item);
+            }
+            let run = self.arena.runs.get(self.next as usize)?;
+            let items = self.arena.items.get(run.start as usize..run.end as usize)?;
+            self.run = items.iter();
+            self.next = run.next;
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! What is strange in a snapshot but can be done without.
+
+use std::collections::BTreeMap;
+
+/// What was met, and how often.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Remarks<'a> {
+    /// Entries by their action, which is unknown.
+    pub(super) unknown_actions: BTreeMap<&'a [u8], u64>,
+    /// Entries without a time.
+    pub(super) timeless: u64,
+    /// Blocks that do not say how much was asked for.
+    pub(super) unsized_blocks: u64,
+    /// Segments whose blocks are more or fewer bytes than they.
+    pub(super) unfilled_segments: u64,
+    /// Annotations that are neither START nor END.
+    pub(super) odd_stages: u64,
+    /// The ring of entries was too small.
+    pub(super) has_overflowed: bool,
+}
+
+impl Remarks<'_> {
+    /// One sentence each.
+    pub(super) fn sentences(&self) -> Vec<String> {
+        const MOST_ACTIONS: usize = 8;
+        let mut sentences = Vec::new();
+        let actions = self.unknown_actions.iter();
+        sentences.extend(actions.clone().take(MOST_ACTIONS).map(|(action, count)| {
+            let action: String = String::from_utf8_lossy(action).chars().take(60).collect();
+            format!("{count} entries left out: their action '{action}' is not known")
+        }));
+        let others: u64 = actions.skip(MOST_ACTIONS).map(|(_, count)| count).sum();
+        let counted = [
+            (
+                others,
+                "entries left out: their actions are not known either",
+            ),
+            (
+                self.timeless,
+                "entries do not say when: PyTorch did not before 2.2",
+            ),
+            (
+                self.unsized_blocks,
+                "blocks do not say how much was asked for: all of their bytes are taken for it",
+            ),
+            (
+                self.unfilled_segments,
+                "segments are not as large as their blocks together: the blocks are believed",
+            ),
+            (
+                self.odd_stages,
+                "annotations left out: neither START nor END",
+            ),
+        ];
+        let counted = counted.iter().filter(|(count, _)| *count > 0);
+        sentences.extend(counted.map(|(count, what)| format!("{count} {what}")));
+        if self.has_overflowed {
+            sentences.push(
+                "the history was longer than PyTorch kept: its beginning is lost (max_entries of \
+                 _record_memory_history)"
+                    .to_owned(),
+            );
+        }
+        sentences
+    }
+}

@@ -1,0 +1,3 @@
+//! Memory snapshots of PyTorch, read.
+
+mod recorded;

@@ -1,0 +1,127 @@
+//! Snapshots of real programs: what is read is what their recorder counted.
+//!
+//! The recordings are not part of this repository. `COALESCE_SNAPSHOTS` names their folder; without it
+//! the test says so and does nothing. Each is `NAME.pickle.gz`, and `NAME.json` holds what PyTorch's
+//! statistics were at the end.
+
+use std::fs::{self, File};
+use std::io::{Write, stderr};
+use std::path::{Path, PathBuf};
+
+use allocator::history::Action;
+use allocator::snapshot::{BlockState, SegmentInfo};
+use serde_json::Value;
+use workloads::recording::{Recording, read};
+
+const FOLDER: &str = "COALESCE_SNAPSHOTS";
+
+#[test]
+fn what_is_read_is_what_was_recorded() {
+    let mut report = stderr();
+    let Some(folder) = std::env::var_os(FOLDER) else {
+        writeln!(report, "SKIPPED: snapshots; set {FOLDER} to their folder").unwrap();
+        return;
+    };
+    let mut files: Vec<PathBuf> = fs::read_dir(&folder)
+        .unwrap()
+        .map(|file| file.unwrap().path())
+        .filter(|path| {
+            path.to_str()
+                .is_some_and(|path| path.ends_with(".pickle.gz"))
+        })
+        .collect();
+    files.sort();
+    assert!(!files.is_empty(), "no snapshot in {}", folder.display());
+    for file in files {
+        check(&file);
+    }
+}
+
+fn check(file: &Path) {
+    let name = file.display();
+    let recordings = read(file).unwrap();
+    let [recording] = &recordings[..] else {
+        panic!("{name}: {} devices", recordings.len());
+    };
+    let json = file.to_str().unwrap().replace(".pickle.gz", ".json");
+    let said: Value = serde_json::from_reader(File::open(json).unwrap()).unwrap();
+    let said = |key: &str| said[key].as_u64().unwrap_or(0);
+
+    assert_eq!(recording.remarks, [""; 0], "{name}");
+    assert!(recording.conf.is_some(), "{name}");
+    assert_eq!(
+        recording.entries.len() as u64,
+        said("trace_entries"),
+        "{name}"
+    );
+    assert_eq!(recording.segments.len() as u64, said("segments"), "{name}");
+    let sum = |of: fn(&SegmentInfo) -> u64| -> u64 { recording.segments.iter().map(of).sum() };
+    for (key, bytes) in [
+        ("final_reserved_bytes", sum(SegmentInfo::total_size)),
+        ("final_allocated_bytes", sum(SegmentInfo::allocated_size)),
+        ("final_active_bytes", sum(SegmentInfo::active_size)),
+        ("peak_reserved_bytes", peak_reserved(recording)),
+    ] {
+        assert_eq!(bytes, said(key), "{name}: {key}");
+    }
+    check_counts(file, recording);
+    check_stacks(recording);
+}
+
+/// All of these were recorded from the first allocation on.
+fn peak_reserved(recording: &Recording) -> u64 {
+    let (mut reserved, mut peak) = (0, 0);
+    for entry in &recording.entries {
+        match entry.action {
+            Action::SegmentAlloc | Action::SegmentMap => reserved += entry.size,
+            Action::SegmentFree | Action::SegmentUnmap => reserved -= entry.size,
+            _ => {}
+        }
+        peak = peak.max(reserved);
+    }
+    peak
+}
+
+fn check_counts(file: &Path, recording: &Recording) {
+    let json = file.to_str().unwrap().replace(".pickle.gz", ".json");
+    let said: Value = serde_json::from_reader(File::open(json).unwrap()).unwrap();
+    for action in Action::ALL {
+        let entries = recording.entries.iter();
+        let count = entries.filter(|entry| entry.action == action).count();
+        let said = said["entries_by_action"][action.name()].as_u64();
+        assert_eq!(count as u64, said.unwrap_or(0), "{}", action.name());
+    }
+    for state in [
+        BlockState::ActiveAllocated,
+        BlockState::ActivePendingFree,
+        BlockState::Inactive,
+    ] {
+        let blocks = recording
+            .segments
+            .iter()
+            .flat_map(|segment| &segment.blocks);
+        let count = blocks.filter(|block| block.state == state).count();
+        let said = said["blocks_by_state"][state.name()].as_u64();
+        assert_eq!(count as u64, said.unwrap_or(0), "{}", state.name());
+    }
+}
+
+/// Every stack is there once and is somebody's.
+fn check_stacks(recording: &Recording) {
+    assert_eq!(recording.entry_stacks.len(), recording.entries.len());
+    assert!(recording.stacks[0].frames.is_empty());
+    let mut is_used = vec![false; recording.stacks.len()];
+    is_used[0] = true;
+    let of_blocks = recording.block_stacks.values();
+    for id in recording.entry_stacks.iter().chain(of_blocks) {
+        is_used[id.0 as usize] = true;
+    }
+    assert!(is_used.iter().all(|used| *used));
+    let distinct: std::collections::HashSet<_> = recording.stacks.iter().collect();
+    assert_eq!(distinct.len(), recording.stacks.len());
+    let is_of_program = |frame: &std::sync::Arc<workloads::recording::Frame>| {
+        frame.filename == "/app/train.py" && frame.line > 0 && !frame.name.is_empty()
+    };
+    let mut frames = recording.stacks.iter().flat_map(|stack| &stack.frames);
+    assert!(frames.any(is_of_program));
+}
