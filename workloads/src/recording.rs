@@ -102,18 +102,25 @@ impl Recording {
         Settings::from_conf(self.conf.as_deref().unwrap_or(guess))
     }
 
-    /// The pool that memory at an address belongs to at the end: everybody's if nothing is there.
+    /// The pool of the entry with this index. Where entries do not say, it is that of the segment which is
+    /// at its address at the end; everybody's if there is none.
     #[must_use]
-    pub fn pool_of(&self, addr: DeviceAddr) -> MempoolId {
+    pub fn pool_of(&self, entry: usize) -> MempoolId {
+        if let Some(&pool) = self.entry_pools.get(entry) {
+            return pool;
+        }
+        let addr = self.entries.get(entry).map(|entry| entry.addr);
+        let around = addr.and_then(|addr| self.segment_around(addr));
+        around.map_or(MempoolId::DEFAULT, |segment| segment.pool)
+    }
+
+    /// The segment at an address at the end.
+    fn segment_around(&self, addr: DeviceAddr) -> Option<&SegmentInfo> {
         let behind = self
             .segments
             .partition_point(|segment| segment.address <= addr);
-        let below = behind
-            .checked_sub(1)
-            .and_then(|index| self.segments.get(index));
-        let around =
-            below.filter(|segment| addr.offset_from(segment.address) < segment.total_size());
-        around.map_or(MempoolId::DEFAULT, |segment| segment.pool)
+        let below = self.segments.get(behind.checked_sub(1)?)?;
+        (addr.offset_from(below.address) < below.total_size()).then_some(below)
     }
 
     /// The stack of the entry with this index; the empty one if none was recorded.

@@ -183,6 +183,8 @@ impl Reader<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use allocator::driver::{DeviceAddr, StreamId};
 
     use super::super::{Frame, Stack, StackId};
@@ -267,11 +269,11 @@ mod tests {
     #[test]
     fn stacks_outweigh_the_room_there_was() {
         let frame = |name: &str| Stack {
-            frames: vec![Frame {
+            frames: vec![Arc::new(Frame {
                 name: name.to_owned(),
                 filename: "train.py".to_owned(),
                 line: 1,
-            }],
+            })],
         };
         let mut recording = returned_and_taken(2 * MIB, 2 * MIB);
         recording.stacks = vec![Stack::default(), frame("malloc"), frame("empty_cache")];

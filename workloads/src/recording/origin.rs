@@ -37,7 +37,8 @@ impl Stack {
     /// The innermost frame of the program itself, or of PyTorch's Python code if there is no other.
     #[must_use]
     pub fn innermost_of_program(&self) -> Option<&Frame> {
-        let mut python = self.frames.iter().filter(|frame| frame.is_python());
+        let frames = self.frames.iter().map(AsRef::as_ref);
+        let mut python = frames.filter(|frame: &&Frame| frame.is_python());
         let own = python.clone().find(|frame| !frame.is_of_torch());
         own.or_else(|| python.next())
     }
@@ -46,7 +47,7 @@ impl Stack {
     /// innermost function of Python.
     #[must_use]
     pub fn operator(&self) -> Option<&str> {
-        let operators = self.frames.iter().filter_map(Frame::operator);
+        let operators = self.frames.iter().filter_map(|frame| frame.operator());
         let makes_room = |name: &str| MAKES_ROOM.iter().any(|prefix| name.starts_with(prefix));
         let computing = operators.clone().find(|name| !makes_room(name));
         let python = || self.frames.iter().find(|frame| frame.is_python());
@@ -72,13 +73,17 @@ impl Stack {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     fn origin(frames: &[(&str, &str)]) -> String {
-        let frames = frames.iter().map(|&(name, filename)| Frame {
-            name: name.to_owned(),
-            filename: filename.to_owned(),
-            line: 7,
+        let frames = frames.iter().map(|&(name, filename)| {
+            Arc::new(Frame {
+                name: name.to_owned(),
+                filename: filename.to_owned(),
+                line: 7,
+            })
         });
         let frames = frames.collect();
         Stack { frames }.origin()

@@ -92,11 +92,12 @@ pub fn rewind(recording: &Recording, settings: &Settings) -> Result<Start, Recor
             .collect(),
     };
     for (index, entry) in recording.entries.iter().enumerate().rev() {
-        past.undo(entry).map_err(|reason| RecordingError::Entry {
-            index,
-            entry: *entry,
-            reason,
-        })?;
+        past.undo(entry, recording.pool_of(index))
+            .map_err(|reason| RecordingError::Entry {
+                index,
+                entry: *entry,
+                reason,
+            })?;
     }
     let remarks = past.remarks(recording);
     let segments = past.segments.into_values();
@@ -114,7 +115,7 @@ struct Past<'a> {
 }
 
 impl Past<'_> {
-    fn undo(&mut self, entry: &TraceEntry) -> Result<(), String> {
+    fn undo(&mut self, entry: &TraceEntry, pool: MempoolId) -> Result<(), String> {
         let &TraceEntry { addr, size, .. } = entry;
         match entry.action {
             Action::Alloc => self.segment_around(addr)?.undo_alloc(addr, size),
@@ -124,9 +125,9 @@ impl Past<'_> {
                 self.segment_around(addr)?.undo_free(addr, size, settings)
             }
             Action::SegmentAlloc => self.undo_segment_alloc(addr, size),
-            Action::SegmentFree => self.undo_segment_free(entry),
+            Action::SegmentFree => self.undo_segment_free(entry, pool),
             Action::SegmentMap => self.undo_map(addr, size),
-            Action::SegmentUnmap => self.undo_unmap(entry),
+            Action::SegmentUnmap => self.undo_unmap(entry, pool),
             Action::Snapshot | Action::Oom => Ok(()),
         }
     }
@@ -154,7 +155,7 @@ impl Past<'_> {
         Ok(())
     }
 
-    fn undo_segment_free(&mut self, entry: &TraceEntry) -> Result<(), String> {
+    fn undo_segment_free(&mut self, entry: &TraceEntry, pool: MempoolId) -> Result<(), String> {
         let kind = match entry.size {
             SMALL_SEGMENT => PoolKind::Small,
             _ => PoolKind::Large,
@@ -164,7 +165,7 @@ impl Past<'_> {
             address: entry.addr,
             stream: entry.stream,
             kind,
-            pool: MempoolId::DEFAULT,
+            pool,
             is_expandable: false,
             blocks: Vec::new(),
         };
@@ -198,7 +199,7 @@ impl Past<'_> {
     }
 
     /// The pages join the runs before and behind them.
-    fn undo_unmap(&mut self, entry: &TraceEntry) -> Result<(), String> {
+    fn undo_unmap(&mut self, entry: &TraceEntry, pool: MempoolId) -> Result<(), String> {
         let &TraceEntry { addr, size, .. } = entry;
         let end = DeviceAddr(
             addr.0
@@ -224,7 +225,7 @@ impl Past<'_> {
             kind: of_touching
                 .or_else(|| self.kinds.around(addr, end))
                 .unwrap_or(PoolKind::Large),
-            pool: touching.map_or(MempoolId::DEFAULT, |run| run.info.pool),
+            pool: touching.map_or(pool, |run| run.info.pool),
             is_expandable: true,
             blocks: Vec::new(),
         };
@@ -263,7 +264,7 @@ impl Past<'_> {
             .entries
             .iter()
             .any(|entry| is_return(entry.action));
-        if private && returns {
+        if private && returns && recording.entry_pools.is_empty() {
             remarks.push(
                 "which pool a segment belonged to that was returned is not recorded: taken to be \
                  everybody's"

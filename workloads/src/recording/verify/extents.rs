@@ -42,13 +42,13 @@ impl Extents {
                 extents.others.push(segment.address);
             }
         }
-        for entry in &recording.entries {
+        for (index, entry) in recording.entries.iter().enumerate() {
             match entry.action {
                 Action::SegmentAlloc | Action::SegmentFree => extents.others.push(entry.addr),
                 Action::SegmentMap | Action::SegmentUnmap => {
                     let end = DeviceAddr(entry.addr.0.saturating_add(entry.size));
                     let kind = kinds.around(entry.addr, end).unwrap_or(PoolKind::Large);
-                    let pool = recording.pool_of(entry.addr);
+                    let pool = recording.pool_of(index);
                     extents.add((entry.stream, kind, pool), entry.addr, end);
                 }
                 _ => {}

@@ -213,7 +213,7 @@ impl<'a> Replay<'a> {
                     self.complete(recorded);
                 }
                 let pool = match call.kind {
-                    CallKind::Malloc => self.plan.recording.pool_of(last.addr),
+                    CallKind::Malloc => self.plan.recording.pool_of(call.entries.end - 1),
                     _ => MempoolId::DEFAULT,
                 };
                 self.malloc(last, pool)
