@@ -12,4 +12,5 @@ pub mod report;
 pub mod script;
 pub mod summary;
 pub mod sweep;
+pub mod verify;
 pub mod workloads;

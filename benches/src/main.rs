@@ -29,6 +29,7 @@ enum Verb {
     Script(cmd::script::Args),
     Summary(cmd::summary::Args),
     Sweep(cmd::sweep::Args),
+    Verify(cmd::verify::Args),
     Workloads(cmd::workloads::Args),
 }
 
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
         Verb::Script(args) => cmd::script::run(&args),
         Verb::Summary(args) => cmd::summary::run(&args),
         Verb::Sweep(args) => cmd::sweep::run(&args),
+        Verb::Verify(args) => cmd::verify::run(&args),
         Verb::Workloads(args) => cmd::workloads::run(&args),
     };
     outcome.unwrap_or_else(|error| {
