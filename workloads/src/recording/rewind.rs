@@ -26,6 +26,9 @@ use super::Recording;
 pub struct Start {
     /// The segments, by address.
     pub segments: Vec<SegmentInfo>,
+    /// The blocks that may have had up to 1 MiB more than is said, by address: they were freed before
+    /// anything else told how far they reach.
+    pub guessed: Vec<DeviceAddr>,
     /// What the recording does not tell of this state, one sentence each.
     pub remarks: Vec<String>,
 }
@@ -99,12 +102,17 @@ pub fn rewind(recording: &Recording, settings: &Settings) -> Result<Start, Recor
                 reason,
             })?;
     }
-    let remarks = past.remarks(recording);
+    let guessed: Vec<_> = past.segments.values().flat_map(Segment::guessed).collect();
+    let remarks = past.remarks(recording, guessed.len());
     let segments = past.segments.into_values();
     let segments: Vec<_> = segments.map(Segment::into_info).collect();
     // What was undone may have met; a state that cannot be is told here and not by whoever restores it.
     restore::ensure_possible(&segments).map_err(RecordingError::End)?;
-    Ok(Start { segments, remarks })
+    Ok(Start {
+        segments,
+        guessed,
+        remarks,
+    })
 }
 
 /// The state on its way back.
@@ -244,7 +252,7 @@ impl Past<'_> {
     }
 
     /// What cannot be known of this state, which is that before the first entry.
-    fn remarks(&self, recording: &Recording) -> Vec<String> {
+    fn remarks(&self, recording: &Recording, guessed: usize) -> Vec<String> {
         let mut remarks = Vec::new();
         if recording.conf.is_none() {
             let guess = if self.settings.expandable_segments() {
@@ -281,7 +289,6 @@ impl Past<'_> {
                     .to_owned(),
             );
         }
-        let guessed: usize = self.segments.values().map(Segment::guessed_sizes).sum();
         if guessed > 0 {
             remarks.push(format!(
                 "of {guessed} blocks in use before the first entry it is not known whether they had up \

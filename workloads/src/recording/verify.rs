@@ -15,11 +15,14 @@ mod difference;
 mod extents;
 mod limit;
 mod replay;
+mod tails;
 
 use allocator::history::{Action, TraceEntry};
+use allocator::snapshot::SegmentInfo;
 
 pub use self::difference::{Candidate, Difference};
 use self::replay::{Deviation, Plan, Replay, is_about_segments, layout};
+use self::tails::Tails;
 use super::Recording;
 use super::calls::CallKind;
 use super::rewind::RecordingError;
@@ -102,8 +105,14 @@ pub fn verify(recording: &Recording, known: Known) -> Result<Verdict, RecordingE
              does what it did"
         ));
     }
+    if run.tails.len() > 0 {
+        verdict.remarks.push(format!(
+            "the sizes of {} of these blocks were found by trying",
+            run.tails.len()
+        ));
+    }
     if let Some((index, deviation)) = run.stopped {
-        verdict.difference = Some(Difference::find(&trial, index, deviation)?);
+        verdict.difference = Some(Difference::find(&trial, &run.tails, index, deviation)?);
     }
     Ok(verdict)
 }
@@ -124,11 +133,16 @@ struct Run {
     stopped: Option<(usize, Deviation)>,
     /// Whether it returned all cached memory at that call.
     retried: bool,
+    /// The state after that.
+    segments: Vec<SegmentInfo>,
+    /// What blocks of the start had more than is known.
+    tails: Tails,
 }
 
 impl Trial<'_> {
-    fn begin(&self) -> Result<Replay<'_>, RecordingError> {
-        let mut replay = Replay::new(self.plan, self.memory).map_err(RecordingError::Start)?;
+    fn begin(&self, tails: &Tails) -> Result<Replay<'_>, RecordingError> {
+        let replay = Replay::new(self.plan, self.memory, tails);
+        let mut replay = replay.map_err(RecordingError::Start)?;
         if let Some(fraction) = self.fraction {
             let limited = replay.set_limit(fraction);
             limited.map_err(|error| RecordingError::Start(error.into()))?;
@@ -136,9 +150,28 @@ impl Trial<'_> {
         Ok(replay)
     }
 
+    /// Replays until everything comes out or no guess about the start is left that may be wrong.
     fn run(&self) -> Result<Run, RecordingError> {
+        /// Enough for hundreds of blocks; the time for a recording stays within a minute.
+        const MOST_GUESSES: usize = 500;
+        let mut run = self.run_with(Tails::default())?;
+        for _ in 0..MOST_GUESSES {
+            let Some((index, deviation)) = &run.stopped else {
+                break;
+            };
+            let call = self.plan.calls[*index].entries.start;
+            let mut tails = run.tails.clone();
+            if !tails.lengthen(self.plan, &deviation.ours, &run.segments, call) {
+                break;
+            }
+            run = self.run_with(tails)?;
+        }
+        Ok(run)
+    }
+
+    fn run_with(&self, tails: Tails) -> Result<Run, RecordingError> {
         let plan = self.plan;
-        let mut replay = self.begin()?;
+        let mut replay = self.begin(&tails)?;
         let count = |action: fn(Action) -> bool| {
             let entries = plan.recording.entries.iter();
             entries.filter(|entry| action(entry.action)).count()
@@ -170,12 +203,15 @@ impl Trial<'_> {
             }
         }
         verdict.retries = replay.retries();
+        let segments = replay.segments();
         verdict.is_end_equal =
-            stopped.is_none() && layout(&replay.segments()) == layout(&plan.recording.segments);
+            stopped.is_none() && layout(&segments) == layout(&plan.recording.segments);
         Ok(Run {
             verdict,
             stopped,
             retried,
+            segments,
+            tails,
         })
     }
 }

@@ -116,12 +116,10 @@ impl Segment {
             .count()
     }
 
-    /// Blocks whose size is a guess.
-    pub(super) fn guessed_sizes(&self) -> usize {
-        self.blocks
-            .values()
-            .filter(|block| block.is_guessed)
-            .count()
+    /// The blocks whose size is a guess.
+    pub(super) fn guessed(&self) -> impl Iterator<Item = DeviceAddr> {
+        let blocks = self.blocks.iter().filter(|(_, block)| block.is_guessed);
+        blocks.map(|(&addr, _)| addr)
     }
 
     /// The block becomes free, and one with its free neighbours.
@@ -231,25 +229,19 @@ impl Segment {
     }
 
     /// Fills the free bytes between `start` and a block at `addr`. Where no block can be so small they
-    /// are the tail of the one before, whose size was a guess.
+    /// are the tail of the one before, whose size was a guess and is known now.
     fn put_before(&mut self, start: DeviceAddr, addr: DeviceAddr) {
         let bytes = addr.offset_from(start);
-        if bytes == 0 {
-            return;
-        }
         let is_tail = self.keeps_tails() && bytes <= SMALL_LIMIT;
         let before = self.blocks.range_mut(..start).next_back();
-        match before
+        let guessed = before
             .map(|(_, block)| block)
-            .filter(|block| is_tail && block.is_guessed)
-        {
-            Some(block) => {
-                block.size += bytes;
-                block.is_guessed = false;
-            }
-            None => {
-                self.blocks.insert(start, Block::free(bytes));
-            }
+            .filter(|block| block.is_guessed);
+        if let Some(block) = guessed.filter(|_| is_tail) {
+            block.size += bytes;
+            block.is_guessed = false;
+        } else {
+            self.put_free(start, addr);
         }
     }
 

@@ -11,6 +11,7 @@ use super::super::calls::{Call, CallKind};
 use super::super::rewind::RecordingError;
 use super::Trial;
 use super::replay::Deviation;
+use super::tails::Tails;
 
 /// The first decision that is not the recorded one.
 #[derive(Clone, PartialEq, Debug)]
@@ -54,11 +55,12 @@ impl Difference {
     /// Goes back to the call at which a replay ended, and looks around.
     pub(super) fn find(
         trial: &Trial<'_>,
+        tails: &Tails,
         index: usize,
         deviation: Deviation,
     ) -> Result<Self, RecordingError> {
         let plan = trial.plan;
-        let mut replay = trial.begin()?;
+        let mut replay = trial.begin(tails)?;
         for call in &plan.calls[..index] {
             // The same calls on the same device: they did as recorded before.
             let _ = replay.make(call);

@@ -20,6 +20,7 @@ use super::super::calls::{Call, CallKind, calls};
 use super::super::rewind::{KindsByAddress, RecordingError, Start, rewind};
 use super::answers::Answers;
 use super::extents::{Extents, owner};
+use super::tails::Tails;
 
 /// A recording made ready to be replayed, as often as one likes.
 pub(super) struct Plan<'a> {
@@ -97,8 +98,13 @@ pub(super) struct Replay<'a> {
 }
 
 impl<'a> Replay<'a> {
-    /// The state before the first entry, on a device of `memory` bytes.
-    pub(super) fn new(plan: &'a Plan<'a>, memory: u64) -> Result<Self, RestoreError> {
+    /// The state before the first entry, on a device of `memory` bytes. Some blocks have `tails` of so
+    /// many bytes more than the plan says.
+    pub(super) fn new(
+        plan: &'a Plan<'a>,
+        memory: u64,
+        tails: &Tails,
+    ) -> Result<Self, RestoreError> {
         let mut device = SimDevice::new(&SimConfig {
             hold_events: true,
             ..SimConfig::with_capacity(memory)
@@ -113,6 +119,9 @@ impl<'a> Replay<'a> {
         let orphans = first.map_or(&[][..], |call| plan.entries_of(call));
         let mut pending = Vec::new();
         let mut segments = plan.start.segments.clone();
+        segments
+            .iter_mut()
+            .for_each(|segment| tails.add_to(segment));
         for block in segments.iter_mut().flat_map(|segment| &mut segment.blocks) {
             if block.state == BlockState::ActivePendingFree {
                 block.state = BlockState::ActiveAllocated;
