@@ -33,6 +33,8 @@ pub struct Cell<'a> {
     pub conf: &'a str,
     /// What it plans for the workload, if it plans ahead.
     pub plan: Option<&'a Prepared>,
+    /// Bytes of the device that other processes hold.
+    pub others: u64,
     /// How the device places memory.
     pub address_policy: AddressPolicy,
     /// What the device's calls cost.
@@ -93,6 +95,7 @@ impl Cell<'_> {
         capacity: u64,
     ) -> anyhow::Result<Box<dyn Allocator<Driver = SimDevice>>> {
         let device = SimDevice::new(&SimConfig {
+            foreign: self.others,
             address_policy: self.address_policy,
             costs: self.profile.costs.clone(),
             ..SimConfig::with_capacity(capacity)

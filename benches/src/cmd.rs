@@ -1,5 +1,6 @@
 //! The verbs of the program, one a file.
 
+pub mod advise;
 pub mod compare;
 pub mod convert;
 pub mod merge;

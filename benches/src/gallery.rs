@@ -101,6 +101,7 @@ fn timeline(plan: &Plan, entry: &Entry) -> anyhow::Result<String> {
             setting: conf,
             conf,
             plan: None,
+            others: 0,
             address_policy: AddressPolicy::Up,
             profile: &plan.profile,
         };

@@ -30,7 +30,7 @@ const CLOSE: [u64; 8] = [1, 2, 3, 5, 8, 13, 21, 34];
 /// Tries at equal distances from there up to where there is room for everything.
 const FAR: u64 = 8;
 /// A device larger than any that there will be.
-const LARGEST: u64 = 1 << 50;
+pub const LARGEST: u64 = 1 << 50;
 
 /// The least capacity for a cell.
 ///
@@ -44,43 +44,141 @@ pub fn least(cell: &Cell<'_>) -> anyhow::Result<Least> {
         roomy.workload,
         roomy.setting
     );
-    let pages = |bytes: u64| bytes.div_ceil(GRANULARITY);
-    let fits = |pages: u64| fits(cell, pages * GRANULARITY);
-    // Fewer pages than are asked for cannot do.
-    let mut low = pages(cell.demand.lower_bound_bytes).saturating_sub(1);
-    let mut high = pages(roomy.peak_reserved_bytes).max(low + 1);
-    // Some settings mean another thing on a smaller device.
-    while !fits(high)? {
-        low = high;
-        high += high.div_ceil(4);
-        ensure!(high < pages(LARGEST), "no device is large enough");
-    }
-    let with_room = high;
-    while high - low > 1 {
-        let middle = low + (high - low) / 2;
-        if fits(middle)? {
-            high = middle;
-        } else {
-            low = middle;
+    let mut fits = |bytes: u64| fits(cell, bytes);
+    let mut bracket = Bracket::new(cell.demand.lower_bound_bytes, roomy.peak_reserved_bytes);
+    bracket.widen(&mut fits)?;
+    let with_room = bracket.suffices();
+    bracket.close(&mut fits)?;
+    Ok(Least {
+        bytes: bracket.suffices(),
+        fails_above: fails_above(bracket.suffices(), with_room, &mut fits)?,
+    })
+}
+
+/// Two devices, of which one is too small and the other is not. In pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bracket {
+    low: u64,
+    /// More than `low`.
+    high: u64,
+}
+
+impl Bracket {
+    /// Fewer pages than are asked for at the peak cannot do; those that are held where there is room
+    /// for everything should. In bytes.
+    #[must_use]
+    pub fn new(lower_bound: u64, held_with_room: u64) -> Self {
+        let low = pages(lower_bound).saturating_sub(1);
+        Self {
+            low,
+            high: pages(held_with_room).max(low + 1),
         }
     }
-    let far = (1..=FAR).map(|step| high + (with_room - high) * step / FAR);
-    let close = CLOSE.into_iter().map(|more| high + more);
+
+    /// Bytes that suffice, as far as is known.
+    #[must_use]
+    pub fn suffices(&self) -> u64 {
+        self.high * GRANULARITY
+    }
+
+    /// Makes the larger device larger until it suffices: some settings mean another thing on a smaller
+    /// device. `fits` says it of a number of bytes.
+    ///
+    /// # Errors
+    /// That of `fits`; or if no device is large enough.
+    pub fn widen(
+        &mut self,
+        fits: &mut dyn FnMut(u64) -> anyhow::Result<bool>,
+    ) -> anyhow::Result<()> {
+        while !fits(self.suffices())? {
+            self.low = self.high;
+            self.high += self.high.div_ceil(4);
+            ensure!(self.high < pages(LARGEST), "no device is large enough");
+        }
+        Ok(())
+    }
+
+    /// Takes note of whether a device of so many bytes suffices.
+    pub fn learn(&mut self, bytes: u64, fits: bool) {
+        let pages = pages(bytes);
+        if fits {
+            self.high = pages.clamp(self.low + 1, self.high);
+        } else {
+            self.low = pages.clamp(self.low, self.high - 1);
+        }
+    }
+
+    /// Whether it is not known yet if so many bytes suffice.
+    #[must_use]
+    pub fn contains(&self, bytes: u64) -> bool {
+        self.low < pages(bytes) && pages(bytes) < self.high
+    }
+
+    /// Bisects until the larger device has one page more than the smaller.
+    ///
+    /// # Errors
+    /// That of `fits`.
+    pub fn close(
+        &mut self,
+        fits: &mut dyn FnMut(u64) -> anyhow::Result<bool>,
+    ) -> anyhow::Result<()> {
+        self.close_to(GRANULARITY, fits)
+    }
+
+    /// Bisects until the larger device has at most so many bytes more than the smaller, or one page.
+    ///
+    /// # Errors
+    /// That of `fits`.
+    pub fn close_to(
+        &mut self,
+        bytes: u64,
+        fits: &mut dyn FnMut(u64) -> anyhow::Result<bool>,
+    ) -> anyhow::Result<()> {
+        let near = (bytes / GRANULARITY).max(1);
+        while self.high - self.low > near {
+            let middle = self.low + (self.high - self.low) / 2;
+            if fits(middle * GRANULARITY)? {
+                self.high = middle;
+            } else {
+                self.low = middle;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The largest of some devices larger than `least` that does not suffice, in bytes; those that are tried
+/// are near it, or up to `with_room`.
+///
+/// # Errors
+/// That of `fits`.
+pub fn fails_above(
+    least: u64,
+    with_room: u64,
+    fits: &mut dyn FnMut(u64) -> anyhow::Result<bool>,
+) -> anyhow::Result<Option<u64>> {
+    let (least, with_room) = (pages(least), pages(with_room).max(pages(least)));
+    let far = (1..=FAR).map(|step| least + (with_room - least) * step / FAR);
+    let close = CLOSE.into_iter().map(|more| least + more);
     let mut fails_above = None;
-    for above in close.chain(far).filter(|&above| above > high) {
-        if fails_above.is_none_or(|known| above > known) && !fits(above)? {
+    for above in close.chain(far).filter(|&above| above > least) {
+        if fails_above.is_none_or(|known| above > known) && !fits(above * GRANULARITY)? {
             fails_above = Some(above);
         }
     }
-    Ok(Least {
-        bytes: high * GRANULARITY,
-        fails_above: fails_above.map(|pages| pages * GRANULARITY),
-    })
+    Ok(fails_above.map(|pages| pages * GRANULARITY))
+}
+
+fn pages(bytes: u64) -> u64 {
+    bytes.div_ceil(GRANULARITY)
 }
 
 /// Whether the workload runs to its end on a device of `capacity` bytes. A program ends at the first
 /// failure, and so does the replay.
-fn fits(cell: &Cell<'_>, capacity: u64) -> anyhow::Result<bool> {
+///
+/// # Errors
+/// As [`Cell::run`].
+pub fn fits(cell: &Cell<'_>, capacity: u64) -> anyhow::Result<bool> {
     let mut watch = UntilFailure { failed: false };
     match cell.run(capacity, &mut watch) {
         Ok(_) => Ok(true),

@@ -5,20 +5,25 @@
 //! - [`record`] is what came of it, one row of a CSV; [`table`], [`plot`] and [`readme`] show rows,
 //!   [`compare`] tells two tables apart, [`summary`] holds settings against a baseline, [`pareto`]
 //!   policies against each other.
+//! - [`advise`](mod@advise) searches the settings that fit a program; [`input`] reads what a person names.
 //! - [`minimalloc`] reads and writes instances of offline placement.
 //! - [`gallery`] says which plots there are; [`timeline`] is memory over time.
 //! - [`walk`] replays a prepared workload as fast as it goes, for [`timing`], with [`statistics`];
 //!   [`script_bench`] times a conformance script as the oracle does.
 //! - [`realism`] holds generated programs against recorded ones.
-//! - [`progress`] shows how far long work is, [`results`] where it is written to, [`toml_file`] reads
+//! - [`parallel`] does work on all cores, [`deadline`] ends it, [`progress`] shows how far it is, [`results`] where it is written to, [`toml_file`] reads
 //!   what it is told.
 
+pub mod advise;
 pub mod capacity;
 pub mod cell;
 pub mod compare;
+pub mod deadline;
 pub mod gallery;
+pub mod input;
 pub mod least;
 pub mod minimalloc;
+pub mod parallel;
 pub mod pareto;
 pub mod plot;
 pub mod profile;

@@ -17,6 +17,7 @@ struct Coalesce {
 
 #[derive(Subcommand)]
 enum Verb {
+    Advise(cmd::advise::Args),
     Compare(cmd::compare::Args),
     Convert(cmd::convert::Args),
     Merge(cmd::merge::Args),
@@ -35,6 +36,7 @@ enum Verb {
 
 fn main() -> ExitCode {
     let outcome = match Coalesce::parse().verb {
+        Verb::Advise(args) => cmd::advise::run(&args),
         Verb::Compare(args) => cmd::compare::run(&args),
         Verb::Convert(args) => cmd::convert::run(&args),
         Verb::Merge(args) => cmd::merge::run(&args),

@@ -64,6 +64,7 @@ fn rows(workload: &dyn Workload) -> anyhow::Result<[Row; 2]> {
             setting: conf,
             conf,
             plan: None,
+            others: 0,
             address_policy: AddressPolicy::Up,
             profile: &profile,
         };

@@ -1,7 +1,7 @@
 //! What programs ask of a GPU allocator.
 //!
 //! A [`Workload`] is a stream of [`Op`]s: a recorded trace, or a family with parameters and a seed.
-//! It is never held in memory as a whole. [`replay`](mod@replay) puts it through any allocator.
+//! It need not be held in memory as a whole. [`replay`](mod@replay) puts it through any allocator.
 //!
 //! - [`op`] is one operation, and the contract of workloads; [`surroundings`] is what happens around
 //!   the program.
@@ -15,6 +15,7 @@
 //! - [`replay`](mod@replay) drives an allocator, with observers; [`measure`] says what the results
 //!   mean, and [`demand`] what no allocator can do without. [`foresight`] tells a policy of a workload
 //!   in advance.
+//!   be replayed many times; [`perturbed`](mod@perturbed) is another run of the same program.
 //!
 //! A family gives the same operations for the same parameters and seed on every platform; a digest
 //! of each is tested.
@@ -29,6 +30,7 @@
 
 pub mod batch_probe;
 pub mod byte_count;
+pub mod cached;
 pub mod catalog;
 pub mod cnn;
 pub mod demand;
@@ -44,6 +46,7 @@ pub mod moe;
 pub mod op;
 pub mod packed;
 mod parameters;
+pub mod perturbed;
 pub mod pickle;
 pub mod presets;
 pub mod program;

@@ -91,6 +91,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         },
         conf: &args.conf,
         plan: plan.as_ref(),
+        others: 0,
         address_policy: args.addresses,
         profile: &Profile::load(&args.profile, Path::new(""))?,
     };

@@ -109,6 +109,7 @@ impl<'a> Runner<'a> {
             setting: &planned.setting,
             conf: &planned.conf,
             plan: plan.as_ref(),
+            others: 0,
             address_policy: planned.address_policy,
             profile: &self.plan.profile,
         };

@@ -1,0 +1,86 @@
+//! What other allocators would do with the program.
+
+use std::time::Duration;
+
+use allocator::policy::POLICIES;
+use serde::Serialize;
+
+use super::ground::{Figures, Ground};
+use crate::cell::what_is_unsupported;
+use crate::deadline::Deadline;
+use crate::parallel;
+
+/// Another policy beside PyTorch's.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Other {
+    /// Its name, as `coalesce policies` lists it.
+    pub policy: &'static str,
+    /// What it is, in a line.
+    pub summary: &'static str,
+    /// What it does not serve of the program, if anything. There are no figures then.
+    pub unsupported: Option<String>,
+    /// Peak reserved with room for everything, in bytes.
+    pub peak_reserved_bytes: Option<u64>,
+    /// The least bytes that it must be able to have, as far as they were found.
+    pub least_capacity_bytes: Option<u64>,
+    /// On the device.
+    pub on_device: Option<Figures>,
+}
+
+/// Those that are shown: what a program can have instead, and what could be had at best.
+const SHOWN: [&str; 5] = ["cuda_async", "gmlake", "stalloc", "offline", "direct"];
+
+pub(super) fn others(ground: Ground<'_>, deadline: Deadline) -> Vec<Other> {
+    let shown = POLICIES
+        .iter()
+        .filter(|policy| SHOWN.contains(&policy.name));
+    let mut shown: Vec<_> = shown.collect();
+    shown.sort_by_key(|policy| SHOWN.iter().position(|name| *name == policy.name));
+    let others = parallel::map(&shown, |policy| {
+        if deadline.has_passed() {
+            return None;
+        }
+        let mut other = Other {
+            policy: policy.name,
+            summary: policy.summary,
+            unsupported: None,
+            peak_reserved_bytes: None,
+            least_capacity_bytes: None,
+            on_device: None,
+        };
+        if let Err(error) = run(ground, policy.foreseeing, &mut other, deadline) {
+            let what = what_is_unsupported(&error).map(str::to_owned);
+            other.unsupported = Some(what.unwrap_or_else(|| format!("{error:#}")));
+        }
+        Some(other)
+    });
+    others.into_iter().flatten().collect()
+}
+
+/// Fills in the figures.
+fn run(
+    ground: Ground<'_>,
+    foreseeing: bool,
+    other: &mut Other,
+    deadline: Deadline,
+) -> anyhow::Result<()> {
+    let begun = Deadline::after(None);
+    let (on_device, with_room) = ground.both(other.policy, "")?;
+    other.on_device = Some(on_device);
+    let held = with_room.peak_reserved_bytes;
+    other.peak_reserved_bytes = Some(held);
+    // What was planned takes what it takes, however large the device is.
+    if foreseeing {
+        other.least_capacity_bytes = Some(held);
+        return Ok(());
+    }
+    // A dozen replays more, or not at all.
+    const REPLAYS: u32 = 7;
+    let needed: Duration = begun.elapsed() * REPLAYS;
+    if deadline.is_within(needed) {
+        return Ok(());
+    }
+    let bracket = ground.bracket(other.policy, "", held)?;
+    other.least_capacity_bytes = Some(ground.least(other.policy, "", bracket)?);
+    Ok(())
+}

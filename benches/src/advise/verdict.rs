@@ -1,0 +1,224 @@
+//! What is advised, in a sentence.
+
+use serde::Serialize;
+
+use super::ground::Ground;
+use super::search::{Known, Search, tolerance};
+use super::text::amount;
+use super::{Aim, PRESENT, Question};
+
+/// What is advised.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Verdict {
+    /// What it comes to.
+    pub kind: Kind,
+    /// `PYTORCH_CUDA_ALLOC_CONF` to set; empty: none at all. None if nothing is to be set.
+    pub conf: Option<String>,
+    /// The same in a sentence or two.
+    pub sentence: String,
+    /// Bytes that are missing, if it does not fit.
+    pub missing_bytes: u64,
+}
+
+/// What advice comes to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// Another setting is better.
+    Change,
+    /// The present setting is as good as any that was found.
+    Keep,
+    /// No setting that was found makes it fit, though what it asks for would.
+    TooLarge,
+    /// More is asked for at one time than there is: nothing helps but asking for less.
+    Impossible,
+}
+
+/// What is advised. `best` is the index of the best setting for the aim.
+pub(super) fn of(
+    ground: &Ground<'_>,
+    question: &Question<'_>,
+    search: &Search<'_>,
+    best: Option<usize>,
+) -> Verdict {
+    let available = ground.available();
+    let lower_bound = ground.demand.lower_bound_bytes;
+    if lower_bound > available {
+        let missing = lower_bound - available;
+        return Verdict {
+            kind: Kind::Impossible,
+            conf: None,
+            sentence: format!(
+                "No setting can help: the program asks for {} at one time, and there are {}. You need \
+                 {} more, or a program that asks for less.",
+                amount(lower_bound),
+                amount(available),
+                amount(missing)
+            ),
+            missing_bytes: missing,
+        };
+    }
+    let (Some(present), Some(most_frugal)) =
+        (search.tried.get(PRESENT), search.best(Aim::LeastCapacity))
+    else {
+        return keep(String::new());
+    };
+    let least = |index: usize| match search.tried.get(index)?.least {
+        Known::Exactly(bytes) => Some(bytes),
+        Known::NotBelow(_) => None,
+    };
+    let frugal = least(most_frugal).unwrap_or(u64::MAX);
+    if frugal > available {
+        let missing = frugal - available;
+        let conf = search
+            .tried
+            .get(most_frugal)
+            .map(|tried| tried.text.clone());
+        return Verdict {
+            kind: Kind::TooLarge,
+            sentence: format!(
+                "No setting that was tried makes it fit: {} needs least, {}, and there are {}. You need \
+                 {} more; what is asked for at one time is {}.",
+                quoted(conf.as_deref().unwrap_or("")),
+                amount(frugal),
+                amount(available),
+                amount(missing),
+                amount(lower_bound)
+            ),
+            conf,
+            missing_bytes: missing,
+        };
+    }
+    let Some(advised) = best.and_then(|best| search.tried.get(best)) else {
+        return keep(String::new());
+    };
+    let (before, after) = (present.score(question.aim), advised.score(question.aim));
+    let is_worth_it = match (before, after) {
+        (None, Some(_)) => true,
+        (Some(before), Some(after)) => {
+            let worth = match question.aim {
+                Aim::DriverTime => before / 20,
+                _ => tolerance(lower_bound),
+            };
+            before.saturating_sub(after) > worth
+        }
+        _ => false,
+    };
+    // Whoever wants it to fit is helped by what fits, whatever else.
+    let fits_now = advised.on_device.fits() && !present.on_device.fits();
+    if advised.text == present.text || !(is_worth_it || fits_now) {
+        return keep(present_figures(question.aim, before, lower_bound));
+    }
+    let gain = match question.aim {
+        Aim::LeastCapacity => least_gain(before, after, lower_bound),
+        Aim::DriverTime => time_gain(before, after, &question.profile.name),
+        Aim::Reserved => reserved_gain(before, after),
+    };
+    let mut sentence = gain;
+    if fits_now {
+        sentence.push_str(" It fits then, which it does not now.");
+    }
+    let (now, then) = (&present.on_device, &advised.on_device);
+    if question.aim != Aim::DriverTime
+        && then.driver_time_ns > now.driver_time_ns * 5 / 4
+        && now.fits()
+    {
+        let times = then.driver_time_ns as f64 / now.driver_time_ns.max(1) as f64;
+        sentence.push_str(&format!(
+            " The driver then takes {times:.1} times as long on this device: {} instead of {}.",
+            time(then.driver_time_ns),
+            time(now.driver_time_ns)
+        ));
+    }
+    Verdict {
+        kind: Kind::Change,
+        conf: Some(advised.text.clone()),
+        sentence,
+        missing_bytes: 0,
+    }
+}
+
+fn keep(figures: String) -> Verdict {
+    Verdict {
+        kind: Kind::Keep,
+        conf: None,
+        sentence: format!("The present settings are as good as any that was tried.{figures}"),
+        missing_bytes: 0,
+    }
+}
+
+fn present_figures(aim: Aim, score: Option<u64>, lower_bound: u64) -> String {
+    let Some(score) = score else {
+        return String::new();
+    };
+    let asked = amount(lower_bound);
+    match aim {
+        Aim::LeastCapacity => {
+            let least = amount(score);
+            format!(" The program runs in {least}, and asks for {asked} at one time.")
+        }
+        Aim::DriverTime => format!(" The driver takes {}.", time(score)),
+        Aim::Reserved => {
+            let held = amount(score);
+            format!(" The program holds {held}, and asks for {asked} at one time.")
+        }
+    }
+}
+
+fn least_gain(before: Option<u64>, after: Option<u64>, lower_bound: u64) -> String {
+    let asked = amount(lower_bound);
+    let after = after.unwrap_or(0);
+    match before {
+        Some(before) => format!(
+            "The program then runs in {} instead of {}: {} less. It asks for {asked} at one time.",
+            amount(after),
+            amount(before),
+            amount(before.saturating_sub(after))
+        ),
+        None => format!(
+            "The program then runs in {}. It asks for {asked} at one time.",
+            amount(after)
+        ),
+    }
+}
+
+fn time_gain(before: Option<u64>, after: Option<u64>, profile: &str) -> String {
+    let after = time(after.unwrap_or(0));
+    match before {
+        Some(before) => format!(
+            "The driver then takes {after} instead of {}, by the costs of '{profile}'.",
+            time(before)
+        ),
+        None => format!("The driver then takes {after}, by the costs of '{profile}'."),
+    }
+}
+
+fn reserved_gain(before: Option<u64>, after: Option<u64>) -> String {
+    let after = after.unwrap_or(0);
+    match before {
+        Some(before) => format!(
+            "The program then holds {} instead of {}: {} less.",
+            amount(after),
+            amount(before),
+            amount(before.saturating_sub(after))
+        ),
+        None => format!("The program then holds {}.", amount(after)),
+    }
+}
+
+/// A setting in a sentence.
+pub(super) fn quoted(conf: &str) -> String {
+    match conf {
+        "" => "the default".to_owned(),
+        conf => format!("'{conf}'"),
+    }
+}
+
+/// Nanoseconds, as people say them.
+pub(super) fn time(ns: u64) -> String {
+    match ns {
+        0..1_000_000 => format!("{:.0} us", ns as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.0} ms", ns as f64 / 1e6),
+        _ => format!("{:.2} s", ns as f64 / 1e9),
+    }
+}

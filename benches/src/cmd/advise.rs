@@ -1,0 +1,104 @@
+//! `coalesce advise`: the settings that fit a program.
+
+use std::io::{Write, stdout};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use allocator::bytes;
+use allocator::driver::sim::address::AddressPolicy;
+use anyhow::{Context, ensure};
+use benches::advise::{Aim, Question, advise, text};
+use benches::input;
+use benches::profile::{self, Profile};
+use workloads::cached::Cached;
+
+/// Find the PYTORCH_CUDA_ALLOC_CONF that fits a program, by replaying it under many.
+///
+/// Says how much memory the program needs, how much of what it holds is lost, which settings would need
+/// less, what they cost, and on how small a device each still runs.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Example:\n  coalesce advise workloads/traces/bert_base_dynpad_amp.csv.gz --capacity 8GiB"
+)]
+pub struct Args {
+    /// A trace as described in workloads/traces/README.md, or the name of a preset.
+    program: String,
+    /// Memory of the device.
+    #[arg(long, default_value = "80GiB", value_parser = bytes::parse)]
+    capacity: u64,
+    /// How much of it is not for the program's tensors: other processes, the CUDA context, libraries.
+    #[arg(long, default_value = "0", value_parser = bytes::parse)]
+    reserve_for_others: u64,
+    /// The settings it has now, written as for PYTORCH_CUDA_ALLOC_CONF, if they are not known from the
+    /// snapshot. That variable itself is not read.
+    #[arg(long)]
+    conf: Option<String>,
+    /// What is wanted: to run in the least memory, to spend the least time in the driver, or to hold the
+    /// least memory on a device with room.
+    #[arg(long = "for", value_name = "AIM", default_value = "least-capacity", value_parser = aim)]
+    aim: Aim,
+    /// Where the device places what it gives: up, down or firstfit.
+    #[arg(long, default_value = "up", value_parser = str::parse::<AddressPolicy>)]
+    addresses: AddressPolicy,
+    /// What the device's calls cost: `published`, or a TOML file like benches/profiles/published.toml.
+    #[arg(long, default_value = profile::PUBLISHED)]
+    profile: String,
+    /// How long to search, in seconds; 0 for as long as it takes. What is found until then is shown.
+    #[arg(long, value_name = "SECONDS", default_value = "15")]
+    time_limit: f64,
+    /// Print a JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+fn aim(text: &str) -> Result<Aim, String> {
+    let known = Aim::ALL.map(Aim::name);
+    let aim = Aim::ALL.into_iter().find(|aim| aim.name() == text);
+    aim.ok_or_else(|| format!("there is {}", known.join(", ")))
+}
+
+/// Other runs of the program.
+const COPIES: u64 = 8;
+
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    ensure!(
+        args.reserve_for_others < args.capacity,
+        "--reserve-for-others leaves nothing of the device for the program"
+    );
+    let input = input::open(&args.program)?;
+    let recorded = input.recording.as_ref();
+    let recorded = recorded.and_then(|recording| recording.conf.clone());
+    let present = args.conf.clone().or(recorded).unwrap_or_default();
+    let program = Cached::of(input.workload.as_ref())?;
+    let advice = advise(&Question {
+        program: &program,
+        present: &present,
+        capacity: args.capacity,
+        others: args.reserve_for_others,
+        aim: args.aim,
+        profile: &Profile::load(&args.profile, Path::new(""))?,
+        addresses: args.addresses,
+        time_limit: time_limit(args.time_limit)?,
+        copies: COPIES,
+    })?;
+    let page = if args.json {
+        serde_json::to_string_pretty(&advice)? + "\n"
+    } else {
+        text::page(&advice)
+    };
+    stdout()
+        .write_all(page.as_bytes())
+        .context("cannot write to standard output")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn time_limit(seconds: f64) -> anyhow::Result<Option<Duration>> {
+    if seconds == 0.0 {
+        return Ok(None);
+    }
+    let limit = Duration::try_from_secs_f64(seconds);
+    limit
+        .map(Some)
+        .with_context(|| format!("--time-limit {seconds}: write a number of seconds"))
+}

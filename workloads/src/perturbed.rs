@@ -1,0 +1,116 @@
+//! A workload as it might have been: the next run of the same program is never quite the same.
+//!
+//! Two things vary from run to run of one program. The order in which a burst of frees happens, as when
+//! a step's activations go: a hash table or a garbage collector decides it. And sizes, where lengths or
+//! batches are others.
+
+use std::collections::HashMap;
+
+use foldhash::fast::FixedState;
+
+use crate::cached::{Cached, CachedOp};
+use crate::rng::Rng;
+
+/// Sizes up to this many bytes stay as they are: 1 MiB. They share segments.
+const SMALL: u64 = 1 << 20;
+/// By how much a size changes at most, in either direction: 2 %, in parts of 10,000.
+const JITTER: u64 = 200;
+
+/// Another run of the same program, determined by `seed`.
+///
+/// Frees that follow each other directly come in another order. A size above 1 MiB is up to 2 % larger or
+/// smaller, all requests of one size by the same factor: what had the same shape still has.
+#[must_use]
+pub fn perturbed(workload: &Cached, seed: u64) -> Cached {
+    let mut rng = Rng::new(seed);
+    let mut other = workload.clone();
+    let is_free = |op: &CachedOp| matches!(op, CachedOp::Free { .. });
+    for burst in other.ops.chunk_by_mut(|a, b| is_free(a) && is_free(b)) {
+        rng.shuffle(burst);
+    }
+    let mut sizes: HashMap<u64, u64, FixedState> = HashMap::default();
+    for op in &mut other.ops {
+        if let CachedOp::Malloc { bytes, .. } = op {
+            *bytes = *sizes
+                .entry(*bytes)
+                .or_insert_with(|| jittered(*bytes, &mut rng));
+        }
+    }
+    other
+}
+
+fn jittered(bytes: u64, rng: &mut Rng) -> u64 {
+    if bytes <= SMALL {
+        return bytes;
+    }
+    let factor = rng.between(10_000 - JITTER, 10_000 + JITTER);
+    let jittered = u128::from(bytes) * u128::from(factor) / 10_000;
+    u64::try_from(jittered).map_or(bytes, |jittered| jittered.max(SMALL + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::op::{Answer, Op, Sink, Workload, WorkloadError};
+
+    struct Program;
+
+    impl Workload for Program {
+        fn name(&self) -> &'static str {
+            "program"
+        }
+
+        fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
+            for id in 0..40 {
+                let bytes = if id % 2 == 0 { 100 << 20 } else { 4096 };
+                sink.op(Op::Malloc {
+                    id,
+                    bytes,
+                    stream: 0,
+                    tag: "",
+                })?;
+            }
+            for id in 0..20 {
+                sink.op(Op::Free { id })?;
+            }
+            sink.op(Op::Mark { tag: "step" })?;
+            for id in 20..40 {
+                sink.op(Op::Free { id })?;
+            }
+            Ok(())
+        }
+    }
+
+    fn run(seed: u64) -> (BTreeSet<u64>, Vec<u64>) {
+        let (mut sizes, mut frees) = (BTreeSet::new(), Vec::new());
+        let program = perturbed(&Cached::of(&Program).unwrap(), seed);
+        program
+            .emit(&mut |op: Op<'_>| {
+                match op {
+                    Op::Malloc { bytes, .. } => {
+                        sizes.insert(bytes);
+                    }
+                    Op::Free { id } => frees.push(id),
+                    _ => {}
+                }
+                Ok(Answer::Done)
+            })
+            .unwrap();
+        (sizes, frees)
+    }
+
+    #[test]
+    fn frees_stay_in_their_burst_and_equal_sizes_stay_equal() {
+        let (sizes, frees) = run(1);
+        assert_eq!(sizes.len(), 2);
+        assert!(sizes.contains(&4096) && !sizes.contains(&(100 << 20)));
+        assert!(sizes.iter().all(|&bytes| bytes < 103 << 20));
+        assert!(!frees.is_sorted());
+        let first: BTreeSet<u64> = frees[..20].iter().copied().collect();
+        assert!(first.into_iter().eq(0..20));
+        assert_eq!(run(1), run(1));
+        assert_ne!(run(1), run(2));
+    }
+}
