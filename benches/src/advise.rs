@@ -264,15 +264,15 @@ pub fn advise(question: &Question<'_>) -> anyhow::Result<Advice> {
 const PRESENT: usize = 0;
 
 /// Which of those that were tried are shown, with their least capacities: the present one, the defaults,
-/// the best for each aim and the best of each kind.
+/// the best for each aim and the best of each kind alone.
 fn shown(search: &mut Search<'_>, aim: Aim, deadline: Deadline) -> anyhow::Result<BTreeSet<usize>> {
     let kinds: [fn(&Conf) -> bool; 6] = [
         |conf| conf.keys() == 0,
         |conf| conf.expandable && conf.keys() == 1,
-        |conf| conf.max_split_mib.is_some(),
-        |conf| conf.roundup.is_some(),
-        |conf| conf.collector.is_some(),
-        |conf| conf.large_segment_mib.is_some() && !conf.expandable,
+        |conf| conf.max_split_mib.is_some() && conf.keys() == 1,
+        |conf| conf.roundup.is_some() && conf.keys() == 1,
+        |conf| conf.collector.is_some() && conf.keys() <= 2,
+        |conf| conf.large_segment_mib.is_some() && conf.keys() == 1,
     ];
     let mut shown = BTreeSet::from([PRESENT]);
     shown.extend(Aim::ALL.into_iter().filter_map(|aim| search.best(aim)));

@@ -100,7 +100,8 @@ fn open(path: &Path) -> Result<Lines<Box<dyn BufRead>>, TraceError> {
 }
 
 /// `gpt2.csv.gz` and `gpt2.csv` are both called `gpt2`.
-fn name_of(path: &Path) -> String {
+#[must_use]
+pub fn name_of(path: &Path) -> String {
     let name = path.file_name().unwrap_or(path.as_os_str());
     let name = name.to_string_lossy();
     let name = name.strip_suffix(".gz").unwrap_or(&name);

@@ -9,7 +9,7 @@ use allocator::bytes;
 use allocator::driver::sim::address::AddressPolicy;
 use anyhow::{Context, ensure};
 use benches::advise::{Aim, Question, advise, text};
-use benches::input;
+use benches::input::{self, recorded_capacity};
 use benches::profile::{self, Profile};
 use workloads::cached::Cached;
 
@@ -22,11 +22,13 @@ use workloads::cached::Cached;
     after_help = "Example:\n  coalesce advise workloads/traces/bert_base_dynpad_amp.csv.gz --capacity 8GiB"
 )]
 pub struct Args {
-    /// A trace as described in workloads/traces/README.md, or the name of a preset.
+    /// A memory snapshot of PyTorch (torch.cuda.memory._dump_snapshot), a trace as described in
+    /// workloads/traces/README.md, or the name of a preset.
     program: String,
-    /// Memory of the device.
-    #[arg(long, default_value = "80GiB", value_parser = bytes::parse)]
-    capacity: u64,
+    /// Memory of the device. If it is not given: what there was when a request failed, if the snapshot
+    /// has one that did; otherwise 80GiB.
+    #[arg(long, value_parser = bytes::parse)]
+    capacity: Option<u64>,
     /// How much of it is not for the program's tensors: other processes, the CUDA context, libraries.
     #[arg(long, default_value = "0", value_parser = bytes::parse)]
     reserve_for_others: u64,
@@ -34,6 +36,9 @@ pub struct Args {
     /// snapshot. That variable itself is not read.
     #[arg(long)]
     conf: Option<String>,
+    /// Which device, of a snapshot of several. If it is not given: the one on which most happened.
+    #[arg(long)]
+    device: Option<u32>,
     /// What is wanted: to run in the least memory, to spend the least time in the driver, or to hold the
     /// least memory on a device with room.
     #[arg(long = "for", value_name = "AIM", default_value = "least-capacity", value_parser = aim)]
@@ -58,23 +63,29 @@ fn aim(text: &str) -> Result<Aim, String> {
     aim.ok_or_else(|| format!("there is {}", known.join(", ")))
 }
 
+/// Memory of a device of which nothing is known: 80 GiB.
+const USUAL: u64 = 80 << 30;
 /// Other runs of the program.
 const COPIES: u64 = 8;
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let input = input::open(&args.program, args.device)?;
+    let recording = input.recording.as_ref();
+    let recorded = recording.and_then(|recording| recording.conf.clone());
+    let present = args.conf.clone().or(recorded).unwrap_or_default();
+    let recorded = recording.and_then(recorded_capacity);
+    // What was free at that time is free of others already.
+    let recorded = recorded.map(|bytes| bytes.saturating_add(args.reserve_for_others));
+    let capacity = args.capacity.or(recorded).unwrap_or(USUAL);
     ensure!(
-        args.reserve_for_others < args.capacity,
+        args.reserve_for_others < capacity,
         "--reserve-for-others leaves nothing of the device for the program"
     );
-    let input = input::open(&args.program)?;
-    let recorded = input.recording.as_ref();
-    let recorded = recorded.and_then(|recording| recording.conf.clone());
-    let present = args.conf.clone().or(recorded).unwrap_or_default();
     let program = Cached::of(input.workload.as_ref())?;
     let advice = advise(&Question {
         program: &program,
         present: &present,
-        capacity: args.capacity,
+        capacity,
         others: args.reserve_for_others,
         aim: args.aim,
         profile: &Profile::load(&args.profile, Path::new(""))?,
