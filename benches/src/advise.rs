@@ -50,7 +50,6 @@ use self::candidates::Surroundings;
 use self::ground::Ground;
 use self::search::{Known, Search, Tried};
 use crate::deadline::Deadline;
-use crate::least::fails_above;
 use crate::profile::Profile;
 use crate::progress::Progress;
 
@@ -161,8 +160,8 @@ pub struct Ranked {
     pub least_capacity_bytes: Option<u64>,
     /// It is no less than this. The same if it is known.
     pub least_capacity_at_least_bytes: u64,
-    /// More bytes, with which it fails all the same, if that was seen. Looked for only for the present and
-    /// the advised setting.
+    /// More bytes, with which it fails all the same, if that was seen. Looked for only for the present
+    /// setting and the best.
     pub fails_above_bytes: Option<u64>,
     /// Peak reserved with room for everything.
     pub peak_reserved_bytes: u64,
@@ -223,18 +222,20 @@ pub fn advise(question: &Question<'_>) -> anyhow::Result<Advice> {
         deadline.at_percent(SEARCHED),
     )?;
     search.run(question.aim)?;
-    let shown = shown(&mut search, question.aim, deadline.at_percent(COMPLETED))?;
-    let best = search.best(question.aim);
-    let mut ranking = rank(&search, &shown, question.aim, best);
-    let verdict = verdict::of(&ground, question, &search, best);
-    if verdict.kind == Kind::Keep {
-        for row in &mut ranking {
-            row.is_advised = row.is_present;
-        }
-    }
+    let completed = deadline.at_percent(COMPLETED);
+    let shown = shown(&mut search, question.aim, completed)?;
+    search.look_above(completed)?;
     let others = others::others(ground, deadline.at_percent(COMPARED));
-    let stability = stable(ground, question, &ranking, deadline)?;
-    look_above(ground, &mut ranking, deadline)?;
+    let best = search.best(question.aim);
+    let rival = best.filter(|&best| best != PRESENT);
+    let rival = rival.or_else(|| search.next_best(question.aim, PRESENT));
+    let stability = stable(&search, rival, question.copies, deadline)?;
+    let verdict = verdict::of(&ground, question, &search, best, stability.as_ref());
+    let advised = match verdict.kind {
+        Kind::Change => best,
+        _ => None,
+    };
+    let ranking = rank(&search, &shown, question.aim, advised);
     Ok(Advice {
         format: 1,
         workload: program.name().to_owned(),
@@ -292,7 +293,7 @@ fn rank(
     search: &Search<'_>,
     shown: &BTreeSet<usize>,
     aim: Aim,
-    best: Option<usize>,
+    advised: Option<usize>,
 ) -> Vec<Ranked> {
     let best_for = |index: usize| {
         let aims = Aim::ALL.into_iter();
@@ -313,12 +314,12 @@ fn rank(
         let row = Ranked {
             conf: tried.text.clone(),
             is_present: index == PRESENT,
-            is_advised: Some(index) == best,
+            is_advised: Some(index) == advised,
             best_for: best_for(index),
             on_front: !all.iter().any(|(_, other)| is_better(other, tried)),
             least_capacity_bytes: known,
             least_capacity_at_least_bytes: floor,
-            fails_above_bytes: None,
+            fails_above_bytes: tried.fails_above,
             peak_reserved_bytes: tried.with_room.peak_reserved_bytes,
             on_device: tried.on_device,
         };
@@ -339,47 +340,25 @@ fn is_better(one: &Tried, other: &Tried) -> bool {
     one != other && one.iter().zip(&other).all(|(one, other)| one <= other)
 }
 
-/// The present setting against the advised one, or against the best there is if nothing is advised.
+/// The present setting and a rival on other copies of the program, if the least capacities of both are
+/// known.
 fn stable(
-    ground: Ground<'_>,
-    question: &Question<'_>,
-    ranking: &[Ranked],
+    search: &Search<'_>,
+    rival: Option<usize>,
+    copies: u64,
     deadline: Deadline,
 ) -> anyhow::Result<Option<Stability>> {
-    let known = |row: &Ranked| row.least_capacity_bytes.is_some();
-    let present = ranking.iter().find(|row| row.is_present && known(row));
-    let advised = ranking.iter().find(|row| row.is_advised && known(row));
-    let other = ranking.iter().find(|row| !row.is_present && known(row));
-    let advised = advised.filter(|row| !row.is_present).or(other);
-    let (Some(present), Some(advised)) = (present, advised) else {
-        return Ok(None);
+    let known = |index: usize| {
+        let tried = search.tried.get(index)?;
+        match tried.least {
+            Known::Exactly(bytes) => Some((tried.text.as_str(), bytes)),
+            Known::NotBelow(_) => None,
+        }
     };
-    let of = |row: &Ranked| row.least_capacity_bytes.unwrap_or(0);
-    stability::stability(
-        ground,
-        (&present.conf, of(present)),
-        (&advised.conf, of(advised)),
-        question.copies,
-        deadline,
-    )
-}
-
-/// Whether the present and the advised setting fail with more memory than they need.
-fn look_above(
-    ground: Ground<'_>,
-    ranking: &mut [Ranked],
-    deadline: Deadline,
-) -> anyhow::Result<()> {
-    let mut rows: Vec<&mut Ranked> = ranking.iter_mut().collect();
-    rows.retain(|row| row.is_present || row.is_advised);
-    for row in rows {
-        let Some(least) = row.least_capacity_bytes.filter(|_| !deadline.has_passed()) else {
-            continue;
-        };
-        let conf = &row.conf;
-        row.fails_above_bytes = fails_above(least, row.peak_reserved_bytes, &mut |bytes| {
-            ground.fits(ground::PYTORCH, conf, bytes)
-        })?;
+    match (known(PRESENT), rival.and_then(known)) {
+        (Some(present), Some(rival)) => {
+            stability::stability(search.ground, present, rival, copies, deadline)
+        }
+        _ => Ok(None),
     }
-    Ok(())
 }

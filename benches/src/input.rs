@@ -71,7 +71,10 @@ fn read(path: &Path, device: Option<u32>) -> anyhow::Result<Input> {
 
 fn snapshot(path: &Path, device: Option<u32>) -> anyhow::Result<Input> {
     let mut recordings = recording::read(path)?;
-    let numbers: Vec<String> = recordings.iter().map(|one| one.device.to_string()).collect();
+    let numbers: Vec<String> = recordings
+        .iter()
+        .map(|one| one.device.to_string())
+        .collect();
     let wanted = match device {
         Some(device) => recordings.iter().position(|one| one.device == device),
         None => {
@@ -115,7 +118,11 @@ fn name_of(path: &Path) -> String {
 /// a request failed, and what the device had free then. The most, if several failed.
 #[must_use]
 pub fn recorded_capacity(recording: &Recording) -> Option<u64> {
-    let end: u64 = recording.segments.iter().map(|segment| segment.total_size()).sum();
+    let end: u64 = recording
+        .segments
+        .iter()
+        .map(|segment| segment.total_size())
+        .sum();
     let mut reserved = end;
     let mut capacity = None;
     // Backwards, as it is the end that is known.

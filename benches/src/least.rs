@@ -44,14 +44,14 @@ pub fn least(cell: &Cell<'_>) -> anyhow::Result<Least> {
         roomy.workload,
         roomy.setting
     );
-    let mut fits = |bytes: u64| fits(cell, bytes);
+    let fits = |bytes: u64| fits(cell, bytes);
     let mut bracket = Bracket::new(cell.demand.lower_bound_bytes, roomy.peak_reserved_bytes);
-    bracket.widen(&mut fits)?;
+    bracket.widen(&fits)?;
     let with_room = bracket.suffices();
-    bracket.close(&mut fits)?;
+    bracket.close(&fits)?;
     Ok(Least {
         bytes: bracket.suffices(),
-        fails_above: fails_above(bracket.suffices(), with_room, &mut fits)?,
+        fails_above: fails_above(bracket.suffices(), with_room, &fits)?,
     })
 }
 
@@ -86,10 +86,7 @@ impl Bracket {
     ///
     /// # Errors
     /// That of `fits`; or if no device is large enough.
-    pub fn widen(
-        &mut self,
-        fits: &mut dyn FnMut(u64) -> anyhow::Result<bool>,
-    ) -> anyhow::Result<()> {
+    pub fn widen(&mut self, fits: &dyn Fn(u64) -> anyhow::Result<bool>) -> anyhow::Result<()> {
         while !fits(self.suffices())? {
             self.low = self.high;
             self.high += self.high.div_ceil(4);
@@ -118,10 +115,7 @@ impl Bracket {
     ///
     /// # Errors
     /// That of `fits`.
-    pub fn close(
-        &mut self,
-        fits: &mut dyn FnMut(u64) -> anyhow::Result<bool>,
-    ) -> anyhow::Result<()> {
+    pub fn close(&mut self, fits: &dyn Fn(u64) -> anyhow::Result<bool>) -> anyhow::Result<()> {
         self.close_to(GRANULARITY, fits)
     }
 
@@ -132,7 +126,7 @@ impl Bracket {
     pub fn close_to(
         &mut self,
         bytes: u64,
-        fits: &mut dyn FnMut(u64) -> anyhow::Result<bool>,
+        fits: &dyn Fn(u64) -> anyhow::Result<bool>,
     ) -> anyhow::Result<()> {
         let near = (bytes / GRANULARITY).max(1);
         while self.high - self.low > near {
@@ -155,18 +149,21 @@ impl Bracket {
 pub fn fails_above(
     least: u64,
     with_room: u64,
-    fits: &mut dyn FnMut(u64) -> anyhow::Result<bool>,
+    fits: &dyn Fn(u64) -> anyhow::Result<bool>,
 ) -> anyhow::Result<Option<u64>> {
     let (least, with_room) = (pages(least), pages(with_room).max(pages(least)));
     let far = (1..=FAR).map(|step| least + (with_room - least) * step / FAR);
     let close = CLOSE.into_iter().map(|more| least + more);
-    let mut fails_above = None;
-    for above in close.chain(far).filter(|&above| above > least) {
-        if fails_above.is_none_or(|known| above > known) && !fits(above * GRANULARITY)? {
-            fails_above = Some(above);
+    let mut above: Vec<u64> = close.chain(far).filter(|&above| above > least).collect();
+    above.sort_unstable();
+    above.dedup();
+    // The largest first: what is smaller than one that fails need not be tried.
+    while let Some(pages) = above.pop() {
+        if !fits(pages * GRANULARITY)? {
+            return Ok(Some(pages * GRANULARITY));
         }
     }
-    Ok(fails_above.map(|pages| pages * GRANULARITY))
+    Ok(None)
 }
 
 fn pages(bytes: u64) -> u64 {

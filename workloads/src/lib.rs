@@ -14,7 +14,7 @@
 //! - [`catalog`] has all families by name, and [`presets`] has ready-made members.
 //! - [`replay`](mod@replay) drives an allocator, with observers; [`measure`] says what the results
 //!   mean, and [`demand`] what no allocator can do without. [`foresight`] tells a policy of a workload
-//!   in advance.
+//!   in advance. [`cached`] holds one in memory, to
 //!   be replayed many times; [`perturbed`](mod@perturbed) is another run of the same program.
 //!
 //! A family gives the same operations for the same parameters and seed on every platform; a digest

@@ -168,8 +168,7 @@ impl<'a> Ground<'a> {
 
     /// The least bytes that an allocator must be able to have, between bounds that are known.
     pub fn least(&self, policy: &str, conf: &str, mut bracket: Bracket) -> anyhow::Result<u64> {
-        let mut fits = |bytes: u64| self.fits(policy, conf, bytes);
-        bracket.close(&mut fits)?;
+        bracket.close(&|bytes| self.fits(policy, conf, bytes))?;
         Ok(bracket.suffices())
     }
 
@@ -181,7 +180,7 @@ impl<'a> Ground<'a> {
         held_with_room: u64,
     ) -> anyhow::Result<Bracket> {
         let mut bracket = Bracket::new(self.demand.lower_bound_bytes, held_with_room);
-        bracket.widen(&mut |bytes| self.fits(policy, conf, bytes))?;
+        bracket.widen(&|bytes| self.fits(policy, conf, bytes))?;
         Ok(bracket)
     }
 }

@@ -15,7 +15,7 @@ use super::conf::Conf;
 use super::ground::{Figures, Ground, PYTORCH};
 use super::sizes::Sizes;
 use crate::deadline::Deadline;
-use crate::least::Bracket;
+use crate::least::{Bracket, fails_above};
 use crate::parallel;
 
 /// What is known of a setting.
@@ -27,6 +27,11 @@ pub(super) struct Tried {
     pub on_device: Figures,
     pub with_room: Figures,
     pub least: Known,
+    /// More bytes than the least, with which it fails all the same; none if that was not looked for, or
+    /// not seen.
+    pub fails_above: Option<u64>,
+    /// Whether it was looked for.
+    pub looked_above: bool,
 }
 
 /// What is known of the least bytes that an allocator must be able to have.
@@ -42,12 +47,23 @@ impl Tried {
     /// not run to its end.
     pub fn score(&self, aim: Aim) -> Option<u64> {
         match (aim, self.least) {
-            (Aim::LeastCapacity, Known::Exactly(bytes)) => Some(bytes),
-            (Aim::LeastCapacity, Known::NotBelow(_)) => None,
+            (Aim::LeastCapacity, _) => self.safe(),
             _ if !self.on_device.fits() => None,
             (Aim::DriverTime, _) => Some(self.on_device.driver_time_ns),
             (Aim::Reserved, _) => Some(self.on_device.peak_reserved_bytes),
         }
+    }
+
+    /// Bytes with which, and with more than which, it runs to its end, as far as was seen: a page more
+    /// than those with which it does not.
+    pub fn safe(&self) -> Option<u64> {
+        let Known::Exactly(least) = self.least else {
+            return None;
+        };
+        let above = self
+            .fails_above
+            .map(|bytes| bytes.saturating_add(GRANULARITY));
+        Some(above.map_or(least, |above| above.max(least)))
     }
 
     /// How many keys have to be written.
@@ -68,7 +84,7 @@ pub(super) struct Extent {
 }
 
 pub(super) struct Search<'a> {
-    ground: Ground<'a>,
+    pub ground: Ground<'a>,
     sizes: &'a Sizes,
     surroundings: Surroundings,
     deadline: Deadline,
@@ -221,6 +237,8 @@ impl<'a> Search<'a> {
             on_device,
             with_room,
             least: Known::NotBelow(self.ground.demand.lower_bound_bytes),
+            fails_above: None,
+            looked_above: false,
         })
     }
 
@@ -267,10 +285,48 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
+    /// Looks at whether the present setting and the best for the least capacity fail with more memory than
+    /// they need, until the best is one that was looked at.
+    pub fn look_above(&mut self, deadline: Deadline) -> anyhow::Result<()> {
+        let mut next = Some(super::PRESENT);
+        while let Some(tried) = next.and_then(|index| self.tried.get_mut(index)) {
+            if deadline.has_passed() {
+                return Ok(());
+            }
+            if let Known::Exactly(least) = tried.least {
+                let (ground, conf) = (self.ground, &tried.text);
+                tried.fails_above =
+                    fails_above(least, tried.with_room.peak_reserved_bytes, &|bytes| {
+                        ground.fits(PYTORCH, conf, bytes)
+                    })?;
+            }
+            tried.looked_above = true;
+            let best = self.best(Aim::LeastCapacity);
+            let is_new = |&index: &usize| {
+                self.tried
+                    .get(index)
+                    .is_some_and(|tried| !tried.looked_above)
+            };
+            next = best.filter(is_new);
+        }
+        Ok(())
+    }
+
     /// The index of the best for an aim. Of those that are nearly as good, the one with the fewest keys,
     /// and of those the one that is better otherwise.
     pub fn best(&self, aim: Aim) -> Option<usize> {
         best_of(&self.tried, aim, self.ground.demand.lower_bound_bytes)
+    }
+
+    /// The index of the best for an aim but for one.
+    pub fn next_best(&self, aim: Aim, but: usize) -> Option<usize> {
+        let others = self
+            .tried
+            .iter()
+            .enumerate()
+            .filter(|&(index, _)| index != but);
+        let scored = others.filter_map(|(index, tried)| Some((tried.score(aim)?, index)));
+        scored.min().map(|(_, index)| index)
     }
 
     /// The index of the best for an aim among those of which something holds.

@@ -4,24 +4,27 @@ use serde::Serialize;
 use workloads::cached::Cached;
 use workloads::perturbed::perturbed;
 
+use super::Aim;
 use super::ground::{Ground, PYTORCH};
 use crate::deadline::Deadline;
 use crate::least::Bracket;
 use crate::parallel;
 
-/// Runs of other copies of the program under the present and the advised setting. See
+/// Other copies of the program under the present setting and another. See
 /// [`perturbed`](mod@workloads::perturbed) for what is other in them.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Stability {
+    /// The other setting: the best for the aim or, if that is the present one, the next best.
+    pub conf: String,
     /// Copies that were run; their seeds are 1, 2, ….
     pub copies: u64,
     /// Copies that were to be run.
     pub wanted: u64,
     /// Of the present setting.
     pub present: Spreads,
-    /// Of the advised setting.
-    pub advised: Spreads,
-    /// Copies in which the advised setting runs in less memory than the present one.
+    /// Of the other setting.
+    pub other: Spreads,
+    /// Copies in which the other setting runs in less memory than the present one.
     pub needs_less: u64,
     /// Copies in which it holds less where there is room for everything.
     pub reserves_less: u64,
@@ -45,6 +48,20 @@ pub struct Spread {
     pub median: f64,
     /// The most.
     pub max: f64,
+}
+
+impl Stability {
+    /// Whether the other setting is better for an aim in more than two thirds of the copies.
+    #[must_use]
+    pub fn confirms(&self, aim: Aim) -> bool {
+        let better = match aim {
+            Aim::LeastCapacity => self.needs_less,
+            Aim::Reserved => self.reserves_less,
+            // Time was not looked at.
+            Aim::DriverTime => return true,
+        };
+        3 * better > 2 * self.copies
+    }
 }
 
 impl Spread {
@@ -72,7 +89,7 @@ struct Copy {
 pub(super) fn stability(
     ground: Ground<'_>,
     present: (&str, u64),
-    advised: (&str, u64),
+    other: (&str, u64),
     wanted: u64,
     deadline: Deadline,
 ) -> anyhow::Result<Option<Stability>> {
@@ -81,30 +98,32 @@ pub(super) fn stability(
         (!deadline.has_passed()).then(|| {
             let program = perturbed(ground.program, seed);
             let present = run(ground, &program, present)?;
-            let advised = run(ground, &program, advised)?;
-            anyhow::Ok((present, advised))
+            let other = run(ground, &program, other)?;
+            anyhow::Ok((present, other))
         })
     });
     let copies: Vec<(Copy, Copy)> = copies
         .into_iter()
         .flatten()
         .collect::<anyhow::Result<_>>()?;
-    let count = |holds: fn(&Copy, &Copy) -> bool| {
+    let count = |is_better: fn(&Copy, &Copy) -> bool| {
         let better = copies
             .iter()
-            .filter(|(present, advised)| holds(advised, present));
+            .filter(|(present, other)| is_better(other, present));
         better.count() as u64
     };
     let presents: Vec<Copy> = copies.iter().map(|(present, _)| *present).collect();
-    let adviseds: Vec<Copy> = copies.iter().map(|(_, advised)| *advised).collect();
-    let (Some(present), Some(advised)) = (spreads(&presents), spreads(&adviseds)) else {
+    let others: Vec<Copy> = copies.iter().map(|(_, other)| *other).collect();
+    let (Some(present_spreads), Some(other_spreads)) = (spreads(&presents), spreads(&others))
+    else {
         return Ok(None);
     };
     Ok(Some(Stability {
+        conf: other.0.to_owned(),
         copies: copies.len() as u64,
         wanted,
-        present,
-        advised,
+        present: present_spreads,
+        other: other_spreads,
         needs_less: count(|one, other| one.least < other.least),
         reserves_less: count(|one, other| one.reserved < other.reserved),
     }))
@@ -134,7 +153,7 @@ fn run(ground: Ground<'_>, program: &Cached, (conf, least): (&str, u64)) -> anyh
 fn narrow(
     bracket: &mut Bracket,
     guess: u64,
-    fits: &mut dyn FnMut(u64) -> anyhow::Result<bool>,
+    fits: &dyn Fn(u64) -> anyhow::Result<bool>,
 ) -> anyhow::Result<()> {
     let unit = (guess / 400).max(1);
     let mut step = unit;

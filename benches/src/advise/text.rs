@@ -8,13 +8,14 @@ use super::{Advice, Aim, Kind, Ranked, Spread};
 /// Bytes, as people say them: three digits or more.
 #[must_use]
 pub fn amount(bytes: u64) -> String {
-    const KIB: f64 = 1024.0;
-    let bytes = bytes as f64;
-    match bytes {
-        bytes if bytes >= KIB * KIB * KIB => format!("{:.2} GiB", bytes / (KIB * KIB * KIB)),
-        bytes if bytes >= KIB * KIB => format!("{:.1} MiB", bytes / (KIB * KIB)),
-        bytes if bytes >= KIB => format!("{:.1} KiB", bytes / KIB),
-        bytes => format!("{bytes} bytes"),
+    const MIB: f64 = (1 << 20) as f64;
+    let mib = bytes as f64 / MIB;
+    match mib {
+        10_240.0.. => format!("{:.2} GiB", mib / 1024.0),
+        1000.0.. => format!("{mib:.0} MiB"),
+        1.0.. => format!("{mib:.1} MiB"),
+        _ if bytes >= 1024 => format!("{:.1} KiB", bytes as f64 / 1024.0),
+        _ => format!("{bytes} bytes"),
     }
 }
 
@@ -221,15 +222,12 @@ fn belief(advice: &Advice) -> String {
         let _ = writeln!(
             text,
             "In {} other runs of the program, with frees in another order and sizes up to 2 % other, it \
-             needs beyond\nwhat it asks for {} under the present settings, and {} under the {}; it is less \
-             in {} of {}.",
+             needs beyond\nwhat it asks for {} under the present settings, and {} under {}; that is \
+             less in {} of {}.",
             stability.copies,
             percent(&stability.present.least_capacity),
-            percent(&stability.advised.least_capacity),
-            match advice.verdict.kind {
-                Kind::Keep => "next best",
-                _ => "advised ones",
-            },
+            percent(&stability.other.least_capacity),
+            super::verdict::quoted(&stability.conf),
             stability.needs_less,
             stability.copies
         );

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::ground::Ground;
 use super::search::{Known, Search, tolerance};
 use super::text::amount;
-use super::{Aim, PRESENT, Question};
+use super::{Aim, PRESENT, Question, Stability};
 
 /// What is advised.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -40,6 +40,7 @@ pub(super) fn of(
     question: &Question<'_>,
     search: &Search<'_>,
     best: Option<usize>,
+    stability: Option<&Stability>,
 ) -> Verdict {
     let available = ground.available();
     let lower_bound = ground.demand.lower_bound_bytes;
@@ -63,17 +64,15 @@ pub(super) fn of(
     else {
         return keep(String::new());
     };
-    let least = |index: usize| match search.tried.get(index)?.least {
-        Known::Exactly(bytes) => Some(bytes),
-        Known::NotBelow(_) => None,
+    let most_frugal = search.tried.get(most_frugal);
+    let least = most_frugal.map_or(Known::NotBelow(0), |tried| tried.least);
+    let frugal = match least {
+        Known::Exactly(bytes) => bytes,
+        Known::NotBelow(_) => u64::MAX,
     };
-    let frugal = least(most_frugal).unwrap_or(u64::MAX);
     if frugal > available {
         let missing = frugal - available;
-        let conf = search
-            .tried
-            .get(most_frugal)
-            .map(|tried| tried.text.clone());
+        let conf = most_frugal.map(|tried| tried.text.clone());
         return Verdict {
             kind: Kind::TooLarge,
             sentence: format!(
@@ -108,6 +107,16 @@ pub(super) fn of(
     let fits_now = advised.on_device.fits() && !present.on_device.fits();
     if advised.text == present.text || !(is_worth_it || fits_now) {
         return keep(present_figures(question.aim, before, lower_bound));
+    }
+    if let Some(stability) = stability.filter(|known| !fits_now && !known.confirms(question.aim)) {
+        return keep(format!(
+            "{} {} is better for this run, but not for sure for the next: it needs less than they do in \
+             {} of {} others.",
+            present_figures(question.aim, before, lower_bound),
+            capitalised(&quoted(&advised.text)),
+            stability.needs_less,
+            stability.copies
+        ));
     }
     let gain = match question.aim {
         Aim::LeastCapacity => least_gain(before, after, lower_bound),
@@ -212,6 +221,12 @@ pub(super) fn quoted(conf: &str) -> String {
         "" => "the default".to_owned(),
         conf => format!("'{conf}'"),
     }
+}
+
+fn capitalised(text: &str) -> String {
+    let mut chars = text.chars();
+    let first = chars.next().map(|first| first.to_ascii_uppercase());
+    first.into_iter().chain(chars).collect()
 }
 
 /// Nanoseconds, as people say them.
