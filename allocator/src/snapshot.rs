@@ -24,6 +24,7 @@ pub struct Snapshot {
     #[serde(serialize_with = "settings")]
     pub allocator_settings: Settings,
     /// Annotations of the program; never any here.
+    #[serde(serialize_with = "list")]
     pub external_annotations: [(); 0],
 }
 
@@ -93,6 +94,7 @@ pub struct BlockInfo {
     pub requested_size: u64,
     /// What it is doing.
     pub state: BlockState,
+    #[serde(serialize_with = "list")]
     frames: [(); 0],
 }
 
@@ -164,10 +166,15 @@ impl Serialize for SegmentInfo {
         map.serialize_field("segment_type", self.kind.name())?;
         map.serialize_field("segment_pool_id", &(self.pool.0, self.pool.1))?;
         map.serialize_field("is_expandable", &self.is_expandable)?;
-        map.serialize_field("frames", &[(); 0])?;
+        map.serialize_field("frames", &[(); 0][..])?;
         map.serialize_field("blocks", &self.blocks)?;
         map.end()
     }
+}
+
+/// A list also where serde takes an array for a tuple.
+fn list<S: Serializer>(items: &[()], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(items)
 }
 
 fn traces<S: Serializer>(traces: &[Vec<TraceEntry>], serializer: S) -> Result<S::Ok, S::Error> {

@@ -1,18 +1,18 @@
 //! Memory snapshots of PyTorch, as `torch.cuda.memory._dump_snapshot` and the C++ function
 //! `torch::cuda::_memory_snapshot_pickled` write them.
 //!
-//! Source: torch/csrc/cuda/Module.cpp, torch/csrc/cuda/memory_snapshot.cpp and torch/cuda/memory.py of
-//! PyTorch 2.0 to 2.11 and of what was merged after it. What earlier versions did not write yet is
-//! done without, with a [remark](Recording::remarks) where something is lost:
+//! Source: torch/csrc/cuda/Module.cpp, torch/csrc/cuda/memory_snapshot.cpp and
+//! torch/cuda/_memory_viz.py of PyTorch 2.0 to 2.11 and of what was merged after it. What a version does
+//! not write is done without, with a [remark](Recording::remarks) where something is lost:
 //!
-//! | key | since | without it |
-//! |---|---|---|
-//! | `time_us` of an entry | 2.2 | 0 |
-//! | `requested_size`, `frames` of a block | 2.1 | from the block's `history`; else its size |
-//! | `address` of a block | 2.1 | the end of the block before it |
-//! | `segment_pool_id`, `is_expandable` | 2.1 | the default pool; not expandable |
-//! | `external_annotations` | 2.6 | none |
-//! | `pool_id` of an entry | after 2.11 | unknown |
+//! | key | without it |
+//! |---|---|
+//! | `time_us` of an entry | 0 |
+//! | `requested_size`, `frames` of a block | those in its `history`, as 2.0 has them; else its size |
+//! | `address` of a block | the end of the block before it |
+//! | `segment_pool_id`, `is_expandable` | the default pool; not expandable |
+//! | `pool_id` of an entry, from after 2.11 | [unknown](Recording::entry_pools) |
+//! | `external_annotations` | none |
 //!
 //! Keys that are not known are left alone. `torch.cuda.memory_snapshot()` alone, a list of segments, is
 //! read, too.

@@ -1,3 +1,5 @@
 //! Memory snapshots of PyTorch, read.
 
+mod fixtures;
+mod mistakes;
 mod recorded;

@@ -27,33 +27,27 @@ impl Remarks<'_> {
         let actions = self.unknown_actions.iter();
         sentences.extend(actions.clone().take(MOST_ACTIONS).map(|(action, count)| {
             let action: String = String::from_utf8_lossy(action).chars().take(60).collect();
-            format!("{count} entries left out: their action '{action}' is not known")
+            format!("entries of the unknown action '{action}', left out: {count}")
         }));
         let others: u64 = actions.skip(MOST_ACTIONS).map(|(_, count)| count).sum();
         let counted = [
+            ("entries of more unknown actions, left out", others),
+            ("entries that do not say when", self.timeless),
             (
-                others,
-                "entries left out: their actions are not known either",
-            ),
-            (
-                self.timeless,
-                "entries do not say when: PyTorch did not before 2.2",
-            ),
-            (
+                "blocks that do not say how much was asked for, so that all of their bytes count",
                 self.unsized_blocks,
-                "blocks do not say how much was asked for: all of their bytes are taken for it",
             ),
             (
+                "segments that are not as large as their blocks, which are believed",
                 self.unfilled_segments,
-                "segments are not as large as their blocks together: the blocks are believed",
             ),
             (
+                "annotations that are neither START nor END, left out",
                 self.odd_stages,
-                "annotations left out: neither START nor END",
             ),
         ];
-        let counted = counted.iter().filter(|(count, _)| *count > 0);
-        sentences.extend(counted.map(|(count, what)| format!("{count} {what}")));
+        let counted = counted.iter().filter(|(_, count)| *count > 0);
+        sentences.extend(counted.map(|(what, count)| format!("{what}: {count}")));
         if self.has_overflowed {
             sentences.push(
                 "the history was longer than PyTorch kept: its beginning is lost (max_entries of \

@@ -1,0 +1,172 @@
+//! Small snapshots of every form: those of scripts/conformance/snapshots.
+
+use std::path::PathBuf;
+
+use allocator::driver::{DeviceAddr, StreamId};
+use allocator::history::Action;
+use allocator::mempool::MempoolId;
+use allocator::snapshot::BlockState;
+use allocator::stats::PoolKind;
+use workloads::recording::{Recording, StackId, read};
+
+const MIB: u64 = 1 << 20;
+const HIGH: DeviceAddr = DeviceAddr(0xffff_8000_0000_0000);
+
+fn fixture(name: &str) -> Vec<Recording> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/snapshots/fixtures");
+    read(folder.join(name)).unwrap()
+}
+
+#[test]
+fn a_snapshot_is_read_as_it_was_written() {
+    let recordings = fixture("protocol-4.pickle");
+    // The third device has neither entries nor segments.
+    let [first, second] = &recordings[..] else {
+        panic!("{} devices", recordings.len());
+    };
+    assert_eq!((first.device, second.device), (0, 1));
+    assert_eq!(first.conf.as_deref(), Some("max_split_size_mb:64"));
+    assert_eq!(second.conf, first.conf);
+
+    let kinds: Vec<_> = first.entries.iter().map(|entry| entry.action).collect();
+    let expected = [
+        Action::SegmentAlloc,
+        Action::Alloc,
+        Action::Alloc,
+        Action::FreeRequested,
+        Action::SegmentAlloc,
+        Action::Alloc,
+        Action::Snapshot,
+        Action::Oom,
+    ];
+    assert_eq!(kinds, expected);
+    let request = first.entries[1];
+    assert_eq!(
+        (request.addr, request.size),
+        (DeviceAddr(2 << 40), 3 * MIB - 7)
+    );
+    assert_eq!(request.time_us, 1_700_000_000_000_002);
+    assert_eq!(first.entries[5].stream, StreamId(94_000_000_000_000));
+    let oom = first.entries[7];
+    assert_eq!((oom.addr, oom.size), (DeviceAddr(77 * MIB), 80 << 30));
+
+    let states: Vec<_> = first.segments[0].blocks.iter().map(|b| b.state).collect();
+    let expected = [
+        BlockState::ActiveAllocated,
+        BlockState::ActivePendingFree,
+        BlockState::Inactive,
+    ];
+    assert_eq!(states, expected);
+    assert_eq!(first.segments[0].blocks[2].requested_size, 12345);
+    assert_eq!(first.segments[1].pool, MempoolId(0, 3));
+    assert_eq!(first.segments[1].kind, PoolKind::Small);
+    assert_eq!(second.segments[0].address, HIGH);
+    assert!(second.segments[0].is_expandable);
+
+    assert_eq!(first.annotations.len(), 2);
+    assert!(first.annotations[0].is_start && !first.annotations[1].is_start);
+    assert_eq!(second.annotations, []);
+    assert_eq!(first.remarks, [""; 0]);
+}
+
+#[test]
+fn stacks_are_kept_once_each() {
+    let [first, second] = &fixture("protocol-4.pickle")[..] else {
+        panic!("two devices");
+    };
+    assert_eq!(first.stacks.len(), 3, "none, the short and the long one");
+    let names = |recording: &Recording, entry: usize| -> Vec<String> {
+        let stack = recording.stack_of(entry).unwrap();
+        stack
+            .frames
+            .iter()
+            .map(|frame| frame.name.clone())
+            .collect()
+    };
+    assert_eq!(names(first, 1), ["forward", "<module>"]);
+    assert_eq!(names(first, 2), ["at::empty", "forward", "<module>"]);
+    assert_eq!(first.entry_stacks[1], first.entry_stacks[3]);
+    assert_eq!(first.entry_stacks[5], StackId::default());
+    assert_eq!(names(second, 0), names(first, 2));
+    let native = &first.stack_of(2).unwrap().frames[0];
+    assert_eq!(native.line, u64::MAX);
+    assert_eq!(
+        first.stack_of(2).unwrap().frames[1].filename,
+        "/app/modèle.py"
+    );
+    let of_block = first.block_stacks[&DeviceAddr(2 << 40)];
+    assert_eq!(of_block, first.entry_stacks[1]);
+}
+
+#[test]
+fn every_protocol_says_the_same() {
+    let expected = fixture("protocol-4.pickle");
+    assert_eq!(fixture("protocol-2.pickle"), expected);
+    assert_eq!(fixture("protocol-5.pickle"), expected);
+}
+
+#[test]
+fn earlier_forms_say_less_and_that_is_told() {
+    let recordings = fixture("earlier.pickle");
+    let [now, _] = &fixture("protocol-4.pickle")[..] else {
+        panic!("two devices");
+    };
+    let first = &recordings[0];
+    assert_eq!(first.remarks, ["entries that do not say when: 8"]);
+    assert_eq!(first.stacks, now.stacks);
+    assert_eq!(first.block_stacks, now.block_stacks);
+    assert!(first.entries.iter().all(|entry| entry.time_us == 0));
+    let mut blocks = now.segments[0].blocks.clone();
+    // Of a free block nothing is told.
+    blocks[2].requested_size = 0;
+    assert_eq!(first.segments[0].blocks, blocks);
+    assert_eq!(first.segments[1].pool, MempoolId::DEFAULT);
+}
+
+#[test]
+fn later_forms_say_more() {
+    let recordings = fixture("later.pickle");
+    let [now, _] = &fixture("protocol-4.pickle")[..] else {
+        panic!("two devices");
+    };
+    let first = &recordings[0];
+    assert_eq!(first.entries, now.entries);
+    let mut pools = [MempoolId::DEFAULT; 8];
+    pools[4..6].fill(MempoolId(0, 3));
+    assert_eq!(first.entry_pools, pools);
+    let [unknown, overflowed] = &first.remarks[..] else {
+        panic!("{:?}", first.remarks);
+    };
+    assert_eq!(
+        unknown,
+        "entries of the unknown action 'defragment', left out: 1"
+    );
+    assert!(overflowed.contains("beginning is lost"), "{overflowed}");
+    assert_eq!(now.entry_pools, []);
+}
+
+/// PyTorch has two writers. The second snapshot has an entry for the first.
+#[test]
+fn python_and_cpp_write_the_same() {
+    let [python] = &fixture("torch-python.pickle")[..] else {
+        panic!("one device");
+    };
+    let [cpp] = &mut fixture("torch-cpp.pickle")[..] else {
+        panic!("one device");
+    };
+    assert_eq!(
+        cpp.entries.pop().map(|entry| entry.action),
+        Some(Action::Snapshot)
+    );
+    cpp.entry_stacks.pop();
+    assert_eq!(cpp, python);
+    assert_eq!(
+        python.entries.last().map(|entry| entry.action),
+        Some(Action::Oom)
+    );
+    let innermost = &python.stack_of(1).unwrap().frames[0];
+    assert_eq!(
+        (&*innermost.name, &*innermost.filename),
+        ("layer", "train.py")
+    );
+}
