@@ -62,3 +62,43 @@ pub trait Allocator {
     /// The device, to let time pass on it.
     fn driver_mut(&mut self) -> &mut Self::Driver;
 }
+
+impl<A: Allocator + ?Sized> Allocator for Box<A> {
+    type Driver = A::Driver;
+
+    fn malloc(&mut self, bytes: u64, stream: StreamId) -> Result<DeviceAddr, Error> {
+        (**self).malloc(bytes, stream)
+    }
+
+    fn free(&mut self, addr: DeviceAddr) -> Result<(), Error> {
+        (**self).free(addr)
+    }
+
+    fn record_stream(&mut self, addr: DeviceAddr, stream: StreamId) -> Result<(), Error> {
+        (**self).record_stream(addr, stream)
+    }
+
+    fn empty_cache(&mut self) -> Result<(), Error> {
+        (**self).empty_cache()
+    }
+
+    fn stats(&self) -> &DeviceStats {
+        (**self).stats()
+    }
+
+    fn segments(&self) -> Vec<SegmentInfo> {
+        (**self).segments()
+    }
+
+    fn check(&self) -> Result<(), Violation> {
+        (**self).check()
+    }
+
+    fn driver(&self) -> &A::Driver {
+        (**self).driver()
+    }
+
+    fn driver_mut(&mut self) -> &mut A::Driver {
+        (**self).driver_mut()
+    }
+}

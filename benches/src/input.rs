@@ -12,7 +12,7 @@ use workloads::packed;
 use workloads::presets;
 use workloads::recording::program::RecordedProgram;
 use workloads::recording::{self, Recording};
-use workloads::trace::{self, TraceFile};
+use workloads::trace;
 
 /// A workload, and the recording it was made from, if it was.
 pub struct Input {
@@ -35,7 +35,7 @@ impl Input {
     }
 }
 
-/// The snapshot or the trace in a file of that name; if there is no such file, the preset or the family of
+/// The snapshot, trace, log or instance in a file of that name; if there is no such file, the preset or the family of
 /// that name. Of a snapshot of several devices, that with the number `device`, or the one on which most
 /// happened.
 ///
@@ -66,7 +66,7 @@ fn read(path: &Path, device: Option<u32>) -> anyhow::Result<Input> {
     if file.fill_buf().with_context(cannot)?.first() == Some(&PROTO) {
         return snapshot(path, device);
     }
-    Ok(Input::plain(Box::new(TraceFile::open(path)?)))
+    Ok(Input::plain(trace::open(path)?))
 }
 
 fn snapshot(path: &Path, device: Option<u32>) -> anyhow::Result<Input> {

@@ -6,7 +6,6 @@
 //!   [`compare`] tells two tables apart, [`summary`] holds settings against a baseline, [`pareto`]
 //!   policies against each other.
 //! - [`advise`](mod@advise) searches the settings that fit a program; [`input`] reads what a person names.
-//! - [`minimalloc`] reads and writes instances of offline placement.
 //! - [`gallery`] says which plots there are; [`timeline`] is memory over time.
 //! - [`walk`] replays a prepared workload as fast as it goes, for [`timing`], with [`statistics`];
 //!   [`script_bench`] times a conformance script as the oracle does.
@@ -22,7 +21,6 @@ pub mod deadline;
 pub mod gallery;
 pub mod input;
 pub mod least;
-pub mod minimalloc;
 pub mod parallel;
 pub mod pareto;
 pub mod plot;

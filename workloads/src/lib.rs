@@ -42,6 +42,7 @@ pub mod grad_accumulation;
 pub mod inference;
 pub mod lengths;
 pub mod measure;
+pub mod minimalloc;
 pub mod moe;
 pub mod op;
 pub mod packed;

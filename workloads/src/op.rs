@@ -1,5 +1,7 @@
 //! One operation of a program on its allocator, and the contract of workloads.
 
+use std::io;
+
 use crate::surroundings::Change;
 use crate::trace::TraceError;
 
@@ -100,6 +102,9 @@ pub enum WorkloadError {
         /// Which parameter, and what would be right.
         reason: String,
     },
+    /// What is made of it cannot be written.
+    #[error("cannot write")]
+    Output(#[from] io::Error),
     /// The sink wants no more.
     #[error("stopped: {0}")]
     Stopped(String),

@@ -13,6 +13,8 @@
 //! that are live are kept, to find mistakes.
 
 mod csv;
+pub mod rmm;
+mod write;
 
 use std::fmt;
 use std::io::BufRead;
@@ -21,8 +23,13 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 
 use self::csv::Lines;
+use crate::minimalloc::{self, InstanceFile};
 use crate::op::{Sink, Workload, WorkloadError};
 use crate::packed;
+
+use self::rmm::RmmLog;
+
+pub use self::write::write;
 
 /// A trace in a file.
 #[derive(Clone, PartialEq, Debug)]
@@ -39,7 +46,7 @@ impl TraceFile {
     /// [`TraceError`] if the file cannot be read or is no trace.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, TraceError> {
         let path = path.as_ref().to_owned();
-        let header = open(&path)?
+        let header = lines(&path)?
             .header()
             .map_err(|error| error.in_file(&path))?;
         Ok(Self {
@@ -62,13 +69,10 @@ impl Workload for TraceFile {
     }
 
     fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-        let mut lines = open(&self.path)?;
+        let mut lines = lines(&self.path)?;
         let sent = lines.header().map_err(Into::into);
         let sent = sent.and_then(|_| lines.events(sink));
-        sent.map_err(|error| match error {
-            csv::ReadError::Line(error) => error.in_file(&self.path).into(),
-            csv::ReadError::Sink(error) => error,
-        })
+        sent.map_err(|error| error.in_file(&self.path))
     }
 }
 
@@ -90,12 +94,38 @@ impl fmt::Display for TraceError {
     }
 }
 
-fn open(path: &Path) -> Result<Lines<Box<dyn BufRead>>, TraceError> {
-    let source = packed::open(path).map_err(|error| TraceError {
-        file: path.to_owned(),
-        line: None,
-        reason: error.to_string(),
-    })?;
+impl TraceError {
+    /// What is wrong with a file, and in which line if it is in one.
+    pub(crate) fn new(file: &Path, line: Option<u64>, reason: impl Into<String>) -> Self {
+        Self {
+            file: file.to_owned(),
+            line,
+            reason: reason.into(),
+        }
+    }
+}
+
+/// The workload in a file of text: a trace of ours, a log of RMM or an instance of MiniMalloc. Its first
+/// line says which.
+///
+/// # Errors
+/// [`TraceError`] if the file cannot be read or is none of them.
+pub fn open(path: impl AsRef<Path>) -> Result<Box<dyn Workload>, TraceError> {
+    let path = path.as_ref();
+    let mut lines = lines(path)?;
+    // What is no text is told by whoever expects some.
+    let header = lines.next().ok().flatten();
+    Ok(match header.map_or("", |(_, header)| header) {
+        rmm::COLUMNS => Box::new(RmmLog::open(path)?),
+        header if minimalloc::is_header(header) => Box::new(InstanceFile::open(path)?),
+        _ => Box::new(TraceFile::open(path)?),
+    })
+}
+
+/// A file of text, line by line.
+fn lines(path: &Path) -> Result<Lines<Box<dyn BufRead>>, TraceError> {
+    let source = packed::open(path);
+    let source = source.map_err(|error| TraceError::new(path, None, error.to_string()))?;
     Ok(Lines::new(source))
 }
 

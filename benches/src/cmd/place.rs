@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use allocator::placement::{Effort, Placement, lower_bound, pack_watched};
 use anyhow::{Context, anyhow};
-use benches::minimalloc::{self, Instance};
 use benches::progress::Progress;
 use benches::results;
+use workloads::minimalloc::{self, Instance};
 
 /// Place buffers whose lifetimes are known beforehand, as low as can be found.
 ///

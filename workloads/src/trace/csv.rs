@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use super::TraceError;
 use crate::op::{Op, Sink, WorkloadError};
 
-const COLUMNS: &str = "op,id,bytes,stream,tag";
+pub(super) const COLUMNS: &str = "op,id,bytes,stream,tag";
 /// More bytes than any line has; what has no line break until then is no trace.
 const LONGEST: u64 = 1 << 20;
 
@@ -25,6 +25,10 @@ pub(super) struct LineError {
 }
 
 impl LineError {
+    pub(super) fn new(line: u64, reason: String) -> Self {
+        Self { line, reason }
+    }
+
     pub(super) fn in_file(self, path: &Path) -> TraceError {
         TraceError {
             file: path.to_owned(),
@@ -38,6 +42,15 @@ impl LineError {
 pub(super) enum ReadError {
     Line(LineError),
     Sink(WorkloadError),
+}
+
+impl ReadError {
+    pub(super) fn in_file(self, path: &Path) -> WorkloadError {
+        match self {
+            Self::Line(error) => error.in_file(path).into(),
+            Self::Sink(error) => error,
+        }
+    }
 }
 
 impl From<LineError> for ReadError {
@@ -64,7 +77,7 @@ impl<R: BufRead> Lines<R> {
     }
 
     /// The next line without its break, and its number.
-    fn next(&mut self) -> Result<Option<(u64, &str)>, LineError> {
+    pub(super) fn next(&mut self) -> Result<Option<(u64, &str)>, LineError> {
         self.count += 1;
         let line = self.count;
         let wrong = |reason: String| LineError { line, reason };

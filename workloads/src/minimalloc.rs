@@ -9,12 +9,19 @@
 //! is honoured where all sizes are multiples of it; `hint`, `gaps` and `offset` may only be empty or
 //! `-1`.
 
-use std::fs;
+mod program;
+
 use std::io::{self, Write};
 use std::path::Path;
 
 use allocator::placement::Buffer;
-use anyhow::{Context, anyhow};
+
+use crate::lifetimes::lifetimes;
+use crate::op::{Workload, WorkloadError};
+use crate::packed;
+use crate::trace::TraceError;
+
+pub use self::program::InstanceFile;
 
 /// Buffers with names.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -30,18 +37,41 @@ const ALIGNMENT: &str = "alignment";
 /// Columns that must say nothing.
 const UNHEEDED: [&str; 3] = ["hint", "gaps", "offset"];
 
+const BYTE_ORDER_MARK: char = '\u{feff}';
 const HOW_TO_CONVERT: &str = "a trace is made an instance by `coalesce convert`";
 
-/// Reads an instance from a file.
+impl Instance {
+    /// The allocations of a workload that take memory: those of no bytes are left out. They are called
+    /// by their numbers, time is counted in events, and sizes are rounded up to multiples of `unit`; see
+    /// [`lifetimes`].
+    ///
+    /// # Errors
+    /// If the workload cannot be read.
+    pub fn of(workload: &dyn Workload, unit: u64) -> Result<Self, WorkloadError> {
+        let numbered = lifetimes(workload, unit)?.into_iter().enumerate();
+        let taking = numbered.filter(|(_, buffer)| buffer.size > 0);
+        let (ids, buffers) = taking.map(|(id, buffer)| (id.to_string(), buffer)).unzip();
+        Ok(Self { ids, buffers })
+    }
+}
+
+/// Reads an instance from a file, plain or compressed with gzip.
 ///
 /// # Errors
 /// The file, the line, what is wrong there and what would be right.
-pub fn read(path: &Path) -> anyhow::Result<Instance> {
-    let file = path.display();
-    let bytes = fs::read(path).with_context(|| file.to_string())?;
-    let text = String::from_utf8(bytes)
-        .map_err(|_| anyhow!("{file}: not text; {HOW_TO_CONVERT}, compressed or not"))?;
-    parse(&text).map_err(|Mistake { line, reason }| anyhow!("{file}, line {line}: {reason}"))
+pub fn read(path: &Path) -> Result<Instance, TraceError> {
+    /// More bytes than any instance has.
+    const LARGEST: u64 = 1 << 32;
+    let bytes = packed::read(path, LARGEST);
+    let bytes = bytes.map_err(|error| TraceError::new(path, None, error.to_string()))?;
+    let text = String::from_utf8(bytes);
+    let text = text.map_err(|_| TraceError::new(path, None, format!("not text; {HOW_TO_CONVERT}")));
+    parse(&text?).map_err(|Mistake { line, reason }| TraceError::new(path, Some(line), reason))
+}
+
+/// Whether a line has the names of the columns.
+pub(crate) fn is_header(line: &str) -> bool {
+    Columns::parse(line.trim_start_matches(BYTE_ORDER_MARK)).is_ok()
 }
 
 /// Writes an instance; with offsets, a placement of it.
@@ -66,12 +96,11 @@ pub fn write(instance: &Instance, offsets: Option<&[u64]>, out: &mut impl Write)
 /// A line that is wrong.
 #[derive(Debug)]
 struct Mistake {
-    line: usize,
+    line: u64,
     reason: String,
 }
 
 fn parse(text: &str) -> Result<Instance, Mistake> {
-    const BYTE_ORDER_MARK: char = '\u{feff}';
     let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
     let mut lines = (1..).zip(text.lines());
     let (line, header) = lines.next().unwrap_or((1, ""));
