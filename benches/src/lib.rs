@@ -5,7 +5,8 @@
 //! - [`record`] is what came of it, one row of a CSV; [`table`], [`plot`] and [`readme`] show rows,
 //!   [`compare`] tells two tables apart, [`summary`] holds settings against a baseline, [`pareto`]
 //!   policies against each other.
-//! - [`advise`](mod@advise) searches the settings that fit a program; [`input`] reads what a person names.
+//! - [`advise`](mod@advise) searches the settings that fit a program; [`input`] reads what a person names,
+//!   and [`formats`] writes it for other tools.
 //! - [`gallery`] says which plots there are; [`timeline`] is memory over time.
 //! - [`walk`] replays a prepared workload as fast as it goes, for [`timing`], with [`statistics`];
 //!   [`script_bench`] times a conformance script as the oracle does.
@@ -18,6 +19,7 @@ pub mod capacity;
 pub mod cell;
 pub mod compare;
 pub mod deadline;
+pub mod formats;
 pub mod gallery;
 pub mod input;
 pub mod least;

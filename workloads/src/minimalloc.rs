@@ -16,7 +16,7 @@ use std::path::Path;
 
 use allocator::placement::Buffer;
 
-use crate::lifetimes::lifetimes;
+use crate::foresight;
 use crate::op::{Workload, WorkloadError};
 use crate::packed;
 use crate::trace::TraceError;
@@ -41,16 +41,14 @@ const BYTE_ORDER_MARK: char = '\u{feff}';
 const HOW_TO_CONVERT: &str = "a trace is made an instance by `coalesce convert`";
 
 impl Instance {
-    /// The allocations of a workload that take memory: those of no bytes are left out. They are called
-    /// by their numbers, time is counted in events, and sizes are rounded up to multiples of `unit`; see
-    /// [`lifetimes`].
+    /// The allocations of a workload that take memory, called by their numbers, their sizes rounded up to
+    /// multiples of `unit`. Time is counted in such allocations and their ends.
     ///
     /// # Errors
     /// If the workload cannot be read.
     pub fn of(workload: &dyn Workload, unit: u64) -> Result<Self, WorkloadError> {
-        let numbered = lifetimes(workload, unit)?.into_iter().enumerate();
-        let taking = numbered.filter(|(_, buffer)| buffer.size > 0);
-        let (ids, buffers) = taking.map(|(id, buffer)| (id.to_string(), buffer)).unzip();
+        let buffers = foresight::of(workload)?.buffers(unit);
+        let ids = (0..buffers.len()).map(|id| id.to_string()).collect();
         Ok(Self { ids, buffers })
     }
 }

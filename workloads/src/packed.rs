@@ -1,10 +1,12 @@
 //! Files that may be compressed with gzip. What they are called does not matter.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::Path;
 
+use flate2::Compression;
 use flate2::bufread::MultiGzDecoder;
+use flate2::write::GzEncoder;
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
@@ -48,6 +50,16 @@ pub fn read(path: &Path, largest: u64) -> io::Result<Vec<u8>> {
         return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
     }
     Ok(bytes)
+}
+
+/// The bytes, packed: the same ones for the same.
+///
+/// # Errors
+/// None that can be thought of; nothing is written to but memory.
+pub fn pack(bytes: &[u8]) -> io::Result<Vec<u8>> {
+    let mut packed = GzEncoder::new(Vec::new(), Compression::default());
+    packed.write_all(bytes)?;
+    packed.finish()
 }
 
 fn check_is_file(path: &Path) -> io::Result<()> {

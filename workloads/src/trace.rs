@@ -23,11 +23,10 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 
 use self::csv::Lines;
+use self::rmm::RmmLog;
 use crate::minimalloc::{self, InstanceFile};
 use crate::op::{Sink, Workload, WorkloadError};
 use crate::packed;
-
-use self::rmm::RmmLog;
 
 pub use self::write::write;
 
@@ -129,11 +128,13 @@ fn lines(path: &Path) -> Result<Lines<Box<dyn BufRead>>, TraceError> {
     Ok(Lines::new(source))
 }
 
-/// `gpt2.csv.gz` and `gpt2.csv` are both called `gpt2`.
+/// What a file is called without its endings: `gpt2.csv.gz`, `gpt2.csv` and `gpt2.log` are all `gpt2`.
 #[must_use]
 pub fn name_of(path: &Path) -> String {
+    const ENDINGS: [&str; 3] = [".csv", ".log", ".txt"];
     let name = path.file_name().unwrap_or(path.as_os_str());
     let name = name.to_string_lossy();
     let name = name.strip_suffix(".gz").unwrap_or(&name);
-    name.strip_suffix(".csv").unwrap_or(name).to_owned()
+    let plain = ENDINGS.iter().find_map(|ending| name.strip_suffix(ending));
+    plain.unwrap_or(name).to_owned()
 }

@@ -1,82 +1,137 @@
-//! `coalesce convert`: a trace in the format of another tool.
+//! `coalesce convert`: from one format of programs to another.
 
-use std::io::{BufWriter, Write, stdout};
+use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context;
-use benches::minimalloc::{self, Instance};
+use allocator::bytes;
+use allocator::driver::sim::address::AddressPolicy;
+use anyhow::{Context, bail};
+use benches::formats::{self, Converted, Format, Replayed};
+use benches::input;
 use benches::results;
 use clap::ValueEnum;
-use workloads::catalog;
-use workloads::foresight;
-use workloads::op::Workload;
-use workloads::trace::TraceFile;
+use workloads::packed;
 
-/// Write a trace in the format of another tool.
+use super::replay::policies;
+
+/// Write a program in the format of another tool.
 ///
-/// `minimalloc` has a line `id,lower,upper,size` for each allocation that takes memory: its number, when
-/// it is made and freed, counted in such events, and its bytes. What is never freed goes after the end.
-/// Streams are left out: what is planned is the order in which the program asks. `coalesce place` reads
-/// it.
+/// What is read: memory snapshots of PyTorch, logs of RMM, instances of MiniMalloc and traces as in
+/// workloads/traces/README.md, plain or compressed with gzip, whatever they are called; and the presets of
+/// `coalesce workloads`.
+///
+/// A program is a sequence of requests. `trace`, `rmm` and `minimalloc` have these and nothing else; a
+/// `snapshot` has what an allocator made of them: they are replayed first, with --policy and --conf on a
+/// simulated device.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Example:\n  coalesce convert workloads/traces/resnet50_fp32_fixed224.csv.gz --to minimalloc --out resnet50.csv"
+    after_help = "Examples:\n  coalesce convert snapshot.pickle program.csv.gz\n  coalesce convert rmm_log.txt program.csv\n  coalesce convert resnet50.csv.gz resnet50.csv --to minimalloc\n  coalesce convert program.csv with_expandable.pickle --conf expandable_segments:True\n  python -m torch.cuda._memory_viz trace_plot with_expandable.pickle -o with_expandable.html"
 )]
 pub struct Args {
-    /// A CSV as described in workloads/traces/README.md, or a preset of `coalesce workloads`.
-    trace: PathBuf,
-    /// The format.
+    /// A file, or a preset of `coalesce workloads`.
+    input: String,
+    /// Where to write it; standard output if nowhere.
+    out: Option<PathBuf>,
+    /// The format. By default the name of OUT says it: .pickle or .pkl is a snapshot, .log or .txt a log of
+    /// RMM, .csv a trace; each with .gz behind it is compressed.
     #[arg(long)]
-    to: Format,
-    /// Sizes are rounded up to multiples of so many bytes, as PyTorch rounds them.
+    to: Option<To>,
+    /// The device of a snapshot of several.
+    #[arg(long, value_name = "NUMBER")]
+    device: Option<u32>,
+    /// To `minimalloc`: sizes are rounded up to multiples of so many bytes, as PyTorch rounds them.
     #[arg(long, default_value_t = 512, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..))]
     unit: u64,
-    /// Where to write it, instead of standard output.
-    #[arg(long)]
-    out: Option<PathBuf>,
+    /// To `snapshot`: the allocator.
+    #[arg(long, default_value = "pytorch", value_parser = policies())]
+    policy: String,
+    /// To `snapshot`: its settings, written as for PYTORCH_CUDA_ALLOC_CONF. That variable itself is not
+    /// read.
+    #[arg(long, default_value = "", hide_default_value = true)]
+    conf: String,
+    /// To `snapshot`: memory of the device.
+    #[arg(long, default_value = "80GiB", value_parser = bytes::parse)]
+    capacity: u64,
+    /// To `snapshot`: where the device places what it gives: up, down or firstfit.
+    #[arg(long, default_value = "up", value_parser = str::parse::<AddressPolicy>)]
+    addresses: AddressPolicy,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum Format {
-    /// Offline placement: google/minimalloc and the solvers that read its files.
+enum To {
+    /// A trace as in workloads/traces/README.md.
+    Trace,
+    /// A log as of RMM's logging_resource_adaptor, which its replay benchmark reads.
+    Rmm,
+    /// Offline placement: google/minimalloc, `coalesce place` and the solvers that read such files. A
+    /// line for each allocation: its number, when it is made and freed, counted in such events, and its
+    /// bytes.
     Minimalloc,
+    /// A memory snapshot, as torch.cuda.memory._dump_snapshot writes it.
+    Snapshot,
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let workload = workload(&args.trace)?;
-    let Format::Minimalloc = args.to;
-    let instance = instance(&*workload, args.unit)?;
-    match &args.out {
-        Some(path) => {
-            let mut csv = Vec::new();
-            minimalloc::write(&instance, None, &mut csv)?;
-            results::write(path, &csv)?;
-        }
-        None => {
-            let mut out = BufWriter::new(stdout().lock());
-            minimalloc::write(&instance, None, &mut out)
-                .and_then(|()| out.flush())
-                .context("cannot write to standard output")?;
-        }
+    let format = args.format()?;
+    let input = input::open(&args.input, args.device)?;
+    for remark in &input.remarks {
+        eprintln!("coalesce: {remark}");
     }
+    let Converted { bytes, left_out } = formats::convert(&*input.workload, &format)?;
+    if left_out > 0 {
+        eprintln!("coalesce: {left_out} operations were left out: the format has none like them");
+    }
+    let Some(path) = &args.out else {
+        stdout()
+            .write_all(&bytes)
+            .context("cannot write to standard output")?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    let is_packed = path.extension().is_some_and(|ending| ending == "gz");
+    let bytes = if is_packed {
+        packed::pack(&bytes)?
+    } else {
+        bytes
+    };
+    results::write(path, &bytes)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// The trace in a file, or the preset of that name if there is no such file.
-fn workload(trace: &Path) -> anyhow::Result<Box<dyn Workload>> {
-    let name = trace.to_string_lossy();
-    let is_name = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-    if is_name && !trace.exists() {
-        let preset = catalog::preset(&name, toml::Table::new());
-        return preset.with_context(|| format!("there is no file '{name}' either"));
+impl Args {
+    fn format(&self) -> anyhow::Result<Format<'_>> {
+        let named = self.out.as_deref().and_then(To::of_name);
+        let Some(to) = self.to.or(named) else {
+            bail!(
+                "which format? The name of the file to write tells if it ends with .csv, .pickle or \
+                 .log; otherwise say --to trace, rmm, minimalloc or snapshot"
+            );
+        };
+        Ok(match to {
+            To::Trace => Format::Trace,
+            To::Rmm => Format::RmmLog,
+            To::Minimalloc => Format::MiniMalloc { unit: self.unit },
+            To::Snapshot => Format::Snapshot(Replayed {
+                policy: &self.policy,
+                conf: &self.conf,
+                capacity: self.capacity,
+                address_policy: self.addresses,
+            }),
+        })
     }
-    Ok(Box::new(TraceFile::open(trace)?))
 }
 
-/// What takes memory, numbered.
-fn instance(workload: &dyn Workload, unit: u64) -> anyhow::Result<Instance> {
-    let buffers = foresight::of(workload)?.buffers(unit);
-    let ids = (0..buffers.len()).map(|id| id.to_string()).collect();
-    Ok(Instance { ids, buffers })
+impl To {
+    /// What a file of that name would be.
+    fn of_name(path: &Path) -> Option<Self> {
+        let name = path.to_string_lossy().to_ascii_lowercase();
+        let name = name.strip_suffix(".gz").unwrap_or(&name);
+        let (_, ending) = name.rsplit_once('.')?;
+        match ending {
+            "csv" => Some(Self::Trace),
+            "log" | "txt" => Some(Self::Rmm),
+            "pickle" | "pkl" => Some(Self::Snapshot),
+            _ => None,
+        }
+    }
 }

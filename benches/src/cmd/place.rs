@@ -20,7 +20,7 @@ use workloads::minimalloc::{self, Instance};
 /// one reaches that or the time is up.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Example:\n  coalesce convert workloads/traces/resnet50_fp32_fixed224.csv.gz --to minimalloc --out resnet50.csv\n  coalesce place resnet50.csv --out placed.csv"
+    after_help = "Example:\n  coalesce convert workloads/traces/resnet50_fp32_fixed224.csv.gz resnet50.csv --to minimalloc\n  coalesce place resnet50.csv --out placed.csv"
 )]
 pub struct Args {
     /// A CSV as MiniMalloc reads it: id,lower,upper,size, a buffer a line.

@@ -1,7 +1,7 @@
 //! `coalesce replay`: how much memory one trace takes.
 
 use std::io::{Write, stdout};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use allocator::bytes;
@@ -9,6 +9,7 @@ use allocator::driver::sim::address::AddressPolicy;
 use allocator::policy::POLICIES;
 use anyhow::Context;
 use benches::cell::{self, Cell};
+use benches::input;
 use benches::profile::{self, Profile};
 use benches::progress::Progress;
 use benches::record::{PROVENANCE, Row, TIMING};
@@ -17,9 +18,8 @@ use serde::Serialize;
 use workloads::demand::{Demand, DemandCount};
 use workloads::op::{Op, WorkloadError};
 use workloads::replay::{Observer, Outcome, Step};
-use workloads::trace::TraceFile;
 
-/// Replay a recorded trace through an allocator and say how much memory it takes.
+/// Replay a recorded program through an allocator and say how much memory it takes.
 ///
 /// The device is simulated: nothing but the trace is needed. Requests that find no memory are
 /// counted and do not end the replay.
@@ -28,8 +28,9 @@ use workloads::trace::TraceFile;
     after_help = "Example:\n  coalesce replay workloads/traces/gpt2_small_amp_foreach.csv.gz --conf expandable_segments:True"
 )]
 pub struct Args {
-    /// A CSV as described in workloads/traces/README.md, plain or compressed with gzip.
-    trace: PathBuf,
+    /// A CSV as described in workloads/traces/README.md, a memory snapshot of PyTorch, a log of RMM or an
+    /// instance of MiniMalloc, plain or compressed with gzip; or a preset of `coalesce workloads`.
+    trace: String,
     /// The allocator.
     #[arg(long, default_value = "pytorch", value_parser = policies())]
     policy: String,
@@ -46,12 +47,16 @@ pub struct Args {
     /// What the device's calls cost: `published`, or a TOML file like benches/profiles/published.toml.
     #[arg(long, default_value = profile::PUBLISHED)]
     profile: String,
+    /// The device of a snapshot of several.
+    #[arg(long, value_name = "NUMBER")]
+    device: Option<u32>,
     /// Print a JSON object.
     #[arg(long)]
     json: bool,
 }
 
-fn policies() -> PossibleValuesParser {
+/// The allocators, to choose from.
+pub fn policies() -> PossibleValuesParser {
     let policies = POLICIES.iter();
     PossibleValuesParser::new(
         policies.map(|policy| PossibleValue::new(policy.name).help(policy.summary)),
@@ -77,10 +82,13 @@ struct FailedRequest {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let trace = TraceFile::open(&args.trace)?;
-    let plan = cell::plan(&args.policy, &args.conf, &trace)?;
+    let input = input::open(&args.trace, args.device)?;
+    for remark in &input.remarks {
+        eprintln!("coalesce: {remark}");
+    }
+    let plan = cell::plan(&args.policy, &args.conf, &*input.workload)?;
     let cell = Cell {
-        workload: &trace,
+        workload: &*input.workload,
         // Counted on the way: a long trace is not read twice.
         demand: Demand::default(),
         policy: &args.policy,

@@ -2,6 +2,7 @@
 #![allow(missing_docs)]
 
 mod compare;
+mod convert;
 mod lists;
 mod place;
 mod realism;

@@ -1,4 +1,4 @@
-//! `coalesce place` and `coalesce convert`.
+//! `coalesce place`.
 
 use std::fs;
 
@@ -62,12 +62,7 @@ fn the_same_steps_give_the_same_placement() {
     let folder = scratch_folder("steps");
     let instance = folder.join("instance.csv");
     let name = instance.to_str().unwrap();
-    coalesce(
-        &["convert", "churn", "--to", "minimalloc", "--out", name],
-        "",
-        &[],
-    )
-    .well();
+    coalesce(&["convert", "churn", name, "--to", "minimalloc"], "", &[]).well();
     let mut placements = Vec::new();
     for run in ["one.csv", "two.csv"] {
         let out = folder.join(run);
@@ -86,39 +81,12 @@ fn the_same_steps_give_the_same_placement() {
     assert_eq!(placements[0], placements[1]);
 }
 
-/// Each malloc of the trace is a line, with its events, in multiples of 512 bytes.
-#[test]
-fn a_trace_becomes_an_instance() {
-    let path = scratch(
-        "program.csv",
-        "op,id,bytes,stream,tag\nmark,-1,0,0,init\nalloc,5,1000,0,mm\nalloc,6,0,0,mm\n\
-         alloc,7,512,0,mm\nfree,5,1000,0,\nalloc,5,1,0,mm\n",
-    );
-    let path = path.to_str().unwrap();
-    let text = coalesce(&["convert", path, "--to", "minimalloc"], "", &[]).well();
-    assert_eq!(
-        text,
-        "id,lower,upper,size\n0,0,2,1024\n1,1,4,512\n2,3,5,512\n"
-    );
-    let arguments = ["convert", path, "--to", "minimalloc", "--unit", "1"];
-    let text = coalesce(&arguments, "", &[]).well();
-    assert!(
-        text.ends_with("\n0,0,2,1000\n1,1,4,512\n2,3,5,1\n"),
-        "{text}"
-    );
-}
-
 #[test]
 fn a_recorded_trace_is_placed_at_its_lower_bound() {
     let instance = scratch_folder("recorded").join("instance.csv");
     let name = instance.to_str().unwrap();
     let trace = trace("resnet50_fp32_fixed224");
-    coalesce(
-        &["convert", &trace, "--to", "minimalloc", "--out", name],
-        "",
-        &[],
-    )
-    .well();
+    coalesce(&["convert", &trace, name, "--to", "minimalloc"], "", &[]).well();
     let text = coalesce(&["place", name, "--steps", "500000"], "", &[]).well();
     for words in ["4414 buffers", " 5835741696  of the placement", "1.0000"] {
         assert!(text.contains(words), "no '{words}' in: {text}");
@@ -126,7 +94,7 @@ fn a_recorded_trace_is_placed_at_its_lower_bound() {
 }
 
 #[test]
-fn what_cannot_be_placed_or_converted_is_refused_with_a_reason() {
+fn what_cannot_be_placed_is_refused_with_a_reason() {
     let place = |arguments: &[&str], code: i32, said: &[&str]| {
         coalesce(&[&["place"], arguments].concat(), "", &[]).with_error(code, said);
     };
@@ -157,31 +125,5 @@ fn what_cannot_be_placed_or_converted_is_refused_with_a_reason() {
         &[good, "--steps", "1", "--out", below],
         1,
         &["cannot write", below],
-    );
-
-    let convert = |arguments: &[&str], code: i32, said: &[&str]| {
-        coalesce(&[&["convert"], arguments].concat(), "", &[]).with_error(code, said);
-    };
-    convert(&[trace], 2, &["--to"]);
-    convert(&[trace, "--to", "csv"], 2, &["'csv'", "minimalloc"]);
-    convert(
-        &[trace, "--to", "minimalloc", "--unit", "0"],
-        2,
-        &["--unit"],
-    );
-    convert(
-        &["none.csv", "--to", "minimalloc"],
-        1,
-        &["none.csv", "No such file"],
-    );
-    convert(
-        &["churm", "--to", "minimalloc"],
-        1,
-        &["no file 'churm'", "did you mean 'churn'"],
-    );
-    convert(
-        &[wrong, "--to", "minimalloc"],
-        1,
-        &["wrong.csv, line 1", "not a trace"],
     );
 }

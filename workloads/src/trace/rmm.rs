@@ -169,14 +169,16 @@ fn hexadecimal(name: &str, text: &str) -> Result<u64, String> {
 /// Writes the allocations and frees of `workload` and says how many other operations were left out: a
 /// log has no word for them.
 ///
-/// Every allocation has a pointer of its own. Its thread is 1, and the times are microseconds from
-/// midnight, one for each line. RMM's replay wants all streams to be 0, 1 or 2.
+/// Every allocation has a pointer of its own. The thread is 1, the times are microseconds from midnight,
+/// one for each line, and the default stream is 0; the handle of another is 256 times its number. (RMM's
+/// replay refuses logs with others than 0, 1 and 2.)
 ///
 /// # Errors
 /// If the workload cannot be read or the log cannot be written.
 pub fn write(workload: &dyn Workload, out: &mut dyn Write) -> Result<u64, WorkloadError> {
     const FIRST: u64 = 0x7f00_0000_0000;
     const ALIGNMENT: u64 = 256;
+    const HANDLE: u64 = 256;
     writeln!(out, "{COLUMNS}")?;
     let (mut lines, mut pointers, mut left_out) = (0_u64, 0_u64, 0);
     let mut live: HashMap<u64, (u64, u64, u32), FixedState> = HashMap::default();
@@ -201,6 +203,7 @@ pub fn write(workload: &dyn Workload, out: &mut dyn Write) -> Result<u64, Worklo
         };
         let time = time_of_day(lines);
         lines += 1;
+        let stream = HANDLE * u64::from(stream);
         writeln!(out, "1,{time},{action},0x{pointer:x},{bytes},{stream:x}")?;
         Ok(Answer::Done)
     })?;
