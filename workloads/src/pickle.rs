@@ -3,7 +3,7 @@
 //! That is all a memory snapshot is made of. A pickle can also name functions and call them; such a
 //! one is refused before anything of it is used, and nothing in a file is ever run. Protocols 2 (which
 //! the C++ of PyTorch writes), 4 (Python up to 3.13) and 5 (Python 3.14) are read; protocol 2 is
-//! [written](write), as pytorch.org/memory_viz reads no more than 4.
+//! [written](mod@write), as pytorch.org/memory_viz reads no more than 4.
 //!
 //! What is shared in the file stays shared: a snapshot has each stack frame once and names it thousands
 //! of times. Such a value may even contain itself, so walk down to a known depth only.

@@ -93,7 +93,7 @@ fn what_cannot_be_replayed_is_refused_with_a_reason() {
     let refused = |arguments: &[&str], code: i32, said: &[&str]| {
         coalesce(&[&["replay"], arguments].concat(), "", &[]).with_error(code, said);
     };
-    refused(&["none.csv"], 1, &["none.csv", "No such file"]);
+    refused(&["none.csv"], 1, &["none.csv", "no such file"]);
     refused(&[good, "--policy", "best"], 2, &["'best'", "pytorch"]);
     refused(&[good, "--conf", "max_split"], 1, &["max_split"]);
     refused(&[good, "--capacity", "80GB"], 2, &["80GB", "80GiB"]);
