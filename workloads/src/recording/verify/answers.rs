@@ -26,6 +26,11 @@ impl Answers {
         self.expected = Some(entries.collect());
     }
 
+    /// The reserved ranges of addresses: start → bytes.
+    pub(super) fn ranges(&self) -> &BTreeMap<DeviceAddr, u64> {
+        &self.reserved
+    }
+
     /// Whether `addr` lies in a range that is reserved.
     pub(super) fn is_reserved(&self, addr: DeviceAddr) -> bool {
         let below = self.reserved.range(..=addr).next_back();

@@ -9,9 +9,9 @@ use allocator::snapshot::{BlockState, SegmentInfo};
 
 use super::super::calls::{Call, CallKind};
 use super::super::rewind::RecordingError;
-use super::Trial;
+use super::guesses::Guesses;
 use super::replay::Deviation;
-use super::tails::Tails;
+use super::trial::Trial;
 
 /// The first decision that is not the recorded one.
 #[derive(Clone, PartialEq, Debug)]
@@ -55,17 +55,17 @@ impl Difference {
     /// Goes back to the call at which a replay ended, and looks around.
     pub(super) fn find(
         trial: &Trial<'_>,
-        tails: &Tails,
+        guesses: &Guesses,
         index: usize,
         deviation: Deviation,
     ) -> Result<Self, RecordingError> {
         let plan = trial.plan;
-        let mut replay = trial.begin(tails)?;
-        for call in &plan.calls[..index] {
+        let mut replay = trial.begin(guesses)?;
+        for call in &guesses.calls[..index] {
             // The same calls on the same device: they did as recorded before.
             let _ = replay.make(call);
         }
-        let call = &plan.calls[index];
+        let call = &guesses.calls[index];
         let entries = &plan.recording.entries;
         let end = call.entries.end;
         let recorded = plan.entries_of(call).to_vec();

@@ -5,10 +5,11 @@
 
 use std::collections::BTreeMap;
 
-use allocator::driver::sim::GRANULARITY;
 use allocator::driver::{DeviceAddr, StreamId};
 use allocator::history::Action;
 use allocator::mempool::MempoolId;
+use allocator::policy::pytorch::size;
+use allocator::settings::Settings;
 use allocator::snapshot::SegmentInfo;
 use allocator::stats::PoolKind;
 
@@ -23,66 +24,73 @@ pub(super) fn owner(segment: &SegmentInfo) -> Owner {
     (segment.stream, segment.kind, segment.pool)
 }
 
-/// What is known of the ranges: from the first page ever mapped to the end of the last.
+/// Addresses that are known to be in use, by address: pages of expandable segments, and other segments,
+/// which have no owner here.
 #[derive(Debug, Default)]
-pub(super) struct Extents {
-    ranges: BTreeMap<Owner, (DeviceAddr, DeviceAddr)>,
-    /// Where segments lay that are not expandable.
-    others: Vec<DeviceAddr>,
-}
+pub(super) struct Extents(BTreeMap<DeviceAddr, Option<Owner>>);
 
 impl Extents {
     pub(super) fn of(recording: &Recording, start: &Start, kinds: &KindsByAddress) -> Self {
-        let mut extents = Self::default();
+        let mut used = BTreeMap::new();
         for segment in start.segments.iter().chain(&recording.segments) {
-            if segment.is_expandable {
-                let end = segment.address.offset(segment.total_size());
-                extents.add(owner(segment), segment.address, end);
-            } else {
-                extents.others.push(segment.address);
-            }
+            let owner = segment.is_expandable.then(|| owner(segment));
+            used.insert(segment.address, owner);
         }
         for (index, entry) in recording.entries.iter().enumerate() {
             match entry.action {
-                Action::SegmentAlloc | Action::SegmentFree => extents.others.push(entry.addr),
+                Action::SegmentAlloc | Action::SegmentFree => {
+                    used.insert(entry.addr, None);
+                }
                 Action::SegmentMap | Action::SegmentUnmap => {
                     let end = DeviceAddr(entry.addr.0.saturating_add(entry.size));
                     let kind = kinds.around(entry.addr, end).unwrap_or(PoolKind::Large);
-                    let pool = recording.pool_of(index);
-                    extents.add((entry.stream, kind, pool), entry.addr, end);
+                    let owner = (entry.stream, kind, recording.pool_of(index));
+                    used.insert(entry.addr, Some(owner));
                 }
                 _ => {}
             }
         }
-        extents
+        Self(used)
     }
 
-    fn add(&mut self, owner: Owner, start: DeviceAddr, end: DeviceAddr) {
-        let known = self.ranges.entry(owner).or_insert((start, end));
-        *known = (known.0.min(start), known.1.max(end));
+    /// Where the range begins that `addr` is part of, as far as is known: below it nothing is used, or
+    /// by somebody else.
+    pub(super) fn base(&self, addr: DeviceAddr) -> DeviceAddr {
+        let owner = self.0.get(&addr);
+        let below = self.0.range(..addr).rev();
+        let own = below.take_while(|&(_, other)| Some(other) == owner);
+        own.last().map_or(addr, |(&base, _)| base)
     }
 
-    /// Where the range of an owner begins.
-    pub(super) fn base(&self, owner: Owner) -> Option<DeviceAddr> {
-        self.ranges.get(&owner).map(|&(base, _)| base)
-    }
-
-    /// The most memory, in bytes, that the device can have had. Ranges are whole pages of `page`
-    /// bytes.
-    pub(super) fn most_memory(&self, page: u64) -> u64 {
+    /// The most memory, in bytes, that the device can have had.
+    pub(super) fn most_memory(&self, settings: &Settings) -> u64 {
         /// More than any device has. A power of two, of which every limit is a share without rounding.
         const PLENTY: u64 = 1 << 46;
-        let bases = self.ranges.values().map(|&(base, _)| base);
-        let all: Vec<DeviceAddr> = bases.chain(self.others.iter().copied()).collect();
         let mut most = PLENTY;
-        let mut least = 0;
-        for &(base, end) in self.ranges.values() {
-            least = least.max(end.offset_from(base));
-            let next = all.iter().filter(|&&other| other > base).min();
-            let reserved = next.map_or(u64::MAX, |next| next.offset_from(base));
-            let memory = reserved.saturating_sub(page) / 9 * 8;
-            most = most.min(memory / GRANULARITY * GRANULARITY);
+        // Where the addresses of one owner begin, as one walks up.
+        let mut current: Option<(DeviceAddr, Owner)> = None;
+        for (&addr, &owner) in &self.0 {
+            if let Some((base, before)) = current {
+                if owner == Some(before) {
+                    continue;
+                }
+                most = most.min(self.memory_between(base, addr, settings));
+            }
+            current = owner.map(|owner| (addr, owner));
         }
-        most.max(least)
+        most
+    }
+
+    /// The most memory, in bytes, for which the range that begins at `base` ends before `end`.
+    pub(super) fn memory_between(
+        &self,
+        base: DeviceAddr,
+        end: DeviceAddr,
+        settings: &Settings,
+    ) -> u64 {
+        let owner = self.0.get(&base).copied().flatten();
+        let kind = owner.map_or(PoolKind::Small, |(_, kind, _)| kind);
+        let page = size::page_size(kind, settings).max(1);
+        end.offset_from(base) / page * page / 9 * 8
     }
 }

@@ -8,27 +8,24 @@
 
 use super::super::calls::peak_held;
 use super::super::rewind::RecordingError;
-use super::{Run, Trial};
+use super::trial::{Run, Trial};
 
-/// A limit with which all of the recording comes out, in bytes, and the replay under it.
-pub(super) fn search(trial: &mut Trial<'_>) -> Result<Option<(u64, Run)>, RecordingError> {
+/// A replay under a limit with which all of the recording comes out: the trial has it then. If there is
+/// none, `without`, the replay without a limit.
+pub(super) fn search(trial: &mut Trial<'_>, without: Run) -> Result<Run, RecordingError> {
     let plan = trial.plan;
-    let held: u64 = plan
-        .start
-        .segments
-        .iter()
-        .map(|segment| segment.total_size())
-        .sum();
+    let segments = plan.start.segments.iter();
+    let held: u64 = segments.map(|segment| segment.total_size()).sum();
     let more = u64::try_from(peak_held(&plan.recording.entries)).unwrap_or(u64::MAX);
     let mut low = held.saturating_add(more);
-    let mut high = (low as f64 / plan.settings.garbage_collection_threshold()) as u64;
-    high = high.saturating_add(1).min(trial.memory);
+    let most = low as f64 / plan.settings.garbage_collection_threshold();
+    let mut high = (most as u64).saturating_add(1).min(without.guesses.memory);
     while low <= high {
         let middle = low + (high - low) / 2;
-        trial.fraction = Some(middle as f64 / trial.memory as f64);
+        trial.limit = Some(middle);
         let run = trial.run()?;
         if run.stopped.is_none() {
-            return Ok(Some((middle, run)));
+            return Ok(run);
         }
         if run.retried {
             high = middle.saturating_sub(1);
@@ -36,6 +33,6 @@ pub(super) fn search(trial: &mut Trial<'_>) -> Result<Option<(u64, Run)>, Record
             low = middle.saturating_add(1);
         }
     }
-    trial.fraction = None;
-    Ok(None)
+    trial.limit = None;
+    Ok(without)
 }

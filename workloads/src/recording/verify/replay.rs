@@ -1,6 +1,6 @@
 //! The calls of a recording, one by one, through the reference on a device that answers as recorded.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use allocator::driver::sim::address::Placement;
 use allocator::driver::sim::{SimConfig, SimDevice};
@@ -20,7 +20,7 @@ use super::super::calls::{Call, CallKind, calls};
 use super::super::rewind::{KindsByAddress, RecordingError, Start, rewind};
 use super::answers::Answers;
 use super::extents::{Extents, owner};
-use super::tails::Tails;
+use super::guesses::Guesses;
 
 /// A recording made ready to be replayed, as often as one likes.
 pub(super) struct Plan<'a> {
@@ -47,7 +47,12 @@ impl<'a> Plan<'a> {
 
     /// The most memory that the device can have had, in bytes.
     pub(super) fn most_memory(&self) -> u64 {
-        self.extents.most_memory(self.settings.large_segment_size())
+        self.extents.most_memory(&self.settings)
+    }
+
+    /// The most memory for which a reserved range from `base` on ends before `end`, in bytes.
+    pub(super) fn memory_between(&self, base: DeviceAddr, end: DeviceAddr) -> u64 {
+        self.extents.memory_between(base, end, &self.settings)
     }
 
     pub(super) fn entries_of(&self, call: &Call) -> &'a [TraceEntry] {
@@ -70,7 +75,7 @@ impl<'a> Plan<'a> {
             let owner = owner(run);
             if !owners.contains(&owner) {
                 owners.push(owner);
-                let addr = self.extents.base(owner).unwrap_or(run.address);
+                let addr = self.extents.base(run.address);
                 placements.push(Placement { bytes: None, addr });
             }
         }
@@ -83,6 +88,16 @@ pub(super) struct Deviation {
     pub(super) ours: Vec<TraceEntry>,
     /// What the allocator said if it failed other than for lack of memory.
     pub(super) error: Option<Error>,
+    /// Where the reserved ranges of addresses began before the call, and their bytes.
+    ranges: BTreeMap<DeviceAddr, u64>,
+}
+
+impl Deviation {
+    /// Where the range begins in which `addr` lay before the call.
+    pub(super) fn range_around(&self, addr: DeviceAddr) -> Option<DeviceAddr> {
+        let (&start, &bytes) = self.ranges.range(..=addr).next_back()?;
+        (addr.offset_from(start) < bytes).then_some(start)
+    }
 }
 
 /// Where pending frees wait: each for a stream of its own, which is done when the recording says.
@@ -98,34 +113,27 @@ pub(super) struct Replay<'a> {
 }
 
 impl<'a> Replay<'a> {
-    /// The state before the first entry, on a device of `memory` bytes. Some blocks have `tails` of so
-    /// many bytes more than the plan says.
-    pub(super) fn new(
-        plan: &'a Plan<'a>,
-        memory: u64,
-        tails: &Tails,
-    ) -> Result<Self, RestoreError> {
+    /// The state before the first entry, as far as it is known and otherwise as guessed.
+    pub(super) fn new(plan: &'a Plan<'a>, guesses: &Guesses) -> Result<Self, RestoreError> {
         let mut device = SimDevice::new(&SimConfig {
             hold_events: true,
-            ..SimConfig::with_capacity(memory)
+            ..SimConfig::with_capacity(guesses.memory)
         });
         device.follow_recording(plan.placements());
         let device = Tap::over(device, Answers::default());
-        // A free that is the first entry lost its request: the block is taken to be in use until then.
-        let first = plan
-            .calls
-            .first()
-            .filter(|call| call.kind == CallKind::Completions);
-        let orphans = first.map_or(&[][..], |call| plan.entries_of(call));
-        let mut pending = Vec::new();
         let mut segments = plan.start.segments.clone();
-        segments
-            .iter_mut()
-            .for_each(|segment| tails.add_to(segment));
+        for segment in &mut segments {
+            guesses.tails().add_to(segment);
+        }
+        // Whether the first completion was requested before the first entry or at it nobody knows: it is
+        // made a free of its own.
+        let first = plan.recording.entries.first();
+        let first = first.filter(|entry| entry.action == Action::FreeCompleted);
+        let mut pending = Vec::new();
         for block in segments.iter_mut().flat_map(|segment| &mut segment.blocks) {
             if block.state == BlockState::ActivePendingFree {
                 block.state = BlockState::ActiveAllocated;
-                if !orphans.iter().any(|entry| entry.addr == block.address) {
+                if first.is_none_or(|entry| entry.addr != block.address) {
                     pending.push(block.address);
                 }
             }
@@ -165,26 +173,36 @@ impl<'a> Replay<'a> {
             clear: true,
             ..HistoryOptions::default()
         }));
+        let ranges = self.allocator.driver().hook().ranges().clone();
         self.follow(recorded);
-        let outcome = self.perform(call, recorded);
-        let ours: Vec<TraceEntry> = self.allocator.history().copied().collect();
-        let is_lost_request = |index: usize| {
-            call.kind == CallKind::Completions
-                && ours
-                    .get(index)
-                    .is_some_and(|entry| entry.action == Action::FreeRequested)
+        let lost = self.request_lost_by(call, recorded);
+        let outcome = match lost {
+            Some(addr) => self.allocator.free(addr),
+            None => Ok(()),
         };
-        let told = (0..ours.len()).filter(|&index| !is_lost_request(index));
-        let told: Vec<TraceEntry> = told.map(|index| ours[index]).collect();
+        let outcome = outcome.and_then(|()| self.perform(call, recorded));
+        let ours = self.allocator.history().copied();
+        let is_lost =
+            |entry: &TraceEntry| entry.action == Action::FreeRequested && Some(entry.addr) == lost;
+        let ours: Vec<TraceEntry> = ours.filter(|entry| !is_lost(entry)).collect();
         match outcome {
-            Ok(()) | Err(Error::OutOfMemory(_)) if is_same(&told, recorded) => Ok(()),
+            Ok(()) | Err(Error::OutOfMemory(_)) if is_same(&ours, recorded) => Ok(()),
             outcome => Err(Deviation {
                 ours,
                 error: outcome
                     .err()
                     .filter(|error| !matches!(error, Error::OutOfMemory(_))),
+                ranges,
             }),
         }
+    }
+
+    /// The block whose free completes at this call without ever having been requested: the ring has lost
+    /// that.
+    fn request_lost_by(&self, call: &Call, recorded: &[TraceEntry]) -> Option<DeviceAddr> {
+        let first = recorded.first().filter(|_| call.entries.start == 0)?;
+        let lost = first.action == Action::FreeCompleted && !self.waiting.contains_key(&first.addr);
+        lost.then_some(first.addr)
     }
 
     /// Lets the device answer as it did in these entries.
@@ -230,14 +248,9 @@ impl<'a> Replay<'a> {
             CallKind::Free => self.allocator.free(first.addr),
             CallKind::FreeRequest => self.free_later(first.addr),
             CallKind::EmptyCache => self.allocator.empty_cache(),
-            CallKind::Completions if self.waiting.contains_key(&first.addr) => {
-                // Only the return of all cached memory waits for streams without a malloc.
-                self.allocator.empty_cache()
-            }
-            CallKind::Completions => {
-                let mut orphans = recorded.iter();
-                orphans.try_for_each(|entry| self.allocator.free(entry.addr))
-            }
+            // Only the return of all cached memory waits for streams without a malloc.
+            CallKind::Completions if self.has_waiting(recorded) => self.allocator.empty_cache(),
+            CallKind::Completions => Ok(()),
             CallKind::Snapshot => {
                 self.allocator.observed_segments();
                 Ok(())
@@ -249,6 +262,12 @@ impl<'a> Replay<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Whether a block is among these that waits for its stream.
+    fn has_waiting(&self, recorded: &[TraceEntry]) -> bool {
+        let mut recorded = recorded.iter();
+        recorded.any(|entry| self.waiting.contains_key(&entry.addr))
     }
 
     fn malloc(&mut self, recorded: &TraceEntry, pool: MempoolId) -> Result<(), Error> {

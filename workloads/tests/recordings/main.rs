@@ -1,0 +1,5 @@
+//! Recordings undone, replayed and turned into programs.
+
+mod impossible;
+mod invented;
+mod snapshots;

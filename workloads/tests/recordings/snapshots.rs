@@ -1,0 +1,72 @@
+//! Snapshots of real programs: every block must land where it did, and what PyTorch counted must come out.
+//!
+//! The recordings are not part of this repository. `COALESCE_SNAPSHOTS` names their folder; without it
+//! the test says so and does nothing. Each is `NAME.pickle.gz`, and `NAME.json` holds what PyTorch's
+//! statistics were at the end.
+
+use std::fs::{self, File};
+use std::io::{Write, stderr};
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use workloads::demand::Demand;
+use workloads::recording::program::RecordedProgram;
+use workloads::recording::read;
+use workloads::recording::verify::{Known, verify};
+
+const FOLDER: &str = "COALESCE_SNAPSHOTS";
+
+#[test]
+fn every_block_lands_where_it_did() {
+    let mut report = stderr();
+    let Some(folder) = std::env::var_os(FOLDER) else {
+        writeln!(report, "SKIPPED: snapshots; set {FOLDER} to their folder").unwrap();
+        return;
+    };
+    let files = fs::read_dir(&folder).unwrap();
+    let files = files.map(|file| file.unwrap().path());
+    let mut files: Vec<PathBuf> = files
+        .filter(|path| {
+            path.to_str()
+                .is_some_and(|path| path.ends_with(".pickle.gz"))
+        })
+        .collect();
+    files.sort();
+    assert!(!files.is_empty(), "no snapshot in {}", folder.display());
+    for file in files {
+        check(&file);
+    }
+}
+
+fn check(file: &Path) {
+    let name = file.display();
+    let recording = &read(file).unwrap()[0];
+    let json = file.to_str().unwrap().replace(".pickle.gz", ".json");
+    let said: Value = serde_json::from_reader(File::open(json).unwrap()).unwrap();
+    let said = |key: &str| said["memory_stats"][key].as_u64().unwrap();
+
+    let verdict = verify(recording, Known::default()).unwrap();
+    assert!(verdict.is_exact(), "{name}: {verdict:#?}");
+    assert_eq!(
+        verdict.exact as u64,
+        said("allocation.all.allocated"),
+        "{name}"
+    );
+    assert_eq!(verdict.predicted, verdict.segment_events, "{name}");
+    assert_eq!(verdict.retries, said("num_alloc_retries"), "{name}");
+    assert_eq!(verdict.ooms as u64, said("num_ooms"), "{name}");
+
+    let program = RecordedProgram::new("program", recording).unwrap();
+    let demand = Demand::of(&program).unwrap();
+    let requests = said("allocation.all.allocated") + said("num_ooms");
+    assert_eq!(demand.allocations, requests, "{name}");
+    let peak = said("requested_bytes.all.peak");
+    if said("num_ooms") == 0 {
+        assert_eq!(demand.lower_bound_bytes, peak, "{name}");
+    } else {
+        assert!(
+            demand.lower_bound_bytes > peak,
+            "{name}: what failed counts, too"
+        );
+    }
+}
