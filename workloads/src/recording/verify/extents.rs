@@ -41,7 +41,8 @@ impl Extents {
                 Action::SegmentAlloc | Action::SegmentFree => {
                     used.insert(entry.addr, None);
                 }
-                Action::SegmentMap | Action::SegmentUnmap => {
+                // Of pages that were mapped before, the start knows more.
+                Action::SegmentMap => {
                     let end = DeviceAddr(entry.addr.0.saturating_add(entry.size));
                     let kind = kinds.around(entry.addr, end).unwrap_or(PoolKind::Large);
                     let owner = (entry.stream, kind, recording.pool_of(index));
@@ -53,13 +54,31 @@ impl Extents {
         Self(used)
     }
 
-    /// Where the range begins that `addr` is part of, as far as is known: below it nothing is used, or
-    /// by somebody else.
-    pub(super) fn base(&self, addr: DeviceAddr) -> DeviceAddr {
-        let owner = self.0.get(&addr);
-        let below = self.0.range(..addr).rev();
-        let own = below.take_while(|&(_, other)| Some(other) == owner);
-        own.last().map_or(addr, |(&base, _)| base)
+    /// Whether there are any pages.
+    pub(super) fn is_any_owned(&self) -> bool {
+        self.0.values().any(Option::is_some)
+    }
+
+    /// Where the range begins in which somebody's pages lie from `first` to `end`, on a device of `memory`
+    /// bytes: at the lowest address that the owner used and from which a range reaches so far.
+    pub(super) fn base(
+        &self,
+        (first, end): (DeviceAddr, DeviceAddr),
+        memory: u64,
+        settings: &Settings,
+    ) -> DeviceAddr {
+        let owner = self.0.get(&first).copied().flatten();
+        let kind = owner.map_or(PoolKind::Small, |(_, kind, _)| kind);
+        let page = size::page_size(kind, settings).max(1);
+        let bytes = memory
+            .saturating_add(memory / 8)
+            .div_ceil(page)
+            .saturating_mul(page);
+        let below = self.0.range(..first).rev();
+        let own = below.take_while(|&(&addr, &other)| {
+            owner.is_some() && other == owner && end.offset_from(addr) <= bytes
+        });
+        own.last().map_or(first, |(&base, _)| base)
     }
 
     /// The most memory, in bytes, that the device can have had.

@@ -19,7 +19,7 @@ use super::super::Recording;
 use super::super::calls::{Call, CallKind, calls};
 use super::super::rewind::{KindsByAddress, RecordingError, Start, rewind};
 use super::answers::Answers;
-use super::extents::{Extents, owner};
+use super::extents::{Extents, Owner, owner};
 use super::guesses::Guesses;
 
 /// A recording made ready to be replayed, as often as one likes.
@@ -45,6 +45,11 @@ impl<'a> Plan<'a> {
         })
     }
 
+    /// Whether there are expandable segments.
+    pub(super) fn is_expandable(&self) -> bool {
+        self.extents.is_any_owned()
+    }
+
     /// The most memory that the device can have had, in bytes.
     pub(super) fn most_memory(&self) -> u64 {
         self.extents.most_memory(&self.settings)
@@ -59,8 +64,9 @@ impl<'a> Plan<'a> {
         &self.recording.entries[call.entries.clone()]
     }
 
-    /// Where the segments of the start are placed: in the order in which they are restored.
-    fn placements(&self) -> Vec<Placement> {
+    /// Where the segments of the start are placed on a device of `memory` bytes: in the order in which
+    /// they are restored.
+    fn placements(&self, memory: u64) -> Vec<Placement> {
         let segments = &self.start.segments;
         let (runs, plain): (Vec<_>, Vec<_>) = segments.iter().partition(|s| s.is_expandable);
         let mut placements: Vec<Placement> = plain
@@ -70,15 +76,19 @@ impl<'a> Plan<'a> {
                 addr: segment.address,
             })
             .collect();
-        let mut owners = Vec::new();
+        // Who owns pages, and from where to where.
+        let mut owners: Vec<(Owner, DeviceAddr, DeviceAddr)> = Vec::new();
         for run in runs {
-            let owner = owner(run);
-            if !owners.contains(&owner) {
-                owners.push(owner);
-                let addr = self.extents.base(run.address);
-                placements.push(Placement { bytes: None, addr });
+            let end = run.address.offset(run.total_size());
+            match owners.iter_mut().find(|(known, ..)| *known == owner(run)) {
+                Some((_, _, last)) => *last = end,
+                None => owners.push((owner(run), run.address, end)),
             }
         }
+        let bases = owners
+            .iter()
+            .map(|&(_, first, end)| self.extents.base((first, end), memory, &self.settings));
+        placements.extend(bases.map(|addr| Placement { bytes: None, addr }));
         placements
     }
 }
@@ -119,7 +129,7 @@ impl<'a> Replay<'a> {
             hold_events: true,
             ..SimConfig::with_capacity(guesses.memory)
         });
-        device.follow_recording(plan.placements());
+        device.follow_recording(plan.placements(guesses.memory));
         let device = Tap::over(device, Answers::default());
         let mut segments = plan.start.segments.clone();
         for segment in &mut segments {
