@@ -11,6 +11,7 @@ mod report;
 mod script;
 mod summary;
 mod sweep;
+mod verify;
 
 use std::fs;
 use std::io::Write;

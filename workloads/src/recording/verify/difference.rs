@@ -98,14 +98,14 @@ fn reason(
     let ours = ours.filter(|last| last.action == Action::Alloc);
     match (call.kind, wanted, ours) {
         (CallKind::Malloc, Some(wanted), Some(ours)) if wanted.addr != ours.addr => {
-            let there = what_is_at(wanted.addr, segments);
+            let there = what_is_at(wanted.addr, segments, recorded);
             format!(
                 "{} bytes lie at {} and not at {}, where there is {there}",
                 wanted.size, ours.addr, wanted.addr
             )
         }
         (CallKind::Malloc, Some(wanted), None) => {
-            let there = what_is_at(wanted.addr, segments);
+            let there = what_is_at(wanted.addr, segments, recorded);
             format!(
                 "there is no memory for {} bytes, which lie at {}, where there is {there}",
                 wanted.size, wanted.addr
@@ -118,12 +118,20 @@ fn reason(
     }
 }
 
-fn what_is_at(addr: DeviceAddr, segments: &[SegmentInfo]) -> String {
+/// What lies at an address before the call, or came with its `recorded` entries.
+fn what_is_at(addr: DeviceAddr, segments: &[SegmentInfo], recorded: &[TraceEntry]) -> String {
     let mut blocks = segments.iter().flat_map(|segment| &segment.blocks);
     let around =
         blocks.find(|block| block.address <= addr && addr.offset_from(block.address) < block.size);
     let Some(block) = around else {
-        return "no memory of this process".to_owned();
+        let mut taken = recorded
+            .iter()
+            .filter(|entry| matches!(entry.action, Action::SegmentAlloc | Action::SegmentMap));
+        let is_new = taken.any(|new| new.addr <= addr && addr.offset_from(new.addr) < new.size);
+        return match is_new {
+            true => "memory that the same call took from the device".to_owned(),
+            false => "no memory of this process".to_owned(),
+        };
     };
     let what = match block.state {
         BlockState::Inactive => "free",
