@@ -146,6 +146,18 @@ impl Settings {
         self.per_process_memory_fraction
     }
 
+    /// `max_split_size_mb`, in bytes; `None` for no limit.
+    #[must_use]
+    pub fn max_split_size(&self) -> Option<u64> {
+        self.limits_splitting().then_some(self.max_split_size)
+    }
+
+    /// `roundup_power2_divisions`.
+    #[must_use]
+    pub fn roundup(&self) -> &RoundupDivisions {
+        &self.roundup
+    }
+
     /// Whether blocks are kept whole from some size on.
     #[must_use]
     pub fn limits_splitting(&self) -> bool {

@@ -3,6 +3,7 @@
 pub mod advise;
 pub mod compare;
 pub mod convert;
+pub mod diagnose;
 pub mod merge;
 pub mod place;
 pub mod plot;

@@ -7,6 +7,7 @@
 //!   policies against each other.
 //! - [`advise`](mod@advise) searches the settings that fit a program; [`input`] reads what a person names,
 //!   and [`formats`] writes it for other tools.
+//! - [`diagnose`] says what is wrong with how a program uses its memory.
 //! - [`gallery`] says which plots there are; [`timeline`] is memory over time.
 //! - [`walk`] replays a prepared workload as fast as it goes, for [`timing`], with [`statistics`];
 //!   [`script_bench`] times a conformance script as the oracle does.
@@ -19,6 +20,7 @@ pub mod capacity;
 pub mod cell;
 pub mod compare;
 pub mod deadline;
+pub mod diagnose;
 pub mod formats;
 pub mod gallery;
 pub mod input;

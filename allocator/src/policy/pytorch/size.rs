@@ -56,7 +56,8 @@ pub fn pool_kind(size: u64) -> PoolKind {
 }
 
 /// The size of a new segment for a block of `size`. `None` if that is no number.
-pub(super) fn segment_size(size: u64, settings: &Settings) -> Option<u64> {
+#[must_use]
+pub fn segment_size(size: u64, settings: &Settings) -> Option<u64> {
     if size <= SMALL_LIMIT {
         Some(SMALL_SEGMENT)
     } else if size < MIN_LARGE_ALLOC {

@@ -1,0 +1,81 @@
+//! Memory in expandable segments that cannot be returned, and that no statistic shows.
+//!
+//! **Criterion.** When the most was held, [`FREE_PERCENT`] % or more of it was free in pages of expandable segments
+//! that are partly in use.
+//!
+//! **Why so.** Pages go back one by one, when all of a page is free; a page is 20 MiB in large segments, 2
+//! MiB in small ones. `inactive_split_bytes`, which `memory_summary()` calls non-releasable memory, counts nothing of
+//! expandable segments (PyTorch 2.11).
+
+use allocator::snapshot::SegmentInfo;
+use allocator::stats::PoolKind;
+
+use super::super::Finding;
+use super::super::evidence::Evidence;
+use super::super::words::{percent, size};
+
+/// Less is what rounding and the last page cost anyway.
+const FREE_PERCENT: u64 = 10;
+const SMALL_PAGE: u64 = 2 << 20;
+
+pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
+    let expandable = evidence
+        .peak
+        .segments
+        .iter()
+        .filter(|segment| segment.is_expandable);
+    let large_page = evidence.settings.large_segment_size();
+    let stuck = |segment: &SegmentInfo| {
+        stuck_in(
+            segment,
+            match segment.kind {
+                PoolKind::Small => SMALL_PAGE,
+                PoolKind::Large => large_page,
+            },
+        )
+    };
+    let stuck: u64 = expandable.map(stuck).sum();
+    let level = evidence.log.level(evidence.peak.event);
+    if stuck < level.reserved / 100 * FREE_PERCENT || !evidence.is_worth_a_word(stuck) {
+        return None;
+    }
+    Some(Finding {
+        rule: "hidden",
+        headline: format!("{} is free in pages that are partly in use, and no statistic says so", size(stuck)),
+        evidence: vec![
+            format!(
+                "when the most is held, {} of it, {} is in use and {} more could be returned",
+                size(level.reserved),
+                size(level.active),
+                size((level.reserved - level.active).saturating_sub(stuck)),
+            ),
+            format!(
+                "that is {} of it, while inactive_split_bytes (\"non-releasable memory\") is at most {}",
+                percent(stuck, level.reserved),
+                size(evidence.measures.peak_inactive_split_bytes),
+            ),
+        ],
+        remedy: "judge by reserved_bytes − active_bytes in place of inactive_split_bytes; later requests of any size \
+                 are served from it, other processes are not"
+            .to_owned(),
+        bytes: stuck,
+        stacks: Vec::new(),
+    })
+}
+
+/// Bytes that are free in pages of a run that are partly in use. A run begins with a page.
+fn stuck_in(run: &SegmentInfo, page: u64) -> u64 {
+    let page = page.max(1);
+    let start = run.address.0;
+    let mut free = 0;
+    let mut returnable = 0;
+    for block in run.blocks.iter().filter(|block| !block.is_active()) {
+        let (from, to) = (
+            block.address.0 - start,
+            block.address.0 - start + block.size,
+        );
+        free += block.size;
+        returnable += (to / page * page).saturating_sub(from.next_multiple_of(page));
+    }
+    free - returnable
+}

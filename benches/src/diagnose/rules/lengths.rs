@@ -1,0 +1,108 @@
+//! Inputs of different lengths: what one step gives back fits no request of the next.
+//!
+//! **Criterion.** In half of the warm steps at least [`NEW_PERCENT`] % of the bytes asked for in large blocks are
+//! in blocks of a size that the step before did not have. Warm steps took more from the device although as
+//! much lay free in the cache as was asked for; and at the peak what is held beyond what is in use is worth
+//! [`LOST_PERCENT`] % of it. Expandable segments are off: they cut anything to size.
+//!
+//! **Why so.** A cached block serves a smaller request and keeps the rest, or does not serve a larger one.
+//! With sizes that change at every step the cache fills up with pieces that fit nothing.
+
+use std::collections::BTreeSet;
+
+use super::super::evidence::Evidence;
+use super::super::log::Allocation;
+use super::super::words::{count, percent, size};
+use super::super::{Finding, conf};
+
+/// Workspaces and the like change size in programs whose inputs do not.
+const NEW_PERCENT: u64 = 25;
+/// PyTorch loses so much to rounding and to temporary tensors anyway.
+const LOST_PERCENT: u64 = 10;
+/// Blocks up to 1 MiB are in pools of their own, which hold next to nothing.
+const SMALL: u64 = 1 << 20;
+/// So many different lengths are told by their number.
+const FEW: usize = 8;
+
+pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
+    if evidence.settings.expandable_segments() {
+        return None;
+    }
+    let steps = evidence.steps.as_ref()?;
+    let (warm, log) = (steps.warm(), &evidence.log);
+    let sizes_of = |events| sizes(log.born_in(events));
+    let pairs = steps.events.iter().skip(1).zip(warm);
+    let mut news: Vec<u64> = pairs
+        .map(|(before, now)| new_percent(&sizes_of(before), log.born_in(now)))
+        .collect();
+    news.sort_unstable();
+    let median = *news.get(news.len() / 2)?;
+    if median < NEW_PERCENT {
+        return None;
+    }
+    let warm_events = warm.first()?.start..warm.last()?.end;
+    let in_vain = evidence.born_in(warm_events).filter(|(_, a)| {
+        let before = log.level(a.born.saturating_sub(1));
+        a.taken > 0 && !a.failed && before.reserved - before.active >= a.block
+    });
+    let (numbers, in_vain): (Vec<usize>, Vec<&Allocation>) = in_vain.unzip();
+    let taken: u64 = in_vain.iter().map(|a| a.taken).sum();
+    let peak = log.level(evidence.peak.event);
+    let lost = peak.reserved - peak.active;
+    if taken == 0 || lost < peak.reserved / 100 * LOST_PERCENT {
+        return None;
+    }
+    let kinds: BTreeSet<BTreeSet<u64>> = steps.events.iter().skip(1).map(sizes_of).collect();
+    let lengths = match kinds.len() {
+        few @ 2..=FEW => format!("Inputs of {few} different lengths alternate"),
+        _ => "Inputs are of another length in nearly every step".to_owned(),
+    };
+    let expandable = conf::with(evidence.subject.conf, "expandable_segments", Some("True"));
+    let mut seen = vec![
+        format!(
+            "in half of the steps, {median} % or more of what is asked for is in blocks of sizes that the step \
+             before did not have"
+        ),
+        format!(
+            "{} after the second took {} from the device while as much lay free in the cache",
+            count(in_vain.len() as u64, "request"),
+            size(taken),
+        ),
+        format!(
+            "at the peak {} is held and {} of it, {}, is free",
+            size(peak.reserved),
+            size(lost),
+            percent(lost, peak.reserved),
+        ),
+    ];
+    if let Some(trial) = evidence.with_conf(&expandable) {
+        let held = trial.measures.peak_reserved_bytes;
+        seen.push(format!("with {expandable} it holds {}", size(held)));
+    }
+    Some(Finding {
+        rule: "lengths",
+        headline: format!("{lengths}: {} of cached blocks fit nothing", size(lost)),
+        evidence: seen,
+        remedy: format!(
+            "PYTORCH_CUDA_ALLOC_CONF={expandable}; or pad to a few lengths, the longest batch first"
+        ),
+        bytes: lost,
+        stacks: evidence.places(numbers, |_, a| a.taken),
+    })
+}
+
+/// The sizes of large blocks.
+fn sizes(born: &[Allocation]) -> BTreeSet<u64> {
+    born.iter()
+        .map(|a| a.bytes)
+        .filter(|&bytes| bytes > SMALL)
+        .collect()
+}
+
+/// How much of what is asked for in large blocks is of no size of `before`, in percent.
+fn new_percent(before: &BTreeSet<u64>, born: &[Allocation]) -> u64 {
+    let large = born.iter().map(|a| a.bytes).filter(|&bytes| bytes > SMALL);
+    let all: u64 = large.clone().sum();
+    let new: u64 = large.filter(|bytes| !before.contains(bytes)).sum();
+    new.saturating_mul(100).checked_div(all).unwrap_or(0)
+}

@@ -1,0 +1,56 @@
+//! Requests just below `max_split_size_mb`, whose segments are just not below it.
+//!
+//! **Criterion.** Requests smaller than the limit took segments that are not, and without the limit, or with one
+//! that is 2 MiB higher, the program does better.
+//!
+//! **Why so.** A segment of 10 MiB and more is a multiple of 2 MiB: for 99 MiB it has 100. With a limit of 100
+//! MiB it is oversize, and once free it serves oversize requests only, which the next 99 MiB are not: each
+//! time there is a `cudaMalloc` (PyTorch 2.11, `get_free_block`).
+
+use super::super::evidence::Evidence;
+use super::super::log::Allocation;
+use super::super::relief::Relief;
+use super::super::words::{count, size};
+use super::super::{Finding, conf};
+
+pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
+    let limit = evidence.settings.max_split_size()?;
+    if evidence.settings.expandable_segments() {
+        return None;
+    }
+    let is_below = |a: &Allocation| evidence.block_size(a.bytes).is_some_and(|b| b < limit);
+    let allocations = evidence.log.allocations.iter().enumerate();
+    let caught = allocations.filter(|(_, a)| is_below(a) && a.taken >= limit && !a.failed);
+    let (numbers, taken): (Vec<usize>, Vec<u64>) =
+        caught.map(|(index, a)| (index, a.taken)).unzip();
+    if numbers.len() < 2 {
+        return None;
+    }
+    let higher = ((limit >> 20) + 2).to_string();
+    let confs = [Some(&higher[..]), None]
+        .map(|value| conf::with(evidence.subject.conf, "max_split_size_mb", value));
+    let reliefs = confs
+        .iter()
+        .filter_map(|conf| Some((Relief::of(evidence, conf)?, conf)));
+    let (relief, conf) = reliefs.max_by_key(|(relief, _)| relief.saved)?;
+    let taken: u64 = taken.iter().sum();
+    Some(Finding {
+        rule: "max_split_boundary",
+        headline: format!(
+            "{} just below max_split_size_mb take {} from the device and cannot reuse it",
+            count(numbers.len() as u64, "request"),
+            size(taken)
+        ),
+        evidence: vec![
+            format!(
+                "they are smaller than {}, the segments made for them are not: when these are free, only larger \
+                 requests may have them",
+                size(limit)
+            ),
+            relief.sentence,
+        ],
+        remedy: format!("PYTORCH_CUDA_ALLOC_CONF={conf}"),
+        bytes: relief.saved,
+        stacks: evidence.places(numbers, |_, a| a.taken),
+    })
+}

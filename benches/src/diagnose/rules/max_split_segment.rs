@@ -1,0 +1,52 @@
+//! `max_split_size_mb` as large as a segment for small tensors: free segments serve nobody.
+//!
+//! **Criterion.** The limit is the size of segments for requests of 1 to 10 MiB (20 MiB, or
+//! `large_segment_size_mb`), such segments were taken, and with a limit that is 2 MiB higher, or none, the
+//! program does better.
+//!
+//! **Why so.** Once all of such a segment is free it is oversize and serves no request below the limit
+//! (PyTorch 2.11, `get_free_block`): each burst of requests takes new ones.
+
+use super::super::evidence::Evidence;
+use super::super::relief::Relief;
+use super::super::words::{count, size};
+use super::super::{Finding, conf};
+
+pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
+    let segment = evidence.settings.large_segment_size();
+    let limit = evidence.settings.max_split_size()?;
+    if evidence.settings.expandable_segments() || limit != segment {
+        return None;
+    }
+    let allocations = evidence.log.allocations.iter().enumerate();
+    let shares = |bytes: u64| evidence.segment_size(bytes) == Some(segment);
+    let taking = allocations.filter(|(_, a)| a.taken > 0 && !a.failed && shares(a.bytes));
+    let numbers: Vec<usize> = taking.map(|(index, _)| index).collect();
+    if numbers.len() < 2 {
+        return None;
+    }
+    let higher = ((limit >> 20) + 2).to_string();
+    let confs = [Some(&higher[..]), None]
+        .map(|value| conf::with(evidence.subject.conf, "max_split_size_mb", value));
+    let reliefs = confs
+        .iter()
+        .filter_map(|conf| Some((Relief::of(evidence, conf)?, conf)));
+    let (relief, conf) = reliefs.max_by_key(|(relief, _)| relief.saved)?;
+    Some(Finding {
+        rule: "max_split_segment",
+        headline: format!(
+            "max_split_size_mb is the size of a segment, {}: free segments of that size serve no request below it",
+            size(segment)
+        ),
+        evidence: vec![
+            format!(
+                "{} of 1 to 10 MiB took a segment of their own",
+                count(numbers.len() as u64, "request")
+            ),
+            relief.sentence,
+        ],
+        remedy: format!("PYTORCH_CUDA_ALLOC_CONF={conf}"),
+        bytes: relief.saved,
+        stacks: evidence.places(numbers, |_, a| a.taken),
+    })
+}

@@ -1,0 +1,59 @@
+//! A device that is nearly too small: all cached memory is given back again and again.
+//!
+//! **Criterion.** All requests are served, and for at least one all cached memory was given back first.
+//!
+//! **Why so.** When `cudaMalloc` fails, PyTorch waits for all streams, returns all it has cached and asks
+//! again (`num_alloc_retries`). The program is slow then, and fails when it needs a little more.
+
+use super::super::evidence::Evidence;
+use super::super::words::{count, size};
+use super::super::{Finding, conf};
+use crate::capacity::ROOMY;
+
+pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
+    let retries = evidence.measures.retries;
+    if retries == 0 || evidence.tally.ooms > 0 {
+        return None;
+    }
+    let born = evidence
+        .log
+        .allocations
+        .iter()
+        .enumerate()
+        .filter(|(_, a)| a.retried);
+    let numbers: Vec<usize> = born.map(|(index, _)| index).collect();
+    let roomy = evidence.with_capacity(ROOMY)?.measures.peak_reserved_bytes;
+    let more = roomy.saturating_sub(evidence.subject.capacity);
+    let mut seen = vec![format!(
+        "with room for everything the program holds {}, {} more than the device has",
+        size(roomy),
+        size(more),
+    )];
+    let expandable = conf::with(evidence.subject.conf, "expandable_segments", Some("True"));
+    let trial = evidence.with_conf(&expandable)?;
+    seen.push(format!(
+        "with {expandable}: {}, {} held at the peak",
+        match trial.measures.retries {
+            1 => "1 retry".to_owned(),
+            n => format!("{n} retries"),
+        },
+        size(trial.measures.peak_reserved_bytes),
+    ));
+    Some(Finding {
+        rule: "retries",
+        headline: format!(
+            "The device is nearly too small: all cached memory is given back {}",
+            count(retries, "time")
+        ),
+        evidence: seen,
+        remedy: if trial.ooms == 0 && trial.measures.retries < retries {
+            format!(
+                "PYTORCH_CUDA_ALLOC_CONF={expandable}; or less at once: a smaller batch, or checkpointing"
+            )
+        } else {
+            "less at once: a smaller batch, or checkpointing".to_owned()
+        },
+        bytes: more,
+        stacks: evidence.places(numbers, |_, a| a.bytes),
+    })
+}

@@ -1,0 +1,64 @@
+//! Sizes that `roundup_power2_divisions` does not round, though it looks as if it did.
+//!
+//! **Criterion.** It is set, and [`UNROUNDED_PERCENT`] % of the bytes asked for in large blocks are of sizes for which
+//! the divisions are 1, or 0 without the list saying so.
+//!
+//! **Why so.** In a list, each element is for the sizes between its label and twice that; what lies between
+//! two labels, and above the last unless there is `>`, is not rounded at all. And 1 division is the same as
+//! none, whatever the documentation says of powers of two (PyTorch 2.11; pytorch/pytorch#161139).
+
+use super::super::Finding;
+use super::super::evidence::Evidence;
+use super::super::words::{percent, size};
+
+/// If it is less, whoever wrote the list may well have meant it.
+const UNROUNDED_PERCENT: u64 = 25;
+/// Blocks up to 1 MiB are in pools of their own, where rounding hardly matters.
+const SMALL: u64 = 1 << 20;
+
+pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
+    let (_, list) = evidence
+        .subject
+        .conf
+        .split_once("roundup_power2_divisions")?;
+    let label = |bytes: u64| 1_u64 << bytes.max(1).ilog2().saturating_sub(20).min(15);
+    let is_meant = |bytes: u64| {
+        let mut elements = list.split(['[', ',', ']']);
+        elements.any(|element| element.trim() == format!("{}:0", label(bytes)))
+    };
+    let large = evidence
+        .log
+        .allocations
+        .iter()
+        .enumerate()
+        .filter(|(_, a)| a.bytes > SMALL);
+    let all: u64 = large.clone().map(|(_, a)| a.bytes).sum();
+    let left =
+        large.filter(|(_, a)| evidence.settings.roundup().of(a.bytes) <= 1 && !is_meant(a.bytes));
+    let (numbers, bytes): (Vec<usize>, Vec<u64>) = left.map(|(index, a)| (index, a.bytes)).unzip();
+    let unrounded: u64 = bytes.iter().sum();
+    if unrounded == 0 || unrounded < all / 100 * UNROUNDED_PERCENT {
+        return None;
+    }
+    let mut labels: Vec<u64> = bytes.iter().map(|&bytes| label(bytes)).collect();
+    labels.sort_unstable();
+    labels.dedup();
+    let labels: Vec<String> = labels.iter().map(u64::to_string).collect();
+    let largest = bytes.iter().max().copied().unwrap_or(0);
+    Some(Finding {
+        rule: "roundup_gaps",
+        headline: format!(
+            "roundup_power2_divisions leaves {} of the memory asked for unrounded",
+            percent(unrounded, all)
+        ),
+        evidence: vec![
+            format!("no rounding for the labels {} (MiB)", labels.join(", ")),
+            format!("the largest request among them is for {}", size(largest)),
+        ],
+        remedy: "give each label a number of divisions of at least 2, and `>` for all above, as in \
+                 roundup_power2_divisions:[256:8,512:4,1024:4,>:2]; the first also holds for all below it"
+            .to_owned(),
+        bytes: 0,
+        stacks: evidence.places(numbers, |_, a| a.bytes),
+    })
+}
