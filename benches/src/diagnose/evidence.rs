@@ -132,7 +132,8 @@ pub struct Evidence<'a> {
     pub steps: Option<Steps>,
     /// The events with which updates of the parameters begin, as far as the program says.
     pub updates: Vec<u64>,
-    /// When the most was held from the device.
+    /// When the most was held from the device for large blocks; for small ones, if that is more. (A small
+    /// segment taken at last would say nothing of what the memory went to.)
     pub peak: Moment,
     /// When a request first failed, if one did.
     pub first_oom: Option<Moment>,
@@ -169,7 +170,13 @@ impl<'a> Evidence<'a> {
                 live: live.map(|(index, a)| (a.addr, index)).collect(),
             })
         };
-        let peak = log.peak(&(0..log.end()), |level| level.reserved);
+        let all = 0..log.end();
+        let large = log.peak(&all, |level| level.reserved - level.reserved_small);
+        let small = log.peak(&all, |level| level.reserved_small);
+        let peak = [small, large]
+            .into_iter()
+            .flatten()
+            .max_by_key(|&(_, held)| held);
         let peak = moment(peak.map_or(0, |(event, _)| event))?;
         let first_oom = tally
             .first_oom

@@ -79,6 +79,8 @@ pub struct Level {
     pub active: u64,
     /// Held from the device.
     pub reserved: u64,
+    /// Held for small blocks.
+    pub reserved_small: u64,
     /// Times memory was taken from the device.
     pub device_allocs: u64,
     /// Times memory was returned to it.
@@ -185,6 +187,7 @@ impl Observer for Log {
             allocated: now(&step.stats.allocated_bytes),
             active: now(&step.stats.active_bytes),
             reserved: now(&step.stats.reserved_bytes),
+            reserved_small: step.stats.reserved_bytes.small_pool.current.cast_unsigned(),
             device_allocs: step.stats.num_device_alloc.cast_unsigned(),
             device_frees: step.stats.num_device_free.cast_unsigned(),
         });

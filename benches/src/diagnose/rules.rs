@@ -4,7 +4,9 @@ mod churn;
 mod collection;
 mod emptied;
 mod fraction;
+mod fragmentation;
 mod gradients;
+mod graph;
 mod growth;
 mod hidden;
 mod lengths;
@@ -35,8 +37,10 @@ pub const RULES: &[Rule] = &[
     growth::rule,
     gradients::rule,
     losses::rule,
+    graph::rule,
     lengths::rule,
     survivors::rule,
+    fragmentation::rule,
     small_pool::rule,
     tails::rule,
     pending::rule,

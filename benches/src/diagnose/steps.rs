@@ -3,28 +3,27 @@
 //! The first of these that shows at least [`FEWEST`]:
 //! 1. marks with a number that grows: `step 3`, `ProfilerStep#3`;
 //! 2. marks of the optimizer: a step lasts from one update to the next;
-//! 3. requests that repeat. Who asks counts if that is known, otherwise how much is asked for. The period
-//!    is the shortest after which [`ALIKE`] of the requests in the second half of the program come again;
-//!    a step begins where least is live.
+//! 3. a request that is made once a step. Requests are the same if the same place asks, or, where nobody
+//!    knows who asks, if they are for as much. From one to the next the program asks for nearly the same
+//!    ([`ALIKE_PERCENT`] %, in whatever order), for half of the program at least. Of the rarest such requests
+//!    the one is taken before which least is live.
 //!
 //! If there is none, there are no steps, and whoever needs them is silent.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::log::{Allocation, Log, Mark};
+use super::log::{Log, Mark};
 
 /// Fewer are no repetition.
 pub const FEWEST: usize = 3;
-/// How many of the requests, in percent, must come again after a period. Data decide on some requests
-/// of most programs, so not all.
-const ALIKE: usize = 95;
-/// Periods of fewer requests are loops within a step.
-const SHORTEST_PERIOD: usize = 8;
-/// How many rare requests are looked at to find out how far apart they are, and how many of the
-/// distances are tried. Many more would cost time and find nothing: what a step does once is rare.
+/// How much of what a step asks for, in requests, the next asks for, too. Data decide on some requests of
+/// most programs, so not all.
+const ALIKE_PERCENT: usize = 90;
+/// Fewer requests are a loop within a step.
+const SHORTEST: usize = 8;
+/// So many rare requests are looked at; more would cost time, and what a step does once is rare.
 const RARE: usize = 64;
-const DISTANCES: usize = 32;
 
 /// How the steps were found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -130,69 +129,87 @@ pub fn is_update(tag: &str) -> bool {
     tag.starts_with("optimizer") && !tag.contains("zero_grad")
 }
 
-/// The events of the requests with which periods begin.
+/// The events of the requests with which steps begin, if requests repeat.
 fn periodic(log: &Log, sites: &[u32]) -> Option<Vec<u64>> {
-    let is_known = sites.iter().any(|site| Some(site) != sites.first());
-    let by_size = |a: &Allocation| a.bytes ^ u64::from(a.stream).rotate_left(48);
-    let symbols: Vec<u64> = match is_known {
-        true => sites.iter().copied().map(u64::from).collect(),
-        false => log.allocations.iter().map(by_size).collect(),
-    };
-    let half = symbols.len() / 2;
-    let is_period = |&period: &usize| {
-        let repeats =
-            (half..symbols.len()).filter(|&at| symbols.get(at) == symbols.get(at - period));
-        repeats.count() * 100 >= (symbols.len() - half) * ALIKE
-    };
-    let mut distances = distances(&symbols);
-    distances.retain(|&distance| {
-        distance >= SHORTEST_PERIOD && distance <= half && distance * (FEWEST + 1) <= symbols.len()
-    });
-    distances.sort_unstable();
-    let period = distances.into_iter().find(is_period)?;
-    // The program may have begun otherwise: periods are counted from its end.
-    let repeats = |places: Range<usize>| {
-        let alike = |&at: &usize| symbols.get(at) == symbols.get(at + period);
-        places.filter(alike).count() * 100 >= period * ALIKE
-    };
-    let mut start = symbols.len() - period;
-    while let Some(earlier) = start.checked_sub(period)
-        && repeats(earlier..start)
-    {
-        start = earlier;
+    let (kinds, number) = kinds(log, sites);
+    let mut places = vec![Vec::new(); number];
+    for (at, &kind) in kinds.iter().enumerate() {
+        places.get_mut(kind)?.push(at);
     }
-    let live_before = |at: usize| {
-        let born = log.allocations.get(at).map_or(0, |a| a.born);
-        born.checked_sub(1)
-            .map_or(0, |event| log.level(event).requested)
+    places.retain(|places| places.len() > FEWEST);
+    places.sort_by_key(Vec::len);
+    let mut counts = vec![0_usize; number];
+    let rare = places.iter().take(RARE);
+    let mut found: Vec<&[usize]> = rare
+        .filter_map(|places| alike(places, &kinds, &mut counts))
+        .collect();
+    let longest = found.iter().map(|begins| begins.len()).min()?;
+    // A step less may be complete, as the first or the last.
+    found.retain(|begins| begins.len() <= longest + 1);
+    let born = |at: usize| log.allocations.get(at).map_or(0, |a| a.born);
+    let live_before = |&at: &usize| {
+        let event = born(at).checked_sub(1);
+        event.map_or(0, |event| u128::from(log.level(event).requested))
     };
-    let rounds = |offset: usize| (start + offset..symbols.len()).step_by(period);
-    let quietest = (0..period).min_by_key(|&offset| {
-        let live = rounds(offset).skip(1).map(live_before);
-        live.map(u128::from).sum::<u128>()
-    })?;
-    let begins = rounds(quietest).filter_map(|at| log.allocations.get(at));
-    let begins: Vec<u64> = begins.map(|a| a.born).collect();
-    (begins.len() > FEWEST).then_some(begins)
+    let mean =
+        |begins: &&&[usize]| begins.iter().map(live_before).sum::<u128>() / begins.len() as u128;
+    let quietest = found.iter().min_by_key(mean)?;
+    Some(quietest.iter().map(|&at| born(at)).collect())
 }
 
-/// How far apart the same rare request is made again: the most common distances.
-fn distances(symbols: &[u64]) -> Vec<usize> {
-    let mut places: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
-    for (at, &symbol) in symbols.iter().enumerate() {
-        places.entry(symbol).or_default().push(at);
+/// What each request is to be told from others by, as a number, and how many numbers there are.
+fn kinds(log: &Log, sites: &[u32]) -> (Vec<usize>, usize) {
+    let is_known = sites.iter().any(|site| Some(site) != sites.first());
+    let mut numbers = BTreeMap::new();
+    let allocations = log.allocations.iter().zip(sites);
+    let kinds = allocations.map(|(a, &site)| {
+        let key = match is_known {
+            true => (u64::from(site), a.stream),
+            false => (a.bytes, a.stream),
+        };
+        let next = numbers.len();
+        *numbers.entry(key).or_insert(next)
+    });
+    let kinds = kinds.collect();
+    (kinds, numbers.len())
+}
+
+/// The last of these places between which all is alike, if that is half of the program. `counts` has a zero for
+/// each kind of request.
+fn alike<'p>(places: &'p [usize], kinds: &[usize], counts: &mut [usize]) -> Option<&'p [usize]> {
+    let between = |pair: &[usize]| match *pair {
+        [start, end] if end - start >= SHORTEST => kinds.get(start..end),
+        _ => None,
+    };
+    let mut start = places.len() - 1;
+    let mut after: Option<&[usize]> = None;
+    while let Some(earlier) = start.checked_sub(1)
+        && let Some(step) = places.get(earlier..=start).and_then(between)
+        && after.is_none_or(|after| {
+            in_common(step, after, counts) * 100 >= step.len().max(after.len()) * ALIKE_PERCENT
+        })
+    {
+        (start, after) = (earlier, Some(step));
     }
-    let mut rare: Vec<Vec<usize>> = places.into_values().filter(|p| p.len() >= FEWEST).collect();
-    rare.sort_by_key(Vec::len);
-    rare.truncate(RARE);
-    let mut counts: BTreeMap<usize, usize> = BTreeMap::new();
-    for places in rare {
-        for (here, next) in places.iter().zip(places.iter().skip(1)) {
-            *counts.entry(next - here).or_default() += 1;
+    let found = places.get(start..)?;
+    let covered = found.last()? - found.first()?;
+    (found.len() > FEWEST && covered * 2 >= kinds.len()).then_some(found)
+}
+
+/// How many requests two steps have in common.
+fn in_common(one: &[usize], other: &[usize], counts: &mut [usize]) -> usize {
+    for &kind in one {
+        counts[kind] += 1;
+    }
+    let mut common = 0;
+    for &kind in other {
+        if counts[kind] > 0 {
+            counts[kind] -= 1;
+            common += 1;
         }
     }
-    let mut common: Vec<(usize, usize)> = counts.into_iter().map(|(d, n)| (n, d)).collect();
-    common.sort_unstable_by(|a, b| b.cmp(a));
-    common.truncate(DISTANCES);
-    common.into_iter().map(|(_, distance)| distance).collect()
+    for &kind in one {
+        counts[kind] = 0;
+    }
+    common
 }

@@ -5,7 +5,13 @@
 pub fn size(bytes: u64) -> String {
     const UNITS: [(u32, &str); 4] = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
     match UNITS.into_iter().find(|&(shift, _)| bytes >> shift > 0) {
-        Some((shift, unit)) => format!("{:.1} {unit}", bytes as f64 / (1_u64 << shift) as f64),
+        Some((shift, unit)) => {
+            let decimals = if shift >= 30 { 2 } else { 1 };
+            format!(
+                "{:.decimals$} {unit}",
+                bytes as f64 / (1_u64 << shift) as f64
+            )
+        }
         None => format!("{bytes} bytes"),
     }
 }

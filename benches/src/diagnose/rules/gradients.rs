@@ -1,7 +1,7 @@
 //! Gradients that are never given back: they lie below the next forward pass.
 //!
 //! **Criterion.** There are at least [`FEWEST_STEPS`] steps and the program says where its updates begin. *Kept* is
-//! what the first step made before its update and what is live at the end of the last, as far as it
+//! what the first step made before its update and what is live at the update of the last, as far as it
 //! matches in size, tensor for tensor, what was live before the first step: the parameters. Kept is worth a
 //! word; and at the update of each later step, of what that step made itself, no more than
 //! [`RENEWED_PERCENT`] % of kept is live in tensors of the same sizes.
@@ -35,11 +35,11 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     if later.len() + 1 < FEWEST_STEPS {
         return None;
     }
-    let last = steps.end().checked_sub(1)?;
     let update_in = |events: &Range<u64>| {
         let mut updates = evidence.updates.iter();
         updates.find(|update| events.contains(update)).copied()
     };
+    let last = update_in(later.last()?)?;
     let before = evidence.born_in(0..first.start);
     let parameters = before.filter(|(_, a)| a.is_live_after(last));
     let parameters = sizes(parameters.map(|(_, a)| a));
@@ -74,7 +74,7 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         ),
         evidence: vec![
             format!(
-                "{} of the sizes of parameters come from the first step and are live at the end of the last",
+                "{} of the sizes of parameters come from the first step and are live at the update of the last",
                 count(kept.len() as u64, "tensor")
             ),
             format!(

@@ -1,9 +1,10 @@
 //! Inputs of different lengths: what one step gives back fits no request of the next.
 //!
 //! **Criterion.** In half of the warm steps at least [`NEW_PERCENT`] % of the bytes asked for in large blocks are
-//! in blocks of a size that the step before did not have. Warm steps took more from the device although as
-//! much lay free in the cache as was asked for; and at the peak what is held beyond what is in use is worth
-//! [`LOST_PERCENT`] % of it. Expandable segments are off: they cut anything to size.
+//! in blocks of a size that the step before did not have. Warm steps that do not empty the cache took, in all,
+//! what is worth a word from the device although as much as was asked for lay free in the cache. And with
+//! expandable segments, which are off, the program holds [`SAVED_PERCENT`] % less at its peak: they cut
+//! anything to size.
 //!
 //! **Why so.** A cached block serves a smaller request and keeps the rest, or does not serve a larger one.
 //! With sizes that change at every step the cache fills up with pieces that fit nothing.
@@ -12,13 +13,14 @@ use std::collections::BTreeSet;
 
 use super::super::evidence::Evidence;
 use super::super::log::Allocation;
+use super::super::relief::Relief;
 use super::super::words::{count, percent, size};
 use super::super::{Finding, conf};
 
 /// Workspaces and the like change size in programs whose inputs do not.
 const NEW_PERCENT: u64 = 25;
-/// PyTorch loses so much to rounding and to temporary tensors anyway.
-const LOST_PERCENT: u64 = 10;
+/// It would take many a page to make up for less.
+const SAVED_PERCENT: u64 = 5;
 /// Blocks up to 1 MiB are in pools of their own, which hold next to nothing.
 const SMALL: u64 = 1 << 20;
 /// So many different lengths are told by their number.
@@ -41,31 +43,37 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         return None;
     }
     let warm_events = warm.first()?.start..warm.last()?.end;
+    let is_emptied = |a: &Allocation| {
+        let step = warm.iter().find(|step| step.contains(&a.born));
+        step.is_some_and(|step| log.emptied.iter().any(|event| step.contains(event)))
+    };
     let in_vain = evidence.born_in(warm_events).filter(|(_, a)| {
         let before = log.level(a.born.saturating_sub(1));
-        a.taken > 0 && !a.failed && before.reserved - before.active >= a.block
+        a.taken > 0 && !a.failed && before.reserved - before.active >= a.block && !is_emptied(a)
     });
-    let (numbers, in_vain): (Vec<usize>, Vec<&Allocation>) = in_vain.unzip();
-    let taken: u64 = in_vain.iter().map(|a| a.taken).sum();
+    let (numbers, taken): (Vec<usize>, Vec<u64>) =
+        in_vain.map(|(index, a)| (index, a.taken)).unzip();
+    let taken: u64 = taken.iter().sum();
     let peak = log.level(evidence.peak.event);
-    let lost = peak.reserved - peak.active;
-    if taken == 0 || lost < peak.reserved / 100 * LOST_PERCENT {
+    let expandable = conf::with(evidence.subject.conf, "expandable_segments", Some("True"));
+    let relief = Relief::of(evidence, &expandable)?;
+    if !evidence.is_worth_a_word(taken) || relief.saved < peak.reserved / 100 * SAVED_PERCENT {
         return None;
     }
+    let lost = peak.reserved - peak.active;
     let kinds: BTreeSet<BTreeSet<u64>> = steps.events.iter().skip(1).map(sizes_of).collect();
     let lengths = match kinds.len() {
-        few @ 2..=FEW => format!("Inputs of {few} different lengths alternate"),
-        _ => "Inputs are of another length in nearly every step".to_owned(),
+        few @ 2..=FEW if few < warm.len() => format!("Inputs of {few} different sizes alternate"),
+        _ => "Inputs are of another size in nearly every step".to_owned(),
     };
-    let expandable = conf::with(evidence.subject.conf, "expandable_segments", Some("True"));
-    let mut seen = vec![
+    let seen = vec![
         format!(
             "in half of the steps, {median} % or more of what is asked for is in blocks of sizes that the step \
              before did not have"
         ),
         format!(
-            "{} after the second took {} from the device while as much lay free in the cache",
-            count(in_vain.len() as u64, "request"),
+            "{} after the second step took {} from the device while as much as they needed lay free in the cache",
+            count(numbers.len() as u64, "request"),
             size(taken),
         ),
         format!(
@@ -74,14 +82,14 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
             size(lost),
             percent(lost, peak.reserved),
         ),
+        relief.sentence,
     ];
-    if let Some(trial) = evidence.with_conf(&expandable) {
-        let held = trial.measures.peak_reserved_bytes;
-        seen.push(format!("with {expandable} it holds {}", size(held)));
-    }
     Some(Finding {
         rule: "lengths",
-        headline: format!("{lengths}: {} of cached blocks fit nothing", size(lost)),
+        headline: format!(
+            "{lengths}: {} lies free in cached blocks while more is taken from the device",
+            size(lost)
+        ),
         evidence: seen,
         remedy: format!(
             "PYTORCH_CUDA_ALLOC_CONF={expandable}; or pad to a few lengths, the longest batch first"

@@ -17,7 +17,7 @@ use super::super::evidence::Evidence;
 use super::super::words::{count, percent, size};
 
 /// Less is in flight in any program that loads data meanwhile.
-const PENDING_PERCENT: u64 = 5;
+const PENDING_PERCENT: u64 = 10;
 
 /// The most that waited at one time.
 #[derive(Clone, Copy, Default)]

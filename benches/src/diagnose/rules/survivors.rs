@@ -10,6 +10,7 @@
 //! more than any free block had, so what lay free was of no use to it.
 
 use super::super::evidence::{Evidence, Moment};
+use super::super::relief::Relief;
 use super::super::words::{count, percent, size};
 use super::super::{Finding, conf};
 use allocator::snapshot::{BlockInfo, SegmentInfo};
@@ -33,9 +34,8 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     let number: usize = pinned.iter().map(|segment| survivors(segment)).sum();
     let bytes: u64 = pinned.iter().map(|segment| segment.active_size()).sum();
     let shares = shares(moment, &pinned);
-    let expandable = conf::with(evidence.subject.conf, "expandable_segments", Some("True"));
     let mut seen = vec![format!(
-        "{} with {} in use hold {} of segments, {} of all that is held when {}",
+        "{}, {} in use, hold {} of segments, {} of all that is held when {}",
         count(number as u64, "block"),
         size(bytes),
         size(free + bytes),
@@ -45,12 +45,14 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
             None => "the most is held",
         },
     )];
-    if let Some(trial) = evidence.with_conf(&expandable) {
-        seen.push(format!(
-            "with {expandable} the program holds {} at its peak in place of {}",
-            size(trial.measures.peak_reserved_bytes),
-            size(evidence.measures.peak_reserved_bytes),
-        ));
+    let mut remedy =
+        "make what lives long before what is large and short-lived, or copy it (tensor.clone()) \
+                      once the rest is gone"
+            .to_owned();
+    let expandable = conf::with(evidence.subject.conf, "expandable_segments", Some("True"));
+    if let Some(relief) = Relief::of(evidence, &expandable) {
+        seen.push(relief.sentence);
+        remedy.push_str(&format!("; or PYTORCH_CUDA_ALLOC_CONF={expandable}"));
     }
     Some(Finding {
         rule: "survivors",
@@ -61,10 +63,7 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
             count(pinned.len() as u64, "segment"),
         ),
         evidence: seen,
-        remedy: format!(
-            "make what lives long before what is large and short-lived, or copy it (tensor.clone()) once the \
-             rest is gone; or PYTORCH_CUDA_ALLOC_CONF={expandable}"
-        ),
+        remedy,
         bytes: free,
         stacks: evidence.places(shares.keys().copied(), |index, _| {
             shares.get(&index).copied().unwrap_or(0)

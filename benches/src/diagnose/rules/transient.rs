@@ -1,7 +1,8 @@
 //! A short peak, far above what is live when a program looks.
 //!
 //! **Criterion.** What is asked for at the peak is by [`ABOVE_PERCENT`] % of it more than at any border between two
-//! phases; without phases, than in all but [`BRIEF_PERCENT`] % of the events.
+//! phases; where the program tells of no phases, than in all but [`BRIEF_PERCENT`] % of the events. And it is above
+//! the middle between the two for at most [`BRIEF_PERCENT`] % of the events, or [`FEW_EVENTS`] of them.
 //!
 //! **Why so.** `memory_allocated()` between the phases shows what tensors the program knows of; the peak is
 //! made by those that live for a moment between: the gradient of the logits, a copy in another
@@ -9,23 +10,31 @@
 
 use super::super::Finding;
 use super::super::evidence::Evidence;
+use super::super::log::{Level, Mark};
 use super::super::words::{percent, size};
 
 /// What lives for a moment is seldom less.
 const ABOVE_PERCENT: u64 = 15;
-/// A hundred of ten thousand events are a moment.
-const BRIEF_PERCENT: usize = 1;
+/// A longer time is no moment.
+const BRIEF_PERCENT: usize = 5;
+/// A request, the free of it, and what comes with them: a moment in the shortest of programs.
+const FEW_EVENTS: usize = 4;
 
 pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     let log = &evidence.log;
     let (event, peak) = log.peak(&(0..log.end()), |level| level.requested)?;
-    let marks = log.marks.iter().map(|mark| log.level(mark.event).requested);
-    let usual = match log.marks.len() {
-        0..3 => most_of_the_time(evidence)?,
-        _ => marks.max()?,
+    let borders = borders(evidence);
+    let usual = match borders.iter().max() {
+        Some(&most) => most,
+        None => most_of_the_time(evidence)?,
     };
-    let above = peak - usual;
+    let above = peak.checked_sub(usual)?;
     if above < peak / 100 * ABOVE_PERCENT || !evidence.is_worth_a_word(above) {
+        return None;
+    }
+    let is_high = |level: &&Level| level.requested > usual + above / 2;
+    let high = log.levels.iter().filter(is_high).count();
+    if high > FEW_EVENTS.max(log.levels.len() * BRIEF_PERCENT / 100) {
         return None;
     }
     // What the program sees neither before nor after.
@@ -63,9 +72,9 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         evidence: vec![format!(
             "{} is live {}, {} less",
             size(usual),
-            match log.marks.len() {
-                0..3 => "at most for nearly all of the time",
-                _ => "at most between two phases",
+            match borders.is_empty() {
+                true => "at most for nearly all of the time",
+                false => "at most between two phases",
             },
             percent(above, peak),
         )],
@@ -73,6 +82,21 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         bytes: above,
         stacks: evidence.places(numbers, |_, a| a.bytes),
     })
+}
+
+/// What is live between phases; nothing if the program tells of steps at most.
+fn borders(evidence: &Evidence<'_>) -> Vec<u64> {
+    let steps = evidence.steps.as_ref();
+    let begins_step =
+        |event: u64| steps.is_some_and(|steps| steps.events.iter().any(|step| step.start == event));
+    let marks = &evidence.log.marks;
+    let is_phase =
+        |mark: &Mark| !begins_step(mark.event) && !["init", "end"].contains(&mark.tag.as_str());
+    if !marks.iter().any(is_phase) {
+        return Vec::new();
+    }
+    let level = |mark: &Mark| evidence.log.level(mark.event).requested;
+    marks.iter().map(level).collect()
 }
 
 /// The level that is exceeded only for a moment.

@@ -1,0 +1,99 @@
+//! Inference that remembers everything for a way back that never comes.
+//!
+//! **Criterion.** The program goes through [`FEWEST_PHASES`] or more phases of the same name in a row, or as many
+//! steps without phases and updates, and does not go back after them. Of all bytes that they ask for, at least
+//! [`KEPT_PERCENT`] % are still live when the phase after the next begins, and that is worth a word.
+//!
+//! **Why so.** Under `torch.no_grad()` what an operator makes goes once the next has used it, and what is kept of
+//! a token is its line in a cache. With gradients on, autograd keeps what each operator would need on the
+//! way back. A cache that is copied at each token keeps the newest copy only.
+
+use std::ops::Range;
+
+use super::super::Finding;
+use super::super::evidence::Evidence;
+use super::super::steps::Found;
+use super::super::words::{percent, size};
+
+/// Fewer may be the layers or the parts of a model.
+const FEWEST_PHASES: usize = 8;
+/// Without gradients next to nothing is.
+const KEPT_PERCENT: u64 = 50;
+
+pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
+    let runs = runs(evidence);
+    let worst = runs.iter().filter_map(|run| kept_in(evidence, run));
+    let (kept, asked, run) = worst.max_by_key(|&(kept, _, _)| kept)?;
+    if !evidence.is_worth_a_word(kept) {
+        return None;
+    }
+    let (first, last) = (run.first()?, run.last()?);
+    let all = evidence.born_in(first.start..last.start);
+    let live = all.filter(|(_, a)| a.is_live_after(last.start));
+    let numbers: Vec<usize> = live.map(|(index, _)| index).collect();
+    let phase = evidence
+        .log
+        .phase(first.start)
+        .map_or("step", |mark| &mark.tag);
+    Some(Finding {
+        rule: "graph",
+        headline: format!(
+            "{} is kept for a way back that never comes: inference with gradients on",
+            size(kept)
+        ),
+        evidence: vec![format!(
+            "'{phase}' comes {} times in a row; {} of the {} asked for in it are still live two times later",
+            run.len(),
+            percent(kept, asked),
+            size(asked),
+        )],
+        remedy: "with torch.inference_mode(): (or torch.no_grad()) around the loop".to_owned(),
+        bytes: kept,
+        stacks: evidence.places(numbers, |_, a| a.bytes),
+    })
+}
+
+/// The phases, or else the steps, that come in a row.
+fn runs(evidence: &Evidence<'_>) -> Vec<Vec<Range<u64>>> {
+    let log = &evidence.log;
+    let by_name = log.marks.chunk_by(|a, b| a.tag == b.tag);
+    let mut runs = Vec::new();
+    let mut after = 0;
+    for run in by_name {
+        after += run.len();
+        let next = log.marks.get(after);
+        let goes_back = next.is_some_and(|mark| mark.tag.to_ascii_lowercase().contains("backward"));
+        if run.len() >= FEWEST_PHASES && !goes_back {
+            let end = next.map_or(log.end(), |mark| mark.event);
+            let starts = run.iter().map(|mark| mark.event);
+            let ends = starts.clone().skip(1).chain([end]);
+            runs.push(starts.zip(ends).map(|(start, end)| start..end).collect());
+        }
+    }
+    let steps = evidence.steps.as_ref();
+    let steps = steps.filter(|steps| {
+        steps.found == Found::Periodic
+            && evidence.updates.is_empty()
+            && steps.events.len() >= FEWEST_PHASES
+    });
+    runs.extend(steps.map(|steps| steps.events.clone()));
+    runs
+}
+
+/// Of the phases of a run but the last two: bytes still live when the second after begins, and bytes asked
+/// for; nothing if too little is kept.
+fn kept_in<'r>(
+    evidence: &Evidence<'_>,
+    run: &'r [Range<u64>],
+) -> Option<(u64, u64, &'r [Range<u64>])> {
+    let (mut kept, mut asked) = (0_u64, 0_u64);
+    for (phase, second_after) in run.iter().zip(run.iter().skip(2)) {
+        for a in evidence.log.born_in(phase) {
+            asked = asked.saturating_add(a.bytes);
+            if a.is_live_after(second_after.start) {
+                kept = kept.saturating_add(a.bytes);
+            }
+        }
+    }
+    (asked > 0 && kept >= asked / 100 * KEPT_PERCENT).then_some((kept, asked, run))
+}
