@@ -18,6 +18,7 @@ use workloads::op::{Workload, WorkloadError};
 use workloads::recording::{Recording, StackId};
 use workloads::replay::{Observer, Step, Tally, replay};
 
+use super::conf;
 use super::log::{Allocation, Log};
 use super::place::Place;
 use super::steps::{Steps, is_update};
@@ -225,6 +226,13 @@ impl<'a> Evidence<'a> {
     pub fn limit(&self) -> Option<u64> {
         let fraction = self.settings.per_process_memory_fraction();
         (fraction < 1.0).then_some((self.subject.capacity as f64 * fraction) as u64)
+    }
+
+    /// The settings with expandable segments; and without `max_split_size_mb`, with which they grow.
+    #[must_use]
+    pub fn expandable(&self) -> String {
+        let whole = conf::with(self.subject.conf, "max_split_size_mb", None);
+        conf::with(&whole, "expandable_segments", Some("True"))
     }
 
     /// Bytes of the block that a request of `bytes` needs.

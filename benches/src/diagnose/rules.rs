@@ -11,6 +11,7 @@ mod growth;
 mod hidden;
 mod lengths;
 mod losses;
+mod max_split;
 mod max_split_at_run_time;
 mod max_split_boundary;
 mod max_split_expandable;
@@ -49,6 +50,7 @@ pub const RULES: &[Rule] = &[
     emptied::rule,
     transient::rule,
     retry_once::rule,
+    max_split::rule,
     max_split_boundary::rule,
     max_split_segment::rule,
     max_split_at_run_time::rule,

@@ -22,6 +22,15 @@ pub fn percent(part: u64, whole: u64) -> String {
     format!("{:.0} %", part as f64 / whole.max(1) as f64 * 100.0)
 }
 
+/// How settings are typed.
+#[must_use]
+pub fn typed(conf: &str) -> String {
+    match conf {
+        "" => "unset PYTORCH_CUDA_ALLOC_CONF".to_owned(),
+        conf => format!("PYTORCH_CUDA_ALLOC_CONF={conf}"),
+    }
+}
+
 /// `1 time`, `2 times`.
 #[must_use]
 pub fn count(n: u64, one: &str) -> String {

@@ -8,7 +8,7 @@
 //! The error says how much is free, which misleads.
 
 use super::super::evidence::Evidence;
-use super::super::words::size;
+use super::super::words::{size, typed};
 use super::super::{Finding, conf};
 
 pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
@@ -49,7 +49,8 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         ),
         evidence: seen,
         remedy: format!(
-            "a larger per_process_memory_fraction, or none: PYTORCH_CUDA_ALLOC_CONF={without}"
+            "a larger per_process_memory_fraction, or none: {}",
+            typed(&without)
         ),
         bytes: capacity - limit,
         stacks: evidence.places([index], |_, a| a.bytes),

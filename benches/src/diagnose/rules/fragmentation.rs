@@ -7,10 +7,10 @@
 //!
 //! **Why so.** At that moment no free block was large enough for the request, whatever they had in all.
 
+use super::super::Finding;
 use super::super::evidence::Evidence;
 use super::super::relief::Relief;
 use super::super::words::{count, percent, size};
-use super::super::{Finding, conf};
 use super::{lengths, survivors};
 
 /// PyTorch loses so much to rounding and to temporary tensors anyway.
@@ -27,7 +27,7 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     if lost < level.reserved / 100 * FREE_PERCENT || !evidence.is_worth_a_word(lost) {
         return None;
     }
-    let expandable = conf::with(evidence.subject.conf, "expandable_segments", Some("True"));
+    let expandable = evidence.expandable();
     let relief = Relief::of(evidence, &expandable)?;
     if relief.saved < level.reserved / 100 * SAVED_PERCENT {
         return None;

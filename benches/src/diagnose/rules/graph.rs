@@ -12,6 +12,7 @@ use std::ops::Range;
 
 use super::super::Finding;
 use super::super::evidence::Evidence;
+use super::super::log::Mark;
 use super::super::steps::Found;
 use super::super::words::{percent, size};
 
@@ -27,14 +28,10 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     if !evidence.is_worth_a_word(kept) {
         return None;
     }
-    let (first, last) = (run.first()?, run.last()?);
+    let (first, last) = (run.phases.first()?, run.phases.last()?);
     let all = evidence.born_in(first.start..last.start);
     let live = all.filter(|(_, a)| a.is_live_after(last.start));
     let numbers: Vec<usize> = live.map(|(index, _)| index).collect();
-    let phase = evidence
-        .log
-        .phase(first.start)
-        .map_or("step", |mark| &mark.tag);
     Some(Finding {
         rule: "graph",
         headline: format!(
@@ -42,8 +39,9 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
             size(kept)
         ),
         evidence: vec![format!(
-            "'{phase}' comes {} times in a row; {} of the {} asked for in it are still live two times later",
-            run.len(),
+            "{} comes {} times in a row; {} of the {} asked for in it are still live two times later",
+            run.name,
+            run.phases.len(),
             percent(kept, asked),
             size(asked),
         )],
@@ -53,41 +51,51 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     })
 }
 
+/// Phases that come in a row.
+struct Run {
+    name: String,
+    /// The events of each.
+    phases: Vec<Range<u64>>,
+}
+
 /// The phases, or else the steps, that come in a row.
-fn runs(evidence: &Evidence<'_>) -> Vec<Vec<Range<u64>>> {
+fn runs(evidence: &Evidence<'_>) -> Vec<Run> {
     let log = &evidence.log;
-    let by_name = log.marks.chunk_by(|a, b| a.tag == b.tag);
     let mut runs = Vec::new();
     let mut after = 0;
-    for run in by_name {
+    for run in log.marks.chunk_by(|a, b| a.tag == b.tag) {
         after += run.len();
         let next = log.marks.get(after);
-        let goes_back = next.is_some_and(|mark| mark.tag.to_ascii_lowercase().contains("backward"));
-        if run.len() >= FEWEST_PHASES && !goes_back {
+        if run.len() >= FEWEST_PHASES && !next.is_some_and(goes_back) {
             let end = next.map_or(log.end(), |mark| mark.event);
             let starts = run.iter().map(|mark| mark.event);
             let ends = starts.clone().skip(1).chain([end]);
-            runs.push(starts.zip(ends).map(|(start, end)| start..end).collect());
+            runs.extend(run.first().map(|mark| Run {
+                name: format!("'{}'", mark.tag),
+                phases: starts.zip(ends).map(|(start, end)| start..end).collect(),
+            }));
         }
     }
-    let steps = evidence.steps.as_ref();
-    let steps = steps.filter(|steps| {
-        steps.found == Found::Periodic
-            && evidence.updates.is_empty()
-            && steps.events.len() >= FEWEST_PHASES
+    let trains = !evidence.updates.is_empty() || log.marks.iter().any(goes_back);
+    let steps = evidence.steps.as_ref().filter(|steps| {
+        steps.found == Found::Periodic && !trains && steps.events.len() >= FEWEST_PHASES
     });
-    runs.extend(steps.map(|steps| steps.events.clone()));
+    runs.extend(steps.map(|steps| Run {
+        name: "what repeats".to_owned(),
+        phases: steps.events.clone(),
+    }));
     runs
+}
+
+fn goes_back(mark: &Mark) -> bool {
+    mark.tag.to_ascii_lowercase().contains("backward")
 }
 
 /// Of the phases of a run but the last two: bytes still live when the second after begins, and bytes asked
 /// for; nothing if too little is kept.
-fn kept_in<'r>(
-    evidence: &Evidence<'_>,
-    run: &'r [Range<u64>],
-) -> Option<(u64, u64, &'r [Range<u64>])> {
+fn kept_in<'r>(evidence: &Evidence<'_>, run: &'r Run) -> Option<(u64, u64, &'r Run)> {
     let (mut kept, mut asked) = (0_u64, 0_u64);
-    for (phase, second_after) in run.iter().zip(run.iter().skip(2)) {
+    for (phase, second_after) in run.phases.iter().zip(run.phases.iter().skip(2)) {
         for a in evidence.log.born_in(phase) {
             asked = asked.saturating_add(a.bytes);
             if a.is_live_after(second_after.start) {

@@ -7,6 +7,8 @@
 //! the newest leaves nothing of the earlier steps, and a larger tensor in place of a smaller is a new one
 //! for an old one: neither is a leak.
 //!
+//! A program that keeps the graphs of everything has a rule of its own.
+//!
 //! **Why so.** Losses, outputs or graphs kept in a list live on from every step alike. What is kept of some
 //! steps only, as the results of an evaluation, is not even and is left alone.
 
@@ -15,6 +17,7 @@ use std::ops::Range;
 use super::super::Finding;
 use super::super::evidence::Evidence;
 use super::super::words::{count, size};
+use super::graph;
 
 /// Two steps between the first and the last.
 const FEWEST_STEPS: usize = 4;
@@ -37,6 +40,9 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     let (least, most) = (*kept.iter().min()?, *kept.iter().max()?);
     let peak = evidence.measures.peak_requested_bytes;
     if least < (peak / 1000 * PER_MILLE).max(1) || least < most / 2 {
+        return None;
+    }
+    if graph::rule(evidence).is_some() {
         return None;
     }
     let total: u64 = kept.iter().sum();

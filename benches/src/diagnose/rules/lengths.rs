@@ -27,7 +27,7 @@ const SMALL: u64 = 1 << 20;
 const FEW: usize = 8;
 
 pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
-    if evidence.settings.expandable_segments() {
+    if evidence.settings.expandable_segments() || max_split_is_to_blame(evidence) {
         return None;
     }
     let steps = evidence.steps.as_ref()?;
@@ -55,7 +55,7 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         in_vain.map(|(index, a)| (index, a.taken)).unzip();
     let taken: u64 = taken.iter().sum();
     let peak = log.level(evidence.peak.event);
-    let expandable = conf::with(evidence.subject.conf, "expandable_segments", Some("True"));
+    let expandable = evidence.expandable();
     let relief = Relief::of(evidence, &expandable)?;
     if !evidence.is_worth_a_word(taken) || relief.saved < peak.reserved / 100 * SAVED_PERCENT {
         return None;
@@ -97,6 +97,12 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         bytes: lost,
         stacks: evidence.places(numbers, |_, a| a.taken),
     })
+}
+
+/// Whether it is a limit on splitting that keeps free blocks from being used.
+fn max_split_is_to_blame(evidence: &Evidence<'_>) -> bool {
+    let without = conf::with(evidence.subject.conf, "max_split_size_mb", None);
+    evidence.settings.limits_splitting() && Relief::of(evidence, &without).is_some()
 }
 
 /// The sizes of large blocks.

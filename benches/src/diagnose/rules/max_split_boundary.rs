@@ -1,7 +1,7 @@
 //! Requests just below `max_split_size_mb`, whose segments are just not below it.
 //!
-//! **Criterion.** Requests smaller than the limit took segments that are not, and without the limit, or with one
-//! that is 2 MiB higher, the program does better.
+//! **Criterion.** Requests smaller than the limit took segments that are not, and with a limit that is 2 MiB
+//! higher the program does better. A limit of the size of a shared segment has a rule of its own.
 //!
 //! **Why so.** A segment of 10 MiB and more is a multiple of 2 MiB: for 99 MiB it has 100. With a limit of 100
 //! MiB it is oversize, and once free it serves oversize requests only, which the next 99 MiB are not: each
@@ -15,7 +15,8 @@ use super::super::{Finding, conf};
 
 pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     let limit = evidence.settings.max_split_size()?;
-    if evidence.settings.expandable_segments() {
+    let is_segment = limit == evidence.settings.large_segment_size();
+    if evidence.settings.expandable_segments() || is_segment {
         return None;
     }
     let is_below = |a: &Allocation| evidence.block_size(a.bytes).is_some_and(|b| b < limit);
@@ -27,12 +28,8 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         return None;
     }
     let higher = ((limit >> 20) + 2).to_string();
-    let confs = [Some(&higher[..]), None]
-        .map(|value| conf::with(evidence.subject.conf, "max_split_size_mb", value));
-    let reliefs = confs
-        .iter()
-        .filter_map(|conf| Some((Relief::of(evidence, conf)?, conf)));
-    let (relief, conf) = reliefs.max_by_key(|(relief, _)| relief.saved)?;
+    let conf = conf::with(evidence.subject.conf, "max_split_size_mb", Some(&higher));
+    let relief = Relief::of(evidence, &conf)?;
     let taken: u64 = taken.iter().sum();
     Some(Finding {
         rule: "max_split_boundary",

@@ -8,7 +8,7 @@
 
 use super::super::evidence::Evidence;
 use super::super::relief::Relief;
-use super::super::words::size;
+use super::super::words::{size, typed};
 use super::super::{Finding, conf};
 
 pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
@@ -31,7 +31,7 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
             ),
             relief.sentence,
         ],
-        remedy: format!("PYTORCH_CUDA_ALLOC_CONF={without}"),
+        remedy: typed(&without),
         bytes: relief.saved,
         stacks: Vec::new(),
     })

@@ -1,7 +1,7 @@
 //! `max_split_size_mb` as large as a segment for small tensors: free segments serve nobody.
 //!
 //! **Criterion.** The limit is the size of segments for requests of 1 to 10 MiB (20 MiB, or
-//! `large_segment_size_mb`), such segments were taken, and with a limit that is 2 MiB higher, or none, the
+//! `large_segment_size_mb`), such segments were taken, and with a limit that is 2 MiB higher the
 //! program does better.
 //!
 //! **Why so.** Once all of such a segment is free it is oversize and serves no request below the limit
@@ -26,12 +26,8 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         return None;
     }
     let higher = ((limit >> 20) + 2).to_string();
-    let confs = [Some(&higher[..]), None]
-        .map(|value| conf::with(evidence.subject.conf, "max_split_size_mb", value));
-    let reliefs = confs
-        .iter()
-        .filter_map(|conf| Some((Relief::of(evidence, conf)?, conf)));
-    let (relief, conf) = reliefs.max_by_key(|(relief, _)| relief.saved)?;
+    let conf = conf::with(evidence.subject.conf, "max_split_size_mb", Some(&higher));
+    let relief = Relief::of(evidence, &conf)?;
     Some(Finding {
         rule: "max_split_segment",
         headline: format!(

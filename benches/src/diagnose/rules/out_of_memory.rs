@@ -9,10 +9,10 @@
 use allocator::snapshot::{BlockInfo, BlockState, SegmentInfo};
 use allocator::stats::PoolKind;
 
+use super::super::Finding;
 use super::super::evidence::{Evidence, Moment};
 use super::super::log::Allocation;
 use super::super::words::{count, percent, size};
-use super::super::{Finding, conf};
 
 pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     let moment = evidence.first_oom.as_ref()?;
@@ -132,8 +132,7 @@ fn out_of_reach(moment: &Moment, request: &Allocation) -> Vec<String> {
 /// What came of the remedy.
 fn tried(evidence: &Evidence<'_>) -> (String, String) {
     let less = "less at once: a smaller batch, or torch.utils.checkpoint";
-    let expandable = conf::with(evidence.subject.conf, "expandable_segments", Some("True"));
-    let expandable = conf::with(&expandable, "max_split_size_mb", None);
+    let expandable = evidence.expandable();
     if evidence.settings.expandable_segments() && evidence.settings.max_split_size().is_none() {
         return (
             "expandable segments are on already".to_owned(),

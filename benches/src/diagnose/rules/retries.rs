@@ -5,9 +5,9 @@
 //! **Why so.** When `cudaMalloc` fails, PyTorch waits for all streams, returns all it has cached and asks
 //! again (`num_alloc_retries`). The program is slow then, and fails when it needs a little more.
 
+use super::super::Finding;
 use super::super::evidence::Evidence;
 use super::super::words::{count, size};
-use super::super::{Finding, conf};
 use crate::capacity::ROOMY;
 
 pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
@@ -29,7 +29,7 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         size(roomy),
         size(more),
     )];
-    let expandable = conf::with(evidence.subject.conf, "expandable_segments", Some("True"));
+    let expandable = evidence.expandable();
     let trial = evidence.with_conf(&expandable)?;
     seen.push(format!(
         "with {expandable}: {}, {} held at the peak",

@@ -8,7 +8,7 @@
 
 use super::super::evidence::Evidence;
 use super::super::relief::Relief;
-use super::super::words::size;
+use super::super::words::{size, typed};
 use super::super::{Finding, conf};
 
 pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
@@ -34,7 +34,7 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
             format!("when the most is held, {} is lost to rounding", size(lost)),
             relief.sentence,
         ],
-        remedy: format!("more divisions, or none: PYTORCH_CUDA_ALLOC_CONF={without}"),
+        remedy: format!("more divisions, or none: {}", typed(&without)),
         bytes: relief.saved,
         stacks: evidence.places(rounded, |index, _| lost_to(index).unwrap_or(0)),
     })

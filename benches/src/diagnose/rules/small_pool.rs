@@ -6,9 +6,9 @@
 //! **Why so.** Blocks of at most 1 MiB lie in segments of 2 MiB of their own (PyTorch 2.11,
 //! `kSmallBuffer`). One small tensor that lives on keeps 2 MiB, and large requests cannot use them.
 
+use super::super::Finding;
 use super::super::evidence::Evidence;
 use super::super::words::{count, percent, size};
-use super::super::{Finding, conf};
 use allocator::snapshot::SegmentInfo;
 use allocator::stats::PoolKind;
 
@@ -32,7 +32,7 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         .filter(|b| b.is_active());
     let numbers = blocks.filter_map(|block| evidence.peak.live.get(&block.address).copied());
     let numbers: Vec<usize> = numbers.collect();
-    let expandable = conf::with(evidence.subject.conf, "expandable_segments", Some("True"));
+    let expandable = evidence.expandable();
     Some(Finding {
         rule: "small_pool",
         headline: format!(

@@ -9,10 +9,10 @@
 //! `release_blocks`), and free memory of different segments never joins. At both moments a request needed
 //! more than any free block had, so what lay free was of no use to it.
 
+use super::super::Finding;
 use super::super::evidence::{Evidence, Moment};
 use super::super::relief::Relief;
 use super::super::words::{count, percent, size};
-use super::super::{Finding, conf};
 use allocator::snapshot::{BlockInfo, SegmentInfo};
 use allocator::stats::PoolKind;
 
@@ -49,7 +49,7 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         "make what lives long before what is large and short-lived, or copy it (tensor.clone()) \
                       once the rest is gone"
             .to_owned();
-    let expandable = conf::with(evidence.subject.conf, "expandable_segments", Some("True"));
+    let expandable = evidence.expandable();
     if let Some(relief) = Relief::of(evidence, &expandable) {
         seen.push(relief.sentence);
         remedy.push_str(&format!("; or PYTORCH_CUDA_ALLOC_CONF={expandable}"));

@@ -7,9 +7,9 @@
 //! it; and one of `max_split_size_mb` or more never (PyTorch 2.11, `should_split`). What is not cut off
 //! counts as allocated, and no figure but *allocated − requested* shows it.
 
+use super::super::Finding;
 use super::super::evidence::Evidence;
 use super::super::words::{count, percent, size};
-use super::super::{Finding, conf};
 
 /// Below this, other remedies bring more.
 const TAIL_PERCENT: u64 = 3;
@@ -27,7 +27,7 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     if bytes < held / 100 * TAIL_PERCENT || !evidence.is_worth_a_word(bytes) {
         return None;
     }
-    let expandable = conf::with(evidence.subject.conf, "expandable_segments", Some("True"));
+    let expandable = evidence.expandable();
     let trial = evidence.with_conf(&expandable)?;
     let mut numbers: Vec<usize> = tails.iter().map(|&(index, _)| index).collect();
     numbers.sort_unstable();

@@ -90,8 +90,8 @@ fn borders(evidence: &Evidence<'_>) -> Vec<u64> {
     let begins_step =
         |event: u64| steps.is_some_and(|steps| steps.events.iter().any(|step| step.start == event));
     let marks = &evidence.log.marks;
-    let is_phase =
-        |mark: &Mark| !begins_step(mark.event) && !["init", "end"].contains(&mark.tag.as_str());
+    let is_other = |tag: &str| tag == "init" || tag == "end" || tag.starts_with("step ");
+    let is_phase = |mark: &Mark| !begins_step(mark.event) && !is_other(&mark.tag);
     if !marks.iter().any(is_phase) {
         return Vec::new();
     }
