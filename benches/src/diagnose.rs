@@ -14,6 +14,8 @@ mod rules;
 pub mod steps;
 mod words;
 
+use std::cmp::Reverse;
+
 use serde::Serialize;
 
 pub use self::evidence::{Evidence, Subject};
@@ -36,12 +38,13 @@ pub struct Finding {
     pub stacks: Vec<Place>,
 }
 
-/// All that is found, the heaviest first.
+/// All that is found: that memory was short first, then the heaviest.
 #[must_use]
 pub fn diagnose(evidence: &Evidence<'_>) -> Vec<Finding> {
     let found = rules::RULES.iter().filter_map(|rule| rule(evidence));
     let mut findings: Vec<Finding> = found.collect();
-    findings.sort_by_key(|finding| std::cmp::Reverse(finding.bytes));
+    let order = |finding: &Finding| (finding.rule != rules::MOST_URGENT, Reverse(finding.bytes));
+    findings.sort_by_key(order);
     findings
 }
 

@@ -40,7 +40,7 @@ impl Relief {
                 count(calls, "call"),
             );
             if ooms > 0 {
-                sentence.push_str(&format!(", and {} of {ooms} requests fail", then.ooms));
+                sentence.push_str(&format!(", and {} requests fail in place of {ooms}", then.ooms));
             }
             Self { saved, sentence }
         })

@@ -32,6 +32,9 @@ use super::{Evidence, Finding};
 /// What a rule finds, if it finds anything.
 type Rule = fn(&Evidence<'_>) -> Option<Finding>;
 
+/// The rule whose finding comes first, whatever the others weigh: its program does not run to its end.
+pub const MOST_URGENT: &str = out_of_memory::NAME;
+
 /// All rules. Their order counts among findings about equally many bytes.
 pub const RULES: &[Rule] = &[
     out_of_memory::rule,

@@ -14,6 +14,8 @@ use super::super::evidence::{Evidence, Moment};
 use super::super::log::Allocation;
 use super::super::words::{count, percent, size};
 
+pub const NAME: &str = "out_of_memory";
+
 pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     let moment = evidence.first_oom.as_ref()?;
     let index = evidence
@@ -29,7 +31,7 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     if short > 0 {
         let numbers: Vec<usize> = moment.live.values().copied().collect();
         return Some(Finding {
-            rule: "out_of_memory",
+            rule: NAME,
             headline: format!("Memory is short by {}: no setting helps", size(short)),
             evidence: vec![
                 format!(
@@ -60,7 +62,7 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     seen.extend(out_of_reach(moment, request));
     seen.push(evidence_of);
     Some(Finding {
-        rule: "out_of_memory",
+        rule: NAME,
         headline: format!(
             "A request for {} fails though there is enough: memory lies in the wrong places",
             size(request.bytes)
@@ -146,8 +148,9 @@ fn tried(evidence: &Evidence<'_>) -> (String, String) {
         ),
         Some(trial) => (
             format!(
-                "with {expandable} {} of {} still fail",
-                trial.ooms, evidence.tally.ooms
+                "with {expandable}, too, {} fail, in place of {}",
+                count(trial.ooms, "request"),
+                evidence.tally.ooms
             ),
             less.to_owned(),
         ),
