@@ -33,8 +33,8 @@ impl Place {
         let own = frames.iter().find(|frame| is_own(frame));
         Self {
             tag: tag.to_owned(),
-            frames: frames.iter().map(written).collect(),
-            own_frame: own.map(written),
+            frames: frames.iter().map(|frame| written(frame)).collect(),
+            own_frame: own.map(|frame| written(frame)),
             allocations,
             bytes,
         }
@@ -47,8 +47,11 @@ impl fmt::Display for Place {
         write!(f, "{} × ", self.allocations)?;
         let frame = self.own_frame.as_ref().or(self.frames.first());
         match (self.tag.is_empty(), frame) {
-            (false, Some(frame)) => write!(f, "{} at {frame}", self.tag)?,
-            (false, None) => f.write_str(&self.tag)?,
+            // A recorded program names where its requests come from in their tags.
+            (false, Some(frame)) if !self.tag.contains(':') => {
+                write!(f, "{} at {frame}", self.tag)?
+            }
+            (false, _) => f.write_str(&self.tag)?,
             (true, Some(frame)) => f.write_str(frame)?,
             (true, None) => f.write_str("somewhere (no stacks were recorded)")?,
         }
