@@ -12,6 +12,8 @@ pub mod place;
 pub mod relief;
 mod rules;
 pub mod steps;
+#[cfg(test)]
+mod testing;
 mod words;
 
 use std::cmp::Reverse;

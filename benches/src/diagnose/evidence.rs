@@ -1,6 +1,7 @@
 //! What the rules look at: a replay of the program with its settings, and what follows from it.
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Mutex;
 
@@ -152,6 +153,15 @@ struct Site {
     stack: Option<StackId>,
 }
 
+/// What the requests with one tag amount to.
+#[derive(Clone, Copy, Default)]
+struct Sum {
+    count: u64,
+    bytes: u64,
+    /// The bytes of the heaviest site, and its number.
+    heaviest: (u64, u32),
+}
+
 impl<'a> Evidence<'a> {
     /// Replays the program, twice more to see what was held when most was and when memory was short.
     ///
@@ -271,33 +281,39 @@ impl<'a> Evidence<'a> {
         allocations: impl IntoIterator<Item = usize>,
         weight: impl Fn(usize, &Allocation) -> u64,
     ) -> Vec<Place> {
-        let mut sums: HashMap<u32, (u64, u64)> = HashMap::new();
+        let mut by_site: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
         for index in allocations {
-            if let (Some(&site), Some(a)) =
-                (self.site_of.get(index), self.log.allocations.get(index))
-            {
-                let (count, bytes) = sums.entry(site).or_default();
+            let allocation = self.log.allocations.get(index);
+            if let (Some(&site), Some(allocation)) = (self.site_of.get(index), allocation) {
+                let (count, bytes) = by_site.entry(site).or_default();
                 *count += 1;
-                *bytes = bytes.saturating_add(weight(index, a));
+                *bytes = bytes.saturating_add(weight(index, allocation));
             }
         }
-        let mut sums: Vec<_> = sums.into_iter().collect();
-        sums.sort_unstable_by_key(|&(site, (count, bytes))| {
-            (std::cmp::Reverse(bytes), count, site)
-        });
+        // Many ways lead to one line: they are told together, with the heaviest of their stacks.
+        let mut by_tag: BTreeMap<u32, Sum> = BTreeMap::new();
+        for (site, (count, bytes)) in by_site {
+            let tag = self.sites.get(site as usize).map_or(0, |site| site.tag);
+            let sum = by_tag.entry(tag).or_default();
+            sum.count += count;
+            sum.bytes = sum.bytes.saturating_add(bytes);
+            sum.heaviest = sum.heaviest.max((bytes, site));
+        }
+        let mut sums: Vec<Sum> = by_tag.into_values().collect();
+        sums.sort_by_key(|sum| Reverse(sum.bytes));
         let places = sums.into_iter().take(Place::MOST);
-        let place = |(site, (count, bytes))| self.place(site, count, bytes);
-        places.filter_map(place).collect()
+        places.filter_map(|sum| self.place(&sum)).collect()
     }
 
-    fn place(&self, site: u32, count: u64, bytes: u64) -> Option<Place> {
+    fn place(&self, sum: &Sum) -> Option<Place> {
+        let (_, site) = sum.heaviest;
         let site = self.sites.get(site as usize)?;
         let tag = self.log.tags.get(site.tag as usize)?;
         let stacks = self.subject.recording.map(|recording| &recording.stacks);
         let stack = stacks
             .zip(site.stack)
             .and_then(|(stacks, id)| stacks.get(id.0 as usize));
-        Some(Place::new(tag, stack, count, bytes))
+        Some(Place::new(tag, stack, sum.count, sum.bytes))
     }
 
     /// The allocations asked for in some events, with their numbers in the log.

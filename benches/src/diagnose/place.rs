@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::Serialize;
-use workloads::recording::{Frame, Stack};
+use workloads::recording::Stack;
 
 use super::words;
 
@@ -30,11 +30,21 @@ impl Place {
     #[must_use]
     pub fn new(tag: &str, stack: Option<&Stack>, allocations: u64, bytes: u64) -> Self {
         let frames = stack.map_or(&[][..], |stack| &stack.frames);
-        let own = frames.iter().find(|frame| is_own(frame));
+        let written = |name: &str, file: &str, line: u64| match line {
+            // Frames in C++ have no line, which PyTorch writes as 2^64 − 1.
+            0 | u64::MAX => format!("{file} {name}"),
+            line => format!("{file}:{line} {name}"),
+        };
+        let frames = frames.iter().map(|frame| {
+            let text = written(&frame.name, &frame.filename, frame.line);
+            (text, is_own(&frame.filename))
+        });
+        let (frames, own): (Vec<String>, Vec<bool>) = frames.unzip();
+        let own = own.iter().position(|&own| own);
         Self {
             tag: tag.to_owned(),
-            frames: frames.iter().map(|frame| written(frame)).collect(),
-            own_frame: own.map(|frame| written(frame)),
+            own_frame: own.and_then(|innermost| frames.get(innermost).cloned()),
+            frames,
             allocations,
             bytes,
         }
@@ -53,28 +63,14 @@ impl fmt::Display for Place {
             }
             (false, _) => f.write_str(&self.tag)?,
             (true, Some(frame)) => f.write_str(frame)?,
-            (true, None) => f.write_str("somewhere (no stacks were recorded)")?,
+            (true, None) => f.write_str("a place without frames, as in the backward pass")?,
         }
         write!(f, ": {}", words::size(self.bytes))
     }
 }
 
-fn written(frame: &Frame) -> String {
-    let Frame {
-        name,
-        filename,
-        line,
-    } = frame;
-    // Frames in C++ have no line, which PyTorch writes as 2^64 − 1.
-    match *line {
-        0 | u64::MAX => format!("{filename} {name}"),
-        line => format!("{filename}:{line} {name}"),
-    }
-}
-
-/// Whether a frame is not that of an installed package, of Python itself or of C++.
-fn is_own(frame: &Frame) -> bool {
-    let file = &frame.filename;
+/// Whether a file is not that of an installed package, of Python itself or of C++.
+fn is_own(file: &str) -> bool {
     let is_python = file.ends_with(".py") || file.starts_with("<ipython");
     let installed = [
         "site-packages/",
@@ -84,4 +80,42 @@ fn is_own(frame: &Frame) -> bool {
         "torch/",
     ];
     is_python && !installed.iter().any(|folder| file.contains(folder))
+}
+
+#[cfg(test)]
+mod tests {
+    use workloads::recording::Frame;
+
+    use super::*;
+
+    #[test]
+    fn the_innermost_frame_of_the_program_is_told() {
+        let frame = |name: &str, filename: &str, line| Frame {
+            name: name.to_owned(),
+            filename: filename.to_owned(),
+            line,
+        };
+        let frames = [
+            frame("at::empty", "??", u64::MAX),
+            frame(
+                "forward",
+                "/venv/lib/python3.11/site-packages/torch/nn/linear.py",
+                134,
+            ),
+            frame("forward", "/app/train.py", 24),
+            frame("main", "/app/run.py", 3),
+        ];
+        let stack = Stack {
+            frames: frames.map(Into::into).to_vec(),
+        };
+        let place = Place::new("addmm", Some(&stack), 2, 3 << 20);
+        assert_eq!(place.own_frame.as_deref(), Some("/app/train.py:24 forward"));
+        assert_eq!(place.frames[0], "?? at::empty");
+        assert_eq!(
+            place.to_string(),
+            "2 × addmm at /app/train.py:24 forward: 3.0 MiB"
+        );
+        let nowhere = Place::new("", None, 1, 0);
+        assert!(nowhere.to_string().contains("without frames"));
+    }
 }

@@ -30,7 +30,7 @@ mod transient;
 use super::{Evidence, Finding};
 
 /// What a rule finds, if it finds anything.
-type Rule = fn(&Evidence<'_>) -> Option<Finding>;
+pub type Rule = fn(&Evidence<'_>) -> Option<Finding>;
 
 /// The rule whose finding comes first, whatever the others weigh: its program does not run to its end.
 pub const MOST_URGENT: &str = out_of_memory::NAME;

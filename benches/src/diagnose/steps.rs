@@ -3,8 +3,8 @@
 //! The first of these that shows at least [`FEWEST`]:
 //! 1. marks with a number that grows: `step 3`, `ProfilerStep#3`;
 //! 2. marks of the optimizer: a step lasts from one update to the next;
-//! 3. a request that is made once a step. Requests are the same if the same place asks, or, where nobody
-//!    knows who asks, if they are for as much. From one to the next the program asks for nearly the same
+//! 3. a request that is made once a step. Requests are the same if the same place asks; or, if nothing
+//!    shows then, if they are for as much. From one to the next the program asks for nearly the same
 //!    ([`ALIKE_PERCENT`] %, in whatever order), for half of the program at least. Of the rarest such requests
 //!    the one is taken before which least is live.
 //!
@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::log::{Log, Mark};
+use super::log::{Allocation, Log, Mark};
 
 /// Fewer are no repetition.
 pub const FEWEST: usize = 3;
@@ -47,12 +47,25 @@ pub struct Steps {
 
 impl Steps {
     /// The steps of the program that left this log, if it has any. `sites` tells who asked, for each
-    /// allocation, as a number; nobody knows if all are the same.
+    /// allocation, as a number.
     #[must_use]
     pub fn find(log: &Log, sites: &[u32]) -> Option<Self> {
         let marked = || numbered(log).map(|begins| Self::between(Found::Marked, &begins, log));
         let updates = || updates(log).map(|begins| Self::between(Found::Updates, &begins, log));
-        let periodic = || periodic(log, sites).map(|begins| Self::upto_last(&begins));
+        let by_site = || {
+            periodic(
+                log,
+                kinds(log, |at, _| {
+                    sites.get(at).map_or(0, |&site| u64::from(site))
+                }),
+            )
+        };
+        let by_size = || periodic(log, kinds(log, |_, a| a.bytes));
+        let periodic = || {
+            by_site()
+                .or_else(by_size)
+                .map(|begins| Self::upto_last(&begins))
+        };
         marked().or_else(updates).or_else(periodic)
     }
 
@@ -109,16 +122,11 @@ fn numbered(log: &Log) -> Option<Vec<u64>> {
     Some(most.into_iter().map(|(_, event)| event).collect())
 }
 
-/// The events with which updates begin.
+/// The events with which updates begin; of several optimizers, those of the first.
 fn updates(log: &Log) -> Option<Vec<u64>> {
-    let mut begins: Vec<u64> = Vec::new();
-    let mut is_in_update = false;
-    for mark in &log.marks {
-        let was_in_update = std::mem::replace(&mut is_in_update, is_update(&mark.tag));
-        if is_in_update && !was_in_update {
-            begins.push(mark.event);
-        }
-    }
+    let first = log.marks.iter().find(|mark| is_update(&mark.tag))?;
+    let same = log.marks.iter().filter(|mark| mark.tag == first.tag);
+    let begins: Vec<u64> = same.map(|mark| mark.event).collect();
     (begins.len() >= FEWEST).then_some(begins)
 }
 
@@ -130,8 +138,7 @@ pub fn is_update(tag: &str) -> bool {
 }
 
 /// The events of the requests with which steps begin, if requests repeat.
-fn periodic(log: &Log, sites: &[u32]) -> Option<Vec<u64>> {
-    let (kinds, number) = kinds(log, sites);
+fn periodic(log: &Log, (kinds, number): (Vec<usize>, usize)) -> Option<Vec<u64>> {
     let mut places = vec![Vec::new(); number];
     for (at, &kind) in kinds.iter().enumerate() {
         places.get_mut(kind)?.push(at);
@@ -158,17 +165,12 @@ fn periodic(log: &Log, sites: &[u32]) -> Option<Vec<u64>> {
 }
 
 /// What each request is to be told from others by, as a number, and how many numbers there are.
-fn kinds(log: &Log, sites: &[u32]) -> (Vec<usize>, usize) {
-    let is_known = sites.iter().any(|site| Some(site) != sites.first());
+fn kinds(log: &Log, what: impl Fn(usize, &Allocation) -> u64) -> (Vec<usize>, usize) {
     let mut numbers = BTreeMap::new();
-    let allocations = log.allocations.iter().zip(sites);
-    let kinds = allocations.map(|(a, &site)| {
-        let key = match is_known {
-            true => (u64::from(site), a.stream),
-            false => (a.bytes, a.stream),
-        };
+    let allocations = log.allocations.iter().enumerate();
+    let kinds = allocations.map(|(at, a)| {
         let next = numbers.len();
-        *numbers.entry(key).or_insert(next)
+        *numbers.entry((what(at, a), a.stream)).or_insert(next)
     });
     let kinds = kinds.collect();
     (kinds, numbers.len())
@@ -212,4 +214,78 @@ fn in_common(one: &[usize], other: &[usize], counts: &mut [usize]) -> usize {
         counts[kind] = 0;
     }
     common
+}
+
+#[cfg(test)]
+mod tests {
+    use workloads::program::Program;
+
+    use super::super::Evidence;
+    use super::super::testing::{MIB, ROOMY, burst, hold};
+    use super::*;
+
+    fn steps(program: impl Fn(&mut Program<'_>) + Send + Sync) -> Option<Steps> {
+        ROOMY.gather(program, |evidence: &Evidence<'_>| evidence.steps.clone())
+    }
+
+    #[test]
+    fn marks_with_numbers_come_first() {
+        let found = steps(|program| {
+            hold(program, 1, MIB);
+            for step in 5..9 {
+                program.mark(&format!("ProfilerStep#{step}"));
+                burst(program, 1, MIB);
+                program.mark("optimizer");
+            }
+        });
+        let found = found.unwrap();
+        assert_eq!(found.found, Found::Marked);
+        assert_eq!(
+            found.events,
+            [1..5, 5..9, 9..13, 13..17],
+            "the mark `end` is in none"
+        );
+        assert_eq!(found.warm().len(), 2);
+    }
+
+    #[test]
+    fn updates_are_the_next_best() {
+        let found = steps(|program| {
+            for _ in 0..4 {
+                burst(program, 1, MIB);
+                program.mark("Optimizer.step#AdamW.step");
+            }
+        });
+        let found = found.unwrap();
+        assert_eq!(found.found, Found::Updates);
+        assert_eq!(found.events, [2..5, 5..8, 8..11, 11..12]);
+    }
+
+    #[test]
+    fn requests_that_repeat_begin_a_step_where_least_is_live() {
+        let found = steps(|program| {
+            hold(program, 7, 5 * MIB);
+            for _ in 0..5 {
+                let first = program.alloc(MIB, "several");
+                (2..12).for_each(|n| program.scratch(n * MIB, "several"));
+                program.free(first);
+            }
+        });
+        let found = found.unwrap();
+        assert_eq!(found.found, Found::Periodic);
+        // Seven that stay, and eleven requests with their frees a step.
+        assert_eq!(found.events, [7..29, 29..51, 51..73, 73..95]);
+    }
+
+    #[test]
+    fn what_does_not_repeat_has_no_steps() {
+        let found = steps(|program| (0..200).for_each(|n| program.scratch(n * n * 512, "")));
+        assert_eq!(found, None);
+        let found = steps(|program| {
+            ["step 3", "step 2", "step 1"]
+                .into_iter()
+                .for_each(|tag| program.mark(tag))
+        });
+        assert_eq!(found, None, "numbers that fall");
+    }
 }

@@ -66,3 +66,41 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         stacks: evidence.places(numbers, |_, a| a.taken),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use workloads::program::Program;
+
+    use super::super::super::testing::{MIB, Scene, burst};
+    use super::rule;
+
+    /// The collector begins at 100 MiB.
+    const COLLECTED: Scene<'_> = Scene(
+        "garbage_collection_threshold:0.25,per_process_memory_fraction:0.5",
+        800 * MIB,
+        None,
+    );
+
+    fn train(program: &mut Program<'_>, length: impl Fn(u64) -> u64) {
+        for step in 0..10 {
+            program.mark(&format!("step {step}"));
+            burst(program, 4, length(step) * MIB);
+        }
+    }
+
+    #[test]
+    fn what_is_collected_is_wanted_again() {
+        let found = COLLECTED.find(rule, |program| train(program, |step| 20 + 2 * step));
+        let found = found.unwrap();
+        assert!(
+            found.remedy.contains("garbage_collection_threshold"),
+            "{}",
+            found.remedy
+        );
+    }
+
+    #[test]
+    fn a_cache_that_serves_every_step() {
+        assert_eq!(COLLECTED.find(rule, |program| train(program, |_| 30)), None);
+    }
+}

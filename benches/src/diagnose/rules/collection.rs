@@ -39,3 +39,30 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         stacks: Vec::new(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::testing::{GIB, MIB, Scene};
+    use super::rule;
+
+    #[test]
+    fn a_threshold_needs_a_limit() {
+        let find = |conf| {
+            let scene = Scene(conf, 80 * GIB, None);
+            scene.find(rule, |program| {
+                program.scratch(30 * MIB, "");
+                program.scratch(60 * MIB, "");
+            })
+        };
+        assert_eq!(
+            find("garbage_collection_threshold:0.8").unwrap().bytes,
+            30 * MIB
+        );
+        assert!(find("garbage_collection_threshold:0.8,per_process_memory_fraction:1.0").is_some());
+        assert_eq!(
+            find("garbage_collection_threshold:0.8,per_process_memory_fraction:0.9"),
+            None
+        );
+        assert_eq!(find(""), None);
+    }
+}

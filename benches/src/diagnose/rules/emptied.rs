@@ -45,3 +45,37 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         stacks: Vec::new(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use workloads::program::Program;
+
+    use super::super::super::testing::{MIB, ROOMY, burst};
+    use super::rule;
+
+    fn train(program: &mut Program<'_>, empty: impl Fn(u64) -> bool) {
+        for step in 0..6 {
+            program.mark(&format!("step {step}"));
+            burst(program, 4, 30 * MIB);
+            if empty(step) {
+                program.empty_cache();
+            }
+        }
+    }
+
+    #[test]
+    fn in_every_step() {
+        let found = ROOMY
+            .find(rule, |program| train(program, |_| true))
+            .unwrap();
+        assert_eq!(found.bytes, 4 * 30 * MIB);
+    }
+
+    #[test]
+    fn once_after_the_first() {
+        assert_eq!(
+            ROOMY.find(rule, |program| train(program, |step| step == 0)),
+            None
+        );
+    }
+}

@@ -56,3 +56,34 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         stacks: evidence.places([index], |_, a| a.bytes),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::testing::{MIB, Scene, hold};
+    use super::rule;
+
+    const HALF: Scene<'_> = Scene("per_process_memory_fraction:0.5", 200 * MIB, None);
+
+    #[test]
+    fn the_device_has_room() {
+        let found = HALF.find(rule, |program| {
+            hold(program, 1, 90 * MIB);
+            hold(program, 1, 2 * MIB);
+        });
+        let found = found.unwrap();
+        assert!(
+            found.headline.contains("110.0 MiB of the device is free"),
+            "{}",
+            found.headline
+        );
+    }
+
+    #[test]
+    fn more_than_the_device_has() {
+        let found = HALF.find(rule, |program| {
+            hold(program, 1, 90 * MIB);
+            hold(program, 1, 150 * MIB);
+        });
+        assert_eq!(found, None);
+    }
+}

@@ -68,3 +68,25 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         stacks: evidence.places([request], |_, a| a.bytes),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::testing::{MIB, ROOMY};
+    use super::rule;
+
+    #[test]
+    fn a_buffer_that_grows() {
+        let found = ROOMY.find(rule, |program| {
+            (0..30).for_each(|n| program.scratch((20 + 2 * n) * MIB, "cat"));
+        });
+        assert!(found.unwrap().bytes > 1000 * MIB);
+    }
+
+    #[test]
+    fn one_that_does_not() {
+        let found = ROOMY.find(rule, |program| {
+            (0..30).for_each(|_| program.scratch(20 * MIB, "cat"))
+        });
+        assert_eq!(found, None);
+    }
+}

@@ -108,3 +108,60 @@ fn take(sizes: &mut Sizes, a: &Allocation) -> bool {
         _ => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use workloads::program::Program;
+
+    use super::super::super::testing::{MIB, ROOMY, burst, hold, several};
+    use super::rule;
+
+    /// Four steps with eight parameters; gradients are made anew after `clear`.
+    fn train(program: &mut Program<'_>, clear: bool, average: bool) {
+        hold(program, 8, 4 * MIB);
+        let mut gradients = Vec::new();
+        for step in 0..4 {
+            program.mark(&format!("step {step}"));
+            if average && step == 0 {
+                hold(program, 8, 4 * MIB);
+            }
+            burst(program, 4, 10 * MIB);
+            program.mark("backward");
+            if gradients.is_empty() {
+                gradients = several(program, 8, 4 * MIB);
+            } else {
+                (0..8).for_each(|_| program.scratch(4 * MIB, "mm"));
+            }
+            program.mark("optimizer");
+            if step == 0 {
+                hold(program, 16, 4 * MIB);
+            }
+            burst(program, 8, 4 * MIB);
+            if clear {
+                program.free_all(gradients.drain(..));
+            }
+        }
+        program.free_all(gradients);
+    }
+
+    #[test]
+    fn never_cleared() {
+        let found = ROOMY
+            .find(rule, |program| train(program, false, false))
+            .unwrap();
+        assert_eq!(found.bytes, 8 * 4 * MIB);
+    }
+
+    #[test]
+    fn cleared_after_each_update() {
+        assert_eq!(
+            ROOMY.find(rule, |program| train(program, true, false)),
+            None
+        );
+    }
+
+    #[test]
+    fn an_averaged_model_is_no_gradient() {
+        assert_eq!(ROOMY.find(rule, |program| train(program, true, true)), None);
+    }
+}

@@ -105,3 +105,66 @@ fn kept_in<'r>(evidence: &Evidence<'_>, run: &'r Run) -> Option<(u64, u64, &'r R
     }
     (asked > 0 && kept >= asked / 100 * KEPT_PERCENT).then_some((kept, asked, run))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::testing::{MIB, ROOMY};
+    use super::rule;
+
+    #[test]
+    fn what_each_token_made_stays() {
+        let found = ROOMY.find(rule, |program| {
+            for _ in 0..12 {
+                program.mark("decode");
+                program.scratch(MIB, "softmax");
+                let activation = program.alloc(3 * MIB, "linear");
+                program.hold(activation);
+            }
+        });
+        let found = found.unwrap();
+        assert_eq!(found.bytes, 10 * 3 * MIB);
+        assert!(found.remedy.contains("inference_mode"), "{}", found.remedy);
+    }
+
+    #[test]
+    fn tokens_without_marks() {
+        let found = ROOMY.find(rule, |program| {
+            for token in 0..20 {
+                for layer in 0..6 {
+                    let activation = program.alloc((3 + layer) * MIB, "linear");
+                    program.hold(activation);
+                    program.scratch((20 + token) * MIB, "cat");
+                }
+            }
+        });
+        assert!(
+            found.is_none(),
+            "nobody knows the steps: sizes change, and all tags were the same"
+        );
+        let found = ROOMY.find(rule, |program| {
+            for token in 0..20 {
+                program.scratch(8 * token, "embedding");
+                for layer in 0..6 {
+                    let activation = program.alloc((3 + layer) * MIB, "linear");
+                    program.hold(activation);
+                    program.scratch((1 + token) * MIB / 8, "cat");
+                }
+            }
+        });
+        assert!(found.unwrap().bytes > 500 * MIB);
+    }
+
+    #[test]
+    fn a_cache_that_grows() {
+        let found = ROOMY.find(rule, |program| {
+            let mut cache = program.alloc(MIB, "cat");
+            for token in 0..12 {
+                program.mark("decode");
+                program.scratch(3 * MIB, "linear");
+                cache = program.replace(cache, (2 + token) * MIB, "cat");
+            }
+            program.hold(cache);
+        });
+        assert_eq!(found, None);
+    }
+}

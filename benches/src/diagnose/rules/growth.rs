@@ -79,3 +79,50 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         stacks: evidence.places(numbers, |_, a| a.bytes),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::testing::{MIB, ROOMY};
+    use super::rule;
+
+    #[test]
+    fn losses_in_a_list() {
+        let found = ROOMY.find(rule, |program| {
+            for step in 0..6 {
+                program.mark(&format!("step {step}"));
+                program.scratch(100 * MIB, "mm");
+                let loss = program.alloc(3 * MIB, "loss");
+                program.hold(loss);
+            }
+        });
+        let found = found.unwrap();
+        assert_eq!(found.bytes, 4 * 3 * MIB, "all but the first and the last");
+        assert_eq!((found.stacks.len(), found.stacks[0].allocations), (1, 4));
+        assert!(found.headline.contains("3.0 MiB"), "{}", found.headline);
+    }
+
+    #[test]
+    fn only_the_newest_is_kept() {
+        let found = ROOMY.find(rule, |program| {
+            let mut loss = program.alloc(3 * MIB, "loss");
+            for step in 0..6 {
+                program.mark(&format!("step {step}"));
+                loss = program.replace(loss, (4 + step) * MIB, "loss");
+            }
+            program.hold(loss);
+        });
+        assert_eq!(found, None);
+    }
+
+    #[test]
+    fn what_every_other_step_keeps_is_not_even() {
+        let found = ROOMY.find(rule, |program| {
+            for step in 0..8 {
+                program.mark(&format!("step {step}"));
+                let kept = program.alloc((step % 2 * 8 + 1) * MIB, "metric");
+                program.hold(kept);
+            }
+        });
+        assert_eq!(found, None);
+    }
+}

@@ -79,3 +79,43 @@ fn stuck_in(run: &SegmentInfo, page: u64) -> u64 {
     }
     free - returnable
 }
+
+#[cfg(test)]
+mod tests {
+    use workloads::program::Program;
+
+    use super::super::super::testing::{GIB, MIB, Scene, hold, several};
+    use super::rule;
+
+    const EXPANDABLE: Scene<'_> = Scene("expandable_segments:True", 80 * GIB, None);
+
+    /// Of forty blocks in ten pages the first `kept` of every four stay, and a large one comes.
+    fn leave(program: &mut Program<'_>, kept: usize) {
+        for (index, block) in several(program, 40, 5 * MIB).into_iter().enumerate() {
+            if index % 4 < kept {
+                program.hold(block);
+            } else {
+                program.free(block);
+            }
+        }
+        hold(program, 1, 100 * MIB);
+    }
+
+    #[test]
+    fn pages_with_one_block_in_use() {
+        let found = EXPANDABLE.find(rule, |program| leave(program, 1)).unwrap();
+        // The large block takes what is free in the last of them, and leaves as much of its own last.
+        assert_eq!(found.bytes, 10 * 15 * MIB);
+        assert!(
+            found.evidence[1].contains("at most 0 bytes"),
+            "{}",
+            found.evidence[1]
+        );
+    }
+
+    #[test]
+    fn pages_that_are_free_or_full() {
+        assert_eq!(EXPANDABLE.find(rule, |program| leave(program, 0)), None);
+        assert_eq!(EXPANDABLE.find(rule, |program| leave(program, 4)), None);
+    }
+}

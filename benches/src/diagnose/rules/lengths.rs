@@ -120,3 +120,68 @@ fn new_percent(before: &BTreeSet<u64>, born: &[Allocation]) -> u64 {
     let new: u64 = large.filter(|bytes| !before.contains(bytes)).sum();
     new.saturating_mul(100).checked_div(all).unwrap_or(0)
 }
+
+#[cfg(test)]
+mod tests {
+    use workloads::program::Program;
+
+    use super::super::super::testing::{MIB, ROOMY, Scene, burst};
+    use super::rule;
+
+    /// Eight steps with tensors of so many MiB.
+    fn train(program: &mut Program<'_>, length: impl Fn(u64) -> u64) {
+        for step in 0..8 {
+            program.mark(&format!("step {step}"));
+            burst(program, 8, length(step) * MIB);
+        }
+    }
+
+    #[test]
+    fn sizes_that_change() {
+        let found = ROOMY
+            .find(rule, |program| train(program, |step| 20 + 6 * step))
+            .unwrap();
+        assert!(
+            found.headline.contains("nearly every step"),
+            "{}",
+            found.headline
+        );
+        assert!(
+            found.remedy.contains("expandable_segments:True"),
+            "{}",
+            found.remedy
+        );
+    }
+
+    #[test]
+    fn two_lengths_that_alternate() {
+        let found = ROOMY.find(rule, |program| {
+            let mut held = Vec::new();
+            for step in 0..8 {
+                program.mark(&format!("step {step}"));
+                burst(program, 8, (20 + 13 * (step % 2)) * MIB);
+                // Cuts the larger blocks, so that they are wanted again.
+                held.push(program.alloc(21 * MIB, "kept"));
+            }
+            program.free_all(held);
+        });
+        let found = found.unwrap();
+        assert!(
+            found.headline.contains("2 different sizes alternate"),
+            "{}",
+            found.headline
+        );
+    }
+
+    #[test]
+    fn the_same_sizes_at_every_step() {
+        assert_eq!(ROOMY.find(rule, |program| train(program, |_| 30)), None);
+    }
+
+    #[test]
+    fn sizes_that_expandable_segments_cut_anyway() {
+        let expandable = Scene("expandable_segments:True", ROOMY.1, None);
+        let found = expandable.find(rule, |program| train(program, |step| 20 + 6 * step));
+        assert_eq!(found, None);
+    }
+}

@@ -116,3 +116,45 @@ fn passes<'e>(evidence: &'e Evidence<'_>, step: &Range<u64>) -> Option<Passes<'e
         most,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use workloads::program::Program;
+
+    use super::super::super::testing::{MIB, ROOMY};
+    use super::rule;
+
+    fn train(program: &mut Program<'_>, go_back_at_once: bool) {
+        for step in 0..3 {
+            program.mark(&format!("step {step}"));
+            let mut graphs = Vec::new();
+            for _ in 0..4 {
+                program.mark("forward");
+                graphs.push(program.alloc(30 * MIB, "linear"));
+                program.scratch(60 * MIB, "gelu");
+                if go_back_at_once {
+                    program.mark("backward");
+                    program.free_all(graphs.drain(..));
+                }
+            }
+            program.mark("backward");
+            program.free_all(graphs);
+        }
+    }
+
+    #[test]
+    fn one_way_back_for_four_passes() {
+        let found = ROOMY.find(rule, |program| train(program, false)).unwrap();
+        assert_eq!(found.bytes, 3 * 30 * MIB, "but those of one pass");
+        assert!(
+            found.headline.contains("4 forward passes"),
+            "{}",
+            found.headline
+        );
+    }
+
+    #[test]
+    fn a_way_back_after_each() {
+        assert_eq!(ROOMY.find(rule, |program| train(program, true)), None);
+    }
+}

@@ -46,3 +46,33 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         stacks: Vec::new(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use workloads::program::Program;
+
+    use super::super::super::testing::{GIB, MIB, Scene, burst, hold};
+    use super::rule;
+
+    const LIMITED: Scene<'_> = Scene("max_split_size_mb:64", 80 * GIB, None);
+
+    #[test]
+    fn a_large_block_is_kept_from_smaller_requests() {
+        let found = LIMITED.find(rule, |program: &mut Program<'_>| {
+            program.scratch(100 * MIB, "large");
+            burst(program, 4, 25 * MIB);
+        });
+        let found = found.unwrap();
+        assert!(found.bytes >= 100 * MIB, "{}", found.bytes);
+        assert!(found.remedy.contains("unset"), "{}", found.remedy);
+    }
+
+    #[test]
+    fn all_is_in_use() {
+        let found = LIMITED.find(rule, |program| {
+            hold(program, 1, 100 * MIB);
+            hold(program, 4, 25 * MIB);
+        });
+        assert_eq!(found, None);
+    }
+}

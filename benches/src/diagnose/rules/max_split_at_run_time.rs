@@ -61,3 +61,25 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         stacks: Vec::new(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use allocator::history::Action::{SegmentAlloc, SegmentFree};
+
+    use super::super::super::testing::{MIB, ROOMY, Scene, recording};
+    use super::rule;
+
+    #[test]
+    fn a_segment_goes_back_smaller_than_it_came() {
+        let find = |returned: u64| {
+            let recording = recording(&[
+                (SegmentAlloc, 2 * MIB, 100 * MIB),
+                (SegmentFree, 2 * MIB, returned),
+            ]);
+            let scene = Scene("", ROOMY.1, Some(&recording));
+            scene.find(rule, |program| program.scratch(MIB, ""))
+        };
+        assert_eq!(find(60 * MIB).unwrap().bytes, 40 * MIB);
+        assert_eq!(find(100 * MIB), None);
+    }
+}

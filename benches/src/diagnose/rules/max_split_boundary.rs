@@ -51,3 +51,35 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         stacks: evidence.places(numbers, |_, a| a.taken),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::testing::{GIB, MIB, Scene};
+    use super::rule;
+
+    const LIMITED: Scene<'_> = Scene("max_split_size_mb:100", 80 * GIB, None);
+
+    #[test]
+    fn segments_of_100_mib_for_99() {
+        let found = LIMITED.find(rule, |program| {
+            (0..5).for_each(|_| program.scratch(99 * MIB, "mm"))
+        });
+        let found = found.unwrap();
+        assert_eq!(found.bytes, 400 * MIB, "five segments in place of one");
+        assert!(
+            found.remedy.contains("max_split_size_mb:102"),
+            "{}",
+            found.remedy
+        );
+    }
+
+    #[test]
+    fn requests_of_the_limit_and_well_below() {
+        for bytes in [100 * MIB, 90 * MIB] {
+            let found = LIMITED.find(rule, |program| {
+                (0..5).for_each(|_| program.scratch(bytes, "mm"))
+            });
+            assert_eq!(found, None);
+        }
+    }
+}

@@ -36,3 +36,45 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         stacks: Vec::new(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use workloads::program::Program;
+
+    use super::super::super::testing::{GIB, MIB, Scene, hold, several};
+    use super::rule;
+
+    /// Two neighbours of 15 MiB go, a fence behind them stays.
+    fn fenced(program: &mut Program<'_>) {
+        for _ in 0..5 {
+            let pair = several(program, 2, 15 * MIB);
+            hold(program, 1, 2 * MIB);
+            program.free_all(pair);
+        }
+    }
+
+    #[test]
+    fn free_ranges_that_reached_the_limit() {
+        let both = Scene(
+            "max_split_size_mb:24,expandable_segments:True",
+            80 * GIB,
+            None,
+        );
+        let found = both.find(rule, fenced).unwrap();
+        assert!(found.bytes > 100 * MIB, "{}", found.bytes);
+        assert_eq!(
+            found.remedy,
+            "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+        );
+    }
+
+    #[test]
+    fn a_limit_that_nothing_reaches() {
+        let both = Scene(
+            "max_split_size_mb:500,expandable_segments:True",
+            80 * GIB,
+            None,
+        );
+        assert_eq!(both.find(rule, fenced), None);
+    }
+}

@@ -46,3 +46,36 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         stacks: evidence.places(numbers, |_, a| a.taken),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use workloads::program::Program;
+
+    use super::super::super::testing::{GIB, MIB, Scene, burst};
+    use super::rule;
+
+    fn bursts(program: &mut Program<'_>) {
+        (0..5).for_each(|_| burst(program, 8, 5 * MIB));
+    }
+
+    #[test]
+    fn each_burst_takes_new_segments() {
+        let found = Scene("max_split_size_mb:20", 80 * GIB, None)
+            .find(rule, bursts)
+            .unwrap();
+        assert_eq!(found.bytes, 4 * 40 * MIB);
+        assert!(
+            found.remedy.contains("max_split_size_mb:22"),
+            "{}",
+            found.remedy
+        );
+    }
+
+    #[test]
+    fn a_limit_above_the_segments() {
+        assert_eq!(
+            Scene("max_split_size_mb:22", 80 * GIB, None).find(rule, bursts),
+            None
+        );
+    }
+}

@@ -157,3 +157,52 @@ fn tried(evidence: &Evidence<'_>) -> (String, String) {
         None => (format!("{expandable} could not be tried"), less.to_owned()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::testing::{MIB, Scene, hold, several};
+    use super::rule;
+
+    #[test]
+    fn more_than_there_is() {
+        let found = Scene("", 100 * MIB, None).find(rule, |program| hold(program, 2, 60 * MIB));
+        let found = found.unwrap();
+        assert_eq!(found.bytes, 20 * MIB);
+        assert!(
+            found.headline.contains("no setting helps"),
+            "{}",
+            found.headline
+        );
+    }
+
+    #[test]
+    fn enough_but_in_pieces() {
+        let found = Scene("", 120 * MIB, None).find(rule, |program| {
+            // Three of the four blocks in each segment of 20 MiB go.
+            for (index, block) in several(program, 24, 5 * MIB).into_iter().enumerate() {
+                match index % 4 {
+                    0 => program.hold(block),
+                    _ => program.free(block),
+                }
+            }
+            hold(program, 1, 40 * MIB);
+        });
+        let found = found.unwrap();
+        assert!(
+            found.headline.contains("wrong places"),
+            "{}",
+            found.headline
+        );
+        let said = found.evidence.join("\n");
+        assert!(
+            said.contains("90.0 MiB is free in the cache, in 6 blocks"),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn no_request_fails() {
+        let found = Scene("", 120 * MIB, None).find(rule, |program| hold(program, 2, 60 * MIB));
+        assert_eq!(found, None);
+    }
+}

@@ -1,7 +1,8 @@
 //! Memory that was given back but waits for other streams, and is called "reserved but unallocated".
 //!
-//! **Criterion.** At some time [`PENDING_PERCENT`] % or more of what is held was asked to be freed and not free yet:
-//! in the recording, between `free_requested` and `free_completed`; without one, *active − allocated*.
+//! **Criterion.** With some request [`PENDING_PERCENT`] % or more of what is held was asked to be freed and not free
+//! yet: in the recording, between `free_requested` and `free_completed`; without one, *active − allocated*. Only
+//! requests count, for only they look whether a stream is done.
 //!
 //! **Why so.** A tensor with `record_stream` is not free before the other stream is done with all it had to
 //! do when the tensor went (PyTorch 2.11, `insert_events`). The text of an out-of-memory error counts it
@@ -17,7 +18,7 @@ use super::super::evidence::Evidence;
 use super::super::words::{count, percent, size};
 
 /// Less is in flight in any program that loads data meanwhile.
-const PENDING_PERCENT: u64 = 10;
+const PENDING_PERCENT: u64 = 5;
 
 /// The most that waited at one time.
 #[derive(Clone, Copy, Default)]
@@ -29,10 +30,12 @@ struct Most {
 }
 
 pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
-    let replayed = evidence.log.peak(&(0..evidence.log.end()), |level| {
-        level.active - level.allocated
-    });
-    let replayed = replayed.map_or(0, |(_, bytes)| bytes);
+    let requests = evidence.log.allocations.iter();
+    let levels = requests.map(|a| evidence.log.level(a.born));
+    let replayed = levels
+        .map(|level| level.active - level.allocated)
+        .max()
+        .unwrap_or(0);
     let recorded = evidence
         .subject
         .recording
@@ -77,25 +80,12 @@ fn most_pending(recording: &Recording) -> Most {
     let mut waiting = HashMap::new();
     let mut now = Most::default();
     let mut most = Most::default();
-    for (entry, next) in recording
-        .entries
-        .iter()
-        .zip(recording.entries.iter().skip(1))
-    {
+    for entry in &recording.entries {
         match entry.action {
-            // One that does not wait is completed at once.
-            Action::FreeRequested
-                if (next.action, next.addr) != (Action::FreeCompleted, entry.addr) =>
-            {
+            Action::FreeRequested => {
                 waiting.insert(entry.addr, entry.size);
                 now.bytes += entry.size;
                 now.blocks += 1;
-                if now.bytes > most.bytes {
-                    most = Most {
-                        at_failure: most.at_failure,
-                        ..now
-                    };
-                }
             }
             Action::FreeCompleted => {
                 if let Some(bytes) = waiting.remove(&entry.addr) {
@@ -103,9 +93,74 @@ fn most_pending(recording: &Recording) -> Most {
                     now.blocks -= 1;
                 }
             }
-            Action::Oom => most.at_failure = most.at_failure.max(now.bytes),
+            Action::Alloc | Action::Oom => {
+                let at_failure = match entry.action {
+                    Action::Oom => most.at_failure.max(now.bytes),
+                    _ => most.at_failure,
+                };
+                let larger = if now.bytes > most.bytes { now } else { most };
+                most = Most {
+                    at_failure,
+                    ..larger
+                };
+            }
             _ => {}
         }
     }
     most
+}
+
+#[cfg(test)]
+mod tests {
+    use allocator::history::Action::{Alloc, FreeCompleted, FreeRequested, Oom};
+    use workloads::program::Program;
+    use workloads::surroundings::Change;
+
+    use super::super::super::testing::{GIB, MIB, ROOMY, Scene, hold, recording};
+    use super::rule;
+
+    fn prefetch(program: &mut Program<'_>, late: bool) {
+        program.around(Change::HoldEvents(late));
+        hold(program, 1, 100 * MIB);
+        for _ in 0..5 {
+            let batch = program.alloc_on(1, 20 * MIB, "batch");
+            program.record_stream(&batch, 0);
+            program.free(batch);
+        }
+    }
+
+    #[test]
+    fn a_device_that_is_behind() {
+        let found = ROOMY.find(rule, |program| prefetch(program, true)).unwrap();
+        assert_eq!(found.bytes, 4 * 20 * MIB, "those before the last");
+    }
+
+    #[test]
+    fn a_device_that_keeps_up() {
+        assert_eq!(ROOMY.find(rule, |program| prefetch(program, false)), None);
+    }
+
+    #[test]
+    fn frees_that_a_recording_saw_waiting() {
+        let of_program = |program: &mut Program<'_>| program.scratch(64 * MIB, "");
+        let waiting = recording(&[
+            (Alloc, MIB, 64 * MIB),
+            (FreeRequested, MIB, 64 * MIB),
+            (Oom, 0, GIB),
+            (FreeCompleted, MIB, 64 * MIB),
+        ]);
+        let found = Scene("", 80 * GIB, Some(&waiting))
+            .find(rule, of_program)
+            .unwrap();
+        assert_eq!(found.bytes, 64 * MIB);
+        let said = found.evidence.join("\n");
+        assert!(said.contains("reserved but unallocated"), "{said}");
+        let at_once = recording(&[
+            (Alloc, MIB, 64 * MIB),
+            (FreeRequested, MIB, 64 * MIB),
+            (FreeCompleted, MIB, 64 * MIB),
+        ]);
+        let scene = Scene("", 80 * GIB, Some(&at_once));
+        assert_eq!(scene.find(rule, of_program), None);
+    }
 }

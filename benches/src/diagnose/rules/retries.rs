@@ -57,3 +57,32 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         stacks: evidence.places(numbers, |_, a| a.bytes),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use workloads::program::Program;
+
+    use super::super::super::testing::{MIB, Scene};
+    use super::rule;
+
+    fn grow(program: &mut Program<'_>) {
+        program.scratch(60 * MIB, "short");
+        program.scratch(70 * MIB, "long");
+    }
+
+    #[test]
+    fn the_cache_goes_for_the_larger_request() {
+        let found = Scene("", 100 * MIB, None).find(rule, grow).unwrap();
+        assert_eq!(
+            found.bytes,
+            30 * MIB,
+            "130 MiB are held where there is room"
+        );
+        assert_eq!(found.stacks[0].tag, "long");
+    }
+
+    #[test]
+    fn a_device_with_room_for_both() {
+        assert_eq!(Scene("", 200 * MIB, None).find(rule, grow), None);
+    }
+}

@@ -121,3 +121,61 @@ fn freed_in_vain(before: &[TraceEntry], oom: &TraceEntry) -> Option<u64> {
     });
     fitting.map(rounded).min()
 }
+
+#[cfg(test)]
+mod tests {
+    use allocator::history::Action::{Alloc, FreeCompleted, FreeRequested, Oom, SegmentFree};
+    use workloads::program::Program;
+    use workloads::surroundings::Change;
+
+    use super::super::super::testing::{MIB, ROOMY, Scene, hold, recording};
+    use super::rule;
+
+    const FULL: Scene<'_> = Scene("", 100 * MIB, None);
+
+    /// A block of 9 MiB waits for a stream, another in its segment lives, and all memory is taken.
+    fn wait(program: &mut Program<'_>, wanted: u64) {
+        program.around(Change::HoldEvents(true));
+        let waits = program.alloc(9 * MIB, "waits");
+        hold(program, 1, 9 * MIB);
+        hold(program, 1, 80 * MIB);
+        program.record_stream(&waits, 1);
+        program.free(waits);
+        hold(program, 1, wanted);
+    }
+
+    #[test]
+    fn a_block_that_became_free_meanwhile() {
+        let found = FULL.find(rule, |program| wait(program, 9 * MIB)).unwrap();
+        assert_eq!(found.bytes, 9 * MIB);
+        assert!(found.remedy.contains("once more"), "{}", found.remedy);
+    }
+
+    #[test]
+    fn one_that_is_too_small() {
+        assert_eq!(FULL.find(rule, |program| wait(program, 10 * MIB)), None);
+    }
+
+    #[test]
+    fn what_a_recording_saw() {
+        let waited = [
+            (Alloc, 4 * MIB, 9 * MIB),
+            (FreeRequested, 4 * MIB, 9 * MIB),
+            (Alloc, 64 * MIB, 80 * MIB),
+            (FreeCompleted, 4 * MIB, 9 * MIB),
+            (Oom, 0, 8 * MIB),
+        ];
+        let find = |entries: &[_]| {
+            let recording = recording(entries);
+            let scene = Scene("", ROOMY.1, Some(&recording));
+            scene.find(rule, |program| program.scratch(MIB, ""))
+        };
+        assert_eq!(find(&waited).unwrap().bytes, 8 * MIB);
+        let mut returned = waited.to_vec();
+        returned.insert(4, (SegmentFree, 4 * MIB, 9 * MIB));
+        assert_eq!(find(&returned), None, "it went back to the device");
+        let mut by_program = waited.to_vec();
+        by_program.swap(1, 2);
+        assert_eq!(find(&by_program), None, "it was free before");
+    }
+}

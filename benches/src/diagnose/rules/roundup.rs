@@ -39,3 +39,23 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         stacks: evidence.places(rounded, |index, _| lost_to(index).unwrap_or(0)),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::testing::{GIB, MIB, Scene, hold};
+    use super::rule;
+
+    #[test]
+    fn just_above_a_division() {
+        let two = Scene("roundup_power2_divisions:2", 80 * GIB, None);
+        let found = two
+            .find(rule, |program| hold(program, 10, 65 * MIB))
+            .unwrap();
+        assert_eq!(
+            found.bytes,
+            10 * (96 - 66) * MIB,
+            "segments are multiples of 2 MiB anyway"
+        );
+        assert_eq!(two.find(rule, |program| hold(program, 10, 64 * MIB)), None);
+    }
+}

@@ -62,3 +62,31 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         stacks: evidence.places(numbers, |_, a| a.bytes),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::testing::{GIB, MIB, Scene, hold};
+    use super::rule;
+
+    #[test]
+    fn sizes_that_no_element_is_for() {
+        let find = |conf, bytes| {
+            let scene = Scene(conf, 80 * GIB, None);
+            scene.find(rule, |program| hold(program, 4, bytes))
+        };
+        let list = "roundup_power2_divisions:[64:4,256:4]";
+        let found = find(list, 130 * MIB).unwrap();
+        assert!(found.evidence[0].contains("128"), "{}", found.evidence[0]);
+        assert!(
+            find("roundup_power2_divisions:1", 130 * MIB).is_some(),
+            "1 is none"
+        );
+        assert_eq!(find(list, 300 * MIB), None);
+        assert_eq!(
+            find("roundup_power2_divisions:[64:4,128:0,256:4]", 130 * MIB),
+            None,
+            "as it says"
+        );
+        assert_eq!(find("", 130 * MIB), None);
+    }
+}

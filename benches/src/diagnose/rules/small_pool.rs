@@ -55,3 +55,36 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         stacks: evidence.places(numbers, |_, a| a.bytes),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use workloads::program::Program;
+
+    use super::super::super::testing::{MIB, ROOMY, several};
+    use super::rule;
+
+    /// 20,000 blocks of 4 KiB, of which one in `among` lives on, and then a large one.
+    fn leave(program: &mut Program<'_>, among: usize) {
+        let blocks = several(program, 20_000, 4096);
+        for (index, block) in blocks.into_iter().enumerate() {
+            if index % among == 0 {
+                program.hold(block);
+            } else {
+                program.free(block);
+            }
+        }
+        program.scratch(200 * MIB, "large");
+    }
+
+    #[test]
+    fn one_block_in_a_hundred_keeps_all_segments() {
+        let found = ROOMY.find(rule, |program| leave(program, 100)).unwrap();
+        assert!(found.bytes > 70 * MIB, "{}", found.bytes);
+        assert_eq!(found.stacks[0].allocations, 200);
+    }
+
+    #[test]
+    fn a_pool_that_is_full() {
+        assert_eq!(ROOMY.find(rule, |program| leave(program, 1)), None);
+    }
+}

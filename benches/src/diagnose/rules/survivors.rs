@@ -95,3 +95,41 @@ fn shares(moment: &Moment, pinned: &[&SegmentInfo]) -> std::collections::BTreeMa
     };
     pinned.iter().flat_map(of_segment).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use workloads::program::Program;
+
+    use super::super::super::testing::{MIB, ROOMY, hold};
+    use super::rule;
+
+    /// Ten segments of five blocks each, of which the first `kept` stay, and then a large request.
+    fn leave(program: &mut Program<'_>, kept: usize) {
+        let blocks: Vec<_> = (0..50)
+            .map(|_| program.alloc(4 * MIB, "statistic"))
+            .collect();
+        for (index, block) in blocks.into_iter().enumerate() {
+            if index % 5 < kept {
+                program.hold(block);
+            } else {
+                program.free(block);
+            }
+        }
+        hold(program, 1, 30 * MIB);
+    }
+
+    #[test]
+    fn one_in_each_segment() {
+        let found = ROOMY.find(rule, |program| leave(program, 1)).unwrap();
+        assert_eq!(found.bytes, 10 * 16 * MIB);
+        let place = &found.stacks[0];
+        assert_eq!((&place.tag[..], place.allocations), ("statistic", 10));
+        assert_eq!(place.bytes, found.bytes);
+    }
+
+    #[test]
+    fn segments_that_are_free_or_half_full() {
+        assert_eq!(ROOMY.find(rule, |program| leave(program, 0)), None);
+        assert_eq!(ROOMY.find(rule, |program| leave(program, 3)), None);
+    }
+}

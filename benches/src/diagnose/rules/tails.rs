@@ -56,3 +56,30 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         stacks: evidence.places(numbers, |index, _| tail_of(index).unwrap_or(0)),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::testing::{MIB, ROOMY, Scene, hold};
+    use super::rule;
+
+    #[test]
+    fn ends_of_less_than_a_mib() {
+        let found = ROOMY
+            .find(rule, |program| hold(program, 20, 11 * MIB + MIB / 4))
+            .unwrap();
+        assert_eq!(found.bytes, 20 * (MIB / 4 * 3));
+    }
+
+    #[test]
+    fn requests_of_the_size_of_segments() {
+        assert_eq!(
+            ROOMY.find(rule, |program| hold(program, 20, 12 * MIB)),
+            None
+        );
+        let expandable = Scene("expandable_segments:True", ROOMY.1, None);
+        assert_eq!(
+            expandable.find(rule, |program| hold(program, 20, 11 * MIB + MIB / 4)),
+            None
+        );
+    }
+}

@@ -1,7 +1,7 @@
 //! A short peak, far above what is live when a program looks.
 //!
 //! **Criterion.** What is asked for at the peak is by [`ABOVE_PERCENT`] % of it more than at any border between two
-//! phases; where the program tells of no phases, than in all but [`BRIEF_PERCENT`] % of the events. And it is above
+//! phases; where the program tells of no phases, than in all but [`RARE_PERCENT`] % of the events. And it is above
 //! the middle between the two for at most [`BRIEF_PERCENT`] % of the events, or [`FEW_EVENTS`] of them.
 //!
 //! **Why so.** `memory_allocated()` between the phases shows what tensors the program knows of; the peak is
@@ -15,6 +15,8 @@ use super::super::words::{percent, size};
 
 /// What lives for a moment is seldom less.
 const ABOVE_PERCENT: u64 = 15;
+/// What is exceeded as seldom is usual.
+const RARE_PERCENT: usize = 1;
 /// A longer time is no moment.
 const BRIEF_PERCENT: usize = 5;
 /// A request, the free of it, and what comes with them: a moment in the shortest of programs.
@@ -37,19 +39,10 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     if high > FEW_EVENTS.max(log.levels.len() * BRIEF_PERCENT / 100) {
         return None;
     }
-    // What the program sees neither before nor after.
-    let before = log.phase(event).map_or(0, |mark| mark.event);
-    let after = log
-        .marks
-        .iter()
-        .map(|mark| mark.event)
-        .find(|&mark| mark > event);
-    let after = after.unwrap_or_else(|| log.end());
-    let live = evidence
-        .born_in(0..event + 1)
-        .filter(|(_, a)| a.is_live_after(event));
-    let passing = live.filter(|(_, a)| a.born > before && a.freed < after);
-    let numbers: Vec<usize> = passing.map(|(index, _)| index).collect();
+    let numbers = match borders.is_empty() {
+        true => gone_with_the_peak(evidence, event, usual),
+        false => within_the_phase(evidence, event),
+    };
     let phase = log.phase(event).map_or("", |mark| &mark.tag);
     let step = evidence
         .steps
@@ -84,6 +77,27 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     })
 }
 
+/// What lives at the peak and the program sees neither before its phase nor after.
+fn within_the_phase(evidence: &Evidence<'_>, peak: u64) -> Vec<usize> {
+    let log = &evidence.log;
+    let before = log.phase(peak).map_or(0, |mark| mark.event);
+    let mut later = log.marks.iter().filter(|mark| mark.event > peak);
+    let after = later.next().map_or(log.end(), |mark| mark.event);
+    let born = evidence.born_in(before..peak + 1);
+    let passing = born.filter(|(_, a)| a.is_live_after(peak) && a.freed < after);
+    passing.map(|(index, _)| index).collect()
+}
+
+/// What lives at the peak and no longer once as little is live as usual.
+fn gone_with_the_peak(evidence: &Evidence<'_>, peak: u64, usual: u64) -> Vec<usize> {
+    let log = &evidence.log;
+    let later = log.levels_in(&(peak..log.end())).iter();
+    let high = later.take_while(|level| level.requested > usual).count() as u64;
+    let born = evidence.born_in(0..peak + 1);
+    let passing = born.filter(|(_, a)| a.is_live_after(peak) && a.freed <= peak + high);
+    passing.map(|(index, _)| index).collect()
+}
+
 /// What is live between phases; nothing if the program tells of steps at most.
 fn borders(evidence: &Evidence<'_>) -> Vec<u64> {
     let steps = evidence.steps.as_ref();
@@ -108,8 +122,8 @@ fn most_of_the_time(evidence: &Evidence<'_>) -> Option<u64> {
         .map(|level| level.requested)
         .collect();
     levels.sort_unstable();
-    let brief = levels.len() * BRIEF_PERCENT / 100;
-    levels.get(levels.len().checked_sub(brief + 1)?).copied()
+    let rare = levels.len() * RARE_PERCENT / 100;
+    levels.get(levels.len().checked_sub(rare + 1)?).copied()
 }
 
 fn remedy(phase: &str) -> &'static str {
@@ -121,5 +135,51 @@ fn remedy(phase: &str) -> &'static str {
          sequence, torch.utils.checkpoint around what is largest"
     } else {
         "make the tensors below smaller or fewer at a time, or in place"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::testing::{MIB, ROOMY, hold, several};
+    use super::rule;
+
+    #[test]
+    fn a_tensor_between_two_phases() {
+        let found = ROOMY.find(rule, |program| {
+            hold(program, 8, 10 * MIB);
+            program.mark("forward");
+            hold(program, 8, 10 * MIB);
+            program.mark("backward");
+            let of_logits = program.alloc(60 * MIB, "log_softmax_backward");
+            program.free(of_logits);
+            program.mark("optimizer");
+        });
+        let found = found.unwrap();
+        assert_eq!(found.bytes, 60 * MIB);
+        assert_eq!(found.stacks[0].tag, "log_softmax_backward");
+        assert!(
+            found.headline.contains("in 'backward'"),
+            "{}",
+            found.headline
+        );
+    }
+
+    #[test]
+    fn activations_that_build_up() {
+        let found = ROOMY.find(rule, |program| {
+            program.mark("forward");
+            let activations = several(program, 40, 10 * MIB);
+            program.mark("backward");
+            program.free_all(activations);
+            program.mark("optimizer");
+        });
+        assert_eq!(found, None, "all are live at the border");
+        let found = ROOMY.find(rule, |program| {
+            program.mark("a");
+            let blocks = several(program, 40, 10 * MIB);
+            program.free_all(blocks);
+            program.mark("b");
+        });
+        assert_eq!(found, None, "a long time at the top");
     }
 }
