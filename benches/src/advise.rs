@@ -12,12 +12,14 @@
 //! | `search.rs` | which of them are tried, and how far |
 //! | `ground.rs` | how one is tried |
 //! | `peak.rs` | what memory was for when most of it was held |
+//! | `check.rs` | whether the allocator is the one that was recorded |
 //! | `others.rs` | which other policies are shown beside |
 //! | `stability.rs` | how the next run may differ |
 //! | `verdict.rs` | what is advised |
 //! | `text.rs` | how it is said |
 
 mod candidates;
+mod check;
 mod conf;
 mod ground;
 mod others;
@@ -29,15 +31,18 @@ pub mod text;
 mod verdict;
 
 use std::collections::BTreeSet;
+use std::thread;
 use std::time::Duration;
 
 use allocator::driver::sim::address::AddressPolicy;
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use serde::Serialize;
 use workloads::cached::Cached;
 use workloads::demand::Demand;
 use workloads::op::Workload;
+use workloads::recording::Recording;
 
+pub use self::check::Check;
 pub use self::conf::{Collector, Conf, Roundup};
 pub use self::ground::Figures;
 pub use self::others::Other;
@@ -50,6 +55,7 @@ use self::candidates::Surroundings;
 use self::ground::Ground;
 use self::search::{Known, Search, Tried};
 use crate::deadline::Deadline;
+use crate::diagnose::{Evidence, Finding, Subject, diagnose};
 use crate::profile::Profile;
 use crate::progress::Progress;
 
@@ -85,6 +91,10 @@ impl Aim {
 pub struct Question<'a> {
     /// The program, in memory.
     pub program: &'a Cached,
+    /// The snapshot that the program was taken from, if it was.
+    pub recording: Option<&'a Recording>,
+    /// What is strange about the program or not known of it, one sentence each.
+    pub remarks: &'a [String],
     /// `PYTORCH_CUDA_ALLOC_CONF` as it is now.
     pub present: &'a str,
     /// Bytes of the device.
@@ -129,6 +139,10 @@ pub struct Advice {
     pub addresses: &'static str,
     /// What is advised.
     pub verdict: Verdict,
+    /// Whether the recording comes out as it was recorded; none without a recording.
+    pub check: Option<Check>,
+    /// What is wrong with how the program uses its memory, the heaviest first.
+    pub findings: Vec<Finding>,
     /// What memory is for at the peak, on the device, under the present setting.
     pub peak: Peak,
     /// The settings worth a look: the present one first, then by the aim.
@@ -137,6 +151,8 @@ pub struct Advice {
     pub others: Vec<Other>,
     /// How far the figures hold for the next run; none if there was nothing to compare or no time.
     pub stability: Option<Stability>,
+    /// What is strange about the program or not known of it, one sentence each.
+    pub remarks: Vec<String>,
     /// How much was searched.
     pub search: Extent,
 }
@@ -187,6 +203,8 @@ pub struct Extent {
 const SEARCHED: u32 = 50;
 const COMPLETED: u32 = 65;
 const COMPARED: u32 = 80;
+/// Percent of the time after which no more copies are begun: one takes some twenty replays.
+const COPIED: u32 = 90;
 
 /// Searches for the settings that fit.
 ///
@@ -210,6 +228,7 @@ pub fn advise(question: &Question<'_>) -> anyhow::Result<Advice> {
         kept: conf::kept_of(question.present),
         free_permille: ground.available() / (ground.capacity / 1000).max(1),
     };
+    let (check, findings) = examine(question, ground.available())?;
     let mut find_peak = FindPeak::default();
     ground
         .watched_on_device(question.present, &mut find_peak)
@@ -229,7 +248,8 @@ pub fn advise(question: &Question<'_>) -> anyhow::Result<Advice> {
     let best = search.best(question.aim);
     let rival = best.filter(|&best| best != PRESENT);
     let rival = rival.or_else(|| search.next_best(question.aim, PRESENT));
-    let stability = stable(&search, rival, question.copies, deadline)?;
+    let copied = deadline.at_percent(COPIED);
+    let stability = stable(&search, rival, question.copies, copied)?;
     let verdict = verdict::of(&ground, question, &search, best, stability.as_ref());
     let advised = match verdict.kind {
         Kind::Change => best,
@@ -248,16 +268,44 @@ pub fn advise(question: &Question<'_>) -> anyhow::Result<Advice> {
         profile: question.profile.name.clone(),
         addresses: question.addresses.name(),
         verdict,
+        check,
+        findings,
         peak: find_peak.peak,
         ranking,
         others,
         stability,
+        remarks: question.remarks.to_vec(),
         search: Extent {
             tried: search.extent.tried as u64,
             left: search.extent.left as u64,
             failed: search.extent.failed as u64,
             seconds: (deadline.elapsed().as_secs_f64() * 10.0).round() / 10.0,
         },
+    })
+}
+
+/// The recording put to the test, and what is wrong with the program.
+fn examine(
+    question: &Question<'_>,
+    available: u64,
+) -> anyhow::Result<(Option<Check>, Vec<Finding>)> {
+    let diagnosed = || {
+        let evidence = Evidence::gather(Subject {
+            workload: question.program,
+            recording: question.recording,
+            conf: question.present,
+            capacity: available,
+            address_policy: question.addresses,
+        });
+        evidence.map(|evidence| diagnose(&evidence))
+    };
+    thread::scope(|scope| {
+        let check = scope.spawn(|| question.recording.map(Check::of));
+        let findings = diagnosed().context("under the present settings")?;
+        let check = check
+            .join()
+            .map_err(|_| anyhow!("the recording could not be checked"))?;
+        Ok((check, findings))
     })
 }
 

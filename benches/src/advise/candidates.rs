@@ -45,38 +45,42 @@ impl Surroundings {
         }
     }
 
-    /// Each kind alone.
+    /// Each kind alone; by turns, so that every kind has been tried when time is up early.
     pub fn singles(&self, sizes: &Sizes) -> Vec<Conf> {
-        let mut singles = Vec::new();
-        singles.extend(split_values(sizes).into_iter().map(|mib| self.split(mib)));
-        let roundups = roundups(sizes).into_iter();
-        singles.extend(roundups.map(|roundup| Conf {
+        let splits = split_values(sizes).into_iter().map(|mib| self.split(mib));
+        let roundups = roundups(sizes).into_iter().map(|roundup| Conf {
             roundup: Some(roundup),
             ..self.conf()
-        }));
-        singles.extend([50, 60, 70, 80, 90].map(|threshold_percent| Conf {
+        });
+        let collectors = [80, 60, 50, 70, 90].map(|threshold_percent| Conf {
             collector: Some(Collector {
                 threshold_percent,
                 fraction_permille: self.fraction(),
             }),
             ..self.conf()
-        }));
+        });
         // Requests of less than 10 MiB have segments in common.
-        let pages: &[u64] = match sizes.any_between(MIB, 10 * MIB) {
-            true => &[12, 32, 64, 128],
+        let shared: &[u64] = match sizes.any_between(MIB, 10 * MIB) {
+            true => &[64, 12, 32, 128],
             false => &[],
         };
-        singles.extend(pages.iter().map(|&mib| Conf {
+        let segments = shared.iter().map(|&mib| Conf {
             large_segment_mib: Some(mib),
             ..self.conf()
-        }));
+        });
         // Every request above 1 MiB is in pages of an expandable segment.
-        singles.extend([12, 32, 64].map(|mib| Conf {
+        let pages = [12, 32, 64].map(|mib| Conf {
             expandable: true,
             large_segment_mib: Some(mib),
             ..self.conf()
-        }));
-        singles
+        });
+        by_turns([
+            pages.to_vec(),
+            splits.collect(),
+            roundups.collect(),
+            collectors.to_vec(),
+            segments.collect(),
+        ])
     }
 
     /// The collector needs a limit: all that there is, but for a little, as a limit of everything is none.
@@ -134,6 +138,19 @@ impl Surroundings {
         let pairs = good.iter().enumerate();
         let pairs = pairs.flat_map(|(at, one)| good[..at].iter().map(move |other| (one, other)));
         pairs.filter_map(|(one, other)| other.and(one)).collect()
+    }
+}
+
+/// The first of each list, then the second of each, and so on.
+fn by_turns<const N: usize>(lists: [Vec<Conf>; N]) -> Vec<Conf> {
+    let mut lists = lists.map(Vec::into_iter);
+    let mut all = Vec::new();
+    loop {
+        let before = all.len();
+        all.extend(lists.iter_mut().filter_map(Iterator::next));
+        if all.len() == before {
+            return all;
+        }
     }
 }
 

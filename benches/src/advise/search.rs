@@ -339,9 +339,9 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Bytes that make no difference: a quarter of a percent of what is asked for, at least a page.
+/// Bytes that make no difference: half a percent of what is asked for, at least a page.
 pub(super) fn tolerance(lower_bound: u64) -> u64 {
-    (lower_bound / 400).max(GRANULARITY)
+    (lower_bound / 200).max(GRANULARITY)
 }
 
 fn best_of(tried: &[Tried], aim: Aim, lower_bound: u64) -> Option<usize> {

@@ -3,7 +3,8 @@
 use std::fmt::Write;
 
 use super::verdict::time;
-use super::{Advice, Aim, Kind, Ranked, Spread};
+use super::{Advice, Aim, Check, Kind, Ranked, Spread};
+use crate::diagnose::Finding;
 
 /// Bytes, as people say them: three digits or more.
 #[must_use]
@@ -25,6 +26,7 @@ pub fn page(advice: &Advice) -> String {
     let parts = [
         verdict(advice),
         need(advice),
+        findings(advice),
         ranking(advice),
         others(advice),
         belief(advice),
@@ -42,7 +44,11 @@ fn verdict(advice: &Advice) -> String {
         }
         _ => String::new(),
     };
-    format!("{command}{}\n", wrapped(&verdict.sentence))
+    let mut text = format!("{command}{}\n", wrapped(&verdict.sentence));
+    for sentence in &verdict.also {
+        let _ = writeln!(text, "{}", wrapped(sentence));
+    }
+    text
 }
 
 /// As a shell takes it.
@@ -105,6 +111,22 @@ fn need(advice: &Advice) -> String {
         text,
         "lower bound   {bound:>12}          asked for at one time: nobody can do with less"
     );
+    text
+}
+
+/// What is wrong, in short.
+fn findings(advice: &Advice) -> String {
+    if advice.findings.is_empty() {
+        return String::new();
+    }
+    let mut text = String::from("What was found (`coalesce diagnose` has the evidence)\n");
+    for Finding {
+        headline, remedy, ..
+    } in &advice.findings
+    {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "- {headline}\n  > {remedy}");
+    }
     text
 }
 
@@ -213,16 +235,20 @@ fn others(advice: &Advice) -> String {
 /// How far all that is to be believed.
 fn belief(advice: &Advice) -> String {
     let mut text = String::from("How far to believe it\n");
+    let sentences = advice.check.iter().map(Check::sentence);
+    for sentence in sentences.chain(advice.remarks.iter().cloned()) {
+        text.push_str(&wrapped(&sentence));
+        text.push('\n');
+    }
     if let Some(stability) = &advice.stability {
         let percent = |spread: &Spread| {
             let over = |share: f64| format!("{:+.1}", 100.0 * (share - 1.0));
             let (min, median, max) = (over(spread.min), over(spread.median), over(spread.max));
             format!("{median} % ({min} to {max})")
         };
-        let _ = writeln!(
-            text,
+        let sentence = format!(
             "In {} other runs of the program, with frees in another order and sizes up to 2 % other, it \
-             needs beyond\nwhat it asks for {} under the present settings, and {} under {}; that is \
+             needs beyond what it asks for {} under the present settings, and {} under {}; that is \
              less in {} of {}.",
             stability.copies,
             percent(&stability.present.least_capacity),
@@ -231,6 +257,8 @@ fn belief(advice: &Advice) -> String {
             stability.needs_less,
             stability.copies
         );
+        text.push_str(&wrapped(&sentence));
+        text.push('\n');
     }
     let extent = &advice.search;
     let _ = write!(

@@ -18,6 +18,9 @@ pub struct Verdict {
     pub sentence: String,
     /// Bytes that are missing, if it does not fit.
     pub missing_bytes: u64,
+    /// What else is worth knowing, one sentence each: what other aims gain, which version of PyTorch the
+    /// setting needs.
+    pub also: Vec<String>,
 }
 
 /// What advice comes to.
@@ -34,8 +37,63 @@ pub enum Kind {
     Impossible,
 }
 
-/// What is advised. `best` is the index of the best setting for the aim.
+/// What is advised. `best` is the index of the best setting for the aim, `stability` what became of it on
+/// other copies of the program.
 pub(super) fn of(
+    ground: &Ground<'_>,
+    question: &Question<'_>,
+    search: &Search<'_>,
+    best: Option<usize>,
+    stability: Option<&Stability>,
+) -> Verdict {
+    let mut verdict = main_verdict(ground, question, search, best, stability);
+    if matches!(verdict.kind, Kind::Change | Kind::Keep) {
+        let set = verdict.conf.as_deref().unwrap_or(question.present);
+        verdict.also = other_aims(question.aim, search, set);
+    }
+    if let Some(conf) = &verdict.conf {
+        verdict.also.extend(versions(conf));
+    }
+    verdict
+}
+
+/// What could be had with other aims that is much better than under the setting `set`.
+fn other_aims(aim: Aim, search: &Search<'_>, set: &str) -> Vec<String> {
+    let Some(now) = search.tried.iter().find(|tried| tried.text == set) else {
+        return Vec::new();
+    };
+    let others = Aim::ALL.into_iter().filter(|&other| other != aim);
+    let better = others.filter_map(|other| {
+        let best = search.tried.get(search.best(other)?)?;
+        let (now, then) = (now.score(other)?, best.score(other)?);
+        // Less than a tenth is not worth another choice.
+        if then.saturating_mul(10) > now.saturating_mul(9) {
+            return None;
+        }
+        let (what, now, then) = match other {
+            Aim::LeastCapacity => ("run in the least memory", amount(now), amount(then)),
+            Aim::DriverTime => ("wait least for the driver", time(now), time(then)),
+            Aim::Reserved => ("hold the least on this device", amount(now), amount(then)),
+        };
+        let conf = quoted(&best.text);
+        Some(format!("To {what}: {conf}, {then} instead of {now}."))
+    });
+    better.collect()
+}
+
+/// Keys that not every PyTorch knows, with the first that does.
+const SINCE: [(&str, &str); 2] = [
+    ("large_segment_size_mb", "2.11"),
+    ("per_process_memory_fraction", "2.10"),
+];
+
+fn versions(conf: &str) -> Vec<String> {
+    let new = SINCE.iter().filter(|(key, _)| conf.contains(key));
+    let said = new.map(|(key, version)| format!("{key} needs PyTorch {version} or later."));
+    said.collect()
+}
+
+fn main_verdict(
     ground: &Ground<'_>,
     question: &Question<'_>,
     search: &Search<'_>,
@@ -57,6 +115,7 @@ pub(super) fn of(
                 amount(missing)
             ),
             missing_bytes: missing,
+            also: Vec::new(),
         };
     }
     let (Some(present), Some(most_frugal)) =
@@ -86,6 +145,7 @@ pub(super) fn of(
             ),
             conf,
             missing_bytes: missing,
+            also: Vec::new(),
         };
     }
     let Some(advised) = best.and_then(|best| search.tried.get(best)) else {
@@ -144,6 +204,7 @@ pub(super) fn of(
         conf: Some(advised.text.clone()),
         sentence,
         missing_bytes: 0,
+        also: Vec::new(),
     }
 }
 
@@ -153,6 +214,7 @@ fn keep(figures: String) -> Verdict {
         conf: None,
         sentence: format!("The present settings are as good as any that was tried.{figures}"),
         missing_bytes: 0,
+        also: Vec::new(),
     }
 }
 

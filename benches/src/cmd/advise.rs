@@ -84,6 +84,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let program = Cached::of(input.workload.as_ref())?;
     let advice = advise(&Question {
         program: &program,
+        recording: input.recording.as_ref(),
+        remarks: &input.remarks,
         present: &present,
         capacity,
         others: args.reserve_for_others,
@@ -93,10 +95,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         time_limit: time_limit(args.time_limit)?,
         copies: COPIES,
     })?;
-    let page = if args.json {
-        serde_json::to_string_pretty(&advice)? + "\n"
-    } else {
-        text::page(&advice)
+    let page = match args.json {
+        true => serde_json::to_string_pretty(&advice)? + "\n",
+        false => text::page(&advice),
     };
     stdout()
         .write_all(page.as_bytes())
