@@ -17,13 +17,18 @@
 //! | `stability.rs` | how the next run may differ |
 //! | `verdict.rs` | what is advised |
 //! | `text.rs` | how it is said |
+//! | `html.rs`, `chart.rs`, `map.rs`, `picture.rs` | how it is shown |
 
 mod candidates;
+mod chart;
 mod check;
 mod conf;
 mod ground;
+pub mod html;
+mod map;
 mod others;
 mod peak;
+mod picture;
 mod search;
 mod sizes;
 mod stability;
@@ -38,7 +43,6 @@ use allocator::driver::sim::address::AddressPolicy;
 use anyhow::{Context, anyhow};
 use serde::Serialize;
 use workloads::cached::Cached;
-use workloads::demand::Demand;
 use workloads::op::Workload;
 use workloads::recording::Recording;
 
@@ -47,6 +51,7 @@ pub use self::conf::{Collector, Conf, Roundup};
 pub use self::ground::Figures;
 pub use self::others::Other;
 pub use self::peak::{FindPeak, Peak};
+pub use self::picture::{Picture, picture};
 pub use self::sizes::Sizes;
 pub use self::stability::{Spread, Spreads, Stability};
 pub use self::verdict::{Kind, Verdict};
@@ -215,13 +220,8 @@ pub fn advise(question: &Question<'_>) -> anyhow::Result<Advice> {
     let progress = Progress::new("replays", None);
     let program = question.program;
     let ground = Ground {
-        program,
-        demand: Demand::of(program)?,
-        capacity: question.capacity,
-        others: question.others,
-        addresses: question.addresses,
-        profile: question.profile,
-        progress: &progress,
+        progress: Some(&progress),
+        ..Ground::of(question)?
     };
     let sizes = Sizes::of(program)?;
     let surroundings = Surroundings {

@@ -11,6 +11,8 @@ pub struct Point {
     pub event: u64,
     /// What was asked for.
     pub requested: u64,
+    /// What was handed out for it.
+    pub allocated: u64,
     /// What was held from the device.
     pub reserved: u64,
 }
@@ -46,6 +48,7 @@ fn join(first: Point, second: &Point) -> Point {
     Point {
         event: second.event,
         requested: first.requested.max(second.requested),
+        allocated: first.allocated.max(second.allocated),
         reserved: first.reserved.max(second.reserved),
     }
 }
@@ -65,6 +68,7 @@ impl Observer for Timeline {
         let point = Point {
             event: step.event,
             requested: now(&step.stats.requested_bytes),
+            allocated: now(&step.stats.allocated_bytes),
             reserved: now(&step.stats.reserved_bytes),
         };
         if self.points.len() == Self::MOST && step.event.is_multiple_of(self.width) {

@@ -1,6 +1,8 @@
 //! Where settings are tried: a program, a device, and what its calls cost.
 
+use allocator::allocator::Allocator;
 use allocator::driver::calls::CallKind;
+use allocator::driver::sim::SimDevice;
 use allocator::driver::sim::address::AddressPolicy;
 use anyhow::ensure;
 use serde::Serialize;
@@ -10,6 +12,7 @@ use workloads::measure::Measures;
 use workloads::op::Workload;
 use workloads::replay::Observer;
 
+use super::Question;
 use crate::cell::{Cell, Run};
 use crate::least::{self, Bracket, LARGEST};
 use crate::profile::Profile;
@@ -29,7 +32,8 @@ pub(super) struct Ground<'a> {
     pub others: u64,
     pub addresses: AddressPolicy,
     pub profile: &'a Profile,
-    pub progress: &'a Progress,
+    /// What is told of each replay.
+    pub progress: Option<&'a Progress>,
 }
 
 /// What a run takes.
@@ -80,6 +84,30 @@ impl Figures {
 }
 
 impl<'a> Ground<'a> {
+    /// That of a question.
+    pub fn of(question: &Question<'a>) -> anyhow::Result<Self> {
+        Ok(Self {
+            program: question.program,
+            demand: Demand::of(question.program)?,
+            capacity: question.capacity,
+            others: question.others,
+            addresses: question.addresses,
+            profile: question.profile,
+            progress: None,
+        })
+    }
+
+    /// A new allocator of PyTorch's kind on a new device.
+    pub fn allocator(&self, conf: &str) -> anyhow::Result<Box<dyn Allocator<Driver = SimDevice>>> {
+        self.cell(PYTORCH, conf).allocator(self.capacity)
+    }
+
+    fn did(&self, policy: &str, conf: &str) {
+        if let Some(progress) = self.progress {
+            progress.add(1, shown(policy, conf));
+        }
+    }
+
     /// Bytes that the program's allocator can have.
     pub fn available(&self) -> u64 {
         self.capacity.saturating_sub(self.others)
@@ -154,7 +182,7 @@ impl<'a> Ground<'a> {
         observer: &mut dyn Observer,
     ) -> anyhow::Result<Figures> {
         let run = self.cell(policy, conf).run(capacity, observer)?;
-        self.progress.add(1, shown(policy, conf));
+        self.did(policy, conf);
         Ok(Figures::of(&run))
     }
 
@@ -162,7 +190,7 @@ impl<'a> Ground<'a> {
     pub fn fits(&self, policy: &str, conf: &str, bytes: u64) -> anyhow::Result<bool> {
         let capacity = bytes.saturating_add(self.others);
         let fits = least::fits(&self.cell(policy, conf), capacity)?;
-        self.progress.add(1, shown(policy, conf));
+        self.did(policy, conf);
         Ok(fits)
     }
 

@@ -1,11 +1,14 @@
 //! What the memory was for when most of it was held.
 
-use allocator::stats::DeviceStats;
+use allocator::stats::{DeviceStats, StatArray};
 use serde::Serialize;
 use workloads::op::WorkloadError;
 use workloads::replay::{Observer, Step};
 
-/// Reserved memory when it first was at its peak, in parts: they add up to it. All in bytes.
+/// Reserved memory at its peak, in parts: they add up to it. All in bytes.
+///
+/// Nothing may be returned for long once it is there; of all that time, it is the moment when most was
+/// asked for. What is not asked for then is lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Peak {
     /// The event, counted from 0.
@@ -27,7 +30,7 @@ pub struct Peak {
 
 impl Peak {
     fn of(event: u64, stats: &DeviceStats) -> Self {
-        let now = |array: &allocator::stats::StatArray| array.all.current.max(0).unsigned_abs();
+        let now = |array: &StatArray| array.all.current.max(0).unsigned_abs();
         let reserved = now(&stats.reserved_bytes);
         let (active, allocated) = (now(&stats.active_bytes), now(&stats.allocated_bytes));
         let pending = active.saturating_sub(allocated);
@@ -53,14 +56,63 @@ impl Peak {
 pub struct FindPeak {
     /// The highest so far.
     pub peak: Peak,
+    /// Bytes asked for then, those of blocks that wait for a stream included.
+    asked: u64,
 }
 
 impl Observer for FindPeak {
     fn after(&mut self, step: &Step<'_>) -> Result<(), WorkloadError> {
-        let reserved = step.stats.reserved_bytes.all.current;
-        if reserved.cast_unsigned() > self.peak.reserved_bytes && reserved > 0 {
+        let now = |array: &StatArray| array.all.current.max(0).unsigned_abs();
+        let held = now(&step.stats.reserved_bytes);
+        let asked = now(&step.stats.requested_bytes);
+        if (held, asked) > (self.peak.reserved_bytes, self.asked) {
             self.peak = Peak::of(step.event, step.stats);
+            self.asked = asked;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use allocator::stats::PoolKind;
+    use workloads::op::Op;
+    use workloads::replay::Outcome;
+
+    use super::*;
+
+    #[test]
+    fn the_parts_add_up_to_what_is_held_when_most_is_asked_for() {
+        let mut stats = DeviceStats::default();
+        let mut find = FindPeak::default();
+        let mut see = |event: u64, stats: &DeviceStats| {
+            let (op, outcome) = (Op::EmptyCache, Outcome::Done);
+            let step = Step {
+                event,
+                op,
+                outcome,
+                stats,
+            };
+            find.after(&step).unwrap();
+        };
+        stats.reserved_bytes.increase(PoolKind::Large, 100);
+        see(0, &stats);
+        stats.requested_bytes.increase(PoolKind::Large, 50);
+        stats.allocated_bytes.increase(PoolKind::Large, 55);
+        stats.active_bytes.increase(PoolKind::Large, 60);
+        stats.inactive_split_bytes.increase(PoolKind::Large, 30);
+        see(1, &stats);
+        stats.requested_bytes.decrease(PoolKind::Large, 20);
+        see(2, &stats);
+        let expected = Peak {
+            event: 1,
+            reserved_bytes: 100,
+            requested_bytes: 50,
+            rounding_bytes: 5,
+            pending_bytes: 5,
+            inactive_split_bytes: 30,
+            cached_bytes: 10,
+        };
+        assert_eq!(find.peak, expected);
     }
 }

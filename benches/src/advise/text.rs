@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use super::verdict::time;
-use super::{Advice, Aim, Check, Kind, Ranked, Spread};
+use super::verdict::quoted;
+use super::{Advice, Aim, Check, Kind, Ranked, Spread, Verdict};
 use crate::diagnose::Finding;
 
 /// Bytes, as people say them: three digits or more.
@@ -29,7 +29,7 @@ pub fn page(advice: &Advice) -> String {
         findings(advice),
         ranking(advice),
         others(advice),
-        belief(advice),
+        trust(advice),
     ];
     let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
     parts.join("\n")
@@ -37,18 +37,26 @@ pub fn page(advice: &Advice) -> String {
 
 fn verdict(advice: &Advice) -> String {
     let verdict = &advice.verdict;
-    let command = match (verdict.kind, verdict.conf.as_deref()) {
-        (Kind::Change, Some("")) => "unset PYTORCH_CUDA_ALLOC_CONF\n\n".to_owned(),
-        (Kind::Change, Some(conf)) => {
-            format!("export PYTORCH_CUDA_ALLOC_CONF={}\n\n", shell_quoted(conf))
-        }
-        _ => String::new(),
-    };
+    let command = command(verdict).map_or_else(String::new, |command| format!("{command}\n\n"));
     let mut text = format!("{command}{}\n", wrapped(&verdict.sentence));
     for sentence in &verdict.also {
+        // Writing to a string cannot fail.
         let _ = writeln!(text, "{}", wrapped(sentence));
     }
     text
+}
+
+/// What a person types to follow the advice, if there is something to type.
+#[must_use]
+pub fn command(verdict: &Verdict) -> Option<String> {
+    match (verdict.kind, verdict.conf.as_deref()?) {
+        (Kind::Change, "") => Some("unset PYTORCH_CUDA_ALLOC_CONF".to_owned()),
+        (Kind::Change, conf) => Some(format!(
+            "export PYTORCH_CUDA_ALLOC_CONF={}",
+            shell_quoted(conf)
+        )),
+        _ => None,
+    }
 }
 
 /// As a shell takes it.
@@ -70,19 +78,9 @@ fn need(advice: &Advice) -> String {
         conf
     };
     let mut text = format!(
-        "{}: {} events, {} allocations; a device of {}",
+        "{}: {}\n\nWhat is held at the peak under the present settings, {conf}\n",
         advice.workload,
-        advice.events,
-        advice.allocations,
-        amount(advice.capacity_bytes)
-    );
-    if advice.others_bytes > 0 {
-        // Writing to a string cannot fail.
-        let _ = write!(text, ", {} of it for others", amount(advice.others_bytes));
-    }
-    let _ = writeln!(
-        text,
-        "\n\nWhat is held at the peak under the present settings, {conf}"
+        about(advice)
     );
     let share = |bytes: u64| 100.0 * bytes as f64 / peak.reserved_bytes.max(1) as f64;
     for (name, bytes, meaning) in [
@@ -130,6 +128,22 @@ fn findings(advice: &Advice) -> String {
     text
 }
 
+/// What was replayed, and on what.
+#[must_use]
+pub fn about(advice: &Advice) -> String {
+    let mut text = format!(
+        "{} events, {} allocations; a device of {}",
+        advice.events,
+        advice.allocations,
+        amount(advice.capacity_bytes)
+    );
+    if advice.others_bytes > 0 {
+        // Writing to a string cannot fail.
+        let _ = write!(text, ", {} of it for others", amount(advice.others_bytes));
+    }
+    text
+}
+
 fn ranking(advice: &Advice) -> String {
     let mut text = format!(
         "Settings, best for {} first\n{:>12}{:>12}{:>8}{:>6}{:>8}{:>9}\n",
@@ -142,40 +156,53 @@ fn ranking(advice: &Advice) -> String {
         "driver"
     );
     for row in &advice.ranking {
-        let needs = match row.least_capacity_bytes {
-            Some(bytes) => amount(bytes),
-            None => format!("> {}", amount(row.least_capacity_at_least_bytes)),
-        };
         let Ranked { on_device, .. } = row;
         let conf = if row.conf.is_empty() {
             "(none)"
         } else {
             &row.conf
         };
+        // Writing to a string cannot fail.
         let _ = writeln!(
             text,
-            "{needs:>12}{:>12}{:>8}{:>6}{:>8}{:>9}  {}{conf}{}",
+            "{:>12}{:>12}{:>8}{:>6}{:>8}{:>9}  {}{conf}{}",
+            needs(row),
             amount(held(row)),
             on_device.retries,
             on_device.ooms,
             on_device.driver_calls,
-            time(on_device.driver_time_ns),
+            duration(on_device.driver_time_ns),
             if row.on_front { "* " } else { "  " },
             remarks(row)
         );
     }
-    let _ = write!(
-        text,
-        "needs: the least memory in which it runs. holds: peak reserved on this device. driver: time of \
-         the driver's\ncalls there, by the costs of '{}'. *: nothing in the table is better in one of \
-         these and no worse in the others.\n",
-        advice.profile
-    );
+    let _ = writeln!(text, "{}", wrapped(&columns(advice)));
     text
 }
 
+/// What the columns of the table of settings mean.
+#[must_use]
+pub fn columns(advice: &Advice) -> String {
+    format!(
+        "needs: the least memory in which it runs. holds: peak reserved on this device. driver: time of the \
+         driver's calls there, by the costs of '{}'. * or on the front: nothing in the table is better in \
+         one of these and no worse in the others.",
+        advice.profile
+    )
+}
+
+/// The least memory in which it runs, as far as it is known.
+#[must_use]
+pub fn needs(row: &Ranked) -> String {
+    match row.least_capacity_bytes {
+        Some(bytes) => amount(bytes),
+        None => format!("> {}", amount(row.least_capacity_at_least_bytes)),
+    }
+}
+
 /// What is held on the device, or would be, if it does not fit.
-fn held(row: &Ranked) -> u64 {
+#[must_use]
+pub fn held(row: &Ranked) -> u64 {
     match row.on_device.fits() {
         true => row.on_device.peak_reserved_bytes,
         false => row.peak_reserved_bytes,
@@ -224,7 +251,7 @@ fn others(advice: &Advice) -> String {
             other.on_device.map_or(0, |figures| figures.retries),
             other.on_device.map_or(0, |figures| figures.ooms),
             other.on_device.map_or(0, |figures| figures.driver_calls),
-            time(other.on_device.map_or(0, |figures| figures.driver_time_ns)),
+            duration(other.on_device.map_or(0, |figures| figures.driver_time_ns)),
             other.policy,
             other.summary
         );
@@ -232,53 +259,67 @@ fn others(advice: &Advice) -> String {
     text
 }
 
-/// How far all that is to be believed.
-fn belief(advice: &Advice) -> String {
-    let mut text = String::from("How far to believe it\n");
-    let sentences = advice.check.iter().map(Check::sentence);
-    for sentence in sentences.chain(advice.remarks.iter().cloned()) {
-        text.push_str(&wrapped(&sentence));
-        text.push('\n');
-    }
+fn trust(advice: &Advice) -> String {
+    let sentences = belief(advice).into_iter();
+    let lines: String = sentences
+        .map(|sentence| wrapped(&sentence) + "\n")
+        .collect();
+    format!("How far to believe it\n{lines}")
+}
+
+/// How far all that is to be believed, one sentence or two each.
+#[must_use]
+pub fn belief(advice: &Advice) -> Vec<String> {
+    let check = advice.check.iter().map(Check::sentence);
+    let mut belief: Vec<String> = check.chain(advice.remarks.iter().cloned()).collect();
     if let Some(stability) = &advice.stability {
         let percent = |spread: &Spread| {
             let over = |share: f64| format!("{:+.1}", 100.0 * (share - 1.0));
             let (min, median, max) = (over(spread.min), over(spread.median), over(spread.max));
             format!("{median} % ({min} to {max})")
         };
-        let sentence = format!(
+        belief.push(format!(
             "In {} other runs of the program, with frees in another order and sizes up to 2 % other, it \
-             needs beyond what it asks for {} under the present settings, and {} under {}; that is \
-             less in {} of {}.",
+             needs beyond what it asks for {} under the present settings, and {} under {}; that is less in \
+             {} of {}.",
             stability.copies,
             percent(&stability.present.least_capacity),
             percent(&stability.other.least_capacity),
-            super::verdict::quoted(&stability.conf),
+            quoted(&stability.conf),
             stability.needs_less,
             stability.copies
-        );
-        text.push_str(&wrapped(&sentence));
-        text.push('\n');
+        ));
     }
     let extent = &advice.search;
-    let _ = write!(
-        text,
+    let mut searched = format!(
         "{} settings were tried in {:.1} s.",
         extent.tried, extent.seconds
     );
     if extent.left > 0 {
+        // Writing to a string cannot fail.
         let _ = write!(
-            text,
-            " Time was up for {} more: --time-limit gives it more.",
+            searched,
+            " Time was up for {} more; --time-limit gives it more.",
             extent.left
         );
     }
-    text.push('\n');
-    text.push_str(
+    belief.push(searched);
+    belief.push(
         "The device is simulated, and its memory is for tensors alone: a CUDA context, cuBLAS and NCCL take \
-         some\nhundred MiB more (--reserve-for-others). Driver time is modelled.\n",
+         some hundred MiB more (--reserve-for-others). Driver time is modelled."
+            .to_owned(),
     );
-    text
+    belief
+}
+
+/// Nanoseconds, as people say them.
+#[must_use]
+pub fn duration(ns: u64) -> String {
+    match ns {
+        0..1_000_000 => format!("{:.0} us", ns as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.0} ms", ns as f64 / 1e6),
+        _ => format!("{:.2} s", ns as f64 / 1e9),
+    }
 }
 
 /// In lines of at most 110 characters.

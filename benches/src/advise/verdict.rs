@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::ground::Ground;
 use super::search::{Known, Search, tolerance};
-use super::text::amount;
+use super::text::{amount, duration};
 use super::{Aim, PRESENT, Question, Stability};
 
 /// What is advised.
@@ -35,6 +35,19 @@ pub enum Kind {
     TooLarge,
     /// More is asked for at one time than there is: nothing helps but asking for less.
     Impossible,
+}
+
+impl Kind {
+    /// As it is written in JSON.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Change => "change",
+            Self::Keep => "keep",
+            Self::TooLarge => "too_large",
+            Self::Impossible => "impossible",
+        }
+    }
 }
 
 /// What is advised. `best` is the index of the best setting for the aim, `stability` what became of it on
@@ -72,7 +85,7 @@ fn other_aims(aim: Aim, search: &Search<'_>, set: &str) -> Vec<String> {
         }
         let (what, now, then) = match other {
             Aim::LeastCapacity => ("run in the least memory", amount(now), amount(then)),
-            Aim::DriverTime => ("wait least for the driver", time(now), time(then)),
+            Aim::DriverTime => ("wait least for the driver", duration(now), duration(then)),
             Aim::Reserved => ("hold the least on this device", amount(now), amount(then)),
         };
         let conf = quoted(&best.text);
@@ -195,8 +208,8 @@ fn main_verdict(
         let times = then.driver_time_ns as f64 / now.driver_time_ns.max(1) as f64;
         sentence.push_str(&format!(
             " The driver then takes {times:.1} times as long on this device: {} instead of {}.",
-            time(then.driver_time_ns),
-            time(now.driver_time_ns)
+            duration(then.driver_time_ns),
+            duration(now.driver_time_ns)
         ));
     }
     Verdict {
@@ -228,7 +241,7 @@ fn present_figures(aim: Aim, score: Option<u64>, lower_bound: u64) -> String {
             let least = amount(score);
             format!(" The program runs in {least}, and asks for {asked} at one time.")
         }
-        Aim::DriverTime => format!(" The driver takes {}.", time(score)),
+        Aim::DriverTime => format!(" The driver takes {}.", duration(score)),
         Aim::Reserved => {
             let held = amount(score);
             format!(" The program holds {held}, and asks for {asked} at one time.")
@@ -254,11 +267,11 @@ fn least_gain(before: Option<u64>, after: Option<u64>, lower_bound: u64) -> Stri
 }
 
 fn time_gain(before: Option<u64>, after: Option<u64>, profile: &str) -> String {
-    let after = time(after.unwrap_or(0));
+    let after = duration(after.unwrap_or(0));
     match before {
         Some(before) => format!(
             "The driver then takes {after} instead of {}, by the costs of '{profile}'.",
-            time(before)
+            duration(before)
         ),
         None => format!("The driver then takes {after}, by the costs of '{profile}'."),
     }
@@ -289,13 +302,4 @@ fn capitalised(text: &str) -> String {
     let mut chars = text.chars();
     let first = chars.next().map(|first| first.to_ascii_uppercase());
     first.into_iter().chain(chars).collect()
-}
-
-/// Nanoseconds, as people say them.
-pub(super) fn time(ns: u64) -> String {
-    match ns {
-        0..1_000_000 => format!("{:.0} us", ns as f64 / 1e3),
-        1_000_000..1_000_000_000 => format!("{:.0} ms", ns as f64 / 1e6),
-        _ => format!("{:.2} s", ns as f64 / 1e9),
-    }
 }

@@ -1,16 +1,17 @@
 //! `coalesce advise`: the settings that fit a program.
 
 use std::io::{Write, stdout};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use allocator::bytes;
 use allocator::driver::sim::address::AddressPolicy;
 use anyhow::{Context, ensure};
-use benches::advise::{Aim, Question, advise, text};
+use benches::advise::{Advice, Aim, Picture, Question, advise, html, picture, text};
 use benches::input::{self, recorded_capacity};
 use benches::profile::{self, Profile};
+use benches::results;
 use workloads::cached::Cached;
 
 /// Find the PYTORCH_CUDA_ALLOC_CONF that fits a program, by replaying it under many.
@@ -55,6 +56,9 @@ pub struct Args {
     /// Print a JSON object.
     #[arg(long)]
     json: bool,
+    /// Write a report for a browser, too: one file that needs nothing else.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
 }
 
 fn aim(text: &str) -> Result<Aim, String> {
@@ -82,7 +86,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         "--reserve-for-others leaves nothing of the device for the program"
     );
     let program = Cached::of(input.workload.as_ref())?;
-    let advice = advise(&Question {
+    let profile = Profile::load(&args.profile, Path::new(""))?;
+    let question = Question {
         program: &program,
         recording: input.recording.as_ref(),
         remarks: &input.remarks,
@@ -90,11 +95,15 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         capacity,
         others: args.reserve_for_others,
         aim: args.aim,
-        profile: &Profile::load(&args.profile, Path::new(""))?,
+        profile: &profile,
         addresses: args.addresses,
         time_limit: time_limit(args.time_limit)?,
         copies: COPIES,
-    })?;
+    };
+    let advice = advise(&question)?;
+    if let Some(path) = &args.html {
+        results::write(path, report(&question, &advice)?.as_bytes())?;
+    }
     let page = match args.json {
         true => serde_json::to_string_pretty(&advice)? + "\n",
         false => text::page(&advice),
@@ -103,6 +112,18 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         .write_all(page.as_bytes())
         .context("cannot write to standard output")?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The page, with pictures of the present setting and of the advised one, or else the best of the others.
+fn report(question: &Question<'_>, advice: &Advice) -> anyhow::Result<String> {
+    let advised = advice.ranking.iter().find(|row| row.is_advised);
+    let other = advised.or(advice.ranking.iter().find(|row| !row.is_present));
+    let mut pictures = vec![picture(question, question.present)?];
+    if let Some(row) = other {
+        pictures.push(picture(question, &row.conf)?);
+    }
+    let pictures: Vec<&Picture> = pictures.iter().collect();
+    Ok(html::page(advice, &pictures))
 }
 
 fn time_limit(seconds: f64) -> anyhow::Result<Option<Duration>> {

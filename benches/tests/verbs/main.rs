@@ -1,6 +1,7 @@
 //! The program `coalesce` as a person uses it: what they type, what they see, what it exits with.
 #![allow(missing_docs)]
 
+mod advise;
 mod compare;
 mod convert;
 mod lists;

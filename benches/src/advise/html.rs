@@ -1,0 +1,290 @@
+//! Advice as a page for a browser: one file that needs nothing else.
+
+use std::fmt::Write;
+
+use super::chart::{Scale, chart};
+use super::map::{bytes_per_row, map};
+use super::picture::Picture;
+use super::text::{self, amount, duration};
+use super::{Advice, Aim, Ranked};
+use crate::diagnose::Finding;
+
+const PAGE: &str = include_str!("report.html");
+
+/// The page. The pictures are of runs under the present and, if there is one, another setting.
+#[must_use]
+pub fn page(advice: &Advice, pictures: &[&Picture]) -> String {
+    let available = advice.capacity_bytes.saturating_sub(advice.others_bytes);
+    let scale = Scale::of(pictures, available, advice.lower_bound_bytes);
+    let per_row = bytes_per_row(pictures);
+    let parts = [
+        ("title", escape(&advice.workload)),
+        ("about", escape(&text::about(advice))),
+        ("verdict", verdict(advice)),
+        ("charts", figures(pictures, |picture| chart(picture, scale))),
+        ("peak", peak(advice)),
+        ("maps", figures(pictures, |picture| map(picture, per_row))),
+        ("findings", findings(&advice.findings)),
+        ("ranking", ranking(advice)),
+        ("others", others(advice)),
+        ("belief", paragraphs(&text::belief(advice))),
+    ];
+    fill(PAGE, &parts)
+}
+
+/// The template with every `@name@` replaced; what is put in is not looked at again.
+fn fill(template: &str, parts: &[(&str, String)]) -> String {
+    let mut page = String::new();
+    let mut rest = template;
+    while let Some((before, after)) = rest.split_once('@') {
+        page.push_str(before);
+        let part = after.split_once('@').and_then(|(name, after)| {
+            let (_, part) = parts.iter().find(|(known, _)| *known == name)?;
+            Some((part, after))
+        });
+        match part {
+            Some((part, after)) => {
+                page.push_str(part);
+                rest = after;
+            }
+            None => {
+                page.push('@');
+                rest = after;
+            }
+        }
+    }
+    page + rest
+}
+
+/// Text as it stands in HTML, also in an attribute.
+#[must_use]
+pub fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+fn paragraphs(sentences: &[String]) -> String {
+    let paragraphs = sentences
+        .iter()
+        .map(|sentence| format!("<p>{}</p>\n", escape(sentence)));
+    paragraphs.collect()
+}
+
+fn verdict(advice: &Advice) -> String {
+    let verdict = &advice.verdict;
+    let command = text::command(verdict).map_or_else(String::new, |command| {
+        format!("<pre>{}</pre>", escape(&command))
+    });
+    let mut sentences = vec![verdict.sentence.clone()];
+    sentences.extend(verdict.also.iter().cloned());
+    format!(
+        "<div class=\"verdict {}\">{command}{}</div>",
+        verdict.kind.name(),
+        paragraphs(&sentences)
+    )
+}
+
+/// A figure of each run, under the name of its setting.
+fn figures(pictures: &[&Picture], draw: impl Fn(&Picture) -> String) -> String {
+    let figures = pictures.iter().enumerate().map(|(index, picture)| {
+        let which = if index == 0 { "Present" } else { "Best" };
+        let conf = shown(&picture.conf);
+        format!(
+            "<figure><h3>{which}: <code>{conf}</code></h3>{}</figure>\n",
+            draw(picture)
+        )
+    });
+    figures.collect()
+}
+
+fn shown(conf: &str) -> String {
+    match conf {
+        "" => "the defaults".to_owned(),
+        conf => escape(conf),
+    }
+}
+
+fn peak(advice: &Advice) -> String {
+    let peak = &advice.peak;
+    let (mut bar, mut legend) = (String::new(), String::new());
+    for (name, bytes, colour) in [
+        ("requested", peak.requested_bytes, "active"),
+        ("rounding", peak.rounding_bytes, "allocated"),
+        ("pending", peak.pending_bytes, "pending"),
+        (
+            "free, stuck in segments in use",
+            peak.inactive_split_bytes,
+            "stuck",
+        ),
+        ("free otherwise", peak.cached_bytes, "cached"),
+    ] {
+        if bytes == 0 {
+            continue;
+        }
+        let share = 100.0 * bytes as f64 / peak.reserved_bytes.max(1) as f64;
+        // Writing to a string cannot fail.
+        let _ = write!(
+            bar,
+            "<i style=\"width:{share:.2}%;background:var(--{colour})\"></i>"
+        );
+        let _ = write!(
+            legend,
+            "<span><i style=\"background:var(--{colour})\"></i>{name}: {} ({share:.1} %)</span>",
+            amount(bytes)
+        );
+    }
+    format!(
+        "<p>Under the present settings {} are held then, at event {}; the program asks for at most {} at one \
+         time.</p><div class=\"bar\">{bar}</div><div class=\"legend\">{legend}</div>",
+        amount(peak.reserved_bytes),
+        peak.event,
+        amount(advice.lower_bound_bytes)
+    )
+}
+
+fn findings(findings: &[Finding]) -> String {
+    if findings.is_empty() {
+        return "<p>Nothing.</p>".to_owned();
+    }
+    findings.iter().map(finding).collect()
+}
+
+fn finding(finding: &Finding) -> String {
+    let mut html = format!(
+        "<div class=\"finding\"><h3>{}</h3><ul>",
+        escape(&finding.headline)
+    );
+    for sentence in &finding.evidence {
+        let _ = write!(html, "<li>{}</li>", escape(sentence));
+    }
+    let _ = write!(
+        html,
+        "</ul><p class=\"remedy\">{}</p>",
+        escape(&finding.remedy)
+    );
+    for place in &finding.stacks {
+        let line = escape(&place.to_string());
+        if place.frames.is_empty() {
+            let _ = write!(html, "<p class=\"faint\">{line}</p>");
+        } else {
+            let frames = escape(&place.frames.join("\n"));
+            let _ = write!(
+                html,
+                "<details><summary class=\"faint\">{line}</summary><pre>{frames}</pre></details>"
+            );
+        }
+    }
+    html.push_str("</div>\n");
+    html
+}
+
+fn ranking(advice: &Advice) -> String {
+    let rows: String = advice.ranking.iter().map(row).collect();
+    format!(
+        "<div class=\"scroll\"><table><thead><tr><th>PYTORCH_CUDA_ALLOC_CONF</th><th>needs</th>\
+         <th>holds</th><th>retries</th><th>OOMs</th><th>driver calls</th><th>driver time</th></tr></thead>\
+         <tbody>{rows}</tbody></table></div><p class=\"faint\">{}</p>",
+        escape(&text::columns(advice))
+    )
+}
+
+fn row(row: &Ranked) -> String {
+    let mut tags = Vec::new();
+    if row.is_present {
+        tags.push("present".to_owned());
+    }
+    if row.is_advised {
+        tags.push("advised".to_owned());
+    }
+    tags.extend(
+        row.best_for
+            .iter()
+            .map(|aim: &Aim| format!("best for {}", aim.name())),
+    );
+    if row.on_front {
+        tags.push("on the front".to_owned());
+    }
+    if let Some(bytes) = row.fails_above_bytes {
+        tags.push(format!("but fails in {}", amount(bytes)));
+    }
+    let tags: String = tags
+        .iter()
+        .map(|tag| format!("<span class=\"tag\">{}</span>", escape(tag)))
+        .collect();
+    let class = if row.is_advised {
+        " class=\"advised\""
+    } else {
+        ""
+    };
+    let figures = &row.on_device;
+    format!(
+        "<tr{class}><td><code>{}</code>{tags}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>\
+         <td>{}</td><td>{}</td></tr>\n",
+        shown(&row.conf),
+        escape(&text::needs(row)),
+        amount(text::held(row)),
+        figures.retries,
+        figures.ooms,
+        figures.driver_calls,
+        duration(figures.driver_time_ns)
+    )
+}
+
+fn others(advice: &Advice) -> String {
+    let rows: String = advice.others.iter().map(other).collect();
+    format!(
+        "<div class=\"scroll\"><table><thead><tr><th>Allocator</th><th>needs</th><th>holds</th>\
+         <th>driver calls</th><th>driver time</th></tr></thead><tbody>{rows}</tbody></table></div>"
+    )
+}
+
+fn other(other: &super::Other) -> String {
+    let name = format!(
+        "<b>{}</b> <span class=\"faint\">{}</span>",
+        escape(other.policy),
+        escape(other.summary)
+    );
+    if let Some(what) = &other.unsupported {
+        return format!(
+            "<tr><td>{name}</td><td colspan=\"4\">does not serve {}</td></tr>\n",
+            escape(what)
+        );
+    }
+    let bytes = |bytes: Option<u64>| bytes.map_or_else(|| "?".to_owned(), amount);
+    let figures = other.on_device;
+    format!(
+        "<tr><td>{name}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n",
+        bytes(other.least_capacity_bytes),
+        bytes(other.peak_reserved_bytes),
+        figures.map_or(0, |figures| figures.driver_calls),
+        duration(figures.map_or(0, |figures| figures.driver_time_ns))
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_filled_once_and_nothing_is_markup() {
+        let parts = [("a", "x @b@ y".to_owned()), ("b", "z".to_owned())];
+        assert_eq!(
+            fill("1@a@2@b@3 me@c @media", &parts),
+            "1x @b@ y2z3 me@c @media"
+        );
+        assert_eq!(
+            escape("<a href='\"&'>"),
+            "&lt;a href=&#39;&quot;&amp;&#39;&gt;"
+        );
+    }
+}

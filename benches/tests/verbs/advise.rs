@@ -1,0 +1,174 @@
+//! `coalesce advise`.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::{checkout, coalesce, scratch, scratch_folder};
+
+fn trace(name: &str) -> String {
+    let path = checkout().join(format!("workloads/traces/{name}.csv.gz"));
+    path.to_str().unwrap().to_owned()
+}
+
+fn json(arguments: &[&str]) -> Value {
+    let arguments = [&["advise"], arguments, &["--json", "--time-limit", "0"]].concat();
+    serde_json::from_str(&coalesce(&arguments, "", &[]).well()).unwrap()
+}
+
+/// Two halves of 64 MiB that leave no room for 100 MiB where segments are apart, again and again.
+fn fragmented() -> String {
+    let mut csv = String::from("op,id,bytes,stream,tag\n");
+    for round in 0..20_u64 {
+        for part in 0..8 {
+            let (id, mib) = (round * 20 + part, 20 + (round * 7 + part * 3) % 40);
+            csv.push_str(&format!("alloc,{id},{},0,mm\n", mib << 20));
+        }
+        for part in 0..8 {
+            let (id, mib) = (round * 20 + part, 20 + (round * 7 + part * 3) % 40);
+            csv.push_str(&format!("free,{id},{},0,\n", mib << 20));
+        }
+    }
+    let path = scratch("fragmented.csv", csv);
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn the_verdict_stands_first_and_can_be_pasted() {
+    let text = coalesce(&["advise", &fragmented()], "", &[]).well();
+    assert!(
+        text.starts_with("export PYTORCH_CUDA_ALLOC_CONF="),
+        "{text}"
+    );
+    for words in [
+        "The program then runs in",
+        "lower bound",
+        "Settings, best for least-capacity first",
+        "(present",
+        "advised",
+        "Other allocators",
+        "How far to believe it",
+        "other runs of the program",
+    ] {
+        assert!(text.contains(words), "no '{words}' in: {text}");
+    }
+}
+
+#[test]
+fn what_is_advised_runs_in_what_it_is_said_to_need() {
+    let file = fragmented();
+    let advice = json(&[&file]);
+    let rows = advice["ranking"].as_array().unwrap();
+    let advised = rows.iter().find(|row| row["is_advised"] == true).unwrap();
+    assert_eq!(advice["verdict"]["conf"], advised["conf"]);
+    let present = &rows[0];
+    assert_eq!(present["is_present"], true);
+    let least = |row: &Value| row["least_capacity_bytes"].as_u64().unwrap();
+    assert!(least(advised) < least(present));
+    assert!(least(advised) >= advice["lower_bound_bytes"].as_u64().unwrap());
+    let ooms = |bytes: u64| {
+        let conf = advised["conf"].as_str().unwrap();
+        let capacity = bytes.to_string();
+        let arguments = [
+            "replay",
+            &file,
+            "--conf",
+            conf,
+            "--capacity",
+            &capacity,
+            "--json",
+        ];
+        let row: Value = serde_json::from_str(&coalesce(&arguments, "", &[]).well()).unwrap();
+        row["ooms"].as_u64().unwrap()
+    };
+    assert_eq!(ooms(least(advised)), 0);
+    assert!(ooms(least(advised) - (2 << 20)) > 0);
+}
+
+#[test]
+fn the_same_question_has_the_same_answer() {
+    let answer = || {
+        let mut advice = json(&[&trace("resnet50_fp32_fixed224"), "--capacity", "6GiB"]);
+        advice["search"]["seconds"] = Value::Null;
+        advice
+    };
+    assert_eq!(answer(), answer());
+}
+
+#[test]
+fn where_nothing_helps_it_says_what_is_missing() {
+    let file = trace("example_3gib_named_y");
+    let advice = json(&[&file, "--capacity", "10GiB", "--reserve-for-others", "1GiB"]);
+    assert_eq!(advice["verdict"]["kind"], "impossible");
+    assert_eq!(advice["verdict"]["missing_bytes"], 3_u64 << 30);
+    let text = coalesce(&["advise", &file, "--capacity", "10GiB"], "", &[]).well();
+    assert!(text.starts_with("No setting can help:"), "{text}");
+    let advice = json(&[&file]);
+    assert_eq!(advice["verdict"]["kind"], "keep");
+}
+
+#[test]
+fn an_aim_and_the_present_settings_are_heeded() {
+    let file = fragmented();
+    let conf = "max_split_size_mb:32,pinned_num_register_threads:4";
+    let advice = json(&[&file, "--conf", conf, "--for", "reserved"]);
+    assert_eq!(advice["aim"], "reserved");
+    let rows = advice["ranking"].as_array().unwrap();
+    assert_eq!(rows[0]["conf"], conf);
+    for row in rows {
+        let conf = row["conf"].as_str().unwrap();
+        assert!(conf.contains("pinned_num_register_threads:4"), "{conf}");
+    }
+    let held = |row: &Value| row["on_device"]["peak_reserved_bytes"].as_u64().unwrap();
+    let best = rows.iter().map(held).min().unwrap();
+    let is_best = |row: &&Value| {
+        row["best_for"]
+            .as_array()
+            .unwrap()
+            .contains(&"reserved".into())
+    };
+    let chosen = held(rows.iter().find(is_best).unwrap());
+    // Half a percent is worth no other setting.
+    assert!(chosen <= best + best / 200, "{chosen} {best}");
+}
+
+#[test]
+fn the_report_is_one_file_that_loads_nothing() {
+    let out = scratch_folder("report").join("report.html");
+    let file = scratch(
+        "marked<b>.csv",
+        "op,id,bytes,stream,tag\nmark,-1,0,0,step 1\nalloc,1,30000000,0,<script>alert(1)</script>\n",
+    );
+    let arguments = [
+        "advise",
+        file.to_str().unwrap(),
+        "--html",
+        out.to_str().unwrap(),
+    ];
+    coalesce(&arguments, "", &[]).well();
+    let html = fs::read_to_string(out).unwrap();
+    assert!(html.contains("&lt;script&gt;alert(1)"), "{html}");
+    assert!(!html.contains("<script>alert") && !html.contains("marked<b>"));
+    for loads in ["src=", "href=", "url(", "@import", "http:", "https:"] {
+        assert!(!html.contains(loads), "{loads}");
+    }
+    // Nothing of the template is left.
+    for slot in ["@title@", "@verdict@", "@charts@", "@maps@", "@belief@"] {
+        assert!(!html.contains(slot), "{slot}");
+    }
+}
+
+#[test]
+fn wrong_questions_are_refused() {
+    let advise = |arguments: &[&str]| coalesce(&[&["advise"], arguments].concat(), "", &[]);
+    let file = trace("example_interleaved_free");
+    advise(&["nothing.csv"]).with_error(1, &["nothing.csv", "no such file"]);
+    advise(&["transformr"]).with_error(1, &["no file", "did you mean 'transformer'"]);
+    advise(&[&file, "--conf", "max_split_size_mb:1"]).with_error(1, &["too small"]);
+    advise(&[&file, "--capacity", "1GiB", "--reserve-for-others", "1GiB"])
+        .with_error(1, &["leaves nothing"]);
+    advise(&[&file, "--for", "speed"]).with_error(2, &["least-capacity, driver-time, reserved"]);
+    advise(&[&file, "--time-limit", "-1"]).with_error(2, &["--time-limit"]);
+    let pickle = scratch("broken.pickle", b"\x80\x04.");
+    advise(&[pickle.to_str().unwrap()]).with_error(1, &["broken.pickle"]);
+}
