@@ -3,17 +3,21 @@
 //! What lived before the first entry is asked for first, lowest address first: in which order it was
 //! made is not recorded. Then come the calls of the program.
 //!
-//! - A free is where it completed, not where it was requested. In between other streams still worked on
-//!   the memory, so that no allocator could have given it to somebody else. What never completed is
-//!   never freed. (Under a setting with which memory gets scarce an allocator would have waited for such
-//!   frees earlier.)
+//! - A free that other streams still worked against when it was requested waits for an event, which is
+//!   over where the free was found completed. An allocator that is out of memory can wait for it.
+//!   What was freed before the first entry is freed where that completed.
 //! - A request that failed is one more malloc, tagged as that, and freed at once where it succeeds: on a
 //!   larger device one sees that it would have gone well, and what it would have taken. What the program
 //!   would have done then nobody knows. Retries of the allocator are no failures. The bytes are those
 //!   of the block it needed, for that is what is recorded.
+//! - A request that fails now and did not when it was recorded ends the program; but if another failure
+//!   was recorded later, the program survives failures, and goes on behind that one without what it
+//!   would have asked for until then: it gives up what it was doing earlier than it did.
 //! - Streams are numbered in the order of their handles, by which allocators may go; the default stream
 //!   is 0.
 //! - `step N` is marked where the profiler's step N begins, or else behind the N-th step of an optimiser.
+
+mod waits;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -21,16 +25,23 @@ use allocator::driver::{DeviceAddr, StreamId};
 use allocator::history::{Action, TraceEntry};
 use foldhash::fast::FixedState;
 
+use self::waits::Waits;
 use super::calls::{Call, CallKind, calls};
 use super::rewind::{RecordingError, Start, rewind};
 use super::{Annotation, Recording, StackId};
 use crate::op::{Answer, Op, Sink, Workload, WorkloadError};
+use crate::surroundings::Change;
+
+/// How the tag of a request begins that failed when it was recorded.
+pub const FAILED: &str = "failed when recorded";
 
 /// The program of a recording.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RecordedProgram {
     name: String,
     ops: Vec<RecordedOp>,
+    /// Where the last recorded failure is in `ops`.
+    last_failure: Option<usize>,
     /// What operations refer to by number: who asked, or what a phase is called.
     tags: Vec<String>,
     remarks: Vec<String>,
@@ -49,6 +60,15 @@ enum RecordedOp {
     },
     Free {
         id: u64,
+    },
+    /// A free that waits for an event on this stream.
+    FreeLater {
+        id: u64,
+        stream: u32,
+    },
+    /// That event is over.
+    Over {
+        stream: u32,
     },
     EmptyCache,
     Mark {
@@ -71,8 +91,10 @@ impl RecordedProgram {
         for call in calls(recording, collects_garbage) {
             writer.call(&call);
         }
+        let failed = |op: &RecordedOp| matches!(op, RecordedOp::Malloc { failed: true, .. });
         Ok(Self {
             name: name.into(),
+            last_failure: writer.ops.iter().rposition(failed),
             ops: writer.ops,
             tags: writer.tags.names,
             remarks: start.remarks,
@@ -96,8 +118,10 @@ impl Workload for RecordedProgram {
     }
 
     fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-        for &op in &self.ops {
+        let mut gives_up = false;
+        for (index, &op) in self.ops.iter().enumerate() {
             match op {
+                RecordedOp::Malloc { failed, .. } if gives_up => gives_up = !failed,
                 RecordedOp::Malloc {
                     id,
                     bytes,
@@ -112,19 +136,30 @@ impl Workload for RecordedProgram {
                         stream,
                         tag,
                     })?;
-                    if failed && answer == Answer::Done {
-                        sink.op(Op::Free { id })?;
+                    match answer {
+                        Answer::Done if failed => _ = sink.op(Op::Free { id })?,
+                        Answer::OutOfMemory if !failed => {
+                            if self.last_failure.is_none_or(|last| last < index) {
+                                return Ok(());
+                            }
+                            gives_up = true;
+                        }
+                        _ => {}
                     }
                 }
-                RecordedOp::Free { id } => {
+                RecordedOp::Free { id } => _ = sink.op(Op::Free { id })?,
+                RecordedOp::FreeLater { id, stream } => {
+                    sink.op(Op::RecordStream { id, stream })?;
+                    sink.op(Op::Around(Change::HoldEvents(true)))?;
                     sink.op(Op::Free { id })?;
+                    sink.op(Op::Around(Change::HoldEvents(false)))?;
                 }
-                RecordedOp::EmptyCache => {
-                    sink.op(Op::EmptyCache)?;
+                RecordedOp::Over { stream } => {
+                    let over = Change::FinishEvents { stream, count: 1 };
+                    sink.op(Op::Around(over))?;
                 }
-                RecordedOp::Mark { tag } => {
-                    sink.op(Op::Mark { tag: self.tag(tag) })?;
-                }
+                RecordedOp::EmptyCache => _ = sink.op(Op::EmptyCache)?,
+                RecordedOp::Mark { tag } => _ = sink.op(Op::Mark { tag: self.tag(tag) })?,
             }
         }
         Ok(())
@@ -154,6 +189,7 @@ struct Writer<'a> {
     steps: std::vec::IntoIter<(u64, String)>,
     next_step: Option<(u64, String)>,
     live: HashMap<DeviceAddr, u64, FixedState>,
+    waits: Waits,
     next_id: u64,
     ops: Vec<RecordedOp>,
     tags: Names,
@@ -171,6 +207,7 @@ impl<'a> Writer<'a> {
         let mut steps = steps(&recording.annotations).into_iter();
         Self {
             recording,
+            waits: Waits::new(u32::try_from(streams.len()).unwrap_or(u32::MAX)),
             streams: streams.into_iter().collect(),
             next_step: steps.next(),
             steps,
@@ -217,7 +254,7 @@ impl<'a> Writer<'a> {
         let stack = self.recording.stacks.get(stack.0 as usize);
         let mut tag = stack.map_or_else(String::new, super::Stack::origin);
         if failed {
-            tag = format!("failed when recorded: {tag}");
+            tag = format!("{FAILED}: {tag}");
         }
         let tag = self.tags.index_of(tag);
         let stream = self.streams.binary_search(&stream).unwrap_or(0) as u32;
@@ -240,12 +277,7 @@ impl<'a> Writer<'a> {
         if let Some(last) = entries.last() {
             self.marks_of_steps(last.time_us);
         }
-        for entry in entries {
-            if entry.action == Action::FreeCompleted {
-                let id = self.live.remove(&entry.addr);
-                self.ops.extend(id.map(|id| RecordedOp::Free { id }));
-            }
-        }
+        self.frees(call.kind, entries);
         let index = call.entries.end.saturating_sub(1);
         let stack = self.recording.entry_stacks.get(index).copied();
         match (call.kind, entries.last()) {
@@ -258,6 +290,35 @@ impl<'a> Writer<'a> {
             }
             (CallKind::EmptyCache, _) => self.ops.push(RecordedOp::EmptyCache),
             _ => {}
+        }
+    }
+
+    /// The frees among the entries of a call, requested or completed.
+    fn frees(&mut self, kind: CallKind, entries: &[TraceEntry]) {
+        let returns =
+            |entry: &TraceEntry| matches!(entry.action, Action::SegmentFree | Action::SegmentUnmap);
+        let is_malloc = matches!(kind, CallKind::Malloc | CallKind::FailedMalloc);
+        let waited = is_malloc && (kind == CallKind::FailedMalloc || entries.iter().any(returns));
+        for &TraceEntry { action, addr, .. } in entries {
+            match action {
+                Action::FreeRequested if kind == CallKind::FreeRequest => {
+                    let id = self.live.remove(&addr);
+                    let later = id.map(|id| RecordedOp::FreeLater {
+                        id,
+                        stream: self.waits.begin(addr),
+                    });
+                    self.ops.extend(later);
+                }
+                Action::FreeCompleted => {
+                    let over = self.waits.end(addr, waited).into_iter();
+                    self.ops
+                        .extend(over.map(|stream| RecordedOp::Over { stream }));
+                    // Requested in the same call, or before the first entry.
+                    let id = self.live.remove(&addr);
+                    self.ops.extend(id.map(|id| RecordedOp::Free { id }));
+                }
+                _ => {}
+            }
         }
     }
 
@@ -302,3 +363,6 @@ fn steps(annotations: &[Annotation]) -> Vec<(u64, String)> {
     steps.sort_by_key(|&(time_us, _)| time_us);
     steps
 }
+
+#[cfg(test)]
+mod tests;
