@@ -3,6 +3,7 @@
 use std::io::BufRead;
 use std::path::Path;
 
+use allocator::driver::sim::address::AddressPolicy;
 use allocator::history::Action;
 use anyhow::{Context, ensure};
 use toml::Table;
@@ -32,6 +33,15 @@ impl Input {
             recording: None,
             remarks: Vec::new(),
         }
+    }
+
+    /// Where the device that it ran on places memory, as far as the recording tells.
+    #[must_use]
+    pub fn address_policy(&self) -> AddressPolicy {
+        let recorded = self.recording.as_ref();
+        recorded
+            .and_then(Recording::address_policy)
+            .unwrap_or_default()
     }
 }
 

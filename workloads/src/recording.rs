@@ -4,6 +4,7 @@
 //! A [`Recording`] is what one device did. It says nothing of the file it came from: whoever reads a
 //! format fills it, and whoever replays, advises or draws takes it from here.
 
+mod addresses;
 pub mod calls;
 mod origin;
 pub mod program;

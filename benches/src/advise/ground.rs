@@ -4,6 +4,7 @@ use allocator::allocator::Allocator;
 use allocator::driver::calls::CallKind;
 use allocator::driver::sim::SimDevice;
 use allocator::driver::sim::address::AddressPolicy;
+use allocator::policy::Prepared;
 use anyhow::ensure;
 use serde::Serialize;
 use workloads::cached::Cached;
@@ -32,6 +33,8 @@ pub(super) struct Ground<'a> {
     pub others: u64,
     pub addresses: AddressPolicy,
     pub profile: &'a Profile,
+    /// What a policy that plans ahead plans for the program.
+    pub plan: Option<&'a Prepared>,
     /// What is told of each replay.
     pub progress: Option<&'a Progress>,
 }
@@ -94,6 +97,7 @@ impl<'a> Ground<'a> {
             addresses: question.addresses,
             profile: question.profile,
             progress: None,
+            plan: None,
         })
     }
 
@@ -113,6 +117,11 @@ impl<'a> Ground<'a> {
         self.capacity.saturating_sub(self.others)
     }
 
+    /// The same for a policy that plans ahead.
+    pub fn planned(self, plan: Option<&'a Prepared>) -> Self {
+        Self { plan, ..self }
+    }
+
     /// The same device and another program.
     pub fn with(self, program: &'a Cached) -> anyhow::Result<Self> {
         let demand = Demand::of(program)?;
@@ -130,6 +139,7 @@ impl<'a> Ground<'a> {
             policy,
             setting: conf,
             conf,
+            plan: self.plan,
             others: self.others,
             address_policy: self.addresses,
             profile: self.profile,

@@ -6,7 +6,7 @@ use allocator::policy::POLICIES;
 use serde::Serialize;
 
 use super::ground::{Figures, Ground};
-use crate::cell::what_is_unsupported;
+use crate::cell::{self, what_is_unsupported};
 use crate::deadline::Deadline;
 use crate::parallel;
 
@@ -65,6 +65,8 @@ fn run(
     deadline: Deadline,
 ) -> anyhow::Result<()> {
     let begun = Deadline::after(None);
+    let plan = cell::plan(other.policy, "", ground.program)?;
+    let ground = ground.planned(plan.as_ref());
     let (on_device, with_room) = ground.both(other.policy, "")?;
     other.on_device = Some(on_device);
     let held = with_room.peak_reserved_bytes;

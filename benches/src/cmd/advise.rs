@@ -44,9 +44,10 @@ pub struct Args {
     /// least memory on a device with room.
     #[arg(long = "for", value_name = "AIM", default_value = "least-capacity", value_parser = aim)]
     aim: Aim,
-    /// Where the device places what it gives: up, down or firstfit.
-    #[arg(long, default_value = "up", value_parser = str::parse::<AddressPolicy>)]
-    addresses: AddressPolicy,
+    /// Where the device places what it gives: up, down or firstfit. If it is not given: as the device of
+    /// the snapshot did, else up.
+    #[arg(long, value_parser = str::parse::<AddressPolicy>)]
+    addresses: Option<AddressPolicy>,
     /// What the device's calls cost: `published`, or a TOML file like benches/profiles/published.toml.
     #[arg(long, default_value = profile::PUBLISHED)]
     profile: String,
@@ -96,7 +97,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         others: args.reserve_for_others,
         aim: args.aim,
         profile: &profile,
-        addresses: args.addresses,
+        addresses: args.addresses.unwrap_or_else(|| input.address_policy()),
         time_limit: time_limit(args.time_limit)?,
         copies: COPIES,
     };

@@ -17,20 +17,23 @@ use clap::builder::{PossibleValue, PossibleValuesParser};
 use serde::Serialize;
 use workloads::demand::{Demand, DemandCount};
 use workloads::op::{Op, WorkloadError};
+use workloads::recording::program::FAILED;
 use workloads::replay::{Observer, Outcome, Step};
 
 /// Replay a recorded program through an allocator and say how much memory it takes.
 ///
-/// The device is simulated: nothing but the trace is needed. Requests that find no memory are
-/// counted and do not end the replay.
+/// The device is simulated: nothing but the recording is needed. With the settings that a program shall
+/// have and the memory of its device, this predicts what PyTorch will report. Requests that find no
+/// memory are counted. A trace goes on without them; the program of a snapshot ends, unless it
+/// survived failures when it was recorded.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  coalesce replay workloads/traces/gpt2_small_amp_foreach.csv.gz --conf expandable_segments:True"
 )]
 pub struct Args {
-    /// A CSV as described in workloads/traces/README.md, a memory snapshot of PyTorch, a log of RMM or an
+    /// A memory snapshot of PyTorch, a trace as described in workloads/traces/README.md, a log of RMM or an
     /// instance of MiniMalloc, plain or compressed with gzip; or a preset of `coalesce workloads`.
-    trace: String,
+    program: String,
     /// The allocator.
     #[arg(long, default_value = "pytorch", value_parser = policies())]
     policy: String,
@@ -41,9 +44,10 @@ pub struct Args {
     #[arg(long, default_value = "80GiB", value_parser = bytes::parse)]
     capacity: u64,
     /// Where the device places what it gives: up, down or firstfit. Allocators prefer low addresses,
-    /// so the results hold for one of these.
-    #[arg(long, default_value = "up", value_parser = str::parse::<AddressPolicy>)]
-    addresses: AddressPolicy,
+    /// so the results hold for one of these. If it is not given: as the device of the snapshot did, else
+    /// up.
+    #[arg(long, value_parser = str::parse::<AddressPolicy>)]
+    addresses: Option<AddressPolicy>,
     /// What the device's calls cost: `published`, or a TOML file like benches/profiles/published.toml.
     #[arg(long, default_value = profile::PUBLISHED)]
     profile: String,
@@ -69,6 +73,11 @@ struct Report {
     #[serde(flatten)]
     row: Row,
     first_oom: Option<FailedRequest>,
+    /// Requests that failed when they were recorded and do not fail here. What the program does then is
+    /// not known, and not part of the figures.
+    failures_averted: u64,
+    /// What is strange about the recording or not known, one sentence each.
+    remarks: Vec<String>,
 }
 
 /// The first request that found no memory.
@@ -82,7 +91,7 @@ struct FailedRequest {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let input = input::open(&args.trace, args.device)?;
+    let input = input::open(&args.program, args.device)?;
     for remark in &input.remarks {
         eprintln!("coalesce: {remark}");
     }
@@ -100,12 +109,13 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         conf: &args.conf,
         plan: plan.as_ref(),
         others: 0,
-        address_policy: args.addresses,
+        address_policy: args.addresses.unwrap_or_else(|| input.address_policy()),
         profile: &Profile::load(&args.profile, Path::new(""))?,
     };
     let mut watch = Watch {
         progress: Progress::new("events", None),
         first_oom: None,
+        failures_averted: 0,
     };
     let mut count = (DemandCount::default(), &mut watch);
     let row = cell.measure(args.capacity, &mut count)?;
@@ -116,6 +126,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let report = Report {
         row,
         first_oom: watch.first_oom.take(),
+        failures_averted: watch.failures_averted,
+        remarks: input.remarks,
     };
     drop(watch);
     let text = if args.json {
@@ -138,10 +150,11 @@ fn json(report: &Report) -> anyhow::Result<String> {
     Ok(serde_json::to_string_pretty(&json)? + "\n")
 }
 
-/// Shows how far the replay is and keeps the first failure.
+/// Shows how far the replay is, keeps the first failure and counts those that were averted.
 struct Watch {
     progress: Progress,
     first_oom: Option<FailedRequest>,
+    failures_averted: u64,
 }
 
 impl Observer for Watch {
@@ -164,6 +177,9 @@ impl Observer for Watch {
                 stream,
                 tag: tag.to_owned(),
             });
+        }
+        if let (Outcome::Placed(_), Op::Malloc { tag, .. }) = (step.outcome, step.op) {
+            self.failures_averted += u64::from(tag.starts_with(FAILED));
         }
         Ok(())
     }
@@ -237,6 +253,16 @@ fn describe(report: &Report) -> String {
             mib(first.requested_bytes).trim_start(),
             first.tag
         ));
+    }
+    if report.failures_averted > 0 {
+        text.push_str(&format!(
+            "\nrequests that failed when they were recorded and do not fail here: {}\n\
+             What the program does then is not known, and not part of the figures.\n",
+            report.failures_averted
+        ));
+    }
+    for remark in &report.remarks {
+        text.push_str(&format!("\n{remark}\n"));
     }
     text
 }
