@@ -10,15 +10,15 @@ mod origin;
 pub mod program;
 pub mod read;
 pub mod rewind;
+pub mod settings;
 pub mod verify;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use allocator::driver::DeviceAddr;
-use allocator::history::{Action, TraceEntry};
+use allocator::history::TraceEntry;
 use allocator::mempool::MempoolId;
-use allocator::settings::{Settings, SettingsError};
 use allocator::snapshot::SegmentInfo;
 use foldhash::fast::FixedState;
 
@@ -84,25 +84,6 @@ pub struct Annotation {
 }
 
 impl Recording {
-    /// The settings it was made under. Where the snapshot does not tell, they are the defaults, with
-    /// expandable segments if there are any.
-    ///
-    /// # Errors
-    /// If they are none of PyTorch 2.11's.
-    pub fn settings(&self) -> Result<Settings, SettingsError> {
-        let maps = self
-            .entries
-            .iter()
-            .any(|entry| entry.action == Action::SegmentMap);
-        let expandable = maps || self.segments.iter().any(|segment| segment.is_expandable);
-        let guess = if expandable {
-            "expandable_segments:True"
-        } else {
-            ""
-        };
-        Settings::from_conf(self.conf.as_deref().unwrap_or(guess))
-    }
-
     /// The pool of the entry with this index. Where entries do not say, it is that of the segment which is
     /// at its address at the end; everybody's if there is none.
     #[must_use]

@@ -82,9 +82,9 @@ impl RecordedProgram {
     /// # Errors
     /// [`RecordingError`] if the recording is none of PyTorch's allocator.
     pub fn new(name: impl Into<String>, recording: &Recording) -> Result<Self, RecordingError> {
-        let settings = recording.settings()?;
-        let start = rewind(recording, &settings)?;
-        let collects_garbage = settings.garbage_collection_threshold() > 0.0;
+        let known = recording.settings()?;
+        let start = rewind(recording, &known)?;
+        let collects_garbage = known.settings.garbage_collection_threshold() > 0.0;
         let mut writer = Writer::new(recording, &start);
         writer.live_at_start(&start);
         writer.marks_of_steps(0);

@@ -20,6 +20,7 @@ use allocator::stats::PoolKind;
 
 use self::segment::Segment;
 use super::Recording;
+use super::settings::KnownSettings;
 
 /// The state before the first entry.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -78,12 +79,13 @@ impl fmt::Display for Told<'_> {
     }
 }
 
-/// Undoes all entries of a recording. `settings` are those it was made under: they say how much
-/// larger than a request its block was.
+/// Undoes all entries of a recording. What is `known` of its settings says how much larger than a
+/// request its block was.
 ///
 /// # Errors
 /// [`RecordingError`]: the state at the end, or the last entry, that cannot be.
-pub fn rewind(recording: &Recording, settings: &Settings) -> Result<Start, RecordingError> {
+pub fn rewind(recording: &Recording, known: &KnownSettings) -> Result<Start, RecordingError> {
+    let settings = &known.settings;
     restore::ensure_possible(&recording.segments).map_err(RecordingError::End)?;
     let mut past = Past {
         settings,
@@ -103,7 +105,7 @@ pub fn rewind(recording: &Recording, settings: &Settings) -> Result<Start, Recor
             })?;
     }
     let guessed: Vec<_> = past.segments.values().flat_map(Segment::guessed).collect();
-    let remarks = past.remarks(recording, guessed.len());
+    let remarks = past.remarks(recording, known, guessed.len());
     let segments = past.segments.into_values();
     let segments: Vec<_> = segments.map(Segment::into_info).collect();
     // What was undone may have met; a state that cannot be is told here and not by whoever restores it.
@@ -255,8 +257,10 @@ impl Past<'_> {
     }
 
     /// What cannot be known of this state, which is that before the first entry.
-    fn remarks(&self, recording: &Recording, guessed: usize) -> Vec<String> {
-        let mut remarks = Vec::new();
+    fn remarks(&self, recording: &Recording, known: &KnownSettings, guessed: usize) -> Vec<String> {
+        let unknown = known.unknown.iter();
+        let unknown = unknown.map(|key| format!("the setting '{key}' is not known: left out"));
+        let mut remarks: Vec<String> = unknown.collect();
         if recording.conf.is_none() {
             let guess = if self.settings.expandable_segments() {
                 "expandable_segments:True, for there are some"

@@ -33,8 +33,9 @@ pub(super) struct Plan<'a> {
 
 impl<'a> Plan<'a> {
     pub(super) fn new(recording: &'a Recording) -> Result<Self, RecordingError> {
-        let settings = recording.settings()?;
-        let start = rewind(recording, &settings)?;
+        let known = recording.settings()?;
+        let start = rewind(recording, &known)?;
+        let settings = known.settings;
         let kinds = KindsByAddress::of(recording, &settings);
         Ok(Self {
             recording,
