@@ -232,7 +232,7 @@ pub fn advise(question: &Question<'_>) -> anyhow::Result<Advice> {
     let mut find_peak = FindPeak::default();
     ground
         .watched_on_device(question.present, &mut find_peak)
-        .context("under the present settings")?;
+        .context("under the present settings (--conf says others)")?;
     let mut search = Search::begin(
         ground,
         &sizes,
@@ -301,7 +301,7 @@ fn examine(
     };
     thread::scope(|scope| {
         let check = scope.spawn(|| question.recording.map(Check::of));
-        let findings = diagnosed().context("under the present settings")?;
+        let findings = diagnosed().context("under the present settings (--conf says others)")?;
         let check = check
             .join()
             .map_err(|_| anyhow!("the recording could not be checked"))?;

@@ -197,3 +197,36 @@ impl Observer for UntilFailure {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn a_bracket_closes_on_the_least_whatever_is_learnt_before() {
+        let fits = |bytes: u64| anyhow::Ok(bytes >= 300 * MIB);
+        for known in [0, 100 * MIB, 299 * MIB, 300 * MIB, 999 * MIB, 5000 * MIB] {
+            let mut bracket = Bracket::new(100 * MIB, 1000 * MIB);
+            bracket.learn(known, known >= 300 * MIB);
+            bracket.close(&fits).unwrap();
+            assert_eq!(bracket.suffices(), 300 * MIB, "{known}");
+            assert!(!bracket.contains(300 * MIB));
+        }
+        let mut bracket = Bracket::new(100 * MIB, 200 * MIB);
+        bracket.widen(&fits).unwrap();
+        assert!(bracket.suffices() >= 300 * MIB && bracket.contains(300 * MIB - 1));
+        bracket.close_to(20 * MIB, &fits).unwrap();
+        assert!((300 * MIB..=320 * MIB).contains(&bracket.suffices()));
+    }
+
+    #[test]
+    fn the_largest_that_fails_is_told() {
+        let holes = |bytes: u64| anyhow::Ok(bytes != 104 * MIB && bytes != 102 * MIB);
+        let found = fails_above(100 * MIB, 200 * MIB, &holes).unwrap();
+        assert_eq!(found, Some(104 * MIB));
+        let all = |_| anyhow::Ok(true);
+        assert_eq!(fails_above(100 * MIB, 200 * MIB, &all).unwrap(), None);
+    }
+}

@@ -23,6 +23,7 @@ pub fn page(advice: &Advice, pictures: &[&Picture]) -> String {
         ("verdict", verdict(advice)),
         ("charts", figures(pictures, |picture| chart(picture, scale))),
         ("peak", peak(advice)),
+        ("row", amount(per_row)),
         ("maps", figures(pictures, |picture| map(picture, per_row))),
         ("findings", findings(&advice.findings)),
         ("ranking", ranking(advice)),
