@@ -4,6 +4,7 @@
 mod advise;
 mod compare;
 mod convert;
+mod diagnose;
 mod lists;
 mod place;
 mod realism;

@@ -60,11 +60,20 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         free_memory(moment),
     ];
     seen.extend(out_of_reach(moment, request));
+    let unheld = capacity.saturating_sub(evidence.log.level(moment.event).reserved);
+    let segment = evidence.segment_size(request.bytes).unwrap_or(0);
+    if (request.bytes..segment).contains(&unheld) {
+        seen.push(format!(
+            "{} is not held at all, but the request would take a segment of {}",
+            size(unheld),
+            size(segment)
+        ));
+    }
     seen.push(evidence_of);
     Some(Finding {
         rule: NAME,
         headline: format!(
-            "A request for {} fails though there is enough: memory lies in the wrong places",
+            "A request for {} fails though there is enough memory for it, in the wrong places",
             size(request.bytes)
         ),
         evidence: seen,
@@ -198,6 +207,14 @@ mod tests {
             said.contains("90.0 MiB is free in the cache, in 6 blocks"),
             "{said}"
         );
+    }
+
+    #[test]
+    fn a_segment_larger_than_the_request() {
+        let found = Scene("", 10 * MIB, None).find(rule, |program| hold(program, 1, 5 * MIB));
+        let said = found.unwrap().evidence.join("\n");
+        assert!(said.contains("10.0 MiB is not held at all"), "{said}");
+        assert!(said.contains("a segment of 20.0 MiB"), "{said}");
     }
 
     #[test]

@@ -1,0 +1,99 @@
+//! `coalesce diagnose`.
+
+use serde_json::Value;
+
+use crate::{checkout, coalesce, scratch};
+
+fn trace(name: &str) -> String {
+    let path = checkout().join(format!("workloads/traces/{name}.csv.gz"));
+    path.to_str().unwrap().to_owned()
+}
+
+/// The rules that find something, the heaviest first.
+fn rules(arguments: &[&str]) -> Vec<String> {
+    let arguments = [&["diagnose", "--json"], arguments].concat();
+    let findings: Value = serde_json::from_str(&coalesce(&arguments, "", &[]).well()).unwrap();
+    let rule = |finding: &Value| finding["rule"].as_str().unwrap().to_owned();
+    findings.as_array().unwrap().iter().map(rule).collect()
+}
+
+/// What is found in each recorded program was looked at, and is true of it. What is not: nothing is.
+#[test]
+fn recorded_programs_have_what_was_done_wrong_in_them_and_nothing_else() {
+    let expected: &[(&str, &[&str])] = &[
+        ("accum8_gpt2s_forgot_zero_grad", &["transient", "gradients"]),
+        ("accum8_gpt2s_set_to_none", &["transient"]),
+        ("accum8_gpt2s_sum_losses_bug", &["losses"]),
+        ("bert_base_dynpad_amp", &["lengths"]),
+        ("bert_base_fixed512_amp", &[]),
+        ("example_3gib_fused_expr", &["transient"]),
+        ("example_3gib_named_y", &["transient"]),
+        ("example_interleaved_free", &[]),
+        ("gen_llama1b_grad_bug", &["graph"]),
+        ("gpt2_medium_amp_foreach", &[]),
+        ("gpt2_small_amp_foreach", &["transient"]),
+        ("gpt2_small_amp_train_eval", &["lengths", "transient"]),
+        ("llama1b_bf16", &["transient"]),
+        ("llama1b_bf16_ckpt", &["transient", "fragmentation"]),
+        ("lora7b_varlen_ckpt_b1_short", &["lengths"]),
+        ("lora7b_varlen_ckpt_b4_uniform", &["lengths", "transient"]),
+        ("moe8x_modulelist", &["fragmentation"]),
+        ("resnet50_amp_varsize", &["lengths"]),
+        ("resnet50_amp_varsize_prefetch_stream", &["lengths"]),
+        ("resnet50_fp32_fixed224", &["fragmentation"]),
+    ];
+    for (name, found) in expected {
+        assert_eq!(rules(&[&trace(name)]), *found, "{name}");
+    }
+}
+
+#[test]
+fn generated_programs_have_the_mistake_they_were_made_with() {
+    for (name, found) in [
+        ("grad_accumulation", None),
+        ("grad_accumulation_never_cleared", Some("gradients")),
+        ("grad_accumulation_zeroed_in_place", Some("gradients")),
+        ("grad_accumulation_losses_kept", Some("losses")),
+        ("grad_accumulation_outputs_kept", Some("growth")),
+        ("inference_paged", None),
+        ("inference_concatenated", None),
+        ("inference_gradients_on", Some("graph")),
+        ("streams_in_time", None),
+        ("streams_late", Some("pending")),
+    ] {
+        let mistakes = ["gradients", "losses", "growth", "graph", "pending"];
+        let mut rules = rules(&[name]);
+        rules.retain(|rule| mistakes.contains(&rule.as_str()));
+        assert_eq!(rules, Vec::from_iter(found), "{name}");
+    }
+}
+
+#[test]
+fn what_is_found_comes_with_figures_and_a_remedy() {
+    let path = scratch(
+        "too_small.csv",
+        "op,id,bytes,stream,tag\nalloc,1,20000000,0,mm\nalloc,2,30000000,0,addmm\n",
+    );
+    let path = path.to_str().unwrap();
+    let text = coalesce(&["diagnose", path, "--capacity", "32MiB"], "", &[]).well();
+    for words in [
+        "1. Memory is short by",
+        "no setting helps",
+        "8.0 MiB",
+        "a smaller batch",
+    ] {
+        assert!(text.contains(words), "no '{words}' in: {text}");
+    }
+    let text = coalesce(&["diagnose", path], "", &[]).well();
+    assert_eq!(text, "Nothing found.\n");
+}
+
+#[test]
+fn what_cannot_be_replayed_is_refused_with_a_reason() {
+    let refused = |arguments: &[&str], said: &[&str]| {
+        coalesce(&[&["diagnose"], arguments].concat(), "", &[]).with_error(1, said);
+    };
+    refused(&["none.csv"], &["none.csv"]);
+    refused(&["no_preset"], &["no_preset"]);
+    refused(&["churn", "--conf", "max_split"], &["max_split"]);
+}
