@@ -43,6 +43,12 @@ class FakeDevice:
         setup = HERE.parent / "conformance" / "setup-torch.sh"
         return FakeDevice(python or run([setup]).splitlines()[-1])
 
+    @property
+    def command(self):
+        """Starts Python. A fixed heap layout and no hash seed make a program the same each time,
+        down to the order of frees under autocast."""
+        return ["setarch", "-R", self.python]
+
     def key(self):
         """What results depend on."""
         return digest(PROGRAMS, self.python)
@@ -84,6 +90,10 @@ class Gpu:
         # Without what can only be asked of the fake device.
         programs = {name: one for name, one in listed["programs"].items() if not one["environment"]}
         return Gpu(python, listed["device"], listed["device_bytes"], programs)
+
+    @property
+    def command(self):
+        return [self.python]
 
     def key(self):
         return [digest(PROGRAMS), self.name, self.bytes]

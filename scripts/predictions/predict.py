@@ -79,14 +79,13 @@ class Runner:
         return path
 
     def torch(self, name, program, conf, record=False):
-        """The program on PyTorch: its snapshot, or its statistics. A fixed heap layout and no hash
-        seed make it the same each time, down to the order of frees under autocast."""
+        """The program on PyTorch: its snapshot, or its statistics."""
         env = clean_env({"PYTHONHASHSEED": "0", **self.device.environment(program)})
         if conf:
             env["PYTORCH_CUDA_ALLOC_CONF"] = conf
 
         def make(path):
-            python = ["setarch", "-R", self.device.python]
+            python = self.device.command
             run([*python, PROGRAMS, name, "--record" if record else "--stats", path], env)
 
         key = [self.device.key(), name, program, conf, record]
