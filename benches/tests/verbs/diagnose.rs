@@ -79,7 +79,7 @@ fn what_is_found_comes_with_figures_and_a_remedy() {
     for words in [
         "1. Memory is short by",
         "no setting helps",
-        "8.0 MiB",
+        "32.0 MiB",
         "a smaller batch",
     ] {
         assert!(text.contains(words), "no '{words}' in: {text}");
