@@ -76,9 +76,10 @@ impl Conf {
             collector: either(self.collector, other.collector)?,
             kept: self.kept.clone(),
         };
-        let one_key = self.expandable && other.expandable;
+        let is_one_key = self.expandable && other.expandable;
         let of_whole_blocks = both.max_split_mib.is_some() || both.collector.is_some();
-        (!one_key && !(both.expandable && of_whole_blocks)).then_some(both)
+        let contradict = both.expandable && of_whole_blocks;
+        (!is_one_key && !contradict).then_some(both)
     }
 }
 

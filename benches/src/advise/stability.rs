@@ -138,7 +138,7 @@ fn run(ground: Ground<'_>, program: &Cached, (conf, least): (&str, u64)) -> anyh
     // It will be about as much beyond what is asked for as it was for the program itself.
     let guess = u128::from(least) * u128::from(lower_bound) / u128::from(original.max(1));
     let guess = u64::try_from(guess).unwrap_or(u64::MAX);
-    narrow(&mut bracket, guess, &mut |bytes| {
+    narrow(&mut bracket, guess, &|bytes| {
         ground.fits(PYTORCH, conf, bytes)
     })?;
     Ok(Copy {
