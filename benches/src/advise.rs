@@ -96,6 +96,9 @@ impl Aim {
 pub struct Question<'a> {
     /// The program, in memory.
     pub program: &'a Cached,
+    /// The same program, if it looks at the answers that it gets, as one that ends at the first failure
+    /// does; otherwise `program` itself.
+    pub answering: &'a dyn Workload,
     /// The snapshot that the program was taken from, if it was.
     pub recording: Option<&'a Recording>,
     /// What is strange about the program or not known of it, one sentence each.
@@ -291,7 +294,7 @@ fn examine(
 ) -> anyhow::Result<(Option<Check>, Vec<Finding>)> {
     let diagnosed = || {
         let evidence = Evidence::gather(Subject {
-            workload: question.program,
+            workload: question.answering,
             recording: question.recording,
             conf: question.present,
             capacity: available,

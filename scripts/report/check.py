@@ -5,9 +5,9 @@
     pip install playwright && apt-get install chromium
     scripts/report/check.py report.html --out pictures/
 
-On a wide screen and on a phone, light and dark, without a network: the page must load nothing, report no
-error, not be wider than the screen, be as dark as it is asked to be, and say what is under the pointer. Each
-view is kept as a PNG, for somebody to look at.
+On a wide screen and on a phone, light and dark, without a network: the page must load nothing,
+report no error, not be wider than the screen, be as dark as it is asked to be, and say what is
+under the pointer. Each view is kept as a PNG, for somebody to look at.
 """
 
 import argparse

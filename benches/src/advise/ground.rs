@@ -25,7 +25,10 @@ pub(super) const PYTORCH: &str = "pytorch";
 /// A program on a device.
 #[derive(Clone, Copy)]
 pub(super) struct Ground<'a> {
+    /// The program as it goes while every request is served.
     pub program: &'a Cached,
+    /// The same where requests fail: it may end then, or go on in another way.
+    pub answering: &'a dyn Workload,
     pub demand: Demand,
     /// Bytes of the device.
     pub capacity: u64,
@@ -91,6 +94,7 @@ impl<'a> Ground<'a> {
     pub fn of(question: &Question<'a>) -> anyhow::Result<Self> {
         Ok(Self {
             program: question.program,
+            answering: question.answering,
             demand: Demand::of(question.program)?,
             capacity: question.capacity,
             others: question.others,
@@ -127,6 +131,7 @@ impl<'a> Ground<'a> {
         let demand = Demand::of(program)?;
         Ok(Self {
             program,
+            answering: program,
             demand,
             ..self
         })
@@ -191,7 +196,11 @@ impl<'a> Ground<'a> {
         capacity: u64,
         observer: &mut dyn Observer,
     ) -> anyhow::Result<Figures> {
-        let run = self.cell(policy, conf).run(capacity, observer)?;
+        let cell = Cell {
+            workload: self.answering,
+            ..self.cell(policy, conf)
+        };
+        let run = cell.run(capacity, observer)?;
         self.did(policy, conf);
         Ok(Figures::of(&run))
     }

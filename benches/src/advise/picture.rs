@@ -44,7 +44,7 @@ pub fn picture(question: &Question<'_>, conf: &str) -> anyhow::Result<Picture> {
         addresses: HashMap::new(),
     };
     let mut allocator = ground.allocator(conf)?;
-    match replay(question.program, allocator.as_mut(), &mut until) {
+    match replay(question.answering, allocator.as_mut(), &mut until) {
         Err(_) if until.reached => {}
         ended => drop(ended?),
     }

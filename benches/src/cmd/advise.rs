@@ -90,6 +90,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let profile = Profile::load(&args.profile, Path::new(""))?;
     let question = Question {
         program: &program,
+        // A trace does not look at answers, and would be read again for every replay.
+        answering: match input.recording {
+            Some(_) => input.workload.as_ref(),
+            None => &program,
+        },
         recording: input.recording.as_ref(),
         remarks: &input.remarks,
         present: &present,
