@@ -19,7 +19,7 @@ use super::log::{Allocation, Log, Mark};
 pub const FEWEST: usize = 3;
 /// How much of what a step asks for, in requests, the next asks for, too. Data decide on some requests of
 /// most programs, so not all.
-const ALIKE_PERCENT: usize = 90;
+pub const ALIKE_PERCENT: usize = 90;
 /// Fewer requests are a loop within a step.
 const SHORTEST: usize = 8;
 /// So many rare requests are looked at; more would cost time, and what a step does once is rare.

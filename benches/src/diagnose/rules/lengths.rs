@@ -23,7 +23,7 @@ const NEW_PERCENT: u64 = 25;
 const SAVED_PERCENT: u64 = 5;
 /// Blocks up to 1 MiB are in pools of their own, which hold next to nothing.
 const SMALL: u64 = 1 << 20;
-/// So many different lengths are told by their number.
+/// So many kinds of steps are told by their number.
 const FEW: usize = 8;
 
 pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
@@ -63,7 +63,9 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     let lost = peak.reserved - peak.active;
     let kinds: BTreeSet<BTreeSet<u64>> = steps.events.iter().skip(1).map(sizes_of).collect();
     let lengths = match kinds.len() {
-        few @ 2..=FEW if few < warm.len() => format!("Inputs of {few} different sizes alternate"),
+        few @ 2..=FEW if few < warm.len() => {
+            format!("Steps of {few} kinds alternate, each with sizes of its own")
+        }
         _ => "Inputs are of another size in nearly every step".to_owned(),
     };
     let seen = vec![
@@ -167,7 +169,7 @@ mod tests {
         });
         let found = found.unwrap();
         assert!(
-            found.headline.contains("2 different sizes alternate"),
+            found.headline.contains("Steps of 2 kinds alternate"),
             "{}",
             found.headline
         );
