@@ -97,11 +97,11 @@ impl Bracket {
 
     /// Takes note of whether a device of so many bytes suffices.
     pub fn learn(&mut self, bytes: u64, fits: bool) {
-        let pages = pages(bytes);
         if fits {
-            self.high = pages.clamp(self.low + 1, self.high);
+            self.high = pages(bytes).clamp(self.low + 1, self.high);
         } else {
-            self.low = pages.clamp(self.low, self.high - 1);
+            // A page that was there in part may suffice as a whole.
+            self.low = (bytes / GRANULARITY).clamp(self.low, self.high - 1);
         }
     }
 

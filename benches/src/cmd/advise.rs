@@ -52,7 +52,12 @@ pub struct Args {
     #[arg(long, default_value = profile::PUBLISHED)]
     profile: String,
     /// How long to search, in seconds; 0 for as long as it takes. What is found until then is shown.
-    #[arg(long, value_name = "SECONDS", default_value = "15")]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value = "15",
+        allow_negative_numbers = true
+    )]
     time_limit: f64,
     /// Print a JSON object.
     #[arg(long)]
