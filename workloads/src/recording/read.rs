@@ -17,6 +17,7 @@
 //! Keys that are not known are left alone. `torch.cuda.memory_snapshot()` alone, a list of segments, is
 //! read, too.
 
+mod budget;
 mod entries;
 mod fields;
 mod remarks;
@@ -27,7 +28,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use self::fields::{Mistake, fields, items, text, unsigned, whole};
+use self::budget::Budget;
+use self::fields::{Mistake, unsigned, whole};
 use self::remarks::Remarks;
 use self::stacks::{Frames, Stacks};
 use super::{Annotation, Recording};
@@ -75,7 +77,7 @@ fn from_pickle(pickle: &Pickle) -> Result<Vec<Recording>, Mistake> {
     let mut reader = Reader {
         frames: Frames::default(),
         devices: BTreeMap::new(),
-        left: pickle.len(),
+        budget: Budget::of(pickle),
     };
     reader.snapshot(pickle.root())?;
     Ok(reader.finish())
@@ -85,9 +87,7 @@ fn from_pickle(pickle: &Pickle) -> Result<Vec<Recording>, Mistake> {
 struct Reader<'a> {
     frames: Frames,
     devices: BTreeMap<u32, Device<'a>>,
-    /// How many more items may be read from lists. A list has fewer items than the file bytes; only
-    /// lists that share their items with many others, as no snapshot's do, could have more together.
-    left: usize,
+    budget: Budget,
 }
 
 /// One device's recording, unfinished.
@@ -109,7 +109,8 @@ impl<'a> Reader<'a> {
             "allocator_settings",
             "external_annotations",
         ];
-        let [segments, traces, settings, annotations] = fields(root, "a snapshot", keys)?;
+        let [segments, traces, settings, annotations] =
+            self.budget.fields(root, "a snapshot", keys)?;
         let segments = segments.ok_or_else(|| {
             Mistake::at(
                 root,
@@ -119,12 +120,12 @@ impl<'a> Reader<'a> {
         })?;
         self.segments(segments)?;
         if let Some(traces) = traces {
-            for (device, entries) in (0..).zip(self.list(traces, "device_traces")?) {
+            for (device, entries) in (0..).zip(self.budget.list(traces, "device_traces")?) {
                 self.entries(device, entries)?;
             }
         }
         if let Some(annotations) = annotations {
-            for annotation in self.list(annotations, "external_annotations")? {
+            for annotation in self.budget.list(annotations, "external_annotations")? {
                 self.annotation(annotation)?;
             }
         }
@@ -139,33 +140,17 @@ impl<'a> Reader<'a> {
         self.devices.entry(number).or_default()
     }
 
-    /// The items of a list, which must not have been read too often.
-    fn list(
-        &mut self,
-        node: Node<'a>,
-        what: &str,
-    ) -> Result<impl Iterator<Item = Node<'a>> + use<'a>, Mistake> {
-        let count = items(node, what)?.count();
-        self.left = self.left.checked_sub(count).ok_or_else(|| {
-            Mistake::at(
-                node,
-                format!("{what}: with the lists before, more items than the file has bytes"),
-            )
-        })?;
-        items(node, what)
-    }
-
     fn annotation(&mut self, node: Node<'a>) -> Result<(), Mistake> {
         let keys = ["name", "stage", "device", "time_us"];
-        let [name, stage, device, time_us] = fields(node, "an annotation", keys)?;
+        let [name, stage, device, time_us] = self.budget.fields(node, "an annotation", keys)?;
         let (Some(name), Some(stage)) = (name, stage) else {
             let reason = "an annotation without 'name' or 'stage'";
             return Err(Mistake::at(node, reason));
         };
         let number = device.map_or(Ok(0), |device| whole(device, "device"))?;
         let time_us = time_us.map_or(Ok(0), |time| unsigned(time, "time_us"))?;
-        let name = text(name, "name")?.into_owned();
-        let stage = text(stage, "stage")?;
+        let name = self.budget.text(name, "name")?.into_owned();
+        let stage = self.budget.text(stage, "stage")?;
         let device = self.device(number);
         let is_start = match &*stage {
             "START" => true,
@@ -195,8 +180,17 @@ impl<'a> Reader<'a> {
             Mistake::at(node, format!("allocator_settings is {what}, not a dict"))
         })?;
         let conf = pairs.filter(|(key, _)| is_conf(key)).last();
-        let conf = conf.map(|(_, conf)| text(conf, "the allocator's settings"));
-        let conf = conf.transpose()?;
+        let conf = match conf {
+            Some((_, conf)) => {
+                let what = "the allocator's settings";
+                let text = self.budget.text(conf, what)?;
+                // Each device has them.
+                let copies = text.len().saturating_mul(self.devices.len());
+                self.budget.take(copies, conf, what)?;
+                Some(text)
+            }
+            None => None,
+        };
         let overflowed = node.get("trace_alloc_overflowed");
         let has_overflowed = overflowed.and_then(Node::bool).unwrap_or(false);
         for device in self.devices.values_mut() {

@@ -8,6 +8,8 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use proptest::collection::vec;
 use proptest::prelude::*;
+use serde_json::{Value, json};
+use workloads::pickle::to_writer;
 use workloads::recording::read;
 
 /// Writes a file and says what reading it fails with.
@@ -106,6 +108,46 @@ fn lists_that_share_their_items_are_not_multiplied() {
         found.contains("more items than the file has bytes"),
         "{found}"
     );
+}
+
+/// A megabyte that would take gigabytes, or hours, if everything in it were copied or looked at each time
+/// that it is named.
+#[test]
+fn what_is_long_and_shared_is_not_multiplied() {
+    const LONG: usize = 20_000;
+    let name = "x".repeat(LONG);
+    let entry = |frames: Value| json!({"action": "alloc", "addr": 0, "size": 0, "frames": frames});
+    let frames: Value = (0..LONG)
+        .map(|line| json!({"name": name, "line": line}))
+        .collect();
+    let annotation = json!({"name": name, "stage": "START"});
+    let unknown = json!({"action": name});
+    let trace = |entries: Value| json!({"segments": [], "device_traces": [entries]});
+    let of_each_device = json!({
+        "segments": [],
+        "device_traces": vec![json!([entry(json!([]))]); LONG],
+        "allocator_settings": {"PYTORCH_CUDA_ALLOC_CONF": name},
+    });
+    for snapshot in [
+        trace(json!([entry(frames)])),
+        trace(json!(vec![unknown; LONG])),
+        json!({"segments": [], "external_annotations": vec![annotation; LONG]}),
+        of_each_device,
+    ] {
+        let mut pickle = Vec::new();
+        to_writer(&snapshot, &mut pickle).unwrap();
+        let found = wrong("long.pickle", &pickle);
+        assert!(found.contains("many times what the file has"), "{found}");
+    }
+
+    let mut pickle = b"\x80\x02}(X\x08\0\0\0segments](}q\0(".to_vec();
+    pickle.extend_from_slice(b"X\x07\0\0\0addressK\0X\x06\0\0\0blocks]");
+    pickle.extend_from_slice(&b"NN".repeat(LONG));
+    pickle.extend_from_slice(b"u");
+    pickle.extend_from_slice(&b"h\0".repeat(LONG));
+    pickle.extend_from_slice(b"eu.");
+    let found = wrong("long-dict.pickle", &pickle);
+    assert!(found.contains("a segment: with the dicts"), "{found}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use allocator::driver::{DeviceAddr, StreamId};
 use allocator::history::{Action, TraceEntry};
 use allocator::mempool::MempoolId;
 
-use super::fields::{Mistake, bits, fields, pool, unsigned};
+use super::fields::{Mistake, bits, pool, unsigned};
 use super::{Device, Reader};
 use crate::pickle::Node;
 use crate::recording::StackId;
@@ -23,7 +23,7 @@ const KEYS: [&str; 8] = [
 impl<'a> Reader<'a> {
     /// Reads the history of the device with this number.
     pub(super) fn entries(&mut self, number: u32, entries: Node<'a>) -> Result<(), Mistake> {
-        for entry in self.list(entries, "a device's trace")? {
+        for entry in self.budget.list(entries, "a device's trace")? {
             self.entry(number, entry)?;
         }
         let recording = &mut self.device(number).recording;
@@ -47,7 +47,7 @@ impl<'a> Reader<'a> {
             frames,
             device_free,
             pool_id,
-        ] = fields(node, "an entry", KEYS)?;
+        ] = self.budget.fields(node, "an entry", KEYS)?;
         let missing = |key: &str| Mistake::at(node, format!("an entry without '{key}'"));
         let action = action.and_then(Node::raw_text);
         let name = action.ok_or_else(|| missing("action"))?;
@@ -55,6 +55,8 @@ impl<'a> Reader<'a> {
             .into_iter()
             .find(|action| action.name().as_bytes() == name)
         else {
+            self.budget
+                .take(name.len(), node, "the action of an entry")?;
             let remarks = &mut self.device(number).remarks;
             *remarks.unknown_actions.entry(name).or_default() += 1;
             return Ok(());
@@ -95,9 +97,10 @@ impl<'a> Reader<'a> {
         if let Some(known) = self.device(number).stacks.known(frames.id()) {
             return Ok(known);
         }
-        let items = self.list(frames, "frames")?;
-        let device = self.devices.entry(number).or_default();
-        device.stacks.add(frames.id(), items, &mut self.frames)
+        let items = self.budget.list(frames, "frames")?;
+        let ids = items.map(|frame| self.frames.id(frame, &mut self.budget));
+        let stack = ids.collect::<Result<_, _>>()?;
+        Ok(self.device(number).stacks.add(frames.id(), stack))
     }
 }
 

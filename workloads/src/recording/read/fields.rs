@@ -31,17 +31,20 @@ impl Mistake {
     }
 }
 
-/// What a dict has under these keys. A key that is there twice counts as it does in Python.
+/// What a dict has under these keys, and how many keys it has in all. A key that is there twice counts as
+/// it does in Python.
 pub(super) fn fields<'a, const N: usize>(
     node: Node<'a>,
     what: &str,
     keys: [&str; N],
-) -> Result<[Option<Node<'a>>; N], Mistake> {
+) -> Result<([Option<Node<'a>>; N], usize), Mistake> {
     let pairs = node
         .pairs()
         .ok_or_else(|| Mistake::not(node, what, "a dict"))?;
     let mut found = [None; N];
+    let mut count = 0;
     for (key, value) in pairs {
+        count += 1;
         let Some(key) = key.raw_text() else {
             continue;
         };
@@ -49,7 +52,7 @@ pub(super) fn fields<'a, const N: usize>(
             found[index] = Some(value);
         }
     }
-    Ok(found)
+    Ok((found, count))
 }
 
 /// The items of a list.

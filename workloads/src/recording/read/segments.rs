@@ -6,7 +6,8 @@ use allocator::snapshot::{BlockInfo, BlockState, SegmentInfo};
 use allocator::stats::PoolKind;
 
 use super::Reader;
-use super::fields::{Mistake, bits, fields, pool, text, unsigned, whole};
+use super::budget::Budget;
+use super::fields::{Mistake, bits, pool, unsigned, whole};
 use crate::pickle::Node;
 use crate::recording::StackId;
 
@@ -32,7 +33,7 @@ const BLOCK_KEYS: [&str; 6] = [
 
 impl<'a> Reader<'a> {
     pub(super) fn segments(&mut self, segments: Node<'a>) -> Result<(), Mistake> {
-        for segment in self.list(segments, "segments")? {
+        for segment in self.budget.list(segments, "segments")? {
             self.segment(segment)?;
         }
         for device in self.devices.values_mut() {
@@ -52,7 +53,7 @@ impl<'a> Reader<'a> {
             pool_id,
             expandable,
             blocks,
-        ] = fields(node, "a segment", KEYS)?;
+        ] = self.budget.fields(node, "a segment", KEYS)?;
         let missing = |key: &str| Mistake::at(node, format!("a segment without '{key}'"));
         let address = address.ok_or_else(|| missing("address"))?;
         let blocks = blocks.ok_or_else(|| missing("blocks"))?;
@@ -65,7 +66,7 @@ impl<'a> Reader<'a> {
                 None => StreamId::DEFAULT,
             },
             kind: match kind {
-                Some(kind) => kind_of(kind)?,
+                Some(kind) => kind_of(kind, &mut self.budget)?,
                 None => PoolKind::Large,
             },
             pool: match pool_id {
@@ -76,7 +77,7 @@ impl<'a> Reader<'a> {
             blocks: Vec::new(),
         };
         let mut end = segment.address;
-        for block in self.list(blocks, "the blocks of a segment")? {
+        for block in self.budget.list(blocks, "the blocks of a segment")? {
             let block = self.block(number, block, end)?;
             end = DeviceAddr(block.address.0.wrapping_add(block.size));
             segment.blocks.push(block);
@@ -99,19 +100,26 @@ impl<'a> Reader<'a> {
         end: DeviceAddr,
     ) -> Result<BlockInfo, Mistake> {
         let [address, size, requested, state, frames, history] =
-            fields(node, "a block", BLOCK_KEYS)?;
+            self.budget.fields(node, "a block", BLOCK_KEYS)?;
         let missing = |key: &str| Mistake::at(node, format!("a block without '{key}'"));
         let size = size.ok_or_else(|| missing("size"))?;
         let size = unsigned(size, "the size of a block")?;
-        let state = state_of(state.ok_or_else(|| missing("state"))?)?;
+        let state = state_of(state.ok_or_else(|| missing("state"))?, &mut self.budget)?;
         let address = match address {
             Some(address) => DeviceAddr(bits(address, "the address of a block")?),
             None => end,
         };
         let history = history.and_then(Node::items);
         let last_user = history.and_then(|mut users| users.next());
-        let requested = requested.or_else(|| last_user?.get("real_size"));
-        let frames = frames.or_else(|| last_user?.get("frames"));
+        let [real_size, user_frames] = match last_user {
+            Some(user) if user.pairs().is_some() => {
+                let keys = ["real_size", "frames"];
+                self.budget.fields(user, "the last user of a block", keys)?
+            }
+            _ => [None; 2],
+        };
+        let requested = requested.or(real_size);
+        let frames = frames.or(user_frames);
         let requested_size = match requested {
             Some(requested) => unsigned(requested, "the size that a block was asked for")?,
             None if state == BlockState::Inactive => 0,
@@ -131,8 +139,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-fn kind_of(node: Node<'_>) -> Result<PoolKind, Mistake> {
-    match &*text(node, "segment_type")? {
+fn kind_of(node: Node<'_>, budget: &mut Budget) -> Result<PoolKind, Mistake> {
+    match &*budget.text(node, "segment_type")? {
         "small" => Ok(PoolKind::Small),
         "large" => Ok(PoolKind::Large),
         other => Err(Mistake::at(
@@ -142,8 +150,8 @@ fn kind_of(node: Node<'_>) -> Result<PoolKind, Mistake> {
     }
 }
 
-fn state_of(node: Node<'_>) -> Result<BlockState, Mistake> {
-    match &*text(node, "the state of a block")? {
+fn state_of(node: Node<'_>, budget: &mut Budget) -> Result<BlockState, Mistake> {
+    match &*budget.text(node, "the state of a block")? {
         "active_allocated" => Ok(BlockState::ActiveAllocated),
         // The documentation of memory_snapshot has the second name.
         "active_pending_free" | "active_awaiting_free" => Ok(BlockState::ActivePendingFree),

@@ -8,12 +8,13 @@ use std::sync::Arc;
 
 use foldhash::fast::FixedState;
 
-use super::fields::{Mistake, bits, fields, text};
+use super::budget::Budget;
+use super::fields::{Mistake, bits};
 use crate::pickle::{Node, NodeId};
 use crate::recording::{Frame, Stack, StackId};
 
 /// The number of a frame in [`Frames`].
-type FrameId = u32;
+pub(super) type FrameId = u32;
 
 /// The frames of a snapshot, once each.
 #[derive(Debug, Default)]
@@ -24,14 +25,17 @@ pub(super) struct Frames {
 }
 
 impl Frames {
-    fn id(&mut self, node: Node<'_>) -> Result<FrameId, Mistake> {
+    /// The number of a frame, as the pickle or another one like it has it.
+    pub(super) fn id(&mut self, node: Node<'_>, budget: &mut Budget) -> Result<FrameId, Mistake> {
         if let Some(&id) = self.by_node.get(&node.id()) {
             return Ok(id);
         }
         let keys = ["name", "filename", "line"];
-        let [name, filename, line] = fields(node, "a frame", keys)?;
-        let named = |node: Option<Node<'_>>, what: &str| -> Result<String, Mistake> {
-            node.map_or(Ok(String::new()), |node| Ok(text(node, what)?.into_owned()))
+        let [name, filename, line] = budget.fields(node, "a frame", keys)?;
+        let mut named = |node: Option<Node<'_>>, what: &str| -> Result<String, Mistake> {
+            node.map_or(Ok(String::new()), |node| {
+                Ok(budget.text(node, what)?.into_owned())
+            })
         };
         let frame = Arc::new(Frame {
             name: named(name, "the name of a frame")?,
@@ -61,16 +65,8 @@ impl Stacks {
         self.by_node.get(&list).copied()
     }
 
-    /// The stack that this list is.
-    pub(super) fn add<'a>(
-        &mut self,
-        list: NodeId,
-        items: impl Iterator<Item = Node<'a>>,
-        frames: &mut Frames,
-    ) -> Result<StackId, Mistake> {
-        let stack: Box<[FrameId]> = items
-            .map(|frame| frames.id(frame))
-            .collect::<Result<_, _>>()?;
+    /// The stack of these frames, which are those of this list.
+    pub(super) fn add(&mut self, list: NodeId, stack: Box<[FrameId]>) -> StackId {
         let id = if stack.is_empty() {
             StackId::default()
         } else {
@@ -78,7 +74,7 @@ impl Stacks {
             *self.by_frames.entry(stack).or_insert(next)
         };
         self.by_node.insert(list, id);
-        Ok(id)
+        id
     }
 
     /// All stacks, by their numbers.
