@@ -1,0 +1,104 @@
+//! Settings strings: whatever stands in one, it is parsed or told to be wrong.
+//!
+//! The target takes bytes. Here it takes the examples, random changes of them and what made it fail
+//! before; `scripts/fuzz` lets libFuzzer look for more.
+
+use allocator::settings::{Settings, SettingsError};
+use proptest::prelude::*;
+
+/// All keys and all forms of their values.
+const EXAMPLES: [&str; 4] = [
+    include_str!("examples/split.conf"),
+    include_str!("examples/roundup.conf"),
+    include_str!("examples/host.conf"),
+    include_str!("examples/kept.conf"),
+];
+
+/// Bytes of memory that parsing may hold: in any case, and for each byte of the string.
+const FIXED: u64 = 4096;
+const PER_BYTE: u64 = 200;
+
+fn check(bytes: &[u8]) {
+    let Ok(conf) = str::from_utf8(bytes) else {
+        return;
+    };
+    let mut outcome = None;
+    let held = allocation_counter::measure(|| outcome = Some(parse(conf)));
+    let most = FIXED + PER_BYTE * bytes.len() as u64;
+    assert!(held.bytes_max <= most, "{held:?} for {} bytes", bytes.len());
+    let (at_start, at_run_time) = outcome.expect("it was called");
+    for error in [at_start.as_ref().err(), at_run_time.as_ref().err()] {
+        assert_ne!(error.map(ToString::to_string), Some(String::new()));
+    }
+    let Ok(settings) = at_start else {
+        return;
+    };
+    // What a process can start with can be set while it runs, and nothing is different.
+    assert_eq!(at_run_time.as_ref(), Ok(&settings));
+    let mut again = settings.clone();
+    again.apply(conf).expect("it was good before");
+    assert_eq!(again, settings);
+    check_ranges(&settings);
+
+    // White space counts nowhere.
+    let dense: String = conf
+        .chars()
+        .filter(|c| !" \t\n\r\x0b\x0c".contains(*c))
+        .collect();
+    again.apply(&dense).expect("it was good with white space");
+    let dense = Settings::from_conf(&dense);
+    assert_eq!(dense, Ok(again));
+}
+
+fn parse(
+    conf: &str,
+) -> (
+    Result<Settings, SettingsError>,
+    Result<Settings, SettingsError>,
+) {
+    let mut settings = Settings::default();
+    let applied = settings.apply(conf);
+    (Settings::from_conf(conf), applied.map(|()| settings))
+}
+
+fn check_ranges(settings: &Settings) {
+    assert!(settings.large_segment_size() > 10 << 20);
+    assert!((0.0..1.0).contains(&settings.garbage_collection_threshold()));
+    assert!((0.0..=1.0).contains(&settings.per_process_memory_fraction()));
+    assert!(!settings.is_oversize(settings.large_segment_size() - 1));
+}
+
+#[test]
+fn any_bytes() {
+    bolero::check!().for_each(|bytes: &[u8]| check(bytes));
+}
+
+/// A part of a string, and what may stand in its place.
+fn almost() -> impl Strategy<Value = String> {
+    let parts = EXAMPLES.join(",");
+    let parts: Vec<String> = parts
+        .split_inclusive([':', ',', '[', ']'])
+        .map(str::to_owned)
+        .collect();
+    let part = prop_oneof![
+        20 => prop::sample::select(parts),
+        2 => "[-+0-9.eEinfa]{0,22}[,:]?",
+        1 => "\\PC{0,4}",
+    ];
+    prop::collection::vec(part, 0..20).prop_map(|parts| parts.concat())
+}
+
+proptest! {
+    #[test]
+    fn almost_settings(conf in almost()) {
+        check(conf.as_bytes());
+    }
+}
+
+#[test]
+fn the_examples_are_good() {
+    for conf in EXAMPLES {
+        assert_eq!(Settings::from_conf(conf).map(|_| ()), Ok(()), "{conf}");
+        check(conf.as_bytes());
+    }
+}

@@ -1,0 +1,285 @@
+#!/usr/bin/env python3
+"""Looks for bytes that a reader does not survive, with libFuzzer.
+
+    fuzz.py [TARGET...]      all targets, or these, one after the other
+    fuzz.py --seconds 3600   for each; 60 if nothing is said
+    fuzz.py --list           shows them
+
+A target fails if it panics, takes more memory than its input can be worth, or needs more than
+10 seconds for one input. What made it fail is kept where `cargo test` tries it again. Ctrl-C ends
+the target that runs; what was found is kept. Status 1 if one failed. Needs Rust and a C++ compiler.
+"""
+
+import argparse
+import json
+import os
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+CHECKOUT = HERE.parents[1]
+
+# What one input may take. The targets themselves count memory, and more strictly.
+TIMEOUT_S = 10
+RSS_LIMIT_MB = 1024
+
+# How libFuzzer wants the code to be compiled, all of it on stable Rust.
+INSTRUMENTED = [
+    "--cfg=fuzzing",
+    "--cfg=fuzzing_libfuzzer",
+    "-Cpasses=sancov-module",
+    "-Cllvm-args=-sanitizer-coverage-level=4",
+    "-Cllvm-args=-sanitizer-coverage-inline-8bit-counters",
+    "-Cllvm-args=-sanitizer-coverage-pc-table",
+    "-Cllvm-args=-sanitizer-coverage-trace-compares",
+]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A test of a test binary `fuzz`."""
+
+    name: str
+    package: str
+    test: str
+    # Good inputs to begin with; in the package's tests.
+    examples: str
+    # The longest input that is tried, in bytes.
+    max_len: int
+
+    def folder(self) -> Path:
+        """Where the test looks for inputs that made it fail."""
+        name = self.test.replace("::", "__")
+        return CHECKOUT / self.package / "tests/fuzz/__fuzz__" / name / "crashes"
+
+
+TARGETS = [
+    Target("snapshot", "workloads", "snapshot::any_bytes", "snapshots/fixtures", 8192),
+    Target("trace", "workloads", "trace::any_bytes", "fuzz/examples/trace", 4096),
+    Target("rmm", "workloads", "rmm::any_bytes", "fuzz/examples/rmm", 4096),
+    Target("minimalloc", "workloads", "minimalloc::any_bytes", "fuzz/examples/minimalloc", 2048),
+    Target("settings", "allocator", "any_bytes", "fuzz/examples", 1024),
+]
+
+
+class Stop(Exception):
+    """Why nothing can be said about the targets."""
+
+
+def build_folder() -> Path:
+    command = ["cargo", "metadata", "--format-version", "1", "--no-deps"]
+    said = subprocess.run(command, cwd=CHECKOUT, check=True, stdout=subprocess.PIPE).stdout
+    return Path(json.loads(said)["target_directory"]) / "fuzz"
+
+
+def built(package: str, folder: Path) -> Path:
+    """The package's test binary `fuzz`, instrumented."""
+    rustc = subprocess.run(["rustc", "-vV"], check=True, stdout=subprocess.PIPE, text=True).stdout
+    host = re.search(r"^host: (.*)$", rustc, re.MULTILINE)
+    if host is None:
+        raise Stop("rustc -vV does not say which host it is for")
+    env = dict(os.environ)
+    env["RUSTFLAGS"] = " ".join(INSTRUMENTED)
+    env["CARGO_PROFILE_TEST_OPT_LEVEL"] = "3"
+    env["CARGO_PROFILE_TEST_CODEGEN_UNITS"] = "1"
+    command = ["cargo", "test", "--package", package, "--test", "fuzz", "--no-run"]
+    # With a target, what is compiled for the build itself is not instrumented.
+    command += ["--target", host[1], "--target-dir", str(folder), "--message-format", "json"]
+    run = subprocess.run(command, cwd=CHECKOUT, env=env, stdout=subprocess.PIPE, text=True)
+    if run.returncode != 0:
+        raise Stop(f"{package} cannot be built")
+    for line in run.stdout.splitlines():
+        artifact = json.loads(line)
+        if artifact.get("executable") and artifact["target"]["name"] == "fuzz":
+            return Path(artifact["executable"])
+    raise Stop(f"cargo does not say where the tests of {package} are")
+
+
+def pulse(line: str) -> str | None:
+    """What a line of libFuzzer says of how far it is, if it does."""
+    found = re.match(r"#(\d+)\s.*cov: (\d+) ft: (\d+) .*corp: (\S+) .*exec/s: (\d+)", line)
+    if found is None:
+        return None
+    runs, edges, _, corpus, rate = found.groups()
+    return f"{int(runs):,} runs, {int(rate):,} a second, {edges} edges, corpus {corpus}"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A target on its way."""
+
+    target: Target
+    binary: Path
+    # Where what is worth keeping is kept, and where the log is.
+    folder: Path
+
+    @property
+    def log(self) -> Path:
+        return self.folder / f"{self.target.name}.log"
+
+    def libfuzzer(self, arguments: list[str], name: str) -> int:
+        """Runs libFuzzer to its end and gives its status."""
+        limits = [f"-timeout={TIMEOUT_S}", f"-rss_limit_mb={RSS_LIMIT_MB}"]
+        arguments = arguments + limits
+        if any(" " in argument for argument in arguments):
+            raise Stop("libFuzzer splits its arguments at spaces: no folder's name may have one")
+        # The inputs go through a file, and that had better be in memory.
+        memory = Path("/dev/shm")
+        scratch = tempfile.mkdtemp(prefix="coalesce-", dir=memory if memory.is_dir() else None)
+        test = self.target.test
+        env = {
+            **os.environ,
+            "BOLERO_TEST_NAME": test,
+            "BOLERO_LIBTEST_HARNESS": "1",
+            "BOLERO_LIBFUZZER_ARGS": " ".join(arguments),
+            "TMPDIR": scratch,
+        }
+        command = [str(self.binary), test, "--exact", "--nocapture", "--quiet"]
+        command += ["--test-threads", "1"]
+        try:
+            with (
+                open(self.log, "ab") as out,
+                subprocess.Popen(
+                    command, cwd=CHECKOUT, env=env, stdout=out, stderr=subprocess.STDOUT
+                ) as process,
+            ):
+                try:
+                    return watch(process, self.log, name)
+                except KeyboardInterrupt:
+                    # It ends by itself on this, and says what it did.
+                    process.send_signal(signal.SIGINT)
+                    process.wait()
+                    raise
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+    def look(self, seconds: int) -> list[Path]:
+        """Looks for inputs that make the target fail, until the first, and says where they are."""
+        target = self.target
+        corpus = self.folder / "corpus" / target.name
+        crashes = target.folder()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        corpus.mkdir(parents=True, exist_ok=True)
+        crashes.mkdir(parents=True, exist_ok=True)
+        before = set(crashes.iterdir())
+        self.log.write_bytes(b"")
+        ends = time.monotonic() + seconds
+        try:
+            while (left := int(ends - time.monotonic())) > 0:
+                status = self.libfuzzer(
+                    [
+                        str(corpus),
+                        str(crashes),
+                        str(CHECKOUT / target.package / "tests" / target.examples),
+                        f"-artifact_prefix={crashes}/",
+                        f"-max_total_time={left}",
+                        f"-max_len={target.max_len}",
+                        f"-dict={HERE / 'words' / target.name}.dict",
+                        "-print_final_stats=1",
+                        "-reload=0",
+                    ],
+                    target.name,
+                )
+                slow = {crash for crash in crashes.iterdir() if crash.name.startswith("timeout-")}
+                for crash in slow - before:
+                    # A machine that is busy, or was halted, makes anything slow once.
+                    if self.libfuzzer([str(crash)], crash.name) == 0:
+                        crash.unlink()
+                new = sorted(set(crashes.iterdir()) - before)
+                if status == 0 or new:
+                    return new
+                if not slow:
+                    raise Stop(f"{target.name} ended with status {status}: see {self.log}")
+            return []
+        finally:
+            # Only what is worth keeping is left in the checkout.
+            for folder in [crashes, crashes.parent, crashes.parent.parent]:
+                if not any(folder.iterdir()):
+                    folder.rmdir()
+
+
+def fuzz(run: Run, seconds: int) -> bool:
+    """Runs a target and says whether it survived."""
+    target = run.target
+    print(f"{target.name}: {seconds} s; {run.log}", flush=True)
+    before = processor_time()
+    new = run.look(seconds)
+    used = processor_time() - before
+    print(f"{target.name}: {last_pulse(run.log)}; {used:.0f} s of processor time", flush=True)
+    for crash in new:
+        print(f"{target.name} FAILED on {crash.relative_to(CHECKOUT)}, which is kept;")
+        print(f"  cargo test -p {target.package} --test fuzz {target.test}")
+    return not new
+
+
+def processor_time() -> float:
+    """Seconds that the processes which have ended worked."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def last_pulse(log: Path) -> str:
+    with open(log, "rb") as file:
+        file.seek(max(0, log.stat().st_size - 20_000))
+        lines = file.read().decode(errors="replace").splitlines()
+    return next((said for line in reversed(lines) if (said := pulse(line))), "nothing yet")
+
+
+def watch(process: subprocess.Popen, log: Path, name: str) -> int:
+    """Tells how far it is, each minute, or all the time to a person who watches."""
+    told = time.monotonic()
+    while True:
+        try:
+            status = process.wait(timeout=1)
+            break
+        except subprocess.TimeoutExpired:
+            pass
+        if sys.stdout.isatty():
+            print(f"\r\x1b[K{name}: {last_pulse(log)}", end="", flush=True)
+        elif time.monotonic() - told >= 60:
+            told = time.monotonic()
+            print(f"{name}: {last_pulse(log)}", flush=True)
+    if sys.stdout.isatty():
+        print("\r\x1b[K", end="")
+    return status
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("targets", nargs="*", metavar="TARGET")
+    parser.add_argument("--seconds", type=int, default=60)
+    parser.add_argument("--list", action="store_true")
+    arguments = parser.parse_args()
+    by_name = {target.name: target for target in TARGETS}
+    if arguments.list:
+        print("\n".join(by_name))
+        return 0
+    unknown = [name for name in arguments.targets if name not in by_name]
+    if unknown:
+        raise Stop(f"no target {', '.join(unknown)}: {', '.join(by_name)}")
+    targets = [by_name[name] for name in arguments.targets or by_name]
+    folder = build_folder()
+    packages = {target.package for target in targets}
+    binaries = {package: built(package, folder) for package in packages}
+    runs = [Run(target, binaries[target.package], folder) for target in targets]
+    survived = [fuzz(run, arguments.seconds) for run in runs]
+    return 0 if all(survived) else 1
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except Stop as stop:
+        sys.exit(f"fuzz.py: {stop}")

@@ -1,0 +1,48 @@
+//! Instances of MiniMalloc.
+
+use proptest::proptest;
+use workloads::minimalloc::{self, InstanceFile};
+
+use crate::examples::{almost, examples};
+use crate::file::Scratch;
+use crate::memory::Most;
+use crate::trace::{count, operations};
+
+const EXAMPLES: &str = "fuzz/examples/minimalloc";
+
+const READ: Most = Most {
+    fixed: 1 << 18,
+    per_byte: 100,
+};
+
+fn check(bytes: &[u8], file: &Scratch) {
+    let path = file.holding(bytes);
+    let opened = READ.during(bytes, || InstanceFile::open(path));
+    let Ok(opened) = opened.map_err(|error| error.to_string()) else {
+        return;
+    };
+    let instance = minimalloc::read(path).expect("it was read before");
+    assert_eq!(count(&opened), Ok(2 * instance.buffers.len()));
+    let mut written = Vec::new();
+    minimalloc::write(&instance, None, &mut written).expect("a vector takes all");
+    let path = file.holding(&written);
+    assert_eq!(
+        minimalloc::read(path).expect("what was written is an instance"),
+        instance
+    );
+    let again = InstanceFile::open(path).expect("what was written is an instance");
+    let told = operations(&again).expect("it is in memory");
+    assert_eq!(told, operations(&opened).expect("it is in memory"));
+}
+
+#[test]
+fn any_bytes() {
+    let file = Scratch::new("any-instance.csv");
+    bolero::check!().for_each(|bytes: &[u8]| check(bytes, &file));
+}
+
+#[test]
+fn almost_instances() {
+    let file = Scratch::new("almost-instance.csv");
+    proptest!(|(bytes in almost(examples(EXAMPLES)))| check(&bytes, &file));
+}

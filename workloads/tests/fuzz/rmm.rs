@@ -1,0 +1,39 @@
+//! Logs of RMM.
+
+use proptest::proptest;
+use workloads::trace::rmm::{self, RmmLog};
+
+use crate::examples::{almost, examples};
+use crate::file::Scratch;
+use crate::trace::{READ, count, operations};
+
+const EXAMPLES: &str = "fuzz/examples/rmm";
+
+fn check(bytes: &[u8], file: &Scratch) {
+    let path = file.holding(bytes);
+    let opened = READ.during(bytes, || RmmLog::open(path));
+    let Ok(opened) = opened.map_err(|error| error.to_string()) else {
+        return;
+    };
+    if READ.during(bytes, || count(&opened)).is_err() {
+        return;
+    }
+    let said = operations(&opened).expect("it was read before");
+    let mut written = Vec::new();
+    let left_out = rmm::write(&opened, &mut written).expect("it was read before");
+    assert_eq!(left_out, 0, "a log has nothing that a log cannot have");
+    let again = RmmLog::open(file.holding(&written)).expect("what was written is a log");
+    assert_eq!(operations(&again).expect("what was written is a log"), said);
+}
+
+#[test]
+fn any_bytes() {
+    let file = Scratch::new("any.log");
+    bolero::check!().for_each(|bytes: &[u8]| check(bytes, &file));
+}
+
+#[test]
+fn almost_logs() {
+    let file = Scratch::new("almost.log");
+    proptest!(|(bytes in almost(examples(EXAMPLES)))| check(&bytes, &file));
+}

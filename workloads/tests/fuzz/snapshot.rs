@@ -1,0 +1,135 @@
+//! Memory snapshots of PyTorch: read, taken back to their start, replayed and written again.
+
+use std::error::Error;
+
+use allocator::history::Action;
+use allocator::settings::Settings;
+use allocator::snapshot::Snapshot;
+use proptest::proptest;
+use workloads::op::{Answer, Op, Workload};
+use workloads::pickle::to_writer;
+use workloads::recording::program::RecordedProgram;
+use workloads::recording::verify::{Known, verify};
+use workloads::recording::{Recording, read};
+
+use crate::examples::{almost, examples};
+use crate::file::Scratch;
+use crate::memory::Most;
+
+const EXAMPLES: &str = "snapshots/fixtures";
+
+/// A byte can be a value of the pickle, and that an entry or a block; and texts may be named often.
+const READ: Most = Most {
+    fixed: 1 << 18,
+    per_byte: 600,
+};
+const REPLAYED: Most = Most {
+    fixed: 1 << 20,
+    per_byte: 2000,
+};
+/// The same where there are pages: a device has a million of them.
+const WITH_PAGES: Most = Most {
+    fixed: 1 << 29,
+    per_byte: 2000,
+};
+
+fn check(bytes: &[u8], file: &Scratch) {
+    let path = file.holding(bytes);
+    let Ok(recordings) = READ.during(bytes, || read(path).map_err(told)) else {
+        return;
+    };
+    for recording in &recordings {
+        let most = if has_pages(recording) {
+            WITH_PAGES
+        } else {
+            REPLAYED
+        };
+        most.during(bytes, || replay(recording));
+    }
+    let written = written(&recordings);
+    let again = read(file.holding(&written)).expect("what was written is a snapshot");
+    let expected = recordings
+        .iter()
+        .filter(|recording| recording.device < DEVICES);
+    let said = |recording: &Recording| {
+        (
+            recording.device,
+            recording.entries.clone(),
+            recording.segments.clone(),
+        )
+    };
+    assert!(again.iter().map(said).eq(expected.map(said)));
+}
+
+fn has_pages(recording: &Recording) -> bool {
+    let mapped = recording.entries.iter();
+    let mut mapped = mapped.filter(|entry| entry.action == Action::SegmentMap);
+    mapped.next().is_some()
+        || recording
+            .segments
+            .iter()
+            .any(|segment| segment.is_expandable)
+}
+
+fn told(error: impl Error) -> String {
+    error.to_string()
+}
+
+/// Its mistakes are told as well.
+fn replay(recording: &Recording) {
+    if let Ok(program) = RecordedProgram::new("fuzz", recording).map_err(told) {
+        let sent = program.emit(&mut |op: Op<'_>| {
+            Ok(match op {
+                Op::Malloc { id, .. } if id % 5 == 4 => Answer::OutOfMemory,
+                _ => Answer::Done,
+            })
+        });
+        sent.expect("it is in memory and the sink takes all");
+    }
+    if let Ok(verdict) = verify(recording, Known::default()).map_err(told) {
+        assert!(verdict.exact <= verdict.allocations);
+        assert!(verdict.predicted <= verdict.segment_events);
+        let _ = verdict.difference.map(|difference| difference.to_string());
+    }
+}
+
+/// More devices than that are not written: there is a trace for each, and numbers can be large.
+const DEVICES: u32 = 16;
+
+fn written(recordings: &[Recording]) -> Vec<u8> {
+    let of = |device: u32| {
+        recordings
+            .iter()
+            .filter(move |recording| recording.device == device)
+    };
+    let snapshot = Snapshot {
+        segments: (0..DEVICES)
+            .flat_map(of)
+            .flat_map(|recording| recording.segments.clone())
+            .collect(),
+        device_traces: (0..DEVICES)
+            .map(|device| {
+                of(device)
+                    .flat_map(|recording| recording.entries.clone())
+                    .collect()
+            })
+            .collect(),
+        allocator_settings: Settings::default(),
+        external_annotations: [],
+    };
+    let mut written = Vec::new();
+    to_writer(&snapshot, &mut written).expect("it is plain data");
+    written
+}
+
+#[test]
+fn any_bytes() {
+    let file = Scratch::new("any.pickle");
+    bolero::check!().for_each(|bytes: &[u8]| check(bytes, &file));
+}
+
+#[test]
+fn almost_snapshots() {
+    let file = Scratch::new("almost.pickle");
+    proptest!(|(bytes in almost(examples(EXAMPLES)))| check(&bytes, &file));
+}

@@ -1,0 +1,72 @@
+//! Traces of ours; and which of the formats of text a file is.
+
+use proptest::proptest;
+use workloads::op::{Answer, Op, Workload, WorkloadError};
+use workloads::trace::{self, TraceFile};
+
+use crate::examples::{almost, examples};
+use crate::file::Scratch;
+use crate::memory::Most;
+
+const EXAMPLES: &str = "fuzz/examples/trace";
+
+/// The line that is read, which is 1 MiB long at most, and the ids that are live.
+pub const READ: Most = Most {
+    fixed: 4 << 20,
+    per_byte: 100,
+};
+
+/// All operations of a workload, as text.
+pub fn operations(workload: &dyn Workload) -> Result<Vec<String>, WorkloadError> {
+    let mut told = Vec::new();
+    workload.emit(&mut |op: Op<'_>| {
+        told.push(format!("{op:?}"));
+        Ok(Answer::Done)
+    })?;
+    Ok(told)
+}
+
+/// The number of operations, which are not kept.
+pub fn count(workload: &dyn Workload) -> Result<usize, String> {
+    let mut count = 0;
+    let sent = workload.emit(&mut |_: Op<'_>| {
+        count += 1;
+        Ok(Answer::Done)
+    });
+    sent.map(|()| count).map_err(|error| error.to_string())
+}
+
+fn check(bytes: &[u8], file: &Scratch) {
+    let path = file.holding(bytes);
+    let guessed = READ.during(bytes, || trace::open(path));
+    let opened = READ.during(bytes, || TraceFile::open(path));
+    let Ok(opened) = opened.map_err(|error| error.to_string()) else {
+        // It may be of another format.
+        let _ = guessed.map_err(|error| error.to_string());
+        return;
+    };
+    assert!(guessed.is_ok());
+    if READ.during(bytes, || count(&opened)).is_err() {
+        return;
+    }
+    let said = operations(&opened).expect("it was read before");
+    let mut written = Vec::new();
+    trace::write(&opened, opened.header(), &mut written).expect("it was read before");
+    let again = TraceFile::open(file.holding(&written)).expect("what was written is a trace");
+    let again = operations(&again).expect("what was written is a trace");
+    // A break within a line is part of a tag, and is written as a space.
+    let one_line = |ops: Vec<String>| ops.join("\n").replace("\\r", " ");
+    assert_eq!(one_line(again), one_line(said));
+}
+
+#[test]
+fn any_bytes() {
+    let file = Scratch::new("any.csv");
+    bolero::check!().for_each(|bytes: &[u8]| check(bytes, &file));
+}
+
+#[test]
+fn almost_traces() {
+    let file = Scratch::new("almost.csv");
+    proptest!(|(bytes in almost(examples(EXAMPLES)))| check(&bytes, &file));
+}
