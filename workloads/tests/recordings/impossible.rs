@@ -1,7 +1,10 @@
 //! Recordings that cannot be: an error or a difference, and never a panic.
 
-use allocator::driver::DeviceAddr;
+use allocator::driver::{DeviceAddr, StreamId};
 use allocator::history::Action;
+use allocator::mempool::MempoolId;
+use allocator::snapshot::{BlockInfo, BlockState, SegmentInfo};
+use allocator::stats::PoolKind;
 use workloads::recording::Recording;
 use workloads::recording::program::RecordedProgram;
 use workloads::recording::verify::{Known, verify};
@@ -112,6 +115,43 @@ fn a_block_that_lies_elsewhere_is_found() {
     for words in ["recorded", "replayed", "taken by both", &other.to_string()] {
         assert!(told.contains(words), "{told}");
     }
+}
+
+/// A table of pages of one size is kept for each stream: no file makes it take all memory.
+#[test]
+fn more_memory_than_any_device_has_is_refused() {
+    const TIB: u64 = 1 << 40;
+    const PAGE: u64 = 20 << 20;
+    let run = |stream: u32, offset: u64, bytes: u64| {
+        let address = DeviceAddr(4 * TIB * (1 + u64::from(stream)) + offset);
+        let block = BlockInfo::new(address, bytes, bytes, BlockState::ActiveAllocated);
+        SegmentInfo {
+            device: 0,
+            address,
+            stream: StreamId::nth(stream),
+            kind: PoolKind::Large,
+            pool: MempoolId::DEFAULT,
+            is_expandable: true,
+            blocks: vec![block],
+        }
+    };
+    let far = TIB / PAGE * PAGE;
+    let spread = |streams: u32| Recording {
+        segments: (0..streams)
+            .flat_map(|stream| [run(stream, 0, PAGE), run(stream, far, PAGE)])
+            .collect(),
+        ..Recording::default()
+    };
+    assert!(verify(&spread(2), Known::default()).unwrap().is_exact());
+    let error = verify(&spread(1000), Known::default()).unwrap_err();
+    assert!(error.to_string().contains("spread over"), "{error}");
+
+    let vast = Recording {
+        segments: vec![run(0, 0, 3 * far)],
+        ..Recording::default()
+    };
+    let error = verify(&vast, Known::default()).unwrap_err();
+    assert!(error.to_string().contains("not whole pages"), "{error}");
 }
 
 #[test]

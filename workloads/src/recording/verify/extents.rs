@@ -83,8 +83,9 @@ impl Extents {
 
     /// The most memory, in bytes, that the device can have had.
     pub(super) fn most_memory(&self, settings: &Settings) -> u64 {
-        /// More than any device has. A power of two, of which every limit is a share without rounding.
-        const PLENTY: u64 = 1 << 46;
+        /// 2 TiB: more than any device has, and few enough pages to tell each apart. A power of two, of
+        /// which every limit is a share without rounding.
+        const PLENTY: u64 = 1 << 41;
         let mut most = PLENTY;
         // Where the addresses of one owner begin, as one walks up.
         let mut current: Option<(DeviceAddr, Owner)> = None;

@@ -67,7 +67,12 @@ impl<'a> Plan<'a> {
 
     /// Where the segments of the start are placed on a device of `memory` bytes: in the order in which
     /// they are restored.
-    fn placements(&self, memory: u64) -> Vec<Placement> {
+    ///
+    /// # Errors
+    /// If the pages are too far apart: the allocator has a table of them, with those between.
+    fn placements(&self, memory: u64) -> Result<Vec<Placement>, RestoreError> {
+        /// All of the addresses that 16 streams reserve on a device of 512 GiB, in bytes.
+        const MOST_ADDRESSES: u64 = 9 << 40;
         let segments = &self.start.segments;
         let (runs, plain): (Vec<_>, Vec<_>) = segments.iter().partition(|s| s.is_expandable);
         let mut placements: Vec<Placement> = plain
@@ -86,11 +91,25 @@ impl<'a> Plan<'a> {
                 None => owners.push((owner(run), run.address, end)),
             }
         }
-        let bases = owners
-            .iter()
-            .map(|&(_, first, end)| self.extents.base((first, end), memory, &self.settings));
-        placements.extend(bases.map(|addr| Placement { bytes: None, addr }));
-        placements
+        let mut addresses = 0_u64;
+        for (_, first, end) in owners {
+            let base = self.extents.base((first, end), memory, &self.settings);
+            addresses = addresses.saturating_add(end.offset_from(base));
+            if addresses > MOST_ADDRESSES {
+                return Err(RestoreError::Impossible {
+                    segment: first,
+                    reason: format!(
+                        "with those of other streams its pages spread over more than \
+                         {MOST_ADDRESSES} bytes of addresses"
+                    ),
+                });
+            }
+            placements.push(Placement {
+                bytes: None,
+                addr: base,
+            });
+        }
+        Ok(placements)
     }
 }
 
@@ -130,7 +149,7 @@ impl<'a> Replay<'a> {
             hold_events: true,
             ..SimConfig::with_capacity(guesses.memory)
         });
-        device.follow_recording(plan.placements(guesses.memory));
+        device.follow_recording(plan.placements(guesses.memory)?);
         let device = Tap::over(device, Answers::default());
         let mut segments = plan.start.segments.clone();
         for segment in &mut segments {
