@@ -69,11 +69,9 @@ pub fn open(name: &str, device: Option<u32>) -> anyhow::Result<Input> {
 
 /// A file, whatever it is called: its content says what it is.
 fn read(path: &Path, device: Option<u32>) -> anyhow::Result<Input> {
-    /// The first byte of a pickle of protocol 2 and later.
-    const PROTO: u8 = 0x80;
     let cannot = || format!("cannot read {}", path.display());
     let mut file = packed::open(path).with_context(cannot)?;
-    if file.fill_buf().with_context(cannot)?.first() == Some(&PROTO) {
+    if recording::is_recording(file.fill_buf().with_context(cannot)?) {
         return snapshot(path, device);
     }
     Ok(Input::plain(trace::open(path)?))

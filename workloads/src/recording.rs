@@ -22,7 +22,7 @@ use allocator::mempool::MempoolId;
 use allocator::snapshot::SegmentInfo;
 use foldhash::fast::FixedState;
 
-pub use self::read::{ReadError, read};
+pub use self::read::{ReadError, is_recording, read};
 
 /// What a snapshot tells of one device.
 #[derive(Clone, PartialEq, Debug, Default)]

@@ -15,11 +15,12 @@
 //! | `external_annotations` | none |
 //!
 //! Keys that are not known are left alone. `torch.cuda.memory_snapshot()` alone, a list of segments, is
-//! read, too.
+//! read, too; and so is a [history](history) without its stacks.
 
 mod budget;
 mod entries;
 mod fields;
+mod history;
 mod remarks;
 mod segments;
 mod stacks;
@@ -36,6 +37,14 @@ use super::{Annotation, Recording};
 use crate::packed;
 use crate::pickle::{Node, Pickle};
 
+/// Whether a file that starts like this, once unpacked, may be a recording.
+#[must_use]
+pub fn is_recording(start: &[u8]) -> bool {
+    /// The first byte of a pickle of protocol 2 and later.
+    const PROTO: u8 = 0x80;
+    start.first() == Some(&PROTO) || history::is_history(start)
+}
+
 /// Reads a snapshot, plain or compressed with gzip: one recording for each device that has entries or
 /// segments, in the order of their numbers.
 ///
@@ -50,6 +59,10 @@ pub fn read(path: impl AsRef<Path>) -> Result<Vec<Recording>, ReadError> {
     };
     let bytes = packed::read(path, Pickle::LARGEST);
     let bytes = bytes.map_err(|error| wrong(None, error.to_string()))?;
+    if history::is_history(&bytes) {
+        let recording = history::read(path, &bytes).map_err(|reason| wrong(None, reason))?;
+        return Ok(vec![recording]);
+    }
     let pickle = Pickle::read(bytes).map_err(|error| wrong(Some(error.at), error.reason))?;
     from_pickle(&pickle).map_err(|Mistake { at, reason }| wrong(Some(at), reason))
 }

@@ -4,12 +4,11 @@
 //! The recordings are not part of this repository. `COALESCE_PUBLIC_TRACES` names their folder;
 //! without it the test says so and does nothing.
 
-mod read;
-
 use std::fs;
 use std::io::{Write, stderr};
 use std::path::PathBuf;
 
+use workloads::recording;
 use workloads::recording::rewind::RecordingError;
 use workloads::recording::verify::{Known, verify};
 
@@ -39,7 +38,7 @@ fn every_block_lands_where_it_did() {
     assert!(!files.is_empty(), "no recording in {}", folder.display());
     for file in &files {
         let name = file.file_name().unwrap().to_str().unwrap();
-        let verdict = match verify(&read::read(file), Known::default()) {
+        let verdict = match verify(&recording::read(file).unwrap()[0], Known::default()) {
             Err(error @ RecordingError::End(_)) if name.starts_with(INVENTED) => {
                 writeln!(report, "{name}: {error}").unwrap();
                 continue;

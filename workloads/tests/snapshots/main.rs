@@ -1,5 +1,6 @@
 //! Memory snapshots of PyTorch, read.
 
 mod fixtures;
+mod history;
 mod mistakes;
 mod recorded;
