@@ -55,6 +55,15 @@ impl SegmentInfo {
         self.sum_of(|_| true, |block| block.size)
     }
 
+    /// Where it ends: behind its last block.
+    #[must_use]
+    pub fn end(&self) -> DeviceAddr {
+        let end = self.blocks.last();
+        end.map_or(self.address, |last| {
+            DeviceAddr(last.address.0.saturating_add(last.size))
+        })
+    }
+
     /// Bytes of the blocks handed out.
     #[must_use]
     pub fn allocated_size(&self) -> u64 {

@@ -102,7 +102,7 @@ impl Recording {
             .segments
             .partition_point(|segment| segment.address <= addr);
         let below = self.segments.get(behind.checked_sub(1)?)?;
-        (addr.offset_from(below.address) < below.total_size()).then_some(below)
+        (addr < below.end()).then_some(below)
     }
 
     /// The stack of the entry with this index; the empty one if none was recorded.

@@ -1,16 +1,13 @@
 //! `coalesce diagnose`: what is wrong with how a program uses its memory.
 
 use std::io::{Write, stdout};
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use allocator::bytes;
 use allocator::driver::sim::address::AddressPolicy;
 use anyhow::Context;
 use benches::diagnose::{self, Evidence, Subject};
-use workloads::catalog;
-use workloads::op::Workload;
-use workloads::trace::TraceFile;
+use benches::input::{self, recorded_capacity};
 
 /// Say what is wrong with how a program uses its memory, and what helps.
 ///
@@ -22,30 +19,43 @@ use workloads::trace::TraceFile;
     after_help = "Example:\n  coalesce diagnose workloads/traces/accum8_gpt2s_forgot_zero_grad.csv.gz"
 )]
 pub struct Args {
-    /// A CSV as described in workloads/traces/README.md, or a preset of `coalesce workloads`.
-    input: PathBuf,
-    /// The settings it runs with, written as for PYTORCH_CUDA_ALLOC_CONF. That variable itself is not read.
-    #[arg(long, default_value = "", hide_default_value = true)]
-    conf: String,
-    /// Memory of the device.
-    #[arg(long, default_value = "80GiB", value_parser = bytes::parse)]
-    capacity: u64,
-    /// Where the device places what it gives: up, down or firstfit.
-    #[arg(long, default_value = "up", value_parser = str::parse::<AddressPolicy>)]
-    addresses: AddressPolicy,
+    /// A memory snapshot of PyTorch (torch.cuda.memory._dump_snapshot), a trace as described in
+    /// workloads/traces/README.md, or the name of a preset.
+    program: String,
+    /// The settings it runs with, written as for PYTORCH_CUDA_ALLOC_CONF, if they are not known from the
+    /// snapshot. That variable itself is not read.
+    #[arg(long)]
+    conf: Option<String>,
+    /// Memory of the device. If it is not given: what there was when a request failed, if the snapshot
+    /// has one that did; otherwise 80GiB.
+    #[arg(long, value_parser = bytes::parse)]
+    capacity: Option<u64>,
+    /// Which device, of a snapshot of several. If it is not given: the one on which most happened.
+    #[arg(long)]
+    device: Option<u32>,
+    /// Where the device places what it gives: up, down or firstfit. If it is not given: as the device of
+    /// the snapshot did, else up.
+    #[arg(long, value_parser = str::parse::<AddressPolicy>)]
+    addresses: Option<AddressPolicy>,
     /// Print a JSON array.
     #[arg(long)]
     json: bool,
 }
 
+/// Memory of a device of which nothing is known: 80 GiB.
+const USUAL: u64 = 80 << 30;
+
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let workload = workload(&args.input)?;
+    let input = input::open(&args.program, args.device)?;
+    let recording = input.recording.as_ref();
+    let recorded = recording.and_then(|recording| recording.conf.as_deref());
+    let capacity = recording.and_then(recorded_capacity);
     let evidence = Evidence::gather(Subject {
-        workload: &*workload,
-        recording: None,
-        conf: &args.conf,
-        capacity: args.capacity,
-        address_policy: args.addresses,
+        workload: input.workload.as_ref(),
+        recording,
+        conf: args.conf.as_deref().or(recorded).unwrap_or(""),
+        capacity: args.capacity.or(capacity).unwrap_or(USUAL),
+        address_policy: args.addresses.unwrap_or_else(|| input.address_policy()),
     })?;
     let findings = diagnose::diagnose(&evidence);
     let text = match args.json {
@@ -56,15 +66,4 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         .write_all(text.as_bytes())
         .context("cannot write to standard output")?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// The trace in a file, or the preset of that name if there is no such file.
-fn workload(input: &Path) -> anyhow::Result<Box<dyn Workload>> {
-    let name = input.to_string_lossy();
-    let is_name = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-    if is_name && !input.exists() {
-        let preset = catalog::preset(&name, toml::Table::new());
-        return preset.with_context(|| format!("there is no file '{name}' either"));
-    }
-    Ok(Box::new(TraceFile::open(input)?))
 }

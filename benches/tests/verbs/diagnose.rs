@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::{checkout, coalesce, scratch};
+use crate::{checkout, coalesce, scratch, scratch_folder};
 
 fn trace(name: &str) -> String {
     let path = checkout().join(format!("workloads/traces/{name}.csv.gz"));
@@ -96,4 +96,16 @@ fn what_cannot_be_replayed_is_refused_with_a_reason() {
     refused(&["none.csv"], &["none.csv"]);
     refused(&["no_preset"], &["no_preset"]);
     refused(&["churn", "--conf", "max_split"], &["max_split"]);
+}
+
+/// What is found in a program is found in its snapshot, under the settings that it was recorded with.
+#[test]
+fn a_snapshot_is_diagnosed_as_the_program_is() {
+    let snapshot = scratch_folder("diagnosed").join("snapshot.pickle");
+    let snapshot = snapshot.to_str().unwrap();
+    let trace = trace("bert_base_dynpad_amp");
+    let conf = "max_split_size_mb:64";
+    coalesce(&["convert", &trace, snapshot, "--conf", conf], "", &[]).well();
+    let found = rules(&[snapshot]);
+    assert!(found.contains(&"max_split".to_owned()), "{found:?}");
 }
