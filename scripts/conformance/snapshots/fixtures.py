@@ -3,9 +3,10 @@
 
     fixtures.py DIR
 
-One small state of two devices, by Python's pickle under the protocols 2, 4 and 5, and the same in the
-form of PyTorch 2.0 and in that of the versions after 2.11. Pools, pages, a request that failed, a block
-that waits for a stream, addresses of 64 bits: all that the dictionaries can hold. Standard library only."""
+One small state of two devices, by Python's pickle under the protocols 2, 4 and 5, and the same
+in the form of PyTorch 2.0 and in that of the versions after 2.11. Pools, pages, a request that
+failed, a block that waits for a stream, addresses of 64 bits: all that the dictionaries can
+hold. Standard library only."""
 
 import copy
 import os
@@ -23,7 +24,13 @@ stack, deep = [layer, main], [native, layer, main]
 
 
 def block(address, size, requested, state, frames):
-    return {"address": address, "size": size, "requested_size": requested, "state": state, "frames": frames}
+    return {
+        "address": address,
+        "size": size,
+        "requested_size": requested,
+        "state": state,
+        "frames": frames,
+    }
 
 
 def segment(device, blocks, stream, kind, pool, expandable, frames):
@@ -48,7 +55,12 @@ def segment(device, blocks, stream, kind, pool, expandable, frames):
 
 
 def entry(action, addr, size, stream, after, frames=None):
-    e = {"action": action, "device_free" if action == "oom" else "addr": addr, "size": size, "stream": stream}
+    e = {
+        "action": action,
+        "device_free" if action == "oom" else "addr": addr,
+        "size": size,
+        "stream": stream,
+    }
     e.update(time_us=T + after, compile_context="N/A", user_metadata="")
     if frames is not None:
         e["frames"] = frames
@@ -65,10 +77,30 @@ def snapshot():
                 block(a + 3 * MIB, 1 * MIB, 1 * MIB, "active_pending_free", deep),
                 block(a + 4 * MIB, 16 * MIB, 12345, "inactive", []),
             ],
-            0, "large", (0, 0), False, stack,
+            0,
+            "large",
+            (0, 0),
+            False,
+            stack,
         ),  # fmt: skip
-        segment(0, [block(a + 64 * MIB, 2 * MIB, 512, "active_allocated", [])], s, "small", (0, 3), False, []),
-        segment(1, [block(HIGH, 20 * MIB, 20 * MIB, "active_allocated", deep)], 0, "large", (0, 0), True, deep),
+        segment(
+            0,
+            [block(a + 64 * MIB, 2 * MIB, 512, "active_allocated", [])],
+            s,
+            "small",
+            (0, 3),
+            False,
+            [],
+        ),
+        segment(
+            1,
+            [block(HIGH, 20 * MIB, 20 * MIB, "active_allocated", deep)],
+            0,
+            "large",
+            (0, 0),
+            True,
+            deep,
+        ),
     ]
     first = [
         entry("segment_alloc", a, 20 * MIB, 0, 1, stack),
@@ -104,7 +136,7 @@ def snapshot():
 
 
 def earlier(snap):
-    """As PyTorch 2.0 wrote it: no times, no pools, and what a block was asked for in its history."""
+    """As PyTorch 2.0 wrote it: no times, no pools, requested sizes in the history of blocks."""
     snap = copy.deepcopy(snap)
     del snap["external_annotations"]
     for seg in snap["segments"]:

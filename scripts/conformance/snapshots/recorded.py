@@ -1,10 +1,11 @@
 """Record the real snapshots that the tests of the reader read: one state of a small program, by
-Python and by PyTorch's C++ (torch::cuda::_memory_snapshot_pickled, which Python has no name for).
+Python and by PyTorch's C++ (torch::cuda::_memory_snapshot_pickled, which Python has no name
+for).
 
     $(../setup-torch.sh | tail -n 1) - DIR < recorded.py
 
-Read from standard input, so that no path of this machine is in the stacks. Writes torch-python.pickle
-and torch-cpp.pickle."""
+Read from standard input, so that no path of this machine is in the stacks. Writes torch-
+python.pickle and torch-cpp.pickle."""
 
 import ctypes
 import os

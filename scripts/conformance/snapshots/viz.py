@@ -1,11 +1,13 @@
-"""Check that PyTorch's own tools read the snapshots that coalesce writes, and find its figures in them.
+"""Check that PyTorch's own tools read the snapshots that coalesce writes, and find its figures in
+them.
 
     cargo build --release
     $(scripts/conformance/setup-torch.sh | tail -n 1) scripts/conformance/snapshots/viz.py \\
         --coalesce target/release/coalesce [TRACE...]
 
-Each trace (default: two of workloads/traces) is written as a snapshot under several allocators. Then torch.cuda._memory_viz reads it, and what the segments and the history add up to must be what
-`coalesce replay` says. Ends with a line `N passed, M failed`."""
+Each trace (default: two of workloads/traces) is written as a snapshot under several allocators.
+Then torch.cuda._memory_viz reads it, and what the segments and the history add up to must be
+what `coalesce replay` says. Ends with a line `N passed, M failed`."""
 
 import argparse
 import contextlib
@@ -59,7 +61,10 @@ def check(coalesce, trace, policy, conf, folder):
         snapshot = pickle.load(f)
 
     (peak_reserved, peak_requested), reserved, live = add_up(snapshot)
-    assert peak_reserved == said["peak_reserved_bytes"], (peak_reserved, said["peak_reserved_bytes"])
+    assert peak_reserved == said["peak_reserved_bytes"], (
+        peak_reserved,
+        said["peak_reserved_bytes"],
+    )
     if policy == "pytorch":  # elsewhere a free counts when it is requested
         assert peak_requested == said["peak_requested_bytes"]
     segments = snapshot["segments"]
