@@ -4,8 +4,9 @@
 //! their folders; without them the tests say so and do nothing.
 #![allow(missing_docs)]
 
-use std::fs;
-use std::io::{Write, stderr};
+#[path = "../../workloads/tests/elsewhere/mod.rs"]
+mod elsewhere;
+
 use std::path::{Path, PathBuf};
 
 use allocator::settings::Settings;
@@ -16,30 +17,12 @@ use workloads::cached::Cached;
 use workloads::recording::Recording;
 use workloads::recording::program::RecordedProgram;
 
+use self::elsewhere::{files, say};
+
 /// Other runs of each program; few, for this is not optimised.
 const COPIES: u64 = 2;
 /// The recording of a tool's own tests, which no allocator has made.
 const INVENTED: &str = "facebookresearch__mosaic__test_snapshots_output";
-
-/// Past the test harness, which keeps what succeeds to itself.
-fn say(line: &str) {
-    let mut out = stderr();
-    writeln!(out, "{line}").unwrap();
-}
-
-/// The files of a folder that an environment variable names, by name.
-fn files(variable: &str, ending: &str) -> Vec<PathBuf> {
-    let Some(folder) = std::env::var_os(variable) else {
-        say(&format!("SKIPPED: set {variable} to a folder"));
-        return Vec::new();
-    };
-    let files = fs::read_dir(&folder).unwrap();
-    let mut files: Vec<PathBuf> = files.map(|file| file.unwrap().path()).collect();
-    files.retain(|file| file.to_string_lossy().ends_with(ending));
-    files.sort();
-    assert!(!files.is_empty(), "no {ending} in {}", folder.display());
-    files
-}
 
 fn advice(name: &str, recording: &Recording) -> Advice {
     let answering = RecordedProgram::new(name, recording).unwrap();

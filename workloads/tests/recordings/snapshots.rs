@@ -4,9 +4,8 @@
 //! the test says so and does nothing. Each is `NAME.pickle.gz`, and `NAME.json` holds what PyTorch's
 //! statistics were at the end.
 
-use std::fs::{self, File};
-use std::io::{Write, stderr};
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::path::Path;
 
 use allocator::history::{Action, TraceEntry};
 use serde_json::Value;
@@ -15,26 +14,11 @@ use workloads::recording::program::RecordedProgram;
 use workloads::recording::read;
 use workloads::recording::verify::{Known, verify};
 
-const FOLDER: &str = "COALESCE_SNAPSHOTS";
+use crate::elsewhere::files;
 
 #[test]
 fn every_block_lands_where_it_did() {
-    let mut report = stderr();
-    let Some(folder) = std::env::var_os(FOLDER) else {
-        writeln!(report, "SKIPPED: snapshots; set {FOLDER} to their folder").unwrap();
-        return;
-    };
-    let files = fs::read_dir(&folder).unwrap();
-    let files = files.map(|file| file.unwrap().path());
-    let mut files: Vec<PathBuf> = files
-        .filter(|path| {
-            path.to_str()
-                .is_some_and(|path| path.ends_with(".pickle.gz"))
-        })
-        .collect();
-    files.sort();
-    assert!(!files.is_empty(), "no snapshot in {}", folder.display());
-    for file in files {
+    for file in files("COALESCE_SNAPSHOTS", ".pickle.gz") {
         check(&file);
     }
 }

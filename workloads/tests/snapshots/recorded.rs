@@ -4,35 +4,19 @@
 //! the test says so and does nothing. Each is `NAME.pickle.gz`, and `NAME.json` holds what PyTorch's
 //! statistics were at the end.
 
-use std::fs::{self, File};
-use std::io::{Write, stderr};
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::path::Path;
 
 use allocator::history::Action;
 use allocator::snapshot::{BlockState, SegmentInfo};
 use serde_json::Value;
 use workloads::recording::{Recording, read};
 
-const FOLDER: &str = "COALESCE_SNAPSHOTS";
+use crate::elsewhere::files;
 
 #[test]
 fn what_is_read_is_what_was_recorded() {
-    let mut report = stderr();
-    let Some(folder) = std::env::var_os(FOLDER) else {
-        writeln!(report, "SKIPPED: snapshots; set {FOLDER} to their folder").unwrap();
-        return;
-    };
-    let mut files: Vec<PathBuf> = fs::read_dir(&folder)
-        .unwrap()
-        .map(|file| file.unwrap().path())
-        .filter(|path| {
-            path.to_str()
-                .is_some_and(|path| path.ends_with(".pickle.gz"))
-        })
-        .collect();
-    files.sort();
-    assert!(!files.is_empty(), "no snapshot in {}", folder.display());
-    for file in files {
+    for file in files("COALESCE_SNAPSHOTS", ".pickle.gz") {
         check(&file);
     }
 }
