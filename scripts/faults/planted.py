@@ -98,8 +98,8 @@ FAULTS = [
     Fault(
         "rounding: a block of 1 MiB is large",
         f"{POLICY}/size.rs",
-        "pub(super) fn pool_kind(size: u64) -> PoolKind {\n    if size <= SMALL_LIMIT",
-        "pub(super) fn pool_kind(size: u64) -> PoolKind {\n    if size < SMALL_LIMIT",
+        "pub fn pool_kind(size: u64) -> PoolKind {\n    if size <= SMALL_LIMIT",
+        "pub fn pool_kind(size: u64) -> PoolKind {\n    if size < SMALL_LIMIT",
     ),
     Fault(
         "rounding: a segment for 10 MiB has 20",
