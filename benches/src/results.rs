@@ -54,7 +54,8 @@ fn in_checkout(variable: &str, default: &str) -> PathBuf {
 }
 
 /// Writes a whole file or nothing: what was there stays until the new one is complete. The file keeps
-/// its permissions, and a link still leads to it. A file that may not be written is left alone.
+/// its permissions, and a link still leads to it. A file that may not be written is left alone. A pipe or
+/// a device is written to, not replaced.
 ///
 /// # Errors
 /// If the folder cannot be made or the file cannot be written.
@@ -64,6 +65,9 @@ pub fn write(path: &Path, contents: &[u8]) -> anyhow::Result<()> {
         fs::create_dir_all(folder).with_context(cannot)?;
     }
     let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    if fs::metadata(&target).is_ok_and(|there| !there.is_file() && !there.is_dir()) {
+        return fs::write(&target, contents).with_context(cannot);
+    }
     let mut unfinished = target.clone().into_os_string();
     unfinished.push(".unfinished");
     let written = replace(&target, Path::new(&unfinished), contents);
@@ -83,4 +87,36 @@ fn replace(target: &Path, unfinished: &Path, contents: &[u8]) -> io::Result<()> 
         fs::set_permissions(unfinished, old)?;
     }
     fs::rename(unfinished, target)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+    use std::thread;
+
+    use super::*;
+
+    /// Renamed over, a device would be gone for everybody.
+    #[cfg(unix)]
+    #[test]
+    fn a_pipe_is_written_to_and_stays() {
+        use std::os::unix::fs::FileTypeExt;
+
+        let pipe = std::env::temp_dir().join(format!("coalesce-pipe-{}", std::process::id()));
+        assert!(
+            Command::new("mkfifo")
+                .arg(&pipe)
+                .status()
+                .unwrap()
+                .success()
+        );
+        let reader = thread::spawn({
+            let pipe = pipe.clone();
+            move || fs::read(pipe).unwrap()
+        });
+        write(&pipe, b"a report").unwrap();
+        assert_eq!(reader.join().unwrap(), b"a report");
+        assert!(fs::metadata(&pipe).unwrap().file_type().is_fifo());
+        fs::remove_file(&pipe).unwrap();
+    }
 }
