@@ -150,6 +150,8 @@ struct System {
     allocator: DeviceCachingAllocator<SimDevice>,
     shadow: Shadow,
     before: Model,
+    /// Streams recorded on live allocations while allocations went to a pool.
+    recorded_in_pool: Vec<(DeviceAddr, StreamId)>,
 }
 
 impl System {
@@ -166,7 +168,26 @@ impl System {
         })
     }
 
+    fn is_recording(&self) -> bool {
+        self.before.pools.values().any(|pool| pool.recording)
+    }
+
+    /// Streams recorded while allocations go to a pool are taken to be done by its end, as those of a
+    /// graph capture are, by a free while allocations go to a pool, be it another. That holds even if
+    /// they are recorded without one, before or after: the allocation goes without waiting for that.
+    fn free(&mut self, addr: DeviceAddr) -> Result<(), Error> {
+        let is_recording = self.is_recording();
+        for (_, stream) in self.recorded_in_pool.extract_if(.., |(at, _)| *at == addr) {
+            if is_recording {
+                self.shadow.forget_stream(addr, stream);
+            }
+        }
+        self.shadow.free(addr, self.allocator.driver());
+        self.allocator.free(addr)
+    }
+
     fn perform(&mut self, call: &Call) -> Result<(), Error> {
+        let is_recording = self.is_recording();
         let allocator = &mut self.allocator;
         let pool = |id: u64| MempoolId(0, id);
         match *call {
@@ -177,17 +198,13 @@ impl System {
                 Ok(())
             }
             Call::Free(victim) => match self.shadow.pick(victim) {
-                Some(addr) => {
-                    self.shadow.free(addr, allocator.driver());
-                    allocator.free(addr)
-                }
+                Some(addr) => self.free(addr),
                 None => Ok(()),
             },
             Call::FreeTwice(victim) => match self.shadow.pick(victim) {
                 Some(addr) => {
-                    self.shadow.free(addr, allocator.driver());
-                    allocator.free(addr)?;
-                    let twice = allocator.free(addr);
+                    self.free(addr)?;
+                    let twice = self.allocator.free(addr);
                     assert_eq!(twice, Err(Error::InvalidPointer(addr)));
                     Ok(())
                 }
@@ -195,13 +212,10 @@ impl System {
             },
             Call::RecordStream(victim, stream) => match self.shadow.pick(victim) {
                 Some(addr) => {
-                    // Streams recorded while allocations go to a pool are taken to be done by its
-                    // end, as those of a graph capture are; even if they were recorded before.
                     let stream = StreamId::nth(stream);
-                    if self.before.pools.values().any(|pool| pool.recording) {
-                        self.shadow.forget_stream(addr, stream);
-                    } else {
-                        self.shadow.record_stream(addr, stream);
+                    self.shadow.record_stream(addr, stream);
+                    if is_recording {
+                        self.recorded_in_pool.push((addr, stream));
                     }
                     allocator.record_stream(addr, stream)
                 }
@@ -258,6 +272,7 @@ impl StateMachineTest for System {
             allocator: DeviceCachingAllocator::new(SimDevice::new(&config), Settings::default()),
             shadow: Shadow::default(),
             before: model.clone(),
+            recorded_in_pool: Vec::new(),
         }
     }
 
@@ -287,11 +302,10 @@ impl StateMachineTest for System {
     }
 
     fn teardown(mut system: Self, model: Model) {
-        let allocator = &mut system.allocator;
         while let Some(addr) = system.shadow.pick(0) {
-            system.shadow.free(addr, allocator.driver());
-            allocator.free(addr).unwrap();
+            system.free(addr).unwrap();
         }
+        let allocator = &mut system.allocator;
         for (&id, pool) in &model.pools {
             let id = MempoolId(0, id);
             allocator.set_use_on_oom(id, false);

@@ -7,8 +7,11 @@
 //! was taken from a queue.
 //!
 //! While allocations go to a private pool no event is recorded or looked at: frees of such blocks
-//! are deferred. PyTorch comes back to them in the order of a hash of heap addresses; here it is the
-//! order in which they were freed.
+//! are deferred, and the streams recorded on them meanwhile are taken to be done, as those of a graph
+//! capture are at its end. PyTorch does not look when that was: a stream recorded again afterwards is
+//! not waited for either, if the block is freed while allocations go to another pool. It comes back to
+//! deferred frees in the order of a hash of heap addresses; here it is the order in which they were
+//! freed.
 //!
 //! Source: PyTorch 2.11, `insert_events`, `process_events`, `synchronize_and_free_events`,
 //! `insert_events_deferred_until_no_capture`.
