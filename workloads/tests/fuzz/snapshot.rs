@@ -61,14 +61,11 @@ fn check(bytes: &[u8], file: &Scratch) {
     assert!(again.iter().map(said).eq(expected.map(said)));
 }
 
+/// Whether it has them at some time: what is unmapped was mapped before.
 fn has_pages(recording: &Recording) -> bool {
-    let mapped = recording.entries.iter();
-    let mut mapped = mapped.filter(|entry| entry.action == Action::SegmentMap);
-    mapped.next().is_some()
-        || recording
-            .segments
-            .iter()
-            .any(|segment| segment.is_expandable)
+    let is_about_pages = |action| matches!(action, Action::SegmentMap | Action::SegmentUnmap);
+    let (mut entries, mut segments) = (recording.entries.iter(), recording.segments.iter());
+    entries.any(|entry| is_about_pages(entry.action)) || segments.any(|s| s.is_expandable)
 }
 
 fn told(error: impl Error) -> String {
