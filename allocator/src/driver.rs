@@ -4,13 +4,18 @@
 //! may know which driver it has.
 
 pub mod calls;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 pub mod hooks;
 pub mod sim;
+mod stream_ordered;
 pub mod tap;
 
 use std::fmt;
 
 use serde::Serialize;
+
+pub use self::stream_ordered::{PoolSettings, PoolUsage, StreamOrdered};
 
 /// An address in device memory. Null is what an allocation of zero bytes returns.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize)]
@@ -205,6 +210,11 @@ pub trait Driver {
 
     /// The virtual memory calls, if the device has them.
     fn virtual_memory(&mut self) -> Option<&mut dyn VirtualMemory>;
+
+    /// The device's own stream-ordered pool, if it has one.
+    fn stream_ordered(&mut self) -> Option<&mut dyn StreamOrdered> {
+        None
+    }
 }
 
 /// Address space apart from memory (CUDA's `cuMem*` calls).

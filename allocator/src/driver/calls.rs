@@ -41,11 +41,21 @@ pub enum CallKind {
     SynchronizeStream,
     /// `cudaDeviceSynchronize`
     SynchronizeDevice,
+    /// `cudaMallocAsync`
+    PoolMalloc,
+    /// `cudaFreeAsync`
+    PoolFree,
+    /// `cudaMemPoolGetAttribute`
+    PoolUsage,
+    /// `cudaMemPoolSetAttribute`
+    SetPool,
+    /// `cudaMemPoolTrimTo`
+    TrimPool,
 }
 
 impl CallKind {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 22] = [
         Self::Malloc,
         Self::Free,
         Self::MemoryInfo,
@@ -63,6 +73,11 @@ impl CallKind {
         Self::SynchronizeEvent,
         Self::SynchronizeStream,
         Self::SynchronizeDevice,
+        Self::PoolMalloc,
+        Self::PoolFree,
+        Self::PoolUsage,
+        Self::SetPool,
+        Self::TrimPool,
     ];
 
     /// How many kinds there are.
@@ -89,6 +104,11 @@ impl CallKind {
             Self::SynchronizeEvent => "synchronize_event",
             Self::SynchronizeStream => "synchronize_stream",
             Self::SynchronizeDevice => "synchronize_device",
+            Self::PoolMalloc => "pool_malloc",
+            Self::PoolFree => "pool_free",
+            Self::PoolUsage => "pool_usage",
+            Self::SetPool => "set_pool",
+            Self::TrimPool => "trim_pool",
         }
     }
 
@@ -160,6 +180,20 @@ pub enum Call {
     SynchronizeStream { stream: StreamId },
     /// `cudaDeviceSynchronize`
     SynchronizeDevice,
+    /// `cudaMallocAsync`
+    PoolMalloc {
+        bytes: u64,
+        addr: DeviceAddr,
+        stream: StreamId,
+    },
+    /// `cudaMallocAsync` for which there was no memory
+    PoolMallocRefused { bytes: u64 },
+    /// `cudaFreeAsync`
+    PoolFree { addr: DeviceAddr, stream: StreamId },
+    /// `cudaMemPoolGetAttribute`, and what it said the pool has of the device
+    PoolReserved { bytes: u64 },
+    /// `cudaMemPoolTrimTo`
+    TrimPool { keep: u64 },
 }
 
 /// The call in a line: name, arguments, result.
@@ -187,6 +221,15 @@ impl fmt::Display for Call {
             Self::SynchronizeEvent { stream } => write!(f, "event_sync {}", Handle(stream)),
             Self::SynchronizeStream { stream } => write!(f, "stream_sync {}", Handle(stream)),
             Self::SynchronizeDevice => write!(f, "devsync"),
+            Self::PoolMalloc {
+                bytes,
+                addr,
+                stream,
+            } => write!(f, "pool_malloc {bytes} {addr} {}", Handle(stream)),
+            Self::PoolMallocRefused { bytes } => write!(f, "pool_malloc {bytes} OOM"),
+            Self::PoolFree { addr, stream } => write!(f, "pool_free {addr} {}", Handle(stream)),
+            Self::PoolReserved { bytes } => write!(f, "pool_reserved {bytes}"),
+            Self::TrimPool { keep } => write!(f, "pool_trim {keep}"),
         }
     }
 }

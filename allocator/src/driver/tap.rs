@@ -9,8 +9,8 @@ use foldhash::fast::FixedState;
 
 use super::calls::{Call, CallKind};
 use super::{
-    DeviceAddr, Driver, DriverError, EventId, HandleKind, MemoryHandle, MemoryInfo, StreamId,
-    VirtualMemory,
+    DeviceAddr, Driver, DriverError, EventId, HandleKind, MemoryHandle, MemoryInfo, PoolSettings,
+    PoolUsage, StreamId, StreamOrdered, VirtualMemory,
 };
 
 /// What is done at each driver call. Nothing by default.
@@ -115,6 +115,12 @@ impl<D: Driver, H: Hook> Tap<D, H> {
     fn virtual_memory_below(&mut self) -> Result<&mut dyn VirtualMemory, DriverError> {
         self.driver
             .virtual_memory()
+            .ok_or(DriverError::NotSupported)
+    }
+
+    fn pool_below(&mut self) -> Result<&mut dyn StreamOrdered, DriverError> {
+        self.driver
+            .stream_ordered()
             .ok_or(DriverError::NotSupported)
     }
 }
@@ -224,6 +230,11 @@ impl<D: Driver, H: Hook> Driver for Tap<D, H> {
         self.driver.virtual_memory()?;
         Some(self)
     }
+
+    fn stream_ordered(&mut self) -> Option<&mut dyn StreamOrdered> {
+        self.driver.stream_ordered()?;
+        Some(self)
+    }
 }
 
 impl<D: Driver, H: Hook> VirtualMemory for Tap<D, H> {
@@ -291,6 +302,72 @@ impl<D: Driver, H: Hook> VirtualMemory for Tap<D, H> {
         self.hook.before(CallKind::Unmap, bytes)?;
         self.virtual_memory_below()?.unmap(addr, bytes)?;
         self.hook.after(&Call::Unmap { addr, bytes });
+        Ok(())
+    }
+}
+
+impl<D: Driver, H: Hook> StreamOrdered for Tap<D, H> {
+    fn pool_malloc(&mut self, bytes: u64, stream: StreamId) -> Result<DeviceAddr, DriverError> {
+        let allowed = self.hook.before(CallKind::PoolMalloc, bytes);
+        let placed = allowed.and_then(|()| self.pool_below()?.pool_malloc(bytes, stream));
+        match placed {
+            Ok(addr) => {
+                self.allocations.insert(addr, bytes);
+                self.hook.after(&Call::PoolMalloc {
+                    bytes,
+                    addr,
+                    stream,
+                });
+            }
+            Err(DriverError::OutOfMemory) => self.hook.after(&Call::PoolMallocRefused { bytes }),
+            Err(_) => {}
+        }
+        placed
+    }
+
+    fn pool_free(&mut self, addr: DeviceAddr, stream: StreamId) -> Result<(), DriverError> {
+        let bytes = self.allocations.get(&addr).copied().unwrap_or(0);
+        self.hook.before(CallKind::PoolFree, bytes)?;
+        self.pool_below()?.pool_free(addr, stream)?;
+        self.allocations.remove(&addr);
+        self.hook.after(&Call::PoolFree { addr, stream });
+        Ok(())
+    }
+
+    /// No call to the device but once.
+    fn free_stream(&mut self) -> Result<StreamId, DriverError> {
+        self.pool_below()?.free_stream()
+    }
+
+    fn set_pool(&mut self, settings: PoolSettings) -> Result<(), DriverError> {
+        self.hook.before(CallKind::SetPool, 0)?;
+        self.pool_below()?.set_pool(settings)
+    }
+
+    fn pool_reserved(&mut self) -> Result<u64, DriverError> {
+        self.hook.before(CallKind::PoolUsage, 0)?;
+        let bytes = self.pool_below()?.pool_reserved()?;
+        self.hook.after(&Call::PoolReserved { bytes });
+        Ok(bytes)
+    }
+
+    fn pool_usage(&mut self) -> Result<PoolUsage, DriverError> {
+        self.hook.before(CallKind::PoolUsage, 0)?;
+        let usage = self.pool_below()?.pool_usage()?;
+        let bytes = usage.reserved;
+        self.hook.after(&Call::PoolReserved { bytes });
+        Ok(usage)
+    }
+
+    fn reset_pool_peaks(&mut self) -> Result<(), DriverError> {
+        self.hook.before(CallKind::SetPool, 0)?;
+        self.pool_below()?.reset_pool_peaks()
+    }
+
+    fn trim_pool(&mut self, keep: u64) -> Result<(), DriverError> {
+        self.hook.before(CallKind::TrimPool, 0)?;
+        self.pool_below()?.trim_pool(keep)?;
+        self.hook.after(&Call::TrimPool { keep });
         Ok(())
     }
 }

@@ -1,0 +1,399 @@
+//! A CUDA device.
+//!
+//! The driver's library is looked for when the program runs; nothing of CUDA is needed to build. Where
+//! there is no driver, or one that lacks something, that is a [`CudaError`], never a panic.
+//!
+//! - Work is in the device's *primary context*, as that of the CUDA runtime and of PyTorch: memory and
+//!   streams of one are good for the other. Any thread may use the device; a call leaves the thread's
+//!   current context as it was.
+//! - Streams are made by the device, or are those of somebody else: [`StreamHandles`].
+//! - Everything taken is given back when the device is dropped, after waiting for all work, also if the
+//!   device has failed: what it does not take back then goes with the process.
+//! - Codes that the driver returns are numbers, and one that nobody knows is an error like others.
+//!
+//! Every `unsafe` is in these modules: `symbols` (entry points by name), `context` (the calls), `streams`
+//! and `kernels` (what only the caller can promise).
+
+mod context;
+mod error;
+mod held;
+mod kernels;
+mod pool;
+mod streams;
+mod symbols;
+mod virtual_memory;
+
+use std::time::Instant;
+
+use cudarc::driver::sys::CUdevice_attribute as Attribute;
+
+use self::context::{Answer, Context, Pools};
+use self::held::Held;
+use self::streams::{Named, Streams};
+use self::symbols::{Event, Kernel, Module, Pool, PoolCalls, Stream, VirtualMemoryCalls};
+use super::sim::GRANULARITY;
+use super::{
+    DeviceAddr, Driver, DriverError, EventId, MemoryInfo, PoolUsage, StreamId, StreamOrdered,
+    VirtualMemory,
+};
+
+pub use self::error::{CallError, CudaError};
+pub use self::kernels::{KernelId, Launch, ModuleId};
+pub use self::streams::{NativeStreams, StreamHandles};
+
+/// One CUDA device. See the [module](self).
+#[derive(Debug)]
+pub struct CudaDevice {
+    context: Context,
+    ordinal: u32,
+    name: String,
+    total_memory: u64,
+    /// Bytes.
+    granularity: u64,
+    /// The calls, if both driver and device have them.
+    virtual_memory: Option<&'static VirtualMemoryCalls>,
+    pools: Option<&'static PoolCalls>,
+    /// Whether memory can be shared between machines.
+    has_fabric: bool,
+    /// Whether network cards can write to mapped memory.
+    has_rdma: bool,
+    opened: Instant,
+    /// An error after which the device is of no use.
+    fatal: Option<DriverError>,
+    streams: Streams,
+    events: Vec<Event>,
+    modules: Vec<Module>,
+    kernels: Vec<Kernel>,
+    pool: Option<Pool>,
+    held: Held,
+}
+
+impl CudaDevice {
+    /// How many devices the driver sees, at least one.
+    ///
+    /// # Errors
+    /// If there is no driver or no device.
+    pub fn count() -> Result<u32, CudaError> {
+        context::count_devices().map(|(_, count)| count)
+    }
+
+    /// The device of that number, from 0, in the order in which the driver counts them.
+    ///
+    /// With [`StreamHandles::Numbered`] its context becomes the current one of a thread that has none.
+    ///
+    /// # Errors
+    /// If there is no driver, no device, or none of that number.
+    pub fn open(ordinal: u32, streams: StreamHandles) -> Result<Self, CudaError> {
+        let mut context = Context::retain(ordinal)?;
+        if let StreamHandles::Numbered = streams {
+            context.offer_to_thread()?;
+        }
+        let has = |attribute| matches!(context.attribute(attribute), Ok(value) if value != 0);
+        let symbols = context.symbols();
+        let virtual_memory = symbols.virtual_memory.as_ref().ok();
+        let virtual_memory = virtual_memory
+            .filter(|_| has(Attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED));
+        let pools = symbols.pools.as_ref().ok();
+        let pools = pools.filter(|_| has(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED));
+        let granularity = match virtual_memory {
+            Some(calls) => {
+                let context = &context;
+                let memory = context::VirtualMemory { context, calls };
+                memory.granularity()?.max(1)
+            }
+            None => GRANULARITY,
+        };
+        Ok(Self {
+            ordinal,
+            name: context.device_name()?,
+            total_memory: context.total_memory()?,
+            granularity,
+            virtual_memory,
+            pools,
+            has_fabric: has(Attribute::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED),
+            has_rdma: has(Attribute::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED),
+            opened: Instant::now(),
+            fatal: None,
+            streams: Streams::new(streams),
+            events: Vec::new(),
+            modules: Vec::new(),
+            kernels: Vec::new(),
+            pool: None,
+            held: Held::default(),
+            context,
+        })
+    }
+
+    /// What it is called, as in "NVIDIA H100 80GB HBM3".
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its number, from 0.
+    #[must_use]
+    pub fn ordinal(&self) -> u32 {
+        self.ordinal
+    }
+
+    /// The version of CUDA that the driver was made for: major and minor.
+    ///
+    /// # Errors
+    /// If the driver does not say.
+    pub fn driver_version(&self) -> Result<(u32, u32), CudaError> {
+        Ok(self.context.driver_version()?)
+    }
+
+    /// The device's compute capability: major and minor.
+    ///
+    /// # Errors
+    /// If the device does not say.
+    pub fn compute_capability(&self) -> Result<(u32, u32), CudaError> {
+        let part = |attribute| Ok(self.context.attribute(attribute)?.unsigned_abs());
+        let major = part(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
+        let minor = part(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+        major.and_then(|major| Ok((major, minor?)))
+    }
+
+    /// Fails with the reason if [`Driver::virtual_memory`] is none.
+    ///
+    /// # Errors
+    /// If device or driver lack it.
+    pub fn ensure_virtual_memory(&self) -> Result<(), CudaError> {
+        match self.virtual_memory {
+            Some(_) => Ok(()),
+            None => Err(CudaError::NoVirtualMemory {
+                device: self.name.clone(),
+                symbol: self
+                    .context
+                    .symbols()
+                    .virtual_memory
+                    .as_ref()
+                    .err()
+                    .copied(),
+            }),
+        }
+    }
+
+    /// What the memory nodes of CUDA graphs hold and use on this device, in the whole process.
+    ///
+    /// # Errors
+    /// [`DriverError::NotSupported`] before CUDA 11.4; if the device does not answer.
+    pub fn graph_memory(&mut self) -> Result<PoolUsage, DriverError> {
+        let calls = self.context.symbols().graphs.as_ref();
+        let calls = calls.map_err(|_| DriverError::NotSupported)?;
+        let answer = self.context.graph_usage(calls);
+        self.note(answer)
+    }
+
+    /// Returns to the device what memory nodes of CUDA graphs hold and do not use.
+    ///
+    /// # Errors
+    /// As [`CudaDevice::graph_memory`].
+    pub fn trim_graph_memory(&mut self) -> Result<(), DriverError> {
+        let calls = self.context.symbols().graphs.as_ref();
+        let calls = calls.map_err(|_| DriverError::NotSupported)?;
+        let answer = self.context.trim_graphs(calls);
+        self.note(answer)
+    }
+
+    /// A new event for [`CudaDevice::elapsed_ms`]. Those of [`Driver::create_event`] take no time, for
+    /// that costs less.
+    ///
+    /// # Errors
+    /// If the device cannot make one.
+    pub fn create_timed_event(&mut self) -> Result<EventId, DriverError> {
+        let answer = self.context.create_event(true);
+        self.keep_event(answer)
+    }
+
+    /// Milliseconds of the device's own clock from the work that `start` marks to that of `end`, both
+    /// timed and complete; to about half a microsecond.
+    ///
+    /// # Errors
+    /// [`DriverError::InvalidValue`] if one of them is not timed or was never recorded; what the driver
+    /// says if one is not complete.
+    pub fn elapsed_ms(&mut self, start: EventId, end: EventId) -> Result<f32, DriverError> {
+        let (start, end) = (self.event(start)?, self.event(end)?);
+        let answer = self.context.elapsed_ms(start, end);
+        self.note(answer)
+    }
+
+    /// The driver's answer; an error after which nothing works is remembered.
+    fn note<T>(&mut self, answer: Answer<T>) -> Result<T, DriverError> {
+        answer.map_err(|error| {
+            let is_fatal = error.is_fatal();
+            let error = DriverError::from(error);
+            if is_fatal {
+                self.fatal = Some(error.clone());
+            }
+            error
+        })
+    }
+
+    /// The stream of that identifier, made if it has to be.
+    fn stream(&mut self, id: StreamId) -> Result<Stream, DriverError> {
+        match self.streams.look_up(id) {
+            Named::Known(stream) => Ok(stream),
+            Named::Nothing => Err(DriverError::InvalidValue),
+            Named::New => {
+                let answer = self.context.create_stream();
+                let stream = self.note(answer)?;
+                self.streams.keep(id, stream);
+                Ok(stream)
+            }
+        }
+    }
+
+    fn keep_event(&mut self, answer: Answer<Event>) -> Result<EventId, DriverError> {
+        let event = self.note(answer)?;
+        let id = u32::try_from(self.events.len()).map_err(|_| DriverError::OutOfMemory)?;
+        self.events.push(event);
+        Ok(EventId(id))
+    }
+
+    fn event(&self, id: EventId) -> Result<Event, DriverError> {
+        let event = self.events.get(id.0 as usize).copied();
+        event.ok_or(DriverError::InvalidValue)
+    }
+}
+
+impl Driver for CudaDevice {
+    fn total_memory(&self) -> u64 {
+        self.total_memory
+    }
+
+    fn memory_info(&mut self) -> Result<MemoryInfo, DriverError> {
+        let answer = self.context.memory_info();
+        self.note(answer)
+    }
+
+    fn last_error(&mut self) -> Result<(), DriverError> {
+        self.fatal.clone().map_or(Ok(()), Err)
+    }
+
+    fn granularity(&self) -> u64 {
+        self.granularity
+    }
+
+    fn malloc(&mut self, bytes: u64) -> Result<DeviceAddr, DriverError> {
+        let answer = self.context.malloc(size(bytes)?);
+        let addr = DeviceAddr(self.note(answer)?);
+        self.held.allocations.insert(addr, bytes);
+        Ok(addr)
+    }
+
+    fn free(&mut self, addr: DeviceAddr) -> Result<(), DriverError> {
+        if !self.held.allocations.contains_key(&addr) {
+            return Err(DriverError::InvalidValue);
+        }
+        let answer = self.context.free(addr.0);
+        self.note(answer)?;
+        self.held.allocations.remove(&addr);
+        Ok(())
+    }
+
+    fn create_event(&mut self) -> Result<EventId, DriverError> {
+        let answer = self.context.create_event(false);
+        self.keep_event(answer)
+    }
+
+    fn record_event(&mut self, event: EventId, stream: StreamId) -> Result<(), DriverError> {
+        let (event, stream) = (self.event(event)?, self.stream(stream)?);
+        let answer = self.context.record_event(event, stream);
+        self.note(answer)
+    }
+
+    fn event_is_complete(&mut self, event: EventId) -> Result<bool, DriverError> {
+        let event = self.event(event)?;
+        let answer = self.context.event_is_complete(event);
+        self.note(answer)
+    }
+
+    fn wait_event(&mut self, stream: StreamId, event: EventId) -> Result<(), DriverError> {
+        let (event, stream) = (self.event(event)?, self.stream(stream)?);
+        let answer = self.context.wait_event(stream, event);
+        self.note(answer)
+    }
+
+    fn synchronize_event(&mut self, event: EventId) -> Result<(), DriverError> {
+        let event = self.event(event)?;
+        let answer = self.context.synchronize_event(event);
+        self.note(answer)
+    }
+
+    fn synchronize_stream(&mut self, stream: StreamId) -> Result<(), DriverError> {
+        let stream = self.stream(stream)?;
+        let answer = self.context.synchronize_stream(stream);
+        self.note(answer)
+    }
+
+    fn synchronize_device(&mut self) -> Result<(), DriverError> {
+        let answer = self.context.synchronize();
+        self.note(answer)
+    }
+
+    /// Of the host's clock, since the device was opened.
+    fn now_us(&self) -> u64 {
+        u64::try_from(self.opened.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+
+    fn virtual_memory(&mut self) -> Option<&mut dyn VirtualMemory> {
+        self.virtual_memory?;
+        Some(self)
+    }
+
+    fn stream_ordered(&mut self) -> Option<&mut dyn StreamOrdered> {
+        self.pools?;
+        Some(self)
+    }
+}
+
+impl Drop for CudaDevice {
+    /// Gives everything back, in the order in which one thing needs another. What the driver refuses to
+    /// take back, there is nobody to tell of.
+    fn drop(&mut self) {
+        let context = &self.context;
+        let held = std::mem::take(&mut self.held);
+        let _ = context.synchronize();
+        if let Some(calls) = self.pools {
+            let pools = Pools { context, calls };
+            for addr in held.pool_blocks.into_keys() {
+                let _ = pools.free(addr.0, Stream::NULL);
+            }
+            if let Some(pool) = self.pool.take() {
+                let _ = context.synchronize_stream(Stream::NULL);
+                let _ = pools.destroy(pool);
+            }
+        }
+        if let Some(calls) = self.virtual_memory {
+            let memory = context::VirtualMemory { context, calls };
+            for (addr, bytes) in held.mappings {
+                let _ = memory.unmap(addr.0, bytes as usize);
+            }
+            for handle in held.handles {
+                let _ = memory.release(handle.0);
+            }
+            for (addr, bytes) in held.reservations {
+                let _ = memory.free_address(addr.0, bytes as usize);
+            }
+        }
+        for addr in held.allocations.into_keys() {
+            let _ = context.free(addr.0);
+        }
+        for event in self.events.drain(..) {
+            let _ = context.destroy_event(event);
+        }
+        for module in self.modules.drain(..) {
+            let _ = context.unload_module(module);
+        }
+        for stream in self.streams.take_made() {
+            let _ = context.destroy_stream(stream);
+        }
+    }
+}
+
+/// Bytes as the driver takes them; more than can be addressed is more than there is.
+fn size(bytes: u64) -> Result<usize, DriverError> {
+    usize::try_from(bytes).map_err(|_| DriverError::OutOfMemory)
+}

@@ -1,0 +1,181 @@
+//! The calls for stream-ordered pools, and those about the memory of graphs.
+
+use std::ffi::c_uint;
+
+use cudarc::driver::sys;
+
+use super::{Answer, Context};
+use crate::driver::PoolUsage;
+use crate::driver::cuda::symbols::{GraphCalls, Pointer, Pool, PoolCalls, Stream};
+
+/// Of a pool: what can be set and read.
+pub(in crate::driver::cuda) use sys::CUmemPool_attribute as PoolAttribute;
+
+/// Which attributes of one kind of pool hold the figures of a [`PoolUsage`].
+struct UsageAttributes {
+    reserved: c_uint,
+    reserved_peak: c_uint,
+    used: c_uint,
+    used_peak: c_uint,
+}
+
+impl UsageAttributes {
+    const OF_POOL: Self = Self {
+        reserved: PoolAttribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT as c_uint,
+        reserved_peak: PoolAttribute::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH as c_uint,
+        used: PoolAttribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT as c_uint,
+        used_peak: PoolAttribute::CU_MEMPOOL_ATTR_USED_MEM_HIGH as c_uint,
+    };
+
+    const OF_GRAPHS: Self = Self {
+        reserved: sys::CUgraphMem_attribute::CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT as c_uint,
+        reserved_peak: sys::CUgraphMem_attribute::CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH as c_uint,
+        used: sys::CUgraphMem_attribute::CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT as c_uint,
+        used_peak: sys::CUgraphMem_attribute::CU_GRAPH_MEM_ATTR_USED_MEM_HIGH as c_uint,
+    };
+
+    fn read(&self, of: impl Fn(c_uint) -> Answer<u64>) -> Answer<PoolUsage> {
+        Ok(PoolUsage {
+            reserved: of(self.reserved)?,
+            reserved_peak: of(self.reserved_peak)?,
+            used: of(self.used)?,
+            used_peak: of(self.used_peak)?,
+        })
+    }
+}
+
+/// One device's calls for pools, which its driver has.
+#[derive(Clone, Copy)]
+pub(in crate::driver::cuda) struct Pools<'a> {
+    pub(in crate::driver::cuda) context: &'a Context,
+    pub(in crate::driver::cuda) calls: &'static PoolCalls,
+}
+
+impl Pools<'_> {
+    /// A pool of memory of this device that is shared with no other process.
+    pub(in crate::driver::cuda) fn create(self) -> Answer<Pool> {
+        let _entered = self.context.enter()?;
+        let mut pool = Pool::NULL;
+        let properties = sys::CUmemPoolProps {
+            allocType: sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
+            handleTypes: sys::CUmemAllocationHandleType_enum::CU_MEM_HANDLE_TYPE_NONE,
+            location: sys::CUmemLocation {
+                type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
+                id: self.context.device,
+            },
+            win32SecurityAttributes: std::ptr::null_mut(),
+            maxSize: 0,
+            usage: 0,
+            reserved: [0; 54],
+        };
+        // SAFETY: `pool` is a place for the one handle it writes; it only reads the properties.
+        let answer = unsafe { (self.calls.create)(&raw mut pool, &raw const properties) };
+        self.context.check("cuMemPoolCreate", answer)?;
+        Ok(pool)
+    }
+
+    pub(in crate::driver::cuda) fn destroy(self, pool: Pool) -> Answer<()> {
+        let _entered = self.context.enter()?;
+        // SAFETY: the pool was created here and is forgotten with this call.
+        let answer = unsafe { (self.calls.destroy)(pool) };
+        self.context.check("cuMemPoolDestroy", answer)
+    }
+
+    pub(in crate::driver::cuda) fn malloc(
+        self,
+        pool: Pool,
+        bytes: usize,
+        stream: Stream,
+    ) -> Answer<Pointer> {
+        let _entered = self.context.enter()?;
+        let mut addr = 0;
+        // SAFETY: `addr` is a place for the one address it writes; pool and stream are live.
+        let answer = unsafe { (self.calls.malloc)(&raw mut addr, bytes, pool, stream) };
+        self.context.check("cuMemAllocFromPoolAsync", answer)?;
+        Ok(addr)
+    }
+
+    pub(in crate::driver::cuda) fn free(self, addr: Pointer, stream: Stream) -> Answer<()> {
+        let _entered = self.context.enter()?;
+        // SAFETY: the driver knows its allocations and refuses any other address; the stream is live.
+        let answer = unsafe { (self.calls.free)(addr, stream) };
+        self.context.check("cuMemFreeAsync", answer)
+    }
+
+    /// An attribute that is a number of bytes.
+    pub(in crate::driver::cuda) fn bytes(
+        self,
+        pool: Pool,
+        attribute: PoolAttribute,
+    ) -> Answer<u64> {
+        self.read_bytes(pool, attribute as c_uint)
+    }
+
+    fn read_bytes(self, pool: Pool, attribute: c_uint) -> Answer<u64> {
+        let mut bytes = 0u64;
+        let place = (&raw mut bytes).cast();
+        // SAFETY: the attributes that are bytes are written as 64-bit numbers; the pool is live.
+        let answer = unsafe { (self.calls.attribute)(pool, attribute, place) };
+        self.context.check("cuMemPoolGetAttribute", answer)?;
+        Ok(bytes)
+    }
+
+    pub(in crate::driver::cuda) fn usage(self, pool: Pool) -> Answer<PoolUsage> {
+        UsageAttributes::OF_POOL.read(|attribute| self.read_bytes(pool, attribute))
+    }
+
+    /// Sets an attribute that is a number of bytes.
+    pub(in crate::driver::cuda) fn set_bytes(
+        self,
+        pool: Pool,
+        attribute: PoolAttribute,
+        mut bytes: u64,
+    ) -> Answer<()> {
+        let place = (&raw mut bytes).cast();
+        // SAFETY: the attributes that are bytes are read as 64-bit numbers; the pool is live.
+        let answer = unsafe { (self.calls.set_attribute)(pool, attribute as c_uint, place) };
+        self.context.check("cuMemPoolSetAttribute", answer)
+    }
+
+    /// Sets an attribute that is on or off.
+    pub(in crate::driver::cuda) fn set_switch(
+        self,
+        pool: Pool,
+        attribute: PoolAttribute,
+        on: bool,
+    ) -> Answer<()> {
+        let mut on = i32::from(on);
+        let place = (&raw mut on).cast();
+        // SAFETY: the attributes that are on or off are read as C's `int`; the pool is live.
+        let answer = unsafe { (self.calls.set_attribute)(pool, attribute as c_uint, place) };
+        self.context.check("cuMemPoolSetAttribute", answer)
+    }
+
+    pub(in crate::driver::cuda) fn trim(self, pool: Pool, keep: usize) -> Answer<()> {
+        let _entered = self.context.enter()?;
+        // SAFETY: the pool is live.
+        let answer = unsafe { (self.calls.trim)(pool, keep) };
+        self.context.check("cuMemPoolTrimTo", answer)
+    }
+}
+
+impl Context {
+    /// What graphs hold and use on this device.
+    pub(in crate::driver::cuda) fn graph_usage(&self, calls: &GraphCalls) -> Answer<PoolUsage> {
+        UsageAttributes::OF_GRAPHS.read(|attribute| {
+            let mut bytes = 0u64;
+            let place = (&raw mut bytes).cast();
+            // SAFETY: the attributes are written as 64-bit numbers.
+            let answer = unsafe { (calls.attribute)(self.device, attribute, place) };
+            self.check("cuDeviceGetGraphMemAttribute", answer)?;
+            Ok(bytes)
+        })
+    }
+
+    /// Returns what graphs hold and do not use.
+    pub(in crate::driver::cuda) fn trim_graphs(&self, calls: &GraphCalls) -> Answer<()> {
+        // SAFETY: the device exists.
+        let answer = unsafe { (calls.trim)(self.device) };
+        self.check("cuDeviceGraphMemTrim", answer)
+    }
+}

@@ -1,0 +1,131 @@
+//! The calls for virtual memory.
+
+use cudarc::driver::sys;
+
+use super::{Answer, Context};
+use crate::driver::HandleKind;
+use crate::driver::cuda::symbols::{Physical, Pointer, VirtualMemoryCalls};
+
+/// One device's calls for virtual memory, which its driver has.
+#[derive(Clone, Copy)]
+pub(in crate::driver::cuda) struct VirtualMemory<'a> {
+    pub(in crate::driver::cuda) context: &'a Context,
+    pub(in crate::driver::cuda) calls: &'static VirtualMemoryCalls,
+}
+
+impl VirtualMemory<'_> {
+    /// Memory of this device.
+    fn here(self) -> sys::CUmemLocation {
+        sys::CUmemLocation {
+            type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
+            id: self.context.device,
+        }
+    }
+
+    /// What memory is asked for: on this device, to be shared as `kind` says, and such that network
+    /// cards can write to it if `rdma`, as PyTorch 2.11 asks for it.
+    fn properties(self, kind: HandleKind, rdma: bool) -> sys::CUmemAllocationProp {
+        use sys::CUmemAllocationHandleType_enum as Type;
+        sys::CUmemAllocationProp {
+            type_: sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
+            requestedHandleTypes: match kind {
+                HandleKind::Fabric => Type::CU_MEM_HANDLE_TYPE_FABRIC,
+                HandleKind::FileDescriptor => Type::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+            },
+            location: self.here(),
+            win32HandleMetaData: std::ptr::null_mut(),
+            allocFlags: sys::CUmemAllocationProp_st__bindgen_ty_1 {
+                compressionType: 0,
+                gpuDirectRDMACapable: u8::from(rdma),
+                usage: 0,
+                reserved: [0; 4],
+            },
+        }
+    }
+
+    /// What sizes and addresses must be multiples of, in bytes.
+    pub(in crate::driver::cuda) fn granularity(self) -> Answer<u64> {
+        let mut bytes = 0;
+        let properties = self.properties(HandleKind::FileDescriptor, false);
+        let option = sys::CUmemAllocationGranularity_flags::CU_MEM_ALLOC_GRANULARITY_MINIMUM as u32;
+        // SAFETY: `bytes` is a place for the one number it writes; it only reads the properties.
+        let answer =
+            unsafe { (self.calls.granularity)(&raw mut bytes, &raw const properties, option) };
+        self.context
+            .check("cuMemGetAllocationGranularity", answer)?;
+        Ok(bytes as u64)
+    }
+
+    /// Addresses wherever there are any, aligned as the device needs it.
+    pub(in crate::driver::cuda) fn reserve(self, bytes: usize) -> Answer<Pointer> {
+        let _entered = self.context.enter()?;
+        let mut addr = 0;
+        // SAFETY: `addr` is a place for the one address it writes.
+        let answer = unsafe { (self.calls.reserve)(&raw mut addr, bytes, 0, 0, 0) };
+        self.context.check("cuMemAddressReserve", answer)?;
+        Ok(addr)
+    }
+
+    pub(in crate::driver::cuda) fn free_address(self, addr: Pointer, bytes: usize) -> Answer<()> {
+        let _entered = self.context.enter()?;
+        // SAFETY: the driver knows its reservations and refuses any other range.
+        let answer = unsafe { (self.calls.free_address)(addr, bytes) };
+        self.context.check("cuMemAddressFree", answer)
+    }
+
+    pub(in crate::driver::cuda) fn create(
+        self,
+        bytes: usize,
+        kind: HandleKind,
+        rdma: bool,
+    ) -> Answer<Physical> {
+        let _entered = self.context.enter()?;
+        let mut handle = 0;
+        let properties = self.properties(kind, rdma);
+        // SAFETY: `handle` is a place for the one number it writes; it only reads the properties.
+        let answer =
+            unsafe { (self.calls.create)(&raw mut handle, bytes, &raw const properties, 0) };
+        self.context.check("cuMemCreate", answer)?;
+        Ok(handle)
+    }
+
+    pub(in crate::driver::cuda) fn release(self, handle: Physical) -> Answer<()> {
+        let _entered = self.context.enter()?;
+        // SAFETY: the handle was created here and not released yet: the caller knows those there are.
+        let answer = unsafe { (self.calls.release)(handle) };
+        self.context.check("cuMemRelease", answer)
+    }
+
+    /// Maps a handle from its beginning.
+    pub(in crate::driver::cuda) fn map(
+        self,
+        addr: Pointer,
+        bytes: usize,
+        handle: Physical,
+    ) -> Answer<()> {
+        let _entered = self.context.enter()?;
+        // SAFETY: the handle is live: the caller knows those there are. The driver refuses addresses that
+        // are not reserved or not empty.
+        let answer = unsafe { (self.calls.map)(addr, bytes, 0, handle, 0) };
+        self.context.check("cuMemMap", answer)
+    }
+
+    /// Lets this device read and write.
+    pub(in crate::driver::cuda) fn set_access(self, addr: Pointer, bytes: usize) -> Answer<()> {
+        let _entered = self.context.enter()?;
+        let access = sys::CUmemAccessDesc {
+            location: self.here(),
+            flags: sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+        };
+        // SAFETY: it reads the one description it is told of, and refuses addresses that are not mapped.
+        let answer = unsafe { (self.calls.set_access)(addr, bytes, &raw const access, 1) };
+        self.context.check("cuMemSetAccess", answer)
+    }
+
+    pub(in crate::driver::cuda) fn unmap(self, addr: Pointer, bytes: usize) -> Answer<()> {
+        let _entered = self.context.enter()?;
+        // SAFETY: the driver knows its mappings and refuses any other range.
+        let answer = unsafe { (self.calls.unmap)(addr, bytes) };
+        self.context.check("cuMemUnmap", answer)
+    }
+}

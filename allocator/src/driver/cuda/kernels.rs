@@ -1,0 +1,137 @@
+//! What is in the memory of a CUDA device: kernels that work on it, fills, and copies to the host.
+#![expect(unsafe_code, reason = "a kernel may write where it likes")]
+
+use std::ffi::CString;
+
+use super::{CudaDevice, size};
+use crate::driver::{DeviceAddr, DriverError, StreamId};
+
+/// Code loaded by [`CudaDevice::load_module`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ModuleId(usize);
+
+/// A function of a module, from [`CudaDevice::kernel`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KernelId(usize);
+
+/// How many threads run a kernel, in one dimension.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Launch {
+    /// Blocks of threads.
+    pub blocks: u32,
+    /// Threads of each block, at most 1024.
+    pub threads: u32,
+}
+
+impl CudaDevice {
+    /// Compiles and loads code in PTX. It is unloaded with the device.
+    ///
+    /// # Errors
+    /// [`DriverError::InvalidValue`] if there is a zero byte in it; what the driver says of the code.
+    pub fn load_module(&mut self, ptx: &str) -> Result<ModuleId, DriverError> {
+        let ptx = CString::new(ptx).map_err(|_| DriverError::InvalidValue)?;
+        let answer = self.context.load_module(&ptx);
+        let module = self.note(answer)?;
+        self.modules.push(module);
+        Ok(ModuleId(self.modules.len() - 1))
+    }
+
+    /// The kernel called `name` of a module of this device.
+    ///
+    /// # Errors
+    /// [`DriverError::InvalidValue`] if there is no such module; what the driver says if it has no such
+    /// kernel.
+    pub fn kernel(&mut self, module: ModuleId, name: &str) -> Result<KernelId, DriverError> {
+        let name = CString::new(name).map_err(|_| DriverError::InvalidValue)?;
+        let module = self.modules.get(module.0).copied();
+        let module = module.ok_or(DriverError::InvalidValue)?;
+        let answer = self.context.kernel(module, &name);
+        let kernel = self.note(answer)?;
+        self.kernels.push(kernel);
+        Ok(KernelId(self.kernels.len() - 1))
+    }
+
+    /// Adds a kernel to the work of a stream.
+    ///
+    /// # Errors
+    /// [`DriverError::InvalidValue`] if there is no such kernel of this device; what the driver says.
+    ///
+    /// # Safety
+    /// The kernel takes as many parameters as there are arguments, each of 64 bits, and with these it
+    /// writes and reads no memory but the device's, as long as it is held.
+    pub unsafe fn launch(
+        &mut self,
+        kernel: KernelId,
+        stream: StreamId,
+        shape: Launch,
+        arguments: &[u64],
+    ) -> Result<(), DriverError> {
+        let kernel = self.kernels.get(kernel.0).copied();
+        let kernel = kernel.ok_or(DriverError::InvalidValue)?;
+        let stream = self.stream(stream)?;
+        // SAFETY: as the caller promises.
+        let answer = unsafe { self.context.launch(kernel, stream, shape, arguments) };
+        self.note(answer)
+    }
+
+    /// Sets `bytes` from `addr` on to `byte`, as work of a stream.
+    ///
+    /// # Errors
+    /// [`DriverError::InvalidValue`] if they are not all held; what the driver says.
+    pub fn fill_bytes(
+        &mut self,
+        addr: DeviceAddr,
+        byte: u8,
+        bytes: u64,
+        stream: StreamId,
+    ) -> Result<(), DriverError> {
+        self.ensure_held(addr, bytes)?;
+        let stream = self.stream(stream)?;
+        let answer = self.context.fill_bytes(addr.0, byte, size(bytes)?, stream);
+        self.note(answer)
+    }
+
+    /// Sets `count` words of 4 bytes from `addr` on, a multiple of 4, to `word`, as work of a stream.
+    ///
+    /// # Errors
+    /// As [`CudaDevice::fill_bytes`].
+    pub fn fill_words(
+        &mut self,
+        addr: DeviceAddr,
+        word: u32,
+        count: u64,
+        stream: StreamId,
+    ) -> Result<(), DriverError> {
+        self.ensure_held(addr, count.saturating_mul(4))?;
+        let stream = self.stream(stream)?;
+        let answer = self.context.fill_words(addr.0, word, size(count)?, stream);
+        self.note(answer)
+    }
+
+    /// Reads what is in memory from `addr` on. It waits for the work of no stream but the default one.
+    ///
+    /// # Errors
+    /// As [`CudaDevice::fill_bytes`].
+    pub fn read(&mut self, addr: DeviceAddr, to: &mut [u8]) -> Result<(), DriverError> {
+        self.ensure_held(addr, to.len() as u64)?;
+        let answer = self.context.copy_to_host(to, addr.0);
+        self.note(answer)
+    }
+
+    /// Writes to memory from `addr` on. It waits for the work of no stream but the default one.
+    ///
+    /// # Errors
+    /// As [`CudaDevice::fill_bytes`].
+    pub fn write(&mut self, addr: DeviceAddr, from: &[u8]) -> Result<(), DriverError> {
+        self.ensure_held(addr, from.len() as u64)?;
+        let answer = self.context.copy_to_device(addr.0, from);
+        self.note(answer)
+    }
+
+    fn ensure_held(&self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError> {
+        match self.held.covers(addr, bytes) {
+            true => Ok(()),
+            false => Err(DriverError::InvalidValue),
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! The stream-ordered pool of a CUDA device: one of its own, so that nobody else's figures are in it and
+//! all of it goes with the device.
+
+use super::context::{PoolAttribute, Pools};
+use super::streams::FREE_STREAM;
+use super::symbols::Pool;
+use super::{CudaDevice, size};
+use crate::driver::{DeviceAddr, DriverError, PoolSettings, PoolUsage, StreamId, StreamOrdered};
+
+impl CudaDevice {
+    pub(super) fn pool_calls(&self) -> Result<Pools<'_>, DriverError> {
+        let calls = self.pools.ok_or(DriverError::NotSupported)?;
+        let context = &self.context;
+        Ok(Pools { context, calls })
+    }
+
+    /// The pool, made when it is first asked for.
+    fn pool(&mut self) -> Result<Pool, DriverError> {
+        if let Some(pool) = self.pool {
+            return Ok(pool);
+        }
+        let answer = self.pool_calls()?.create();
+        let pool = self.note(answer)?;
+        self.pool = Some(pool);
+        Ok(pool)
+    }
+}
+
+impl StreamOrdered for CudaDevice {
+    fn pool_malloc(&mut self, bytes: u64, stream: StreamId) -> Result<DeviceAddr, DriverError> {
+        if bytes == 0 {
+            return Err(DriverError::InvalidValue);
+        }
+        let (pool, stream) = (self.pool()?, self.stream(stream)?);
+        let answer = self.pool_calls()?.malloc(pool, size(bytes)?, stream);
+        let addr = DeviceAddr(self.note(answer)?);
+        self.held.pool_blocks.insert(addr, bytes);
+        Ok(addr)
+    }
+
+    fn pool_free(&mut self, addr: DeviceAddr, stream: StreamId) -> Result<(), DriverError> {
+        if !self.held.pool_blocks.contains_key(&addr) {
+            return Err(DriverError::InvalidValue);
+        }
+        let stream = self.stream(stream)?;
+        let answer = self.pool_calls()?.free(addr.0, stream);
+        self.note(answer)?;
+        self.held.pool_blocks.remove(&addr);
+        Ok(())
+    }
+
+    fn free_stream(&mut self) -> Result<StreamId, DriverError> {
+        self.stream(FREE_STREAM)?;
+        Ok(FREE_STREAM)
+    }
+
+    fn set_pool(&mut self, settings: PoolSettings) -> Result<(), DriverError> {
+        use PoolAttribute as Of;
+        let pool = self.pool()?;
+        let PoolSettings {
+            release_threshold,
+            reuse_opportunistic,
+            reuse_internal_dependencies,
+        } = settings;
+        let switches = [
+            (
+                Of::CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC,
+                reuse_opportunistic,
+            ),
+            (
+                Of::CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES,
+                reuse_internal_dependencies,
+            ),
+        ];
+        for (attribute, on) in switches {
+            let answer = self.pool_calls()?.set_switch(pool, attribute, on);
+            self.note(answer)?;
+        }
+        let threshold = Of::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
+        let answer = self
+            .pool_calls()?
+            .set_bytes(pool, threshold, release_threshold);
+        self.note(answer)
+    }
+
+    fn pool_reserved(&mut self) -> Result<u64, DriverError> {
+        let pool = self.pool()?;
+        let reserved = PoolAttribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT;
+        let answer = self.pool_calls()?.bytes(pool, reserved);
+        self.note(answer)
+    }
+
+    fn pool_usage(&mut self) -> Result<PoolUsage, DriverError> {
+        let pool = self.pool()?;
+        let answer = self.pool_calls()?.usage(pool);
+        self.note(answer)
+    }
+
+    /// 0 is all that CUDA takes for a peak.
+    fn reset_pool_peaks(&mut self) -> Result<(), DriverError> {
+        let pool = self.pool()?;
+        let peaks = [
+            PoolAttribute::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH,
+            PoolAttribute::CU_MEMPOOL_ATTR_USED_MEM_HIGH,
+        ];
+        for peak in peaks {
+            let answer = self.pool_calls()?.set_bytes(pool, peak, 0);
+            self.note(answer)?;
+        }
+        Ok(())
+    }
+
+    fn trim_pool(&mut self, keep: u64) -> Result<(), DriverError> {
+        let pool = self.pool()?;
+        let keep = usize::try_from(keep).unwrap_or(usize::MAX);
+        let answer = self.pool_calls()?.trim(pool, keep);
+        self.note(answer)
+    }
+}

@@ -1,0 +1,88 @@
+//! Virtual memory on a CUDA device.
+
+use super::context::VirtualMemory as Calls;
+use super::{CudaDevice, size};
+use crate::driver::{DeviceAddr, DriverError, HandleKind, MemoryHandle, VirtualMemory};
+
+impl CudaDevice {
+    fn virtual_memory_calls(&self) -> Result<Calls<'_>, DriverError> {
+        let calls = self.virtual_memory.ok_or(DriverError::NotSupported)?;
+        let context = &self.context;
+        Ok(Calls { context, calls })
+    }
+}
+
+impl VirtualMemory for CudaDevice {
+    fn reserve(&mut self, bytes: u64) -> Result<DeviceAddr, DriverError> {
+        let answer = self.virtual_memory_calls()?.reserve(size(bytes)?);
+        let addr = DeviceAddr(self.note(answer)?);
+        self.held.reservations.insert(addr, bytes);
+        Ok(addr)
+    }
+
+    fn free_address(&mut self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError> {
+        if self.held.reservations.get(&addr) != Some(&bytes) {
+            return Err(DriverError::InvalidValue);
+        }
+        let answer = self
+            .virtual_memory_calls()?
+            .free_address(addr.0, size(bytes)?);
+        self.note(answer)?;
+        self.held.reservations.remove(&addr);
+        Ok(())
+    }
+
+    /// A device that cannot share memory by fabric is not asked to.
+    fn create(&mut self, bytes: u64, kind: HandleKind) -> Result<MemoryHandle, DriverError> {
+        if kind == HandleKind::Fabric && !self.has_fabric {
+            return Err(DriverError::NotSupported);
+        }
+        let calls = self.virtual_memory_calls()?;
+        let answer = calls.create(size(bytes)?, kind, self.has_rdma);
+        let handle = MemoryHandle(self.note(answer)?);
+        self.held.handles.insert(handle);
+        Ok(handle)
+    }
+
+    fn release(&mut self, handle: MemoryHandle) -> Result<(), DriverError> {
+        if !self.held.handles.contains(&handle) {
+            return Err(DriverError::InvalidValue);
+        }
+        let answer = self.virtual_memory_calls()?.release(handle.0);
+        self.note(answer)?;
+        self.held.handles.remove(&handle);
+        Ok(())
+    }
+
+    fn map(
+        &mut self,
+        addr: DeviceAddr,
+        bytes: u64,
+        handle: MemoryHandle,
+    ) -> Result<(), DriverError> {
+        if !self.held.handles.contains(&handle) {
+            return Err(DriverError::InvalidValue);
+        }
+        let calls = self.virtual_memory_calls()?;
+        let answer = calls.map(addr.0, size(bytes)?, handle.0);
+        self.note(answer)?;
+        self.held.mappings.insert(addr, bytes);
+        Ok(())
+    }
+
+    fn set_access(&mut self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError> {
+        let calls = self.virtual_memory_calls()?;
+        let answer = calls.set_access(addr.0, size(bytes)?);
+        self.note(answer)
+    }
+
+    fn unmap(&mut self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError> {
+        if self.held.mappings.get(&addr) != Some(&bytes) {
+            return Err(DriverError::InvalidValue);
+        }
+        let answer = self.virtual_memory_calls()?.unmap(addr.0, size(bytes)?);
+        self.note(answer)?;
+        self.held.mappings.remove(&addr);
+        Ok(())
+    }
+}
