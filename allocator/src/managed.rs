@@ -31,7 +31,7 @@ struct Live {
 /// A policy, its device, the blocks it handed out, and what there is to count.
 ///
 /// - *reserved* is what was taken from the device, in its pages, physical memory behind several addresses
-///   once;
+///   once; of the device's own pool, what the pool says it holds;
 /// - *allocated* and *active* are the same: a policy that lets freed blocks wait for a stream does so
 ///   on its own;
 /// - a *retry* is a further call for memory after the device refused one, within one request;
@@ -151,12 +151,13 @@ impl<P: Policy, D: Driver> Managed<P, D> {
         stats.inactive_split.change(KIND, split(now) - split(used));
     }
 
-    /// The allocations, and the runs of mapped memory: each handle where it is in use, or else where it
-    /// was mapped lowest.
+    /// The allocations, the blocks of the device's own pool, and the runs of mapped memory: each handle
+    /// where it is in use, or else where it was mapped lowest.
     fn ranges(&self) -> Vec<(DeviceAddr, u64, bool)> {
         let held = self.device.hook();
         let mut ranges: Vec<_> = held
             .allocations()
+            .chain(held.pool_blocks())
             .map(|(addr, bytes)| (addr, bytes, false))
             .collect();
         let mut shown: HashMap<MemoryHandle, (DeviceAddr, u64, bool)> = HashMap::new();

@@ -296,7 +296,7 @@ macro_rules! policies {
 
 policies! {
     "direct", "every malloc and free goes to the device: no caching" => direct::Direct;
-    "cuda_async", "a model of the driver's stream-ordered pool (cudaMallocAsync)" => cuda_async::CudaAsync;
+    "cuda_async", "the driver's stream-ordered pool (cudaMallocAsync), or a model of it where there is none" => cuda_async::CudaAsync;
     "bfc", "best fit with coalescing: the allocator of TensorFlow, XLA and JAX" => bfc::Bfc;
     "bfc_two_ended", "bfc from both ends of one arena, as JAX has it since 2026" => bfc_two_ended::BfcTwoEnded;
     "rmm_pool", "RMM's pool: best fit in large pieces, a free list for each stream" => rmm_pool::RmmPool;

@@ -1,80 +1,55 @@
-//! The driver's stream-ordered pool, `cudaMallocAsync`: a model of it.
+//! The driver's stream-ordered pool, `cudaMallocAsync`: the device's own, or a [model](model) of it where
+//! the device has none.
 //!
-//! The pool itself is closed. What the model takes from where:
-//!
-//! - A block freed on a stream can be taken at once by a request on that stream. Other streams may take
-//!   it if the work before the free is over (`cudaMemPoolReuseAllowOpportunistic`), or by being made to
-//!   wait for that work (`cudaMemPoolReuseAllowInternalDependencies`). Both are on by default. (CUDA C++
-//!   Programming Guide 12.9, "Stream Ordered Memory Allocator".) The third rule, which follows the
-//!   program's own waits, needs what a workload does not tell.
-//! - It grows by multiples of 32 MiB: what is reserved in rapidsai/rmm#1245 is exactly 2518 times that.
-//! - Above `release_threshold` free memory goes back when the device is idle. CUDA's default is 0; ours is
-//!   no limit, as PyTorch's `backend:cudaMallocAsync` and RMM set it.
-//! - `record_stream` is that of PyTorch's backend: the free waits for the other streams.
-//! - Best fit, in units of 512 bytes, blocks of one chunk coalesce, chunks do not. That the pool moves
-//!   pages to join free ranges, as is sometimes said, is not what users see: pytorch/pytorch#110194 fails
-//!   for 0.7 GiB with 25 GiB free.
-//!
-//! Its calls cost nothing here but what goes to the device below: the chunks.
+//! As PyTorch's `backend:cudaMallocAsync` (2.11) uses it:
+//! - free memory is kept whatever there is of it, where CUDA's default is to keep none: so does RMM;
+//! - a block that further streams were recorded on is freed on a stream of its own, made to wait for them
+//!   all: [`pool`];
+//! - emptying the cache is `cudaDeviceSynchronize` and `cudaMemPoolTrimTo` 0.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+mod model;
+mod pool;
 
-use crate::check::{Violation, ensure};
-use crate::driver::{DeviceAddr, Driver, EventId, StreamId};
+use crate::check::Violation;
+use crate::driver::{Driver, PoolSettings, StreamId};
 
-use super::fence::{Fence, Fences};
+use self::model::Model;
+use self::pool::Pool;
 use super::knobs::{KnobError, Knobs};
 use super::{Block, Policy, Refusal};
 
-/// What requests are rounded up to.
+/// What requests are rounded up to, in bytes.
 const UNIT: u64 = 512;
-/// What chunks are multiples of.
-const GROWTH: u64 = 32 << 20;
-
-/// A piece of a chunk.
-#[derive(Debug)]
-struct Piece {
-    bytes: u64,
-    /// The chunk it is part of.
-    chunk: DeviceAddr,
-    state: State,
-}
-
-#[derive(Debug)]
-enum State {
-    /// Handed out; the other streams that work on it.
-    Used { users: Vec<StreamId> },
-    /// Free for the next request on its stream.
-    Free { stream: StreamId },
-    /// Freed on its stream, while other streams may still work on it: until these events.
-    Fenced { stream: StreamId, fence: Fence },
-}
-
-impl State {
-    fn is_free_for(&self, stream: StreamId) -> bool {
-        matches!(self, Self::Free { stream: own } if *own == stream)
-    }
-}
 
 /// See the [module](self).
-///
-/// Invariants: the pieces of a chunk cover it without gaps; no two neighbours in a chunk are free for the
-/// same stream; `free` holds exactly the pieces that are free.
 #[derive(Debug)]
 pub struct CudaAsync {
-    release_threshold: u64,
-    opportunistic: bool,
-    internal_dependencies: bool,
-    /// Chunks by address, with their bytes.
-    chunks: BTreeMap<DeviceAddr, u64>,
-    /// Bytes of all chunks.
-    held: u64,
-    pieces: BTreeMap<DeviceAddr, Piece>,
-    free: BTreeSet<(StreamId, u64, DeviceAddr)>,
-    fenced: BTreeSet<DeviceAddr>,
-    /// An event for each stream, to ask how far it is.
-    ends: HashMap<StreamId, EventId>,
-    fences: Fences,
+    settings: PoolSettings,
+    /// Chosen at the first request.
+    backend: Option<Backend>,
+}
+
+#[derive(Debug)]
+enum Backend {
+    Pool(Pool),
+    Model(Model),
+}
+
+impl Backend {
+    /// The pool of a device that has one.
+    fn of(device: &mut dyn Driver, settings: PoolSettings) -> Result<Self, Refusal> {
+        Ok(match device.stream_ordered() {
+            Some(pool) => Self::Pool(Pool::with(pool, settings)?),
+            None => Self::Model(Model::new(settings)),
+        })
+    }
+
+    fn policy(&mut self) -> &mut dyn Policy {
+        match self {
+            Self::Pool(pool) => pool,
+            Self::Model(model) => model,
+        }
+    }
 }
 
 impl CudaAsync {
@@ -85,233 +60,16 @@ impl CudaAsync {
     /// If there are others, or a value is none.
     pub fn from_conf(conf: &str) -> Result<Self, KnobError> {
         let mut knobs = Knobs::parse(conf)?;
-        let policy = Self {
+        let settings = PoolSettings {
             release_threshold: knobs.take_bytes("release_threshold", u64::MAX)?,
-            opportunistic: knobs.take("reuse_opportunistic", true)?,
-            internal_dependencies: knobs.take("reuse_internal_dependencies", true)?,
-            chunks: BTreeMap::new(),
-            held: 0,
-            pieces: BTreeMap::new(),
-            free: BTreeSet::new(),
-            fenced: BTreeSet::new(),
-            ends: HashMap::new(),
-            fences: Fences::default(),
+            reuse_opportunistic: knobs.take("reuse_opportunistic", true)?,
+            reuse_internal_dependencies: knobs.take("reuse_internal_dependencies", true)?,
         };
         knobs.finish()?;
-        Ok(policy)
-    }
-
-    /// The smallest piece that is free for `stream` and large enough.
-    fn best_fit(&self, stream: StreamId, bytes: u64) -> Option<DeviceAddr> {
-        let from = (stream, bytes, DeviceAddr::NULL);
-        let (own, _, addr) = self.free.range(from..).next()?;
-        (*own == stream).then_some(*addr)
-    }
-
-    /// The best fit among the pieces of other streams.
-    fn best_fit_elsewhere(&self, stream: StreamId, bytes: u64) -> Option<(StreamId, DeviceAddr)> {
-        let elsewhere = self.free.iter().filter(|&&(own, ..)| own != stream);
-        let fitting = elsewhere.filter(|&&(_, size, _)| size >= bytes);
-        fitting
-            .min_by_key(|&&(_, size, addr)| (size, addr))
-            .map(|&(own, _, addr)| (own, addr))
-    }
-
-    /// Takes `bytes` from the front of a free piece; the rest of it is free for `stream`.
-    fn take(&mut self, addr: DeviceAddr, bytes: u64, stream: StreamId) -> Block {
-        self.set_free(addr, None);
-        if let Some(piece) = self.pieces.get_mut(&addr) {
-            let rest = piece.bytes - bytes;
-            let chunk = piece.chunk;
-            piece.bytes = bytes;
-            piece.state = State::Used { users: Vec::new() };
-            if rest > 0 {
-                let state = State::Used { users: Vec::new() };
-                let after = addr.offset(bytes);
-                let piece = Piece {
-                    bytes: rest,
-                    chunk,
-                    state,
-                };
-                self.pieces.insert(after, piece);
-                self.release(after, stream);
-            }
-        }
-        Block {
-            addr,
-            bytes,
-            stream,
-        }
-    }
-
-    /// Makes a piece free for a stream, or for none, and keeps the index.
-    fn set_free(&mut self, addr: DeviceAddr, stream: Option<StreamId>) {
-        let Some(piece) = self.pieces.get_mut(&addr) else {
-            return;
-        };
-        if let State::Free { stream } = piece.state {
-            self.free.remove(&(stream, piece.bytes, addr));
-        }
-        if let Some(stream) = stream {
-            piece.state = State::Free { stream };
-            self.free.insert((stream, piece.bytes, addr));
-        }
-    }
-
-    /// Makes a piece free for its stream and one with its neighbours that are.
-    fn release(&mut self, addr: DeviceAddr, stream: StreamId) {
-        self.set_free(addr, Some(stream));
-        if let Some((&after, _)) = self.pieces.range(addr.offset(1)..).next() {
-            self.join(addr, after, stream);
-        }
-        if let Some((&before, _)) = self.pieces.range(..addr).next_back() {
-            self.join(before, addr, stream);
-        }
-    }
-
-    /// Joins two neighbours if they are of one chunk and both free for `stream`.
-    fn join(&mut self, first: DeviceAddr, second: DeviceAddr, stream: StreamId) {
-        let (Some(a), Some(b)) = (self.pieces.get(&first), self.pieces.get(&second)) else {
-            return;
-        };
-        let both_free = a.state.is_free_for(stream) && b.state.is_free_for(stream);
-        if a.chunk != b.chunk || !both_free {
-            return;
-        }
-        let bytes = b.bytes;
-        self.free.remove(&(stream, a.bytes, first));
-        self.free.remove(&(stream, bytes, second));
-        self.pieces.remove(&second);
-        if let Some(piece) = self.pieces.get_mut(&first) {
-            piece.bytes += bytes;
-            self.free.insert((stream, piece.bytes, first));
-        }
-    }
-
-    /// Frees the fenced pieces that no other stream works on any more.
-    fn lift_fences(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
-        let fenced: Vec<DeviceAddr> = self.fenced.iter().copied().collect();
-        for addr in fenced {
-            let Some(piece) = self.pieces.get_mut(&addr) else {
-                continue;
-            };
-            let State::Fenced { stream, ref fence } = piece.state else {
-                continue;
-            };
-            if !fence.is_over(device)? {
-                continue;
-            }
-            let used = State::Used { users: Vec::new() };
-            if let State::Fenced { fence, .. } = std::mem::replace(&mut piece.state, used) {
-                self.fences.take_down(fence);
-            }
-            self.fenced.remove(&addr);
-            self.release(addr, stream);
-        }
-        Ok(())
-    }
-
-    /// Marks the present end of a stream's work; whether that work is over, and the mark.
-    fn is_over(
-        &mut self,
-        device: &mut dyn Driver,
-        stream: StreamId,
-    ) -> Result<(bool, EventId), Refusal> {
-        let event = match self.ends.get(&stream) {
-            Some(&event) => event,
-            None => device.create_event()?,
-        };
-        self.ends.insert(stream, event);
-        device.record_event(event, stream)?;
-        Ok((device.event_is_complete(event)?, event))
-    }
-
-    /// Whether a stream that takes memory from another finds it unused: the work on it is over, or it is
-    /// made to wait for that, as far as either is allowed.
-    fn may_follow(
-        &mut self,
-        device: &mut dyn Driver,
-        follower: StreamId,
-        stream: StreamId,
-    ) -> Result<bool, Refusal> {
-        let (over, end) = self.is_over(device, stream)?;
-        if over && self.opportunistic {
-            return Ok(true);
-        }
-        if self.internal_dependencies {
-            device.wait_event(follower, end)?;
-        }
-        Ok(self.internal_dependencies)
-    }
-
-    fn grow(
-        &mut self,
-        device: &mut dyn Driver,
-        bytes: u64,
-        stream: StreamId,
-    ) -> Result<DeviceAddr, Refusal> {
-        let chunk_bytes = bytes.next_multiple_of(GROWTH);
-        let addr = match device.malloc(chunk_bytes) {
-            Ok(addr) => addr,
-            Err(error) => {
-                let refusal = Refusal::from(error);
-                if refusal != Refusal::OutOfMemory {
-                    return Err(refusal);
-                }
-                device.synchronize_device()?;
-                self.lift_fences(device)?;
-                self.trim(device, 0)?;
-                device.malloc(chunk_bytes)?
-            }
-        };
-        self.chunks.insert(addr, chunk_bytes);
-        self.held += chunk_bytes;
-        let state = State::Used { users: Vec::new() };
-        let piece = Piece {
-            bytes: chunk_bytes,
-            chunk: addr,
-            state,
-        };
-        self.pieces.insert(addr, piece);
-        self.set_free(addr, Some(stream));
-        Ok(addr)
-    }
-
-    /// Returns free chunks until at most `keep` bytes are held, if there are so many. No stream works on
-    /// any.
-    fn trim(&mut self, device: &mut dyn Driver, keep: u64) -> Result<(), Refusal> {
-        let chunks: Vec<(DeviceAddr, u64)> = self.chunks.iter().map(|(&a, &b)| (a, b)).collect();
-        for (addr, bytes) in chunks {
-            if self.held <= keep || !self.is_all_free(addr, bytes) {
-                continue;
-            }
-            device.free(addr)?;
-            let end = addr.offset(bytes);
-            let inside: Vec<DeviceAddr> = self.pieces.range(addr..end).map(|(&a, _)| a).collect();
-            for piece in inside {
-                self.set_free(piece, None);
-                self.pieces.remove(&piece);
-            }
-            self.chunks.remove(&addr);
-            self.held -= bytes;
-        }
-        Ok(())
-    }
-
-    fn is_all_free(&self, chunk: DeviceAddr, bytes: u64) -> bool {
-        let mut inside = self.pieces.range(chunk..chunk.offset(bytes));
-        inside.all(|(_, piece)| matches!(piece.state, State::Free { .. }))
-    }
-
-    /// Whether all work of the streams that freed pieces are kept for is over.
-    fn is_idle(&mut self, device: &mut dyn Driver) -> Result<bool, Refusal> {
-        let streams: BTreeSet<StreamId> = self.free.iter().map(|&(stream, ..)| stream).collect();
-        for stream in streams {
-            if !self.is_over(device, stream)?.0 {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        Ok(Self {
+            settings,
+            backend: None,
+        })
     }
 }
 
@@ -322,92 +80,45 @@ impl Policy for CudaAsync {
         bytes: u64,
         stream: StreamId,
     ) -> Result<Block, Refusal> {
-        let bytes = bytes.next_multiple_of(UNIT);
-        self.lift_fences(device)?;
-        if self.held > self.release_threshold && self.is_idle(device)? {
-            self.trim(device, self.release_threshold)?;
-        }
-        if let Some(addr) = self.best_fit(stream, bytes) {
-            return Ok(self.take(addr, bytes, stream));
-        }
-        if let Some((other, addr)) = self.best_fit_elsewhere(stream, bytes)
-            && self.may_follow(device, stream, other)?
-        {
-            return Ok(self.take(addr, bytes, stream));
-        }
-        let addr = self.grow(device, bytes, stream)?;
-        Ok(self.take(addr, bytes, stream))
+        let backend = match self.backend.take() {
+            Some(backend) => backend,
+            None => Backend::of(device, self.settings)?,
+        };
+        let policy = self.backend.insert(backend).policy();
+        policy.malloc(device, bytes.next_multiple_of(UNIT), stream)
     }
 
     fn free(&mut self, device: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
-        let stream = block.stream;
-        let users = match self.pieces.get(&block.addr) {
-            Some(Piece {
-                state: State::Used { users },
-                ..
-            }) => users.clone(),
-            _ => Vec::new(),
-        };
-        if users.is_empty() {
-            self.release(block.addr, stream);
-            return Ok(());
+        match &mut self.backend {
+            Some(backend) => backend.policy().free(device, block),
+            None => Ok(()),
         }
-        let fence = self.fences.raise(device, &users)?;
-        if let Some(piece) = self.pieces.get_mut(&block.addr) {
-            piece.state = State::Fenced { stream, fence };
-            self.fenced.insert(block.addr);
-        }
-        Ok(())
     }
 
     fn record_stream(
         &mut self,
-        _: &mut dyn Driver,
+        device: &mut dyn Driver,
         block: Block,
         stream: StreamId,
     ) -> Result<(), Refusal> {
-        if let Some(piece) = self.pieces.get_mut(&block.addr)
-            && let State::Used { users } = &mut piece.state
-            && !users.contains(&stream)
-        {
-            users.push(stream);
+        match &mut self.backend {
+            Some(backend) => backend.policy().record_stream(device, block, stream),
+            None => Ok(()),
         }
-        Ok(())
     }
 
-    /// `cudaDeviceSynchronize` and `cudaMemPoolTrimTo`, as PyTorch's backend does it.
     fn empty_cache(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
-        device.synchronize_device()?;
-        self.lift_fences(device)?;
-        self.trim(device, 0)
+        match &mut self.backend {
+            Some(backend) => backend.policy().empty_cache(device),
+            None => Ok(()),
+        }
     }
 
     fn check(&self) -> Result<(), Violation> {
-        for (&chunk, &bytes) in &self.chunks {
-            let mut end = chunk;
-            for (&addr, piece) in self.pieces.range(chunk..chunk.offset(bytes)) {
-                ensure!(addr == end, "gap or overlap at {addr}");
-                ensure!(piece.chunk == chunk, "{addr} is in another chunk");
-                end = addr.offset(piece.bytes);
-            }
-            ensure!(end == chunk.offset(bytes), "chunk {chunk} is not covered");
+        match &self.backend {
+            Some(Backend::Pool(pool)) => pool.check(),
+            Some(Backend::Model(model)) => model.check(),
+            None => Ok(()),
         }
-        let free = self
-            .pieces
-            .iter()
-            .filter_map(|(&addr, piece)| match piece.state {
-                State::Free { stream } => Some((stream, piece.bytes, addr)),
-                _ => None,
-            });
-        let free: BTreeSet<_> = free.collect();
-        ensure!(free == self.free, "the index of free pieces is another");
-        for &(stream, bytes, addr) in &self.free {
-            let next = addr.offset(bytes);
-            let touching = self.pieces.get(&next).zip(self.pieces.get(&addr));
-            let apart =
-                touching.is_none_or(|(b, a)| a.chunk != b.chunk || !b.state.is_free_for(stream));
-            ensure!(apart, "{addr} and {next} should be one");
-        }
-        Ok(())
     }
 }

@@ -1,4 +1,5 @@
-//! What is held from a device, as its calls tell: allocations, and physical memory behind handles.
+//! What is held from a device, as its calls tell: allocations, physical memory behind handles, and what the
+//! device's own pool has taken.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -30,8 +31,8 @@ pub struct Mapping {
 
 /// Watches the calls and knows what is held.
 ///
-/// Invariant: `bytes.current` is the sum of all allocations, in whole pages, and of all physical memory,
-/// each handle once however often it is mapped.
+/// Invariant: `bytes.current` is the sum of all allocations, in whole pages, of all physical memory, each
+/// handle once however often it is mapped, and of what the pool last said it holds.
 #[derive(Debug)]
 pub struct Held {
     /// What an allocation takes a whole number of.
@@ -39,6 +40,10 @@ pub struct Held {
     allocations: BTreeMap<DeviceAddr, u64>,
     handles: HashMap<MemoryHandle, Physical, FixedState>,
     mappings: BTreeMap<DeviceAddr, Mapping>,
+    /// Blocks of the pool, with their bytes: where its other memory lies, it does not tell.
+    pool_blocks: BTreeMap<DeviceAddr, u64>,
+    /// Bytes that the pool holds, its free ones included.
+    pool_reserved: u64,
     bytes: Stat,
     ranges: Stat,
     /// Times memory was taken: allocations, and mappings.
@@ -58,6 +63,8 @@ impl Held {
             allocations: BTreeMap::new(),
             handles: HashMap::default(),
             mappings: BTreeMap::new(),
+            pool_blocks: BTreeMap::new(),
+            pool_reserved: 0,
             bytes: Stat::default(),
             ranges: Stat::default(),
             taken: 0,
@@ -120,6 +127,11 @@ impl Held {
         self.mappings
             .iter()
             .map(|(&addr, &mapping)| (addr, mapping))
+    }
+
+    /// The blocks of the device's own pool: address and bytes.
+    pub fn pool_blocks(&self) -> impl Iterator<Item = (DeviceAddr, u64)> {
+        self.pool_blocks.iter().map(|(&addr, &bytes)| (addr, bytes))
     }
 
     fn drop_if_unused(&mut self, handle: MemoryHandle) {
@@ -186,7 +198,22 @@ impl Hook for Held {
                 self.drop_if_unused(handle);
                 self.returned += 1;
             }
-            Call::MallocRefused { .. } | Call::CreateRefused { .. } => self.refused += 1,
+            Call::PoolMalloc { addr, bytes, .. } => {
+                self.pool_blocks.insert(addr, bytes);
+            }
+            Call::PoolFree { addr, .. } => {
+                self.pool_blocks.remove(&addr);
+            }
+            Call::PoolReserved { bytes } => {
+                self.bytes
+                    .increase(bytes.saturating_sub(self.pool_reserved));
+                self.bytes
+                    .decrease(self.pool_reserved.saturating_sub(bytes));
+                self.pool_reserved = bytes;
+            }
+            Call::MallocRefused { .. }
+            | Call::CreateRefused { .. }
+            | Call::PoolMallocRefused { .. } => self.refused += 1,
             _ => {}
         }
     }

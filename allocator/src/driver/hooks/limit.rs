@@ -6,7 +6,7 @@ use crate::driver::calls::{Call, CallKind};
 use crate::driver::tap::Hook;
 
 /// Refuses calls for memory that would bring what is held above a limit, as a device does that has no
-/// more.
+/// more. Not those to the device's own pool, which takes memory at times of its own.
 #[derive(Debug)]
 pub struct Limit {
     bytes: u64,
