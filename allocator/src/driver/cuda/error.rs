@@ -5,7 +5,7 @@ use std::fmt;
 use super::super::DriverError;
 use super::symbols::Code;
 
-/// The codes of `CUresult` that something here depends on (cuda.h of CUDA 12.8). All others are only
+/// The codes of `CUresult` that something here depends on (cuda.h of CUDA 13.0). All others are only
 /// reported.
 pub(super) mod code {
     use super::Code;
@@ -19,9 +19,11 @@ pub(super) mod code {
     pub const NOT_READY: Code = 600;
     pub const NOT_SUPPORTED: Code = 801;
 
-    /// After these no call in the process does any work on the device any more, says cuda.h of CUDA 12.8:
-    /// an illegal address, a timeout, an assertion, and the other ways in which a kernel dies.
-    pub const FATAL: [Code; 9] = [700, 702, 710, 714, 715, 716, 717, 718, 719];
+    /// After these every call returns the same until the process ends, says cuda.h of CUDA 13.0: an illegal
+    /// address, a timeout, a failed assertion, and the other ways in which a kernel or its device dies.
+    pub const FATAL: [Code; 13] = [
+        226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721, 810, 911,
+    ];
 }
 
 /// Why there is no CUDA device to use.
@@ -41,7 +43,7 @@ pub enum CudaError {
     )]
     StubDriver,
     /// The library lacks a function.
-    #[error("the CUDA driver is too old: it has no {symbol}")]
+    #[error("the CUDA driver is too old: it has no {symbol}, which all have since CUDA 11.0")]
     DriverTooOld {
         /// The function.
         symbol: &'static str,
