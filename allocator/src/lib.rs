@@ -1,5 +1,5 @@
-//! The caching allocator of PyTorch 2.11, decision for decision, over a simulated device; and the other
-//! allocators of GPU memory that are in use, behind the same interface.
+//! The caching allocator of PyTorch 2.11, decision for decision, over a simulated or a real device; and the
+//! other allocators of GPU memory that are in use, behind the same interface.
 //!
 //! An allocator takes *segments* of memory from a device, cuts them into *blocks*, and keeps freed
 //! blocks in *pools* to hand them out again:
@@ -16,7 +16,8 @@
 //!         (stream, size, address)               for its event
 //! ```
 //!
-//! - [`driver`] is what an allocator needs of a device, and [`driver::sim`] the simulated one.
+//! - [`driver`] is what an allocator needs of a device, [`driver::sim`] the simulated one, and `driver::cuda`,
+//!   with the feature `cuda`, a real one.
 //! - [`mod@allocator`] is what all of them are to their users. [`policy::pytorch`] is the reference. Any
 //!   other is a [`policy`], which decides and does nothing else; [`managed`] makes an allocator of it.
 //! - A policy that plans ahead is told of the program in advance: [`foresight`] is what it may know, and
