@@ -149,10 +149,12 @@ impl CudaDevice {
     /// # Errors
     /// If the device does not say.
     pub fn compute_capability(&self) -> Result<(u32, u32), CudaError> {
-        let part = |attribute| Ok(self.context.attribute(attribute)?.unsigned_abs());
-        let major = part(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
-        let minor = part(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
-        major.and_then(|major| Ok((major, minor?)))
+        let part =
+            |attribute| Ok::<_, CudaError>(self.context.attribute(attribute)?.unsigned_abs());
+        Ok((
+            part(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+            part(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+        ))
     }
 
     /// Fails with the reason if [`Driver::virtual_memory`] is none.

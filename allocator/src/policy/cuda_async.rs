@@ -1,10 +1,10 @@
-//! The driver's stream-ordered pool, `cudaMallocAsync`: the device's own, or a [model](model) of it where
+//! The driver's stream-ordered pool, `cudaMallocAsync`: the device's own, or a model of it where
 //! the device has none.
 //!
 //! As PyTorch's `backend:cudaMallocAsync` (2.11) uses it:
 //! - free memory is kept whatever there is of it, where CUDA's default is to keep none: so does RMM;
 //! - a block that further streams were recorded on is freed on a stream of its own, made to wait for them
-//!   all: [`pool`];
+//!   all;
 //! - emptying the cache is `cudaDeviceSynchronize` and `cudaMemPoolTrimTo` 0.
 
 mod model;
