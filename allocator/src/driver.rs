@@ -4,6 +4,7 @@
 //! may know which driver it has.
 
 pub mod calls;
+pub mod contents;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 pub mod hooks;

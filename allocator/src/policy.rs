@@ -80,7 +80,7 @@ mod bfc;
 mod bfc_two_ended;
 mod buddy;
 mod cubecl;
-mod cuda_async;
+pub mod cuda_async;
 mod cupy;
 pub mod direct;
 mod fence;

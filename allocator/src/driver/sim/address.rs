@@ -31,6 +31,15 @@ impl AddressPolicy {
             Self::FirstFit => "firstfit",
         }
     }
+
+    /// Where it begins unless told otherwise: the first address, or the end of the first range.
+    #[must_use]
+    pub const fn base(self) -> u64 {
+        match self {
+            Self::Up | Self::FirstFit => BASE_UP,
+            Self::Down => BASE_DOWN,
+        }
+    }
 }
 
 impl FromStr for AddressPolicy {
@@ -101,15 +110,11 @@ impl AddressSpace {
             let raised = base.max(1).checked_next_multiple_of(GRANULARITY);
             raised.unwrap_or(HIGHEST)
         });
+        let start = base.unwrap_or(policy.base());
         Self(match policy {
-            AddressPolicy::Up => Ranges::Up {
-                next: base.unwrap_or(BASE_UP),
-            },
-            AddressPolicy::Down => Ranges::Down {
-                next: base.unwrap_or(BASE_DOWN),
-            },
+            AddressPolicy::Up => Ranges::Up { next: start },
+            AddressPolicy::Down => Ranges::Down { next: start },
             AddressPolicy::FirstFit => {
-                let start = base.unwrap_or(BASE_UP);
                 let bytes = FIRST_FIT_BYTES.min(HIGHEST - start);
                 let free = BTreeMap::from([(start, bytes)]);
                 Ranges::FirstFit { free }
