@@ -32,8 +32,10 @@ mkdir -p "$DIR"
 DIR=$(cd "$DIR" && pwd -P)
 V=$DIR/venv
 WRAP=$DIR/torch-python
-KEY=$(cat "$HERE"/src/*.cpp "$HERE"/src/*.h "$HERE"/src/*.map "$HERE"/src/stubs/* \
-  "$HERE/gen/gen_stubs.py" "$HERE/Makefile" | sha256sum | cut -d' ' -f1)
+# The fake CUDA is made from all of the allocator's sources.
+RUST=$(find "$HERE/../../allocator/src" "$HERE/../../allocator/simcuda/src" -type f | LC_ALL=C sort)
+KEY=$(cat "$HERE"/src/*.map "$HERE"/src/stubs/* "$HERE/gen/gen_stubs.py" "$HERE/Makefile" \
+  "$HERE/../../Cargo.lock" $RUST | sha256sum | cut -d' ' -f1)
 ready() {
   [ -e "$V/.done" ] && [ -x "$WRAP" ] && [ "$(cat "$DIR/torchlib/.key" 2>/dev/null)" = "$KEY" ] &&
     { [ $TRANSFORMERS = 0 ] || [ -e "$V/.transformers" ]; }

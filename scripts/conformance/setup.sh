@@ -5,7 +5,7 @@
 # DIR (default ${XDG_CACHE_HOME:-~/.cache}/coalesce-oracle), compiles there and
 # prints the path of the oracle binary as its last line. A second call returns
 # at once; a call after a change of the sources rebuilds; an interrupted one can
-# be repeated. Needs sh, flock, make, gcc, g++ (C++17), python3 with pip.
+# be repeated. Needs sh, flock, make, gcc, g++ (C++17), cargo, python3 with pip.
 #   PIP="..."      pip command to use (default: python3 -m pip)
 #   KEEP_WHEEL=1   leave the torch wheel (506 MiB) in DIR/wheels
 set -eu
@@ -23,7 +23,10 @@ die() {
   exit 1
 }
 
-KEY=$(cat "$HERE"/src/*.cpp "$HERE"/src/*.h "$HERE"/src/*.map "$HERE/Makefile" |
+# The fake CUDA is made from all of the allocator's sources.
+RUST=$(find "$HERE/../../allocator/src" "$HERE/../../allocator/simcuda/src" \
+  "$HERE/../../allocator/simcuda/include" -type f | LC_ALL=C sort)
+KEY=$(cat "$HERE"/src/*.cpp "$HERE"/src/*.map "$HERE/Makefile" "$HERE/../../Cargo.lock" $RUST |
   sha256sum | cut -d' ' -f1)
 BIN=$DIR/build/oracle
 have_wheel() { ls "$DIR"/wheels/torch-$TORCH_V-*.whl >/dev/null 2>&1; }
@@ -42,9 +45,9 @@ done_if_ready
 exec 9>"$DIR/.lock"
 flock 9 || die "cannot lock $DIR/.lock"
 done_if_ready
-for t in make gcc g++ python3 sha256sum; do
+for t in make gcc g++ python3 sha256sum cargo; do
   command -v $t >/dev/null ||
-    die "$t is missing (Debian: apt-get install build-essential python3 python3-pip)"
+    die "$t is missing (Debian: apt-get install build-essential python3 python3-pip; Rust: rustup.rs)"
 done
 PIP=${PIP:-python3 -m pip}
 rm -rf "$DIR"/.tmp.*  # left by an interrupted call; we hold the lock

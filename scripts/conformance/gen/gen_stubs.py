@@ -2,9 +2,9 @@
 """Generate stub libraries for every NVIDIA library that the torch wheel's
 shared objects need, from the undefined symbols of those shared objects.
 A stub returns 0 (success); a few have hand-written bodies. The libcudart stubs
-are appended to the fake runtime.
+are linked to the fake runtime, the archive SIMCUDA, which has the rest.
 
-  gen_stubs.py TORCH_LIB_DIR OUT_DIR      writes OUT_DIR/*.c, *.map, build.sh
+  gen_stubs.py TORCH_LIB_DIR SIMCUDA OUT_DIR      writes OUT_DIR/*.c, *.map, build.sh
 """
 
 import os
@@ -12,10 +12,9 @@ import re
 import subprocess
 import sys
 
-TLIB, OUT = sys.argv[1], sys.argv[2]
+TLIB, SIMCUDA, OUT = sys.argv[1:4]
 os.makedirs(OUT, exist_ok=True)
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-SRC = os.path.join(ROOT, "src", "fakecuda.cpp")
 
 # soname -> (version node or None, regex for unversioned names)
 LIBS = {
@@ -36,8 +35,8 @@ LIBS = {
 }
 
 
-def nm(which, path):
-    cmd = ["nm", "-D", which, path]
+def nm(*args):
+    cmd = ["nm", *args]
     return subprocess.run(cmd, text=True, capture_output=True).stdout.splitlines()
 
 
@@ -48,7 +47,7 @@ for f in sorted(os.listdir(TLIB)):
     if ".so" not in f or not os.path.isfile(os.path.join(TLIB, f)):
         continue
     p = os.path.join(TLIB, f)
-    for line in nm("--undefined-only", p):
+    for line in nm("-D", "--undefined-only", p):
         w = line.split()
         if not w:
             continue
@@ -59,10 +58,12 @@ for f in sorted(os.listdir(TLIB)):
         else:
             unver.add(name)
     if f in ("libtorch_nvshmem.so", "libtorch_cuda.so"):
-        for line in nm("--defined-only", p):
+        for line in nm("-D", "--defined-only", p):
             defined.add(line.split()[-1].partition("@")[0])
 
-have = set(re.findall(r"^EXPORT[^(]*?\*?\b(\w+)\(", open(SRC).read(), re.M))
+words = (line.split() for line in nm("--defined-only", "--extern-only", SIMCUDA))
+have = {w[2] for w in words if len(w) == 3 and w[2].startswith(("cu", "__cuda"))}
+assert "cudaMalloc" in have and "cuMemCreate" in have, "no fake runtime: " + SIMCUDA
 
 # Hand-written bodies. {name: C text}
 H = {}
@@ -121,21 +122,12 @@ for n in (
 ):
     body(n, f"int {n}(int*n){{*n=8;return 0;}}")
 body(
-    "cudaDeviceGetAttribute",
-    "int cuDeviceGetAttribute(int*,int,int);"
-    "int cudaDeviceGetAttribute(int*v,int a,int d){return cuDeviceGetAttribute(v,a,d);}",
-)
-body(
     "cudaGetSymbolAddress",
     "int cudaGetSymbolAddress(void**p,const void*s){(void)s;*p=(void*)0x1f000000000ull;return 0;}",
 )
 body(
     "cudaGetSymbolSize",
     "int cudaGetSymbolSize(unsigned long*p,const void*s){(void)s;*p=8;return 0;}",
-)
-body(
-    "cudaDeviceGetPCIBusId",
-    'int cudaDeviceGetPCIBusId(char*p,int n,int d){snprintf(p,n,"0000:%02x:00.0",1+d);return 0;}',
 )
 body(
     "__cudaRegisterFatBinary",
@@ -161,7 +153,6 @@ body(
     "int cuPointerGetAttribute(void*o,int a,unsigned long long p){"
     "(void)a;(void)p;*(int*)o=0;return 0;}",
 )
-body("cuGetErrorName", 'int cuGetErrorName(int e,const char**s){(void)e;*s="fake";return 0;}')
 body(
     "cuOccupancyMaxActiveBlocksPerMultiprocessor",
     "int cuOccupancyMaxActiveBlocksPerMultiprocessor(int*n){*n=8;return 0;}",

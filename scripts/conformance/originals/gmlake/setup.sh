@@ -3,14 +3,14 @@
 #
 # Takes GMLake's two files from its repository, PyTorch 2.0.1's headers and libc10.so from its wheel
 # (591 MiB downloaded, 10 MiB kept), CUDA's headers from theirs, and compiles them over the fake CUDA
-# runtime in ../../src. DIR (default ${XDG_CACHE_HOME:-~/.cache}/coalesce-gmlake) is printed at the
+# runtime, allocator/simcuda. DIR (default ${XDG_CACHE_HOME:-~/.cache}/coalesce-gmlake) is printed at the
 # end; it then has `replay`, and `replay-checked`, which ends where GMLake goes wrong: when it reads
 # freed memory (AddressSanitizer sees that), or returns memory of a block in use (for this one
-# statement is added). Needs git, python3 with pip and g++.
+# statement is added). Needs git, python3 with pip, make, cargo and g++.
 #   GLAKE=FOLDER   a checkout of https://github.com/antgroup/glake to take the files from
 set -eu
 HERE=$(cd "$(dirname "$0")" && pwd -P)
-SRC=$HERE/../../src
+ROOT=$HERE/../../../..
 DIR=${1:-${XDG_CACHE_HOME:-$HOME/.cache}/coalesce-gmlake}
 mkdir -p "$DIR"
 cd "$DIR"
@@ -46,11 +46,9 @@ if [ ! -d nvidia ]; then
   wheel nvidia-cuda-crt==13.0.88 nvidia/cu13/include/
 fi
 
-INCLUDE="-Iglake -Itorch/include -Invidia/cu13/include -I$SRC"
+INCLUDE="-Iglake -Itorch/include -Invidia/cu13/include -I$ROOT/allocator/simcuda/include"
 COMPILE="g++ -O2 -g -std=c++17 -D_GLIBCXX_USE_CXX11_ABI=0 $INCLUDE"
-g++ -O2 -g -fPIC -shared -fvisibility=hidden -std=c++17 $INCLUDE "$SRC/fakecuda.cpp" \
-  -Wl,-soname,libcudart.so.13 -Wl,--version-script="$SRC/cudart.map" -Wl,-Bsymbolic \
-  -o libcudart.so.13
+make -s -f "$ROOT/scripts/conformance/Makefile" LIBD="$PWD" "$PWD/libcudart.so.13"
 $COMPILE -Wall -c "$HERE/replay.cpp" -o main.o
 build() { # name, source, further flags
   name=$1

@@ -2,12 +2,12 @@
 # setup.sh [DIR]: STAlloc's planner and allocator, unchanged, on a machine without a GPU.
 #
 # Takes STAlloc from its repository, CUDA's headers from their wheels, and compiles its allocator over the
-# fake CUDA runtime in ../../src; its planner needs some Python packages. DIR (default
+# fake CUDA runtime, allocator/simcuda; its planner needs some Python packages. DIR (default
 # ${XDG_CACHE_HOME:-~/.cache}/coalesce-stalloc) is printed at the end; it then has `alloc.so` and
-# `venv/bin/python`. Needs git, python3 with pip, venv and headers, and g++.
+# `venv/bin/python`. Needs git, python3 with pip, venv and headers, make, cargo and g++.
 #   STALLOC=FOLDER   a checkout of https://github.com/infinigence/STAlloc to take
 set -eu
-SRC=$(cd "$(dirname "$0")/../../src" && pwd -P)
+CONFORMANCE=$(cd "$(dirname "$0")/../.." && pwd -P)
 DIR=${1:-${XDG_CACHE_HOME:-$HOME/.cache}/coalesce-stalloc}
 mkdir -p "$DIR"
 cd "$DIR"
@@ -31,10 +31,9 @@ if [ ! -d nvidia ]; then
   done
   rm -r wheels
 fi
-INCLUDE="-Invidia/cu13/include -I$SRC $(venv/bin/python -m pybind11 --includes)"
+INCLUDE="-Invidia/cu13/include $(venv/bin/python -m pybind11 --includes)"
 COMPILE="g++ -O2 -fPIC -shared -std=c++17 $INCLUDE"
-$COMPILE -fvisibility=hidden "$SRC/fakecuda.cpp" -Wl,-soname,libcudart.so.13 \
-  -Wl,--version-script="$SRC/cudart.map" -Wl,-Bsymbolic -o libcudart.so.13
+make -s -f "$CONFORMANCE/Makefile" LIBD="$PWD" "$PWD/libcudart.so.13"
 $COMPILE -w STAlloc/Allocator/main.cpp STAlloc/Allocator/CUDACachingAllocator.cpp \
   libcudart.so.13 -Wl,-rpath,'$ORIGIN' -o alloc.so
 pwd

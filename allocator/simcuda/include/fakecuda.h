@@ -1,5 +1,5 @@
-// Control interface of the fake CUDA runtime/driver (not part of CUDA).
-// Everything here is exported by the fake libcudart.so.13.
+// How the simulated device is steered, besides CUDA's own functions: allocator/simcuda/src/control.rs.
+// Exported by the libcudart.so.13 and the libcuda.so.1 that are made from it.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

@@ -1,0 +1,133 @@
+//! What is in the memory of the devices, with `FAKE_MEMORY=1`, and the work of streams on it.
+//!
+//! Fills, copies and two kernels are carried out; everything else leaves memory as it is. While events are
+//! held (`FAKE_HOLD_EVENTS=1`) the work of a stream is only written down, and done as late as it can be: when
+//! an event behind it completes, when somebody waits for the stream, or when another stream gets on that
+//! waits for it. Memory that is given to the next before the last has finished with it is then written to by
+//! the last: what [`word`](allocator::driver::contents::word) says of it shows that. Work on memory that
+//! is no longer there breaks the device, as on a real one (`CUDA_ERROR_ILLEGAL_ADDRESS`).
+//!
+//! The kernels, each of as many threads as one likes:
+//! - `coalesce_fill(u64 addr, u64 words, u64 seed)` writes the words of `seed`;
+//! - `coalesce_check(u64 addr, u64 words, u64 seed, u64 mismatches)` adds the number of words that are not
+//!   those of `seed` to the word at the address `mismatches`.
+//!
+//! Memory is kept by what it was filled with, not byte by byte ([`extents`]): 80 GiB of one seed take no
+//! more room than a word.
+
+pub(crate) mod extents;
+mod memory;
+pub(crate) mod work;
+
+use std::collections::BTreeMap;
+
+use allocator::driver::calls::Call;
+use allocator::driver::sim::events::Streams;
+
+use self::memory::Memory;
+use self::work::{Queues, StreamOf, Work};
+use crate::errors::{Code, Outcome};
+
+/// The memory of all devices, and the work that waits to be done on it.
+#[derive(Debug)]
+pub(crate) struct Contents {
+    memory: Memory,
+    queues: Queues,
+    /// Whether work is put off.
+    hold: bool,
+    /// Events recorded on each stream.
+    recorded: BTreeMap<StreamOf, u64>,
+}
+
+impl Contents {
+    pub(crate) fn new(hold: bool) -> Self {
+        Self {
+            memory: Memory::default(),
+            queues: Queues::default(),
+            hold,
+            recorded: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn set_hold(&mut self, hold: bool) {
+        self.hold = hold;
+    }
+
+    /// Keeps up with a call that was made on a device.
+    pub(crate) fn follow(&mut self, ordinal: u32, call: &Call) {
+        self.memory.follow(ordinal, call);
+        match *call {
+            Call::RecordEvent { stream } => {
+                let recorded = self.recorded.entry((ordinal, stream)).or_default();
+                *recorded += 1;
+                self.queues.mark((ordinal, stream), *recorded);
+            }
+            Call::SynchronizeStream { stream } => self.finish((ordinal, stream)),
+            Call::SynchronizeDevice => self.finish_device(ordinal),
+            _ => {}
+        }
+    }
+
+    /// Adds to the work of a stream, or does it at once.
+    pub(crate) fn submit(&mut self, stream: StreamOf, work: Work) {
+        self.queues.push(stream, work);
+        if !self.hold {
+            self.finish(stream);
+        }
+    }
+
+    /// Lets the later work of a stream come after an event: the `ticket`-th of another.
+    pub(crate) fn wait(&mut self, stream: StreamOf, other: StreamOf, ticket: u64) {
+        self.queues.wait(stream, other, ticket);
+    }
+
+    pub(crate) fn has_work(&self, stream: StreamOf) -> bool {
+        self.queues.has_work(stream)
+    }
+
+    /// Does all work of a stream.
+    pub(crate) fn finish(&mut self, stream: StreamOf) {
+        self.queues.run(stream, u64::MAX, &mut self.memory);
+    }
+
+    /// Does all work of a device.
+    pub(crate) fn finish_device(&mut self, ordinal: u32) {
+        for stream in self.queues.of_device(ordinal) {
+            self.finish(stream);
+        }
+    }
+
+    /// Does the work in front of the events that are complete.
+    pub(crate) fn run_completed(&mut self, ordinal: u32, streams: &Streams) {
+        for stream in self.queues.of_device(ordinal) {
+            let (_, completed) = streams.progress(stream.1);
+            self.queues.run(stream, completed, &mut self.memory);
+        }
+    }
+
+    /// Completes the events whose work is done.
+    pub(crate) fn complete_events(&self, ordinal: u32, streams: &mut Streams) {
+        for stream in self.queues.of_device(ordinal) {
+            let (_, completed) = streams.progress(stream.1);
+            let more = self.queues.passed(stream).saturating_sub(completed);
+            if more > 0 {
+                streams.complete(stream.1, more);
+            }
+        }
+    }
+
+    /// Whether work of a device reached beyond its memory since the last time.
+    pub(crate) fn take_fault(&mut self, ordinal: u32) -> bool {
+        self.queues.take_fault(ordinal)
+    }
+
+    /// The bytes from an address on, once a stream has done its work.
+    pub(crate) fn read(&mut self, stream: StreamOf, addr: u64, bytes: u64) -> Outcome<Vec<u8>> {
+        self.finish(stream);
+        let read = self.memory.read(addr, bytes);
+        read.ok_or(Code::ILLEGAL_ADDRESS)
+    }
+}
+
+#[cfg(test)]
+mod tests;

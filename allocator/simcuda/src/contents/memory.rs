@@ -1,0 +1,142 @@
+//! Which contents are behind which addresses.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use allocator::driver::MemoryHandle;
+use allocator::driver::calls::Call;
+use allocator::driver::sim::GRANULARITY;
+use foldhash::fast::FixedState;
+
+use super::extents::{Content, Extent, Extents};
+
+/// Physical memory, behind one address or several.
+type Physical = Arc<Mutex<Extents>>;
+
+/// Addresses with memory behind them.
+#[derive(Debug)]
+struct Range {
+    bytes: u64,
+    memory: Physical,
+}
+
+/// A part of a [`Range`].
+struct Part {
+    memory: Physical,
+    /// Where it begins in the memory, in bytes.
+    offset: u64,
+    bytes: u64,
+}
+
+impl Part {
+    fn extents(&self) -> MutexGuard<'_, Extents> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// All memory of all devices.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    ranges: BTreeMap<u64, Range>,
+    /// Handles that were not given up; each device has its own.
+    handles: HashMap<(u32, MemoryHandle), Physical, FixedState>,
+}
+
+impl Memory {
+    /// Keeps up with a call that was made on a device.
+    pub(super) fn follow(&mut self, ordinal: u32, call: &Call) {
+        match *call {
+            Call::Malloc { bytes, addr } => {
+                let bytes = bytes.next_multiple_of(GRANULARITY);
+                let memory = Physical::default();
+                self.ranges.insert(addr.0, Range { bytes, memory });
+            }
+            Call::Free { addr, .. } | Call::Unmap { addr, .. } => {
+                self.ranges.remove(&addr.0);
+            }
+            Call::Create { handle, .. } => {
+                self.handles.insert((ordinal, handle), Physical::default());
+            }
+            Call::Release { handle } => {
+                self.handles.remove(&(ordinal, handle));
+            }
+            Call::Map {
+                addr,
+                bytes,
+                handle,
+            } => {
+                if let Some(memory) = self.handles.get(&(ordinal, handle)).cloned() {
+                    self.ranges.insert(addr.0, Range { bytes, memory });
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The memory behind `bytes` from `addr` on; `None` if there is not everywhere some.
+    fn parts(&self, addr: u64, bytes: u64) -> Option<Vec<Part>> {
+        let end = addr.checked_add(bytes)?;
+        let first = self
+            .ranges
+            .range(..=addr)
+            .next_back()
+            .map_or(addr, |(&start, _)| start);
+        let mut reached = addr;
+        let mut parts = Vec::new();
+        for (&start, range) in self.ranges.range(first..end) {
+            let stop = end.min(start + range.bytes);
+            if start > reached || stop <= reached {
+                break;
+            }
+            parts.push(Part {
+                memory: Arc::clone(&range.memory),
+                offset: reached - start,
+                bytes: stop - reached,
+            });
+            reached = stop;
+        }
+        (reached == end).then_some(parts)
+    }
+
+    /// What is in `bytes` from `addr` on.
+    pub(super) fn extents(&self, addr: u64, bytes: u64) -> Option<Vec<Extent>> {
+        let parts = self.parts(addr, bytes)?;
+        let read = |part: &Part| part.extents().read(part.offset, part.bytes);
+        Some(parts.iter().flat_map(read).collect())
+    }
+
+    pub(super) fn read(&self, addr: u64, bytes: u64) -> Option<Vec<u8>> {
+        let extents = self.extents(addr, bytes)?;
+        let bytes = |extent: Extent| (0..extent.bytes).map(move |at| extent.content.byte(at));
+        Some(extents.into_iter().flat_map(bytes).collect())
+    }
+
+    /// Writes extents one behind the other, if there is memory for all of them.
+    pub(super) fn write(&mut self, addr: u64, extents: &[Extent]) -> Option<()> {
+        let bytes = extents.iter().map(|extent| extent.bytes).sum();
+        let parts = self.parts(addr, bytes)?;
+        // The same bytes in the pieces that they are written in.
+        let mut written = Extents::default();
+        let mut at = 0;
+        for extent in extents {
+            written.write(at, extent.clone());
+            at += extent.bytes;
+        }
+        let mut done = 0;
+        for part in parts {
+            let mut at = part.offset;
+            let mut memory = part.extents();
+            for extent in written.read(done, part.bytes) {
+                let bytes = extent.bytes;
+                memory.write(at, extent);
+                at += bytes;
+            }
+            done += part.bytes;
+        }
+        Some(())
+    }
+
+    pub(super) fn fill(&mut self, addr: u64, bytes: u64, content: Content) -> Option<()> {
+        self.write(addr, &[Extent { bytes, content }])
+    }
+}

@@ -1,0 +1,168 @@
+//! The work of streams, and the order it is done in.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use allocator::driver::StreamId;
+
+use super::extents::{Content, mismatches};
+use super::memory::Memory;
+
+/// A stream of a device, by ordinal.
+pub(crate) type StreamOf = (u32, StreamId);
+
+/// Something to do with memory.
+#[derive(Clone, Debug)]
+pub(crate) enum Work {
+    /// Write `content` to `bytes` from `addr` on.
+    Fill {
+        addr: u64,
+        bytes: u64,
+        content: Content,
+    },
+    /// Copy `bytes` from one place to another.
+    Copy { to: u64, from: u64, bytes: u64 },
+    /// Add the number of words from `addr` on that are not those of `seed` to the word at
+    /// `mismatches`.
+    Check {
+        addr: u64,
+        words: u64,
+        seed: u64,
+        mismatches: u64,
+    },
+}
+
+impl Work {
+    /// Does it; `None` if some of the memory is not there.
+    fn run(self, memory: &mut Memory) -> Option<()> {
+        match self {
+            Self::Fill {
+                addr,
+                bytes,
+                content,
+            } => memory.fill(addr, bytes, content),
+            Self::Copy { to, from, bytes } => {
+                let extents = memory.extents(from, bytes)?;
+                memory.write(to, &extents)
+            }
+            Self::Check {
+                addr,
+                words,
+                seed,
+                mismatches: counter,
+            } => {
+                let extents = memory.extents(addr, words.checked_mul(8)?)?;
+                let before = <[u8; 8]>::try_from(memory.read(counter, 8)?).ok()?;
+                let sum = u64::from_le_bytes(before).wrapping_add(mismatches(&extents, seed));
+                let bytes = Arc::from(sum.to_le_bytes());
+                memory.fill(counter, 8, Content::Bytes { bytes, skipped: 0 })
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Step {
+    Work(Work),
+    /// The event of that number is complete here.
+    Mark(u64),
+    /// What comes later comes after the other stream's event of that number.
+    Wait(StreamOf, u64),
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    steps: VecDeque<Step>,
+    /// Events that were passed.
+    passed: u64,
+}
+
+/// The work that streams have not done yet.
+#[derive(Debug, Default)]
+pub(super) struct Queues {
+    queues: BTreeMap<StreamOf, Queue>,
+    /// Devices whose work reached beyond their memory.
+    faults: BTreeSet<u32>,
+}
+
+impl Queues {
+    pub(super) fn push(&mut self, stream: StreamOf, work: Work) {
+        self.add(stream, Step::Work(work));
+    }
+
+    pub(super) fn mark(&mut self, stream: StreamOf, ticket: u64) {
+        self.add(stream, Step::Mark(ticket));
+    }
+
+    pub(super) fn wait(&mut self, stream: StreamOf, other: StreamOf, ticket: u64) {
+        self.add(stream, Step::Wait(other, ticket));
+    }
+
+    fn add(&mut self, stream: StreamOf, step: Step) {
+        self.queues.entry(stream).or_default().steps.push_back(step);
+    }
+
+    pub(super) fn of_device(&self, ordinal: u32) -> Vec<StreamOf> {
+        let streams = self.queues.keys().copied();
+        streams.filter(|&(own, _)| own == ordinal).collect()
+    }
+
+    pub(super) fn has_work(&self, stream: StreamOf) -> bool {
+        let queue = self.queues.get(&stream);
+        queue.is_some_and(|queue| !queue.steps.is_empty())
+    }
+
+    /// Events of a stream that all work in front of was done.
+    pub(super) fn passed(&self, stream: StreamOf) -> u64 {
+        self.queues.get(&stream).map_or(0, |queue| queue.passed)
+    }
+
+    pub(super) fn take_fault(&mut self, ordinal: u32) -> bool {
+        self.faults.remove(&ordinal)
+    }
+
+    /// Does the work of a stream up to its `ticket`-th event, or all if it has no such event, and of other
+    /// streams what that has to wait for.
+    ///
+    /// Who waits for whom may go far back, so what is still to do is kept in a list and not on the
+    /// stack.
+    pub(super) fn run(&mut self, stream: StreamOf, ticket: u64, memory: &mut Memory) {
+        let mut goals = vec![(stream, ticket)];
+        while let Some(&(stream, ticket)) = goals.last() {
+            match self.next_of(stream, ticket) {
+                None => {
+                    goals.pop();
+                }
+                Some(Step::Wait(other, awaited)) if self.passed(other) < awaited => {
+                    // Looked at again once the other is there.
+                    let queue = self.queues.entry(stream).or_default();
+                    queue.steps.push_front(Step::Wait(other, awaited));
+                    goals.push((other, awaited));
+                }
+                Some(Step::Wait(..)) => {}
+                Some(Step::Mark(number)) => {
+                    self.queues.entry(stream).or_default().passed = number;
+                }
+                Some(Step::Work(work)) => {
+                    if work.run(memory).is_none() {
+                        self.faults.insert(stream.0);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The next step of a stream that is not at its `ticket`-th event yet.
+    fn next_of(&mut self, stream: StreamOf, ticket: u64) -> Option<Step> {
+        let queue = self.queues.entry(stream).or_default();
+        if queue.passed >= ticket {
+            return None;
+        }
+        let step = queue.steps.pop_front();
+        if step.is_none() && ticket < u64::MAX {
+            // An event that nobody recorded here is not waited for twice.
+            queue.passed = ticket;
+        }
+        step
+    }
+}

@@ -1,0 +1,48 @@
+//! What CUDA keeps for each thread: the current device, and the runtime's last error.
+
+use std::cell::{Cell, RefCell};
+
+use crate::errors::{Code, Outcome};
+
+thread_local! {
+    static CURRENT: Cell<Option<u32>> = const { Cell::new(None) };
+    static BELOW: RefCell<Vec<Option<u32>>> = const { RefCell::new(Vec::new()) };
+    static LAST_ERROR: Cell<Code> = const { Cell::new(Code::SUCCESS) };
+}
+
+/// The ordinal of the device whose primary context is current.
+pub(crate) fn current() -> Option<u32> {
+    CURRENT.get()
+}
+
+/// [`current`], for functions that work on it.
+pub(crate) fn required() -> Outcome<u32> {
+    current().ok_or(Code::INVALID_CONTEXT)
+}
+
+pub(crate) fn set_current(ordinal: Option<u32>) {
+    CURRENT.set(ordinal);
+}
+
+/// Makes another current until it is popped.
+pub(crate) fn push(ordinal: u32) {
+    let before = CURRENT.replace(Some(ordinal));
+    // A thread that is about to end has no stack any more.
+    let _ = BELOW.try_with(|below| below.borrow_mut().push(before));
+}
+
+/// Makes current what was before; what was current until now.
+pub(crate) fn pop() -> Outcome<u32> {
+    let popped = required()?;
+    let before = BELOW.try_with(|below| below.borrow_mut().pop());
+    set_current(before.ok().flatten().flatten());
+    Ok(popped)
+}
+
+pub(crate) fn last_error() -> Code {
+    LAST_ERROR.get()
+}
+
+pub(crate) fn set_last_error(code: Code) {
+    LAST_ERROR.set(code);
+}

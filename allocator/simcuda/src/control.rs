@@ -1,0 +1,218 @@
+//! Functions that CUDA does not have: how the oracle of `scripts/conformance` steers the devices.
+//!
+//! `include/fakecuda.h` declares them for C. They concern all devices where CUDA would ask which.
+#![expect(
+    unsafe_code,
+    reason = "functions that C calls, and one of C that is called"
+)]
+
+use std::ffi::{c_char, c_int, c_void};
+
+use allocator::driver::calls::{Call, CallKind};
+
+use crate::border::Out;
+use crate::errors::Outcome;
+use crate::state::{self, Sim};
+
+/// What the devices hold, and how often functions were called: `fakecuda_counters_t`. Bytes and calls.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+#[allow(missing_docs, reason = "the header says what they are")]
+pub struct Counters {
+    pub total: u64,
+    pub foreign: u64,
+    pub used: u64,
+    pub peak_used: u64,
+    pub n_malloc: u64,
+    pub n_malloc_fail: u64,
+    pub n_free: u64,
+    pub n_reserve: u64,
+    pub n_addrfree: u64,
+    pub n_create: u64,
+    pub n_create_fail: u64,
+    pub n_release: u64,
+    pub n_map: u64,
+    pub n_unmap: u64,
+    pub n_setaccess: u64,
+    pub n_event_create: u64,
+    pub n_event_record: u64,
+    pub n_event_query: u64,
+    pub n_event_sync: u64,
+    pub n_event_destroy: u64,
+    pub n_stream_sync: u64,
+    pub n_device_sync: u64,
+    pub n_meminfo: u64,
+    pub live_mallocs: u64,
+    pub live_handles: u64,
+    pub live_reservations: u64,
+}
+
+impl Counters {
+    /// Counts a call that the devices made.
+    pub(crate) fn count(&mut self, call: &Call) {
+        let counter = match call {
+            Call::Malloc { .. } => &mut self.n_malloc,
+            Call::MallocRefused { .. } => &mut self.n_malloc_fail,
+            Call::Free { .. } => &mut self.n_free,
+            Call::Reserve { .. } => &mut self.n_reserve,
+            Call::FreeAddress { .. } => &mut self.n_addrfree,
+            Call::Create { .. } => &mut self.n_create,
+            Call::CreateRefused { .. } => &mut self.n_create_fail,
+            Call::Release { .. } => &mut self.n_release,
+            Call::Map { .. } => &mut self.n_map,
+            Call::Unmap { .. } => &mut self.n_unmap,
+            Call::SetAccess { .. } => &mut self.n_setaccess,
+            Call::RecordEvent { .. } => &mut self.n_event_record,
+            Call::SynchronizeStream { .. } => &mut self.n_stream_sync,
+            Call::SynchronizeDevice => &mut self.n_device_sync,
+            _ => return,
+        };
+        *counter += 1;
+    }
+}
+
+impl Sim {
+    fn all_counters(&self) -> Counters {
+        let first = self.devices().next();
+        let counted = self.counters;
+        Counters {
+            total: self.settings.device.capacity,
+            foreign: self.settings.device.foreign,
+            used: first.map_or(0, |device| device.sim.used()),
+            n_event_create: self.events.made,
+            n_event_destroy: self.events.destroyed,
+            n_event_query: self.calls(CallKind::QueryEvent),
+            n_event_sync: self.calls(CallKind::SynchronizeEvent),
+            n_meminfo: self.calls(CallKind::MemoryInfo),
+            live_mallocs: counted.n_malloc - counted.n_free,
+            live_handles: counted.n_create - counted.n_release,
+            live_reservations: counted.n_reserve - counted.n_addrfree,
+            ..counted
+        }
+    }
+
+    /// Events recorded from now on stay pending, or complete at once.
+    pub(crate) fn set_hold(&mut self, hold: bool) {
+        for device in self.devices_mut() {
+            device.sim.streams_mut().set_hold(hold);
+        }
+        if let Some(contents) = &mut self.contents {
+            contents.set_hold(hold);
+        }
+    }
+}
+
+/// Does something with the machine; nothing if there is none.
+fn control(work: impl FnOnce(&mut Sim) -> Outcome) {
+    if let Ok(mut sim) = state::lock() {
+        // A device that breaks at this tells it to the next call on it.
+        let _ = work(&mut sim);
+    }
+}
+
+macro_rules! controls {
+    ($(
+        $(#[$attribute:meta])*
+        fn $name:ident($($argument:ident: $type:ty),* $(,)?) |$sim:pat_param| $work:block
+    )*) => {$(
+        $(#[$attribute])*
+        // SAFETY: a name of this crate alone.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name($($argument: $type),*) {
+            control(|$sim| $work)
+        }
+    )*};
+}
+
+controls! {
+    /// Whether events recorded from now on stay pending until completed or waited for.
+    fn fakecuda_set_hold(hold: c_int) |sim| {
+        sim.set_hold(hold != 0);
+        Ok(())
+    }
+
+    /// Completes the oldest `count` pending events of a stream, or all if that is negative.
+    fn fakecuda_complete(stream: u64, count: i64) |sim| {
+        let count = u64::try_from(count).unwrap_or(u64::MAX);
+        let (ordinal, stream) = sim.streams.resolve(0, stream)?;
+        sim.device(ordinal)?.sim.streams_mut().complete(stream, count);
+        sim.settle()
+    }
+
+    /// Completes all events.
+    fn fakecuda_complete_all() |sim| {
+        for device in sim.devices_mut() {
+            device.sim.streams_mut().complete_all();
+        }
+        sim.settle()
+    }
+
+    /// What a copy of a single byte from the device reads as.
+    fn fakecuda_set_bool(value: c_int) |sim| {
+        sim.byte = u8::from(value != 0);
+        Ok(())
+    }
+
+    /// Changes the memory that each device has, in bytes.
+    fn fakecuda_set_total(bytes: u64) |sim| {
+        sim.settings.device.capacity = bytes;
+        sim.devices_mut().for_each(|device| device.sim.set_capacity(bytes));
+        Ok(())
+    }
+
+    /// Changes the memory that others use, in bytes.
+    fn fakecuda_set_foreign(bytes: u64) |sim| {
+        sim.settings.device.foreign = bytes;
+        sim.devices_mut().for_each(|device| device.sim.set_foreign(bytes));
+        Ok(())
+    }
+
+    /// Lets the next `count` calls for memory fail.
+    fn fakecuda_fail_next(count: u64) |sim| {
+        sim.faults().for_each(|faults| faults.refuse_next(count));
+        Ok(())
+    }
+
+    /// What is held, and how often functions were called.
+    fn fakecuda_counters(counters: Out<Counters>) |sim| {
+        counters.set(sim.all_counters())
+    }
+
+    /// Starts or stops writing down the calls that change something.
+    fn fakecuda_log_enable(on: c_int) |sim| {
+        sim.logging = on != 0;
+        Ok(())
+    }
+}
+
+/// The compute capability in one number: 90 is 9.0.
+#[unsafe(no_mangle)]
+pub extern "C" fn fakecuda_cc() -> c_int {
+    let mut number = 0;
+    control(|sim| {
+        let (major, minor) = sim.settings.compute_capability;
+        number = major * 10 + minor;
+        Ok(())
+    });
+    number
+}
+
+/// What is given the text of the log: the text, its length in bytes, and what the caller of
+/// [`fakecuda_log_take`] passed along.
+pub type TakeText = Option<unsafe extern "C" fn(*const c_char, usize, *mut c_void)>;
+
+/// Hands over what was written down since the last time, a call a line, if anything was.
+#[unsafe(no_mangle)]
+pub extern "C" fn fakecuda_log_take(take: TakeText, context: *mut c_void) {
+    let mut text = String::new();
+    control(|sim| {
+        text = sim.take_log();
+        Ok(())
+    });
+    if let Some(take) = take
+        && !text.is_empty()
+    {
+        // SAFETY: the header asks for a function that reads so many bytes during the call.
+        unsafe { take(text.as_ptr().cast(), text.len(), context) }
+    }
+}

@@ -1,0 +1,95 @@
+//! Status codes: the driver and the runtime have the same numbers for what is the same.
+
+use std::ffi::CStr;
+
+use allocator::driver::DriverError;
+use allocator::policy::Refusal;
+
+/// What a function returns instead of success (`CUresult`, `cudaError_t`).
+///
+/// A number and not an enum: `FAKE_FAIL` may order any.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Code(pub(crate) i32);
+
+/// A function's answer before it becomes a number.
+pub(crate) type Outcome<T = ()> = Result<T, Code>;
+
+/// What CUDA calls a code, and what it says of it.
+struct Words {
+    code: Code,
+    driver: &'static CStr,
+    runtime: &'static CStr,
+    text: &'static CStr,
+}
+
+macro_rules! codes {
+    ($($name:ident = $code:literal, $driver:literal, $runtime:literal, $text:literal;)*) => {
+        impl Code {
+            $(pub(crate) const $name: Self = Self($code);)*
+        }
+
+        const WORDS: &[Words] = &[
+            $(Words { code: Code::$name, driver: $driver, runtime: $runtime, text: $text },)*
+        ];
+    };
+}
+
+codes! {
+    SUCCESS = 0, c"CUDA_SUCCESS", c"cudaSuccess", c"no error";
+    INVALID_VALUE = 1, c"CUDA_ERROR_INVALID_VALUE", c"cudaErrorInvalidValue", c"invalid argument";
+    OUT_OF_MEMORY = 2, c"CUDA_ERROR_OUT_OF_MEMORY", c"cudaErrorMemoryAllocation", c"out of memory";
+    NOT_INITIALIZED = 3, c"CUDA_ERROR_NOT_INITIALIZED", c"cudaErrorInitializationError", c"initialization error";
+    NO_DEVICE = 100, c"CUDA_ERROR_NO_DEVICE", c"cudaErrorNoDevice", c"no CUDA-capable device is detected";
+    INVALID_DEVICE = 101, c"CUDA_ERROR_INVALID_DEVICE", c"cudaErrorInvalidDevice", c"invalid device ordinal";
+    INVALID_CONTEXT = 201, c"CUDA_ERROR_INVALID_CONTEXT", c"cudaErrorDeviceUninitialized", c"invalid device context";
+    INVALID_HANDLE = 400, c"CUDA_ERROR_INVALID_HANDLE", c"cudaErrorInvalidResourceHandle", c"invalid resource handle";
+    NOT_FOUND = 500, c"CUDA_ERROR_NOT_FOUND", c"cudaErrorSymbolNotFound", c"named symbol not found";
+    NOT_READY = 600, c"CUDA_ERROR_NOT_READY", c"cudaErrorNotReady", c"device not ready";
+    ILLEGAL_ADDRESS = 700, c"CUDA_ERROR_ILLEGAL_ADDRESS", c"cudaErrorIllegalAddress", c"an illegal memory access was encountered";
+    NOT_SUPPORTED = 801, c"CUDA_ERROR_NOT_SUPPORTED", c"cudaErrorNotSupported", c"operation not supported";
+    UNKNOWN = 999, c"CUDA_ERROR_UNKNOWN", c"cudaErrorUnknown", c"unknown error";
+}
+
+impl Code {
+    fn words(self) -> Option<&'static Words> {
+        WORDS.iter().find(|words| words.code == self)
+    }
+
+    /// The driver's name for it.
+    pub(crate) fn driver_name(self) -> Option<&'static CStr> {
+        self.words().map(|words| words.driver)
+    }
+
+    /// The runtime's name for it.
+    pub(crate) fn runtime_name(self) -> Option<&'static CStr> {
+        self.words().map(|words| words.runtime)
+    }
+
+    /// What it means.
+    pub(crate) fn text(self) -> Option<&'static CStr> {
+        self.words().map(|words| words.text)
+    }
+}
+
+/// A simulated device fails by itself only if work on it reached beyond its memory.
+impl From<DriverError> for Code {
+    fn from(error: DriverError) -> Self {
+        match error {
+            DriverError::OutOfMemory => Self::OUT_OF_MEMORY,
+            DriverError::InvalidValue => Self::INVALID_VALUE,
+            DriverError::NotSupported => Self::NOT_SUPPORTED,
+            DriverError::Failed(_) => Self::ILLEGAL_ADDRESS,
+            _ => Self::UNKNOWN,
+        }
+    }
+}
+
+impl From<Refusal> for Code {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::OutOfMemory => Self::OUT_OF_MEMORY,
+            Refusal::Unsupported(_) => Self::NOT_SUPPORTED,
+            Refusal::Driver(error) => error.into(),
+        }
+    }
+}

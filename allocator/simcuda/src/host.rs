@@ -1,0 +1,46 @@
+//! Memory of the host that CUDA hands out (`cudaHostAlloc`).
+#![expect(
+    unsafe_code,
+    reason = "memory for programs in C is allocated and freed by hand"
+)]
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::collections::HashMap;
+
+use crate::errors::{Code, Outcome};
+
+/// What a real driver's allocations are aligned to.
+const PAGE: usize = 4096;
+
+/// The live allocations, by address.
+#[derive(Debug, Default)]
+pub(crate) struct HostMemory(HashMap<u64, Layout>);
+
+impl HostMemory {
+    pub(crate) fn allocate(&mut self, bytes: u64) -> Outcome<u64> {
+        let bytes = usize::try_from(bytes).map_err(|_| Code::OUT_OF_MEMORY)?;
+        let layout = Layout::from_size_align(bytes.max(1), PAGE);
+        let layout = layout.map_err(|_| Code::OUT_OF_MEMORY)?;
+        // SAFETY: the layout is of at least one byte.
+        let start = unsafe { alloc_zeroed(layout) };
+        if start.is_null() {
+            return Err(Code::OUT_OF_MEMORY);
+        }
+        let addr = start.expose_provenance() as u64;
+        self.0.insert(addr, layout);
+        Ok(addr)
+    }
+
+    /// Frees an allocation; nothing at null.
+    pub(crate) fn free(&mut self, addr: u64) -> Outcome {
+        if addr == 0 {
+            return Ok(());
+        }
+        let layout = self.0.remove(&addr).ok_or(Code::INVALID_VALUE)?;
+        let start = std::ptr::with_exposed_provenance_mut(addr as usize);
+        // SAFETY: `allocate` returned this address for this layout, and it was not freed since: its
+        // entry was there.
+        unsafe { dealloc(start, layout) };
+        Ok(())
+    }
+}

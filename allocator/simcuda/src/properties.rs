@@ -1,0 +1,121 @@
+//! What the simulated devices say of themselves: an H100's numbers, or an A100's below compute
+//! capability 9.0. Nothing depends on most of them; programs want to see some.
+
+use crate::settings::Settings;
+
+/// Numbers of `CUdevice_attribute`, which the runtime has too (CUDA 13.0).
+mod number {
+    pub(super) const MAX_THREADS_PER_BLOCK: i32 = 1;
+    pub(super) const MAX_BLOCK_DIM_X: i32 = 2;
+    pub(super) const MAX_BLOCK_DIM_Y: i32 = 3;
+    pub(super) const MAX_BLOCK_DIM_Z: i32 = 4;
+    pub(super) const MAX_GRID_DIM_X: i32 = 5;
+    pub(super) const MAX_GRID_DIM_Y: i32 = 6;
+    pub(super) const MAX_GRID_DIM_Z: i32 = 7;
+    pub(super) const MAX_SHARED_MEMORY_PER_BLOCK: i32 = 8;
+    pub(super) const TOTAL_CONSTANT_MEMORY: i32 = 9;
+    pub(super) const WARP_SIZE: i32 = 10;
+    pub(super) const MAX_PITCH: i32 = 11;
+    pub(super) const MAX_REGISTERS_PER_BLOCK: i32 = 12;
+    pub(super) const CLOCK_RATE: i32 = 13;
+    pub(super) const TEXTURE_ALIGNMENT: i32 = 14;
+    pub(super) const MULTIPROCESSOR_COUNT: i32 = 16;
+    pub(super) const CAN_MAP_HOST_MEMORY: i32 = 19;
+    pub(super) const SURFACE_ALIGNMENT: i32 = 30;
+    pub(super) const CONCURRENT_KERNELS: i32 = 31;
+    pub(super) const PCI_BUS_ID: i32 = 33;
+    pub(super) const MEMORY_CLOCK_RATE: i32 = 36;
+    pub(super) const GLOBAL_MEMORY_BUS_WIDTH: i32 = 37;
+    pub(super) const L2_CACHE_SIZE: i32 = 38;
+    pub(super) const MAX_THREADS_PER_MULTIPROCESSOR: i32 = 39;
+    pub(super) const ASYNC_ENGINE_COUNT: i32 = 40;
+    pub(super) const UNIFIED_ADDRESSING: i32 = 41;
+    pub(super) const COMPUTE_CAPABILITY_MAJOR: i32 = 75;
+    pub(super) const COMPUTE_CAPABILITY_MINOR: i32 = 76;
+    pub(super) const STREAM_PRIORITIES_SUPPORTED: i32 = 78;
+    pub(super) const MAX_SHARED_MEMORY_PER_MULTIPROCESSOR: i32 = 81;
+    pub(super) const MAX_REGISTERS_PER_MULTIPROCESSOR: i32 = 82;
+    pub(super) const MANAGED_MEMORY: i32 = 83;
+    pub(super) const COOPERATIVE_LAUNCH: i32 = 95;
+    pub(super) const MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: i32 = 97;
+    pub(super) const VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED: i32 = 102;
+    pub(super) const HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED: i32 = 103;
+    pub(super) const MAX_BLOCKS_PER_MULTIPROCESSOR: i32 = 106;
+    pub(super) const RESERVED_SHARED_MEMORY_PER_BLOCK: i32 = 111;
+    pub(super) const MEMORY_POOLS_SUPPORTED: i32 = 115;
+}
+
+/// Of the first architecture that has thread block clusters.
+const HOPPER: (i32, i32) = (9, 0);
+
+impl Settings {
+    /// Whether the devices are of an architecture with thread block clusters.
+    pub(crate) fn has_clusters(&self) -> bool {
+        self.compute_capability >= HOPPER
+    }
+
+    /// The devices' name.
+    pub(crate) fn device_name(&self) -> String {
+        let (major, minor) = self.compute_capability;
+        format!("Fake GPU sm_{major}{minor}")
+    }
+
+    /// What tells a device from all others.
+    pub(crate) fn uuid(&self, ordinal: u32) -> [u8; 16] {
+        let [own, ..] = ordinal.to_le_bytes();
+        std::array::from_fn(|at| 0x40_u8.wrapping_add(own).wrapping_add(at as u8))
+    }
+
+    pub(crate) fn multiprocessors(&self) -> i32 {
+        if self.has_clusters() { 132 } else { 108 }
+    }
+
+    /// An attribute by number, 0 for all that programs have not asked for yet.
+    pub(crate) fn attribute(&self, attribute: i32, ordinal: u32) -> i32 {
+        match attribute {
+            number::COMPUTE_CAPABILITY_MAJOR => self.compute_capability.0,
+            number::COMPUTE_CAPABILITY_MINOR => self.compute_capability.1,
+            number::VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
+            | number::HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED => {
+                i32::from(self.device.virtual_memory)
+            }
+            number::MEMORY_POOLS_SUPPORTED => i32::from(self.pools),
+            number::MULTIPROCESSOR_COUNT => self.multiprocessors(),
+            number::WARP_SIZE => 32,
+            number::MAX_THREADS_PER_BLOCK | number::MAX_BLOCK_DIM_X | number::MAX_BLOCK_DIM_Y => {
+                1024
+            }
+            number::MAX_BLOCK_DIM_Z => 64,
+            number::MAX_GRID_DIM_X | number::MAX_PITCH => i32::MAX,
+            number::MAX_GRID_DIM_Y | number::MAX_GRID_DIM_Z => 65535,
+            number::MAX_THREADS_PER_MULTIPROCESSOR => 2048,
+            number::MAX_SHARED_MEMORY_PER_BLOCK => 49152,
+            number::MAX_SHARED_MEMORY_PER_BLOCK_OPTIN => 232_448,
+            number::MAX_SHARED_MEMORY_PER_MULTIPROCESSOR => 233_472,
+            number::RESERVED_SHARED_MEMORY_PER_BLOCK => 1024,
+            number::TOTAL_CONSTANT_MEMORY
+            | number::MAX_REGISTERS_PER_BLOCK
+            | number::MAX_REGISTERS_PER_MULTIPROCESSOR => 65536,
+            number::MAX_BLOCKS_PER_MULTIPROCESSOR => 32,
+            number::CLOCK_RATE => 1_980_000,
+            number::MEMORY_CLOCK_RATE => 2_619_000,
+            number::GLOBAL_MEMORY_BUS_WIDTH => 5120,
+            number::L2_CACHE_SIZE => 50 << 20,
+            number::TEXTURE_ALIGNMENT | number::SURFACE_ALIGNMENT => 512,
+            number::COOPERATIVE_LAUNCH
+            | number::UNIFIED_ADDRESSING
+            | number::MANAGED_MEMORY
+            | number::CONCURRENT_KERNELS
+            | number::CAN_MAP_HOST_MEMORY
+            | number::STREAM_PRIORITIES_SUPPORTED => 1,
+            number::ASYNC_ENGINE_COUNT => 3,
+            number::PCI_BUS_ID => self.pci_bus(ordinal),
+            _ => 0,
+        }
+    }
+
+    /// The bus of a device; each has its own.
+    pub(crate) fn pci_bus(&self, ordinal: u32) -> i32 {
+        i32::try_from(ordinal).map_or(i32::MAX, |ordinal| ordinal.saturating_add(1))
+    }
+}

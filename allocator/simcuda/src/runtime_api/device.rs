@@ -1,0 +1,66 @@
+//! Devices.
+#![expect(unsafe_code, reason = "functions that C calls")]
+
+use super::properties::DeviceProperties;
+use crate::border::{Out, entry_points};
+use crate::context;
+use crate::errors::Code;
+
+entry_points! { early:
+    fn cudaDriverGetVersion(version: Out<i32>) |sim| {
+        version.set(sim.settings.driver_version)
+    }
+
+    /// 13.0, whatever the driver is.
+    fn cudaRuntimeGetVersion(version: Out<i32>) |_| {
+        version.set(13000)
+    }
+}
+
+entry_points! { runtime:
+    fn cudaGetDeviceCount(count: Out<i32>) |sim| {
+        count.set(sim.settings.device_count.cast_signed())
+    }
+
+    fn cudaGetDevice(device: Out<i32>) |_| {
+        device.set(context::current().unwrap_or(0).cast_signed())
+    }
+
+    fn cudaSetDevice(device: i32) |sim| {
+        context::set_current(Some(sim.ordinal(device)?));
+        sim.runtime_device().map(drop)
+    }
+
+    fn cudaGetDeviceProperties(properties: Out<DeviceProperties>, device: i32) |sim| {
+        properties.fill(|| Ok(DeviceProperties::of(&sim.settings, sim.ordinal(device)?)))
+    }
+
+    fn cudaDeviceGetAttribute(value: Out<i32>, attribute: i32, device: i32) |sim| {
+        value.fill(|| Ok(sim.settings.attribute(attribute, sim.ordinal(device)?)))
+    }
+
+    fn cudaDeviceGetPCIBusId(id: Out<u8>, room: i32, device: i32) |sim| {
+        let bus = sim.settings.pci_bus(sim.ordinal(device)?);
+        let room = usize::try_from(room).map_err(|_| Code::INVALID_VALUE)?;
+        id.set_text(&format!("0000:{bus:02x}:00.0"), room)
+    }
+
+    fn cudaDeviceSynchronize() |sim| {
+        let here = sim.runtime_device()?;
+        sim.synchronize_device(here)
+    }
+
+    fn cudaDeviceCanAccessPeer(can: Out<i32>, _device: i32, _peer: i32) |_| {
+        can.set(0)
+    }
+
+    fn cudaDeviceEnablePeerAccess(_peer: i32, _flags: u32) |_| {
+        Ok(())
+    }
+
+    fn cudaDeviceGetStreamPriorityRange(least: Out<i32>, greatest: Out<i32>) |_| {
+        least.set_if_wanted(0);
+        greatest.set_if_wanted(-5);
+        Ok(())
+    }
+}

@@ -1,0 +1,45 @@
+//! Functions of the driver by name.
+#![expect(unsafe_code, reason = "functions that C calls")]
+
+use crate::border::{In, Out, entry_points};
+use crate::driver_api::find;
+use crate::errors::{Code, Outcome};
+use crate::state::Sim;
+
+/// `cudaDriverEntryPointSuccess`, `cudaDriverEntryPointSymbolNotFound`.
+const FOUND: i32 = 0;
+const NOT_FOUND: i32 = 1;
+
+/// What stands for a function that is not there.
+extern "C" fn unsupported() -> i32 {
+    Code::NOT_SUPPORTED.0
+}
+
+/// The function of that name. PyTorch wants to find all it knows, green contexts and multicast too: what there
+/// is not is a function that says so. What the environment calls missing is not found.
+fn look_up(sim: &Sim, name: In<u8>, function: Out<u64>, status: Out<i32>) -> Outcome {
+    let name = name.text()?;
+    if sim.settings.missing.iter().any(|missing| missing == name) {
+        status.set_if_wanted(NOT_FOUND);
+        return function.set(0);
+    }
+    status.set_if_wanted(FOUND);
+    let stand_in = unsupported as *const () as u64;
+    function.set(find(sim, name).unwrap_or(stand_in))
+}
+
+entry_points! { runtime:
+    fn cudaGetDriverEntryPointByVersion(
+        name: In<u8>,
+        function: Out<u64>,
+        _version: u32,
+        _flags: u64,
+        status: Out<i32>,
+    ) |sim| {
+        look_up(sim, name, function, status)
+    }
+
+    fn cudaGetDriverEntryPoint(name: In<u8>, function: Out<u64>, _flags: u64, status: Out<i32>) |sim| {
+        look_up(sim, name, function, status)
+    }
+}

@@ -1,0 +1,430 @@
+//! The state of the simulated machine.
+#![expect(
+    unsafe_code,
+    reason = "the log is written when the process ends, which C tells"
+)]
+
+use std::ffi::c_int;
+use std::fmt::Write as _;
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use allocator::driver::calls::{Call, CallKind};
+use allocator::driver::hooks::faults::Faults;
+use allocator::driver::sim::{GRANULARITY, SimDevice};
+use allocator::driver::{DeviceAddr, Driver, DriverError, HandleKind, MemoryHandle, StreamId};
+
+use crate::contents::Contents;
+use crate::context;
+use crate::control::Counters;
+use crate::errors::{Code, Outcome};
+use crate::events::Events;
+use crate::host::HostMemory;
+use crate::pools::Pools;
+use crate::settings::{Failure, Settings};
+use crate::streams::Streams;
+
+/// The ordinal of the device that made a handle is above, its own number below.
+const HANDLE_BITS: u32 = 48;
+
+/// One device and what CUDA keeps for it.
+#[derive(Debug)]
+pub(crate) struct Device {
+    pub(crate) sim: SimDevice,
+    /// Times the primary context was retained and not released.
+    pub(crate) retained: u32,
+    /// Whether the runtime has made the primary context active.
+    pub(crate) used_by_runtime: bool,
+    /// Addresses given out so far, the lowest and the end of the highest.
+    reach: (u64, u64),
+}
+
+impl Device {
+    /// Whether the primary context is in use.
+    pub(crate) fn is_active(&self) -> bool {
+        self.used_by_runtime || self.retained > 0
+    }
+}
+
+/// All devices of the machine and all that was made on them.
+#[derive(Debug)]
+pub(crate) struct Sim {
+    pub(crate) settings: Settings,
+    failures: Vec<Failure>,
+    initialized: bool,
+    devices: Vec<Device>,
+    pub(crate) streams: Streams,
+    pub(crate) events: Events,
+    pub(crate) pools: Pools,
+    pub(crate) host: HostMemory,
+    pub(crate) contents: Option<Contents>,
+    pub(crate) counters: Counters,
+    pub(crate) byte: u8,
+    pub(crate) logging: bool,
+    log: Vec<Call>,
+}
+
+static SIM: OnceLock<Option<Mutex<Sim>>> = OnceLock::new();
+
+/// The machine, made from the environment at the first call. One that a panic has left behind is used
+/// further: what it was about to do is undone by nobody, but nothing is torn.
+pub(crate) fn lock() -> Outcome<MutexGuard<'static, Sim>> {
+    let sim = SIM.get_or_init(|| match Settings::read(|name| std::env::var(name).ok()) {
+        Ok(settings) => {
+            if settings.log.is_some() {
+                // SAFETY: the function may be called once the process ends: it only takes the lock
+                // of a static that is never dropped.
+                unsafe { atexit(write_log) };
+            }
+            Some(Mutex::new(Sim::new(settings)))
+        }
+        Err(error) => {
+            eprintln!("simcuda: {error}");
+            None
+        }
+    });
+    let sim = sim.as_ref().ok_or(Code::NOT_INITIALIZED)?;
+    Ok(sim.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+unsafe extern "C" {
+    fn atexit(function: extern "C" fn()) -> c_int;
+}
+
+extern "C" fn write_log() {
+    let Ok(mut sim) = lock() else {
+        return;
+    };
+    let text = sim.take_log();
+    if let Some(path) = &sim.settings.log {
+        let file = OpenOptions::new().create(true).append(true).open(path);
+        if let Err(error) = file.and_then(|mut file| file.write_all(text.as_bytes())) {
+            eprintln!("simcuda: FAKE_LOG: {path}: {error}");
+        }
+    }
+}
+
+impl Sim {
+    pub(crate) fn new(settings: Settings) -> Self {
+        let device = |ordinal| {
+            let mut sim = SimDevice::new(&settings.device(ordinal));
+            // What follows from a call is learnt from its log.
+            sim.set_logging(true);
+            Device {
+                sim,
+                retained: 0,
+                used_by_runtime: false,
+                reach: (u64::MAX, 0),
+            }
+        };
+        Self {
+            failures: settings.failures.clone(),
+            initialized: false,
+            devices: (0..settings.device_count).map(device).collect(),
+            streams: Streams::default(),
+            events: Events::default(),
+            pools: Pools::new(settings.device_count),
+            host: HostMemory::default(),
+            contents: settings
+                .contents
+                .then(|| Contents::new(settings.device.hold_events)),
+            counters: Counters::default(),
+            byte: settings.byte,
+            logging: settings.log.is_some(),
+            log: Vec::new(),
+            settings,
+        }
+    }
+
+    /// Fails if the environment says that this call of a function does.
+    pub(crate) fn ensure_not_failing(&mut self, name: &str) -> Outcome {
+        self.failures
+            .iter_mut()
+            .try_for_each(|failure| failure.strike(name))
+    }
+
+    pub(crate) fn ensure_initialized(&self) -> Outcome {
+        if self.initialized {
+            Ok(())
+        } else {
+            Err(Code::NOT_INITIALIZED)
+        }
+    }
+
+    /// `cuInit`.
+    pub(crate) fn initialize(&mut self) -> Outcome {
+        if self.devices.is_empty() {
+            return Err(Code::NO_DEVICE);
+        }
+        self.initialized = true;
+        Ok(())
+    }
+
+    pub(crate) fn device(&mut self, ordinal: u32) -> Outcome<&mut Device> {
+        let device = self.devices.get_mut(ordinal as usize);
+        device.ok_or(Code::INVALID_DEVICE)
+    }
+
+    /// The ordinal that a program means by a number.
+    pub(crate) fn ordinal(&self, number: i32) -> Outcome<u32> {
+        let ordinal = u32::try_from(number).map_err(|_| Code::INVALID_DEVICE)?;
+        if ordinal < self.settings.device_count {
+            Ok(ordinal)
+        } else {
+            Err(Code::INVALID_DEVICE)
+        }
+    }
+
+    /// The device a function of the runtime works on: the current one, or the first. Its primary context
+    /// becomes active by that.
+    pub(crate) fn runtime_device(&mut self) -> Outcome<u32> {
+        let ordinal = context::current().unwrap_or(0);
+        let device = self.device(ordinal)?;
+        device.used_by_runtime = true;
+        context::set_current(Some(ordinal));
+        Ok(ordinal)
+    }
+
+    /// Makes calls on a device, and sees to all that follows from them.
+    pub(crate) fn on<T>(
+        &mut self,
+        ordinal: u32,
+        work: impl FnOnce(&mut SimDevice) -> Result<T, DriverError>,
+    ) -> Outcome<T> {
+        let outcome = work(&mut self.device(ordinal)?.sim);
+        self.follow(ordinal)?;
+        Ok(outcome?)
+    }
+
+    /// Keeps up with the calls that were made on a device since the last time.
+    pub(crate) fn follow(&mut self, ordinal: u32) -> Outcome {
+        let device = self.device(ordinal)?;
+        let calls = device.sim.take_log();
+        let used = device.sim.used();
+        for call in &calls {
+            let device = self.device(ordinal)?;
+            match *call {
+                Call::Malloc { bytes, addr } | Call::Reserve { bytes, addr } => {
+                    let end = addr.0.saturating_add(in_pages(bytes));
+                    device.reach = (device.reach.0.min(addr.0), device.reach.1.max(end));
+                }
+                _ => {}
+            }
+            self.counters.count(call);
+            if let Some(contents) = &mut self.contents {
+                contents.follow(ordinal, call);
+            }
+        }
+        self.counters.peak_used = self.counters.peak_used.max(used);
+        if self.logging {
+            self.log.extend(calls);
+        }
+        self.settle()
+    }
+
+    /// Brings the contents of memory to where the events are, and the events to where the contents are: a
+    /// stream that got on took those along that it waited for.
+    pub(crate) fn settle(&mut self) -> Outcome {
+        let Some(contents) = &mut self.contents else {
+            return Ok(());
+        };
+        for (ordinal, device) in (0..).zip(&mut self.devices) {
+            contents.run_completed(ordinal, device.sim.streams());
+        }
+        let mut outcome = Ok(());
+        for (ordinal, device) in (0..).zip(&mut self.devices) {
+            contents.complete_events(ordinal, device.sim.streams_mut());
+            if contents.take_fault(ordinal) {
+                let error = DriverError::Failed("an illegal address".to_owned());
+                device.sim.faults_mut().set_sticky(Some(error));
+                outcome = Err(Code::ILLEGAL_ADDRESS);
+            }
+        }
+        outcome
+    }
+
+    /// Lets a device finish its work on memory, whatever its events say.
+    pub(crate) fn finish_work(&mut self, ordinal: u32) -> Outcome {
+        if let Some(contents) = &mut self.contents {
+            contents.finish_device(ordinal);
+        }
+        self.settle()
+    }
+
+    /// Whether an address is one of a device: that one gave it out, or that a pluggable allocator of the
+    /// tests has made it up.
+    pub(crate) fn is_device_address(&self, addr: u64) -> bool {
+        const MADE_UP: std::ops::Range<u64> = 0x200_0000_0000..0x5000_0000_0000;
+        let given = |device: &Device| (device.reach.0..device.reach.1).contains(&addr);
+        MADE_UP.contains(&addr) || self.devices.iter().any(given)
+    }
+
+    pub(crate) fn devices(&self) -> impl Iterator<Item = &Device> {
+        self.devices.iter()
+    }
+
+    pub(crate) fn devices_mut(&mut self) -> impl Iterator<Item = &mut Device> {
+        self.devices.iter_mut()
+    }
+
+    /// The calls since the last time, a line each.
+    pub(crate) fn take_log(&mut self) -> String {
+        let mut text = String::new();
+        for call in self.log.drain(..) {
+            // A string takes everything.
+            let _ = writeln!(text, "{call}");
+        }
+        text
+    }
+}
+
+/// Memory and streams of a device by ordinal.
+impl Sim {
+    pub(crate) fn malloc(&mut self, ordinal: u32, bytes: u64) -> Outcome<u64> {
+        let addr = self.on(ordinal, |device| device.malloc(bytes))?;
+        Ok(addr.0)
+    }
+
+    /// Gives memory back to the device it is from. That one finishes the work on it first.
+    pub(crate) fn free(&mut self, addr: u64) -> Outcome {
+        let ordinal = self.settings.ordinal_of(addr);
+        self.finish_work(ordinal)?;
+        if self.pools.holds(addr) {
+            return self.free_in_pool(addr, StreamId::DEFAULT);
+        }
+        self.on(ordinal, |device| device.free(DeviceAddr(addr)))
+    }
+
+    /// Free and total bytes.
+    pub(crate) fn memory_info(&mut self, ordinal: u32) -> Outcome<(u64, u64)> {
+        let info = self.on(ordinal, Driver::memory_info)?;
+        Ok((info.free, info.total))
+    }
+
+    pub(crate) fn reserve(&mut self, bytes: u64) -> Outcome<u64> {
+        let ordinal = context::current().unwrap_or(0);
+        let addr = self.on(ordinal, |device| virtual_memory(device)?.reserve(bytes))?;
+        Ok(addr.0)
+    }
+
+    pub(crate) fn free_address(&mut self, addr: u64, bytes: u64) -> Outcome {
+        let ordinal = self.settings.ordinal_of(addr);
+        self.on(ordinal, |device| {
+            virtual_memory(device)?.free_address(DeviceAddr(addr), bytes)
+        })
+    }
+
+    pub(crate) fn create(&mut self, ordinal: u32, bytes: u64) -> Outcome<u64> {
+        let kind = HandleKind::FileDescriptor;
+        let handle = self.on(ordinal, |device| {
+            virtual_memory(device)?.create(bytes, kind)
+        })?;
+        Ok(u64::from(ordinal) << HANDLE_BITS | handle.0)
+    }
+
+    pub(crate) fn release(&mut self, handle: u64) -> Outcome {
+        let (ordinal, handle) = split_handle(handle);
+        self.on(ordinal, |device| virtual_memory(device)?.release(handle))
+    }
+
+    /// Puts memory behind addresses, which have to be those of its own device.
+    pub(crate) fn map(&mut self, addr: u64, bytes: u64, offset: u64, handle: u64) -> Outcome {
+        let (ordinal, handle) = split_handle(handle);
+        if ordinal != self.settings.ordinal_of(addr) {
+            return Err(Code::NOT_SUPPORTED);
+        }
+        if offset != 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        self.on(ordinal, |device| {
+            virtual_memory(device)?.map(DeviceAddr(addr), bytes, handle)
+        })
+    }
+
+    pub(crate) fn set_access(&mut self, addr: u64, bytes: u64) -> Outcome {
+        let ordinal = self.settings.ordinal_of(addr);
+        self.on(ordinal, |device| {
+            virtual_memory(device)?.set_access(DeviceAddr(addr), bytes)
+        })
+    }
+
+    /// Undoes a mapping, or several that lie side by side.
+    pub(crate) fn unmap(&mut self, addr: u64, bytes: u64) -> Outcome {
+        let ordinal = self.settings.ordinal_of(addr);
+        let pieces = self.on(ordinal, |device| {
+            Ok(device.mapped_behind(DeviceAddr(addr), bytes))
+        })?;
+        let mapped: u64 = pieces.iter().map(|piece| piece.bytes).sum();
+        if mapped != bytes || bytes == 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        self.on(ordinal, |device| {
+            let memory = virtual_memory(device)?;
+            let mut at = DeviceAddr(addr);
+            for piece in pieces {
+                memory.unmap(at, piece.bytes)?;
+                at = at.offset(piece.bytes);
+            }
+            Ok(())
+        })
+    }
+
+    pub(crate) fn synchronize_device(&mut self, ordinal: u32) -> Outcome {
+        self.on(ordinal, Driver::synchronize_device)?;
+        self.trim_idle_pools(ordinal)
+    }
+
+    /// Waits for a stream, as a program names it.
+    pub(crate) fn synchronize_stream(&mut self, here: u32, stream: u64) -> Outcome {
+        let (ordinal, stream) = self.streams.resolve(here, stream)?;
+        self.on(ordinal, |device| device.synchronize_stream(stream))
+    }
+
+    /// Whether all events of a stream are complete.
+    pub(crate) fn query_stream(&mut self, here: u32, stream: u64) -> Outcome {
+        let (ordinal, stream) = self.streams.resolve(here, stream)?;
+        let (recorded, completed) = self.device(ordinal)?.sim.streams().progress(stream);
+        let contents = self.contents.as_ref();
+        let has_work = contents.is_some_and(|contents| contents.has_work((ordinal, stream)));
+        if recorded == completed && !has_work {
+            Ok(())
+        } else {
+            Err(Code::NOT_READY)
+        }
+    }
+}
+
+/// The calls for virtual memory, if the device has them.
+fn virtual_memory(
+    device: &mut SimDevice,
+) -> Result<&mut dyn allocator::driver::VirtualMemory, DriverError> {
+    device.virtual_memory().ok_or(DriverError::NotSupported)
+}
+
+fn split_handle(handle: u64) -> (u32, MemoryHandle) {
+    let ordinal = u32::try_from(handle >> HANDLE_BITS).unwrap_or(u32::MAX);
+    (ordinal, MemoryHandle(handle & ((1 << HANDLE_BITS) - 1)))
+}
+
+fn in_pages(bytes: u64) -> u64 {
+    bytes.checked_next_multiple_of(GRANULARITY).unwrap_or(bytes)
+}
+
+/// What the control functions change on all devices.
+impl Sim {
+    /// How often calls of a kind were made, on all devices.
+    pub(crate) fn calls(&self, kind: CallKind) -> u64 {
+        let counts = self
+            .devices
+            .iter()
+            .map(|device| device.sim.counts().of(kind));
+        counts.sum()
+    }
+
+    pub(crate) fn faults(&mut self) -> impl Iterator<Item = &mut Faults> {
+        self.devices
+            .iter_mut()
+            .map(|device| device.sim.faults_mut())
+    }
+}

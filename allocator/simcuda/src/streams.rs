@@ -1,0 +1,101 @@
+//! Streams, as programs name them.
+
+use std::collections::HashMap;
+
+use allocator::driver::StreamId;
+use foldhash::fast::FixedState;
+
+use crate::errors::{Code, Outcome};
+
+/// The first handle, and how far apart handles are. An allocator may order by them.
+const FIRST: u64 = 0x10_0000;
+const STEP: u64 = 0x100;
+
+/// The handle of the default stream.
+pub(crate) const DEFAULT: u64 = 0;
+
+/// Handles 0 to 2 all mean the default stream: that of the program, of the process (`CU_STREAM_LEGACY`)
+/// and of the thread (`CU_STREAM_PER_THREAD`).
+const LAST_DEFAULT: u64 = 2;
+
+/// A stream that a program made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stream {
+    pub(crate) ordinal: u32,
+    pub(crate) flags: u32,
+    pub(crate) priority: i32,
+}
+
+/// The streams there are. Their handles are never used twice.
+///
+/// Streams are independent of each other, the default one included: what CUDA lets wait for the legacy
+/// default stream does not wait here.
+#[derive(Debug, Default)]
+pub(crate) struct Streams {
+    live: HashMap<u64, Stream, FixedState>,
+    made: u64,
+}
+
+impl Streams {
+    pub(crate) fn create(&mut self, stream: Stream) -> u64 {
+        let handle = FIRST + STEP * self.made;
+        self.made += 1;
+        self.live.insert(handle, stream);
+        handle
+    }
+
+    pub(crate) fn destroy(&mut self, handle: u64) -> Outcome {
+        if self.is_unknown(handle) {
+            return Ok(());
+        }
+        let stream = self.live.remove(&handle);
+        stream.map(drop).ok_or(Code::INVALID_HANDLE)
+    }
+
+    /// What was said of a stream when it was made. Others have no flags.
+    pub(crate) fn get(&self, here: u32, handle: u64) -> Outcome<Stream> {
+        if handle <= LAST_DEFAULT || self.is_unknown(handle) {
+            return Ok(Stream {
+                ordinal: here,
+                flags: 0,
+                priority: 0,
+            });
+        }
+        let stream = self.live.get(&handle).copied();
+        stream.ok_or(Code::INVALID_HANDLE)
+    }
+
+    /// The device of a stream and its name there, for a program whose current device is `here`.
+    pub(crate) fn resolve(&self, here: u32, handle: u64) -> Outcome<(u32, StreamId)> {
+        let stream = self.get(here, handle)?;
+        let is_default = handle <= LAST_DEFAULT;
+        let id = if is_default { 0 } else { handle };
+        Ok((stream.ordinal, StreamId(id)))
+    }
+
+    /// Whether a handle is not one of ours: the oracle makes up its streams, and they are good.
+    fn is_unknown(&self, handle: u64) -> bool {
+        handle > LAST_DEFAULT && !(FIRST..FIRST + STEP * self.made).contains(&handle)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_is_of_the_device_it_was_made_on_until_it_is_destroyed() {
+        let mut streams = Streams::default();
+        let made = streams.create(Stream {
+            ordinal: 1,
+            flags: 1,
+            priority: 0,
+        });
+        assert_eq!(streams.resolve(0, made), Ok((1, StreamId(made))));
+        assert_eq!(streams.resolve(0, 2), Ok((0, StreamId::DEFAULT)));
+        assert_eq!(streams.resolve(0, 0x1000), Ok((0, StreamId(0x1000))));
+        streams.destroy(made).unwrap();
+        assert_eq!(streams.resolve(0, made), Err(Code::INVALID_HANDLE));
+        assert_eq!(streams.destroy(made), Err(Code::INVALID_HANDLE));
+    }
+}

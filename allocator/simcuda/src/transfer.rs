@@ -1,0 +1,128 @@
+//! Fills, copies and kernels, as work of streams.
+//!
+//! Without contents (`FAKE_MEMORY` not set) a copy from a device gives zeroes, one of a single byte what
+//! `FAKE_BOOL` says, and nothing else that touches a device does anything.
+
+use std::sync::Arc;
+
+use crate::border::HostBytes;
+use crate::contents::extents::Content;
+use crate::contents::work::Work;
+use crate::errors::{Code, Outcome};
+use crate::state::Sim;
+
+impl Sim {
+    /// Adds to the work of a stream.
+    pub(crate) fn submit(&mut self, here: u32, stream: u64, work: Option<Work>) -> Outcome {
+        let stream = self.streams.resolve(here, stream)?;
+        if let (Some(contents), Some(work)) = (&mut self.contents, work) {
+            contents.submit(stream, work);
+        }
+        self.settle()
+    }
+
+    /// Writes a pattern over `bytes`.
+    pub(crate) fn fill(
+        &mut self,
+        here: u32,
+        stream: u64,
+        addr: u64,
+        pattern: [u8; 4],
+        bytes: u64,
+    ) -> Outcome {
+        let content = Content::Pattern {
+            bytes: pattern,
+            skipped: 0,
+        };
+        let work = Work::Fill {
+            addr,
+            bytes,
+            content,
+        };
+        self.submit(here, stream, Some(work))
+    }
+
+    /// Copies from the host. What is there now is copied, whenever the stream gets to it.
+    pub(crate) fn copy_in(
+        &mut self,
+        here: u32,
+        stream: u64,
+        to: u64,
+        from: u64,
+        bytes: u64,
+    ) -> Outcome {
+        if self.contents.is_none() {
+            return Ok(());
+        }
+        let room = usize::try_from(bytes).map_err(|_| Code::INVALID_VALUE)?;
+        let copied = HostBytes::at(from, room)?.read();
+        let content = Content::Bytes {
+            bytes: Arc::from(copied),
+            skipped: 0,
+        };
+        let work = Work::Fill {
+            addr: to,
+            bytes,
+            content,
+        };
+        self.submit(here, stream, Some(work))
+    }
+
+    /// Copies to the host, once the stream's work is done: nobody else knows how long there is room.
+    pub(crate) fn copy_out(
+        &mut self,
+        here: u32,
+        stream: u64,
+        to: u64,
+        from: u64,
+        bytes: u64,
+    ) -> Outcome {
+        let stream = self.streams.resolve(here, stream)?;
+        let room = usize::try_from(bytes).map_err(|_| Code::INVALID_VALUE)?;
+        let mut host = HostBytes::at(to, room)?;
+        let Some(contents) = &mut self.contents else {
+            host.set(if bytes == 1 { self.byte } else { 0 });
+            return Ok(());
+        };
+        let read = contents.read(stream, from, bytes);
+        self.settle()?;
+        host.write(&read?);
+        Ok(())
+    }
+
+    /// Copies between two places on devices.
+    pub(crate) fn copy_within(
+        &mut self,
+        here: u32,
+        stream: u64,
+        to: u64,
+        from: u64,
+        bytes: u64,
+    ) -> Outcome {
+        self.submit(here, stream, Some(Work::Copy { to, from, bytes }))
+    }
+
+    /// Copies between any two places.
+    pub(crate) fn copy(
+        &mut self,
+        here: u32,
+        stream: u64,
+        to: u64,
+        from: u64,
+        bytes: u64,
+    ) -> Outcome {
+        match (self.is_device_address(to), self.is_device_address(from)) {
+            (true, true) => self.copy_within(here, stream, to, from, bytes),
+            (true, false) => self.copy_in(here, stream, to, from, bytes),
+            (false, true) => self.copy_out(here, stream, to, from, bytes),
+            (false, false) => copy_on_host(to, from, bytes),
+        }
+    }
+}
+
+/// Copies between two places of the program's memory.
+pub(crate) fn copy_on_host(to: u64, from: u64, bytes: u64) -> Outcome {
+    let room = usize::try_from(bytes).map_err(|_| Code::INVALID_VALUE)?;
+    HostBytes::at(to, room)?.copy_from(&HostBytes::at(from, room)?);
+    Ok(())
+}
