@@ -58,7 +58,7 @@ impl<T> Out<T> {
     }
 
     /// The same place as an argument of another type.
-    pub(crate) fn as_argument<U>(self) -> In<U> {
+    pub(crate) fn argument<U>(self) -> In<U> {
         In(self.0.cast_const().cast())
     }
 }

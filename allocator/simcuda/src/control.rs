@@ -202,8 +202,12 @@ pub extern "C" fn fakecuda_cc() -> c_int {
 pub type TakeText = Option<unsafe extern "C" fn(*const c_char, usize, *mut c_void)>;
 
 /// Hands over what was written down since the last time, a call a line, if anything was.
+///
+/// # Safety
+/// `take` reads so many bytes during the call and no longer; what it does with `context` is between it and
+/// the caller.
 #[unsafe(no_mangle)]
-pub extern "C" fn fakecuda_log_take(take: TakeText, context: *mut c_void) {
+pub unsafe extern "C" fn fakecuda_log_take(take: TakeText, context: *mut c_void) {
     let mut text = String::new();
     control(|sim| {
         text = sim.take_log();
@@ -212,7 +216,7 @@ pub extern "C" fn fakecuda_log_take(take: TakeText, context: *mut c_void) {
     if let Some(take) = take
         && !text.is_empty()
     {
-        // SAFETY: the header asks for a function that reads so many bytes during the call.
+        // SAFETY: as the caller promises.
         unsafe { take(text.as_ptr().cast(), text.len(), context) }
     }
 }

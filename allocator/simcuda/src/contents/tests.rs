@@ -1,5 +1,5 @@
 use allocator::driver::sim::GRANULARITY;
-use allocator::driver::{DeviceAddr, MemoryHandle};
+use allocator::driver::{DeviceAddr, MemoryHandle, StreamId};
 
 use super::extents::Content;
 use super::*;

@@ -28,8 +28,8 @@ pub(crate) fn get_attribute(sim: &mut Sim, pool: u64, number: i32, to: Out<u8>) 
 /// Sets an attribute from a place of the type it has.
 pub(crate) fn set_attribute(sim: &mut Sim, pool: u64, number: i32, from: Out<u8>) -> Outcome {
     let value = match sim.pool_attribute(pool, number)? {
-        Attribute::Flag(_) => Attribute::Flag(from.as_argument().get()?),
-        Attribute::Bytes(_) => Attribute::Bytes(from.as_argument().get()?),
+        Attribute::Flag(_) => Attribute::Flag(from.argument().get()?),
+        Attribute::Bytes(_) => Attribute::Bytes(from.argument().get()?),
     };
     sim.set_pool_attribute(pool, number, value)
 }
