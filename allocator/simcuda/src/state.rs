@@ -45,6 +45,13 @@ impl Device {
     pub(crate) fn is_active(&self) -> bool {
         self.used_by_runtime || self.retained > 0
     }
+
+    fn follow(&mut self, call: &Call) {
+        if let Call::Malloc { bytes, addr } | Call::Reserve { bytes, addr } = *call {
+            let end = addr.0.saturating_add(in_pages(bytes));
+            self.reach = (self.reach.0.min(addr.0), self.reach.1.max(end));
+        }
+    }
 }
 
 /// All devices of the machine and all that was made on them.
@@ -63,6 +70,8 @@ pub(crate) struct Sim {
     pub(crate) byte: u8,
     pub(crate) logging: bool,
     log: Vec<Call>,
+    /// The calls looked at last: kept for its room.
+    calls: Vec<Call>,
 }
 
 static SIM: OnceLock<Option<Mutex<Sim>>> = OnceLock::new();
@@ -133,6 +142,7 @@ impl Sim {
             byte: settings.byte,
             logging: settings.log.is_some(),
             log: Vec::new(),
+            calls: Vec::new(),
             settings,
         }
     }
@@ -199,26 +209,19 @@ impl Sim {
 
     /// Keeps up with the calls that were made on a device since the last time.
     pub(crate) fn follow(&mut self, ordinal: u32) -> Outcome {
-        let device = self.device(ordinal)?;
-        let calls = device.sim.take_log();
-        let used = device.sim.used();
-        for call in &calls {
-            let device = self.device(ordinal)?;
-            match *call {
-                Call::Malloc { bytes, addr } | Call::Reserve { bytes, addr } => {
-                    let end = addr.0.saturating_add(in_pages(bytes));
-                    device.reach = (device.reach.0.min(addr.0), device.reach.1.max(end));
-                }
-                _ => {}
-            }
+        let device = self.devices.get_mut(ordinal as usize);
+        let device = device.ok_or(Code::INVALID_DEVICE)?;
+        device.sim.swap_log(&mut self.calls);
+        for call in &self.calls {
+            device.follow(call);
             self.counters.count(call);
             if let Some(contents) = &mut self.contents {
                 contents.follow(ordinal, call);
             }
         }
-        self.counters.peak_used = self.counters.peak_used.max(used);
+        self.counters.peak_used = self.counters.peak_used.max(device.sim.used());
         if self.logging {
-            self.log.extend(calls);
+            self.log.extend_from_slice(&self.calls);
         }
         self.settle()
     }
@@ -352,16 +355,18 @@ impl Sim {
     /// Undoes a mapping, or several that lie side by side.
     pub(crate) fn unmap(&mut self, addr: u64, bytes: u64) -> Outcome {
         let ordinal = self.settings.ordinal_of(addr);
-        let pieces = self.on(ordinal, |device| {
-            Ok(device.mapped_behind(DeviceAddr(addr), bytes))
-        })?;
-        let mapped: u64 = pieces.iter().map(|piece| piece.bytes).sum();
-        if mapped != bytes || bytes == 0 {
-            return Err(Code::INVALID_VALUE);
-        }
+        let addr = DeviceAddr(addr);
         self.on(ordinal, |device| {
+            if virtual_memory(device)?.unmap(addr, bytes) == Ok(()) {
+                return Ok(());
+            }
+            let pieces = device.mapped_behind(addr, bytes);
+            let mapped: u64 = pieces.iter().map(|piece| piece.bytes).sum();
+            if mapped != bytes || bytes == 0 {
+                return Err(DriverError::InvalidValue);
+            }
             let memory = virtual_memory(device)?;
-            let mut at = DeviceAddr(addr);
+            let mut at = addr;
             for piece in pieces {
                 memory.unmap(at, piece.bytes)?;
                 at = at.offset(piece.bytes);

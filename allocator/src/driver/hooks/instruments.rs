@@ -76,7 +76,17 @@ impl<D> Tap<D, Instruments> {
 
     /// Takes what was written down since the last time.
     pub fn take_log(&mut self) -> Vec<Call> {
-        let log = self.hook_mut().log.as_mut();
-        log.map(std::mem::take).unwrap_or_default()
+        let mut log = Vec::new();
+        self.swap_log(&mut log);
+        log
+    }
+
+    /// Takes what was written down since the last time; what `log` has is forgotten, its room is used
+    /// next.
+    pub fn swap_log(&mut self, log: &mut Vec<Call>) {
+        log.clear();
+        if let Some(written) = &mut self.hook_mut().log {
+            std::mem::swap(written, log);
+        }
     }
 }
