@@ -3,8 +3,8 @@
 //! The arena is taken from the device at the first request that is in the plan, exactly as large as the
 //! plan is high. A request is known by its number alone. It gets its range of the arena if it is the
 //! request that was planned, of the same size on the same stream, and if the range is free: a program
-//! that does not do as foreseen may still use it. All others go to another policy, the fallback; so do all if the
-//! device refuses the arena, until the cache is emptied.
+//! that does not do as foreseen may still use it. All others go to the fallback, which caches by best
+//! fit, each stream apart; so do all if the device refuses the arena, until the cache is emptied.
 //!
 //! Source: STAlloc's `StaticAllocator` (infinigence/STAlloc, commit 3a9f97f), which ends the program if
 //! there is no memory for the arena and knows nothing of streams.
@@ -58,32 +58,22 @@ pub struct Plan {
 
 /// A plan that is being carried out. See the [module](self).
 #[derive(Debug)]
-pub struct Planned<P> {
+pub struct Planned {
     plan: Arc<Plan>,
     /// The next step.
     next: usize,
     arena: Arena,
-    fallback: P,
+    fallback: StreamSafe<Segments>,
 }
 
-/// What serves requests that are not planned: best fit, each stream apart.
-pub type Fallback = StreamSafe<Segments>;
-
-impl Planned<Fallback> {
+impl Planned {
     /// Carries out `plan`.
     pub fn new(plan: Arc<Plan>) -> Self {
-        Self::over(plan, StreamSafe::with_settings(Segments::from_conf, ""))
-    }
-}
-
-impl<P: Policy> Planned<P> {
-    /// Carries out `plan`; what it does not cover goes to `fallback`.
-    pub fn over(plan: Arc<Plan>, fallback: P) -> Self {
         Self {
             next: 0,
             arena: Arena::new(plan.height),
             plan,
-            fallback,
+            fallback: StreamSafe::with_settings(Segments::from_conf, ""),
         }
     }
 
@@ -115,7 +105,7 @@ impl<P: Policy> Planned<P> {
     }
 }
 
-impl<P: Policy> Policy for Planned<P> {
+impl Policy for Planned {
     fn malloc(
         &mut self,
         device: &mut dyn Driver,
