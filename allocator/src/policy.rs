@@ -1,8 +1,7 @@
 //! The policies: what one is, and all there are.
 //!
-//! A new policy is one file, one line in the table below (with the `mod` that Rust asks for), and one line in
-//! `tests/properties.rs`. See
-//! [the worked example](#a-policy-in-one-file).
+//! A new policy is one file, one line in the table below (with the `mod` that Rust asks for), and one
+//! line in `tests/properties.rs`. See [the worked example](#a-policy-in-one-file).
 //!
 //! # A policy in one file
 //!
@@ -199,6 +198,21 @@ impl From<DriverError> for Refusal {
             DriverError::OutOfMemory => Self::OutOfMemory,
             error => Self::Driver(error),
         }
+    }
+}
+
+/// Memory from the device; if there is none, once more after `make_room` has given some back.
+fn malloc_or_retry(
+    device: &mut dyn Driver,
+    bytes: u64,
+    make_room: impl FnOnce(&mut dyn Driver) -> Result<(), Refusal>,
+) -> Result<DeviceAddr, Refusal> {
+    match device.malloc(bytes) {
+        Err(DriverError::OutOfMemory) => {
+            make_room(device)?;
+            Ok(device.malloc(bytes)?)
+        }
+        answer => Ok(answer?),
     }
 }
 

@@ -23,11 +23,11 @@
 //! - Where the device refuses to take memory back, CuPy forgets it. Here it stays in its arena.
 
 use crate::check::Violation;
-use crate::driver::{DeviceAddr, Driver, DriverError, StreamId};
+use crate::driver::{DeviceAddr, Driver, StreamId};
 
 use super::knobs::{KnobError, Knobs};
 use super::pieces::Pieces;
-use super::{Block, Policy, Refusal};
+use super::{Block, Policy, Refusal, malloc_or_retry};
 
 /// Sizes are multiples of this many bytes.
 const UNIT: u64 = 512;
@@ -102,13 +102,7 @@ impl Cupy {
         if !self.within_limit(size) {
             return Err(Refusal::OutOfMemory);
         }
-        let addr = match device.malloc(size) {
-            Err(DriverError::OutOfMemory) => {
-                self.empty_cache(device)?;
-                device.malloc(size)?
-            }
-            taken => taken?,
-        };
+        let addr = malloc_or_retry(device, size, |device| self.empty_cache(device))?;
         self.held += size;
         let rank = self.next_rank();
         self.chunks.add(addr, size, stream, rank);

@@ -60,7 +60,7 @@ use self::segment::Segment;
 use self::stitched::{Garbage, StitchedBlocks};
 use self::waiting::{Patience, Waiting};
 use super::knobs::{KnobError, Knobs};
-use super::{Block, Policy, Refusal};
+use super::{Block, Policy, Refusal, malloc_or_retry};
 
 /// Small requests are multiples of this.
 const MIN_BLOCK: u64 = 512;
@@ -142,14 +142,8 @@ impl GmLake {
         device: &mut dyn Driver,
         stream: StreamId,
     ) -> Result<Range, Refusal> {
-        let addr = match device.malloc(SMALL_SEGMENT) {
-            Err(DriverError::OutOfMemory) => {
-                self.release_cached(device)?;
-                device.malloc(SMALL_SEGMENT)?
-            }
-            taken => taken?,
-        };
         let bytes = SMALL_SEGMENT;
+        let addr = malloc_or_retry(device, bytes, |device| self.release_cached(device))?;
         let segment = Range { addr, bytes };
         self.small.add_segment(segment, stream);
         Ok(segment)

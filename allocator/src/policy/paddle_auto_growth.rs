@@ -27,12 +27,12 @@
 //! - Where the device refuses to take a chunk back, Paddle ends with an error. Here the chunk stays.
 
 use crate::check::Violation;
-use crate::driver::{DeviceAddr, Driver, DriverError, StreamId};
+use crate::driver::{DeviceAddr, Driver, StreamId};
 
 use super::knobs::{KnobError, Knobs};
 use super::pieces::Pieces;
 use super::stream_safe::StreamSafe;
-use super::{Block, Policy, Refusal, only_default};
+use super::{Block, Policy, Refusal, malloc_or_retry, only_default};
 
 /// What sizes are multiples of unless set otherwise (`FLAGS_alignment_size`), in bytes. Settings are
 /// multiples of it, because addresses have to be.
@@ -128,19 +128,15 @@ impl AutoGrowth {
         size: u64,
         pool: Pool,
     ) -> Result<(DeviceAddr, u64), Refusal> {
-        if self.free_when_no_cache_hit {
-            self.empty_cache(device)?;
-        }
         let bytes = size.max(match pool {
             Pool::Small => self.small_chunk_size,
             Pool::Large => self.large_chunk_size,
         });
-        let chunk = match device.malloc(bytes) {
-            Err(DriverError::OutOfMemory) if !self.free_when_no_cache_hit => {
-                self.empty_cache(device)?;
-                device.malloc(bytes)?
-            }
-            taken => taken?,
+        let chunk = if self.free_when_no_cache_hit {
+            self.empty_cache(device)?;
+            device.malloc(bytes)?
+        } else {
+            malloc_or_retry(device, bytes, |device| self.empty_cache(device))?
         };
         self.blocks.add(chunk, bytes, pool, 0);
         Ok((chunk, bytes))
