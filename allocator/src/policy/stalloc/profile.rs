@@ -6,7 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::foresight::Foresight;
+use crate::foresight::{Foresight, Request};
+use crate::placement::{self, Buffer};
 use crate::policy::planned::UNIT;
 
 use super::layers::Tensor;
@@ -196,7 +197,7 @@ impl Profile {
         let course = Course::of(foresight);
         let requests = foresight.requests.iter().enumerate();
         let large = requests.filter(|(_, request)| request.bytes >= LEAST);
-        let entry = |(index, request): (usize, &crate::foresight::Request)| {
+        let entry = |(index, request): (usize, &Request)| {
             let (from, until) = (course.at(request.from), course.at(request.until));
             Entry {
                 tensor: Tensor {
@@ -239,22 +240,14 @@ impl Profile {
 
     /// The most bytes of tensors that are planned, or would be if their iteration were.
     pub(super) fn peak(&self) -> u64 {
-        let planned = self
-            .entries
-            .iter()
-            .filter(|entry| entry.kind != Kind::Unplanned);
-        let mut changes: Vec<(u64, i64)> = Vec::new();
-        for Entry { tensor, .. } in planned {
-            changes.push((tensor.life.from, tensor.bytes.cast_signed()));
-            changes.push((tensor.life.until, -tensor.bytes.cast_signed()));
-        }
-        changes.sort_unstable();
-        let (mut live, mut peak) = (0, 0);
-        for (_, change) in changes {
-            live += change;
-            peak = peak.max(live);
-        }
-        peak.unsigned_abs()
+        let entries = self.entries.iter();
+        let planned = entries.filter(|entry| entry.kind != Kind::Unplanned);
+        let buffers = planned.map(|Entry { tensor, .. }| Buffer {
+            lower: tensor.life.from,
+            upper: tensor.life.until,
+            size: tensor.bytes,
+        });
+        placement::lower_bound(&buffers.collect::<Vec<_>>())
     }
 
     fn activations(&self) -> impl Iterator<Item = &Entry> {
