@@ -63,6 +63,10 @@ pub trait Allocator {
     fn driver_mut(&mut self) -> &mut Self::Driver;
 }
 
+/// A request of this many bytes or more is refused outright, whatever the policy: 2^60. So PyTorch does,
+/// as nobody means them.
+pub const ONE_EXABYTE: u64 = 1 << 60;
+
 impl<A: Allocator + ?Sized> Allocator for Box<A> {
     type Driver = A::Driver;
 

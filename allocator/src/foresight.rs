@@ -6,8 +6,8 @@ use std::collections::HashMap;
 
 use foldhash::fast::FixedState;
 
+use crate::allocator::ONE_EXABYTE;
 use crate::driver::StreamId;
-use crate::managed::ABSURD;
 use crate::placement::Buffer;
 
 /// A request and its lifetime.
@@ -74,7 +74,7 @@ impl Observed {
     /// The program asks for memory and calls it `id`. What no policy ever sees is no event: a request
     /// for nothing, or for an exabyte.
     pub fn malloc(&mut self, id: u64, bytes: u64, stream: StreamId) {
-        if bytes == 0 || bytes >= ABSURD {
+        if bytes == 0 || bytes >= ONE_EXABYTE {
             return;
         }
         self.live.insert(id, self.foresight.requests.len());

@@ -30,8 +30,8 @@
 //! - [`script`] runs the scripts by which all this is compared with PyTorch's own binary.
 //!
 //! Dependencies run one way: `script` → `policy`, with `managed` → (`allocator`, `history`, `snapshot`,
-//! `settings`, `error`, `check`, `foresight`, `placement`) → `driver` → `stats`. A policy never names a driver, a driver never names
-//! a block; only `script`, on top, knows the simulated device as what it is.
+//! `settings`, `error`, `check`, `foresight`, `placement`) → `driver` → `stats`. A policy never names a
+//! driver, a driver never names a block; only `script`, on top, knows the simulated device as what it is.
 //!
 //! # The life of one malloc
 //!

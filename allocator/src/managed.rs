@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use foldhash::fast::FixedState;
 
-use crate::allocator::Allocator;
+use crate::allocator::{Allocator, ONE_EXABYTE};
 use crate::check::{Violation, ensure};
 use crate::driver::hooks::held::Held;
 use crate::driver::tap::Tap;
@@ -15,8 +15,6 @@ use crate::policy::{Block, Policy, Refusal};
 use crate::snapshot::{BlockInfo, BlockState, SegmentInfo};
 use crate::stats::{DeviceStats, PoolKind};
 
-/// Requests of so many bytes are refused outright: nobody means them.
-pub(crate) const ABSURD: u64 = 1 << 60;
 /// What other policies than PyTorch do not distinguish.
 const KIND: PoolKind = PoolKind::Large;
 
@@ -212,7 +210,7 @@ impl<P: Policy, D: Driver> Allocator for Managed<P, D> {
         if bytes == 0 {
             return Ok(DeviceAddr::NULL);
         }
-        if bytes >= ABSURD {
+        if bytes >= ONE_EXABYTE {
             return Err(Error::MoreThanOneExabyte);
         }
         let before = self.device.hook().refused();

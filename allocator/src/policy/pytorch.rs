@@ -60,7 +60,7 @@ use self::events::PendingEvents;
 use self::pages::ExpandableSegment;
 use self::pool::{BlockPool, PoolId};
 use self::private_pool::PrivatePools;
-use crate::allocator::Allocator;
+use crate::allocator::{Allocator, ONE_EXABYTE};
 use crate::check::Violation;
 use crate::driver::{DeviceAddr, Driver, HandleKind, StreamId};
 use crate::error::{Error, Hazard};
@@ -161,7 +161,7 @@ impl<D: Driver> DeviceCachingAllocator<D> {
     /// that is gone, or were to be borrowed from one without users; [`Error::Hazard`] where PyTorch would
     /// corrupt itself; [`Error::TooManyBlocks`].
     pub fn malloc(&mut self, bytes: u64, stream: StreamId) -> Result<DeviceAddr, Error> {
-        if bytes >= size::ONE_EXABYTE {
+        if bytes >= ONE_EXABYTE {
             return Err(Error::MoreThanOneExabyte);
         }
         self.raw_malloc(bytes, stream)

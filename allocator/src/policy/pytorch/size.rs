@@ -16,8 +16,6 @@ pub const SMALL_SEGMENT: u64 = 2 << 20;
 const MIN_LARGE_ALLOC: u64 = 10 << 20;
 /// Segments for larger requests are multiples of this many bytes: 2 MiB.
 const LARGE_ROUNDING: u64 = 2 << 20;
-/// A request of this many bytes or more is refused outright: 2^60.
-pub(super) const ONE_EXABYTE: u64 = 1 << 60;
 
 /// The size of the block for a request of `bytes`, at least 1. `None` if that is no number.
 #[must_use]
