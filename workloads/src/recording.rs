@@ -105,7 +105,7 @@ impl Recording {
         (addr < below.end()).then_some(below)
     }
 
-    /// The stack of the entry with this index; the empty one if none was recorded.
+    /// The stack of the entry with this index; nothing if no stacks were recorded at all.
     #[must_use]
     pub fn stack_of(&self, entry: usize) -> Option<&Stack> {
         let id = self.entry_stacks.get(entry)?;

@@ -30,11 +30,7 @@ impl LineError {
     }
 
     pub(super) fn in_file(self, path: &Path) -> TraceError {
-        TraceError {
-            file: path.to_owned(),
-            line: Some(self.line),
-            reason: self.reason,
-        }
+        TraceError::new(path, Some(self.line), self.reason)
     }
 }
 
