@@ -58,6 +58,43 @@ impl Action {
             Self::Oom => "oom",
         }
     }
+
+    /// The action of that name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|action| action.name() == name)
+    }
+
+    /// Whether a request ended, well or not.
+    #[must_use]
+    pub fn ends_request(self) -> bool {
+        matches!(self, Self::Alloc | Self::Oom)
+    }
+
+    /// Whether memory came from the device.
+    #[must_use]
+    pub fn takes_memory(self) -> bool {
+        matches!(self, Self::SegmentAlloc | Self::SegmentMap)
+    }
+
+    /// Whether memory went back to the device.
+    #[must_use]
+    pub fn returns_memory(self) -> bool {
+        matches!(self, Self::SegmentFree | Self::SegmentUnmap)
+    }
+
+    /// Whether memory came from the device or went back to it; otherwise the entry is about a block, or
+    /// about all.
+    #[must_use]
+    pub fn is_about_segments(self) -> bool {
+        self.takes_memory() || self.returns_memory()
+    }
+
+    /// Whether it is about pages of an expandable segment.
+    #[must_use]
+    pub fn is_about_pages(self) -> bool {
+        matches!(self, Self::SegmentMap | Self::SegmentUnmap)
+    }
 }
 
 /// One thing that happened.

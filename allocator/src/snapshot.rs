@@ -154,6 +154,18 @@ impl BlockState {
             Self::Inactive => "inactive",
         }
     }
+
+    /// The state of that name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        [
+            Self::ActiveAllocated,
+            Self::ActivePendingFree,
+            Self::Inactive,
+        ]
+        .into_iter()
+        .find(|state| state.name() == name)
+    }
 }
 
 impl Serialize for BlockState {

@@ -23,6 +23,13 @@ impl PoolKind {
             Self::Large => "large",
         }
     }
+
+    /// The kind of that name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        let mut kinds = [Self::Small, Self::Large].into_iter();
+        kinds.find(|kind| kind.name() == name)
+    }
 }
 
 /// One figure over time.

@@ -51,10 +51,7 @@ impl<'a> Reader<'a> {
         let missing = |key: &str| Mistake::at(node, format!("an entry without '{key}'"));
         let action = action.and_then(Node::raw_text);
         let name = action.ok_or_else(|| missing("action"))?;
-        let Some(action) = Action::ALL
-            .into_iter()
-            .find(|action| action.name().as_bytes() == name)
-        else {
+        let Some(action) = str::from_utf8(name).ok().and_then(Action::named) else {
             self.budget
                 .take(name.len(), node, "the action of an entry")?;
             let remarks = &mut self.device(number).remarks;

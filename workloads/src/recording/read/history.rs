@@ -55,10 +55,7 @@ pub(super) fn read(path: &Path, bytes: &[u8]) -> Result<Recording, String> {
 
 fn entry(line: &str) -> Option<TraceEntry> {
     let mut fields = line.split(',');
-    let action = fields.next()?;
-    let action = Action::ALL
-        .into_iter()
-        .find(|known| known.name() == action)?;
+    let action = Action::named(fields.next()?)?;
     let mut number = || fields.next()?.parse::<u64>().ok();
     let entry = TraceEntry {
         action,
@@ -105,12 +102,7 @@ impl Segment {
     fn info(self) -> Result<SegmentInfo, String> {
         let blocks = self.blocks.into_iter();
         let blocks = blocks.map(|(size, requested, state, address)| {
-            let states = [
-                BlockState::ActiveAllocated,
-                BlockState::ActivePendingFree,
-                BlockState::Inactive,
-            ];
-            let known = states.into_iter().find(|known| known.name() == state);
+            let known = BlockState::named(&state);
             let state = known.ok_or_else(|| format!("no block is '{state}'"))?;
             let address = DeviceAddr(address);
             Ok::<_, String>(BlockInfo::new(address, size, requested, state))
@@ -119,11 +111,8 @@ impl Segment {
             device: 0,
             address: DeviceAddr(self.address),
             stream: StreamId(self.stream),
-            kind: match &*self.segment_type {
-                "small" => PoolKind::Small,
-                "large" => PoolKind::Large,
-                other => return Err(format!("no segment is '{other}'")),
-            },
+            kind: PoolKind::named(&self.segment_type)
+                .ok_or_else(|| format!("no segment is '{}'", self.segment_type))?,
             pool: MempoolId(self.pool_id.0, self.pool_id.1),
             is_expandable: self.is_expandable,
             blocks: blocks.collect::<Result<_, _>>()?,

@@ -140,28 +140,21 @@ impl<'a> Reader<'a> {
 }
 
 fn kind_of(node: Node<'_>, budget: &mut Budget) -> Result<PoolKind, Mistake> {
-    match &*budget.text(node, "segment_type")? {
-        "small" => Ok(PoolKind::Small),
-        "large" => Ok(PoolKind::Large),
-        other => Err(Mistake::at(
-            node,
-            format!("segment_type '{other}': small or large"),
-        )),
-    }
+    let name = budget.text(node, "segment_type")?;
+    PoolKind::named(&name)
+        .ok_or_else(|| Mistake::at(node, format!("segment_type '{name}': small or large")))
 }
 
 fn state_of(node: Node<'_>, budget: &mut Budget) -> Result<BlockState, Mistake> {
-    match &*budget.text(node, "the state of a block")? {
-        "active_allocated" => Ok(BlockState::ActiveAllocated),
-        // The documentation of memory_snapshot has the second name.
-        "active_pending_free" | "active_awaiting_free" => Ok(BlockState::ActivePendingFree),
-        "inactive" => Ok(BlockState::Inactive),
-        other => Err(Mistake::at(
-            node,
-            format!(
-                "the state of a block is '{other}', not active_allocated, active_pending_free or \
-                 inactive"
-            ),
-        )),
+    let name = budget.text(node, "the state of a block")?;
+    // The documentation of memory_snapshot has another name for one of them.
+    if name == "active_awaiting_free" {
+        return Ok(BlockState::ActivePendingFree);
     }
+    BlockState::named(&name).ok_or_else(|| {
+        let reason = format!(
+            "the state of a block is '{name}', not active_allocated, active_pending_free or inactive"
+        );
+        Mistake::at(node, reason)
+    })
 }
