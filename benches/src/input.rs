@@ -45,9 +45,9 @@ impl Input {
     }
 }
 
-/// The snapshot, trace, log or instance in a file of that name; if there is no such file, the preset or the family of
-/// that name. Of a snapshot of several devices, that with the number `device`, or the one on which most
-/// happened.
+/// The snapshot, trace, log or instance in a file of that name; if there is no such file, the preset or
+/// the family of that name. Of a snapshot of several devices, that with the number `device`, or the one
+/// on which most happened.
 ///
 /// # Errors
 /// If there is neither, the file cannot be read, or there is no such device.
@@ -136,12 +136,8 @@ pub fn recorded_capacity(recording: &Recording) -> Option<u64> {
     // Backwards, as it is the end that is known.
     for entry in recording.entries.iter().rev() {
         match entry.action {
-            Action::SegmentAlloc | Action::SegmentMap => {
-                reserved = reserved.saturating_sub(entry.size);
-            }
-            Action::SegmentFree | Action::SegmentUnmap => {
-                reserved = reserved.saturating_add(entry.size);
-            }
+            action if action.takes_memory() => reserved = reserved.saturating_sub(entry.size),
+            action if action.returns_memory() => reserved = reserved.saturating_add(entry.size),
             Action::Oom => {
                 let free = entry.addr.0;
                 capacity = capacity.max(Some(reserved.saturating_add(free)));

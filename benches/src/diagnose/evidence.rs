@@ -8,7 +8,6 @@ use std::sync::Mutex;
 use allocator::driver::DeviceAddr;
 use allocator::driver::sim::address::AddressPolicy;
 use allocator::driver::sim::{SimConfig, SimDevice};
-use allocator::history::{Action, TraceEntry};
 use allocator::policy::pytorch::{DeviceCachingAllocator, size};
 use allocator::settings::Settings;
 use allocator::snapshot::SegmentInfo;
@@ -336,7 +335,7 @@ fn updates(log: &Log, recording: Option<&Recording>) -> Vec<u64> {
     };
     let entries = recording.entries.iter();
     let times = entries
-        .filter(|entry| is_request(entry))
+        .filter(|entry| entry.action.ends_request())
         .map(|entry| entry.time_us);
     let times: Vec<u64> = times.collect();
     let before = log.allocations.len().saturating_sub(times.len());
@@ -349,11 +348,6 @@ fn updates(log: &Log, recording: Option<&Recording>) -> Vec<u64> {
     begins
         .map(|annotation| event_at(annotation.time_us))
         .collect()
-}
-
-/// Whether an entry stands for a request, served or not.
-fn is_request(entry: &TraceEntry) -> bool {
-    matches!(entry.action, Action::Alloc | Action::Oom)
 }
 
 /// Who asks, and which of them asked for each allocation.
@@ -383,7 +377,7 @@ fn sites(log: &Log, recording: Option<&Recording>) -> (Vec<Site>, Vec<u32>) {
 /// before was live when it began.
 fn request_stacks(recording: &Recording, requests: usize) -> Vec<Option<StackId>> {
     let entries = recording.entries.iter().enumerate();
-    let recorded = entries.filter(|(_, entry)| is_request(entry));
+    let recorded = entries.filter(|(_, entry)| entry.action.ends_request());
     let stack = |(index, _)| recording.entry_stacks.get(index).copied();
     let recorded: Vec<Option<StackId>> = recorded.map(stack).collect();
     let before = requests.saturating_sub(recorded.len());

@@ -80,8 +80,8 @@ pub fn calls(recording: &Recording, collects_garbage: bool) -> Vec<Call> {
 /// Bytes that an entry adds to what is held from the device.
 fn held_by(entry: &TraceEntry) -> i128 {
     match entry.action {
-        Action::SegmentAlloc | Action::SegmentMap => entry.size.into(),
-        Action::SegmentFree | Action::SegmentUnmap => -i128::from(entry.size),
+        action if action.takes_memory() => entry.size.into(),
+        action if action.returns_memory() => -i128::from(entry.size),
         _ => 0,
     }
 }
@@ -118,7 +118,7 @@ impl Reader<'_> {
         let rest = self.recording.entries.iter().enumerate().skip(start);
         let is_end = |action: Action| {
             let ends_before = matches!(action, Action::FreeRequested | Action::Snapshot);
-            ends_before || matches!(action, Action::Alloc | Action::Oom)
+            ends_before || action.ends_request()
         };
         let last = rest.clone().find(|(_, entry)| is_end(entry.action));
         let kind = last.map(|(_, entry)| entry.action);
@@ -137,10 +137,8 @@ impl Reader<'_> {
     }
 
     fn kind_without_malloc(&self, run: Range<usize>) -> CallKind {
-        let returns = self.recording.entries[run]
-            .iter()
-            .any(|entry| held_by(entry) < 0);
-        if returns {
+        let mut entries = self.recording.entries[run].iter();
+        if entries.any(|entry| entry.action.returns_memory()) {
             CallKind::EmptyCache
         } else {
             CallKind::Completions
@@ -150,7 +148,8 @@ impl Reader<'_> {
     /// How far the run, which ends with a malloc, is one of `empty_cache`.
     fn end_of_empty_cache(&self, run: Range<usize>, held: i128) -> usize {
         let entries = &self.recording.entries[run.clone()];
-        let Some(last_return) = entries.iter().rposition(|entry| held_by(entry) < 0) else {
+        let returns = |entry: &TraceEntry| entry.action.returns_memory();
+        let Some(last_return) = entries.iter().rposition(returns) else {
             return run.start;
         };
         let taken: i128 = entries[last_return + 1..].iter().map(held_by).sum();

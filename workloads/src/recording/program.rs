@@ -295,8 +295,7 @@ impl<'a> Writer<'a> {
 
     /// The frees among the entries of a call, requested or completed.
     fn frees(&mut self, kind: CallKind, entries: &[TraceEntry]) {
-        let returns =
-            |entry: &TraceEntry| matches!(entry.action, Action::SegmentFree | Action::SegmentUnmap);
+        let returns = |entry: &TraceEntry| entry.action.returns_memory();
         let is_malloc = matches!(kind, CallKind::Malloc | CallKind::FailedMalloc);
         let waited = is_malloc && (kind == CallKind::FailedMalloc || entries.iter().any(returns));
         for &TraceEntry { action, addr, .. } in entries {

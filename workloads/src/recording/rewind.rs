@@ -275,10 +275,8 @@ impl Past<'_> {
             .segments
             .iter()
             .any(|s| s.pool != MempoolId::DEFAULT);
-        let returns = recording
-            .entries
-            .iter()
-            .any(|entry| is_return(entry.action));
+        let mut entries = recording.entries.iter();
+        let returns = entries.any(|entry| entry.action.returns_memory());
         if private && returns && recording.entry_pools.is_empty() {
             remarks.push(
                 "which pool a segment belonged to that was returned is not recorded: taken to be \
@@ -316,18 +314,13 @@ impl Past<'_> {
     }
 }
 
-fn is_return(action: Action) -> bool {
-    matches!(action, Action::SegmentFree | Action::SegmentUnmap)
-}
-
 /// The kind of pool that addresses were used by: an entry about pages does not say.
 pub(super) struct KindsByAddress(BTreeMap<DeviceAddr, PoolKind>);
 
 impl KindsByAddress {
     pub(super) fn of(recording: &Recording, settings: &Settings) -> Self {
-        let pages = [Action::SegmentMap, Action::SegmentUnmap];
         let mut entries = recording.entries.iter();
-        let has_pages = entries.any(|entry| pages.contains(&entry.action));
+        let has_pages = entries.any(|entry| entry.action.is_about_pages());
         let users = recording.entries.iter().filter(|entry| {
             has_pages && matches!(entry.action, Action::Alloc | Action::FreeCompleted)
         });

@@ -97,7 +97,7 @@ pub fn verify(recording: &Recording, known: Known) -> Result<Verdict, RecordingE
              does what it did"
         )
     }));
-    verdict.remarks.extend(run.guesses.remarks());
+    verdict.remarks.extend(run.guesses.remark());
     if run.stopped.is_some() && known.capacity.is_none() && plan.is_expandable() {
         verdict.remarks.push(format!(
             "how much memory the device had is not recorded, and expandable segments reserve \

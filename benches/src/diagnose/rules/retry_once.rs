@@ -8,7 +8,9 @@
 //! **Why so.** Out of memory, PyTorch 2.11 waits for all streams, and blocks become free that waited; it then
 //! asks the device once more but does not look through its pools again (pytorch/pytorch#189504).
 
+use allocator::driver::StreamId;
 use allocator::history::{Action, TraceEntry};
+use allocator::policy::pytorch::size::{MIN_BLOCK, pool_kind};
 use allocator::snapshot::SegmentInfo;
 use workloads::recording::Recording;
 
@@ -61,7 +63,7 @@ fn in_replay(evidence: &Evidence<'_>, moment: &Moment) -> Option<(u64, u64)> {
         evidence.block_size(request.bytes)?,
         evidence.kind_of(request)?,
     );
-    let stream = allocator::driver::StreamId::nth(request.stream);
+    let stream = StreamId::nth(request.stream);
     let is_its = |segment: &&SegmentInfo| segment.stream == stream && segment.kind == kind;
     let blocks = moment
         .segments
@@ -89,21 +91,14 @@ fn in_recording(recording: &Recording) -> Vec<(u64, u64)> {
 
 /// The bytes of a block that became free while a request failed, if it fits.
 fn freed_in_vain(before: &[TraceEntry], oom: &TraceEntry) -> Option<u64> {
-    let is_attempt = |e: &TraceEntry| {
-        let actions = [
-            Action::FreeCompleted,
-            Action::SegmentFree,
-            Action::SegmentUnmap,
-        ];
-        actions.contains(&e.action)
-    };
+    let is_attempt =
+        |e: &TraceEntry| e.action == Action::FreeCompleted || e.action.returns_memory();
     let attempt = before.iter().rev().take_while(|e| is_attempt(e)).count();
     let (earlier, attempt) = before.split_at(before.len() - attempt);
-    let small = |bytes: u64| bytes <= 1 << 20;
-    let rounded = |e: &TraceEntry| e.size.next_multiple_of(512);
+    let rounded = |e: &TraceEntry| e.size.next_multiple_of(MIN_BLOCK);
     let was_returned = |block: &TraceEntry| {
         attempt.iter().any(|e| {
-            e.action != Action::FreeCompleted
+            e.action.returns_memory()
                 && (e.addr.0..e.addr.0.saturating_add(e.size)).contains(&block.addr.0)
         })
     };
@@ -116,7 +111,7 @@ fn freed_in_vain(before: &[TraceEntry], oom: &TraceEntry) -> Option<u64> {
             && e.stream == oom.stream
             && Some(e.addr) != by_program
             && rounded(e) >= oom.size
-            && small(rounded(e)) == small(oom.size)
+            && pool_kind(rounded(e)) == pool_kind(oom.size)
             && !was_returned(e)
     });
     fitting.map(rounded).min()

@@ -124,9 +124,7 @@ fn what_is_at(addr: DeviceAddr, segments: &[SegmentInfo], recorded: &[TraceEntry
     let around =
         blocks.find(|block| block.address <= addr && addr.offset_from(block.address) < block.size);
     let Some(block) = around else {
-        let mut taken = recorded
-            .iter()
-            .filter(|entry| matches!(entry.action, Action::SegmentAlloc | Action::SegmentMap));
+        let mut taken = recorded.iter().filter(|entry| entry.action.takes_memory());
         let is_new = taken.any(|new| new.addr <= addr && addr.offset_from(new.addr) < new.size);
         return match is_new {
             true => "memory that the same call took from the device".to_owned(),
@@ -151,12 +149,10 @@ fn candidates(
     segments: &[SegmentInfo],
     rounded: impl Fn(u64) -> u64,
 ) -> Vec<Candidate> {
-    let Some(request) = recorded.last() else {
+    let request = recorded.last().filter(|last| last.action.ends_request());
+    let Some(request) = request else {
         return Vec::new();
     };
-    if !matches!(request.action, Action::Alloc | Action::Oom) {
-        return Vec::new();
-    }
     let size = rounded(request.size);
     let kind = size::pool_kind(size);
     let took = |entries: &[TraceEntry], start: DeviceAddr, bytes: u64| {

@@ -76,16 +76,10 @@ impl Guesses {
         self.decided = others.decided;
     }
 
-    /// One sentence for each kind of guess that was made anew.
-    pub(super) fn remarks(&self) -> Vec<String> {
-        let mut remarks = Vec::new();
-        if self.tails.len() > 0 {
-            remarks.push(format!(
-                "the sizes of {} of these blocks were found by trying",
-                self.tails.len()
-            ));
-        }
-        remarks
+    /// A sentence on what was found by trying, if anything was.
+    pub(super) fn remark(&self) -> Option<String> {
+        let tails = self.tails.len();
+        (tails > 0).then(|| format!("the sizes of {tails} of these blocks were found by trying"))
     }
 
     /// If the allocator wanted a new range of addresses where one is already, that one is shorter.
@@ -118,8 +112,8 @@ impl Guesses {
         let is_malloc = |kind| matches!(kind, CallKind::Malloc | CallKind::FailedMalloc);
         if is_malloc(call.kind) {
             let entries = plan.entries_of(call);
-            let is_return = |action| matches!(action, Action::SegmentFree | Action::SegmentUnmap);
-            let last = entries.iter().rposition(|entry| is_return(entry.action))?;
+            let mut entries = entries.iter();
+            let last = entries.rposition(|entry| entry.action.returns_memory())?;
             let split = call.entries.start + last + 1;
             let emptied = Call {
                 kind: CallKind::EmptyCache,

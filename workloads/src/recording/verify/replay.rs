@@ -242,7 +242,7 @@ impl<'a> Replay<'a> {
         answers.expect(
             recorded
                 .iter()
-                .filter(|e| is_about_segments(e.action))
+                .filter(|entry| entry.action.is_about_segments())
                 .copied(),
         );
         let places = recorded.iter().filter_map(|entry| match entry.action {
@@ -336,22 +336,13 @@ impl<'a> Replay<'a> {
     /// when it began: memory was returned, or there was none, and no block is left that waits. (With a
     /// garbage collector memory is returned without waiting.)
     fn waits_for_all(&self, recorded: &[TraceEntry]) -> bool {
-        let is = |action: Action| recorded.iter().filter(move |entry| entry.action == action);
-        let returns = is(Action::SegmentFree)
-            .chain(is(Action::SegmentUnmap))
-            .count()
-            > 0;
-        let completes = is(Action::FreeCompleted).count() == self.waiting.len();
+        let actions = || recorded.iter().map(|entry| entry.action);
+        let completed = actions().filter(|&action| action == Action::FreeCompleted);
+        let completes = completed.count() == self.waiting.len();
         let collects = self.plan.settings.garbage_collection_threshold() > 0.0;
-        completes && !collects && (returns || is(Action::Oom).count() > 0)
+        let lacks = |action: Action| action.returns_memory() || action == Action::Oom;
+        completes && !collects && actions().any(lacks)
     }
-}
-
-pub(super) fn is_about_segments(action: Action) -> bool {
-    matches!(
-        action,
-        Action::SegmentAlloc | Action::SegmentFree | Action::SegmentMap | Action::SegmentUnmap
-    )
 }
 
 /// Whether two calls did the same. In which order waiting frees complete is of no account: it follows

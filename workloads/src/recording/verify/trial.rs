@@ -7,7 +7,7 @@ use super::super::calls::CallKind;
 use super::super::rewind::RecordingError;
 use super::Verdict;
 use super::guesses::Guesses;
-use super::replay::{Deviation, Plan, Replay, is_about_segments, layout};
+use super::replay::{Deviation, Plan, Replay, layout};
 
 /// A way to replay a recording.
 pub(super) struct Trial<'a> {
@@ -84,7 +84,7 @@ impl Trial<'_> {
         let mut verdict = Verdict {
             is_warm: plan.start.is_warm(),
             allocations: count(|action| action == Action::Alloc),
-            segment_events: count(is_about_segments),
+            segment_events: count(Action::is_about_segments),
             ooms: count(|action| action == Action::Oom),
             remarks: plan.start.remarks.clone(),
             ..Verdict::default()
@@ -136,7 +136,7 @@ fn common_segment_events(ours: &[TraceEntry], recorded: &[TraceEntry]) -> usize 
     let about_segments = |entries: &[TraceEntry]| -> Vec<_> {
         let entries = entries
             .iter()
-            .filter(|entry| is_about_segments(entry.action));
+            .filter(|entry| entry.action.is_about_segments());
         entries
             .map(|entry| (entry.action, entry.addr, entry.size))
             .collect()
