@@ -83,7 +83,7 @@ impl fmt::Display for Told<'_> {
 /// request its block was.
 ///
 /// # Errors
-/// [`RecordingError`]: the state at the end, or the last entry, that cannot be.
+/// [`RecordingError`]: the state at the end, the last entry, or the state at the start that cannot be.
 pub fn rewind(recording: &Recording, known: &KnownSettings) -> Result<Start, RecordingError> {
     let settings = &known.settings;
     restore::ensure_possible(&recording.segments).map_err(RecordingError::End)?;
@@ -109,7 +109,7 @@ pub fn rewind(recording: &Recording, known: &KnownSettings) -> Result<Start, Rec
     let segments = past.segments.into_values();
     let segments: Vec<_> = segments.map(Segment::into_info).collect();
     // What was undone may have met; a state that cannot be is told here and not by whoever restores it.
-    restore::ensure_possible(&segments).map_err(RecordingError::End)?;
+    restore::ensure_possible(&segments).map_err(RecordingError::Start)?;
     Ok(Start {
         segments,
         guessed,

@@ -1,7 +1,7 @@
 //! Recordings that cannot be: an error or a difference, and never a panic.
 
 use allocator::driver::{DeviceAddr, StreamId};
-use allocator::history::Action;
+use allocator::history::{Action, TraceEntry};
 use allocator::mempool::MempoolId;
 use allocator::snapshot::{BlockInfo, BlockState, SegmentInfo};
 use allocator::stats::PoolKind;
@@ -84,6 +84,25 @@ fn an_error_says_which_entry_cannot_be_and_why() {
     let copy = overlapping.segments[0].clone();
     overlapping.segments.insert(0, copy);
     assert!(error_of(&overlapping).contains("no allocator was ever in the state"));
+}
+
+/// A segment that nothing is known of but that it was returned, from where none can be.
+#[test]
+fn a_start_that_cannot_be_is_told_as_that() {
+    let returned = TraceEntry {
+        action: Action::SegmentFree,
+        addr: DeviceAddr(1000),
+        size: 2 << 20,
+        stream: StreamId::DEFAULT,
+        time_us: 0,
+    };
+    let recording = Recording {
+        entries: vec![returned],
+        ..Recording::default()
+    };
+    let error = error_of(&recording);
+    assert!(error.starts_with("the state at its start: "), "{error}");
+    assert!(error.contains("multiples of 512"), "{error}");
 }
 
 /// Two blocks change places: the state at the end is the same, but no best fit did that.
