@@ -5,8 +5,9 @@
 //!
 //! - [`op`] is one operation, and the contract of workloads; [`surroundings`] is what happens around
 //!   the program.
-//! - [`trace`] reads recordings of ours, [`recording`] memory snapshots of PyTorch, which are
-//!   [`pickle`]s, [`packed`] or not; [`rng`] and [`program`] are what families are written with.
+//! - [`trace`] reads recordings of ours and logs of RMM, [`recording`] memory snapshots of PyTorch, which
+//!   are [`pickle`]s, and [`minimalloc`] instances of offline placement, all of them [`packed`] or not.
+//! - [`rng`] and [`program`] are what families are written with.
 //! - [`transformer`], [`moe`], [`cnn`] and [`inference`] are families of models, composed of operators
 //!   as their Python code is; [`lengths`] says how long their batches are, and [`realism`] pairs them
 //!   with recordings. [`grad_accumulation`], [`fragmentation`], [`streams`], [`shared_gpu`],
@@ -14,8 +15,8 @@
 //! - [`catalog`] has all families by name, and [`presets`] has ready-made members.
 //! - [`replay`](mod@replay) drives an allocator, with observers; [`measure`] says what the results
 //!   mean, and [`demand`] what no allocator can do without. [`foresight`] tells a policy of a workload
-//!   in advance. [`cached`] holds one in memory, to
-//!   be replayed many times; [`perturbed`](mod@perturbed) is another run of the same program.
+//!   in advance. [`cached`] holds one in memory, to be replayed many times;
+//!   [`perturbed`](mod@perturbed) is another run of the same program.
 //!
 //! A family gives the same operations for the same parameters and seed on every platform; a digest
 //! of each is tested.
@@ -45,6 +46,7 @@ pub mod measure;
 pub mod minimalloc;
 pub mod moe;
 pub mod op;
+mod ops;
 pub mod packed;
 mod parameters;
 pub mod perturbed;

@@ -8,7 +8,8 @@ use std::collections::HashMap;
 
 use foldhash::fast::FixedState;
 
-use crate::cached::{Cached, CachedOp};
+use crate::cached::Cached;
+use crate::ops::KeptOp;
 use crate::rng::Rng;
 
 /// Sizes up to this many bytes stay as they are: 1 MiB. They share segments.
@@ -24,13 +25,13 @@ const JITTER: u64 = 200;
 pub fn perturbed(workload: &Cached, seed: u64) -> Cached {
     let mut rng = Rng::new(seed);
     let mut other = workload.clone();
-    let is_free = |op: &CachedOp| matches!(op, CachedOp::Free { .. });
-    for burst in other.ops.chunk_by_mut(|a, b| is_free(a) && is_free(b)) {
+    let is_free = |op: &KeptOp| matches!(op, KeptOp::Free { .. });
+    for burst in other.ops.kept.chunk_by_mut(|a, b| is_free(a) && is_free(b)) {
         rng.shuffle(burst);
     }
     let mut sizes: HashMap<u64, u64, FixedState> = HashMap::default();
-    for op in &mut other.ops {
-        if let CachedOp::Malloc { bytes, .. } = op {
+    for op in &mut other.ops.kept {
+        if let KeptOp::Malloc { bytes, .. } = op {
             *bytes = *sizes
                 .entry(*bytes)
                 .or_insert_with(|| jittered(*bytes, &mut rng));

@@ -30,6 +30,7 @@ use super::calls::{Call, CallKind, calls};
 use super::rewind::{RecordingError, Start, rewind};
 use super::{Annotation, Recording, StackId};
 use crate::op::{Answer, Op, Sink, Workload, WorkloadError};
+use crate::ops::Ops;
 use crate::surroundings::Change;
 
 /// How the tag of a request begins that failed when it was recorded.
@@ -39,41 +40,10 @@ pub const FAILED: &str = "failed when recorded";
 #[derive(Clone, PartialEq, Debug)]
 pub struct RecordedProgram {
     name: String,
-    ops: Vec<RecordedOp>,
-    /// Where the last recorded failure is in `ops`.
-    last_failure: Option<usize>,
-    /// What operations refer to by number: who asked, or what a phase is called.
-    tags: Vec<String>,
+    ops: Ops,
+    /// Where in `ops` the requests are that failed when they were recorded, in order.
+    failures: Vec<usize>,
     remarks: Vec<String>,
-}
-
-/// An operation; see [`Op`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum RecordedOp {
-    Malloc {
-        id: u64,
-        bytes: u64,
-        stream: u32,
-        tag: usize,
-        /// Whether it failed when it was recorded.
-        failed: bool,
-    },
-    Free {
-        id: u64,
-    },
-    /// A free that waits for an event on this stream.
-    FreeLater {
-        id: u64,
-        stream: u32,
-    },
-    /// That event is over.
-    Over {
-        stream: u32,
-    },
-    EmptyCache,
-    Mark {
-        tag: usize,
-    },
 }
 
 impl RecordedProgram {
@@ -91,12 +61,10 @@ impl RecordedProgram {
         for call in calls(recording, collects_garbage) {
             writer.call(&call);
         }
-        let failed = |op: &RecordedOp| matches!(op, RecordedOp::Malloc { failed: true, .. });
         Ok(Self {
             name: name.into(),
-            last_failure: writer.ops.iter().rposition(failed),
             ops: writer.ops,
-            tags: writer.tags.names,
+            failures: writer.failures,
             remarks: start.remarks,
         })
     }
@@ -105,10 +73,6 @@ impl RecordedProgram {
     #[must_use]
     pub fn remarks(&self) -> &[String] {
         &self.remarks
-    }
-
-    fn tag(&self, index: usize) -> &str {
-        self.tags.get(index).map_or("", String::as_str)
     }
 }
 
@@ -119,66 +83,28 @@ impl Workload for RecordedProgram {
 
     fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
         let mut gives_up = false;
-        for (index, &op) in self.ops.iter().enumerate() {
-            match op {
-                RecordedOp::Malloc { failed, .. } if gives_up => gives_up = !failed,
-                RecordedOp::Malloc {
-                    id,
-                    bytes,
-                    stream,
-                    tag,
-                    failed,
-                } => {
-                    let tag = self.tag(tag);
-                    let answer = sink.op(Op::Malloc {
-                        id,
-                        bytes,
-                        stream,
-                        tag,
-                    })?;
-                    match answer {
-                        Answer::Done if failed => _ = sink.op(Op::Free { id })?,
-                        Answer::OutOfMemory if !failed => {
-                            if self.last_failure.is_none_or(|last| last < index) {
-                                return Ok(());
-                            }
-                            gives_up = true;
-                        }
-                        _ => {}
+        for (index, op) in self.ops.iter().enumerate() {
+            let Op::Malloc { id, .. } = op else {
+                sink.op(op)?;
+                continue;
+            };
+            let failed = self.failures.binary_search(&index).is_ok();
+            if gives_up {
+                gives_up = !failed;
+                continue;
+            }
+            match sink.op(op)? {
+                Answer::Done if failed => _ = sink.op(Op::Free { id })?,
+                Answer::OutOfMemory if !failed => {
+                    if self.failures.last().is_none_or(|&last| last < index) {
+                        return Ok(());
                     }
+                    gives_up = true;
                 }
-                RecordedOp::Free { id } => _ = sink.op(Op::Free { id })?,
-                RecordedOp::FreeLater { id, stream } => {
-                    sink.op(Op::RecordStream { id, stream })?;
-                    sink.op(Op::Around(Change::HoldEvents(true)))?;
-                    sink.op(Op::Free { id })?;
-                    sink.op(Op::Around(Change::HoldEvents(false)))?;
-                }
-                RecordedOp::Over { stream } => {
-                    let over = Change::FinishEvents { stream, count: 1 };
-                    sink.op(Op::Around(over))?;
-                }
-                RecordedOp::EmptyCache => _ = sink.op(Op::EmptyCache)?,
-                RecordedOp::Mark { tag } => _ = sink.op(Op::Mark { tag: self.tag(tag) })?,
+                _ => {}
             }
         }
         Ok(())
-    }
-}
-
-/// Names, once each.
-#[derive(Default)]
-struct Names {
-    names: Vec<String>,
-    index: HashMap<String, usize, FixedState>,
-}
-
-impl Names {
-    fn index_of(&mut self, name: String) -> usize {
-        *self.index.entry(name).or_insert_with_key(|name| {
-            self.names.push(name.clone());
-            self.names.len() - 1
-        })
     }
 }
 
@@ -191,8 +117,8 @@ struct Writer<'a> {
     live: HashMap<DeviceAddr, u64, FixedState>,
     waits: Waits,
     next_id: u64,
-    ops: Vec<RecordedOp>,
-    tags: Names,
+    ops: Ops,
+    failures: Vec<usize>,
 }
 
 impl<'a> Writer<'a> {
@@ -213,8 +139,8 @@ impl<'a> Writer<'a> {
             steps,
             live: HashMap::default(),
             next_id: 0,
-            ops: Vec::new(),
-            tags: Names::default(),
+            ops: Ops::default(),
+            failures: Vec::new(),
         }
     }
 
@@ -256,19 +182,19 @@ impl<'a> Writer<'a> {
         if failed {
             tag = format!("{FAILED}: {tag}");
         }
-        let tag = self.tags.index_of(tag);
         let stream = self.streams.binary_search(&stream).unwrap_or(0) as u32;
         let id = self.next_id;
         self.next_id += 1;
-        if !failed {
+        if failed {
+            self.failures.push(self.ops.len());
+        } else {
             self.live.insert(addr, id);
         }
-        self.ops.push(RecordedOp::Malloc {
+        self.ops.push(Op::Malloc {
             id,
             bytes,
             stream,
-            tag,
-            failed,
+            tag: &tag,
         });
     }
 
@@ -288,7 +214,7 @@ impl<'a> Writer<'a> {
                 let failed = call.kind == CallKind::FailedMalloc;
                 self.malloc(addr, size, stream, stack.unwrap_or_default(), failed);
             }
-            (CallKind::EmptyCache, _) => self.ops.push(RecordedOp::EmptyCache),
+            (CallKind::EmptyCache, _) => self.ops.push(Op::EmptyCache),
             _ => {}
         }
     }
@@ -301,31 +227,38 @@ impl<'a> Writer<'a> {
         for &TraceEntry { action, addr, .. } in entries {
             match action {
                 Action::FreeRequested if kind == CallKind::FreeRequest => {
-                    let id = self.live.remove(&addr);
-                    let later = id.map(|id| RecordedOp::FreeLater {
-                        id,
-                        stream: self.waits.begin(addr),
-                    });
-                    self.ops.extend(later);
+                    if let Some(id) = self.live.remove(&addr) {
+                        self.free_later(addr, id);
+                    }
                 }
                 Action::FreeCompleted => {
-                    let over = self.waits.end(addr, waited).into_iter();
-                    self.ops
-                        .extend(over.map(|stream| RecordedOp::Over { stream }));
+                    for stream in self.waits.end(addr, waited) {
+                        let over = Change::FinishEvents { stream, count: 1 };
+                        self.ops.push(Op::Around(over));
+                    }
                     // Requested in the same call, or before the first entry.
-                    let id = self.live.remove(&addr);
-                    self.ops.extend(id.map(|id| RecordedOp::Free { id }));
+                    if let Some(id) = self.live.remove(&addr) {
+                        self.ops.push(Op::Free { id });
+                    }
                 }
                 _ => {}
             }
         }
     }
 
+    /// A free that waits for an event on a stream of its own.
+    fn free_later(&mut self, addr: DeviceAddr, id: u64) {
+        let stream = self.waits.begin(addr);
+        self.ops.push(Op::RecordStream { id, stream });
+        self.ops.push(Op::Around(Change::HoldEvents(true)));
+        self.ops.push(Op::Free { id });
+        self.ops.push(Op::Around(Change::HoldEvents(false)));
+    }
+
     /// Marks the steps that begin before `time_us`.
     fn marks_of_steps(&mut self, time_us: u64) {
         while let Some((_, name)) = self.next_step.take_if(|(begins, _)| *begins <= time_us) {
-            let tag = self.tags.index_of(name);
-            self.ops.push(RecordedOp::Mark { tag });
+            self.ops.push(Op::Mark { tag: &name });
             self.next_step = self.steps.next();
         }
     }

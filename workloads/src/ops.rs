@@ -1,0 +1,131 @@
+//! Operations kept in memory: 32 bytes each, and each different tag once.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use foldhash::fast::FixedState;
+
+use crate::op::Op;
+use crate::surroundings::Change;
+
+/// Operations in their order.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(crate) struct Ops {
+    pub(crate) kept: Vec<KeptOp>,
+    tags: Tags,
+}
+
+/// An [`Op`] whose tag is a number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum KeptOp {
+    Malloc {
+        id: u64,
+        bytes: u64,
+        stream: u32,
+        tag: Tag,
+    },
+    Free {
+        id: u64,
+    },
+    RecordStream {
+        id: u64,
+        stream: u32,
+    },
+    EmptyCache,
+    Around(Change),
+    Mark {
+        tag: Tag,
+    },
+}
+
+/// The number of a tag.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Tag(usize);
+
+impl Ops {
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.kept.len()
+    }
+
+    /// Adds an operation behind all others.
+    pub(crate) fn push(&mut self, op: Op<'_>) {
+        self.kept.push(match op {
+            Op::Malloc {
+                id,
+                bytes,
+                stream,
+                tag,
+            } => KeptOp::Malloc {
+                id,
+                bytes,
+                stream,
+                tag: self.tags.number(tag),
+            },
+            Op::Free { id } => KeptOp::Free { id },
+            Op::RecordStream { id, stream } => KeptOp::RecordStream { id, stream },
+            Op::EmptyCache => KeptOp::EmptyCache,
+            Op::Around(change) => KeptOp::Around(change),
+            Op::Mark { tag } => KeptOp::Mark {
+                tag: self.tags.number(tag),
+            },
+        });
+    }
+
+    /// All of them, in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Op<'_>> {
+        self.kept.iter().map(|&op| match op {
+            KeptOp::Malloc {
+                id,
+                bytes,
+                stream,
+                tag,
+            } => Op::Malloc {
+                id,
+                bytes,
+                stream,
+                tag: self.tags.text(tag),
+            },
+            KeptOp::Free { id } => Op::Free { id },
+            KeptOp::RecordStream { id, stream } => Op::RecordStream { id, stream },
+            KeptOp::EmptyCache => Op::EmptyCache,
+            KeptOp::Around(change) => Op::Around(change),
+            KeptOp::Mark { tag } => Op::Mark {
+                tag: self.tags.text(tag),
+            },
+        })
+    }
+}
+
+/// Every tag once, by number, and its number.
+#[derive(Clone, PartialEq, Debug, Default)]
+struct Tags {
+    texts: Vec<Arc<str>>,
+    numbers: HashMap<Arc<str>, Tag, FixedState>,
+}
+
+impl Tags {
+    fn number(&mut self, text: &str) -> Tag {
+        if let Some(&tag) = self.numbers.get(text) {
+            return tag;
+        }
+        let (text, tag) = (Arc::<str>::from(text), Tag(self.texts.len()));
+        self.texts.push(Arc::clone(&text));
+        self.numbers.insert(text, tag);
+        tag
+    }
+
+    fn text(&self, Tag(number): Tag) -> &str {
+        self.texts.get(number).map_or("", |text| text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_operation_takes_32_bytes() {
+        assert_eq!(size_of::<KeptOp>(), 32);
+    }
+}
