@@ -1,8 +1,8 @@
 //! Which settings fit a program: `PYTORCH_CUDA_ALLOC_CONF` for it, found by replaying it.
 //!
 //! [`advise`] is given a program, a device and the settings it has now, and returns [`Advice`]: what the
-//! program needs, which settings are best for each [`Aim`], what they cost, what other allocators would do,
-//! and how far all that holds for the next run. [`text`] shows it.
+//! program needs, which settings are best for each [`Aim`], what they cost, what other allocators would
+//! do, and how far all that holds for the next run. [`text`] shows it.
 //!
 //! | file | decides |
 //! |---|---|

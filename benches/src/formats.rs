@@ -83,8 +83,8 @@ pub fn convert(workload: &dyn Workload, format: &Format<'_>) -> anyhow::Result<C
 }
 
 impl Replayed<'_> {
-    /// What a snapshot at the end of the program would show, with its whole history. Requests that find no
-    /// memory do not end it.
+    /// What a snapshot at the end of the program would show, with its whole history. Requests that find
+    /// no memory do not end it.
     ///
     /// # Errors
     /// If there is no such policy, its settings are wrong, the workload cannot be read, or the allocator

@@ -84,8 +84,8 @@ pub struct Annotation {
 }
 
 impl Recording {
-    /// The pool of the entry with this index. Where entries do not say, it is that of the segment which is
-    /// at its address at the end; everybody's if there is none.
+    /// The pool of the entry with this index. Where entries do not say, it is that of the segment which
+    /// is at its address at the end; everybody's if there is none.
     #[must_use]
     pub fn pool_of(&self, entry: usize) -> MempoolId {
         if let Some(&pool) = self.entry_pools.get(entry) {

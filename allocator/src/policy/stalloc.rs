@@ -12,8 +12,8 @@
 //!    make groups ([`groups`]), which are placed alike ([`shelves`]); all others fill what these leave.
 //!    Of both the lower is taken, as with the original's `--autotune`; the setting `algorithm` asks for
 //!    one.
-//! 4. The first iteration runs by its plan, and all others by the plan of the second ([`super::planned`]). A
-//!    request that is not as planned goes to a caching allocator.
+//! 4. The first iteration runs by its plan, and all others by the plan of the second
+//!    ([`super::planned`]). A request that is not as planned goes to a caching allocator.
 //!
 //! What differs:
 //!

@@ -95,8 +95,8 @@ impl Surroundings {
         }
     }
 
-    /// Finer steps around a setting: the lines half-way to the next that were tried, and how much larger a
-    /// block that is kept whole may be than what is asked for.
+    /// Finer steps around a setting: the lines half-way to the next that were tried, and how much larger
+    /// a block that is kept whole may be than what is asked for.
     pub fn around(&self, good: &Conf, tried: &[u64], sizes: &Sizes) -> Vec<Conf> {
         let Some(mib) = good.max_split_mib else {
             return Vec::new();

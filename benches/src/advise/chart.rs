@@ -1,5 +1,5 @@
-//! Memory over time as a drawing that stretches with the page. What is written stands beside it, so that it
-//! does not stretch, too.
+//! Memory over time as a drawing that stretches with the page. What is written stands beside it, so that
+//! it does not stretch, too.
 
 use std::fmt::Write;
 

@@ -21,8 +21,8 @@ pub struct Peak {
     pub rounding_bytes: u64,
     /// Given back by the program, but waiting for another stream. Rounding of these is in it.
     pub pending_bytes: u64,
-    /// **Fragmentation**: free, but part of a segment in use, so that it can neither be returned nor serve a
-    /// larger request. None in expandable segments, by PyTorch's count.
+    /// **Fragmentation**: free, but part of a segment in use, so that it can neither be returned nor
+    /// serve a larger request. None in expandable segments, by PyTorch's count.
     pub inactive_split_bytes: u64,
     /// All other free memory: segments that are free as a whole, and what is free in expandable ones.
     pub cached_bytes: u64,

@@ -285,8 +285,8 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// Looks at whether the present setting and the best for the least capacity fail with more memory than
-    /// they need, until the best is one that was looked at.
+    /// Looks at whether the present setting and the best for the least capacity fail with more memory
+    /// than they need, until the best is one that was looked at.
     pub fn look_above(&mut self, deadline: Deadline) -> anyhow::Result<()> {
         let mut next = Some(super::PRESENT);
         while let Some(tried) = next.and_then(|index| self.tried.get_mut(index)) {

@@ -18,8 +18,8 @@ use super::replay::policies;
 /// Write a program in the format of another tool.
 ///
 /// What is read: memory snapshots of PyTorch, logs of RMM, instances of MiniMalloc and traces as in
-/// workloads/traces/README.md, plain or compressed with gzip, whatever they are called; and the presets of
-/// `coalesce workloads`.
+/// workloads/traces/README.md, plain or compressed with gzip, whatever they are called; and the presets
+/// of `coalesce workloads`.
 ///
 /// A program is a sequence of requests. `trace`, `rmm` and `minimalloc` have these and nothing else; a
 /// `snapshot` has what an allocator made of them: they are replayed first, with --policy and --conf on a
@@ -33,8 +33,8 @@ pub struct Args {
     input: String,
     /// Where to write it; standard output if nowhere.
     out: Option<PathBuf>,
-    /// The format. By default the name of OUT says it: .pickle or .pkl is a snapshot, .log or .txt a log of
-    /// RMM, .csv a trace; each with .gz behind it is compressed.
+    /// The format. By default the name of OUT says it: .pickle or .pkl is a snapshot, .log or .txt a log
+    /// of RMM, .csv a trace; each with .gz behind it is compressed.
     #[arg(long)]
     to: Option<To>,
     /// The device of a snapshot of several.

@@ -14,9 +14,9 @@ use workloads::recording::{Recording, read};
 
 /// Replay memory snapshots and say whether every block lands where it did.
 ///
-/// A snapshot is what torch.cuda.memory._dump_snapshot wrote after _record_memory_history. Each is replayed
-/// at its own addresses under its own settings; the device gives and refuses memory as it did. Exits with 1
-/// if anything comes out differently, and says what and where.
+/// A snapshot is what torch.cuda.memory._dump_snapshot wrote after _record_memory_history. Each is
+/// replayed at its own addresses under its own settings; the device gives and refuses memory as it did.
+/// Exits with 1 if anything comes out differently, and says what and where.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  coalesce verify snapshot.pickle")]
 pub struct Args {

@@ -272,8 +272,8 @@ impl<'a> Evidence<'a> {
         bytes >= LEAST && bytes >= self.measures.peak_reserved_bytes / SHARE
     }
 
-    /// Where the program asked for some allocations, as numbers of the log, with what `weight` says of each
-    /// in bytes: at most [`Place::MOST`] places, the heaviest first.
+    /// Where the program asked for some allocations, as numbers of the log, with what `weight` says of
+    /// each in bytes: at most [`Place::MOST`] places, the heaviest first.
     #[must_use]
     pub fn places(
         &self,

@@ -16,9 +16,9 @@ pub struct Relief {
 const FEW_CALLS: u64 = 10;
 
 impl Relief {
-    /// What `conf` brings in place of the settings there are: fewer requests that fail; or as few, and less
-    /// held by what is worth a word; or as little held, and half as many calls of the device. Nothing if
-    /// none of it.
+    /// What `conf` brings in place of the settings there are: fewer requests that fail; or as few, and
+    /// less held by what is worth a word; or as little held, and half as many calls of the device.
+    /// Nothing if none of it.
     #[must_use]
     pub fn of(evidence: &Evidence<'_>, conf: &str) -> Option<Self> {
         let then = evidence.with_conf(conf)?;

@@ -5,8 +5,8 @@
 //! 2. marks of the optimizer: a step lasts from one update to the next;
 //! 3. a request that is made once a step. Requests are the same if the same place asks; or, if nothing
 //!    shows then, if they are for as much. From one to the next the program asks for nearly the same
-//!    ([`ALIKE_PERCENT`] %, in whatever order), for half of the program at least. Of the rarest such requests
-//!    the one is taken before which least is live.
+//!    ([`ALIKE_PERCENT`] %, in whatever order), for half of the program at least. Of the rarest such
+//!    requests the one is taken before which least is live.
 //!
 //! If there is none, there are no steps, and whoever needs them is silent.
 
@@ -176,8 +176,8 @@ fn kinds(log: &Log, what: impl Fn(usize, &Allocation) -> u64) -> (Vec<usize>, us
     (kinds, numbers.len())
 }
 
-/// The last of these places between which all is alike, if that is half of the program. `counts` has a zero for
-/// each kind of request.
+/// The last of these places between which all is alike, if that is half of the program. `counts` has a
+/// zero for each kind of request.
 fn alike<'p>(places: &'p [usize], kinds: &[usize], counts: &mut [usize]) -> Option<&'p [usize]> {
     let between = |pair: &[usize]| match *pair {
         [start, end] if end - start >= SHORTEST => kinds.get(start..end),

@@ -9,8 +9,8 @@ use super::Recording;
 
 impl Recording {
     /// Whether the device went upwards or downwards through its addresses: what most segments did
-    /// against the one before. That decides between free blocks of one size. (An H200 goes downwards, as far
-    /// as there are no gaps to fill.) None if it cannot be told: without segments that came one
+    /// against the one before. That decides between free blocks of one size. (An H200 goes downwards, as
+    /// far as there are no gaps to fill.) None if it cannot be told: without segments that came one
     /// after the other, as there are none under `expandable_segments:True`.
     #[must_use]
     pub fn address_policy(&self) -> Option<AddressPolicy> {

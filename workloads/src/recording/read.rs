@@ -15,7 +15,8 @@
 //! | `external_annotations` | none |
 //!
 //! Keys that are not known are left alone. `torch.cuda.memory_snapshot()` alone, a list of segments, is
-//! read, too; and so is a history without its stacks, a table with the segments beside it (`read/history.rs`).
+//! read, too; and so is a history without its stacks, a table with the segments beside it
+//! (`read/history.rs`).
 
 mod budget;
 mod entries;

@@ -1,9 +1,9 @@
 //! Private pools: blocks apart from everybody's, as CUDA graphs and `torch.cuda.MemPool` use them.
 //!
 //! A pool lives from its first user until it has none and, by PyTorch's count, no memory either. Any
-//! name will do, that of the default pools too, as in PyTorch: `(0, 0)` then also names a private
-//! pool. While allocations are redirected to any pool, no event is looked at and everybody's cache is not emptied, not even to
-//! avoid running out of memory.
+//! name will do, that of the default pools too, as in PyTorch: `(0, 0)` then also names a private pool.
+//! While allocations are redirected to any pool, no event is looked at and everybody's cache is not
+//! emptied, not even to avoid running out of memory.
 //!
 //! Source: PyTorch 2.11, `create_or_incref_pool`, `beginAllocateToPool`, `endAllocateToPool`,
 //! `releasePool`, `try_mempool_fallback`. Captures of CUDA graphs themselves are not modelled.

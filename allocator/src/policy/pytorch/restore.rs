@@ -5,8 +5,8 @@
 //!
 //! A snapshot does not tell everything. How long blocks have been free is forgotten (the garbage
 //! collector starts anew), and so are the streams that were recorded on blocks in use, and those that
-//! pending blocks wait for: they wait for their own. Of an expandable segment only the mapped runs are told;
-//! its addresses begin where the device places them, at the lowest run or below it.
+//! pending blocks wait for: they wait for their own. Of an expandable segment only the mapped runs are
+//! told; its addresses begin where the device places them, at the lowest run or below it.
 
 use super::DeviceCachingAllocator;
 use super::block::{Block, BlockId};

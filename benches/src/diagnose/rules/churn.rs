@@ -1,8 +1,8 @@
 //! Memory that goes back to the device and is taken again, step after step.
 //!
-//! **Criterion.** In more than half of the warm steps memory is both taken from the device and returned to it, and on
-//! average [`CALLS`] times a step; the program did not empty the cache in them, and no request was
-//! retried: those have rules of their own.
+//! **Criterion.** In more than half of the warm steps memory is both taken from the device and returned
+//! to it, and on average [`CALLS`] times a step; the program did not empty the cache in them, and no
+//! request was retried: those have rules of their own.
 //!
 //! **Why so.** `cudaMalloc` and `cudaFree` wait for the device and cost about a millisecond; a program in
 //! its stride should need neither.

@@ -3,9 +3,9 @@
 //! **Criterion.** The threshold is set, `per_process_memory_fraction` is not.
 //!
 //! **Why so.** The threshold is a share of the limit that `per_process_memory_fraction` or
-//! `torch.cuda.set_per_process_memory_fraction` sets; without one, and with one of 1.0, nothing is ever collected
-//! (PyTorch 2.11; pytorch/pytorch#106660, #150917). A limit that the program sets itself is not in its settings:
-//! hence the condition in the remedy.
+//! `torch.cuda.set_per_process_memory_fraction` sets; without one, and with one of 1.0, nothing is ever
+//! collected (PyTorch 2.11; pytorch/pytorch#106660, #150917). A limit that the program sets itself is
+//! not in its settings: hence the condition in the remedy.
 
 use super::super::evidence::Evidence;
 use super::super::words::size;

@@ -1,7 +1,7 @@
 //! A program that empties the cache in every step.
 //!
-//! **Criterion.** `torch.cuda.empty_cache()` is called in more than half of the warm steps, and these then take
-//! more from the device than [`TAKEN_PERCENT`] % of what is held at the peak, each on average.
+//! **Criterion.** `torch.cuda.empty_cache()` is called in more than half of the warm steps, and these
+//! then take more from the device than [`TAKEN_PERCENT`] % of what is held at the peak, each on average.
 //!
 //! **Why so.** What is returned is taken again at once, each time with calls that wait for the device.
 

@@ -1,11 +1,12 @@
 //! A request that the memory fraction refused while the device had room.
 //!
-//! **Criterion.** A request failed, `per_process_memory_fraction` is set, and what was held together with the segment
-//! the request needed is more than that share of the device but not more than the device.
+//! **Criterion.** A request failed, `per_process_memory_fraction` is set, and what was held together
+//! with the segment the request needed is more than that share of the device but not more than the
+//! device.
 //!
-//! **Why so.** The limit is compared with the bytes of a whole segment: 20 MiB for a request of 1 to 10 MiB,
-//! even with expandable segments, where the request may need one page or none (PyTorch 2.11, `alloc_block`).
-//! The error says how much is free, which misleads.
+//! **Why so.** The limit is compared with the bytes of a whole segment: 20 MiB for a request of 1 to 10
+//! MiB, even with expandable segments, where the request may need one page or none (PyTorch 2.11,
+//! `alloc_block`). The error says how much is free, which misleads.
 
 use super::super::evidence::Evidence;
 use super::super::words::{size, typed};

@@ -1,9 +1,9 @@
-//! Memory that is held and free, and would not be held with expandable segments: fragmentation without a cause
-//! that another rule names.
+//! Memory that is held and free, and would not be held with expandable segments: fragmentation without a
+//! cause that another rule names.
 //!
-//! **Criterion.** When the most was held, [`FREE_PERCENT`] % of it was free; expandable segments are off, and with
-//! them the program holds [`SAVED_PERCENT`] % less at its peak. Sizes that change from step to step, survivors and
-//! settings that keep free blocks from being used have rules of their own.
+//! **Criterion.** When the most was held, [`FREE_PERCENT`] % of it was free; expandable segments are
+//! off, and with them the program holds [`SAVED_PERCENT`] % less at its peak. Sizes that change from
+//! step to step, survivors and settings that keep free blocks from being used have rules of their own.
 //!
 //! **Why so.** At that moment no free block was large enough for the request, whatever they had in all.
 

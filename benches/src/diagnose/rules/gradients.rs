@@ -1,18 +1,19 @@
 //! Gradients that are never given back: they lie below every forward pass.
 //!
-//! **Criterion.** The program says where [`FEWEST_UPDATES`] or more updates begin. What was there before the first and
-//! is live at the last has, for a parameter and its gradient, two tensors of a size. *Dropped* is what is made
-//! between two updates and gone before the second, as far as it matches half of those, tensor for tensor:
-//! the least of it between any two is worth a word. *Renewed* is what is made between two updates, live at
-//! the second but not for good, and of a size of theirs: in number it is never more than [`RENEWED_PERCENT`] % of the dropped.
+//! **Criterion.** The program says where [`FEWEST_UPDATES`] or more updates begin. What was there before
+//! the first and is live at the last has, for a parameter and its gradient, two tensors of a size.
+//! *Dropped* is what is made between two updates and gone before the second, as far as it matches half
+//! of those, tensor for tensor: the least of it between any two is worth a word. *Renewed* is what is
+//! made between two updates, live at the second but not for good, and of a size of theirs: in number it
+//! is never more than [`RENEWED_PERCENT`] % of the dropped.
 //!
-//! **Why so.** The way back makes each gradient in a tensor of its parameter's size. Where gradients were
-//! cleared (`set_to_none=True`, the default) that tensor is the gradient from then on and live at the update.
-//! Where they were not, it is added to the old gradient and dropped. Other copies of the parameters, as of an
-//! averaged model, come along with gradients that are renewed.
+//! **Why so.** The way back makes each gradient in a tensor of its parameter's size. Where gradients
+//! were cleared (`set_to_none=True`, the default) that tensor is the gradient from then on and live at
+//! the update. Where they were not, it is added to the old gradient and dropped. Other copies of the
+//! parameters, as of an averaged model, come along with gradients that are renewed.
 //!
-//! Gradients zeroed in place look the same, and take as much: the remedy is for both. So do those that stay in
-//! the buckets of `DistributedDataParallel`, which is meant.
+//! Gradients zeroed in place look the same, and take as much: the remedy is for both. So do those that
+//! stay in the buckets of `DistributedDataParallel`, which is meant.
 
 use std::collections::BTreeMap;
 

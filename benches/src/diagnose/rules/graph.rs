@@ -1,12 +1,13 @@
 //! Inference that remembers everything for a way back that never comes.
 //!
-//! **Criterion.** The program goes through [`FEWEST_PHASES`] or more phases of the same name in a row, or as many
-//! steps without phases and updates, and does not go back after them. Of all bytes that they ask for, at least
-//! [`KEPT_PERCENT`] % are still live when the phase after the next begins, and that is worth a word.
+//! **Criterion.** The program goes through [`FEWEST_PHASES`] or more phases of the same name in a row,
+//! or as many steps without phases and updates, and does not go back after them. Of all bytes that they
+//! ask for, at least [`KEPT_PERCENT`] % are still live when the phase after the next begins, and that is
+//! worth a word.
 //!
-//! **Why so.** Under `torch.no_grad()` what an operator makes goes once the next has used it, and what is kept of
-//! a token is its line in a cache. With gradients on, autograd keeps what each operator would need on the
-//! way back. A cache that is copied at each token keeps the newest copy only.
+//! **Why so.** Under `torch.no_grad()` what an operator makes goes once the next has used it, and what
+//! is kept of a token is its line in a cache. With gradients on, autograd keeps what each operator would
+//! need on the way back. A cache that is copied at each token keeps the newest copy only.
 
 use std::ops::Range;
 
@@ -91,8 +92,8 @@ fn goes_back(mark: &Mark) -> bool {
     mark.tag.to_ascii_lowercase().contains("backward")
 }
 
-/// Of the phases of a run but the last two: bytes still live when the second after begins, and bytes asked
-/// for; nothing if too little is kept.
+/// Of the phases of a run but the last two: bytes still live when the second after begins, and bytes
+/// asked for; nothing if too little is kept.
 fn kept_in<'r>(evidence: &Evidence<'_>, run: &'r Run) -> Option<(u64, u64, &'r Run)> {
     let (mut kept, mut asked) = (0_u64, 0_u64);
     for (phase, second_after) in run.phases.iter().zip(run.phases.iter().skip(2)) {

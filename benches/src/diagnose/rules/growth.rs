@@ -1,16 +1,16 @@
 //! Memory that grows with every step, until there is none left: a leak.
 //!
-//! **Criterion.** There are at least [`FEWEST_STEPS`] steps. Of each but the first and the last something is
-//! still live when the last step ends, at least [`PER_MILLE`] ‰ of the peak; and of no step less than half
-//! as much as of another. The first step does not count: it makes what a program keeps for good, gradients
-//! and the state of the optimizer. The last does not count: what it made is in use. A cache that keeps only
-//! the newest leaves nothing of the earlier steps, and a larger tensor in place of a smaller is a new one
-//! for an old one: neither is a leak.
+//! **Criterion.** There are at least [`FEWEST_STEPS`] steps. Of each but the first and the last
+//! something is still live when the last step ends, at least [`PER_MILLE`] ‰ of the peak; and of no step
+//! less than half as much as of another. The first step does not count: it makes what a program keeps
+//! for good, gradients and the state of the optimizer. The last does not count: what it made is in use.
+//! A cache that keeps only the newest leaves nothing of the earlier steps, and a larger tensor in place
+//! of a smaller is a new one for an old one: neither is a leak.
 //!
 //! A program that keeps the graphs of everything has a rule of its own.
 //!
-//! **Why so.** Losses, outputs or graphs kept in a list live on from every step alike. What is kept of some
-//! steps only, as the results of an evaluation, is not even and is left alone.
+//! **Why so.** Losses, outputs or graphs kept in a list live on from every step alike. What is kept of
+//! some steps only, as the results of an evaluation, is not even and is left alone.
 
 use std::ops::Range;
 

@@ -1,11 +1,11 @@
 //! Memory in expandable segments that cannot be returned, and that no statistic shows.
 //!
-//! **Criterion.** When the most was held, [`FREE_PERCENT`] % or more of it was free in pages of expandable segments
-//! that are partly in use.
+//! **Criterion.** When the most was held, [`FREE_PERCENT`] % or more of it was free in pages of
+//! expandable segments that are partly in use.
 //!
-//! **Why so.** Pages go back one by one, when all of a page is free; a page is 20 MiB in large segments, 2
-//! MiB in small ones. `inactive_split_bytes`, which `memory_summary()` calls non-releasable memory, counts nothing of
-//! expandable segments (PyTorch 2.11).
+//! **Why so.** Pages go back one by one, when all of a page is free; a page is 20 MiB in large segments,
+//! 2 MiB in small ones. `inactive_split_bytes`, which `memory_summary()` calls non-releasable memory,
+//! counts nothing of expandable segments (PyTorch 2.11).
 
 use allocator::snapshot::SegmentInfo;
 use allocator::stats::PoolKind;

@@ -1,13 +1,13 @@
 //! Inputs of different lengths: what one step gives back fits no request of the next.
 //!
-//! **Criterion.** In half of the warm steps at least [`NEW_PERCENT`] % of the bytes asked for in large blocks are
-//! in blocks of a size that the step before did not have. Warm steps that do not empty the cache took, in all,
-//! what is worth a word from the device although as much as was asked for lay free in the cache. And with
-//! expandable segments, which are off, the program holds [`SAVED_PERCENT`] % less at its peak: they cut
-//! anything to size.
+//! **Criterion.** In half of the warm steps at least [`NEW_PERCENT`] % of the bytes asked for in large
+//! blocks are in blocks of a size that the step before did not have. Warm steps that do not empty the
+//! cache took, in all, what is worth a word from the device although as much as was asked for lay free
+//! in the cache. And with expandable segments, which are off, the program holds [`SAVED_PERCENT`] % less
+//! at its peak: they cut anything to size.
 //!
-//! **Why so.** A cached block serves a smaller request and keeps the rest, or does not serve a larger one.
-//! With sizes that change at every step the cache fills up with pieces that fit nothing.
+//! **Why so.** A cached block serves a smaller request and keeps the rest, or does not serve a larger
+//! one. With sizes that change at every step the cache fills up with pieces that fit nothing.
 
 use std::collections::BTreeSet;
 

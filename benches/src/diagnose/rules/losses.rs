@@ -1,8 +1,8 @@
 //! Several forward passes that are all kept for one way back.
 //!
-//! **Criterion.** Within a step the program goes [`FEWEST_PASSES`] times or more through phases of the same
-//! name before another begins, and the next is the way back. From pass to pass more is live, by at least half
-//! as much as at most; and all of it together is worth a word.
+//! **Criterion.** Within a step the program goes [`FEWEST_PASSES`] times or more through phases of the
+//! same name before another begins, and the next is the way back. From pass to pass more is live, by at
+//! least half as much as at most; and all of it together is worth a word.
 //!
 //! **Why so.** Losses that are added up as tensors hold the activations of each pass. With a way back
 //! after each pass only those of one are live.

@@ -1,10 +1,10 @@
 //! `max_split_size_mb` that costs more than it brings.
 //!
-//! **Criterion.** It is set, expandable segments are off, and without it the program does better; no other rule
-//! says why.
+//! **Criterion.** It is set, expandable segments are off, and without it the program does better; no
+//! other rule says why.
 //!
-//! **Why so.** A block of the limit or more is never cut and serves only requests of nearly its size (PyTorch
-//! 2.11, `get_free_block`): it is kept for them, and smaller requests take new memory.
+//! **Why so.** A block of the limit or more is never cut and serves only requests of nearly its size
+//! (PyTorch 2.11, `get_free_block`): it is kept for them, and smaller requests take new memory.
 
 use super::super::evidence::Evidence;
 use super::super::relief::Relief;

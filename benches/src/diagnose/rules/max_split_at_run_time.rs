@@ -1,12 +1,12 @@
 //! Settings that were changed while the program ran, and live tensors that lost their memory.
 //!
-//! **Criterion.** In the recording a segment that came from `cudaMalloc` is returned with another size than it was
-//! taken with.
+//! **Criterion.** In the recording a segment that came from `cudaMalloc` is returned with another size
+//! than it was taken with.
 //!
-//! **Why so.** To make room, PyTorch 2.11 returns free blocks of `max_split_size_mb` or more without asking
-//! whether they are whole segments (`release_available_cached_blocks`). Such a block is part of a segment only
-//! if the limit was changed after it was cut, or expandable segments were switched on. `cudaFree` of a
-//! segment's first part takes the memory of the tensors behind it.
+//! **Why so.** To make room, PyTorch 2.11 returns free blocks of `max_split_size_mb` or more without
+//! asking whether they are whole segments (`release_available_cached_blocks`). Such a block is part of a
+//! segment only if the limit was changed after it was cut, or expandable segments were switched on.
+//! `cudaFree` of a segment's first part takes the memory of the tensors behind it.
 
 use std::collections::HashMap;
 

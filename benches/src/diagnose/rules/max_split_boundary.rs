@@ -1,11 +1,11 @@
 //! Requests just below `max_split_size_mb`, whose segments are just not below it.
 //!
-//! **Criterion.** Requests smaller than the limit took segments that are not, and with a limit that is 2 MiB
-//! higher the program does better. A limit of the size of a shared segment has a rule of its own.
+//! **Criterion.** Requests smaller than the limit took segments that are not, and with a limit that is 2
+//! MiB higher the program does better. A limit of the size of a shared segment has a rule of its own.
 //!
-//! **Why so.** A segment of 10 MiB and more is a multiple of 2 MiB: for 99 MiB it has 100. With a limit of 100
-//! MiB it is oversize, and once free it serves oversize requests only, which the next 99 MiB are not: each
-//! time there is a `cudaMalloc` (PyTorch 2.11, `get_free_block`).
+//! **Why so.** A segment of 10 MiB and more is a multiple of 2 MiB: for 99 MiB it has 100. With a limit
+//! of 100 MiB it is oversize, and once free it serves oversize requests only, which the next 99 MiB are
+//! not: each time there is a `cudaMalloc` (PyTorch 2.11, `get_free_block`).
 
 use super::super::evidence::Evidence;
 use super::super::log::Allocation;

@@ -2,8 +2,8 @@
 //!
 //! **Criterion.** Both are set, and without the limit the program does better.
 //!
-//! **Why so.** Freed neighbours in an expandable segment join to ranges of any size; one that has reached the
-//! limit serves no request below it, and new pages are mapped in its place (PyTorch 2.11,
+//! **Why so.** Freed neighbours in an expandable segment join to ranges of any size; one that has
+//! reached the limit serves no request below it, and new pages are mapped in its place (PyTorch 2.11,
 //! `get_free_block`; pytorch/pytorch#123548).
 
 use super::super::evidence::Evidence;

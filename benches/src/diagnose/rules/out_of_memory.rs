@@ -1,10 +1,10 @@
 //! A request that failed: whether memory was short, or in the wrong places.
 //!
-//! **Criterion.** A request failed. Memory was *short* if what was in use and the request together are more than
-//! the device has; otherwise it was *in the wrong places*.
+//! **Criterion.** A request failed. Memory was *short* if what was in use and the request together are
+//! more than the device has; otherwise it was *in the wrong places*.
 //!
-//! **Why so.** In the first case no setting helps: that is a lower bound for every allocator. In the second,
-//! the remedy was tried.
+//! **Why so.** In the first case no setting helps: that is a lower bound for every allocator. In the
+//! second, the remedy was tried.
 
 use allocator::snapshot::{BlockInfo, BlockState, SegmentInfo};
 use allocator::stats::PoolKind;

@@ -1,12 +1,12 @@
 //! Memory that was given back but waits for other streams, and is called "reserved but unallocated".
 //!
-//! **Criterion.** With some request [`PENDING_PERCENT`] % or more of what is held was asked to be freed and not free
-//! yet: in the recording, between `free_requested` and `free_completed`; without one, *active − allocated*. Only
-//! requests count, for only they look whether a stream is done.
+//! **Criterion.** With some request [`PENDING_PERCENT`] % or more of what is held was asked to be freed
+//! and not free yet: in the recording, between `free_requested` and `free_completed`; without one,
+//! *active − allocated*. Only requests count, for only they look whether a stream is done.
 //!
-//! **Why so.** A tensor with `record_stream` is not free before the other stream is done with all it had to
-//! do when the tensor went (PyTorch 2.11, `insert_events`). The text of an out-of-memory error counts it
-//! with the cache (`reserved − allocated`), as if it could be used.
+//! **Why so.** A tensor with `record_stream` is not free before the other stream is done with all it had
+//! to do when the tensor went (PyTorch 2.11, `insert_events`). The text of an out-of-memory error counts
+//! it with the cache (`reserved − allocated`), as if it could be used.
 
 use std::collections::HashMap;
 

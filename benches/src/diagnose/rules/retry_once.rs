@@ -1,12 +1,12 @@
 //! A request that failed though a block for it was free by then: asked once more, it succeeds.
 //!
-//! **Criterion.** When a request had failed, a free block of its stream and pool was large enough. In the replay
-//! it is among the blocks held then, and no rule on oversize blocks forbids it; in the recording its
-//! `free_completed` stands right before the `oom`, not as part of a free by the program, and its segment was
-//! not returned in between.
+//! **Criterion.** When a request had failed, a free block of its stream and pool was large enough. In
+//! the replay it is among the blocks held then, and no rule on oversize blocks forbids it; in the
+//! recording its `free_completed` stands right before the `oom`, not as part of a free by the program,
+//! and its segment was not returned in between.
 //!
-//! **Why so.** Out of memory, PyTorch 2.11 waits for all streams, and blocks become free that waited; it then
-//! asks the device once more but does not look through its pools again (pytorch/pytorch#189504).
+//! **Why so.** Out of memory, PyTorch 2.11 waits for all streams, and blocks become free that waited; it
+//! then asks the device once more but does not look through its pools again (pytorch/pytorch#189504).
 
 use allocator::driver::StreamId;
 use allocator::history::{Action, TraceEntry};

@@ -2,9 +2,9 @@
 //!
 //! **Criterion.** It is set, and without it the program does better.
 //!
-//! **Why so.** Rounding lets freed blocks serve requests of nearly their size; what is rounded up is lost.
-//! With few divisions that is up to 1/N of each block, and requests below 10 MiB can be pushed from
-//! shared segments to such of their own.
+//! **Why so.** Rounding lets freed blocks serve requests of nearly their size; what is rounded up is
+//! lost. With few divisions that is up to 1/N of each block, and requests below 10 MiB can be pushed
+//! from shared segments to such of their own.
 
 use super::super::evidence::Evidence;
 use super::super::relief::Relief;

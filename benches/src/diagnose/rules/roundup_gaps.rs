@@ -1,11 +1,12 @@
 //! Sizes that `roundup_power2_divisions` does not round, though it looks as if it did.
 //!
-//! **Criterion.** It is set, and [`UNROUNDED_PERCENT`] % of the bytes asked for in large blocks are of sizes for which
-//! the divisions are 1, or 0 without the list saying so.
+//! **Criterion.** It is set, and [`UNROUNDED_PERCENT`] % of the bytes asked for in large blocks are of
+//! sizes for which the divisions are 1, or 0 without the list saying so.
 //!
-//! **Why so.** In a list, each element is for the sizes between its label and twice that; what lies between
-//! two labels, and above the last unless there is `>`, is not rounded at all. And 1 division is the same as
-//! none, whatever the documentation says of powers of two (PyTorch 2.11; pytorch/pytorch#161139).
+//! **Why so.** In a list, each element is for the sizes between its label and twice that; what lies
+//! between two labels, and above the last unless there is `>`, is not rounded at all. And 1 division is
+//! the same as none, whatever the documentation says of powers of two (PyTorch 2.11;
+//! pytorch/pytorch#161139).
 
 use super::super::Finding;
 use super::super::evidence::Evidence;

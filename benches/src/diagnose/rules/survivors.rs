@@ -1,9 +1,9 @@
 //! Few tensors that live on in segments that are otherwise free, and keep them from being given back.
 //!
-//! **Criterion.** When a request first failed, or else when the most was held, blocks in use fill at most
-//! [`FULL_PERCENT`] % of some segments of large blocks; and what is free in those segments is
-//! [`PINNED_PERCENT`] % of all that is held. Expandable segments do not count: what is free in them serves
-//! neighbours of any size.
+//! **Criterion.** When a request first failed, or else when the most was held, blocks in use fill at
+//! most [`FULL_PERCENT`] % of some segments of large blocks; and what is free in those segments is
+//! [`PINNED_PERCENT`] % of all that is held. Expandable segments do not count: what is free in them
+//! serves neighbours of any size.
 //!
 //! **Why so.** A segment goes back to the device only when all of it is free (PyTorch 2.11,
 //! `release_blocks`), and free memory of different segments never joins. At both moments a request needed

@@ -3,9 +3,9 @@
 //! **Criterion.** When the most was held, blocks in use are larger than their requests, rounded, by
 //! [`TAIL_PERCENT`] % of all that is held.
 //!
-//! **Why so.** Unless in expandable segments, a large block is cut only if more than 1 MiB would be left of
-//! it; and one of `max_split_size_mb` or more never (PyTorch 2.11, `should_split`). What is not cut off
-//! counts as allocated, and no figure but *allocated − requested* shows it.
+//! **Why so.** Unless in expandable segments, a large block is cut only if more than 1 MiB would be left
+//! of it; and one of `max_split_size_mb` or more never (PyTorch 2.11, `should_split`). What is not cut
+//! off counts as allocated, and no figure but *allocated − requested* shows it.
 
 use super::super::Finding;
 use super::super::evidence::Evidence;

@@ -1,11 +1,12 @@
 //! A short peak, far above what is live when a program looks.
 //!
-//! **Criterion.** What is asked for at the peak is by [`ABOVE_PERCENT`] % of it more than at any border between two
-//! phases; where the program tells of no phases, than in all but [`RARE_PERCENT`] % of the events. And it is above
-//! the middle between the two for at most [`BRIEF_PERCENT`] % of the events, or [`FEW_EVENTS`] of them.
+//! **Criterion.** What is asked for at the peak is by [`ABOVE_PERCENT`] % of it more than at any border
+//! between two phases; where the program tells of no phases, than in all but [`RARE_PERCENT`] % of the
+//! events. And it is above the middle between the two for at most [`BRIEF_PERCENT`] % of the events, or
+//! [`FEW_EVENTS`] of them.
 //!
-//! **Why so.** `memory_allocated()` between the phases shows what tensors the program knows of; the peak is
-//! made by those that live for a moment between: the gradient of the logits, a copy in another
+//! **Why so.** `memory_allocated()` between the phases shows what tensors the program knows of; the peak
+//! is made by those that live for a moment between: the gradient of the logits, a copy in another
 //! precision, scratch of the optimizer. What counts is the peak.
 
 use super::super::Finding;

@@ -1,9 +1,9 @@
 //! How much a snapshot may be to read.
 //!
-//! A pickle names what it has already built in two or three bytes. So a file of a megabyte could have more
-//! frames with one long name than memory holds, or many entries that are one dict of a hundred thousand
-//! keys, and take hours. What a writer of snapshots shares are frames, which are read once, and short
-//! texts: it stays far below these limits, which grow with the file alone.
+//! A pickle names what it has already built in two or three bytes. So a file of a megabyte could have
+//! more frames with one long name than memory holds, or many entries that are one dict of a hundred
+//! thousand keys, and take hours. What a writer of snapshots shares are frames, which are read once, and
+//! short texts: it stays far below these limits, which grow with the file alone.
 
 use std::borrow::Cow;
 

@@ -1,5 +1,5 @@
-//! A history without its stacks, as recordings are published where stacks would tell too much: the entries
-//! of one device as a table, and beside it the segments after the last of them.
+//! A history without its stacks, as recordings are published where stacks would tell too much: the
+//! entries of one device as a table, and beside it the segments after the last of them.
 //!
 //! ```text
 //! NAME.csv                     action,addr,size,stream,time_us

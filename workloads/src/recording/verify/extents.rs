@@ -59,8 +59,8 @@ impl Extents {
         self.0.values().any(Option::is_some)
     }
 
-    /// Where the range begins in which somebody's pages lie from `first` to `end`, on a device of `memory`
-    /// bytes: at the lowest address that the owner used and from which a range reaches so far.
+    /// Where the range begins in which somebody's pages lie from `first` to `end`, on a device of
+    /// `memory` bytes: at the lowest address that the owner used and from which a range reaches so far.
     pub(super) fn base(
         &self,
         (first, end): (DeviceAddr, DeviceAddr),

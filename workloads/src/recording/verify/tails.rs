@@ -1,11 +1,11 @@
 //! The tails of blocks whose size nothing tells, found by trying.
 //!
-//! A large block keeps what is left over of it if that is no more than 1 MiB. Of a block that lived before
-//! the first entry the tail is known if anything began behind it. If nothing did, the free range behind it
-//! was never used while the block lived, for it is used from its front. So where the replay does use it,
-//! the range was too small in truth: the tail was at least large enough for that. The least tail of which
-//! this is true everywhere is as good as the true one, since all that it decides is that the range is not
-//! used.
+//! A large block keeps what is left over of it if that is no more than 1 MiB. Of a block that lived
+//! before the first entry the tail is known if anything began behind it. If nothing did, the free range
+//! behind it was never used while the block lived, for it is used from its front. So where the replay
+//! does use it, the range was too small in truth: the tail was at least large enough for that. The least
+//! tail of which this is true everywhere is as good as the true one, since all that it decides is that
+//! the range is not used.
 
 use std::collections::BTreeMap;
 
