@@ -89,6 +89,24 @@ impl Default for Settings {
     }
 }
 
+/// The settings of a string as they are written there, each with its key; whether they are any is not
+/// looked at. A list in brackets has commas of its own.
+pub fn written(conf: &str) -> impl Iterator<Item = (&str, &str)> {
+    let mut depth = 0_u32;
+    let is_end = move |c: char| {
+        match c {
+            '[' => depth += 1,
+            ']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        c == ',' && depth == 0
+    };
+    conf.split(is_end).map(|setting| {
+        let key = setting.split(':').next().unwrap_or_default();
+        (key.trim(), setting)
+    })
+}
+
 impl Settings {
     /// The settings a process starts with whose environment has this string.
     ///
@@ -232,6 +250,13 @@ mod tests {
     use super::*;
 
     const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn settings_are_told_apart_as_they_are_written() {
+        let conf = "a:[1:2,3:4], b:1,,c";
+        let expected = [("a", "a:[1:2,3:4]"), ("b", " b:1"), ("", ""), ("c", "c")];
+        assert!(written(conf).eq(expected));
+    }
 
     #[test]
     fn the_first_variable_that_is_set_is_the_only_one_read() {

@@ -8,6 +8,8 @@ use allocator::driver::sim::GRANULARITY;
 
 /// Bytes of a device on which everything has room.
 pub const ROOMY: u64 = 1 << 40;
+/// Bytes of a device of which nothing is known: 80 GiB.
+pub const USUAL: u64 = 80 << 30;
 
 /// How much memory there is for a workload.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

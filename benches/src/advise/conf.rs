@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use allocator::settings::written;
+
 /// Settings of PyTorch 2.11's allocator that decide where memory goes. What is not set has its default.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Conf {
@@ -156,19 +158,9 @@ pub const LIMIT: &str = "per_process_memory_fraction";
 /// What of a string is none of the keys that are searched for, as it is written there.
 #[must_use]
 pub fn kept_of(conf: &str) -> String {
-    let mut depth = 0_i32;
-    let keys = conf.split(|c| {
-        depth += i32::from(c == '[') - i32::from(c == ']');
-        c == ',' && depth == 0
-    });
-    let is_kept = |key: &&str| {
-        let name = key.split(':').next().unwrap_or_default().trim();
-        !name.is_empty() && !SEARCHED.contains(&name)
-    };
-    keys.filter(is_kept)
-        .map(str::trim)
-        .collect::<Vec<_>>()
-        .join(",")
+    let kept = written(conf).filter(|(key, _)| !key.is_empty() && !SEARCHED.contains(key));
+    let kept: Vec<&str> = kept.map(|(_, setting)| setting.trim()).collect();
+    kept.join(",")
 }
 
 #[cfg(test)]

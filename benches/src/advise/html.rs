@@ -255,10 +255,10 @@ fn other(other: &super::Other) -> String {
         escape(other.policy),
         escape(other.summary)
     );
-    if let Some(what) = &other.unsupported {
+    if let Some(hindrance) = other.hindrance() {
         return format!(
-            "<tr><td>{name}</td><td colspan=\"4\">does not serve {}</td></tr>\n",
-            escape(what)
+            "<tr><td>{name}</td><td colspan=\"4\">{}</td></tr>\n",
+            escape(&hindrance)
         );
     }
     let bytes = |bytes: Option<u64>| bytes.map_or_else(|| "?".to_owned(), amount);

@@ -18,13 +18,25 @@ pub struct Other {
     /// What it is, in a line.
     pub summary: &'static str,
     /// What it does not serve of the program, if anything. There are no figures then.
-    pub unsupported: Option<String>,
+    pub unsupported: Option<&'static str>,
+    /// Why else there are none, if there are none.
+    pub error: Option<String>,
     /// Peak reserved with room for everything, in bytes.
     pub peak_reserved_bytes: Option<u64>,
     /// The least bytes that it must be able to have, as far as they were found.
     pub least_capacity_bytes: Option<u64>,
     /// On the device.
     pub on_device: Option<Figures>,
+}
+
+impl Other {
+    /// Why there are no figures, if there are none.
+    pub(super) fn hindrance(&self) -> Option<String> {
+        let unsupported = self
+            .unsupported
+            .map(|what| format!("does not serve {what}"));
+        unsupported.or(self.error.clone())
+    }
 }
 
 /// Those that are shown: what a program can have instead, and what could be had at best.
@@ -44,13 +56,16 @@ pub(super) fn others(ground: Ground<'_>, deadline: Deadline) -> Vec<Other> {
             policy: policy.name,
             summary: policy.summary,
             unsupported: None,
+            error: None,
             peak_reserved_bytes: None,
             least_capacity_bytes: None,
             on_device: None,
         };
         if let Err(error) = run(ground, policy.foreseeing, &mut other, deadline) {
-            let what = what_is_unsupported(&error).map(str::to_owned);
-            other.unsupported = Some(what.unwrap_or_else(|| format!("{error:#}")));
+            match what_is_unsupported(&error) {
+                Some(what) => other.unsupported = Some(what),
+                None => other.error = Some(format!("{error:#}")),
+            }
         }
         Some(other)
     });

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use allocator::policy::pytorch::size::MIN_BLOCK;
 use workloads::op::{Answer, Op, Workload, WorkloadError};
 
 const MIB: u64 = 1 << 20;
-/// Blocks are multiples of this many bytes, segments of `LARGE_ROUNDING`.
-const MIN_BLOCK: u64 = 512;
+/// Segments are multiples of this many bytes.
 const LARGE_ROUNDING: u64 = 2 * MIB;
 /// Ranges of sizes that `roundup_power2_divisions` tells apart: [2^k MiB, 2^(k+1) MiB).
 const RANGES: usize = 16;

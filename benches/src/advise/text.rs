@@ -238,8 +238,8 @@ fn others(advice: &Advice) -> String {
     }
     let mut text = String::from("Other allocators\n");
     for other in &advice.others {
-        if let Some(what) = &other.unsupported {
-            let _ = writeln!(text, "{:>24}  {}: does not serve {what}", "", other.policy);
+        if let Some(hindrance) = other.hindrance() {
+            let _ = writeln!(text, "{:>24}  {}: {hindrance}", "", other.policy);
             continue;
         }
         let shown = |bytes: Option<u64>| bytes.map_or_else(|| "?".to_owned(), amount);

@@ -9,6 +9,7 @@ use allocator::bytes;
 use allocator::driver::sim::address::AddressPolicy;
 use anyhow::{Context, ensure};
 use benches::advise::{Advice, Aim, Picture, Question, advise, html, picture, text};
+use benches::capacity::USUAL;
 use benches::input::{self, recorded_capacity};
 use benches::profile::{self, Profile};
 use benches::results;
@@ -17,7 +18,8 @@ use workloads::cached::Cached;
 /// Find the PYTORCH_CUDA_ALLOC_CONF that fits a program, by replaying it under many.
 ///
 /// Says how much memory the program needs, how much of what it holds is lost, which settings would need
-/// less, what they cost, and on how small a device each still runs.
+/// less, what they cost, and on how small a device each still runs. Nothing is written before the end:
+/// interrupted, it leaves nothing behind.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  coalesce advise workloads/traces/bert_base_dynpad_amp.csv.gz --capacity 8GiB"
@@ -51,7 +53,8 @@ pub struct Args {
     /// What the device's calls cost: `published`, or a TOML file like benches/profiles/published.toml.
     #[arg(long, default_value = profile::PUBLISHED)]
     profile: String,
-    /// How long to search, in seconds; 0 for as long as it takes. What is found until then is shown.
+    /// How long to search, in seconds; 0 for as long as it takes. What is found until then is shown. What
+    /// has begun is finished: a replay, or the plan of an allocator that plans ahead.
     #[arg(
         long,
         value_name = "SECONDS",
@@ -73,8 +76,6 @@ fn aim(text: &str) -> Result<Aim, String> {
     aim.ok_or_else(|| format!("there is {}", known.join(", ")))
 }
 
-/// Memory of a device of which nothing is known: 80 GiB.
-const USUAL: u64 = 80 << 30;
 /// Other runs of the program.
 const COPIES: u64 = 8;
 

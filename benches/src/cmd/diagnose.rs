@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use allocator::bytes;
 use allocator::driver::sim::address::AddressPolicy;
 use anyhow::Context;
+use benches::capacity::USUAL;
 use benches::diagnose::{self, Evidence, Subject};
 use benches::input::{self, recorded_capacity};
 
@@ -41,9 +42,6 @@ pub struct Args {
     #[arg(long)]
     json: bool,
 }
-
-/// Memory of a device of which nothing is known: 80 GiB.
-const USUAL: u64 = 80 << 30;
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let input = input::open(&args.program, args.device)?;

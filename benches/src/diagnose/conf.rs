@@ -1,32 +1,13 @@
 //! Settings strings that differ in one key.
 
+use allocator::settings::written;
+
 /// `conf` with `key` set to a value, or without it.
 pub fn with(conf: &str, key: &str, value: Option<&str>) -> String {
-    let is_other = |item: &&str| {
-        let name = item.split_once(':').map_or(*item, |(name, _)| name);
-        !name.trim().is_empty() && name.trim() != key
-    };
-    let mut items: Vec<String> = items(conf)
-        .into_iter()
-        .filter(is_other)
-        .map(str::to_owned)
-        .collect();
-    items.extend(value.map(|value| format!("{key}:{value}")));
-    items.join(",")
-}
-
-/// The pairs of a string. A list in brackets has commas of its own.
-fn items(conf: &str) -> Vec<&str> {
-    let mut depth = 0_u32;
-    let is_comma = move |c: char| {
-        match c {
-            '[' => depth += 1,
-            ']' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        c == ',' && depth == 0
-    };
-    conf.split(is_comma).collect()
+    let others = written(conf).filter(|&(other, _)| !other.is_empty() && other != key);
+    let mut settings: Vec<String> = others.map(|(_, setting)| setting.to_owned()).collect();
+    settings.extend(value.map(|value| format!("{key}:{value}")));
+    settings.join(",")
 }
 
 #[cfg(test)]

@@ -161,6 +161,13 @@ impl Log {
             .unwrap_or_default()
     }
 
+    /// The first request from an event on, with its number.
+    #[must_use]
+    pub fn first_request_from(&self, event: u64) -> Option<(usize, &Allocation)> {
+        let index = self.allocations.partition_point(|a| a.born < event);
+        Some((index, self.allocations.get(index)?))
+    }
+
     /// The phase that an event lies in: the last mark before it, nothing before the first.
     #[must_use]
     pub fn phase(&self, event: u64) -> Option<&Mark> {

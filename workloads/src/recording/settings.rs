@@ -1,7 +1,7 @@
 //! The settings that a recording was made under.
 
 use allocator::history::Action;
-use allocator::settings::{Settings, SettingsError};
+use allocator::settings::{Settings, SettingsError, written};
 
 use super::Recording;
 
@@ -48,17 +48,9 @@ impl Recording {
 
 /// The settings without those of one key.
 fn without(conf: &str, key: &str) -> String {
-    let mut depth = 0_i32;
-    // A list in brackets has commas of its own.
-    let settings = conf.split(|c: char| {
-        depth += i32::from(c == '[') - i32::from(c == ']');
-        c == ',' && depth == 0
-    });
-    let kept = settings.filter(|setting| {
-        let named = setting.split(':').next();
-        named.is_none_or(|named| named.trim() != key)
-    });
-    kept.collect::<Vec<_>>().join(",")
+    let kept = written(conf).filter(|&(other, _)| other != key);
+    let kept: Vec<&str> = kept.map(|(_, setting)| setting).collect();
+    kept.join(",")
 }
 
 #[cfg(test)]

@@ -15,11 +15,7 @@ use super::super::{Finding, conf};
 pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     let moment = evidence.first_oom.as_ref()?;
     let limit = evidence.limit()?;
-    let index = evidence
-        .log
-        .allocations
-        .partition_point(|a| a.born < moment.event);
-    let request = evidence.log.allocations.get(index)?;
+    let (index, request) = evidence.log.first_request_from(moment.event)?;
     let segment = evidence.segment_size(request.bytes)?;
     let held = evidence.log.level(moment.event).reserved;
     let capacity = evidence.subject.capacity;

@@ -44,11 +44,7 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         .filter(|block| !block.is_active())
         .map(|block| block.size);
     let (number, largest) = (free.clone().count(), free.max().unwrap_or(0));
-    let request = evidence
-        .log
-        .allocations
-        .partition_point(|a| a.born < evidence.peak.event);
-    let asked = evidence.log.allocations.get(request).map_or(0, |a| a.bytes);
+    let (index, request) = evidence.log.first_request_from(evidence.peak.event)?;
     Some(Finding {
         rule: "fragmentation",
         headline: format!("{} is free in pieces when the most is held", size(lost)),
@@ -59,13 +55,13 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
                 size(level.reserved),
                 count(number as u64, "block"),
                 size(largest),
-                size(asked),
+                size(request.bytes),
             ),
             relief.sentence,
         ],
         remedy: format!("PYTORCH_CUDA_ALLOC_CONF={expandable}"),
         bytes: relief.saved,
-        stacks: evidence.places([request], |_, a| a.bytes),
+        stacks: evidence.places([index], |_, a| a.bytes),
     })
 }
 

@@ -7,8 +7,8 @@
 //! 2 MiB in small ones. `inactive_split_bytes`, which `memory_summary()` calls non-releasable memory,
 //! counts nothing of expandable segments (PyTorch 2.11).
 
+use allocator::policy::pytorch::size::page_size;
 use allocator::snapshot::SegmentInfo;
-use allocator::stats::PoolKind;
 
 use super::super::Finding;
 use super::super::evidence::Evidence;
@@ -16,7 +16,6 @@ use super::super::words::{percent, size};
 
 /// Less is what rounding and the last page cost anyway.
 const FREE_PERCENT: u64 = 10;
-const SMALL_PAGE: u64 = 2 << 20;
 
 pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     let expandable = evidence
@@ -24,15 +23,9 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         .segments
         .iter()
         .filter(|segment| segment.is_expandable);
-    let large_page = evidence.settings.large_segment_size();
     let stuck = |segment: &SegmentInfo| {
-        stuck_in(
-            segment,
-            match segment.kind {
-                PoolKind::Small => SMALL_PAGE,
-                PoolKind::Large => large_page,
-            },
-        )
+        let page = page_size(segment.kind, &evidence.settings);
+        stuck_in(segment, page)
     };
     let stuck: u64 = expandable.map(stuck).sum();
     let level = evidence.log.level(evidence.peak.event);

@@ -11,6 +11,8 @@
 
 use std::collections::BTreeSet;
 
+use allocator::policy::pytorch::size::SMALL_LIMIT;
+
 use super::super::evidence::Evidence;
 use super::super::log::Allocation;
 use super::super::relief::Relief;
@@ -21,8 +23,6 @@ use super::super::{Finding, conf};
 const NEW_PERCENT: u64 = 25;
 /// It would take many a page to make up for less.
 const SAVED_PERCENT: u64 = 5;
-/// Blocks up to 1 MiB are in pools of their own, which hold next to nothing.
-const SMALL: u64 = 1 << 20;
 /// So many kinds of steps are told by their number.
 const FEW: usize = 8;
 
@@ -107,19 +107,20 @@ fn max_split_is_to_blame(evidence: &Evidence<'_>) -> bool {
     evidence.settings.limits_splitting() && Relief::of(evidence, &without).is_some()
 }
 
-/// The sizes of large blocks.
+/// The sizes of large blocks. (Small ones are in pools of their own, which hold next to nothing.)
 fn sizes(born: &[Allocation]) -> BTreeSet<u64> {
-    born.iter()
-        .map(|a| a.bytes)
-        .filter(|&bytes| bytes > SMALL)
-        .collect()
+    large(born).collect()
+}
+
+fn large(born: &[Allocation]) -> impl Iterator<Item = u64> {
+    let sizes = born.iter().map(|a| a.bytes);
+    sizes.filter(|&bytes| bytes > SMALL_LIMIT)
 }
 
 /// How much of what is asked for in large blocks is of no size of `before`, in percent.
 fn new_percent(before: &BTreeSet<u64>, born: &[Allocation]) -> u64 {
-    let large = born.iter().map(|a| a.bytes).filter(|&bytes| bytes > SMALL);
-    let all: u64 = large.clone().sum();
-    let new: u64 = large.filter(|bytes| !before.contains(bytes)).sum();
+    let all: u64 = large(born).sum();
+    let new: u64 = large(born).filter(|bytes| !before.contains(bytes)).sum();
     new.saturating_mul(100).checked_div(all).unwrap_or(0)
 }
 

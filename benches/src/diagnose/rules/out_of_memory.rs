@@ -6,6 +6,7 @@
 //! **Why so.** In the first case no setting helps: that is a lower bound for every allocator. In the
 //! second, the remedy was tried.
 
+use allocator::driver::StreamId;
 use allocator::snapshot::{BlockInfo, BlockState, SegmentInfo};
 use allocator::stats::PoolKind;
 
@@ -18,11 +19,7 @@ pub const NAME: &str = "out_of_memory";
 
 pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     let moment = evidence.first_oom.as_ref()?;
-    let index = evidence
-        .log
-        .allocations
-        .partition_point(|a| a.born < moment.event);
-    let request = evidence.log.allocations.get(index)?;
+    let (index, request) = evidence.log.first_request_from(moment.event)?;
     let live: u64 = moment.segments.iter().map(SegmentInfo::active_size).sum();
     let capacity = evidence.limit().unwrap_or(evidence.subject.capacity);
     let short = live.saturating_add(request.bytes).saturating_sub(capacity);
@@ -119,7 +116,7 @@ fn out_of_reach(moment: &Moment, request: &Allocation) -> Vec<String> {
             .map(|(_, b)| b.size)
             .sum::<u64>()
     };
-    let stream = allocator::driver::StreamId::nth(request.stream);
+    let stream = StreamId::nth(request.stream);
     let is_free = |block: &BlockInfo| !block.is_active();
     let reasons = [
         (

@@ -54,11 +54,7 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
 /// What the first request that failed asked for, and a block that it could have had.
 fn in_replay(evidence: &Evidence<'_>, moment: &Moment) -> Option<(u64, u64)> {
     let settings = &evidence.settings;
-    let index = evidence
-        .log
-        .allocations
-        .partition_point(|a| a.born < moment.event);
-    let request = evidence.log.allocations.get(index)?;
+    let (_, request) = evidence.log.first_request_from(moment.event)?;
     let (needed, kind) = (
         evidence.block_size(request.bytes)?,
         evidence.kind_of(request)?,

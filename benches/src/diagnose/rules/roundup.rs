@@ -6,6 +6,8 @@
 //! lost. With few divisions that is up to 1/N of each block, and requests below 10 MiB can be pushed
 //! from shared segments to such of their own.
 
+use allocator::policy::pytorch::size::MIN_BLOCK;
+
 use super::super::evidence::Evidence;
 use super::super::relief::Relief;
 use super::super::words::{size, typed};
@@ -14,7 +16,7 @@ use super::super::{Finding, conf};
 pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     let lost_to = |index: usize| {
         let bytes = evidence.log.allocations.get(index)?.bytes;
-        let plain = bytes.max(1).checked_next_multiple_of(512)?;
+        let plain = bytes.max(1).checked_next_multiple_of(MIN_BLOCK)?;
         evidence.block_size(bytes)?.checked_sub(plain)
     };
     let live = evidence.peak.live.values().copied();

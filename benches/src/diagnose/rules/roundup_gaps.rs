@@ -8,14 +8,14 @@
 //! the same as none, whatever the documentation says of powers of two (PyTorch 2.11;
 //! pytorch/pytorch#161139).
 
+use allocator::policy::pytorch::size::SMALL_LIMIT;
+
 use super::super::Finding;
 use super::super::evidence::Evidence;
 use super::super::words::{percent, size};
 
 /// If it is less, whoever wrote the list may well have meant it.
 const UNROUNDED_PERCENT: u64 = 25;
-/// Blocks up to 1 MiB are in pools of their own, where rounding hardly matters.
-const SMALL: u64 = 1 << 20;
 
 pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     let (_, list) = evidence
@@ -27,12 +27,9 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         let mut elements = list.split(['[', ',', ']']);
         elements.any(|element| element.trim() == format!("{}:0", label(bytes)))
     };
-    let large = evidence
-        .log
-        .allocations
-        .iter()
-        .enumerate()
-        .filter(|(_, a)| a.bytes > SMALL);
+    // Small blocks are in pools of their own, where rounding hardly matters.
+    let allocations = evidence.log.allocations.iter().enumerate();
+    let large = allocations.filter(|(_, a)| a.bytes > SMALL_LIMIT);
     let all: u64 = large.clone().map(|(_, a)| a.bytes).sum();
     let left =
         large.filter(|(_, a)| evidence.settings.roundup().of(a.bytes) <= 1 && !is_meant(a.bytes));
