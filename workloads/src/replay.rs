@@ -153,6 +153,48 @@ where
     Ok(tally)
 }
 
+/// As [`replay`], but ends once `event` is over, so that the allocator is left as it was then.
+///
+/// # Errors
+/// As [`replay`].
+pub fn replay_until<A: Allocator + ?Sized, O: Observer + ?Sized>(
+    workload: &dyn Workload,
+    allocator: &mut A,
+    event: u64,
+    observer: &mut O,
+) -> Result<(), WorkloadError>
+where
+    A::Driver: Surroundings,
+{
+    let mut until = Until {
+        event,
+        is_reached: false,
+        observer,
+    };
+    match replay(workload, allocator, &mut until) {
+        Err(_) if until.is_reached => Ok(()),
+        ended => ended.map(|_| ()),
+    }
+}
+
+/// Watches until an event is over.
+struct Until<'o, O: ?Sized> {
+    event: u64,
+    is_reached: bool,
+    observer: &'o mut O,
+}
+
+impl<O: Observer + ?Sized> Observer for Until<'_, O> {
+    fn after(&mut self, step: &Step<'_>) -> Result<(), WorkloadError> {
+        self.observer.after(step)?;
+        self.is_reached = step.event >= self.event;
+        match self.is_reached {
+            true => Err(WorkloadError::Stopped("seen enough".to_owned())),
+            false => Ok(()),
+        }
+    }
+}
+
 fn perform<A: Allocator + ?Sized>(
     op: Op<'_>,
     allocator: &mut A,

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use allocator::driver::DeviceAddr;
 use allocator::snapshot::SegmentInfo;
 use workloads::op::{Op, WorkloadError};
-use workloads::replay::{Observer, Outcome, Step, replay};
+use workloads::replay::{Observer, Outcome, Step, replay_until};
 
 use super::peak::FindPeak;
 use super::{Ground, Question};
@@ -37,23 +37,16 @@ pub fn picture(question: &Question<'_>, conf: &str) -> anyhow::Result<Picture> {
     let mut watch = (Timeline::default(), &mut peak);
     ground.watched_on_device(conf, &mut watch)?;
     let points = watch.0.points().to_vec();
-    let mut until = Until {
-        event: peak.0.peak.event,
-        reached: false,
-        owners: HashMap::new(),
-        addresses: HashMap::new(),
-    };
+    let mut owners = Owners::default();
     let mut allocator = ground.allocator(conf)?;
-    match replay(question.answering, allocator.as_mut(), &mut until) {
-        Err(_) if until.reached => {}
-        ended => drop(ended?),
-    }
+    let event = peak.0.peak.event;
+    replay_until(question.answering, allocator.as_mut(), event, &mut owners)?;
     Ok(Picture {
         conf: conf.to_owned(),
         points,
         steps: steps.0,
         segments: allocator.segments(),
-        owners: until.owners,
+        owners: owners.owners,
     })
 }
 
@@ -73,15 +66,14 @@ impl Observer for Steps {
     }
 }
 
-/// Ends a replay with an event, and knows then who asked for what lives.
-struct Until {
-    event: u64,
-    reached: bool,
+/// Knows who asked for what lives.
+#[derive(Default)]
+struct Owners {
     owners: HashMap<DeviceAddr, String>,
     addresses: HashMap<u64, DeviceAddr>,
 }
 
-impl Observer for Until {
+impl Observer for Owners {
     fn after(&mut self, step: &Step<'_>) -> Result<(), WorkloadError> {
         match (step.op, step.outcome) {
             (Op::Malloc { id, tag, .. }, Outcome::Placed(addr)) => {
@@ -95,10 +87,6 @@ impl Observer for Until {
             }
             _ => {}
         }
-        self.reached = step.event >= self.event;
-        match self.reached {
-            true => Err(WorkloadError::Stopped("seen enough".to_owned())),
-            false => Ok(()),
-        }
+        Ok(())
     }
 }

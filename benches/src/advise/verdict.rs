@@ -250,20 +250,9 @@ fn present_figures(aim: Aim, score: Option<u64>, lower_bound: u64) -> String {
 }
 
 fn least_gain(before: Option<u64>, after: Option<u64>, lower_bound: u64) -> String {
+    let gain = gain(before, after);
     let asked = amount(lower_bound);
-    let after = after.unwrap_or(0);
-    match before {
-        Some(before) => format!(
-            "The program then runs in {} instead of {}: {} less. It asks for {asked} at one time.",
-            amount(after),
-            amount(before),
-            amount(before.saturating_sub(after))
-        ),
-        None => format!(
-            "The program then runs in {}. It asks for {asked} at one time.",
-            amount(after)
-        ),
-    }
+    format!("The program then runs in {gain}. It asks for {asked} at one time.")
 }
 
 fn time_gain(before: Option<u64>, after: Option<u64>, profile: &str) -> String {
@@ -278,16 +267,18 @@ fn time_gain(before: Option<u64>, after: Option<u64>, profile: &str) -> String {
 }
 
 fn reserved_gain(before: Option<u64>, after: Option<u64>) -> String {
+    format!("The program then holds {}.", gain(before, after))
+}
+
+/// Bytes, and how much less they are than before.
+fn gain(before: Option<u64>, after: Option<u64>) -> String {
     let after = after.unwrap_or(0);
-    match before {
-        Some(before) => format!(
-            "The program then holds {} instead of {}: {} less.",
-            amount(after),
-            amount(before),
-            amount(before.saturating_sub(after))
-        ),
-        None => format!("The program then holds {}.", amount(after)),
-    }
+    let then = amount(after);
+    let instead = |before: u64| {
+        let less = amount(before.saturating_sub(after));
+        format!("{then} instead of {}: {less} less", amount(before))
+    };
+    before.map_or_else(|| then.clone(), instead)
 }
 
 /// A setting in a sentence.

@@ -14,9 +14,9 @@ use allocator::snapshot::SegmentInfo;
 use allocator::stats::PoolKind;
 use anyhow::Context;
 use workloads::measure::Measures;
-use workloads::op::{Workload, WorkloadError};
+use workloads::op::Workload;
 use workloads::recording::{Recording, StackId};
-use workloads::replay::{Observer, Step, Tally, replay};
+use workloads::replay::{Tally, replay, replay_until};
 
 use super::conf;
 use super::log::{Allocation, Log};
@@ -78,31 +78,8 @@ impl Subject<'_> {
     /// What is held once `event` is over.
     fn segments_after(&self, event: u64) -> anyhow::Result<Vec<SegmentInfo>> {
         let mut allocator = self.allocator(self.conf, self.capacity)?;
-        let mut until = Until {
-            event,
-            reached: false,
-        };
-        match replay(self.workload, &mut allocator, &mut until) {
-            Err(_) if until.reached => {}
-            ended => drop(ended?),
-        }
+        replay_until(self.workload, &mut allocator, event, &mut ())?;
         Ok(allocator.segments())
-    }
-}
-
-/// Ends a replay with an event.
-struct Until {
-    event: u64,
-    reached: bool,
-}
-
-impl Observer for Until {
-    fn after(&mut self, step: &Step<'_>) -> Result<(), WorkloadError> {
-        self.reached = step.event >= self.event;
-        match self.reached {
-            true => Err(WorkloadError::Stopped("seen enough".to_owned())),
-            false => Ok(()),
-        }
     }
 }
 

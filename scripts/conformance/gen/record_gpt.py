@@ -116,7 +116,7 @@ print(
     "MiB",
 )
 snap = torch.cuda.memory._snapshot()
-snap["stats"] = torch.cuda.memory_stats()
+snap["stats"] = dict(torch.cuda.memory_stats())  # plain data, as all else in it
 with open(a.out, "wb") as f:
     pickle.dump(snap, f)
 print("entries", len(snap["device_traces"][0]), "segments", len(snap["segments"]))

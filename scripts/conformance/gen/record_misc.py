@@ -82,7 +82,7 @@ else:
 peak = torch.cuda.max_memory_allocated() >> 20, torch.cuda.max_memory_reserved() >> 20
 print(kind, "peak allocated", peak[0], "reserved", peak[1])
 snap = torch.cuda.memory._snapshot()
-snap["stats"] = torch.cuda.memory_stats()
+snap["stats"] = dict(torch.cuda.memory_stats())  # plain data, as all else in it
 with open(out, "wb") as f:
     pickle.dump(snap, f)
 print("entries", len(snap["device_traces"][0]))
