@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::snapshot::SegmentInfo;
 use crate::stats::DeviceStats;
 
-/// An allocator of device memory.
+/// An allocator of device memory. Used by several threads it needs a lock, which is the caller's.
 ///
 /// A policy must provide `malloc`, `free`, `record_stream` and `empty_cache` such that
 /// 1. live allocations never share a byte;
@@ -15,7 +15,7 @@ use crate::stats::DeviceStats;
 ///    is back with the device;
 /// 4. the same calls on devices that answer the same give the same results;
 /// 5. a call that fails changes nothing but what its error says, and the allocator goes on.
-pub trait Allocator {
+pub trait Allocator: Send {
     /// The device it takes memory from.
     type Driver: Driver;
 
@@ -46,6 +46,9 @@ pub trait Allocator {
 
     /// What it counts. A policy leaves at zero what it does not have.
     fn stats(&self) -> &DeviceStats;
+
+    /// Sets every peak of what it counts to its current value.
+    fn reset_peak_stats(&mut self);
 
     /// All memory it holds.
     fn segments(&self) -> Vec<SegmentInfo>;
@@ -88,6 +91,10 @@ impl<A: Allocator + ?Sized> Allocator for Box<A> {
 
     fn stats(&self) -> &DeviceStats {
         (**self).stats()
+    }
+
+    fn reset_peak_stats(&mut self) {
+        (**self).reset_peak_stats();
     }
 
     fn segments(&self) -> Vec<SegmentInfo> {

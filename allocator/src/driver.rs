@@ -128,10 +128,10 @@ pub enum DriverError {
     Failed(String),
 }
 
-/// One device.
+/// One device. A thread may hand it on to another.
 ///
 /// Every call either does its work or fails and changes nothing.
-pub trait Driver {
+pub trait Driver: Send {
     /// Bytes of memory the device has.
     fn total_memory(&self) -> u64;
 

@@ -274,6 +274,11 @@ impl<P: Policy, D: Driver> Allocator for Managed<P, D> {
         &self.stats
     }
 
+    fn reset_peak_stats(&mut self) {
+        self.device.hook_mut().reset_peaks();
+        self.stats.reset_peak();
+    }
+
     /// Their blocks are those that are live, and what lies between them.
     fn segments(&self) -> Vec<SegmentInfo> {
         let of_range = |(address, bytes, is_expandable): (DeviceAddr, u64, bool)| {

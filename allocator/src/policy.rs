@@ -131,7 +131,7 @@ pub struct Block {
 ///
 /// A call that fails has changed nothing that a later call could see, but that memory may have been
 /// taken from the device and be kept.
-pub trait Policy {
+pub trait Policy: Send {
     /// Memory of at least `bytes`, more than 0 and less than 2^60, for work on `stream`.
     ///
     /// # Errors

@@ -64,7 +64,8 @@ impl Stat {
         self.freed = self.freed.wrapping_add(amount);
     }
 
-    fn reset_peak(&mut self) {
+    /// Sets the peak to the current value.
+    pub fn reset_peak(&mut self) {
         self.peak = self.current;
     }
 

@@ -149,6 +149,10 @@ impl<A: Allocator> Allocator for Traced<A> {
         self.allocator.stats()
     }
 
+    fn reset_peak_stats(&mut self) {
+        self.allocator.reset_peak_stats();
+    }
+
     fn segments(&self) -> Vec<SegmentInfo> {
         self.allocator.segments()
     }

@@ -8,6 +8,7 @@ use allocator::driver::StreamId;
 use allocator::driver::sim::{SimConfig, SimDevice};
 use allocator::history::{Action, HistoryOptions};
 use allocator::policy::pytorch::DeviceCachingAllocator;
+use allocator::policy::{self, POLICIES};
 use allocator::settings::Settings;
 use allocator::stats::summary::memory_summary;
 use allocator::stats::{DeviceStats, Stat};
@@ -168,4 +169,30 @@ fn a_snapshot_has_pytorchs_keys_in_pytorchs_order() {
 
     let last = allocator.history().last().unwrap();
     assert_eq!((last.action, last.size), (Action::Snapshot, 5 << 20));
+}
+
+#[test]
+fn a_peak_that_is_reset_is_what_there_is_now_under_every_policy() {
+    for policy in POLICIES.iter().filter(|policy| !policy.foreseeing) {
+        let device = SimDevice::new(&SimConfig::default());
+        let mut allocator = policy::build(policy.name, device, "").unwrap();
+        let kept = allocator.malloc(3 << 20, StreamId::DEFAULT).unwrap();
+        let other = allocator.malloc(700 << 20, StreamId::DEFAULT).unwrap();
+        allocator.free(other).unwrap();
+        allocator.empty_cache().unwrap();
+        allocator.reset_peak_stats();
+        for (name, array) in allocator.stats().arrays() {
+            assert_eq!(
+                array.all.peak, array.all.current,
+                "{name} of {}",
+                policy.name
+            );
+        }
+        // It stays so, whatever is counted next.
+        allocator.free(kept).unwrap();
+        let stats = allocator.stats();
+        let (allocated, reserved) = (&stats.allocated_bytes.all, &stats.reserved_bytes.all);
+        assert!(allocated.peak < 700 << 20, "{}", policy.name);
+        assert!(reserved.peak >= allocated.peak, "{}", policy.name);
+    }
 }

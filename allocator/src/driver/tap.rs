@@ -14,7 +14,7 @@ use super::{
 };
 
 /// What is done at each driver call. Nothing by default.
-pub trait Hook {
+pub trait Hook: Send {
     /// A call about `bytes` is about to be made; 0 if it is about none.
     ///
     /// # Errors

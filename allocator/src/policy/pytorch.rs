@@ -473,6 +473,10 @@ impl<D: Driver> Allocator for DeviceCachingAllocator<D> {
         self.stats()
     }
 
+    fn reset_peak_stats(&mut self) {
+        self.reset_peak_stats();
+    }
+
     fn segments(&self) -> Vec<SegmentInfo> {
         self.segments()
     }

@@ -92,6 +92,12 @@ impl Held {
         self.ranges
     }
 
+    /// Sets the peaks to what is held now.
+    pub fn reset_peaks(&mut self) {
+        self.bytes.reset_peak();
+        self.ranges.reset_peak();
+    }
+
     /// Times memory was allocated or mapped.
     #[must_use]
     pub fn taken(&self) -> u64 {

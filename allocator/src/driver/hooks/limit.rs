@@ -23,6 +23,11 @@ impl Limit {
         }
     }
 
+    /// Allows `bytes` from now on. What is held above that stays.
+    pub fn set(&mut self, bytes: u64) {
+        self.bytes = bytes;
+    }
+
     fn allows(&self, more: u64) -> bool {
         let held = self.held.bytes().current.cast_unsigned();
         let more = self.held.in_pages(more);
@@ -61,5 +66,8 @@ mod tests {
         assert_eq!(device.malloc(1), Err(DriverError::OutOfMemory));
         device.free(first).unwrap();
         assert!(device.malloc(1).is_ok());
+        device.hook_mut().set(3 * GRANULARITY);
+        assert!(device.malloc(1).is_ok());
+        assert!(device.malloc(1).is_err());
     }
 }
