@@ -1,0 +1,204 @@
+//! The one environment variable: which policy serves PyTorch, and how.
+
+use std::fmt::Write;
+
+use allocator::policy::{self, BuildError, POLICIES};
+use allocator::settings::{Settings, SettingsError};
+
+/// The variable's name.
+pub const VARIABLE: &str = "COALESCE_TORCH_ALLOC";
+
+/// What the variable says.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Conf {
+    /// Who decides.
+    pub policy: Choice,
+    /// Entries of the history to keep; none is no history.
+    pub history: Option<usize>,
+}
+
+/// A policy with its settings, which have been found right.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Choice {
+    /// PyTorch's own.
+    Reference(Settings),
+    /// Another one, by its name.
+    Other {
+        /// The name.
+        name: String,
+        /// The settings as they were written.
+        conf: String,
+    },
+}
+
+/// What is wrong with the environment.
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfError {
+    /// Something between two semicolons that is no setting.
+    #[error("{VARIABLE}: '{0}' is not KEY=VALUE; {USAGE}")]
+    NotAPair(String),
+    /// A key there is not.
+    #[error("{VARIABLE}: unknown key '{0}'; {USAGE}")]
+    UnknownKey(String),
+    /// A key that stands twice.
+    #[error("{VARIABLE}: '{0}' is given twice")]
+    Twice(String),
+    /// A history of no certain length.
+    #[error("{VARIABLE}: history={0} is not a number of entries, as in history=100000")]
+    NoCount(String),
+    /// There is no such policy, it cannot serve here, or its settings are wrong.
+    #[error("{VARIABLE}: {}", with_causes(.0))]
+    Policy(#[from] BuildError),
+    /// PyTorch's own variable is wrong.
+    #[error("PYTORCH_CUDA_ALLOC_CONF: {0}")]
+    PyTorch(#[from] SettingsError),
+}
+
+/// What would be right.
+const USAGE: &str = "write policy=NAME;conf=SETTINGS;history=ENTRIES, or less";
+
+impl Conf {
+    /// What the environment asks for, `variable` being it: `policy=NAME;conf=SETTINGS;history=ENTRIES`,
+    /// of which anything may be left out.
+    ///
+    /// The policy is `pytorch` if nothing else is said; its settings are then those of
+    /// `PYTORCH_CUDA_ALLOC_CONF`, as for PyTorch's own allocator, unless there is a `conf`.
+    ///
+    /// # Errors
+    /// [`ConfError`]: what is wrong, and what would be right.
+    pub fn from_env(variable: impl Fn(&str) -> Option<String>) -> Result<Self, ConfError> {
+        let text = variable(VARIABLE).unwrap_or_default();
+        let (mut name, mut conf, mut history) = (None, None, None);
+        for part in text.split(';').map(str::trim).filter(|p| !p.is_empty()) {
+            let Some((key, value)) = part.split_once('=') else {
+                return Err(ConfError::NotAPair(part.to_owned()));
+            };
+            let place = match key.trim() {
+                "policy" => &mut name,
+                "conf" => &mut conf,
+                "history" => &mut history,
+                other => return Err(ConfError::UnknownKey(other.to_owned())),
+            };
+            if place.replace(value.trim()).is_some() {
+                return Err(ConfError::Twice(key.trim().to_owned()));
+            }
+        }
+        Ok(Self {
+            policy: match (name.unwrap_or("pytorch"), conf) {
+                ("pytorch", None) => Choice::Reference(Settings::from_env(&variable)?),
+                ("pytorch", Some(conf)) => Choice::Reference(settings(conf)?),
+                (name, conf) => other(name, conf.unwrap_or_default())?,
+            },
+            history: history.map(entries).transpose()?,
+        })
+    }
+
+    /// The settings of PyTorch's that are in force: the default where another policy serves.
+    #[must_use]
+    pub fn settings(&self) -> Settings {
+        match &self.policy {
+            Choice::Reference(settings) => settings.clone(),
+            Choice::Other { .. } => Settings::default(),
+        }
+    }
+}
+
+fn settings(conf: &str) -> Result<Settings, ConfError> {
+    let settings = Settings::from_conf(conf);
+    settings.map_err(|source| {
+        let conf = conf.to_owned();
+        ConfError::Policy(BuildError::PyTorch { conf, source })
+    })
+}
+
+fn other(name: &str, conf: &str) -> Result<Choice, ConfError> {
+    policy::check_conf(name, conf)?;
+    let plans_ahead = |policy: &&policy::Registered| policy.name == name && policy.foreseeing;
+    if let Some(policy) = POLICIES.iter().find(plans_ahead) {
+        let policy = policy.name;
+        return Err(ConfError::Policy(BuildError::Blind { policy }));
+    }
+    let (name, conf) = (name.to_owned(), conf.to_owned());
+    Ok(Choice::Other { name, conf })
+}
+
+fn entries(text: &str) -> Result<usize, ConfError> {
+    text.parse()
+        .map_err(|_| ConfError::NoCount(text.to_owned()))
+}
+
+/// An error and what it comes from, in a line.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        // Writing to a string cannot fail.
+        let _ = write!(text, ": {error}");
+        cause = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn conf(text: &str) -> Result<Conf, String> {
+        let environment = |name: &str| (name == VARIABLE).then(|| text.to_owned());
+        Conf::from_env(environment).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn without_a_word_it_is_pytorchs_policy_with_pytorchs_variable() {
+        let expandable = "expandable_segments:True".to_owned();
+        let conf =
+            Conf::from_env(|name| (name == "PYTORCH_CUDA_ALLOC_CONF").then(|| expandable.clone()));
+        let settings = Settings::from_conf(&expandable).unwrap();
+        let expected = Conf {
+            policy: Choice::Reference(settings),
+            history: None,
+        };
+        assert_eq!(conf, Ok(expected));
+    }
+
+    #[test]
+    fn all_of_it_can_be_said() {
+        let asked = conf(" history=7 ;policy=bfc; conf=growth:false;");
+        let policy = Choice::Other {
+            name: "bfc".to_owned(),
+            conf: "growth:false".to_owned(),
+        };
+        let history = Some(7);
+        assert_eq!(asked, Ok(Conf { policy, history }));
+        let conf = conf("conf=max_split_size_mb:64,roundup_power2_divisions:[256:1,>:2]").unwrap();
+        assert_eq!(conf.settings().to_owned(), {
+            let text = "max_split_size_mb:64,roundup_power2_divisions:[256:1,>:2]";
+            Settings::from_conf(text).unwrap()
+        });
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_what_would_be_right() {
+        for (text, words) in [
+            ("pytorch", "'pytorch' is not KEY=VALUE"),
+            ("polcy=bfc", "unknown key 'polcy'; write policy=NAME"),
+            ("policy=bfc;policy=bfc", "'policy' is given twice"),
+            ("history=many", "history=many is not a number"),
+            (
+                "policy=pytroch",
+                "unknown policy 'pytroch': there is pytorch,",
+            ),
+            (
+                "policy=offline",
+                "offline has to know the program in advance",
+            ),
+            ("conf=expandable_segment:True", "expandable_segment"),
+            ("policy=bfc;conf=what:1", "settings of bfc: "),
+        ] {
+            let error = conf(text).unwrap_err();
+            assert!(error.starts_with("COALESCE_TORCH_ALLOC: "), "{error}");
+            assert!(error.contains(words), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! The allocator of one device, whatever its policy.
+
+use allocator::allocator::Allocator;
+use allocator::check::Violation;
+use allocator::driver::hooks::limit::Limit;
+use allocator::driver::tap::Tap;
+use allocator::driver::{DeviceAddr, Driver, StreamId};
+use allocator::error::Error;
+use allocator::history::HistoryOptions;
+use allocator::policy::pytorch::DeviceCachingAllocator;
+use allocator::policy::{self, BuildError};
+use allocator::settings::Settings;
+use allocator::snapshot::{BlockInfo, Snapshot};
+use allocator::stats::DeviceStats;
+use allocator::traced::Traced;
+
+use crate::conf::{Choice, Conf};
+
+/// A device of which a policy without a limit of its own can be given a share only.
+type Limited<D> = Tap<D, Limit>;
+
+/// An allocator of one of several devices.
+pub struct DeviceAllocator<D: Driver> {
+    ordinal: u32,
+    policy: Policy<D>,
+}
+
+enum Policy<D: Driver> {
+    /// PyTorch's, which keeps its own history.
+    Reference(Box<DeviceCachingAllocator<Limited<D>>>),
+    /// Another.
+    Plain(Box<dyn Allocator<Driver = Limited<D>>>),
+    /// Another, with a history.
+    Traced(Box<Traced<Box<dyn Allocator<Driver = Limited<D>>>>>),
+}
+
+impl<D: Driver + 'static> DeviceAllocator<D> {
+    /// An allocator that holds nothing yet of `device`, the `ordinal`-th.
+    ///
+    /// # Errors
+    /// If the policy cannot be made, which [`Conf`] has ruled out.
+    pub fn new(ordinal: u32, device: D, conf: &Conf) -> Result<Self, BuildError> {
+        let limit = Limit::new(u64::MAX, device.granularity());
+        let device = Tap::over(device, limit);
+        let history = conf.history.map(|max_entries| HistoryOptions {
+            max_entries,
+            ..HistoryOptions::default()
+        });
+        let policy = match &conf.policy {
+            Choice::Reference(settings) => {
+                let mut allocator = DeviceCachingAllocator::new(device, settings.clone());
+                allocator.record_history(history);
+                Policy::Reference(Box::new(allocator))
+            }
+            Choice::Other { name, conf } => {
+                let allocator = policy::build(name, device, conf)?;
+                match history {
+                    None => Policy::Plain(allocator),
+                    Some(options) => Policy::Traced(Box::new(Traced::new(allocator, options))),
+                }
+            }
+        };
+        Ok(Self { ordinal, policy })
+    }
+
+    /// Memory for work on `stream`.
+    ///
+    /// # Errors
+    /// As [`Allocator::malloc`].
+    pub fn malloc(&mut self, bytes: u64, stream: StreamId) -> Result<DeviceAddr, Error> {
+        let answer = self.allocator_mut().malloc(bytes, stream);
+        answer.map_err(|error| self.of_this_device(error))
+    }
+
+    /// Takes memory back.
+    ///
+    /// # Errors
+    /// As [`Allocator::free`].
+    pub fn free(&mut self, addr: DeviceAddr) -> Result<(), Error> {
+        self.allocator_mut().free(addr)
+    }
+
+    /// Says that another stream works on an allocation.
+    ///
+    /// # Errors
+    /// As [`Allocator::record_stream`].
+    pub fn record_stream(&mut self, addr: DeviceAddr, stream: StreamId) -> Result<(), Error> {
+        self.allocator_mut().record_stream(addr, stream)
+    }
+
+    /// Returns to the device what can be returned.
+    ///
+    /// # Errors
+    /// As [`Allocator::empty_cache`].
+    pub fn empty_cache(&mut self) -> Result<(), Error> {
+        self.allocator_mut().empty_cache()
+    }
+
+    /// Limits the memory held to a share of what the device has; 1 is no limit. What is held above
+    /// that stays.
+    ///
+    /// # Errors
+    /// [`Error::InvalidFraction`] outside 0 to 1.
+    pub fn set_memory_fraction(&mut self, fraction: f64) -> Result<(), Error> {
+        if let Policy::Reference(allocator) = &mut self.policy {
+            return allocator.set_memory_fraction(fraction);
+        }
+        if !(0.0..=1.0).contains(&fraction) {
+            return Err(Error::InvalidFraction(fraction));
+        }
+        let device = self.allocator_mut().driver_mut();
+        let share = fraction * device.total_memory() as f64;
+        let limit = if fraction < 1.0 {
+            share as u64
+        } else {
+            u64::MAX
+        };
+        device.hook_mut().set(limit);
+        Ok(())
+    }
+
+    /// The segment that a live allocation is part of: where it starts, and its bytes.
+    ///
+    /// # Errors
+    /// [`Error::InvalidPointer`] if `addr` is not the start of a live allocation.
+    pub fn base_allocation(&self, addr: DeviceAddr) -> Result<(DeviceAddr, u64), Error> {
+        if let Policy::Reference(allocator) = &self.policy {
+            return allocator.base_allocation(addr);
+        }
+        let starts = |block: &BlockInfo| block.address == addr && block.is_allocated();
+        let segments = self.allocator().segments();
+        let around = segments.iter().find(|s| s.blocks.iter().any(starts));
+        let base = around.map(|segment| (segment.address, segment.total_size()));
+        base.ok_or(Error::InvalidPointer(addr))
+    }
+
+    /// What is counted.
+    #[must_use]
+    pub fn stats(&self) -> &DeviceStats {
+        self.allocator().stats()
+    }
+
+    /// Sets every peak to its current value.
+    pub fn reset_peak_stats(&mut self) {
+        self.allocator_mut().reset_peak_stats();
+    }
+
+    /// Everything at this moment, with the history if one is kept.
+    pub fn snapshot(&mut self) -> Snapshot {
+        let mut snapshot = match &mut self.policy {
+            Policy::Reference(allocator) => allocator.snapshot(),
+            Policy::Traced(allocator) => allocator.snapshot(),
+            Policy::Plain(allocator) => Snapshot {
+                segments: allocator.segments(),
+                device_traces: vec![Vec::new()],
+                allocator_settings: Settings::default(),
+                external_annotations: [],
+            },
+        };
+        for segment in &mut snapshot.segments {
+            segment.device = self.ordinal;
+        }
+        snapshot
+    }
+
+    /// Verifies the allocator's state.
+    ///
+    /// # Errors
+    /// The first invariant found broken.
+    pub fn check(&self) -> Result<(), Violation> {
+        self.allocator().check()
+    }
+
+    /// An allocator knows of one device; here are several, and the message is to name the right one.
+    fn of_this_device(&self, mut error: Error) -> Error {
+        if let Error::OutOfMemory(details) = &mut error {
+            details.device = self.ordinal;
+        }
+        error
+    }
+
+    fn allocator(&self) -> &dyn Allocator<Driver = Limited<D>> {
+        match &self.policy {
+            Policy::Reference(allocator) => &**allocator,
+            Policy::Plain(allocator) => &**allocator,
+            Policy::Traced(allocator) => &**allocator,
+        }
+    }
+
+    fn allocator_mut(&mut self) -> &mut dyn Allocator<Driver = Limited<D>> {
+        match &mut self.policy {
+            Policy::Reference(allocator) => &mut **allocator,
+            Policy::Plain(allocator) => &mut **allocator,
+            Policy::Traced(allocator) => &mut **allocator,
+        }
+    }
+}

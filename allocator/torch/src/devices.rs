@@ -1,0 +1,269 @@
+//! The allocators of all devices of the process, each behind a lock of its own.
+
+use std::mem;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use allocator::driver::{DeviceAddr, Driver, StreamId};
+use allocator::error::Error;
+use allocator::snapshot::Snapshot;
+use allocator::stats::DeviceStats;
+
+use crate::conf::{Conf, ConfError};
+use crate::device::DeviceAllocator;
+use crate::failure::{Failure, guarded};
+
+/// As many as PyTorch can number: its `DeviceIndex` has 8 bits with a sign.
+const MOST_DEVICES: usize = 128;
+
+/// What there is of one device.
+enum State<D: Driver> {
+    /// No call has named it.
+    Untouched,
+    /// It is in use.
+    Ready(DeviceAllocator<D>),
+    /// A panic has left its allocator in disorder. Nothing more is taken from it or given back to it, and
+    /// what it holds stays where it is: programs may be working on it.
+    Broken(DeviceAllocator<D>, String),
+}
+
+/// All devices of the process, made when they are first named.
+pub struct Devices<D: Driver> {
+    open: fn(u32) -> Result<D, String>,
+    variable: fn(&str) -> Option<String>,
+    conf: OnceLock<Result<Conf, ConfError>>,
+    states: [Mutex<State<D>>; MOST_DEVICES],
+    /// One more than the highest ordinal named so far.
+    named: AtomicUsize,
+}
+
+impl<D: Driver + 'static> Devices<D> {
+    /// No device yet. `open` makes the n-th one, or says why not; `variable` is the environment, which is
+    /// read once.
+    #[must_use]
+    pub const fn new(
+        open: fn(u32) -> Result<D, String>,
+        variable: fn(&str) -> Option<String>,
+    ) -> Self {
+        Self {
+            open,
+            variable,
+            conf: OnceLock::new(),
+            states: [const { Mutex::new(State::Untouched) }; MOST_DEVICES],
+            named: AtomicUsize::new(0),
+        }
+    }
+
+    /// What the environment asks for.
+    ///
+    /// # Errors
+    /// If it cannot be understood; no call but this one does anything then.
+    pub fn conf(&self) -> Result<&Conf, Failure> {
+        let conf = self.conf.get_or_init(|| Conf::from_env(self.variable));
+        conf.as_ref()
+            .map_err(|error| Failure::new(error.to_string()))
+    }
+
+    /// Memory of one device. Null for zero bytes.
+    ///
+    /// # Errors
+    /// If there is none, the environment or the ordinal is wrong, or the device fails.
+    pub fn malloc(
+        &self,
+        ordinal: i32,
+        bytes: u64,
+        stream: StreamId,
+    ) -> Result<DeviceAddr, Failure> {
+        self.with(ordinal, |device| Ok(device.malloc(bytes, stream)?))
+    }
+
+    /// Takes memory back.
+    ///
+    /// # Errors
+    /// If `addr` is not the start of a live allocation of that device, or the device fails.
+    pub fn free(&self, ordinal: i32, addr: DeviceAddr) -> Result<(), Failure> {
+        self.with(ordinal, |device| Ok(device.free(addr)?))
+    }
+
+    /// Limits the memory of one device that is held to a share of all.
+    ///
+    /// # Errors
+    /// If the share is not one, or as [`Self::malloc`].
+    pub fn set_memory_fraction(&self, ordinal: i32, fraction: f64) -> Result<(), Failure> {
+        self.with(ordinal, |device| Ok(device.set_memory_fraction(fraction)?))
+    }
+
+    /// Says that a stream works on an allocation of whatever device. Memory of others is not its business,
+    /// as in PyTorch.
+    ///
+    /// # Errors
+    /// If a device fails.
+    pub fn record_stream(&self, addr: DeviceAddr, stream: StreamId) -> Result<(), Failure> {
+        self.owner(|device| device.record_stream(addr, stream))?;
+        Ok(())
+    }
+
+    /// The segment that an allocation of whatever device is part of: where it starts, and its bytes.
+    ///
+    /// # Errors
+    /// If there is no such allocation.
+    pub fn base_allocation(&self, addr: DeviceAddr) -> Result<(DeviceAddr, u64), Failure> {
+        let base = self.owner(|device| device.base_allocation(addr))?;
+        base.ok_or_else(|| Error::InvalidPointer(addr).into())
+    }
+
+    /// Empties the caches of all devices that are in use.
+    ///
+    /// # Errors
+    /// Of the first that fails; those after it are not touched.
+    pub fn empty_cache(&self) -> Result<(), Failure> {
+        self.each_ready(|_, device| Ok(device.empty_cache()?))
+    }
+
+    /// What is counted of one device; zeros if nothing was asked of it yet.
+    ///
+    /// # Errors
+    /// If the environment or the ordinal is wrong.
+    pub fn stats(&self, ordinal: i32) -> Result<DeviceStats, Failure> {
+        let max_split_size = self.conf()?.settings().max_split_size();
+        Ok(match &*self.lock(ordinal)? {
+            State::Ready(device) | State::Broken(device, _) => device.stats().clone(),
+            State::Untouched => DeviceStats {
+                max_split_size: max_split_size.map_or(-1, u64::cast_signed),
+                ..DeviceStats::default()
+            },
+        })
+    }
+
+    /// Sets the peaks of one device to their current values.
+    ///
+    /// # Errors
+    /// If the ordinal is wrong.
+    pub fn reset_peak_stats(&self, ordinal: i32) -> Result<(), Failure> {
+        if let State::Ready(device) = &mut *self.lock(ordinal)? {
+            device.reset_peak_stats();
+        }
+        Ok(())
+    }
+
+    /// The state of all devices, with a history for each of the first `count`.
+    ///
+    /// # Errors
+    /// If the environment is wrong.
+    pub fn snapshot(&self, count: usize) -> Result<Snapshot, Failure> {
+        let mut all = Snapshot {
+            segments: Vec::new(),
+            device_traces: vec![Vec::new(); count.min(MOST_DEVICES)],
+            allocator_settings: self.conf()?.settings(),
+            external_annotations: [],
+        };
+        self.each_ready(|ordinal, device| {
+            let snapshot = device.snapshot();
+            all.segments.extend(snapshot.segments);
+            if let Some(trace) = all.device_traces.get_mut(ordinal) {
+                *trace = snapshot.device_traces.into_iter().flatten().collect();
+            }
+            Ok(())
+        })?;
+        Ok(all)
+    }
+
+    /// Does something with a device, which is made if this is the first call that names it.
+    fn with<T>(
+        &self,
+        ordinal: i32,
+        work: impl FnOnce(&mut DeviceAllocator<D>) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let mut state = self.lock(ordinal)?;
+        if let State::Untouched = *state {
+            *state = State::Ready(self.make(ordinal)?);
+        }
+        match &mut *state {
+            State::Ready(device) => work(device),
+            State::Broken(_, why) => Err(Failure::new(format!(
+                "device {ordinal} is out of use since a bug in its allocator: {why}"
+            ))),
+            State::Untouched => Err(no_such(ordinal)),
+        }
+    }
+
+    fn make(&self, ordinal: i32) -> Result<DeviceAllocator<D>, Failure> {
+        let conf = self.conf()?;
+        let number = u32::try_from(ordinal).map_err(|_| no_such(ordinal))?;
+        let device = (self.open)(number)
+            .map_err(|why| Failure::new(format!("cannot use device {ordinal}: {why}")))?;
+        let allocator = DeviceAllocator::new(number, device, conf);
+        let allocator = allocator.map_err(|error| Failure::new(error.to_string()))?;
+        let named = usize::try_from(ordinal).unwrap_or(0).saturating_add(1);
+        self.named.fetch_max(named, Ordering::Release);
+        Ok(allocator)
+    }
+
+    /// Does something with every device in use, in order.
+    fn each_ready(
+        &self,
+        mut work: impl FnMut(usize, &mut DeviceAllocator<D>) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let named = self.named.load(Ordering::Acquire);
+        for (ordinal, state) in self.states.iter().enumerate().take(named) {
+            if let State::Ready(device) = &mut *recovered(state) {
+                work(ordinal, device)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What the first device says that knows the address it is asked for; nothing if none does.
+    fn owner<T>(
+        &self,
+        mut ask: impl FnMut(&mut DeviceAllocator<D>) -> Result<T, Error>,
+    ) -> Result<Option<T>, Failure> {
+        let mut answer = None;
+        self.each_ready(|_, device| {
+            if answer.is_none() {
+                match ask(device) {
+                    Ok(said) => answer = Some(said),
+                    Err(Error::InvalidPointer(_)) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            Ok(())
+        })?;
+        Ok(answer)
+    }
+
+    fn lock(&self, ordinal: i32) -> Result<MutexGuard<'_, State<D>>, Failure> {
+        let index = usize::try_from(ordinal).map_err(|_| no_such(ordinal))?;
+        let state = self.states.get(index).ok_or_else(|| no_such(ordinal))?;
+        Ok(recovered(state))
+    }
+}
+
+/// Locks a device. If a thread panicked while it had the lock, the device stays in use only if its
+/// allocator is still consistent.
+fn recovered<D: Driver + 'static>(state: &Mutex<State<D>>) -> MutexGuard<'_, State<D>> {
+    state.lock().unwrap_or_else(|poisoned| {
+        let mut guard = PoisonError::into_inner(poisoned);
+        let verdict = guarded(|| match &*guard {
+            State::Ready(device) => Ok(device.check()),
+            State::Untouched | State::Broken(..) => Ok(Ok(())),
+        });
+        let disorder = match verdict {
+            Ok(Ok(())) => None,
+            Ok(Err(violation)) => Some(violation.to_string()),
+            Err(failure) => Some(failure.message),
+        };
+        if let Some(why) = disorder {
+            *guard = match mem::replace(&mut *guard, State::Untouched) {
+                State::Ready(device) => State::Broken(device, why),
+                other => other,
+            };
+        }
+        state.clear_poison();
+        guard
+    })
+}
+
+fn no_such(ordinal: i32) -> Failure {
+    Failure::new(format!("there is no device {ordinal}"))
+}

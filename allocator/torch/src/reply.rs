@@ -1,0 +1,46 @@
+//! What Python reads: JSON with what was asked for, or with why there is nothing.
+
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use allocator::stats::DeviceStats;
+
+use crate::failure::Failure;
+
+/// `{"value": …}` or `{"error": "…"}`.
+#[must_use]
+pub fn reply(answer: Result<impl Serialize, Failure>) -> String {
+    let answer = answer.and_then(|value| {
+        let value = serde_json::to_value(value);
+        value.map_err(|error| Failure::new(error.to_string()))
+    });
+    match answer {
+        Ok(value) => json!({ "value": value }),
+        Err(failure) => json!({ "error": failure.message }),
+    }
+    .to_string()
+}
+
+/// The dictionary of `torch.cuda.memory_stats()`, its keys in PyTorch's order.
+#[must_use]
+pub fn memory_stats(stats: &DeviceStats) -> Map<String, Value> {
+    let flat = stats.flatten().into_iter();
+    flat.map(|(key, value)| (key, Value::from(value))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_a_value_or_an_error() {
+        assert_eq!(reply(Ok([1, 2])), r#"{"value":[1,2]}"#);
+        let failure = Failure::new("no \"such\" device");
+        assert_eq!(
+            reply(Err::<(), _>(failure)),
+            r#"{"error":"no \"such\" device"}"#
+        );
+        let stats = reply(Ok(memory_stats(&DeviceStats::default())));
+        assert!(stats.starts_with(r#"{"value":{"active.all.allocated":0,"active.all.current":0,"#));
+    }
+}
