@@ -4,17 +4,17 @@
 
     coalesce_torch.enable()  # before the first tensor on a GPU
 
-The library libcoalesce_torch.so lies beside this file, or where COALESCE_TORCH_LIB says. Which policy
-serves, and how, is in COALESCE_TORCH_ALLOC:
+The library libcoalesce_torch.so lies beside this file, or where COALESCE_TORCH_LIB says. Which
+policy serves, and how, is in COALESCE_TORCH_ALLOC:
 
     COALESCE_TORCH_ALLOC="policy=pytorch;conf=expandable_segments:True;history=100000"
 
-policy is one of `coalesce policies` that need not know the program in advance; without one, PyTorch's
-own decisions are made, under PYTORCH_CUDA_ALLOC_CONF unless there is a conf. history is how many
-entries dump_snapshot() tells; without it there is none.
+policy is one of `coalesce policies` that need not know the program in advance; without one,
+PyTorch's own decisions are made, under PYTORCH_CUDA_ALLOC_CONF unless there is a conf. history is
+how many entries dump_snapshot() tells; without it there is none.
 
-The functions below tell what those of the same names in torch.cuda tell of PyTorch's own allocator, in
-the same form; PyTorch itself refuses them for others.
+The functions below tell what those of the same names in torch.cuda tell of PyTorch's own allocator,
+in the same form; PyTorch itself refuses them for others.
 """
 
 import ctypes
@@ -117,7 +117,7 @@ def reset_peak_memory_stats(device=None):
 
 
 def empty_cache():
-    """Returns to the devices all memory that can be returned. torch.cuda.empty_cache does the same."""
+    """Returns to the devices what can be returned. torch.cuda.empty_cache does the same."""
     _load().coalesce_empty_cache()
 
 

@@ -1,0 +1,410 @@
+#!/usr/bin/env python3
+"""PyTorch on our allocator, against PyTorch on its own: full torch on the simulated device.
+     PY=$(../setup-torch.sh); $PY check.py --library .../libcoalesce_torch.so
+
+Programs of the first kind run under both allocators with the same settings. Everything the two can
+tell must be equal: each entry of the history (what was handed out and given back, where, in which
+order), the 122 statistics, the printed summary, the segments, what the errors say. Those of the
+second kind run under ours. Each run is a process of its own."""
+
+import argparse
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent.parent
+
+# Under both. `said` is compared, too.
+BEGIN = """
+import os, pickle, random, sys, threading
+sys.path.insert(0, os.environ["MODULE"])
+import torch, coalesce_torch
+from torch import nn
+MB = 1 << 20
+OURS = os.environ["ALLOCATOR"] == "coalesce"
+if OURS:
+    coalesce_torch.enable()
+else:
+    torch.cuda.memory._record_memory_history(max_entries=10_000_000, context=None)
+memory = coalesce_torch if OURS else torch.cuda
+said = []
+def bytes_on_gpu(n):
+    return torch.empty(n, dtype=torch.uint8, device="cuda")
+"""
+END = """
+report = {
+    "said": said,
+    "snapshot": memory.memory_snapshot() if OURS else torch.cuda.memory._snapshot(),
+    "stats": dict(memory.memory_stats()),
+    "summary": memory.memory_summary(),
+    "figures": [memory.memory_allocated(), memory.max_memory_allocated(0),
+                memory.memory_reserved("cuda"), memory.max_memory_reserved(torch.device("cuda:0"))],
+}
+with open(os.environ["REPORT"], "wb") as file:
+    pickle.dump(report, file)
+"""
+UNDER_BOTH = {
+    "requests without memory: messages, retries, what goes on after": (
+        {"FAKE_TOTAL_BYTES": "1G"},
+        """
+kept = []
+for megabytes in (300, 500, 400, 2, 300, 700, 1 << 42):
+    try:
+        kept.append(bytes_on_gpu(megabytes * MB))
+    except torch.OutOfMemoryError as error:
+        said.append(str(error))
+        kept[-1:] = []
+assert len(said) == 3, said
+""",
+    ),
+    "no memory in the backward pass, on a thread of autograd": (
+        {"FAKE_TOTAL_BYTES": "3G"},
+        """
+model = nn.Sequential(*[nn.Linear(4096, 4096) for _ in range(8)]).cuda()
+for rows in (4096, 24000, 4096, 30000, 20000, 16000):
+    try:
+        model(torch.randn(rows, 4096, device="cuda")).sum().backward()
+        said.append(f"{rows}: went")
+    except torch.OutOfMemoryError as error:
+        said.append(f"{rows}: {error}")
+    model.zero_grad(set_to_none=True)
+assert len([text for text in said if "went" in text]) >= 2, said
+assert any("out of memory" in text for text in said), said
+""",
+    ),
+    "a share of the device, the cache emptied, peaks reset": (
+        {},
+        """
+torch.cuda.set_per_process_memory_fraction(0.01)
+a = bytes_on_gpu(500 * MB)
+try:
+    b = bytes_on_gpu(500 * MB)
+except torch.OutOfMemoryError as error:
+    said.append(str(error))
+torch.cuda.set_per_process_memory_fraction(1.0)
+b = bytes_on_gpu(500 * MB)
+del a
+said.append(memory.memory_reserved())
+(memory.empty_cache if OURS else torch.cuda.empty_cache)()
+memory.reset_peak_memory_stats()
+said.append(memory.max_memory_reserved())
+c = bytes_on_gpu(100 * MB)
+""",
+    ),
+    "garbage collection under a limit": (
+        {
+            "PYTORCH_CUDA_ALLOC_CONF": "garbage_collection_threshold:0.5,"
+            "per_process_memory_fraction:0.004"
+        },
+        """
+choice = random.Random(1)
+live = []
+for _ in range(2000):
+    if live and choice.random() < 0.5:
+        live.pop(choice.randrange(len(live)))
+    else:
+        try:
+            live.append(bytes_on_gpu(choice.choice([1, 700, MB, 3 * MB, 12 * MB, 64 * MB])))
+        except torch.OutOfMemoryError as error:
+            said.append(str(error))
+            live.clear()
+""",
+    ),
+    "several streams": (
+        {},
+        """
+choice = random.Random(2)
+streams = [torch.cuda.default_stream(), torch.cuda.Stream(), torch.cuda.Stream()]
+live = []
+for _ in range(2000):
+    with torch.cuda.stream(choice.choice(streams)):
+        live.append(bytes_on_gpu(choice.choice([1, 5000, 3 * MB, 30 * MB])))
+    if choice.random() < 0.3:
+        live[-1].record_stream(choice.choice(streams))
+    if len(live) > 40:
+        live.pop(choice.randrange(len(live)))
+""",
+    ),
+}
+
+# Under ours alone.
+OURS = {
+    "4 threads": (
+        {"COALESCE_TORCH_ALLOC": "history=1000000"},
+        """
+lock, errors, spans = threading.Lock(), [], {}
+def work(seed):
+    choice, live = random.Random(seed), []
+    try:
+        stream = torch.cuda.Stream() if seed % 2 else torch.cuda.default_stream()
+        with torch.cuda.stream(stream):
+            for _ in range(4000):
+                if live and choice.random() < 0.5:
+                    gone = live.pop(choice.randrange(len(live)))
+                    with lock:
+                        del spans[gone.data_ptr()]
+                    del gone
+                else:
+                    tensor = bytes_on_gpu(choice.randrange(1, 1 << choice.randrange(1, 26)))
+                    with lock:
+                        assert tensor.data_ptr() not in spans
+                        spans[tensor.data_ptr()] = tensor.numel()
+                    live.append(tensor)
+                    if len(live) % 16 == 0:
+                        ends = 0
+                        with lock:
+                            for start, size in sorted(spans.items()):
+                                assert start >= ends, "two live tensors share memory"
+                                ends = start + size
+    except BaseException as error:
+        errors.append(error)
+    with lock:
+        for tensor in live:
+            del spans[tensor.data_ptr()]
+threads = [threading.Thread(target=work, args=[seed]) for seed in range(4)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+assert not errors, errors
+assert memory.memory_allocated() == 0, memory.memory_allocated()
+stats = memory.memory_stats()
+assert stats["allocation.all.allocated"] == stats["allocation.all.freed"] > 6000, stats
+memory.empty_cache()
+assert memory.memory_reserved() == 0
+""",
+    ),
+    "tensors that outlive the interpreter": (
+        {},
+        """
+a = bytes_on_gpu(5 * MB)
+a.record_stream(torch.cuda.Stream())
+class AtExit:
+    def __init__(self): self.tensor = bytes_on_gpu(3 * MB)
+    def __del__(self): del self.tensor
+threading.kept = AtExit()
+""",
+    ),
+    "a program that ends with an error": (
+        {"STATUS": "1", "STDERR": "ZeroDivisionError: division by zero"},
+        """
+model = nn.Linear(512, 512).cuda()
+model(torch.randn(8, 512, device="cuda")).sum().backward()
+1 / 0
+""",
+    ),
+    "enable() a second time; a device there is not": (
+        {},
+        """
+coalesce_torch.enable()
+assert coalesce_torch.is_enabled()
+try:
+    memory.memory_stats(200)
+except RuntimeError as error:
+    assert str(error) == "there is no device 200", error
+else:
+    raise SystemExit("no error")
+""",
+    ),
+    "captures of graphs are refused before they begin": (
+        {},
+        """
+try:
+    with torch.cuda.graph(torch.cuda.CUDAGraph()): pass
+except RuntimeError as error:
+    assert "neither captures of CUDA graphs" in str(error), error
+else:
+    raise SystemExit("captured")
+assert bytes_on_gpu(MB).numel() == MB
+""",
+    ),
+    "as the allocator of a MemPool, where null is lack of memory": (
+        {"FAKE_TOTAL_BYTES": "1G", "STDERR": "coalesce: CUDA out of memory.", "ENABLE": "0"},
+        """
+path = os.environ["COALESCE_TORCH_LIB"]
+ours = torch.cuda.memory.CUDAPluggableAllocator(path, "coalesce_malloc", "coalesce_free")
+pool = torch.cuda.MemPool(ours.allocator())
+with torch.cuda.use_mem_pool(pool):
+    x = bytes_on_gpu(300 * MB)
+    assert coalesce_torch.memory_allocated() == 300 * MB
+    try:
+        bytes_on_gpu(900 * MB)
+    except torch.OutOfMemoryError as error:
+        assert "Tried to allocate 900.00 MiB" in str(error), error
+    else:
+        raise SystemExit("no error")
+    y = bytes_on_gpu(300 * MB)
+sys.stdout.flush(); os._exit(0)
+""",
+    ),
+    "a settings string that is wrong": (
+        {"COALESCE_TORCH_ALLOC": "policy=pytroch", "ENABLE": "0"},
+        """
+try:
+    coalesce_torch.enable()
+except ValueError as error:
+    assert str(error).startswith("COALESCE_TORCH_ALLOC: unknown policy 'pytroch'"), error
+else:
+    raise SystemExit("no error")
+assert torch.empty(1, device="cuda").numel() == 1, "and PyTorch keeps its own"
+""",
+    ),
+    "a snapshot in a file, read by PyTorch's own viewer": (
+        {"COALESCE_TORCH_ALLOC": "history=1000000"},
+        """
+import tempfile
+from torch.cuda import _memory_viz
+a = [bytes_on_gpu(3 * MB) for _ in range(9)]
+del a[::2]
+with tempfile.NamedTemporaryFile() as file:
+    coalesce_torch.dump_snapshot(file.name)
+    snapshot = pickle.load(file)
+assert "segments" in snapshot and len(snapshot["device_traces"][0]) > 20
+assert "20.0MiB" in _memory_viz.segsum(snapshot), _memory_viz.segsum(snapshot)
+assert "alloc" in _memory_viz.trace(snapshot)
+assert "<html" in _memory_viz.trace_plot(snapshot).lower()
+""",
+    ),
+}
+TRAINING = {
+    "by default": [],
+    "expandable segments": ["--conf", "expandable_segments:True"],
+    "batches of several lengths, other settings": [
+        *["--vary", "--conf"],
+        "max_split_size_mb:200,roundup_power2_divisions:4,garbage_collection_threshold:0.8",
+    ],
+}
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--library", required=True, help="libcoalesce_torch.so")
+    parser.add_argument("--only", default="", help="checks with this in their names")
+    args = parser.parse_args()
+    checks = {
+        **{f"GPT-2, 5 steps, {n}": lambda t, o=o: gpt2(t, o) for n, o in TRAINING.items()},
+        **{f"both: {n}": lambda t, c=c: under_both(t, *c) for n, c in UNDER_BOTH.items()},
+        **{f"ours: {n}": lambda t, c=c: under_ours(t, *c) for n, c in OURS.items()},
+        **{f"trained on {n}": lambda t, n=n: other_policy(t, n) for n in ("bfc", "cuda_async")},
+    }
+    chosen = {name: check for name, check in checks.items() if args.only in name}
+    common = {k: v for k, v in os.environ.items() if not k.startswith(("FAKE_", "PYTORCH_"))}
+    common.update(
+        COALESCE_TORCH_LIB=os.path.abspath(args.library),
+        MODULE=str(ROOT / "allocator/torch"),
+        # So that what PyTorch frees in the order of a hash is freed in the same order.
+        PYTHONHASHSEED="0",
+    )
+    failed = 0
+    for name, check in chosen.items():
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                print("ok  ", name + ":", check(Run(common, Path(folder))), flush=True)
+            except Difference as difference:
+                failed += 1
+                print("FAIL", name, "\n    ", str(difference).replace("\n", "\n     "), flush=True)
+    print(f"{len(chosen) - failed} passed, {failed} failed")
+    sys.exit(failed > 0 or not chosen)
+
+
+class Difference(Exception):
+    pass
+
+
+class Run:
+    """Where and with which environment the programs of a check run."""
+
+    def __init__(self, common, folder):
+        self.common, self.folder = common, folder
+
+    def program(self, command, env):
+        # The same addresses in the heap each time: PyTorch keeps some things by them.
+        done = subprocess.run(
+            ["setarch", "-R", sys.executable, *command],
+            env={**self.common, **env},
+            capture_output=True,
+            text=True,
+        )
+        status, said = int(env.get("STATUS", 0)), env.get("STDERR", "")
+        if done.returncode != status or (said not in done.stderr if said else done.stderr):
+            raise Difference(f"exit status {done.returncode}\n{done.stderr[-3000:]}")
+        return done.stdout
+
+
+def under_both(run, env, code):
+    reports = {}
+    for allocator in ("native", "coalesce"):
+        path = run.folder / allocator
+        ours = {"ALLOCATOR": allocator, "REPORT": str(path)}
+        ours["COALESCE_TORCH_ALLOC"] = "history=10000000"
+        run.program(["-c", BEGIN + code + END], {**env, **ours})
+        reports[allocator] = pickle.loads(path.read_bytes())
+    return equal(reports)
+
+
+def gpt2(run, options):
+    path = run.folder / "trace"
+    train = ROOT / "scripts/gpu/train.py"
+    sizes = ["--runs", "1", "--steps", "5", "--warm-up", "1", "--pairs", "1000"]
+    run.program([train, *sizes, *options, "--trace", path], {})
+    reports = {a: pickle.loads(Path(f"{path}.{a}").read_bytes()) for a in ("native", "coalesce")}
+    return equal(reports)
+
+
+def other_policy(run, policy):
+    train = ROOT / "scripts/gpu/train.py"
+    sizes = ["--runs", "1", "--steps", "3", "--warm-up", "1", "--pairs", "1000", "--layers", "4"]
+    run.program([train, *sizes, "--policy", policy, "--vary"], {})
+    return "went through"
+
+
+def under_ours(run, env, code):
+    begin = BEGIN if env.get("ENABLE") != "0" else BEGIN.replace("coalesce_torch.enable()", "pass")
+    run.program(["-c", begin + code], {**env, "ALLOCATOR": "coalesce"})
+    return "as it should be"
+
+
+def equal(reports):
+    """A summary of two reports that tell the same."""
+    native, ours = reports["native"], reports["coalesce"]
+    for key, value in native["stats"].items():
+        if ours["stats"].get(key) != value:
+            raise Difference(f"{key}: {value} native, {ours['stats'].get(key)} ours")
+    traces = [[entries(t) for t in r["snapshot"]["device_traces"]] for r in (native, ours)]
+    for device, (left, right) in enumerate(zip(*traces, strict=True)):
+        for number, pair in enumerate(zip(left, right, strict=False)):
+            if pair[0] != pair[1]:
+                raise Difference(
+                    f"device {device}, entry {number}: {pair[0]} native, {pair[1]} ours"
+                )
+        if len(left) != len(right):
+            raise Difference(f"device {device}: {len(left)} entries native, {len(right)} ours")
+    for part in native.keys() - {"snapshot"}:
+        if list_of(native[part]) != list_of(ours[part]):
+            raise Difference(f"{part}: {native[part]}\nnative\n{ours[part]}\nours")
+    for part in ("segments", "allocator_settings"):
+        left, right = native["snapshot"][part], ours["snapshot"][part]
+        if repr(left) != repr(right):
+            raise Difference(f"{part}: {left}\nnative\n{right}\nours")
+    stats, count = ours["stats"], sum(len(trace) for trace in traces[1])
+    return (
+        f"{count} entries of the history equal, {stats['allocation.all.allocated']} allocations, "
+        f"{stats['num_ooms']} without memory, peak {stats['reserved_bytes.all.peak']} bytes"
+    )
+
+
+def entries(trace):
+    """What an entry says but when, keys and their order included."""
+    return [[(k, v) for k, v in entry.items() if k != "time_us"] for entry in trace]
+
+
+def list_of(value):
+    return list(value.items()) if isinstance(value, dict) else value
+
+
+if __name__ == "__main__":
+    main()
