@@ -14,7 +14,9 @@ PyTorch's own decisions are made, under PYTORCH_CUDA_ALLOC_CONF unless there is 
 how many entries dump_snapshot() tells; without it there is none.
 
 The functions below tell what those of the same names in torch.cuda tell of PyTorch's own allocator,
-in the same form; PyTorch itself refuses them for others.
+in the same form. PyTorch itself refuses them for others, so that a program which prints its peak
+would end with an error: enable() lets torch.cuda.memory_stats, all that is built on it
+(memory_allocated, memory_summary, ...), reset_peak_memory_stats and memory._snapshot ask Coalesce.
 """
 
 import ctypes
@@ -74,6 +76,9 @@ def enable():
         getattr(allocator.allocator(), setter)(address)
     torch.cuda.memory.change_current_allocator(allocator)
     _allocator = allocator
+    for name, function in _ANSWERS.items():
+        if hasattr(torch._C, name):
+            setattr(torch._C, name, function)
 
 
 def is_enabled():
@@ -134,6 +139,26 @@ def dump_snapshot(filename="dump_snapshot.pickle"):
     snapshot = memory_snapshot()
     with open(filename, "wb") as file:
         pickle.dump(snapshot, file)
+
+
+def _nested(flat):
+    """The figures as PyTorch's Python code has them from C++: a dictionary for each dot."""
+    nested = {}
+    for key, value in flat.items():
+        *path, last = key.split(".")
+        place = nested
+        for name in path:
+            place = place.setdefault(name, {})
+        place[last] = value
+    return nested
+
+
+# What PyTorch's Python code asks of its C++ code.
+_ANSWERS = {
+    "_cuda_memoryStats": lambda device: _nested(memory_stats(device)),
+    "_cuda_resetPeakMemoryStats": lambda device: reset_peak_memory_stats(device),
+    "_cuda_memorySnapshot": lambda _pool: memory_snapshot(),
+}
 
 
 def _load():

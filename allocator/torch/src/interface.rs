@@ -8,9 +8,8 @@
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::ptr;
 
-use allocator::driver::sim::SimDevice;
+use allocator::driver::cuda::{CudaDevice, NativeStreams, StreamHandles};
 use allocator::driver::{DeviceAddr, StreamId};
-use allocator::script::sim_config;
 use allocator::stats::summary;
 
 use crate::devices::Devices;
@@ -19,11 +18,14 @@ use crate::failure::{Failure, guarded};
 use crate::reply::{memory_stats, reply};
 
 /// The devices that PyTorch uses. Never dropped: tensors may be given back until the process is gone.
-static DEVICES: Devices<SimDevice> = Devices::new(open, variable);
+static DEVICES: Devices<CudaDevice> = Devices::new(open, variable);
 
-fn open(_: u32) -> Result<SimDevice, String> {
-    let config = sim_config(variable).map_err(|error| error.to_string())?;
-    Ok(SimDevice::new(&config))
+fn open(ordinal: u32) -> Result<CudaDevice, String> {
+    // SAFETY: the streams are those that PyTorch passes. It works in the primary contexts and never
+    // destroys a stream of its own; one that it was lent (`torch.cuda.ExternalStream`) must outlive the
+    // tensors made and used on it, as with PyTorch's own allocator.
+    let streams = StreamHandles::Native(unsafe { NativeStreams::promised() });
+    CudaDevice::open(ordinal, streams).map_err(|error| error.to_string())
 }
 
 fn variable(name: &str) -> Option<String> {
@@ -138,8 +140,8 @@ pub unsafe extern "C-unwind" fn coalesce_base_allocation(
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn coalesce_refuse_pool() {
     thrown(&Failure::new(
-        "coalesce serves neither captures of CUDA graphs nor torch.cuda.MemPool: PyTorch asks for them \
-         in C++ alone",
+        "Coalesce does not serve captures of CUDA graphs and torch.cuda.MemPool: PyTorch asks for \
+         them in C++ alone",
     ));
 }
 
@@ -218,4 +220,54 @@ fn answer(work: impl FnOnce() -> Result<String, Failure>) -> *mut c_char {
 fn text(content: String) -> *mut c_char {
     let content = CString::new(content.replace('\0', " "));
     content.map_or(ptr::null_mut(), CString::into_raw)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::CStr;
+
+    use super::*;
+
+    const NO_DEVICE: c_int = -1;
+
+    fn read(text: *mut c_char) -> String {
+        // SAFETY: it came from here, and goes back once.
+        unsafe {
+            let content = CStr::from_ptr(text).to_string_lossy().into_owned();
+            coalesce_release_text(text);
+            content
+        }
+    }
+
+    /// Without PyTorch in the process there is nobody to throw at.
+    #[test]
+    fn a_failure_is_null_and_nothing_else_happens() {
+        let default = ptr::null_mut();
+        assert!(coalesce_malloc(1, NO_DEVICE, default).is_null());
+        assert!(coalesce_malloc_or_throw(1, NO_DEVICE, default).is_null());
+        coalesce_free(ptr::without_provenance_mut(512), 1, NO_DEVICE, default);
+        coalesce_set_memory_fraction(0.5, NO_DEVICE);
+        coalesce_record_stream(ptr::without_provenance_mut(512), default);
+        coalesce_empty_cache();
+        coalesce_refuse_pool();
+        let mut bytes = 7;
+        // SAFETY: `bytes` is a place for a size.
+        let base = unsafe { coalesce_base_allocation(default, &raw mut bytes) };
+        assert!(base.is_null());
+        assert_eq!(bytes, 7);
+        // SAFETY: null is ignored.
+        unsafe { coalesce_release_text(ptr::null_mut()) };
+    }
+
+    #[test]
+    fn every_question_has_an_answer() {
+        let error = r#"{"error":"there is no device -1"}"#;
+        assert_eq!(read(coalesce_memory_stats(NO_DEVICE)), error);
+        assert_eq!(read(coalesce_memory_summary(NO_DEVICE, 0)), error);
+        assert_eq!(read(coalesce_reset_peak_stats(NO_DEVICE)), error);
+        let summary = read(coalesce_memory_summary(0, 1));
+        assert!(summary.contains("memory summary, device ID 0"), "{summary}");
+        let snapshot = read(coalesce_snapshot(1));
+        assert!(snapshot.starts_with(r#"{"value":{"segments":[],"device_traces":[[]],"#));
+    }
 }

@@ -208,13 +208,38 @@ else:
     raise SystemExit("no error")
 """,
     ),
+    "what torch.cuda tells of its memory": (
+        {"COALESCE_TORCH_ALLOC": "policy=bfc"},
+        """
+a, b = bytes_on_gpu(3 * MB), bytes_on_gpu(5 * MB)
+del b
+assert torch.cuda.memory_stats() == memory.memory_stats()
+assert list(torch.cuda.memory_stats()) == list(memory.memory_stats())
+assert torch.cuda.memory_summary(abbreviated=True) == memory.memory_summary(abbreviated=True)
+assert torch.cuda.max_memory_allocated() == memory.max_memory_allocated() == 8 * MB
+torch.cuda.reset_peak_memory_stats()
+assert torch.cuda.max_memory_allocated() == memory.memory_allocated() == 3 * MB
+assert torch.cuda.memory_snapshot() == memory.memory_snapshot()["segments"]
+""",
+    ),
+    "the workers of a DataLoader, which are forks": (
+        {},
+        """
+class Squares(torch.utils.data.Dataset):
+    def __len__(self): return 64
+    def __getitem__(self, i): return torch.tensor(float(i * i))
+kept = bytes_on_gpu(3 * MB)
+loader = torch.utils.data.DataLoader(Squares(), batch_size=8, num_workers=2, pin_memory=True)
+assert sum(batch.cuda().numel() for _ in range(2) for batch in loader) == 128
+""",
+    ),
     "captures of graphs are refused before they begin": (
         {},
         """
 try:
     with torch.cuda.graph(torch.cuda.CUDAGraph()): pass
 except RuntimeError as error:
-    assert "neither captures of CUDA graphs" in str(error), error
+    assert "captures of CUDA graphs" in str(error), error
 else:
     raise SystemExit("captured")
 assert bytes_on_gpu(MB).numel() == MB
