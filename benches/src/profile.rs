@@ -1,6 +1,10 @@
-//! What the calls of a device cost, from a file.
+//! What the calls of a device cost: from a file, or as [`measure`]d and [`fit`]ted for one.
+
+pub mod fit;
+pub mod measure;
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
@@ -10,6 +14,9 @@ use anyhow::{Context, anyhow};
 use serde::Deserialize;
 use workloads::catalog::Unknown;
 
+use self::fit::Fit;
+use self::measure::Samples;
+use crate::statistics;
 use crate::toml_file;
 
 /// The profile that is there without a file.
@@ -62,6 +69,32 @@ impl Profile {
         Self::parse(name, &text)
     }
 
+    /// The profile that measured times make, as a file for [`Profile::load`]. `source` says what was
+    /// measured, and must not hold three quotes in a row.
+    #[must_use]
+    pub fn written(source: &str, samples: &[Samples]) -> String {
+        let mut text = format!(
+            "# What driver calls cost, measured by `coalesce profile`. Nanoseconds.\n\
+             source = \"\"\"\n{source}\n\"\"\"\n\n[calls]\n"
+        );
+        for kind in CallKind::ALL {
+            let of_kind: Vec<&Samples> = samples.iter().filter(|s| s.call == kind).collect();
+            let Some(Fit { cost, worst }) = fit::line(&of_kind) else {
+                continue;
+            };
+            // Writing to a string cannot fail.
+            let _ = writeln!(
+                text,
+                "{} = {{ ns = {}, ns_per_mib = {} }} # within {:.0} % of the median of each size",
+                kind.name(),
+                cost.ns,
+                cost.ns_per_mib,
+                100.0 * worst
+            );
+        }
+        text
+    }
+
     fn parse(name: &str, text: &str) -> anyhow::Result<Self> {
         let written: Written =
             toml_file::parse(text).with_context(|| format!("cost profile {name}"))?;
@@ -85,9 +118,44 @@ impl Profile {
     }
 }
 
+/// What was measured, call by call and size by size: how often, the median, and between which times nine
+/// in ten of them are.
+#[must_use]
+pub fn table(samples: &[Samples]) -> String {
+    let mut text = "call,bytes,rounds,p5_ns,median_ns,p95_ns,max_ns\n".to_owned();
+    for Samples { call, bytes, ns } in samples {
+        let mut sorted = ns.clone();
+        sorted.sort_unstable();
+        let at = |share| statistics::percentile(&sorted, share).unwrap_or(0);
+        let (low, median, high, most) = (at(0.05), at(0.5), at(0.95), at(1.0));
+        let (call, rounds) = (call.name(), ns.len());
+        let _ = writeln!(text, "{call},{bytes},{rounds},{low},{median},{high},{most}");
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_measured_can_be_loaded() {
+        let samples = [(2, 1200), (16, 2600)].map(|(mib, ns)| Samples {
+            call: CallKind::Map,
+            bytes: mib << 20,
+            ns: vec![ns; 3],
+        });
+        let text = Profile::written("A device.\nA driver.", &samples);
+        let profile = Profile::parse("measured", &text).unwrap();
+        assert_eq!(profile.source, "A device.\nA driver.\n");
+        assert_eq!(profile.costs.of(CallKind::Map).of(8 << 20), 1800);
+        assert_eq!(profile.costs.of(CallKind::Malloc), Cost::default());
+        let table = table(&samples);
+        assert!(
+            table.ends_with("map,16777216,3,2600,2600,2600,2600\n"),
+            "{table}"
+        );
+    }
 
     #[test]
     fn the_published_figures_are_met() {

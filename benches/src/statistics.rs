@@ -30,6 +30,13 @@ pub fn median(samples: &[f64]) -> Option<f64> {
     (!samples.is_empty()).then(|| Data::new(samples.to_vec()).median())
 }
 
+/// The smallest of the sorted samples that a share of all of them, from 0 to 1, does not exceed. None of none.
+#[must_use]
+pub fn percentile(sorted: &[u64], share: f64) -> Option<u64> {
+    let rank = (share * sorted.len() as f64).ceil() as usize;
+    sorted.get(rank.clamp(1, sorted.len().max(1)) - 1).copied()
+}
+
 /// The median, with a bootstrap interval.
 #[must_use]
 pub fn median_interval(samples: &[f64]) -> Option<Estimate> {
@@ -95,6 +102,15 @@ mod tests {
         assert_eq!(median_interval(&[]), None);
         let one = median_interval(&[5.0]).unwrap();
         assert_eq!((one.low, one.value, one.high), (5.0, 5.0, 5.0));
+    }
+
+    #[test]
+    fn a_percentile_is_one_of_the_samples() {
+        let sorted: Vec<u64> = (1..=1000).collect();
+        let found = [0.0, 0.5, 0.99, 0.999, 1.0].map(|share| percentile(&sorted, share));
+        assert_eq!(found, [1, 500, 990, 999, 1000].map(Some));
+        assert_eq!(percentile(&[7], 0.5), Some(7));
+        assert_eq!(percentile(&[], 0.5), None);
     }
 
     #[test]

@@ -1,31 +1,129 @@
-//! What memory is filled with when its contents are checked.
+//! What lies behind a device's addresses: patterns that are written there and looked for again.
 //!
-//! A block is filled with 64-bit words that follow from a number of its own, the seed, and checked
-//! before it is given back. Whoever wrote to it in between has left a word that is not the block's.
-//! Everything that fills or checks follows [`word`], on the device and on the host.
+//! An allocator only hands out addresses; that two of its blocks share a byte, or that memory is handed out
+//! while another stream still works on it, shows in what the memory holds. The pattern of a block follows
+//! from a number of its own, the seed: word `i` is [`word`]`(seed, i)`. On a GPU two kernels write and
+//! compare it, which are carried as text ([`PTX`]).
 
-/// The word at position `index` of memory that is filled for `seed`: SplitMix64 of their sum.
-///
-/// It is a bijection of the sum, so words of one sum are equal and words of two sums never are; seeds of
-/// blocks must lie further apart than the blocks are long, in words.
+use super::{DeviceAddr, Driver, DriverError, StreamId};
+
+/// Bytes of a word.
+pub const WORD: u64 = 8;
+
+/// The kernel that writes a pattern: `(u64* first, u64 words, u64 seed)`.
+pub const FILL: &str = "coalesce_fill";
+
+/// The kernel that compares with a pattern and adds the words that are others to a count:
+/// `(const u64* first, u64 words, u64 seed, u64* mismatches)`.
+pub const CHECK: &str = "coalesce_check";
+
+/// Threads of a block of either kernel.
+pub const THREADS: u32 = 256;
+/// Blocks at most. Each thread goes on in strides of all threads, so any number covers all words; as many
+/// keep the largest GPUs busy.
+pub const MOST_BLOCKS: u32 = 2048;
+
+/// Both kernels, for every GPU since Maxwell (`sm_50`) and every driver since CUDA 9.0 (PTX 6.0), which
+/// compiles the text for its device.
+pub const PTX: &str = include_str!("contents.ptx");
+
+/// Blocks that the kernels are launched with for so many words.
 #[must_use]
-pub const fn word(seed: u64, index: u64) -> u64 {
-    // Steele, Lea, Flood: "Fast splittable pseudorandom number generators", OOPSLA 2014.
-    let mut z = seed.wrapping_add(index).wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+pub fn blocks(words: u64) -> u32 {
+    let blocks = words.div_ceil(u64::from(THREADS));
+    u32::try_from(blocks).map_or(MOST_BLOCKS, |blocks| blocks.clamp(1, MOST_BLOCKS))
+}
+
+/// Word `i` of the pattern of a seed: that of a block shifted by some words is another.
+#[must_use]
+pub const fn word(seed: u64, i: u64) -> u64 {
+    mixed(seed.wrapping_add(i))
+}
+
+/// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014): each
+/// number has one of its own, in which every bit depends on every bit.
+#[must_use]
+pub const fn mixed(number: u64) -> u64 {
+    let z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)
+}
+
+/// A device whose memory can be written and looked at, in the order of the work on its streams.
+pub trait Contents: Driver {
+    /// Checks that may be under way before [`Contents::mismatches`] has to be asked.
+    const CHECKS: usize;
+
+    /// Lets `stream` write the pattern of `seed` to `words` words from `addr` on.
+    ///
+    /// # Errors
+    /// If the device refuses the work.
+    fn fill(
+        &mut self,
+        addr: DeviceAddr,
+        words: u64,
+        seed: u64,
+        stream: StreamId,
+    ) -> Result<(), DriverError>;
+
+    /// Lets `stream` count which of `words` words from `addr` on are not those of the pattern of `seed`.
+    ///
+    /// # Errors
+    /// If the device refuses the work, or [`Contents::CHECKS`] are under way.
+    fn check(
+        &mut self,
+        addr: DeviceAddr,
+        words: u64,
+        seed: u64,
+        stream: StreamId,
+    ) -> Result<(), DriverError>;
+
+    /// Waits for all work of all streams; words that were wrong in each check since the last time, in the
+    /// order of the calls.
+    ///
+    /// # Errors
+    /// If the work fails.
+    fn mismatches(&mut self) -> Result<Vec<u64>, DriverError>;
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The generator's known output: one step from state 0.
+    /// The numbers themselves: the kernels and whoever stands in for them have the same. Those of seed 0
+    /// are the published ones of SplitMix64, whose state grows by the constant added first.
     #[test]
-    fn it_is_split_mix() {
-        assert_eq!(word(0, 0), 0xe220_a839_7b1d_cdaf);
-        assert_eq!(word(5, 3), word(8, 0));
-        assert_ne!(word(5, 3), word(5, 4));
+    fn the_pattern_is_the_published_one() {
+        const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+        assert_eq!(mixed(0), 0xe220_a839_7b1d_cdaf);
+        assert_eq!(mixed(STEP), 0x6e78_9e6a_a1b9_65f4);
+        assert_eq!(mixed(STEP.wrapping_mul(2)), 0x06c4_5d18_8009_454f);
+        assert_eq!(word(u64::MAX, 1), mixed(0));
+    }
+
+    /// Steps, shifts and factors stand in the text a second time.
+    #[test]
+    fn the_kernels_mix_by_the_same_numbers() {
+        let times = |text: &str| PTX.matches(text).count();
+        for constant in [
+            0x9e37_79b9_7f4a_7c15_u64,
+            0xbf58_476d_1ce4_e5b9,
+            0x94d0_49bb_1331_11eb,
+        ] {
+            assert_eq!(times(&format!("0x{constant:x}")), 2, "{constant:x}");
+        }
+        for (shift, register) in [(30, "%z"), (27, "%z"), (31, "%z")] {
+            assert_eq!(times(&format!("shr.u64 %y, {register}, {shift};")), 2);
+        }
+        for kernel in [FILL, CHECK] {
+            assert_eq!(times(&format!(".visible .entry {kernel}(")), 1);
+        }
+    }
+
+    #[test]
+    fn there_are_as_many_blocks_as_there_is_work() {
+        assert_eq!([1, 256, 257].map(blocks), [1, 1, 2]);
+        assert_eq!([1 << 31, u64::MAX].map(blocks), [MOST_BLOCKS; 2]);
     }
 }

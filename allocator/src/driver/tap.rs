@@ -23,6 +23,9 @@ pub trait Hook: Send {
         Ok(())
     }
 
+    /// A call of this kind that [`Hook::before`] allowed has come back, whatever it did.
+    fn over(&mut self, _kind: CallKind) {}
+
     /// A call went well, or was refused in a way that [`Call`] has a word for.
     fn after(&mut self, _call: &Call) {}
 
@@ -40,11 +43,16 @@ pub trait Hook: Send {
     }
 }
 
-/// The first is asked first.
+/// The second is nearer to the driver: it is asked last, and told first that a call is over.
 impl<A: Hook, B: Hook> Hook for (A, B) {
     fn before(&mut self, kind: CallKind, bytes: u64) -> Result<(), DriverError> {
         self.0.before(kind, bytes)?;
         self.1.before(kind, bytes)
+    }
+
+    fn over(&mut self, kind: CallKind) {
+        self.1.over(kind);
+        self.0.over(kind);
     }
 
     fn after(&mut self, call: &Call) {
@@ -112,16 +120,41 @@ impl<D, H> Tap<D, H> {
 }
 
 impl<D: Driver, H: Hook> Tap<D, H> {
-    fn virtual_memory_below(&mut self) -> Result<&mut dyn VirtualMemory, DriverError> {
-        self.driver
-            .virtual_memory()
-            .ok_or(DriverError::NotSupported)
+    /// Makes a call about `bytes`, if the hook allows it.
+    fn pass<T>(
+        &mut self,
+        kind: CallKind,
+        bytes: u64,
+        call: impl FnOnce(&mut D) -> Result<T, DriverError>,
+    ) -> Result<T, DriverError> {
+        self.hook.before(kind, bytes)?;
+        let answer = call(&mut self.driver);
+        self.hook.over(kind);
+        answer
     }
 
-    fn pool_below(&mut self) -> Result<&mut dyn StreamOrdered, DriverError> {
-        self.driver
-            .stream_ordered()
-            .ok_or(DriverError::NotSupported)
+    /// [`Self::pass`] of a call for virtual memory.
+    fn pass_to_memory<T>(
+        &mut self,
+        kind: CallKind,
+        bytes: u64,
+        call: impl FnOnce(&mut dyn VirtualMemory) -> Result<T, DriverError>,
+    ) -> Result<T, DriverError> {
+        self.pass(kind, bytes, |driver| {
+            call(driver.virtual_memory().ok_or(DriverError::NotSupported)?)
+        })
+    }
+
+    /// [`Self::pass`] of a call to the device's pool.
+    fn pass_to_pool<T>(
+        &mut self,
+        kind: CallKind,
+        bytes: u64,
+        call: impl FnOnce(&mut dyn StreamOrdered) -> Result<T, DriverError>,
+    ) -> Result<T, DriverError> {
+        self.pass(kind, bytes, |driver| {
+            call(driver.stream_ordered().ok_or(DriverError::NotSupported)?)
+        })
     }
 }
 
@@ -131,8 +164,7 @@ impl<D: Driver, H: Hook> Driver for Tap<D, H> {
     }
 
     fn memory_info(&mut self) -> Result<MemoryInfo, DriverError> {
-        self.hook.before(CallKind::MemoryInfo, 0)?;
-        self.driver.memory_info()
+        self.pass(CallKind::MemoryInfo, 0, Driver::memory_info)
     }
 
     fn last_error(&mut self) -> Result<(), DriverError> {
@@ -145,8 +177,7 @@ impl<D: Driver, H: Hook> Driver for Tap<D, H> {
     }
 
     fn malloc(&mut self, bytes: u64) -> Result<DeviceAddr, DriverError> {
-        let allowed = self.hook.before(CallKind::Malloc, bytes);
-        let placed = allowed.and_then(|()| self.driver.malloc(bytes));
+        let placed = self.pass(CallKind::Malloc, bytes, |driver| driver.malloc(bytes));
         match placed {
             Ok(addr) => {
                 self.allocations.insert(addr, bytes);
@@ -160,8 +191,7 @@ impl<D: Driver, H: Hook> Driver for Tap<D, H> {
 
     fn free(&mut self, addr: DeviceAddr) -> Result<(), DriverError> {
         let bytes = self.allocations.get(&addr).copied().unwrap_or(0);
-        self.hook.before(CallKind::Free, bytes)?;
-        let freed = self.driver.free(addr);
+        let freed = self.pass(CallKind::Free, bytes, |driver| driver.free(addr));
         match freed {
             Ok(()) => {
                 self.allocations.remove(&addr);
@@ -174,33 +204,36 @@ impl<D: Driver, H: Hook> Driver for Tap<D, H> {
     }
 
     fn create_event(&mut self) -> Result<EventId, DriverError> {
-        self.hook.before(CallKind::CreateEvent, 0)?;
-        self.driver.create_event()
+        self.pass(CallKind::CreateEvent, 0, Driver::create_event)
     }
 
     fn record_event(&mut self, event: EventId, stream: StreamId) -> Result<(), DriverError> {
-        self.hook.before(CallKind::RecordEvent, 0)?;
-        self.driver.record_event(event, stream)?;
+        self.pass(CallKind::RecordEvent, 0, |driver| {
+            driver.record_event(event, stream)
+        })?;
         self.recorded.insert(event, stream);
         self.hook.after(&Call::RecordEvent { stream });
         Ok(())
     }
 
     fn event_is_complete(&mut self, event: EventId) -> Result<bool, DriverError> {
-        self.hook.before(CallKind::QueryEvent, 0)?;
-        self.driver.event_is_complete(event)
+        self.pass(CallKind::QueryEvent, 0, |driver| {
+            driver.event_is_complete(event)
+        })
     }
 
     fn wait_event(&mut self, stream: StreamId, event: EventId) -> Result<(), DriverError> {
-        self.hook.before(CallKind::WaitEvent, 0)?;
-        self.driver.wait_event(stream, event)?;
+        self.pass(CallKind::WaitEvent, 0, |driver| {
+            driver.wait_event(stream, event)
+        })?;
         self.hook.after(&Call::WaitEvent { stream });
         Ok(())
     }
 
     fn synchronize_event(&mut self, event: EventId) -> Result<(), DriverError> {
-        self.hook.before(CallKind::SynchronizeEvent, 0)?;
-        self.driver.synchronize_event(event)?;
+        self.pass(CallKind::SynchronizeEvent, 0, |driver| {
+            driver.synchronize_event(event)
+        })?;
         if let Some(&stream) = self.recorded.get(&event) {
             self.hook.after(&Call::SynchronizeEvent { stream });
         }
@@ -208,15 +241,15 @@ impl<D: Driver, H: Hook> Driver for Tap<D, H> {
     }
 
     fn synchronize_stream(&mut self, stream: StreamId) -> Result<(), DriverError> {
-        self.hook.before(CallKind::SynchronizeStream, 0)?;
-        self.driver.synchronize_stream(stream)?;
+        self.pass(CallKind::SynchronizeStream, 0, |driver| {
+            driver.synchronize_stream(stream)
+        })?;
         self.hook.after(&Call::SynchronizeStream { stream });
         Ok(())
     }
 
     fn synchronize_device(&mut self) -> Result<(), DriverError> {
-        self.hook.before(CallKind::SynchronizeDevice, 0)?;
-        self.driver.synchronize_device()?;
+        self.pass(CallKind::SynchronizeDevice, 0, Driver::synchronize_device)?;
         self.hook.after(&Call::SynchronizeDevice);
         Ok(())
     }
@@ -239,22 +272,24 @@ impl<D: Driver, H: Hook> Driver for Tap<D, H> {
 
 impl<D: Driver, H: Hook> VirtualMemory for Tap<D, H> {
     fn reserve(&mut self, bytes: u64) -> Result<DeviceAddr, DriverError> {
-        self.hook.before(CallKind::Reserve, bytes)?;
-        let addr = self.virtual_memory_below()?.reserve(bytes)?;
+        let addr =
+            self.pass_to_memory(CallKind::Reserve, bytes, |memory| memory.reserve(bytes))?;
         self.hook.after(&Call::Reserve { bytes, addr });
         Ok(addr)
     }
 
     fn free_address(&mut self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError> {
-        self.hook.before(CallKind::FreeAddress, bytes)?;
-        self.virtual_memory_below()?.free_address(addr, bytes)?;
+        self.pass_to_memory(CallKind::FreeAddress, bytes, |memory| {
+            memory.free_address(addr, bytes)
+        })?;
         self.hook.after(&Call::FreeAddress { addr, bytes });
         Ok(())
     }
 
     fn create(&mut self, bytes: u64, kind: HandleKind) -> Result<MemoryHandle, DriverError> {
-        let allowed = self.hook.before(CallKind::Create, bytes);
-        let created = allowed.and_then(|()| self.virtual_memory_below()?.create(bytes, kind));
+        let created = self.pass_to_memory(CallKind::Create, bytes, |memory| {
+            memory.create(bytes, kind)
+        });
         match created {
             Ok(handle) => {
                 self.handles.insert(handle, bytes);
@@ -268,8 +303,7 @@ impl<D: Driver, H: Hook> VirtualMemory for Tap<D, H> {
 
     fn release(&mut self, handle: MemoryHandle) -> Result<(), DriverError> {
         let bytes = self.handles.get(&handle).copied().unwrap_or(0);
-        self.hook.before(CallKind::Release, bytes)?;
-        self.virtual_memory_below()?.release(handle)?;
+        self.pass_to_memory(CallKind::Release, bytes, |memory| memory.release(handle))?;
         self.handles.remove(&handle);
         self.hook.after(&Call::Release { handle });
         Ok(())
@@ -281,8 +315,9 @@ impl<D: Driver, H: Hook> VirtualMemory for Tap<D, H> {
         bytes: u64,
         handle: MemoryHandle,
     ) -> Result<(), DriverError> {
-        self.hook.before(CallKind::Map, bytes)?;
-        self.virtual_memory_below()?.map(addr, bytes, handle)?;
+        self.pass_to_memory(CallKind::Map, bytes, |memory| {
+            memory.map(addr, bytes, handle)
+        })?;
         self.hook.after(&Call::Map {
             addr,
             bytes,
@@ -292,15 +327,15 @@ impl<D: Driver, H: Hook> VirtualMemory for Tap<D, H> {
     }
 
     fn set_access(&mut self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError> {
-        self.hook.before(CallKind::SetAccess, bytes)?;
-        self.virtual_memory_below()?.set_access(addr, bytes)?;
+        self.pass_to_memory(CallKind::SetAccess, bytes, |memory| {
+            memory.set_access(addr, bytes)
+        })?;
         self.hook.after(&Call::SetAccess { addr, bytes });
         Ok(())
     }
 
     fn unmap(&mut self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError> {
-        self.hook.before(CallKind::Unmap, bytes)?;
-        self.virtual_memory_below()?.unmap(addr, bytes)?;
+        self.pass_to_memory(CallKind::Unmap, bytes, |memory| memory.unmap(addr, bytes))?;
         self.hook.after(&Call::Unmap { addr, bytes });
         Ok(())
     }
@@ -308,8 +343,9 @@ impl<D: Driver, H: Hook> VirtualMemory for Tap<D, H> {
 
 impl<D: Driver, H: Hook> StreamOrdered for Tap<D, H> {
     fn pool_malloc(&mut self, bytes: u64, stream: StreamId) -> Result<DeviceAddr, DriverError> {
-        let allowed = self.hook.before(CallKind::PoolMalloc, bytes);
-        let placed = allowed.and_then(|()| self.pool_below()?.pool_malloc(bytes, stream));
+        let placed = self.pass_to_pool(CallKind::PoolMalloc, bytes, |pool| {
+            pool.pool_malloc(bytes, stream)
+        });
         match placed {
             Ok(addr) => {
                 self.allocations.insert(addr, bytes);
@@ -327,8 +363,9 @@ impl<D: Driver, H: Hook> StreamOrdered for Tap<D, H> {
 
     fn pool_free(&mut self, addr: DeviceAddr, stream: StreamId) -> Result<(), DriverError> {
         let bytes = self.allocations.get(&addr).copied().unwrap_or(0);
-        self.hook.before(CallKind::PoolFree, bytes)?;
-        self.pool_below()?.pool_free(addr, stream)?;
+        self.pass_to_pool(CallKind::PoolFree, bytes, |pool| {
+            pool.pool_free(addr, stream)
+        })?;
         self.allocations.remove(&addr);
         self.hook.after(&Call::PoolFree { addr, stream });
         Ok(())
@@ -336,37 +373,33 @@ impl<D: Driver, H: Hook> StreamOrdered for Tap<D, H> {
 
     /// No call to the device but once.
     fn free_stream(&mut self) -> Result<StreamId, DriverError> {
-        self.pool_below()?.free_stream()
+        let pool = self.driver.stream_ordered();
+        pool.ok_or(DriverError::NotSupported)?.free_stream()
     }
 
     fn set_pool(&mut self, settings: PoolSettings) -> Result<(), DriverError> {
-        self.hook.before(CallKind::SetPool, 0)?;
-        self.pool_below()?.set_pool(settings)
+        self.pass_to_pool(CallKind::SetPool, 0, |pool| pool.set_pool(settings))
     }
 
     fn pool_reserved(&mut self) -> Result<u64, DriverError> {
-        self.hook.before(CallKind::PoolUsage, 0)?;
-        let bytes = self.pool_below()?.pool_reserved()?;
+        let bytes = self.pass_to_pool(CallKind::PoolUsage, 0, |pool| pool.pool_reserved())?;
         self.hook.after(&Call::PoolReserved { bytes });
         Ok(bytes)
     }
 
     fn pool_usage(&mut self) -> Result<PoolUsage, DriverError> {
-        self.hook.before(CallKind::PoolUsage, 0)?;
-        let usage = self.pool_below()?.pool_usage()?;
+        let usage = self.pass_to_pool(CallKind::PoolUsage, 0, |pool| pool.pool_usage())?;
         let bytes = usage.reserved;
         self.hook.after(&Call::PoolReserved { bytes });
         Ok(usage)
     }
 
     fn reset_pool_peaks(&mut self) -> Result<(), DriverError> {
-        self.hook.before(CallKind::SetPool, 0)?;
-        self.pool_below()?.reset_pool_peaks()
+        self.pass_to_pool(CallKind::SetPool, 0, |pool| pool.reset_pool_peaks())
     }
 
     fn trim_pool(&mut self, keep: u64) -> Result<(), DriverError> {
-        self.hook.before(CallKind::TrimPool, 0)?;
-        self.pool_below()?.trim_pool(keep)?;
+        self.pass_to_pool(CallKind::TrimPool, 0, |pool| pool.trim_pool(keep))?;
         self.hook.after(&Call::TrimPool { keep });
         Ok(())
     }

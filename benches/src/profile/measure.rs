@@ -1,0 +1,322 @@
+//! How long the calls of a device take.
+//!
+//! Each call is made alone, on a device that has nothing else to do: what it waits for when there is
+//! work is not its own cost. Memory is taken and given back at once, by the same steps in the same order
+//! for every size, also when one of them fails.
+
+use std::time::{Duration, Instant};
+
+use allocator::driver::calls::CallKind;
+use allocator::driver::{
+    DeviceAddr, Driver, DriverError, EventId, HandleKind, MemoryHandle, StreamId, VirtualMemory,
+};
+
+use crate::progress::Progress;
+use crate::statistics;
+
+/// The sizes, as far as there is memory: 2 MiB to 16 GiB, each twice the one before.
+const SMALLEST: u64 = 2 << 20;
+const LARGEST: u64 = 16 << 30;
+/// What is left to the device of its free memory, in percent.
+const SPARED: u64 = 10;
+
+/// Times of one call.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Samples {
+    /// The call.
+    pub call: CallKind,
+    /// How much memory it was about; 0 if about none.
+    pub bytes: u64,
+    /// Nanoseconds of each.
+    pub ns: Vec<u64>,
+}
+
+impl Samples {
+    /// The median, in nanoseconds; none of none.
+    #[must_use]
+    pub fn median(&self) -> Option<f64> {
+        let floats: Vec<f64> = self.ns.iter().map(|&ns| ns as f64).collect();
+        statistics::median(&floats)
+    }
+}
+
+/// How often each call is made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Effort {
+    /// So often, if there is time.
+    pub rounds: u32,
+    /// So long at most for each size, but three times at least.
+    pub time: Duration,
+}
+
+impl Default for Effort {
+    fn default() -> Self {
+        Self {
+            rounds: 30,
+            time: Duration::from_millis(500),
+        }
+    }
+}
+
+impl Effort {
+    /// The least number of rounds: a median of fewer says nothing.
+    const LEAST: u32 = 3;
+    /// Calls that take no memory are quick and can be made more often.
+    const OF_EVENTS: u32 = 10;
+}
+
+/// Times every call that `device` has, by `clock`, which tells nanoseconds from a moment of its own.
+///
+/// # Errors
+/// What the device reports, except lack of memory: sizes that it has no memory for are left out.
+pub fn measure<D: Driver>(
+    device: &mut D,
+    clock: &dyn Fn(&D) -> u64,
+    effort: Effort,
+) -> Result<Vec<Samples>, DriverError> {
+    let mut bench = Bench {
+        device,
+        clock,
+        is_warming_up: false,
+        samples: Vec::new(),
+    };
+    let free = bench.device.memory_info()?.free;
+    let most = free - free / 100 * SPARED;
+    let sizes: Vec<u64> = (0..)
+        .map(|doubled| SMALLEST << doubled)
+        .take_while(|&bytes| bytes <= LARGEST.min(most))
+        .collect();
+    let progress = Progress::new("sizes", Some(sizes.len() as u64));
+    bench.events(effort)?;
+    for bytes in sizes {
+        bench.repeat(effort, |bench| bench.allocation(bytes))?;
+        bench.repeat(effort, |bench| bench.mapping(bytes))?;
+        progress.add(1, &format!("{} MiB", bytes >> 20));
+    }
+    Ok(bench.samples)
+}
+
+struct Bench<'a, D> {
+    device: &'a mut D,
+    clock: &'a dyn Fn(&D) -> u64,
+    /// Whether what is done now is not noted.
+    is_warming_up: bool,
+    samples: Vec<Samples>,
+}
+
+impl<D: Driver> Bench<'_, D> {
+    /// Does something several times, and once before: there the driver sets up what it keeps. What there is
+    /// no memory for is left out.
+    fn repeat(
+        &mut self,
+        effort: Effort,
+        round: impl Fn(&mut Self) -> Result<(), DriverError>,
+    ) -> Result<(), DriverError> {
+        self.is_warming_up = true;
+        let warm = round(self);
+        self.is_warming_up = false;
+        match warm {
+            Err(DriverError::OutOfMemory) => return Ok(()),
+            other => other?,
+        }
+        let begun = Instant::now();
+        for done in 0..effort.rounds {
+            if done >= Effort::LEAST && begun.elapsed() >= effort.time {
+                break;
+            }
+            round(self)?;
+        }
+        Ok(())
+    }
+
+    /// Makes a call and notes how long it took, if it went well.
+    fn time<T>(
+        &mut self,
+        call: CallKind,
+        bytes: u64,
+        make: impl FnOnce(&mut D) -> Result<T, DriverError>,
+    ) -> Result<T, DriverError> {
+        let begun = (self.clock)(self.device);
+        let answer = make(self.device)?;
+        let ns = (self.clock)(self.device).saturating_sub(begun);
+        if !self.is_warming_up {
+            self.note(call, bytes, ns);
+        }
+        Ok(answer)
+    }
+
+    fn note(&mut self, call: CallKind, bytes: u64, ns: u64) {
+        let mut samples = self.samples.iter_mut();
+        match samples.find(|samples| samples.call == call && samples.bytes == bytes) {
+            Some(samples) => samples.ns.push(ns),
+            None => self.samples.push(Samples {
+                call,
+                bytes,
+                ns: vec![ns],
+            }),
+        }
+    }
+
+    /// [`Self::time`] of a call for virtual memory.
+    fn time_mapped<T>(
+        &mut self,
+        call: CallKind,
+        bytes: u64,
+        make: impl FnOnce(&mut dyn VirtualMemory) -> Result<T, DriverError>,
+    ) -> Result<T, DriverError> {
+        self.time(call, bytes, |device| {
+            make(device.virtual_memory().ok_or(DriverError::NotSupported)?)
+        })
+    }
+
+    fn allocation(&mut self, bytes: u64) -> Result<(), DriverError> {
+        let addr = self.time(CallKind::Malloc, bytes, |device| device.malloc(bytes))?;
+        self.time(CallKind::Free, bytes, |device| device.free(addr))
+    }
+
+    /// Address space with memory behind it, and back.
+    fn mapping(&mut self, bytes: u64) -> Result<(), DriverError> {
+        if self.device.virtual_memory().is_none() {
+            return Ok(());
+        }
+        let range = self.time_mapped(CallKind::Reserve, bytes, |memory| memory.reserve(bytes))?;
+        let filled = self.memory_in(range, bytes);
+        self.time_mapped(CallKind::FreeAddress, bytes, |memory| {
+            memory.free_address(range, bytes)
+        })?;
+        filled
+    }
+
+    fn memory_in(&mut self, range: DeviceAddr, bytes: u64) -> Result<(), DriverError> {
+        let handle = self.time_mapped(CallKind::Create, bytes, |memory| {
+            memory.create(bytes, HandleKind::FileDescriptor)
+        })?;
+        let mapped = self.mapped_at(range, bytes, handle);
+        self.time_mapped(CallKind::Release, bytes, |memory| memory.release(handle))?;
+        mapped
+    }
+
+    fn mapped_at(
+        &mut self,
+        range: DeviceAddr,
+        bytes: u64,
+        handle: MemoryHandle,
+    ) -> Result<(), DriverError> {
+        self.time_mapped(CallKind::Map, bytes, |memory| {
+            memory.map(range, bytes, handle)
+        })?;
+        let open = self.time_mapped(CallKind::SetAccess, bytes, |memory| {
+            memory.set_access(range, bytes)
+        });
+        self.time_mapped(CallKind::Unmap, bytes, |memory| memory.unmap(range, bytes))?;
+        open
+    }
+
+    /// The calls that are about no memory.
+    fn events(&mut self, effort: Effort) -> Result<(), DriverError> {
+        let rounds = effort.rounds.saturating_mul(Effort::OF_EVENTS);
+        let often = Effort { rounds, ..effort };
+        let stream = StreamId::nth(1);
+        // An event lives as long as the device: few are made.
+        let mut events = Vec::new();
+        for _ in 0..=effort.rounds {
+            let event = self.time(CallKind::CreateEvent, 0, Driver::create_event)?;
+            events.push(event);
+        }
+        let Some(&event) = events.first() else {
+            return Ok(());
+        };
+        self.repeat(often, |bench| bench.uses_of(event, stream))
+    }
+
+    fn uses_of(&mut self, event: EventId, stream: StreamId) -> Result<(), DriverError> {
+        self.time(CallKind::RecordEvent, 0, |device| {
+            device.record_event(event, stream)
+        })?;
+        self.time(CallKind::WaitEvent, 0, |device| {
+            device.wait_event(StreamId::DEFAULT, event)
+        })?;
+        self.time(CallKind::QueryEvent, 0, |device| {
+            device.event_is_complete(event)
+        })?;
+        self.device.synchronize_device()?;
+        self.time(CallKind::SynchronizeEvent, 0, |device| {
+            device.synchronize_event(event)
+        })?;
+        self.time(CallKind::SynchronizeStream, 0, |device| {
+            device.synchronize_stream(stream)
+        })?;
+        self.time(CallKind::SynchronizeDevice, 0, Driver::synchronize_device)?;
+        self.time(CallKind::MemoryInfo, 0, Driver::memory_info)?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use allocator::driver::hooks::cost::Costs;
+    use allocator::driver::sim::{SimConfig, SimDevice};
+    use allocator::driver::tap::{Hook, Tap};
+
+    use super::super::Profile;
+    use super::super::fit::line;
+    use super::*;
+
+    const QUICK: Effort = Effort {
+        rounds: 5,
+        time: Duration::from_secs(60),
+    };
+
+    fn sim(capacity: u64, costs: Costs) -> SimDevice {
+        SimDevice::new(&SimConfig {
+            costs,
+            ..SimConfig::with_capacity(capacity)
+        })
+    }
+
+    /// On a device whose calls cost what a profile says, that profile comes out, to the nanosecond.
+    #[test]
+    fn what_calls_cost_is_what_is_measured() {
+        let published = Profile::load("published", std::path::Path::new("")).unwrap();
+        let mut device = sim(20 << 30, published.costs.clone());
+        let samples = measure(&mut device, &SimDevice::elapsed_ns, QUICK).unwrap();
+        for kind in CallKind::ALL {
+            let of_kind: Vec<&Samples> = samples.iter().filter(|s| s.call == kind).collect();
+            let Some(fit) = line(&of_kind) else {
+                panic!("{} was not measured", kind.name());
+            };
+            let (measured, charged) = (fit.cost, published.costs.of(kind));
+            // A call that takes no time at all counts as one nanosecond.
+            assert!(measured.ns.abs_diff(charged.ns) <= 1, "{}", kind.name());
+            assert_eq!(measured.ns_per_mib, charged.ns_per_mib, "{}", kind.name());
+        }
+        let sizes = samples.iter().filter(|s| s.call == CallKind::Malloc);
+        let sizes: Vec<u64> = sizes.map(|s| s.bytes).collect();
+        assert_eq!((sizes.len(), sizes.last()), (14, Some(&LARGEST)));
+        assert!(samples.iter().all(|s| s.ns.len() >= 5), "each so often");
+    }
+
+    /// Fails every call of one kind.
+    struct Never(CallKind);
+
+    impl Hook for Never {
+        fn before(&mut self, kind: CallKind, _: u64) -> Result<(), DriverError> {
+            match kind == self.0 {
+                true => Err(DriverError::NotSupported),
+                false => Ok(()),
+            }
+        }
+    }
+
+    #[test]
+    fn all_memory_is_given_back_whatever_fails() {
+        const CAPACITY: u64 = 64 << 20;
+        let clock = |_: &Tap<SimDevice, Never>| 0;
+        for kind in [CallKind::Create, CallKind::Map, CallKind::SetAccess] {
+            let mut device = Tap::over(sim(CAPACITY, Costs::default()), Never(kind));
+            let failed = measure(&mut device, &clock, QUICK);
+            assert_eq!(failed, Err(DriverError::NotSupported), "{}", kind.name());
+            assert_eq!(device.memory_info().map(|info| info.free), Ok(CAPACITY));
+        }
+    }
+}
