@@ -12,8 +12,9 @@
 //! - Codes that the driver returns are numbers, and one that nobody knows is an error like others.
 //!
 //! Every `unsafe` is in these modules: `symbols` (entry points by name), `context` (the calls), `streams`
-//! and `kernels` (what only the caller can promise).
+//! and `kernels` (what only the caller can promise), `contents` (who promises it).
 
+mod contents;
 mod context;
 mod error;
 mod held;
@@ -65,6 +66,7 @@ pub struct CudaDevice {
     modules: Vec<Module>,
     kernels: Vec<Kernel>,
     pool: Option<Pool>,
+    contents: Option<contents::Kernels>,
     held: Held,
 }
 
@@ -119,6 +121,7 @@ impl CudaDevice {
             modules: Vec::new(),
             kernels: Vec::new(),
             pool: None,
+            contents: None,
             held: Held::default(),
             context,
         })

@@ -5,5 +5,6 @@ pub mod faults;
 pub mod held;
 mod instruments;
 pub mod limit;
+pub mod stopwatch;
 
 pub use instruments::Instruments;

@@ -272,8 +272,7 @@ impl<D: Driver, H: Hook> Driver for Tap<D, H> {
 
 impl<D: Driver, H: Hook> VirtualMemory for Tap<D, H> {
     fn reserve(&mut self, bytes: u64) -> Result<DeviceAddr, DriverError> {
-        let addr =
-            self.pass_to_memory(CallKind::Reserve, bytes, |memory| memory.reserve(bytes))?;
+        let addr = self.pass_to_memory(CallKind::Reserve, bytes, |memory| memory.reserve(bytes))?;
         self.hook.after(&Call::Reserve { bytes, addr });
         Ok(addr)
     }
@@ -287,9 +286,8 @@ impl<D: Driver, H: Hook> VirtualMemory for Tap<D, H> {
     }
 
     fn create(&mut self, bytes: u64, kind: HandleKind) -> Result<MemoryHandle, DriverError> {
-        let created = self.pass_to_memory(CallKind::Create, bytes, |memory| {
-            memory.create(bytes, kind)
-        });
+        let created =
+            self.pass_to_memory(CallKind::Create, bytes, |memory| memory.create(bytes, kind));
         match created {
             Ok(handle) => {
                 self.handles.insert(handle, bytes);

@@ -128,7 +128,9 @@ impl CudaDevice {
         self.note(answer)
     }
 
-    fn ensure_held(&self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError> {
+    /// # Errors
+    /// [`DriverError::InvalidValue`] if there is no memory of this device behind all of `bytes`.
+    pub(super) fn ensure_held(&self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError> {
         match self.held.covers(addr, bytes) {
             true => Ok(()),
             false => Err(DriverError::InvalidValue),

@@ -1,0 +1,112 @@
+//! The kernels of [`Contents`](crate::driver::contents) on a CUDA device.
+#![expect(
+    unsafe_code,
+    reason = "kernels write where they are told: here, where memory is held"
+)]
+
+use super::{CudaDevice, KernelId, Launch};
+use crate::driver::contents::{self, Contents, WORD};
+use crate::driver::{DeviceAddr, Driver, DriverError, StreamId};
+
+/// The kernels, and a count in device memory for each check under way.
+#[derive(Debug)]
+pub(super) struct Kernels {
+    fill: KernelId,
+    check: KernelId,
+    counts: DeviceAddr,
+    /// Counts in use, from the first on.
+    under_way: usize,
+}
+
+impl CudaDevice {
+    /// The kernels, compiled when they are first needed.
+    fn contents(&mut self) -> Result<&mut Kernels, DriverError> {
+        if self.contents.is_none() {
+            let module = self.load_module(contents::PTX)?;
+            let fill = self.kernel(module, contents::FILL)?;
+            let check = self.kernel(module, contents::CHECK)?;
+            let counts = self.malloc(Self::CHECKS as u64 * WORD)?;
+            self.contents = Some(Kernels {
+                fill,
+                check,
+                counts,
+                under_way: 0,
+            });
+            self.clear_counts(counts, Self::CHECKS)?;
+        }
+        self.contents.as_mut().ok_or(DriverError::InvalidValue)
+    }
+
+    /// Sets the first `count` of them to zero, before any work that follows.
+    fn clear_counts(&mut self, counts: DeviceAddr, count: usize) -> Result<(), DriverError> {
+        self.fill_bytes(counts, 0, count as u64 * WORD, StreamId::DEFAULT)?;
+        self.synchronize_stream(StreamId::DEFAULT)
+    }
+}
+
+fn launch(words: u64) -> Launch {
+    Launch {
+        blocks: contents::blocks(words),
+        threads: contents::THREADS,
+    }
+}
+
+fn bytes_of(words: u64) -> Result<u64, DriverError> {
+    words.checked_mul(WORD).ok_or(DriverError::InvalidValue)
+}
+
+impl Contents for CudaDevice {
+    /// 512 KiB of counts.
+    const CHECKS: usize = 1 << 16;
+
+    fn fill(
+        &mut self,
+        addr: DeviceAddr,
+        words: u64,
+        seed: u64,
+        stream: StreamId,
+    ) -> Result<(), DriverError> {
+        self.ensure_held(addr, bytes_of(words)?)?;
+        let fill = self.contents()?.fill;
+        // SAFETY: the kernel takes these three, and writes the words from `addr` on, which are held.
+        unsafe { self.launch(fill, stream, launch(words), &[addr.0, words, seed]) }
+    }
+
+    fn check(
+        &mut self,
+        addr: DeviceAddr,
+        words: u64,
+        seed: u64,
+        stream: StreamId,
+    ) -> Result<(), DriverError> {
+        self.ensure_held(addr, bytes_of(words)?)?;
+        let kernels = self.contents()?;
+        if kernels.under_way >= Self::CHECKS {
+            return Err(DriverError::InvalidValue);
+        }
+        let check = kernels.check;
+        let count = kernels.counts.offset(kernels.under_way as u64 * WORD);
+        let arguments = [addr.0, words, seed, count.0];
+        // SAFETY: the kernel takes these four, reads the words from `addr` on and adds to `count`, all of
+        // which is held.
+        unsafe { self.launch(check, stream, launch(words), &arguments) }?;
+        self.contents()?.under_way += 1;
+        Ok(())
+    }
+
+    fn mismatches(&mut self) -> Result<Vec<u64>, DriverError> {
+        self.synchronize_device()?;
+        let Some(Kernels {
+            counts, under_way, ..
+        }) = self.contents
+        else {
+            return Ok(Vec::new());
+        };
+        let mut bytes = vec![0; under_way * WORD as usize];
+        self.read(counts, &mut bytes)?;
+        self.clear_counts(counts, under_way)?;
+        self.contents()?.under_way = 0;
+        let (counts, _) = bytes.as_chunks();
+        Ok(counts.iter().copied().map(u64::from_le_bytes).collect())
+    }
+}
