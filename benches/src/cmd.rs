@@ -8,6 +8,7 @@ pub mod merge;
 pub mod place;
 pub mod plot;
 pub mod policies;
+pub mod profile;
 pub mod realism;
 pub mod replay;
 pub mod report;
