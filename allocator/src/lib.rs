@@ -23,7 +23,8 @@
 //! - A policy that plans ahead is told of the program in advance: [`foresight`] is what it may know, and
 //!   [`placement`] lays out what is known.
 //! - What can be wanted of any of them is an adaptor: [`driver::hooks`] count and charge for the driver's
-//!   calls, limit them, write them down or let them fail; [`traced`] keeps a history.
+//!   calls, limit them, write them down or let them fail; [`traced`] keeps a history;
+//!   [`verified`] looks at what lies in the memory.
 //! - [`settings`] parses `PYTORCH_CUDA_ALLOC_CONF`; [`stats`], [`history`], [`snapshot`] and [`error`]
 //!   are what a policy reports with; [`check`] is how it says that it is broken; [`mempool`] and
 //!   [`bytes`] are words that several of them need.
@@ -101,3 +102,4 @@ pub mod settings;
 pub mod snapshot;
 pub mod stats;
 pub mod traced;
+pub mod verified;

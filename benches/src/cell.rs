@@ -1,9 +1,12 @@
 //! One measurement: a workload with a policy, its settings and a device.
 
 use allocator::allocator::Allocator;
+use allocator::driver::Driver;
 use allocator::driver::calls::{CallCounts, CallKind};
+use allocator::driver::hooks::Instruments;
 use allocator::driver::sim::address::AddressPolicy;
 use allocator::driver::sim::{SimConfig, SimDevice};
+use allocator::driver::tap::Tap;
 use allocator::error::Error;
 use allocator::policy::{self, Prepared};
 use anyhow::Context;
@@ -13,6 +16,7 @@ use workloads::foresight;
 use workloads::measure::{AtPeak, Measures};
 use workloads::op::{Workload, WorkloadError};
 use workloads::replay::{Observer, Tally, replay};
+use workloads::surroundings::Surroundings;
 
 use crate::capacity::Capacity;
 use crate::profile::Profile;
@@ -55,9 +59,9 @@ pub fn plan(policy: &str, conf: &str, workload: &dyn Workload) -> anyhow::Result
 }
 
 /// A run that is over.
-pub struct Run {
+pub struct Run<A = Box<dyn Allocator<Driver = SimDevice>>> {
     /// The allocator, as it was left.
-    pub allocator: Box<dyn Allocator<Driver = SimDevice>>,
+    pub allocator: A,
     /// How much was replayed.
     pub tally: Tally,
 }
@@ -70,9 +74,23 @@ impl Cell<'_> {
     /// If there is no such policy, the settings are wrong, the workload cannot be read, the allocator
     /// fails other than for lack of memory, its state is not sound, or the observer has seen enough.
     pub fn run(&self, capacity: u64, observer: &mut dyn Observer) -> anyhow::Result<Run> {
+        self.run_with(self.allocator(capacity)?, observer)
+    }
+
+    /// [`Cell::run`] with an allocator that is there.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn run_with<A: Allocator>(
+        &self,
+        mut allocator: A,
+        observer: &mut dyn Observer,
+    ) -> anyhow::Result<Run<A>>
+    where
+        A::Driver: Surroundings,
+    {
         let name = self.workload.name();
-        let mut allocator = self.allocator(capacity)?;
-        let tally = match replay(self.workload, allocator.as_mut(), observer) {
+        let tally = match replay(self.workload, &mut allocator, observer) {
             Ok(tally) => tally,
             // It says where.
             Err(error @ WorkloadError::Trace(_)) => return Err(error.into()),
@@ -86,7 +104,7 @@ impl Cell<'_> {
         Ok(Run { allocator, tally })
     }
 
-    /// A new allocator on a new device of `capacity` bytes.
+    /// A new allocator on a new simulated device of `capacity` bytes.
     ///
     /// # Errors
     /// If there is no such policy, the settings are wrong, or it plans ahead and has no plan.
@@ -94,12 +112,22 @@ impl Cell<'_> {
         &self,
         capacity: u64,
     ) -> anyhow::Result<Box<dyn Allocator<Driver = SimDevice>>> {
-        let device = SimDevice::new(&SimConfig {
+        self.allocator_on(SimDevice::new(&SimConfig {
             foreign: self.others,
             address_policy: self.address_policy,
             costs: self.profile.costs.clone(),
             ..SimConfig::with_capacity(capacity)
-        });
+        }))
+    }
+
+    /// A new allocator on a device of which nothing has been taken.
+    ///
+    /// # Errors
+    /// As [`Cell::allocator`].
+    pub fn allocator_on<D: Driver + 'static>(
+        &self,
+        device: D,
+    ) -> anyhow::Result<Box<dyn Allocator<Driver = D>>> {
         match self.plan {
             Some(plan) => Ok(plan.build(device)),
             None => Ok(policy::build(self.policy, device, self.conf)?),
@@ -127,9 +155,27 @@ impl Cell<'_> {
     /// # Errors
     /// As [`Cell::run`].
     pub fn measure(&self, capacity: u64, observer: &mut dyn Observer) -> anyhow::Result<Row> {
+        let (row, _) = self.measure_with(self.allocator(capacity)?, capacity, observer)?;
+        Ok(row)
+    }
+
+    /// [`Cell::measure`] with an allocator that is there, which comes back as it was left.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn measure_with<A, D>(
+        &self,
+        allocator: A,
+        capacity: u64,
+        observer: &mut dyn Observer,
+    ) -> anyhow::Result<(Row, A)>
+    where
+        A: Allocator<Driver = Tap<D, Instruments>>,
+        D: Surroundings,
+    {
         let mut probe = (LargestBatch::default(), observer);
         let mut watch = (AtPeak::default(), &mut probe);
-        let Run { allocator, tally } = self.run(capacity, &mut watch)?;
+        let Run { allocator, tally } = self.run_with(allocator, &mut watch)?;
         let (at_peak, largest_batch) = (watch.0, probe.0.batch);
         let measures = Measures::of(allocator.stats());
         let counts = allocator.driver().counts();
@@ -170,7 +216,7 @@ impl Cell<'_> {
             profile: self.profile.name.clone(),
             ..Row::default()
         };
-        Ok(with_calls(row, counts))
+        Ok((with_calls(row, counts), allocator))
     }
 }
 

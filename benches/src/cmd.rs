@@ -1,6 +1,7 @@
 //! The verbs of the program, one a file.
 
 pub mod advise;
+pub mod bench;
 pub mod compare;
 pub mod convert;
 pub mod diagnose;

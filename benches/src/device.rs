@@ -26,7 +26,7 @@ pub enum Device {
     /// The simulated device; the reason, if a GPU was looked for.
     Sim(Option<String>),
     /// A GPU, with its streams by number.
-    Cuda(CudaDevice),
+    Cuda(Box<CudaDevice>),
 }
 
 /// A text that names no device.
@@ -81,11 +81,12 @@ impl DeviceName {
         match self {
             Self::Sim => Ok(Device::Sim(None)),
             Self::Auto => Ok(match CudaDevice::open(0, StreamHandles::Numbered) {
-                Ok(device) => Device::Cuda(device),
+                Ok(device) => Device::Cuda(Box::new(device)),
                 Err(error) => Device::Sim(Some(error.to_string())),
             }),
             Self::Cuda(number) => {
                 let device = CudaDevice::open(number, StreamHandles::Numbered);
+                let device = device.map(Box::new);
                 device.map(Device::Cuda).with_context(|| self.to_string())
             }
         }
@@ -97,7 +98,7 @@ impl DeviceName {
     /// As there, and if there is none or the simulated device was asked for.
     pub fn open_gpu(self) -> anyhow::Result<CudaDevice> {
         match self.open()? {
-            Device::Cuda(device) => Ok(device),
+            Device::Cuda(device) => Ok(*device),
             Device::Sim(Some(reason)) => anyhow::bail!("no GPU to measure on: {reason}"),
             Device::Sim(None) => anyhow::bail!(
                 "no GPU to measure on: on the simulated device calls cost what a profile says; name one, as \

@@ -16,6 +16,7 @@
 //!   [`results`] where it is written to, [`toml_file`] reads what it is told.
 
 pub mod advise;
+pub mod bench;
 pub mod capacity;
 pub mod cell;
 pub mod compare;
@@ -27,6 +28,7 @@ pub mod gallery;
 pub mod input;
 pub mod least;
 pub mod machine;
+pub mod metered;
 pub mod parallel;
 pub mod pareto;
 pub mod plot;
@@ -37,6 +39,7 @@ pub mod realism;
 pub mod record;
 pub mod results;
 pub mod script_bench;
+pub mod shapes;
 pub mod statistics;
 pub mod summary;
 pub mod sweep;

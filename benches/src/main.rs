@@ -18,6 +18,7 @@ struct Coalesce {
 #[derive(Subcommand)]
 enum Verb {
     Advise(cmd::advise::Args),
+    Bench(cmd::bench::Args),
     Compare(cmd::compare::Args),
     Convert(cmd::convert::Args),
     Diagnose(cmd::diagnose::Args),
@@ -39,6 +40,7 @@ enum Verb {
 fn main() -> ExitCode {
     let outcome = match Coalesce::parse().verb {
         Verb::Advise(args) => cmd::advise::run(&args),
+        Verb::Bench(args) => cmd::bench::run(&args),
         Verb::Compare(args) => cmd::compare::run(&args),
         Verb::Convert(args) => cmd::convert::run(&args),
         Verb::Diagnose(args) => cmd::diagnose::run(&args),

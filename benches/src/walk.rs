@@ -1,10 +1,14 @@
 //! A workload prepared for being replayed as fast as it goes: all of it in memory, ids as numbers of
 //! slots.
 
+use std::time::Instant;
+
 use allocator::allocator::Allocator;
 use allocator::driver::{DeviceAddr, StreamId};
 use allocator::error::Error;
 use workloads::op::{Answer, Op, Workload, WorkloadError};
+
+use crate::deadline::Deadline;
 
 /// One operation.
 #[derive(Clone, Copy, Debug)]
@@ -74,17 +78,7 @@ impl Walk {
         Ok(walk)
     }
 
-    /// A walk of no steps, with slots to be filled by hand.
-    #[must_use]
-    pub fn with_slots(slots: u32) -> Self {
-        Self {
-            slots,
-            ..Self::default()
-        }
-    }
-
-    /// Adds an allocation into an empty slot.
-    pub fn malloc(&mut self, slot: u32, bytes: u64, stream: StreamId) {
+    fn malloc(&mut self, slot: u32, bytes: u64, stream: StreamId) {
         self.mallocs += 1;
         self.steps.push(Step::Malloc {
             slot,
@@ -93,14 +87,23 @@ impl Walk {
         });
     }
 
-    /// Adds the free of what is in a slot.
-    pub fn free(&mut self, slot: u32) {
+    fn free(&mut self, slot: u32) {
         self.steps.push(Step::Free { slot });
     }
 
-    /// Adds a use by another stream.
-    pub fn record_stream(&mut self, slot: u32, stream: StreamId) {
+    fn record_stream(&mut self, slot: u32, stream: StreamId) {
         self.steps.push(Step::RecordStream { slot, stream });
+    }
+
+    /// Whether all of it is on the default stream.
+    #[must_use]
+    pub fn is_of_one_stream(&self) -> bool {
+        self.steps.iter().all(|step| match *step {
+            Step::Malloc { stream, .. } | Step::RecordStream { stream, .. } => {
+                stream == StreamId::DEFAULT
+            }
+            Step::Free { .. } => true,
+        })
     }
 
     /// Allocations in one walk; each is freed once.
@@ -139,4 +142,84 @@ impl Walk {
         }
         Ok(())
     }
+
+    /// Walks it once, times each call, and lets `after` look at the allocator after each. At the deadline it
+    /// ends early; how it ends, all is freed.
+    ///
+    /// # Errors
+    /// As [`Walk::run`], and those of `after`.
+    pub fn run_timed<A: Allocator + ?Sized>(
+        &self,
+        allocator: &mut A,
+        slots: &mut [DeviceAddr],
+        times: &mut Times,
+        until: Deadline,
+        mut after: impl FnMut(&mut A) -> Result<(), Error>,
+    ) -> Result<Ended, Error> {
+        let mut pairs = 0;
+        for step in &self.steps {
+            let begun = Instant::now();
+            let (done, of) = match *step {
+                Step::Malloc {
+                    slot,
+                    bytes,
+                    stream,
+                } => {
+                    pairs += 1;
+                    let placed = allocator.malloc(bytes, stream);
+                    let placed = placed.map(|addr| slots[slot as usize] = addr);
+                    (placed, Some(&mut times.malloc))
+                }
+                Step::Free { slot } => {
+                    let addr = std::mem::take(&mut slots[slot as usize]);
+                    (allocator.free(addr), Some(&mut times.free))
+                }
+                Step::RecordStream { slot, stream } => {
+                    let addr = slots[slot as usize];
+                    (allocator.record_stream(addr, stream), None)
+                }
+            };
+            let ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            if let Err(error) = done.and_then(|()| after(allocator)) {
+                free_all(allocator, slots)?;
+                return Err(error);
+            }
+            of.into_iter().for_each(|times| times.push(ns));
+            if until.has_passed() && pairs < self.mallocs {
+                free_all(allocator, slots)?;
+                return Ok(Ended::Early { pairs });
+            }
+        }
+        Ok(Ended::Whole)
+    }
+}
+
+/// How far a walk came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ended {
+    /// To its end.
+    Whole,
+    /// There was no time for more.
+    Early {
+        /// Allocations made until then.
+        pairs: u64,
+    },
+}
+
+/// Nanoseconds of each call, in order.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Times {
+    /// Allocations.
+    pub malloc: Vec<u64>,
+    /// Frees.
+    pub free: Vec<u64>,
+}
+
+/// Frees what is in the slots.
+fn free_all<A: Allocator + ?Sized>(
+    allocator: &mut A,
+    slots: &mut [DeviceAddr],
+) -> Result<(), Error> {
+    let mut live = slots.iter_mut().filter(|addr| !addr.is_null());
+    live.try_for_each(|addr| allocator.free(std::mem::take(addr)))
 }

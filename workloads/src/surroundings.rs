@@ -1,7 +1,10 @@
 //! What happens around a program: other processes on the device, and kernels that take their time.
 
 use allocator::driver::StreamId;
-use allocator::driver::sim::SimDevice;
+#[cfg(feature = "cuda")]
+use allocator::driver::cuda::CudaDevice;
+use allocator::driver::sim::Bare;
+use allocator::driver::tap::Tap;
 
 /// A change that is not the program's doing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,7 +32,7 @@ pub trait Surroundings {
     fn change(&mut self, change: Change);
 }
 
-impl Surroundings for SimDevice {
+impl Surroundings for Bare {
     fn change(&mut self, change: Change) {
         match change {
             Change::Foreign { bytes } => self.set_foreign(bytes),
@@ -39,4 +42,16 @@ impl Surroundings for SimDevice {
             }
         }
     }
+}
+
+impl<D: Surroundings, H> Surroundings for Tap<D, H> {
+    fn change(&mut self, change: Change) {
+        self.driver_mut().change(change);
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl Surroundings for CudaDevice {
+    /// Nothing: what is around a real device is as it is.
+    fn change(&mut self, _: Change) {}
 }

@@ -5,6 +5,7 @@
 //! from a number of its own, the seed: word `i` is [`word`]`(seed, i)`. On a GPU two kernels write and
 //! compare it, which are carried as text ([`PTX`]).
 
+use super::tap::{Hook, Tap};
 use super::{DeviceAddr, Driver, DriverError, StreamId};
 
 /// Bytes of a word.
@@ -85,6 +86,35 @@ pub trait Contents: Driver {
     /// # Errors
     /// If the work fails.
     fn mismatches(&mut self) -> Result<Vec<u64>, DriverError>;
+}
+
+/// Passed by, not to be seen: it is not the allocator's doing.
+impl<D: Contents, H: Hook> Contents for Tap<D, H> {
+    const CHECKS: usize = D::CHECKS;
+
+    fn fill(
+        &mut self,
+        addr: DeviceAddr,
+        words: u64,
+        seed: u64,
+        stream: StreamId,
+    ) -> Result<(), DriverError> {
+        self.driver_mut().fill(addr, words, seed, stream)
+    }
+
+    fn check(
+        &mut self,
+        addr: DeviceAddr,
+        words: u64,
+        seed: u64,
+        stream: StreamId,
+    ) -> Result<(), DriverError> {
+        self.driver_mut().check(addr, words, seed, stream)
+    }
+
+    fn mismatches(&mut self) -> Result<Vec<u64>, DriverError> {
+        self.driver_mut().mismatches()
+    }
 }
 
 #[cfg(test)]

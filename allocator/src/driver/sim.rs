@@ -125,7 +125,7 @@ impl SimDevice {
 
     /// Changes the bytes that other processes hold.
     pub fn set_foreign(&mut self, bytes: u64) {
-        self.driver_mut().memory.foreign = bytes;
+        self.driver_mut().set_foreign(bytes);
     }
 
     /// Places ranges where a recording says from now on, in its order; a range that it does not
@@ -172,7 +172,19 @@ impl SimDevice {
 
     /// The streams and events, to complete or hold them.
     pub fn streams_mut(&mut self) -> &mut Streams {
-        &mut self.driver_mut().streams
+        self.driver_mut().streams_mut()
+    }
+}
+
+impl Bare {
+    /// Changes the bytes that other processes hold.
+    pub fn set_foreign(&mut self, bytes: u64) {
+        self.memory.foreign = bytes;
+    }
+
+    /// The streams and events, to complete or hold them.
+    pub fn streams_mut(&mut self) -> &mut Streams {
+        &mut self.streams
     }
 }
 

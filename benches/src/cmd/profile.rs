@@ -40,7 +40,8 @@ pub struct Args {
     seconds: f64,
 }
 
-fn seconds(text: &str) -> Result<f64, &'static str> {
+/// A time, as it is written on the command line.
+pub fn seconds(text: &str) -> Result<f64, &'static str> {
     let seconds: f64 = text.parse().map_err(|_| "no number of seconds")?;
     match (0.0..=3600.0).contains(&seconds) {
         true => Ok(seconds),

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use allocator::driver::calls::CallKind;
 use allocator::driver::{
-    DeviceAddr, Driver, DriverError, EventId, HandleKind, MemoryHandle, StreamId, VirtualMemory,
+    DeviceAddr, Driver, DriverError, EventId, HandleKind, MemoryHandle, PoolSettings, StreamId,
+    StreamOrdered, VirtualMemory,
 };
 
 use crate::progress::Progress;
@@ -91,6 +92,7 @@ pub fn measure<D: Driver>(
     for bytes in sizes {
         bench.repeat(effort, |bench| bench.allocation(bytes))?;
         bench.repeat(effort, |bench| bench.mapping(bytes))?;
+        bench.pooled(bytes, effort)?;
         progress.add(1, &format!("{} MiB", bytes >> 20));
     }
     Ok(bench.samples)
@@ -212,6 +214,46 @@ impl<D: Driver> Bench<'_, D> {
         open
     }
 
+    /// Memory of the device's own pool, which has it from the first round on: what a call costs that takes
+    /// nothing from the device.
+    fn pooled(&mut self, bytes: u64, effort: Effort) -> Result<(), DriverError> {
+        if self.device.stream_ordered().is_none() {
+            return Ok(());
+        }
+        self.time_pool(CallKind::SetPool, 0, |pool| {
+            pool.set_pool(PoolSettings {
+                release_threshold: u64::MAX,
+                reuse_opportunistic: true,
+                reuse_internal_dependencies: true,
+            })
+        })?;
+        let stream = StreamId::nth(1);
+        let used = self.repeat(effort, |bench| {
+            let addr = bench.time_pool(CallKind::PoolMalloc, bytes, |pool| {
+                pool.pool_malloc(bytes, stream)
+            })?;
+            bench.time_pool(CallKind::PoolFree, bytes, |pool| {
+                pool.pool_free(addr, stream)
+            })?;
+            bench.time_pool(CallKind::PoolUsage, 0, |pool| pool.pool_usage())?;
+            bench.device.synchronize_device()
+        });
+        self.time_pool(CallKind::TrimPool, bytes, |pool| pool.trim_pool(0))?;
+        used
+    }
+
+    /// [`Self::time`] of a call to the device's pool.
+    fn time_pool<T>(
+        &mut self,
+        call: CallKind,
+        bytes: u64,
+        make: impl FnOnce(&mut dyn StreamOrdered) -> Result<T, DriverError>,
+    ) -> Result<T, DriverError> {
+        self.time(call, bytes, |device| {
+            make(device.stream_ordered().ok_or(DriverError::NotSupported)?)
+        })
+    }
+
     /// The calls that are about no memory.
     fn events(&mut self, effort: Effort) -> Result<(), DriverError> {
         let rounds = effort.rounds.saturating_mul(Effort::OF_EVENTS);
@@ -283,7 +325,13 @@ mod tests {
         for kind in CallKind::ALL {
             let of_kind: Vec<&Samples> = samples.iter().filter(|s| s.call == kind).collect();
             let Some(fit) = line(&of_kind) else {
-                panic!("{} was not measured", kind.name());
+                // The simulated device has no pool of its own.
+                assert!(
+                    kind.name().contains("pool"),
+                    "{} was not measured",
+                    kind.name()
+                );
+                continue;
             };
             let (measured, charged) = (fit.cost, published.costs.of(kind));
             // A call that takes no time at all counts as one nanosecond.

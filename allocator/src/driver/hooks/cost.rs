@@ -52,7 +52,10 @@ impl Costs {
 #[derive(Debug)]
 pub struct Clock {
     costs: Costs,
+    /// Nanoseconds in all.
     elapsed_ns: u64,
+    /// Of each kind of call.
+    of: [u64; CallKind::COUNT],
 }
 
 impl Clock {
@@ -62,7 +65,14 @@ impl Clock {
         Self {
             costs,
             elapsed_ns: 0,
+            of: [0; CallKind::COUNT],
         }
+    }
+
+    /// Nanoseconds that passed in calls of a kind.
+    #[must_use]
+    pub fn elapsed_in(&self, kind: CallKind) -> u64 {
+        self.of[kind as usize]
     }
 }
 
@@ -71,6 +81,8 @@ impl Hook for Clock {
     fn before(&mut self, kind: CallKind, bytes: u64) -> Result<(), DriverError> {
         let ns = self.costs.of(kind).of(bytes);
         self.elapsed_ns = self.elapsed_ns.saturating_add(ns);
+        let of = &mut self.of[kind as usize];
+        *of = of.saturating_add(ns);
         if self.costs.spin && ns > 0 {
             let started = Instant::now();
             while started.elapsed() < Duration::from_nanos(ns) {

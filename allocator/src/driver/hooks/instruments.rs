@@ -69,6 +69,12 @@ impl<D> Tap<D, Instruments> {
         self.hook().elapsed_ns()
     }
 
+    /// Nanoseconds that calls of a kind have cost.
+    #[must_use]
+    pub fn elapsed_in(&self, kind: CallKind) -> u64 {
+        self.hook().clock.elapsed_in(kind)
+    }
+
     /// Starts or stops writing down the calls that change something.
     pub fn set_logging(&mut self, on: bool) {
         self.hook_mut().log = on.then(Vec::new);

@@ -1,0 +1,55 @@
+//! The part of `cargo bench` that needs a GPU: every policy on it, timed, with what it holds beside what the
+//! device says.
+//!
+//! Where there is none, it says so and does nothing. `COALESCE_DEVICE` names the GPU, or `sim` to leave this
+//! out. Writes `gpu/cells.csv` and `gpu/latencies.csv` into the folder of results.
+
+use std::io::{Write, stdout};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use benches::bench::{self, Plan, record};
+use benches::device::{Device, DeviceName};
+use benches::{machine, results};
+
+fn main() -> ExitCode {
+    // What `cargo bench` says. With a filter or an option more, it is another benchmark that is meant.
+    if !std::env::args().skip(1).eq(["--bench"]) {
+        return ExitCode::SUCCESS;
+    }
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("gpu: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> anyhow::Result<()> {
+    let device = DeviceName::from_environment(DeviceName::Auto)?.open()?;
+    let machine = match &device {
+        Device::Sim(reason) => {
+            if let Some(reason) = reason {
+                writeln!(stdout(), "gpu: nothing measured on a GPU: {reason}")?;
+            }
+            return Ok(());
+        }
+        Device::Cuda(device) => machine::with_gpu(device),
+    };
+    let plan = Plan {
+        programs: Vec::new(),
+        policies: Vec::new(),
+        time: Duration::from_secs(1),
+    };
+    let all = bench::run(device, &plan)?;
+    // Shown first, so that it is not lost if it cannot be saved, and saved even if nobody reads it.
+    let shown = stdout().write_all(bench::text(&all).as_bytes());
+    let folder = results::folder().join("gpu");
+    results::write(&folder.join("machine.txt"), machine.as_bytes())?;
+    results::write(&folder.join("cells.csv"), &record::csv(&all.rows)?)?;
+    let latencies = record::csv(&all.latencies)?;
+    results::write(&folder.join("latencies.csv"), &latencies)?;
+    shown?;
+    Ok(())
+}
