@@ -8,7 +8,7 @@ use foldhash::fast::FixedState;
 use crate::allocator::Allocator;
 use crate::check::Violation;
 use crate::driver::contents::{Contents, WORD, mixed};
-use crate::driver::{DeviceAddr, Driver, DriverError, EventId, StreamId};
+use crate::driver::{DeviceAddr, DriverError, StreamId};
 use crate::error::Error;
 use crate::snapshot::SegmentInfo;
 use crate::stats::DeviceStats;
@@ -39,8 +39,6 @@ pub struct Verified<A> {
     corruptions: Vec<Corruption>,
     /// All that they have found.
     corrupt: u64,
-    /// For each stream, what marks the end of its work.
-    ends: HashMap<StreamId, EventId, FixedState>,
 }
 
 /// A live block.
@@ -121,15 +119,18 @@ where
             under_way: Vec::new(),
             corruptions: Vec::new(),
             corrupt: 0,
-            ends: HashMap::default(),
         }
     }
 
-    /// Waits for all checks; what they found. Blocks that are still live were not checked.
+    /// Looks at the blocks that are live, too, and waits for all checks; what they found.
     ///
     /// # Errors
     /// If the device fails.
     pub fn verdict(&mut self) -> Result<Verdict, Error> {
+        let live: Vec<_> = self.live.iter().map(|(&a, f)| (a, f.clone())).collect();
+        for (addr, filled) in live {
+            self.check_on(filled.stream, addr, &filled)?;
+        }
         self.collect()?;
         Ok(Verdict {
             blocks: self.blocks,
@@ -156,12 +157,8 @@ where
     /// Lets the block's own stream look at it, then the others.
     fn look(&mut self, addr: DeviceAddr, filled: &Filled) -> Result<(), DriverError> {
         self.check_on(filled.stream, addr, filled)?;
-        if filled.users.is_empty() {
-            return Ok(());
-        }
-        let end = self.end_of(filled.stream)?;
         for &user in &filled.users {
-            self.allocator.driver_mut().wait_event(user, end)?;
+            self.allocator.driver_mut().follow(user, filled.stream)?;
             self.check_on(user, addr, filled)?;
             let device = self.allocator.driver_mut();
             device.fill(addr, filled.words, filled.seed(), user)?;
@@ -188,18 +185,6 @@ where
             words: 0,
         });
         Ok(())
-    }
-
-    /// An event that marks the present end of a stream's work.
-    fn end_of(&mut self, stream: StreamId) -> Result<EventId, DriverError> {
-        let device = self.allocator.driver_mut();
-        let event = match self.ends.get(&stream) {
-            Some(&event) => event,
-            None => device.create_event()?,
-        };
-        self.ends.insert(stream, event);
-        device.record_event(event, stream)?;
-        Ok(event)
     }
 }
 

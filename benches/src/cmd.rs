@@ -6,6 +6,7 @@ pub mod compare;
 pub mod convert;
 pub mod diagnose;
 pub mod merge;
+pub mod model;
 pub mod place;
 pub mod plot;
 pub mod policies;

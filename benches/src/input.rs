@@ -103,7 +103,7 @@ fn snapshot(path: &Path, device: Option<u32>) -> anyhow::Result<Input> {
     remarks.extend(program.remarks().iter().cloned());
     if numbers.len() > 1 && device.is_none() {
         remarks.push(format!(
-            "The snapshot is of devices {}; this is device {} (--device takes another).",
+            "The snapshot is of devices {}; this is device {} (--recorded-device takes another).",
             numbers.join(", "),
             recording.device
         ));

@@ -29,6 +29,8 @@ pub mod input;
 pub mod least;
 pub mod machine;
 pub mod metered;
+pub mod model;
+pub mod on_gpu;
 pub mod parallel;
 pub mod pareto;
 pub mod plot;

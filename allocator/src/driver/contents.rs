@@ -80,6 +80,12 @@ pub trait Contents: Driver {
         stream: StreamId,
     ) -> Result<(), DriverError>;
 
+    /// Lets all later work of `follower` wait until `stream` has done the work it has now.
+    ///
+    /// # Errors
+    /// If the device refuses.
+    fn follow(&mut self, follower: StreamId, stream: StreamId) -> Result<(), DriverError>;
+
     /// Waits for all work of all streams; words that were wrong in each check since the last time, in the
     /// order of the calls.
     ///
@@ -110,6 +116,10 @@ impl<D: Contents, H: Hook> Contents for Tap<D, H> {
         stream: StreamId,
     ) -> Result<(), DriverError> {
         self.driver_mut().check(addr, words, seed, stream)
+    }
+
+    fn follow(&mut self, follower: StreamId, stream: StreamId) -> Result<(), DriverError> {
+        self.driver_mut().follow(follower, stream)
     }
 
     fn mismatches(&mut self) -> Result<Vec<u64>, DriverError> {

@@ -41,7 +41,7 @@ pub struct Args {
     conf: Option<String>,
     /// Which device, of a snapshot of several. If it is not given: the one on which most happened.
     #[arg(long)]
-    device: Option<u32>,
+    recorded_device: Option<u32>,
     /// What is wanted: to run in the least memory, to spend the least time in the driver, or to hold the
     /// least memory on a device with room.
     #[arg(long = "for", value_name = "AIM", default_value = "least-capacity", value_parser = aim)]
@@ -80,7 +80,7 @@ fn aim(text: &str) -> Result<Aim, String> {
 const COPIES: u64 = 8;
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let input = input::open(&args.program, args.device)?;
+    let input = input::open(&args.program, args.recorded_device)?;
     let recording = input.recording.as_ref();
     let recorded = recording.and_then(|recording| recording.conf.clone());
     let present = args.conf.clone().or(recorded).unwrap_or_default();

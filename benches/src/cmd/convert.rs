@@ -39,7 +39,7 @@ pub struct Args {
     to: Option<To>,
     /// The device of a snapshot of several.
     #[arg(long, value_name = "NUMBER")]
-    device: Option<u32>,
+    recorded_device: Option<u32>,
     /// To `minimalloc`: sizes are rounded up to multiples of so many bytes, as PyTorch rounds them.
     #[arg(long, default_value_t = 512, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..))]
     unit: u64,
@@ -74,7 +74,7 @@ enum To {
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let format = args.format()?;
-    let input = input::open(&args.input, args.device)?;
+    let input = input::open(&args.input, args.recorded_device)?;
     for remark in &input.remarks {
         eprintln!("coalesce: {remark}");
     }

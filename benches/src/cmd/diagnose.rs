@@ -33,7 +33,7 @@ pub struct Args {
     capacity: Option<u64>,
     /// Which device, of a snapshot of several. If it is not given: the one on which most happened.
     #[arg(long)]
-    device: Option<u32>,
+    recorded_device: Option<u32>,
     /// Where the device places what it gives: up, down or firstfit. If it is not given: as the device of
     /// the snapshot did, else up.
     #[arg(long, value_parser = str::parse::<AddressPolicy>)]
@@ -44,7 +44,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let input = input::open(&args.program, args.device)?;
+    let input = input::open(&args.program, args.recorded_device)?;
     let recording = input.recording.as_ref();
     let recorded = recording.and_then(|recording| recording.conf.as_deref());
     let capacity = recording.and_then(recorded_capacity);

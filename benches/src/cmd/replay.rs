@@ -7,9 +7,11 @@ use std::process::ExitCode;
 use allocator::bytes;
 use allocator::driver::sim::address::AddressPolicy;
 use allocator::policy::POLICIES;
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use benches::cell::{self, Cell};
+use benches::device::{Device, DeviceName};
 use benches::input;
+use benches::on_gpu;
 use benches::profile::{self, Profile};
 use benches::progress::Progress;
 use benches::record::{PROVENANCE, Row, TIMING};
@@ -22,9 +24,9 @@ use workloads::replay::{Observer, Outcome, Step};
 
 /// Replay a recorded program through an allocator and say how much memory it takes.
 ///
-/// The device is simulated: nothing but the recording is needed. With the settings that a program shall
-/// have and the memory of its device, this predicts what PyTorch will report. Requests that find no
-/// memory are counted. A trace goes on without them; the program of a snapshot ends, unless it
+/// The device is simulated, unless a GPU is named: nothing but the recording is needed. With the settings that a
+/// program shall have and the memory of its device, this predicts what PyTorch will report. Requests that find
+/// no memory are counted. A trace goes on without them; the program of a snapshot ends, unless it
 /// survived failures when it was recorded.
 #[derive(clap::Args)]
 #[command(
@@ -40,10 +42,17 @@ pub struct Args {
     /// Its settings, written as for PYTORCH_CUDA_ALLOC_CONF. That variable itself is not read.
     #[arg(long, default_value = "", hide_default_value = true)]
     conf: String,
-    /// Memory of the device.
-    #[arg(long, default_value = "80GiB", value_parser = bytes::parse)]
-    capacity: u64,
-    /// Where the device places what it gives: up, down or firstfit. Allocators prefer low addresses,
+    /// What it runs on: sim, auto (the first GPU, or else the simulated device) or cuda:0.
+    #[arg(long, default_value_t = DeviceName::Sim)]
+    device: DeviceName,
+    /// On a GPU, fill every block on its stream when it is allocated, and look whether that is still there when
+    /// it is freed, on all streams that use it. If it is not, this fails.
+    #[arg(long)]
+    verify: bool,
+    /// Memory of the simulated device; 80 GiB if it is not given.
+    #[arg(long, value_parser = bytes::parse)]
+    capacity: Option<u64>,
+    /// Where the simulated device places what it gives: up, down or firstfit. Allocators prefer low addresses,
     /// so the results hold for one of these. If it is not given: as the device of the snapshot did, else
     /// up.
     #[arg(long, value_parser = str::parse::<AddressPolicy>)]
@@ -53,7 +62,7 @@ pub struct Args {
     profile: String,
     /// The device of a snapshot of several.
     #[arg(long, value_name = "NUMBER")]
-    device: Option<u32>,
+    recorded_device: Option<u32>,
     /// Print a JSON object.
     #[arg(long)]
     json: bool,
@@ -73,11 +82,34 @@ struct Report {
     #[serde(flatten)]
     row: Row,
     first_oom: Option<FailedRequest>,
+    #[serde(flatten)]
+    on_gpu: Option<OnGpu>,
     /// Requests that failed when they were recorded and do not fail here. What the program does then is
     /// not known, and not part of the figures.
     failures_averted: u64,
     /// What is strange about the recording or not known, one sentence each.
     remarks: Vec<String>,
+}
+
+/// What is only known of a GPU.
+#[derive(Serialize)]
+struct OnGpu {
+    device: String,
+    /// How long the driver's calls took, beside what the profile says.
+    driver_measured_ns: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verified: Option<Contents>,
+}
+
+/// What was found in the memory.
+#[derive(Serialize)]
+struct Contents {
+    blocks: u64,
+    bytes: u64,
+    /// Checks that found other words than were written there.
+    corrupt: u64,
+    /// The first of them, in words.
+    first: Vec<String>,
 }
 
 /// The first request that found no memory.
@@ -91,7 +123,7 @@ struct FailedRequest {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let input = input::open(&args.program, args.device)?;
+    let input = input::open(&args.program, args.recorded_device)?;
     for remark in &input.remarks {
         eprintln!("coalesce: {remark}");
     }
@@ -116,18 +148,27 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         progress: Progress::new("events", None),
         first_oom: None,
         failures_averted: 0,
+        has_surroundings: false,
     };
     let mut count = (DemandCount::default(), &mut watch);
-    let row = cell.measure(args.capacity, &mut count)?;
+    let (row, on_gpu) = measure(args, &cell, &mut count)?;
     let row = Row {
         lower_bound_bytes: count.0.demand.lower_bound_bytes,
         ..row
     };
+    let mut remarks = input.remarks;
+    if on_gpu.is_some() && watch.has_surroundings {
+        remarks.push(
+            "What the workload says of other processes and of kernels is not made so on a GPU."
+                .to_owned(),
+        );
+    }
     let report = Report {
         row,
         first_oom: watch.first_oom.take(),
+        on_gpu,
         failures_averted: watch.failures_averted,
-        remarks: input.remarks,
+        remarks,
     };
     drop(watch);
     let text = if args.json {
@@ -138,7 +179,59 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     stdout()
         .write_all(text.as_bytes())
         .context("cannot write to standard output")?;
-    Ok(ExitCode::SUCCESS)
+    let contents = report.on_gpu.and_then(|on_gpu| on_gpu.verified);
+    Ok(match contents {
+        Some(contents) if contents.corrupt > 0 => ExitCode::FAILURE,
+        _ => ExitCode::SUCCESS,
+    })
+}
+
+/// Memory of the simulated device if nothing is said of it: 80 GiB.
+const CAPACITY: u64 = 80 << 30;
+
+/// Runs it on the device that was named.
+fn measure(
+    args: &Args,
+    cell: &Cell<'_>,
+    observer: &mut dyn Observer,
+) -> anyhow::Result<(Row, Option<OnGpu>)> {
+    let device = args.device.open()?;
+    let name = device.to_string();
+    let gpu = match device {
+        Device::Sim(reason) => {
+            ensure!(
+                !args.verify,
+                "{}--verify looks at what lies in memory, which the simulated device has none of: name a \
+                 GPU, as --device cuda:0",
+                reason.map_or_else(String::new, |reason| reason + "; ")
+            );
+            let row = cell.measure(args.capacity.unwrap_or(CAPACITY), observer)?;
+            return Ok((row, None));
+        }
+        Device::Cuda(gpu) => *gpu,
+    };
+    ensure!(
+        args.capacity.is_none() && args.addresses.is_none(),
+        "--capacity and --addresses are of the simulated device; {name} has what it has"
+    );
+    let (row, times, verdict) = if args.verify {
+        let (row, times, verdict) = on_gpu::verify(cell, gpu, observer)?;
+        (row, times, Some(verdict))
+    } else {
+        let (row, times) = on_gpu::measure(cell, gpu, observer)?;
+        (row, times, None)
+    };
+    let on_gpu = OnGpu {
+        device: name,
+        driver_measured_ns: times.iter().map(|times| times.measured_ns).sum(),
+        verified: verdict.map(|verdict| Contents {
+            blocks: verdict.blocks,
+            bytes: verdict.bytes,
+            corrupt: verdict.corrupt,
+            first: verdict.first.iter().map(ToString::to_string).collect(),
+        }),
+    };
+    Ok((row, Some(on_gpu)))
 }
 
 /// All but what is said of sweeps and of time.
@@ -155,6 +248,8 @@ struct Watch {
     progress: Progress,
     first_oom: Option<FailedRequest>,
     failures_averted: u64,
+    /// Whether anything happened that was not the program's doing.
+    has_surroundings: bool,
 }
 
 impl Observer for Watch {
@@ -178,6 +273,7 @@ impl Observer for Watch {
                 tag: tag.to_owned(),
             });
         }
+        self.has_surroundings |= matches!(step.op, Op::Around(_));
         if let (Outcome::Placed(_), Op::Malloc { tag, .. }) = (step.outcome, step.op) {
             self.failures_averted += u64::from(tag.starts_with(FAILED));
         }
@@ -188,15 +284,15 @@ impl Observer for Watch {
 fn describe(report: &Report) -> String {
     let row = &report.row;
     let mib = |bytes: u64| format!("{:>12.1} MiB", bytes as f64 / (1 << 20) as f64);
+    let capacity = mib(row.capacity_bytes);
+    let capacity = capacity.trim_start();
+    let device = match &report.on_gpu {
+        Some(on_gpu) => format!("{}, {capacity}", on_gpu.device),
+        None => format!("a device of {capacity}, addresses: {}", row.address_policy),
+    };
     let mut text = format!(
-        "{}: {} events, {} allocations\n{}, settings: {}; a device of {}, addresses: {}\n\n",
-        row.workload,
-        row.events,
-        row.allocations,
-        row.policy,
-        row.setting,
-        mib(row.capacity_bytes).trim_start(),
-        row.address_policy
+        "{}: {} events, {} allocations\n{}, settings: {}; {device}\n\n",
+        row.workload, row.events, row.allocations, row.policy, row.setting,
     );
     let figures = [
         (
@@ -246,6 +342,19 @@ fn describe(report: &Report) -> String {
         text.push_str(format!("{name:<20}{figure:>16}  {meaning}").trim_end());
         text.push('\n');
     }
+    if let Some(on_gpu) = &report.on_gpu {
+        let ms = |ns: u64| ns as f64 / 1e6;
+        text.push_str(&format!(
+            "{:<20}{:>13.1} ms  in its calls; {:.1} ms by the profile {}\n",
+            "driver time",
+            ms(on_gpu.driver_measured_ns),
+            ms(row.driver_time_ns),
+            row.profile
+        ));
+        if let Some(contents) = &on_gpu.verified {
+            text.push_str(&describe_contents(contents));
+        }
+    }
     if let Some(first) = &report.first_oom {
         text.push_str(&format!(
             "\nthe first to fail: event {}, {} for {}\n",
@@ -265,4 +374,22 @@ fn describe(report: &Report) -> String {
         text.push_str(&format!("\n{remark}\n"));
     }
     text
+}
+
+fn describe_contents(contents: &Contents) -> String {
+    let Contents {
+        blocks,
+        bytes,
+        corrupt,
+        first,
+    } = contents;
+    let gib = *bytes as f64 / (1_u64 << 30) as f64;
+    if *corrupt == 0 {
+        return format!("\nverified: {blocks} blocks, {gib:.1} GiB, hold what was written there\n");
+    }
+    format!(
+        "\nNOT VERIFIED: of {blocks} blocks, {gib:.1} GiB, {corrupt} checks found what was not written \
+         there; the first:\n  {}\n",
+        first.join("\n  ")
+    )
 }

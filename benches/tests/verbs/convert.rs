@@ -189,7 +189,7 @@ fn what_cannot_be_converted_is_refused_with_a_reason() {
     );
     let snapshot = fixture("protocol-4.pickle");
     convert(
-        &[&snapshot, "--to", "rmm", "--device", "7"],
+        &[&snapshot, "--to", "rmm", "--recorded-device", "7"],
         1,
         &["no device 7", "0, 1"],
     );

@@ -6,7 +6,7 @@
 
 use super::{CudaDevice, KernelId, Launch};
 use crate::driver::contents::{self, Contents, WORD};
-use crate::driver::{DeviceAddr, Driver, DriverError, StreamId};
+use crate::driver::{DeviceAddr, Driver, DriverError, EventId, StreamId};
 
 /// The kernels, and a count in device memory for each check under way.
 #[derive(Debug)]
@@ -14,6 +14,9 @@ pub(super) struct Kernels {
     fill: KernelId,
     check: KernelId,
     counts: DeviceAddr,
+    /// Marks where a stream is that another is to follow. It is waited for as it is when that is said, and
+    /// can be recorded anew.
+    end: EventId,
     /// Counts in use, from the first on.
     under_way: usize,
 }
@@ -25,11 +28,13 @@ impl CudaDevice {
             let module = self.load_module(contents::PTX)?;
             let fill = self.kernel(module, contents::FILL)?;
             let check = self.kernel(module, contents::CHECK)?;
+            let end = self.create_event()?;
             let counts = self.malloc(Self::CHECKS as u64 * WORD)?;
             self.contents = Some(Kernels {
                 fill,
                 check,
                 counts,
+                end,
                 under_way: 0,
             });
             self.clear_counts(counts, Self::CHECKS)?;
@@ -92,6 +97,12 @@ impl Contents for CudaDevice {
         unsafe { self.launch(check, stream, launch(words), &arguments) }?;
         self.contents()?.under_way += 1;
         Ok(())
+    }
+
+    fn follow(&mut self, follower: StreamId, stream: StreamId) -> Result<(), DriverError> {
+        let end = self.contents()?.end;
+        self.record_event(end, stream)?;
+        self.wait_event(follower, end)
     }
 
     fn mismatches(&mut self) -> Result<Vec<u64>, DriverError> {
