@@ -244,6 +244,10 @@ where
         self.allocator.stats()
     }
 
+    fn reset_peak_stats(&mut self) {
+        self.allocator.reset_peak_stats();
+    }
+
     fn segments(&self) -> Vec<SegmentInfo> {
         self.allocator.segments()
     }
