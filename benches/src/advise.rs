@@ -200,7 +200,7 @@ pub struct Extent {
     pub tried: u64,
     /// Settings that were to be tried when time was up.
     pub left: u64,
-    /// Settings that the model of the allocator refused.
+    /// Settings under which the allocator failed.
     pub failed: u64,
     /// How long it took; the only figure that differs from run to run.
     pub seconds: f64,

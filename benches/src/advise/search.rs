@@ -79,7 +79,7 @@ pub(super) struct Extent {
     pub tried: usize,
     /// Settings that were to be tried when time was up.
     pub left: usize,
-    /// Settings under which the model does not run, if any.
+    /// Settings under which the allocator failed.
     pub failed: usize,
 }
 
@@ -137,8 +137,8 @@ impl<'a> Search<'a> {
 
     /// Tries what there is to try, until time is up.
     pub fn run(&mut self, aim: Aim) -> anyhow::Result<()> {
-        self.round(self.surroundings.singles(self.sizes))?;
         const ROUNDS: usize = 3;
+        self.round(self.surroundings.singles(self.sizes))?;
         for _ in 0..ROUNDS {
             let good = self.good(aim);
             let lines: Vec<u64> = self.confs().filter_map(|conf| conf.max_split_mib).collect();

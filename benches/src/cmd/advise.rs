@@ -18,8 +18,8 @@ use workloads::cached::Cached;
 /// Find the PYTORCH_CUDA_ALLOC_CONF that fits a program, by replaying it under many.
 ///
 /// Says how much memory the program needs, how much of what it holds is lost, which settings would need
-/// less, what they cost, and on how small a device each still runs. Nothing is written before the end:
-/// interrupted, it leaves nothing behind.
+/// less, what they cost, and on how small a device each still runs. Nothing is written before the end, so
+/// that nothing half done is left if it is interrupted.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  coalesce advise workloads/traces/bert_base_dynpad_amp.csv.gz --capacity 8GiB"
@@ -53,8 +53,9 @@ pub struct Args {
     /// What the device's calls cost: `published`, or a TOML file like benches/profiles/published.toml.
     #[arg(long, default_value = profile::PUBLISHED)]
     profile: String,
-    /// How long to search, in seconds; 0 for as long as it takes. What is found until then is shown. What
-    /// has begun is finished: a replay, or the plan of an allocator that plans ahead.
+    /// How long to search, in seconds; 0 for as long as it takes. What is found until then is shown. It
+    /// may take longer: what has begun is finished, be it the plan of an allocator that plans ahead, and
+    /// the program is diagnosed and its snapshot verified in any case.
     #[arg(
         long,
         value_name = "SECONDS",

@@ -4,19 +4,14 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::{checkout, coalesce, scratch, scratch_folder};
-
-fn trace(name: &str) -> String {
-    let path = checkout().join(format!("workloads/traces/{name}.csv.gz"));
-    path.to_str().unwrap().to_owned()
-}
+use crate::{coalesce, scratch, scratch_folder, trace};
 
 fn json(arguments: &[&str]) -> Value {
     let arguments = [&["advise"], arguments, &["--json", "--time-limit", "0"]].concat();
     serde_json::from_str(&coalesce(&arguments, "", &[]).well()).unwrap()
 }
 
-/// Two halves of 64 MiB that leave no room for 100 MiB where segments are apart, again and again.
+/// Rounds of tensors of 20 to 59 MiB, all of other sizes than in the round before.
 fn fragmented() -> String {
     let mut csv = String::from("op,id,bytes,stream,tag\n");
     for round in 0..20_u64 {

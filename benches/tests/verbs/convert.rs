@@ -3,12 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::{checkout, coalesce, scratch, scratch_folder};
-
-fn trace(name: &str) -> String {
-    let path = checkout().join(format!("workloads/traces/{name}.csv.gz"));
-    path.to_str().unwrap().to_owned()
-}
+use crate::{checkout, coalesce, scratch, scratch_folder, trace};
 
 fn fixture(name: &str) -> String {
     let folder = checkout().join("workloads/tests/snapshots/fixtures");
@@ -142,9 +137,9 @@ fn a_snapshot_is_written_and_read() {
         let reserved: u64 = recording.segments.iter().map(|one| one.total_size()).sum();
         let mut held = 0;
         for entry in &recording.entries {
-            match entry.action.name() {
-                "segment_alloc" | "segment_map" => held += entry.size,
-                "segment_free" | "segment_unmap" => held -= entry.size,
+            match entry.action {
+                action if action.takes_memory() => held += entry.size,
+                action if action.returns_memory() => held -= entry.size,
                 _ => {}
             }
         }

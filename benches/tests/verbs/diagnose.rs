@@ -2,12 +2,7 @@
 
 use serde_json::Value;
 
-use crate::{checkout, coalesce, scratch, scratch_folder};
-
-fn trace(name: &str) -> String {
-    let path = checkout().join(format!("workloads/traces/{name}.csv.gz"));
-    path.to_str().unwrap().to_owned()
-}
+use crate::{coalesce, scratch, scratch_folder, trace};
 
 /// The rules that find something, the heaviest first.
 fn rules(arguments: &[&str]) -> Vec<String> {

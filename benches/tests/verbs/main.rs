@@ -72,6 +72,12 @@ fn checkout() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
 }
 
+/// The recorded trace of that name.
+fn trace(name: &str) -> String {
+    let path = checkout().join(format!("workloads/traces/{name}.csv.gz"));
+    path.to_str().unwrap().to_owned()
+}
+
 /// A new file of the given name in a folder that tests may write to.
 fn scratch(name: &str, contents: impl AsRef<[u8]>) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);

@@ -2,14 +2,9 @@
 
 use std::fs;
 
-use crate::{checkout, coalesce, scratch, scratch_folder};
+use crate::{coalesce, scratch, scratch_folder, trace};
 
 const INSTANCE: &str = "id,lower,upper,size\nb1,0,3,4\nb2,3,9,4\nb3,0,9,4\nb4,9,21,4\nb5,0,21,4\n";
-
-fn trace(name: &str) -> String {
-    let path = checkout().join(format!("workloads/traces/{name}.csv.gz"));
-    path.to_str().unwrap().to_owned()
-}
 
 /// The rows of a CSV of numbers, without the id.
 fn rows(csv: &str) -> Vec<Vec<u64>> {

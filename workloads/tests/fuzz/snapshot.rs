@@ -2,7 +2,6 @@
 
 use std::error::Error;
 
-use allocator::history::Action;
 use allocator::settings::Settings;
 use allocator::snapshot::Snapshot;
 use proptest::proptest;
@@ -63,9 +62,8 @@ fn check(bytes: &[u8], file: &Scratch) {
 
 /// Whether it has them at some time: what is unmapped was mapped before.
 fn has_pages(recording: &Recording) -> bool {
-    let is_about_pages = |action| matches!(action, Action::SegmentMap | Action::SegmentUnmap);
     let (mut entries, mut segments) = (recording.entries.iter(), recording.segments.iter());
-    entries.any(|entry| is_about_pages(entry.action)) || segments.any(|s| s.is_expandable)
+    entries.any(|entry| entry.action.is_about_pages()) || segments.any(|s| s.is_expandable)
 }
 
 fn told(error: impl Error) -> String {

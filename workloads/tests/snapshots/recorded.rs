@@ -28,8 +28,8 @@ fn check(file: &Path) {
         panic!("{name}: {} devices", recordings.len());
     };
     let json = file.to_str().unwrap().replace(".pickle.gz", ".json");
-    let said: Value = serde_json::from_reader(File::open(json).unwrap()).unwrap();
-    let said = |key: &str| said[key].as_u64().unwrap_or(0);
+    let statistics: Value = serde_json::from_reader(File::open(json).unwrap()).unwrap();
+    let said = |key: &str| statistics[key].as_u64().unwrap_or(0);
 
     assert_eq!(recording.remarks, [""; 0], "{name}");
     assert!(recording.conf.is_some(), "{name}");
@@ -48,7 +48,7 @@ fn check(file: &Path) {
     ] {
         assert_eq!(bytes, said(key), "{name}: {key}");
     }
-    check_counts(file, recording);
+    check_counts(&statistics, recording);
     check_stacks(recording);
 }
 
@@ -57,8 +57,8 @@ fn peak_reserved(recording: &Recording) -> u64 {
     let (mut reserved, mut peak) = (0, 0);
     for entry in &recording.entries {
         match entry.action {
-            Action::SegmentAlloc | Action::SegmentMap => reserved += entry.size,
-            Action::SegmentFree | Action::SegmentUnmap => reserved -= entry.size,
+            action if action.takes_memory() => reserved += entry.size,
+            action if action.returns_memory() => reserved -= entry.size,
             _ => {}
         }
         peak = peak.max(reserved);
@@ -66,13 +66,11 @@ fn peak_reserved(recording: &Recording) -> u64 {
     peak
 }
 
-fn check_counts(file: &Path, recording: &Recording) {
-    let json = file.to_str().unwrap().replace(".pickle.gz", ".json");
-    let said: Value = serde_json::from_reader(File::open(json).unwrap()).unwrap();
+fn check_counts(statistics: &Value, recording: &Recording) {
     for action in Action::ALL {
         let entries = recording.entries.iter();
         let count = entries.filter(|entry| entry.action == action).count();
-        let said = said["entries_by_action"][action.name()].as_u64();
+        let said = statistics["entries_by_action"][action.name()].as_u64();
         assert_eq!(count as u64, said.unwrap_or(0), "{}", action.name());
     }
     for state in [
@@ -85,7 +83,7 @@ fn check_counts(file: &Path, recording: &Recording) {
             .iter()
             .flat_map(|segment| &segment.blocks);
         let count = blocks.filter(|block| block.state == state).count();
-        let said = said["blocks_by_state"][state.name()].as_u64();
+        let said = statistics["blocks_by_state"][state.name()].as_u64();
         assert_eq!(count as u64, said.unwrap_or(0), "{}", state.name());
     }
 }
