@@ -327,107 +327,53 @@ impl<'a, 'w, W: Write> Serializer for &'a mut Pickler<'w, W> {
     }
 }
 
-impl<W: Write> ser::SerializeSeq for Open<'_, '_, W> {
-    type Ok = ();
-    type Error = WriteError;
+/// Serde's traits for what is written item by item.
+macro_rules! items {
+    ($($kind:ident: $($serialize:ident),+;)+) => {$(
+        impl<W: Write> ser::$kind for Open<'_, '_, W> {
+            type Ok = ();
+            type Error = WriteError;
 
-    fn serialize_element<T: Serialize + ?Sized>(&mut self, item: &T) -> Result<(), WriteError> {
-        self.item(item)
-    }
+            $(fn $serialize<T: Serialize + ?Sized>(&mut self, item: &T) -> Result<(), WriteError> {
+                self.item(item)
+            })+
 
-    fn end(self) -> Result<(), WriteError> {
-        self.end()
-    }
+            fn end(self) -> Result<(), WriteError> {
+                self.end()
+            }
+        }
+    )+};
 }
 
-impl<W: Write> ser::SerializeTuple for Open<'_, '_, W> {
-    type Ok = ();
-    type Error = WriteError;
-
-    fn serialize_element<T: Serialize + ?Sized>(&mut self, item: &T) -> Result<(), WriteError> {
-        self.item(item)
-    }
-
-    fn end(self) -> Result<(), WriteError> {
-        self.end()
-    }
+items! {
+    SerializeSeq: serialize_element;
+    SerializeTuple: serialize_element;
+    SerializeTupleStruct: serialize_field;
+    SerializeTupleVariant: serialize_field;
+    SerializeMap: serialize_key, serialize_value;
 }
 
-impl<W: Write> ser::SerializeTupleStruct for Open<'_, '_, W> {
-    type Ok = ();
-    type Error = WriteError;
+/// Serde's traits for what is written as a dict, key by key.
+macro_rules! fields {
+    ($($kind:ident)+) => {$(
+        impl<W: Write> ser::$kind for Open<'_, '_, W> {
+            type Ok = ();
+            type Error = WriteError;
 
-    fn serialize_field<T: Serialize + ?Sized>(&mut self, item: &T) -> Result<(), WriteError> {
-        self.item(item)
-    }
+            fn serialize_field<T: Serialize + ?Sized>(
+                &mut self,
+                key: &'static str,
+                value: &T,
+            ) -> Result<(), WriteError> {
+                self.item(key)?;
+                self.item(value)
+            }
 
-    fn end(self) -> Result<(), WriteError> {
-        self.end()
-    }
+            fn end(self) -> Result<(), WriteError> {
+                self.end()
+            }
+        }
+    )+};
 }
 
-impl<W: Write> ser::SerializeTupleVariant for Open<'_, '_, W> {
-    type Ok = ();
-    type Error = WriteError;
-
-    fn serialize_field<T: Serialize + ?Sized>(&mut self, item: &T) -> Result<(), WriteError> {
-        self.item(item)
-    }
-
-    fn end(self) -> Result<(), WriteError> {
-        self.end()
-    }
-}
-
-impl<W: Write> ser::SerializeMap for Open<'_, '_, W> {
-    type Ok = ();
-    type Error = WriteError;
-
-    fn serialize_key<T: Serialize + ?Sized>(&mut self, key: &T) -> Result<(), WriteError> {
-        self.item(key)
-    }
-
-    fn serialize_value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), WriteError> {
-        self.item(value)
-    }
-
-    fn end(self) -> Result<(), WriteError> {
-        self.end()
-    }
-}
-
-impl<W: Write> ser::SerializeStruct for Open<'_, '_, W> {
-    type Ok = ();
-    type Error = WriteError;
-
-    fn serialize_field<T: Serialize + ?Sized>(
-        &mut self,
-        key: &'static str,
-        value: &T,
-    ) -> Result<(), WriteError> {
-        self.item(key)?;
-        self.item(value)
-    }
-
-    fn end(self) -> Result<(), WriteError> {
-        self.end()
-    }
-}
-
-impl<W: Write> ser::SerializeStructVariant for Open<'_, '_, W> {
-    type Ok = ();
-    type Error = WriteError;
-
-    fn serialize_field<T: Serialize + ?Sized>(
-        &mut self,
-        key: &'static str,
-        value: &T,
-    ) -> Result<(), WriteError> {
-        self.item(key)?;
-        self.item(value)
-    }
-
-    fn end(self) -> Result<(), WriteError> {
-        self.end()
-    }
-}
+fields! { SerializeStruct SerializeStructVariant }
