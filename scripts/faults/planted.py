@@ -262,14 +262,16 @@ FAULTS = [
     ),
     Fault(
         "cuda_async: takes from other streams unasked",
-        "allocator/src/policy/cuda_async.rs",
+        "allocator/src/policy/cuda_async/model.rs",
         "            device.wait_event(follower, end)?;\n",
         "            let _ = (follower, end);\n",
     ),
     Fault(
         "cuda_async: a fence is lifted by its first event",
         "allocator/src/policy/fence.rs",
-        "            if !device.event_is_complete(event)? {\n                return Ok(false);\n            }",
+        "            if !device.event_is_complete(event)? {\n"
+        "                return Ok(false);\n"
+        "            }",
         "            return Ok(device.event_is_complete(event)?);",
     ),
     Fault(
