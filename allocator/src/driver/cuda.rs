@@ -5,7 +5,8 @@
 //!
 //! - Work is in the device's *primary context*, as that of the CUDA runtime and of PyTorch: memory and
 //!   streams of one are good for the other. Any thread may use the device; a call leaves the thread's
-//!   current context as it was.
+//!   current context as it was, but for a thread without one among streams of somebody else: it keeps
+//!   the device's, as after a call of the CUDA runtime.
 //! - Streams are made by the device, or are those of somebody else: [`StreamHandles`].
 //! - Everything taken is given back when the device is dropped, after waiting for all work, also if the
 //!   device has failed: what it does not take back then goes with the process.
@@ -87,8 +88,9 @@ impl CudaDevice {
     /// If there is no driver, no device, or none of that number.
     pub fn open(ordinal: u32, streams: StreamHandles) -> Result<Self, CudaError> {
         let mut context = Context::retain(ordinal)?;
-        if let StreamHandles::Numbered = streams {
-            context.offer_to_thread()?;
+        match streams {
+            StreamHandles::Numbered => context.offer_to_thread()?,
+            StreamHandles::Native(_) => context.stay_with_threads(),
         }
         let has = |attribute| matches!(context.attribute(attribute), Ok(value) if value != 0);
         let symbols = context.symbols();

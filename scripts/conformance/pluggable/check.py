@@ -61,6 +61,26 @@ for megabytes in (300, 500, 400, 2, 300, 700, 1 << 42):
 assert len(said) == 3, said
 """,
     ),
+    "a transformer with a second stream for its batches": (
+        {"FAKE_HOLD_EVENTS": "1", "FAKE_TOTAL_BYTES": "2G"},
+        """
+side = torch.cuda.Stream()
+model = nn.TransformerEncoder(
+    nn.TransformerEncoderLayer(512, 8, 2048, batch_first=True), 4, enable_nested_tensor=False
+).cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+torch.backends.cuda.enable_cudnn_sdp(False)
+for step in range(6):
+    with torch.cuda.stream(side):
+        batch = torch.zeros(8, 128 + 32 * (step % 3), 512).to("cuda", non_blocking=True)
+    torch.cuda.current_stream().wait_stream(side)
+    batch.record_stream(torch.cuda.current_stream())
+    model(batch).sum().backward()
+    del batch
+    optimizer.step()
+    optimizer.zero_grad()
+""",
+    ),
     "no memory in the backward pass, on a thread of autograd": (
         {"FAKE_TOTAL_BYTES": "3G"},
         """
@@ -114,8 +134,8 @@ for _ in range(2000):
             live.clear()
 """,
     ),
-    "several streams": (
-        {},
+    "several streams, whose work takes its time": (
+        {"FAKE_HOLD_EVENTS": "1"},
         """
 choice = random.Random(2)
 streams = [torch.cuda.default_stream(), torch.cuda.Stream(), torch.cuda.Stream()]
@@ -127,6 +147,30 @@ for _ in range(2000):
         live[-1].record_stream(choice.choice(streams))
     if len(live) > 40:
         live.pop(choice.randrange(len(live)))
+    if choice.random() < 0.02:
+        choice.choice(streams).synchronize()
+    if choice.random() < 0.005:
+        torch.cuda.empty_cache()
+""",
+    ),
+    "two devices": (
+        {"FAKE_DEVICE_COUNT": "2", "FAKE_TOTAL_BYTES": "1G"},
+        """
+choice = random.Random(3)
+live = []
+for _ in range(1000):
+    device = choice.randrange(2)
+    with torch.cuda.device(choice.randrange(2)):
+        try:
+            size = choice.choice([1, 5000, 3 * MB, 30 * MB, 200 * MB])
+            live.append(torch.empty(size, dtype=torch.uint8, device=f"cuda:{device}"))
+        except torch.OutOfMemoryError as error:
+            said.append(str(error))
+        if len(live) > 12:
+            live.pop(choice.randrange(len(live)))
+assert any("GPU 1 has" in text for text in said), said
+said.append(memory.memory_stats(1))
+torch.cuda.empty_cache()
 """,
     ),
 }
@@ -323,6 +367,8 @@ def main():
         MODULE=str(ROOT / "allocator/torch"),
         # So that what PyTorch frees in the order of a hash is freed in the same order.
         PYTHONHASHSEED="0",
+        # PyTorch's threads do, and say so, where its own allocator makes no call of the runtime.
+        PYTHONWARNINGS="ignore:Attempting to run cuBLAS",
     )
     failed = 0
     for name, check in chosen.items():

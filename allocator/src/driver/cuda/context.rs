@@ -38,6 +38,8 @@ pub(super) struct Context {
     handle: Handle,
     /// Whether it was made a thread's current context for good.
     was_offered: bool,
+    /// Whether threads that have no current context keep this one after a call.
+    stays: bool,
 }
 
 /// The driver's answer to a call.
@@ -113,6 +115,7 @@ impl Context {
             device,
             handle,
             was_offered: false,
+            stays: false,
         })
     }
 
@@ -187,16 +190,22 @@ impl Context {
         Ok(())
     }
 
+    /// Lets threads that have no current context keep this one after a call, as the CUDA runtime does:
+    /// PyTorch, which works with it, warns of threads that have none.
+    pub(super) fn stay_with_threads(&mut self) {
+        self.stays = true;
+    }
+
     /// Makes this the thread's current context for as long as the answer lives.
     fn enter(&self) -> Answer<Entered<'_>> {
         let current = self.current()?;
-        let outer = (current != self.handle).then_some(current);
-        if outer.is_some() {
+        if current != self.handle {
             self.set_current(self.handle)?;
         }
+        let is_kept = current == self.handle || (self.stays && current == Handle::NULL);
         Ok(Entered {
             context: self,
-            outer,
+            outer: (!is_kept).then_some(current),
         })
     }
 
