@@ -185,10 +185,15 @@ pub(crate) fn early(name: &str, work: impl FnOnce(&mut Sim) -> Outcome) -> i32 {
 /// A function of the runtime: it initialises what has to be, and its failure is kept for
 /// `cudaGetLastError`.
 pub(crate) fn runtime(name: &str, work: impl FnOnce(&mut Sim) -> Outcome) -> i32 {
-    let code = call(name, |sim| {
+    runtime_early(name, |sim| {
         sim.initialize()?;
         work(sim)
-    });
+    })
+}
+
+/// A function of the runtime that initialises nothing.
+pub(crate) fn runtime_early(name: &str, work: impl FnOnce(&mut Sim) -> Outcome) -> i32 {
+    let code = call(name, work);
     if code != Code::SUCCESS.0 {
         context::set_last_error(Code(code));
     }

@@ -7,10 +7,8 @@
 //! the last: what [`word`](allocator::driver::contents::word) says of it shows that. Work on memory that
 //! is no longer there breaks the device, as on a real one (`CUDA_ERROR_ILLEGAL_ADDRESS`).
 //!
-//! The kernels, each of as many threads as one likes:
-//! - `coalesce_fill(u64 addr, u64 words, u64 seed)` writes the words of `seed`;
-//! - `coalesce_check(u64 addr, u64 words, u64 seed, u64 mismatches)` adds the number of words that are not
-//!   those of `seed` to the word at the address `mismatches`.
+//! The kernels are [`FILL`](allocator::driver::contents::FILL) and
+//! [`CHECK`](allocator::driver::contents::CHECK), of as many threads as one likes.
 //!
 //! Memory is kept by what it was filled with, not byte by byte ([`extents`]): 80 GiB of one seed take no
 //! more room than a word.
@@ -81,8 +79,18 @@ impl Contents {
         self.queues.wait(stream, other, ticket);
     }
 
+    /// Whether there is memory behind all of `bytes` from `addr` on.
+    pub(crate) fn covers(&self, addr: u64, bytes: u64) -> bool {
+        self.memory.covers(addr, bytes)
+    }
+
     pub(crate) fn has_work(&self, stream: StreamOf) -> bool {
         self.queues.has_work(stream)
+    }
+
+    pub(crate) fn has_work_on(&self, ordinal: u32) -> bool {
+        let streams = self.queues.of_device(ordinal);
+        streams.into_iter().any(|stream| self.has_work(stream))
     }
 
     /// Does all work of a stream.

@@ -117,7 +117,8 @@ impl Sim {
         if event.recorded.is_none() {
             return Ok(());
         }
-        self.on(event.ordinal, |device| device.synchronize_event(event.id))
+        self.on(event.ordinal, |device| device.synchronize_event(event.id))?;
+        self.trim_idle_pools(event.ordinal)
     }
 
     /// Lets a stream, of any device, wait for an event.

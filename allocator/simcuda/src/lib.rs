@@ -57,6 +57,7 @@ mod errors;
 mod events;
 mod host;
 pub mod library;
+mod modules;
 mod pools;
 mod properties;
 pub mod runtime_api;

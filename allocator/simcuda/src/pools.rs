@@ -1,9 +1,10 @@
 //! Stream-ordered pools (`cuMemAllocAsync`): the model of them that the policy `cuda_async` is.
 //!
-//! A pool's chunks are allocations of its device. What was set for a pool holds from its first
-//! allocation on, and from the first after it was empty. Memory above the release threshold goes back when the
-//! device is synchronized, all of it that is free; a trim waits for the device. With contents a
-//! stream never is made to wait for another (`CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES` is off).
+//! A pool's chunks are allocations of its device. The rules of reuse that were set for a pool hold from its
+//! first allocation on, and from the first after it was empty. When somebody has waited for a stream, an
+//! event or the device, a pool that holds more than its release threshold gives back all that is free, unless
+//! there is other work still to be done; a trim waits for the device. With contents a stream is never made
+//! to wait for another (`CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES` is off).
 
 use std::collections::HashMap;
 
@@ -84,9 +85,7 @@ impl Pool {
     fn policy(&mut self, with_contents: bool) -> Outcome<&mut CudaAsync> {
         let [_, opportunistic, internal] = self.reuse.map(|flag| flag != 0);
         let conf = format!(
-            "release_threshold:{},reuse_opportunistic:{opportunistic},\
-             reuse_internal_dependencies:{}",
-            self.release_threshold,
+            "reuse_opportunistic:{opportunistic},reuse_internal_dependencies:{}",
             internal && !with_contents,
         );
         if self.policy.is_none() {
@@ -316,15 +315,15 @@ impl Sim {
         Ok(())
     }
 
-    /// Gives back what pools of a device, on which no work is left, hold above their thresholds.
+    /// Gives back what pools of a device hold above their thresholds, if it has no work left.
     pub(crate) fn trim_idle_pools(&mut self, ordinal: u32) -> Outcome {
-        for number in 0..self.pools.pools.len() {
-            let Ok(pool) = self.pools.get(number) else {
-                continue;
-            };
-            if pool.ordinal == ordinal && pool.reserved.current > pool.release_threshold {
-                let keep = pool.release_threshold;
-                self.trim_pool(handle_of(number), keep)?;
+        let is_above =
+            |pool: &Pool| pool.ordinal == ordinal && pool.reserved.current > pool.release_threshold;
+        let numbers = 0..self.pools.pools.len();
+        for number in numbers {
+            let pool = self.pools.pools.get(number).and_then(Option::as_ref);
+            if pool.is_some_and(is_above) && self.is_idle(ordinal)? {
+                self.trim_pool(handle_of(number), 0)?;
             }
         }
         Ok(())

@@ -21,6 +21,7 @@ use crate::control::Counters;
 use crate::errors::{Code, Outcome};
 use crate::events::Events;
 use crate::host::HostMemory;
+use crate::modules::Modules;
 use crate::pools::Pools;
 use crate::settings::{Failure, Settings};
 use crate::streams::Streams;
@@ -64,6 +65,7 @@ pub(crate) struct Sim {
     pub(crate) streams: Streams,
     pub(crate) events: Events,
     pub(crate) pools: Pools,
+    pub(crate) modules: Modules,
     pub(crate) host: HostMemory,
     pub(crate) contents: Option<Contents>,
     pub(crate) counters: Counters,
@@ -134,6 +136,7 @@ impl Sim {
             streams: Streams::default(),
             events: Events::default(),
             pools: Pools::new(settings.device_count),
+            modules: Modules::default(),
             host: HostMemory::default(),
             contents: settings
                 .contents
@@ -383,7 +386,15 @@ impl Sim {
     /// Waits for a stream, as a program names it.
     pub(crate) fn synchronize_stream(&mut self, here: u32, stream: u64) -> Outcome {
         let (ordinal, stream) = self.streams.resolve(here, stream)?;
-        self.on(ordinal, |device| device.synchronize_stream(stream))
+        self.on(ordinal, |device| device.synchronize_stream(stream))?;
+        self.trim_idle_pools(ordinal)
+    }
+
+    /// Whether a device has done all its work, as far as its events tell.
+    pub(crate) fn is_idle(&mut self, ordinal: u32) -> Outcome<bool> {
+        let contents = self.contents.as_ref();
+        let has_work = contents.is_some_and(|contents| contents.has_work_on(ordinal));
+        Ok(!has_work && self.device(ordinal)?.sim.streams().all_complete())
     }
 
     /// Whether all events of a stream are complete.

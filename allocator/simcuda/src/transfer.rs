@@ -1,7 +1,8 @@
 //! Fills, copies and kernels, as work of streams.
 //!
 //! Without contents (`FAKE_MEMORY` not set) a copy from a device gives zeroes, one of a single byte what
-//! `FAKE_BOOL` says, and nothing else that touches a device does anything.
+//! `FAKE_BOOL` says, and nothing else that touches a device does anything. With contents, a fill or a copy
+//! that reaches beyond memory is refused, as a real driver does.
 
 use std::sync::Arc;
 
@@ -21,6 +22,14 @@ impl Sim {
         self.settle()
     }
 
+    /// Fails unless there is memory for a fill or a copy when it is asked for.
+    fn ensure_memory(&self, addr: u64, bytes: u64) -> Outcome {
+        match &self.contents {
+            Some(contents) if !contents.covers(addr, bytes) => Err(Code::INVALID_VALUE),
+            _ => Ok(()),
+        }
+    }
+
     /// Writes a pattern over `bytes`.
     pub(crate) fn fill(
         &mut self,
@@ -30,6 +39,7 @@ impl Sim {
         pattern: [u8; 4],
         bytes: u64,
     ) -> Outcome {
+        self.ensure_memory(addr, bytes)?;
         let content = Content::Pattern {
             bytes: pattern,
             skipped: 0,
@@ -55,6 +65,7 @@ impl Sim {
             return Ok(());
         }
         let room = usize::try_from(bytes).map_err(|_| Code::INVALID_VALUE)?;
+        self.ensure_memory(to, bytes)?;
         let copied = HostBytes::at(from, room)?.read();
         let content = Content::Bytes {
             bytes: Arc::from(copied),
@@ -79,6 +90,7 @@ impl Sim {
     ) -> Outcome {
         let stream = self.streams.resolve(here, stream)?;
         let room = usize::try_from(bytes).map_err(|_| Code::INVALID_VALUE)?;
+        self.ensure_memory(from, bytes)?;
         let mut host = HostBytes::at(to, room)?;
         let Some(contents) = &mut self.contents else {
             host.set(if bytes == 1 { self.byte } else { 0 });
@@ -99,6 +111,8 @@ impl Sim {
         from: u64,
         bytes: u64,
     ) -> Outcome {
+        self.ensure_memory(to, bytes)?;
+        self.ensure_memory(from, bytes)?;
         self.submit(here, stream, Some(Work::Copy { to, from, bytes }))
     }
 

@@ -3,10 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use allocator::driver::contents::word;
-
-/// Bytes of a word.
-const WORD: u64 = 8;
+use allocator::driver::contents::{WORD, word};
 
 /// What was written in one go, from some byte of it on.
 #[derive(Clone, Debug)]

@@ -98,6 +98,10 @@ impl Memory {
         (reached == end).then_some(parts)
     }
 
+    pub(super) fn covers(&self, addr: u64, bytes: u64) -> bool {
+        self.parts(addr, bytes).is_some()
+    }
+
     /// What is in `bytes` from `addr` on.
     pub(super) fn extents(&self, addr: u64, bytes: u64) -> Option<Vec<Extent>> {
         let parts = self.parts(addr, bytes)?;

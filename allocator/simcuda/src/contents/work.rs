@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use allocator::driver::StreamId;
+use allocator::driver::contents::WORD;
 
 use super::extents::{Content, mismatches};
 use super::memory::Memory;
@@ -51,11 +52,11 @@ impl Work {
                 seed,
                 mismatches: counter,
             } => {
-                let extents = memory.extents(addr, words.checked_mul(8)?)?;
-                let before = <[u8; 8]>::try_from(memory.read(counter, 8)?).ok()?;
+                let extents = memory.extents(addr, words.checked_mul(WORD)?)?;
+                let before = <[u8; 8]>::try_from(memory.read(counter, WORD)?).ok()?;
                 let sum = u64::from_le_bytes(before).wrapping_add(mismatches(&extents, seed));
                 let bytes = Arc::from(sum.to_le_bytes());
-                memory.fill(counter, 8, Content::Bytes { bytes, skipped: 0 })
+                memory.fill(counter, WORD, Content::Bytes { bytes, skipped: 0 })
             }
         }
     }

@@ -2,30 +2,30 @@
 //! nothing.
 #![expect(unsafe_code, reason = "functions that C calls")]
 
+use allocator::driver::contents::WORD;
+
 use crate::border::{In, Out, entry_points};
 use crate::contents::extents::Content;
 use crate::contents::work::Work;
 use crate::context;
 use crate::errors::{Code, Outcome};
+use crate::modules::Kernel;
+use crate::state::Sim;
 
-/// A handle for every module: nothing depends on what is in it.
-const MODULE: u64 = 0x5000;
-
-/// The kernels, by handle.
-const FILL: u64 = 0x6000;
-const CHECK: u64 = 0x6010;
-const OTHER: u64 = 0x6020;
-
-/// The arguments of a kernel: pointers to each.
+/// The arguments of a kernel: pointers to each, all of 64 bits.
 type Arguments = In<In<u64>>;
 
+/// What a launch may have at most: blocks in the second and third dimension, threads of a block.
+const MOST_BLOCKS: u32 = 65535;
+const MOST_THREADS: u64 = 1024;
+
 /// The work that a launch of a kernel is.
-fn work_of(kernel: u64, arguments: Arguments) -> Outcome<Option<Work>> {
+fn work_of(kernel: Kernel, arguments: Arguments) -> Outcome<Option<Work>> {
     let argument = |index| arguments.at(index).get()?.get();
     Ok(match kernel {
-        FILL => {
+        Kernel::Fill => {
             let (addr, words, seed) = (argument(0)?, argument(1)?, argument(2)?);
-            let bytes = words.checked_mul(8).ok_or(Code::INVALID_VALUE)?;
+            let bytes = words.checked_mul(WORD).ok_or(Code::INVALID_VALUE)?;
             let content = Content::Words { seed, skipped: 0 };
             Some(Work::Fill {
                 addr,
@@ -33,66 +33,75 @@ fn work_of(kernel: u64, arguments: Arguments) -> Outcome<Option<Work>> {
                 content,
             })
         }
-        CHECK => Some(Work::Check {
+        Kernel::Check => Some(Work::Check {
             addr: argument(0)?,
             words: argument(1)?,
             seed: argument(2)?,
             mismatches: argument(3)?,
         }),
-        OTHER => None,
-        _ => return Err(Code::INVALID_HANDLE),
+        Kernel::Other => None,
+    })
+}
+
+fn ensure_launchable(grid: [u32; 3], block: [u32; 3]) -> Outcome {
+    let [_, y, z] = grid;
+    let threads = block
+        .iter()
+        .fold(1, |all: u64, &size| all.saturating_mul(size.into()));
+    let some = grid.iter().all(|&size| size > 0) && threads > 0;
+    if some && y <= MOST_BLOCKS && z <= MOST_BLOCKS && threads <= MOST_THREADS {
+        Ok(())
+    } else {
+        Err(Code::INVALID_VALUE)
+    }
+}
+
+/// PTX is a text that ends with a null byte; compiled code is none, and begins with what no text does.
+fn load(sim: &mut Sim, module: Out<u64>, image: In<u8>) -> Outcome {
+    module.fill(|| {
+        context::required()?;
+        let text = match image.get()? {
+            first if first.is_ascii() && !first.is_ascii_control() || first == b'\n' => {
+                Some(image.text()?.to_owned())
+            }
+            _ => None,
+        };
+        Ok(sim.modules.load(text))
     })
 }
 
 entry_points! { driver:
-    fn cuModuleLoadData(module: Out<u64>, image: In<u8>) |_| {
-        module.fill(|| {
-            context::required()?;
-            image.get()?;
-            Ok(MODULE)
-        })
+    fn cuModuleLoadData(module: Out<u64>, image: In<u8>) |sim| {
+        load(sim, module, image)
     }
 
-    fn cuModuleLoadDataEx(module: Out<u64>, image: In<u8>, _count: u32, _options: u64, _values: u64) |_| {
-        module.fill(|| {
-            context::required()?;
-            image.get()?;
-            Ok(MODULE)
-        })
+    fn cuModuleLoadDataEx(module: Out<u64>, image: In<u8>, _count: u32, _options: u64, _values: u64) |sim| {
+        load(sim, module, image)
     }
 
-    fn cuModuleUnload(module: u64) |_| {
-        if module == MODULE {
-            Ok(())
-        } else {
-            Err(Code::INVALID_HANDLE)
-        }
+    fn cuModuleUnload(module: u64) |sim| {
+        sim.modules.unload(module)
     }
 
-    fn cuModuleGetFunction(kernel: Out<u64>, module: u64, name: In<u8>) |_| {
-        if module != MODULE {
-            return Err(Code::INVALID_HANDLE);
-        }
-        kernel.set(match name.text()? {
-            "coalesce_fill" => FILL,
-            "coalesce_check" => CHECK,
-            _ => OTHER,
-        })
+    fn cuModuleGetFunction(kernel: Out<u64>, module: u64, name: In<u8>) |sim| {
+        kernel.fill(|| sim.modules.kernel(module, name.text()?))
     }
 
     fn cuLaunchKernel(
         kernel: u64,
-        _grid_x: u32,
-        _grid_y: u32,
-        _grid_z: u32,
-        _block_x: u32,
-        _block_y: u32,
-        _block_z: u32,
+        grid_x: u32,
+        grid_y: u32,
+        grid_z: u32,
+        block_x: u32,
+        block_y: u32,
+        block_z: u32,
         _shared_bytes: u32,
         stream: u64,
         arguments: Arguments,
         _extra: u64,
     ) |sim| {
+        let kernel = sim.modules.get(kernel)?;
+        ensure_launchable([grid_x, grid_y, grid_z], [block_x, block_y, block_z])?;
         let work = work_of(kernel, arguments)?;
         sim.submit(context::required()?, stream, work)
     }

@@ -6,7 +6,12 @@ use crate::border::{Out, entry_points};
 use crate::context;
 use crate::errors::Code;
 
-entry_points! { early:
+entry_points! { runtime_early:
+    fn cudaGetDeviceCount(count: Out<i32>) |sim| {
+        count.set(sim.settings.device_count.cast_signed())?;
+        sim.initialize()
+    }
+
     fn cudaDriverGetVersion(version: Out<i32>) |sim| {
         version.set(sim.settings.driver_version)
     }
@@ -18,10 +23,6 @@ entry_points! { early:
 }
 
 entry_points! { runtime:
-    fn cudaGetDeviceCount(count: Out<i32>) |sim| {
-        count.set(sim.settings.device_count.cast_signed())
-    }
-
     fn cudaGetDevice(device: Out<i32>) |_| {
         device.set(context::current().unwrap_or(0).cast_signed())
     }

@@ -90,6 +90,13 @@ impl Streams {
             .map_or((0, 0), |stream| (stream.recorded, stream.completed))
     }
 
+    /// Whether all events recorded on any stream are complete.
+    #[must_use]
+    pub fn all_complete(&self) -> bool {
+        let mut streams = self.streams.values();
+        streams.all(|stream| stream.completed == stream.recorded)
+    }
+
     pub(super) fn create(&mut self) -> Result<EventId, DriverError> {
         let id = u32::try_from(self.events.len()).map_err(|_| DriverError::OutOfMemory)?;
         self.events.push(None);
@@ -188,10 +195,12 @@ mod tests {
         };
         streams.complete(stream, 1);
         assert_eq!(state(&streams), [true, false, false]);
+        assert!(!streams.all_complete());
         assert_eq!(streams.complete_through(events[1]), Ok(()));
         assert_eq!(state(&streams), [true, true, false]);
         streams.complete(stream, u64::MAX);
         assert_eq!(state(&streams), [true; 3]);
+        assert!(streams.all_complete());
         assert_eq!(
             streams.is_complete(EventId(9)),
             Err(DriverError::InvalidValue)

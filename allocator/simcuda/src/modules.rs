@@ -1,0 +1,86 @@
+//! Modules of code, of which only the names in it are known.
+
+use allocator::driver::contents::{CHECK, FILL};
+
+use crate::errors::{Code, Outcome};
+
+/// The handle of the first module, and how far apart handles are. Kernels have handles between those of
+/// their module and the next.
+const FIRST: u64 = 0x5000_0000;
+const STEP: u64 = 0x10;
+
+/// What a kernel does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kernel {
+    /// [`FILL`]
+    Fill,
+    /// [`CHECK`]
+    Check,
+    /// Nothing.
+    Other,
+}
+
+impl Kernel {
+    const ALL: [Self; 3] = [Self::Fill, Self::Check, Self::Other];
+
+    fn named(name: &str) -> Self {
+        match name {
+            FILL => Self::Fill,
+            CHECK => Self::Check,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// The modules that were loaded, by number: the text of each, where it is one (PTX), and `None` where it was
+/// unloaded.
+#[derive(Debug, Default)]
+pub(crate) struct Modules(Vec<Option<Option<String>>>);
+
+impl Modules {
+    pub(crate) fn load(&mut self, text: Option<String>) -> u64 {
+        self.0.push(Some(text));
+        FIRST + STEP * (self.0.len() as u64 - 1)
+    }
+
+    pub(crate) fn unload(&mut self, module: u64) -> Outcome {
+        let (number, within) = split(module)?;
+        let slot = self.0.get_mut(number).filter(|_| within == 0);
+        slot.and_then(Option::take)
+            .map(drop)
+            .ok_or(Code::INVALID_HANDLE)
+    }
+
+    /// The handle of a kernel. One that is not in the text of its module is not found.
+    pub(crate) fn kernel(&self, module: u64, name: &str) -> Outcome<u64> {
+        let (number, _) = split(module)?;
+        let Some(Some(text)) = self.0.get(number) else {
+            return Err(Code::INVALID_HANDLE);
+        };
+        if text.as_ref().is_some_and(|text| !text.contains(name)) {
+            return Err(Code::NOT_FOUND);
+        }
+        let kernel = Kernel::named(name);
+        let within = Kernel::ALL.iter().position(|other| *other == kernel);
+        Ok(FIRST + STEP * number as u64 + 1 + within.unwrap_or(0) as u64)
+    }
+
+    /// The kernel of a handle, whose module is loaded.
+    pub(crate) fn get(&self, kernel: u64) -> Outcome<Kernel> {
+        let (number, within) = split(kernel)?;
+        let is_loaded = matches!(self.0.get(number), Some(Some(_)));
+        let kernel = within
+            .checked_sub(1)
+            .and_then(|index| Kernel::ALL.get(index));
+        kernel
+            .copied()
+            .filter(|_| is_loaded)
+            .ok_or(Code::INVALID_HANDLE)
+    }
+}
+
+/// The number of the module that a handle is of, and where between two modules it is.
+fn split(handle: u64) -> Outcome<(usize, usize)> {
+    let above = handle.checked_sub(FIRST).ok_or(Code::INVALID_HANDLE)?;
+    Ok(((above / STEP) as usize, (above % STEP) as usize))
+}
