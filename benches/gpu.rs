@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use benches::bench::{self, Plan, record};
+use benches::deadline::Deadline;
 use benches::device::{Device, DeviceName};
 use benches::{machine, results};
 
@@ -37,19 +38,15 @@ fn run() -> anyhow::Result<()> {
         }
         Device::Cuda(device) => machine::with_gpu(device),
     };
+    let folder = results::folder().join("gpu");
+    results::write(&folder.join("machine.txt"), machine.as_bytes())?;
     let plan = Plan {
         programs: Vec::new(),
         policies: Vec::new(),
         time: Duration::from_secs(1),
+        until: Deadline::after(None),
     };
-    let all = bench::run(device, &plan)?;
-    // Shown first, so that it is not lost if it cannot be saved, and saved even if nobody reads it.
-    let shown = stdout().write_all(bench::text(&all).as_bytes());
-    let folder = results::folder().join("gpu");
-    results::write(&folder.join("machine.txt"), machine.as_bytes())?;
-    results::write(&folder.join("cells.csv"), &record::csv(&all.rows)?)?;
-    let latencies = record::csv(&all.latencies)?;
-    results::write(&folder.join("latencies.csv"), &latencies)?;
-    shown?;
+    let all = bench::run(device, &plan, |all| record::write(all, &folder))?;
+    stdout().write_all(bench::text(&all).as_bytes())?;
     Ok(())
 }

@@ -18,6 +18,7 @@ use allocator::driver::sim::{SimConfig, SimDevice};
 use allocator::driver::{Driver, DriverError};
 use allocator::error::Error;
 use allocator::policy::POLICIES;
+use anyhow::{bail, ensure};
 use workloads::demand::Demand;
 use workloads::op::Workload;
 
@@ -26,6 +27,7 @@ use self::latency::{Latency, clock_ns};
 use self::record::Row;
 use crate::capacity::ROOMY;
 use crate::cell::{self as cells, Cell};
+use crate::deadline::Deadline;
 use crate::device::Device;
 use crate::input;
 use crate::profile::{PUBLISHED, Profile};
@@ -41,6 +43,8 @@ pub struct Plan {
     pub policies: Vec<String>,
     /// Time for each cell; the last call of each of its parts may take longer.
     pub time: Duration,
+    /// When no further cell is begun.
+    pub until: Deadline,
 }
 
 /// What came of it.
@@ -58,20 +62,25 @@ const FURTHER: [(&str, &str, &str); 2] = [
     ("cuda_async", "threshold_0", "release_threshold:0"),
 ];
 
-/// Measures all cells. One that fails is a row that says why.
+/// Measures all cells, and lets `keep` see what there is after each program. A cell that fails is a row that
+/// says why.
 ///
 /// # Errors
-/// If a program cannot be read, or the device is of no use any more.
-pub fn run(device: Device, plan: &Plan) -> anyhow::Result<Measurements> {
+/// If a program cannot be read, the device is of no use any more, or `keep` fails.
+pub fn run(
+    device: Device,
+    plan: &Plan,
+    keep: impl FnMut(&Measurements) -> anyhow::Result<()>,
+) -> anyhow::Result<Measurements> {
     match device {
-        Device::Sim(_) => run_on("sim", plan, || {
+        Device::Sim(_) => run_on("sim", plan, keep, || {
             Ok(SimDevice::new(&SimConfig::with_capacity(ROOMY)))
         }),
         Device::Cuda(open) => {
             // It stays open, so that the context does.
             let number = open.ordinal();
             let name = format!("cuda:{number}");
-            run_on(&name, plan, || {
+            run_on(&name, plan, keep, || {
                 Ok(CudaDevice::open(number, StreamHandles::Numbered)?)
             })
         }
@@ -81,6 +90,7 @@ pub fn run(device: Device, plan: &Plan) -> anyhow::Result<Measurements> {
 fn run_on<D: Measured>(
     name: &str,
     plan: &Plan,
+    mut keep: impl FnMut(&Measurements) -> anyhow::Result<()>,
     device: impl Fn() -> anyhow::Result<D>,
 ) -> anyhow::Result<Measurements> {
     let shapes = || shapes::NAMES.map(str::to_owned).to_vec();
@@ -106,6 +116,7 @@ fn run_on<D: Measured>(
         let walk = Walk::prepare(workload)?;
         for &(policy, setting, conf) in &settings {
             let measured = (|| {
+                ensure!(!plan.until.has_passed(), "no time");
                 let prepared = cells::plan(policy, conf, workload)?;
                 let cell = Cell {
                     workload,
@@ -146,6 +157,7 @@ fn run_on<D: Measured>(
                 }));
             progress.add(1, &format!("{program}, {policy}"));
         }
+        keep(&all)?;
     }
     Ok(all)
 }
@@ -165,13 +177,10 @@ fn left_out<D: Driver>(
     error: &anyhow::Error,
     device: &impl Fn() -> anyhow::Result<D>,
 ) -> anyhow::Result<(Row, Vec<Latency>)> {
-    let mut device = device()?;
-    let usable = device
-        .memory_info()
-        .and_then(|_| device.synchronize_device());
-    usable.map_err(|broken: DriverError| {
-        anyhow::anyhow!("the device is broken: {broken}; before that: {error:#}")
-    })?;
+    match cell::warm_up(&mut device()?) {
+        Ok(()) | Err(DriverError::OutOfMemory) => {}
+        Err(broken) => bail!("the device is broken: {broken}; before that: {error:#}"),
+    }
     let is_short = error
         .chain()
         .any(|cause| matches!(cause.downcast_ref(), Some(Error::OutOfMemory(_))));

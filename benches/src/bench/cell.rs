@@ -121,7 +121,10 @@ impl<D: Measured> Subject<'_, D> {
 
 /// Lets the device do once what it prepares at the first time, so that it is nobody's: a stream, an event,
 /// a little memory.
-fn warm_up(device: &mut impl Driver) -> Result<(), DriverError> {
+///
+/// # Errors
+/// If the device fails.
+pub(super) fn warm_up(device: &mut impl Driver) -> Result<(), DriverError> {
     let event = device.create_event()?;
     device.record_event(event, StreamId::DEFAULT)?;
     let addr = device.malloc(1)?;

@@ -1,6 +1,11 @@
 //! What is written down of a cell.
 
+use std::path::Path;
+
 use serde::Serialize;
+
+use super::Measurements;
+use crate::results;
 
 /// One cell: what it takes, in time and memory; bytes and nanoseconds. A cell that is left out has no
 /// figures.
@@ -49,6 +54,15 @@ pub struct Row {
     pub asked_bytes: Option<u64>,
     /// What the device had in use before: the context, other processes.
     pub before_bytes: Option<u64>,
+}
+
+/// Writes all of it into a folder: `cells.csv` and `latencies.csv`.
+///
+/// # Errors
+/// If a file cannot be written.
+pub fn write(all: &Measurements, folder: &Path) -> anyhow::Result<()> {
+    results::write(&folder.join("cells.csv"), &csv(&all.rows)?)?;
+    results::write(&folder.join("latencies.csv"), &csv(&all.latencies)?)
 }
 
 /// Rows as a CSV with column names; of no rows, nothing.

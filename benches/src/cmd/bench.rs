@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use benches::bench::{self, Plan, record};
+use benches::deadline::Deadline;
 use benches::device::DeviceName;
-use benches::results;
 
 use super::profile::seconds;
 use super::replay::policies;
@@ -36,7 +36,10 @@ pub struct Args {
     /// Seconds for each program with each policy.
     #[arg(long, default_value_t = 1.0, value_parser = seconds)]
     seconds: f64,
-    /// Write cells.csv and latencies.csv into this folder.
+    /// Begin no program with any policy after so many seconds.
+    #[arg(long, default_value_t = 3600.0, value_parser = seconds)]
+    limit: f64,
+    /// Write cells.csv and latencies.csv into this folder, after each program what there is.
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
 }
@@ -48,13 +51,12 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         programs: args.programs.clone(),
         policies: args.policies.clone(),
         time: Duration::from_secs_f64(args.seconds),
+        until: Deadline::after(Some(Duration::from_secs_f64(args.limit))),
     };
-    let all = bench::run(device, &plan)?;
-    if let Some(folder) = &args.out {
-        results::write(&folder.join("cells.csv"), &record::csv(&all.rows)?)?;
-        let latencies = record::csv(&all.latencies)?;
-        results::write(&folder.join("latencies.csv"), &latencies)?;
-    }
+    let all = bench::run(device, &plan, |all| match &args.out {
+        Some(folder) => record::write(all, folder),
+        None => Ok(()),
+    })?;
     stdout()
         .write_all(bench::text(&all).as_bytes())
         .context("cannot write to standard output")?;

@@ -5,6 +5,7 @@ mod advise;
 mod compare;
 mod convert;
 mod diagnose;
+mod gpu;
 mod lists;
 mod place;
 mod realism;

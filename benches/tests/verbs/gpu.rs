@@ -1,0 +1,244 @@
+//! What is done on a GPU, over the simulated driver.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::{Ended, checkout, coalesce, scratch, scratch_folder};
+
+/// Runs the program on a machine whose CUDA driver is the simulated one.
+fn on_a_gpu(name: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Ended {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("gpu-{name}"));
+    fs::create_dir_all(&folder).unwrap();
+    let _ = fs::remove_file(folder.join(simcuda::library::NAME));
+    simcuda::library::place(&folder).unwrap();
+    let library_path = ("LD_LIBRARY_PATH", folder.to_str().unwrap());
+    coalesce(arguments, "", &[variables, &[library_path]].concat())
+}
+
+fn json(ended: Ended) -> Value {
+    serde_json::from_str(&ended.well()).unwrap()
+}
+
+/// The lines of a table, each by the names of its columns.
+fn table(path: &Path) -> Vec<BTreeMap<String, String>> {
+    let mut reader = csv::Reader::from_path(path).unwrap();
+    reader.deserialize().map(Result::unwrap).collect()
+}
+
+fn trace(name: &str) -> String {
+    let file = checkout().join(format!("workloads/traces/{name}.csv.gz"));
+    file.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_profile_is_measured_and_can_be_used() {
+    let (profile, samples) = (scratch("measured.toml", ""), scratch("measured.csv", ""));
+    let (profile, samples) = (profile.to_str().unwrap(), samples.to_str().unwrap());
+    let measured = on_a_gpu(
+        "profile",
+        &[
+            "profile",
+            "--device",
+            "cuda:0",
+            "--out",
+            profile,
+            "--samples",
+            samples,
+            "--rounds",
+            "3",
+        ],
+        &[("FAKE_TOTAL_BYTES", "64M")],
+    );
+    assert_eq!(measured.well(), "");
+    let text = fs::read_to_string(profile).unwrap();
+    for words in [
+        "GPU: ",
+        "processor: ",
+        "[calls]\nmalloc = ",
+        "\nset_access = ",
+    ] {
+        assert!(text.contains(words), "no '{words}' in: {text}");
+    }
+    let rows = table(Path::new(samples));
+    let sizes = rows.iter().filter(|row| row["call"] == "create");
+    let sizes: Vec<u64> = sizes.map(|row| row["bytes"].parse().unwrap()).collect();
+    assert_eq!(
+        sizes,
+        [2, 4, 8, 16, 32].map(|mib| mib << 20),
+        "as far as there is memory"
+    );
+    let program = trace("example_interleaved_free");
+    let replayed = coalesce(&["replay", &program, "--profile", profile], "", &[]);
+    assert!(replayed.well().contains("peak reserved"));
+}
+
+#[test]
+fn a_gpu_decides_as_the_simulated_device_does() {
+    let program = trace("gpt2_small_amp_foreach");
+    let arguments = ["replay", &program, "--json", "--profile", "published"];
+    let simulated = json(coalesce(&arguments, "", &[]));
+    let arguments = [&arguments[..], &["--device", "cuda:0"]].concat();
+    let on_gpu = json(on_a_gpu("decides", &arguments, &[]));
+    for figure in [
+        "peak_reserved_bytes",
+        "device_allocs",
+        "driver_time_ns",
+        "calls_malloc",
+    ] {
+        assert_eq!(on_gpu[figure], simulated[figure], "{figure}");
+    }
+    assert_eq!(on_gpu["address_policy"], "device");
+    assert!(on_gpu["device"].as_str().unwrap().starts_with("cuda:0, "));
+    assert!(on_gpu["driver_measured_ns"].as_u64().unwrap() > 0);
+    assert_eq!(simulated["device"], Value::Null);
+}
+
+#[test]
+fn contents_are_verified_where_there_are_any() {
+    let program = trace("resnet50_amp_varsize_prefetch_stream");
+    let arguments = ["replay", &program, "--device", "auto", "--verify"];
+    let late = [("FAKE_MEMORY", "1"), ("FAKE_HOLD_EVENTS", "1")];
+    let text = on_a_gpu("verify", &arguments, &late).well();
+    assert!(text.contains("verified: 11277 blocks"), "{text}");
+    // A memory that holds what nobody wrote.
+    let lost = [("FAKE_MEMORY", "1"), ("FAKE_FAIL", "cuLaunchKernel:700:9")];
+    on_a_gpu("lost", &arguments, &lost).with_error(1, &["cuLaunchKernel", "700"]);
+}
+
+#[test]
+fn every_policy_is_timed_and_says_what_it_holds() {
+    let out = scratch_folder("bench-out");
+    let arguments = [
+        "bench",
+        "hot_4KiB",
+        "record_stream_4_streams",
+        "--seconds",
+        "2",
+    ];
+    let policies = [
+        "--policy",
+        "pytorch",
+        "--policy",
+        "cuda_async",
+        "--policy",
+        "bfc",
+    ];
+    let to = ["--device", "cuda:0", "--out", out.to_str().unwrap()];
+    let text = on_a_gpu("bench", &[&arguments[..], &policies, &to].concat(), &[]).well();
+    assert!(text.contains("hot_4KiB on cuda:0"), "{text}");
+    assert!(
+        text.contains("does not serve work on more than one stream"),
+        "{text}"
+    );
+    let cells = table(&out.join("cells.csv"));
+    assert_eq!(cells.len(), 2 * 5, "two settings of two of them");
+    let hot: Vec<_> = cells
+        .iter()
+        .filter(|row| row["program"] == "hot_4KiB")
+        .collect();
+    for row in &hot {
+        assert_eq!((&row["walked"][..], &row["left_out"][..]), ("1000", ""));
+        assert!(row["ns_per_pair"].parse::<f64>().unwrap() > 0.0);
+        let is_pool = row["policy"] == "cuda_async";
+        assert_eq!(
+            row["stream_ns_per_pair"].is_empty(),
+            !is_pool,
+            "on the stream's clock"
+        );
+    }
+    let pytorch = hot.iter().find(|row| row["policy"] == "pytorch").unwrap();
+    assert_eq!(pytorch["peak_device_bytes"], (2 << 20).to_string());
+    assert_eq!(pytorch["difference_bytes"], "0");
+    let latencies = table(&out.join("latencies.csv"));
+    let of_hot = latencies.iter().filter(|row| row["program"] == "hot_4KiB");
+    assert_eq!(
+        of_hot.clone().count(),
+        hot.len() * 4,
+        "two walks, two calls"
+    );
+    for row in of_hot {
+        let ns = ["p50_ns", "p99_ns", "p999_ns", "max_ns"];
+        let ns = ns.map(|name| row[name].parse::<u64>().unwrap());
+        assert!(ns.is_sorted(), "{ns:?}");
+    }
+}
+
+#[test]
+fn a_profile_is_held_against_the_driver() {
+    let out = scratch("model.csv", "");
+    let arguments = ["model", "growth_staircase", "--device", "cuda:0", "--out"];
+    let text = on_a_gpu(
+        "model",
+        &[&arguments[..], &[out.to_str().unwrap()]].concat(),
+        &[],
+    )
+    .well();
+    assert!(
+        text.contains("| growth_staircase | pytorch | expandable | "),
+        "{text}"
+    );
+    let rows = table(&out);
+    let malloc = |row: &&BTreeMap<String, String>| {
+        row["call"] == "malloc"
+            && (&row["policy"][..], &row["setting"][..]) == ("pytorch", "default")
+    };
+    let malloc = rows.iter().find(malloc).unwrap();
+    let figure = |name: &str| malloc[name].parse::<f64>().unwrap();
+    let ratio = figure("modelled_ns") / figure("measured_ns");
+    assert!((figure("ratio") - ratio).abs() < 0.001, "{malloc:?}");
+}
+
+#[test]
+fn what_cannot_be_measured_is_refused_with_a_reason() {
+    let refused = |arguments: &[&str], said: &[&str]| {
+        on_a_gpu("refused", arguments, &[]).with_error(1, said);
+    };
+    let program = &trace("example_interleaved_free");
+    refused(
+        &["profile", "--device", "cuda:3"],
+        &["no CUDA device 3", "the driver sees 1"],
+    );
+    refused(&["profile", "--device", "sim"], &["no GPU", "cuda:0"]);
+    refused(
+        &["replay", program, "--verify"],
+        &["--verify", "--device cuda:0"],
+    );
+    let capacity = [
+        "replay",
+        program,
+        "--device",
+        "cuda:0",
+        "--capacity",
+        "1GiB",
+    ];
+    refused(&capacity, &["--capacity", "simulated"]);
+    let nameless = ["replay", program, "--device", "gpu"];
+    coalesce(&nameless, "", &[]).with_error(2, &["'gpu'", "sim, auto, or cuda:0"]);
+    let no_device = [("FAKE_NO_DEVICE", "1")];
+    let profile = on_a_gpu("none", &["profile"], &no_device);
+    profile.with_error(1, &["no GPU to measure on", "no CUDA device"]);
+    let auto = on_a_gpu("auto", &["replay", program, "--device", "auto"], &no_device);
+    assert!(
+        auto.well().contains("addresses: up"),
+        "the simulated device"
+    );
+}
+
+/// A device that dies is an error in words, and what was measured until then is not passed off as all.
+#[test]
+fn a_device_that_dies_ends_it() {
+    let dies = [("FAKE_FAIL", "cuMemAlloc_v2:719:200")];
+    let bench = [
+        "bench",
+        "mixed_1000_live",
+        "--policy",
+        "direct",
+        "--device",
+        "cuda:0",
+    ];
+    on_a_gpu("dies", &bench, &dies).with_error(1, &["719"]);
+    on_a_gpu("dies-too", &["profile"], &[("FAKE_FAIL", "cuMemMap:719:5")]).with_error(1, &["719"]);
+}
