@@ -41,7 +41,7 @@ pub struct Args {
     /// Begin no program after so many seconds.
     #[arg(long, default_value_t = 600.0, value_parser = seconds)]
     seconds: f64,
-    /// Write a row for each run and kind of call into this file.
+    /// Write a row for each run and kind of call into this file, after each program what there is.
     #[arg(long, value_name = "CSV")]
     out: Option<PathBuf>,
 }
@@ -97,14 +97,14 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 &times,
             ));
         }
+        if let Some(out) = &args.out {
+            results::write(out, &record::csv(&rows)?)?;
+        }
         progress.add(1, program);
     }
     drop(progress);
     if !left_out.is_empty() {
         eprintln!("coalesce: no time for {}", left_out.join(", "));
-    }
-    if let Some(out) = &args.out {
-        results::write(out, &record::csv(&rows)?)?;
     }
     stdout()
         .write_all(model::markdown(&rows).as_bytes())
