@@ -13,6 +13,7 @@ import pickle
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -353,6 +354,7 @@ def main():
     )
     parser.add_argument("--library", required=True, help="libcoalesce_torch.so")
     parser.add_argument("--only", default="", help="checks with this in their names")
+    parser.add_argument("--jobs", type=int, default=2, help="checks at a time (2)")
     args = parser.parse_args()
     checks = {
         **{f"GPT-2, 5 steps, {n}": lambda t, o=o: gpt2(t, o) for n, o in TRAINING.items()},
@@ -370,14 +372,22 @@ def main():
         # PyTorch's threads do, and say so, where its own allocator makes no call of the runtime.
         PYTHONWARNINGS="ignore:Attempting to run cuBLAS",
     )
-    failed = 0
-    for name, check in chosen.items():
+
+    def verdict(check):
         with tempfile.TemporaryDirectory() as folder:
             try:
-                print("ok  ", name + ":", check(Run(common, Path(folder))), flush=True)
+                return check(Run(common, Path(folder)))
             except Difference as difference:
+                return difference
+
+    failed = 0
+    with ThreadPoolExecutor(args.jobs) as pool:
+        for name, said in zip(chosen, pool.map(verdict, chosen.values()), strict=True):
+            if isinstance(said, Difference):
                 failed += 1
-                print("FAIL", name, "\n    ", str(difference).replace("\n", "\n     "), flush=True)
+                print("FAIL", name, "\n    ", str(said).replace("\n", "\n     "), flush=True)
+            else:
+                print("ok  ", name + ":", said, flush=True)
     print(f"{len(chosen) - failed} passed, {failed} failed")
     sys.exit(failed > 0 or not chosen)
 
