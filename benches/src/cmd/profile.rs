@@ -58,6 +58,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let effort = Effort {
         rounds: args.rounds,
         time: Duration::from_secs_f64(args.seconds),
+        ..Effort::default()
     };
     let samples = measure(&mut device, &clock, effort).context("the device failed")?;
     let text = Profile::written(&machine, &samples);

@@ -1,8 +1,11 @@
 //! How long the calls of a device take.
 //!
 //! Each call is made alone, on a device that has nothing else to do: what it waits for when there is
-//! work is not its own cost. Memory is taken and given back at once, by the same steps in the same order
-//! for every size, also when one of them fails.
+//! work is not its own cost. Memory of one size is taken again and again and kept, and given back when there
+//! is enough of it, as allocators do: what the driver has to set up for more memory is part of what a call
+//! costs, and would not be seen if the same piece came back each time. Then the device is left alone for a
+//! while. A driver clears memory that was given back, and who asks for it earlier waits for that; the
+//! profile does not charge this.
 
 use std::time::{Duration, Instant};
 
@@ -48,6 +51,8 @@ pub struct Effort {
     pub rounds: u32,
     /// So long at most for each size, but three times at least.
     pub time: Duration,
+    /// How long the device is left alone for each GiB that was given back.
+    pub rest_per_gib: Duration,
 }
 
 impl Default for Effort {
@@ -55,6 +60,8 @@ impl Default for Effort {
         Self {
             rounds: 30,
             time: Duration::from_millis(500),
+            // An H200 clears a GiB in 3.2 ms.
+            rest_per_gib: Duration::from_millis(10),
         }
     }
 }
@@ -79,6 +86,7 @@ pub fn measure<D: Driver>(
     let mut bench = Bench {
         device,
         clock,
+        effort,
         is_warming_up: false,
         samples: Vec::new(),
     };
@@ -89,11 +97,16 @@ pub fn measure<D: Driver>(
         .take_while(|&bytes| bytes <= LARGEST.min(most))
         .collect();
     let progress = Progress::new("sizes", Some(sizes.len() as u64));
-    bench.events(effort)?;
+    bench.events()?;
     for bytes in sizes {
-        bench.repeat(effort, |bench| bench.allocation(bytes))?;
-        bench.repeat(effort, |bench| bench.mapping(bytes))?;
-        bench.pooled(bytes, effort)?;
+        bench.in_lots(bytes, most, |bench, pieces| {
+            bench.allocations(bytes, pieces)
+        })?;
+        if bench.device.virtual_memory().is_some() {
+            bench.repeat(effort, |bench| bench.reservation(bytes))?;
+            bench.in_lots(bytes, most, |bench, pieces| bench.mappings(bytes, pieces))?;
+        }
+        bench.pooled(bytes)?;
         progress.add(1, &format!("{} MiB", bytes >> 20));
     }
     Ok(bench.samples)
@@ -102,6 +115,7 @@ pub fn measure<D: Driver>(
 struct Bench<'a, D> {
     device: &'a mut D,
     clock: &'a dyn Fn(&D) -> u64,
+    effort: Effort,
     /// Whether what is done now is not noted.
     is_warming_up: bool,
     samples: Vec<Samples>,
@@ -167,57 +181,106 @@ impl<D: Driver> Bench<'_, D> {
         bytes: u64,
         make: impl FnOnce(&mut dyn VirtualMemory) -> Result<T, DriverError>,
     ) -> Result<T, DriverError> {
-        self.time(call, bytes, |device| {
-            make(device.virtual_memory().ok_or(DriverError::NotSupported)?)
-        })
+        self.time(call, bytes, |device| make(mapper(device)?))
     }
 
-    fn allocation(&mut self, bytes: u64) -> Result<(), DriverError> {
-        let addr = self.time(CallKind::Malloc, bytes, |device| device.malloc(bytes))?;
-        self.time(CallKind::Free, bytes, |device| device.free(addr))
-    }
-
-    /// Address space with memory behind it, and back.
-    fn mapping(&mut self, bytes: u64) -> Result<(), DriverError> {
-        if self.device.virtual_memory().is_none() {
-            return Ok(());
+    /// Lets `lot` take as many pieces of `bytes` as it is told and give them back, until there were enough;
+    /// it says how many it had. No lot is more than `most` bytes. After each the device is left alone until
+    /// it has cleared them.
+    fn in_lots(
+        &mut self,
+        bytes: u64,
+        most: u64,
+        lot: impl Fn(&mut Self, u64) -> Result<u64, DriverError>,
+    ) -> Result<(), DriverError> {
+        let begun = Instant::now();
+        let mut left = u64::from(self.effort.rounds);
+        let least = left.saturating_sub(u64::from(Effort::LEAST));
+        while left > least || (left > 0 && begun.elapsed() < self.effort.time) {
+            let taken = lot(self, left.min(most / bytes))?;
+            if taken == 0 {
+                break;
+            }
+            left = left.saturating_sub(taken);
+            self.device.synchronize_device()?;
+            let gib = (taken * bytes) as f64 / f64::from(1 << 30);
+            std::thread::sleep(self.effort.rest_per_gib.mul_f64(gib));
         }
-        let range = self.time_mapped(CallKind::Reserve, bytes, |memory| memory.reserve(bytes))?;
-        let filled = self.memory_in(range, bytes);
-        self.time_mapped(CallKind::FreeAddress, bytes, |memory| {
-            memory.free_address(range, bytes)
-        })?;
-        filled
+        Ok(())
     }
 
-    fn memory_in(&mut self, range: DeviceAddr, bytes: u64) -> Result<(), DriverError> {
+    fn allocations(&mut self, bytes: u64, pieces: u64) -> Result<u64, DriverError> {
+        let mut held = Vec::new();
+        let mut taken = Ok(());
+        while taken.is_ok() && (held.len() as u64) < pieces {
+            let addr = self.time(CallKind::Malloc, bytes, |device| device.malloc(bytes));
+            taken = addr.map(|addr| held.push(addr));
+        }
+        for &addr in &held {
+            self.time(CallKind::Free, bytes, |device| device.free(addr))?;
+        }
+        unless_full(taken)?;
+        Ok(held.len() as u64)
+    }
+
+    /// One range of addresses, filled piece by piece as an expandable segment is, and back.
+    fn mappings(&mut self, bytes: u64, pieces: u64) -> Result<u64, DriverError> {
+        let whole = bytes * pieces;
+        let range = mapper(self.device)?.reserve(whole)?;
+        let at = |number: usize| range.offset(bytes * number as u64);
+        let mut held = Vec::new();
+        let mut taken = Ok(());
+        while taken.is_ok() && (held.len() as u64) < pieces {
+            let piece = self.map_piece(at(held.len()), bytes);
+            taken = piece.map(|handle| held.push(handle));
+        }
+        for (number, &handle) in held.iter().enumerate() {
+            self.unmap_piece(at(number), bytes)?;
+            self.release(handle, bytes)?;
+        }
+        mapper(self.device)?.free_address(range, whole)?;
+        unless_full(taken)?;
+        Ok(held.len() as u64)
+    }
+
+    /// Memory behind `bytes` from `addr` on, or nothing.
+    fn map_piece(&mut self, addr: DeviceAddr, bytes: u64) -> Result<MemoryHandle, DriverError> {
         let handle = self.time_mapped(CallKind::Create, bytes, |memory| {
             memory.create(bytes, HandleKind::FileDescriptor)
         })?;
-        let mapped = self.mapped_at(range, bytes, handle);
-        self.time_mapped(CallKind::Release, bytes, |memory| memory.release(handle))?;
-        mapped
+        let mapped = self.time_mapped(CallKind::Map, bytes, |memory| {
+            memory.map(addr, bytes, handle)
+        });
+        let open = mapped.and_then(|()| {
+            let open = self.time_mapped(CallKind::SetAccess, bytes, |memory| {
+                memory.set_access(addr, bytes)
+            });
+            open.or_else(|error| self.unmap_piece(addr, bytes).and(Err(error)))
+        });
+        match open {
+            Ok(()) => Ok(handle),
+            Err(error) => self.release(handle, bytes).and(Err(error)),
+        }
     }
 
-    fn mapped_at(
-        &mut self,
-        range: DeviceAddr,
-        bytes: u64,
-        handle: MemoryHandle,
-    ) -> Result<(), DriverError> {
-        self.time_mapped(CallKind::Map, bytes, |memory| {
-            memory.map(range, bytes, handle)
-        })?;
-        let open = self.time_mapped(CallKind::SetAccess, bytes, |memory| {
-            memory.set_access(range, bytes)
-        });
-        self.time_mapped(CallKind::Unmap, bytes, |memory| memory.unmap(range, bytes))?;
-        open
+    fn unmap_piece(&mut self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError> {
+        self.time_mapped(CallKind::Unmap, bytes, |memory| memory.unmap(addr, bytes))
+    }
+
+    fn release(&mut self, handle: MemoryHandle, bytes: u64) -> Result<(), DriverError> {
+        self.time_mapped(CallKind::Release, bytes, |memory| memory.release(handle))
+    }
+
+    fn reservation(&mut self, bytes: u64) -> Result<(), DriverError> {
+        let range = self.time_mapped(CallKind::Reserve, bytes, |memory| memory.reserve(bytes))?;
+        self.time_mapped(CallKind::FreeAddress, bytes, |memory| {
+            memory.free_address(range, bytes)
+        })
     }
 
     /// Memory of the device's own pool, which has it from the first round on: what a call costs that takes
     /// nothing from the device.
-    fn pooled(&mut self, bytes: u64, effort: Effort) -> Result<(), DriverError> {
+    fn pooled(&mut self, bytes: u64) -> Result<(), DriverError> {
         if self.device.stream_ordered().is_none() {
             return Ok(());
         }
@@ -229,7 +292,7 @@ impl<D: Driver> Bench<'_, D> {
             })
         })?;
         let stream = StreamId::nth(1);
-        let used = self.repeat(effort, |bench| {
+        let used = self.repeat(self.effort, |bench| {
             let addr = bench.time_pool(CallKind::PoolMalloc, bytes, |pool| {
                 pool.pool_malloc(bytes, stream)
             })?;
@@ -256,7 +319,8 @@ impl<D: Driver> Bench<'_, D> {
     }
 
     /// The calls that are about no memory.
-    fn events(&mut self, effort: Effort) -> Result<(), DriverError> {
+    fn events(&mut self) -> Result<(), DriverError> {
+        let effort = self.effort;
         let rounds = effort.rounds.saturating_mul(Effort::OF_EVENTS);
         let often = Effort { rounds, ..effort };
         let stream = StreamId::nth(1);
@@ -295,6 +359,18 @@ impl<D: Driver> Bench<'_, D> {
     }
 }
 
+/// A lot that finds no memory for its last piece is a smaller one; what the device cannot do is left out.
+fn unless_full(taken: Result<(), DriverError>) -> Result<(), DriverError> {
+    taken.or_else(|error| match error {
+        DriverError::OutOfMemory | DriverError::NotSupported => Ok(()),
+        error => Err(error),
+    })
+}
+
+fn mapper<D: Driver>(device: &mut D) -> Result<&mut dyn VirtualMemory, DriverError> {
+    device.virtual_memory().ok_or(DriverError::NotSupported)
+}
+
 #[cfg(test)]
 mod tests {
     use allocator::driver::hooks::cost::Costs;
@@ -308,6 +384,7 @@ mod tests {
     const QUICK: Effort = Effort {
         rounds: 5,
         time: Duration::from_secs(60),
+        rest_per_gib: Duration::ZERO,
     };
 
     fn sim(capacity: u64, costs: Costs) -> SimDevice {
