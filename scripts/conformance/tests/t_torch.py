@@ -94,6 +94,50 @@ torch.cuda.synchronize()
 c = torch.empty(12 * MB, dtype=torch.uint8, device="cuda"); assert c.data_ptr() == p
 """,
     ),
+    "what a device says of itself": (
+        {"FAKE_TOTAL_BYTES": "24G", "FAKE_CC": "8.0"},
+        """
+p = torch.cuda.get_device_properties(0)
+assert (p.name, p.major, p.minor) == ("Fake GPU sm_80", 8, 0), p
+assert (p.total_memory, p.L2_cache_size) == (24 << 30, 50 << 20), p
+assert (p.multi_processor_count, p.warp_size, p.max_threads_per_multi_processor) == (108, 32, 2048)
+assert (p.shared_memory_per_block_optin, p.regs_per_multiprocessor) == (232448, 65536), p
+""",
+    ),
+    "two devices": (
+        {"FAKE_DEVICE_COUNT": "2", "FAKE_TOTAL_BYTES": "1G"},
+        """
+assert torch.cuda.device_count() == 2
+a, b = (torch.empty(700 * MB, dtype=torch.uint8, device=f"cuda:{i}") for i in range(2))
+assert b.data_ptr() - a.data_ptr() == 1 << 48
+with torch.cuda.device(1):
+    s = torch.cuda.Stream(); b.record_stream(s)
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record(s); end.record(s); end.synchronize()
+    assert start.elapsed_time(end) >= 0
+    assert torch.cuda.mem_get_info()[0] == 324 * MB
+del a
+a = torch.empty(MB, device="cuda:0").to("cuda:1")
+assert torch.cuda.memory_allocated(1) == 704 * MB
+""",
+    ),
+    "the backend cudaMallocAsync": (
+        {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync", "FAKE_TOTAL_BYTES": "1G"},
+        """
+a = torch.empty(100 * MB, dtype=torch.uint8, device="cuda"); p = a.data_ptr()
+assert (torch.cuda.memory_allocated(), torch.cuda.memory_reserved()) == (100 * MB, 128 * MB)
+del a
+a = torch.empty(90 * MB, dtype=torch.uint8, device="cuda"); assert a.data_ptr() == p
+s = torch.cuda.Stream(); a.record_stream(s); del a
+try:
+    torch.empty(2 << 30, dtype=torch.uint8, device="cuda"); raise SystemExit("no OOM")
+except torch.OutOfMemoryError:
+    pass
+torch.cuda.synchronize(); torch.cuda.empty_cache()
+assert torch.cuda.memory_reserved() == 0, torch.cuda.memory_reserved()
+assert torch.cuda.max_memory_allocated() == 100 * MB
+""",
+    ),
     "a bool read from the device": (
         {"FAKE_BOOL": "1"},
         """
