@@ -12,7 +12,7 @@
 //! What is taken for granted is the Itanium C++ ABI: how names are mangled, that an object begins with
 //! the pointer to its class's virtual functions, and that in that table the type's description and the
 //! destructor stand where the ABI puts them. No layout of a class is, but that an exception has at most
-//! [`ROOM`] bytes and a string at most [`STRING_ROOM`]. If a name is missing, in another PyTorch or
+//! `ROOM` bytes and a string at most `STRING_ROOM`. If a name is missing, in another PyTorch or
 //! outside of one, nothing is thrown.
 //!
 //! Sources: PyTorch 2.11, `c10/util/Exception.h`; Itanium C++ ABI 2.5.2 (tables of virtual functions) and
@@ -25,7 +25,7 @@ use std::sync::OnceLock;
 
 use crate::failure::Failure;
 
-/// Bytes set aside for an exception: `c10::OutOfMemoryError` has 136.
+/// Bytes set aside for an exception: `c10::OutOfMemoryError` has 128.
 const ROOM: usize = 1024;
 /// Bytes set aside for a `std::string`, which has 32.
 const STRING_ROOM: usize = 128;

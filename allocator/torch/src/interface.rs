@@ -13,6 +13,7 @@ use allocator::driver::{DeviceAddr, StreamId};
 use allocator::stats::summary;
 
 use crate::devices::Devices;
+#[cfg(unix)]
 use crate::exception::throw;
 use crate::failure::{Failure, guarded};
 use crate::reply::{memory_stats, reply};
@@ -206,9 +207,12 @@ fn finish(done: Result<(), Failure>) {
 
 /// Throws a failure at PyTorch, or prints it if that cannot be done.
 fn thrown(failure: &Failure) {
+    #[cfg(unix)]
     // SAFETY: the callers are `C-unwind` functions, which PyTorch's C++ code calls, and have left every
     // `catch_unwind` behind.
-    unsafe { throw(failure) };
+    unsafe {
+        throw(failure)
+    };
     failure.print();
 }
 

@@ -37,9 +37,15 @@
     clippy::unreachable
 )]
 
+#[cfg(not(panic = "unwind"))]
+compile_error!(
+    "a panic is caught at the border, and PyTorch's exceptions pass: build with unwinding"
+);
+
 pub mod conf;
 pub mod device;
 pub mod devices;
+#[cfg(unix)]
 pub mod exception;
 pub mod failure;
 pub mod interface;

@@ -338,6 +338,7 @@ assert "<html" in _memory_viz.trace_plot(snapshot).lower()
 """,
     ),
 }
+OTHERS = ["bfc", "cuda_async", "gmlake"]
 TRAINING = {
     "by default": [],
     "expandable segments": ["--conf", "expandable_segments:True"],
@@ -360,7 +361,7 @@ def main():
         **{f"GPT-2, 5 steps, {n}": lambda t, o=o: gpt2(t, o) for n, o in TRAINING.items()},
         **{f"both: {n}": lambda t, c=c: under_both(t, *c) for n, c in UNDER_BOTH.items()},
         **{f"ours: {n}": lambda t, c=c: under_ours(t, *c) for n, c in OURS.items()},
-        **{f"trained on {n}": lambda t, n=n: other_policy(t, n) for n in ("bfc", "cuda_async")},
+        **{f"trained on {n}": lambda t, n=n: other_policy(t, n) for n in OTHERS},
     }
     chosen = {name: check for name, check in checks.items() if args.only in name}
     common = {k: v for k, v in os.environ.items() if not k.startswith(("FAKE_", "PYTORCH_"))}
