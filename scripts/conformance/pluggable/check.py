@@ -342,6 +342,7 @@ OTHERS = ["bfc", "cuda_async", "gmlake"]
 TRAINING = {
     "by default": [],
     "expandable segments": ["--conf", "expandable_segments:True"],
+    "in bfloat16, batches of several lengths": ["--amp", "--vary"],
     "batches of several lengths, other settings": [
         *["--vary", "--conf"],
         "max_split_size_mb:200,roundup_power2_divisions:4,garbage_collection_threshold:0.8",
