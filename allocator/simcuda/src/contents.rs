@@ -10,7 +10,7 @@
 //! The kernels are [`FILL`](allocator::driver::contents::FILL) and
 //! [`CHECK`](allocator::driver::contents::CHECK), of as many threads as one likes.
 //!
-//! Memory is kept by what it was filled with, not byte by byte ([`extents`]): 80 GiB of one seed take no
+//! Memory is kept by what it was filled with, not byte by byte: 80 GiB of one seed take no
 //! more room than a word.
 
 pub(crate) mod extents;

@@ -13,11 +13,16 @@ use crate::state::Sim;
 const FIRST: u64 = 0x2000_0000;
 const STEP: u64 = 0x40;
 
+/// `CU_EVENT_DISABLE_TIMING`.
+const DISABLE_TIMING: u32 = 2;
+
 /// An event of a device.
 #[derive(Clone, Copy, Debug)]
 struct Event {
     ordinal: u32,
     id: EventId,
+    /// Whether it was made to tell the time.
+    is_timed: bool,
     recorded: Option<Recorded>,
 }
 
@@ -55,7 +60,7 @@ impl Events {
 }
 
 impl Sim {
-    pub(crate) fn create_event(&mut self, ordinal: u32) -> Outcome<u64> {
+    pub(crate) fn create_event(&mut self, ordinal: u32, flags: u32) -> Outcome<u64> {
         let id = match self.events.take_spare(ordinal) {
             Some(id) => id,
             None => self.on(ordinal, Driver::create_event)?,
@@ -65,6 +70,7 @@ impl Sim {
         let event = Event {
             ordinal,
             id,
+            is_timed: flags & DISABLE_TIMING == 0,
             recorded: None,
         };
         self.events.live.insert(handle, event);
@@ -140,9 +146,12 @@ impl Sim {
 
     /// Milliseconds of this machine between two events.
     pub(crate) fn elapsed_ms(&mut self, start: u64, end: u64) -> Outcome<f32> {
-        let at = |event: Event| event.recorded.map(|recorded| recorded.at);
-        let from = at(self.events.get(start)?).ok_or(Code::INVALID_HANDLE)?;
-        let to = at(self.events.get(end)?).ok_or(Code::INVALID_HANDLE)?;
+        let at = |handle| -> Outcome<Instant> {
+            let event = self.events.get(handle)?;
+            let recorded = event.recorded.filter(|_| event.is_timed);
+            recorded.map(|it| it.at).ok_or(Code::INVALID_HANDLE)
+        };
+        let (from, to) = (at(start)?, at(end)?);
         for event in [start, end] {
             self.query_event(event)?;
         }

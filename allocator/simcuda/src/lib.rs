@@ -57,6 +57,7 @@ mod errors;
 mod events;
 mod host;
 pub mod library;
+mod memory;
 mod modules;
 mod pools;
 mod properties;

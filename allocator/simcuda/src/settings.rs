@@ -11,7 +11,7 @@ const MOST_DEVICES: u32 = 16;
 /// Each device has its own 2^48 bytes of address space.
 const SPAN_BITS: u32 = 48;
 
-/// The machine, from the environment. See the [crate](crate) for the variables.
+/// The machine, from the environment. See the [crate] for the variables.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Settings {
     /// Every device's.

@@ -10,10 +10,10 @@ use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
+use allocator::driver::DriverError;
 use allocator::driver::calls::{Call, CallKind};
 use allocator::driver::hooks::faults::Faults;
 use allocator::driver::sim::{GRANULARITY, SimDevice};
-use allocator::driver::{DeviceAddr, Driver, DriverError, HandleKind, MemoryHandle, StreamId};
 
 use crate::contents::Contents;
 use crate::context;
@@ -25,9 +25,6 @@ use crate::modules::Modules;
 use crate::pools::Pools;
 use crate::settings::{Failure, Settings};
 use crate::streams::Streams;
-
-/// The ordinal of the device that made a handle is above, its own number below.
-const HANDLE_BITS: u32 = 48;
 
 /// One device and what CUDA keeps for it.
 #[derive(Debug)]
@@ -49,7 +46,8 @@ impl Device {
 
     fn follow(&mut self, call: &Call) {
         if let Call::Malloc { bytes, addr } | Call::Reserve { bytes, addr } = *call {
-            let end = addr.0.saturating_add(in_pages(bytes));
+            let pages = bytes.checked_next_multiple_of(GRANULARITY);
+            let end = addr.0.saturating_add(pages.unwrap_or(bytes));
             self.reach = (self.reach.0.min(addr.0), self.reach.1.max(end));
         }
     }
@@ -283,148 +281,6 @@ impl Sim {
         }
         text
     }
-}
-
-/// Memory and streams of a device by ordinal.
-impl Sim {
-    pub(crate) fn malloc(&mut self, ordinal: u32, bytes: u64) -> Outcome<u64> {
-        let addr = self.on(ordinal, |device| device.malloc(bytes))?;
-        Ok(addr.0)
-    }
-
-    /// Gives memory back to the device it is from. That one finishes the work on it first.
-    pub(crate) fn free(&mut self, addr: u64) -> Outcome {
-        let ordinal = self.settings.ordinal_of(addr);
-        self.finish_work(ordinal)?;
-        if self.pools.holds(addr) {
-            return self.free_in_pool(addr, StreamId::DEFAULT);
-        }
-        self.on(ordinal, |device| device.free(DeviceAddr(addr)))
-    }
-
-    /// Free and total bytes.
-    pub(crate) fn memory_info(&mut self, ordinal: u32) -> Outcome<(u64, u64)> {
-        let info = self.on(ordinal, Driver::memory_info)?;
-        Ok((info.free, info.total))
-    }
-
-    pub(crate) fn reserve(&mut self, bytes: u64) -> Outcome<u64> {
-        let ordinal = context::current().unwrap_or(0);
-        let addr = self.on(ordinal, |device| virtual_memory(device)?.reserve(bytes))?;
-        Ok(addr.0)
-    }
-
-    pub(crate) fn free_address(&mut self, addr: u64, bytes: u64) -> Outcome {
-        let ordinal = self.settings.ordinal_of(addr);
-        self.on(ordinal, |device| {
-            virtual_memory(device)?.free_address(DeviceAddr(addr), bytes)
-        })
-    }
-
-    pub(crate) fn create(&mut self, ordinal: u32, bytes: u64) -> Outcome<u64> {
-        let kind = HandleKind::FileDescriptor;
-        let handle = self.on(ordinal, |device| {
-            virtual_memory(device)?.create(bytes, kind)
-        })?;
-        Ok(u64::from(ordinal) << HANDLE_BITS | handle.0)
-    }
-
-    pub(crate) fn release(&mut self, handle: u64) -> Outcome {
-        let (ordinal, handle) = split_handle(handle);
-        self.on(ordinal, |device| virtual_memory(device)?.release(handle))
-    }
-
-    /// Puts memory behind addresses, which have to be those of its own device.
-    pub(crate) fn map(&mut self, addr: u64, bytes: u64, offset: u64, handle: u64) -> Outcome {
-        let (ordinal, handle) = split_handle(handle);
-        if ordinal != self.settings.ordinal_of(addr) {
-            return Err(Code::NOT_SUPPORTED);
-        }
-        if offset != 0 {
-            return Err(Code::INVALID_VALUE);
-        }
-        self.on(ordinal, |device| {
-            virtual_memory(device)?.map(DeviceAddr(addr), bytes, handle)
-        })
-    }
-
-    pub(crate) fn set_access(&mut self, addr: u64, bytes: u64) -> Outcome {
-        let ordinal = self.settings.ordinal_of(addr);
-        self.on(ordinal, |device| {
-            virtual_memory(device)?.set_access(DeviceAddr(addr), bytes)
-        })
-    }
-
-    /// Undoes a mapping, or several that lie side by side.
-    pub(crate) fn unmap(&mut self, addr: u64, bytes: u64) -> Outcome {
-        let ordinal = self.settings.ordinal_of(addr);
-        let addr = DeviceAddr(addr);
-        self.on(ordinal, |device| {
-            if virtual_memory(device)?.unmap(addr, bytes) == Ok(()) {
-                return Ok(());
-            }
-            let pieces = device.mapped_behind(addr, bytes);
-            let mapped: u64 = pieces.iter().map(|piece| piece.bytes).sum();
-            if mapped != bytes || bytes == 0 {
-                return Err(DriverError::InvalidValue);
-            }
-            let memory = virtual_memory(device)?;
-            let mut at = addr;
-            for piece in pieces {
-                memory.unmap(at, piece.bytes)?;
-                at = at.offset(piece.bytes);
-            }
-            Ok(())
-        })
-    }
-
-    pub(crate) fn synchronize_device(&mut self, ordinal: u32) -> Outcome {
-        self.on(ordinal, Driver::synchronize_device)?;
-        self.trim_idle_pools(ordinal)
-    }
-
-    /// Waits for a stream, as a program names it.
-    pub(crate) fn synchronize_stream(&mut self, here: u32, stream: u64) -> Outcome {
-        let (ordinal, stream) = self.streams.resolve(here, stream)?;
-        self.on(ordinal, |device| device.synchronize_stream(stream))?;
-        self.trim_idle_pools(ordinal)
-    }
-
-    /// Whether a device has done all its work, as far as its events tell.
-    pub(crate) fn is_idle(&mut self, ordinal: u32) -> Outcome<bool> {
-        let contents = self.contents.as_ref();
-        let has_work = contents.is_some_and(|contents| contents.has_work_on(ordinal));
-        Ok(!has_work && self.device(ordinal)?.sim.streams().all_complete())
-    }
-
-    /// Whether all events of a stream are complete.
-    pub(crate) fn query_stream(&mut self, here: u32, stream: u64) -> Outcome {
-        let (ordinal, stream) = self.streams.resolve(here, stream)?;
-        let (recorded, completed) = self.device(ordinal)?.sim.streams().progress(stream);
-        let contents = self.contents.as_ref();
-        let has_work = contents.is_some_and(|contents| contents.has_work((ordinal, stream)));
-        if recorded == completed && !has_work {
-            Ok(())
-        } else {
-            Err(Code::NOT_READY)
-        }
-    }
-}
-
-/// The calls for virtual memory, if the device has them.
-fn virtual_memory(
-    device: &mut SimDevice,
-) -> Result<&mut dyn allocator::driver::VirtualMemory, DriverError> {
-    device.virtual_memory().ok_or(DriverError::NotSupported)
-}
-
-fn split_handle(handle: u64) -> (u32, MemoryHandle) {
-    let ordinal = u32::try_from(handle >> HANDLE_BITS).unwrap_or(u32::MAX);
-    (ordinal, MemoryHandle(handle & ((1 << HANDLE_BITS) - 1)))
-}
-
-fn in_pages(bytes: u64) -> u64 {
-    bytes.checked_next_multiple_of(GRANULARITY).unwrap_or(bytes)
 }
 
 /// What the control functions change on all devices.

@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 
-use allocator::driver::StreamId;
+use allocator::driver::{Driver, StreamId};
 use foldhash::fast::FixedState;
 
 use crate::errors::{Code, Outcome};
+use crate::state::Sim;
 
 /// The first handle, and how far apart handles are. An allocator may order by them.
 const FIRST: u64 = 0x10_0000;
@@ -76,6 +77,40 @@ impl Streams {
     /// Whether a handle is not one of ours: the oracle makes up its streams, and they are good.
     fn is_unknown(&self, handle: u64) -> bool {
         handle > LAST_DEFAULT && !(FIRST..FIRST + STEP * self.made).contains(&handle)
+    }
+}
+
+impl Sim {
+    pub(crate) fn synchronize_device(&mut self, ordinal: u32) -> Outcome {
+        self.on(ordinal, Driver::synchronize_device)?;
+        self.trim_idle_pools(ordinal)
+    }
+
+    /// Waits for a stream, as a program names it.
+    pub(crate) fn synchronize_stream(&mut self, here: u32, stream: u64) -> Outcome {
+        let (ordinal, stream) = self.streams.resolve(here, stream)?;
+        self.on(ordinal, |device| device.synchronize_stream(stream))?;
+        self.trim_idle_pools(ordinal)
+    }
+
+    /// Whether a device has done all its work, as far as its events tell.
+    pub(crate) fn is_idle(&mut self, ordinal: u32) -> Outcome<bool> {
+        let contents = self.contents.as_ref();
+        let has_work = contents.is_some_and(|contents| contents.has_work_on(ordinal));
+        Ok(!has_work && self.device(ordinal)?.sim.streams().all_complete())
+    }
+
+    /// Whether all events of a stream are complete.
+    pub(crate) fn query_stream(&mut self, here: u32, stream: u64) -> Outcome {
+        let (ordinal, stream) = self.streams.resolve(here, stream)?;
+        let (recorded, completed) = self.device(ordinal)?.sim.streams().progress(stream);
+        let contents = self.contents.as_ref();
+        let has_work = contents.is_some_and(|contents| contents.has_work((ordinal, stream)));
+        if recorded == completed && !has_work {
+            Ok(())
+        } else {
+            Err(Code::NOT_READY)
+        }
     }
 }
 

@@ -193,11 +193,11 @@ fn virtual_memory_is_mapped_where_it_is_reserved() {
                 INVALID_VALUE,
                 "still mapped"
             );
-            assert_eq!(
-                cuda!(cuda, cuMemUnmap(base, 4 * MIB)),
-                SUCCESS,
-                "two at once"
-            );
+            let part = cuda!(cuda, cuMemUnmap(base, 3 * MIB));
+            assert_eq!(part, INVALID_VALUE, "one and a part of one");
+            assert_eq!(set(4 * MIB), SUCCESS, "all still there");
+            let both = cuda!(cuda, cuMemUnmap(base, 4 * MIB));
+            assert_eq!(both, SUCCESS, "two at once");
             assert_eq!(cuda!(cuda, cuMemUnmap(base, 4 * MIB)), INVALID_VALUE);
             assert_eq!(cuda!(cuda, cuMemAddressFree(base, 8 * MIB)), SUCCESS);
             let what = on_device(1);
@@ -234,6 +234,17 @@ fn held_events_complete_when_somebody_waits() {
                 );
             }
             assert_eq!(record(), SUCCESS);
+            let mut ms = -1_f32;
+            let elapsed = |cuda: Library, ms| cuda!(cuda, cuEventElapsedTime(ms, event, event));
+            assert_eq!(elapsed(cuda, &raw mut ms), NOT_READY);
+            assert_eq!(cuda!(cuda, cuEventSynchronize(event)), SUCCESS);
+            assert_eq!((elapsed(cuda, &raw mut ms), ms), (SUCCESS, 0.0));
+            let mut untimed = 0_u64;
+            assert_eq!(cuda!(cuda, cuEventCreate(&raw mut untimed, 2_u32)), SUCCESS);
+            assert_eq!(cuda!(cuda, cuEventRecord(untimed, stream)), SUCCESS);
+            assert_eq!(cuda!(cuda, cuEventSynchronize(untimed)), SUCCESS);
+            let status = cuda!(cuda, cuEventElapsedTime(&raw mut ms, untimed, untimed));
+            assert_eq!(status, INVALID_HANDLE, "it was not to tell the time");
             assert_eq!(cuda!(cuda, cuEventDestroy_v2(event)), SUCCESS);
             assert_eq!(query(), INVALID_HANDLE);
             let another = self::event(cuda);

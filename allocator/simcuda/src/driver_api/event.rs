@@ -5,8 +5,8 @@ use crate::border::{Out, entry_points};
 use crate::context;
 
 entry_points! { driver:
-    fn cuEventCreate(event: Out<u64>, _flags: u32) |sim| {
-        event.fill(|| sim.create_event(context::required()?))
+    fn cuEventCreate(event: Out<u64>, flags: u32) |sim| {
+        event.fill(|| sim.create_event(context::required()?, flags))
     }
 
     fn cuEventDestroy_v2(event: u64) |sim| {

@@ -5,10 +5,10 @@ use crate::border::{Out, entry_points};
 use crate::errors::Outcome;
 use crate::state::Sim;
 
-fn create(sim: &mut Sim, event: Out<u64>) -> Outcome {
+fn create(sim: &mut Sim, event: Out<u64>, flags: u32) -> Outcome {
     event.fill(|| {
         let here = sim.runtime_device()?;
-        sim.create_event(here)
+        sim.create_event(here, flags)
     })
 }
 
@@ -19,11 +19,11 @@ fn record(sim: &mut Sim, event: u64, stream: u64) -> Outcome {
 
 entry_points! { runtime:
     fn cudaEventCreate(event: Out<u64>) |sim| {
-        create(sim, event)
+        create(sim, event, 0)
     }
 
-    fn cudaEventCreateWithFlags(event: Out<u64>, _flags: u32) |sim| {
-        create(sim, event)
+    fn cudaEventCreateWithFlags(event: Out<u64>, flags: u32) |sim| {
+        create(sim, event, flags)
     }
 
     fn cudaEventDestroy(event: u64) |sim| {

@@ -1,0 +1,129 @@
+//! Memory of the devices: in one piece, and apart from address space.
+
+use allocator::driver::sim::SimDevice;
+use allocator::driver::{
+    DeviceAddr, Driver, DriverError, HandleKind, MemoryHandle, StreamId, VirtualMemory,
+};
+
+use crate::context;
+use crate::errors::{Code, Outcome};
+use crate::state::Sim;
+
+/// The ordinal of the device that made a handle is above, its own number below.
+const HANDLE_BITS: u32 = 48;
+
+impl Sim {
+    pub(crate) fn malloc(&mut self, ordinal: u32, bytes: u64) -> Outcome<u64> {
+        let addr = self.on(ordinal, |device| device.malloc(bytes))?;
+        Ok(addr.0)
+    }
+
+    /// Gives memory back to the device it is from. That one finishes the work on it first.
+    pub(crate) fn free(&mut self, addr: u64) -> Outcome {
+        let ordinal = self.settings.ordinal_of(addr);
+        self.finish_work(ordinal)?;
+        if self.pools.holds(addr) {
+            return self.free_in_pool(addr, StreamId::DEFAULT);
+        }
+        self.on(ordinal, |device| device.free(DeviceAddr(addr)))
+    }
+
+    /// Free and total bytes.
+    pub(crate) fn memory_info(&mut self, ordinal: u32) -> Outcome<(u64, u64)> {
+        let info = self.on(ordinal, Driver::memory_info)?;
+        Ok((info.free, info.total))
+    }
+
+    pub(crate) fn reserve(&mut self, bytes: u64) -> Outcome<u64> {
+        let ordinal = context::current().unwrap_or(0);
+        let addr = self.on(ordinal, |device| virtual_memory(device)?.reserve(bytes))?;
+        Ok(addr.0)
+    }
+
+    pub(crate) fn free_address(&mut self, addr: u64, bytes: u64) -> Outcome {
+        let ordinal = self.settings.ordinal_of(addr);
+        self.on(ordinal, |device| {
+            virtual_memory(device)?.free_address(DeviceAddr(addr), bytes)
+        })
+    }
+
+    pub(crate) fn create(&mut self, ordinal: u32, bytes: u64) -> Outcome<u64> {
+        let kind = HandleKind::FileDescriptor;
+        let handle = self.on(ordinal, |device| {
+            virtual_memory(device)?.create(bytes, kind)
+        })?;
+        Ok(u64::from(ordinal) << HANDLE_BITS | handle.0)
+    }
+
+    pub(crate) fn release(&mut self, handle: u64) -> Outcome {
+        let (ordinal, handle) = split_handle(handle);
+        self.on(ordinal, |device| virtual_memory(device)?.release(handle))
+    }
+
+    /// Puts memory behind addresses, which have to be those of its own device.
+    pub(crate) fn map(&mut self, addr: u64, bytes: u64, offset: u64, handle: u64) -> Outcome {
+        let (ordinal, handle) = split_handle(handle);
+        if ordinal != self.settings.ordinal_of(addr) {
+            return Err(Code::NOT_SUPPORTED);
+        }
+        if offset != 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        self.on(ordinal, |device| {
+            virtual_memory(device)?.map(DeviceAddr(addr), bytes, handle)
+        })
+    }
+
+    pub(crate) fn set_access(&mut self, addr: u64, bytes: u64) -> Outcome {
+        let ordinal = self.settings.ordinal_of(addr);
+        self.on(ordinal, |device| {
+            virtual_memory(device)?.set_access(DeviceAddr(addr), bytes)
+        })
+    }
+
+    /// Undoes a mapping, or several that lie side by side.
+    pub(crate) fn unmap(&mut self, addr: u64, bytes: u64) -> Outcome {
+        let ordinal = self.settings.ordinal_of(addr);
+        let addr = DeviceAddr(addr);
+        self.on(ordinal, |device| {
+            if virtual_memory(device)?.unmap(addr, bytes) == Ok(()) {
+                return Ok(());
+            }
+            let pieces = whole_mappings(device, addr, bytes)?;
+            let memory = virtual_memory(device)?;
+            let mut at = addr;
+            for bytes in pieces {
+                memory.unmap(at, bytes)?;
+                at = at.offset(bytes);
+            }
+            Ok(())
+        })
+    }
+}
+
+/// The mappings, in bytes, that lie side by side in a range and are all there is in it. A mapping is of a
+/// handle from its start on, so one that is not whole begins within its handle, or its rest does.
+fn whole_mappings(
+    device: &SimDevice,
+    addr: DeviceAddr,
+    bytes: u64,
+) -> Result<Vec<u64>, DriverError> {
+    let inside = device.mapped_behind(addr, bytes);
+    let after = device.mapped_behind(addr.offset(bytes), 1);
+    let are_whole = inside.iter().chain(&after).all(|piece| piece.offset == 0);
+    let mapped: u64 = inside.iter().map(|piece| piece.bytes).sum();
+    if bytes == 0 || mapped != bytes || !are_whole {
+        return Err(DriverError::InvalidValue);
+    }
+    Ok(inside.into_iter().map(|piece| piece.bytes).collect())
+}
+
+/// The calls for virtual memory, if the device has them.
+fn virtual_memory(device: &mut SimDevice) -> Result<&mut dyn VirtualMemory, DriverError> {
+    device.virtual_memory().ok_or(DriverError::NotSupported)
+}
+
+fn split_handle(handle: u64) -> (u32, MemoryHandle) {
+    let ordinal = u32::try_from(handle >> HANDLE_BITS).unwrap_or(u32::MAX);
+    (ordinal, MemoryHandle(handle & ((1 << HANDLE_BITS) - 1)))
+}
