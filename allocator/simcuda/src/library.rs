@@ -44,8 +44,8 @@ pub fn place_without(folder: &Path, function: &str) -> io::Result<()> {
     std::fs::write(folder.join(NAME), library)
 }
 
-/// A library in which a function has another name, so that it is not found by its own. `None` if it has none of
-/// that name.
+/// A library in which a function has another name, so that it is not found by its own. `None` if it has none
+/// of that name.
 #[must_use]
 pub fn without(library: &[u8], function: &str) -> Option<Vec<u8>> {
     // Among the names of an ELF file each stands between two zeroes. The table that they are looked up in

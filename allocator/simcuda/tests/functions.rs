@@ -297,6 +297,34 @@ fn devices_have_their_own_memory_addresses_and_streams() {
 }
 
 #[test]
+fn every_thread_has_a_current_device_of_its_own() {
+    let test = "every_thread_has_a_current_device_of_its_own";
+    in_a_process(test, &[("FAKE_DEVICE_COUNT", "4")], |cuda| {
+        begin(cuda);
+        let works_on = |device: i32| {
+            let mut addr = 0_u64;
+            let status = cuda!(cuda, cuMemAlloc_v2(&raw mut addr, MIB));
+            assert_eq!(
+                status, INVALID_CONTEXT,
+                "that of the first thread is not this one's"
+            );
+            enter(cuda, device);
+            for _ in 0..1000 {
+                let addr = malloc(cuda, MIB);
+                assert_eq!(addr >> 48, device as u64);
+                assert_eq!(cuda!(cuda, cuMemFree_v2(addr)), SUCCESS);
+            }
+        };
+        std::thread::scope(|scope| {
+            for device in 0..4 {
+                scope.spawn(move || works_on(device));
+            }
+        });
+        assert_eq!(malloc(cuda, MIB) >> 48, 0);
+    });
+}
+
+#[test]
 fn a_pool_keeps_what_it_is_told_to() {
     in_a_process("a_pool_keeps_what_it_is_told_to", &[], |cuda| {
         const RELEASE_THRESHOLD: i32 = 4;

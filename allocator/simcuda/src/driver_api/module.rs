@@ -75,7 +75,13 @@ entry_points! { driver:
         load(sim, module, image)
     }
 
-    fn cuModuleLoadDataEx(module: Out<u64>, image: In<u8>, _count: u32, _options: u64, _values: u64) |sim| {
+    fn cuModuleLoadDataEx(
+        module: Out<u64>,
+        image: In<u8>,
+        _count: u32,
+        _options: u64,
+        _values: u64,
+    ) |sim| {
         load(sim, module, image)
     }
 

@@ -51,12 +51,22 @@ fn ensure_virtual_memory(sim: &Sim) -> Outcome {
 }
 
 entry_points! { driver:
-    fn cuMemGetAllocationGranularity(bytes: Out<u64>, _what: In<AllocationProperties>, _how: i32) |sim| {
+    fn cuMemGetAllocationGranularity(
+        bytes: Out<u64>,
+        _what: In<AllocationProperties>,
+        _how: i32,
+    ) |sim| {
         ensure_virtual_memory(sim)?;
         bytes.set(GRANULARITY)
     }
 
-    fn cuMemAddressReserve(addr: Out<u64>, bytes: u64, _alignment: u64, _wish: u64, _flags: u64) |sim| {
+    fn cuMemAddressReserve(
+        addr: Out<u64>,
+        bytes: u64,
+        _alignment: u64,
+        _wish: u64,
+        _flags: u64,
+    ) |sim| {
         addr.fill(|| sim.reserve(bytes))
     }
 
@@ -64,7 +74,12 @@ entry_points! { driver:
         sim.free_address(addr, bytes)
     }
 
-    fn cuMemCreate(handle: Out<u64>, bytes: u64, what: In<AllocationProperties>, _flags: u64) |sim| {
+    fn cuMemCreate(
+        handle: Out<u64>,
+        bytes: u64,
+        what: In<AllocationProperties>,
+        _flags: u64,
+    ) |sim| {
         handle.fill(|| {
             let ordinal = what.get()?.location.device(sim)?;
             sim.create(ordinal, bytes)
@@ -99,7 +114,10 @@ entry_points! { driver:
         Err(Code::NOT_SUPPORTED)
     }
 
-    fn cuMemGetAllocationPropertiesFromHandle(_what: Out<AllocationProperties>, _handle: u64) |_| {
+    fn cuMemGetAllocationPropertiesFromHandle(
+        _what: Out<AllocationProperties>,
+        _handle: u64,
+    ) |_| {
         Err(Code::NOT_SUPPORTED)
     }
 }

@@ -43,7 +43,14 @@ entry_points! { runtime:
         copy(sim, stream, to, from, bytes, kind)
     }
 
-    fn cudaMemcpyPeerAsync(to: u64, _to_device: i32, from: u64, _from_device: i32, bytes: u64, stream: u64) |sim| {
+    fn cudaMemcpyPeerAsync(
+        to: u64,
+        _to_device: i32,
+        from: u64,
+        _from_device: i32,
+        bytes: u64,
+        stream: u64,
+    ) |sim| {
         copy(sim, stream, to, from, bytes, kind::DEVICE_TO_DEVICE)
     }
 

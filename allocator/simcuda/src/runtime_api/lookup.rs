@@ -15,8 +15,8 @@ extern "C" fn unsupported() -> i32 {
     Code::NOT_SUPPORTED.0
 }
 
-/// The function of that name. PyTorch wants to find all it knows, green contexts and multicast too: what there
-/// is not is a function that says so. What the environment calls missing is not found.
+/// The function of that name. PyTorch wants to find all it knows, green contexts and multicast too: what
+/// there is not is a function that says so. What the environment calls missing is not found.
 fn look_up(sim: &Sim, name: In<u8>, function: Out<u64>, status: Out<i32>) -> Outcome {
     let name = name.text()?;
     if sim.settings.missing.iter().any(|missing| missing == name) {
@@ -39,7 +39,12 @@ entry_points! { runtime:
         look_up(sim, name, function, status)
     }
 
-    fn cudaGetDriverEntryPoint(name: In<u8>, function: Out<u64>, _flags: u64, status: Out<i32>) |sim| {
+    fn cudaGetDriverEntryPoint(
+        name: In<u8>,
+        function: Out<u64>,
+        _flags: u64,
+        status: Out<i32>,
+    ) |sim| {
         look_up(sim, name, function, status)
     }
 }

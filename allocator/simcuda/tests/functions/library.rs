@@ -19,6 +19,12 @@ unsafe extern "C" {
 #[derive(Clone, Copy)]
 pub struct Library(*mut c_void);
 
+// SAFETY: a name that the linker follows, from any thread.
+unsafe impl Send for Library {}
+
+// SAFETY: as above.
+unsafe impl Sync for Library {}
+
 impl Library {
     pub fn load(path: &Path) -> Self {
         let path = CString::new(path.to_str().unwrap()).unwrap();
