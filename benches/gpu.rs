@@ -8,7 +8,7 @@ use std::io::{Write, stdout};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use benches::bench::{self, Plan, record};
+use benches::bench::{self, Plan, record, text};
 use benches::deadline::Deadline;
 use benches::device::{Device, DeviceName};
 use benches::{machine, results};
@@ -47,6 +47,6 @@ fn run() -> anyhow::Result<()> {
         until: Deadline::after(None),
     };
     let all = bench::run(device, &plan, |all| record::write(all, &folder))?;
-    stdout().write_all(bench::text(&all).as_bytes())?;
+    stdout().write_all(text::of(&all).as_bytes())?;
     Ok(())
 }

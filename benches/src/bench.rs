@@ -6,10 +6,10 @@
 
 pub mod latency;
 pub mod record;
+pub mod text;
 
 mod cell;
 
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use allocator::driver::cuda::{CudaDevice, StreamHandles};
@@ -18,7 +18,7 @@ use allocator::driver::sim::{SimConfig, SimDevice};
 use allocator::driver::{Driver, DriverError};
 use allocator::error::Error;
 use allocator::policy::POLICIES;
-use anyhow::{bail, ensure};
+use anyhow::bail;
 use workloads::demand::Demand;
 use workloads::op::Workload;
 
@@ -93,51 +93,36 @@ fn run_on<D: Measured>(
     mut keep: impl FnMut(&Measurements) -> anyhow::Result<()>,
     device: impl Fn() -> anyhow::Result<D>,
 ) -> anyhow::Result<Measurements> {
-    let shapes = || shapes::NAMES.map(str::to_owned).to_vec();
     let programs = match plan.programs.is_empty() {
-        true => shapes(),
+        true => shapes::NAMES.map(str::to_owned).to_vec(),
         false => plan.programs.clone(),
     };
-    let is_wanted =
-        |policy: &str| plan.policies.is_empty() || plan.policies.iter().any(|name| name == policy);
-    let settings: Vec<(&str, &str, &str)> = POLICIES
-        .iter()
-        .map(|policy| (policy.name, "default", ""))
-        .chain(FURTHER)
-        .filter(|&(policy, ..)| is_wanted(policy))
-        .collect();
+    let settings = settings(&plan.policies);
     let profile = Profile::load(PUBLISHED, "".as_ref())?;
     let clock_ns = clock_ns();
     let progress = Progress::new("cells", Some((programs.len() * settings.len()) as u64));
     let mut all = Measurements::default();
     for program in &programs {
         let workload = open(program)?;
-        let workload = &*workload;
-        let walk = Walk::prepare(workload)?;
+        let walk = Walk::prepare(&*workload)?;
         for &(policy, setting, conf) in &settings {
-            let measured = (|| {
-                ensure!(!plan.until.has_passed(), "no time");
-                let prepared = cells::plan(policy, conf, workload)?;
-                let cell = Cell {
-                    workload,
-                    demand: Demand::default(),
-                    policy,
-                    setting,
-                    conf,
-                    plan: prepared.as_ref(),
-                    others: 0,
-                    address_policy: AddressPolicy::default(),
-                    profile: &profile,
-                };
-                let subject = Subject {
-                    cell: &cell,
-                    walk: &walk,
-                    device: device()?,
-                    time: plan.time,
-                };
-                subject.measure()
-            })();
-            let (row, latencies) = measured.or_else(|error| left_out(&error, &device))?;
+            let cell = Cell {
+                workload: &*workload,
+                demand: Demand::default(),
+                policy,
+                setting,
+                conf,
+                plan: None,
+                others: 0,
+                address_policy: AddressPolicy::default(),
+                profile: &profile,
+            };
+            let measured = match plan.until.has_passed() {
+                true => Ok((left_out("no time"), Vec::new())),
+                false => measure(cell, &walk, plan.time, &device),
+            };
+            let measured = measured.or_else(|error| explain(&error, &device));
+            let (row, latencies) = measured?;
             all.rows.push(Row {
                 device: name.to_owned(),
                 program: workload.name().to_owned(),
@@ -147,19 +132,27 @@ fn run_on<D: Measured>(
                 clock_ns: row.pairs.map(|_| clock_ns),
                 ..row
             });
-            all.latencies
-                .extend(latencies.into_iter().map(|latency| Latency {
-                    device: name.to_owned(),
-                    program: workload.name().to_owned(),
-                    policy: policy.to_owned(),
-                    setting: setting.to_owned(),
-                    ..latency
-                }));
+            let of_cell = |latency| Latency {
+                device: name.to_owned(),
+                program: workload.name().to_owned(),
+                policy: policy.to_owned(),
+                setting: setting.to_owned(),
+                ..latency
+            };
+            all.latencies.extend(latencies.into_iter().map(of_cell));
             progress.add(1, &format!("{program}, {policy}"));
         }
         keep(&all)?;
     }
     Ok(all)
+}
+
+/// Policies, names and settings to be measured; of all policies, if none is named.
+fn settings(policies: &[String]) -> Vec<(&'static str, &'static str, &'static str)> {
+    let is_wanted = |name: &str| policies.is_empty() || policies.iter().any(|one| one == name);
+    let defaults = POLICIES.iter().map(|policy| (policy.name, "default", ""));
+    let all = defaults.chain(FURTHER);
+    all.filter(|&(policy, ..)| is_wanted(policy)).collect()
 }
 
 fn open(program: &str) -> anyhow::Result<Box<dyn Workload>> {
@@ -169,13 +162,33 @@ fn open(program: &str) -> anyhow::Result<Box<dyn Workload>> {
     }
 }
 
-/// The row of a cell that could not be measured.
+/// A cell on a new device, with what it plans ahead, if it does.
+fn measure<D: Measured>(
+    cell: Cell<'_>,
+    walk: &Walk,
+    time: Duration,
+    device: impl Fn() -> anyhow::Result<D>,
+) -> anyhow::Result<(Row, Vec<Latency>)> {
+    let plan = cells::plan(cell.policy, cell.conf, cell.workload)?;
+    let subject = Subject {
+        cell: &Cell {
+            plan: plan.as_ref(),
+            ..cell
+        },
+        walk,
+        device: device()?,
+        time,
+    };
+    subject.measure()
+}
+
+/// The row of a cell that could not be measured, for a reason that is its own.
 ///
 /// # Errors
 /// If that is because the device is of no use any more.
-fn left_out<D: Driver>(
+fn explain<D: Driver>(
     error: &anyhow::Error,
-    device: &impl Fn() -> anyhow::Result<D>,
+    device: impl Fn() -> anyhow::Result<D>,
 ) -> anyhow::Result<(Row, Vec<Latency>)> {
     match cell::warm_up(&mut device()?) {
         Ok(()) | Err(DriverError::OutOfMemory) => {}
@@ -184,77 +197,17 @@ fn left_out<D: Driver>(
     let is_short = error
         .chain()
         .any(|cause| matches!(cause.downcast_ref(), Some(Error::OutOfMemory(_))));
-    let left_out = match cells::what_is_unsupported(error) {
+    let reason = match cells::what_is_unsupported(error) {
         Some(what) => format!("does not serve {what}"),
         None if is_short => "out of memory".to_owned(),
         None => format!("{error:#}"),
     };
-    let row = Row {
-        left_out,
+    Ok((left_out(&reason), Vec::new()))
+}
+
+fn left_out(reason: &str) -> Row {
+    Row {
+        left_out: reason.to_owned(),
         ..Row::default()
-    };
-    Ok((row, Vec::new()))
-}
-
-/// What is printed: for each cell one line.
-#[must_use]
-pub fn text(all: &Measurements) -> String {
-    let mut text = String::new();
-    let mut program = "";
-    for row in &all.rows {
-        if row.program != program {
-            program = &row.program;
-            // Writing to a string cannot fail.
-            let _ = writeln!(
-                text,
-                "\n{program} on {}\n{:<32}{:>10}  {:>38}  {:>38}  {:>24}",
-                row.device,
-                "",
-                "ns/pair",
-                "malloc ns: p50, p99, p99.9, max",
-                "free ns: p50, p99, p99.9, max",
-                "held, device's MiB"
-            );
-        }
-        let name = match &*row.setting {
-            "default" => row.policy.clone(),
-            setting => format!("{}, {setting}", row.policy),
-        };
-        if !row.left_out.is_empty() {
-            let _ = writeln!(text, "{name:<32}  {}", row.left_out);
-            continue;
-        }
-        let pair = row
-            .ns_per_pair
-            .map_or("-".to_owned(), |ns| format!("{ns:.0}"));
-        let mib = |bytes: Option<u64>| bytes.unwrap_or(0) as f64 / (1 << 20) as f64;
-        let _ = writeln!(
-            text,
-            "{name:<32}{pair:>10}  {:>38}  {:>38}  {:>11.1} {:>12.1}",
-            steady(all, row, "malloc"),
-            steady(all, row, "free"),
-            mib(row.peak_reserved_bytes),
-            mib(row.peak_device_bytes)
-        );
     }
-    text
-}
-
-/// The latencies of a call when the memory is there; of the first walk, if there was no time for more.
-fn steady(all: &Measurements, row: &Row, call: &str) -> String {
-    let mut of_row = all.latencies.iter().filter(|latency| {
-        (&latency.program, &latency.policy, &latency.setting)
-            == (&row.program, &row.policy, &row.setting)
-            && latency.call == call
-    });
-    of_row.next_back().map_or_else(String::new, |latency| {
-        let Latency {
-            p50_ns,
-            p99_ns,
-            p999_ns,
-            max_ns,
-            ..
-        } = latency;
-        format!("{p50_ns} {p99_ns} {p999_ns} {max_ns}")
-    })
 }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use benches::bench::{self, Plan, record};
+use benches::bench::{self, Plan, record, text};
 use benches::deadline::Deadline;
 use benches::device::DeviceName;
 
@@ -58,7 +58,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         None => Ok(()),
     })?;
     stdout()
-        .write_all(bench::text(&all).as_bytes())
+        .write_all(text::of(&all).as_bytes())
         .context("cannot write to standard output")?;
     Ok(ExitCode::SUCCESS)
 }

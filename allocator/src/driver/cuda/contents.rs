@@ -30,6 +30,7 @@ impl CudaDevice {
             let check = self.kernel(module, contents::CHECK)?;
             let end = self.create_event()?;
             let counts = self.malloc(Self::CHECKS as u64 * WORD)?;
+            self.clear_counts(counts, Self::CHECKS)?;
             self.contents = Some(Kernels {
                 fill,
                 check,
@@ -37,7 +38,6 @@ impl CudaDevice {
                 end,
                 under_way: 0,
             });
-            self.clear_counts(counts, Self::CHECKS)?;
         }
         self.contents.as_mut().ok_or(DriverError::InvalidValue)
     }
