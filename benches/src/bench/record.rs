@@ -74,3 +74,28 @@ pub fn csv<T: Serialize>(rows: &[T]) -> anyhow::Result<Vec<u8>> {
     rows.iter().try_for_each(|row| writer.serialize(row))?;
     Ok(writer.into_inner().map_err(|error| error.into_error())?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::latency::Latency;
+    use super::*;
+    use crate::model;
+
+    /// A column nobody can look up is a number nobody can trust.
+    #[test]
+    fn every_column_is_described() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let readme = std::fs::read_to_string(folder.join("../results/README.md")).unwrap();
+        let tables = [
+            csv(&[Row::default()]),
+            csv(&[Latency::default()]),
+            csv(&model::rows("", "", "", 0, &[])),
+        ];
+        for table in tables {
+            let text = String::from_utf8(table.unwrap()).unwrap();
+            for column in text.lines().next().unwrap().split(',') {
+                assert!(readme.contains(&format!("`{column}`")), "{column}");
+            }
+        }
+    }
+}
