@@ -13,7 +13,7 @@
 //! - Codes that the driver returns are numbers, and one that nobody knows is an error like others.
 //!
 //! Every `unsafe` is in these modules: `symbols` (entry points by name), `context` (the calls), `streams`
-//! and `kernels` (what only the caller can promise), `contents` (who promises it).
+//! and `kernels` (what only the caller can promise), and `contents` (kernels whose arguments are known).
 
 mod contents;
 mod context;
