@@ -20,13 +20,10 @@ pub fn with_gpu(device: &CudaDevice) -> String {
     let cuda = version(device.driver_version());
     let capability = version(device.compute_capability());
     let driver = fs::read_to_string("/proc/driver/nvidia/version").unwrap_or_default();
-    let driver = driver.lines().next().unwrap_or_default();
-    let driver = driver.rsplit_once("  ").map_or("", |(before, _)| before);
-    let driver = driver.trim_start_matches("NVRM version: ").trim();
-    let of_driver = match driver.is_empty() {
-        true => String::new(),
-        false => format!("; {driver}"),
-    };
+    // The first number with points in it; who built it, and when, tells nothing.
+    let mut words = driver.split_whitespace();
+    let number = words.find(|word| word.contains('.') && numbers_of(word) == *word);
+    let of_driver = number.map_or(String::new(), |number| format!("; {number}"));
     format!(
         "GPU: {name}, {gib:.1} GiB, compute capability {capability}\n\
          driver: CUDA {cuda}{of_driver}\n{}",
@@ -44,9 +41,32 @@ pub fn host() -> String {
     let name = name.map_or("unknown", |(_, name)| name);
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let system = format!("{} {}", std::env::consts::OS, kernel.trim());
+    let system = format!("{} {}", std::env::consts::OS, numbers_of(kernel.trim()));
     format!(
         "processor: {name}, {cores} threads\nsystem: {}",
         system.trim()
     )
+}
+
+/// A version without what makers append to it.
+fn numbers_of(version: &str) -> &str {
+    let end = version.find(|c: char| !c.is_ascii_digit() && c != '.');
+    version[..end.unwrap_or(version.len())].trim_end_matches('.')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_is_its_numbers() {
+        for (written, numbers) in [
+            ("6.18.44-generic-7", "6.18.44"),
+            ("580.159.04", "580.159.04"),
+            ("x86_64", ""),
+            ("", ""),
+        ] {
+            assert_eq!(numbers_of(written), numbers);
+        }
+    }
 }
