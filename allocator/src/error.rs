@@ -40,7 +40,7 @@ pub enum Error {
     Pool(#[from] PoolError),
     /// The device failed, other than for lack of memory.
     #[error("CUDA error: {0}")]
-    Driver(#[from] DriverError),
+    Driver(DriverError),
     /// A virtual memory call failed, other than for lack of memory.
     #[error("CUDA driver error: {0}")]
     VirtualMemory(DriverError),
@@ -58,6 +58,13 @@ pub enum Error {
     /// The allocator keeps track of nearly 2^32 blocks at most.
     #[error("too many blocks: no more than 2^32 - 2^24 can be kept track of")]
     TooManyBlocks,
+}
+
+/// Not as the source: its words are in the error's own.
+impl From<DriverError> for Error {
+    fn from(error: DriverError) -> Self {
+        Self::Driver(error)
+    }
 }
 
 /// A failed request with all that is said about it.
