@@ -1,8 +1,36 @@
-//! Events that freed memory waits for.
+//! Events that freed memory waits for, and whose.
 
-use crate::driver::{Driver, EventId, StreamId};
+use std::collections::HashMap;
 
-use super::Refusal;
+use foldhash::fast::FixedState;
+
+use crate::driver::{DeviceAddr, Driver, EventId, StreamId};
+
+use super::{Block, Refusal};
+
+/// The further streams that live blocks are used on.
+#[derive(Debug, Default)]
+pub(super) struct Users(HashMap<DeviceAddr, Vec<StreamId>, FixedState>);
+
+impl Users {
+    /// `stream`, too, uses the block.
+    pub(super) fn add(&mut self, block: Block, stream: StreamId) {
+        let users = self.0.entry(block.addr).or_default();
+        if !users.contains(&stream) {
+            users.push(stream);
+        }
+    }
+
+    /// Those of the block, if it has any.
+    pub(super) fn of(&self, block: Block) -> Option<&[StreamId]> {
+        self.0.get(&block.addr).map(Vec::as_slice)
+    }
+
+    /// The block is free.
+    pub(super) fn forget(&mut self, block: Block) {
+        self.0.remove(&block.addr);
+    }
+}
 
 /// The ends of the work that streams had when memory was freed: it may be used again once all of it is
 /// over. Made and taken down by [`Fences`].

@@ -5,12 +5,12 @@
 //! blocks of a stream are looked through at each of its requests; when memory is short, so are those of
 //! all streams, whose caches are then emptied.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use crate::check::Violation;
-use crate::driver::{DeviceAddr, Driver, StreamId};
+use crate::driver::{Driver, StreamId};
 
-use super::fence::{Fence, Fences};
+use super::fence::{Fence, Fences, Users};
 use super::knobs::KnobError;
 use super::{Block, Policy, Refusal};
 
@@ -29,7 +29,7 @@ pub struct StreamSafe<P> {
     conf: String,
     streams: BTreeMap<StreamId, P>,
     /// The other streams that work on a live block.
-    users: HashMap<DeviceAddr, Vec<StreamId>>,
+    users: Users,
     /// Never a stream without blocks.
     waiting: BTreeMap<StreamId, Vec<Waiting>>,
     fences: Fences,
@@ -53,7 +53,7 @@ impl<P: Policy> StreamSafe<P> {
             make,
             conf: conf.to_owned(),
             streams: BTreeMap::new(),
-            users: HashMap::new(),
+            users: Users::default(),
             waiting: BTreeMap::new(),
             fences: Fences::default(),
             retries: true,
@@ -158,11 +158,11 @@ impl<P: Policy> Policy for StreamSafe<P> {
     }
 
     fn free(&mut self, device: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
-        let Some(users) = self.users.get(&block.addr).cloned() else {
+        let Some(users) = self.users.of(block) else {
             return self.take_back(device, block);
         };
-        let fence = self.fences.raise(device, &users)?;
-        self.users.remove(&block.addr);
+        let fence = self.fences.raise(device, users)?;
+        self.users.forget(block);
         let waiting = self.waiting.entry(block.stream).or_default();
         waiting.push(Waiting { block, fence });
         Ok(())
@@ -174,10 +174,7 @@ impl<P: Policy> Policy for StreamSafe<P> {
         block: Block,
         stream: StreamId,
     ) -> Result<(), Refusal> {
-        let users = self.users.entry(block.addr).or_default();
-        if !users.contains(&stream) {
-            users.push(stream);
-        }
+        self.users.add(block, stream);
         Ok(())
     }
 

@@ -1,11 +1,7 @@
 //! The pool of the device itself.
 
-use std::collections::HashMap;
-
-use foldhash::fast::FixedState;
-
-use crate::driver::{DeviceAddr, Driver, DriverError, PoolSettings, StreamId, StreamOrdered};
-use crate::policy::fence::Fences;
+use crate::driver::{Driver, DriverError, PoolSettings, StreamId, StreamOrdered};
+use crate::policy::fence::{Fences, Users};
 use crate::policy::{Block, Policy, Refusal};
 
 /// What is to be remembered of its blocks: the streams, other than their own, that work on them.
@@ -15,7 +11,7 @@ use crate::policy::{Block, Policy, Refusal};
 /// another.
 #[derive(Debug, Default)]
 pub(super) struct Pool {
-    users: HashMap<DeviceAddr, Vec<StreamId>, FixedState>,
+    users: Users,
     fences: Fences,
 }
 
@@ -57,10 +53,10 @@ impl Policy for Pool {
     }
 
     fn free(&mut self, device: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
-        let Some(users) = self.users.get(&block.addr) else {
+        let Some(users) = self.users.of(block) else {
             return Ok(of(device)?.pool_free(block.addr, block.stream)?);
         };
-        let mut streams = users.clone();
+        let mut streams = users.to_vec();
         streams.push(block.stream);
         let free_stream = of(device)?.free_stream()?;
         let fence = self.fences.raise(device, &streams)?;
@@ -68,7 +64,7 @@ impl Policy for Pool {
         self.fences.take_down(fence);
         held_up?;
         of(device)?.pool_free(block.addr, free_stream)?;
-        self.users.remove(&block.addr);
+        self.users.forget(block);
         Ok(())
     }
 
@@ -78,10 +74,7 @@ impl Policy for Pool {
         block: Block,
         stream: StreamId,
     ) -> Result<(), Refusal> {
-        let users = self.users.entry(block.addr).or_default();
-        if !users.contains(&stream) {
-            users.push(stream);
-        }
+        self.users.add(block, stream);
         Ok(())
     }
 
