@@ -206,6 +206,16 @@ pub trait Driver: Send {
     /// If the work fails.
     fn synchronize_device(&mut self) -> Result<(), DriverError>;
 
+    /// Lets the device of that number work on this one's memory, that which is given out later too, if it
+    /// can at all. Memory of [`Driver::malloc`] is open to all that CUDA's peer access is enabled for;
+    /// mapped memory and that of pools has to be opened (`cuMemSetAccess`, `cuMemPoolSetAccess`).
+    ///
+    /// # Errors
+    /// If there is no such device, or this one does not do it.
+    fn open_to_peer(&mut self, _peer: u32) -> Result<(), DriverError> {
+        Ok(())
+    }
+
     /// Microseconds on the device's clock: what the history's time stamps are taken from.
     fn now_us(&self) -> u64;
 

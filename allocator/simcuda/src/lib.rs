@@ -28,6 +28,7 @@
 //! | `FAKE_FREE_SYNCS` | 1: a free completes all pending events, as on a real device |
 //! | `FAKE_{MALLOC,FREE,MAP,UNMAP}_NS` | how long such a call takes at least; 0 |
 //! | `FAKE_DEVICE_COUNT` | devices, at most 16, each with memory and addresses of its own; 1 |
+//! | `FAKE_PEERS` | 1: a driver that says of any two devices that they can work on each other's memory; who may is not checked |
 //! | `FAKE_CC` | compute capability; 9.0 |
 //! | `FAKE_BOOL` | what a copy of a single byte from the device reads as, without contents; 0 |
 //! | `FAKE_MEMORY` | 1: memory has [contents] |

@@ -22,6 +22,8 @@ pub(crate) struct Settings {
     /// The driver's CUDA version, as CUDA numbers them: 13000 is 13.0.
     pub(crate) driver_version: i32,
     pub(crate) pools: bool,
+    /// Whether the driver says that devices can work on each other's memory.
+    pub(crate) peers: bool,
     pub(crate) contents: bool,
     /// What a byte from the device reads as, without contents.
     pub(crate) byte: u8,
@@ -104,6 +106,7 @@ impl Settings {
             compute_capability: capability.unwrap_or((9, 0)),
             driver_version: driver_version.unwrap_or(13000),
             pools: !flag("FAKE_NO_POOLS")?,
+            peers: flag("FAKE_PEERS")?,
             contents: flag("FAKE_MEMORY")?,
             byte: u8::from(flag("FAKE_BOOL")?),
             log: text("FAKE_LOG"),

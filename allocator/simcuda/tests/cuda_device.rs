@@ -11,6 +11,7 @@ use allocator::driver::sim::GRANULARITY;
 use allocator::driver::tap::Tap;
 use allocator::driver::{
     DeviceAddr, Driver, DriverError, EventId, HandleKind, MemoryHandle, PoolSettings, StreamId,
+    VirtualMemory,
 };
 
 use machine::{Machine, counters, device};
@@ -317,6 +318,47 @@ fn devices_are_apart() {
         assert_eq!(last.memory_info().unwrap().free, GIB / 2);
         last.free(b).unwrap();
         assert_eq!(last.memory_info().unwrap().free, GIB);
+    });
+}
+
+/// How often access had been given: after one mapping, after it was opened to a second device, after
+/// that was done again, and after another mapping.
+fn access_given() -> [u64; 4] {
+    let mut first = CudaDevice::open(0, StreamHandles::Numbered).unwrap();
+    let base = first.reserve(4 * PAGE).unwrap();
+    let map = |first: &mut CudaDevice, addr: DeviceAddr| {
+        let handle = first.create(PAGE, HandleKind::FileDescriptor).unwrap();
+        first.map(addr, PAGE, handle).unwrap();
+        first.set_access(addr, PAGE).unwrap();
+        counters().n_setaccess
+    };
+    let open = |first: &mut CudaDevice| {
+        first.open_to_peer(1).unwrap();
+        counters().n_setaccess
+    };
+    first.open_to_peer(0).unwrap();
+    assert!(first.open_to_peer(2).is_err(), "there is none");
+    [
+        map(&mut first, base),
+        open(&mut first),
+        open(&mut first),
+        map(&mut first, base.offset(PAGE)),
+    ]
+}
+
+#[test]
+fn what_is_mapped_is_opened_to_peers_once() {
+    let machine = Machine::with(&[("FAKE_DEVICE_COUNT", "2"), ("FAKE_PEERS", "1")]);
+    machine.run("what_is_mapped_is_opened_to_peers_once", || {
+        assert_eq!(access_given(), [1, 2, 2, 3]);
+    });
+}
+
+#[test]
+fn devices_that_cannot_are_no_peers() {
+    let machine = Machine::with(&[("FAKE_DEVICE_COUNT", "2")]);
+    machine.run("devices_that_cannot_are_no_peers", || {
+        assert_eq!(access_given(), [1, 1, 1, 2]);
     });
 }
 

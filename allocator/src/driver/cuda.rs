@@ -68,6 +68,8 @@ pub struct CudaDevice {
     kernels: Vec<Kernel>,
     pool: Option<Pool>,
     contents: Option<contents::Kernels>,
+    /// Other devices that may work on what is mapped here and on what the pool gives out.
+    peers: Vec<symbols::Device>,
     held: Held,
 }
 
@@ -123,6 +125,7 @@ impl CudaDevice {
             modules: Vec::new(),
             kernels: Vec::new(),
             pool: None,
+            peers: Vec::new(),
             contents: None,
             held: Held::default(),
             context,
@@ -338,6 +341,21 @@ impl Driver for CudaDevice {
     fn synchronize_device(&mut self) -> Result<(), DriverError> {
         let answer = self.context.synchronize();
         self.note(answer)
+    }
+
+    fn open_to_peer(&mut self, peer: u32) -> Result<(), DriverError> {
+        if peer == self.ordinal {
+            return Ok(());
+        }
+        let answer = self.context.peer(peer);
+        if let Some(device) = self.note(answer)?
+            && !self.peers.contains(&device)
+        {
+            self.peers.push(device);
+            self.open_mappings_to_peers()?;
+            self.open_pool_to_peers()?;
+        }
+        Ok(())
     }
 
     /// Of the host's clock, since the device was opened.

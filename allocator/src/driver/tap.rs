@@ -254,6 +254,10 @@ impl<D: Driver, H: Hook> Driver for Tap<D, H> {
         Ok(())
     }
 
+    fn open_to_peer(&mut self, peer: u32) -> Result<(), DriverError> {
+        self.driver.open_to_peer(peer)
+    }
+
     fn now_us(&self) -> u64 {
         let in_hook = self.hook.elapsed_ns() / 1000;
         self.driver.now_us().saturating_add(in_hook)

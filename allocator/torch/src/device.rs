@@ -119,6 +119,14 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
         Ok(())
     }
 
+    /// Lets the device of that number work on this one's memory.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn open_to_peer(&mut self, peer: u32) -> Result<(), Error> {
+        Ok(self.allocator_mut().driver_mut().open_to_peer(peer)?)
+    }
+
     /// The segment that a live allocation is part of: where it starts, and its bytes.
     ///
     /// # Errors

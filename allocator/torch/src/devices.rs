@@ -177,6 +177,9 @@ impl<D: Driver + 'static> Devices<D> {
         let mut state = self.lock(ordinal)?;
         if let State::Untouched = *state {
             *state = State::Ready(self.make(ordinal)?);
+            drop(state);
+            self.introduce(ordinal)?;
+            state = self.lock(ordinal)?;
         }
         match &mut *state {
             State::Ready(device) => work(device),
@@ -197,6 +200,28 @@ impl<D: Driver + 'static> Devices<D> {
         let named = usize::try_from(ordinal).unwrap_or(0).saturating_add(1);
         self.named.fetch_max(named, Ordering::Release);
         Ok(allocator)
+    }
+
+    /// Lets a new device and each of those in use work on each other's memory: PyTorch copies from one to
+    /// the other where it can, and has no function for a pluggable allocator to be told. Only one lock is
+    /// held at a time. Of two devices that are new at once, the later to be introduced finds the other.
+    fn introduce(&self, newcomer: i32) -> Result<(), Failure> {
+        let number = u32::try_from(newcomer).map_err(|_| no_such(newcomer))?;
+        let mut others = Vec::new();
+        self.each_ready(|other, device| {
+            let other = u32::try_from(other).unwrap_or(number);
+            if other != number {
+                device.open_to_peer(number)?;
+                others.push(other);
+            }
+            Ok(())
+        })?;
+        if let State::Ready(device) = &mut *self.lock(newcomer)? {
+            for other in others {
+                device.open_to_peer(other)?;
+            }
+        }
+        Ok(())
     }
 
     /// Does something with every device in use, in order.

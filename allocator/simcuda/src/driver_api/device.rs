@@ -53,8 +53,11 @@ entry_points! { driver:
         id.set_text(&format!("0000:{bus:02x}:00.0"), room)
     }
 
-    fn cuDeviceCanAccessPeer(can: Out<i32>, _device: i32, _peer: i32) |_| {
-        can.set(0)
+    fn cuDeviceCanAccessPeer(can: Out<i32>, device: i32, peer: i32) |sim| {
+        can.fill(|| {
+            let apart = sim.ordinal(device)? != sim.ordinal(peer)?;
+            Ok(i32::from(apart && sim.settings.peers))
+        })
     }
 
     /// Memory of graphs, of which there are none: all levels are 0 bytes.

@@ -42,6 +42,21 @@ pub(super) struct Context {
     stays: bool,
 }
 
+/// Reading and writing by a device.
+fn access_of(device: Device) -> sys::CUmemAccessDesc {
+    sys::CUmemAccessDesc {
+        location: memory_of(device),
+        flags: sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+    }
+}
+
+fn memory_of(device: Device) -> sys::CUmemLocation {
+    sys::CUmemLocation {
+        type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
+        id: device,
+    }
+}
+
 /// The driver's answer to a call.
 pub(super) type Answer<T> = Result<T, CallError>;
 
@@ -156,6 +171,20 @@ impl Context {
             unsafe { (self.symbols.core.device_attribute)(&raw mut value, attribute, self.device) };
         self.check("cuDeviceGetAttribute", answer)?;
         Ok(value)
+    }
+
+    /// The device of that number, if it can work on this one's memory.
+    pub(super) fn peer(&self, ordinal: u32) -> Answer<Option<Device>> {
+        let number = c_int::try_from(ordinal).unwrap_or(c_int::MAX);
+        let (mut peer, mut can): (Device, c_int) = (0, 0);
+        // SAFETY: `peer` is a place for the one number it writes.
+        let answer = unsafe { (self.symbols.core.device)(&raw mut peer, number) };
+        self.check("cuDeviceGet", answer)?;
+        // SAFETY: `can` is a place for the one number it writes.
+        let answer =
+            unsafe { (self.symbols.core.can_access_peer)(&raw mut can, peer, self.device) };
+        self.check("cuDeviceCanAccessPeer", answer)?;
+        Ok((can != 0).then_some(peer))
     }
 
     /// Bytes of memory the device has.

@@ -22,7 +22,17 @@ impl CudaDevice {
         let answer = self.pool_calls()?.create();
         let pool = self.note(answer)?;
         self.pool = Some(pool);
+        self.open_pool_to_peers()?;
         Ok(pool)
+    }
+
+    /// Lets the peers work on what the pool gives out, if it is there already.
+    pub(super) fn open_pool_to_peers(&mut self) -> Result<(), DriverError> {
+        let Some(pool) = self.pool.filter(|_| !self.peers.is_empty()) else {
+            return Ok(());
+        };
+        let answer = self.pool_calls()?.set_access(pool, &self.peers);
+        self.note(answer)
     }
 }
 

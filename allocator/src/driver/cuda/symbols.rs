@@ -105,6 +105,7 @@ entry_points! {
         device = "cuDeviceGet" (*mut Device, c_int);
         device_name = "cuDeviceGetName" (*mut c_char, c_int, Device);
         device_attribute = "cuDeviceGetAttribute" (*mut c_int, c_uint, Device);
+        can_access_peer = "cuDeviceCanAccessPeer" (*mut c_int, Device, Device);
         total_memory = "cuDeviceTotalMem_v2" (*mut usize, Device);
         retain_context = "cuDevicePrimaryCtxRetain" (*mut Context, Device);
         release_context = "cuDevicePrimaryCtxRelease_v2" (Device);
@@ -163,6 +164,7 @@ entry_points! {
         free = "cuMemFreeAsync" (Pointer, Stream);
         attribute = "cuMemPoolGetAttribute" (Pool, c_uint, *mut c_void);
         set_attribute = "cuMemPoolSetAttribute" (Pool, c_uint, *mut c_void);
+        set_access = "cuMemPoolSetAccess" (Pool, *const sys::CUmemAccessDesc, usize);
         trim = "cuMemPoolTrimTo" (Pool, usize);
     }
 }

@@ -10,6 +10,14 @@ impl CudaDevice {
         let context = &self.context;
         Ok(Calls { context, calls })
     }
+
+    /// Lets the peers work on what is mapped already.
+    pub(super) fn open_mappings_to_peers(&mut self) -> Result<(), DriverError> {
+        let mapped: Vec<_> = self.held.mappings.iter().map(|(&a, &b)| (a, b)).collect();
+        mapped
+            .into_iter()
+            .try_for_each(|(addr, bytes)| self.set_access(addr, bytes))
+    }
 }
 
 impl VirtualMemory for CudaDevice {
@@ -72,7 +80,7 @@ impl VirtualMemory for CudaDevice {
 
     fn set_access(&mut self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError> {
         let calls = self.virtual_memory_calls()?;
-        let answer = calls.set_access(addr.0, size(bytes)?);
+        let answer = calls.set_access(addr.0, size(bytes)?, &self.peers);
         self.note(answer)
     }
 

@@ -4,9 +4,9 @@ use std::ffi::c_uint;
 
 use cudarc::driver::sys;
 
-use super::{Answer, Context};
+use super::{Answer, Context, access_of, memory_of};
 use crate::driver::PoolUsage;
-use crate::driver::cuda::symbols::{GraphCalls, Pointer, Pool, PoolCalls, Stream};
+use crate::driver::cuda::symbols::{Device, GraphCalls, Pointer, Pool, PoolCalls, Stream};
 
 /// Of a pool: what can be set and read.
 pub(in crate::driver::cuda) use sys::CUmemPool_attribute as PoolAttribute;
@@ -59,10 +59,7 @@ impl Pools<'_> {
         let properties = sys::CUmemPoolProps {
             allocType: sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
             handleTypes: sys::CUmemAllocationHandleType_enum::CU_MEM_HANDLE_TYPE_NONE,
-            location: sys::CUmemLocation {
-                type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
-                id: self.context.device,
-            },
+            location: memory_of(self.context.device),
             win32SecurityAttributes: std::ptr::null_mut(),
             maxSize: 0,
             usage: 0,
@@ -72,6 +69,15 @@ impl Pools<'_> {
         let answer = unsafe { (self.calls.create)(&raw mut pool, &raw const properties) };
         self.context.check("cuMemPoolCreate", answer)?;
         Ok(pool)
+    }
+
+    /// Lets `peers` read and write what the pool gives out.
+    pub(in crate::driver::cuda) fn set_access(self, pool: Pool, peers: &[Device]) -> Answer<()> {
+        let _entered = self.context.enter()?;
+        let access: Vec<_> = peers.iter().map(|&device| access_of(device)).collect();
+        // SAFETY: the pool is live; it reads as many descriptions as it is told there are.
+        let answer = unsafe { (self.calls.set_access)(pool, access.as_ptr(), access.len()) };
+        self.context.check("cuMemPoolSetAccess", answer)
     }
 
     pub(in crate::driver::cuda) fn destroy(self, pool: Pool) -> Answer<()> {

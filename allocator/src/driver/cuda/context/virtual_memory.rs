@@ -2,9 +2,9 @@
 
 use cudarc::driver::sys;
 
-use super::{Answer, Context};
+use super::{Answer, Context, access_of, memory_of};
 use crate::driver::HandleKind;
-use crate::driver::cuda::symbols::{Physical, Pointer, VirtualMemoryCalls};
+use crate::driver::cuda::symbols::{Device, Physical, Pointer, VirtualMemoryCalls};
 
 /// One device's calls for virtual memory, which its driver has.
 #[derive(Clone, Copy)]
@@ -14,14 +14,6 @@ pub(in crate::driver::cuda) struct VirtualMemory<'a> {
 }
 
 impl VirtualMemory<'_> {
-    /// Memory of this device.
-    fn here(self) -> sys::CUmemLocation {
-        sys::CUmemLocation {
-            type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
-            id: self.context.device,
-        }
-    }
-
     /// What memory is asked for: on this device, to be shared as `kind` says, and such that network
     /// cards can write to it if `rdma`, as PyTorch 2.11 asks for it.
     fn properties(self, kind: HandleKind, rdma: bool) -> sys::CUmemAllocationProp {
@@ -32,7 +24,7 @@ impl VirtualMemory<'_> {
                 HandleKind::Fabric => Type::CU_MEM_HANDLE_TYPE_FABRIC,
                 HandleKind::FileDescriptor => Type::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
             },
-            location: self.here(),
+            location: memory_of(self.context.device),
             win32HandleMetaData: std::ptr::null_mut(),
             allocFlags: sys::CUmemAllocationProp_st__bindgen_ty_1 {
                 compressionType: 0,
@@ -110,15 +102,19 @@ impl VirtualMemory<'_> {
         self.context.check("cuMemMap", answer)
     }
 
-    /// Lets this device read and write.
-    pub(in crate::driver::cuda) fn set_access(self, addr: Pointer, bytes: usize) -> Answer<()> {
+    /// Lets this device and `peers` read and write.
+    pub(in crate::driver::cuda) fn set_access(
+        self,
+        addr: Pointer,
+        bytes: usize,
+        peers: &[Device],
+    ) -> Answer<()> {
         let _entered = self.context.enter()?;
-        let access = sys::CUmemAccessDesc {
-            location: self.here(),
-            flags: sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
-        };
-        // SAFETY: it reads the one description it is told of, and refuses addresses that are not mapped.
-        let answer = unsafe { (self.calls.set_access)(addr, bytes, &raw const access, 1) };
+        let all = std::iter::once(&self.context.device).chain(peers);
+        let access: Vec<_> = all.map(|&device| access_of(device)).collect();
+        // SAFETY: it reads as many descriptions as it is told there are, and refuses addresses that are not
+        // mapped.
+        let answer = unsafe { (self.calls.set_access)(addr, bytes, access.as_ptr(), access.len()) };
         self.context.check("cuMemSetAccess", answer)
     }
 
