@@ -165,7 +165,13 @@ def _load():
     global _library
     if _library is None:
         beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libcoalesce_torch.so")
-        library = ctypes.CDLL(os.environ.get("COALESCE_TORCH_LIB") or beside)
+        try:
+            library = ctypes.CDLL(os.environ.get("COALESCE_TORCH_LIB") or beside)
+        except OSError as error:
+            raise OSError(
+                f"{error}; `cargo build --release -p coalesce-torch` makes libcoalesce_torch.so: "
+                "put it beside coalesce_torch.py, or its path into COALESCE_TORCH_LIB"
+            ) from None
         for function in (
             "coalesce_configuration_error",
             "coalesce_memory_stats",

@@ -188,7 +188,8 @@ class Run:
                     ],
                     target.name,
                 )
-                slow = {crash for crash in crashes.iterdir() if crash.name.startswith("timeout-")}
+                told_slow = ("timeout-", "slow-unit-")
+                slow = {crash for crash in crashes.iterdir() if crash.name.startswith(told_slow)}
                 for crash in slow - before:
                     # A machine that is busy, or was halted, makes anything slow once.
                     if self.libfuzzer([str(crash)], crash.name) == 0:
