@@ -8,6 +8,7 @@ use allocator::bytes;
 use allocator::driver::sim::address::AddressPolicy;
 use allocator::policy::POLICIES;
 use anyhow::{Context, ensure};
+use benches::capacity::USUAL;
 use benches::cell::{self, Cell};
 use benches::device::{Device, DeviceName};
 use benches::input;
@@ -24,9 +25,9 @@ use workloads::replay::{Observer, Outcome, Step};
 
 /// Replay a recorded program through an allocator and say how much memory it takes.
 ///
-/// The device is simulated, unless a GPU is named: nothing but the recording is needed. With the settings that a
-/// program shall have and the memory of its device, this predicts what PyTorch will report. Requests that find
-/// no memory are counted. A trace goes on without them; the program of a snapshot ends, unless it
+/// The device is simulated, unless a GPU is named: nothing but the recording is needed. With the settings
+/// that a program shall have and the memory of its device, this predicts what PyTorch will report. Requests
+/// that find no memory are counted. A trace goes on without them; the program of a snapshot ends, unless it
 /// survived failures when it was recorded.
 #[derive(clap::Args)]
 #[command(
@@ -45,16 +46,16 @@ pub struct Args {
     /// What it runs on: sim, auto (the first GPU, or else the simulated device) or cuda:0.
     #[arg(long, default_value_t = DeviceName::Sim)]
     device: DeviceName,
-    /// On a GPU, fill every block on its stream when it is allocated, and look whether that is still there when
-    /// it is freed, on all streams that use it. If it is not, this fails.
+    /// On a GPU, fill every block on its stream when it is allocated, and look whether that is still there
+    /// when it is freed, on all streams that use it. If it is not, this fails.
     #[arg(long)]
     verify: bool,
     /// Memory of the simulated device; 80 GiB if it is not given.
     #[arg(long, value_parser = bytes::parse)]
     capacity: Option<u64>,
-    /// Where the simulated device places what it gives: up, down or firstfit. Allocators prefer low addresses,
-    /// so the results hold for one of these. If it is not given: as the device of the snapshot did, else
-    /// up.
+    /// Where the simulated device places what it gives: up, down or firstfit. Allocators prefer low
+    /// addresses, so the results hold for one of these. If it is not given: as the device of the snapshot
+    /// did, else up.
     #[arg(long, value_parser = str::parse::<AddressPolicy>)]
     addresses: Option<AddressPolicy>,
     /// What the device's calls cost: `published`, or a TOML file like benches/profiles/published.toml.
@@ -186,9 +187,6 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Memory of the simulated device if nothing is said of it: 80 GiB.
-const CAPACITY: u64 = 80 << 30;
-
 /// Runs it on the device that was named.
 fn measure(
     args: &Args,
@@ -205,7 +203,7 @@ fn measure(
                  GPU, as --device cuda:0",
                 reason.map_or_else(String::new, |reason| reason + "; ")
             );
-            let row = cell.measure(args.capacity.unwrap_or(CAPACITY), observer)?;
+            let row = cell.measure(args.capacity.unwrap_or(USUAL), observer)?;
             return Ok((row, None));
         }
         Device::Cuda(gpu) => *gpu,

@@ -49,7 +49,7 @@ impl Samples {
 pub struct Effort {
     /// So often, if there is time.
     pub rounds: u32,
-    /// So long at most for each size, but three times at least.
+    /// After so long no further lot of a size is begun, if each call was made three times.
     pub time: Duration,
     /// How long the device is left alone for each GiB that was given back.
     pub rest_per_gib: Duration,
@@ -194,14 +194,16 @@ impl<D: Driver> Bench<'_, D> {
         lot: impl Fn(&mut Self, u64) -> Result<u64, DriverError>,
     ) -> Result<(), DriverError> {
         let begun = Instant::now();
-        let mut left = u64::from(self.effort.rounds);
-        let least = left.saturating_sub(u64::from(Effort::LEAST));
-        while left > least || (left > 0 && begun.elapsed() < self.effort.time) {
-            let taken = lot(self, left.min(most / bytes))?;
+        let rounds = u64::from(self.effort.rounds);
+        let mut done = 0;
+        while done < rounds
+            && (done < u64::from(Effort::LEAST) || begun.elapsed() < self.effort.time)
+        {
+            let taken = lot(self, (rounds - done).min(most / bytes))?;
             if taken == 0 {
                 break;
             }
-            left = left.saturating_sub(taken);
+            done += taken;
             self.device.synchronize_device()?;
             let gib = (taken * bytes) as f64 / f64::from(1 << 30);
             std::thread::sleep(self.effort.rest_per_gib.mul_f64(gib));

@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use crate::check::{Violation, ensure};
 use crate::driver::{DeviceAddr, Driver, EventId, PoolSettings, StreamId};
 use crate::policy::fence::{Fence, Fences};
-use crate::policy::{Block, Policy, Refusal};
+use crate::policy::{Block, Policy, Refusal, malloc_or_retry};
 
 /// What chunks are multiples of.
 const GROWTH: u64 = 32 << 20;
@@ -234,19 +234,11 @@ impl Model {
         stream: StreamId,
     ) -> Result<DeviceAddr, Refusal> {
         let chunk_bytes = bytes.next_multiple_of(GROWTH);
-        let addr = match device.malloc(chunk_bytes) {
-            Ok(addr) => addr,
-            Err(error) => {
-                let refusal = Refusal::from(error);
-                if refusal != Refusal::OutOfMemory {
-                    return Err(refusal);
-                }
-                device.synchronize_device()?;
-                self.lift_fences(device)?;
-                self.trim(device, 0)?;
-                device.malloc(chunk_bytes)?
-            }
-        };
+        let addr = malloc_or_retry(device, chunk_bytes, |device| {
+            device.synchronize_device()?;
+            self.lift_fences(device)?;
+            self.trim(device, 0)
+        })?;
         self.chunks.insert(addr, chunk_bytes);
         self.held += chunk_bytes;
         let state = State::Used { users: Vec::new() };
