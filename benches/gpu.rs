@@ -8,10 +8,11 @@ use std::io::{Write, stdout};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use benches::bench::{self, Plan, record, text};
-use benches::deadline::Deadline;
-use benches::device::{Device, DeviceName};
-use benches::{machine, results};
+use coalesce_bench::measure::deadline::Deadline;
+use coalesce_bench::measure::device::{Device, DeviceName};
+use coalesce_bench::measure::machine;
+use coalesce_bench::measure::results;
+use coalesce_bench::timing::bench::{self, Plan, record, text};
 
 fn main() -> ExitCode {
     // What `cargo bench` says. With a filter or an option more, it is another benchmark that is meant.

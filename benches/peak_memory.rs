@@ -8,10 +8,12 @@ use std::io::{Write, stdout};
 use std::process::ExitCode;
 
 use anyhow::ensure;
-use benches::record::{self, Row};
-use benches::sweep::plan::Plan;
-use benches::sweep::run::Runner;
-use benches::{gallery, results, table};
+use coalesce_bench::measure::record::{self, Row};
+use coalesce_bench::measure::results;
+use coalesce_bench::report::gallery;
+use coalesce_bench::report::table;
+use coalesce_bench::sweep::plan::Plan;
+use coalesce_bench::sweep::run::Runner;
 
 fn main() -> ExitCode {
     // What `cargo bench` says. With a filter or an option more, it is the other benchmark that is

@@ -7,15 +7,15 @@
 
 use std::time::Duration;
 
-use allocator::driver::cuda::{CudaDevice, StreamHandles};
-use allocator::driver::sim::{SimConfig, SimDevice};
-use allocator::driver::{Driver, DriverError};
-use allocator::error::Error;
-use allocator::policy::pytorch::DeviceCachingAllocator;
-use allocator::settings::Settings;
-use benches::device::{Device, DeviceName};
-use benches::shapes;
-use benches::walk::Walk;
+use coalesce_alloc::driver::cuda::{CudaDevice, StreamHandles};
+use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
+use coalesce_alloc::driver::{Driver, DriverError};
+use coalesce_alloc::error::Error;
+use coalesce_alloc::pytorch::DeviceCachingAllocator;
+use coalesce_alloc::settings::Settings;
+use coalesce_bench::measure::device::{Device, DeviceName};
+use coalesce_bench::timing::shapes;
+use coalesce_bench::timing::walk::Walk;
 use criterion::{Criterion, SamplingMode, Throughput, criterion_group, criterion_main};
 
 fn prepare(shape: &str) -> Walk {

@@ -58,10 +58,10 @@
 //! device before memory is short or the cache is emptied.
 //!
 //! ```
-//! use allocator::driver::StreamId;
-//! use allocator::driver::sim::{SimConfig, SimDevice};
-//! use allocator::policy::pytorch::DeviceCachingAllocator;
-//! use allocator::settings::Settings;
+//! use coalesce_alloc::driver::StreamId;
+//! use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
+//! use coalesce_alloc::pytorch::DeviceCachingAllocator;
+//! use coalesce_alloc::settings::Settings;
 //!
 //! let device = SimDevice::new(&SimConfig::with_capacity(1 << 30));
 //! let mut allocator = DeviceCachingAllocator::new(device, Settings::default());
@@ -74,7 +74,7 @@
 //! assert_eq!(allocator.stats().reserved_bytes.all.current, 20 << 20);
 //! allocator.empty_cache()?;
 //! assert_eq!(allocator.stats().reserved_bytes.all.current, 0);
-//! # Ok::<(), allocator::error::Error>(())
+//! # Ok::<(), coalesce_alloc::error::Error>(())
 //! ```
 // Only the border to CUDA needs any.
 #![cfg_attr(not(feature = "cuda"), forbid(unsafe_code))]
@@ -97,7 +97,7 @@ pub mod managed;
 pub mod mempool;
 pub mod placement;
 pub mod policy;
-pub mod script;
+pub mod pytorch;
 pub mod settings;
 pub mod snapshot;
 pub mod stats;

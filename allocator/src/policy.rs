@@ -10,12 +10,12 @@
 //! ```
 //! use std::collections::BTreeMap;
 //!
-//! use allocator::allocator::Allocator;
-//! use allocator::driver::sim::{SimConfig, SimDevice};
-//! use allocator::driver::{DeviceAddr, Driver, StreamId};
-//! use allocator::managed::Managed;
-//! use allocator::policy::knobs::{KnobError, Knobs};
-//! use allocator::policy::{Block, Policy, Refusal};
+//! use coalesce_alloc::allocator::Allocator;
+//! use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
+//! use coalesce_alloc::driver::{DeviceAddr, Driver, StreamId};
+//! use coalesce_alloc::managed::Managed;
+//! use coalesce_alloc::policy::knobs::{KnobError, Knobs};
+//! use coalesce_alloc::policy::{Block, Policy, Refusal};
 //!
 //! #[derive(Debug, Default)]
 //! struct ExactFit {
@@ -90,7 +90,6 @@ mod offset_allocator;
 mod paddle_auto_growth;
 mod pieces;
 mod planned;
-pub mod pytorch;
 mod rmm;
 mod rmm_arena;
 mod rmm_binning;
@@ -110,8 +109,8 @@ use crate::settings::{Settings, SettingsError};
 
 use self::knobs::KnobError;
 use self::planned::{Plan, Planned};
-use self::pytorch::DeviceCachingAllocator;
 use self::stream_safe::StreamSafe;
+use crate::pytorch::DeviceCachingAllocator;
 
 /// Memory that a policy handed out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,13 +1,13 @@
 //! Wrong calls get an error that says what and why, and lose nothing.
 
-use allocator::driver::sim::address::AddressPolicy;
-use allocator::driver::sim::{SimConfig, SimDevice};
-use allocator::driver::{DeviceAddr, DriverError, StreamId};
-use allocator::error::{Error, PoolError};
-use allocator::mempool::MempoolId;
-use allocator::policy::pytorch::{DeviceCachingAllocator, NativeCachingAllocator};
-use allocator::policy::{self, BuildError};
-use allocator::settings::{Settings, SettingsError};
+use coalesce_alloc::driver::sim::address::AddressPolicy;
+use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
+use coalesce_alloc::driver::{DeviceAddr, DriverError, StreamId};
+use coalesce_alloc::error::{Error, PoolError};
+use coalesce_alloc::mempool::MempoolId;
+use coalesce_alloc::policy::{self, BuildError};
+use coalesce_alloc::pytorch::{DeviceCachingAllocator, NativeCachingAllocator};
+use coalesce_alloc::settings::{Settings, SettingsError};
 
 const MIB: u64 = 1 << 20;
 

@@ -1,11 +1,11 @@
 //! A device that breaks in the middle of a call, so that what was begun cannot even be undone: once
 //! it works again, nothing is lost.
 
-use allocator::driver::sim::{SimConfig, SimDevice};
-use allocator::driver::{DeviceAddr, DriverError, StreamId};
-use allocator::error::Error;
-use allocator::policy::pytorch::DeviceCachingAllocator;
-use allocator::settings::Settings;
+use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
+use coalesce_alloc::driver::{DeviceAddr, DriverError, StreamId};
+use coalesce_alloc::error::Error;
+use coalesce_alloc::pytorch::DeviceCachingAllocator;
+use coalesce_alloc::settings::Settings;
 
 const MIB: u64 = 1 << 20;
 const CONFS: [&str; 2] = ["", "expandable_segments:True"];

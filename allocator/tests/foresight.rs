@@ -1,11 +1,11 @@
 //! Policies that know the program in advance, where it does as foreseen and where it does not.
 
-use allocator::allocator::Allocator;
-use allocator::driver::calls::CallKind;
-use allocator::driver::sim::{SimConfig, SimDevice};
-use allocator::driver::{DeviceAddr, StreamId};
-use allocator::foresight::{Foresight, Observed};
-use allocator::policy::{self, BuildError};
+use coalesce_alloc::allocator::Allocator;
+use coalesce_alloc::driver::calls::CallKind;
+use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
+use coalesce_alloc::driver::{DeviceAddr, StreamId};
+use coalesce_alloc::foresight::{Foresight, Observed};
+use coalesce_alloc::policy::{self, BuildError};
 
 /// What the device gives out memory in.
 const PAGE: u64 = 2 << 20;

@@ -7,10 +7,10 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use allocator::driver::sim::SimDevice;
-use allocator::policy::pytorch::DeviceCachingAllocator;
-use allocator::script::{self, Options, RunError, Script};
-use allocator::settings::{Settings, SettingsError};
+use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
+use coalesce_alloc::pytorch::DeviceCachingAllocator;
+use coalesce_alloc::settings::{Settings, SettingsError};
+use coalesce_script::{Options, RunError, Script};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
@@ -47,7 +47,7 @@ impl Case<'_> {
 
     fn run_into(&self, out: &mut Vec<u8>) -> Result<usize, SettingsError> {
         let variable = |name: &str| self.environment.get(name).map(|&value| value.to_owned());
-        let device = SimDevice::new(&script::sim_config(variable).unwrap());
+        let device = SimDevice::new(&SimConfig::from_variables("FAKE", variable).unwrap());
         let mut allocator = DeviceCachingAllocator::new(device, Settings::from_env(variable)?);
         let mut options = Options::default();
         let mut arguments = self.arguments.iter();
@@ -64,7 +64,7 @@ impl Case<'_> {
                 other => panic!("unknown argument {other}"),
             }
         }
-        let ran = script::run(self.script, &mut allocator, options, out);
+        let ran = coalesce_script::run(self.script, &mut allocator, options, out);
         allocator.check().unwrap();
         match ran {
             Ok(errors) => Ok(errors),

@@ -1,12 +1,12 @@
 //! The places where PyTorch 2.11 corrupts its own state: here each is detected and named, the state
 //! stays whole, and no memory is lost.
 
-use allocator::driver::sim::{SimConfig, SimDevice};
-use allocator::driver::{DeviceAddr, Driver, StreamId};
-use allocator::error::{Error, Hazard};
-use allocator::mempool::MempoolId;
-use allocator::policy::pytorch::DeviceCachingAllocator;
-use allocator::settings::Settings;
+use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
+use coalesce_alloc::driver::{DeviceAddr, Driver, StreamId};
+use coalesce_alloc::error::{Error, Hazard};
+use coalesce_alloc::mempool::MempoolId;
+use coalesce_alloc::pytorch::DeviceCachingAllocator;
+use coalesce_alloc::settings::Settings;
 
 const MIB: u64 = 1 << 20;
 const POOL: MempoolId = MempoolId(0, 7);

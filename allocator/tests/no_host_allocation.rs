@@ -1,9 +1,9 @@
 //! Once warm, malloc and free take no memory from the host.
 
-use allocator::driver::StreamId;
-use allocator::driver::sim::{SimConfig, SimDevice};
-use allocator::policy::pytorch::DeviceCachingAllocator;
-use allocator::settings::Settings;
+use coalesce_alloc::driver::StreamId;
+use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
+use coalesce_alloc::pytorch::DeviceCachingAllocator;
+use coalesce_alloc::settings::Settings;
 
 /// A step of a program: sizes, streams and lifetimes mixed by a small generator, the same each time.
 fn step(allocator: &mut DeviceCachingAllocator<SimDevice>, live: &mut Vec<u64>) {
@@ -22,7 +22,7 @@ fn step(allocator: &mut DeviceCachingAllocator<SimDevice>, live: &mut Vec<u64>) 
             live.push(addr.0);
         } else if !live.is_empty() {
             let victim = next(live.len() as u64) as usize;
-            let addr = allocator::driver::DeviceAddr(live.swap_remove(victim));
+            let addr = coalesce_alloc::driver::DeviceAddr(live.swap_remove(victim));
             if next(8) == 0 {
                 allocator
                     .record_stream(addr, StreamId::nth(next(4) as u32))
@@ -32,7 +32,9 @@ fn step(allocator: &mut DeviceCachingAllocator<SimDevice>, live: &mut Vec<u64>) 
         }
     }
     for addr in live.drain(..) {
-        allocator.free(allocator::driver::DeviceAddr(addr)).unwrap();
+        allocator
+            .free(coalesce_alloc::driver::DeviceAddr(addr))
+            .unwrap();
     }
 }
 

@@ -19,11 +19,11 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use allocator::allocator::Allocator;
-use allocator::driver::sim::{SimConfig, SimDevice};
-use allocator::driver::{DeviceAddr, StreamId};
-use allocator::error::Error;
-use allocator::policy;
+use coalesce_alloc::allocator::Allocator;
+use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
+use coalesce_alloc::driver::{DeviceAddr, StreamId};
+use coalesce_alloc::error::Error;
+use coalesce_alloc::policy;
 
 type DynAllocator = Box<dyn Allocator<Driver = SimDevice>>;
 

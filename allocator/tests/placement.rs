@@ -9,7 +9,7 @@ use std::io::{Write, stderr};
 use std::path::Path;
 use std::time::Duration;
 
-use allocator::placement::{Buffer, Effort, Fault, TooLarge, lower_bound, pack, pack_watched};
+use coalesce_alloc::placement::{Buffer, Effort, Fault, TooLarge, lower_bound, pack, pack_watched};
 use proptest::collection::vec;
 use proptest::prelude::*;
 

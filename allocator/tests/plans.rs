@@ -18,10 +18,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use allocator::driver::sim::{GRANULARITY, SimConfig, SimDevice};
-use allocator::driver::{DeviceAddr, StreamId};
-use allocator::foresight::{Foresight, Observed};
-use allocator::policy;
+use coalesce_alloc::driver::sim::{GRANULARITY, SimConfig, SimDevice};
+use coalesce_alloc::driver::{DeviceAddr, StreamId};
+use coalesce_alloc::foresight::{Foresight, Observed};
+use coalesce_alloc::policy;
 
 const STREAM: StreamId = StreamId::DEFAULT;
 

@@ -2,8 +2,8 @@
 
 mod suite;
 
-use allocator::driver::sim::SimConfig;
-use allocator::driver::sim::address::AddressPolicy;
+use coalesce_alloc::driver::sim::SimConfig;
+use coalesce_alloc::driver::sim::address::AddressPolicy;
 
 /// A device on which 84 MiB blocks are many and events wait to be completed.
 fn tight(address_policy: AddressPolicy) -> SimConfig {

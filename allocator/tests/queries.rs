@@ -1,14 +1,14 @@
 //! What can be asked of an allocator, and devices at the edge of what there is.
 
-use allocator::driver::calls::CallKind;
-use allocator::driver::hooks::cost::{Cost, Costs};
-use allocator::driver::sim::{SimConfig, SimDevice};
-use allocator::driver::{DeviceAddr, DriverError, StreamId};
-use allocator::error::Error;
-use allocator::history::HistoryOptions;
-use allocator::mempool::MempoolId;
-use allocator::policy::pytorch::DeviceCachingAllocator;
-use allocator::settings::Settings;
+use coalesce_alloc::driver::calls::CallKind;
+use coalesce_alloc::driver::hooks::cost::{Cost, Costs};
+use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
+use coalesce_alloc::driver::{DeviceAddr, DriverError, StreamId};
+use coalesce_alloc::error::Error;
+use coalesce_alloc::history::HistoryOptions;
+use coalesce_alloc::mempool::MempoolId;
+use coalesce_alloc::pytorch::DeviceCachingAllocator;
+use coalesce_alloc::settings::Settings;
 
 const MIB: u64 = 1 << 20;
 

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use allocator::driver::StreamId;
-use allocator::driver::sim::{SimConfig, SimDevice};
-use allocator::history::{Action, HistoryOptions};
-use allocator::policy::pytorch::DeviceCachingAllocator;
-use allocator::policy::{self, POLICIES};
-use allocator::settings::Settings;
-use allocator::stats::summary::memory_summary;
-use allocator::stats::{DeviceStats, Stat};
+use coalesce_alloc::driver::StreamId;
+use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
+use coalesce_alloc::history::{Action, HistoryOptions};
+use coalesce_alloc::policy::{self, POLICIES};
+use coalesce_alloc::pytorch::DeviceCachingAllocator;
+use coalesce_alloc::settings::Settings;
+use coalesce_alloc::stats::summary::memory_summary;
+use coalesce_alloc::stats::{DeviceStats, Stat};
 use serde_json::Value;
 
 fn golden(name: &str) -> String {
@@ -29,7 +29,7 @@ fn recorded_stats() -> DeviceStats {
         allocated: flat[&format!("{name}.allocated")],
         freed: flat[&format!("{name}.freed")],
     };
-    let array = |name: &str| allocator::stats::StatArray {
+    let array = |name: &str| coalesce_alloc::stats::StatArray {
         all: stat(&format!("{name}.all")),
         small_pool: stat(&format!("{name}.small_pool")),
         large_pool: stat(&format!("{name}.large_pool")),

@@ -2,17 +2,17 @@
 
 mod suite;
 
-use allocator::driver::calls::Call;
-use allocator::driver::sim::address::Placement;
-use allocator::driver::sim::{SimConfig, SimDevice};
-use allocator::driver::{DeviceAddr, StreamId};
-use allocator::error::Error;
-use allocator::mempool::MempoolId;
-use allocator::policy::pytorch::DeviceCachingAllocator;
-use allocator::policy::pytorch::restore::RestoreError;
-use allocator::settings::Settings;
-use allocator::snapshot::{BlockInfo, BlockState, SegmentInfo};
-use allocator::stats::PoolKind;
+use coalesce_alloc::driver::calls::Call;
+use coalesce_alloc::driver::sim::address::Placement;
+use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
+use coalesce_alloc::driver::{DeviceAddr, StreamId};
+use coalesce_alloc::error::Error;
+use coalesce_alloc::mempool::MempoolId;
+use coalesce_alloc::pytorch::DeviceCachingAllocator;
+use coalesce_alloc::pytorch::restore::RestoreError;
+use coalesce_alloc::settings::Settings;
+use coalesce_alloc::snapshot::{BlockInfo, BlockState, SegmentInfo};
+use coalesce_alloc::stats::PoolKind;
 use proptest::prelude::*;
 use suite::ops::TestOp;
 

@@ -6,12 +6,12 @@ mod suite;
 
 use std::collections::BTreeMap;
 
-use allocator::driver::sim::{SimConfig, SimDevice};
-use allocator::driver::{DeviceAddr, Driver, StreamId};
-use allocator::error::{Error, PoolError};
-use allocator::mempool::MempoolId;
-use allocator::policy::pytorch::DeviceCachingAllocator;
-use allocator::settings::Settings;
+use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
+use coalesce_alloc::driver::{DeviceAddr, Driver, StreamId};
+use coalesce_alloc::error::{Error, PoolError};
+use coalesce_alloc::mempool::MempoolId;
+use coalesce_alloc::pytorch::DeviceCachingAllocator;
+use coalesce_alloc::settings::Settings;
 use proptest::prelude::*;
 use proptest_state_machine::{ReferenceStateMachine, StateMachineTest, prop_state_machine};
 

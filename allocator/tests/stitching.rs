@@ -4,12 +4,12 @@
 //! That it decides as the original does is seen elsewhere, from recorded vectors (`originals.rs`); these
 //! examples are written by hand, and one of them is among the vectors, too (`worked-example.txt`).
 
-use allocator::allocator::Allocator;
-use allocator::driver::calls::CallKind;
-use allocator::driver::sim::{SimConfig, SimDevice};
-use allocator::driver::{DeviceAddr, DriverError, StreamId};
-use allocator::error::Error;
-use allocator::policy;
+use coalesce_alloc::allocator::Allocator;
+use coalesce_alloc::driver::calls::CallKind;
+use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
+use coalesce_alloc::driver::{DeviceAddr, DriverError, StreamId};
+use coalesce_alloc::error::Error;
+use coalesce_alloc::policy;
 
 type DynAllocator = Box<dyn Allocator<Driver = SimDevice>>;
 

@@ -3,17 +3,17 @@
 use std::io::BufRead;
 use std::path::Path;
 
-use allocator::driver::sim::address::AddressPolicy;
-use allocator::history::Action;
 use anyhow::{Context, ensure};
+use coalesce_alloc::driver::sim::address::AddressPolicy;
+use coalesce_alloc::history::Action;
+use coalesce_workloads::catalog;
+use coalesce_workloads::formats::packed;
+use coalesce_workloads::formats::recording::program::RecordedProgram;
+use coalesce_workloads::formats::recording::{self, Recording};
+use coalesce_workloads::formats::trace;
+use coalesce_workloads::op::Workload;
+use coalesce_workloads::presets;
 use toml::Table;
-use workloads::catalog;
-use workloads::op::Workload;
-use workloads::packed;
-use workloads::presets;
-use workloads::recording::program::RecordedProgram;
-use workloads::recording::{self, Recording};
-use workloads::trace;
 
 /// A workload, and the recording it was made from, if it was.
 pub struct Input {

@@ -15,38 +15,10 @@
 //! - [`parallel`] does work on all cores, [`deadline`] ends it, [`progress`] shows how far it is,
 //!   [`results`] where it is written to, [`toml_file`] reads what it is told.
 
-pub mod advise;
-pub mod bench;
-pub mod capacity;
-pub mod cell;
-pub mod compare;
-pub mod deadline;
-pub mod device;
-pub mod diagnose;
-pub mod formats;
-pub mod gallery;
+pub mod convert;
 pub mod input;
-pub mod least;
-pub mod machine;
-pub mod metered;
-pub mod model;
-pub mod on_gpu;
-pub mod parallel;
-pub mod pareto;
-pub mod plot;
-pub mod profile;
-pub mod progress;
-pub mod readme;
+pub mod measure;
 pub mod realism;
-pub mod record;
-pub mod results;
-pub mod script_bench;
-pub mod shapes;
-pub mod statistics;
-pub mod summary;
+pub mod report;
 pub mod sweep;
-pub mod table;
-pub mod timeline;
 pub mod timing;
-pub mod toml_file;
-pub mod walk;

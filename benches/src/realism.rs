@@ -3,17 +3,17 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use allocator::driver::sim::address::AddressPolicy;
-use workloads::demand::Demand;
-use workloads::op::Workload;
-use workloads::realism;
-use workloads::trace::TraceFile;
+use coalesce_alloc::driver::sim::address::AddressPolicy;
+use coalesce_workloads::demand::Demand;
+use coalesce_workloads::formats::trace::TraceFile;
+use coalesce_workloads::op::Workload;
+use coalesce_workloads::realism;
 
-use crate::capacity::ROOMY;
-use crate::cell::Cell;
-use crate::profile::{PUBLISHED, Profile};
-use crate::progress::Progress;
-use crate::record::Row;
+use crate::measure::capacity::ROOMY;
+use crate::measure::cell::Cell;
+use crate::measure::progress::Progress;
+use crate::measure::record::Row;
+use crate::timing::profile::{PUBLISHED, Profile};
 
 /// The settings under which efficiencies are compared.
 const CONFS: [&str; 2] = ["", "expandable_segments:True"];

@@ -1,50 +1,10 @@
-//! Nanoseconds for a malloc and its free, averaged over a whole workload.
+//! timing.
 
-use std::time::Instant;
-
-use allocator::error::Error;
-
-use crate::cell::Cell;
-use crate::record::Row;
-use crate::statistics::{Estimate, median_interval};
-use crate::walk::Walk;
-
-/// Times the cell `runs` times, after one run to warm up; the row with the figures. A cell in which
-/// requests fail is not timed: what is left of it is another workload.
-///
-/// # Errors
-/// As [`Cell::run`].
-pub fn time(cell: &Cell<'_>, row: Row, runs: u32) -> anyhow::Result<Row> {
-    if runs == 0 || row.ooms > 0 || row.allocations == 0 {
-        return Ok(row);
-    }
-    let walk = Walk::prepare(cell.workload)?;
-    let mut allocator = cell.allocator(row.capacity_bytes)?;
-    let mut slots = walk.slots();
-    let mut samples = Vec::new();
-    for run in 0..=runs {
-        let started = Instant::now();
-        match walk.run(allocator.as_mut(), &mut slots) {
-            Ok(()) => {}
-            // On a tight device what an earlier run left cached can be in the way of the next.
-            Err(Error::OutOfMemory(_)) => return Ok(row),
-            Err(error) => return Err(error.into()),
-        }
-        let ns = started.elapsed().as_nanos() as f64;
-        if run > 0 {
-            samples.push(ns / walk.pairs() as f64);
-        }
-    }
-    let Some(Estimate { value, low, high }) = median_interval(&samples) else {
-        return Ok(row);
-    };
-    let tenths = |ns: f64| (ns * 10.0).round() / 10.0;
-    let texts: Vec<String> = samples.iter().map(|ns| format!("{ns:.1}")).collect();
-    Ok(Row {
-        ns_per_pair: Some(tenths(value)),
-        ns_per_pair_low: Some(tenths(low)),
-        ns_per_pair_high: Some(tenths(high)),
-        ns_per_pair_samples: texts.join(";"),
-        ..row
-    })
-}
+pub mod bench;
+pub mod metered;
+pub mod model;
+pub mod on_gpu;
+pub mod profile;
+pub mod shapes;
+pub mod throughput;
+pub mod walk;

@@ -11,20 +11,20 @@ use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
 pub use self::error::{CatalogError, Unknown};
-use crate::batch_probe::BatchProbe;
-use crate::cnn::Cnn;
-use crate::experiment::Experiment;
-use crate::fragmentation::{
+use crate::families::batch_probe::BatchProbe;
+use crate::families::cnn::Cnn;
+use crate::families::experiment::Experiment;
+use crate::families::fragmentation::{
     Adversary, Churn, Comb, Fragmentation, Growth, Phases, Sawtooth, Survivors,
 };
-use crate::grad_accumulation::GradAccumulation;
-use crate::inference::Inference;
-use crate::moe::Moe;
+use crate::families::grad_accumulation::GradAccumulation;
+use crate::families::inference::Inference;
+use crate::families::moe::Moe;
+use crate::families::shared_gpu::SharedGpu;
+use crate::families::streams::Streams;
+use crate::families::transformer::Transformer;
 use crate::op::{Answer, Op, Workload, WorkloadError};
 use crate::presets;
-use crate::shared_gpu::SharedGpu;
-use crate::streams::Streams;
-use crate::transformer::Transformer;
 
 static FAMILIES: &[Family] = &[
     Family::of::<Transformer>("transformer"),

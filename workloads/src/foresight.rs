@@ -1,7 +1,7 @@
 //! What a workload will do, for policies that plan ahead.
 
-use allocator::driver::StreamId;
-use allocator::foresight::{Foresight, Observed};
+use coalesce_alloc::driver::StreamId;
+use coalesce_alloc::foresight::{Foresight, Observed};
 
 use crate::op::{Answer, Op, Workload, WorkloadError};
 

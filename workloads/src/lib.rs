@@ -29,38 +29,19 @@
     clippy::unreachable
 )]
 
-pub mod batch_probe;
-pub mod byte_count;
 pub mod cached;
 pub mod catalog;
-pub mod cnn;
 pub mod demand;
-mod eager;
-pub mod experiment;
+pub mod families;
 pub mod foresight;
-pub mod fragmentation;
-pub mod grad_accumulation;
-pub mod inference;
-pub mod lengths;
+pub mod formats;
 pub mod measure;
-pub mod minimalloc;
-pub mod moe;
 pub mod op;
 mod ops;
-pub mod packed;
-mod parameters;
 pub mod perturbed;
-pub mod pickle;
 pub mod presets;
-pub mod program;
 pub mod realism;
-pub mod recording;
 pub mod replay;
-pub mod rng;
-pub mod shared_gpu;
-pub mod streams;
 pub mod surroundings;
-pub mod trace;
-pub mod transformer;
 
 pub use op::{Op, Workload, WorkloadError};

@@ -1,6 +1,6 @@
 //! What is measured: each figure in words, as a formula, with its unit.
 
-use allocator::stats::DeviceStats;
+use coalesce_alloc::stats::DeviceStats;
 
 use crate::op::WorkloadError;
 use crate::replay::{Observer, Step};
@@ -37,7 +37,7 @@ impl Measures {
     /// The measures in an allocator's statistics, which must not have been reset.
     #[must_use]
     pub fn of(stats: &DeviceStats) -> Self {
-        let peak = |array: &allocator::stats::StatArray| array.all.peak.cast_unsigned();
+        let peak = |array: &coalesce_alloc::stats::StatArray| array.all.peak.cast_unsigned();
         Self {
             peak_requested_bytes: peak(&stats.requested_bytes),
             peak_allocated_bytes: peak(&stats.allocated_bytes),

@@ -2,8 +2,8 @@
 
 use std::io;
 
+use crate::formats::trace::TraceError;
 use crate::surroundings::Change;
-use crate::trace::TraceError;
 
 /// What a program does next. Ids name allocations; no two live ones have the same.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -92,7 +92,7 @@ pub enum WorkloadError {
         /// The event, counted from 0.
         event: u64,
         /// What the allocator said.
-        source: allocator::error::Error,
+        source: coalesce_alloc::error::Error,
     },
     /// A parameter of a family has no meaning.
     #[error("{family}: {reason}")]

@@ -9,8 +9,8 @@ use std::collections::HashMap;
 use foldhash::fast::FixedState;
 
 use crate::cached::Cached;
+use crate::families::rng::Rng;
 use crate::ops::KeptOp;
-use crate::rng::Rng;
 
 /// Sizes up to this many bytes stay as they are: 1 MiB. They share segments.
 const SMALL: u64 = 1 << 20;

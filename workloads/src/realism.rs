@@ -5,12 +5,12 @@
 //! and the efficiency under PyTorch's default settings and with expandable segments. Chance is in
 //! some of both: how many tokens an expert is sent, and the scratch of convolutions.
 
-use crate::cnn::Cnn;
-use crate::inference::{Inference, Kept, Request};
-use crate::lengths::Lengths;
-use crate::moe::Moe;
+use crate::families::cnn::Cnn;
+use crate::families::inference::{Inference, Kept, Request};
+use crate::families::lengths::Lengths;
+use crate::families::moe::Moe;
+use crate::families::transformer::{Evaluation, Mistake, Precision, Shape, Transformer};
 use crate::op::Workload;
-use crate::transformer::{Evaluation, Mistake, Precision, Shape, Transformer};
 
 /// Names of recordings, each with a generator that has the recording's parameters.
 #[must_use]

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use allocator::allocator::Allocator;
-use allocator::driver::{DeviceAddr, StreamId};
-use allocator::error::Error;
-use allocator::stats::DeviceStats;
+use coalesce_alloc::allocator::Allocator;
+use coalesce_alloc::driver::{DeviceAddr, StreamId};
+use coalesce_alloc::error::Error;
+use coalesce_alloc::stats::DeviceStats;
 use foldhash::fast::FixedState;
 
 use crate::op::{Answer, Op, Workload, WorkloadError};

@@ -1,10 +1,10 @@
 //! What happens around a program: other processes on the device, and kernels that take their time.
 
-use allocator::driver::StreamId;
+use coalesce_alloc::driver::StreamId;
 #[cfg(feature = "cuda")]
-use allocator::driver::cuda::CudaDevice;
-use allocator::driver::sim::Bare;
-use allocator::driver::tap::Tap;
+use coalesce_alloc::driver::cuda::CudaDevice;
+use coalesce_alloc::driver::sim::Bare;
+use coalesce_alloc::driver::tap::Tap;
 
 /// A change that is not the program's doing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

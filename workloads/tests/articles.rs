@@ -2,14 +2,14 @@
 
 mod common;
 
-use allocator::driver::{DeviceAddr, StreamId};
-use allocator::stats::DeviceStats;
+use coalesce_alloc::driver::{DeviceAddr, StreamId};
+use coalesce_alloc::stats::DeviceStats;
+use coalesce_workloads::families::fragmentation::Fragmentation;
+use coalesce_workloads::formats::trace::TraceFile;
+use coalesce_workloads::measure::Measures;
+use coalesce_workloads::op::{Workload, WorkloadError};
+use coalesce_workloads::replay::{Observer, Step, replay};
 use common::{Allocator, GIB, MIB, ROOMY, allocator, measured, preset, watched};
-use workloads::fragmentation::Fragmentation;
-use workloads::measure::Measures;
-use workloads::op::{Workload, WorkloadError};
-use workloads::replay::{Observer, Step, replay};
-use workloads::trace::TraceFile;
 
 fn tensor(allocator: &mut Allocator, bytes: u64) -> DeviceAddr {
     allocator.malloc(bytes, StreamId::DEFAULT).unwrap()
@@ -21,7 +21,7 @@ struct AtMarks(Vec<(String, DeviceStats)>);
 
 impl Observer for AtMarks {
     fn after(&mut self, step: &Step<'_>) -> Result<(), WorkloadError> {
-        if let workloads::Op::Mark { tag } = step.op {
+        if let coalesce_workloads::Op::Mark { tag } = step.op {
             self.0.push((tag.to_owned(), step.stats.clone()));
         }
         Ok(())

@@ -2,10 +2,10 @@
 
 use std::collections::HashSet;
 
+use coalesce_workloads::catalog::{self, CatalogError};
+use coalesce_workloads::op::{Answer, Op, Workload, WorkloadError};
+use coalesce_workloads::presets;
 use toml::Table;
-use workloads::catalog::{self, CatalogError};
-use workloads::op::{Answer, Op, Workload, WorkloadError};
-use workloads::presets;
 
 fn table(text: &str) -> Table {
     text.parse().unwrap()

@@ -3,9 +3,9 @@
 //! A change here changes every result ever recorded with the preset: give the new one a new name, or
 //! say in the results that they cannot be compared.
 
+use coalesce_workloads::op::{Answer, Op, Workload};
+use coalesce_workloads::presets;
 use sha2::{Digest, Sha256};
-use workloads::op::{Answer, Op, Workload};
-use workloads::presets;
 
 /// Events, and the first 16 hexadecimal digits of the SHA-256 of all operations, one a line.
 fn digest(workload: &dyn Workload) -> (u64, String) {

@@ -8,14 +8,14 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use allocator::driver::sim::{SimConfig, SimDevice};
-use allocator::policy::pytorch::DeviceCachingAllocator;
-use allocator::settings::Settings;
+use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
+use coalesce_alloc::pytorch::DeviceCachingAllocator;
+use coalesce_alloc::settings::Settings;
+use coalesce_workloads::formats::trace::TraceFile;
+use coalesce_workloads::measure::Measures;
+use coalesce_workloads::op::{Op, Workload, WorkloadError};
+use coalesce_workloads::replay::{Observer, Outcome, Step, replay};
 use sha2::{Digest, Sha256};
-use workloads::measure::Measures;
-use workloads::op::{Op, Workload, WorkloadError};
-use workloads::replay::{Observer, Outcome, Step, replay};
-use workloads::trace::TraceFile;
 
 fn traces() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("traces")

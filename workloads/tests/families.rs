@@ -2,19 +2,19 @@
 
 mod programs;
 
-use allocator::driver::sim::{SimConfig, SimDevice};
-use allocator::policy::pytorch::DeviceCachingAllocator;
-use allocator::settings::Settings;
+use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
+use coalesce_alloc::pytorch::DeviceCachingAllocator;
+use coalesce_alloc::settings::Settings;
+use coalesce_workloads::catalog;
+use coalesce_workloads::demand::Demand;
+use coalesce_workloads::families::fragmentation::Fragmentation;
+use coalesce_workloads::families::grad_accumulation::{GradAccumulation, Mistake};
+use coalesce_workloads::measure::{AtPeak, Measures};
+use coalesce_workloads::op::Workload;
+use coalesce_workloads::presets;
+use coalesce_workloads::replay::replay;
 use programs::{frees_what_it_allocates, refusal};
 use toml::Table;
-use workloads::catalog;
-use workloads::demand::Demand;
-use workloads::fragmentation::Fragmentation;
-use workloads::grad_accumulation::{GradAccumulation, Mistake};
-use workloads::measure::{AtPeak, Measures};
-use workloads::op::Workload;
-use workloads::presets;
-use workloads::replay::replay;
 
 #[test]
 fn presets_free_what_they_allocate() {

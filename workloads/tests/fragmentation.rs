@@ -2,10 +2,10 @@
 
 mod common;
 
+use coalesce_workloads::families::fragmentation::Adversary;
+use coalesce_workloads::op::{Answer, Op, Workload, WorkloadError};
+use coalesce_workloads::replay::{Observer, Step};
 use common::{EXPANDABLE, MIB, ROOMY, measured, preset, watched};
-use workloads::fragmentation::Adversary;
-use workloads::op::{Answer, Op, Workload, WorkloadError};
-use workloads::replay::{Observer, Step};
 
 const CONFS: [&str; 2] = ["", EXPANDABLE];
 

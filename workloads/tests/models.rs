@@ -3,23 +3,23 @@
 
 mod programs;
 
-use allocator::driver::sim::{SimConfig, SimDevice};
-use allocator::policy::pytorch::DeviceCachingAllocator;
-use allocator::settings::Settings;
+use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
+use coalesce_alloc::pytorch::DeviceCachingAllocator;
+use coalesce_alloc::settings::Settings;
+use coalesce_workloads::families::cnn::Cnn;
+use coalesce_workloads::families::inference::{Inference, Kept, Request};
+use coalesce_workloads::families::lengths::Lengths;
+use coalesce_workloads::families::moe::Moe;
+use coalesce_workloads::families::rng::Rng;
+use coalesce_workloads::families::transformer::{
+    self, Attention, Evaluation, Optimizer, Precision, Shape, Transformer,
+};
+use coalesce_workloads::measure::Measures;
+use coalesce_workloads::op::{Answer, Op, Workload, WorkloadError};
+use coalesce_workloads::replay::replay;
 use programs::{frees_what_it_allocates, refusal};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use workloads::cnn::Cnn;
-use workloads::inference::{Inference, Kept, Request};
-use workloads::lengths::Lengths;
-use workloads::measure::Measures;
-use workloads::moe::Moe;
-use workloads::op::{Answer, Op, Workload, WorkloadError};
-use workloads::replay::replay;
-use workloads::rng::Rng;
-use workloads::transformer::{
-    self, Attention, Evaluation, Optimizer, Precision, Shape, Transformer,
-};
 
 fn small_transformer() -> Transformer {
     Transformer {

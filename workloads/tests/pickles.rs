@@ -1,8 +1,8 @@
 //! Pickles: what is written is read again, and nothing that is read can do harm.
 
+use coalesce_workloads::formats::pickle::{Node, Pickle, to_writer};
 use proptest::prelude::*;
 use serde_json::{Number, Value, json};
-use workloads::pickle::{Node, Pickle, to_writer};
 
 fn written(value: &Value) -> Vec<u8> {
     let mut bytes = Vec::new();

@@ -1,9 +1,9 @@
 //! The recorded traces, placed by someone who knows them beforehand: all fit in their lower bounds.
 
-use allocator::placement::{Effort, lower_bound, pack};
-use workloads::foresight;
-use workloads::op::Workload;
-use workloads::trace::TraceFile;
+use coalesce_alloc::placement::{Effort, lower_bound, pack};
+use coalesce_workloads::foresight;
+use coalesce_workloads::formats::trace::TraceFile;
+use coalesce_workloads::op::Workload;
 
 const PYTORCH_UNIT: u64 = 512;
 const STEPS: u64 = 1_000_000;

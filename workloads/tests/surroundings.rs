@@ -2,9 +2,9 @@
 
 mod common;
 
-use allocator::driver::StreamId;
+use coalesce_alloc::driver::StreamId;
+use coalesce_workloads::families::batch_probe::LargestBatch;
 use common::{EXPANDABLE, GIB, MIB, ROOMY, allocator, measured, preset, watched};
-use workloads::batch_probe::LargestBatch;
 
 /// Batches that were copied ahead, those that the device has not come to, and the activations.
 #[test]

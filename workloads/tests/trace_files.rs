@@ -4,10 +4,10 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use coalesce_workloads::formats::trace::TraceFile;
+use coalesce_workloads::op::{Answer, Op, Workload};
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use workloads::op::{Answer, Op, Workload};
-use workloads::trace::TraceFile;
 
 const GOOD: &str = "# {\"model\": \"none\", \"steps\": 1}\n\
     op,id,bytes,stream,tag\n\

@@ -4,11 +4,11 @@
 //! held (`FAKE_HOLD_EVENTS=1`) the work of a stream is only written down, and done as late as it can be: when
 //! an event behind it completes, when somebody waits for the stream, or when another stream gets on that
 //! waits for it. Memory that is given to the next before the last has finished with it is then written to by
-//! the last: what [`word`](allocator::driver::contents::word) says of it shows that. Work on memory that
+//! the last: what [`word`](coalesce_alloc::driver::contents::word) says of it shows that. Work on memory that
 //! is no longer there breaks the device, as on a real one (`CUDA_ERROR_ILLEGAL_ADDRESS`).
 //!
-//! The kernels are [`FILL`](allocator::driver::contents::FILL) and
-//! [`CHECK`](allocator::driver::contents::CHECK), of as many threads as one likes.
+//! The kernels are [`FILL`](coalesce_alloc::driver::contents::FILL) and
+//! [`CHECK`](coalesce_alloc::driver::contents::CHECK), of as many threads as one likes.
 //!
 //! Memory is kept by what it was filled with, not byte by byte: 80 GiB of one seed take no
 //! more room than a word.
@@ -19,8 +19,8 @@ pub(crate) mod work;
 
 use std::collections::BTreeMap;
 
-use allocator::driver::calls::Call;
-use allocator::driver::sim::events::Streams;
+use coalesce_alloc::driver::calls::Call;
+use coalesce_alloc::driver::sim::events::Streams;
 
 use self::memory::Memory;
 use self::work::{Queues, StreamOf, Work};

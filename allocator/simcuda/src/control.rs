@@ -8,7 +8,7 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use allocator::driver::calls::{Call, CallKind};
+use coalesce_alloc::driver::calls::{Call, CallKind};
 
 use crate::border::Out;
 use crate::errors::Outcome;

@@ -2,8 +2,8 @@
 
 use std::ffi::CStr;
 
-use allocator::driver::DriverError;
-use allocator::policy::Refusal;
+use coalesce_alloc::driver::DriverError;
+use coalesce_alloc::policy::Refusal;
 
 /// What a function returns instead of success (`CUresult`, `cudaError_t`).
 ///

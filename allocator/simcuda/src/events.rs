@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
-use allocator::driver::{Driver, EventId, StreamId};
+use coalesce_alloc::driver::{Driver, EventId, StreamId};
 use foldhash::fast::FixedState;
 
 use crate::errors::{Code, Outcome};

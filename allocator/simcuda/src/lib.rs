@@ -1,4 +1,4 @@
-//! CUDA without a GPU: the [simulated device](allocator::driver::sim) behind CUDA's own functions.
+//! CUDA without a GPU: the [simulated device](coalesce_alloc::driver::sim) behind CUDA's own functions.
 //!
 //! A program that was built for CUDA, unchanged, calls these functions instead of NVIDIA's and finds
 //! devices whose memory is only numbers. What they answer follows from the rules of [`SimDevice`], the
@@ -47,7 +47,7 @@
 //!
 //! What the oracle of `scripts/conformance` needs besides is in [`control`].
 //!
-//! [`SimDevice`]: allocator::driver::sim::SimDevice
+//! [`SimDevice`]: coalesce_alloc::driver::sim::SimDevice
 
 mod border;
 pub mod contents;

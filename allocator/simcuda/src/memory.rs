@@ -1,7 +1,7 @@
 //! Memory of the devices: in one piece, and apart from address space.
 
-use allocator::driver::sim::SimDevice;
-use allocator::driver::{
+use coalesce_alloc::driver::sim::SimDevice;
+use coalesce_alloc::driver::{
     DeviceAddr, Driver, DriverError, HandleKind, MemoryHandle, StreamId, VirtualMemory,
 };
 

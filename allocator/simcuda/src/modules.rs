@@ -1,6 +1,6 @@
 //! Modules of code, of which only the names in it are known.
 
-use allocator::driver::contents::{CHECK, FILL};
+use coalesce_alloc::driver::contents::{CHECK, FILL};
 
 use crate::errors::{Code, Outcome};
 

@@ -8,9 +8,9 @@
 
 use std::collections::HashMap;
 
-use allocator::driver::{DeviceAddr, StreamId};
-use allocator::policy::cuda_async::CudaAsync;
-use allocator::policy::{Block, Policy};
+use coalesce_alloc::driver::{DeviceAddr, StreamId};
+use coalesce_alloc::policy::cuda_async::CudaAsync;
+use coalesce_alloc::policy::{Block, Policy};
 use foldhash::fast::FixedState;
 
 use crate::errors::{Code, Outcome};
@@ -333,7 +333,7 @@ impl Sim {
     fn in_pool<T>(
         &mut self,
         number: usize,
-        work: impl FnOnce(&mut Pool, &mut allocator::driver::sim::SimDevice) -> Outcome<T>,
+        work: impl FnOnce(&mut Pool, &mut coalesce_alloc::driver::sim::SimDevice) -> Outcome<T>,
     ) -> Outcome<T> {
         let slot = self.pools.pools.get_mut(number);
         let mut pool = slot.and_then(Option::take).ok_or(Code::INVALID_VALUE)?;

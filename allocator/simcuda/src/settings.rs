@@ -1,7 +1,7 @@
 //! How the simulated machine is configured.
 
-use allocator::driver::sim::SimConfig;
-use allocator::script::{VariableError, sim_config};
+use coalesce_alloc::driver::sim::SimConfig;
+use coalesce_alloc::driver::sim::variables::VariableError;
 
 use crate::errors::{Code, Outcome};
 
@@ -70,7 +70,7 @@ impl Settings {
                 .filter(|name| !name.is_empty());
             names.map(str::to_owned).collect::<Vec<_>>()
         };
-        let mut device = sim_config(&variable)?;
+        let mut device = SimConfig::from_variables("FAKE", &variable)?;
         device.virtual_memory = !flag("FAKE_NO_VMM")?;
         let devices = "a number of devices from 0 to 16";
         let device_count = parsed(

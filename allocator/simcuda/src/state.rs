@@ -10,10 +10,10 @@ use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use allocator::driver::DriverError;
-use allocator::driver::calls::{Call, CallKind};
-use allocator::driver::hooks::faults::Faults;
-use allocator::driver::sim::{GRANULARITY, SimDevice};
+use coalesce_alloc::driver::DriverError;
+use coalesce_alloc::driver::calls::{Call, CallKind};
+use coalesce_alloc::driver::hooks::faults::Faults;
+use coalesce_alloc::driver::sim::{GRANULARITY, SimDevice};
 
 use crate::contents::Contents;
 use crate::context;

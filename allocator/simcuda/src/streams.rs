@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use allocator::driver::{Driver, StreamId};
+use coalesce_alloc::driver::{Driver, StreamId};
 use foldhash::fast::FixedState;
 
 use crate::errors::{Code, Outcome};

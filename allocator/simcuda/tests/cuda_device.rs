@@ -3,13 +3,13 @@
 
 mod machine;
 
-use allocator::driver::calls::CallKind;
-use allocator::driver::cuda::{CudaDevice, CudaError, NativeStreams, StreamHandles};
-use allocator::driver::hooks::Instruments;
-use allocator::driver::hooks::cost::Costs;
-use allocator::driver::sim::GRANULARITY;
-use allocator::driver::tap::Tap;
-use allocator::driver::{
+use coalesce_alloc::driver::calls::CallKind;
+use coalesce_alloc::driver::cuda::{CudaDevice, CudaError, NativeStreams, StreamHandles};
+use coalesce_alloc::driver::hooks::Instruments;
+use coalesce_alloc::driver::hooks::cost::Costs;
+use coalesce_alloc::driver::sim::GRANULARITY;
+use coalesce_alloc::driver::tap::Tap;
+use coalesce_alloc::driver::{
     DeviceAddr, Driver, DriverError, EventId, HandleKind, MemoryHandle, PoolSettings, StreamId,
     VirtualMemory,
 };

@@ -9,17 +9,16 @@ mod ops;
 
 use std::env;
 
-use allocator::allocator::Allocator;
-use allocator::driver::hooks::Instruments;
-use allocator::driver::hooks::cost::Costs;
-use allocator::driver::sim::SimDevice;
-use allocator::driver::tap::Tap;
-use allocator::driver::{DeviceAddr, Driver, PoolUsage, StreamId};
-use allocator::error::Error;
-use allocator::policy;
-use allocator::script::sim_config;
-use allocator::snapshot::SegmentInfo;
-use allocator::stats::DeviceStats;
+use coalesce_alloc::allocator::Allocator;
+use coalesce_alloc::driver::hooks::Instruments;
+use coalesce_alloc::driver::hooks::cost::Costs;
+use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
+use coalesce_alloc::driver::tap::Tap;
+use coalesce_alloc::driver::{DeviceAddr, Driver, PoolUsage, StreamId};
+use coalesce_alloc::error::Error;
+use coalesce_alloc::policy;
+use coalesce_alloc::snapshot::SegmentInfo;
+use coalesce_alloc::stats::DeviceStats;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
@@ -95,7 +94,7 @@ impl<D: Driver + 'static> Side<D> {
 
 /// Compares a policy on both devices, as the environment describes them, over random operations.
 fn compare(policy: &str, conf: &str) {
-    let config = sim_config(|name| env::var(name).ok()).unwrap();
+    let config = SimConfig::from_variables("FAKE", |name| env::var(name).ok()).unwrap();
     let mut runner = TestRunner::new(ProptestConfig {
         cases: 24,
         failure_persistence: None,

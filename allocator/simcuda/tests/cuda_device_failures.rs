@@ -3,11 +3,11 @@
 
 mod machine;
 
-use allocator::allocator::Allocator;
-use allocator::driver::cuda::{CallError, CudaDevice, CudaError, StreamHandles};
-use allocator::driver::{Driver, DriverError, HandleKind, StreamId};
-use allocator::error::Error;
-use allocator::policy;
+use coalesce_alloc::allocator::Allocator;
+use coalesce_alloc::driver::cuda::{CallError, CudaDevice, CudaError, StreamHandles};
+use coalesce_alloc::driver::{Driver, DriverError, HandleKind, StreamId};
+use coalesce_alloc::error::Error;
+use coalesce_alloc::policy;
 
 use machine::{Machine, counters, device};
 

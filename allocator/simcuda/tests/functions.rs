@@ -6,7 +6,7 @@ mod library;
 
 use std::ffi::{CStr, CString, c_char, c_void};
 
-use allocator::driver::contents::{CHECK, FILL, PTX, word};
+use coalesce_alloc::driver::contents::{CHECK, FILL, PTX, word};
 use library::{Library, cuda, folder, in_a_process};
 
 const MIB: u64 = 1 << 20;

@@ -5,15 +5,15 @@ mod machine;
 
 use std::collections::BTreeMap;
 
-use allocator::allocator::Allocator;
-use allocator::driver::contents::{Contents, WORD};
-use allocator::driver::cuda::CudaDevice;
-use allocator::driver::{DeviceAddr, Driver, StreamId};
-use allocator::error::Error;
-use allocator::managed::Managed;
-use allocator::policy::stream_safe::StreamSafe;
-use allocator::policy::{self, Block, POLICIES, Policy, Refusal};
-use allocator::verified::{Verdict, Verified};
+use coalesce_alloc::allocator::Allocator;
+use coalesce_alloc::driver::contents::{Contents, WORD};
+use coalesce_alloc::driver::cuda::CudaDevice;
+use coalesce_alloc::driver::{DeviceAddr, Driver, StreamId};
+use coalesce_alloc::error::Error;
+use coalesce_alloc::managed::Managed;
+use coalesce_alloc::policy::stream_safe::StreamSafe;
+use coalesce_alloc::policy::{self, Block, POLICIES, Policy, Refusal};
+use coalesce_alloc::verified::{Verdict, Verified};
 
 use machine::{Machine, device};
 
@@ -174,7 +174,7 @@ fn replace_blocks(
 ) -> Result<(), Error> {
     let mut state = 1;
     let mut random = |below: u64| {
-        state = allocator::driver::contents::mixed(state);
+        state = coalesce_alloc::driver::contents::mixed(state);
         state % below
     };
     let mut live = Vec::new();

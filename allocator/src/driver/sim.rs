@@ -15,6 +15,7 @@
 pub mod address;
 pub mod events;
 mod memory;
+pub mod variables;
 
 use self::address::{AddressPolicy, AddressSpace, Placement};
 use self::events::Streams;

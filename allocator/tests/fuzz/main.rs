@@ -3,7 +3,7 @@
 //! The target takes bytes. Here it takes the examples, random changes of them and what made it fail
 //! before; `scripts/fuzz` lets libFuzzer look for more.
 
-use allocator::settings::{Settings, SettingsError};
+use coalesce_alloc::settings::{Settings, SettingsError};
 use proptest::prelude::*;
 
 /// All keys and all forms of their values.

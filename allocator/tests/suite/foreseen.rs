@@ -1,6 +1,6 @@
 //! What a policy is told in advance of the operations of a test, rightly or not.
 
-use allocator::foresight::{Foresight, Observed};
+use coalesce_alloc::foresight::{Foresight, Observed};
 
 use super::ops::TestOp;
 

@@ -11,12 +11,12 @@ pub mod ops;
 pub mod shadow;
 pub mod validator;
 
-use allocator::allocator::Allocator;
-use allocator::driver::sim::{SimConfig, SimDevice};
-use allocator::driver::{DriverError, StreamId};
-use allocator::error::Error;
-use allocator::policy;
-use allocator::settings::Settings;
+use coalesce_alloc::allocator::Allocator;
+use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
+use coalesce_alloc::driver::{DriverError, StreamId};
+use coalesce_alloc::error::Error;
+use coalesce_alloc::policy;
+use coalesce_alloc::settings::Settings;
 
 use self::foreseen::Foreseen;
 use self::ops::TestOp;

@@ -1,7 +1,7 @@
 //! Lists of operations, made so that every part of a list is a valid list, too: victims are chosen
 //! among whatever is live when their turn comes.
 
-use allocator::driver::StreamId;
+use coalesce_alloc::driver::StreamId;
 use proptest::prelude::*;
 use proptest::strategy::Union;
 

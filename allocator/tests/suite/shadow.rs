@@ -1,10 +1,10 @@
 //! What an allocator has promised, kept as a plain list.
 
-use allocator::driver::calls::Call;
-use allocator::driver::sim::events::Streams;
-use allocator::driver::sim::{PhysicalRange, SimDevice};
-use allocator::driver::{DeviceAddr, StreamId};
-use allocator::stats::DeviceStats;
+use coalesce_alloc::driver::calls::Call;
+use coalesce_alloc::driver::sim::events::Streams;
+use coalesce_alloc::driver::sim::{PhysicalRange, SimDevice};
+use coalesce_alloc::driver::{DeviceAddr, StreamId};
+use coalesce_alloc::stats::DeviceStats;
 
 /// A live allocation.
 #[derive(Clone, Debug)]

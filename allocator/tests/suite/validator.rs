@@ -1,8 +1,8 @@
 //! The state of an allocator against plain arithmetic. Deliberately naive: it compares everything
 //! with everything, and knows no allocator's inside.
 
-use allocator::snapshot::{BlockState, SegmentInfo};
-use allocator::stats::{DeviceStats, PoolKind, StatArray};
+use coalesce_alloc::snapshot::{BlockState, SegmentInfo};
+use coalesce_alloc::stats::{DeviceStats, PoolKind, StatArray};
 
 use super::shadow::Live;
 

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use allocator::policy::{self, BuildError, POLICIES};
-use allocator::settings::{Settings, SettingsError};
+use coalesce_alloc::policy::{self, BuildError, POLICIES};
+use coalesce_alloc::settings::{Settings, SettingsError};
 
 /// The variable's name.
 pub const VARIABLE: &str = "COALESCE_TORCH_ALLOC";

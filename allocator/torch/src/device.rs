@@ -1,18 +1,18 @@
 //! The allocator of one device, whatever its policy.
 
-use allocator::allocator::Allocator;
-use allocator::check::Violation;
-use allocator::driver::hooks::limit::Limit;
-use allocator::driver::tap::Tap;
-use allocator::driver::{DeviceAddr, Driver, StreamId};
-use allocator::error::Error;
-use allocator::history::HistoryOptions;
-use allocator::policy::pytorch::DeviceCachingAllocator;
-use allocator::policy::{self, BuildError};
-use allocator::settings::Settings;
-use allocator::snapshot::{BlockInfo, Snapshot};
-use allocator::stats::DeviceStats;
-use allocator::traced::Traced;
+use coalesce_alloc::allocator::Allocator;
+use coalesce_alloc::check::Violation;
+use coalesce_alloc::driver::hooks::limit::Limit;
+use coalesce_alloc::driver::tap::Tap;
+use coalesce_alloc::driver::{DeviceAddr, Driver, StreamId};
+use coalesce_alloc::error::Error;
+use coalesce_alloc::history::HistoryOptions;
+use coalesce_alloc::policy::{self, BuildError};
+use coalesce_alloc::pytorch::DeviceCachingAllocator;
+use coalesce_alloc::settings::Settings;
+use coalesce_alloc::snapshot::{BlockInfo, Snapshot};
+use coalesce_alloc::stats::DeviceStats;
+use coalesce_alloc::traced::Traced;
 
 use crate::conf::{Choice, Conf};
 

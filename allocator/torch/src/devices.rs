@@ -4,10 +4,10 @@ use std::mem;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use allocator::driver::{DeviceAddr, Driver, StreamId};
-use allocator::error::Error;
-use allocator::snapshot::Snapshot;
-use allocator::stats::DeviceStats;
+use coalesce_alloc::driver::{DeviceAddr, Driver, StreamId};
+use coalesce_alloc::error::Error;
+use coalesce_alloc::snapshot::Snapshot;
+use coalesce_alloc::stats::DeviceStats;
 
 use crate::conf::{Conf, ConfError};
 use crate::device::DeviceAllocator;
@@ -298,10 +298,10 @@ mod tests {
     use std::collections::BTreeSet;
     use std::thread;
 
-    use allocator::driver::DriverError;
-    use allocator::driver::calls::CallKind;
-    use allocator::driver::sim::{SimConfig, SimDevice};
-    use allocator::driver::tap::{Hook, Tap};
+    use coalesce_alloc::driver::DriverError;
+    use coalesce_alloc::driver::calls::CallKind;
+    use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
+    use coalesce_alloc::driver::tap::{Hook, Tap};
 
     use super::*;
 

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use allocator::error::Error;
+use coalesce_alloc::error::Error;
 
 /// Why a call did not do its work.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -8,9 +8,9 @@
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::ptr;
 
-use allocator::driver::cuda::{CudaDevice, NativeStreams, StreamHandles};
-use allocator::driver::{DeviceAddr, StreamId};
-use allocator::stats::summary;
+use coalesce_alloc::driver::cuda::{CudaDevice, NativeStreams, StreamHandles};
+use coalesce_alloc::driver::{DeviceAddr, StreamId};
+use coalesce_alloc::stats::summary;
 
 use crate::devices::Devices;
 #[cfg(unix)]

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use allocator::stats::DeviceStats;
+use coalesce_alloc::stats::DeviceStats;
 
 use crate::failure::Failure;
 

@@ -5,16 +5,16 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use anyhow::{Context, anyhow, bail, ensure};
+use coalesce_workloads::catalog;
+use coalesce_workloads::demand::Demand;
+use coalesce_workloads::formats::trace::TraceFile;
+use coalesce_workloads::op::{Workload, WorkloadError};
+use coalesce_workloads::presets;
 use sha2::{Digest, Sha256};
 use toml::{Table, Value};
-use workloads::catalog;
-use workloads::demand::Demand;
-use workloads::op::{Workload, WorkloadError};
-use workloads::presets;
-use workloads::trace::TraceFile;
 
 use super::spec::{Presets, WorkloadSpec};
-use crate::record::RECORDED;
+use crate::measure::record::RECORDED;
 
 /// A workload of a sweep.
 pub struct Entry {

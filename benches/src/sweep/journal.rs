@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
 
-use crate::record::{self, Row};
+use crate::measure::record::{self, Row};
 
 /// A journal that is open. Nobody else can open it meanwhile.
 #[derive(Debug)]
@@ -129,7 +129,7 @@ fn rows(text: &[u8], heading: &str) -> anyhow::Result<Vec<Row>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::tests::row;
+    use crate::measure::record::tests::row;
 
     fn numbered(cell: u64) -> Row {
         Row {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{bail, ensure};
 
-use crate::record::Row;
+use crate::measure::record::Row;
 
 /// The rows of all shares, in the order of the sweep: the same as of one run, but for timings. Each
 /// share has a name for messages.
@@ -54,7 +54,7 @@ pub fn merge(shares: &[(String, Vec<Row>)]) -> anyhow::Result<Vec<Row>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::tests::row;
+    use crate::measure::record::tests::row;
 
     fn share(name: &str, cells: &[u64]) -> (String, Vec<Row>) {
         let row = |&cell: &u64| Row {

@@ -5,17 +5,17 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-use allocator::driver::sim::address::AddressPolicy;
-use allocator::policy::{self, POLICIES};
 use anyhow::{Context, anyhow, bail, ensure};
+use coalesce_alloc::driver::sim::address::AddressPolicy;
+use coalesce_alloc::policy::{self, POLICIES};
+use coalesce_workloads::catalog::Unknown;
 use toml::Table;
-use workloads::catalog::Unknown;
 
 use super::entry::{Entry, digest, entries};
 use super::spec::{RunSpec, Spec};
-use crate::capacity::Capacity;
-use crate::profile::Profile;
-use crate::toml_file;
+use crate::measure::capacity::Capacity;
+use crate::measure::toml_file;
+use crate::timing::profile::Profile;
 
 /// What a sweep means: every name looked up, every cell in its place.
 pub struct Plan {

@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use anyhow::anyhow;
 
 use super::plan::{Plan, Planned};
-use crate::capacity::{Capacity, share};
-use crate::cell::{self, Cell, what_is_unsupported};
-use crate::least::{Least, least};
-use crate::progress::Progress;
-use crate::record::Row;
-use crate::timing;
+use crate::measure::capacity::{Capacity, share};
+use crate::measure::cell::{self, Cell, what_is_unsupported};
+use crate::measure::least::{Least, least};
+use crate::measure::progress::Progress;
+use crate::measure::record::Row;
+use crate::timing::throughput;
 
 /// Runs cells of a plan, and shows how far it is.
 pub struct Runner<'a> {
@@ -142,7 +142,7 @@ impl<'a> Runner<'a> {
             }
         };
         let row = cell.measure(capacity, &mut ())?;
-        let row = timing::time(cell, row, planned.timing)?;
+        let row = throughput::time(cell, row, planned.timing)?;
         Ok(Row {
             fails_above_bytes: fails_above,
             ..row

@@ -3,14 +3,14 @@
 // Each test file uses some of it.
 #![allow(dead_code)]
 
-use allocator::driver::sim::{SimConfig, SimDevice};
-use allocator::policy::pytorch::DeviceCachingAllocator;
-use allocator::settings::Settings;
+use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
+use coalesce_alloc::pytorch::DeviceCachingAllocator;
+use coalesce_alloc::settings::Settings;
+use coalesce_workloads::catalog;
+use coalesce_workloads::measure::Measures;
+use coalesce_workloads::op::Workload;
+use coalesce_workloads::replay::{Observer, replay};
 use toml::Table;
-use workloads::catalog;
-use workloads::measure::Measures;
-use workloads::op::Workload;
-use workloads::replay::{Observer, replay};
 
 pub const GIB: u64 = 1 << 30;
 pub const MIB: u64 = 1 << 20;

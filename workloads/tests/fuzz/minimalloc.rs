@@ -1,7 +1,7 @@
 //! Instances of MiniMalloc.
 
+use coalesce_workloads::formats::minimalloc::{self, InstanceFile};
 use proptest::proptest;
-use workloads::minimalloc::{self, InstanceFile};
 
 use crate::examples::{almost, examples};
 use crate::file::Scratch;

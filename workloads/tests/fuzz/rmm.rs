@@ -1,7 +1,7 @@
 //! Logs of RMM.
 
+use coalesce_workloads::formats::trace::rmm::{self, RmmLog};
 use proptest::proptest;
-use workloads::trace::rmm::{self, RmmLog};
 
 use crate::examples::{almost, examples};
 use crate::file::Scratch;

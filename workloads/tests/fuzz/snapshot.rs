@@ -2,14 +2,14 @@
 
 use std::error::Error;
 
-use allocator::settings::Settings;
-use allocator::snapshot::Snapshot;
+use coalesce_alloc::settings::Settings;
+use coalesce_alloc::snapshot::Snapshot;
+use coalesce_workloads::formats::pickle::to_writer;
+use coalesce_workloads::formats::recording::program::RecordedProgram;
+use coalesce_workloads::formats::recording::verify::{Known, verify};
+use coalesce_workloads::formats::recording::{Recording, read};
+use coalesce_workloads::op::{Answer, Op, Workload};
 use proptest::proptest;
-use workloads::op::{Answer, Op, Workload};
-use workloads::pickle::to_writer;
-use workloads::recording::program::RecordedProgram;
-use workloads::recording::verify::{Known, verify};
-use workloads::recording::{Recording, read};
 
 use crate::examples::{almost, examples};
 use crate::file::Scratch;

@@ -1,8 +1,8 @@
 //! Traces of ours; and which of the formats of text a file is.
 
+use coalesce_workloads::formats::trace::{self, TraceFile};
+use coalesce_workloads::op::{Answer, Op, Workload, WorkloadError};
 use proptest::proptest;
-use workloads::op::{Answer, Op, Workload, WorkloadError};
-use workloads::trace::{self, TraceFile};
 
 use crate::examples::{almost, examples};
 use crate::file::Scratch;

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use workloads::op::{Answer, Op, Workload};
+use coalesce_workloads::op::{Answer, Op, Workload};
 
 /// Every allocation is given back, and none twice.
 pub fn frees_what_it_allocates(workload: &dyn Workload) {

@@ -7,9 +7,9 @@
 #[path = "../elsewhere/mod.rs"]
 mod elsewhere;
 
-use workloads::recording;
-use workloads::recording::rewind::RecordingError;
-use workloads::recording::verify::{Known, verify};
+use coalesce_workloads::formats::recording;
+use coalesce_workloads::formats::recording::rewind::RecordingError;
+use coalesce_workloads::formats::recording::verify::{Known, verify};
 
 use self::elsewhere::{files, say};
 

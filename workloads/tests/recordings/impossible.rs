@@ -1,14 +1,14 @@
 //! Recordings that cannot be: an error or a difference, and never a panic.
 
-use allocator::driver::{DeviceAddr, StreamId};
-use allocator::history::{Action, TraceEntry};
-use allocator::mempool::MempoolId;
-use allocator::snapshot::{BlockInfo, BlockState, SegmentInfo};
-use allocator::stats::PoolKind;
-use workloads::recording::Recording;
-use workloads::recording::program::RecordedProgram;
-use workloads::recording::verify::{Known, verify};
-use workloads::rng::Rng;
+use coalesce_alloc::driver::{DeviceAddr, StreamId};
+use coalesce_alloc::history::{Action, TraceEntry};
+use coalesce_alloc::mempool::MempoolId;
+use coalesce_alloc::snapshot::{BlockInfo, BlockState, SegmentInfo};
+use coalesce_alloc::stats::PoolKind;
+use coalesce_workloads::families::rng::Rng;
+use coalesce_workloads::formats::recording::Recording;
+use coalesce_workloads::formats::recording::program::RecordedProgram;
+use coalesce_workloads::formats::recording::verify::{Known, verify};
 
 use crate::invented::{PLAIN, Setup, record};
 

@@ -1,16 +1,16 @@
 //! Recordings of random programs that the reference itself ran: every decision must come out again, from
 //! the first entry on and from any other, as if a ring had lost those before.
 
-use allocator::driver::StreamId;
-use allocator::driver::sim::{SimConfig, SimDevice};
-use allocator::error::Error;
-use allocator::history::HistoryOptions;
-use allocator::mempool::MempoolId;
-use allocator::policy::pytorch::DeviceCachingAllocator;
-use allocator::settings::Settings;
-use workloads::recording::verify::{Known, Verdict, verify};
-use workloads::recording::{Frame, Recording, Stack, StackId};
-use workloads::rng::Rng;
+use coalesce_alloc::driver::StreamId;
+use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
+use coalesce_alloc::error::Error;
+use coalesce_alloc::history::HistoryOptions;
+use coalesce_alloc::mempool::MempoolId;
+use coalesce_alloc::pytorch::DeviceCachingAllocator;
+use coalesce_alloc::settings::Settings;
+use coalesce_workloads::families::rng::Rng;
+use coalesce_workloads::formats::recording::verify::{Known, Verdict, verify};
+use coalesce_workloads::formats::recording::{Frame, Recording, Stack, StackId};
 
 /// What a program is run with.
 #[derive(Clone, Copy, Debug)]

@@ -7,12 +7,12 @@
 use std::fs::File;
 use std::path::Path;
 
-use allocator::history::{Action, TraceEntry};
+use coalesce_alloc::history::{Action, TraceEntry};
+use coalesce_workloads::demand::Demand;
+use coalesce_workloads::formats::recording::program::RecordedProgram;
+use coalesce_workloads::formats::recording::read;
+use coalesce_workloads::formats::recording::verify::{Known, verify};
 use serde_json::Value;
-use workloads::demand::Demand;
-use workloads::recording::program::RecordedProgram;
-use workloads::recording::read;
-use workloads::recording::verify::{Known, verify};
 
 use crate::elsewhere::files;
 

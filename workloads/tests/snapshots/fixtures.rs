@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-use allocator::driver::{DeviceAddr, StreamId};
-use allocator::history::Action;
-use allocator::mempool::MempoolId;
-use allocator::snapshot::BlockState;
-use allocator::stats::PoolKind;
-use workloads::recording::{Recording, StackId, read};
+use coalesce_alloc::driver::{DeviceAddr, StreamId};
+use coalesce_alloc::history::Action;
+use coalesce_alloc::mempool::MempoolId;
+use coalesce_alloc::snapshot::BlockState;
+use coalesce_alloc::stats::PoolKind;
+use coalesce_workloads::formats::recording::{Recording, StackId, read};
 
 const MIB: u64 = 1 << 20;
 const HIGH: DeviceAddr = DeviceAddr(0xffff_8000_0000_0000);

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use allocator::history::Action;
-use workloads::recording;
+use coalesce_alloc::history::Action;
+use coalesce_workloads::formats::recording;
 
 const HISTORY: &str = "action,addr,size,stream,time_us\n\
     segment_alloc,8388608,2097152,0,7\n\

@@ -4,13 +4,13 @@ use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
 
+use coalesce_workloads::formats::pickle::to_writer;
+use coalesce_workloads::formats::recording::read;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use workloads::pickle::to_writer;
-use workloads::recording::read;
 
 /// Writes a file and says what reading it fails with.
 fn wrong(name: &str, bytes: &[u8]) -> String {

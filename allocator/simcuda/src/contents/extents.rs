@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use allocator::driver::contents::{WORD, word};
+use coalesce_alloc::driver::contents::{WORD, word};
 
 /// What was written in one go, from some byte of it on.
 #[derive(Clone, Debug)]

@@ -1,5 +1,5 @@
-use allocator::driver::sim::GRANULARITY;
-use allocator::driver::{DeviceAddr, MemoryHandle, StreamId};
+use coalesce_alloc::driver::sim::GRANULARITY;
+use coalesce_alloc::driver::{DeviceAddr, MemoryHandle, StreamId};
 
 use super::extents::Content;
 use super::*;

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use allocator::driver::StreamId;
-use allocator::driver::contents::WORD;
+use coalesce_alloc::driver::StreamId;
+use coalesce_alloc::driver::contents::WORD;
 
 use super::extents::{Content, mismatches};
 use super::memory::Memory;

@@ -2,7 +2,7 @@
 //! nothing.
 #![expect(unsafe_code, reason = "functions that C calls")]
 
-use allocator::driver::contents::WORD;
+use coalesce_alloc::driver::contents::WORD;
 
 use crate::border::{In, Out, entry_points};
 use crate::contents::extents::Content;

@@ -1,7 +1,7 @@
 //! Address space apart from memory. None of these needs a current context.
 #![expect(unsafe_code, reason = "functions that C calls")]
 
-use allocator::driver::sim::GRANULARITY;
+use coalesce_alloc::driver::sim::GRANULARITY;
 
 use crate::border::{In, Out, entry_points};
 use crate::errors::{Code, Outcome};

@@ -12,7 +12,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use allocator::driver::cuda::{CudaDevice, StreamHandles};
+use coalesce_alloc::driver::cuda::{CudaDevice, StreamHandles};
 use cudarc::driver::sys::culib;
 use simcuda::control::Counters;
 use simcuda::library;

@@ -9,8 +9,8 @@ use crate::check::Violation;
 use crate::driver::{DeviceAddr, Driver, StreamId};
 use crate::policy::knobs::{KnobError, Knobs};
 use crate::policy::pieces::Pieces;
-use crate::policy::pytorch::size::{MIN_BLOCK, SMALL_LIMIT, pool_kind, segment_size};
 use crate::policy::{Block, Policy, Refusal, malloc_or_retry};
+use crate::pytorch::size::{MIN_BLOCK, SMALL_LIMIT, pool_kind, segment_size};
 use crate::settings::Settings;
 use crate::stats::PoolKind;
 

@@ -1,0 +1,78 @@
+//! A simulated device described by variables, such as those of an environment.
+
+use std::fmt::Display;
+
+use super::SimConfig;
+use crate::bytes;
+use crate::driver::calls::CallKind;
+use crate::driver::hooks::cost::Cost;
+
+/// A variable whose value cannot be used.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{variable}: {reason}")]
+pub struct VariableError {
+    /// The variable, with its prefix.
+    pub variable: String,
+    /// What is wrong with its value, and what would be right.
+    pub reason: String,
+}
+
+impl SimConfig {
+    /// The device that the variables `PREFIX_TOTAL_BYTES`, `PREFIX_FOREIGN_BYTES`, `PREFIX_ADDR`,
+    /// `PREFIX_ADDR_BASE`, `PREFIX_HOLD_EVENTS`, `PREFIX_FREE_SYNCS` and
+    /// `PREFIX_{MALLOC,FREE,MAP,UNMAP}_NS` describe. A variable that is unset or empty keeps the
+    /// default. All others are ignored.
+    ///
+    /// # Errors
+    /// [`VariableError`] names the variable that is wrong, and why.
+    pub fn from_variables(
+        prefix: &str,
+        value: impl Fn(&str) -> Option<String>,
+    ) -> Result<Self, VariableError> {
+        let variables = Variables { prefix, value };
+        let mut config = Self::default();
+        let amount = |name| variables.parse(name, bytes::parse);
+        let number = |name| variables.parse(name, str::parse::<u64>);
+        config.capacity = amount("TOTAL_BYTES")?.unwrap_or(config.capacity);
+        config.foreign = amount("FOREIGN_BYTES")?.unwrap_or(0);
+        config.address_policy = variables.parse("ADDR", str::parse)?.unwrap_or_default();
+        config.address_base = amount("ADDR_BASE")?;
+        config.hold_events = number("HOLD_EVENTS")?.is_some_and(|on| on != 0);
+        config.free_synchronizes = number("FREE_SYNCS")?.is_some_and(|on| on != 0);
+        for (name, kind) in [
+            ("MALLOC_NS", CallKind::Malloc),
+            ("FREE_NS", CallKind::Free),
+            ("MAP_NS", CallKind::Create),
+            ("UNMAP_NS", CallKind::Unmap),
+        ] {
+            if let Some(ns) = number(name)? {
+                let cost = Cost { ns, ns_per_mib: 0 };
+                config.costs = config.costs.with(kind, cost);
+                config.costs.spin = true;
+            }
+        }
+        Ok(config)
+    }
+}
+
+struct Variables<'a, F> {
+    prefix: &'a str,
+    value: F,
+}
+
+impl<F: Fn(&str) -> Option<String>> Variables<'_, F> {
+    fn parse<T, E: Display>(
+        &self,
+        name: &str,
+        parse: impl Fn(&str) -> Result<T, E>,
+    ) -> Result<Option<T>, VariableError> {
+        let variable = format!("{}_{name}", self.prefix);
+        let Some(text) = (self.value)(&variable).filter(|text| !text.is_empty()) else {
+            return Ok(None);
+        };
+        parse(&text).map(Some).map_err(|error| VariableError {
+            reason: format!("'{text}': {error}"),
+            variable,
+        })
+    }
+}

@@ -1,0 +1,247 @@
+//! What a replay leaves to be looked at: each allocation, the memory after each event, the phases.
+//!
+//! About 150 bytes are kept for each allocation.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use coalesce_alloc::driver::DeviceAddr;
+use coalesce_alloc::stats::{DeviceStats, StatArray};
+use coalesce_workloads::op::{Op, WorkloadError};
+use coalesce_workloads::replay::{Observer, Outcome, Step};
+
+/// All that happened, in order.
+#[derive(Debug, Default)]
+pub struct Log {
+    /// The requests, in order.
+    pub allocations: Vec<Allocation>,
+    /// Memory after each event.
+    pub levels: Vec<Level>,
+    /// What the program said of its phases, in order.
+    pub marks: Vec<Mark>,
+    /// The events at which the program emptied the cache.
+    pub emptied: Vec<u64>,
+    /// The names that requests came with, by [`Allocation::tag`].
+    pub tags: Vec<String>,
+    tag_numbers: HashMap<String, u32>,
+    /// The live allocations, by their ids: where they are in `allocations`.
+    live: HashMap<u64, usize>,
+    before: Counters,
+}
+
+/// One request and what became of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Allocation {
+    /// The event of its malloc.
+    pub born: u64,
+    /// The event of its free; `u64::MAX` if it never was.
+    pub freed: u64,
+    /// Where it lies; null if there was no memory for it.
+    pub addr: DeviceAddr,
+    /// Bytes asked for.
+    pub bytes: u64,
+    /// Bytes of the block that was handed out; 0 if there was none.
+    pub block: u64,
+    /// Bytes taken from the device for it.
+    pub taken: u64,
+    /// The number of its stream.
+    pub stream: u32,
+    /// Who asked, as a number of [`Log::tags`].
+    pub tag: u32,
+    /// Whether there was no memory for it.
+    pub failed: bool,
+    /// Whether all cached memory was given back for it.
+    pub retried: bool,
+}
+
+impl Allocation {
+    /// Whether it is live once this event is over.
+    #[must_use]
+    pub fn is_live_after(&self, event: u64) -> bool {
+        !self.failed && self.born <= event && event < self.freed
+    }
+
+    /// Whether it was asked for in these events.
+    #[must_use]
+    pub fn is_born_in(&self, events: &Range<u64>) -> bool {
+        events.contains(&self.born)
+    }
+}
+
+/// Memory at one moment, in bytes: *requested* ≤ *active* ≤ *reserved*; and what was called so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Level {
+    /// Asked for in the active blocks.
+    pub requested: u64,
+    /// In blocks handed out.
+    pub allocated: u64,
+    /// In blocks handed out or waiting for a stream.
+    pub active: u64,
+    /// Held from the device.
+    pub reserved: u64,
+    /// Held for small blocks.
+    pub reserved_small: u64,
+    /// Times memory was taken from the device.
+    pub device_allocs: u64,
+    /// Times memory was returned to it.
+    pub device_frees: u64,
+}
+
+/// The program enters a phase.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Mark {
+    /// When.
+    pub event: u64,
+    /// Which.
+    pub tag: String,
+}
+
+/// Totals that only grow, to tell what one event did.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counters {
+    block_bytes: i64,
+    taken_bytes: i64,
+    retries: i64,
+}
+
+impl Counters {
+    fn of(stats: &DeviceStats) -> Self {
+        Self {
+            block_bytes: stats.allocated_bytes.all.allocated,
+            taken_bytes: stats.reserved_bytes.all.allocated,
+            retries: stats.num_alloc_retries,
+        }
+    }
+}
+
+impl Log {
+    /// The number of events.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.levels.len() as u64
+    }
+
+    /// The memory after an event.
+    #[must_use]
+    pub fn level(&self, event: u64) -> Level {
+        let index = usize::try_from(event).unwrap_or(usize::MAX);
+        self.levels.get(index).copied().unwrap_or_default()
+    }
+
+    /// The event after which `figure` is first at its most in some events, with that figure; nothing
+    /// if there are no events.
+    #[must_use]
+    pub fn peak(&self, events: &Range<u64>, figure: impl Fn(&Level) -> u64) -> Option<(u64, u64)> {
+        let figures = self.levels_in(events).iter().map(figure);
+        let (index, most) = figures.enumerate().fold(None, |best, (index, figure)| {
+            let is_more = best.is_none_or(|(_, most)| figure > most);
+            if is_more { Some((index, figure)) } else { best }
+        })?;
+        Some((events.start + index as u64, most))
+    }
+
+    /// The memory after each of some events.
+    #[must_use]
+    pub fn levels_in(&self, events: &Range<u64>) -> &[Level] {
+        let index = |event: u64| {
+            let index = usize::try_from(event).unwrap_or(usize::MAX);
+            index.min(self.levels.len())
+        };
+        self.levels
+            .get(index(events.start)..index(events.end))
+            .unwrap_or_default()
+    }
+
+    /// The allocations asked for in some events.
+    #[must_use]
+    pub fn born_in(&self, events: &Range<u64>) -> &[Allocation] {
+        let before = |event: u64| self.allocations.partition_point(|a| a.born < event);
+        self.allocations
+            .get(before(events.start)..before(events.end))
+            .unwrap_or_default()
+    }
+
+    /// The first request from an event on, with its number.
+    #[must_use]
+    pub fn first_request_from(&self, event: u64) -> Option<(usize, &Allocation)> {
+        let index = self.allocations.partition_point(|a| a.born < event);
+        Some((index, self.allocations.get(index)?))
+    }
+
+    /// The phase that an event lies in: the last mark before it, nothing before the first.
+    #[must_use]
+    pub fn phase(&self, event: u64) -> Option<&Mark> {
+        let after = self.marks.partition_point(|mark| mark.event <= event);
+        after.checked_sub(1).and_then(|last| self.marks.get(last))
+    }
+
+    fn tag(&mut self, tag: &str) -> u32 {
+        if let Some(&number) = self.tag_numbers.get(tag) {
+            return number;
+        }
+        let number = u32::try_from(self.tags.len()).unwrap_or(u32::MAX);
+        self.tags.push(tag.to_owned());
+        self.tag_numbers.insert(tag.to_owned(), number);
+        number
+    }
+}
+
+impl Observer for Log {
+    fn after(&mut self, step: &Step<'_>) -> Result<(), WorkloadError> {
+        let now = |array: &StatArray| array.all.current.cast_unsigned();
+        self.levels.push(Level {
+            requested: now(&step.stats.requested_bytes),
+            allocated: now(&step.stats.allocated_bytes),
+            active: now(&step.stats.active_bytes),
+            reserved: now(&step.stats.reserved_bytes),
+            reserved_small: step.stats.reserved_bytes.small_pool.current.cast_unsigned(),
+            device_allocs: step.stats.num_device_alloc.cast_unsigned(),
+            device_frees: step.stats.num_device_free.cast_unsigned(),
+        });
+        let before = std::mem::replace(&mut self.before, Counters::of(step.stats));
+        let added = |total: fn(&Counters) -> i64| {
+            let added = total(&self.before).wrapping_sub(total(&before));
+            added.cast_unsigned()
+        };
+        match step.op {
+            Op::Malloc {
+                id,
+                bytes,
+                stream,
+                tag,
+            } => {
+                let allocation = Allocation {
+                    born: step.event,
+                    freed: u64::MAX,
+                    addr: match step.outcome {
+                        Outcome::Placed(addr) => addr,
+                        _ => DeviceAddr::NULL,
+                    },
+                    bytes,
+                    block: added(|c| c.block_bytes),
+                    taken: added(|c| c.taken_bytes),
+                    stream,
+                    tag: 0,
+                    failed: step.outcome == Outcome::OutOfMemory,
+                    retried: added(|c| c.retries) > 0,
+                };
+                let tag = self.tag(tag);
+                self.live.insert(id, self.allocations.len());
+                self.allocations.push(Allocation { tag, ..allocation });
+            }
+            Op::Free { id } => {
+                let freed = self.live.remove(&id);
+                if let Some(freed) = freed.and_then(|index| self.allocations.get_mut(index)) {
+                    freed.freed = step.event;
+                }
+            }
+            Op::EmptyCache => self.emptied.push(step.event),
+            Op::Mark { tag } => self.marks.push(Mark {
+                event: step.event,
+                tag: tag.to_owned(),
+            }),
+            _ => {}
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,98 @@
+//! Programs of a few lines, put to one rule.
+
+use coalesce_alloc::driver::sim::address::AddressPolicy;
+use coalesce_alloc::driver::{DeviceAddr, StreamId};
+use coalesce_alloc::history::{Action, TraceEntry};
+use coalesce_workloads::families::program::{Program, Tensor};
+use coalesce_workloads::formats::recording::Recording;
+use coalesce_workloads::op::{Sink, Workload, WorkloadError};
+
+use super::rules::Rule;
+use super::{Evidence, Finding, Subject};
+
+pub const MIB: u64 = 1 << 20;
+pub const GIB: u64 = 1 << 30;
+
+/// A program as a function.
+struct Written<F>(F);
+
+impl<F: Fn(&mut Program<'_>) + Send + Sync> Workload for Written<F> {
+    fn name(&self) -> &'static str {
+        "written"
+    }
+
+    fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
+        let mut program = Program::new(sink);
+        (self.0)(&mut program);
+        program.finish()
+    }
+}
+
+/// Settings, bytes of the device, and what was recorded.
+pub struct Scene<'a>(pub &'a str, pub u64, pub Option<&'a Recording>);
+
+/// A device with room, and no settings.
+pub const ROOMY: Scene<'_> = Scene("", 80 * GIB, None);
+
+impl Scene<'_> {
+    /// What a rule finds in a program.
+    pub fn find(
+        &self,
+        rule: Rule,
+        program: impl Fn(&mut Program<'_>) + Send + Sync,
+    ) -> Option<Finding> {
+        self.gather(program, rule)
+    }
+
+    /// What somebody makes of the evidence.
+    pub fn gather<T>(
+        &self,
+        program: impl Fn(&mut Program<'_>) + Send + Sync,
+        look: impl Fn(&Evidence<'_>) -> T,
+    ) -> T {
+        let program = Written(program);
+        let evidence = Evidence::gather(Subject {
+            workload: &program,
+            recording: self.2,
+            conf: self.0,
+            capacity: self.1,
+            address_policy: AddressPolicy::Up,
+        });
+        look(&evidence.unwrap())
+    }
+}
+
+/// Several tensors of so many bytes.
+pub fn several(program: &mut Program<'_>, number: u64, bytes: u64) -> Vec<Tensor> {
+    (0..number)
+        .map(|_| program.alloc(bytes, "several"))
+        .collect()
+}
+
+/// Tensors that live until the program ends.
+pub fn hold(program: &mut Program<'_>, number: u64, bytes: u64) {
+    for tensor in several(program, number, bytes) {
+        program.hold(tensor);
+    }
+}
+
+/// Several tensors that are given back at once.
+pub fn burst(program: &mut Program<'_>, number: u64, bytes: u64) {
+    let tensors = several(program, number, bytes);
+    program.free_all(tensors);
+}
+
+/// A recording of nothing but entries: action, address, bytes.
+pub fn recording(entries: &[(Action, u64, u64)]) -> Recording {
+    let entry = |&(action, addr, size): &(Action, u64, u64)| TraceEntry {
+        action,
+        addr: DeviceAddr(addr),
+        size,
+        stream: StreamId::DEFAULT,
+        time_us: 0,
+    };
+    Recording {
+        entries: entries.iter().map(entry).collect(),
+        ..Recording::default()
+    }
+}

@@ -1,0 +1,4 @@
+//! Advises.
+
+pub mod advise;
+pub mod diagnose;

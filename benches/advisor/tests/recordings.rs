@@ -1,0 +1,108 @@
+//! Advice for what others recorded: snapshots and histories of real programs.
+//!
+//! The recordings are not part of this repository. `COALESCE_PUBLIC_TRACES` and `COALESCE_SNAPSHOTS` name
+//! their folders; without them the tests say so and do nothing.
+#![allow(missing_docs)]
+
+#[path = "../../../workloads/tests/elsewhere/mod.rs"]
+mod elsewhere;
+
+use std::path::{Path, PathBuf};
+
+use coalesce_advisor::advise::{Advice, Aim, Kind, Question, advise, html, picture};
+use coalesce_alloc::settings::Settings;
+use coalesce_bench::input;
+use coalesce_bench::timing::profile::{PUBLISHED, Profile};
+use coalesce_workloads::cached::Cached;
+use coalesce_workloads::formats::recording::Recording;
+use coalesce_workloads::formats::recording::program::RecordedProgram;
+
+use self::elsewhere::{files, say};
+
+/// Other runs of each program; few, for this is not optimised.
+const COPIES: u64 = 2;
+/// The recording of a tool's own tests, which no allocator has made.
+const INVENTED: &str = "facebookresearch__mosaic__test_snapshots_output";
+
+fn advice(name: &str, recording: &Recording) -> Advice {
+    let answering = RecordedProgram::new(name, recording).unwrap();
+    let program = Cached::of(&answering).unwrap();
+    let present = recording.conf.clone().unwrap_or_default();
+    let question = Question {
+        program: &program,
+        answering: &answering,
+        recording: Some(recording),
+        remarks: &[],
+        present: &present,
+        capacity: input::recorded_capacity(recording).unwrap_or(80 << 30),
+        others: 0,
+        aim: Aim::LeastCapacity,
+        profile: &Profile::load(PUBLISHED, Path::new("")).unwrap(),
+        addresses: recording.address_policy().unwrap_or_default(),
+        time_limit: None,
+        copies: COPIES,
+    };
+    let advice = advise(&question).unwrap();
+    let present = picture(&question, &present).unwrap();
+    assert!(html::page(&advice, &[&present]).contains("</html>"));
+    advice
+}
+
+/// What must hold of any advice.
+fn check(name: &str, advice: &Advice) {
+    let present = advice.ranking.first().unwrap();
+    assert!(present.is_present, "{name}");
+    assert_eq!(advice.search.left, 0, "{name}");
+    for row in &advice.ranking {
+        Settings::from_conf(&row.conf).unwrap();
+        let least = row.least_capacity_at_least_bytes;
+        assert!(least >= advice.lower_bound_bytes, "{name}: {}", row.conf);
+    }
+    let peak = &advice.peak;
+    let parts = peak.requested_bytes
+        + peak.rounding_bytes
+        + peak.pending_bytes
+        + peak.inactive_split_bytes
+        + peak.cached_bytes;
+    assert_eq!(parts, peak.reserved_bytes, "{name}");
+    if advice.verdict.kind == Kind::Change {
+        let advised = advice.ranking.iter().find(|row| row.is_advised).unwrap();
+        assert_eq!(advice.verdict.conf.as_ref(), Some(&advised.conf), "{name}");
+        assert!(
+            advised.least_capacity_bytes < present.least_capacity_bytes,
+            "{name}"
+        );
+    }
+    say(&format!("{name}: {}", advice.verdict.sentence));
+}
+
+fn all_get_advice(files: Vec<PathBuf>) {
+    for file in files {
+        let input = input::open(file.to_str().unwrap(), None);
+        if file
+            .file_name()
+            .unwrap()
+            .to_string_lossy()
+            .starts_with(INVENTED)
+        {
+            // Refused, in words.
+            assert!(!input.err().unwrap().to_string().is_empty());
+            continue;
+        }
+        let input = input.unwrap();
+        let name = input.workload.name();
+        let advice = advice(name, input.recording.as_ref().unwrap());
+        assert!(advice.check.as_ref().unwrap().is_exact, "{name}");
+        check(name, &advice);
+    }
+}
+
+#[test]
+fn public_histories_get_advice() {
+    all_get_advice(files("COALESCE_PUBLIC_TRACES", ".csv.gz"));
+}
+
+#[test]
+fn snapshots_get_advice() {
+    all_get_advice(files("COALESCE_SNAPSHOTS", ".pickle.gz"));
+}

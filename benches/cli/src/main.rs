@@ -1,0 +1,76 @@
+//! The program `coalesce`: one verb a file.
+//!
+//! To add a verb, write a file with `Args` and `run`, and add a line to the list below.
+
+use std::io;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Measure and examine GPU caching allocators, on any machine.
+#[derive(Parser)]
+#[command(name = "coalesce", version, arg_required_else_help = true)]
+struct Coalesce {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+/// Declares the module of each verb, its subcommand, and the call that runs it.
+macro_rules! verbs {
+    ($(mod $module:ident; $verb:ident)+) => {
+        $(mod $module;)+
+
+        #[derive(Subcommand)]
+        enum Verb {
+            $($verb($module::Args),)+
+        }
+
+        impl Verb {
+            fn run(&self) -> anyhow::Result<ExitCode> {
+                match self {
+                    $(Self::$verb(args) => $module::run(args),)+
+                }
+            }
+        }
+    };
+}
+
+verbs! {
+    mod advise; Advise
+    mod bench; Bench
+    mod compare; Compare
+    mod convert; Convert
+    mod diagnose; Diagnose
+    mod merge; Merge
+    mod model; Model
+    mod place; Place
+    mod plot; Plot
+    mod policies; Policies
+    mod profile; Profile
+    mod realism; Realism
+    mod replay; Replay
+    mod report; Report
+    mod script; Script
+    mod summary; Summary
+    mod sweep; Sweep
+    mod verify; Verify
+    mod workloads; Workloads
+}
+
+fn main() -> ExitCode {
+    Coalesce::parse().verb.run().unwrap_or_else(|error| {
+        if is_broken_pipe(&error) {
+            return ExitCode::SUCCESS;
+        }
+        eprintln!("coalesce: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+/// Whether the reader of the output closed it early, as `head` does: not an error.
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let mut causes = error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<io::Error>());
+    causes.any(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}

@@ -1,0 +1,133 @@
+//! `coalesce place`: an offset for every buffer of an instance.
+
+use std::io::{Write, stdout};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow};
+use coalesce_alloc::placement::{Effort, Placement, lower_bound, pack_watched};
+use coalesce_bench::measure::progress::Progress;
+use coalesce_bench::measure::results;
+use coalesce_workloads::formats::minimalloc::{self, Instance};
+
+/// Place buffers whose lifetimes are known beforehand, as low as can be found.
+///
+/// No placement is lower than the most that lives at one moment. Several packers try in turn until
+/// one reaches that or the time is up.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Example:\n  coalesce convert workloads/traces/resnet50_fp32_fixed224.csv.gz resnet50.csv --to minimalloc\n  coalesce place resnet50.csv --out placed.csv"
+)]
+pub struct Args {
+    /// A CSV as MiniMalloc reads it: id,lower,upper,size, a buffer a line.
+    instance: PathBuf,
+    /// How long to search. What is found depends on the machine.
+    #[arg(long, default_value = "5", value_parser = seconds, conflicts_with = "steps")]
+    seconds: Duration,
+    /// Search for so many steps instead: what is found is the same on every machine. A million takes
+    /// a second or so.
+    #[arg(long)]
+    steps: Option<u64>,
+    /// Where to write the instance with its offsets. Every better placement is written when it is
+    /// found: the best one remains if the search is interrupted.
+    #[arg(long, value_name = "CSV")]
+    out: Option<PathBuf>,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("'{text}' is no number of seconds, such as 5 or 0.5");
+    let seconds: f64 = text.parse().map_err(|_| wrong())?;
+    Duration::try_from_secs_f64(seconds).map_err(|_| wrong())
+}
+
+/// A placement and when it was found.
+struct Found {
+    placement: Placement,
+    after: Duration,
+}
+
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let instance = minimalloc::read(&args.instance)?;
+    let found = search(args, &instance)?;
+    found.placement.check(&instance.buffers)?;
+    save(args, &instance, &found.placement)?;
+    stdout()
+        .write_all(describe(args, &instance, &found).as_bytes())
+        .context("cannot write to standard output")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Packs on a thread of its own, so that somebody can say how it goes.
+fn search(args: &Args, instance: &Instance) -> anyhow::Result<Found> {
+    const TICK: Duration = Duration::from_secs(1);
+    let effort = args.steps.map_or(Effort::Time(args.seconds), Effort::Steps);
+    let total = args.steps.is_none().then_some(args.seconds.as_secs());
+    let progress = Progress::new("seconds", total);
+    let bound = lower_bound(&instance.buffers);
+    let best = Mutex::new(String::new());
+    let begun = Instant::now();
+    let (done, is_done) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        let packing = scope.spawn(|| {
+            let _done = done;
+            let mut after = Duration::ZERO;
+            let placement = pack_watched(&instance.buffers, effort, &mut |placement| {
+                after = begun.elapsed();
+                if let Ok(mut best) = best.lock() {
+                    *best = format!("{} x lower bound", ratio(placement.height, bound));
+                }
+                // Whether it can be written is said at the end.
+                let _ = save(args, instance, placement);
+            });
+            placement.map(|placement| Found { placement, after })
+        });
+        while is_done.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
+            if let Ok(best) = best.lock() {
+                progress.add(1, &best);
+            }
+        }
+        let placed = packing.join().map_err(|_| anyhow!("the search failed"))?;
+        placed.with_context(|| args.instance.display().to_string())
+    })
+}
+
+fn save(args: &Args, instance: &Instance, placement: &Placement) -> anyhow::Result<()> {
+    let Some(path) = &args.out else {
+        return Ok(());
+    };
+    let mut csv = Vec::new();
+    minimalloc::write(instance, Some(&placement.offsets), &mut csv)?;
+    results::write(path, &csv)
+}
+
+fn ratio(height: u64, bound: u64) -> String {
+    format!("{:.4}", height as f64 / bound.max(1) as f64)
+}
+
+fn describe(args: &Args, instance: &Instance, found: &Found) -> String {
+    let Placement { height, packer, .. } = found.placement;
+    let bound = lower_bound(&instance.buffers);
+    let seconds = found.after.as_secs_f64();
+    let mut text = format!(
+        "{}: {} buffers\n\n",
+        args.instance.display(),
+        instance.buffers.len()
+    );
+    for (name, figure, meaning) in [
+        (
+            "lower bound",
+            bound.to_string(),
+            "the most that lives at one moment",
+        ),
+        ("height", height.to_string(), "of the placement"),
+        ("ratio", ratio(height, bound), "height / lower bound"),
+        ("found after", format!("{seconds:.2} s"), packer),
+    ] {
+        text.push_str(&format!("{name:<12}{figure:>20}  {meaning}\n"));
+    }
+    text
+}

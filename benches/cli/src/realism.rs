@@ -1,0 +1,46 @@
+//! `coalesce realism`: how near generated programs come to recorded ones.
+
+use std::fs;
+use std::io::{Write, stdout};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, ensure};
+use coalesce_bench::measure::results;
+use coalesce_bench::realism;
+use coalesce_bench::report::readme::{self, Table};
+
+/// Hold generated programs against the recorded ones whose parameters they have.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  coalesce realism\n  coalesce realism --splice results/REALISM.md"
+)]
+pub struct Args {
+    /// Put the table into this text, between marks `<!-- table realism: -->` and `<!-- end -->`.
+    #[arg(long, value_name = "MARKDOWN")]
+    splice: Option<PathBuf>,
+}
+
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let markdown = realism::markdown(&realism::measure(&results::traces())?);
+    let Some(target) = &args.splice else {
+        stdout()
+            .write_all(markdown.as_bytes())
+            .context("cannot write to standard output")?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    let shown = target.display();
+    let text = fs::read_to_string(target).with_context(|| format!("cannot read {shown}"))?;
+    let table = Table {
+        name: "realism",
+        made_by: "`coalesce realism --splice`".to_owned(),
+        markdown,
+    };
+    ensure!(
+        readme::has_place(&text, table.name),
+        "{shown}: no mark '<!-- table realism: -->'"
+    );
+    let spliced = readme::splice(&text, &table).with_context(|| shown.to_string())?;
+    results::write(target, spliced.as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}

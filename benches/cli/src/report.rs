@@ -1,0 +1,86 @@
+//! `coalesce report`: results as tables.
+
+use std::fs;
+use std::io::{Write, stdout};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use coalesce_bench::measure::record;
+use coalesce_bench::measure::record::Row;
+use coalesce_bench::measure::results;
+use coalesce_bench::report::pareto;
+use coalesce_bench::report::readme::{self, Table};
+use coalesce_bench::report::table;
+
+/// Show results as a table, or put the tables of a record into a text.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  coalesce report\n  coalesce report results/latest/default.csv\n  coalesce report --splice README.md"
+)]
+pub struct Args {
+    /// A table of results, or a folder with default.csv and more [default: the newest record in
+    /// results/].
+    results: Option<PathBuf>,
+    /// Put the tables into this text, between marks `<!-- table NAME: -->` and `<!-- end -->`.
+    #[arg(long, value_name = "MARKDOWN")]
+    splice: Option<PathBuf>,
+}
+
+/// The tables that a text can hold, and the files that they are made from.
+type Make = fn(&[Row]) -> String;
+const TABLES: [(&str, &str, Make); 4] = [
+    ("efficiency", "default.csv", readme::efficiencies),
+    ("least", "least.csv", readme::least_capacities),
+    ("policies", "policies.csv", pareto::policies),
+    ("fronts", "policies.csv", pareto::fronts),
+];
+
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let path = args.results.clone().unwrap_or_else(results::newest);
+    match &args.splice {
+        Some(target) => splice(&path, target)?,
+        None => {
+            let csv = if path.is_dir() {
+                path.join("default.csv")
+            } else {
+                path
+            };
+            let rows = record::read_file(&csv)?;
+            stdout()
+                .write_all(table::text(&rows).as_bytes())
+                .context("cannot write to standard output")?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Puts the tables that can be made from what is in `folder` into the text.
+fn splice(folder: &Path, target: &Path) -> anyhow::Result<()> {
+    let text =
+        fs::read_to_string(target).with_context(|| format!("cannot read {}", target.display()))?;
+    let mut spliced = text.clone();
+    let mut made = 0;
+    for (name, file, make) in TABLES {
+        if !readme::has_place(&text, name) {
+            continue;
+        }
+        let rows = record::read_file(&folder.join(file))?;
+        let record = folder.file_name().unwrap_or_default().to_string_lossy();
+        let table = Table {
+            name,
+            made_by: format!("`coalesce report --splice` from results/{record}/{file}"),
+            markdown: make(&rows),
+        };
+        spliced = readme::splice(&spliced, &table).with_context(|| target.display().to_string())?;
+        made += 1;
+    }
+    if made == 0 {
+        let names = TABLES.map(|(name, _, _)| name).join(", ");
+        bail!(
+            "{}: no mark '<!-- table NAME: -->' of {names}",
+            target.display()
+        );
+    }
+    results::write(target, spliced.as_bytes())
+}

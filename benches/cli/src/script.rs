@@ -1,0 +1,154 @@
+//! `coalesce script`: runs a conformance script, or times it.
+
+use std::io::{BufWriter, Read, Write, stdin, stdout};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
+use coalesce_alloc::history::HistoryOptions;
+use coalesce_alloc::pytorch::DeviceCachingAllocator;
+use coalesce_alloc::settings::Settings;
+use coalesce_script::bench::{self, Plan};
+use coalesce_script::{Options, RunError, Script};
+
+/// Run a conformance script from standard input and print what PyTorch's own allocator would.
+///
+/// Flags, environment variables (PYTORCH_CUDA_ALLOC_CONF, FAKE_TOTAL_BYTES, FAKE_ADDR, …), output
+/// and exit status are those of the oracle in scripts/conformance: 0; 1 for wrong settings, 2 for a
+/// wrong script, 3 if an operation failed other than for lack of memory.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Example:\n  printf 'a x 3000000\\nf x\\np\\n' | coalesce script --stats --cudalog"
+)]
+pub struct Args {
+    /// A line of statistics after each operation.
+    #[arg(long)]
+    stats: bool,
+    /// Record the history and print it at the end.
+    #[arg(long)]
+    history: bool,
+    /// Print the device calls that each operation makes.
+    #[arg(long)]
+    cudalog: bool,
+    /// Leave out the statistics and segments at the end.
+    #[arg(long)]
+    no_final: bool,
+    /// Leave out the text of OOMs.
+    #[arg(long)]
+    no_oom_msg: bool,
+    /// No line for each operation.
+    #[arg(long)]
+    quiet: bool,
+    /// Limit memory to this share before the first operation.
+    #[arg(long, value_name = "F")]
+    fraction: Option<f64>,
+    /// Time N replays instead, after one to warm up.
+    #[arg(long, value_name = "N")]
+    bench: Option<usize>,
+    /// With --bench: walk the script K times in each run.
+    #[arg(long, value_name = "K", default_value_t = 1)]
+    inner: usize,
+    /// With --bench: K threads, each with the whole script on streams of its own.
+    #[arg(long, value_name = "K", default_value_t = 1)]
+    threads: usize,
+    /// With --bench: empty the cache before each run.
+    #[arg(long)]
+    cold: bool,
+    /// With --bench: the interface to call. There is one.
+    #[arg(long, value_parser = ["raw"], default_value = "raw")]
+    api: String,
+    /// With --bench: accepted as the oracle does; there is never an idle second thread here.
+    #[arg(long)]
+    single_thread: bool,
+}
+
+const WRONG_SETTINGS: u8 = 1;
+const WRONG_SCRIPT: u8 = 2;
+const FAILED_OPERATIONS: u8 = 3;
+
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let variable = |name: &str| std::env::var(name).ok();
+    let mut text = String::new();
+    stdin()
+        .read_to_string(&mut text)
+        .context("cannot read the script from standard input")?;
+    let script = match Script::parse(&text) {
+        Ok(script) => script,
+        Err(error) => return Ok(fail(WRONG_SCRIPT, &error)),
+    };
+    let config = SimConfig::from_variables("FAKE", variable)?;
+    let settings = match Settings::from_env(variable) {
+        Ok(settings) => settings,
+        Err(error) => return Ok(fail(WRONG_SETTINGS, &format!("fatal: {error}"))),
+    };
+    let mut allocator = DeviceCachingAllocator::new(SimDevice::new(&config), settings);
+    if let Some(fraction) = args.fraction
+        && let Err(error) = allocator.set_memory_fraction(fraction)
+    {
+        return Ok(fail(WRONG_SETTINGS, &format!("fatal: {error}")));
+    }
+    let mut out = BufWriter::with_capacity(1 << 20, stdout().lock());
+    let code = match args.bench {
+        Some(runs) => bench(args, runs, &script, allocator, &mut out)?,
+        None => replay(args, &script, &mut allocator, &mut out)?,
+    };
+    out.flush().context("cannot write to standard output")?;
+    Ok(code)
+}
+
+fn replay(
+    args: &Args,
+    script: &Script,
+    allocator: &mut DeviceCachingAllocator<SimDevice>,
+    out: &mut impl Write,
+) -> anyhow::Result<ExitCode> {
+    let options = Options {
+        stats: args.stats,
+        history: args.history,
+        calls: args.cudalog,
+        no_final: args.no_final,
+        no_oom_message: args.no_oom_msg,
+        quiet: args.quiet,
+    };
+    match coalesce_script::run(script, allocator, options, out) {
+        Ok(0) => Ok(ExitCode::SUCCESS),
+        Ok(errors) => Ok(fail(
+            FAILED_OPERATIONS,
+            &format!("{errors} operations failed other than for lack of memory ('err' lines)"),
+        )),
+        Err(RunError::Fatal(error)) => Ok(fail(WRONG_SETTINGS, &format!("fatal: {error}"))),
+        Err(error @ RunError::AlreadyLive { .. }) => Ok(fail(WRONG_SCRIPT, &error)),
+        Err(RunError::Output(error)) => Err(error).context("cannot write to standard output"),
+    }
+}
+
+fn bench(
+    args: &Args,
+    runs: usize,
+    script: &Script,
+    mut allocator: DeviceCachingAllocator<SimDevice>,
+    out: &mut impl Write,
+) -> anyhow::Result<ExitCode> {
+    let plan = Plan {
+        runs,
+        walks: args.inner,
+        threads: args.threads,
+        cold: args.cold,
+    };
+    plan.validate()?;
+    if args.history {
+        allocator.record_history(Some(HistoryOptions {
+            max_entries: 1 << 20,
+            ..HistoryOptions::default()
+        }));
+    }
+    match bench::bench(script, allocator, plan, out) {
+        Err(error) if error.is::<RunError>() => Ok(fail(WRONG_SCRIPT, &error)),
+        done => done.map(|()| ExitCode::SUCCESS),
+    }
+}
+
+fn fail(code: u8, why: &dyn std::fmt::Display) -> ExitCode {
+    eprintln!("{why}");
+    ExitCode::from(code)
+}

@@ -1,0 +1,49 @@
+//! `coalesce summary`: what each setting does, over all workloads of a table.
+
+use std::io::{Write, stdout};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, ensure};
+use coalesce_bench::measure::record::{self, RECORDED, Row};
+use coalesce_bench::measure::results;
+use coalesce_bench::report::summary;
+
+/// Hold each setting of a table against a baseline, over all workloads.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Example:\n  coalesce summary results/2026-11-20/findings.csv --baseline default"
+)]
+pub struct Args {
+    /// A table of results [default: default.csv in the newest record in results/].
+    results: Option<PathBuf>,
+    /// The setting that the others are held against.
+    #[arg(long, default_value = "default")]
+    baseline: String,
+    /// Only workloads of this family; `recorded` for traces.
+    #[arg(long, default_value = RECORDED)]
+    family: String,
+    /// Only devices of this capacity, as 1TiB, 110% or least.
+    #[arg(long)]
+    capacity: Option<String>,
+}
+
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let path = args.results.clone();
+    let path = path.unwrap_or_else(|| results::newest().join("default.csv"));
+    let wanted = |row: &Row| {
+        let capacity = args.capacity.as_ref();
+        row.family == args.family && capacity.is_none_or(|capacity| row.capacity == *capacity)
+    };
+    let rows: Vec<Row> = record::read_file(&path)?
+        .into_iter()
+        .filter(wanted)
+        .collect();
+    ensure!(!rows.is_empty(), "{}: no such rows", path.display());
+    let summaries =
+        summary::summarize(&rows, &args.baseline).with_context(|| path.display().to_string())?;
+    stdout()
+        .write_all(summary::text(&summaries, &args.baseline).as_bytes())
+        .context("cannot write to standard output")?;
+    Ok(ExitCode::SUCCESS)
+}

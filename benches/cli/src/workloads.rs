@@ -1,0 +1,64 @@
+//! `coalesce workloads`: what can be run, with parameters and defaults.
+
+use std::fmt::Write as _;
+use std::io::{Write as _, stdout};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use coalesce_workloads::catalog;
+use coalesce_workloads::presets;
+
+/// List the families of workloads with their parameters, and the presets.
+#[derive(clap::Args)]
+#[command(after_help = "Example:\n  coalesce workloads fragmentation")]
+pub struct Args {
+    /// Only this family or this preset.
+    name: Option<String>,
+}
+
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let text = match &args.name {
+        None => overview()?,
+        Some(name) if catalog::family(name).is_ok() => family(catalog::family(name)?),
+        Some(name) => preset(name)?,
+    };
+    stdout()
+        .write_all(text.as_bytes())
+        .context("cannot write to standard output")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn overview() -> anyhow::Result<String> {
+    let mut text = String::from("Families\n");
+    for family in catalog::families() {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "  {:32} {}", family.name, family.summary());
+    }
+    text.push_str("\nPresets\n");
+    for preset in presets::list()? {
+        let _ = writeln!(text, "  {:32} {}", preset.name, preset.shows);
+    }
+    text.push_str("\n`coalesce workloads NAME` says more of one.\n");
+    Ok(text)
+}
+
+fn family(family: &catalog::Family) -> String {
+    let mut text = format!("{}: {}\n\n", family.name, family.summary());
+    for parameter in family.parameters() {
+        let catalog::Parameter { name, default, doc } = parameter;
+        let _ = writeln!(text, "{name} = {default}\n    {doc}");
+    }
+    text
+}
+
+fn preset(name: &str) -> anyhow::Result<String> {
+    let preset = presets::find(name).with_context(|| {
+        format!("no family is called '{name}' either; `coalesce workloads` lists them")
+    })?;
+    let mut text = format!(
+        "{}: {}\n\nfamily = \"{}\"\n",
+        preset.name, preset.shows, preset.family
+    );
+    text.push_str(&preset.parameters.to_string());
+    Ok(text)
+}

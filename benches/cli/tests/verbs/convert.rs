@@ -1,0 +1,199 @@
+//! `coalesce convert`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::{checkout, coalesce, scratch, scratch_folder, trace};
+
+fn fixture(name: &str) -> String {
+    let folder = checkout().join("workloads/tests/snapshots/fixtures");
+    folder.join(name).to_str().unwrap().to_owned()
+}
+
+fn path(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// A program of all operations that a trace has.
+fn program() -> PathBuf {
+    scratch(
+        "converted.csv",
+        "op,id,bytes,stream,tag\nmark,-1,0,0,step 0\nalloc,7,1000,0,mm\nalloc,8,5,2,add\n\
+         mark,8,0,1,record_stream\nfree,7,1000,0,\nalloc,7,512,0,\nfree,8,5,2,\n",
+    )
+}
+
+/// Each malloc of the trace is a line, with its events, in multiples of 512 bytes.
+#[test]
+fn a_trace_becomes_an_instance() {
+    let path = scratch(
+        "program.csv",
+        "op,id,bytes,stream,tag\nmark,-1,0,0,init\nalloc,5,1000,0,mm\nalloc,6,0,0,mm\n\
+         alloc,7,512,0,mm\nfree,5,1000,0,\nalloc,5,1,0,mm\n",
+    );
+    let path = path.to_str().unwrap();
+    let text = coalesce(&["convert", path, "--to", "minimalloc"], "", &[]).well();
+    assert_eq!(
+        text,
+        "id,lower,upper,size\n0,0,2,1024\n1,1,4,512\n2,3,5,512\n"
+    );
+    let arguments = ["convert", path, "--to", "minimalloc", "--unit", "1"];
+    let text = coalesce(&arguments, "", &[]).well();
+    assert!(
+        text.ends_with("\n0,0,2,1000\n1,1,4,512\n2,3,5,1\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_trace_stays_the_same() {
+    let original = program();
+    let text = coalesce(&["convert", path(&original), "--to", "trace"], "", &[]).well();
+    let (header, rest) = text.split_once('\n').unwrap();
+    assert_eq!(header, "# {\"name\":\"converted\"}");
+    assert_eq!(rest, fs::read_to_string(&original).unwrap());
+}
+
+#[test]
+fn a_log_of_rmm_is_written_and_read() {
+    let original = program();
+    let log = scratch_folder("rmm").join("program.log.gz");
+    coalesce(&["convert", path(&original), path(&log)], "", &[]).well();
+    assert!(fs::read(&log).unwrap().starts_with(&[0x1f, 0x8b]));
+    let text = coalesce(&["convert", path(&log), "--to", "trace"], "", &[]).well();
+    let expected = "# {\"name\":\"program\"}\nop,id,bytes,stream,tag\nalloc,0,1000,0,\n\
+                    alloc,1,5,1,\nfree,0,1000,0,\nalloc,2,512,0,\nfree,1,5,1,\n";
+    assert_eq!(text, expected);
+    let text = coalesce(&["convert", path(&original), "--to", "rmm"], "", &[]).well();
+    let expected = "Thread,Time,Action,Pointer,Size,Stream\n\
+                    1,00:00:00.000000,allocate,0x7f0000000000,1000,0\n\
+                    1,00:00:00.000001,allocate,0x7f0000000100,5,200\n\
+                    1,00:00:00.000002,free,0x7f0000000000,1000,0\n";
+    assert!(text.starts_with(expected), "{text}");
+}
+
+#[test]
+fn logs_as_rmm_writes_them_are_read() {
+    let log = scratch(
+        "rmm.txt",
+        "Thread,Time,Action,Pointer,Size,Stream\n17,09:31:07.123456,allocate,0x7f12,100,0\n\
+         17,09:31:07.123457,allocate,(nil),0,0\n17,09:31:08:1,allocate failure,(nil),999,0x2\n\
+         18,09:31:08:2,allocate,7f20,8,0x1\n18,09:31:08:3,allocate,7f30,9,0x2\n\
+         17,09:31:08:4,free,(nil),0,0\n18,09:31:09,free,0x7f12,100,0\n",
+    );
+    let text = coalesce(&["convert", path(&log), "--to", "trace"], "", &[]).well();
+    let (_, events) = text.split_once("tag\n").unwrap();
+    let expected = "alloc,0,100,0,\nalloc,1,8,0,\nalloc,2,9,1,\nfree,0,100,0,\n";
+    assert_eq!(events, expected);
+    let wrong = |line: &str, said: &[&str]| {
+        let log = scratch(
+            "wrong.log",
+            format!("Thread,Time,Action,Pointer,Size,Stream\n{line}\n"),
+        );
+        coalesce(&["convert", path(&log), "--to", "trace"], "", &[]).with_error(1, said);
+    };
+    wrong(
+        "1,0,free,0x1,5,0",
+        &["wrong.log, line 2", "free of 0x1, which is not live"],
+    );
+    wrong("1,0,malloc,0x1,5,0", &["line 2", "unknown action 'malloc'"]);
+    wrong("1,0,free,0x1,5", &["line 2", "5 fields, not the 6"]);
+    wrong("1,0,allocate,xyz,5,0", &["pointer 'xyz' is no hexadecimal"]);
+    wrong("1,0,allocate,0x1,-5,0", &["size '-5' is no number"]);
+}
+
+/// A buffer is there from its lower time on, and before its upper one.
+#[test]
+fn an_instance_becomes_a_program() {
+    let instance = scratch(
+        "instance.csv",
+        "id,lower,upper,size\na,0,5,4\nb,5,9,8\nc,1,5,2\n",
+    );
+    let text = coalesce(&["convert", path(&instance), "--to", "trace"], "", &[]).well();
+    let (_, events) = text.split_once("tag\n").unwrap();
+    let expected = "alloc,0,4,0,a\nalloc,2,2,0,c\nfree,0,4,0,\nfree,2,2,0,\nalloc,1,8,0,b\n\
+                    free,1,8,0,\n";
+    assert_eq!(events, expected);
+}
+
+/// What a program does under an allocator is a snapshot, and from the snapshot the program is had again.
+#[test]
+fn a_snapshot_is_written_and_read() {
+    let folder = scratch_folder("snapshots");
+    let original = trace("example_interleaved_free");
+    let log = |from: &str| coalesce(&["convert", from, "--to", "rmm"], "", &[]).well();
+    for policy in ["pytorch", "direct", "bfc", "gmlake"] {
+        let snapshot = folder.join(format!("{policy}.pickle.gz"));
+        let arguments = ["convert", &original, path(&snapshot), "--policy", policy];
+        coalesce(&arguments, "", &[]).well();
+        if policy == "pytorch" {
+            assert_eq!(log(path(&snapshot)), log(&original));
+        }
+        let recordings = coalesce_workloads::formats::recording::read(&snapshot).unwrap();
+        let [recording] = &recordings[..] else {
+            panic!("{policy}: {} devices", recordings.len());
+        };
+        assert_eq!(recording.remarks, [""; 0]);
+        let reserved: u64 = recording.segments.iter().map(|one| one.total_size()).sum();
+        let mut held = 0;
+        for entry in &recording.entries {
+            match entry.action {
+                action if action.takes_memory() => held += entry.size,
+                action if action.returns_memory() => held -= entry.size,
+                _ => {}
+            }
+        }
+        assert_eq!(held, reserved, "{policy}");
+    }
+}
+
+#[test]
+fn a_snapshot_is_replayed() {
+    let snapshot = fixture("torch-cpp.pickle");
+    let text = coalesce(&["replay", &snapshot, "--json"], "", &[]).well();
+    for words in ["\"workload\": \"torch-cpp\"", "\"ooms\": 1,"] {
+        assert!(text.contains(words), "no '{words}' in: {text}");
+    }
+}
+
+#[test]
+fn what_cannot_be_converted_is_refused_with_a_reason() {
+    let convert = |arguments: &[&str], code: i32, said: &[&str]| {
+        coalesce(&[&["convert"], arguments].concat(), "", &[]).with_error(code, said);
+    };
+    let trace = &trace("example_interleaved_free");
+    convert(&[trace], 1, &["which format?", "--to"]);
+    convert(&[trace, "out.bin"], 1, &["which format?", ".pickle"]);
+    convert(&[trace, "--to", "csv"], 2, &["'csv'", "minimalloc"]);
+    convert(
+        &[trace, "--to", "minimalloc", "--unit", "0"],
+        2,
+        &["--unit"],
+    );
+    convert(
+        &["none.csv", "--to", "minimalloc"],
+        1,
+        &["none.csv", "no such file"],
+    );
+    convert(&["churm", "--to", "minimalloc"], 1, &["'churm' is no file"]);
+    let wrong = scratch("wrong_trace.csv", "id,lower,upper\na,0,1\n");
+    convert(
+        &[path(&wrong), "--to", "rmm"],
+        1,
+        &["wrong_trace.csv, line 1", "not a trace"],
+    );
+    let snapshot = fixture("protocol-4.pickle");
+    convert(
+        &[&snapshot, "--to", "rmm", "--recorded-device", "7"],
+        1,
+        &["no device 7", "0, 1"],
+    );
+    let global = scratch("global.pickle", b"\x80\x04cos\nsystem\n.");
+    convert(
+        &[path(&global), "--to", "rmm"],
+        1,
+        &["global.pickle, byte 2", "refuses GLOBAL 'os.system'"],
+    );
+    let conf = ["--to", "snapshot", "--conf", "max_split_size_mb:1"];
+    convert(&[&[&trace[..]], &conf[..]].concat(), 1, &["max_split_size"]);
+}

@@ -1,0 +1,15 @@
+//! measure.
+
+pub mod capacity;
+pub mod cell;
+pub mod deadline;
+pub mod device;
+pub mod least;
+pub mod machine;
+pub mod parallel;
+pub mod progress;
+pub mod record;
+pub mod results;
+pub mod statistics;
+pub mod timeline;
+pub mod toml_file;

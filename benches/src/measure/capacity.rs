@@ -1,0 +1,133 @@
+//! How much memory a device has, as a sweep asks for it.
+
+use std::fmt;
+use std::str::FromStr;
+
+use coalesce_alloc::bytes;
+use coalesce_alloc::driver::sim::GRANULARITY;
+
+/// Bytes of a device on which everything has room.
+pub const ROOMY: u64 = 1 << 40;
+/// Bytes of a device of which nothing is known: 80 GiB.
+pub const USUAL: u64 = 80 << 30;
+
+/// How much memory there is for a workload.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Capacity {
+    /// So many bytes, whatever the workload.
+    Bytes(u64),
+    /// A share of what the workload asks for at its peak, in percent.
+    OfDemand(u64),
+    /// The least on which it runs to its end, and a share of that more, in percent.
+    Least {
+        /// 0 for the least itself.
+        more: u64,
+    },
+}
+
+impl Capacity {
+    /// Whether it depends on what is run, so that it says whether that fits and at what price.
+    #[must_use]
+    pub fn is_tight(self) -> bool {
+        !matches!(self, Self::Bytes(_))
+    }
+}
+
+/// A share of `bytes` in percent, in whole pages of the device.
+#[must_use]
+pub fn share(bytes: u64, percent: u64) -> u64 {
+    let share = u128::from(bytes) * u128::from(percent) / 100;
+    let share = u64::try_from(share).unwrap_or(u64::MAX);
+    share.checked_next_multiple_of(GRANULARITY).unwrap_or(share)
+}
+
+impl fmt::Display for Capacity {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Bytes(bytes) => {
+                let units = [
+                    (1 << 40, "TiB"),
+                    (1 << 30, "GiB"),
+                    (1 << 20, "MiB"),
+                    (1, ""),
+                ];
+                let whole = |(scale, _): &(u64, &str)| bytes > 0 && bytes.is_multiple_of(*scale);
+                let (scale, unit) = units.into_iter().find(whole).unwrap_or((1, ""));
+                write!(out, "{}{unit}", bytes / scale)
+            }
+            Self::OfDemand(percent) => write!(out, "{percent}%"),
+            Self::Least { more: 0 } => write!(out, "least"),
+            Self::Least { more } => write!(out, "least+{more}%"),
+        }
+    }
+}
+
+/// A text that is no capacity.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("no capacity: write 80GiB, 110% (of what is asked for at the peak), least or least+25%")]
+pub struct NoCapacity;
+
+impl FromStr for Capacity {
+    type Err = NoCapacity;
+
+    fn from_str(text: &str) -> Result<Self, NoCapacity> {
+        let percent = |text: &str| {
+            let number = text.strip_suffix('%')?.parse::<u64>().ok()?;
+            (number <= 1_000_000).then_some(number)
+        };
+        if let Some(more) = text.strip_prefix("least") {
+            let more = if more.is_empty() {
+                0
+            } else {
+                more.strip_prefix('+').and_then(percent).ok_or(NoCapacity)?
+            };
+            return Ok(Self::Least { more });
+        }
+        if text.ends_with('%') {
+            return percent(text).map(Self::OfDemand).ok_or(NoCapacity);
+        }
+        bytes::parse(text).map(Self::Bytes).map_err(|_| NoCapacity)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_what_is_shown() {
+        for text in [
+            "1TiB",
+            "80GiB",
+            "512MiB",
+            "1000",
+            "110%",
+            "least",
+            "least+25%",
+            "0",
+        ] {
+            let capacity: Capacity = text.parse().unwrap();
+            assert_eq!(capacity.to_string(), text);
+        }
+        for text in [
+            "",
+            "80GB",
+            "%",
+            "-1%",
+            "1.5%",
+            "least+",
+            "least25%",
+            "least+-1%",
+            "9999999%",
+        ] {
+            assert!(text.parse::<Capacity>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn shares_are_whole_pages() {
+        assert_eq!(share(100 << 20, 110), 110 << 20);
+        assert_eq!(share(1, 100), 2 << 20);
+        assert_eq!(share(u64::MAX, 1000), u64::MAX);
+    }
+}

@@ -1,0 +1,254 @@
+//! One measurement: a workload with a policy, its settings and a device.
+
+use anyhow::Context;
+use coalesce_alloc::allocator::Allocator;
+use coalesce_alloc::driver::Driver;
+use coalesce_alloc::driver::calls::{CallCounts, CallKind};
+use coalesce_alloc::driver::hooks::Instruments;
+use coalesce_alloc::driver::sim::address::AddressPolicy;
+use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
+use coalesce_alloc::driver::tap::Tap;
+use coalesce_alloc::error::Error;
+use coalesce_alloc::policy::{self, Prepared};
+use coalesce_workloads::demand::Demand;
+use coalesce_workloads::families::batch_probe::LargestBatch;
+use coalesce_workloads::foresight;
+use coalesce_workloads::measure::{AtPeak, Measures};
+use coalesce_workloads::op::{Workload, WorkloadError};
+use coalesce_workloads::replay::{Observer, Tally, replay};
+use coalesce_workloads::surroundings::Surroundings;
+
+use crate::measure::capacity::Capacity;
+use crate::measure::record::{Row, six_digits};
+use crate::timing::profile::Profile;
+
+/// What is run, and on what.
+#[derive(Clone, Copy)]
+pub struct Cell<'a> {
+    /// The workload.
+    pub workload: &'a dyn Workload,
+    /// What it asks for.
+    pub demand: Demand,
+    /// The policy's name.
+    pub policy: &'a str,
+    /// The setting's name, for the row.
+    pub setting: &'a str,
+    /// Its settings; of the reference, `PYTORCH_CUDA_ALLOC_CONF`.
+    pub conf: &'a str,
+    /// What it plans for the workload, if it plans ahead.
+    pub plan: Option<&'a Prepared>,
+    /// Bytes of the device that other processes hold.
+    pub others: u64,
+    /// How the device places memory.
+    pub address_policy: AddressPolicy,
+    /// What the device's calls cost.
+    pub profile: &'a Profile,
+}
+
+/// What the policy called `policy` plans for a workload, which is read for it, if it plans ahead.
+///
+/// # Errors
+/// If the settings are wrong or the workload cannot be read.
+pub fn plan(policy: &str, conf: &str, workload: &dyn Workload) -> anyhow::Result<Option<Prepared>> {
+    let mut policies = policy::POLICIES.iter();
+    if !policies.any(|known| known.name == policy && known.foreseeing) {
+        return Ok(None);
+    }
+    let known = foresight::of(workload)?;
+    Ok(policy::prepare(policy, conf, &known)?)
+}
+
+/// A run that is over.
+pub struct Run<A = Box<dyn Allocator<Driver = SimDevice>>> {
+    /// The allocator, as it was left.
+    pub allocator: A,
+    /// How much was replayed.
+    pub tally: Tally,
+}
+
+impl Cell<'_> {
+    /// Runs it on a device of `capacity` bytes. The allocator's state must be sound at the end, so that
+    /// a wrong allocator cannot look good.
+    ///
+    /// # Errors
+    /// If there is no such policy, the settings are wrong, the workload cannot be read, the allocator
+    /// fails other than for lack of memory, its state is not sound, or the observer has seen enough.
+    pub fn run(&self, capacity: u64, observer: &mut dyn Observer) -> anyhow::Result<Run> {
+        self.run_with(self.allocator(capacity)?, observer)
+    }
+
+    /// [`Cell::run`] with an allocator that is there.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn run_with<A: Allocator>(
+        &self,
+        mut allocator: A,
+        observer: &mut dyn Observer,
+    ) -> anyhow::Result<Run<A>>
+    where
+        A::Driver: Surroundings,
+    {
+        let name = self.workload.name();
+        let tally = match replay(self.workload, &mut allocator, observer) {
+            Ok(tally) => tally,
+            // It says where.
+            Err(error @ WorkloadError::Trace(_)) => return Err(error.into()),
+            Err(error) => {
+                return Err(error).with_context(|| format!("{name}, {}", self.setting));
+            }
+        };
+        allocator
+            .check()
+            .with_context(|| format!("{name}, {}: the allocator is broken", self.setting))?;
+        Ok(Run { allocator, tally })
+    }
+
+    /// A new allocator on a new simulated device of `capacity` bytes.
+    ///
+    /// # Errors
+    /// If there is no such policy, the settings are wrong, or it plans ahead and has no plan.
+    pub fn allocator(
+        &self,
+        capacity: u64,
+    ) -> anyhow::Result<Box<dyn Allocator<Driver = SimDevice>>> {
+        self.allocator_on(SimDevice::new(&SimConfig {
+            foreign: self.others,
+            address_policy: self.address_policy,
+            costs: self.profile.costs.clone(),
+            ..SimConfig::with_capacity(capacity)
+        }))
+    }
+
+    /// A new allocator on a device of which nothing has been taken.
+    ///
+    /// # Errors
+    /// As [`Cell::allocator`].
+    pub fn allocator_on<D: Driver + 'static>(
+        &self,
+        device: D,
+    ) -> anyhow::Result<Box<dyn Allocator<Driver = D>>> {
+        match self.plan {
+            Some(plan) => Ok(plan.build(device)),
+            None => Ok(policy::build(self.policy, device, self.conf)?),
+        }
+    }
+
+    /// The row of a cell that cannot be measured, because the policy does not serve `what`.
+    #[must_use]
+    pub fn unsupported(&self, what: &str) -> Row {
+        Row {
+            unsupported: what.to_owned(),
+            workload: self.workload.name().to_owned(),
+            policy: self.policy.to_owned(),
+            setting: self.setting.to_owned(),
+            conf: self.conf.to_owned(),
+            address_policy: self.address_policy.name().to_owned(),
+            lower_bound_bytes: self.demand.lower_bound_bytes,
+            profile: self.profile.name.clone(),
+            ..Row::default()
+        }
+    }
+
+    /// Runs it and measures. The row says nothing of the sweep it belongs to, nor of time.
+    ///
+    /// # Errors
+    /// As [`Cell::run`].
+    pub fn measure(&self, capacity: u64, observer: &mut dyn Observer) -> anyhow::Result<Row> {
+        let (row, _) = self.measure_with(self.allocator(capacity)?, capacity, observer)?;
+        Ok(row)
+    }
+
+    /// [`Cell::measure`] with an allocator that is there, which comes back as it was left.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn measure_with<A, D>(
+        &self,
+        allocator: A,
+        capacity: u64,
+        observer: &mut dyn Observer,
+    ) -> anyhow::Result<(Row, A)>
+    where
+        A: Allocator<Driver = Tap<D, Instruments>>,
+        D: Surroundings,
+    {
+        let mut probe = (LargestBatch::default(), observer);
+        let mut watch = (AtPeak::default(), &mut probe);
+        let Run { allocator, tally } = self.run_with(allocator, &mut watch)?;
+        let (at_peak, largest_batch) = (watch.0, probe.0.batch);
+        let measures = Measures::of(allocator.stats());
+        let counts = allocator.driver().counts();
+        let well = |share: Option<f64>| share.filter(|_| tally.ooms == 0).map(six_digits);
+        let calls: u64 = CallKind::ALL.iter().map(|&kind| counts.of(kind)).sum();
+        let per_1000 = calls as f64 / measures.allocations as f64 * 1000.0;
+        let first_oom = tally.first_oom;
+        let row = Row {
+            workload: self.workload.name().to_owned(),
+            policy: self.policy.to_owned(),
+            setting: self.setting.to_owned(),
+            conf: self.conf.to_owned(),
+            capacity: Capacity::Bytes(capacity).to_string(),
+            capacity_bytes: capacity,
+            address_policy: self.address_policy.name().to_owned(),
+            events: tally.events,
+            allocations: measures.allocations,
+            lower_bound_bytes: self.demand.lower_bound_bytes,
+            peak_requested_bytes: measures.peak_requested_bytes,
+            peak_allocated_bytes: measures.peak_allocated_bytes,
+            peak_active_bytes: measures.peak_active_bytes,
+            peak_reserved_bytes: measures.peak_reserved_bytes,
+            peak_inactive_split_bytes: measures.peak_inactive_split_bytes,
+            inactive_split_at_peak_bytes: at_peak.inactive_split_bytes,
+            efficiency: well(measures.efficiency()),
+            fragmentation: well(measures.fragmentation()),
+            retries: measures.retries,
+            ooms: tally.ooms,
+            skipped_frees: tally.skipped_frees,
+            first_oom_event: first_oom.map(|first| first.event),
+            shatter_at_oom: first_oom.and_then(|first| first.shatter()).map(six_digits),
+            largest_batch,
+            device_allocs: measures.device_allocs,
+            device_frees: measures.device_frees,
+            syncs: measures.syncs,
+            driver_calls_per_1000: (measures.allocations > 0).then(|| six_digits(per_1000)),
+            driver_time_ns: allocator.driver().elapsed_ns(),
+            profile: self.profile.name.clone(),
+            ..Row::default()
+        };
+        Ok((with_calls(row, counts), allocator))
+    }
+}
+
+/// What a policy does not serve, if an error is about that.
+#[must_use]
+pub fn what_is_unsupported(error: &anyhow::Error) -> Option<&'static str> {
+    error.chain().find_map(|cause| match cause.downcast_ref() {
+        Some(Error::Unsupported { what, .. }) => Some(*what),
+        _ => None,
+    })
+}
+
+/// The row with how often each driver call was made.
+fn with_calls(row: Row, counts: &CallCounts) -> Row {
+    Row {
+        calls_malloc: counts.of(CallKind::Malloc),
+        calls_free: counts.of(CallKind::Free),
+        calls_memory_info: counts.of(CallKind::MemoryInfo),
+        calls_reserve: counts.of(CallKind::Reserve),
+        calls_free_address: counts.of(CallKind::FreeAddress),
+        calls_create: counts.of(CallKind::Create),
+        calls_release: counts.of(CallKind::Release),
+        calls_map: counts.of(CallKind::Map),
+        calls_set_access: counts.of(CallKind::SetAccess),
+        calls_unmap: counts.of(CallKind::Unmap),
+        calls_create_event: counts.of(CallKind::CreateEvent),
+        calls_record_event: counts.of(CallKind::RecordEvent),
+        calls_query_event: counts.of(CallKind::QueryEvent),
+        calls_wait_event: counts.of(CallKind::WaitEvent),
+        calls_synchronize_event: counts.of(CallKind::SynchronizeEvent),
+        calls_synchronize_stream: counts.of(CallKind::SynchronizeStream),
+        calls_synchronize_device: counts.of(CallKind::SynchronizeDevice),
+        ..row
+    }
+}

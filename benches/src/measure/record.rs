@@ -1,0 +1,377 @@
+//! What was measured: one row for each cell, flat, in a CSV.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::Path;
+
+use anyhow::{Context, anyhow, ensure};
+use csv::StringRecord;
+use serde::{Deserialize, Serialize};
+
+/// A row of the CSV. The columns are described in `results/README.md`; the measures are defined in
+/// `coalesce_workloads::measure`.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "described where they are defined")]
+pub struct Row {
+    // What was run: together the key.
+    pub workload: String,
+    pub seed: Option<u64>,
+    pub policy: String,
+    pub setting: String,
+    pub capacity: String,
+    pub address_policy: String,
+    // What that means.
+    pub conf: String,
+    pub capacity_bytes: u64,
+    // The workload.
+    pub family: String,
+    /// What the policy does not serve, so that nothing could be measured.
+    pub unsupported: String,
+    pub events: u64,
+    pub allocations: u64,
+    pub lower_bound_bytes: u64,
+    // Memory.
+    pub peak_requested_bytes: u64,
+    pub peak_allocated_bytes: u64,
+    pub peak_active_bytes: u64,
+    pub peak_reserved_bytes: u64,
+    pub peak_inactive_split_bytes: u64,
+    pub inactive_split_at_peak_bytes: u64,
+    /// None if it means nothing: requests failed, or nothing was held.
+    pub efficiency: Option<f64>,
+    /// The same.
+    pub fragmentation: Option<f64>,
+    // Lack of memory.
+    pub retries: u64,
+    pub ooms: u64,
+    pub skipped_frees: u64,
+    pub first_oom_event: Option<u64>,
+    pub shatter_at_oom: Option<f64>,
+    pub fails_above_bytes: Option<u64>,
+    pub largest_batch: Option<u64>,
+    // Work of the driver.
+    pub device_allocs: u64,
+    pub device_frees: u64,
+    pub syncs: u64,
+    pub driver_calls_per_1000: Option<f64>,
+    pub driver_time_ns: u64,
+    pub profile: String,
+    pub calls_malloc: u64,
+    pub calls_free: u64,
+    pub calls_memory_info: u64,
+    pub calls_reserve: u64,
+    pub calls_free_address: u64,
+    pub calls_create: u64,
+    pub calls_release: u64,
+    pub calls_map: u64,
+    pub calls_set_access: u64,
+    pub calls_unmap: u64,
+    pub calls_create_event: u64,
+    pub calls_record_event: u64,
+    pub calls_query_event: u64,
+    pub calls_wait_event: u64,
+    pub calls_synchronize_event: u64,
+    pub calls_synchronize_stream: u64,
+    pub calls_synchronize_device: u64,
+    // Time, which is another one on every machine and in every run.
+    pub ns_per_pair: Option<f64>,
+    pub ns_per_pair_low: Option<f64>,
+    pub ns_per_pair_high: Option<f64>,
+    pub ns_per_pair_samples: String,
+    // Where it belongs.
+    pub sweep: String,
+    pub cell: u64,
+    pub cells: u64,
+}
+
+/// The columns that are not the same in every run.
+pub const TIMING: [&str; 4] = [
+    "ns_per_pair",
+    "ns_per_pair_low",
+    "ns_per_pair_high",
+    "ns_per_pair_samples",
+];
+
+/// The columns that say what was run. No two rows of a table agree in all of them.
+pub const KEY: [&str; 6] = [
+    "workload",
+    "seed",
+    "policy",
+    "setting",
+    "capacity",
+    "address_policy",
+];
+
+/// The columns that say which sweep a row belongs to, not what was measured.
+pub const PROVENANCE: [&str; 3] = ["sweep", "cell", "cells"];
+
+/// The columns that have a value though nothing could be measured.
+const STATED: [&str; 5] = [
+    "conf",
+    "family",
+    "unsupported",
+    "lower_bound_bytes",
+    "profile",
+];
+
+/// What stands for the family of a recorded trace.
+pub const RECORDED: &str = "recorded";
+
+/// Six digits: a spreadsheet shows no more, and the file stays easy to compare.
+#[must_use]
+pub fn six_digits(share: f64) -> f64 {
+    (share * 1e6).round() / 1e6
+}
+
+impl Row {
+    /// What it means on a device that may be too small: whether the workload fits, and at what price.
+    #[must_use]
+    pub fn verdict(&self) -> Verdict {
+        if !self.is_measured() {
+            return Verdict::Unsupported;
+        }
+        match (self.ooms, self.retries) {
+            (0, 0) => Verdict::Fits,
+            (0, retries) => Verdict::FitsWithRetries(retries),
+            (ooms, _) => Verdict::Fails(ooms),
+        }
+    }
+
+    /// Whether it was measured: the policy serves what the workload does.
+    #[must_use]
+    pub fn is_measured(&self) -> bool {
+        self.unsupported.is_empty()
+    }
+
+    /// What was run, in the order of [`KEY`].
+    #[must_use]
+    pub fn key(&self) -> [String; 6] {
+        [
+            self.workload.clone(),
+            self.seed.map_or_else(String::new, |seed| seed.to_string()),
+            self.policy.clone(),
+            self.setting.clone(),
+            self.capacity.clone(),
+            self.address_policy.clone(),
+        ]
+    }
+}
+
+/// Whether a workload fits into a device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// It does.
+    Fits,
+    /// It does, though all cached memory had to be returned so many times.
+    FitsWithRetries(u64),
+    /// So many requests failed; a program ends at the first.
+    Fails(u64),
+    /// The policy does not serve what it does.
+    Unsupported,
+}
+
+/// Writes rows as a CSV with column names.
+///
+/// # Errors
+/// If `out` cannot be written.
+pub fn write(rows: &[Row], out: impl Write) -> anyhow::Result<()> {
+    let mut writer = csv::Writer::from_writer(out);
+    for (number, row) in rows.iter().enumerate() {
+        let (columns, fields) = fields(row)?;
+        if number == 0 {
+            writer.write_record(&columns)?;
+        }
+        writer.write_record(&fields)?;
+    }
+    writer.flush()?;
+    Ok(())
+}
+
+/// The columns of a row and what stands in them: nothing in the place of a figure that could not be
+/// measured.
+///
+/// # Errors
+/// If the row cannot be written as one: none that was read.
+pub(crate) fn fields(row: &Row) -> anyhow::Result<(StringRecord, StringRecord)> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    writer.serialize(row)?;
+    let text = writer.into_inner().map_err(|error| error.into_error())?;
+    let mut reader = csv::Reader::from_reader(text.as_slice());
+    let columns = reader.headers()?.clone();
+    let mut fields = StringRecord::new();
+    reader.read_record(&mut fields)?;
+    if !row.is_measured() {
+        let stated = |column: &str| [&KEY[..], &PROVENANCE, &STATED].concat().contains(&column);
+        let kept = |(column, field)| if stated(column) { field } else { "" };
+        fields = columns.iter().zip(&fields).map(kept).collect();
+    }
+    Ok((columns, fields))
+}
+
+/// What stands in a line, with the figures of a row that was not measured, which nobody looks at.
+fn filled(line: &StringRecord, columns: &StringRecord) -> anyhow::Result<StringRecord> {
+    let unsupported = columns.iter().position(|column| column == "unsupported");
+    let measured = unsupported
+        .and_then(|at| line.get(at))
+        .is_none_or(str::is_empty);
+    if measured {
+        return Ok(line.clone());
+    }
+    let (known, blank) = fields(&Row::default())?;
+    let default = |column: &str| {
+        let at = known.iter().position(|name| name == column);
+        at.and_then(|at| blank.get(at)).unwrap_or("")
+    };
+    let fill = |(column, field): (&str, &'_ str)| match field {
+        "" => default(column).to_owned(),
+        field => field.to_owned(),
+    };
+    Ok(columns
+        .iter()
+        .zip(line)
+        .map(fill)
+        .collect::<Vec<_>>()
+        .into())
+}
+
+/// Reads the rows of a CSV. There may be more columns than are known.
+///
+/// # Errors
+/// The first line that is no row, with its number and the column; that two rows are of the same cell;
+/// or that there are no rows.
+pub fn read(source: impl Read) -> anyhow::Result<Vec<Row>> {
+    let mut reader = csv::Reader::from_reader(source);
+    let columns = reader.headers()?.clone();
+    let mut rows: Vec<Row> = Vec::new();
+    let mut lines: HashMap<[String; 6], u64> = HashMap::new();
+    for (line, record) in (2..).zip(reader.records()) {
+        let record = filled(&record?, &columns)?;
+        let row = record.deserialize(Some(&columns));
+        let row: Row = row.map_err(|error| explain(error, line, &columns))?;
+        for (name, share) in [
+            ("efficiency", row.efficiency),
+            ("fragmentation", row.fragmentation),
+        ] {
+            let plausible = share.is_none_or(|share| (0.0..=1.0).contains(&share));
+            ensure!(plausible, "line {line}, column {name}: not between 0 and 1");
+        }
+        if let Some(first) = lines.insert(row.key(), line) {
+            let key = row.key().join(", ");
+            return Err(anyhow!(
+                "line {line}: the same cell as in line {first}: {key}"
+            ));
+        }
+        rows.push(row);
+    }
+    ensure!(!rows.is_empty(), "it has no rows of results");
+    Ok(rows)
+}
+
+/// Reads the rows in a file.
+///
+/// # Errors
+/// As [`read`], with the name of the file.
+pub fn read_file(path: &Path) -> anyhow::Result<Vec<Row>> {
+    let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+    read(file).with_context(|| path.display().to_string())
+}
+
+/// The error with the name of the column in which it is.
+fn explain(error: csv::Error, line: u64, columns: &StringRecord) -> anyhow::Error {
+    let csv::ErrorKind::Deserialize { err, .. } = error.kind() else {
+        return error.into();
+    };
+    let column = err.field().and_then(|field| columns.get(field as usize));
+    let column = column.map_or_else(String::new, |name| format!(", column {name}"));
+    anyhow!("line {line}{column}: {}", err.kind())
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A run of 2 MiB for 1, with 6 of whatever is counted.
+    pub(crate) fn row() -> Row {
+        Row {
+            workload: "a, \"b\"".to_owned(),
+            policy: "pytorch".to_owned(),
+            setting: "default".to_owned(),
+            capacity: "1TiB".to_owned(),
+            capacity_bytes: u64::MAX,
+            address_policy: "up".to_owned(),
+            events: 6,
+            allocations: 6,
+            peak_requested_bytes: 1 << 20,
+            peak_allocated_bytes: 1 << 20,
+            peak_active_bytes: 1 << 20,
+            peak_reserved_bytes: 2 << 20,
+            efficiency: Some(0.5),
+            device_allocs: 6,
+            ..Row::default()
+        }
+    }
+
+    fn written(rows: &[Row]) -> String {
+        let mut text = Vec::new();
+        write(rows, &mut text).unwrap();
+        String::from_utf8(text).unwrap()
+    }
+
+    #[test]
+    fn what_was_written_is_read_again() {
+        let failed = Row {
+            setting: "other".to_owned(),
+            efficiency: None,
+            ooms: 1,
+            shatter_at_oom: Some(0.1 + 0.2),
+            ns_per_pair_samples: "1.5;2.5".to_owned(),
+            ..row()
+        };
+        let unsupported = Row {
+            setting: "third".to_owned(),
+            unsupported: "work on more than one stream".to_owned(),
+            ..Row::default()
+        };
+        let (columns, fields) = fields(&unsupported).unwrap();
+        for (column, field) in columns.iter().zip(&fields) {
+            let is_figure = column.starts_with("peak") || column.starts_with("calls");
+            assert!(!is_figure || field.is_empty(), "{column}: {field}");
+        }
+        let rows = [row(), failed, unsupported];
+        assert_eq!(read(written(&rows).as_bytes()).unwrap(), rows);
+    }
+
+    #[test]
+    fn what_is_no_table_of_results_is_refused() {
+        let good = written(&[row()]);
+        let header = good.lines().next().unwrap();
+        for (text, said) in [
+            (String::new(), "no rows"),
+            (format!("{header}\n"), "no rows"),
+            ("workload\nx\n".to_owned(), "missing field"),
+            (good.replace(",0.5,", ",NaN,"), "line 2, column efficiency"),
+            (good.replace(",0.5,", ",7,"), "line 2, column efficiency"),
+            (good.replace(",0.5,", ",half,"), "line 2, column efficiency"),
+            (format!("{good}x,y\n"), "record 2 (line: 3"),
+            (
+                written(&[row(), row()]),
+                "line 3: the same cell as in line 2",
+            ),
+        ] {
+            let error = format!("{:#}", read(text.as_bytes()).unwrap_err());
+            assert!(error.contains(said), "no '{said}' in: {error}");
+        }
+    }
+
+    /// A column nobody can look up is a number nobody can trust.
+    #[test]
+    fn every_column_is_described() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+        let readme = std::fs::read_to_string(folder.join("../results/README.md")).unwrap();
+        let text = written(&[row()]);
+        for column in text.lines().next().unwrap().split(',') {
+            assert!(readme.contains(&format!("`{column}`")), "{column}");
+        }
+    }
+}

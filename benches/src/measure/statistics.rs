@@ -1,0 +1,128 @@
+//! What repeated timings say.
+//!
+//! Timings have long tails and no known distribution: the median stands for them, its interval comes
+//! from resampling, and two sets are compared by ranks.
+
+use coalesce_workloads::families::rng::Rng;
+use statrs::statistics::{Data, OrderStatistics};
+use statrs::stats_tests::Alternative;
+use statrs::stats_tests::mannwhitneyu::{MannWhitneyUMethod, mannwhitneyu};
+
+/// A figure, and where it lies with 95 % confidence.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Estimate {
+    /// The figure itself.
+    pub value: f64,
+    /// The lower end.
+    pub low: f64,
+    /// The upper end.
+    pub high: f64,
+}
+
+/// Samples drawn anew for an interval. The seed is fixed, so that the same samples give the same
+/// interval.
+const RESAMPLES: usize = 2000;
+const SEED: u64 = 1;
+
+/// The median of `samples`; none of none.
+#[must_use]
+pub fn median(samples: &[f64]) -> Option<f64> {
+    (!samples.is_empty()).then(|| Data::new(samples.to_vec()).median())
+}
+
+/// The smallest of the sorted samples that a share of all of them, from 0 to 1, does not exceed. None of none.
+#[must_use]
+pub fn percentile(sorted: &[u64], share: f64) -> Option<u64> {
+    let rank = (share * sorted.len() as f64).ceil() as usize;
+    sorted.get(rank.clamp(1, sorted.len().max(1)) - 1).copied()
+}
+
+/// The median, with a bootstrap interval.
+#[must_use]
+pub fn median_interval(samples: &[f64]) -> Option<Estimate> {
+    let mut rng = Rng::new(SEED);
+    let medians = (0..RESAMPLES).map(|_| median(&resample(samples, &mut rng)));
+    interval(median(samples)?, medians.collect::<Option<_>>()?)
+}
+
+/// The ratio of the median of `new` to that of `old`, with a bootstrap interval.
+#[must_use]
+pub fn ratio_interval(old: &[f64], new: &[f64]) -> Option<Estimate> {
+    let mut rng = Rng::new(SEED);
+    let ratio = |old: &[f64], new: &[f64]| Some(median(new)? / median(old)?);
+    let ratios = (0..RESAMPLES).map(|_| {
+        let old = resample(old, &mut rng);
+        ratio(&old, &resample(new, &mut rng))
+    });
+    let ratios = ratios.collect::<Option<Vec<f64>>>()?;
+    interval(ratio(old, new)?, ratios)
+}
+
+/// How likely it is that two sets of timings differ as much as these do if they are of the same thing
+/// (Mann–Whitney, two-sided); none if there are too few to say.
+#[must_use]
+pub fn p_value(old: &[f64], new: &[f64]) -> Option<f64> {
+    let method = MannWhitneyUMethod::Automatic;
+    let test = mannwhitneyu(old, new, method, Alternative::TwoSided);
+    test.ok().map(|(_, p)| p)
+}
+
+fn resample(samples: &[f64], rng: &mut Rng) -> Vec<f64> {
+    let one = |_| samples[rng.below(samples.len() as u64) as usize];
+    (0..samples.len()).map(one).collect()
+}
+
+fn interval(value: f64, resampled: Vec<f64>) -> Option<Estimate> {
+    let mut resampled = Data::new(resampled);
+    let (low, high) = (resampled.quantile(0.025), resampled.quantile(0.975));
+    (low.is_finite() && high.is_finite()).then_some(Estimate { value, low, high })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn around(middle: f64) -> Vec<f64> {
+        (0..15)
+            .map(|i| middle + f64::from(i * 7 % 15) - 7.0)
+            .collect()
+    }
+
+    #[test]
+    fn the_median_lies_in_its_interval() {
+        let estimate = median_interval(&around(100.0)).unwrap();
+        assert_eq!(estimate.value, 100.0);
+        assert!(93.0 <= estimate.low && estimate.low < 100.0);
+        assert!(100.0 < estimate.high && estimate.high <= 107.0);
+        assert_eq!(
+            median_interval(&around(100.0)),
+            Some(estimate),
+            "the same again"
+        );
+        assert_eq!(median_interval(&[]), None);
+        let one = median_interval(&[5.0]).unwrap();
+        assert_eq!((one.low, one.value, one.high), (5.0, 5.0, 5.0));
+    }
+
+    #[test]
+    fn a_percentile_is_one_of_the_samples() {
+        let sorted: Vec<u64> = (1..=1000).collect();
+        let found = [0.0, 0.5, 0.99, 0.999, 1.0].map(|share| percentile(&sorted, share));
+        assert_eq!(found, [1, 500, 990, 999, 1000].map(Some));
+        assert_eq!(percentile(&[7], 0.5), Some(7));
+        assert_eq!(percentile(&[], 0.5), None);
+    }
+
+    #[test]
+    fn a_difference_is_told_from_noise() {
+        let (old, same, slower) = (around(100.0), around(100.5), around(120.0));
+        assert!(p_value(&old, &same).unwrap() > 0.1);
+        assert!(p_value(&old, &slower).unwrap() < 0.001);
+        let ratio = ratio_interval(&old, &slower).unwrap();
+        assert!(ratio.low > 1.1 && ratio.high < 1.3 && ratio.value == 1.2);
+        let ratio = ratio_interval(&old, &same).unwrap();
+        assert!(ratio.low < 1.0 && ratio.high > 1.0);
+        assert_eq!(p_value(&old, &[]), None);
+        assert_eq!(ratio_interval(&[], &old), None);
+    }
+}

@@ -1,0 +1,116 @@
+//! Memory over time, in few enough points to look at.
+
+use coalesce_alloc::stats::StatArray;
+use coalesce_workloads::op::WorkloadError;
+use coalesce_workloads::replay::{Observer, Step};
+
+/// Memory at about one moment, in bytes: the most that was seen around it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Point {
+    /// The last event it stands for.
+    pub event: u64,
+    /// What was asked for.
+    pub requested: u64,
+    /// What was handed out for it.
+    pub allocated: u64,
+    /// What was held from the device.
+    pub reserved: u64,
+}
+
+/// Collects points during a replay, however long it is.
+#[derive(Debug)]
+pub struct Timeline {
+    /// Events that one point stands for. Doubles when there are too many points.
+    width: u64,
+    points: Vec<Point>,
+}
+
+impl Timeline {
+    /// Half of this to all of it are kept. Even, so that points can be joined in pairs.
+    const MOST: usize = 1200;
+
+    /// The points, in order.
+    #[must_use]
+    pub fn points(&self) -> &[Point] {
+        &self.points
+    }
+
+    fn join_pairs(&mut self) {
+        self.width *= 2;
+        let pairs = self.points.chunks(2);
+        self.points = pairs
+            .map(|pair| pair.iter().fold(Point::default(), join))
+            .collect();
+    }
+}
+
+fn join(first: Point, second: &Point) -> Point {
+    Point {
+        event: second.event,
+        requested: first.requested.max(second.requested),
+        allocated: first.allocated.max(second.allocated),
+        reserved: first.reserved.max(second.reserved),
+    }
+}
+
+impl Default for Timeline {
+    fn default() -> Self {
+        Self {
+            width: 1,
+            points: Vec::new(),
+        }
+    }
+}
+
+impl Observer for Timeline {
+    fn after(&mut self, step: &Step<'_>) -> Result<(), WorkloadError> {
+        let now = |array: &StatArray| array.all.current.cast_unsigned();
+        let point = Point {
+            event: step.event,
+            requested: now(&step.stats.requested_bytes),
+            allocated: now(&step.stats.allocated_bytes),
+            reserved: now(&step.stats.reserved_bytes),
+        };
+        if self.points.len() == Self::MOST && step.event.is_multiple_of(self.width) {
+            self.join_pairs();
+        }
+        match self.points.last_mut() {
+            Some(last) if !step.event.is_multiple_of(self.width) => *last = join(*last, &point),
+            _ => self.points.push(point),
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use coalesce_alloc::stats::DeviceStats;
+    use coalesce_workloads::op::Op;
+    use coalesce_workloads::replay::Outcome;
+
+    use super::*;
+
+    #[test]
+    fn no_peak_is_lost_and_points_stay_few() {
+        let mut timeline = Timeline::default();
+        let mut stats = DeviceStats::default();
+        for event in 0..100_000 {
+            stats.reserved_bytes.all.current = i64::from(event == 77_777) + 1;
+            let (op, outcome) = (Op::Mark { tag: "" }, Outcome::Done);
+            let step = Step {
+                event,
+                op,
+                outcome,
+                stats: &stats,
+            };
+            timeline.after(&step).unwrap();
+        }
+        let points = timeline.points();
+        assert!((Timeline::MOST / 2..=Timeline::MOST).contains(&points.len()));
+        assert!(points.is_sorted_by(|a, b| a.event < b.event));
+        assert_eq!(points.last().unwrap().event, 99_999);
+        let peaks: Vec<_> = points.iter().filter(|point| point.reserved == 2).collect();
+        assert_eq!(peaks.len(), 1);
+        assert!((77_777..77_777 + timeline.width).contains(&peaks[0].event));
+    }
+}

@@ -1,0 +1,261 @@
+//! Policies side by side: what each needs and costs, and which of them nothing beats in both.
+//!
+//! Memory is held against time: a policy that gives everything back at once holds little and calls the
+//! driver all the time. On the **front** of a workload are the ways to run it for which no other holds as
+//! little for as little driver time. A policy that knows the program in advance is none to choose, so it
+//! is shown and stands on no front.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use coalesce_alloc::policy::POLICIES;
+
+use crate::measure::record::Row;
+use crate::measure::statistics::median;
+use crate::report::table::{Layout, is_tight};
+
+/// What everything is held against.
+const BASELINE: (&str, &str) = ("pytorch", "default");
+
+/// A way to run a workload: what it holds, and what it costs.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Point {
+    /// Policy and setting.
+    pub name: String,
+    /// Peak reserved, as a multiple of what is requested at the peak.
+    pub reserved: f64,
+    /// Modelled time of the driver's calls, in milliseconds.
+    pub driver_ms: f64,
+    /// Whether it knows the program in advance.
+    pub foresees: bool,
+}
+
+impl Point {
+    fn of(row: &Row) -> Self {
+        Self {
+            name: name(row),
+            reserved: row.peak_reserved_bytes as f64 / row.lower_bound_bytes.max(1) as f64,
+            driver_ms: row.driver_time_ns as f64 / 1e6,
+            foresees: foresees(&row.policy),
+        }
+    }
+
+    /// Whether it is as good in both and better in one.
+    fn beats(&self, other: &Self) -> bool {
+        let no_worse = self.reserved <= other.reserved && self.driver_ms <= other.driver_ms;
+        no_worse && (self.reserved < other.reserved || self.driver_ms < other.driver_ms)
+    }
+}
+
+/// The points that a program can choose from and no other such point beats, from the least memory to the
+/// least time. Of equal ones the first.
+#[must_use]
+pub fn front(points: &[Point]) -> Vec<&Point> {
+    let choices = || points.iter().filter(|point| !point.foresees);
+    let mut front: Vec<&Point> = choices()
+        .filter(|point| !choices().any(|other| other.beats(point)))
+        .collect();
+    front.sort_by(|a, b| a.reserved.total_cmp(&b.reserved));
+    front.dedup_by(|a, b| a.reserved == b.reserved && a.driver_ms == b.driver_ms);
+    front
+}
+
+/// For each workload that was run with memory to spare, the points of those ways in which no request
+/// failed, in the order of the rows.
+#[must_use]
+pub fn points(rows: &[Row]) -> Vec<(String, Vec<Point>)> {
+    let layout = Layout::of(rows);
+    let good = |row: &&Row| row.is_measured() && row.ooms == 0 && !is_tight(row);
+    let of_line = |line: String| {
+        let rows = rows.iter().filter(good);
+        let rows = rows.filter(|row| layout.line_of(row) == line);
+        let points = rows.map(Point::of).collect();
+        (line, points)
+    };
+    layout.lines().into_iter().map(of_line).collect()
+}
+
+fn name(row: &Row) -> String {
+    match row.setting.as_str() {
+        "default" => row.policy.clone(),
+        setting => format!("{}/{setting}", row.policy),
+    }
+}
+
+fn foresees(policy: &str) -> bool {
+    POLICIES
+        .iter()
+        .any(|known| known.name == policy && known.foreseeing)
+}
+
+/// For each workload its front, as a table in Markdown.
+#[must_use]
+pub fn fronts(rows: &[Row]) -> String {
+    let mut table = String::from(
+        "| workload | the front: reserved / requested, and driver time | with foresight |\n|---|---|---|\n",
+    );
+    let shown = |point: &Point| {
+        let (percent, ms) = (100.0 * point.reserved, point.driver_ms);
+        format!("{} {percent:.1} %, {ms:.1} ms", point.name)
+    };
+    for (workload, points) in points(rows) {
+        let front: Vec<String> = front(&points).into_iter().map(shown).collect();
+        let foresight = points.iter().filter(|point| point.foresees);
+        let foresight: Vec<String> = foresight.map(shown).collect();
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            table,
+            "| {workload} | {} | {} |",
+            front.join("; "),
+            foresight.join("; ")
+        );
+    }
+    table
+}
+
+/// One way to run workloads, over all of them.
+#[derive(Default)]
+struct Way<'a> {
+    roomy: Vec<&'a Row>,
+    least: Vec<&'a Row>,
+    on_front: usize,
+}
+
+/// What each policy needs and costs over all workloads, as a table in Markdown.
+#[must_use]
+pub fn policies(rows: &[Row]) -> String {
+    let mut order: Vec<String> = Vec::new();
+    let mut ways: BTreeMap<String, Way<'_>> = BTreeMap::new();
+    for row in rows {
+        let name = name(row);
+        if !order.contains(&name) {
+            order.push(name.clone());
+        }
+        let way = ways.entry(name).or_default();
+        if is_tight(row) {
+            way.least.push(row);
+        } else {
+            way.roomy.push(row);
+        }
+    }
+    for (_, points) in points(rows) {
+        for point in front(&points) {
+            ways.entry(point.name.clone()).or_default().on_front += 1;
+        }
+    }
+    let base = Base::of(rows);
+    let mut table = String::from(
+        "| policy | serves | efficiency | least: requested | driver calls per 1000 | driver time | ns per pair | on the front |\n\
+         |---|---:|---:|---:|---:|---:|---:|---:|\n",
+    );
+    for name in order {
+        let way = &ways[&name];
+        let foresees = way.roomy.iter().any(|row| foresees(&row.policy));
+        let mark = if foresees { "°" } else { "" };
+        let front = if foresees {
+            String::new()
+        } else {
+            way.on_front.to_string()
+        };
+        // Writing to a string cannot fail.
+        let _ = writeln!(table, "| {name}{mark} | {} | {front} |", line(way, &base));
+    }
+    table
+}
+
+fn line(way: &Way<'_>, base: &Base<'_>) -> String {
+    let served: Vec<&Row> = way
+        .roomy
+        .iter()
+        .copied()
+        .filter(|row| row.is_measured())
+        .collect();
+    let whole = || served.iter().copied().filter(|row| row.ooms == 0);
+    let efficiencies: Vec<f64> = whole().filter_map(|row| row.efficiency).collect();
+    let least = way.least.iter().filter(|row| row.is_measured());
+    let overheads: Vec<f64> = least
+        .map(|row| 100.0 * (row.capacity_bytes as f64 / row.lower_bound_bytes.max(1) as f64 - 1.0))
+        .collect();
+    let calls: Vec<f64> = whole()
+        .filter_map(|row| row.driver_calls_per_1000)
+        .collect();
+    let ratio = |figure: fn(&Row) -> Option<f64>| {
+        let ratios = whole().filter_map(|row| {
+            let other = base.beside(row).and_then(figure)?;
+            (other > 0.0)
+                .then(|| figure(row).map(|own| own / other))
+                .flatten()
+        });
+        let ratios: Vec<f64> = ratios.collect();
+        median(&ratios).map_or_else(String::new, |ratio| format!("× {ratio:.2}"))
+    };
+    let lowest = efficiencies.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = overheads.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let pair = |middle: Option<f64>, extreme: f64, sign: &str| {
+        middle.map_or_else(String::new, |middle| {
+            format!("{sign}{middle:.1} % ({sign}{extreme:.1} %)")
+        })
+    };
+    [
+        format!("{}/{}", whole().count(), way.roomy.len()),
+        pair(
+            median(&efficiencies).map(|share| 100.0 * share),
+            100.0 * lowest,
+            "",
+        ),
+        pair(median(&overheads), most, "+"),
+        median(&calls).map_or_else(String::new, |calls| format!("{calls:.1}")),
+        ratio(|row| Some(row.driver_time_ns as f64)),
+        ratio(|row| row.ns_per_pair),
+    ]
+    .join(" | ")
+}
+
+/// The rows of the baseline, by workload.
+struct Base<'a>(BTreeMap<(&'a str, Option<u64>), &'a Row>);
+
+impl<'a> Base<'a> {
+    fn of(rows: &'a [Row]) -> Self {
+        let is_base = |row: &&Row| (row.policy.as_str(), row.setting.as_str()) == BASELINE;
+        let rows = rows.iter().filter(is_base).filter(|row| !is_tight(row));
+        Self(
+            rows.map(|row| ((row.workload.as_str(), row.seed), row))
+                .collect(),
+        )
+    }
+
+    fn beside(&self, row: &Row) -> Option<&'a Row> {
+        self.0.get(&(row.workload.as_str(), row.seed)).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn point(name: &str, reserved: f64, driver_ms: f64) -> Point {
+        Point {
+            name: name.to_owned(),
+            reserved,
+            driver_ms,
+            foresees: name == "prophet",
+        }
+    }
+
+    #[test]
+    fn the_front_is_what_nothing_beats() {
+        let points = [
+            point("cache", 1.3, 1.0),
+            point("direct", 1.0, 90.0),
+            point("worse", 1.3, 2.0),
+            point("between", 1.1, 9.0),
+            point("same", 1.1, 9.0),
+            point("prophet", 1.0, 0.1),
+        ];
+        let names: Vec<&str> = front(&points)
+            .into_iter()
+            .map(|p| p.name.as_str())
+            .collect();
+        assert_eq!(names, ["direct", "between", "cache"]);
+    }
+}

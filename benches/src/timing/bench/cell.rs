@@ -1,0 +1,262 @@
+//! One cell: a program walked by an allocator on a device of its own.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use coalesce_alloc::allocator::Allocator;
+use coalesce_alloc::driver::calls::CallKind;
+use coalesce_alloc::driver::cuda::CudaDevice;
+use coalesce_alloc::driver::hooks::cost::Costs;
+use coalesce_alloc::driver::sim::SimDevice;
+use coalesce_alloc::driver::{DeviceAddr, Driver, DriverError, EventId, StreamId};
+use coalesce_alloc::error::Error;
+use coalesce_alloc::stats::Stat;
+
+use crate::measure::cell::Cell;
+use crate::measure::deadline::Deadline;
+use crate::measure::statistics::median_interval;
+use crate::timing::metered::{self, Metered, metered};
+use crate::timing::walk::{Ended, Times, Walk};
+
+use super::latency::Latency;
+use super::record::Row;
+
+/// A device that this can be measured on.
+pub trait Measured: Driver + 'static {
+    /// Marks the present end of the default stream's work on the device's own clock, if it has one.
+    ///
+    /// # Errors
+    /// If the device fails.
+    fn mark(&mut self) -> Result<Option<EventId>, DriverError>;
+
+    /// Nanoseconds of that clock between two marks. All work is done.
+    ///
+    /// # Errors
+    /// If the device fails.
+    fn ns_between(&mut self, from: EventId, to: EventId) -> Result<f64, DriverError>;
+}
+
+impl Measured for CudaDevice {
+    fn mark(&mut self) -> Result<Option<EventId>, DriverError> {
+        let event = self.create_timed_event()?;
+        self.record_event(event, StreamId::DEFAULT)?;
+        Ok(Some(event))
+    }
+
+    fn ns_between(&mut self, from: EventId, to: EventId) -> Result<f64, DriverError> {
+        Ok(f64::from(self.elapsed_ms(from, to)?) * 1e6)
+    }
+}
+
+impl Measured for SimDevice {
+    fn mark(&mut self) -> Result<Option<EventId>, DriverError> {
+        Ok(None)
+    }
+
+    fn ns_between(&mut self, _: EventId, _: EventId) -> Result<f64, DriverError> {
+        Err(DriverError::NotSupported)
+    }
+}
+
+/// How much of the time for a cell is for the first walk; the walks of which single calls are timed, and
+/// those that are timed as a whole, share the rest. In percent.
+const FIRST: u32 = 50;
+const SINGLE: u32 = 75;
+/// Walks timed as a whole, at most: more say nothing more.
+const WALKS: usize = 50;
+
+/// What a cell is measured with.
+pub(super) struct Subject<'a, D> {
+    pub cell: &'a Cell<'a>,
+    pub walk: &'a Walk,
+    pub device: D,
+    pub time: Duration,
+}
+
+type On<D> = Box<dyn Allocator<Driver = Metered<D>>>;
+
+impl<D: Measured> Subject<'_, D> {
+    /// The row of the cell, and how long its calls took. The first walk takes the memory; in the further
+    /// ones, on the same allocator, it is there.
+    ///
+    /// # Errors
+    /// If the allocator cannot be made or fails, also for lack of memory; if it keeps what it must give
+    /// back.
+    pub(super) fn measure(self) -> anyhow::Result<(Row, Vec<Latency>)> {
+        let walk = self.walk;
+        let until = Deadline::after(Some(self.time));
+        let mut device = self.device;
+        warm_up(&mut device)?;
+        let before = device.memory_info()?;
+        let device = metered(device, &Costs::default());
+        let mut allocator = self.cell.allocator_on(device)?;
+        let mut slots = walk.slots();
+        let mut row = Row {
+            before_bytes: Some(before.total.saturating_sub(before.free)),
+            pairs: Some(walk.pairs()),
+            ..Row::default()
+        };
+        let mut first = Times::default();
+        let mut peak = Peak::default();
+        let first_until = until.at_percent(FIRST);
+        let ended = walk.run_timed(&mut allocator, &mut slots, &mut first, first_until, |now| {
+            peak.look(now, before.free)
+        })?;
+        settle(&mut allocator)?;
+        peak.write(&allocator, &mut row);
+        let mut latencies = Latency::of_walk("first", &mut first);
+        row.walked = Some(match ended {
+            Ended::Whole => walk.pairs(),
+            Ended::Early { pairs } => pairs,
+        });
+        if ended == Ended::Whole {
+            let single = until.at_percent(SINGLE);
+            latencies.extend(again(&mut allocator, walk, &mut slots, single)?);
+            whole(&mut allocator, walk, &mut slots, until, &mut row)?;
+        }
+        give_back(allocator)?;
+        Ok((row, latencies))
+    }
+}
+
+/// Lets the device do once what it prepares at the first time, so that it is nobody's: a stream, an event,
+/// a little memory.
+///
+/// # Errors
+/// If the device fails.
+pub(super) fn warm_up(device: &mut impl Driver) -> Result<(), DriverError> {
+    let event = device.create_event()?;
+    device.record_event(event, StreamId::DEFAULT)?;
+    let addr = device.malloc(1)?;
+    device.free(addr)?;
+    device.synchronize_device()
+}
+
+/// Waits until the device is done with what it was told.
+fn settle<D: Driver>(allocator: &mut On<D>) -> Result<(), DriverError> {
+    let device = allocator.driver_mut().driver_mut().driver_mut();
+    device.synchronize_device()
+}
+
+/// What the device says is in use, beside what the allocator says it holds: both at their most.
+#[derive(Debug, Default)]
+struct Peak {
+    /// The most the allocator has held so far.
+    reserved: i64,
+    /// The most the device has had in use since before the first walk.
+    device: u64,
+    /// What was asked of the device when it had most in use, in bytes.
+    asked: u64,
+}
+
+impl Peak {
+    /// Asks the device whenever the allocator holds more than ever before.
+    fn look<D: Driver>(&mut self, allocator: &mut On<D>, free_before: u64) -> Result<(), Error> {
+        let reserved = allocator.stats().reserved_bytes.all.peak;
+        if reserved <= self.reserved {
+            return Ok(());
+        }
+        self.reserved = reserved;
+        let device = allocator.driver_mut();
+        let asked = metered::asked_bytes(device);
+        let free = device.driver_mut().driver_mut().memory_info()?.free;
+        let used = free_before.saturating_sub(free);
+        if used >= self.device {
+            (self.device, self.asked) = (used, asked);
+        }
+        Ok(())
+    }
+
+    fn write<D: Driver>(&self, allocator: &On<D>, row: &mut Row) {
+        let stats = allocator.stats();
+        let peak = |stat: &Stat| stat.peak.cast_unsigned();
+        let reserved = peak(&stats.reserved_bytes.all);
+        row.peak_requested_bytes = Some(peak(&stats.requested_bytes.all));
+        row.peak_reserved_bytes = Some(reserved);
+        row.peak_device_bytes = Some(self.device);
+        row.asked_bytes = Some(self.asked);
+        row.difference_bytes = Some(self.device.cast_signed() - reserved.cast_signed());
+        let device = allocator.driver();
+        let calls = |kind: CallKind| device.counts().of(kind);
+        row.driver_calls = Some(CallKind::ALL.into_iter().map(calls).sum());
+        let took = |kind| metered::measured(device, kind);
+        let took: Duration = CallKind::ALL.into_iter().map(took).sum();
+        row.driver_ns = u64::try_from(took.as_nanos()).ok();
+    }
+}
+
+/// Times the calls of further walks, as many as there is time for, one at least.
+fn again<D: Driver>(
+    allocator: &mut On<D>,
+    walk: &Walk,
+    slots: &mut [DeviceAddr],
+    until: Deadline,
+) -> Result<Vec<Latency>, Error> {
+    let mut times = Times::default();
+    loop {
+        walk.run_timed(allocator, slots, &mut times, until, |_| Ok(()))?;
+        settle(allocator)?;
+        if until.has_passed() {
+            return Ok(Latency::of_walk("further", &mut times));
+        }
+    }
+}
+
+/// Times further walks as a whole: on the host until the device is done with them, and on the device's own
+/// clock, if the allocator works in the order of a stream.
+fn whole<D: Measured>(
+    allocator: &mut On<D>,
+    walk: &Walk,
+    slots: &mut [DeviceAddr],
+    until: Deadline,
+    row: &mut Row,
+) -> Result<(), Error> {
+    let device = allocator.driver();
+    let is_stream_ordered = device.counts().of(CallKind::PoolMalloc) > 0;
+    let is_marked = is_stream_ordered && walk.is_of_one_stream();
+    let (mut on_host, mut on_stream) = (Vec::new(), Vec::new());
+    while on_host.len() < WALKS && (on_host.len() < 3 || !until.has_passed()) {
+        let begun = Instant::now();
+        let from = mark(allocator, is_marked)?;
+        walk.run(allocator, slots)?;
+        let to = mark(allocator, is_marked)?;
+        settle(allocator)?;
+        on_host.push(begun.elapsed().as_nanos() as f64 / walk.pairs() as f64);
+        if let (Some(from), Some(to)) = (from, to) {
+            let device = allocator.driver_mut().driver_mut().driver_mut();
+            on_stream.push(device.ns_between(from, to)? / walk.pairs() as f64);
+        }
+    }
+    let tenths = |ns: f64| (ns * 10.0).round() / 10.0;
+    if let Some(host) = median_interval(&on_host) {
+        row.ns_per_pair = Some(tenths(host.value));
+        row.ns_per_pair_low = Some(tenths(host.low));
+        row.ns_per_pair_high = Some(tenths(host.high));
+    }
+    row.stream_ns_per_pair = median_interval(&on_stream).map(|stream| tenths(stream.value));
+    Ok(())
+}
+
+fn mark<D: Measured>(
+    allocator: &mut On<D>,
+    is_marked: bool,
+) -> Result<Option<EventId>, DriverError> {
+    match is_marked {
+        true => allocator.driver_mut().driver_mut().driver_mut().mark(),
+        false => Ok(None),
+    }
+}
+
+/// Empties the cache; nothing may be held any more.
+fn give_back<D: Driver>(mut allocator: On<D>) -> anyhow::Result<()> {
+    allocator.check().context("the allocator is broken")?;
+    let live = allocator.stats().allocation.all.current;
+    ensure!(live == 0, "{live} blocks were never freed");
+    allocator.empty_cache()?;
+    let held = metered::asked_bytes(allocator.driver());
+    ensure!(
+        held == 0,
+        "{held} bytes are held after the cache was emptied"
+    );
+    Ok(())
+}

@@ -1,0 +1,131 @@
+//! What a call costs whatever it is about, and for each MiB, from how long it took.
+
+use coalesce_alloc::driver::hooks::cost::Cost;
+
+use super::measure::Samples;
+
+/// A straight line through measured times.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Fit {
+    /// The line. Neither part is below 0: no call gives time back.
+    pub cost: Cost,
+    /// How far the line is from the measured median that it fits worst, as a share of that median.
+    pub worst: f64,
+}
+
+/// One point: so many MiB took so many nanoseconds, more than 0.
+#[derive(Clone, Copy, Debug)]
+struct Point {
+    mib: f64,
+    ns: f64,
+}
+
+/// The line through the medians of a call at several sizes that is wrong by the smallest share of each:
+/// least squares of (line − median) / median. So 2 MiB count as much as 16 GiB, and it is the medians that
+/// keep single slow calls out. None if nothing was measured.
+#[must_use]
+pub fn line(samples: &[&Samples]) -> Option<Fit> {
+    let points: Vec<Point> = samples
+        .iter()
+        .filter_map(|sample| {
+            Some(Point {
+                mib: sample.bytes as f64 / (1 << 20) as f64,
+                ns: sample.median()?.max(1.0),
+            })
+        })
+        .collect();
+    if points.is_empty() {
+        return None;
+    }
+    let (ns, ns_per_mib) = least_squares(&points);
+    let cost = Cost {
+        ns: ns.round() as u64,
+        ns_per_mib: ns_per_mib.round() as u64,
+    };
+    let off = |point: &Point| {
+        let line = cost.ns as f64 + cost.ns_per_mib as f64 * point.mib;
+        (line - point.ns).abs() / point.ns
+    };
+    let worst = points.iter().map(off).fold(0.0, f64::max);
+    Some(Fit { cost, worst })
+}
+
+/// The `ns` and `ns_per_mib`, both at least 0, that minimise Σ ((ns + ns_per_mib · mib − t) / t)².
+fn least_squares(points: &[Point]) -> (f64, f64) {
+    let sum = |of: &dyn Fn(f64, f64) -> f64| -> f64 {
+        let terms = points
+            .iter()
+            .map(|point| of(1.0 / point.ns, point.mib / point.ns));
+        terms.sum()
+    };
+    let (u, v) = (sum(&|u, _| u), sum(&|_, v| v));
+    let (uu, uv, vv) = (sum(&|u, _| u * u), sum(&|u, v| u * v), sum(&|_, v| v * v));
+    let only_fixed = (u / uu, 0.0);
+    let determinant = uu * vv - uv * uv;
+    // All of one size: nothing says how much is due to it.
+    if determinant <= f64::EPSILON * uu * vv {
+        return only_fixed;
+    }
+    let (ns, ns_per_mib) = (
+        (u * vv - v * uv) / determinant,
+        (v * uu - u * uv) / determinant,
+    );
+    if ns < 0.0 {
+        (0.0, v / vv)
+    } else if ns_per_mib < 0.0 {
+        only_fixed
+    } else {
+        (ns, ns_per_mib)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use coalesce_alloc::driver::calls::CallKind;
+
+    use super::*;
+
+    fn fitted(times: &[(u64, &[u64])]) -> Fit {
+        let samples = times.iter().map(|&(mib, ns)| Samples {
+            call: CallKind::Malloc,
+            bytes: mib << 20,
+            ns: ns.to_vec(),
+        });
+        let samples: Vec<Samples> = samples.collect();
+        line(&samples.iter().collect::<Vec<_>>()).unwrap()
+    }
+
+    #[test]
+    fn a_line_is_found_through_points_on_it() {
+        let fit = fitted(&[(2, &[1200]), (64, &[7400]), (16384, &[1_639_400])]);
+        let (ns, ns_per_mib) = (1000, 100);
+        assert_eq!(fit.cost, Cost { ns, ns_per_mib });
+        assert!(fit.worst < 1e-9);
+    }
+
+    #[test]
+    fn one_slow_call_of_many_moves_nothing() {
+        let steady = fitted(&[(2, &[100, 100, 100]), (4, &[200, 200, 200])]);
+        let once_slow = fitted(&[(2, &[100, 100, 90_000]), (4, &[200, 200, 90_000])]);
+        assert_eq!(steady, once_slow);
+    }
+
+    #[test]
+    fn no_part_of_a_cost_is_below_nothing() {
+        assert_eq!(fitted(&[(2, &[900]), (4, &[100])]).cost.ns_per_mib, 0);
+        assert_eq!(fitted(&[(2, &[100]), (4, &[900])]).cost.ns, 0);
+    }
+
+    #[test]
+    fn a_call_about_no_memory_costs_its_median() {
+        let fit = fitted(&[(0, &[30, 10, 20])]);
+        assert_eq!((fit.cost.ns, fit.cost.ns_per_mib), (20, 0));
+        assert_eq!(line(&[]), None);
+    }
+
+    #[test]
+    fn what_no_line_fits_is_said() {
+        let fit = fitted(&[(2, &[100]), (4, &[100]), (8, &[1000])]);
+        assert!(fit.worst > 0.3, "{fit:?}");
+    }
+}

@@ -1,0 +1,180 @@
+//! The shapes of work that throughput and latency are measured by: from one size again and again to a
+//! recorded program.
+
+use coalesce_workloads::WorkloadError;
+use coalesce_workloads::families::fragmentation::Fragmentation;
+use coalesce_workloads::families::rng::Rng;
+use coalesce_workloads::families::transformer::Transformer;
+use coalesce_workloads::formats::trace::TraceFile;
+use coalesce_workloads::op::{Op, Sink, Workload};
+
+use crate::measure::results;
+
+/// All of them.
+pub const NAMES: [&str; 7] = [
+    "hot_4KiB",
+    "mixed_1000_live",
+    "fragmented",
+    "transformer",
+    "gpt_trace",
+    "decode_grad_bug_trace",
+    "record_stream_4_streams",
+];
+
+/// The shape of that name, if there is one.
+///
+/// # Errors
+/// If the recording that it is cannot be read.
+pub fn find(name: &str) -> Result<Option<Box<dyn Workload>>, WorkloadError> {
+    let shape = |name, emit| Box::new(Shape { name, emit }) as Box<dyn Workload>;
+    Ok(Some(match name {
+        "hot_4KiB" => shape("hot_4KiB", hot),
+        "mixed_1000_live" => shape("mixed_1000_live", mixed),
+        "fragmented" => Box::new(fragmented()),
+        "transformer" => Box::new(Transformer::default()),
+        "gpt_trace" => recorded("gpt2_small_amp_foreach")?,
+        // Generation with gradients left on by mistake: ever more is live.
+        "decode_grad_bug_trace" => recorded("gen_llama1b_grad_bug")?,
+        "record_stream_4_streams" => shape("record_stream_4_streams", record_stream),
+        _ => return Ok(None),
+    }))
+}
+
+/// Operations that a function sends.
+struct Shape {
+    name: &'static str,
+    emit: fn(&mut Slots<'_>) -> Result<(), WorkloadError>,
+}
+
+impl Workload for Shape {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
+        (self.emit)(&mut Slots {
+            sink,
+            next: 0,
+            live: Vec::new(),
+        })
+    }
+}
+
+/// Blocks by where they are kept: an index of `live`.
+struct Slots<'a> {
+    sink: &'a mut dyn Sink,
+    /// The id of the next block.
+    next: u64,
+    live: Vec<u64>,
+}
+
+impl Slots<'_> {
+    /// Allocates what is kept after all others.
+    fn add(&mut self, bytes: u64, stream: u32) -> Result<(), WorkloadError> {
+        let id = self.malloc(bytes, stream)?;
+        self.live.push(id);
+        Ok(())
+    }
+
+    /// Frees a block, and allocates another in its place.
+    fn replace(&mut self, slot: usize, bytes: u64, stream: u32) -> Result<(), WorkloadError> {
+        self.free(self.live[slot])?;
+        self.live[slot] = self.malloc(bytes, stream)?;
+        Ok(())
+    }
+
+    /// Frees all, from the first on.
+    fn clear(&mut self) -> Result<(), WorkloadError> {
+        let live = std::mem::take(&mut self.live);
+        live.into_iter().try_for_each(|id| self.free(id))
+    }
+
+    fn malloc(&mut self, bytes: u64, stream: u32) -> Result<u64, WorkloadError> {
+        let (id, tag) = (self.next, "");
+        self.next += 1;
+        self.sink.op(Op::Malloc {
+            id,
+            bytes,
+            stream,
+            tag,
+        })?;
+        Ok(id)
+    }
+
+    fn free(&mut self, id: u64) -> Result<(), WorkloadError> {
+        self.sink.op(Op::Free { id }).map(|_| ())
+    }
+
+    fn record_stream(&mut self, slot: usize, stream: u32) -> Result<(), WorkloadError> {
+        let id = self.live[slot];
+        self.sink.op(Op::RecordStream { id, stream }).map(|_| ())
+    }
+}
+
+/// Blocks that are live at a time, where they are of all sizes.
+const LIVE: u64 = 1000;
+/// How many of them are replaced.
+const REPLACED: u64 = 20_000;
+
+/// One size, again and again: what the shortest way through the allocator costs.
+fn hot(slots: &mut Slots<'_>) -> Result<(), WorkloadError> {
+    for _ in 0..1000 {
+        slots.add(4096, 0)?;
+        slots.clear()?;
+    }
+    Ok(())
+}
+
+/// 1,000 live blocks of sizes up to 64 MiB, each size as likely as any other of its magnitude; a
+/// random one is replaced each time.
+fn mixed(slots: &mut Slots<'_>) -> Result<(), WorkloadError> {
+    let mut rng = Rng::new(1);
+    for _ in 0..LIVE {
+        slots.add(rng.of_any_magnitude(26), 0)?;
+    }
+    for _ in 0..REPLACED {
+        let slot = rng.below(LIVE) as usize;
+        slots.replace(slot, rng.of_any_magnitude(26), 0)?;
+    }
+    slots.clear()
+}
+
+/// Holes between survivors, six rounds of them; blocks of 900 KiB to 1 MiB and some larger ones.
+fn fragmented() -> Fragmentation {
+    Fragmentation {
+        name: "fragmented".to_owned(),
+        blocks: 1000,
+        bytes: 900 << 10,
+        jitter: true,
+        every: 2,
+        large: 250,
+        large_bytes: 1200 << 10,
+        small: 500,
+        rounds: 6,
+        seed: 1,
+    }
+}
+
+/// 4 streams; one allocation in five is used by another stream, too.
+fn record_stream(slots: &mut Slots<'_>) -> Result<(), WorkloadError> {
+    let mut rng = Rng::new(5);
+    let stream = |rng: &mut Rng| rng.below(4) as u32;
+    for _ in 0..LIVE {
+        let bytes = rng.of_any_magnitude(24);
+        slots.add(bytes, stream(&mut rng))?;
+    }
+    for _ in 0..REPLACED {
+        let slot = rng.below(LIVE) as usize;
+        if rng.happens(1, 5) {
+            slots.record_stream(slot, stream(&mut rng))?;
+        }
+        let bytes = rng.of_any_magnitude(24);
+        slots.replace(slot, bytes, stream(&mut rng))?;
+    }
+    slots.clear()
+}
+
+fn recorded(name: &str) -> Result<Box<dyn Workload>, WorkloadError> {
+    let path = results::traces().join(format!("{name}.csv.gz"));
+    Ok(Box::new(TraceFile::open(path)?))
+}

@@ -1,0 +1,225 @@
+//! A workload prepared for being replayed as fast as it goes: all of it in memory, ids as numbers of
+//! slots.
+
+use std::time::Instant;
+
+use coalesce_alloc::allocator::Allocator;
+use coalesce_alloc::driver::{DeviceAddr, StreamId};
+use coalesce_alloc::error::Error;
+use coalesce_workloads::op::{Answer, Op, Workload, WorkloadError};
+
+use crate::measure::deadline::Deadline;
+
+/// One operation.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Malloc {
+        slot: u32,
+        bytes: u64,
+        stream: StreamId,
+    },
+    Free {
+        slot: u32,
+    },
+    RecordStream {
+        slot: u32,
+        stream: StreamId,
+    },
+}
+
+/// A prepared workload. It ends with everything freed, so it can be walked again and again.
+#[derive(Debug, Default)]
+pub struct Walk {
+    steps: Vec<Step>,
+    slots: u32,
+    mallocs: u64,
+}
+
+impl Walk {
+    /// Prepares a workload.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn prepare(workload: &dyn Workload) -> Result<Self, WorkloadError> {
+        let mut walk = Self::default();
+        let mut slot_of = std::collections::HashMap::new();
+        let mut vacant = Vec::new();
+        workload.emit(&mut |op: Op<'_>| {
+            match op {
+                Op::Malloc {
+                    id, bytes, stream, ..
+                } => {
+                    let slot = vacant.pop().unwrap_or_else(|| {
+                        walk.slots += 1;
+                        walk.slots - 1
+                    });
+                    slot_of.insert(id, slot);
+                    walk.malloc(slot, bytes, StreamId::nth(stream));
+                }
+                Op::Free { id } => {
+                    if let Some(slot) = slot_of.remove(&id) {
+                        walk.free(slot);
+                        vacant.push(slot);
+                    }
+                }
+                Op::RecordStream { id, stream } => {
+                    if let Some(&slot) = slot_of.get(&id) {
+                        walk.record_stream(slot, StreamId::nth(stream));
+                    }
+                }
+                // A walk times allocations and frees, of programs that are alone.
+                Op::EmptyCache | Op::Around(_) | Op::Mark { .. } => {}
+            }
+            Ok(Answer::Done)
+        })?;
+        let mut left: Vec<u32> = slot_of.into_values().collect();
+        left.sort_unstable();
+        left.into_iter().for_each(|slot| walk.free(slot));
+        Ok(walk)
+    }
+
+    fn malloc(&mut self, slot: u32, bytes: u64, stream: StreamId) {
+        self.mallocs += 1;
+        self.steps.push(Step::Malloc {
+            slot,
+            bytes,
+            stream,
+        });
+    }
+
+    fn free(&mut self, slot: u32) {
+        self.steps.push(Step::Free { slot });
+    }
+
+    fn record_stream(&mut self, slot: u32, stream: StreamId) {
+        self.steps.push(Step::RecordStream { slot, stream });
+    }
+
+    /// Whether all of it is on the default stream.
+    #[must_use]
+    pub fn is_of_one_stream(&self) -> bool {
+        self.steps.iter().all(|step| match *step {
+            Step::Malloc { stream, .. } | Step::RecordStream { stream, .. } => {
+                stream == StreamId::DEFAULT
+            }
+            Step::Free { .. } => true,
+        })
+    }
+
+    /// Allocations in one walk; each is freed once.
+    #[must_use]
+    pub fn pairs(&self) -> u64 {
+        self.mallocs
+    }
+
+    /// Room for what is live.
+    #[must_use]
+    pub fn slots(&self) -> Vec<DeviceAddr> {
+        vec![DeviceAddr::NULL; self.slots as usize]
+    }
+
+    /// Walks it once.
+    ///
+    /// # Errors
+    /// If the allocator fails, for lack of memory too: walks are for devices with enough.
+    pub fn run<A: Allocator + ?Sized>(
+        &self,
+        allocator: &mut A,
+        slots: &mut [DeviceAddr],
+    ) -> Result<(), Error> {
+        for step in &self.steps {
+            match *step {
+                Step::Malloc {
+                    slot,
+                    bytes,
+                    stream,
+                } => slots[slot as usize] = allocator.malloc(bytes, stream)?,
+                Step::Free { slot } => allocator.free(slots[slot as usize])?,
+                Step::RecordStream { slot, stream } => {
+                    allocator.record_stream(slots[slot as usize], stream)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Walks it once, times each call, and lets `after` look at the allocator after each. At the deadline it
+    /// ends early; how it ends, all is freed.
+    ///
+    /// # Errors
+    /// As [`Walk::run`], and those of `after`.
+    pub fn run_timed<A: Allocator + ?Sized>(
+        &self,
+        allocator: &mut A,
+        slots: &mut [DeviceAddr],
+        times: &mut Times,
+        until: Deadline,
+        mut after: impl FnMut(&mut A) -> Result<(), Error>,
+    ) -> Result<Ended, Error> {
+        let mut pairs = 0;
+        for step in &self.steps {
+            let begun = Instant::now();
+            let (done, of) = match *step {
+                Step::Malloc {
+                    slot,
+                    bytes,
+                    stream,
+                } => {
+                    pairs += 1;
+                    let placed = allocator.malloc(bytes, stream);
+                    let placed = placed.map(|addr| slots[slot as usize] = addr);
+                    (placed, Some(&mut times.malloc))
+                }
+                Step::Free { slot } => {
+                    let addr = std::mem::take(&mut slots[slot as usize]);
+                    (allocator.free(addr), Some(&mut times.free))
+                }
+                Step::RecordStream { slot, stream } => {
+                    let addr = slots[slot as usize];
+                    (allocator.record_stream(addr, stream), None)
+                }
+            };
+            let ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            if let Err(error) = done.and_then(|()| after(allocator)) {
+                free_all(allocator, slots)?;
+                return Err(error);
+            }
+            of.into_iter().for_each(|times| times.push(ns));
+            if until.has_passed() && pairs < self.mallocs {
+                free_all(allocator, slots)?;
+                return Ok(Ended::Early { pairs });
+            }
+        }
+        Ok(Ended::Whole)
+    }
+}
+
+/// How far a walk came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ended {
+    /// To its end.
+    Whole,
+    /// There was no time for more.
+    Early {
+        /// Allocations made until then.
+        pairs: u64,
+    },
+}
+
+/// Nanoseconds of each call, in order.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Times {
+    /// Allocations.
+    pub malloc: Vec<u64>,
+    /// Frees.
+    pub free: Vec<u64>,
+}
+
+/// Frees what is in the slots.
+fn free_all<A: Allocator + ?Sized>(
+    allocator: &mut A,
+    slots: &mut [DeviceAddr],
+) -> Result<(), Error> {
+    let mut live = slots.iter_mut().filter(|addr| !addr.is_null());
+    live.try_for_each(|addr| allocator.free(std::mem::take(addr)))
+}

@@ -1,0 +1,316 @@
+//! Throughput of the replay of a conformance script, measured and printed as the oracle does it.
+//!
+//! A run walks the whole script; run 0 only warms up. Timed are mallocs and frees with the operations
+//! on streams, events and the cache between them; printing and rare operations are left out. The figure is nanoseconds per allocation, each of which is freed once.
+
+use std::hint::black_box;
+use std::io::Write;
+use std::sync::{Barrier, Mutex, PoisonError};
+use std::time::Instant;
+
+use crate::{Op, RunError, Script};
+use anyhow::ensure;
+use coalesce_alloc::driver::calls::CallKind;
+use coalesce_alloc::driver::sim::SimDevice;
+use coalesce_alloc::driver::{DeviceAddr, StreamId};
+use coalesce_alloc::error::Error;
+use coalesce_alloc::pytorch::DeviceCachingAllocator;
+use rustix::time::{ClockId, clock_gettime};
+use statrs::statistics::{Data, Max, Min, OrderStatistics};
+
+type Allocator = DeviceCachingAllocator<SimDevice>;
+
+/// How to measure.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// Timed runs, after one to warm up.
+    pub runs: usize,
+    /// Walks over the script in each run.
+    pub walks: usize,
+    /// Threads that each walk the whole script at once, on streams of their own.
+    pub threads: usize,
+    /// Whether the cache is emptied, untimed, before each run.
+    pub cold: bool,
+}
+
+impl Plan {
+    /// Whether it can be carried out.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn validate(self) -> anyhow::Result<()> {
+        ensure!(
+            self.runs > 0 && self.walks > 0,
+            "--bench and --inner need at least 1"
+        );
+        ensure!((1..=64).contains(&self.threads), "--threads needs 1 to 64");
+        Ok(())
+    }
+}
+
+/// What one run took.
+#[derive(Default)]
+struct Run {
+    wall_ns: f64,
+    cpu_ns: f64,
+    tally: Tally,
+}
+
+/// Requests of a run, and those of them that failed.
+#[derive(Clone, Copy, Default)]
+struct Tally {
+    allocations: u64,
+    ooms: u64,
+}
+
+/// Measures and prints one line for each run, as soon as it is over, and one for all.
+///
+/// # Errors
+/// If the output cannot be written, the script allocates under an id that is live, or the allocator
+/// fails other than for lack of memory.
+pub fn bench(
+    script: &Script,
+    allocator: Allocator,
+    plan: Plan,
+    out: &mut impl Write,
+) -> anyhow::Result<()> {
+    let walker = Walker {
+        script,
+        walks: plan.walks,
+    };
+    let allocator = Mutex::new(allocator);
+    let mut wall = Vec::new();
+    let mut cpu = Vec::new();
+    let mut overhead = Vec::new();
+    let mut last = Tally::default();
+    for number in 0..=plan.runs {
+        if plan.cold {
+            lock(&allocator).empty_cache()?;
+        }
+        let before = Counters::of(&lock(&allocator));
+        let run = if plan.threads > 1 {
+            walker.run_threads(&allocator, plan.threads)?
+        } else {
+            walker.run(&mut lock(&allocator))?
+        };
+        let after = Counters::of(&lock(&allocator));
+        lock(&allocator).driver_mut().streams_mut().complete_all();
+        let per_pair = |ns: f64| ns / run.tally.allocations.max(1) as f64;
+        let empty = per_pair(walker.run_without_allocator());
+        let warm_up = if number == 0 { " (warm-up)" } else { "" };
+        writeln!(
+            out,
+            "run {number}{warm_up} ns_per_pair={:.2} loop_overhead={empty:.2} {}",
+            per_pair(run.wall_ns),
+            after.since(before)
+        )?;
+        out.flush()?;
+        if number > 0 {
+            wall.push(per_pair(run.wall_ns));
+            cpu.push(per_pair(run.cpu_ns));
+            overhead.push(empty);
+        }
+        last = run.tally;
+    }
+    let (wall, cpu) = (Data::new(wall), Data::new(cpu));
+    writeln!(
+        out,
+        "bench api=raw cold={} threads={} ops={} allocs={} ooms={} runs={} \
+         median_ns_per_pair={:.2} min={:.2} max={:.2} median_cpu={:.2} min_cpu={:.2} \
+         loop_overhead={:.2}",
+        u8::from(plan.cold),
+        plan.threads,
+        script.ops().len(),
+        last.allocations,
+        last.ooms,
+        plan.runs,
+        wall.clone().median(),
+        wall.min(),
+        wall.max(),
+        cpu.clone().median(),
+        cpu.min(),
+        Data::new(overhead).median(),
+    )?;
+    Ok(())
+}
+
+fn lock(allocator: &Mutex<Allocator>) -> std::sync::MutexGuard<'_, Allocator> {
+    allocator.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Walks a script.
+#[derive(Clone, Copy)]
+struct Walker<'a> {
+    script: &'a Script,
+    walks: usize,
+}
+
+/// What an id of the script stands for, or null.
+type Live = Vec<DeviceAddr>;
+
+impl Walker<'_> {
+    fn run(self, allocator: &mut Allocator) -> anyhow::Result<Run> {
+        let mut live = self.nothing_live();
+        let mut tally = Tally::default();
+        let (started, cpu) = (Instant::now(), thread_cpu_ns());
+        for _ in 0..self.walks {
+            for (number, op) in self.script.ops().iter().enumerate() {
+                self.step(number, op, 0, allocator, &mut live, &mut tally)?;
+            }
+        }
+        let run = Run {
+            wall_ns: started.elapsed().as_nanos() as f64,
+            cpu_ns: thread_cpu_ns() - cpu,
+            tally,
+        };
+        free_all(allocator, &live)?;
+        Ok(run)
+    }
+
+    /// Thread i works on the script's streams plus i, all on one allocator behind one lock. The clock
+    /// starts before the first thread does and stops when the last has done its walks.
+    fn run_threads(self, allocator: &Mutex<Allocator>, threads: usize) -> anyhow::Result<Run> {
+        let start = Barrier::new(threads + 1);
+        let work = |offset: u32| -> anyhow::Result<(f64, Tally, Live)> {
+            let mut live = self.nothing_live();
+            let mut tally = Tally::default();
+            start.wait();
+            let cpu = thread_cpu_ns();
+            for _ in 0..self.walks {
+                for (number, op) in self.script.ops().iter().enumerate() {
+                    let allocator = &mut lock(allocator);
+                    self.step(number, op, offset, allocator, &mut live, &mut tally)?;
+                }
+            }
+            Ok((thread_cpu_ns() - cpu, tally, live))
+        };
+        let (elapsed, results) = std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..threads as u32)
+                .map(|offset| scope.spawn(move || work(offset)))
+                .collect();
+            let started = Instant::now();
+            start.wait();
+            let results: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
+            (started.elapsed(), results)
+        });
+        let mut run = Run {
+            wall_ns: elapsed.as_nanos() as f64,
+            ..Run::default()
+        };
+        for result in results {
+            let (cpu_ns, tally, live) = match result {
+                Ok(result) => result?,
+                Err(panic) => std::panic::resume_unwind(panic),
+            };
+            run.cpu_ns += cpu_ns;
+            run.tally.allocations += tally.allocations;
+            run.tally.ooms += tally.ooms;
+            free_all(&mut lock(allocator), &live)?;
+        }
+        Ok(run)
+    }
+
+    /// What walking alone takes, in nanoseconds.
+    fn run_without_allocator(self) -> f64 {
+        let mut live = self.nothing_live();
+        let started = Instant::now();
+        for _ in 0..self.walks {
+            for op in self.script.ops() {
+                match *black_box(op) {
+                    Op::Malloc { id, bytes, .. } => live[id as usize] = DeviceAddr(bytes),
+                    Op::Free { id } => live[id as usize] = DeviceAddr::NULL,
+                    _ => {}
+                }
+            }
+        }
+        black_box(&live);
+        started.elapsed().as_nanos() as f64
+    }
+
+    fn nothing_live(self) -> Live {
+        vec![DeviceAddr::NULL; self.script.ids().len()]
+    }
+
+    /// Does one operation; printing and rare ones are left out.
+    fn step(
+        self,
+        number: usize,
+        op: &Op,
+        stream_offset: u32,
+        allocator: &mut Allocator,
+        live: &mut Live,
+        tally: &mut Tally,
+    ) -> anyhow::Result<()> {
+        match *op {
+            Op::Malloc { id, bytes, stream } => {
+                if !live[id as usize].is_null() {
+                    let id = self.script.ids()[id as usize].clone();
+                    return Err(RunError::AlreadyLive { op: number, id }.into());
+                }
+                tally.allocations += 1;
+                let stream = StreamId::nth(stream.wrapping_add(stream_offset));
+                match allocator.raw_malloc(bytes, stream) {
+                    Ok(addr) => live[id as usize] = addr,
+                    Err(Error::OutOfMemory(_)) => tally.ooms += 1,
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            Op::Free { id } => allocator.free(std::mem::take(&mut live[id as usize]))?,
+            Op::RecordStream { id, stream } => {
+                allocator.record_stream(live[id as usize], StreamId::nth(stream))?;
+            }
+            Op::CompleteEvents { stream, count } => {
+                let streams = allocator.driver_mut().streams_mut();
+                match stream {
+                    Some(stream) => streams.complete(StreamId::nth(stream), count),
+                    None => streams.complete_all(),
+                }
+            }
+            Op::HoldEvents(hold) => allocator.driver_mut().streams_mut().set_hold(hold),
+            Op::EmptyCache => allocator.empty_cache()?,
+            Op::SetMemoryFraction(fraction) => allocator.set_memory_fraction(fraction)?,
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+fn free_all(allocator: &mut Allocator, live: &Live) -> Result<(), Error> {
+    live.iter().try_for_each(|&addr| allocator.free(addr))
+}
+
+fn thread_cpu_ns() -> f64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
+}
+
+/// What the allocator and the device have done so far.
+#[derive(Clone, Copy)]
+struct Counters {
+    device_allocs: i64,
+    device_frees: i64,
+    events: u64,
+    queries: u64,
+}
+
+impl Counters {
+    fn of(allocator: &Allocator) -> Self {
+        let (stats, calls) = (allocator.stats(), allocator.driver().counts());
+        Self {
+            device_allocs: stats.num_device_alloc,
+            device_frees: stats.num_device_free,
+            events: calls.of(CallKind::RecordEvent),
+            queries: calls.of(CallKind::QueryEvent),
+        }
+    }
+
+    fn since(self, before: Self) -> String {
+        format!(
+            "device_alloc={} device_free={} events={} queries={}",
+            self.device_allocs - before.device_allocs,
+            self.device_frees - before.device_frees,
+            self.events - before.events,
+            self.queries - before.queries
+        )
+    }
+}

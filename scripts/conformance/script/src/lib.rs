@@ -1,0 +1,114 @@
+//! Scripts: lists of operations in the format of the conformance oracle, which drives PyTorch's own
+//! binary with them. Running one prints what the oracle prints, line for line.
+//!
+//! One operation a line; `#` starts a comment; ids are any words; what a line has too much is ignored.
+//!
+//! ```text
+//! a ID BYTES [STREAM]   allocate               c          empty the cache
+//! f ID                  free                   m F        limit memory to a fraction
+//! r ID STREAM           record a stream        o CONF     change the settings
+//! h 0|1                 hold events back       t BYTES    change the capacity
+//! e STREAM [N]   e *    complete events        u BYTES    change what others use
+//! y                     synchronize            x N        the next N allocations of memory fail
+//! B P   E P   P P       begin or end allocating to private pool P; release it
+//! U P 0|1               use pool P when memory is exhausted
+//! N P   C P             never split blocks of pool P; empty its cache
+//! k   K                 reset peaks; reset totals
+//! s   S   p             print a line of statistics; all statistics; all memory held
+//! ```
+//!
+//! What is printed: `A ID ADDR` for an allocation, `oom ID MESSAGE`, `skip f ID` for an id that is
+//! not live, `err N OP MESSAGE` for any other error of operation N, counted from 0; `> CALL` for the
+//! device calls of an operation; `S …`, `STAT …`, `NUM …` for statistics, `SEG …` and `BLK …` for
+//! memory held, `TRC …` for the history. Stream k has the handle k · 0x1000.
+
+pub mod bench;
+mod parse;
+mod print;
+mod run;
+
+pub use self::parse::ParseError;
+pub use self::run::{Options, RunError, run};
+
+/// A parsed script.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Script {
+    ops: Vec<Op>,
+    /// Invariant: every id in `ops` is less than their number.
+    ids: Vec<String>,
+}
+
+impl Script {
+    /// The operations in order.
+    #[must_use]
+    pub fn ops(&self) -> &[Op] {
+        &self.ops
+    }
+
+    /// The ids that operations refer to by number.
+    #[must_use]
+    pub fn ids(&self) -> &[String] {
+        &self.ids
+    }
+}
+
+/// An operation. Ids are numbers into [`Script::ids`], streams are numbers as written.
+#[derive(Clone, PartialEq, Debug)]
+#[allow(missing_docs, reason = "the format above says what they are")]
+pub enum Op {
+    Malloc { id: u32, bytes: u64, stream: u32 },
+    Free { id: u32 },
+    RecordStream { id: u32, stream: u32 },
+    HoldEvents(bool),
+    CompleteEvents { stream: Option<u32>, count: u64 },
+    SynchronizeDevice,
+    EmptyCache,
+    SetMemoryFraction(f64),
+    ApplySettings(String),
+    SetCapacity(u64),
+    SetForeign(u64),
+    RefuseNext(u64),
+    BeginPool(u64),
+    EndPool(u64),
+    ReleasePool(u64),
+    SetUseOnOom { pool: u64, on: bool },
+    SetNoSplit(u64),
+    EmptyPool(u64),
+    ResetPeakStats,
+    ResetAccumulatedStats,
+    PrintStatsLine,
+    PrintStats,
+    PrintSegments,
+}
+
+impl Op {
+    /// The letter it is written with.
+    #[must_use]
+    pub fn code(&self) -> char {
+        match self {
+            Self::Malloc { .. } => 'a',
+            Self::Free { .. } => 'f',
+            Self::RecordStream { .. } => 'r',
+            Self::HoldEvents(_) => 'h',
+            Self::CompleteEvents { .. } => 'e',
+            Self::SynchronizeDevice => 'y',
+            Self::EmptyCache => 'c',
+            Self::SetMemoryFraction(_) => 'm',
+            Self::ApplySettings(_) => 'o',
+            Self::SetCapacity(_) => 't',
+            Self::SetForeign(_) => 'u',
+            Self::RefuseNext(_) => 'x',
+            Self::BeginPool(_) => 'B',
+            Self::EndPool(_) => 'E',
+            Self::ReleasePool(_) => 'P',
+            Self::SetUseOnOom { .. } => 'U',
+            Self::SetNoSplit(_) => 'N',
+            Self::EmptyPool(_) => 'C',
+            Self::ResetPeakStats => 'k',
+            Self::ResetAccumulatedStats => 'K',
+            Self::PrintStatsLine => 's',
+            Self::PrintStats => 'S',
+            Self::PrintSegments => 'p',
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Running a script.
+
+use std::io::{self, Write};
+
+use super::{Op, Script, print};
+use coalesce_alloc::driver::sim::SimDevice;
+use coalesce_alloc::driver::{DeviceAddr, Driver, StreamId};
+use coalesce_alloc::error::Error;
+use coalesce_alloc::history::HistoryOptions;
+use coalesce_alloc::mempool::MempoolId;
+use coalesce_alloc::pytorch::DeviceCachingAllocator;
+use coalesce_alloc::settings::SettingsError;
+
+/// What to print: the oracle's flags.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Options {
+    /// A line of statistics after each operation (`--stats`).
+    pub stats: bool,
+    /// The history at the end (`--history`).
+    pub history: bool,
+    /// The device calls of each operation (`--cudalog`).
+    pub calls: bool,
+    /// Leave the state at the end out (`--no-final`).
+    pub no_final: bool,
+    /// Leave the text of OOMs out (`--no-oom-msg`).
+    pub no_oom_message: bool,
+    /// No line for each operation (`--quiet`).
+    pub quiet: bool,
+}
+
+/// Entries of the history that the oracle keeps.
+const HISTORY_ENTRIES: usize = 1 << 20;
+
+/// Why a script could not be run to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// An allocation under an id that is still live.
+    #[error("op {op}: id {id} is already live")]
+    AlreadyLive {
+        /// The operation, counted from 0.
+        op: usize,
+        /// The id.
+        id: String,
+    },
+    /// An error that ends PyTorch's process too.
+    #[error(transparent)]
+    Fatal(#[from] SettingsError),
+    /// The output could not be written.
+    #[error(transparent)]
+    Output(#[from] io::Error),
+}
+
+/// Runs a script and prints what the oracle prints. Returns how many operations failed for other
+/// reasons than lack of memory.
+///
+/// # Errors
+/// [`RunError`]; what was printed until then stands.
+pub fn run(
+    script: &Script,
+    allocator: &mut DeviceCachingAllocator<SimDevice>,
+    options: Options,
+    out: &mut impl Write,
+) -> Result<usize, RunError> {
+    allocator.driver_mut().set_logging(options.calls);
+    if options.history {
+        allocator.record_history(Some(HistoryOptions {
+            max_entries: HISTORY_ENTRIES,
+            ..HistoryOptions::default()
+        }));
+    }
+    let mut runner = Runner {
+        script,
+        allocator,
+        options,
+        out,
+        live: vec![None; script.ids.len()],
+    };
+    if !options.quiet {
+        print::stats_header(runner.out)?;
+    }
+    let mut errors = 0;
+    for (number, op) in script.ops.iter().enumerate() {
+        errors += usize::from(!runner.step(number, op)?);
+    }
+    if !options.no_final {
+        runner.print_final_state()?;
+    }
+    Ok(errors)
+}
+
+struct Runner<'a, W> {
+    script: &'a Script,
+    allocator: &'a mut DeviceCachingAllocator<SimDevice>,
+    options: Options,
+    out: &'a mut W,
+    /// The address of each live id; null for an allocation of no bytes.
+    live: Vec<Option<DeviceAddr>>,
+}
+
+impl<W: Write> Runner<'_, W> {
+    /// Does one operation; whether it went well or only lacked memory.
+    fn step(&mut self, number: usize, op: &Op) -> Result<bool, RunError> {
+        let done = self.perform(number, op)?;
+        let failed = match done {
+            Err(Error::Settings(error @ SettingsError::NotANumber { .. })) => {
+                return Err(error.into());
+            }
+            Err(error) => {
+                let message = print::one_line(&error.to_string());
+                writeln!(self.out, "err {number} {} {message}", op.code())?;
+                true
+            }
+            Ok(()) => false,
+        };
+        self.print_calls()?;
+        if self.options.stats {
+            print::stats_line(self.out, number, self.allocator.stats())?;
+        }
+        Ok(!failed)
+    }
+
+    fn perform(&mut self, number: usize, op: &Op) -> Result<Result<(), Error>, RunError> {
+        let allocator = &mut *self.allocator;
+        let pool = |id: u64| MempoolId(0, id);
+        let done = match *op {
+            Op::Malloc { id, bytes, stream } => {
+                return self.malloc(number, id as usize, bytes, StreamId::nth(stream));
+            }
+            Op::Free { id } => match self.live[id as usize].take() {
+                Some(addr) => allocator.free(addr),
+                None => self.skip('f', id)?,
+            },
+            Op::RecordStream { id, stream } => match self.live[id as usize] {
+                Some(addr) => allocator.record_stream(addr, StreamId::nth(stream)),
+                None => self.skip('r', id)?,
+            },
+            Op::EmptyCache => allocator.empty_cache(),
+            Op::SetMemoryFraction(fraction) => allocator.set_memory_fraction(fraction),
+            Op::ApplySettings(ref conf) => allocator.apply_settings(conf),
+            Op::BeginPool(id) => allocator.begin_allocate_to_pool(pool(id), Box::new(|_| true)),
+            Op::EndPool(id) => allocator.end_allocate_to_pool(pool(id)),
+            Op::ReleasePool(id) => allocator.release_pool(pool(id)),
+            Op::EmptyPool(id) => allocator.empty_pool(pool(id)),
+            Op::SetUseOnOom { pool: id, on } => {
+                allocator.set_use_on_oom(pool(id), on);
+                Ok(())
+            }
+            Op::SetNoSplit(id) => {
+                allocator.set_no_split(pool(id));
+                Ok(())
+            }
+            Op::ResetPeakStats => {
+                allocator.reset_peak_stats();
+                Ok(())
+            }
+            Op::ResetAccumulatedStats => {
+                allocator.reset_accumulated_stats();
+                Ok(())
+            }
+            Op::PrintStatsLine | Op::PrintStats | Op::PrintSegments => {
+                self.print(number, op)?;
+                Ok(())
+            }
+            _ => {
+                let_time_pass(allocator.driver_mut(), op);
+                Ok(())
+            }
+        };
+        Ok(done)
+    }
+
+    fn malloc(
+        &mut self,
+        number: usize,
+        id: usize,
+        bytes: u64,
+        stream: StreamId,
+    ) -> Result<Result<(), Error>, RunError> {
+        let name = &self.script.ids[id];
+        if self.live[id].is_some() {
+            return Err(RunError::AlreadyLive {
+                op: number,
+                id: name.clone(),
+            });
+        }
+        let result = self.allocator.raw_malloc(bytes, stream);
+        let line = match result {
+            Ok(addr) => {
+                self.live[id] = Some(addr);
+                format!("A {name} {addr}")
+            }
+            Err(Error::OutOfMemory(_)) if self.options.no_oom_message => format!("oom {name}"),
+            Err(Error::OutOfMemory(oom)) => {
+                format!("oom {name} {}", print::one_line(&oom.to_string()))
+            }
+            Err(error) => return Ok(Err(error)),
+        };
+        self.print_calls()?;
+        if !self.options.quiet {
+            writeln!(self.out, "{line}")?;
+        }
+        Ok(Ok(()))
+    }
+
+    fn skip(&mut self, code: char, id: u32) -> Result<Result<(), Error>, RunError> {
+        if !self.options.quiet {
+            writeln!(self.out, "skip {code} {}", self.script.ids[id as usize])?;
+        }
+        Ok(Ok(()))
+    }
+
+    fn print(&mut self, number: usize, op: &Op) -> io::Result<()> {
+        match op {
+            Op::PrintStatsLine if !self.options.stats => {
+                print::stats_line(self.out, number, self.allocator.stats())
+            }
+            Op::PrintStats => print::stats(self.out, self.allocator.stats()),
+            Op::PrintSegments => print::segments(self.out, &self.allocator.observed_segments()),
+            _ => Ok(()),
+        }
+    }
+
+    fn print_calls(&mut self) -> io::Result<()> {
+        for call in self.allocator.driver_mut().take_log() {
+            writeln!(self.out, "> {call}")?;
+        }
+        Ok(())
+    }
+
+    fn print_final_state(&mut self) -> io::Result<()> {
+        writeln!(self.out, "# final")?;
+        print::stats(self.out, self.allocator.stats())?;
+        print::segments(self.out, &self.allocator.observed_segments())?;
+        if self.options.history {
+            for entry in self.allocator.history() {
+                print::trace_entry(self.out, entry)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The operations that are about the device alone.
+fn let_time_pass(device: &mut SimDevice, op: &Op) {
+    match *op {
+        Op::HoldEvents(hold) => device.streams_mut().set_hold(hold),
+        Op::CompleteEvents { stream: None, .. } => device.streams_mut().complete_all(),
+        Op::CompleteEvents {
+            stream: Some(stream),
+            count,
+        } => device.streams_mut().complete(StreamId::nth(stream), count),
+        // It cannot fail: scripts order no failures but of memory.
+        Op::SynchronizeDevice => drop(device.synchronize_device()),
+        Op::SetCapacity(bytes) => device.set_capacity(bytes),
+        Op::SetForeign(bytes) => device.set_foreign(bytes),
+        Op::RefuseNext(count) => device.faults_mut().refuse_next(count),
+        _ => {}
+    }
+}

@@ -1,0 +1,166 @@
+//! The largest batch that fits, found by trying.
+//!
+//! The batch is doubled until memory runs out, then bisected between the last that fitted and the
+//! first that did not, as training frameworks do that choose it themselves. After a failure all that
+//! the step holds is given back. The answer is in the last mark, `largest batch N`, for
+//! [`LargestBatch`] to read.
+//!
+//! It shows the allocator at the edge of the device, where an answer below the true one is memory
+//! lost: with the defaults 42 samples fit into 8 GiB, and that is found if the cache is emptied after
+//! a failure. If it is not, what the larger batch left is cut for the smaller one, the rest of each
+//! piece is too small for another, and the answer is 32. It does not show a program that goes on
+//! afterwards.
+
+use documented::{Documented, DocumentedFields};
+use serde::{Deserialize, Serialize};
+
+use crate::families::parameters::within;
+use crate::families::program::{Program, Tensor};
+use crate::op::{Op, Sink, Workload, WorkloadError};
+use crate::replay::{Observer, Step};
+
+/// Training steps with one batch after another, in search of the largest that fits.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, Documented, DocumentedFields)]
+#[serde(default, deny_unknown_fields)]
+pub struct BatchProbe {
+    /// What it is called in results.
+    pub name: String,
+    /// Layers; below 2^16.
+    pub layers: u64,
+    /// Bytes of a layer's parameters, of their gradients, and of each of two states.
+    #[serde(with = "crate::families::byte_count")]
+    pub parameter_bytes: u64,
+    /// Bytes of a layer's activation for each sample of a batch.
+    #[serde(with = "crate::families::byte_count")]
+    pub sample_bytes: u64,
+    /// The largest batch that is tried: an answer on a device without end.
+    pub most: u64,
+    /// Whether the cache is emptied after a failure.
+    pub empty_cache: bool,
+}
+
+impl Default for BatchProbe {
+    fn default() -> Self {
+        Self {
+            name: "batch_probe".to_owned(),
+            layers: 24,
+            parameter_bytes: 28 << 20,
+            sample_bytes: 6 << 20,
+            most: 100,
+            empty_cache: true,
+        }
+    }
+}
+
+/// The words before the answer in the last mark.
+const ANSWER: &str = "largest batch ";
+
+/// Reads the answer of a [`BatchProbe`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LargestBatch {
+    /// Samples of the largest batch that fits, 0 if none does; nothing before the end.
+    pub batch: Option<u64>,
+}
+
+impl Observer for LargestBatch {
+    fn after(&mut self, step: &Step<'_>) -> Result<(), WorkloadError> {
+        if let Op::Mark { tag } = step.op
+            && let Some(batch) = tag.strip_prefix(ANSWER)
+        {
+            self.batch = batch.parse().ok();
+        }
+        Ok(())
+    }
+}
+
+impl Workload for BatchProbe {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
+        self.validate()?;
+        let mut program = Program::new(sink);
+        program.mark("init");
+        let mut state = Vec::new();
+        let fits = (0..3 * self.layers).all(|_| {
+            let tensor = program.try_alloc(self.parameter_bytes, "parameter");
+            tensor.map(|tensor| state.push(tensor)).is_some()
+        });
+        let largest = if fits { self.search(&mut program) } else { 0 };
+        program.free_all(state);
+        program.mark(&format!("{ANSWER}{largest}"));
+        program.finish()
+    }
+}
+
+impl BatchProbe {
+    fn validate(&self) -> Result<(), WorkloadError> {
+        within(
+            "batch_probe",
+            [
+                ("layers", self.layers, 1..=(1 << 16) - 1),
+                ("parameter_bytes", self.parameter_bytes, 1..=1 << 58),
+                ("sample_bytes", self.sample_bytes, 1..=1 << 58),
+                (
+                    "most",
+                    self.most,
+                    1..=(1 << 58) / self.sample_bytes.clamp(1, 1 << 58),
+                ),
+            ],
+        )
+    }
+
+    fn search(&self, program: &mut Program<'_>) -> u64 {
+        let mut fits = 0;
+        let mut fails = self.most + 1;
+        while fits + 1 < fails && !program.is_over() {
+            // Doubled until the first failure: before it, nothing is known between.
+            let is_bounded = fails <= self.most;
+            let batch = if is_bounded {
+                fits + (fails - fits) / 2
+            } else {
+                (2 * fits).clamp(1, self.most)
+            };
+            program.mark(&format!("batch {batch}"));
+            if self.step(program, batch) {
+                fits = batch;
+            } else {
+                fails = batch;
+                if self.empty_cache {
+                    program.empty_cache();
+                }
+            }
+        }
+        fits
+    }
+
+    /// Whether a step with such a batch fits. All of it is given back.
+    fn step(&self, program: &mut Program<'_>, batch: u64) -> bool {
+        let mut activations = Vec::new();
+        let mut gradients = Vec::new();
+        let fits = self.try_step(program, batch, &mut activations, &mut gradients);
+        program.free_all(activations);
+        program.free_all(gradients);
+        fits.is_some()
+    }
+
+    /// Forward and back; nothing as soon as memory runs out.
+    fn try_step(
+        &self,
+        program: &mut Program<'_>,
+        batch: u64,
+        activations: &mut Vec<Tensor>,
+        gradients: &mut Vec<Tensor>,
+    ) -> Option<()> {
+        let bytes = batch * self.sample_bytes;
+        for _ in 0..self.layers {
+            activations.push(program.try_alloc(bytes, "linear")?);
+        }
+        while let Some(activation) = activations.pop() {
+            gradients.push(program.try_alloc(self.parameter_bytes, "mm")?);
+            program.free(activation);
+        }
+        Some(())
+    }
+}

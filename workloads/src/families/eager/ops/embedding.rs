@@ -1,0 +1,60 @@
+//! Tables that are looked up.
+
+use crate::families::eager::Eager;
+use crate::families::eager::tensor::{DType, Parameter, Tensor};
+
+const TAG: &str = "embedding_dense_backward";
+/// Up to so many indices one kernel does it all; more are sorted first.
+const UNSORTED: u64 = 3072;
+/// Rows that are summed up together.
+const TOGETHER: u64 = 10;
+
+impl Eager<'_> {
+    /// Rows of a table, one for each index.
+    pub(crate) fn embedding(&self, indices: &Tensor, table: &Parameter) -> Tensor {
+        let table = table.tensor();
+        let mut record = self.record(&[table]);
+        record.save(indices);
+        let width = table.width();
+        let rows = indices.numbers();
+        let output = self.alloc(rows * width, width, table.dtype(), "index_select");
+        let (numbers, dtype) = (table.numbers(), table.dtype());
+        record.finish(output, move |eager, _, _| {
+            let of_table = || eager.alloc(numbers, width, dtype, "zeros");
+            vec![Some(if rows > UNSORTED {
+                eager.sorted_sums(rows, numbers / width.max(1), width, of_table)
+            } else {
+                of_table()
+            })]
+        })
+    }
+
+    /// Sorts indices and sums up the rows of each: first parts of them, then the parts.
+    fn sorted_sums(
+        &self,
+        indices: u64,
+        table: u64,
+        width: u64,
+        of_table: impl FnOnce() -> Tensor,
+    ) -> Tensor {
+        let longs = |numbers: u64| self.alloc(numbers, 1, DType::Long, TAG);
+        let distinct = indices.min(table);
+        let sorted = [longs(indices), longs(indices)];
+        let range = self.alloc(indices, 1, DType::Long, "arange");
+        drop(self.alloc_bytes(16 * indices + indices / 4 + 16_895, TAG));
+        drop(range);
+        let of_table = of_table();
+        let counts = [longs(indices), longs(1)];
+        let counted = longs(indices);
+        drop(self.alloc_bytes(1279, TAG));
+        drop(counted);
+        let segments = [longs(distinct), longs(distinct)];
+        drop(self.alloc_bytes(1279, TAG));
+        let number = longs(1);
+        let parts = distinct + indices / TOGETHER;
+        let offsets = longs(parts);
+        drop(self.alloc(parts * width, width, DType::Single, TAG));
+        drop((offsets, number, segments, counts, sorted));
+        of_table
+    }
+}

@@ -1,0 +1,57 @@
+//! The loss: cross entropy.
+
+use std::borrow::Borrow;
+
+use crate::families::eager::Eager;
+use crate::families::eager::tensor::{DType, Tensor};
+
+impl Eager<'_> {
+    /// The mean of the negative logarithm of the probability of each label.
+    pub(crate) fn cross_entropy(&self, logits: impl Borrow<Tensor>, labels: &Tensor) -> Tensor {
+        let probabilities = self.log_softmax(logits.borrow());
+        self.nll_loss(&self.raised(&probabilities), labels)
+    }
+
+    fn log_softmax(&self, x: &Tensor) -> Tensor {
+        let mut record = self.record(&[x]);
+        let output = self.alloc_like(x, "_log_softmax");
+        record.save(&output);
+        record.finish(output, |eager, gradient, _| {
+            vec![Some(
+                eager.alloc_like(gradient, "_log_softmax_backward_data"),
+            )]
+        })
+    }
+
+    fn nll_loss(&self, x: &Tensor, labels: &Tensor) -> Tensor {
+        let mut record = self.record(&[x]);
+        record.save(x);
+        record.save(labels);
+        let one = || self.alloc(1, 1, x.dtype(), "nll_loss_forward");
+        let (output, total) = (one(), one());
+        record.save(&total);
+        let (numbers, width) = (x.numbers(), x.width());
+        record.finish(output, move |eager, gradient, _| {
+            let dtype = gradient.dtype();
+            vec![Some(eager.alloc(
+                numbers,
+                width,
+                dtype,
+                "nll_loss_backward",
+            ))]
+        })
+    }
+
+    /// The loss of a language model: each token is the label of the one before.
+    pub(crate) fn language_model_loss(&self, logits: &Tensor, labels: &Tensor) -> Tensor {
+        let logits = self.to(logits, DType::Single);
+        let numbers = labels.numbers();
+        let padded = numbers + labels.rows();
+        let padded = self.alloc(padded, 1, DType::Long, "constant_pad_nd");
+        let labels = self.alloc(numbers, 1, DType::Long, "clone");
+        let loss = self.cross_entropy(&logits, &labels);
+        drop(logits);
+        drop(padded);
+        loss
+    }
+}

@@ -1,0 +1,207 @@
+//! The few lines with which articles show how memory is counted.
+//!
+//! Each is a program of a dozen tensors whose figures can be added up by hand; marks stand where an
+//! article reads `memory_allocated()`. They show what allocated, reserved and peak mean. They do not
+//! show how an allocator copes: nothing is ever tight.
+
+use documented::{Documented, DocumentedFields};
+use serde::{Deserialize, Serialize};
+
+use crate::families::parameters::within;
+use crate::families::program::{Program, Tensor};
+use crate::op::{Sink, Workload, WorkloadError};
+
+/// A few lines with which articles show how memory is counted.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, Documented, DocumentedFields)]
+#[serde(default, deny_unknown_fields)]
+pub struct Experiment {
+    /// What it is called in results.
+    pub name: String,
+    /// Which lines: `product`, `product_fused`, `product_again`, `product_again_cleared`, `deleted`,
+    /// `emptied`, `inference` or `inference_no_grad`.
+    pub program: Lines,
+    /// Bytes of a tensor.
+    #[serde(with = "crate::families::byte_count")]
+    pub bytes: u64,
+    /// How many there are, where that can be chosen: layers or tensors; below 2^16.
+    pub count: u64,
+}
+
+/// The lines of an experiment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Lines {
+    /// `y = 5 * x; y.mean().backward()`.
+    Product,
+    /// `(5 * x).mean().backward()`.
+    ProductFused,
+    /// `y = 5 * x; y.mean().backward()` twice: the second gradient is added to the first.
+    ProductAgain,
+    /// The same with `x.grad = None` before each.
+    ProductAgainCleared,
+    /// Tensors, `del` of all, and as many again.
+    Deleted,
+    /// Tensors, `del` of every other, `empty_cache()`; `del` of the rest, `empty_cache()`.
+    Emptied,
+    /// `for layer in layers: x = layer(x)`: each output is kept for a way back that never comes.
+    Inference,
+    /// The same under `torch.no_grad()`.
+    InferenceNoGrad,
+}
+
+impl Default for Experiment {
+    fn default() -> Self {
+        Self {
+            name: "experiment".to_owned(),
+            program: Lines::Product,
+            bytes: 3 << 30,
+            count: 10,
+        }
+    }
+}
+
+impl Workload for Experiment {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
+        within(
+            "experiment",
+            [
+                ("bytes", self.bytes, 1..=1 << 58),
+                ("count", self.count, 1..=(1 << 16) - 1),
+            ],
+        )?;
+        let mut program = Program::new(sink);
+        program.mark("step 0");
+        match self.program {
+            Lines::Product => self.product(&mut program),
+            Lines::ProductFused => self.product_fused(&mut program),
+            Lines::ProductAgain => self.product_again(&mut program, false),
+            Lines::ProductAgainCleared => self.product_again(&mut program, true),
+            Lines::Deleted => self.deleted(&mut program),
+            Lines::Emptied => self.emptied(&mut program),
+            Lines::Inference => self.inference(&mut program, true),
+            Lines::InferenceNoGrad => self.inference(&mut program, false),
+        }
+        program.finish()
+    }
+}
+
+impl Experiment {
+    fn product(&self, program: &mut Program<'_>) {
+        let x = program.alloc(self.bytes, "zeros");
+        program.mark("forward");
+        let y = program.alloc(self.bytes, "mul");
+        let loss = program.alloc(4, "mean");
+        program.mark("backward");
+        let gradient = self.backward(program);
+        for tensor in [x, y, loss, gradient] {
+            program.hold(tensor);
+        }
+    }
+
+    fn product_fused(&self, program: &mut Program<'_>) {
+        let x = program.alloc(self.bytes, "zeros");
+        program.mark("forward");
+        let product = program.alloc(self.bytes, "mul");
+        let loss = program.alloc(4, "mean");
+        program.free(product);
+        program.mark("backward");
+        let gradient = self.backward(program);
+        for tensor in [x, loss, gradient] {
+            program.hold(tensor);
+        }
+    }
+
+    /// The gradient of x: that of the mean lives until it was made.
+    fn backward(&self, program: &mut Program<'_>) -> Tensor {
+        let of_loss = program.alloc(4, "ones_like");
+        let of_product = program.alloc(self.bytes, "div");
+        let of_x = program.alloc(self.bytes, "mul");
+        program.free(of_product);
+        program.free(of_loss);
+        of_x
+    }
+
+    /// Names keep what they stand for until they stand for something else: the second product is made
+    /// while the first is still there.
+    fn product_again(&self, program: &mut Program<'_>, clears: bool) {
+        let x = program.alloc(self.bytes, "zeros");
+        let mut y: Option<Tensor> = None;
+        let mut gradient: Option<Tensor> = None;
+        for _ in 0..2 {
+            if clears {
+                program.free_all(gradient.take());
+            }
+            program.mark("forward");
+            let product = program.alloc(self.bytes, "mul");
+            program.free_all(y.replace(product));
+            program.mark("backward");
+            let loss = program.alloc(4, "mean");
+            let of_x = self.backward(program);
+            program.free(loss);
+            if gradient.is_some() {
+                program.free(of_x); // added to the one that is there
+            } else {
+                gradient = Some(of_x);
+            }
+        }
+        program.hold(x);
+        for tensor in y.into_iter().chain(gradient) {
+            program.hold(tensor);
+        }
+    }
+
+    fn tensors(&self, program: &mut Program<'_>) -> Vec<Tensor> {
+        let tensors = (0..self.count).map(|_| program.alloc(self.bytes, "zeros"));
+        tensors.collect()
+    }
+
+    fn deleted(&self, program: &mut Program<'_>) {
+        let tensors = self.tensors(program);
+        program.mark("del");
+        program.free_all(tensors);
+        program.mark("again");
+        let tensors = self.tensors(program);
+        program.mark("del");
+        program.free_all(tensors);
+    }
+
+    fn emptied(&self, program: &mut Program<'_>) {
+        let (mut going, mut staying) = (Vec::new(), Vec::new());
+        for (nth, tensor) in self.tensors(program).into_iter().enumerate() {
+            let list = if nth % 2 == 0 {
+                &mut going
+            } else {
+                &mut staying
+            };
+            list.push(tensor);
+        }
+        for (tensors, mark) in [(going, "del every other"), (staying, "del the rest")] {
+            program.mark(mark);
+            program.free_all(tensors);
+            program.mark("empty_cache");
+            program.empty_cache();
+        }
+    }
+
+    fn inference(&self, program: &mut Program<'_>, keeps_graph: bool) {
+        let mut output = program.alloc(self.bytes, "zeros");
+        let mut graph = Vec::new();
+        program.mark("forward");
+        for _ in 0..self.count {
+            let next = program.alloc(self.bytes, "linear");
+            let input = std::mem::replace(&mut output, next);
+            if keeps_graph {
+                graph.push(input);
+            } else {
+                program.free(input);
+            }
+        }
+        program.mark("output");
+        program.free(output);
+        program.free_all(graph);
+    }
+}

@@ -1,0 +1,138 @@
+//! A training loop on a device that others use, too.
+//!
+//! Other processes come and go, each with a fixed amount of memory; the steps of the program vary in
+//! size. It shows what it costs to have given nothing back: a cache that was harmless becomes the
+//! reason for a failure when a neighbour comes, and is flushed. With memory to spare nothing of it is
+//! to be seen. It does not show neighbours that fail because of the program: they always get what
+//! they want, even if less than nothing is left.
+
+use documented::{Documented, DocumentedFields};
+use serde::{Deserialize, Serialize};
+
+use crate::families::parameters::within;
+use crate::families::program::{Program, Tensor};
+use crate::families::rng::Rng;
+use crate::op::{Sink, Workload, WorkloadError};
+use crate::surroundings::Change;
+
+/// A training loop while other processes take memory and give it back.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, Documented, DocumentedFields)]
+#[serde(default, deny_unknown_fields)]
+pub struct SharedGpu {
+    /// What it is called in results.
+    pub name: String,
+    /// Other processes; below 2^10.
+    pub neighbours: u64,
+    /// Bytes that each of them holds while it is there.
+    #[serde(with = "crate::families::byte_count")]
+    pub neighbour_bytes: u64,
+    /// Steps after which a neighbour comes or goes, on average.
+    pub stay: u64,
+    /// Layers; below 2^16.
+    pub layers: u64,
+    /// Bytes of a layer's parameters, and of their gradients.
+    #[serde(with = "crate::families::byte_count")]
+    pub parameter_bytes: u64,
+    /// Bytes of a layer's activation at least.
+    #[serde(with = "crate::families::byte_count")]
+    pub min_activation_bytes: u64,
+    /// Bytes of a layer's activation at most: all layers of a step have the same.
+    #[serde(with = "crate::families::byte_count")]
+    pub max_activation_bytes: u64,
+    /// Training steps.
+    pub steps: u64,
+    /// Determines sizes, and when neighbours come and go.
+    pub seed: u64,
+}
+
+impl Default for SharedGpu {
+    fn default() -> Self {
+        Self {
+            name: "shared_gpu".to_owned(),
+            neighbours: 2,
+            neighbour_bytes: 1 << 30,
+            stay: 10,
+            layers: 24,
+            parameter_bytes: 28 << 20,
+            min_activation_bytes: 24 << 20,
+            max_activation_bytes: 96 << 20,
+            steps: 60,
+            seed: 7,
+        }
+    }
+}
+
+impl SharedGpu {
+    fn validate(&self) -> Result<(), WorkloadError> {
+        let most = self.max_activation_bytes;
+        within(
+            "shared_gpu",
+            [
+                ("neighbours", self.neighbours, 0..=(1 << 10) - 1),
+                ("neighbour_bytes", self.neighbour_bytes, 0..=1 << 48),
+                ("stay", self.stay, 1..=1 << 32),
+                ("layers", self.layers, 1..=(1 << 16) - 1),
+                ("parameter_bytes", self.parameter_bytes, 1..=1 << 58),
+                ("min_activation_bytes", self.min_activation_bytes, 1..=most),
+                ("max_activation_bytes", most, 1..=1 << 58),
+            ],
+        )
+    }
+
+    /// A step forward and back, and an update.
+    fn step(&self, program: &mut Program<'_>, activation_bytes: u64) {
+        program.mark("forward");
+        let activations = (0..self.layers).map(|_| {
+            let activation = program.alloc(activation_bytes, "linear");
+            program.scratch(activation_bytes, "gelu");
+            activation
+        });
+        let activations: Vec<Tensor> = activations.collect();
+        program.mark("backward");
+        let mut flowing = program.alloc(activation_bytes, "mean_backward");
+        let mut gradients: Vec<Tensor> = Vec::new();
+        for activation in activations.into_iter().rev() {
+            flowing = program.replace(flowing, activation_bytes, "linear_backward");
+            gradients.push(program.alloc(self.parameter_bytes, "mm"));
+            program.free(activation);
+        }
+        program.free(flowing);
+        program.mark("optimizer");
+        program.free_all(gradients);
+    }
+}
+
+impl Workload for SharedGpu {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
+        self.validate()?;
+        let mut program = Program::new(sink);
+        let mut rng = Rng::new(self.seed);
+        program.mark("init");
+        for _ in 0..self.layers {
+            let parameter = program.alloc(self.parameter_bytes, "parameter");
+            program.hold(parameter);
+        }
+        let mut is_there = vec![false; self.neighbours as usize];
+        for step in 0..self.steps {
+            if program.is_over() {
+                break;
+            }
+            program.mark(&format!("step {step}"));
+            for is_there in &mut is_there {
+                *is_there ^= rng.happens(1, self.stay);
+            }
+            let there = is_there.iter().filter(|is_there| **is_there).count() as u64;
+            program.around(Change::Foreign {
+                bytes: there * self.neighbour_bytes,
+            });
+            let bytes = rng.between(self.min_activation_bytes, self.max_activation_bytes);
+            self.step(&mut program, bytes);
+        }
+        program.around(Change::Foreign { bytes: 0 });
+        program.finish()
+    }
+}

@@ -1,0 +1,121 @@
+//! A history without its stacks, as recordings are published where stacks would tell too much: the
+//! entries of one device as a table, and beside it the segments after the last of them.
+//!
+//! ```text
+//! NAME.csv                     action,addr,size,stream,time_us
+//!                              alloc,140373280522240,4096,0,1749082042531812
+//! NAME.final_segments.json     [{"address": …, "stream": 0, "segment_type": "small", "pool_id": [0, 0],
+//!                                "is_expandable": false, "blocks": [[SIZE, REQUESTED, STATE, ADDRESS], …]}]
+//! ```
+//!
+//! Each plain or compressed with gzip, and then with `.gz` behind its name.
+
+use std::path::{Path, PathBuf};
+
+use coalesce_alloc::driver::{DeviceAddr, StreamId};
+use coalesce_alloc::history::{Action, TraceEntry};
+use coalesce_alloc::mempool::MempoolId;
+use coalesce_alloc::snapshot::{BlockInfo, BlockState, SegmentInfo};
+use coalesce_alloc::stats::PoolKind;
+use serde::Deserialize;
+
+use super::Recording;
+use crate::formats::packed;
+
+/// The first line.
+const HEADER: &str = "action,addr,size,stream,time_us";
+/// More bytes than any such file has.
+const LARGEST: u64 = 1 << 32;
+
+/// Whether a file that starts like this is such a table.
+pub(super) fn is_history(start: &[u8]) -> bool {
+    start.starts_with(HEADER.as_bytes())
+}
+
+/// The recording of a table with these bytes, in the file at `path`.
+///
+/// # Errors
+/// What is wrong and where, in a sentence.
+pub(super) fn read(path: &Path, bytes: &[u8]) -> Result<Recording, String> {
+    let text = str::from_utf8(bytes).map_err(|error| error.to_string())?;
+    let lines = (1..).zip(text.lines()).skip(1);
+    let entries = lines.map(|(line, text)| {
+        entry(text).ok_or_else(|| format!("line {line}: '{text}' is not {HEADER}"))
+    });
+    let entries = entries.collect::<Result<_, _>>()?;
+    let beside = segments_beside(path);
+    let segments = segments(&beside).map_err(|reason| format!("{}: {reason}", beside.display()))?;
+    Ok(Recording {
+        entries,
+        segments,
+        remarks: vec!["No settings were recorded, and no stacks.".to_owned()],
+        ..Recording::default()
+    })
+}
+
+fn entry(line: &str) -> Option<TraceEntry> {
+    let mut fields = line.split(',');
+    let action = Action::named(fields.next()?)?;
+    let mut number = || fields.next()?.parse::<u64>().ok();
+    let entry = TraceEntry {
+        action,
+        addr: DeviceAddr(number()?),
+        size: number()?,
+        stream: StreamId(number()?),
+        time_us: number()?,
+    };
+    fields.next().is_none().then_some(entry)
+}
+
+/// `NAME.final_segments.json.gz` of `NAME.csv.gz`.
+fn segments_beside(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or(path.as_os_str());
+    let name = name.to_string_lossy();
+    let (plain, packed) = match name.strip_suffix(".gz") {
+        Some(plain) => (plain, ".gz"),
+        None => (&*name, ""),
+    };
+    let plain = plain.strip_suffix(".csv").unwrap_or(plain);
+    path.with_file_name(format!("{plain}.final_segments.json{packed}"))
+}
+
+#[derive(Deserialize)]
+struct Segment {
+    address: u64,
+    stream: u64,
+    segment_type: String,
+    pool_id: (u64, u64),
+    is_expandable: bool,
+    blocks: Vec<(u64, u64, String, u64)>,
+}
+
+fn segments(path: &Path) -> Result<Vec<SegmentInfo>, String> {
+    let bytes = packed::read(path, LARGEST).map_err(|error| {
+        format!("{error}; the segments after the last entry of the history are looked for there")
+    })?;
+    let segments: Vec<Segment> =
+        serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
+    segments.into_iter().map(Segment::info).collect()
+}
+
+impl Segment {
+    fn info(self) -> Result<SegmentInfo, String> {
+        let blocks = self.blocks.into_iter();
+        let blocks = blocks.map(|(size, requested, state, address)| {
+            let known = BlockState::named(&state);
+            let state = known.ok_or_else(|| format!("no block is '{state}'"))?;
+            let address = DeviceAddr(address);
+            Ok::<_, String>(BlockInfo::new(address, size, requested, state))
+        });
+        Ok(SegmentInfo {
+            device: 0,
+            address: DeviceAddr(self.address),
+            stream: StreamId(self.stream),
+            kind: PoolKind::named(&self.segment_type)
+                .ok_or_else(|| format!("no segment is '{}'", self.segment_type))?,
+            pool: MempoolId(self.pool_id.0, self.pool_id.1),
+            is_expandable: self.is_expandable,
+            blocks: blocks.collect::<Result<_, _>>()?,
+        })
+    }
+}
