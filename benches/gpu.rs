@@ -9,10 +9,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use coalesce_bench::measure::deadline::Deadline;
-use coalesce_bench::measure::device::{Device, DeviceName};
-use coalesce_bench::measure::machine;
 use coalesce_bench::measure::results;
 use coalesce_bench::timing::bench::{self, Plan, record, text};
+use coalesce_bench::timing::device::{Device, DeviceName};
+use coalesce_bench::timing::machine;
 
 fn main() -> ExitCode {
     // What `cargo bench` says. With a filter or an option more, it is another benchmark that is meant.

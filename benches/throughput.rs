@@ -13,7 +13,7 @@ use coalesce_alloc::driver::{Driver, DriverError};
 use coalesce_alloc::error::Error;
 use coalesce_alloc::pytorch::DeviceCachingAllocator;
 use coalesce_alloc::settings::Settings;
-use coalesce_bench::measure::device::{Device, DeviceName};
+use coalesce_bench::timing::device::{Device, DeviceName};
 use coalesce_bench::timing::shapes;
 use coalesce_bench::timing::walk::Walk;
 use criterion::{Criterion, SamplingMode, Throughput, criterion_group, criterion_main};

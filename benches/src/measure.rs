@@ -3,10 +3,9 @@
 pub mod capacity;
 pub mod cell;
 pub mod deadline;
-pub mod device;
 pub mod least;
-pub mod machine;
 pub mod parallel;
+pub mod profile;
 pub mod progress;
 pub mod record;
 pub mod results;

@@ -11,9 +11,9 @@ use coalesce_workloads::realism;
 
 use crate::measure::capacity::ROOMY;
 use crate::measure::cell::Cell;
+use crate::measure::profile::{PUBLISHED, Profile};
 use crate::measure::progress::Progress;
 use crate::measure::record::Row;
-use crate::timing::profile::{PUBLISHED, Profile};
 
 /// The settings under which efficiencies are compared.
 const CONFS: [&str; 2] = ["", "expandable_segments:True"];

@@ -1,6 +1,11 @@
 //! timing.
 
+#[cfg(feature = "cuda")]
 pub mod bench;
+#[cfg(feature = "cuda")]
+pub mod device;
+#[cfg(feature = "cuda")]
+pub mod machine;
 pub mod metered;
 pub mod model;
 pub mod on_gpu;

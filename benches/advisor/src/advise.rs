@@ -61,8 +61,8 @@ use self::ground::Ground;
 use self::search::{Known, Search, Tried};
 use crate::diagnose::{Evidence, Finding, Subject, diagnose};
 use coalesce_bench::measure::deadline::Deadline;
+use coalesce_bench::measure::profile::Profile;
 use coalesce_bench::measure::progress::Progress;
-use coalesce_bench::timing::profile::Profile;
 
 /// What a person wants of a setting.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]

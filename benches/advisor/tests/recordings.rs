@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use coalesce_advisor::advise::{Advice, Aim, Kind, Question, advise, html, picture};
 use coalesce_alloc::settings::Settings;
 use coalesce_bench::input;
-use coalesce_bench::timing::profile::{PUBLISHED, Profile};
+use coalesce_bench::measure::profile::{PUBLISHED, Profile};
 use coalesce_workloads::cached::Cached;
 use coalesce_workloads::formats::recording::Recording;
 use coalesce_workloads::formats::recording::program::RecordedProgram;

@@ -11,8 +11,8 @@ use coalesce_alloc::bytes;
 use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_bench::input::{self, recorded_capacity};
 use coalesce_bench::measure::capacity::USUAL;
+use coalesce_bench::measure::profile::{self, Profile};
 use coalesce_bench::measure::results;
-use coalesce_bench::timing::profile::{self, Profile};
 use coalesce_workloads::cached::Cached;
 
 /// Find the PYTORCH_CUDA_ALLOC_CONF that fits a program, by replaying it under many.

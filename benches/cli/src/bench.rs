@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use coalesce_bench::measure::deadline::Deadline;
-use coalesce_bench::measure::device::DeviceName;
 use coalesce_bench::timing::bench::{self, Plan, record, text};
+use coalesce_bench::timing::device::DeviceName;
 
 use super::profile::seconds;
 use super::replay::policies;

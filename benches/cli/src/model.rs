@@ -11,13 +11,13 @@ use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_bench::input;
 use coalesce_bench::measure::cell::Cell;
 use coalesce_bench::measure::deadline::Deadline;
-use coalesce_bench::measure::device::DeviceName;
+use coalesce_bench::measure::profile::{self, Profile};
 use coalesce_bench::measure::progress::Progress;
 use coalesce_bench::measure::results;
 use coalesce_bench::timing::bench::record;
+use coalesce_bench::timing::device::DeviceName;
 use coalesce_bench::timing::model;
 use coalesce_bench::timing::on_gpu;
-use coalesce_bench::timing::profile::{self, Profile};
 use coalesce_workloads::demand::Demand;
 use coalesce_workloads::presets;
 

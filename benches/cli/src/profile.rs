@@ -6,11 +6,11 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use coalesce_bench::measure::device::DeviceName;
-use coalesce_bench::measure::machine;
 use coalesce_bench::measure::results;
+use coalesce_bench::timing::device::DeviceName;
+use coalesce_bench::timing::machine;
+use coalesce_bench::timing::profile;
 use coalesce_bench::timing::profile::measure::{Effort, measure};
-use coalesce_bench::timing::profile::{self, Profile};
 
 /// Measure what the calls of a GPU's driver cost, and write the profile that the simulated device charges by.
 ///
@@ -61,7 +61,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         ..Effort::default()
     };
     let samples = measure(&mut device, &clock, effort).context("the device failed")?;
-    let text = Profile::written(&machine, &samples);
+    let text = profile::written(&machine, &samples);
     if let Some(table) = &args.samples {
         results::write(table, profile::table(&samples).as_bytes())?;
     }

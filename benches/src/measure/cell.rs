@@ -19,8 +19,8 @@ use coalesce_workloads::replay::{Observer, Tally, replay};
 use coalesce_workloads::surroundings::Surroundings;
 
 use crate::measure::capacity::Capacity;
+use crate::measure::profile::Profile;
 use crate::measure::record::{Row, six_digits};
-use crate::timing::profile::Profile;
 
 /// What is run, and on what.
 #[derive(Clone, Copy)]

@@ -14,8 +14,8 @@ use toml::Table;
 use super::entry::{Entry, digest, entries};
 use super::spec::{RunSpec, Spec};
 use crate::measure::capacity::Capacity;
+use crate::measure::profile::Profile;
 use crate::measure::toml_file;
-use crate::timing::profile::Profile;
 
 /// What a sweep means: every name looked up, every cell in its place.
 pub struct Plan {

@@ -116,5 +116,5 @@ impl Default for RunSpec {
 }
 
 fn published() -> String {
-    crate::timing::profile::PUBLISHED.to_owned()
+    crate::measure::profile::PUBLISHED.to_owned()
 }

@@ -29,9 +29,9 @@ use crate::input;
 use crate::measure::capacity::ROOMY;
 use crate::measure::cell::{self as cells, Cell};
 use crate::measure::deadline::Deadline;
-use crate::measure::device::Device;
+use crate::measure::profile::{PUBLISHED, Profile};
 use crate::measure::progress::Progress;
-use crate::timing::profile::{PUBLISHED, Profile};
+use crate::timing::device::Device;
 use crate::timing::shapes;
 use crate::timing::walk::Walk;
 

@@ -16,8 +16,8 @@ use serde::Serialize;
 use super::Question;
 use coalesce_bench::measure::cell::{Cell, Run};
 use coalesce_bench::measure::least::{self, Bracket, LARGEST};
+use coalesce_bench::measure::profile::Profile;
 use coalesce_bench::measure::progress::Progress;
-use coalesce_bench::timing::profile::Profile;
 
 /// The reference's name among the policies.
 pub(super) const PYTORCH: &str = "pytorch";

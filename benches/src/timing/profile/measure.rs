@@ -379,9 +379,9 @@ mod tests {
     use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
     use coalesce_alloc::driver::tap::{Hook, Tap};
 
-    use super::super::Profile;
     use super::super::fit::line;
     use super::*;
+    use crate::measure::profile::Profile;
 
     const QUICK: Effort = Effort {
         rounds: 5,
