@@ -10,10 +10,10 @@
 //! ```
 //! use std::collections::BTreeMap;
 //!
-//! use coalesce_alloc::allocator::Allocator;
+//! use coalesce_alloc::Allocator;
 //! use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 //! use coalesce_alloc::driver::{DeviceAddr, Driver, StreamId};
-//! use coalesce_alloc::managed::Managed;
+//! use coalesce_alloc::Managed;
 //! use coalesce_alloc::policy::knobs::{KnobError, Knobs};
 //! use coalesce_alloc::policy::{Block, Policy, Refusal};
 //!
@@ -110,7 +110,7 @@ use crate::settings::{Settings, SettingsError};
 use self::knobs::KnobError;
 use self::planned::{Plan, Planned};
 use self::stream_safe::StreamSafe;
-use crate::pytorch::DeviceCachingAllocator;
+use crate::pytorch::PyTorch;
 
 /// Memory that a policy handed out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -264,7 +264,7 @@ macro_rules! policies {
             match name {
                 "pytorch" => {
                     let settings = settings(conf)?;
-                    Ok(Box::new(DeviceCachingAllocator::new(driver, settings)))
+                    Ok(Box::new(PyTorch::new(driver, settings)))
                 }
                 $($name => {
                     let policy = <$policy>::from_conf(conf).map_err(knobs_of($name))?;
