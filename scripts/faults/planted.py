@@ -6,7 +6,7 @@ with `new` in its place it compiles.
 
 from typing import NamedTuple
 
-POLICY = "allocator/src/policy/pytorch"
+POLICY = "allocator/src/pytorch"
 GMLAKE = "allocator/src/policy/gmlake"
 RMM = "allocator/src/policy"
 PLACEMENT = "allocator/src/placement"
@@ -122,7 +122,7 @@ FAULTS = [
     ),
     Fault(
         "record_stream: the stream it was made for counts, too",
-        "allocator/src/policy/pytorch.rs",
+        "allocator/src/pytorch.rs",
         "if self.blocks[id].stream != stream {",
         "if self.blocks[id].allocated {",
     ),

@@ -1,6 +1,6 @@
 //! The CUDA device where things are missing or fail: always an error in words, and nothing left behind.
 
-use coalesce_alloc::allocator::Allocator;
+use coalesce_alloc::Allocator;
 use coalesce_alloc::driver::cuda::{CallError, CudaDevice, CudaError, StreamHandles};
 use coalesce_alloc::driver::{Driver, DriverError, HandleKind, StreamId};
 use coalesce_alloc::error::Error;
