@@ -20,8 +20,8 @@
 //!   with the feature `cuda`, a real one.
 //! - [`mod@allocator`] is what all of them are to their users. [`policy::pytorch`] is the reference. Any
 //!   other is a [`policy`], which decides and does nothing else; [`managed`] makes an allocator of it.
-//! - A policy that plans ahead is told of the program in advance: [`foresight`] is what it may know, and
-//!   [`placement`] lays out what is known.
+//! - An offline policy knows the [`lifetimes`] of a workload's requests in advance; [`placement`] places
+//!   them.
 //! - What can be wanted of any of them is an adaptor: [`driver::hooks`] count and charge for the driver's
 //!   calls, limit them, write them down or let them fail; [`traced`] keeps a history;
 //!   [`verified`] looks at what lies in the memory.
@@ -31,7 +31,7 @@
 //! - [`script`] runs the scripts by which all this is compared with PyTorch's own binary.
 //!
 //! Dependencies run one way: `script` → `policy`, with `managed` → (`allocator`, `history`, `snapshot`,
-//! `settings`, `error`, `check`, `foresight`, `placement`) → `driver` → `stats`. A policy never names a
+//! `settings`, `error`, `check`, `lifetimes`, `placement`) → `driver` → `stats`. A policy never names a
 //! driver, a driver never names a block; only `script`, on top, knows the simulated device as what it is.
 //!
 //! # The life of one malloc
@@ -91,8 +91,8 @@ pub mod bytes;
 pub mod check;
 pub mod driver;
 pub mod error;
-pub mod foresight;
 pub mod history;
+pub mod lifetimes;
 pub mod managed;
 pub mod mempool;
 pub mod placement;
