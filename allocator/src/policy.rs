@@ -10,11 +10,11 @@
 //! ```
 //! use std::collections::BTreeMap;
 //!
-//! use coalesce_alloc::allocator::Allocator;
+//! use coalesce_alloc::Allocator;
 //! use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 //! use coalesce_alloc::driver::{DeviceAddr, Driver, StreamId};
-//! use coalesce_alloc::managed::Managed;
-//! use coalesce_alloc::policy::settings::{PolicySettingsError, PolicySettings};
+//! use coalesce_alloc::Managed;
+//! use coalesce_alloc::policy::settings::{PolicySettings, PolicySettingsError};
 //! use coalesce_alloc::policy::{Block, Policy, Refusal};
 //!
 //! #[derive(Debug, Default)]
