@@ -10,10 +10,10 @@
 //! ```
 //! use std::collections::BTreeMap;
 //!
-//! use coalesce_alloc::allocator::Allocator;
+//! use coalesce_alloc::Allocator;
 //! use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 //! use coalesce_alloc::driver::{DeviceAddr, Driver, StreamId};
-//! use coalesce_alloc::managed::Managed;
+//! use coalesce_alloc::Managed;
 //! use coalesce_alloc::policy::knobs::{KnobError, Knobs};
 //! use coalesce_alloc::policy::{Block, Policy, Refusal};
 //!

@@ -8,8 +8,8 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
+use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
-use coalesce_alloc::pytorch::DeviceCachingAllocator;
 use coalesce_alloc::settings::Settings;
 use coalesce_workloads::formats::trace::TraceFile;
 use coalesce_workloads::measure::Measures;
@@ -60,7 +60,7 @@ impl Decisions {
 fn row(trace: &dyn Workload, conf: &str, capacity: u64) -> Vec<String> {
     let device = SimDevice::new(&SimConfig::with_capacity(capacity));
     let settings = Settings::from_conf(conf).unwrap();
-    let mut allocator = DeviceCachingAllocator::new(device, settings);
+    let mut allocator = PyTorch::new(device, settings);
     let mut decisions = Decisions::default();
     let tally = replay(trace, &mut allocator, &mut decisions).unwrap();
     let measures = Measures::of(allocator.stats());

@@ -2,8 +2,8 @@
 
 mod programs;
 
+use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
-use coalesce_alloc::pytorch::DeviceCachingAllocator;
 use coalesce_alloc::settings::Settings;
 use coalesce_workloads::catalog;
 use coalesce_workloads::demand::Demand;
@@ -139,7 +139,7 @@ fn demand_is_what_a_reader_counts() {
 #[test]
 fn the_first_failure_says_how_free_memory_lies() {
     let device = SimDevice::new(&SimConfig::with_capacity(60 << 20));
-    let mut allocator = DeviceCachingAllocator::new(device, Settings::default());
+    let mut allocator = PyTorch::new(device, Settings::default());
     let mut at_peak = AtPeak::default();
     let tally = replay(article().as_ref(), &mut allocator, &mut at_peak).unwrap();
     let first = tally.first_oom.unwrap();

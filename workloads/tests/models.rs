@@ -3,8 +3,8 @@
 
 mod programs;
 
+use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
-use coalesce_alloc::pytorch::DeviceCachingAllocator;
 use coalesce_alloc::settings::Settings;
 use coalesce_workloads::families::cnn::Cnn;
 use coalesce_workloads::families::inference::{Inference, Kept, Request};
@@ -247,7 +247,7 @@ fn parameters_survive_being_written_down() {
 /// Peak requested, and the efficiency under some settings.
 fn measured(workload: &dyn Workload, conf: &str) -> (f64, f64) {
     let device = SimDevice::new(&SimConfig::with_capacity(1 << 40));
-    let mut allocator = DeviceCachingAllocator::new(device, Settings::from_conf(conf).unwrap());
+    let mut allocator = PyTorch::new(device, Settings::from_conf(conf).unwrap());
     replay(workload, &mut allocator, &mut ()).unwrap();
     let measures = Measures::of(allocator.stats());
     (

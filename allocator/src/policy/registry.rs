@@ -6,7 +6,7 @@ use crate::allocator::Allocator;
 use crate::driver::Driver;
 use crate::foresight::Foresight;
 use crate::managed::Managed;
-use crate::pytorch::DeviceCachingAllocator;
+use crate::pytorch::PyTorch;
 use crate::settings::{Settings, SettingsError};
 
 use super::knobs::KnobError;
@@ -58,7 +58,7 @@ macro_rules! policies {
             match name {
                 "pytorch" => {
                     let settings = settings(conf)?;
-                    Ok(Box::new(DeviceCachingAllocator::new(driver, settings)))
+                    Ok(Box::new(PyTorch::new(driver, settings)))
                 }
                 $($name => {
                     let policy = <$policy>::from_conf(conf).map_err(knobs_of($name))?;

@@ -11,7 +11,7 @@ pub mod ops;
 pub mod shadow;
 pub mod validator;
 
-use coalesce_alloc::allocator::Allocator;
+use coalesce_alloc::Allocator;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::{DriverError, StreamId};
 use coalesce_alloc::error::Error;

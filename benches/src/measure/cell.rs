@@ -1,7 +1,7 @@
 //! One measurement: a workload with a policy, its settings and a device.
 
 use anyhow::Context;
-use coalesce_alloc::allocator::Allocator;
+use coalesce_alloc::Allocator;
 use coalesce_alloc::driver::Driver;
 use coalesce_alloc::driver::calls::{CallCounts, CallKind};
 use coalesce_alloc::driver::hooks::Instruments;

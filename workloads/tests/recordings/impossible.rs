@@ -1,8 +1,8 @@
 //! Recordings that cannot be: an error or a difference, and never a panic.
 
+use coalesce_alloc::MempoolId;
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::history::{Action, TraceEntry};
-use coalesce_alloc::mempool::MempoolId;
 use coalesce_alloc::snapshot::{BlockInfo, BlockState, SegmentInfo};
 use coalesce_alloc::stats::PoolKind;
 use coalesce_workloads::families::rng::Rng;

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
+use coalesce_alloc::MempoolId;
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::history::Action;
-use coalesce_alloc::mempool::MempoolId;
 use coalesce_alloc::snapshot::BlockState;
 use coalesce_alloc::stats::PoolKind;
 use coalesce_workloads::formats::recording::{Recording, StackId, read};

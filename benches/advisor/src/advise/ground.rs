@@ -1,7 +1,7 @@
 //! Where settings are tried: a program, a device, and what its calls cost.
 
 use anyhow::ensure;
-use coalesce_alloc::allocator::Allocator;
+use coalesce_alloc::Allocator;
 use coalesce_alloc::driver::calls::CallKind;
 use coalesce_alloc::driver::sim::SimDevice;
 use coalesce_alloc::driver::sim::address::AddressPolicy;
