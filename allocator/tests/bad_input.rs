@@ -216,6 +216,6 @@ fn an_unknown_policy_is_named_with_those_there_are() {
     };
     assert_eq!(error, Err(expected.clone()));
     let text = expected.to_string();
-    let known = "unknown policy 'pytroch': there is pytorch, direct";
+    let known = "unknown policy 'pytroch'; expected one of: pytorch, direct";
     assert!(text.starts_with(known), "{text}");
 }

@@ -173,7 +173,7 @@ fn a_snapshot_has_pytorchs_keys_in_pytorchs_order() {
 
 #[test]
 fn a_peak_that_is_reset_is_what_there_is_now_under_every_policy() {
-    for policy in POLICIES.iter().filter(|policy| !policy.foreseeing) {
+    for policy in POLICIES.iter().filter(|policy| !policy.offline) {
         let device = SimDevice::new(&SimConfig::default());
         let mut allocator = policy::build(policy.name, device, "").unwrap();
         let kept = allocator.malloc(3 << 20, StreamId::DEFAULT).unwrap();

@@ -1,8 +1,8 @@
 //! The recorded traces, placed by someone who knows them beforehand: all fit in their lower bounds.
 
 use coalesce_alloc::placement::{Effort, lower_bound, pack};
-use coalesce_workloads::foresight;
 use coalesce_workloads::formats::trace::TraceFile;
+use coalesce_workloads::lifetimes;
 use coalesce_workloads::op::Workload;
 
 const PYTORCH_UNIT: u64 = 512;
@@ -18,7 +18,7 @@ fn recorded_traces_are_placed_at_their_lower_bounds() {
             continue;
         }
         let trace = TraceFile::open(&path).unwrap();
-        let buffers = foresight::of(&trace).unwrap().buffers(PYTORCH_UNIT);
+        let buffers = lifetimes::of(&trace).unwrap().buffers(PYTORCH_UNIT);
         let placement = pack(&buffers, Effort::Steps(STEPS)).unwrap();
         assert_eq!(placement.check(&buffers), Ok(()), "{}", trace.name());
         assert_eq!(placement.height, lower_bound(&buffers), "{}", trace.name());

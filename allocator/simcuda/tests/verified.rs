@@ -197,7 +197,7 @@ fn replace_blocks(
 #[test]
 fn no_policy_is_caught() {
     Machine::with(&LATE).run("no_policy_is_caught", || {
-        for registered in POLICIES.iter().filter(|policy| !policy.foreseeing) {
+        for registered in POLICIES.iter().filter(|policy| !policy.offline) {
             let name = registered.name;
             let confs: &[&str] = match name {
                 "pytorch" => &["", "expandable_segments:True"],

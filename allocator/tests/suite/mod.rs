@@ -38,7 +38,7 @@ impl Subject {
     pub fn build(&self, ops: &[TestOp]) -> DynAllocator {
         let device = SimDevice::new(&self.device);
         let foresight = self.foreseen.of(ops);
-        match policy::prepare(self.policy, self.conf, &foresight).unwrap() {
+        match policy::plan_offline(self.policy, self.conf, &foresight).unwrap() {
             Some(prepared) => prepared.build(device),
             None => policy::build(self.policy, device, self.conf).unwrap(),
         }
