@@ -1,21 +1,20 @@
 //! Wrong calls get an error that says what and why, and lose nothing.
 
-use coalesce_alloc::driver::sim::address::AddressPolicy;
+use coalesce_alloc::MempoolId;
+use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::{DeviceAddr, DriverError, StreamId};
 use coalesce_alloc::error::{Error, PoolError};
-use coalesce_alloc::mempool::MempoolId;
 use coalesce_alloc::policy::{self, BuildError};
-use coalesce_alloc::pytorch::{DeviceCachingAllocator, NativeCachingAllocator};
 use coalesce_alloc::settings::{Settings, SettingsError};
 
 const MIB: u64 = 1 << 20;
 
-type Allocator = DeviceCachingAllocator<SimDevice>;
+type Allocator = PyTorch<SimDevice>;
 
 fn new_allocator() -> Allocator {
     let device = SimDevice::new(&SimConfig::with_capacity(256 * MIB));
-    DeviceCachingAllocator::new(device, Settings::default())
+    PyTorch::new(device, Settings::default())
 }
 
 fn malloc(allocator: &mut Allocator, bytes: u64) -> DeviceAddr {
@@ -173,35 +172,14 @@ fn private_pools_must_be_begun_ended_and_released_in_turn() {
 }
 
 #[test]
-fn devices_that_are_not_there_are_refused() {
-    let devices = [1, 2].map(|number| {
-        SimDevice::new(&SimConfig {
-            address_policy: AddressPolicy::Up,
-            address_base: Some(number << 40),
-            ..SimConfig::default()
-        })
-    });
-    let mut process = NativeCachingAllocator::new(devices, Settings::default());
-    let on = |process: &mut NativeCachingAllocator<_>, device| {
-        process.malloc(device, MIB, StreamId::DEFAULT)
-    };
-    let (first, second) = (on(&mut process, 0).unwrap(), on(&mut process, 1).unwrap());
-    assert_eq!((first.0 >> 40, second.0 >> 40), (1, 2));
-    let error = on(&mut process, 2).unwrap_err();
-    assert_eq!(error, Error::NoSuchDevice { device: 2 });
-    assert!(error.to_string().contains("did you call init?"));
-
-    process.free(second).unwrap();
-    assert_eq!(process.free(second), Err(Error::InvalidPointer(second)));
-    process.record_stream(first, StreamId::nth(1)).unwrap();
-    process.free(first).unwrap();
-    process.apply_settings("expandable_segments:True").unwrap();
-    let snapshot = process.snapshot();
-    let of_devices: Vec<u32> = snapshot.segments.iter().map(|s| s.device).collect();
-    assert_eq!(of_devices, [0, 1]);
-    assert!(snapshot.allocator_settings.expandable_segments());
-    process.empty_cache().unwrap();
-    assert_eq!(process.snapshot().segments, []);
+fn messages_and_snapshots_show_the_number_of_the_device() {
+    let device = SimDevice::new(&SimConfig::with_capacity(64 * MIB));
+    let mut allocator = PyTorch::for_device(3, device, Settings::default());
+    allocator.malloc(MIB, StreamId::DEFAULT).unwrap();
+    let error = allocator.malloc(64 * MIB, StreamId::DEFAULT).unwrap_err();
+    assert!(error.to_string().contains(" GPU 3 has "), "{error}");
+    let devices: Vec<u32> = allocator.segments().iter().map(|s| s.device).collect();
+    assert_eq!(devices, [3]);
 }
 
 #[test]
@@ -238,6 +216,6 @@ fn an_unknown_policy_is_named_with_those_there_are() {
     };
     assert_eq!(error, Err(expected.clone()));
     let text = expected.to_string();
-    let known = "unknown policy 'pytroch': there is pytorch, direct";
+    let known = "unknown policy 'pytroch'; expected one of: pytorch, direct";
     assert!(text.starts_with(known), "{text}");
 }

@@ -1,20 +1,20 @@
 //! A device that breaks in the middle of a call, so that what was begun cannot even be undone: once
 //! it works again, nothing is lost.
 
+use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::{DeviceAddr, DriverError, StreamId};
 use coalesce_alloc::error::Error;
-use coalesce_alloc::pytorch::DeviceCachingAllocator;
 use coalesce_alloc::settings::Settings;
 
 const MIB: u64 = 1 << 20;
 const CONFS: [&str; 2] = ["", "expandable_segments:True"];
 
-type Allocator = DeviceCachingAllocator<SimDevice>;
+type Allocator = PyTorch<SimDevice>;
 
 fn allocator(conf: &str) -> Allocator {
     let device = SimDevice::new(&SimConfig::with_capacity(1024 * MIB));
-    DeviceCachingAllocator::new(device, Settings::from_conf(conf).unwrap())
+    PyTorch::new(device, Settings::from_conf(conf).unwrap())
 }
 
 fn malloc(allocator: &mut Allocator, mib: u64) -> Result<DeviceAddr, Error> {

@@ -1,10 +1,10 @@
 //! Policies that know the program in advance, where it does as foreseen and where it does not.
 
-use coalesce_alloc::allocator::Allocator;
+use coalesce_alloc::Allocator;
 use coalesce_alloc::driver::calls::CallKind;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
-use coalesce_alloc::foresight::{Foresight, Observed};
+use coalesce_alloc::lifetimes::{LifetimeRecorder, Lifetimes};
 use coalesce_alloc::policy::{self, BuildError};
 
 /// What the device gives out memory in.
@@ -16,8 +16,8 @@ const BASE: DeviceAddr = DeviceAddr(0x200_0000_0000);
 type DynAllocator = Box<dyn Allocator<Driver = SimDevice>>;
 
 /// A program of requests, each with the number of requests before it is given back.
-fn program(requests: &[(u64, StreamId, usize)]) -> Foresight {
-    let mut program = Observed::default();
+fn program(requests: &[(u64, StreamId, usize)]) -> Lifetimes {
+    let mut program = LifetimeRecorder::default();
     for (number, &(bytes, stream, _)) in requests.iter().enumerate() {
         for (id, &(.., until)) in requests[..number].iter().enumerate() {
             if until == number {
@@ -30,16 +30,16 @@ fn program(requests: &[(u64, StreamId, usize)]) -> Foresight {
 }
 
 /// Two blocks side by side, then one over both of them.
-fn pyramid() -> Foresight {
+fn pyramid() -> Lifetimes {
     program(&[(PAGE, MAIN, 2), (2 * PAGE, SIDE, 2), (3 * PAGE, MAIN, 3)])
 }
 
-fn build(name: &str, capacity: u64, foresight: &Foresight) -> DynAllocator {
+fn build(name: &str, capacity: u64, foresight: &Lifetimes) -> DynAllocator {
     let device = SimDevice::new(&SimConfig {
         hold_events: true,
         ..SimConfig::with_capacity(capacity)
     });
-    let prepared = policy::prepare(name, "", foresight).unwrap().unwrap();
+    let prepared = policy::plan_offline(name, "", foresight).unwrap().unwrap();
     prepared.build(device)
 }
 
@@ -61,7 +61,7 @@ fn what_is_not_foreseen_is_an_error() {
     for name in ["offline", "stalloc"] {
         let device = SimDevice::new(&SimConfig::default());
         let error = policy::build(name, device, "").map(|_| ()).unwrap_err();
-        assert_eq!(error, BuildError::Blind { policy: name });
+        assert_eq!(error, BuildError::Offline { policy: name });
         policy::check_conf(name, "").unwrap();
         policy::check_conf(name, "nonsense:1").unwrap_err();
     }
@@ -167,7 +167,7 @@ fn the_arena_goes_when_nothing_in_it_is_used_and_comes_again() {
 /// Weights, then iterations of one activation each, and a state that comes in the first.
 #[test]
 fn the_second_iteration_is_done_over_and_over() {
-    let mut program = Observed::default();
+    let mut program = LifetimeRecorder::default();
     program.malloc(0, 4 * PAGE, MAIN);
     for step in 0..3 {
         program.mark(&format!("step {step}"));

@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
-use coalesce_alloc::pytorch::DeviceCachingAllocator;
 use coalesce_alloc::settings::{Settings, SettingsError};
 use coalesce_script::{Options, RunError, Script};
 
@@ -48,7 +48,7 @@ impl Case<'_> {
     fn run_into(&self, out: &mut Vec<u8>) -> Result<usize, SettingsError> {
         let variable = |name: &str| self.environment.get(name).map(|&value| value.to_owned());
         let device = SimDevice::new(&SimConfig::from_variables("FAKE", variable).unwrap());
-        let mut allocator = DeviceCachingAllocator::new(device, Settings::from_env(variable)?);
+        let mut allocator = PyTorch::new(device, Settings::from_env(variable)?);
         let mut options = Options::default();
         let mut arguments = self.arguments.iter();
         while let Some(&argument) = arguments.next() {

@@ -1,21 +1,21 @@
 //! The places where PyTorch 2.11 corrupts its own state: here each is detected and named, the state
 //! stays whole, and no memory is lost.
 
+use coalesce_alloc::MempoolId;
+use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::{DeviceAddr, Driver, StreamId};
 use coalesce_alloc::error::{Error, Hazard};
-use coalesce_alloc::mempool::MempoolId;
-use coalesce_alloc::pytorch::DeviceCachingAllocator;
 use coalesce_alloc::settings::Settings;
 
 const MIB: u64 = 1 << 20;
 const POOL: MempoolId = MempoolId(0, 7);
 
-type Allocator = DeviceCachingAllocator<SimDevice>;
+type Allocator = PyTorch<SimDevice>;
 
 fn allocator(mib: u64, conf: &str) -> Allocator {
     let device = SimDevice::new(&SimConfig::with_capacity(mib * MIB));
-    DeviceCachingAllocator::new(device, Settings::from_conf(conf).unwrap())
+    PyTorch::new(device, Settings::from_conf(conf).unwrap())
 }
 
 fn malloc(allocator: &mut Allocator, mib: u64) -> DeviceAddr {
@@ -154,7 +154,7 @@ fn a_fitting_block_may_be_overlooked_once() {
         hold_events: true,
         ..SimConfig::with_capacity(100 * MIB)
     };
-    let mut allocator = DeviceCachingAllocator::new(SimDevice::new(&config), Settings::default());
+    let mut allocator = PyTorch::new(SimDevice::new(&config), Settings::default());
     let big = malloc(&mut allocator, 80);
     let small = malloc(&mut allocator, 15);
     allocator.free(big).unwrap();

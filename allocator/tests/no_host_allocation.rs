@@ -1,12 +1,12 @@
 //! Once warm, malloc and free take no memory from the host.
 
+use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::StreamId;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
-use coalesce_alloc::pytorch::DeviceCachingAllocator;
 use coalesce_alloc::settings::Settings;
 
 /// A step of a program: sizes, streams and lifetimes mixed by a small generator, the same each time.
-fn step(allocator: &mut DeviceCachingAllocator<SimDevice>, live: &mut Vec<u64>) {
+fn step(allocator: &mut PyTorch<SimDevice>, live: &mut Vec<u64>) {
     let mut state = 1_u64;
     let mut next = |bound: u64| {
         state = state
@@ -43,7 +43,7 @@ fn a_warm_allocator_allocates_nothing() {
     for conf in ["", "expandable_segments:True", "max_split_size_mb:64"] {
         let settings = Settings::from_conf(conf).unwrap();
         let device = SimDevice::new(&SimConfig::default());
-        let mut allocator = DeviceCachingAllocator::new(device, settings);
+        let mut allocator = PyTorch::new(device, settings);
         let mut live = Vec::with_capacity(512);
         // The places of blocks are used again in another order each time; a few rounds until all
         // of them are as large as they ever need to be.

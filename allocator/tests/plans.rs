@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 use coalesce_alloc::driver::sim::{GRANULARITY, SimConfig, SimDevice};
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
-use coalesce_alloc::foresight::{Foresight, Observed};
+use coalesce_alloc::lifetimes::{LifetimeRecorder, Lifetimes};
 use coalesce_alloc::policy;
 
 const STREAM: StreamId = StreamId::DEFAULT;
@@ -40,8 +40,8 @@ fn number(word: &str) -> u64 {
     word.parse().expect("a number")
 }
 
-fn foresight(text: &str) -> Foresight {
-    let mut program = Observed::default();
+fn foresight(text: &str) -> Lifetimes {
+    let mut program = LifetimeRecorder::default();
     let mut requests = 0;
     for words in operations(text) {
         match *words {
@@ -61,7 +61,7 @@ fn foresight(text: &str) -> Foresight {
 fn differences(text: &str) -> Vec<String> {
     let device = SimDevice::new(&SimConfig::with_capacity(1 << 50));
     let conf = format!("algorithm:{}", header(text, "algorithm"));
-    let prepared = policy::prepare("stalloc", &conf, &foresight(text)).unwrap();
+    let prepared = policy::plan_offline("stalloc", &conf, &foresight(text)).unwrap();
     let mut allocator = prepared.unwrap().build(device);
     let height = number(header(text, "height"));
     let mut arena: Option<DeviceAddr> = None;

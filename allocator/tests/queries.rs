@@ -1,21 +1,21 @@
 //! What can be asked of an allocator, and devices at the edge of what there is.
 
+use coalesce_alloc::MempoolId;
+use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::calls::CallKind;
 use coalesce_alloc::driver::hooks::cost::{Cost, Costs};
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::{DeviceAddr, DriverError, StreamId};
 use coalesce_alloc::error::Error;
 use coalesce_alloc::history::HistoryOptions;
-use coalesce_alloc::mempool::MempoolId;
-use coalesce_alloc::pytorch::DeviceCachingAllocator;
 use coalesce_alloc::settings::Settings;
 
 const MIB: u64 = 1 << 20;
 
-type Allocator = DeviceCachingAllocator<SimDevice>;
+type Allocator = PyTorch<SimDevice>;
 
 fn on(config: &SimConfig, conf: &str) -> Allocator {
-    DeviceCachingAllocator::new(SimDevice::new(config), Settings::from_conf(conf).unwrap())
+    PyTorch::new(SimDevice::new(config), Settings::from_conf(conf).unwrap())
 }
 
 fn malloc(allocator: &mut Allocator, bytes: u64) -> DeviceAddr {

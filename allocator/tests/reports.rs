@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::StreamId;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::history::{Action, HistoryOptions};
 use coalesce_alloc::policy::{self, POLICIES};
-use coalesce_alloc::pytorch::DeviceCachingAllocator;
 use coalesce_alloc::settings::Settings;
 use coalesce_alloc::stats::summary::memory_summary;
 use coalesce_alloc::stats::{DeviceStats, Stat};
@@ -87,7 +87,7 @@ fn keys(value: &Value) -> Vec<&str> {
 #[test]
 fn a_snapshot_has_pytorchs_keys_in_pytorchs_order() {
     let device = SimDevice::new(&SimConfig::with_capacity(64 << 20));
-    let mut allocator = DeviceCachingAllocator::new(device, Settings::default());
+    let mut allocator = PyTorch::new(device, Settings::default());
     allocator.record_history(Some(HistoryOptions::default()));
     let addr = allocator.malloc(5 << 20, StreamId::nth(1)).unwrap();
     assert!(allocator.malloc(80 << 20, StreamId::DEFAULT).is_err());
@@ -173,7 +173,7 @@ fn a_snapshot_has_pytorchs_keys_in_pytorchs_order() {
 
 #[test]
 fn a_peak_that_is_reset_is_what_there_is_now_under_every_policy() {
-    for policy in POLICIES.iter().filter(|policy| !policy.foreseeing) {
+    for policy in POLICIES.iter().filter(|policy| !policy.offline) {
         let device = SimDevice::new(&SimConfig::default());
         let mut allocator = policy::build(policy.name, device, "").unwrap();
         let kept = allocator.malloc(3 << 20, StreamId::DEFAULT).unwrap();

@@ -2,13 +2,13 @@
 
 mod suite;
 
+use coalesce_alloc::MempoolId;
+use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::calls::Call;
 use coalesce_alloc::driver::sim::address::Placement;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::error::Error;
-use coalesce_alloc::mempool::MempoolId;
-use coalesce_alloc::pytorch::DeviceCachingAllocator;
 use coalesce_alloc::pytorch::restore::RestoreError;
 use coalesce_alloc::settings::Settings;
 use coalesce_alloc::snapshot::{BlockInfo, BlockState, SegmentInfo};
@@ -16,7 +16,7 @@ use coalesce_alloc::stats::PoolKind;
 use proptest::prelude::*;
 use suite::ops::TestOp;
 
-type Reference = DeviceCachingAllocator<SimDevice>;
+type Reference = PyTorch<SimDevice>;
 
 fn config() -> SimConfig {
     SimConfig::with_capacity(512 << 20)
@@ -69,7 +69,7 @@ fn placements(segments: &[SegmentInfo], calls: &[Call]) -> Vec<Placement> {
 
 fn goes_on_the_same(conf: &str, before: &[TestOp], after: &[TestOp]) -> Result<(), TestCaseError> {
     let settings = Settings::from_conf(conf).unwrap();
-    let mut original = DeviceCachingAllocator::new(SimDevice::new(&config()), settings.clone());
+    let mut original = PyTorch::new(SimDevice::new(&config()), settings.clone());
     let mut live = Vec::new();
     for op in before {
         step(&mut original, &mut live, op);
@@ -84,7 +84,7 @@ fn goes_on_the_same(conf: &str, before: &[TestOp], after: &[TestOp]) -> Result<(
 
     let mut device = SimDevice::new(&config());
     device.follow_recording(placements(&segments, &original.driver_mut().take_log()));
-    let mut restored = DeviceCachingAllocator::restore(device, settings, &segments).unwrap();
+    let mut restored = PyTorch::restore(device, settings, &segments).unwrap();
     restored.check().unwrap();
     prop_assert_eq!(restored.segments(), segments);
     for (op, decided) in after.iter().zip(&decided) {
@@ -257,7 +257,7 @@ fn blocks_on_their_way_to_be_free_wait() {
         hold_events: true,
         ..config()
     };
-    let mut original = DeviceCachingAllocator::new(SimDevice::new(&config), Settings::default());
+    let mut original = PyTorch::new(SimDevice::new(&config), Settings::default());
     let malloc = |allocator: &mut Reference| allocator.malloc(30 << 20, StreamId::DEFAULT).unwrap();
     let pending = malloc(&mut original);
     original.record_stream(pending, StreamId::nth(1)).unwrap();

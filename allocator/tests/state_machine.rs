@@ -6,11 +6,11 @@ mod suite;
 
 use std::collections::BTreeMap;
 
+use coalesce_alloc::MempoolId;
+use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::{DeviceAddr, Driver, StreamId};
 use coalesce_alloc::error::{Error, PoolError};
-use coalesce_alloc::mempool::MempoolId;
-use coalesce_alloc::pytorch::DeviceCachingAllocator;
 use coalesce_alloc::settings::Settings;
 use proptest::prelude::*;
 use proptest_state_machine::{ReferenceStateMachine, StateMachineTest, prop_state_machine};
@@ -147,7 +147,7 @@ impl ReferenceStateMachine for Model {
 }
 
 struct System {
-    allocator: DeviceCachingAllocator<SimDevice>,
+    allocator: PyTorch<SimDevice>,
     shadow: Shadow,
     before: Model,
     /// Streams recorded on live allocations while allocations went to a pool.
@@ -269,7 +269,7 @@ impl StateMachineTest for System {
             ..SimConfig::with_capacity(256 * MIB)
         };
         Self {
-            allocator: DeviceCachingAllocator::new(SimDevice::new(&config), Settings::default()),
+            allocator: PyTorch::new(SimDevice::new(&config), Settings::default()),
             shadow: Shadow::default(),
             before: model.clone(),
             recorded_in_pool: Vec::new(),

@@ -4,7 +4,7 @@
 //! That it decides as the original does is seen elsewhere, from recorded vectors (`originals.rs`); these
 //! examples are written by hand, and one of them is among the vectors, too (`worked-example.txt`).
 
-use coalesce_alloc::allocator::Allocator;
+use coalesce_alloc::Allocator;
 use coalesce_alloc::driver::calls::CallKind;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::{DeviceAddr, DriverError, StreamId};

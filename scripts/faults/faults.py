@@ -23,7 +23,7 @@ sys.dont_write_bytecode = True
 from planted import FAULTS, Fault
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-TESTS = ["cargo", "test", "-p", "allocator", "--no-fail-fast"]
+TESTS = ["cargo", "test", "-p", "coalesce-alloc", "--no-fail-fast"]
 TIMEOUT_S = 600
 
 
@@ -76,7 +76,7 @@ def failing_tests(folder: Path) -> list[str]:
     status, said = run(TESTS, folder)
     if status is None:
         return ["hang"]
-    failing = re.findall(r"^ +`-p allocator --(?:test )?(.+?)`$", said, re.MULTILINE)
+    failing = re.findall(r"^ +`-p coalesce-alloc --(?:test )?(.+?)`$", said, re.MULTILINE)
     if status != 0 and not failing:
         raise Stop("the tests could not be run:\n" + said)
     return failing

@@ -6,7 +6,7 @@ with `new` in its place it compiles.
 
 from typing import NamedTuple
 
-POLICY = "allocator/src/policy/pytorch"
+REFERENCE = "allocator/src/pytorch"
 GMLAKE = "allocator/src/policy/gmlake"
 RMM = "allocator/src/policy"
 PLACEMENT = "allocator/src/placement"
@@ -24,153 +24,153 @@ class Fault(NamedTuple):
 FAULTS = [
     Fault(
         "split rule, small pools: > for >=",
-        f"{POLICY}/split.rs",
+        f"{REFERENCE}/split.rs",
         "remaining >= MIN_BLOCK",
         "remaining > MIN_BLOCK",
     ),
     Fault(
         "split rule, large pools: >= for >",
-        f"{POLICY}/split.rs",
+        f"{REFERENCE}/split.rs",
         "remaining > SMALL_LIMIT",
         "remaining >= SMALL_LIMIT",
     ),
     Fault(
         "split rule: oversize blocks are cut, too",
-        f"{POLICY}/split.rs",
+        f"{REFERENCE}/split.rs",
         "!self.settings.is_oversize(request.size) && remaining",
         "remaining",
     ),
     Fault(
         "split: the rest is not counted as an inactive split",
-        f"{POLICY}/split.rs",
+        f"{REFERENCE}/split.rs",
         "self.stats.inactive_split.increase(kind, 1);",
         "",
     ),
     Fault(
         "merge: only with the block before",
-        f"{POLICY}/merge.rs",
+        f"{REFERENCE}/merge.rs",
         "for neighbour in [prev, next]",
         "for neighbour in [prev, None]",
     ),
     Fault(
         "merge: the wrong one of the two blocks survives",
-        f"{POLICY}/merge.rs",
+        f"{REFERENCE}/merge.rs",
         "        self.blocks[kept].size += gained;",
         "        self.blocks[kept].requested = self.blocks[gone].requested;\n"
         "        self.blocks[kept].size += gained;",
     ),
     Fault(
         "merge: memory with no memory",
-        f"{POLICY}/merge.rs",
+        f"{REFERENCE}/merge.rs",
         "!other.is_idle() || other.mapped != self.blocks[kept].mapped",
         "!other.is_idle()",
     ),
     Fault(
         "merge: with a block that waits for a stream",
-        f"{POLICY}/block.rs",
+        f"{REFERENCE}/block.rs",
         "!self.allocated && self.event_count == 0 && self.stream_uses.is_none()",
         "!self.allocated && self.stream_uses.is_none()",
     ),
     Fault(
         "search: lowest address before smallest size",
-        f"{POLICY}/pool.rs",
+        f"{REFERENCE}/pool.rs",
         "    pub(super) size: u64,\n    pub(super) addr: DeviceAddr,\n    pub(super) id: BlockId,",
         "    pub(super) addr: DeviceAddr,\n    pub(super) size: u64,\n    pub(super) id: BlockId,",
     ),
     Fault(
         "search: a block of another stream is taken",
-        f"{POLICY}/fit.rs",
+        f"{REFERENCE}/fit.rs",
         ".filter(|block| block.stream == request.stream)\n",
         "\n",
     ),
     Fault(
         "search: <= for < in max_non_split_rounding",
-        f"{POLICY}/fit.rs",
+        f"{REFERENCE}/fit.rs",
         "block < request.wrapping_add(settings.max_non_split_rounding)",
         "block <= request.wrapping_add(settings.max_non_split_rounding)",
     ),
     Fault(
         "expandable segments: the walk goes on among equals",
-        f"{POLICY}/fit.rs",
+        f"{REFERENCE}/fit.rs",
         "extent(following) < extent(here)",
         "extent(following) <= extent(here)",
     ),
     Fault(
         "rounding: a block of 1 MiB is large",
-        f"{POLICY}/size.rs",
+        f"{REFERENCE}/size.rs",
         "pub fn pool_kind(size: u64) -> PoolKind {\n    if size <= SMALL_LIMIT",
         "pub fn pool_kind(size: u64) -> PoolKind {\n    if size < SMALL_LIMIT",
     ),
     Fault(
         "rounding: a segment for 10 MiB has 20",
-        f"{POLICY}/size.rs",
+        f"{REFERENCE}/size.rs",
         "size < MIN_LARGE_ALLOC",
         "size <= MIN_LARGE_ALLOC",
     ),
     Fault(
         "events: one is forgotten",
-        f"{POLICY}/events.rs",
+        f"{REFERENCE}/events.rs",
         "self.blocks[id].event_count += 1;",
         "self.blocks[id].event_count = 1;",
     ),
     Fault(
         "events: complete ones behind a pending one are taken",
-        f"{POLICY}/events.rs",
+        f"{REFERENCE}/events.rs",
         "                if !self.driver.event_is_complete(event)? {\n                    break;",
         "                if !self.driver.event_is_complete(event)? {\n"
         "                    self.driver.synchronize_event(event)?;",
     ),
     Fault(
         "record_stream: the stream it was made for counts, too",
-        "allocator/src/policy/pytorch.rs",
+        "allocator/src/pytorch.rs",
         "if self.blocks[id].stream != stream {",
         "if self.blocks[id].allocated {",
     ),
     Fault(
         "retry ladder: the pool is not given back before the last attempt",
-        f"{POLICY}/retry_ladder.rs",
+        f"{REFERENCE}/retry_ladder.rs",
         "        self.release_cached_blocks(MempoolId::DEFAULT)?;\n",
         "",
     ),
     Fault(
         "retry ladder: oversize blocks are not tried first",
-        f"{POLICY}/retry_ladder.rs",
+        f"{REFERENCE}/retry_ladder.rs",
         "if self.release_available_cached_blocks(request)?\n            &&",
         "if false\n            &&",
     ),
     Fault(
         "limit: reserving exactly the limit is refused",
-        f"{POLICY}/segment.rs",
+        f"{REFERENCE}/segment.rs",
         "self.reserved.saturating_add(segment_size) > limit",
         "self.reserved.saturating_add(segment_size) >= limit",
     ),
     Fault(
         "garbage collector: > for >= the average age",
-        f"{POLICY}/garbage_collect.rs",
+        f"{REFERENCE}/garbage_collect.rs",
         "age as f64 >= average",
         "age as f64 > average",
     ),
     Fault(
         "release: a refused return is booked as done",
-        f"{POLICY}/segment.rs",
+        f"{REFERENCE}/segment.rs",
         "self.driver.free(addr)?;",
         "let _ = self.driver.free(addr);",
     ),
     Fault(
         "expandable segments: unmapped bytes stay reserved",
-        f"{POLICY}/expandable.rs",
+        f"{REFERENCE}/expandable.rs",
         "        self.reserved -= bytes;\n",
         "",
     ),
     Fault(
         "expandable segments: a page is unmapped that is partly in use",
-        f"{POLICY}/pages.rs",
+        f"{REFERENCE}/pages.rs",
         "let first = start.div_ceil(self.page_size);",
         "let first = start / self.page_size;",
     ),
     Fault(
         "private pools: the oldest redirection counts",
-        f"{POLICY}/private_pool.rs",
+        f"{REFERENCE}/private_pool.rs",
         "self.recordings.iter().rev().find(",
         "self.recordings.iter().find(",
     ),
@@ -497,14 +497,14 @@ FAULTS = [
         "step.bytes == bytes",
     ),
     Fault(
-        "foresight: lifetimes end one event too early",
-        "allocator/src/foresight.rs",
+        "lifetimes: they end one event too early",
+        "allocator/src/lifetimes.rs",
         "upper: request.until,",
         "upper: request.until - 1,",
     ),
     Fault(
-        "foresight: sizes are not rounded up",
-        "allocator/src/foresight.rs",
+        "lifetimes: sizes are not rounded up",
+        "allocator/src/lifetimes.rs",
         "size: rounded(request.bytes),",
         "size: request.bytes,",
     ),

@@ -43,6 +43,10 @@ INSTRUMENTED = [
 ]
 
 
+# The names of the packages, by folder.
+PACKAGES = {"allocator": "coalesce-alloc", "workloads": "coalesce-workloads"}
+
+
 @dataclass(frozen=True)
 class Target:
     """A test of a test binary `fuzz`."""
@@ -90,7 +94,7 @@ def built(package: str, folder: Path) -> Path:
     env["RUSTFLAGS"] = " ".join(INSTRUMENTED)
     env["CARGO_PROFILE_TEST_OPT_LEVEL"] = "3"
     env["CARGO_PROFILE_TEST_CODEGEN_UNITS"] = "1"
-    command = ["cargo", "test", "--package", package, "--test", "fuzz", "--no-run"]
+    command = ["cargo", "test", "--package", PACKAGES[package], "--test", "fuzz", "--no-run"]
     # With a target, what is compiled for the build itself is not instrumented.
     command += ["--target", host[1], "--target-dir", str(folder), "--message-format", "json"]
     run = subprocess.run(command, cwd=CHECKOUT, env=env, stdout=subprocess.PIPE, text=True)
@@ -217,7 +221,7 @@ def fuzz(run: Run, seconds: int) -> bool:
     print(f"{target.name}: {last_pulse(run.log)}; {used:.0f} s of processor time", flush=True)
     for crash in new:
         print(f"{target.name} FAILED on {crash.relative_to(CHECKOUT)}, which is kept;")
-        print(f"  cargo test -p {target.package} --test fuzz {target.test}")
+        print(f"  cargo test -p {PACKAGES[target.package]} --test fuzz {target.test}")
     return not new
 
 

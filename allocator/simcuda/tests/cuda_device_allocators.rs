@@ -9,7 +9,7 @@ mod ops;
 
 use std::env;
 
-use coalesce_alloc::allocator::Allocator;
+use coalesce_alloc::Allocator;
 use coalesce_alloc::driver::hooks::Instruments;
 use coalesce_alloc::driver::hooks::cost::Costs;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};

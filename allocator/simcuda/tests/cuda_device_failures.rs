@@ -3,7 +3,7 @@
 
 mod machine;
 
-use coalesce_alloc::allocator::Allocator;
+use coalesce_alloc::Allocator;
 use coalesce_alloc::driver::cuda::{CallError, CudaDevice, CudaError, StreamHandles};
 use coalesce_alloc::driver::{Driver, DriverError, HandleKind, StreamId};
 use coalesce_alloc::error::Error;

@@ -5,15 +5,15 @@ mod machine;
 
 use std::collections::BTreeMap;
 
-use coalesce_alloc::allocator::Allocator;
+use coalesce_alloc::Allocator;
+use coalesce_alloc::Managed;
 use coalesce_alloc::driver::contents::{Contents, WORD};
 use coalesce_alloc::driver::cuda::CudaDevice;
 use coalesce_alloc::driver::{DeviceAddr, Driver, StreamId};
 use coalesce_alloc::error::Error;
-use coalesce_alloc::managed::Managed;
 use coalesce_alloc::policy::stream_safe::StreamSafe;
 use coalesce_alloc::policy::{self, Block, POLICIES, Policy, Refusal};
-use coalesce_alloc::verified::{Verdict, Verified};
+use coalesce_alloc::{Verification, Verified};
 
 use machine::{Machine, device};
 
@@ -112,7 +112,7 @@ impl Policy for Overlapping {
 }
 
 /// Blocks of one size, each used on a side stream before it is freed.
-fn hand_to_the_side(policy: impl Policy, rounds: u64) -> Verdict {
+fn hand_to_the_side(policy: impl Policy, rounds: u64) -> Verification {
     let mut allocator = Verified::new(Managed::new("tested", policy, device()));
     for _ in 0..rounds {
         let addr = allocator.malloc(MIB, StreamId::DEFAULT).unwrap();
@@ -197,7 +197,7 @@ fn replace_blocks(
 #[test]
 fn no_policy_is_caught() {
     Machine::with(&LATE).run("no_policy_is_caught", || {
-        for registered in POLICIES.iter().filter(|policy| !policy.foreseeing) {
+        for registered in POLICIES.iter().filter(|policy| !policy.offline) {
             let name = registered.name;
             let confs: &[&str] = match name {
                 "pytorch" => &["", "expandable_segments:True"],

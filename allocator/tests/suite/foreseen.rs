@@ -1,6 +1,6 @@
 //! What a policy is told in advance of the operations of a test, rightly or not.
 
-use coalesce_alloc::foresight::{Foresight, Observed};
+use coalesce_alloc::lifetimes::{LifetimeRecorder, Lifetimes};
 
 use super::ops::TestOp;
 
@@ -14,10 +14,10 @@ pub enum Foreseen {
 }
 
 impl Foreseen {
-    pub fn of(self, ops: &[TestOp]) -> Foresight {
+    pub fn of(self, ops: &[TestOp]) -> Lifetimes {
         let is_another =
             |number: usize, every: usize| self == Self::Another && number % every == every - 1;
-        let mut program = Observed::default();
+        let mut program = LifetimeRecorder::default();
         // In the order in which the shadow keeps them.
         let mut live: Vec<u64> = Vec::new();
         let mut frees = 0;

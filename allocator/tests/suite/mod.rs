@@ -11,7 +11,7 @@ pub mod ops;
 pub mod shadow;
 pub mod validator;
 
-use coalesce_alloc::allocator::Allocator;
+use coalesce_alloc::Allocator;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::{DriverError, StreamId};
 use coalesce_alloc::error::Error;
@@ -38,7 +38,7 @@ impl Subject {
     pub fn build(&self, ops: &[TestOp]) -> DynAllocator {
         let device = SimDevice::new(&self.device);
         let foresight = self.foreseen.of(ops);
-        match policy::prepare(self.policy, self.conf, &foresight).unwrap() {
+        match policy::plan_offline(self.policy, self.conf, &foresight).unwrap() {
             Some(prepared) => prepared.build(device),
             None => policy::build(self.policy, device, self.conf).unwrap(),
         }

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
-use coalesce_alloc::pytorch::DeviceCachingAllocator;
 use coalesce_alloc::settings::Settings;
 use coalesce_workloads::catalog;
 use coalesce_workloads::measure::Measures;
@@ -20,11 +20,11 @@ pub const EXPANDABLE: &str = "expandable_segments:True";
 /// More device memory than any workload requests.
 pub const ROOMY: u64 = 1 << 40;
 
-pub type Allocator = DeviceCachingAllocator<SimDevice>;
+pub type Allocator = PyTorch<SimDevice>;
 
 pub fn allocator(conf: &str, capacity: u64) -> Allocator {
     let device = SimDevice::new(&SimConfig::with_capacity(capacity));
-    DeviceCachingAllocator::new(device, Settings::from_conf(conf).unwrap())
+    PyTorch::new(device, Settings::from_conf(conf).unwrap())
 }
 
 pub fn table(text: &str) -> Table {

@@ -1,8 +1,8 @@
 //! Offline placement of the recorded traces: all reach their lower bounds.
 
 use coalesce_alloc::placement::{Effort, lower_bound, pack};
-use coalesce_workloads::foresight;
 use coalesce_workloads::formats::trace::TraceFile;
+use coalesce_workloads::lifetimes;
 use coalesce_workloads::op::Workload;
 
 use crate::common::traces;
@@ -19,7 +19,7 @@ fn recorded_traces_are_packed_to_their_lower_bounds() {
             continue;
         }
         let trace = TraceFile::open(&path).unwrap();
-        let buffers = foresight::of(&trace).unwrap().buffers(PYTORCH_UNIT);
+        let buffers = lifetimes::of(&trace).unwrap().buffers(PYTORCH_UNIT);
         let placement = pack(&buffers, Effort::Steps(STEPS)).unwrap();
         assert_eq!(placement.check(&buffers), Ok(()), "{}", trace.name());
         assert_eq!(placement.height, lower_bound(&buffers), "{}", trace.name());

@@ -1,8 +1,8 @@
 //! Impossible recordings cause an error or a reported difference, never a panic.
 
+use coalesce_alloc::MempoolId;
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::history::{Action, TraceEntry};
-use coalesce_alloc::mempool::MempoolId;
 use coalesce_alloc::snapshot::{BlockInfo, BlockState, SegmentInfo};
 use coalesce_alloc::stats::PoolKind;
 use coalesce_workloads::families::rng::Rng;

@@ -1,12 +1,12 @@
 //! Recordings of random programs run by the reference itself: verification must reproduce every
 //! decision, from the first entry and from any later one, as if a ring buffer had dropped the rest.
 
+use coalesce_alloc::MempoolId;
+use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::StreamId;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::error::Error;
 use coalesce_alloc::history::HistoryOptions;
-use coalesce_alloc::mempool::MempoolId;
-use coalesce_alloc::pytorch::DeviceCachingAllocator;
 use coalesce_alloc::settings::Settings;
 use coalesce_workloads::families::rng::Rng;
 use coalesce_workloads::formats::recording::verify::{Known, Verdict, verify};
@@ -45,7 +45,7 @@ pub fn record(setup: Setup, seed: u64) -> Recording {
         ..SimConfig::with_capacity(setup.memory << 20)
     };
     let settings = Settings::from_conf(setup.conf).unwrap();
-    let mut allocator = DeviceCachingAllocator::new(SimDevice::new(&config), settings);
+    let mut allocator = PyTorch::new(SimDevice::new(&config), settings);
     allocator.record_history(Some(HistoryOptions::default()));
     let mut live = Vec::new();
     let mut entry_stacks = Vec::new();

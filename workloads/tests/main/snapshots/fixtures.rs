@@ -1,8 +1,8 @@
 //! Small snapshots in every form, written by scripts/conformance/snapshots.
 
+use coalesce_alloc::MempoolId;
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::history::Action;
-use coalesce_alloc::mempool::MempoolId;
 use coalesce_alloc::snapshot::BlockState;
 use coalesce_alloc::stats::PoolKind;
 use coalesce_workloads::formats::recording::{Recording, StackId, read};

@@ -1,17 +1,17 @@
-//! What a workload will do, for policies that plan ahead.
+//! The lifetimes of a workload's requests, for offline policies.
 
 use coalesce_alloc::driver::StreamId;
-use coalesce_alloc::foresight::{Foresight, Observed};
+use coalesce_alloc::lifetimes::{LifetimeRecorder, Lifetimes};
 
 use crate::op::{Answer, Op, Workload, WorkloadError};
 
-/// All requests of a workload that gets all it asks for. Nothing but what a policy may know: a stream
-/// that uses memory of another comes as a surprise, and so does anything around the program.
+/// Returns the lifetimes of all requests of a workload, if none of them fails. Uses of a block on other
+/// streams and memory around the workload are not known in advance.
 ///
 /// # Errors
 /// If the workload cannot be read.
-pub fn of(workload: &dyn Workload) -> Result<Foresight, WorkloadError> {
-    let mut program = Observed::default();
+pub fn of(workload: &dyn Workload) -> Result<Lifetimes, WorkloadError> {
+    let mut program = LifetimeRecorder::default();
     workload.emit(&mut |op: Op<'_>| {
         match op {
             Op::Malloc {

@@ -1,19 +1,18 @@
 //! An allocator with a history of what was asked of it and of the memory it held.
 
-mod held;
+mod extents;
 
 use std::collections::HashMap;
 
 use foldhash::fast::FixedState;
 
-use self::held::Held;
-use crate::allocator::Allocator;
-use crate::check::Violation;
+use self::extents::Extents;
+use crate::allocator::{Allocator, delegate};
 use crate::driver::{DeviceAddr, Driver, StreamId};
 use crate::error::Error;
 use crate::history::{Action, History, HistoryOptions, TraceEntry};
 use crate::settings::Settings;
-use crate::snapshot::{SegmentInfo, Snapshot};
+use crate::snapshot::Snapshot;
 use crate::stats::DeviceStats;
 
 /// Any allocator, with the entries of [`History`] that its calls and its segments tell: what was handed
@@ -22,18 +21,18 @@ use crate::stats::DeviceStats;
 /// The reference keeps a history of its own, which knows more. Here a free is over when it is requested,
 /// and of what one call does to the segments only what is left of it is seen.
 #[derive(Debug)]
-pub struct Traced<A> {
+pub struct WithHistory<A> {
     allocator: A,
     history: History,
     /// Bytes asked for and the stream of each allocation.
     live: HashMap<DeviceAddr, (u64, StreamId), FixedState>,
     /// The segments as the history has told them.
-    held: Held,
+    held: Extents,
     /// Memory taken from the device and returned to it when they were last looked at.
     device_calls: (i64, i64),
 }
 
-impl<A: Allocator> Traced<A> {
+impl<A: Allocator> WithHistory<A> {
     /// Records from now on. What lives already has no entries, and when it is freed neither a size nor a
     /// stream.
     #[must_use]
@@ -42,7 +41,7 @@ impl<A: Allocator> Traced<A> {
         history.start(options);
         Self {
             live: HashMap::default(),
-            held: Held::of(&allocator.segments()),
+            held: Extents::of(&allocator.segments()),
             device_calls: device_calls(allocator.stats()),
             allocator,
             history,
@@ -88,7 +87,7 @@ impl<A: Allocator> Traced<A> {
     /// Records how the segments have changed.
     fn record_segments(&mut self) {
         self.device_calls = device_calls(self.allocator.stats());
-        let held = Held::of(&self.allocator.segments());
+        let held = Extents::of(&self.allocator.segments());
         for (action, addr, bytes) in self.held.changes(&held) {
             self.record(action, addr, bytes, StreamId::DEFAULT);
         }
@@ -100,7 +99,7 @@ fn device_calls(stats: &DeviceStats) -> (i64, i64) {
     (stats.num_device_alloc, stats.num_device_free)
 }
 
-impl<A: Allocator> Allocator for Traced<A> {
+impl<A: Allocator> Allocator for WithHistory<A> {
     type Driver = A::Driver;
 
     fn malloc(&mut self, bytes: u64, stream: StreamId) -> Result<DeviceAddr, Error> {
@@ -135,39 +134,13 @@ impl<A: Allocator> Allocator for Traced<A> {
         answer
     }
 
-    fn record_stream(&mut self, addr: DeviceAddr, stream: StreamId) -> Result<(), Error> {
-        self.allocator.record_stream(addr, stream)
-    }
-
     fn empty_cache(&mut self) -> Result<(), Error> {
         let answer = self.allocator.empty_cache();
         self.record_segments();
         answer
     }
 
-    fn stats(&self) -> &DeviceStats {
-        self.allocator.stats()
-    }
-
-    fn reset_peak_stats(&mut self) {
-        self.allocator.reset_peak_stats();
-    }
-
-    fn segments(&self) -> Vec<SegmentInfo> {
-        self.allocator.segments()
-    }
-
-    fn check(&self) -> Result<(), Violation> {
-        self.allocator.check()
-    }
-
-    fn driver(&self) -> &A::Driver {
-        self.allocator.driver()
-    }
-
-    fn driver_mut(&mut self) -> &mut A::Driver {
-        self.allocator.driver_mut()
-    }
+    delegate!(self, self.allocator; record_stream, reports);
 }
 
 #[cfg(test)]
@@ -186,7 +159,7 @@ mod tests {
         let device = SimDevice::new(&SimConfig::default());
         let limited = Tap::over(device, Limit::new(2 * page, page));
         let counted = Managed::new("direct", Direct::default(), limited);
-        let mut traced = Traced::new(counted, HistoryOptions::default());
+        let mut traced = WithHistory::new(counted, HistoryOptions::default());
         let stream = StreamId::nth(3);
         let first = traced.malloc(page - 1, stream).unwrap();
         assert!(traced.malloc(2 * page, StreamId::DEFAULT).is_err());

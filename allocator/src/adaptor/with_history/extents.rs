@@ -8,9 +8,9 @@ use crate::snapshot::SegmentInfo;
 
 /// Segments by address: their bytes, and whether they are expandable. They are disjoint.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Held(BTreeMap<DeviceAddr, (u64, bool)>);
+pub(super) struct Extents(BTreeMap<DeviceAddr, (u64, bool)>);
 
-impl Held {
+impl Extents {
     pub(super) fn of(segments: &[SegmentInfo]) -> Self {
         let held = |segment: &SegmentInfo| {
             let what = (segment.total_size(), segment.is_expandable);
@@ -83,9 +83,9 @@ impl Held {
 mod tests {
     use super::*;
 
-    fn held(segments: &[(u64, u64, bool)]) -> Held {
+    fn held(segments: &[(u64, u64, bool)]) -> Extents {
         let segments = segments.iter();
-        Held(
+        Extents(
             segments
                 .map(|&(at, bytes, is)| (DeviceAddr(at), (bytes, is)))
                 .collect(),
@@ -114,7 +114,7 @@ mod tests {
             (Action::SegmentMap, DeviceAddr(70), 10),
         ];
         assert_eq!(before.changes(&after), expected);
-        let nothing = Held::default();
+        let nothing = Extents::default();
         assert_eq!(nothing.changes(&before).len(), 2);
         assert_eq!(
             before.changes(&nothing)[0],

@@ -5,13 +5,10 @@ use std::fmt;
 
 use foldhash::fast::FixedState;
 
-use crate::allocator::Allocator;
-use crate::check::Violation;
+use crate::allocator::{Allocator, delegate};
 use crate::driver::contents::{Contents, WORD, mixed};
 use crate::driver::{DeviceAddr, DriverError, StreamId};
 use crate::error::Error;
-use crate::snapshot::SegmentInfo;
-use crate::stats::DeviceStats;
 
 /// Any allocator on a device with memory: what it hands out is used as a program uses it, and so that it
 /// shows if somebody else uses it, too.
@@ -90,7 +87,7 @@ impl fmt::Display for Corruption {
 
 /// What was looked at.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Verdict {
+pub struct Verification {
     /// Blocks filled.
     pub blocks: u64,
     /// Bytes filled.
@@ -126,13 +123,13 @@ where
     ///
     /// # Errors
     /// If the device fails.
-    pub fn verdict(&mut self) -> Result<Verdict, Error> {
+    pub fn verdict(&mut self) -> Result<Verification, Error> {
         let live: Vec<_> = self.live.iter().map(|(&a, f)| (a, f.clone())).collect();
         for (addr, filled) in live {
             self.check_on(filled.stream, addr, &filled)?;
         }
         self.collect()?;
-        Ok(Verdict {
+        Ok(Verification {
             blocks: self.blocks,
             bytes: self.bytes,
             corrupt: self.corrupt,
@@ -236,31 +233,5 @@ where
         Ok(())
     }
 
-    fn empty_cache(&mut self) -> Result<(), Error> {
-        self.allocator.empty_cache()
-    }
-
-    fn stats(&self) -> &DeviceStats {
-        self.allocator.stats()
-    }
-
-    fn reset_peak_stats(&mut self) {
-        self.allocator.reset_peak_stats();
-    }
-
-    fn segments(&self) -> Vec<SegmentInfo> {
-        self.allocator.segments()
-    }
-
-    fn check(&self) -> Result<(), Violation> {
-        self.allocator.check()
-    }
-
-    fn driver(&self) -> &A::Driver {
-        self.allocator.driver()
-    }
-
-    fn driver_mut(&mut self) -> &mut A::Driver {
-        self.allocator.driver_mut()
-    }
+    delegate!(self, self.allocator; empty_cache, reports);
 }
