@@ -1,6 +1,6 @@
 """Traces for originals: where the operations come from, and how a vector is written.
 
-The format is described in allocator/tests/originals.rs; operations are its lines less the outcome.
+The format is described in allocator/tests/suite/originals.rs; operations are its lines less the outcome.
 """
 
 import random

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Records what GMLake's own allocator answers, as vectors for allocator/tests/originals.rs.
+"""Records what GMLake's own allocator answers, as vectors for allocator/tests/suite/originals.rs.
 
     record.py DIR --seeds 0..99 --out OUT             random operations under random settings
     record.py DIR --traces FILE... --conf CONF --out OUT    recorded programs (workloads/traces)

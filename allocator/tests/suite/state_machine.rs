@@ -2,8 +2,6 @@
 //! time, private pools begun, ended and released, right and wrong. A model that knows only who uses
 //! which pool predicts what is refused; everything else must leave a consistent state.
 
-mod suite;
-
 use std::collections::BTreeMap;
 
 use coalesce_alloc::MempoolId;
@@ -15,8 +13,8 @@ use coalesce_alloc::settings::Settings;
 use proptest::prelude::*;
 use proptest_state_machine::{ReferenceStateMachine, StateMachineTest, prop_state_machine};
 
-use suite::shadow::Shadow;
-use suite::validator;
+use crate::harness::shadow::Shadow;
+use crate::harness::{self, validator};
 
 const MIB: u64 = 1 << 20;
 
@@ -330,7 +328,7 @@ impl StateMachineTest for System {
 }
 
 prop_state_machine! {
-    #![proptest_config(ProptestConfig::with_cases(4 * suite::cases()))]
+    #![proptest_config(ProptestConfig::with_cases(4 * harness::cases()))]
 
     #[test]
     fn calls_in_every_order_leave_a_consistent_state(sequential 1..120 => System);

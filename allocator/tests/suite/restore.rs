@@ -1,7 +1,5 @@
 //! An allocator rebuilt from a snapshot goes on as the original does.
 
-mod suite;
-
 use coalesce_alloc::MempoolId;
 use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::calls::Call;
@@ -14,7 +12,8 @@ use coalesce_alloc::settings::Settings;
 use coalesce_alloc::snapshot::{BlockInfo, BlockState, SegmentInfo};
 use coalesce_alloc::stats::PoolKind;
 use proptest::prelude::*;
-use suite::ops::TestOp;
+
+use crate::harness::{self, ops::TestOp};
 
 type Reference = PyTorch<SimDevice>;
 
@@ -106,10 +105,10 @@ fn told(mut segments: Vec<SegmentInfo>) -> Vec<SegmentInfo> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(suite::cases()))]
+    #![proptest_config(ProptestConfig::with_cases(harness::cases()))]
 
     #[test]
-    fn plain_segments(before in suite::ops::peaceful(), after in suite::ops::peaceful()) {
+    fn plain_segments(before in harness::ops::peaceful(), after in harness::ops::peaceful()) {
         goes_on_the_same("", &before, &after)?;
         goes_on_the_same("max_split_size_mb:40", &before, &after)?;
     }

@@ -1,7 +1,4 @@
 //! What allocators hand out, written to and looked at: the broken ones are caught, the others are not.
-#![allow(unsafe_code, reason = "what the simulated driver counts is asked in C")]
-
-mod machine;
 
 use std::collections::BTreeMap;
 
@@ -15,7 +12,7 @@ use coalesce_alloc::policy::stream_safe::StreamSafe;
 use coalesce_alloc::policy::{self, Block, POLICIES, Policy, Refusal};
 use coalesce_alloc::{Verification, Verified};
 
-use machine::{Machine, device};
+use crate::machine::{Machine, device};
 
 const MIB: u64 = 1 << 20;
 const SIDE: StreamId = StreamId::nth(1);
@@ -124,7 +121,7 @@ fn hand_to_the_side(policy: impl Policy, rounds: u64) -> Verification {
 
 #[test]
 fn memory_that_is_reused_too_early_is_caught() {
-    Machine::with(&LATE).run("memory_that_is_reused_too_early_is_caught", || {
+    Machine::with(&LATE).run(|| {
         let verdict = hand_to_the_side(Heedless::default(), 3);
         assert_eq!((verdict.blocks, verdict.bytes), (3, 3 * MIB));
         assert!(verdict.corrupt > 0);
@@ -138,7 +135,7 @@ fn memory_that_is_reused_too_early_is_caught() {
 
 #[test]
 fn with_the_streams_heeded_the_same_policy_is_not() {
-    Machine::with(&LATE).run("with_the_streams_heeded_the_same_policy_is_not", || {
+    Machine::with(&LATE).run(|| {
         let heedful = StreamSafe::over(|_| Ok(Heedless::default()), "").unwrap();
         let verdict = hand_to_the_side(heedful, 3);
         assert_eq!((verdict.blocks, verdict.corrupt), (3, 0));
@@ -149,22 +146,19 @@ fn with_the_streams_heeded_the_same_policy_is_not() {
 #[test]
 fn blocks_that_overlap_are_caught_by_the_words_they_share() {
     let machine = Machine::with(&[("FAKE_MEMORY", "1")]);
-    machine.run(
-        "blocks_that_overlap_are_caught_by_the_words_they_share",
-        || {
-            let allocator = Managed::new("tested", Overlapping::default(), device());
-            let mut allocator = Verified::new(allocator);
-            let sizes = [MIB, MIB, 512];
-            let live = sizes.map(|bytes| allocator.malloc(bytes, StreamId::DEFAULT).unwrap());
-            // What is still live is looked at, too.
-            allocator.free(live[0]).unwrap();
-            let verdict = allocator.verdict().unwrap();
-            let found: Vec<_> = verdict.first.iter().map(|f| (f.block, f.words)).collect();
-            let shared = Overlapping::SHARED / WORD;
-            assert_eq!(found, [(0, shared), (1, shared)]);
-            assert_eq!(verdict.corrupt, 2);
-        },
-    );
+    machine.run(|| {
+        let allocator = Managed::new("tested", Overlapping::default(), device());
+        let mut allocator = Verified::new(allocator);
+        let sizes = [MIB, MIB, 512];
+        let live = sizes.map(|bytes| allocator.malloc(bytes, StreamId::DEFAULT).unwrap());
+        // What is still live is looked at, too.
+        allocator.free(live[0]).unwrap();
+        let verdict = allocator.verdict().unwrap();
+        let found: Vec<_> = verdict.first.iter().map(|f| (f.block, f.words)).collect();
+        let shared = Overlapping::SHARED / WORD;
+        assert_eq!(found, [(0, shared), (1, shared)]);
+        assert_eq!(verdict.corrupt, 2);
+    });
 }
 
 /// A program with 4 streams, or one, that replaces blocks of any size.
@@ -196,7 +190,7 @@ fn replace_blocks(
 /// None of the policies that are offered hands out what somebody else works on.
 #[test]
 fn no_policy_is_caught() {
-    Machine::with(&LATE).run("no_policy_is_caught", || {
+    Machine::with(&LATE).run(|| {
         for registered in POLICIES.iter().filter(|policy| !policy.offline) {
             let name = registered.name;
             let confs: &[&str] = match name {
@@ -226,7 +220,7 @@ fn no_policy_is_caught() {
 #[test]
 fn any_number_of_blocks_is_looked_at() {
     let machine = Machine::with(&[("FAKE_MEMORY", "1")]);
-    machine.run("any_number_of_blocks_is_looked_at", || {
+    machine.run(|| {
         let blocks = CudaDevice::CHECKS as u64 + 1000;
         let verdict = hand_to_the_side(Heedless::default(), blocks);
         assert_eq!((verdict.blocks, verdict.corrupt), (blocks, 0));

@@ -1,7 +1,4 @@
 //! The CUDA device where things are missing or fail: always an error in words, and nothing left behind.
-#![allow(unsafe_code, reason = "what the simulated driver counts is asked in C")]
-
-mod machine;
 
 use coalesce_alloc::Allocator;
 use coalesce_alloc::driver::cuda::{CallError, CudaDevice, CudaError, StreamHandles};
@@ -9,7 +6,7 @@ use coalesce_alloc::driver::{Driver, DriverError, HandleKind, StreamId};
 use coalesce_alloc::error::Error;
 use coalesce_alloc::policy;
 
-use machine::{Machine, counters, device};
+use crate::machine::{Machine, counters, device};
 
 const PAGE: u64 = 2 << 20;
 
@@ -22,7 +19,7 @@ fn refusal() -> CudaError {
 
 #[test]
 fn there_may_be_no_driver() {
-    Machine::without_driver().run("there_may_be_no_driver", || {
+    Machine::without_driver().run(|| {
         for _ in 0..2 {
             assert_eq!(CudaDevice::count(), Err(CudaError::NoDriver));
             assert_eq!(refusal(), CudaError::NoDriver);
@@ -34,7 +31,7 @@ fn there_may_be_no_driver() {
 #[test]
 fn there_may_be_no_device() {
     let machine = Machine::with(&[("FAKE_NO_DEVICE", "1")]);
-    machine.run("there_may_be_no_device", || {
+    machine.run(|| {
         assert_eq!(CudaDevice::count(), Err(CudaError::NoDevice));
         assert_eq!(refusal(), CudaError::NoDevice);
     });
@@ -42,11 +39,10 @@ fn there_may_be_no_device() {
 
 #[test]
 fn the_driver_may_be_a_stub_or_not_start() {
-    let test = "the_driver_may_be_a_stub_or_not_start";
     let stub = Machine::with(&[("FAKE_FAIL", "cuInit:34")]);
-    stub.run(test, || assert_eq!(refusal(), CudaError::StubDriver));
+    stub.run(|| assert_eq!(refusal(), CudaError::StubDriver));
     let unknown = Machine::with(&[("FAKE_FAIL", "cuInit:9998")]);
-    unknown.run(test, || {
+    unknown.run(|| {
         let expected = CallError {
             call: "cuInit",
             code: 9998,
@@ -56,7 +52,7 @@ fn the_driver_may_be_a_stub_or_not_start() {
         assert_eq!(refusal(), CudaError::Call(expected));
     });
     let known = Machine::with(&[("FAKE_FAIL", "cuInit:803")]);
-    known.run(test, || {
+    known.run(|| {
         let text = refusal().to_string();
         assert!(text.contains("cuInit") && text.contains("803"), "{text}");
     });
@@ -64,9 +60,8 @@ fn the_driver_may_be_a_stub_or_not_start() {
 
 #[test]
 fn a_driver_without_what_every_device_needs_is_too_old() {
-    let test = "a_driver_without_what_every_device_needs_is_too_old";
     for symbol in ["cuInit", "cuMemGetInfo_v2", "cuLaunchKernel"] {
-        Machine::lacking(symbol).run(test, || {
+        Machine::lacking(symbol).run(|| {
             assert_eq!(refusal(), CudaError::DriverTooOld { symbol });
             assert!(refusal().to_string().contains(symbol));
         });
@@ -75,15 +70,14 @@ fn a_driver_without_what_every_device_needs_is_too_old() {
 
 #[test]
 fn a_driver_may_have_no_virtual_memory() {
-    let test = "a_driver_may_have_no_virtual_memory";
-    Machine::lacking("cuMemAddressReserve").run(test, || {
+    Machine::lacking("cuMemAddressReserve").run(|| {
         let mut device = device();
         assert!(device.virtual_memory().is_none());
         let error = device.ensure_virtual_memory().unwrap_err().to_string();
         assert!(error.contains("cuMemAddressReserve"), "{error}");
         without_virtual_memory(device);
     });
-    Machine::with(&[("FAKE_NO_VMM", "1")]).run(test, || {
+    Machine::with(&[("FAKE_NO_VMM", "1")]).run(|| {
         let mut device = device();
         assert!(device.virtual_memory().is_none());
         let expected = CudaError::NoVirtualMemory {
@@ -109,7 +103,6 @@ fn without_virtual_memory(mut device: CudaDevice) {
 
 #[test]
 fn a_driver_may_have_no_pools() {
-    let test = "a_driver_may_have_no_pools";
     let scenario = || {
         let mut device = device();
         assert!(device.stream_ordered().is_none());
@@ -120,16 +113,15 @@ fn a_driver_may_have_no_pools() {
         model.free(addr).unwrap();
         model.check().unwrap();
     };
-    Machine::lacking("cuMemPoolCreate").run(test, scenario);
-    Machine::with(&[("FAKE_NO_POOLS", "1")]).run(test, scenario);
-    Machine::lacking("cuDeviceGraphMemTrim").run(test, || {
+    Machine::lacking("cuMemPoolCreate").run(scenario);
+    Machine::with(&[("FAKE_NO_POOLS", "1")]).run(scenario);
+    Machine::lacking("cuDeviceGraphMemTrim").run(|| {
         assert_eq!(device().graph_memory(), Err(DriverError::NotSupported));
     });
 }
 
 #[test]
 fn what_opens_half_is_closed_again() {
-    let test = "what_opens_half_is_closed_again";
     for call in [
         "cuDeviceGetCount",
         "cuDeviceGet",
@@ -141,7 +133,7 @@ fn what_opens_half_is_closed_again() {
         "cuMemGetAllocationGranularity",
     ] {
         let failure = format!("{call}:9999:1");
-        Machine::with(&[("FAKE_FAIL", &failure)]).run(test, || {
+        Machine::with(&[("FAKE_FAIL", &failure)]).run(|| {
             let CudaError::Call(error) = refusal() else {
                 panic!("{}", refusal());
             };
@@ -153,7 +145,7 @@ fn what_opens_half_is_closed_again() {
 #[test]
 fn a_code_that_nobody_knows_is_survived() {
     let machine = Machine::with(&[("FAKE_FAIL", "cuMemAlloc_v2:9999:2")]);
-    machine.run("a_code_that_nobody_knows_is_survived", || {
+    machine.run(|| {
         let mut device = device();
         let addr = device.malloc(PAGE).unwrap();
         let Err(DriverError::Failed(text)) = device.malloc(PAGE) else {
@@ -170,7 +162,6 @@ fn a_code_that_nobody_knows_is_survived() {
 
 #[test]
 fn every_call_can_fail_with_any_code() {
-    let test = "every_call_can_fail_with_any_code";
     for call in [
         "cuMemGetInfo_v2",
         "cuMemFree_v2",
@@ -203,7 +194,7 @@ fn every_call_can_fail_with_any_code() {
         "cuMemPoolTrimTo",
     ] {
         let failure = format!("{call}:9999:1");
-        Machine::with(&[("FAKE_FAIL", &failure)]).run(test, || {
+        Machine::with(&[("FAKE_FAIL", &failure)]).run(|| {
             let failed = everything(&mut device()).unwrap_err();
             let DriverError::Failed(text) = failed else {
                 panic!("{failed}");
@@ -252,7 +243,7 @@ fn everything(device: &mut CudaDevice) -> Result<(), DriverError> {
 #[test]
 fn nothing_fails_where_nothing_is_ordered_to() {
     let machine = Machine::with(&[]);
-    machine.run("nothing_fails_where_nothing_is_ordered_to", || {
+    machine.run(|| {
         assert_eq!(everything(&mut device()), Ok(()));
     });
 }
@@ -260,7 +251,7 @@ fn nothing_fails_where_nothing_is_ordered_to() {
 #[test]
 fn a_device_that_died_says_so() {
     let machine = Machine::with(&[("FAKE_FAIL", "cuEventQuery:700")]);
-    machine.run("a_device_that_died_says_so", || {
+    machine.run(|| {
         let mut allocator = policy::build("pytorch", device(), "").unwrap();
         let addr = allocator.malloc(PAGE, StreamId::DEFAULT).unwrap();
         allocator.record_stream(addr, StreamId::nth(1)).unwrap();
@@ -277,7 +268,6 @@ fn a_device_that_died_says_so() {
 
 #[test]
 fn what_cannot_be_given_back_does_no_harm() {
-    let test = "what_cannot_be_given_back_does_no_harm";
     for call in [
         "cuMemFree_v2",
         "cuEventDestroy_v2",
@@ -288,7 +278,7 @@ fn what_cannot_be_given_back_does_no_harm() {
         "cuDevicePrimaryCtxRelease_v2",
     ] {
         let failure = format!("{call}:700:1");
-        Machine::with(&[("FAKE_FAIL", &failure)]).run(test, || {
+        Machine::with(&[("FAKE_FAIL", &failure)]).run(|| {
             let mut device = device();
             device.malloc(PAGE).unwrap();
             let event = device.create_event().unwrap();

@@ -1,10 +1,7 @@
-//! A machine for a test: a process of its own, in which the CUDA driver is the simulated one.
+//! A machine for a test: a child process whose CUDA driver is the simulated one.
 //!
-//! A driver is loaded once in the life of a process and configured by its environment, so each
-//! test runs itself again in a child: [`Machine::run`] is the parent's half until the variable is set by
-//! which the child knows that it is one.
-
-#![allow(dead_code, reason = "each test binary uses a part of it")]
+//! A process loads a driver once and configures it from its environment. [`Machine::run`] therefore runs
+//! the test again in a child process, which it marks with an environment variable.
 
 use std::env;
 use std::fs;
@@ -17,17 +14,20 @@ use cudarc::driver::sys::culib;
 use simcuda::control::Counters;
 use simcuda::library;
 
-/// In a child: the test that it is.
+/// The variable that tells a child process which machine it is.
 const CHILD: &str = "SIMCUDA_CHILD";
 
-/// The name under which a driver is looked for first.
+/// What a child process prints once its scenario has passed.
+const DONE: &str = "the scenario has passed";
+
+/// The first name that a program looks for.
 const FIRST_NAME: &str = "libcuda.so";
 
-/// What the process finds when it looks for a driver.
+/// The driver that the process finds.
 #[derive(Clone, Copy, Debug)]
 enum Driver<'a> {
     Simulated,
-    /// The simulated one without a function.
+    /// The simulated driver without one function.
     Lacking(&'a str),
     Nothing,
 }
@@ -38,7 +38,7 @@ pub struct Machine<'a> {
 }
 
 impl<'a> Machine<'a> {
-    /// One with the simulated driver, as these variables describe it.
+    /// A machine with the simulated driver, configured by these variables.
     pub fn with(variables: &[(&'a str, &'a str)]) -> Self {
         Self {
             driver: Driver::Simulated,
@@ -46,7 +46,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// One whose driver lacks a function.
+    /// A machine whose driver lacks a function.
     pub fn lacking(symbol: &'a str) -> Self {
         Self {
             driver: Driver::Lacking(symbol),
@@ -54,7 +54,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// One without a driver, even if the real one has it.
+    /// A machine without a driver, even if the host has one.
     pub fn without_driver() -> Self {
         Self {
             driver: Driver::Nothing,
@@ -62,12 +62,18 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Does `scenario` on it. `test` is the name of the test that calls this, once per machine.
-    pub fn run(&self, test: &str, scenario: impl FnOnce()) {
+    /// Runs `scenario`, a closure of the calling test, in a child process with this driver. The process
+    /// ends with the scenario.
+    pub fn run<F: FnOnce()>(&self, scenario: F) {
+        let test = test_name::<F>();
         let id = format!("{test} {:?} {:?}", self.driver, self.variables);
         match env::var(CHILD) {
-            Ok(child) if child == id => scenario(),
-            // The child of another machine of the same test.
+            Ok(child) if child == id => {
+                scenario();
+                println!("{DONE}");
+                std::process::exit(0);
+            }
+            // This process is the child of another machine of the same test.
             Ok(_) => {}
             Err(_) => self.run_in_child(test, &id),
         }
@@ -83,18 +89,13 @@ impl<'a> Machine<'a> {
         child.env(CHILD, id).env("LD_LIBRARY_PATH", &folder);
         child.envs(self.variables.iter().copied());
         let output = child.output().unwrap();
-        let said = [&output.stdout[..], &output.stderr[..]].map(String::from_utf8_lossy);
-        let ran = said[0].contains("1 passed");
-        assert!(
-            output.status.success() && ran,
-            "{id}\n{}{}",
-            said[0],
-            said[1]
-        );
+        let [stdout, stderr] = [&output.stdout, &output.stderr].map(|o| String::from_utf8_lossy(o));
+        let passed = output.status.success() && stdout.contains(DONE);
+        assert!(passed, "{id}\n{stdout}{stderr}");
         fs::remove_dir_all(folder).unwrap();
     }
 
-    /// A folder with the driver's library, if there is one.
+    /// A folder with the driver's library.
     fn folder(&self, id: &str) -> PathBuf {
         let name: String = id.chars().filter(char::is_ascii_alphanumeric).collect();
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
@@ -103,7 +104,7 @@ impl<'a> Machine<'a> {
         match self.driver {
             Driver::Simulated => library::place(&folder).unwrap(),
             Driver::Lacking(symbol) => library::place_without(&folder, symbol).unwrap(),
-            // What is found first and is no library hides what would be found later.
+            // An empty file hides any library later in the search path.
             Driver::Nothing => fs::write(folder.join(library::NAME), "").unwrap(),
         }
         symlink(library::NAME, folder.join(FIRST_NAME)).unwrap();
@@ -111,15 +112,22 @@ impl<'a> Machine<'a> {
     }
 }
 
-/// The first device, with streams of its own.
+/// The name by which the test runner knows the test that contains a closure.
+fn test_name<F>() -> &'static str {
+    let closure = std::any::type_name::<F>();
+    let test = closure.split("::{{closure}}").next().unwrap();
+    test.split_once("::").unwrap().1
+}
+
+/// The first device, with numbered streams.
 pub fn device() -> CudaDevice {
     CudaDevice::open(0, StreamHandles::Numbered).unwrap()
 }
 
-/// What the simulated driver has counted in this process.
+/// The counters of the simulated driver in this process.
 pub fn counters() -> Counters {
     let mut counters = Counters::default();
-    // SAFETY: the library is loaded, for the devices under test are there; the function has this type.
+    // SAFETY: the devices under test have loaded the library; the function has this type.
     unsafe {
         let count = culib().get::<unsafe extern "C" fn(*mut Counters)>(b"fakecuda_counters");
         count.unwrap()(&raw mut counters);

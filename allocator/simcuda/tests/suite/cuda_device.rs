@@ -1,7 +1,4 @@
 //! The CUDA device over the simulated driver: that it does what a device does.
-#![allow(unsafe_code, reason = "what the simulated driver counts is asked in C")]
-
-mod machine;
 
 use coalesce_alloc::driver::calls::CallKind;
 use coalesce_alloc::driver::cuda::{CudaDevice, CudaError, NativeStreams, StreamHandles};
@@ -14,7 +11,7 @@ use coalesce_alloc::driver::{
     VirtualMemory,
 };
 
-use machine::{Machine, counters, device};
+use crate::machine::{Machine, counters, current_context, device};
 
 const GIB: u64 = 1 << 30;
 const PAGE: u64 = GRANULARITY;
@@ -27,7 +24,7 @@ fn a_device_says_what_it_is() {
         ("FAKE_DRIVER_VERSION", "12080"),
         ("FAKE_CC", "8.6"),
     ]);
-    machine.run("a_device_says_what_it_is", || {
+    machine.run(|| {
         assert_eq!(CudaDevice::count(), Ok(1));
         let mut device = device();
         assert_eq!(device.ordinal(), 0);
@@ -48,7 +45,7 @@ fn a_device_says_what_it_is() {
 #[test]
 fn memory_is_taken_and_given_back() {
     let machine = Machine::with(&[("FAKE_TOTAL_BYTES", "64M")]);
-    machine.run("memory_is_taken_and_given_back", || {
+    machine.run(|| {
         let mut device = device();
         let addr = device.malloc(40 << 20).unwrap();
         assert_eq!(device.memory_info().unwrap().free, 24 << 20);
@@ -72,7 +69,7 @@ fn memory_is_taken_and_given_back() {
 #[test]
 fn addresses_and_memory_come_apart() {
     let machine = Machine::with(&[("FAKE_TOTAL_BYTES", "64M")]);
-    machine.run("addresses_and_memory_come_apart", || {
+    machine.run(|| {
         let mut device = device();
         let memory = device.virtual_memory().unwrap();
         let kind = HandleKind::FileDescriptor;
@@ -104,7 +101,7 @@ fn addresses_and_memory_come_apart() {
 #[test]
 fn events_follow_their_streams() {
     let machine = Machine::with(&[("FAKE_HOLD_EVENTS", "1")]);
-    machine.run("events_follow_their_streams", || {
+    machine.run(|| {
         let mut device = device();
         let [a, b] = [0; 2].map(|_| device.create_event().unwrap());
         assert_eq!(device.event_is_complete(a), Ok(true), "never recorded");
@@ -135,7 +132,7 @@ fn events_follow_their_streams() {
 #[test]
 fn timed_events_say_how_long_it_took() {
     let machine = Machine::with(&[]);
-    machine.run("timed_events_say_how_long_it_took", || {
+    machine.run(|| {
         let mut device = device();
         let [start, end] = [0; 2].map(|_| device.create_timed_event().unwrap());
         device.record_event(start, StreamId::DEFAULT).unwrap();
@@ -150,7 +147,7 @@ fn timed_events_say_how_long_it_took() {
 #[test]
 fn streams_can_be_those_of_somebody_else() {
     let machine = Machine::with(&[("FAKE_HOLD_EVENTS", "1")]);
-    machine.run("streams_can_be_those_of_somebody_else", || {
+    machine.run(|| {
         let mut owner = device();
         // SAFETY: only the default stream is ever named, which is always there.
         let native = unsafe { NativeStreams::promised() };
@@ -176,7 +173,7 @@ fn streams_can_be_those_of_somebody_else() {
 #[test]
 fn the_pool_is_in_the_order_of_the_streams() {
     let machine = Machine::with(&[("FAKE_TOTAL_BYTES", "1G")]);
-    machine.run("the_pool_is_in_the_order_of_the_streams", || {
+    machine.run(|| {
         let mut device = device();
         let pool = device.stream_ordered().unwrap();
         pool.set_pool(PoolSettings {
@@ -224,7 +221,7 @@ fn the_pool_is_in_the_order_of_the_streams() {
 #[test]
 fn calls_to_the_pool_are_counted_and_written_down() {
     let machine = Machine::with(&[("FAKE_TOTAL_BYTES", "1G")]);
-    machine.run("calls_to_the_pool_are_counted_and_written_down", || {
+    machine.run(|| {
         let mut device = Tap::over(device(), Instruments::new(Costs::default()));
         device.set_logging(true);
         let stream = StreamId::nth(1);
@@ -256,7 +253,7 @@ fn calls_to_the_pool_are_counted_and_written_down() {
 #[test]
 fn what_is_written_can_be_read() {
     let machine = Machine::with(&[("FAKE_MEMORY", "1")]);
-    machine.run("what_is_written_can_be_read", || {
+    machine.run(|| {
         let mut device = device();
         let addr = device.malloc(2 * PAGE).unwrap();
         let stream = StreamId::nth(1);
@@ -273,7 +270,7 @@ fn what_is_written_can_be_read() {
 #[test]
 fn only_what_is_held_can_be_written_or_read() {
     let machine = Machine::with(&[]);
-    machine.run("only_what_is_held_can_be_written_or_read", || {
+    machine.run(|| {
         let mut device = device();
         let addr = device.malloc(PAGE).unwrap();
         let invalid = Err(DriverError::InvalidValue);
@@ -295,7 +292,7 @@ fn only_what_is_held_can_be_written_or_read() {
 #[test]
 fn devices_are_apart() {
     let machine = Machine::with(&[("FAKE_DEVICE_COUNT", "3"), ("FAKE_TOTAL_BYTES", "1G")]);
-    machine.run("devices_are_apart", || {
+    machine.run(|| {
         assert_eq!(CudaDevice::count(), Ok(3));
         let open = |ordinal| CudaDevice::open(ordinal, StreamHandles::Numbered);
         let beyond = open(3).map(drop);
@@ -349,7 +346,7 @@ fn access_given() -> [u64; 4] {
 #[test]
 fn what_is_mapped_is_opened_to_peers_once() {
     let machine = Machine::with(&[("FAKE_DEVICE_COUNT", "2"), ("FAKE_PEERS", "1")]);
-    machine.run("what_is_mapped_is_opened_to_peers_once", || {
+    machine.run(|| {
         assert_eq!(access_given(), [1, 2, 2, 3]);
     });
 }
@@ -357,7 +354,7 @@ fn what_is_mapped_is_opened_to_peers_once() {
 #[test]
 fn devices_that_cannot_are_no_peers() {
     let machine = Machine::with(&[("FAKE_DEVICE_COUNT", "2")]);
-    machine.run("devices_that_cannot_are_no_peers", || {
+    machine.run(|| {
         assert_eq!(access_given(), [1, 1, 1, 2]);
     });
 }
@@ -365,25 +362,21 @@ fn devices_that_cannot_are_no_peers() {
 #[test]
 fn a_thread_stays_in_the_context_it_was_in() {
     let machine = Machine::with(&[("FAKE_DEVICE_COUNT", "2")]);
-    machine.run("a_thread_stays_in_the_context_it_was_in", || {
+    machine.run(|| {
         let [mut first, mut second] =
             [0, 1].map(|ordinal| CudaDevice::open(ordinal, StreamHandles::Numbered).unwrap());
-        let before = machine::current_context();
+        let before = current_context();
         assert_ne!(before, 0, "the first device's, as the thread had none");
         second.malloc(PAGE).unwrap();
-        assert_eq!(machine::current_context(), before);
+        assert_eq!(current_context(), before);
         let threads = std::thread::spawn(move || {
             first.malloc(PAGE).unwrap();
-            assert_eq!(machine::current_context(), 0);
+            assert_eq!(current_context(), 0);
             first
         });
         let first = threads.join().unwrap();
         drop(first);
-        assert_eq!(
-            machine::current_context(),
-            0,
-            "what is given up is not current"
-        );
+        assert_eq!(current_context(), 0, "what is given up is not current");
         second.malloc(PAGE).unwrap();
     });
 }
@@ -411,7 +404,7 @@ fn use_everything(device: &mut CudaDevice) {
 #[test]
 fn all_is_given_back_when_the_device_goes() {
     let machine = Machine::with(&[]);
-    machine.run("all_is_given_back_when_the_device_goes", || {
+    machine.run(|| {
         let mut witness = device();
         let free = witness.memory_info().unwrap().free;
         let mut device = device();
@@ -434,10 +427,10 @@ fn all_is_given_back_when_the_device_goes() {
 #[test]
 fn nothing_has_to_be_used_to_be_given_back() {
     let machine = Machine::with(&[]);
-    machine.run("nothing_has_to_be_used_to_be_given_back", || {
+    machine.run(|| {
         for _ in 0..3 {
             drop(device());
         }
-        assert_eq!(machine::current_context(), 0);
+        assert_eq!(current_context(), 0);
     });
 }

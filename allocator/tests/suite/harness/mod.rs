@@ -4,8 +4,6 @@
 //! what the device says, [`validator`] compares everything with everything. [`ops`] makes the
 //! operations. A policy instantiates the suite with `allocator_suite!` in a few lines.
 
-#![allow(dead_code, reason = "each test binary uses a part of the suite")]
-
 pub mod foreseen;
 pub mod ops;
 pub mod shadow;
@@ -233,58 +231,6 @@ pub fn run(subject: &Subject, ops: &[TestOp]) -> Bench {
     }
     bench.check();
     bench
-}
-
-/// The tests of one policy with one setting on one device: `allocator_suite!(name, "policy", "conf",
-/// device)`, and `Foreseen::Another` if the policy is to be told of another program in advance.
-#[macro_export]
-macro_rules! allocator_suite {
-    ($name:ident, $policy:expr, $conf:expr, $device:expr) => {
-        allocator_suite!($name, $policy, $conf, $device, Foreseen::Program);
-    };
-    ($name:ident, $policy:expr, $conf:expr, $device:expr, $foreseen:expr) => {
-        mod $name {
-            use proptest::prelude::*;
-
-            use super::*;
-            use $crate::suite::foreseen::Foreseen;
-            use $crate::suite::{self, Subject, ops};
-
-            fn subject() -> Subject {
-                Subject {
-                    policy: $policy,
-                    conf: $conf,
-                    device: $device,
-                    foreseen: $foreseen,
-                }
-            }
-
-            proptest! {
-                #![proptest_config(ProptestConfig::with_cases(suite::cases()))]
-
-                /// Live ranges never overlap, pending memory is left alone, blocks tile their
-                /// segments, statistics are true; and in the end every byte comes back.
-                #[test]
-                fn keeps_its_promises(ops in ops::peaceful()) {
-                    suite::run(&subject(), &ops).tear_down();
-                }
-
-                /// The same under driver failures of every kind: consistent after each of them.
-                #[test]
-                fn survives_a_failing_driver(ops in ops::with_failures()) {
-                    suite::run(&subject(), &ops).tear_down();
-                }
-
-                /// The same operations give the same decisions.
-                #[test]
-                fn decides_the_same_again(ops in ops::with_failures()) {
-                    let first = suite::run(&subject(), &ops).decisions;
-                    let second = suite::run(&subject(), &ops).decisions;
-                    prop_assert_eq!(first, second);
-                }
-            }
-        }
-    };
 }
 
 /// Cases of each property: enough to find the planted faults, few enough for every `cargo test`.

@@ -1,11 +1,5 @@
 //! Allocators over the CUDA device and over the simulated one: the rules are the same, so they decide the
 //! same, to the address.
-#![allow(unsafe_code, reason = "what the simulated driver counts is asked in C")]
-
-mod machine;
-#[allow(dead_code, reason = "failures are ordered otherwise here")]
-#[path = "../../tests/suite/ops.rs"]
-mod ops;
 
 use std::env;
 
@@ -22,8 +16,8 @@ use coalesce_alloc::stats::DeviceStats;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
-use machine::{Machine, counters, device};
-use ops::TestOp;
+use crate::machine::{Machine, counters, device};
+use crate::ops::{self, TestOp};
 
 /// An allocator and what is live.
 struct Side<D> {
@@ -133,8 +127,7 @@ const SMALL: [(&str, &str); 4] = [
 
 #[test]
 fn the_reference_decides_the_same() {
-    let test = "the_reference_decides_the_same";
-    Machine::with(&SMALL).run(test, || {
+    Machine::with(&SMALL).run(|| {
         compare("pytorch", "");
         compare(
             "pytorch",
@@ -145,14 +138,12 @@ fn the_reference_decides_the_same() {
 
 #[test]
 fn the_reference_decides_the_same_with_expandable_segments() {
-    let test = "the_reference_decides_the_same_with_expandable_segments";
-    Machine::with(&SMALL).run(test, || compare("pytorch", "expandable_segments:True"));
+    Machine::with(&SMALL).run(|| compare("pytorch", "expandable_segments:True"));
 }
 
 #[test]
 fn other_policies_decide_the_same() {
-    let test = "other_policies_decide_the_same";
-    Machine::with(&SMALL).run(test, || {
+    Machine::with(&SMALL).run(|| {
         for policy in ["direct", "bfc", "rmm_pool", "cupy", "gmlake", "cuda_async"] {
             compare(policy, "");
         }
@@ -163,8 +154,7 @@ fn other_policies_decide_the_same() {
 /// reserved, and that all of it can go back.
 #[test]
 fn the_pool_of_the_device_keeps_its_promises() {
-    let test = "the_pool_of_the_device_keeps_its_promises";
-    Machine::with(&SMALL[..3]).run(test, || {
+    Machine::with(&SMALL[..3]).run(|| {
         let mut runner = TestRunner::new(ProptestConfig {
             cases: 24,
             failure_persistence: None,
@@ -197,8 +187,7 @@ fn the_pool_of_the_device_keeps_its_promises() {
 /// The free is the work of a stream that waits for all who use the block; nobody else waits.
 #[test]
 fn what_other_streams_use_comes_back_to_the_pool_when_they_are_done() {
-    let test = "what_other_streams_use_comes_back_to_the_pool_when_they_are_done";
-    Machine::with(&SMALL[..3]).run(test, || {
+    Machine::with(&SMALL[..3]).run(|| {
         let (own, user) = (StreamId::nth(1), StreamId::nth(2));
         let device = Tap::over(device(), Instruments::new(Costs::default()));
         let conf = "reuse_internal_dependencies:false";

@@ -1,9 +1,51 @@
-//! The suite, for each policy with each kind of settings.
-
-mod suite;
+//! The properties of every policy, with each kind of settings.
 
 use coalesce_alloc::driver::sim::SimConfig;
-use coalesce_alloc::driver::sim::address::AddressPolicy;
+use coalesce_alloc::driver::sim::address::AddressPolicy::{self, Down, FirstFit, Up};
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
+
+use crate::harness::foreseen::Foreseen;
+use crate::harness::ops::{self, TestOp};
+use crate::harness::{self, Subject};
+
+/// Live ranges never overlap, memory that streams still use is not reused, blocks tile their segments,
+/// statistics are right, and every byte is returned at the end.
+fn keeps_its_promises(subject: &Subject) {
+    for_all(ops::peaceful(), |ops| {
+        harness::run(subject, ops).tear_down();
+    });
+}
+
+/// The same under driver failures of every kind: the state is consistent after each of them.
+fn survives_a_failing_driver(subject: &Subject) {
+    for_all(ops::with_failures(), |ops| {
+        harness::run(subject, ops).tear_down();
+    });
+}
+
+/// The same operations give the same decisions.
+fn decides_the_same_again(subject: &Subject) {
+    for_all(ops::with_failures(), |ops| {
+        let [first, second] = [(); 2].map(|()| harness::run(subject, ops).decisions);
+        assert_eq!(first, second);
+    });
+}
+
+/// Runs a test on random operations, and on those that failed before.
+fn for_all(ops: impl Strategy<Value = Vec<TestOp>>, test: impl Fn(&[TestOp])) {
+    let mut runner = TestRunner::new(ProptestConfig {
+        source_file: Some(file!()),
+        ..ProptestConfig::with_cases(harness::cases())
+    });
+    let outcome = runner.run(&ops, |ops| {
+        test(&ops);
+        Ok(())
+    });
+    if let Err(error) = outcome {
+        panic!("{error}\n{runner}");
+    }
+}
 
 /// A device on which 84 MiB blocks are many and events wait to be completed.
 fn tight(address_policy: AddressPolicy) -> SimConfig {
@@ -22,7 +64,46 @@ fn roomy() -> SimConfig {
     }
 }
 
-use AddressPolicy::{Down, FirstFit, Up};
+/// The properties of a policy with given settings on a device: `allocator_suite!(name, "policy",
+/// "settings", device)`. `Foreseen::Another` as a fifth argument announces another program to the
+/// policy.
+///
+/// The bodies are functions, so that each subject adds three calls to the binary instead of three
+/// instances of proptest's runner.
+macro_rules! allocator_suite {
+    ($name:ident, $policy:expr, $conf:expr, $device:expr) => {
+        allocator_suite!($name, $policy, $conf, $device, Foreseen::Program);
+    };
+    ($name:ident, $policy:expr, $conf:expr, $device:expr, $foreseen:expr) => {
+        mod $name {
+            use super::*;
+
+            fn subject() -> Subject {
+                Subject {
+                    policy: $policy,
+                    conf: $conf,
+                    device: $device,
+                    foreseen: $foreseen,
+                }
+            }
+
+            #[test]
+            fn keeps_its_promises() {
+                super::keeps_its_promises(&subject());
+            }
+
+            #[test]
+            fn survives_a_failing_driver() {
+                super::survives_a_failing_driver(&subject());
+            }
+
+            #[test]
+            fn decides_the_same_again() {
+                super::decides_the_same_again(&subject());
+            }
+        }
+    };
+}
 
 allocator_suite!(direct, "direct", "", tight(Up));
 allocator_suite!(direct_first_fit, "direct", "", tight(FirstFit));
