@@ -42,7 +42,7 @@ def planted(fault: Fault) -> str:
 
 
 def run(command: list[str], folder: Path) -> tuple[int | None, str]:
-    """Returns the exit status, None after a timeout, and the standard error."""
+    """Returns the exit status, None after a timeout, and the output."""
     env = dict(os.environ)
     env["CARGO_TARGET_DIR"] = str(CHECKOUT / "target" / "faults")
     # The failure is enough; its smallest example is not needed.
@@ -53,8 +53,8 @@ def run(command: list[str], folder: Path) -> tuple[int | None, str]:
         command,
         cwd=folder,
         env=env,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
     ) as process:
@@ -69,7 +69,7 @@ def run(command: list[str], folder: Path) -> tuple[int | None, str]:
 
 
 def failing_tests(folder: Path) -> list[str]:
-    """The test targets that fail, or `hang`; empty if all pass."""
+    """The modules whose tests fail, the targets that crash, or `hang`; empty if all pass."""
     status, said = run([*TESTS, "--no-run"], folder)
     if status != 0:
         raise Stop("it does not compile:\n" + said)
@@ -79,7 +79,8 @@ def failing_tests(folder: Path) -> list[str]:
     failing = re.findall(r"^ +`-p coalesce-alloc --(?:test )?(.+?)`$", said, re.MULTILINE)
     if status != 0 and not failing:
         raise Stop("the tests could not be run:\n" + said)
-    return failing
+    modules = re.findall(r"^test (\w+)(?:::\S+)? \.\.\. FAILED$", said, re.MULTILINE)
+    return sorted(set(modules)) or failing
 
 
 def copy_of_checkout(folder: Path) -> Path:

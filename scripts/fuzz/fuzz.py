@@ -66,7 +66,7 @@ class Target:
 
 
 TARGETS = [
-    Target("snapshot", "workloads", "snapshot::any_bytes", "snapshots/fixtures", 8192),
+    Target("snapshot", "workloads", "snapshot::any_bytes", "fixtures", 8192),
     Target("trace", "workloads", "trace::any_bytes", "fuzz/examples/trace", 4096),
     Target("rmm", "workloads", "rmm::any_bytes", "fuzz/examples/rmm", 4096),
     Target("minimalloc", "workloads", "minimalloc::any_bytes", "fuzz/examples/minimalloc", 2048),

@@ -1,6 +1,6 @@
 """Traces for the originals: the source of the operations, and the writer of vectors.
 
-The format is described in allocator/tests/originals.rs; operations are its lines without the
+The format is described in allocator/tests/suite/originals.rs; operations are its lines without the
 outcome.
 """
 

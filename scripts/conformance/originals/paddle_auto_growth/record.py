@@ -10,7 +10,8 @@
     --stream-safe FILE   Paddle's stream_safe_cuda_allocator.cc: for traces with several streams
 
 The CPU wheel is enough: it contains the allocator and the headers to build on it. record.cpp
-fakes the device. Only GPU builds have the layer for several streams: it is compiled from Paddle's own source
+fakes the device. Only GPU builds have the layer for several streams: it is compiled from Paddle's
+own source
 (stream_safe.h).
 """
 
