@@ -1,7 +1,7 @@
 //! The policies: what one is, and all there are.
 //!
 //! A new policy is one file, one line in the table below (with the `mod` that Rust asks for), and one
-//! line in `tests/properties.rs`. See [the worked example](#a-policy-in-one-file).
+//! line in `tests/suite/properties.rs`. See [the worked example](#a-policy-in-one-file).
 //!
 //! # A policy in one file
 //!
