@@ -19,10 +19,12 @@ use coalesce_bench::timing::walk::Walk;
 use criterion::{Criterion, SamplingMode, Throughput, criterion_group, criterion_main};
 
 fn prepare(shape: &str) -> Walk {
-    let workload = shapes::find(shape).transpose().expect("a shape is listed");
-    let walk = workload.and_then(|workload| Walk::prepare(&*workload));
+    let workload = shapes::find(shape, None)
+        .transpose()
+        .expect("a shape is listed");
+    let walk = workload.and_then(|workload| Ok(Walk::prepare(&*workload)?));
     walk.unwrap_or_else(|error| {
-        eprintln!("throughput: {error}");
+        eprintln!("throughput: {error:#}");
         std::process::exit(1);
     })
 }

@@ -20,15 +20,15 @@
 //!   `driver::cuda`, with the feature `cuda`, is a real one.
 //! - [`Allocator`] is the interface of every allocator. [`pytorch`] is the reference. Every other allocator
 //!   is a [`policy`] that makes decisions only; [`Managed`] turns it into an allocator.
-//! - An offline policy knows the workload in advance: [`foresight`] describes that knowledge, and
-//!   [`placement`] computes addresses from it.
+//! - An offline policy knows the workload in advance: it plans from the
+//!   [`lifetimes`] of its requests, and [`placement`] computes addresses from them.
 //! - Adaptors wrap an allocator or a driver. [`driver::hooks`] observe driver calls: they count, charge,
 //!   limit, log or fail them. [`WithHistory`] records a history; [`Verified`] checks the contents of memory.
 //! - [`settings`] parses `PYTORCH_CUDA_ALLOC_CONF`. Allocators report through [`stats`], [`history`],
 //!   [`snapshot`] and [`error`], and through [`Violation`] if their own state is broken.
 //! - [`glossary`] defines the terms and names PyTorch's counters.
 //!
-//! Dependencies run one way: adaptors → `pytorch`, `policy` and `managed` → `placement`, `foresight`,
+//! Dependencies run one way: adaptors → `pytorch`, `policy` and `managed` → `placement`, `lifetimes`,
 //! `settings` and the reporting modules → `driver`. A policy never names a concrete driver, and a driver
 //! never names a block.
 //!
@@ -88,8 +88,8 @@ pub mod bytes;
 mod check;
 pub mod driver;
 pub mod error;
-pub mod foresight;
 pub mod history;
+pub mod lifetimes;
 mod managed;
 mod mempool;
 pub mod placement;

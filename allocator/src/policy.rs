@@ -1,7 +1,7 @@
 //! The policies: what one is, and all there are.
 //!
 //! A new policy is one file, one line in the table below (with the `mod` that Rust asks for), and one
-//! line in `tests/properties.rs`. See [the worked example](#a-policy-in-one-file).
+//! line in `tests/suite/properties.rs`. See [the worked example](#a-policy-in-one-file).
 //!
 //! # A policy in one file
 //!
@@ -14,7 +14,7 @@
 //! use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 //! use coalesce_alloc::driver::{DeviceAddr, Driver, StreamId};
 //! use coalesce_alloc::Managed;
-//! use coalesce_alloc::policy::knobs::{KnobError, Knobs};
+//! use coalesce_alloc::policy::settings::{PolicySettings, PolicySettingsError};
 //! use coalesce_alloc::policy::{Block, Policy, Refusal};
 //!
 //! #[derive(Debug, Default)]
@@ -24,8 +24,8 @@
 //! }
 //!
 //! impl ExactFit {
-//!     fn from_conf(conf: &str) -> Result<Self, KnobError> {
-//!         Knobs::parse(conf)?.finish()?;
+//!     fn from_conf(conf: &str) -> Result<Self, PolicySettingsError> {
+//!         PolicySettings::parse(conf)?.finish()?;
 //!         Ok(Self::default())
 //!     }
 //! }
@@ -85,7 +85,6 @@ mod cupy;
 pub mod direct;
 mod fence;
 mod gmlake;
-pub mod knobs;
 mod offline;
 mod offset_allocator;
 mod paddle_auto_growth;
@@ -96,10 +95,13 @@ mod rmm;
 mod rmm_arena;
 mod rmm_binning;
 mod rmm_pool;
+pub mod settings;
 mod stalloc;
 pub mod stream_safe;
 mod tlsf;
 
 pub use self::contract::{Block, Policy, Refusal};
 use self::contract::{malloc_or_retry, only_default};
-pub use self::registry::{BuildError, POLICIES, Prepared, Registered, build, check_conf, prepare};
+pub use self::registry::{
+    BuildError, OfflinePlan, POLICIES, PolicyInfo, build, check_conf, plan_offline,
+};

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use crate::allocator::Allocator;
 use crate::driver::Driver;
-use crate::foresight::Foresight;
+use crate::lifetimes::Lifetimes;
 use crate::managed::Managed;
 use crate::pytorch::PyTorch;
 use crate::settings::{Settings, SettingsError};
 
-use super::knobs::KnobError;
-use super::planned::{Plan, Planned};
+use super::planned::{AllocationPlan, Planned};
+use super::settings::PolicySettingsError;
 use super::stream_safe::StreamSafe;
 use super::{
     bfc, bfc_two_ended, buddy, cubecl, cuda_async, cupy, direct, gmlake, offline, offset_allocator,
@@ -19,30 +19,30 @@ use super::{
 
 /// A policy that can be made by name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Registered {
+pub struct PolicyInfo {
     /// What it is called on the command line and in results.
     pub name: &'static str,
     /// What it is, in a line.
     pub summary: &'static str,
-    /// Whether it has to know the program in advance: [`prepare`] comes before.
-    pub foreseeing: bool,
+    /// Whether it has to know the program in advance: [`plan_offline`] comes before.
+    pub offline: bool,
 }
 
 macro_rules! policies {
     (
         $($name:literal, $summary:literal => $policy:ty;)+
-        foreseeing:
+        offline:
         $($planner:literal, $plan_summary:literal => $plan:path;)+
     ) => {
         /// All policies, the reference first.
-        pub const POLICIES: &[Registered] = &[
-            Registered {
+        pub const POLICIES: &[PolicyInfo] = &[
+            PolicyInfo {
                 name: "pytorch",
                 summary: "the caching allocator of PyTorch 2.11 (native backend), with all its settings",
-                foreseeing: false,
+                offline: false,
             },
-            $(Registered { name: $name, summary: $summary, foreseeing: false },)+
-            $(Registered { name: $planner, summary: $plan_summary, foreseeing: true },)+
+            $(PolicyInfo { name: $name, summary: $summary, offline: false },)+
+            $(PolicyInfo { name: $planner, summary: $plan_summary, offline: true },)+
         ];
 
         /// Makes an allocator of the policy called `name`, with its settings.
@@ -61,29 +61,29 @@ macro_rules! policies {
                     Ok(Box::new(PyTorch::new(driver, settings)))
                 }
                 $($name => {
-                    let policy = <$policy>::from_conf(conf).map_err(knobs_of($name))?;
+                    let policy = <$policy>::from_conf(conf).map_err(settings_error($name))?;
                     Ok(Box::new(Managed::new($name, policy, driver)))
                 })+
-                $($planner => Err(BuildError::Blind { policy: $planner }),)+
+                $($planner => Err(BuildError::Offline { policy: $planner }),)+
                 _ => Err(BuildError::UnknownPolicy { name: name.to_owned() }),
             }
         }
 
         /// What the policy called `name` plans for a program, if it is one that plans ahead. This is
-        /// where all its work is; [`Prepared::build`] is quick.
+        /// where all its work is; [`OfflinePlan::build`] is quick.
         ///
         /// # Errors
         /// If the settings are wrong.
-        pub fn prepare(
+        pub fn plan_offline(
             name: &str,
             conf: &str,
-            foresight: &Foresight,
-        ) -> Result<Option<Prepared>, BuildError> {
+            lifetimes: &Lifetimes,
+        ) -> Result<Option<OfflinePlan>, BuildError> {
             let (policy, plan) = match name {
-                $($planner => ($planner, $plan(conf, foresight).map_err(knobs_of($planner))?),)+
+                $($planner => ($planner, $plan(conf, lifetimes).map_err(settings_error($planner))?),)+
                 _ => return Ok(None),
             };
-            Ok(Some(Prepared { policy, plan: Arc::new(plan) }))
+            Ok(Some(OfflinePlan { policy, plan: Arc::new(plan) }))
         }
 
         /// Whether the policy called `name` takes these settings.
@@ -93,8 +93,8 @@ macro_rules! policies {
         pub fn check_conf(name: &str, conf: &str) -> Result<(), BuildError> {
             match name {
                 "pytorch" => settings(conf).map(|_| ()),
-                $($name => <$policy>::from_conf(conf).map(|_| ()).map_err(knobs_of($name)),)+
-                $($planner => prepare(name, conf, &Foresight::default()).map(|_| ()),)+
+                $($name => <$policy>::from_conf(conf).map(|_| ()).map_err(settings_error($name)),)+
+                $($planner => plan_offline(name, conf, &Lifetimes::default()).map(|_| ()),)+
                 _ => Err(BuildError::UnknownPolicy { name: name.to_owned() }),
             }
         }
@@ -117,19 +117,19 @@ policies! {
     "paddle_auto_growth", "the default of PaddlePaddle 3: best fit, cut from the high end" => StreamSafe<paddle_auto_growth::AutoGrowth>;
     "offset_allocator", "the crate offset-allocator (256 bins) over blocks of the device" => offset_allocator::OffsetAllocator;
     "gmlake", "GMLake: free memory in pieces, stitched to blocks by mapping it twice" => gmlake::GmLake;
-    foreseeing:
+    offline:
     "offline", "every request placed before the first, by the best of several packers" => offline::plan;
     "stalloc", "STAlloc's plan of two iterations, done over and over" => stalloc::plan;
 }
 
 /// What a policy that plans ahead made of a program: any number of allocators.
 #[derive(Clone, Debug)]
-pub struct Prepared {
+pub struct OfflinePlan {
     policy: &'static str,
-    plan: Arc<Plan>,
+    plan: Arc<AllocationPlan>,
 }
 
-impl Prepared {
+impl OfflinePlan {
     /// An allocator that carries the plan out.
     #[must_use]
     pub fn build<D: Driver + 'static>(&self, driver: D) -> Box<dyn Allocator<Driver = D>> {
@@ -145,27 +145,27 @@ fn settings(conf: &str) -> Result<Settings, BuildError> {
     })
 }
 
-fn knobs_of(policy: &'static str) -> impl Fn(KnobError) -> BuildError {
-    move |source| BuildError::Knobs { policy, source }
+fn settings_error(policy: &'static str) -> impl Fn(PolicySettingsError) -> BuildError {
+    move |source| BuildError::Settings { policy, source }
 }
 
-/// Why an allocator could not be made.
+/// Why an allocator cannot be made.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// There is no policy of that name.
-    #[error("unknown policy '{name}': there is {}", names())]
+    /// No policy has this name.
+    #[error("unknown policy '{name}'; expected one of: {}", names())]
     UnknownPolicy {
-        /// The name asked for.
+        /// The name given.
         name: String,
     },
-    /// It plans ahead, and the program is not known: see [`prepare`].
-    #[error("{policy} has to know the program in advance")]
-    Blind {
+    /// An offline policy, whose workload is not known: see [`plan_offline`].
+    #[error("{policy} is an offline policy: it must know the workload in advance")]
+    Offline {
         /// The policy.
         policy: &'static str,
     },
-    /// PyTorch does not take this string.
+    /// PyTorch does not take this settings string.
     #[error("PYTORCH_CUDA_ALLOC_CONF '{conf}'")]
     PyTorch {
         /// The string.
@@ -173,13 +173,13 @@ pub enum BuildError {
         /// Why not.
         source: SettingsError,
     },
-    /// Another policy does not take its settings.
+    /// Another policy does not take its settings string.
     #[error("settings of {policy}")]
-    Knobs {
+    Settings {
         /// The policy.
         policy: &'static str,
         /// Why not.
-        source: KnobError,
+        source: PolicySettingsError,
     },
 }
 

@@ -4,9 +4,9 @@ use std::io::{BufWriter, Read, Write, stdin, stdout};
 use std::process::ExitCode;
 
 use anyhow::Context;
+use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::history::HistoryOptions;
-use coalesce_alloc::PyTorch;
 use coalesce_alloc::settings::Settings;
 use coalesce_script::bench::{self, Plan};
 use coalesce_script::{Options, RunError, Script};
