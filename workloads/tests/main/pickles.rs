@@ -1,4 +1,4 @@
-//! Pickles: what is written is read again, and nothing that is read can do harm.
+//! Pickles survive a round trip, and arbitrary bytes do no harm.
 
 use coalesce_workloads::formats::pickle::{Node, Pickle, to_writer};
 use proptest::prelude::*;
@@ -10,7 +10,7 @@ fn written(value: &Value) -> Vec<u8> {
     bytes
 }
 
-/// A value that contains itself has no end; none here does.
+/// Converts a value. Does not return for a value that contains itself, which no test here has.
 fn value(node: Node<'_>) -> Value {
     if let Some(bool) = node.bool() {
         return bool.into();
@@ -56,13 +56,13 @@ fn values() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read_again(original in values()) {
+    fn pickles_round_trip(original in values()) {
         let pickle = Pickle::read(written(&original)).unwrap();
         prop_assert_eq!(value(pickle.root()), original);
     }
 
     #[test]
-    fn whatever_the_bytes_reading_ends(
+    fn reading_arbitrary_bytes_ends(
         mut bytes in prop::collection::vec(any::<u8>(), 0..300),
         protocol in 2_u8..=5,
     ) {
@@ -74,7 +74,7 @@ proptest! {
 }
 
 #[test]
-fn integers_take_as_many_bytes_as_they_need() {
+fn integers_use_the_shortest_encoding() {
     let len = |int: i128| written(&Value::Number(Number::from_i128(int).unwrap())).len() - 3;
     for (int, expected) in [
         (0, 2),
@@ -95,14 +95,14 @@ fn integers_take_as_many_bytes_as_they_need() {
 }
 
 #[test]
-fn a_text_is_written_once() {
+fn repeated_text_is_written_once() {
     let one = written(&json!(["device_traces"])).len();
     let two = written(&json!(["device_traces", "device_traces"])).len();
     assert_eq!(two, one + 2);
 }
 
 #[test]
-fn what_python_shares_is_shared() {
+fn memoised_values_are_shared() {
     let pickle = Pickle::read(b"\x80\x04](}\x94h\x00h\x00e.".to_vec()).unwrap();
     let items: Vec<_> = pickle.root().items().unwrap().collect();
     assert_eq!(items.len(), 3);
@@ -110,8 +110,8 @@ fn what_python_shares_is_shared() {
 }
 
 #[test]
-fn long_lists_and_dicts_come_in_parts() {
-    // Python adds at most a thousand items at once; other lists grow in between.
+fn long_lists_are_read_in_parts() {
+    // Python appends at most a thousand items at a time; other lists grow in between.
     let bytes = b"\x80\x04]\x94(K\x01e(K\x02h\x00(K\x05ee(K\x03e.".to_vec();
     let pickle = Pickle::read(bytes).unwrap();
     let ints: Vec<_> = pickle
@@ -124,7 +124,7 @@ fn long_lists_and_dicts_come_in_parts() {
 }
 
 #[test]
-fn a_key_that_is_set_twice_counts_once() {
+fn the_last_value_of_a_key_wins() {
     let pickle = Pickle::read(b"\x80\x04}(\x8c\x01aK\x01\x8c\x01aK\x02u.".to_vec()).unwrap();
     assert_eq!(pickle.root().get("a").and_then(Node::integer), Some(2));
     assert!(pickle.root().get("b").is_none());

@@ -1,4 +1,4 @@
-//! Recordings that cannot be: an error or a difference, and never a panic.
+//! Impossible recordings cause an error or a reported difference, never a panic.
 
 use coalesce_alloc::MempoolId;
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
@@ -10,7 +10,7 @@ use coalesce_workloads::formats::recording::Recording;
 use coalesce_workloads::formats::recording::program::RecordedProgram;
 use coalesce_workloads::formats::recording::verify::{Known, verify};
 
-use crate::invented::{PLAIN, Setup, record};
+use super::invented::{PLAIN, Setup, record};
 
 fn one() -> Recording {
     let streams = true;
@@ -25,7 +25,7 @@ fn one() -> Recording {
     )
 }
 
-/// The first entry of a kind that lies well inside the recording.
+/// The first entry of a kind, well inside the recording.
 fn place(recording: &Recording, action: Action) -> usize {
     let entries = recording.entries.iter().enumerate().skip(100);
     let mut found = entries.filter(|(_, entry)| entry.action == action);
@@ -37,7 +37,7 @@ fn error_of(recording: &Recording) -> String {
 }
 
 #[test]
-fn an_error_says_which_entry_cannot_be_and_why() {
+fn errors_name_the_impossible_entry_and_the_reason() {
     let good = one();
     let index = place(&good, Action::Alloc);
     let mut nowhere = good.clone();
@@ -86,9 +86,9 @@ fn an_error_says_which_entry_cannot_be_and_why() {
     assert!(error_of(&overlapping).contains("no allocator was ever in the state"));
 }
 
-/// A segment that nothing is known of but that it was returned, from where none can be.
+/// A segment of which only the return is recorded, at an address where no segment can lie.
 #[test]
-fn a_start_that_cannot_be_is_told_as_that() {
+fn an_impossible_initial_state_is_reported() {
     let returned = TraceEntry {
         action: Action::SegmentFree,
         addr: DeviceAddr(1000),
@@ -105,9 +105,9 @@ fn a_start_that_cannot_be_is_told_as_that() {
     assert!(error.contains("multiples of 512"), "{error}");
 }
 
-/// Two blocks change places: the state at the end is the same, but no best fit did that.
+/// Two blocks are exchanged: the final state is the same, but best fit would not choose that.
 #[test]
-fn a_block_that_lies_elsewhere_is_found() {
+fn an_exchanged_block_is_found() {
     let mut recording = record(PLAIN, 3);
     let size = |entry: usize| recording.entries[entry].size.next_multiple_of(512);
     let allocs: Vec<usize> = (0..recording.entries.len())
@@ -136,9 +136,9 @@ fn a_block_that_lies_elsewhere_is_found() {
     }
 }
 
-/// A table of pages of one size is kept for each stream: no file makes it take all memory.
+/// The verifier keeps a table of pages for each stream; no file makes it use all memory.
 #[test]
-fn more_memory_than_any_device_has_is_refused() {
+fn address_ranges_beyond_any_device_are_refused() {
     const TIB: u64 = 1 << 40;
     const PAGE: u64 = 20 << 20;
     let run = |stream: u32, offset: u64, bytes: u64| {
@@ -174,7 +174,7 @@ fn more_memory_than_any_device_has_is_refused() {
 }
 
 #[test]
-fn nothing_that_is_read_brings_it_down() {
+fn corrupted_recordings_never_panic() {
     let good = one();
     let mut rng = Rng::new(11);
     let (mut errors, mut verdicts) = (0, 0);

@@ -1,27 +1,21 @@
-//! The recorded traces under ten settings each: every figure and every address as PyTorch's own
-//! allocator has it.
+//! The recorded traces under ten settings each: every figure and every address must match PyTorch's
+//! own allocator.
 //!
-//! `traces/expected.csv` is what the real binary did, see the README there. The last column is a
-//! digest of every address it returned.
+//! `traces/expected.csv` holds the results of the real binary; see the README there. The last column
+//! is a digest of every address it returned.
 
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use coalesce_alloc::PyTorch;
-use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
-use coalesce_alloc::settings::Settings;
 use coalesce_workloads::formats::trace::TraceFile;
 use coalesce_workloads::measure::Measures;
 use coalesce_workloads::op::{Op, Workload, WorkloadError};
 use coalesce_workloads::replay::{Observer, Outcome, Step, replay};
 use sha2::{Digest, Sha256};
 
-fn traces() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("traces")
-}
+use crate::common::{allocator, traces};
 
-/// Hashes the lines that the oracle prints for allocations and for frees that are skipped.
+/// Hashes the lines that the oracle prints for allocations and for skipped frees.
 #[derive(Default)]
 struct Decisions {
     hash: Sha256,
@@ -56,11 +50,9 @@ impl Decisions {
     }
 }
 
-/// What this allocator does, in the columns of `expected.csv`.
+/// The results of this allocator, in the columns of `expected.csv`.
 fn row(trace: &dyn Workload, conf: &str, capacity: u64) -> Vec<String> {
-    let device = SimDevice::new(&SimConfig::with_capacity(capacity));
-    let settings = Settings::from_conf(conf).unwrap();
-    let mut allocator = PyTorch::new(device, settings);
+    let mut allocator = allocator(conf, capacity);
     let mut decisions = Decisions::default();
     let tally = replay(trace, &mut allocator, &mut decisions).unwrap();
     let measures = Measures::of(allocator.stats());
@@ -86,7 +78,7 @@ fn row(trace: &dyn Workload, conf: &str, capacity: u64) -> Vec<String> {
 }
 
 #[test]
-fn all_200_rows_are_those_of_the_real_binary() {
+fn all_200_rows_match_the_real_binary() {
     let mut reader = csv::Reader::from_path(traces().join("expected.csv")).unwrap();
     let expected: Vec<Vec<String>> = reader
         .records()

@@ -1,6 +1,4 @@
-//! Small snapshots of every form: those of scripts/conformance/snapshots.
-
-use std::path::PathBuf;
+//! Small snapshots in every form, written by scripts/conformance/snapshots.
 
 use coalesce_alloc::MempoolId;
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
@@ -9,16 +7,17 @@ use coalesce_alloc::snapshot::BlockState;
 use coalesce_alloc::stats::PoolKind;
 use coalesce_workloads::formats::recording::{Recording, StackId, read};
 
+use crate::common::fixtures;
+
 const MIB: u64 = 1 << 20;
 const HIGH: DeviceAddr = DeviceAddr(0xffff_8000_0000_0000);
 
 fn fixture(name: &str) -> Vec<Recording> {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/snapshots/fixtures");
-    read(folder.join(name)).unwrap()
+    read(fixtures().join(name)).unwrap()
 }
 
 #[test]
-fn a_snapshot_is_read_as_it_was_written() {
+fn a_snapshot_is_read_completely() {
     let recordings = fixture("protocol-4.pickle");
     // The third device has neither entries nor segments.
     let [first, second] = &recordings[..] else {
@@ -70,11 +69,15 @@ fn a_snapshot_is_read_as_it_was_written() {
 }
 
 #[test]
-fn stacks_are_kept_once_each() {
+fn equal_stacks_are_stored_once() {
     let [first, second] = &fixture("protocol-4.pickle")[..] else {
         panic!("two devices");
     };
-    assert_eq!(first.stacks.len(), 3, "none, the short and the long one");
+    assert_eq!(
+        first.stacks.len(),
+        3,
+        "the empty, the short and the long one"
+    );
     let names = |recording: &Recording, entry: usize| -> Vec<String> {
         let stack = recording.stack_of(entry).unwrap();
         stack
@@ -99,14 +102,14 @@ fn stacks_are_kept_once_each() {
 }
 
 #[test]
-fn every_protocol_says_the_same() {
+fn all_pickle_protocols_are_equal() {
     let expected = fixture("protocol-4.pickle");
     assert_eq!(fixture("protocol-2.pickle"), expected);
     assert_eq!(fixture("protocol-5.pickle"), expected);
 }
 
 #[test]
-fn earlier_forms_say_less_and_that_is_told() {
+fn missing_fields_of_earlier_versions_are_remarked() {
     let recordings = fixture("earlier.pickle");
     let [now, _] = &fixture("protocol-4.pickle")[..] else {
         panic!("two devices");
@@ -117,14 +120,14 @@ fn earlier_forms_say_less_and_that_is_told() {
     assert_eq!(first.block_stacks, now.block_stacks);
     assert!(first.entries.iter().all(|entry| entry.time_us == 0));
     let mut blocks = now.segments[0].blocks.clone();
-    // Of a free block nothing is told.
+    // Earlier versions omit the requested size of free blocks.
     blocks[2].requested_size = 0;
     assert_eq!(first.segments[0].blocks, blocks);
     assert_eq!(first.segments[1].pool, MempoolId::DEFAULT);
 }
 
 #[test]
-fn later_forms_say_more() {
+fn additional_fields_of_later_versions_are_read() {
     let recordings = fixture("later.pickle");
     let [now, _] = &fixture("protocol-4.pickle")[..] else {
         panic!("two devices");
@@ -145,9 +148,9 @@ fn later_forms_say_more() {
     assert_eq!(now.entry_pools, []);
 }
 
-/// PyTorch has two writers. The second snapshot has an entry for the first.
+/// PyTorch has two writers. The second snapshot has an entry for the first snapshot.
 #[test]
-fn python_and_cpp_write_the_same() {
+fn python_and_cpp_snapshots_are_equal() {
     let [python] = &fixture("torch-python.pickle")[..] else {
         panic!("one device");
     };

@@ -1,10 +1,6 @@
-//! The families of patterns: every member frees what it allocates, and what has no meaning is refused.
+//! Families of synthetic patterns: every member frees all its allocations, and invalid parameters are
+//! refused.
 
-mod programs;
-
-use coalesce_alloc::PyTorch;
-use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
-use coalesce_alloc::settings::Settings;
 use coalesce_workloads::catalog;
 use coalesce_workloads::demand::Demand;
 use coalesce_workloads::families::fragmentation::Fragmentation;
@@ -13,20 +9,22 @@ use coalesce_workloads::measure::{AtPeak, Measures};
 use coalesce_workloads::op::Workload;
 use coalesce_workloads::presets;
 use coalesce_workloads::replay::replay;
-use programs::{frees_what_it_allocates, refusal};
-use toml::Table;
+
+use crate::common::{
+    MIB, allocator, assert_contains, assert_frees_all, assert_refused, preset, table,
+};
 
 #[test]
-fn presets_free_what_they_allocate() {
+fn presets_free_all_allocations() {
     for workload in presets::all() {
-        frees_what_it_allocates(workload.as_ref());
+        assert_frees_all(workload.as_ref());
     }
 }
 
 #[test]
-fn parameters_without_a_meaning_are_refused() {
+fn invalid_parameters_are_refused() {
     let good = Fragmentation::default;
-    for (wrong, said) in [
+    for (wrong, expected) in [
         (Fragmentation { every: 0, ..good() }, "every is 0"),
         (
             Fragmentation {
@@ -50,10 +48,9 @@ fn parameters_without_a_meaning_are_refused() {
             "below 2^60",
         ),
     ] {
-        let error = refusal(&wrong);
-        assert!(error.contains(said), "no '{said}' in: {error}");
+        assert_refused(&wrong, expected);
     }
-    for (family, text, said) in [
+    for (family, text, expected) in [
         ("comb", "teeth = 0", "teeth is 0; it must be at least 1"),
         (
             "comb",
@@ -102,15 +99,15 @@ fn parameters_without_a_meaning_are_refused() {
         ("batch_probe", "most = 1000000000000", "most is"),
         ("experiment", "count = 65536", "count is 65536"),
     ] {
-        let error = catalog::build("wrong", family, text.parse().unwrap());
-        let error = error.err().map(|error| error.to_string());
-        let error = error.unwrap_or_else(|| panic!("{family} takes {text}"));
-        assert!(error.contains(said), "no '{said}' in: {error}");
+        let built = catalog::build("wrong", family, table(text));
+        let error = built.err().map(|error| error.to_string());
+        let error = error.unwrap_or_else(|| panic!("{family} accepts {text}"));
+        assert_contains(&error, expected);
     }
-    for (micro_batches, activation_bytes, said) in
+    for (micro_batches, activation_bytes, expected) in
         [(1 << 40, 1, "below 2^24"), (1, 1 << 58, "below 2^58")]
     {
-        let error = refusal(&GradAccumulation {
+        let wrong = GradAccumulation {
             name: "wrong".to_owned(),
             layers: 1,
             parameter_bytes: 1,
@@ -118,32 +115,31 @@ fn parameters_without_a_meaning_are_refused() {
             micro_batches,
             steps: 1,
             mistake: Mistake::None,
-        });
-        assert!(error.contains(said), "no '{said}' in: {error}");
+        };
+        assert_refused(&wrong, expected);
     }
 }
 
 fn article() -> Box<dyn Workload> {
-    catalog::preset("fragmentation_article", Table::new()).unwrap()
+    preset("fragmentation_article", "")
 }
 
 #[test]
-fn demand_is_what_a_reader_counts() {
+fn demand_matches_a_count_by_hand() {
     let program = article();
     let demand = Demand::of(program.as_ref()).unwrap();
-    // 10 tensors of 4 MiB, 5 of them freed, then one of 64 MiB: 5 × 4 + 64 at most, and 40 before.
+    // 10 tensors of 4 MiB, 5 of them freed, then one of 64 MiB: first 40 MiB, then 5 × 4 + 64.
     assert_eq!(demand.lower_bound_bytes, 84 << 20);
     assert_eq!(demand.allocations, 11);
 }
 
 #[test]
-fn the_first_failure_says_how_free_memory_lies() {
-    let device = SimDevice::new(&SimConfig::with_capacity(60 << 20));
-    let mut allocator = PyTorch::new(device, Settings::default());
+fn first_oom_reports_free_memory_and_its_largest_block() {
+    let mut allocator = allocator("", 60 * MIB);
     let mut at_peak = AtPeak::default();
     let tally = replay(article().as_ref(), &mut allocator, &mut at_peak).unwrap();
     let first = tally.first_oom.unwrap();
-    // Two segments of 20 MiB, each with every other 4 MiB free: 2 + 3 of them, none beside another.
+    // Two segments of 20 MiB, each with every other 4 MiB free: 2 + 3 blocks, none adjacent.
     assert_eq!(
         (first.free_bytes, first.largest_free_bytes),
         (20 << 20, 4 << 20)
@@ -152,7 +148,7 @@ fn the_first_failure_says_how_free_memory_lies() {
     assert_eq!(
         at_peak.inactive_split_bytes,
         16 << 20,
-        "of the second segment, when it was taken"
+        "of the second segment, when it was allocated"
     );
     assert_eq!(Measures::of(allocator.stats()).fragmentation(), Some(0.0));
 }

@@ -1,10 +1,12 @@
-//! A history as a table, with its segments beside it.
+//! Histories as CSV tables, with the segments in a file beside them.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use coalesce_alloc::history::Action;
 use coalesce_workloads::formats::recording;
+
+use crate::common::{assert_contains, write_file};
 
 const HISTORY: &str = "action,addr,size,stream,time_us\n\
     segment_alloc,8388608,2097152,0,7\n\
@@ -14,17 +16,13 @@ const SEGMENTS: &str = r#"[{"address":8388608,"total_size":2097152,"stream":0,"s
     "blocks":[[1024,1000,"active_allocated",8388608],[2096128,0,"inactive",8389632]]}]"#;
 
 fn written(name: &str, history: &str, segments: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("histories");
-    fs::create_dir_all(&folder).unwrap();
-    let beside = folder.join(format!("{name}.final_segments.json"));
-    fs::write(beside, segments).unwrap();
-    let path = folder.join(format!("{name}.csv"));
-    fs::write(&path, history).unwrap();
-    path
+    let write = |name: String, text: &str| write_file("histories", &name, text.as_bytes());
+    write(format!("{name}.final_segments.json"), segments);
+    write(format!("{name}.csv"), history)
 }
 
 #[test]
-fn the_table_and_what_lies_beside_it_are_a_recording() {
+fn a_table_and_its_segments_are_a_recording() {
     let recordings = recording::read(written("whole", HISTORY, SEGMENTS)).unwrap();
     let [recording] = &recordings[..] else {
         panic!("one device")
@@ -37,11 +35,10 @@ fn the_table_and_what_lies_beside_it_are_a_recording() {
 }
 
 #[test]
-fn mistakes_are_told_with_their_place() {
-    let wrong = |name, history: &str, segments: &str, said: &str| {
+fn errors_name_file_and_line() {
+    let wrong = |name, history: &str, segments: &str, expected: &str| {
         let error = recording::read(written(name, history, segments)).unwrap_err();
-        let text = error.to_string();
-        assert!(text.contains(said), "no '{said}' in: {text}");
+        assert_contains(&error.to_string(), expected);
     };
     let short = format!("{HISTORY}alloc,1,2\n");
     wrong(
@@ -58,5 +55,5 @@ fn mistakes_are_told_with_their_place() {
     let alone = written("alone", HISTORY, SEGMENTS);
     fs::remove_file(alone.with_file_name("alone.final_segments.json")).unwrap();
     let text = recording::read(alone).unwrap_err().to_string();
-    assert!(text.contains("are looked for there"), "{text}");
+    assert_contains(&text, "are looked for there");
 }

@@ -1,11 +1,6 @@
-//! The families of models: members free what they allocate, features move the peak, and what has no
-//! meaning is refused.
+//! Families of models: members free all their allocations, features change the peak, and invalid
+//! parameters are refused.
 
-mod programs;
-
-use coalesce_alloc::PyTorch;
-use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
-use coalesce_alloc::settings::Settings;
 use coalesce_workloads::families::cnn::Cnn;
 use coalesce_workloads::families::inference::{Inference, Kept, Request};
 use coalesce_workloads::families::lengths::Lengths;
@@ -14,12 +9,11 @@ use coalesce_workloads::families::rng::Rng;
 use coalesce_workloads::families::transformer::{
     self, Attention, Evaluation, Optimizer, Precision, Shape, Transformer,
 };
-use coalesce_workloads::measure::Measures;
 use coalesce_workloads::op::{Answer, Op, Workload, WorkloadError};
-use coalesce_workloads::replay::replay;
-use programs::{frees_what_it_allocates, refusal};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+
+use crate::common::{assert_frees_all, assert_refused, measured, operations};
 
 fn small_transformer() -> Transformer {
     Transformer {
@@ -34,7 +28,7 @@ fn small_transformer() -> Transformer {
     }
 }
 
-/// Small members of all kinds.
+/// Small members that cover all features.
 fn small_members() -> Vec<Box<dyn Workload>> {
     let mut members: Vec<Box<dyn Workload>> = Vec::new();
     for shape in [Shape::Gpt2, Shape::Bert, Shape::Llama] {
@@ -157,32 +151,23 @@ fn small_members() -> Vec<Box<dyn Workload>> {
 }
 
 #[test]
-fn all_members_free_what_they_allocate() {
+fn all_members_free_all_allocations() {
     for member in small_members() {
-        frees_what_it_allocates(member.as_ref());
+        assert_frees_all(member.as_ref());
     }
 }
 
 #[test]
-fn all_members_are_the_same_each_time() {
-    let operations = |member: &dyn Workload| {
-        let mut operations = Vec::new();
-        member
-            .emit(&mut |op: Op<'_>| {
-                operations.push(format!("{op:?}"));
-                Ok(Answer::Done)
-            })
-            .unwrap();
-        operations
-    };
+fn all_members_emit_the_same_operations_each_time() {
+    let operations = |member: &dyn Workload| operations(member).unwrap();
     for member in small_members() {
         assert_eq!(operations(member.as_ref()), operations(member.as_ref()));
     }
 }
 
-/// A sink may have had enough at any time; that is what the workload then ends with.
+/// A sink may stop the workload at any operation; `emit` then returns its error.
 #[test]
-fn all_members_stop_when_they_are_told_to() {
+fn all_members_stop_when_the_sink_stops_them() {
     for member in small_members() {
         for most in [0, 1, 40, 300, 700, 1500] {
             let mut events = 0;
@@ -195,15 +180,15 @@ fn all_members_stop_when_they_are_told_to() {
             });
             let was_stopped = matches!(ended, Err(WorkloadError::Stopped(_)));
             assert!(was_stopped || (ended.is_ok() && events < most));
-            assert!(events <= most, "{events} sent, {most} wanted");
+            assert!(events <= most, "{events} sent, {most} accepted");
         }
     }
 }
 
-/// What programmers know of memory holds of the generated programs, too.
+/// Features have the effect on memory that programmers expect.
 #[test]
-fn features_move_the_peak_as_they_should() {
-    let peak = |transformer: &Transformer| measured(transformer, "").0;
+fn features_change_the_peak_in_the_expected_direction() {
+    let peak = |transformer: &Transformer| measured(transformer, "").peak_requested_bytes as f64;
     let plain = Transformer {
         layers: 6,
         hidden: 256,
@@ -230,13 +215,13 @@ fn features_move_the_peak_as_they_should() {
 }
 
 #[test]
-fn parameters_survive_being_written_down() {
+fn parameters_round_trip_through_json() {
     fn survives<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(member: &T) {
         let text = serde_json::to_string(member).unwrap();
         assert_eq!(serde_json::from_str::<T>(&text).unwrap(), *member);
         assert!(serde_json::from_str::<T>(r#"{"layer": 1}"#).is_err());
         let nothing: T = serde_json::from_str("{}").unwrap();
-        assert_eq!(nothing, *member, "what is not said is the default");
+        assert_eq!(nothing, *member, "missing parameters have their defaults");
     }
     survives(&Transformer::default());
     survives(&Moe::default());
@@ -244,23 +229,11 @@ fn parameters_survive_being_written_down() {
     survives(&Cnn::default());
 }
 
-/// Peak requested, and the efficiency under some settings.
-fn measured(workload: &dyn Workload, conf: &str) -> (f64, f64) {
-    let device = SimDevice::new(&SimConfig::with_capacity(1 << 40));
-    let mut allocator = PyTorch::new(device, Settings::from_conf(conf).unwrap());
-    replay(workload, &mut allocator, &mut ()).unwrap();
-    let measures = Measures::of(allocator.stats());
-    (
-        measures.peak_requested_bytes as f64,
-        measures.efficiency().unwrap(),
-    )
-}
-
 #[test]
-fn parameters_without_a_meaning_are_refused() {
+fn invalid_parameters_are_refused() {
     let good = small_transformer;
     let most = (1 << 24) - 1;
-    for (wrong, said) in [
+    for (wrong, expected) in [
         (
             Transformer {
                 layers: 0,
@@ -296,22 +269,16 @@ fn parameters_without_a_meaning_are_refused() {
             "2^60 bytes",
         ),
     ] {
-        let error = refusal(&wrong);
-        assert!(error.contains(said), "no '{said}' in: {error}");
+        assert_refused(&wrong, expected);
     }
 }
 
-fn refuses(wrong: &dyn Workload, said: &str) {
-    let error = refusal(wrong);
-    assert!(error.contains(said), "no '{said}' in: {error}");
-}
-
 #[test]
-fn transformers_that_do_not_exist_are_refused() {
-    let with = |change: &dyn Fn(&mut Transformer), said: &str| {
+fn invalid_transformers_are_refused() {
+    let with = |change: &dyn Fn(&mut Transformer), expected: &str| {
         let mut wrong = small_transformer();
         change(&mut wrong);
-        refuses(&wrong, said);
+        assert_refused(&wrong, expected);
     };
     with(&|t| t.kv_heads = 2, "only llama");
     with(&|t| t.tied = false, "only llama");
@@ -341,7 +308,7 @@ fn transformers_that_do_not_exist_are_refused() {
         },
         "count is 0",
     );
-    // One token of one number a head: what is too large is what kernels round it up to.
+    // One token of one number per head: only the size that kernels round it up to is too large.
     with(
         &|t| {
             (t.batch, t.hidden, t.heads) = ((1 << 24) - 1, 1 << 23, 1 << 23);
@@ -352,8 +319,8 @@ fn transformers_that_do_not_exist_are_refused() {
 }
 
 #[test]
-fn other_programs_that_do_not_exist_are_refused() {
-    for (experts, top_k, skew, said) in [
+fn other_invalid_models_are_refused() {
+    for (experts, top_k, skew, expected) in [
         (0, 1, 1, "experts is 0"),
         (4, 5, 1, "top_k is 5"),
         (4, 2, 0, "skew is 0"),
@@ -366,7 +333,7 @@ fn other_programs_that_do_not_exist_are_refused() {
             skew,
             ..Moe::default()
         };
-        refuses(&wrong, said);
+        assert_refused(&wrong, expected);
     }
     let generation = Inference::default;
     let request = |prompt: u64, new_tokens: u64| Request {
@@ -374,7 +341,7 @@ fn other_programs_that_do_not_exist_are_refused() {
         prompt,
         new_tokens,
     };
-    for (wrong, said) in [
+    for (wrong, expected) in [
         (
             Inference {
                 requests: vec![request(0, 1)],
@@ -412,9 +379,9 @@ fn other_programs_that_do_not_exist_are_refused() {
             "live must be",
         ),
     ] {
-        refuses(&wrong, said);
+        assert_refused(&wrong, expected);
     }
-    for (wrong, said) in [
+    for (wrong, expected) in [
         (
             Cnn {
                 depths: vec![],
@@ -446,13 +413,13 @@ fn other_programs_that_do_not_exist_are_refused() {
             "2^60",
         ),
     ] {
-        refuses(&wrong, said);
+        assert_refused(&wrong, expected);
     }
 }
 
-/// Parameters of any magnitude are refused, or mean a program: no arithmetic overflows.
+/// Parameters of every magnitude are refused or run: no arithmetic overflows.
 #[test]
-fn parameters_of_any_magnitude_do_no_harm() {
+fn parameters_of_every_magnitude_are_refused_or_run() {
     let mut rng = Rng::new(1);
     let mut ran = 0;
     for _ in 0..20_000 {

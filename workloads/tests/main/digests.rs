@@ -1,13 +1,13 @@
-//! Each preset is the same for good: a digest of all its operations.
+//! Digests of the operations of every preset.
 //!
-//! A change here changes every result ever recorded with the preset: give the new one a new name, or
-//! say in the results that they cannot be compared.
+//! A change here invalidates every recorded result of the preset: give the changed preset a new name, or
+//! note in the results that they cannot be compared.
 
 use coalesce_workloads::op::{Answer, Op, Workload};
 use coalesce_workloads::presets;
 use sha2::{Digest, Sha256};
 
-/// Events, and the first 16 hexadecimal digits of the SHA-256 of all operations, one a line.
+/// The number of operations, and the first 16 hexadecimal digits of their SHA-256, one a line.
 fn digest(workload: &dyn Workload) -> (u64, String) {
     let mut hash = Sha256::new();
     let mut events = 0;
@@ -39,7 +39,7 @@ fn digest(workload: &dyn Workload) -> (u64, String) {
 }
 
 #[test]
-fn presets_are_the_same_for_good() {
+fn presets_emit_the_recorded_operations() {
     let digests: Vec<String> = presets::all()
         .iter()
         .map(|workload| {

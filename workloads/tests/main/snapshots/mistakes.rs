@@ -1,8 +1,7 @@
-//! Files that are no snapshots: what is said of them, and that nothing worse happens.
+//! Files that are not snapshots cause a clear error and nothing worse.
 
 use std::fs;
 use std::io::Write;
-use std::path::PathBuf;
 
 use coalesce_workloads::formats::pickle::to_writer;
 use coalesce_workloads::formats::recording::read;
@@ -12,20 +11,19 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-/// Writes a file and says what reading it fails with.
+use crate::common::{assert_contains, fixtures, write_file};
+
+/// Writes a file and returns the error of reading it, without the path.
 fn wrong(name: &str, bytes: &[u8]) -> String {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("snapshots");
-    fs::create_dir_all(&folder).unwrap();
-    let path = folder.join(name);
-    fs::write(&path, bytes).unwrap();
-    let said = read(&path).unwrap_err().to_string();
+    let path = write_file("snapshots", name, bytes);
+    let error = read(&path).unwrap_err().to_string();
     let file = path.display().to_string();
-    said.strip_prefix(&file).unwrap().to_owned()
+    error.strip_prefix(&file).unwrap().to_owned()
 }
 
 #[test]
-fn what_is_no_snapshot_is_told_with_its_place() {
-    for (bytes, said) in [
+fn errors_name_the_byte_and_the_reason() {
+    for (bytes, expected) in [
         (&b""[..], ", byte 0: the file is empty"),
         (b"op,id,bytes", "begins with \"op,id,by\" and not with 0x80"),
         (b"\x80\x09N.", "pickle protocol 9"),
@@ -65,12 +63,16 @@ fn what_is_no_snapshot_is_told_with_its_place() {
         (b"\x80\x04](}e.", "a segment without 'address'"),
     ] {
         let found = wrong("wrong.pickle", bytes);
-        assert!(found.contains(said), "{}: {found}", bytes.escape_ascii());
+        assert!(
+            found.contains(expected),
+            "{}: {found}",
+            bytes.escape_ascii()
+        );
     }
 }
 
 #[test]
-fn entries_that_say_too_little_are_told() {
+fn incomplete_entries_are_reported() {
     let entry = |pairs: &[u8]| {
         let mut pickle = b"\x80\x02}(X\x08\0\0\0segments]X\x0d\0\0\0device_traces](](}(".to_vec();
         pickle.extend_from_slice(pairs);
@@ -80,23 +82,23 @@ fn entries_that_say_too_little_are_told() {
     const ALLOC: &[u8] = b"X\x06\0\0\0actionX\x05\0\0\0alloc";
     const ADDR: &[u8] = b"X\x04\0\0\0addrK\0";
     let found = entry(b"");
-    assert!(found.contains("an entry without 'action'"), "{found}");
+    assert_contains(&found, "an entry without 'action'");
     let found = entry(ALLOC);
-    assert!(found.contains("an entry without 'addr'"), "{found}");
+    assert_contains(&found, "an entry without 'addr'");
     let found = entry(&[ALLOC, ADDR].concat());
-    assert!(found.contains("an entry without 'size'"), "{found}");
+    assert_contains(&found, "an entry without 'size'");
     let found = entry(&[ALLOC, ADDR, b"X\x04\0\0\0sizeJ\xff\xff\xff\xff"].concat());
-    assert!(
-        found.contains("the size of an entry is -1, not a number between 0 and 2^64"),
-        "{found}"
+    assert_contains(
+        &found,
+        "the size of an entry is -1, not a number between 0 and 2^64",
     );
 }
 
-/// A list of lists that are one and the same, and so on: more entries than there are atoms.
+/// A list that repeats one list, which repeats one entry: exponentially many entries.
 #[test]
-fn lists_that_share_their_items_are_not_multiplied() {
+fn shared_lists_do_not_multiply_memory() {
     let mut pickle = b"\x80\x02}(X\x08\0\0\0segments]X\x0d\0\0\0device_traces](](".to_vec();
-    // One entry, and itself many times more.
+    // One entry, repeated.
     pickle.extend_from_slice(b"}(X\x06\0\0\0actionX\x05\0\0\0allocX\x04\0\0\0addrK\0");
     pickle.extend_from_slice(b"X\x04\0\0\0sizeK\0uq\0");
     pickle.extend_from_slice(&b"h\0".repeat(1000));
@@ -104,16 +106,13 @@ fn lists_that_share_their_items_are_not_multiplied() {
     pickle.extend_from_slice(&b"h\x01".repeat(1000));
     pickle.extend_from_slice(b"eu.");
     let found = wrong("shared.pickle", &pickle);
-    assert!(
-        found.contains("more items than the file has bytes"),
-        "{found}"
-    );
+    assert_contains(&found, "more items than the file has bytes");
 }
 
-/// A megabyte that would take gigabytes, or hours, if everything in it were copied or looked at each time
-/// that it is named.
+/// A file of a megabyte that would need gigabytes, or hours, if shared values were copied or visited for
+/// each reference.
 #[test]
-fn what_is_long_and_shared_is_not_multiplied() {
+fn shared_long_values_do_not_multiply_memory() {
     const LONG: usize = 20_000;
     let name = "x".repeat(LONG);
     let entry = |frames: Value| json!({"action": "alloc", "addr": 0, "size": 0, "frames": frames});
@@ -137,7 +136,7 @@ fn what_is_long_and_shared_is_not_multiplied() {
         let mut pickle = Vec::new();
         to_writer(&snapshot, &mut pickle).unwrap();
         let found = wrong("long.pickle", &pickle);
-        assert!(found.contains("many times what the file has"), "{found}");
+        assert_contains(&found, "many times what the file has");
     }
 
     let mut pickle = b"\x80\x02}(X\x08\0\0\0segments](}q\0(".to_vec();
@@ -147,52 +146,48 @@ fn what_is_long_and_shared_is_not_multiplied() {
     pickle.extend_from_slice(&b"h\0".repeat(LONG));
     pickle.extend_from_slice(b"eu.");
     let found = wrong("long-dict.pickle", &pickle);
-    assert!(found.contains("a segment: with the dicts"), "{found}");
+    assert_contains(&found, "a segment: with the dicts");
 }
 
 #[test]
-fn lists_that_contain_themselves_are_no_snapshots() {
+fn cyclic_values_are_refused() {
     let found = wrong("cycle.pickle", b"\x80\x02]q\0h\0a.");
-    assert!(found.contains("a segment is a list, not a dict"), "{found}");
+    assert_contains(&found, "a segment is a list, not a dict");
     let found = wrong("cycle.pickle", b"\x80\x02}q\0X\x08\0\0\0segmentsh\0s.");
-    assert!(found.contains("segments is a dict, not a list"), "{found}");
+    assert_contains(&found, "segments is a dict, not a list");
 }
 
 #[test]
-fn a_small_file_that_unpacks_to_much_is_refused() {
+fn decompression_bombs_are_refused() {
     let mut packed = GzEncoder::new(Vec::new(), Compression::best());
     packed.write_all(b"\x80\x02").unwrap();
     for _ in 0..32 {
         packed.write_all(&vec![b'N'; 1 << 20]).unwrap();
     }
     let found = wrong("bomb.pickle.gz", &packed.finish().unwrap());
-    assert!(
-        found.contains("unpacks to more than 16777216 bytes"),
-        "{found}"
-    );
+    assert_contains(&found, "unpacks to more than 16777216 bytes");
 }
 
 #[test]
-fn missing_files_and_folders_are_told() {
+fn missing_files_and_folders_are_reported() {
     let missing = read("no/such/file.pickle").unwrap_err().to_string();
     assert!(missing.starts_with("no/such/file.pickle: "), "{missing}");
     let folder = read(env!("CARGO_MANIFEST_DIR")).unwrap_err().to_string();
-    assert!(folder.contains("a directory"), "{folder}");
+    assert_contains(&folder, "a directory");
 }
 
 proptest! {
-    /// Bytes that change, are lost or are put in between: an error or another snapshot, no panic.
+    /// Changed, removed or inserted bytes cause an error or another snapshot, never a panic.
     #[test]
-    fn damaged_files_are_errors_at_worst(
+    fn damaged_files_never_panic(
         which in 0_usize..6,
         damage in vec((any::<prop::sample::Index>(), any::<u8>(), 0_u8..3), 1..8),
     ) {
         const NAMES: [&str; 6] = [
             "protocol-2", "protocol-4", "protocol-5", "earlier", "later", "torch-cpp",
         ];
-        let fixtures = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/snapshots/fixtures");
         let name = format!("{}.pickle", NAMES[which]);
-        let mut bytes = fs::read(fixtures.join(&name)).unwrap();
+        let mut bytes = fs::read(fixtures().join(&name)).unwrap();
         for (index, byte, kind) in damage {
             let at = index.index(bytes.len());
             match kind {
@@ -201,9 +196,7 @@ proptest! {
                 _ => bytes.insert(at, byte),
             }
         }
-        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
-        let path = folder.join(format!("damaged-{name}"));
-        fs::write(&path, &bytes).unwrap();
+        let path = write_file("snapshots", &format!("damaged-{name}"), &bytes);
         match read(&path) {
             Ok(recordings) => for recording in recordings {
                 prop_assert!(recording.entries.len() + recording.segments.len() <= bytes.len());

@@ -1,28 +1,24 @@
-//! Memory histories of real programs on real GPUs, published by others: every block must land where
-//! it did.
+//! Published memory histories of real programs on real GPUs: every block must get its recorded address.
 //!
 //! The recordings are not part of this repository. `COALESCE_PUBLIC_TRACES` names their folder;
-//! without it the test says so and does nothing.
-
-#[path = "../elsewhere/mod.rs"]
-mod elsewhere;
+//! without it the test prints a note and does nothing.
 
 use coalesce_workloads::formats::recording;
 use coalesce_workloads::formats::recording::rewind::RecordingError;
 use coalesce_workloads::formats::recording::verify::{Known, verify};
 
-use self::elsewhere::{files, say};
+use crate::elsewhere::{files, say};
 
-/// A recording that no allocator has made: the fixture of a tool's own tests. Its blocks lie at odd
-/// addresses and leave gaps.
-const INVENTED: &str = "facebookresearch__mosaic__test_snapshots_output";
+/// Not a recording of an allocator but a fixture of a tool's own tests: its blocks have odd addresses
+/// and leave gaps.
+const SYNTHETIC: &str = "facebookresearch__mosaic__test_snapshots_output";
 
 #[test]
-fn every_block_lands_where_it_did() {
+fn every_block_gets_its_recorded_address() {
     for file in &files("COALESCE_PUBLIC_TRACES", ".csv.gz") {
         let name = file.file_name().unwrap().to_str().unwrap();
         let verdict = match verify(&recording::read(file).unwrap()[0], Known::default()) {
-            Err(error @ RecordingError::End(_)) if name.starts_with(INVENTED) => {
+            Err(error @ RecordingError::End(_)) if name.starts_with(SYNTHETIC) => {
                 say(&format!("{name}: {error}"));
                 continue;
             }

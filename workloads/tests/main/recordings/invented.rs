@@ -1,5 +1,5 @@
-//! Recordings of random programs that the reference itself ran: every decision must come out again, from
-//! the first entry on and from any other, as if a ring had lost those before.
+//! Recordings of random programs run by the reference itself: verification must reproduce every
+//! decision, from the first entry and from any later one, as if a ring buffer had dropped the rest.
 
 use coalesce_alloc::MempoolId;
 use coalesce_alloc::PyTorch;
@@ -12,13 +12,13 @@ use coalesce_workloads::families::rng::Rng;
 use coalesce_workloads::formats::recording::verify::{Known, Verdict, verify};
 use coalesce_workloads::formats::recording::{Frame, Recording, Stack, StackId};
 
-/// What a program is run with.
+/// The configuration of a recorded run.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
     pub conf: &'static str,
-    /// MiB of memory.
+    /// Device memory in MiB.
     pub memory: u64,
-    /// Whether streams are used, and fall behind.
+    /// Whether the program uses several streams, and the device lags behind.
     pub streams: bool,
     /// Whether some requests go to a private pool.
     pub private_pool: bool,
@@ -34,7 +34,7 @@ pub const PLAIN: Setup = Setup {
     stacks: true,
 };
 
-/// The stacks of entries: none, that of a malloc or free, that of `empty_cache`.
+/// The callers in the stacks of entries: of a malloc or free, and of `empty_cache`.
 const CALLERS: [&str; 2] = ["work", "empty_cache"];
 
 /// A recording of a random program.
@@ -130,7 +130,7 @@ fn without_first(recording: &Recording, count: usize) -> Recording {
     recording
 }
 
-fn ensure_exact(setup: Setup, seed: u64, recording: &Recording, lost: usize) -> Verdict {
+fn assert_exact(setup: Setup, seed: u64, recording: &Recording, lost: usize) -> Verdict {
     let verdict = verify(&without_first(recording, lost), Known::default());
     let what = format!("{setup:?}, seed {seed}, {lost} entries lost");
     let verdict = verdict.unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -144,13 +144,13 @@ fn ensure_exact(setup: Setup, seed: u64, recording: &Recording, lost: usize) -> 
     verdict
 }
 
-fn comes_out_again(setup: Setup) -> Verdict {
+fn assert_reproduced(setup: Setup) -> Verdict {
     let mut sum = Verdict::default();
     for seed in 0..20 {
         let recording = record(setup, seed);
         let mut lost = 0;
         while lost < recording.entries.len() {
-            let verdict = ensure_exact(setup, seed, &recording, lost);
+            let verdict = assert_exact(setup, seed, &recording, lost);
             sum.retries += verdict.retries;
             sum.ooms += verdict.ooms;
             sum.exact += verdict.exact;
@@ -162,18 +162,18 @@ fn comes_out_again(setup: Setup) -> Verdict {
 }
 
 #[test]
-fn with_room_for_everything() {
+fn on_a_roomy_device() {
     for conf in ["", "roundup_power2_divisions:4", "expandable_segments:True"] {
-        let verdict = comes_out_again(Setup { conf, ..PLAIN });
+        let verdict = assert_reproduced(Setup { conf, ..PLAIN });
         assert_eq!((verdict.retries, verdict.ooms), (0, 0));
     }
 }
 
 #[test]
-fn with_retries_and_failures() {
+fn with_retries_and_ooms() {
     for conf in ["", "max_split_size_mb:24", "expandable_segments:True"] {
         let memory = 160;
-        let verdict = comes_out_again(Setup {
+        let verdict = assert_reproduced(Setup {
             conf,
             memory,
             ..PLAIN
@@ -182,17 +182,17 @@ fn with_retries_and_failures() {
     }
 }
 
-/// On a small device with expandable segments more is open than can be found out: several ranges of
-/// addresses for the same blocks, which all are nearly used up.
+/// Excludes expandable segments on a small device: there several nearly full address ranges could hold
+/// the same blocks, and the recording does not determine which.
 #[test]
-fn with_streams_that_fall_behind() {
+fn with_lagging_streams() {
     for (conf, memory) in [
         ("", 1 << 20),
         ("", 256),
         ("expandable_segments:True", 1 << 20),
     ] {
         let streams = true;
-        comes_out_again(Setup {
+        assert_reproduced(Setup {
             conf,
             memory,
             streams,
@@ -204,15 +204,15 @@ fn with_streams_that_fall_behind() {
 #[test]
 fn with_a_private_pool() {
     let private_pool = true;
-    comes_out_again(Setup {
+    assert_reproduced(Setup {
         private_pool,
         ..PLAIN
     });
 }
 
-/// From the first entry only: how long blocks had been free before it is not recorded.
+/// Only from the first entry: the recording lacks how long blocks had been free before it.
 #[test]
-fn with_a_garbage_collector_whose_limit_nobody_told() {
+fn with_garbage_collection_under_an_unknown_limit() {
     let conf = "garbage_collection_threshold:0.5,per_process_memory_fraction:0.75";
     let setup = Setup {
         conf,
@@ -221,7 +221,7 @@ fn with_a_garbage_collector_whose_limit_nobody_told() {
     };
     let mut found = 0;
     for seed in 0..20 {
-        let verdict = ensure_exact(setup, seed, &record(setup, seed), 0);
+        let verdict = assert_exact(setup, seed, &record(setup, seed), 0);
         found += usize::from(verdict.limit.is_some());
     }
     assert!(found > 0);
@@ -231,7 +231,7 @@ fn with_a_garbage_collector_whose_limit_nobody_told() {
 fn without_stacks() {
     let stacks = false;
     for memory in [1 << 20, 160] {
-        comes_out_again(Setup {
+        assert_reproduced(Setup {
             memory,
             stacks,
             ..PLAIN

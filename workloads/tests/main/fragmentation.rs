@@ -1,11 +1,10 @@
-//! Each pattern of fragmentation does what it says, in figures.
-
-mod common;
+//! Each pattern of fragmentation has the effect that it documents.
 
 use coalesce_workloads::families::fragmentation::Adversary;
 use coalesce_workloads::op::{Answer, Op, Workload, WorkloadError};
 use coalesce_workloads::replay::{Observer, Step};
-use common::{EXPANDABLE, MIB, ROOMY, measured, preset, watched};
+
+use crate::common::{EXPANDABLE, MIB, ROOMY, measured, preset, watched};
 
 const CONFS: [&str; 2] = ["", EXPANDABLE];
 
@@ -20,7 +19,7 @@ fn requested(name: &str, overrides: &str) -> u64 {
 }
 
 #[test]
-fn ping_pong_holds_memory_for_both_phases() {
+fn ping_pong_reserves_memory_for_both_phases() {
     assert_eq!(requested("phases_ping_pong", ""), 720);
     assert_eq!(
         CONFS.map(|conf| reserved("phases_ping_pong", "", conf)),
@@ -37,7 +36,7 @@ fn a_then_b_differs_from_b_then_a() {
 }
 
 #[test]
-fn the_waste_of_a_comb_grows_with_the_square_of_its_rounds() {
+fn waste_of_a_comb_grows_with_the_square_of_its_rounds() {
     for conf in CONFS {
         let [few, many] = [7, 14].map(|rounds| {
             let rounds = format!("rounds = {rounds}");
@@ -48,13 +47,13 @@ fn the_waste_of_a_comb_grows_with_the_square_of_its_rounds() {
 }
 
 #[test]
-fn what_a_doubling_buffer_gave_back_never_holds_the_next() {
+fn freed_buffers_never_fit_the_next_doubling() {
     for conf in CONFS {
         assert!(
             reserved("growth_doubling", "", conf) >= 2047,
             "the sum of all sizes"
         );
-        // With a half more each time, it does if the pieces can be joined.
+        // Growing by half each time, they do if the freed buffers can be coalesced.
         let all: u64 = sizes(preset("growth_doubling", "percent = 150\nrounds = 1").as_ref());
         let half_more = reserved("growth_doubling", "percent = 150", conf);
         assert_eq!(half_more < all / MIB, conf == EXPANDABLE, "{half_more}");
@@ -76,17 +75,17 @@ fn sizes(workload: &dyn Workload) -> u64 {
 }
 
 #[test]
-fn a_staircase_needs_thirty_times_its_peak_without_joining() {
+fn staircase_reserves_thirty_times_its_peak_without_expandable_segments() {
     let peak = requested("growth_staircase", "");
-    let [fixed, joined] = CONFS.map(|conf| reserved("growth_staircase", "", conf));
+    let [fixed, expandable] = CONFS.map(|conf| reserved("growth_staircase", "", conf));
     assert!(
-        fixed > 30 * peak && joined < peak * 5 / 4,
-        "{fixed}, {joined} for {peak}"
+        fixed > 30 * peak && expandable < peak * 5 / 4,
+        "{fixed}, {expandable} for {peak}"
     );
 }
 
 #[test]
-fn a_sawtooth_keeps_its_peak_and_needs_more_each_time() {
+fn sawtooth_reserves_more_with_each_tooth() {
     let peak = requested("sawtooth", "");
     assert!((1900..=2048).contains(&peak), "{peak}");
     let [one, all] = [1, 40].map(|teeth| reserved("sawtooth", &format!("teeth = {teeth}"), ""));
@@ -108,7 +107,7 @@ impl Observer for AtBig {
 }
 
 #[test]
-fn survivors_pin_what_an_emptied_cache_would_return() {
+fn survivors_pin_memory_that_empty_cache_would_return() {
     let at_big = |overrides: &str| {
         let mut seen = AtBig::default();
         watched(
@@ -121,12 +120,12 @@ fn survivors_pin_what_an_emptied_cache_would_return() {
     let AtBig(reserved, allocated) = at_big("");
     assert!(reserved > 3 * allocated, "{reserved} for {allocated}");
     let AtBig(reserved, _) = at_big("every = 1000");
-    assert_eq!(reserved, 0, "nobody survives");
+    assert_eq!(reserved, 0, "nothing survives");
 }
 
-/// Live bytes and blocks of a long stream, and how many of its blocks are small and large.
+/// Checks live bytes, live blocks and the distribution of sizes and streams of a long run.
 #[test]
-fn churn_stays_below_its_caps_with_sizes_of_any_magnitude() {
+fn churn_stays_below_its_caps_with_sizes_of_every_magnitude() {
     let workload = preset("churn", "events = 1_000_000\ncap_blocks = 400\nstreams = 3");
     let (cap_bytes, cap_blocks) = (1 << 30, 400);
     let mut live = std::collections::HashMap::new();
@@ -168,10 +167,10 @@ fn churn_stays_below_its_caps_with_sizes_of_any_magnitude() {
     );
 }
 
-/// Robson's bound holds for any allocator that cannot move blocks, if the program knows where they
-/// lie: that it is reached means that the program was right. These are the figures of its page.
+/// Robson's bound holds for any allocator that cannot move blocks, against a program that knows their
+/// addresses. Reaching it shows that the construction is right. The results page shows these figures.
 #[test]
-fn the_adversary_reaches_robsons_bound() {
+fn adversary_reaches_robsons_bound() {
     let small = Adversary::default();
     let large = Adversary {
         unit_bytes: 2 << 20,
@@ -205,7 +204,7 @@ fn the_adversary_reaches_robsons_bound() {
                 "{name} '{conf}'"
             );
         }
-        // To the page: 2 MiB in the small pool, 20 MiB in the large one.
+        // Rounded up to a page: 2 MiB in the small pool, 20 MiB in the large one.
         let page = if name == "adversary" {
             2 * MIB
         } else {

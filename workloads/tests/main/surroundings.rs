@@ -1,14 +1,14 @@
-//! Families that look at what happens around the program: streams, neighbours, memory that runs out.
-
-mod common;
+//! Families that depend on the surroundings of the program: streams, neighbours, out of memory.
 
 use coalesce_alloc::driver::StreamId;
 use coalesce_workloads::families::batch_probe::LargestBatch;
-use common::{EXPANDABLE, GIB, MIB, ROOMY, allocator, measured, preset, watched};
 
-/// Batches that were copied ahead, those that the device has not come to, and the activations.
+use crate::common::{EXPANDABLE, GIB, MIB, ROOMY, allocator, measured, preset, watched};
+
+/// Active are the batches copied ahead, the batches that the device has not processed yet, and the
+/// activations.
 #[test]
-fn blocks_wait_for_as_many_batches_as_the_device_is_behind() {
+fn blocks_stay_active_until_the_device_catches_up() {
     for (ahead, lag, streams) in [(2, 4, 1), (0, 0, 1), (3, 0, 2), (0, 7, 3), (5, 9, 4)] {
         let parameters = format!(
             "ahead = {ahead}\nlag = {lag}\nstreams = {streams}\nmin_bytes = '16MiB'\nmax_bytes = '16MiB'"
@@ -26,14 +26,14 @@ fn blocks_wait_for_as_many_batches_as_the_device_is_behind() {
 }
 
 #[test]
-fn a_late_device_and_more_streams_take_more_memory() {
+fn a_late_device_and_more_streams_need_more_memory() {
     let reserved = ["streams_in_time", "streams_late", "streams_many"]
         .map(|name| measured(preset(name, "").as_ref(), "").peak_reserved_bytes);
     assert!(reserved.is_sorted_by(|a, b| a < b), "{reserved:?}");
 }
 
 #[test]
-fn neighbours_make_a_cache_go_that_was_harmless() {
+fn neighbours_force_retries() {
     let retries = |overrides: &str| {
         let workload = preset("shared_gpu", overrides);
         watched(workload.as_ref(), (EXPANDABLE, 4 * GIB), &mut ()).retries
@@ -52,8 +52,8 @@ fn largest_batch(overrides: &str, device: (&str, u64)) -> u64 {
     answer.batch.unwrap()
 }
 
-/// Parameters and states, activations, and the first gradient: on an allocator of its own for each
-/// batch.
+/// Allocates parameters and optimizer states, activations, and the first gradient, with a new allocator
+/// for each batch size.
 fn largest_batch_by_linear_search((conf, capacity): (&str, u64)) -> u64 {
     let fits = |batch: u64| {
         let mut allocator = allocator(conf, capacity);
@@ -67,9 +67,9 @@ fn largest_batch_by_linear_search((conf, capacity): (&str, u64)) -> u64 {
 }
 
 #[test]
-fn a_probe_finds_exactly_the_largest_batch() {
+fn probe_finds_the_largest_batch() {
     for gib in [3, 5, 8, 11] {
-        // Each tensor is a segment of its own, of whole 2 MiB.
+        // Each tensor has its own segment, a multiple of 2 MiB.
         let exactly = (gib * 1024 - 73 * 28) / (24 * 6);
         for conf in ["", "max_split_size_mb:64", EXPANDABLE] {
             let device = (conf, gib * GIB);
@@ -86,17 +86,17 @@ fn a_probe_finds_exactly_the_largest_batch() {
     }
 }
 
-/// The figures of its page.
+/// The results page shows these figures.
 #[test]
-fn a_probe_that_keeps_its_cache_finds_less() {
+fn probe_without_empty_cache_finds_a_smaller_batch() {
     let kept = |conf: &str| largest_batch("empty_cache = false", (conf, 8 * GIB));
     assert_eq!(largest_batch("", ("", 8 * GIB)), 42);
     assert_eq!(kept(""), 32);
-    assert_eq!(kept(EXPANDABLE), 42, "pages go where they are wanted");
+    assert_eq!(kept(EXPANDABLE), 42, "expandable segments reuse all pages");
 }
 
 #[test]
-fn a_probe_ends_where_memory_does_not_and_where_there_is_none() {
+fn probe_handles_unlimited_and_insufficient_memory() {
     assert_eq!(largest_batch("", ("", ROOMY)), 100);
     assert_eq!(largest_batch("most = 1", ("", ROOMY)), 1);
     assert_eq!(

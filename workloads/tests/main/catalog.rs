@@ -1,29 +1,23 @@
-//! Families and presets by name: all of them can be had, and what is wrong is said in a line.
+//! Families and presets by name: all can be built, and errors are one line each.
 
 use std::collections::HashSet;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use coalesce_workloads::catalog::{self, CatalogError};
 use coalesce_workloads::op::{Answer, Op, Workload, WorkloadError};
 use coalesce_workloads::presets;
 use toml::Table;
 
-fn table(text: &str) -> Table {
-    text.parse().unwrap()
-}
+use crate::common::{assert_contains, operations, preset, table};
 
 fn events(workload: &dyn Workload) -> Vec<String> {
-    let mut events = Vec::new();
-    workload
-        .emit(&mut |op: Op<'_>| {
-            events.push(format!("{op:?}"));
-            Ok(Answer::Done)
-        })
-        .unwrap();
-    events
+    operations(workload).unwrap()
 }
 
 #[test]
-fn presets_toml_is_right() {
+fn all_presets_build() {
     let presets = presets::list().unwrap();
     let mut names = HashSet::new();
     for preset in &presets {
@@ -34,11 +28,15 @@ fn presets_toml_is_right() {
         assert_eq!(workload.name(), name);
         assert!(!preset.shows.is_empty() && !preset.shows.contains('\n'));
     }
-    assert_eq!(presets::all().len(), presets.len(), "none is left out");
+    assert_eq!(
+        presets::all().len(),
+        presets.len(),
+        "all presets are listed"
+    );
 }
 
 #[test]
-fn families_say_what_they_are_and_can_be_had_as_they_are() {
+fn families_are_documented_and_build_with_their_listed_defaults() {
     let mut names = HashSet::new();
     for family in catalog::families() {
         let name = family.name;
@@ -69,9 +67,9 @@ fn families_say_what_they_are_and_can_be_had_as_they_are() {
 }
 
 #[test]
-fn parameters_of_a_preset_can_be_replaced() {
-    let plain = catalog::preset("fragmentation_article", Table::new()).unwrap();
-    let more = catalog::preset("fragmentation_article", table("blocks = 12")).unwrap();
+fn preset_parameters_can_be_overridden() {
+    let plain = preset("fragmentation_article", "");
+    let more = preset("fragmentation_article", "blocks = 12");
     assert_eq!(
         events(more.as_ref()).len(),
         events(plain.as_ref()).len() + 4
@@ -80,14 +78,14 @@ fn parameters_of_a_preset_can_be_replaced() {
 }
 
 #[test]
-fn bytes_can_be_written_with_a_unit() {
+fn byte_counts_take_a_unit() {
     let with = |text: &str| catalog::build("b", "fragmentation", table(text)).unwrap();
     let (number, text) = (with("bytes = 12582912"), with("bytes = \"12MiB\""));
     assert_eq!(events(number.as_ref()), events(text.as_ref()));
 }
 
 #[test]
-fn what_is_wrong_is_said_in_a_line() {
+fn errors_are_one_line_and_suggest_a_fix() {
     let build = |family: &str, text: &str| catalog::build("x", family, table(text));
     let cases: [(Result<_, CatalogError>, &[&str]); 11] = [
         (
@@ -126,25 +124,52 @@ fn what_is_wrong_is_said_in_a_line() {
             &["mistake: ", "`never_cleared`"],
         ),
     ];
-    for (result, said) in cases {
+    for (result, expected) in cases {
         let error = result.err().unwrap().to_string();
         assert!(!error.contains('\n'), "{error}");
-        for said in said {
-            assert!(error.contains(said), "no \"{said}\" in: {error}");
+        for expected in expected {
+            assert_contains(&error, expected);
         }
     }
-    let error = build("transformer", "sequence = { min = 1 }")
-        .err()
-        .unwrap();
-    assert!(
-        error.to_string().contains("a length, as in 1024"),
-        "{error}"
-    );
+    let error = build("transformer", "sequence = { min = 1 }").err();
+    assert_contains(&error.unwrap().to_string(), "a length, as in 1024");
 }
 
-/// Whatever a parameter is set to: it is refused in a line, or the program begins.
+/// The time that all values of all parameters of a family may take together; they need a second.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Every value of a parameter is refused in one line, or the workload starts and stops when told to.
 #[test]
-fn no_value_of_a_parameter_is_too_much() {
+fn every_value_of_every_parameter_is_refused_or_runs() {
+    for family in catalog::families() {
+        let (report, reports) = mpsc::channel();
+        let values = thread::spawn(move || {
+            for parameter in family.parameters() {
+                for value in values() {
+                    let text = format!("{} = {value}", parameter.name);
+                    report.send(text.clone()).unwrap();
+                    match catalog::build("x", family.name, table(&text)) {
+                        Ok(workload) => assert_stops(workload.as_ref()),
+                        Err(error) => assert!(!error.to_string().contains('\n'), "{text}: {error}"),
+                    }
+                }
+            }
+        });
+        let deadline = Instant::now() + PATIENCE;
+        while !values.is_finished() {
+            assert!(
+                Instant::now() < deadline,
+                "family {} does not stop with {}: its loops must check Program::is_over()",
+                family.name,
+                reports.try_iter().last().unwrap_or_default()
+            );
+            thread::sleep(Duration::from_millis(5));
+        }
+        values.join().unwrap();
+    }
+}
+
+fn values() -> Vec<toml::Value> {
     let numbers = [
         -1,
         0,
@@ -161,21 +186,11 @@ fn no_value_of_a_parameter_is_too_much() {
         values.push(toml::Value::String(text.to_owned()));
     }
     values.extend([toml::Value::Boolean(true), toml::Value::Array(Vec::new())]);
-    for family in catalog::families() {
-        for parameter in family.parameters() {
-            for value in &values {
-                let text = format!("{} = {value}", parameter.name);
-                match catalog::build("x", family.name, table(&text)) {
-                    Ok(workload) => begins(workload.as_ref()),
-                    Err(error) => assert!(!error.to_string().contains('\n'), "{text}: {error}"),
-                }
-            }
-        }
-    }
+    values
 }
 
-/// Takes the first events, as far as they go.
-fn begins(workload: &dyn Workload) {
+/// Stops a workload after its first operations.
+fn assert_stops(workload: &dyn Workload) {
     let mut events = 0;
     let result = workload.emit(&mut |_: Op<'_>| {
         events += 1;

@@ -1,17 +1,16 @@
-//! Recordings that are not part of this repository, in folders that environment variables name.
+//! Recordings outside this repository, in folders named by environment variables.
 
 use std::fs;
 use std::io::{Write, stderr};
 use std::path::PathBuf;
 
-/// Tells something past the test harness, which keeps what succeeds to itself.
+/// Prints a line even if the test succeeds, which `println!` does not under the test harness.
 pub fn say(line: &str) {
-    let mut out = stderr();
-    writeln!(out, "{line}").unwrap();
+    writeln!(stderr(), "{line}").unwrap();
 }
 
-/// The files with that ending in the folder that `variable` names, by name. None if it names no folder,
-/// which is told.
+/// The files with this ending in the folder that `variable` names, sorted. Prints a note and returns none
+/// if the variable is not set.
 pub fn files(variable: &str, ending: &str) -> Vec<PathBuf> {
     let Some(folder) = std::env::var_os(variable) else {
         say(&format!("SKIPPED: set {variable} to a folder"));

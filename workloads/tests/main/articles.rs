@@ -1,15 +1,14 @@
-//! What articles on PyTorch's memory show their readers, each with its figures.
-
-mod common;
+//! The examples of articles about PyTorch's memory, with the articles' figures.
 
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::stats::DeviceStats;
 use coalesce_workloads::families::fragmentation::Fragmentation;
 use coalesce_workloads::formats::trace::TraceFile;
 use coalesce_workloads::measure::Measures;
-use coalesce_workloads::op::{Workload, WorkloadError};
+use coalesce_workloads::op::{Op, Workload, WorkloadError};
 use coalesce_workloads::replay::{Observer, Step, replay};
-use common::{Allocator, GIB, MIB, ROOMY, allocator, measured, preset, watched};
+
+use crate::common::{Allocator, GIB, MIB, ROOMY, allocator, measured, preset, traces, watched};
 
 fn tensor(allocator: &mut Allocator, bytes: u64) -> DeviceAddr {
     allocator.malloc(bytes, StreamId::DEFAULT).unwrap()
@@ -21,14 +20,14 @@ struct AtMarks(Vec<(String, DeviceStats)>);
 
 impl Observer for AtMarks {
     fn after(&mut self, step: &Step<'_>) -> Result<(), WorkloadError> {
-        if let coalesce_workloads::Op::Mark { tag } = step.op {
+        if let Op::Mark { tag } = step.op {
             self.0.push((tag.to_owned(), step.stats.clone()));
         }
         Ok(())
     }
 }
 
-/// What `torch.cuda.memory_allocated()` shows in GiB at the marks of a workload, and its peak.
+/// `torch.cuda.memory_allocated()` in GiB at the marks of a workload, and its peak.
 fn allocated(workload: &dyn Workload) -> (Vec<(String, u64)>, u64) {
     let mut marks = AtMarks::default();
     let measures = watched(workload, ("", ROOMY), &mut marks);
@@ -39,8 +38,7 @@ fn allocated(workload: &dyn Workload) -> (Vec<(String, u64)>, u64) {
 }
 
 fn recorded(name: &str) -> TraceFile {
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("traces");
-    TraceFile::open(folder.join(name)).unwrap()
+    TraceFile::open(traces().join(name)).unwrap()
 }
 
 fn at<const N: usize>(marks: [(&str, u64); N]) -> Vec<(String, u64)> {
@@ -53,11 +51,11 @@ fn at<const N: usize>(marks: [(&str, u64); N]) -> Vec<(String, u64)> {
 /// loss = y.mean()
 /// loss.backward()
 /// ```
-/// Where does a peak of 12 GiB come from when 9 are live? The gradient of `mean` is as large as its
-/// input and lives until the gradient of the product was made from it. Written as one expression,
-/// `(5 * x).mean()`, it is 3 GiB less throughout, since nobody holds the product.
+/// Why is the peak 12 GiB when 9 are live? The gradient of `mean` is as large as its input and lives
+/// until the gradient of the product is computed from it. Written as one expression,
+/// `(5 * x).mean()`, the program needs 3 GiB less throughout, because nothing holds the product.
 #[test]
-fn a_peak_of_12_gib_with_9_live_and_3_less_as_one_expression() {
+fn product_peaks_at_12_gib_and_the_fused_expression_at_9() {
     let marks = [("step 0", 0), ("forward", 3), ("backward", 6), ("end", 9)];
     let expected = (at(marks), 12);
     assert_eq!(
@@ -80,10 +78,10 @@ fn a_peak_of_12_gib_with_9_live_and_3_less_as_one_expression() {
     );
 }
 
-/// The same twice. The second product is made while `y` is still the first, and the second gradient
-/// while `x.grad` is the first: 3 GiB more, and 6 more at the peak than `x`, `y` and a way back take.
+/// The same twice. The second product is computed while `y` still holds the first, and the second
+/// gradient while `x.grad` holds the first: 3 GiB more are live in the second step.
 #[test]
-fn a_gradient_that_is_not_cleared_costs_3_gib_in_the_second_step() {
+fn uncleared_gradient_costs_3_gib_in_the_second_step() {
     let expected = [
         ("step 0", 0),
         ("forward", 3),
@@ -106,7 +104,7 @@ fn a_gradient_that_is_not_cleared_costs_3_gib_in_the_second_step() {
     assert_eq!(cleared, (at(expected), 12));
 }
 
-/// Ten outputs of 256 MiB and the input, or never more than an input and an output.
+/// With gradients, ten outputs of 256 MiB and the input are live; without, one input and one output.
 #[test]
 fn inference_without_no_grad_keeps_every_output() {
     let peak = |name: &str| measured(preset(name, "").as_ref(), "").peak_allocated_bytes / MIB;
@@ -136,9 +134,9 @@ fn named<const N: usize>(marks: [(&str, u64, u64); N]) -> Vec<(String, u64, u64)
     named.to_vec()
 }
 
-/// Ten tensors of 3 GiB, none, and ten again: the device sees 30 GiB from the first moment on.
+/// Ten tensors of 3 GiB, none, and ten again: 30 GiB stay reserved throughout.
 #[test]
-fn reserved_memory_does_not_fall_and_is_used_again() {
+fn reserved_memory_stays_and_is_reused() {
     let expected = [
         ("step 0", 0, 0),
         ("del", 30_720, 30_720),
@@ -148,13 +146,16 @@ fn reserved_memory_does_not_fall_and_is_used_again() {
     ];
     assert_eq!(at_marks("experiment_deleted"), named(expected));
     let measures = measured(preset("experiment_deleted", "").as_ref(), "");
-    assert_eq!(measures.device_allocs, 10, "none for the second ten");
+    assert_eq!(
+        measures.device_allocs, 10,
+        "the second ten need no driver call"
+    );
 }
 
-/// Ten tensors of 4 MiB lie in two segments of 20 MiB. With every other one gone, both are in use,
-/// and nothing can be returned.
+/// Ten tensors of 4 MiB lie in two segments of 20 MiB. With every other tensor freed, both segments are
+/// still in use, so `empty_cache()` returns nothing.
 #[test]
-fn an_emptied_cache_keeps_the_segments_in_which_something_lives() {
+fn empty_cache_keeps_segments_with_live_blocks() {
     let expected = [
         ("step 0", 0, 0),
         ("del every other", 40, 40),
@@ -166,10 +167,10 @@ fn an_emptied_cache_keeps_the_segments_in_which_something_lives() {
     assert_eq!(at_marks("experiment_emptied"), named(expected));
 }
 
-/// What is right and what is not, in the same training: gradients that are never given back take as
-/// much whether they are set to zero or not, and outputs kept grow with the micro-batches.
+/// One training loop with and without mistakes: gradients that are never freed need the same memory
+/// whether they are zeroed or not, and outputs that are kept grow with the micro-batches.
 #[test]
-fn mistakes_of_accumulation() {
+fn gradient_accumulation_mistakes_cost_memory() {
     let peak = |name: &str, overrides: &str| {
         let measures = measured(preset(name, overrides).as_ref(), "");
         (
@@ -177,27 +178,27 @@ fn mistakes_of_accumulation() {
             measures.peak_reserved_bytes / MIB,
         )
     };
-    let right = peak("grad_accumulation", "");
+    let correct = peak("grad_accumulation", "");
     let never_cleared = peak("grad_accumulation_never_cleared", "");
     let zeroed = peak("grad_accumulation_zeroed_in_place", "");
     assert_eq!(zeroed, never_cleared);
     assert!(
-        right.0 == zeroed.0 && right.1 < zeroed.1,
-        "{right:?} {zeroed:?}"
+        correct.0 == zeroed.0 && correct.1 < zeroed.1,
+        "{correct:?} {zeroed:?}"
     );
     for (steps, outputs) in [(4, 15), (8, 31)] {
         let (requested, _) = peak(
             "grad_accumulation_outputs_kept",
             &format!("steps = {steps}"),
         );
-        // The peak is on the last way back, before the last output is one that should have gone.
-        assert_eq!(requested, right.0 + outputs * 48);
+        // The peak is in the last backward pass, when the last output is still needed.
+        assert_eq!(requested, correct.0 + outputs * 48);
     }
 }
 
-/// 20 MiB are free in five holes of 4 MiB: 64 MiB need memory from the device.
+/// 20 MiB are free in five holes of 4 MiB, so a request of 64 MiB needs a new segment.
 #[test]
-fn free_memory_in_pieces_is_of_no_use() {
+fn fragmented_free_memory_does_not_serve_a_large_request() {
     let mut allocator = allocator("", ROOMY);
     let mut marks = AtMarks::default();
     replay(&Fragmentation::default(), &mut allocator, &mut marks).unwrap();
@@ -209,10 +210,10 @@ fn free_memory_in_pieces_is_of_no_use() {
     assert_eq!(measures.peak_reserved_bytes, 104 * MIB);
 }
 
-/// Reserved memory does not fall when tensors go, only when the cache is emptied; and then only the
-/// segments go in which nothing lives any more.
+/// Freeing tensors does not reduce reserved memory. `empty_cache()` does, by the segments without live
+/// blocks.
 #[test]
-fn reserved_memory_does_not_fall_before_the_cache_is_emptied() {
+fn only_empty_cache_reduces_reserved_memory() {
     let mut allocator = allocator("", ROOMY);
     let reserved = |allocator: &Allocator| allocator.stats().reserved_bytes.all.current as u64;
     let big = tensor(&mut allocator, GIB);

@@ -1,13 +1,14 @@
-//! Trace files, good and bad.
+//! Valid and invalid trace files.
 
-use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use coalesce_workloads::formats::trace::TraceFile;
-use coalesce_workloads::op::{Answer, Op, Workload};
+use coalesce_workloads::op::Workload;
 use flate2::Compression;
 use flate2::write::GzEncoder;
+
+use crate::common::{assert_contains, operations, write_file};
 
 const GOOD: &str = "# {\"model\": \"none\", \"steps\": 1}\n\
     op,id,bytes,stream,tag\n\
@@ -19,23 +20,12 @@ const GOOD: &str = "# {\"model\": \"none\", \"steps\": 1}\n\
     free,1,2000,3,\n";
 
 fn file(name: &str, contents: &[u8]) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("trace_files");
-    fs::create_dir_all(&folder).unwrap();
-    let path = folder.join(name);
-    fs::write(&path, contents).unwrap();
-    path
+    write_file("trace_files", name, contents)
 }
 
 fn events(path: &Path) -> Result<Vec<String>, String> {
     let trace = TraceFile::open(path).map_err(|error| error.to_string())?;
-    let mut events = Vec::new();
-    trace
-        .emit(&mut |op: Op<'_>| {
-            events.push(format!("{op:?}"));
-            Ok(Answer::Done)
-        })
-        .map_err(|error| error.to_string())?;
-    Ok(events)
+    operations(&trace).map_err(|error| error.to_string())
 }
 
 fn gzip(text: &str) -> Vec<u8> {
@@ -45,10 +35,10 @@ fn gzip(text: &str) -> Vec<u8> {
 }
 
 #[test]
-fn plain_and_packed_traces_are_read_alike() {
+fn plain_and_compressed_traces_are_equal() {
     let plain = file("plain.csv", GOOD.as_bytes());
     let packed = file("packed.csv.gz", &gzip(GOOD));
-    // Two packed files one after the other are one packed file.
+    // Concatenated gzip files are one gzip file.
     let (first, second) = GOOD.split_at(100);
     let joined = file("joined", &[gzip(first), gzip(second)].concat());
     let trace = TraceFile::open(&packed).unwrap();
@@ -67,9 +57,8 @@ fn plain_and_packed_traces_are_read_alike() {
     assert_eq!(events(&joined).unwrap(), expected);
 }
 
-/// Each mistake is told with its file, its line and its reason.
 #[test]
-fn mistakes_are_told_with_file_line_and_reason() {
+fn errors_name_file_line_and_reason() {
     let head = "op,id,bytes,stream,tag\n";
     let cases = [
         ("empty", String::new(), "line 1: not a trace"),
@@ -168,17 +157,17 @@ fn mistakes_are_told_with_file_line_and_reason() {
 }
 
 #[test]
-fn broken_and_missing_files_are_told() {
+fn broken_and_missing_files_are_reported() {
     let packed = gzip(&GOOD.repeat(50));
     let cut = file("cut.csv.gz", &packed[..packed.len() / 2]);
     let error = events(&cut).unwrap_err();
-    assert!(error.contains("cut.csv.gz, line"), "{error}");
+    assert_contains(&error, "cut.csv.gz, line");
     let binary = file("binary.csv", &[0xff; 4000]);
     let error = events(&binary).unwrap_err();
-    assert!(error.contains("line 1: not text"), "{error}");
+    assert_contains(&error, "line 1: not text");
     let missing = Path::new("no/such/trace.csv");
     let error = events(missing).unwrap_err();
     assert!(error.starts_with("no/such/trace.csv: "), "{error}");
     let folder = events(Path::new(env!("CARGO_MANIFEST_DIR"))).unwrap_err();
-    assert!(folder.contains("directory"), "{folder}");
+    assert_contains(&folder, "directory");
 }
