@@ -1,6 +1,5 @@
 //! `coalesce advise`: the settings that fit a program.
 
-use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -14,6 +13,8 @@ use coalesce_bench::measure::capacity::USUAL;
 use coalesce_bench::measure::profile::{self, Profile};
 use coalesce_bench::measure::results;
 use coalesce_workloads::cached::Cached;
+
+use super::output::print;
 
 /// Find the PYTORCH_CUDA_ALLOC_CONF that fits a program, by replaying it under many.
 ///
@@ -121,9 +122,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         true => serde_json::to_string_pretty(&advice)? + "\n",
         false => text::page(&advice),
     };
-    stdout()
-        .write_all(page.as_bytes())
-        .context("cannot write to standard output")?;
+    print(&page)?;
     Ok(ExitCode::SUCCESS)
 }
 
