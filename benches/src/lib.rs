@@ -16,7 +16,6 @@
 //!   [`results`] where it is written to, [`toml_file`] reads what it is told.
 
 pub mod convert;
-pub mod input;
 pub mod measure;
 pub mod realism;
 pub mod report;

@@ -70,8 +70,8 @@ fn families_say_what_they_are_and_can_be_had_as_they_are() {
 
 #[test]
 fn parameters_of_a_preset_can_be_replaced() {
-    let plain = catalog::preset("fragmentation_article", Table::new()).unwrap();
-    let more = catalog::preset("fragmentation_article", table("blocks = 12")).unwrap();
+    let plain = presets::build("fragmentation_article", Table::new()).unwrap();
+    let more = presets::build("fragmentation_article", table("blocks = 12")).unwrap();
     assert_eq!(
         events(more.as_ref()).len(),
         events(plain.as_ref()).len() + 4
@@ -94,9 +94,9 @@ fn what_is_wrong_is_said_in_a_line() {
             build("fragmentatoin", ""),
             &["no family", "mean 'fragmentation'"],
         ),
-        (build("zzz", ""), &["there are: transformer, "]),
+        (build("zzz", ""), &["expected one of: transformer, "]),
         (
-            catalog::preset("fragmentation_artikel", Table::new()),
+            presets::build("fragmentation_artikel", Table::new()),
             &["no preset", "mean 'fragmentation_article'"],
         ),
         (

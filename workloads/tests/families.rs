@@ -124,7 +124,7 @@ fn parameters_without_a_meaning_are_refused() {
 }
 
 fn article() -> Box<dyn Workload> {
-    catalog::preset("fragmentation_article", Table::new()).unwrap()
+    presets::build("fragmentation_article", Table::new()).unwrap()
 }
 
 #[test]

@@ -6,9 +6,9 @@
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::pytorch::DeviceCachingAllocator;
 use coalesce_alloc::settings::Settings;
-use coalesce_workloads::catalog;
 use coalesce_workloads::measure::Measures;
 use coalesce_workloads::op::Workload;
+use coalesce_workloads::presets;
 use coalesce_workloads::replay::{Observer, replay};
 use toml::Table;
 
@@ -31,7 +31,7 @@ pub fn table(text: &str) -> Table {
 }
 
 pub fn preset(name: &str, overrides: &str) -> Box<dyn Workload> {
-    catalog::preset(name, table(overrides)).unwrap()
+    presets::build(name, table(overrides)).unwrap()
 }
 
 pub fn watched(

@@ -7,9 +7,9 @@
 #[path = "../elsewhere/mod.rs"]
 mod elsewhere;
 
-use coalesce_workloads::formats::recording;
-use coalesce_workloads::formats::recording::rewind::RecordingError;
-use coalesce_workloads::formats::recording::verify::{Known, verify};
+use coalesce_workloads::formats::snapshot::read;
+use coalesce_workloads::formats::snapshot::rewind::RecordingError;
+use coalesce_workloads::formats::snapshot::verify::{Known, verify};
 
 use self::elsewhere::{files, say};
 
@@ -21,7 +21,7 @@ const INVENTED: &str = "facebookresearch__mosaic__test_snapshots_output";
 fn every_block_lands_where_it_did() {
     for file in &files("COALESCE_PUBLIC_TRACES", ".csv.gz") {
         let name = file.file_name().unwrap().to_str().unwrap();
-        let verdict = match verify(&recording::read(file).unwrap()[0], Known::default()) {
+        let verdict = match verify(&read(file).unwrap()[0], Known::default()) {
             Err(error @ RecordingError::End(_)) if name.starts_with(INVENTED) => {
                 say(&format!("{name}: {error}"));
                 continue;

@@ -7,7 +7,7 @@ use coalesce_alloc::history::Action;
 use coalesce_alloc::mempool::MempoolId;
 use coalesce_alloc::snapshot::BlockState;
 use coalesce_alloc::stats::PoolKind;
-use coalesce_workloads::formats::recording::{Recording, StackId, read};
+use coalesce_workloads::formats::snapshot::{Recording, StackId, read};
 
 const MIB: u64 = 1 << 20;
 const HIGH: DeviceAddr = DeviceAddr(0xffff_8000_0000_0000);

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use coalesce_alloc::history::Action;
-use coalesce_workloads::formats::recording;
+use coalesce_workloads::formats::snapshot::read;
 
 const HISTORY: &str = "action,addr,size,stream,time_us\n\
     segment_alloc,8388608,2097152,0,7\n\
@@ -25,7 +25,7 @@ fn written(name: &str, history: &str, segments: &str) -> PathBuf {
 
 #[test]
 fn the_table_and_what_lies_beside_it_are_a_recording() {
-    let recordings = recording::read(written("whole", HISTORY, SEGMENTS)).unwrap();
+    let recordings = read(written("whole", HISTORY, SEGMENTS)).unwrap();
     let [recording] = &recordings[..] else {
         panic!("one device")
     };
@@ -39,7 +39,7 @@ fn the_table_and_what_lies_beside_it_are_a_recording() {
 #[test]
 fn mistakes_are_told_with_their_place() {
     let wrong = |name, history: &str, segments: &str, said: &str| {
-        let error = recording::read(written(name, history, segments)).unwrap_err();
+        let error = read(written(name, history, segments)).unwrap_err();
         let text = error.to_string();
         assert!(text.contains(said), "no '{said}' in: {text}");
     };
@@ -54,9 +54,9 @@ fn mistakes_are_told_with_their_place() {
     wrong("unknown", &unknown, SEGMENTS, "line 4: 'borrow,");
     wrong("broken", HISTORY, "[{", "broken.final_segments.json: EOF");
     let state = SEGMENTS.replace("inactive", "asleep");
-    wrong("state", HISTORY, &state, "no block is 'asleep'");
+    wrong("state", HISTORY, &state, "unknown state of a block: 'asleep'");
     let alone = written("alone", HISTORY, SEGMENTS);
     fs::remove_file(alone.with_file_name("alone.final_segments.json")).unwrap();
-    let text = recording::read(alone).unwrap_err().to_string();
-    assert!(text.contains("are looked for there"), "{text}");
+    let text = read(alone).unwrap_err().to_string();
+    assert!(text.contains("must contain the segments at the end"), "{text}");
 }

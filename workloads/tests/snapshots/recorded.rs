@@ -9,7 +9,7 @@ use std::path::Path;
 
 use coalesce_alloc::history::Action;
 use coalesce_alloc::snapshot::{BlockState, SegmentInfo};
-use coalesce_workloads::formats::recording::{Recording, read};
+use coalesce_workloads::formats::snapshot::{Recording, read};
 use serde_json::Value;
 
 use crate::elsewhere::files;
@@ -101,7 +101,7 @@ fn check_stacks(recording: &Recording) {
     assert!(is_used.iter().all(|used| *used));
     let distinct: std::collections::HashSet<_> = recording.stacks.iter().collect();
     assert_eq!(distinct.len(), recording.stacks.len());
-    let is_of_program = |frame: &std::sync::Arc<coalesce_workloads::formats::recording::Frame>| {
+    let is_of_program = |frame: &std::sync::Arc<coalesce_workloads::formats::snapshot::Frame>| {
         frame.filename == "/app/train.py" && frame.line > 0 && !frame.name.is_empty()
     };
     let mut frames = recording.stacks.iter().flat_map(|stack| &stack.frames);
