@@ -6,13 +6,13 @@
 //!
 //! ```
 //! use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
-//! use coalesce_alloc::pytorch::DeviceCachingAllocator;
+//! use coalesce_alloc::PyTorch;
 //! use coalesce_alloc::settings::Settings;
 //! use coalesce_workloads::{Input, Measures, replay};
 //!
 //! let input = Input::open("churn", None)?; // a file, a preset or a family
 //! let device = SimDevice::new(&SimConfig::with_capacity(80 << 30));
-//! let mut allocator = DeviceCachingAllocator::new(device, Settings::default());
+//! let mut allocator = PyTorch::new(device, Settings::default());
 //! replay(&*input.workload, &mut allocator, &mut ())?;
 //! println!("{:?}", Measures::of(allocator.stats()).efficiency());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -24,7 +24,7 @@
 //! - [`replay`](mod@replay): drives an allocator, with observers. [`measure`]: the results;
 //!   [`demand`]: the minimum that any allocator needs.
 //! - [`cached`]: a workload in memory, to replay many times; [`perturbed`](mod@perturbed): another run of
-//!   the same program; [`foresight`]: the requests of a workload, for offline policies.
+//!   the same program; [`lifetimes`]: the lifetimes of its requests, for offline policies.
 //! - [`realism`]: recordings and the family members that model them.
 //!
 //! A family sends the same operations for the same parameters and seed on every platform; tests compare a
@@ -42,9 +42,9 @@ pub mod cached;
 pub mod catalog;
 pub mod demand;
 pub mod families;
-pub mod foresight;
 pub mod formats;
 pub mod input;
+pub mod lifetimes;
 pub mod measure;
 pub mod op;
 mod ops;

@@ -21,7 +21,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::knobs::{KnobError, Knobs};
+use super::settings::{PolicySettings, PolicySettingsError};
 use super::{Block, Policy, Refusal, only_default};
 use crate::check::{Violation, ensure};
 use crate::driver::{DeviceAddr, Driver, DriverError, StreamId};
@@ -57,11 +57,9 @@ impl Buddy {
     /// 1 GiB unless given.
     ///
     /// # Errors
-    /// [`KnobError`] if `conf` says something else.
-    pub fn from_conf(conf: &str) -> Result<Self, KnobError> {
-        let mut knobs = Knobs::parse(conf)?;
-        let chunk = knobs.take_bytes("chunk", DEFAULT_CHUNK)?;
-        knobs.finish()?;
+    /// [`PolicySettingsError`] if `conf` says something else.
+    pub fn from_settings(settings: &mut PolicySettings) -> Result<Self, PolicySettingsError> {
+        let chunk = settings.take_bytes("chunk", DEFAULT_CHUNK)?;
         Ok(Self {
             chunk_order: order_of(chunk.min(LARGEST)),
             chunks: BTreeMap::new(),
@@ -258,7 +256,7 @@ mod tests {
         fn decides_as_the_definition_says(
             ops in prop::collection::vec((any::<bool>(), 0_u32..24, 1_u64..512, any::<prop::sample::Index>()), 1..300)
         ) {
-            let (mut device, mut buddy) = (device(), Buddy::from_conf("chunk:8MiB").unwrap());
+            let (mut device, mut buddy) = (device(), PolicySettings::read("chunk:8MiB", Buddy::from_settings).unwrap());
             let mut live: Vec<Block> = Vec::new();
             for (malloc, shift, mantissa, victim) in ops {
                 if malloc || live.is_empty() {
@@ -291,7 +289,10 @@ mod tests {
 
     #[test]
     fn chunks_are_as_large_as_the_request_or_as_the_device_has_left() {
-        let (mut device, mut buddy) = (device(), Buddy::from_conf("chunk:16MiB").unwrap());
+        let (mut device, mut buddy) = (
+            device(),
+            PolicySettings::read("chunk:16MiB", Buddy::from_settings).unwrap(),
+        );
         let mut take = |bytes| {
             let block = buddy.malloc(&mut device, bytes, StreamId::DEFAULT);
             (block.map(|block| block.bytes / MIB), device.used() / MIB)
@@ -306,7 +307,10 @@ mod tests {
 
     #[test]
     fn idle_chunks_make_room() {
-        let (mut device, mut buddy) = (device(), Buddy::from_conf("chunk:32MiB").unwrap());
+        let (mut device, mut buddy) = (
+            device(),
+            PolicySettings::read("chunk:32MiB", Buddy::from_settings).unwrap(),
+        );
         let stream = StreamId::DEFAULT;
         let small = buddy.malloc(&mut device, 20 * MIB, stream).unwrap();
         let other = buddy.malloc(&mut device, 20 * MIB, stream).unwrap();

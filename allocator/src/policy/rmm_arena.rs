@@ -21,9 +21,9 @@ use std::collections::BTreeMap;
 use crate::check::{Violation, ensure};
 use crate::driver::{DeviceAddr, Driver, StreamId};
 
-use super::knobs::{KnobError, Knobs};
 use super::rmm::superblock::{SMALLEST, Superblock, Superblocks};
 use super::rmm::{ALIGNMENT, block_bytes, half_of_free_memory};
+use super::settings::{PolicySettings, PolicySettingsError};
 use super::{Block, Policy, Refusal};
 
 /// See the [module](self).
@@ -48,17 +48,11 @@ impl RmmArena {
     ///
     /// # Errors
     /// If there is another setting, or the arena has no room for a superblock of 1 MiB.
-    pub fn from_conf(conf: &str) -> Result<Self, KnobError> {
-        let mut knobs = Knobs::parse(conf)?;
+    pub fn from_settings(settings: &mut PolicySettings) -> Result<Self, PolicySettingsError> {
         let key = "arena_size";
-        let size = knobs.take_limit(key)?;
-        knobs.finish()?;
+        let size = settings.take_limit(key)?;
         if let Some(bytes) = size.filter(|&bytes| bytes < SMALLEST) {
-            return Err(KnobError::NoSuchValue {
-                key,
-                text: bytes.to_string(),
-                why: "less than 1 MiB".to_owned(),
-            });
+            return Err(PolicySettingsError::invalid(key, bytes, "less than 1 MiB"));
         }
         Ok(Self {
             size,
@@ -206,7 +200,7 @@ mod tests {
     #[test]
     fn memory_that_other_streams_can_get_was_waited_for() {
         let mut device = SimDevice::new(&SimConfig::default());
-        let mut arena = RmmArena::from_conf("arena_size:4MiB").unwrap();
+        let mut arena = PolicySettings::read("arena_size:4MiB", RmmArena::from_settings).unwrap();
         let waits = |device: &SimDevice| {
             let count = |kind| device.counts().of(kind);
             let stream = count(CallKind::SynchronizeStream);

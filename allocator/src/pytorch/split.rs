@@ -2,13 +2,12 @@
 //!
 //! Source: PyTorch 2.11, `should_split` and the first half of `alloc_found_block`.
 
-use super::block::BlockId;
 use super::size::{MIN_BLOCK, SMALL_LIMIT};
-use super::{DeviceCachingAllocator, Request};
+use super::{BlockId, PyTorch, Request};
 use crate::driver::Driver;
 use crate::stats::PoolKind;
 
-impl<D: Driver> DeviceCachingAllocator<D> {
+impl<D: Driver> PyTorch<D> {
     /// Whether what the request leaves over of a block is cut off.
     ///
     /// From 512 bytes on in small pools and, if the request may use expandable segments, in all;

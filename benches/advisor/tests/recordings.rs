@@ -4,7 +4,7 @@
 //! their folders; without them the tests say so and do nothing.
 #![allow(missing_docs)]
 
-#[path = "../../../workloads/tests/elsewhere/mod.rs"]
+#[path = "../../../workloads/tests/main/elsewhere.rs"]
 mod elsewhere;
 
 use std::path::{Path, PathBuf};

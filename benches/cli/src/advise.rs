@@ -1,6 +1,5 @@
 //! `coalesce advise`: the settings that fit a program.
 
-use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -15,6 +14,8 @@ use coalesce_bench::measure::results;
 use coalesce_workloads::cached::Cached;
 use coalesce_workloads::formats::snapshot::Recording;
 use coalesce_workloads::input::Input;
+
+use super::output::print;
 
 /// Find the PYTORCH_CUDA_ALLOC_CONF that fits a program, by replaying it under many.
 ///
@@ -122,9 +123,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         true => serde_json::to_string_pretty(&advice)? + "\n",
         false => text::page(&advice),
     };
-    stdout()
-        .write_all(page.as_bytes())
-        .context("cannot write to standard output")?;
+    print(&page)?;
     Ok(ExitCode::SUCCESS)
 }
 

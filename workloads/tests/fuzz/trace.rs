@@ -1,4 +1,4 @@
-//! Our traces, and the recognition of formats.
+//! Our traces, and the detection of text formats.
 
 use coalesce_workloads::formats;
 use coalesce_workloads::formats::trace::{self, TraceFile};
@@ -11,7 +11,7 @@ use crate::memory::Most;
 
 const EXAMPLES: &str = "fuzz/examples/trace";
 
-/// The line that is read, which is 1 MiB long at most, and the ids that are live.
+/// Covers the current line, at most 1 MiB long, and the live ids.
 pub const READ: Most = Most {
     fixed: 4 << 20,
     per_byte: 100,
@@ -25,15 +25,15 @@ const ANY: Most = Most {
 
 /// All operations of a workload, as text.
 pub fn operations(workload: &dyn Workload) -> Result<Vec<String>, WorkloadError> {
-    let mut told = Vec::new();
+    let mut operations = Vec::new();
     workload.emit(&mut |op: Op<'_>| {
-        told.push(format!("{op:?}"));
+        operations.push(format!("{op:?}"));
         Ok(Answer::Done)
     })?;
-    Ok(told)
+    Ok(operations)
 }
 
-/// The number of operations, which are not kept.
+/// The number of operations.
 pub fn count(workload: &dyn Workload) -> Result<usize, String> {
     let mut count = 0;
     let sent = workload.emit(&mut |_: Op<'_>| {
@@ -48,22 +48,22 @@ fn check(bytes: &[u8], file: &Scratch) {
     let guessed = ANY.during(bytes, || formats::open(path));
     let opened = READ.during(bytes, || TraceFile::open(path));
     let Ok(opened) = opened.map_err(|error| error.to_string()) else {
-        // It may be of another format.
-        let _ = guessed.map(drop).map_err(|error| error.to_string());
+        // It may have another format.
+        let _ = guessed.map_err(|error| error.to_string());
         return;
     };
     assert!(guessed.is_ok());
     if READ.during(bytes, || count(&opened)).is_err() {
         return;
     }
-    let said = operations(&opened).expect("it was read before");
+    let expected = operations(&opened).expect("it was read before");
     let mut written = Vec::new();
     trace::write(&opened, opened.header(), &mut written).expect("it was read before");
     let again = TraceFile::open(file.holding(&written)).expect("what was written is a trace");
     let again = operations(&again).expect("what was written is a trace");
-    // A break within a line is part of a tag, and is written as a space.
+    // A carriage return within a line is part of a tag and is written as a space.
     let one_line = |ops: Vec<String>| ops.join("\n").replace("\\r", " ");
-    assert_eq!(one_line(again), one_line(said));
+    assert_eq!(one_line(again), one_line(expected));
 }
 
 #[test]

@@ -12,7 +12,7 @@
 //! it is time to count whenever its user asks it to: the wgpu backend at the end of each batch of up to
 //! 32 tasks, the CUDA backend never. Here it does so before every 32nd request.
 
-use super::super::knobs::{KnobError, Knobs};
+use super::super::settings::{PolicySettings, PolicySettingsError};
 use super::super::{Block, Policy, Refusal, only_default};
 use super::{ALIGNMENT, LARGER_THAN_A_PAGE, MaxPage};
 use crate::check::{Violation, ensure};
@@ -34,7 +34,7 @@ const PERIOD_SCALE: f64 = (1 << 30) as f64;
 const DEFAULT_CLEANUP: u64 = 32;
 
 /// The memory management of one stream.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct ExclusivePages {
     max_page: MaxPage,
     /// Requests between two looks; 0 for none.
@@ -45,7 +45,7 @@ pub struct ExclusivePages {
     buckets: Vec<Bucket>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Bucket {
     /// Bytes of the largest request.
     max_size: u64,
@@ -58,7 +58,7 @@ struct Bucket {
     pages: Vec<Page>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Page {
     addr: DeviceAddr,
     bytes: u64,
@@ -69,11 +69,11 @@ struct Page {
 
 impl ExclusivePages {
     /// See [`Exclusive`](super::Exclusive).
-    pub(super) fn from_conf(conf: &str) -> Result<Self, KnobError> {
-        let mut knobs = Knobs::parse(conf)?;
-        let max_page = MaxPage::take(&mut knobs)?;
-        let cleanup = knobs.take("cleanup", DEFAULT_CLEANUP)?;
-        knobs.finish()?;
+    pub(super) fn from_settings(
+        settings: &mut PolicySettings,
+    ) -> Result<Self, PolicySettingsError> {
+        let max_page = MaxPage::take(settings)?;
+        let cleanup = settings.take("cleanup", DEFAULT_CLEANUP)?;
         Ok(Self {
             max_page,
             cleanup,

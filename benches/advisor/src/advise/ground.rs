@@ -1,11 +1,11 @@
 //! Where settings are tried: a program, a device, and what its calls cost.
 
 use anyhow::ensure;
-use coalesce_alloc::allocator::Allocator;
+use coalesce_alloc::Allocator;
 use coalesce_alloc::driver::calls::CallKind;
 use coalesce_alloc::driver::sim::SimDevice;
 use coalesce_alloc::driver::sim::address::AddressPolicy;
-use coalesce_alloc::policy::Prepared;
+use coalesce_alloc::policy::OfflinePlan;
 use coalesce_workloads::cached::Cached;
 use coalesce_workloads::demand::Demand;
 use coalesce_workloads::measure::Measures;
@@ -37,7 +37,7 @@ pub(super) struct Ground<'a> {
     pub addresses: AddressPolicy,
     pub profile: &'a Profile,
     /// What a policy that plans ahead plans for the program.
-    pub plan: Option<&'a Prepared>,
+    pub plan: Option<&'a OfflinePlan>,
     /// What is told of each replay.
     pub progress: Option<&'a Progress>,
 }
@@ -122,7 +122,7 @@ impl<'a> Ground<'a> {
     }
 
     /// The same for a policy that plans ahead.
-    pub fn planned(self, plan: Option<&'a Prepared>) -> Self {
+    pub fn planned(self, plan: Option<&'a OfflinePlan>) -> Self {
         Self { plan, ..self }
     }
 

@@ -61,7 +61,7 @@ pub(super) fn others(ground: Ground<'_>, deadline: Deadline) -> Vec<Other> {
             least_capacity_bytes: None,
             on_device: None,
         };
-        if let Err(error) = run(ground, policy.foreseeing, &mut other, deadline) {
+        if let Err(error) = run(ground, policy.offline, &mut other, deadline) {
             match what_is_unsupported(&error) {
                 Some(what) => other.unsupported = Some(what),
                 None => other.error = Some(format!("{error:#}")),

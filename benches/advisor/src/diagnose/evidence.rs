@@ -9,7 +9,7 @@ use anyhow::Context;
 use coalesce_alloc::driver::DeviceAddr;
 use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
-use coalesce_alloc::pytorch::{DeviceCachingAllocator, size};
+use coalesce_alloc::pytorch::{PyTorch, size};
 use coalesce_alloc::settings::Settings;
 use coalesce_alloc::snapshot::SegmentInfo;
 use coalesce_alloc::stats::PoolKind;
@@ -49,17 +49,13 @@ pub struct Trial {
 }
 
 impl Subject<'_> {
-    fn allocator(
-        &self,
-        conf: &str,
-        capacity: u64,
-    ) -> anyhow::Result<DeviceCachingAllocator<SimDevice>> {
+    fn allocator(&self, conf: &str, capacity: u64) -> anyhow::Result<PyTorch<SimDevice>> {
         let device = SimDevice::new(&SimConfig {
             address_policy: self.address_policy,
             ..SimConfig::with_capacity(capacity)
         });
         let settings = Settings::from_conf(conf).with_context(|| format!("settings '{conf}'"))?;
-        Ok(DeviceCachingAllocator::new(device, settings))
+        Ok(PyTorch::new(device, settings))
     }
 
     /// The program with other settings, or on another device.

@@ -70,7 +70,7 @@ mod tests {
         let conf = "later:[1:2,3:4],expandable_segments:True, other:1,max_split_size_mb:100";
         let known = settings(conf).unwrap();
         assert_eq!(known.unknown, ["later", "other"]);
-        assert!(known.settings.expandable_segments() && known.settings.limits_splitting());
+        assert!(known.settings.expandable_segments() && known.settings.max_split_size().is_some());
         assert!(
             settings("max_split_size_mb:1").is_err(),
             "a value too small"

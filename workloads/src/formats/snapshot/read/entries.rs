@@ -1,8 +1,8 @@
 //! Reads the history of a device.
 
+use coalesce_alloc::MempoolId;
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::history::{Action, TraceEntry};
-use coalesce_alloc::mempool::MempoolId;
 
 use super::fields::{bits, pool, unsigned};
 use super::{Device, Reader};

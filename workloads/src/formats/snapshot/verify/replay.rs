@@ -2,14 +2,14 @@
 
 use std::collections::HashMap;
 
+use coalesce_alloc::MempoolId;
+use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::sim::address::Placement;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::tap::Tap;
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::error::Error;
 use coalesce_alloc::history::{Action, HistoryOptions, TraceEntry};
-use coalesce_alloc::mempool::MempoolId;
-use coalesce_alloc::pytorch::DeviceCachingAllocator;
 use coalesce_alloc::pytorch::restore::RestoreError;
 use coalesce_alloc::snapshot::{BlockState, SegmentInfo};
 use foldhash::fast::FixedState;
@@ -26,7 +26,7 @@ const FIRST_STAND_IN: u64 = 1 << 63;
 /// A running replay.
 pub(super) struct Replay<'a> {
     prepared: &'a Prepared<'a>,
-    allocator: DeviceCachingAllocator<Tap<SimDevice, Answers>>,
+    allocator: PyTorch<Tap<SimDevice, Answers>>,
     /// The stand-in streams that pending frees wait for, by the address of the block.
     waiting: HashMap<DeviceAddr, StreamId, FixedState>,
     next_stand_in: u64,
@@ -59,7 +59,7 @@ impl<'a> Replay<'a> {
             }
         }
         let settings = prepared.settings.clone();
-        let allocator = DeviceCachingAllocator::restore(device, settings, &segments)?;
+        let allocator = PyTorch::restore(device, settings, &segments)?;
         let mut replay = Self {
             prepared,
             allocator,
