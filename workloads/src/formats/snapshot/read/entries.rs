@@ -1,13 +1,13 @@
-//! The entries of a device's history.
+//! Reads the history of a device.
 
 use coalesce_alloc::MempoolId;
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::history::{Action, TraceEntry};
 
-use super::fields::{Mistake, bits, pool, unsigned};
+use super::fields::{bits, pool, unsigned};
 use super::{Device, Reader};
-use crate::formats::pickle::Node;
-use crate::formats::recording::StackId;
+use crate::formats::pickle::{Node, PickleError};
+use crate::formats::snapshot::StackId;
 
 const KEYS: [&str; 8] = [
     "action",
@@ -21,8 +21,8 @@ const KEYS: [&str; 8] = [
 ];
 
 impl<'a> Reader<'a> {
-    /// Reads the history of the device with this number.
-    pub(super) fn entries(&mut self, number: u32, entries: Node<'a>) -> Result<(), Mistake> {
+    /// Reads the history of device `number`.
+    pub(super) fn entries(&mut self, number: u32, entries: Node<'a>) -> Result<(), PickleError> {
         for entry in self.budget.list(entries, "a device's trace")? {
             self.entry(number, entry)?;
         }
@@ -37,7 +37,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    fn entry(&mut self, number: u32, node: Node<'a>) -> Result<(), Mistake> {
+    fn entry(&mut self, number: u32, node: Node<'a>) -> Result<(), PickleError> {
         let [
             action,
             addr,
@@ -48,7 +48,7 @@ impl<'a> Reader<'a> {
             device_free,
             pool_id,
         ] = self.budget.fields(node, "an entry", KEYS)?;
-        let missing = |key: &str| Mistake::at(node, format!("an entry without '{key}'"));
+        let missing = |key: &str| node.error(format!("an entry without '{key}'"));
         let action = action.and_then(Node::raw_text);
         let name = action.ok_or_else(|| missing("action"))?;
         let Some(action) = str::from_utf8(name).ok().and_then(Action::named) else {
@@ -89,8 +89,8 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// The stack that this list of frames is.
-    pub(super) fn stack(&mut self, number: u32, frames: Node<'a>) -> Result<StackId, Mistake> {
+    /// The stack in a list of frames.
+    pub(super) fn stack(&mut self, number: u32, frames: Node<'a>) -> Result<StackId, PickleError> {
         if let Some(known) = self.device(number).stacks.known(frames.id()) {
             return Ok(known);
         }
@@ -105,7 +105,7 @@ impl Device<'_> {
     fn add(&mut self, entry: TraceEntry, stack: StackId, pool: Option<MempoolId>) {
         let recording = &mut self.recording;
         if let Some(pool) = pool {
-            // Entries before the first that says were in the default pool, for all anyone knows.
+            // Entries without a pool are taken to use the default pool.
             let before = recording.entries.len();
             recording.entry_pools.resize(before, MempoolId::DEFAULT);
             recording.entry_pools.push(pool);

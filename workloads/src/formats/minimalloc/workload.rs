@@ -1,18 +1,19 @@
-//! An instance as a workload: a program that allocates each buffer when it begins to live.
+//! Replays an instance: allocates each buffer when its lifetime begins and frees it when that ends.
 
 use std::path::Path;
 
-use super::{Instance, read};
-use crate::formats::trace::{TraceError, name_of};
+use super::{Instance, read_file};
+use crate::formats::file::{FileError, InputFile};
+use crate::formats::stem;
 use crate::op::{Op, Sink, Workload, WorkloadError};
 
-/// The instance in a file. At one moment frees come before mallocs, each in the order of the lines; what
-/// a buffer is called is the tag of its malloc.
+/// The instance in a file, as a workload. Frees come before mallocs of the same time, each in the order of
+/// the lines. The tag of a malloc is the id of the buffer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct InstanceFile {
     name: String,
     instance: Instance,
-    /// The time of each event, whether it is a malloc, and the number of its buffer.
+    /// The time of each event, whether it is a malloc, and the index of its buffer.
     events: Vec<(u64, bool, usize)>,
 }
 
@@ -20,10 +21,14 @@ impl InstanceFile {
     /// Reads an instance.
     ///
     /// # Errors
-    /// [`TraceError`] if the file cannot be read or is no instance.
-    pub fn open(path: impl AsRef<Path>) -> Result<Self, TraceError> {
-        let path = path.as_ref();
-        let instance = read(path)?;
+    /// [`FileError`] if the file cannot be read or is not an instance.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, FileError> {
+        Self::new(InputFile::open(path.as_ref())?)
+    }
+
+    pub(in crate::formats) fn new(file: InputFile) -> Result<Self, FileError> {
+        let name = stem(file.path());
+        let instance = read_file(file)?;
         let buffers = instance.buffers.iter().enumerate();
         let ends = |(index, buffer): (usize, &_)| {
             let coalesce_alloc::placement::Buffer { lower, upper, .. } = *buffer;
@@ -32,7 +37,7 @@ impl InstanceFile {
         let mut events: Vec<_> = buffers.flat_map(ends).collect();
         events.sort_unstable();
         Ok(Self {
-            name: name_of(path),
+            name,
             instance,
             events,
         })

@@ -1,47 +1,46 @@
-//! What a replay takes for granted although the recording does not tell it, and how it learns better.
+//! Guesses of what a recording does not contain, and their correction.
 //!
-//! Each guess is one of few, and a wrong one shows in a call that deviates. So it is made anew there, and
+//! Each guess has few alternatives, and a wrong one causes a call to deviate. The guess is then changed and
 //! the recording replayed from its first entry.
 
 use std::collections::BTreeSet;
 
 use coalesce_alloc::error::Error;
 use coalesce_alloc::history::Action;
+use coalesce_alloc::snapshot::SegmentInfo;
 
 use super::super::calls::{Call, CallKind};
-use super::replay::{Deviation, Plan};
+use super::prepared::{Deviation, Prepared};
 use super::tails::Tails;
-use super::trial::Run;
 
-/// What is taken for granted.
+/// The assumptions of a replay.
 #[derive(Clone)]
 pub(super) struct Guesses {
-    /// Bytes of memory of the device: of every expandable segment the range of addresses is as long as
-    /// that and an eighth more.
+    /// Bytes of device memory, which determine the address range of each expandable segment.
     pub(super) memory: u64,
-    /// What blocks of the start had more than is known.
+    /// The unrecorded tails of blocks at the start.
     tails: Tails,
-    /// Whether segments that go back right before others are taken were returned by the malloc that took
-    /// those; the others by `empty_cache`.
+    /// The calls. If segments are returned right before others are taken, either the malloc that took
+    /// these or an `empty_cache` before it returned them.
     pub(super) calls: Vec<Call>,
-    /// The ends of the calls of which that was decided anew.
+    /// The ends of the calls for which that decision was changed.
     decided: BTreeSet<usize>,
 }
 
-/// Guesses after one of them was made anew.
+/// Guesses with one of them changed.
 pub(super) struct Refined {
     pub(super) guesses: Guesses,
-    /// Whether the old one is as good if the replay does not get further.
+    /// Whether to keep the old guesses if the replay does not get further.
     pub(super) must_help: bool,
 }
 
 impl Guesses {
-    /// The most likely ones.
-    pub(super) fn first(plan: &Plan<'_>, capacity: Option<u64>) -> Self {
+    /// The most likely guesses.
+    pub(super) fn first(prepared: &Prepared<'_>, capacity: Option<u64>) -> Self {
         Self {
-            memory: capacity.unwrap_or_else(|| plan.most_memory()),
+            memory: capacity.unwrap_or_else(|| prepared.most_memory()),
             tails: Tails::default(),
-            calls: plan.calls.clone(),
+            calls: prepared.calls.clone(),
             decided: BTreeSet::new(),
         }
     }
@@ -50,19 +49,24 @@ impl Guesses {
         &self.tails
     }
 
-    /// Better ones, seeing how the replay ended with these. None if nothing that is guessed can have
-    /// been the reason.
-    pub(super) fn refine(&self, plan: &Plan<'_>, run: &Run) -> Option<Refined> {
-        let (index, deviation) = run.stopped.as_ref()?;
-        let call = self.calls.get(*index)?;
-        let shorter = || self.with_less_memory(plan, call, deviation);
-        let other = || self.with_other_caller(plan, *index);
+    /// Better guesses after the call with this index deviated and left `segments`. None if no guess can
+    /// be the cause.
+    pub(super) fn refine(
+        &self,
+        prepared: &Prepared<'_>,
+        index: usize,
+        deviation: &Deviation,
+        segments: &[SegmentInfo],
+    ) -> Option<Refined> {
+        let call = self.calls.get(index)?;
+        let shorter = || self.with_less_memory(prepared, call, deviation);
+        let other = || self.with_other_caller(prepared, index);
         let longer = || {
             let mut guesses = self.clone();
             let first = call.entries.start;
             let lengthened = guesses
                 .tails
-                .lengthen(plan, &deviation.ours, &run.segments, first);
+                .lengthen(prepared, &deviation.ours, segments, first);
             lengthened.then_some(Refined {
                 guesses,
                 must_help: false,
@@ -71,31 +75,32 @@ impl Guesses {
         shorter().or_else(other).or_else(longer)
     }
 
-    /// Goes back to these, having tried others that did not help.
+    /// Keeps these guesses after `others` did not help.
     pub(super) fn reject(&mut self, others: Self) {
         self.decided = others.decided;
     }
 
-    /// A sentence on what was found by trying, if anything was.
+    /// A sentence about the guesses that were found by trial.
     pub(super) fn remark(&self) -> Option<String> {
         let tails = self.tails.len();
-        (tails > 0).then(|| format!("the sizes of {tails} of these blocks were found by trying"))
+        (tails > 0).then(|| format!("the sizes of {tails} of these blocks were found by trial"))
     }
 
-    /// If the allocator wanted a new range of addresses where one is already, that one is shorter.
+    /// Less memory, if the allocator needed a new address range where a reserved one lies: that one must
+    /// be shorter.
     fn with_less_memory(
         &self,
-        plan: &Plan<'_>,
+        prepared: &Prepared<'_>,
         call: &Call,
         deviation: &Deviation,
     ) -> Option<Refined> {
         let Some(Error::VirtualMemory(_)) = deviation.error else {
             return None;
         };
-        let mut entries = plan.entries_of(call).iter();
+        let mut entries = prepared.entries_of(call).iter();
         let maps = entries.find(|entry| entry.action == Action::SegmentMap)?;
         let base = deviation.range_around(maps.addr)?;
-        let memory = plan.memory_between(base, maps.addr);
+        let memory = prepared.memory_between(base, maps.addr);
         (0 < memory && memory < self.memory).then(|| Refined {
             guesses: Self {
                 memory,
@@ -105,13 +110,13 @@ impl Guesses {
         })
     }
 
-    /// Segments that a malloc returned may have been returned before it, and the other way round.
-    fn with_other_caller(&self, plan: &Plan<'_>, index: usize) -> Option<Refined> {
+    /// The other decision on whether a malloc or an `empty_cache` before it returned segments.
+    fn with_other_caller(&self, prepared: &Prepared<'_>, index: usize) -> Option<Refined> {
         let call = self.calls.get(index)?;
         let mut guesses = self.clone();
         let is_malloc = |kind| matches!(kind, CallKind::Malloc | CallKind::FailedMalloc);
         if is_malloc(call.kind) {
-            let entries = plan.entries_of(call);
+            let entries = prepared.entries_of(call);
             let mut entries = entries.iter();
             let last = entries.rposition(|entry| entry.action.returns_memory())?;
             let split = call.entries.start + last + 1;

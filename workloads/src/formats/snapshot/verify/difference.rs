@@ -1,4 +1,4 @@
-//! Where a replay first did something else than was recorded, and what there was to choose from.
+//! The first decision of a replay that differs from the recorded one, and the free blocks it chose from.
 
 use std::fmt;
 
@@ -10,76 +10,76 @@ use coalesce_alloc::snapshot::{BlockState, SegmentInfo};
 use super::super::calls::{Call, CallKind};
 use super::super::rewind::RecordingError;
 use super::guesses::Guesses;
-use super::replay::Deviation;
+use super::prepared::Deviation;
 use super::trial::Trial;
 
-/// The first decision that is not the recorded one.
+/// The first decision that differs from the recorded one.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Difference {
-    /// The last entry of the call, counted from 0.
+    /// The index of the last entry of the call.
     pub entry: usize,
-    /// What is different, in a sentence.
+    /// The difference, in a sentence.
     pub reason: String,
-    /// The entries before the call, the call's own, and those behind it.
+    /// Recorded entries before the call.
     pub before: Vec<TraceEntry>,
-    /// What was recorded at the call.
+    /// The recorded entries of the call.
     pub recorded: Vec<TraceEntry>,
-    /// What the allocator did instead.
+    /// The entries of the replay instead.
     pub ours: Vec<TraceEntry>,
-    /// What was recorded behind the call.
-    pub behind: Vec<TraceEntry>,
-    /// Of a malloc, the free blocks that matter: by size, then address.
+    /// Recorded entries after the call.
+    pub after: Vec<TraceEntry>,
+    /// For a malloc, the free blocks around the requested size: by size, then address.
     pub candidates: Vec<Candidate>,
 }
 
 /// A free block before the call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Candidate {
-    /// Where.
+    /// Its address.
     pub addr: DeviceAddr,
-    /// Bytes.
+    /// Its bytes.
     pub size: u64,
-    /// Whether the recording took it.
+    /// Whether the recorded call took it.
     pub is_recorded: bool,
-    /// Whether the allocator took it.
+    /// Whether the replay took it.
     pub is_ours: bool,
 }
 
-/// Entries told before and behind.
+/// Entries to show before and after the call.
 const AROUND: usize = 4;
-/// The smallest blocks told that are large enough, and the largest that are not.
+/// Blocks to show: the smallest that are large enough, and the largest that are not.
 const ENOUGH: usize = 4;
 const TOO_SMALL: usize = 2;
 
 impl Difference {
-    /// Goes back to the call at which a replay ended, and looks around.
+    /// Replays up to the call that deviated, and describes the state there.
     pub(super) fn find(
         trial: &Trial<'_>,
         guesses: &Guesses,
         index: usize,
         deviation: Deviation,
     ) -> Result<Self, RecordingError> {
-        let plan = trial.plan;
+        let prepared = trial.prepared;
         let mut replay = trial.begin(guesses)?;
         for call in &guesses.calls[..index] {
-            // The same calls on the same device: they did as recorded before.
+            // These calls succeeded in the first replay.
             let _ = replay.make(call);
         }
         let call = &guesses.calls[index];
-        let entries = &plan.recording.entries;
+        let entries = &prepared.recording.entries;
         let end = call.entries.end;
-        let recorded = plan.entries_of(call).to_vec();
+        let recorded = prepared.entries_of(call).to_vec();
         let segments = replay.segments();
         Ok(Self {
             entry: end.saturating_sub(1),
             reason: reason(call, &recorded, &deviation, &segments),
             before: entries[call.entries.start.saturating_sub(AROUND)..call.entries.start].to_vec(),
             candidates: candidates(&recorded, &deviation.ours, &segments, |bytes| {
-                size::round_size(bytes, &plan.settings).unwrap_or(bytes)
+                size::round_size(bytes, &prepared.settings).unwrap_or(bytes)
             }),
             recorded,
             ours: deviation.ours,
-            behind: entries[end..entries.len().min(end + AROUND)].to_vec(),
+            after: entries[end..entries.len().min(end + AROUND)].to_vec(),
         })
     }
 }
@@ -98,28 +98,28 @@ fn reason(
     let ours = ours.filter(|last| last.action == Action::Alloc);
     match (call.kind, wanted, ours) {
         (CallKind::Malloc, Some(wanted), Some(ours)) if wanted.addr != ours.addr => {
-            let there = what_is_at(wanted.addr, segments, recorded);
+            let there = describe_address(wanted.addr, segments, recorded);
             format!(
-                "{} bytes lie at {} and not at {}, where there is {there}",
+                "{} bytes are at {} instead of {}, which is {there}",
                 wanted.size, ours.addr, wanted.addr
             )
         }
         (CallKind::Malloc, Some(wanted), None) => {
-            let there = what_is_at(wanted.addr, segments, recorded);
+            let there = describe_address(wanted.addr, segments, recorded);
             format!(
-                "there is no memory for {} bytes, which lie at {}, where there is {there}",
+                "no memory for {} bytes, recorded at {}, which is {there}",
                 wanted.size, wanted.addr
             )
         }
         (CallKind::FailedMalloc, ..) if ours.is_some() => {
-            "a request goes well that failed".to_owned()
+            "a request succeeds that failed when recorded".to_owned()
         }
-        _ => "other segments come or go, or other frees complete".to_owned(),
+        _ => "other segments are taken or returned, or other frees complete".to_owned(),
     }
 }
 
-/// What lies at an address before the call, or came with its `recorded` entries.
-fn what_is_at(addr: DeviceAddr, segments: &[SegmentInfo], recorded: &[TraceEntry]) -> String {
+/// Describes an address in the state before the call and its `recorded` entries.
+fn describe_address(addr: DeviceAddr, segments: &[SegmentInfo], recorded: &[TraceEntry]) -> String {
     let mut blocks = segments.iter().flat_map(|segment| &segment.blocks);
     let around =
         blocks.find(|block| block.address <= addr && addr.offset_from(block.address) < block.size);
@@ -127,8 +127,8 @@ fn what_is_at(addr: DeviceAddr, segments: &[SegmentInfo], recorded: &[TraceEntry
         let mut taken = recorded.iter().filter(|entry| entry.action.takes_memory());
         let is_new = taken.any(|new| new.addr <= addr && addr.offset_from(new.addr) < new.size);
         return match is_new {
-            true => "memory that the same call took from the device".to_owned(),
-            false => "no memory of this process".to_owned(),
+            true => "in memory that the same call took from the device".to_owned(),
+            false => "not in memory of this process".to_owned(),
         };
     };
     let what = match block.state {
@@ -137,12 +137,12 @@ fn what_is_at(addr: DeviceAddr, segments: &[SegmentInfo], recorded: &[TraceEntry
         BlockState::ActivePendingFree => "waiting for a stream",
     };
     format!(
-        "a block of {} bytes at {}, {what}",
+        "in a block of {} bytes at {}, {what}",
         block.size, block.address
     )
 }
 
-/// The free blocks that matter for a malloc.
+/// The free blocks around the size of a malloc.
 fn candidates(
     recorded: &[TraceEntry],
     ours: &[TraceEntry],
@@ -190,7 +190,7 @@ impl fmt::Display for Difference {
             ("before", &self.before),
             ("recorded", &self.recorded),
             ("replayed", &self.ours),
-            ("behind", &self.behind),
+            ("after", &self.after),
         ] {
             for (index, entry) in entries.iter().enumerate() {
                 let title = if index == 0 { title } else { "" };

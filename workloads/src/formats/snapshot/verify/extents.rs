@@ -1,7 +1,8 @@
-//! Where expandable segments lie.
+//! The address ranges of expandable segments.
 //!
-//! The range of addresses of one is reserved for 1 1/8 of the device's memory, which is not recorded.
-//! But nothing else lies in it: so the gaps between what is there say how much memory there was at most.
+//! PyTorch reserves an address range of 1 1/8 times the device memory for each expandable segment. The
+//! device memory is not recorded, but nothing else lies in such a range, so the gaps between addresses in
+//! use bound it from above.
 
 use std::collections::BTreeMap;
 
@@ -16,16 +17,15 @@ use coalesce_alloc::stats::PoolKind;
 use super::super::Recording;
 use super::super::rewind::{KindsByAddress, Start};
 
-/// Whose pages a range of addresses is for. There is one such range as a rule.
+/// The owner of the pages in an address range; it usually has one range.
 pub(super) type Owner = (StreamId, PoolKind, MempoolId);
 
-/// Whose pages a mapped run is part of.
+/// The owner of a mapped run of pages.
 pub(super) fn owner(segment: &SegmentInfo) -> Owner {
     (segment.stream, segment.kind, segment.pool)
 }
 
-/// Addresses that are known to be in use, by address: pages of expandable segments, and other segments,
-/// which have no owner here.
+/// Addresses in use: pages of expandable segments with their owner, and other segments without one.
 #[derive(Debug, Default)]
 pub(super) struct Extents(BTreeMap<DeviceAddr, Option<Owner>>);
 
@@ -41,7 +41,7 @@ impl Extents {
                 Action::SegmentAlloc | Action::SegmentFree => {
                     used.insert(entry.addr, None);
                 }
-                // Of pages that were mapped before, the start knows more.
+                // The start knows more about pages that were mapped before.
                 Action::SegmentMap => {
                     let end = DeviceAddr(entry.addr.0.saturating_add(entry.size));
                     let kind = kinds.around(entry.addr, end).unwrap_or(PoolKind::Large);
@@ -59,8 +59,8 @@ impl Extents {
         self.0.values().any(Option::is_some)
     }
 
-    /// Where the range begins in which somebody's pages lie from `first` to `end`, on a device of
-    /// `memory` bytes: at the lowest address that the owner used and from which a range reaches so far.
+    /// The start of the range that contains an owner's pages from `first` to `end`, on a device of `memory`
+    /// bytes: the lowest address that the owner used and from which a range reaches `end`.
     pub(super) fn base(
         &self,
         (first, end): (DeviceAddr, DeviceAddr),
@@ -81,13 +81,13 @@ impl Extents {
         own.last().map_or(first, |(&base, _)| base)
     }
 
-    /// The most memory, in bytes, that the device can have had.
+    /// The maximum bytes of device memory that the addresses allow.
     pub(super) fn most_memory(&self, settings: &Settings) -> u64 {
-        /// 2 TiB: more than any device has, and few enough pages to tell each apart. A power of two, of
-        /// which every limit is a share without rounding.
+        /// 2 TiB: more than any device has, and few enough pages for a table. A power of two, so that the
+        /// share for any limit is exact.
         const PLENTY: u64 = 1 << 41;
         let mut most = PLENTY;
-        // Where the addresses of one owner begin, as one walks up.
+        // The start of the current owner's addresses.
         let mut current: Option<(DeviceAddr, Owner)> = None;
         for (&addr, &owner) in &self.0 {
             if let Some((base, before)) = current {
@@ -101,7 +101,7 @@ impl Extents {
         most
     }
 
-    /// The most memory, in bytes, for which the range that begins at `base` ends before `end`.
+    /// The maximum bytes of device memory for which the range that begins at `base` ends before `end`.
     pub(super) fn memory_between(
         &self,
         base: DeviceAddr,

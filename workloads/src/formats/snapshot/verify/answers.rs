@@ -1,7 +1,7 @@
-//! A device that answers as the recorded one did.
+//! A device that answers as the recorded one.
 //!
-//! How much memory there was nobody recorded, let alone what other processes held. But what the device
-//! gave is there, and in which order it came and went: at any other time it is taken to have had none.
+//! Neither the device memory nor the memory of other processes is recorded. But the recording contains the
+//! memory that the device granted, in order; every other request is taken to have been refused.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,34 +10,34 @@ use coalesce_alloc::driver::tap::Hook;
 use coalesce_alloc::driver::{DeviceAddr, DriverError};
 use coalesce_alloc::history::{Action, TraceEntry};
 
-/// Refuses memory where the recording has none taken.
+/// Refuses memory that the recording does not take.
 #[derive(Debug, Default)]
 pub(super) struct Answers {
-    /// The entries about segments of the call that is made now, those that came about already removed.
-    /// Of pages the size is what is left to come. `None`: every request is granted.
+    /// The remaining entries about segments of the current call; for pages, with the remaining size.
+    /// `None` grants every request.
     expected: Option<VecDeque<TraceEntry>>,
-    /// Ranges of addresses that are reserved: start → bytes.
+    /// The reserved address ranges: start → bytes.
     reserved: BTreeMap<DeviceAddr, u64>,
 }
 
 impl Answers {
-    /// From now on these are the entries that the device follows, and no others.
+    /// Grants exactly the memory in these entries.
     pub(super) fn expect(&mut self, entries: impl Iterator<Item = TraceEntry>) {
         self.expected = Some(entries.collect());
     }
 
-    /// The reserved ranges of addresses: start → bytes.
+    /// The reserved address ranges: start → bytes.
     pub(super) fn ranges(&self) -> &BTreeMap<DeviceAddr, u64> {
         &self.reserved
     }
 
-    /// Whether `addr` lies in a range that is reserved.
+    /// Whether `addr` lies in a reserved range.
     pub(super) fn is_reserved(&self, addr: DeviceAddr) -> bool {
         let below = self.reserved.range(..=addr).next_back();
         below.is_some_and(|(&start, &bytes)| addr.offset_from(start) < bytes)
     }
 
-    /// Whether the recording has memory of this kind taken next.
+    /// Whether the recording takes such memory next.
     fn grants(&self, action: Action, fits: impl Fn(u64) -> bool) -> bool {
         let Some(expected) = &self.expected else {
             return true;
@@ -46,7 +46,7 @@ impl Answers {
         next.is_some_and(|next| next.action == action && fits(next.size))
     }
 
-    /// A whole segment came or went.
+    /// Removes the entry of a whole segment.
     fn remove(&mut self, action: Action, addr: DeviceAddr) {
         if let Some(expected) = &mut self.expected {
             let place = expected
@@ -56,7 +56,7 @@ impl Answers {
         }
     }
 
-    /// A page came or went.
+    /// Removes a page from the first entry.
     fn advance(&mut self, action: Action, bytes: u64) {
         let Some(expected) = &mut self.expected else {
             return;
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_given_where_it_was_and_refused_elsewhere() {
+    fn only_recorded_memory_is_granted() {
         let entry = |action, addr, size| TraceEntry {
             action,
             addr: DeviceAddr(addr),
@@ -115,7 +115,7 @@ mod tests {
         let mut answers = Answers::default();
         assert!(
             answers.before(CallKind::Malloc, 1).is_ok(),
-            "not followed yet"
+            "nothing is expected yet"
         );
         let entries = [
             entry(Action::SegmentFree, 512, 8),
@@ -140,7 +140,7 @@ mod tests {
         }
         assert!(
             answers.before(CallKind::Create, 10).is_err(),
-            "all pages are there"
+            "all pages are mapped"
         );
     }
 }

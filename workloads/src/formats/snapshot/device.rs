@@ -1,17 +1,18 @@
-//! Where the device of a recording placed what it gave.
+//! Properties of the recorded device.
 
 use std::cmp::Ordering;
 
 use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::history::Action;
+use coalesce_alloc::snapshot::SegmentInfo;
 
 use super::Recording;
 
 impl Recording {
-    /// Whether the device went upwards or downwards through its addresses: what most segments did
-    /// against the one before. That decides between free blocks of one size. (An H200 goes downwards, as
-    /// far as there are no gaps to fill.) None if it cannot be told: without segments that came one
-    /// after the other, as there are none under `expandable_segments:True`.
+    /// Whether the device placed segments at ascending or descending addresses, which decides between free
+    /// blocks of one size: the direction of most segments relative to the one before. (An H200 places them
+    /// at descending addresses while there are no gaps to fill.) None if it is unknown because there are
+    /// too few segments, as under `expandable_segments:True`.
     #[must_use]
     pub fn address_policy(&self) -> Option<AddressPolicy> {
         let segments = self.entries.iter();
@@ -25,6 +26,28 @@ impl Recording {
             Ordering::Equal => None,
         }
     }
+
+    /// Bytes that the allocator could have reserved, known if a request failed: the reserved bytes and the
+    /// free bytes of the device at that time. The maximum if several requests failed.
+    #[must_use]
+    pub fn capacity(&self) -> Option<u64> {
+        let segments = self.segments.iter();
+        let mut reserved: u64 = segments.map(SegmentInfo::total_size).sum();
+        let mut capacity = None;
+        // Backwards, because only the state at the end is known.
+        for entry in self.entries.iter().rev() {
+            match entry.action {
+                action if action.takes_memory() => reserved = reserved.saturating_sub(entry.size),
+                action if action.returns_memory() => reserved = reserved.saturating_add(entry.size),
+                Action::Oom => {
+                    let free = entry.addr.0;
+                    capacity = capacity.max(Some(reserved.saturating_add(free)));
+                }
+                _ => {}
+            }
+        }
+        capacity
+    }
 }
 
 #[cfg(test)]
@@ -35,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn most_steps_decide() {
+    fn the_direction_of_most_segments_is_the_address_policy() {
         let recording = |starts: &[u64]| Recording {
             entries: starts
                 .iter()

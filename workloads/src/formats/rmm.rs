@@ -6,20 +6,20 @@
 //! ```
 //!
 //! Source: logging_resource_adaptor_impl.cpp and benchmarks/utilities/log_parser.hpp of rapidsai/rmm
-//! (2026). Pointers and streams are hexadecimal, with or without 0x; `(nil)` is 0. Threads and times
-//! are not looked at: the lines are in the order in which the allocator did what they say. Streams are
-//! numbered as they come up; 0 and 1 (the legacy stream) are the default one. A request that failed
-//! has no line of its free: as in RMM's own replay, it is left out.
+//! (2026). Pointers and streams are hexadecimal, with or without 0x; `(nil)` is 0. Threads and times are
+//! ignored, because the lines are in the order of the allocator's operations. Streams are numbered in the
+//! order of their first use; 0 and 1 (the legacy stream) are the default stream. A failed request has no
+//! matching free; it is skipped, as in RMM's own replay.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::io::{BufRead, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use foldhash::fast::FixedState;
 
-use super::csv::{LineError, Lines, ReadError};
-use super::{TraceError, lines, name_of};
+use super::file::{FileError, InputFile, Lines};
+use super::stem;
 use crate::op::{Answer, Op, Sink, Workload, WorkloadError};
 
 pub(super) const COLUMNS: &str = "Thread,Time,Action,Pointer,Size,Stream";
@@ -35,12 +35,16 @@ impl RmmLog {
     /// Opens a log and reads its header.
     ///
     /// # Errors
-    /// [`TraceError`] if the file cannot be read or is no such log.
-    pub fn open(path: impl AsRef<Path>) -> Result<Self, TraceError> {
-        let path = path.as_ref().to_owned();
-        header(&mut lines(&path)?).map_err(|error| error.in_file(&path))?;
+    /// [`FileError`] if the file cannot be read or is not such a log.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, FileError> {
+        Self::new(InputFile::open(path.as_ref())?)
+    }
+
+    pub(super) fn new(file: InputFile) -> Result<Self, FileError> {
+        let path = file.path().to_owned();
+        read_header(&mut file.lines())?;
         Ok(Self {
-            name: name_of(&path),
+            name: stem(&path),
             path,
         })
     }
@@ -52,50 +56,46 @@ impl Workload for RmmLog {
     }
 
     fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-        let mut lines = lines(&self.path)?;
-        let sent = header(&mut lines).map_err(ReadError::Line);
-        let sent = sent.and_then(|()| events(&mut lines, sink));
-        sent.map_err(|error| error.in_file(&self.path))
+        let mut lines = InputFile::open(&self.path)?.lines();
+        read_header(&mut lines)?;
+        let mut log = Log::default();
+        while let Some(line) = lines.next()? {
+            if line.text.is_empty() {
+                continue;
+            }
+            let op = log.op(line.text).map_err(|reason| line.error(reason))?;
+            if let Some(op) = op {
+                sink.op(op)?;
+            }
+        }
+        Ok(())
     }
 }
 
-fn header(lines: &mut Lines<impl BufRead>) -> Result<(), LineError> {
-    let (line, text) = lines.next()?.unwrap_or((1, ""));
-    if text == COLUMNS {
+fn read_header(lines: &mut Lines) -> Result<(), FileError> {
+    let line = lines.next_or_empty()?;
+    if line.text == COLUMNS {
         return Ok(());
     }
-    let shown: String = text.chars().take(80).collect();
-    let reason = format!("no log of RMM: the columns should be '{COLUMNS}', not '{shown}'");
-    Err(LineError::new(line, reason))
+    let shown = line.excerpt();
+    Err(line.error(format!(
+        "not an RMM log: expected the columns '{COLUMNS}', found '{shown}'"
+    )))
 }
 
-fn events(lines: &mut Lines<impl BufRead>, sink: &mut dyn Sink) -> Result<(), ReadError> {
-    let mut log = Log::default();
-    while let Some((line, text)) = lines.next()? {
-        if text.is_empty() {
-            continue;
-        }
-        let op = log.op(text);
-        if let Some(op) = op.map_err(|reason| LineError::new(line, reason))? {
-            sink.op(op).map_err(ReadError::Sink)?;
-        }
-    }
-    Ok(())
-}
-
-/// What was seen of a log so far.
+/// The state after the lines that were read.
 #[derive(Default)]
 struct Log {
-    /// The id of what lives at each pointer.
+    /// The id of the allocation at each pointer.
     live: HashMap<u64, u64, FixedState>,
-    /// The number of each stream but the default one.
+    /// The number of each stream, except the default stream.
     streams: HashMap<u64, u32, FixedState>,
     /// Allocations so far.
     count: u64,
 }
 
 impl Log {
-    /// The operation a line tells, if it tells any.
+    /// The operation in a line; none for a line to skip.
     fn op(&mut self, text: &str) -> Result<Option<Op<'static>>, String> {
         let count = text.split(',').count();
         let mut fields = text.split(',');
@@ -110,21 +110,21 @@ impl Log {
             None,
         ] = fields
         else {
-            return Err(format!("{count} fields, not the 6 of '{COLUMNS}'"));
+            return Err(format!("{count} fields instead of the 6 of '{COLUMNS}'"));
         };
         let pointer = hexadecimal("pointer", pointer)?;
         let bytes: u64 = size
             .parse()
-            .map_err(|_| format!("size '{size}' is no number between 0 and 2^64"))?;
+            .map_err(|_| format!("size '{size}' is not a number from 0 to 2^64 - 1"))?;
         let stream = hexadecimal("stream", stream)?;
         match action {
             "allocate failure" => Ok(None),
-            // Of no bytes.
+            // An allocation of 0 bytes.
             "allocate" | "free" if pointer == 0 => Ok(None),
             "allocate" => {
                 let id = self.count;
                 match self.live.entry(pointer) {
-                    Entry::Occupied(_) => Err(format!("0x{pointer:x} is live already")),
+                    Entry::Occupied(_) => Err(format!("0x{pointer:x} is already live")),
                     Entry::Vacant(vacant) => {
                         vacant.insert(id);
                         self.count += 1;
@@ -142,7 +142,7 @@ impl Log {
                 None => Err(format!("free of 0x{pointer:x}, which is not live")),
             },
             other => Err(format!(
-                "unknown action '{other}': allocate, free or allocate failure"
+                "unknown action '{other}'; expected one of: allocate, free, allocate failure"
             )),
         }
     }
@@ -163,15 +163,15 @@ fn hexadecimal(name: &str, text: &str) -> Result<u64, String> {
     }
     let digits = text.strip_prefix("0x").unwrap_or(text);
     u64::from_str_radix(digits, 16)
-        .map_err(|_| format!("{name} '{text}' is no hexadecimal number of 64 bits"))
+        .map_err(|_| format!("{name} '{text}' is not a hexadecimal number of 64 bits"))
 }
 
-/// Writes the allocations and frees of `workload` and says how many other operations were left out: a
-/// log has no word for them.
+/// Writes the allocations and frees of `workload` as a log. Returns how many other operations were left
+/// out because a log cannot express them.
 ///
-/// Every allocation has a pointer of its own. The thread is 1, the times are microseconds from midnight,
-/// one for each line, and the default stream is 0; the handle of another is 256 times its number. (RMM's
-/// replay refuses logs with others than 0, 1 and 2.)
+/// Every allocation has a different pointer. The thread is 1. The time advances by a microsecond per line
+/// from midnight. The handle of a stream is 256 times its number. (RMM's replay accepts only the handles 0,
+/// 1 and 2.)
 ///
 /// # Errors
 /// If the workload cannot be read or the log cannot be written.

@@ -7,7 +7,7 @@ const MIB: u64 = 1 << 20;
 
 /// A program that returned all its memory at the end. Blocks of 20 MiB are segments of their own; of an
 /// entry are given its action and its block's number.
-fn program(entries: &[(Action, u64)]) -> RecordedProgram {
+fn program(entries: &[(Action, u64)]) -> RecordedWorkload {
     let entries = entries.iter().map(|&(action, block)| TraceEntry {
         action,
         addr: DeviceAddr(block * 20 * MIB),
@@ -19,11 +19,11 @@ fn program(entries: &[(Action, u64)]) -> RecordedProgram {
         entries: entries.collect(),
         ..Recording::default()
     };
-    RecordedProgram::new("test", &recording).unwrap()
+    RecordedWorkload::new("test", &recording).unwrap()
 }
 
 /// What it does, in short, if the requests with these ids fail.
-fn told(program: &RecordedProgram, fail: &[u64]) -> Vec<String> {
+fn told(program: &RecordedWorkload, fail: &[u64]) -> Vec<String> {
     let mut told = Vec::new();
     let mut sink = |op: Op<'_>| {
         let (said, answer) = match op {
@@ -61,7 +61,7 @@ const SURVIVES: [(Action, u64); 13] = [
     (SegmentFree, 1),
 ];
 
-fn survives() -> RecordedProgram {
+fn survives() -> RecordedWorkload {
     program(&[&SURVIVES[..], &[(SegmentFree, 2)]].concat())
 }
 

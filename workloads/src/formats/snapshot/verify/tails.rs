@@ -1,11 +1,10 @@
-//! The tails of blocks whose size nothing tells, found by trying.
+//! The unknown tails of blocks, found by trial.
 //!
-//! A large block keeps what is left over of it if that is no more than 1 MiB. Of a block that lived
-//! before the first entry the tail is known if anything began behind it. If nothing did, the free range
-//! behind it was never used while the block lived, for it is used from its front. So where the replay
-//! does use it, the range was too small in truth: the tail was at least large enough for that. The least
-//! tail of which this is true everywhere is as good as the true one, since all that it decides is that
-//! the range is not used.
+//! A large block keeps a remainder of up to 1 MiB behind the request, its tail. For a block allocated before
+//! the first entry, the tail is known if another block began behind it. Otherwise the free range behind it
+//! was never used while the block was live, because ranges are used from their start. If the replay does
+//! use the range, it must have been too small in reality, so the tail is at least large enough to prevent
+//! that. The smallest such tail is as good as the real one: it only decides that the range is not used.
 
 use std::collections::BTreeMap;
 
@@ -14,19 +13,19 @@ use coalesce_alloc::history::{Action, TraceEntry};
 use coalesce_alloc::pytorch::size::{self, MIN_BLOCK, SMALL_LIMIT};
 use coalesce_alloc::snapshot::SegmentInfo;
 
-use super::replay::Plan;
+use super::prepared::Prepared;
 
-/// Bytes that blocks have more than is known, by address.
+/// Bytes to add to blocks, by address.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tails(BTreeMap<DeviceAddr, u64>);
 
 impl Tails {
-    /// How many there are.
+    /// The number of tails.
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Gives the blocks of a segment their tails.
+    /// Adds the tails to the blocks of a segment.
     pub(super) fn add_to(&self, segment: &mut SegmentInfo) {
         for index in 1..segment.blocks.len() {
             let [block, behind] = &mut segment.blocks[index - 1..=index] else {
@@ -43,12 +42,12 @@ impl Tails {
         }
     }
 
-    /// Makes the tail longer that the range was before in which a malloc landed that should not have.
-    /// `ours` are its entries, `segments` the state after it, and `call` the index of its first recorded
-    /// entry. Whether there was one.
+    /// Lengthens the tail in front of the range that a malloc used by mistake. `ours` are the entries of
+    /// the malloc, `segments` the state after it, and `call` is the index of its first recorded entry.
+    /// Returns whether such a tail exists.
     pub(super) fn lengthen(
         &mut self,
-        plan: &Plan<'_>,
+        prepared: &Prepared<'_>,
         ours: &[TraceEntry],
         segments: &[SegmentInfo],
         call: usize,
@@ -59,13 +58,15 @@ impl Tails {
         let Some((before, range)) = neighbourhood(placed.addr, segments) else {
             return false;
         };
-        let past = plan.recording.entries[..call].iter();
+        let past = prepared.recording.entries[..call].iter();
         let mut past = past.filter(|entry| entry.addr == before);
         let lives_on = past.all(|entry| entry.action != Action::FreeCompleted);
-        let wanted = size::round_size(placed.size, &plan.settings);
+        let wanted = size::round_size(placed.size, &prepared.settings);
         let too_much = wanted.and_then(|wanted| range.checked_sub(wanted));
-        let (true, Some(too_much)) = (lives_on && plan.start.guessed.contains(&before), too_much)
-        else {
+        let (true, Some(too_much)) = (
+            lives_on && prepared.start.guessed.contains(&before),
+            too_much,
+        ) else {
             return false;
         };
         let tail = self.0.entry(before).or_default();
@@ -74,7 +75,7 @@ impl Tails {
     }
 }
 
-/// The block before the one at `addr`, and how large the free range was that this one was taken from.
+/// The block before the one at `addr`, and the size of the free range that this one was taken from.
 fn neighbourhood(addr: DeviceAddr, segments: &[SegmentInfo]) -> Option<(DeviceAddr, u64)> {
     let blocks = segments.iter().map(|segment| &segment.blocks);
     let (blocks, index) = blocks

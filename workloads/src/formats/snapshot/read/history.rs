@@ -1,5 +1,5 @@
-//! A history without its stacks, as recordings are published where stacks would tell too much: the
-//! entries of one device as a table, and beside it the segments after the last of them.
+//! Histories without stacks, as published for programs whose source is confidential: the entries of one
+//! device as CSV, and the segments after the last entry in a second file.
 //!
 //! ```text
 //! NAME.csv                     action,addr,size,stream,time_us
@@ -8,7 +8,7 @@
 //!                                "is_expandable": false, "blocks": [[SIZE, REQUESTED, STATE, ADDRESS], …]}]
 //! ```
 //!
-//! Each plain or compressed with gzip, and then with `.gz` behind its name.
+//! Both files may be compressed with gzip, with `.gz` appended to their names.
 
 use std::path::{Path, PathBuf};
 
@@ -20,35 +20,30 @@ use coalesce_alloc::stats::PoolKind;
 use serde::Deserialize;
 
 use super::Recording;
-use crate::formats::packed;
+use crate::formats::file::{FileError, InputFile};
 
 /// The first line.
 const HEADER: &str = "action,addr,size,stream,time_us";
 /// More bytes than any such file has.
 const LARGEST: u64 = 1 << 32;
 
-/// Whether a file that starts like this is such a table.
+/// Whether a file with this start is a history.
 pub(super) fn is_history(start: &[u8]) -> bool {
     start.starts_with(HEADER.as_bytes())
 }
 
-/// The recording of a table with these bytes, in the file at `path`.
-///
-/// # Errors
-/// What is wrong and where, in a sentence.
-pub(super) fn read(path: &Path, bytes: &[u8]) -> Result<Recording, String> {
-    let text = str::from_utf8(bytes).map_err(|error| error.to_string())?;
+/// Reads the recording of the history in `bytes`, the content of the file at `path`.
+pub(super) fn read(path: &Path, bytes: &[u8]) -> Result<Recording, FileError> {
+    let text = str::from_utf8(bytes).map_err(|error| FileError::new(path, error))?;
     let lines = (1..).zip(text.lines()).skip(1);
     let entries = lines.map(|(line, text)| {
-        entry(text).ok_or_else(|| format!("line {line}: '{text}' is not {HEADER}"))
+        let reason = || format!("'{text}' is not {HEADER}");
+        entry(text).ok_or_else(|| FileError::in_line(path, line, reason()))
     });
-    let entries = entries.collect::<Result<_, _>>()?;
-    let beside = segments_beside(path);
-    let segments = segments(&beside).map_err(|reason| format!("{}: {reason}", beside.display()))?;
     Ok(Recording {
-        entries,
-        segments,
-        remarks: vec!["No settings were recorded, and no stacks.".to_owned()],
+        entries: entries.collect::<Result<_, _>>()?,
+        segments: segments(&segments_path(path))?,
+        remarks: vec!["Neither settings nor stacks were recorded.".to_owned()],
         ..Recording::default()
     })
 }
@@ -68,7 +63,7 @@ fn entry(line: &str) -> Option<TraceEntry> {
 }
 
 /// `NAME.final_segments.json.gz` of `NAME.csv.gz`.
-fn segments_beside(path: &Path) -> PathBuf {
+fn segments_path(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or(path.as_os_str());
     let name = name.to_string_lossy();
     let (plain, packed) = match name.strip_suffix(".gz") {
@@ -89,13 +84,15 @@ struct Segment {
     blocks: Vec<(u64, u64, String, u64)>,
 }
 
-fn segments(path: &Path) -> Result<Vec<SegmentInfo>, String> {
-    let bytes = packed::read(path, LARGEST).map_err(|error| {
-        format!("{error}; the segments after the last entry of the history are looked for there")
-    })?;
-    let segments: Vec<Segment> =
-        serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
-    segments.into_iter().map(Segment::info).collect()
+fn segments(path: &Path) -> Result<Vec<SegmentInfo>, FileError> {
+    let file = InputFile::open(path)
+        .map_err(|error| error.with_hint("this file must contain the segments at the end"))?;
+    let segments: Vec<Segment> = serde_json::from_slice(&file.read_all(LARGEST)?)
+        .map_err(|error| FileError::new(path, error))?;
+    let segments = segments.into_iter().map(Segment::info);
+    segments
+        .collect::<Result<_, String>>()
+        .map_err(|reason| FileError::new(path, reason))
 }
 
 impl Segment {
@@ -103,7 +100,7 @@ impl Segment {
         let blocks = self.blocks.into_iter();
         let blocks = blocks.map(|(size, requested, state, address)| {
             let known = BlockState::named(&state);
-            let state = known.ok_or_else(|| format!("no block is '{state}'"))?;
+            let state = known.ok_or_else(|| format!("unknown state of a block: '{state}'"))?;
             let address = DeviceAddr(address);
             Ok::<_, String>(BlockInfo::new(address, size, requested, state))
         });
@@ -112,7 +109,7 @@ impl Segment {
             address: DeviceAddr(self.address),
             stream: StreamId(self.stream),
             kind: PoolKind::named(&self.segment_type)
-                .ok_or_else(|| format!("no segment is '{}'", self.segment_type))?,
+                .ok_or_else(|| format!("unknown segment_type: '{}'", self.segment_type))?,
             pool: MempoolId(self.pool_id.0, self.pool_id.1),
             is_expandable: self.is_expandable,
             blocks: blocks.collect::<Result<_, _>>()?,

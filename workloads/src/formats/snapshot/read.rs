@@ -2,21 +2,20 @@
 //! `torch::cuda::_memory_snapshot_pickled` write them.
 //!
 //! Source: torch/csrc/cuda/Module.cpp, torch/csrc/cuda/memory_snapshot.cpp and
-//! torch/cuda/_memory_viz.py of PyTorch 2.0 to 2.11 and of what was merged after it. What a version does
-//! not write is done without, with a [remark](Recording::remarks) where something is lost:
+//! torch/cuda/_memory_viz.py of PyTorch 2.0 to 2.11 and of its main branch. Keys that a version does not
+//! write are replaced as follows, with a [remark](Recording::remarks) if information is lost:
 //!
-//! | key | without it |
+//! | missing key | replacement |
 //! |---|---|
 //! | `time_us` of an entry | 0 |
-//! | `requested_size`, `frames` of a block | those in its `history`, as 2.0 has them; else its size |
+//! | `requested_size`, `frames` of a block | those in its `history`, as in 2.0; else its size |
 //! | `address` of a block | the end of the block before it |
 //! | `segment_pool_id`, `is_expandable` | the default pool; not expandable |
-//! | `pool_id` of an entry, from after 2.11 | [unknown](Recording::entry_pools) |
+//! | `pool_id` of an entry, new after 2.11 | [unknown](Recording::entry_pools) |
 //! | `external_annotations` | none |
 //!
-//! Keys that are not known are left alone. `torch.cuda.memory_snapshot()` alone, a list of segments, is
-//! read, too; and so is a history without its stacks, a table with the segments beside it
-//! (`read/history.rs`).
+//! Unknown keys are ignored. Two other forms are read as well: the list of segments that
+//! `torch.cuda.memory_snapshot()` returns, and a history published as CSV (`read/history.rs`).
 
 mod budget;
 mod entries;
@@ -27,67 +26,43 @@ mod segments;
 mod stacks;
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use self::budget::Budget;
-use self::fields::{Mistake, unsigned, whole};
+use self::fields::{unsigned, whole};
 use self::remarks::Remarks;
 use self::stacks::{Frames, Stacks};
 use super::{Annotation, Recording};
-use crate::formats::packed;
-use crate::formats::pickle::{Node, Pickle};
+use crate::formats::file::{FileError, InputFile};
+use crate::formats::pickle::{Node, Pickle, PickleError};
 
-/// Whether a file that starts like this, once unpacked, may be a recording.
-#[must_use]
-pub fn is_recording(start: &[u8]) -> bool {
+/// Whether a decompressed file with this start may be a snapshot.
+pub(in crate::formats) fn is_snapshot(start: &[u8]) -> bool {
     /// The first byte of a pickle of protocol 2 and later.
     const PROTO: u8 = 0x80;
     start.first() == Some(&PROTO) || history::is_history(start)
 }
 
-/// Reads a snapshot, plain or compressed with gzip: one recording for each device that has entries or
-/// segments, in the order of their numbers.
+/// Reads a snapshot, plain or compressed with gzip. Returns one recording for each device that has entries
+/// or segments, in the order of their numbers.
 ///
 /// # Errors
-/// If the file cannot be read, is no pickle of plain data or no snapshot.
-pub fn read(path: impl AsRef<Path>) -> Result<Vec<Recording>, ReadError> {
-    let path = path.as_ref();
-    let wrong = |at: Option<u64>, reason: String| ReadError {
-        file: path.to_owned(),
-        at,
-        reason,
-    };
-    let bytes = packed::read(path, Pickle::LARGEST);
-    let bytes = bytes.map_err(|error| wrong(None, error.to_string()))?;
+/// [`FileError`] if the file cannot be read or is not a snapshot.
+pub fn read(path: impl AsRef<Path>) -> Result<Vec<Recording>, FileError> {
+    read_file(InputFile::open(path.as_ref())?)
+}
+
+pub(in crate::formats) fn read_file(file: InputFile) -> Result<Vec<Recording>, FileError> {
+    let path = file.path().to_owned();
+    let bytes = file.read_all(Pickle::LARGEST)?;
     if history::is_history(&bytes) {
-        let recording = history::read(path, &bytes).map_err(|reason| wrong(None, reason))?;
-        return Ok(vec![recording]);
+        return Ok(vec![history::read(&path, &bytes)?]);
     }
-    let pickle = Pickle::read(bytes).map_err(|error| wrong(Some(error.at), error.reason))?;
-    from_pickle(&pickle).map_err(|Mistake { at, reason }| wrong(Some(at), reason))
+    let recordings = Pickle::read(bytes).and_then(|pickle| from_pickle(&pickle));
+    recordings.map_err(|error| FileError::at_byte(&path, error.at, error.reason))
 }
 
-/// A snapshot that cannot be read.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub struct ReadError {
-    file: PathBuf,
-    /// The byte of the unpacked file, counted from 0.
-    at: Option<u64>,
-    reason: String,
-}
-
-impl fmt::Display for ReadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.file.display())?;
-        if let Some(at) = self.at {
-            write!(f, ", byte {at}")?;
-        }
-        write!(f, ": {}", self.reason)
-    }
-}
-
-fn from_pickle(pickle: &Pickle) -> Result<Vec<Recording>, Mistake> {
+fn from_pickle(pickle: &Pickle) -> Result<Vec<Recording>, PickleError> {
     let mut reader = Reader {
         frames: Frames::default(),
         devices: BTreeMap::new(),
@@ -97,14 +72,14 @@ fn from_pickle(pickle: &Pickle) -> Result<Vec<Recording>, Mistake> {
     Ok(reader.finish())
 }
 
-/// A snapshot on its way to recordings.
+/// Reads a snapshot into recordings.
 struct Reader<'a> {
     frames: Frames,
     devices: BTreeMap<u32, Device<'a>>,
     budget: Budget,
 }
 
-/// One device's recording, unfinished.
+/// The recording of one device, under construction.
 #[derive(Default)]
 struct Device<'a> {
     recording: Recording,
@@ -113,7 +88,7 @@ struct Device<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn snapshot(&mut self, root: Node<'a>) -> Result<(), Mistake> {
+    fn snapshot(&mut self, root: Node<'a>) -> Result<(), PickleError> {
         if root.items().is_some() {
             return self.segments(root);
         }
@@ -126,10 +101,9 @@ impl<'a> Reader<'a> {
         let [segments, traces, settings, annotations] =
             self.budget.fields(root, "a snapshot", keys)?;
         let segments = segments.ok_or_else(|| {
-            Mistake::at(
-                root,
-                "no memory snapshot: a dict without the key 'segments'; torch.cuda.memory.\
-                 _dump_snapshot writes one",
+            root.error(
+                "not a memory snapshot: a dict without the key 'segments'; \
+                 torch.cuda.memory._dump_snapshot writes one",
             )
         })?;
         self.segments(segments)?;
@@ -154,12 +128,12 @@ impl<'a> Reader<'a> {
         self.devices.entry(number).or_default()
     }
 
-    fn annotation(&mut self, node: Node<'a>) -> Result<(), Mistake> {
+    fn annotation(&mut self, node: Node<'a>) -> Result<(), PickleError> {
         let keys = ["name", "stage", "device", "time_us"];
         let [name, stage, device, time_us] = self.budget.fields(node, "an annotation", keys)?;
         let (Some(name), Some(stage)) = (name, stage) else {
             let reason = "an annotation without 'name' or 'stage'";
-            return Err(Mistake::at(node, reason));
+            return Err(node.error(reason));
         };
         let number = device.map_or(Ok(0), |device| whole(device, "device"))?;
         let time_us = time_us.map_or(Ok(0), |time| unsigned(time, "time_us"))?;
@@ -182,23 +156,23 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// The settings hold for all devices.
-    fn settings(&mut self, node: Node<'a>) -> Result<(), Mistake> {
-        // PYTORCH_CUDA_ALLOC_CONF; builds for other devices write others.
+    /// Reads the settings, which apply to all devices.
+    fn settings(&mut self, node: Node<'a>) -> Result<(), PickleError> {
+        // PYTORCH_CUDA_ALLOC_CONF, or another prefix in builds for other devices.
         let is_conf = |key: &Node<'_>| {
             let name = key.raw_text().unwrap_or_default();
             name.ends_with(b"ALLOC_CONF")
         };
         let pairs = node.pairs().ok_or_else(|| {
             let what = node.type_name();
-            Mistake::at(node, format!("allocator_settings is {what}, not a dict"))
+            node.error(format!("allocator_settings is {what}, not a dict"))
         })?;
         let conf = pairs.filter(|(key, _)| is_conf(key)).last();
         let conf = match conf {
             Some((_, conf)) => {
                 let what = "the allocator's settings";
                 let text = self.budget.text(conf, what)?;
-                // Each device has them.
+                // It is copied for each device.
                 let copies = text.len().saturating_mul(self.devices.len());
                 self.budget.take(copies, conf, what)?;
                 Some(text)
@@ -221,8 +195,8 @@ impl<'a> Reader<'a> {
             remarks: device.remarks.sentences(),
             ..device.recording
         });
-        let said_something =
+        let is_used =
             |recording: &Recording| !recording.entries.is_empty() || !recording.segments.is_empty();
-        finished.filter(said_something).collect()
+        finished.filter(is_used).collect()
     }
 }

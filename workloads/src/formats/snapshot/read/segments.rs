@@ -1,4 +1,4 @@
-//! The segments at the time of the snapshot.
+//! Reads the segments at the time of the snapshot.
 
 use coalesce_alloc::MempoolId;
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
@@ -7,9 +7,9 @@ use coalesce_alloc::stats::PoolKind;
 
 use super::Reader;
 use super::budget::Budget;
-use super::fields::{Mistake, bits, pool, unsigned, whole};
-use crate::formats::pickle::Node;
-use crate::formats::recording::StackId;
+use super::fields::{bits, pool, unsigned, whole};
+use crate::formats::pickle::{Node, PickleError};
+use crate::formats::snapshot::StackId;
 
 const KEYS: [&str; 8] = [
     "device",
@@ -32,7 +32,7 @@ const BLOCK_KEYS: [&str; 6] = [
 ];
 
 impl<'a> Reader<'a> {
-    pub(super) fn segments(&mut self, segments: Node<'a>) -> Result<(), Mistake> {
+    pub(super) fn segments(&mut self, segments: Node<'a>) -> Result<(), PickleError> {
         for segment in self.budget.list(segments, "segments")? {
             self.segment(segment)?;
         }
@@ -43,7 +43,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    fn segment(&mut self, node: Node<'a>) -> Result<(), Mistake> {
+    fn segment(&mut self, node: Node<'a>) -> Result<(), PickleError> {
         let [
             device,
             address,
@@ -54,7 +54,7 @@ impl<'a> Reader<'a> {
             expandable,
             blocks,
         ] = self.budget.fields(node, "a segment", KEYS)?;
-        let missing = |key: &str| Mistake::at(node, format!("a segment without '{key}'"));
+        let missing = |key: &str| node.error(format!("a segment without '{key}'"));
         let address = address.ok_or_else(|| missing("address"))?;
         let blocks = blocks.ok_or_else(|| missing("blocks"))?;
         let number = device.map_or(Ok(0), |device| whole(device, "the device of a segment"))?;
@@ -92,16 +92,16 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Reads a block; where it says nothing of its place, it begins at `end`.
+    /// Reads a block. A block without an address begins at `end`.
     fn block(
         &mut self,
         number: u32,
         node: Node<'a>,
         end: DeviceAddr,
-    ) -> Result<BlockInfo, Mistake> {
+    ) -> Result<BlockInfo, PickleError> {
         let [address, size, requested, state, frames, history] =
             self.budget.fields(node, "a block", BLOCK_KEYS)?;
-        let missing = |key: &str| Mistake::at(node, format!("a block without '{key}'"));
+        let missing = |key: &str| node.error(format!("a block without '{key}'"));
         let size = size.ok_or_else(|| missing("size"))?;
         let size = unsigned(size, "the size of a block")?;
         let state = state_of(state.ok_or_else(|| missing("state"))?, &mut self.budget)?;
@@ -121,7 +121,7 @@ impl<'a> Reader<'a> {
         let requested = requested.or(real_size);
         let frames = frames.or(user_frames);
         let requested_size = match requested {
-            Some(requested) => unsigned(requested, "the size that a block was asked for")?,
+            Some(requested) => unsigned(requested, "the requested size of a block")?,
             None if state == BlockState::Inactive => 0,
             None => {
                 self.device(number).remarks.unsized_blocks += 1;
@@ -139,22 +139,22 @@ impl<'a> Reader<'a> {
     }
 }
 
-fn kind_of(node: Node<'_>, budget: &mut Budget) -> Result<PoolKind, Mistake> {
+fn kind_of(node: Node<'_>, budget: &mut Budget) -> Result<PoolKind, PickleError> {
     let name = budget.text(node, "segment_type")?;
     PoolKind::named(&name)
-        .ok_or_else(|| Mistake::at(node, format!("segment_type '{name}': small or large")))
+        .ok_or_else(|| node.error(format!("segment_type is '{name}'; expected small or large")))
 }
 
-fn state_of(node: Node<'_>, budget: &mut Budget) -> Result<BlockState, Mistake> {
+fn state_of(node: Node<'_>, budget: &mut Budget) -> Result<BlockState, PickleError> {
     let name = budget.text(node, "the state of a block")?;
-    // The documentation of memory_snapshot has another name for one of them.
+    // The documentation of memory_snapshot uses another name for this state.
     if name == "active_awaiting_free" {
         return Ok(BlockState::ActivePendingFree);
     }
     BlockState::named(&name).ok_or_else(|| {
         let reason = format!(
-            "the state of a block is '{name}', not active_allocated, active_pending_free or inactive"
+            "the state of a block is '{name}'; expected active_allocated, active_pending_free or inactive"
         );
-        Mistake::at(node, reason)
+        node.error(reason)
     })
 }

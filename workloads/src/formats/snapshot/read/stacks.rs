@@ -1,7 +1,7 @@
-//! Stack traces, each once.
+//! Reads stack traces without duplicates.
 //!
-//! A snapshot has every frame once and a list of them for every allocation, most of them equal. Lists
-//! are told apart by which frames they have, not by what is written in them.
+//! A snapshot stores each frame once, and for each allocation a list of references to frames. Most lists
+//! are equal; they are compared by the frames that they refer to.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use std::sync::Arc;
 use foldhash::fast::FixedState;
 
 use super::budget::Budget;
-use super::fields::{Mistake, bits};
-use crate::formats::pickle::{Node, NodeId};
-use crate::formats::recording::{Frame, Stack, StackId};
+use super::fields::bits;
+use crate::formats::pickle::{Node, NodeId, PickleError};
+use crate::formats::snapshot::{Frame, Stack, StackId};
 
-/// The number of a frame in [`Frames`].
+/// The index of a frame in [`Frames`].
 pub(super) type FrameId = u32;
 
-/// The frames of a snapshot, once each.
+/// The frames of a snapshot, without duplicates.
 #[derive(Debug, Default)]
 pub(super) struct Frames {
     frames: Vec<Arc<Frame>>,
@@ -25,14 +25,18 @@ pub(super) struct Frames {
 }
 
 impl Frames {
-    /// The number of a frame, as the pickle or another one like it has it.
-    pub(super) fn id(&mut self, node: Node<'_>, budget: &mut Budget) -> Result<FrameId, Mistake> {
+    /// The index of the frame that is equal to `node`.
+    pub(super) fn id(
+        &mut self,
+        node: Node<'_>,
+        budget: &mut Budget,
+    ) -> Result<FrameId, PickleError> {
         if let Some(&id) = self.by_node.get(&node.id()) {
             return Ok(id);
         }
         let keys = ["name", "filename", "line"];
         let [name, filename, line] = budget.fields(node, "a frame", keys)?;
-        let mut named = |node: Option<Node<'_>>, what: &str| -> Result<String, Mistake> {
+        let mut named = |node: Option<Node<'_>>, what: &str| -> Result<String, PickleError> {
             node.map_or(Ok(String::new()), |node| {
                 Ok(budget.text(node, what)?.into_owned())
             })
@@ -52,7 +56,7 @@ impl Frames {
     }
 }
 
-/// The stacks of a device, once each; the first is the empty one.
+/// The stacks of a device, without duplicates; the first is the empty stack.
 #[derive(Debug, Default)]
 pub(super) struct Stacks {
     by_frames: HashMap<Box<[FrameId]>, StackId, FixedState>,
@@ -60,12 +64,12 @@ pub(super) struct Stacks {
 }
 
 impl Stacks {
-    /// The stack that this list was found to be before.
+    /// The stack of a list that was added before.
     pub(super) fn known(&self, list: NodeId) -> Option<StackId> {
         self.by_node.get(&list).copied()
     }
 
-    /// The stack of these frames, which are those of this list.
+    /// Adds the stack of a list of frames.
     pub(super) fn add(&mut self, list: NodeId, stack: Box<[FrameId]>) -> StackId {
         let id = if stack.is_empty() {
             StackId::default()
@@ -77,7 +81,7 @@ impl Stacks {
         id
     }
 
-    /// All stacks, by their numbers.
+    /// All stacks, in the order of their ids.
     pub(super) fn finish(self, frames: &Frames) -> Vec<Stack> {
         let mut stacks: Vec<_> = self.by_frames.into_iter().collect();
         stacks.sort_unstable_by_key(|(_, id)| *id);

@@ -38,7 +38,7 @@ pub const FAILED: &str = "failed when recorded";
 
 /// The program of a recording.
 #[derive(Clone, PartialEq, Debug)]
-pub struct RecordedProgram {
+pub struct RecordedWorkload {
     name: String,
     ops: Ops,
     /// Where in `ops` the requests are that failed when they were recorded, in order.
@@ -46,7 +46,7 @@ pub struct RecordedProgram {
     remarks: Vec<String>,
 }
 
-impl RecordedProgram {
+impl RecordedWorkload {
     /// The program of a recording, called `name` in results.
     ///
     /// # Errors
@@ -76,7 +76,7 @@ impl RecordedProgram {
     }
 }
 
-impl Workload for RecordedProgram {
+impl Workload for RecordedWorkload {
     fn name(&self) -> &str {
         &self.name
     }
