@@ -11,9 +11,10 @@ use std::io::Write as _;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use coalesce_alloc::driver::DriverError;
+use coalesce_alloc::driver::GRANULARITY;
 use coalesce_alloc::driver::calls::{Call, CallKind};
 use coalesce_alloc::driver::hooks::faults::Faults;
-use coalesce_alloc::driver::sim::{GRANULARITY, SimDevice};
+use coalesce_alloc::driver::sim::SimDevice;
 
 use crate::contents::Contents;
 use crate::context;

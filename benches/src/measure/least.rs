@@ -10,7 +10,7 @@
 //! largest that fails is told.
 
 use anyhow::ensure;
-use coalesce_alloc::driver::sim::GRANULARITY;
+use coalesce_alloc::driver::GRANULARITY;
 use coalesce_workloads::op::WorkloadError;
 use coalesce_workloads::replay::{Observer, Outcome, Step};
 

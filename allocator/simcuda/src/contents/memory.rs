@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use coalesce_alloc::driver::GRANULARITY;
 use coalesce_alloc::driver::MemoryHandle;
 use coalesce_alloc::driver::calls::Call;
-use coalesce_alloc::driver::sim::GRANULARITY;
 use foldhash::fast::FixedState;
 
 use super::extents::{Content, Extent, Extents};

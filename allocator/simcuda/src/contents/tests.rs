@@ -1,4 +1,4 @@
-use coalesce_alloc::driver::sim::GRANULARITY;
+use coalesce_alloc::driver::GRANULARITY;
 use coalesce_alloc::driver::{DeviceAddr, MemoryHandle, StreamId};
 
 use super::extents::Content;

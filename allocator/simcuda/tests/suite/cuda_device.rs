@@ -1,10 +1,10 @@
 //! The CUDA device over the simulated driver: that it does what a device does.
 
+use coalesce_alloc::driver::GRANULARITY;
 use coalesce_alloc::driver::calls::CallKind;
 use coalesce_alloc::driver::cuda::{CudaDevice, CudaError, NativeStreams, StreamHandles};
 use coalesce_alloc::driver::hooks::Instruments;
 use coalesce_alloc::driver::hooks::cost::Costs;
-use coalesce_alloc::driver::sim::GRANULARITY;
 use coalesce_alloc::driver::tap::Tap;
 use coalesce_alloc::driver::{
     DeviceAddr, Driver, DriverError, EventId, HandleKind, MemoryHandle, PoolSettings, StreamId,
