@@ -2,8 +2,8 @@
 //!
 //! Source: PyTorch 2.11, `alloc_block`, `release_block`.
 
-use super::block::{Block, BlockId};
-use super::{PyTorch, Request};
+use super::block::Block;
+use super::{BlockId, PyTorch, Request};
 use crate::driver::{Driver, DriverError};
 use crate::error::{Error, Hazard};
 use crate::history::Action;

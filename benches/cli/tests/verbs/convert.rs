@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::{checkout, coalesce, scratch, scratch_folder, trace};
 
 fn fixture(name: &str) -> String {
-    let folder = checkout().join("workloads/tests/snapshots/fixtures");
+    let folder = checkout().join("workloads/tests/fixtures");
     folder.join(name).to_str().unwrap().to_owned()
 }
 
@@ -129,7 +129,7 @@ fn a_snapshot_is_written_and_read() {
         if policy == "pytorch" {
             assert_eq!(log(path(&snapshot)), log(&original));
         }
-        let recordings = coalesce_workloads::formats::recording::read(&snapshot).unwrap();
+        let recordings = coalesce_workloads::formats::snapshot::read(&snapshot).unwrap();
         let [recording] = &recordings[..] else {
             panic!("{policy}: {} devices", recordings.len());
         };
@@ -179,7 +179,11 @@ fn invalid_conversions_are_rejected_with_a_reason() {
         1,
         &["none.csv", "no such file"],
     );
-    convert(&["churm", "--to", "minimalloc"], 1, &["'churm' is no file"]);
+    convert(
+        &["churm", "--to", "minimalloc"],
+        1,
+        &["'churm' is neither a file"],
+    );
     let wrong = scratch("wrong_trace.csv", "id,lower,upper\na,0,1\n");
     convert(
         &[path(&wrong), "--to", "rmm"],

@@ -1,0 +1,128 @@
+//! Lists of operations of which every sublist is valid as well: a victim is chosen from the
+//! allocations live at that time.
+
+use coalesce_alloc::driver::StreamId;
+use proptest::prelude::*;
+use proptest::strategy::Union;
+
+/// One operation on an allocator or its device.
+#[derive(Clone, Debug)]
+pub enum TestOp {
+    Malloc {
+        bytes: u64,
+        stream: StreamId,
+    },
+    /// Frees the live allocation at index `victim`, modulo their number.
+    Free {
+        victim: usize,
+    },
+    RecordStream {
+        victim: usize,
+        stream: StreamId,
+    },
+    EmptyCache,
+    CompleteEvents {
+        stream: StreamId,
+        count: u64,
+    },
+    /// One driver call fails, after `after` that succeed.
+    FailCall {
+        after: u64,
+        memory: bool,
+    },
+    /// Every driver call fails, after `after` that succeed, until an operation has failed.
+    BreakDevice {
+        after: u64,
+    },
+    /// The next requests for memory fail.
+    RefuseMemory {
+        count: u64,
+    },
+}
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+
+/// Sizes at and around the limits of the policies, and all magnitudes.
+fn bytes() -> impl Strategy<Value = u64> {
+    let edge = prop::sample::select(vec![
+        1,
+        512,
+        KIB,
+        MIB,
+        2 * MIB,
+        10 * MIB,
+        19 * MIB,
+        20 * MIB,
+        40 * MIB,
+        64 * MIB,
+        84 * MIB,
+    ]);
+    let near = (edge, -513_i64..=513).prop_map(|(edge, by)| edge.saturating_add_signed(by).max(1));
+    let wide = (0_u32..27, any::<u64>()).prop_map(|(log, low)| (1 << log) + low % (1 << log));
+    prop_oneof![3 => near, 4 => wide, 1 => Just(0)]
+}
+
+fn stream() -> impl Strategy<Value = StreamId> {
+    prop_oneof![5 => Just(0), 3 => Just(1), 1 => Just(2)].prop_map(StreamId::nth)
+}
+
+fn operation(failures: bool) -> Union<BoxedStrategy<TestOp>> {
+    let victim = || any::<usize>();
+    let mut choices = vec![
+        (
+            40,
+            (bytes(), stream())
+                .prop_map(|(bytes, stream)| TestOp::Malloc { bytes, stream })
+                .boxed(),
+        ),
+        (
+            32,
+            victim().prop_map(|victim| TestOp::Free { victim }).boxed(),
+        ),
+        (
+            8,
+            (victim(), stream())
+                .prop_map(|(victim, stream)| TestOp::RecordStream { victim, stream })
+                .boxed(),
+        ),
+        (1, Just(TestOp::EmptyCache).boxed()),
+        (
+            6,
+            (stream(), 1_u64..4)
+                .prop_map(|(stream, count)| TestOp::CompleteEvents { stream, count })
+                .boxed(),
+        ),
+    ];
+    if failures {
+        choices.push((
+            5,
+            (0_u64..8, any::<bool>())
+                .prop_map(|(after, memory)| TestOp::FailCall { after, memory })
+                .boxed(),
+        ));
+        choices.push((
+            3,
+            (0_u64..8)
+                .prop_map(|after| TestOp::BreakDevice { after })
+                .boxed(),
+        ));
+        choices.push((
+            2,
+            (1_u64..4)
+                .prop_map(|count| TestOp::RefuseMemory { count })
+                .boxed(),
+        ));
+    }
+    Union::new_weighted(choices)
+}
+
+/// Operations on a device that works.
+pub fn peaceful() -> impl Strategy<Value = Vec<TestOp>> {
+    prop::collection::vec(operation(false), 1..240)
+}
+
+/// Operations on a device that fails now and then.
+pub fn with_failures() -> impl Strategy<Value = Vec<TestOp>> {
+    prop::collection::vec(operation(true), 1..240)
+}

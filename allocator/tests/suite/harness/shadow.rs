@@ -1,0 +1,264 @@
+//! The promises of an allocator, in plain lists.
+
+use coalesce_alloc::driver::calls::Call;
+use coalesce_alloc::driver::sim::events::Streams;
+use coalesce_alloc::driver::sim::{PhysicalRange, SimDevice};
+use coalesce_alloc::driver::{DeviceAddr, StreamId};
+use coalesce_alloc::stats::DeviceStats;
+
+/// A live allocation.
+#[derive(Clone, Debug)]
+pub struct Live {
+    pub addr: DeviceAddr,
+    pub bytes: u64,
+    stream: StreamId,
+    /// Other streams that it was recorded on.
+    uses: Vec<StreamId>,
+    memory: Memory,
+}
+
+/// A freed allocation that streams may still work on.
+#[derive(Debug)]
+struct Guarded {
+    memory: Memory,
+    until: Vec<Until>,
+}
+
+/// Freed memory that the allocator holds and has not handed out again. Other streams may get it once
+/// they come after the work of its stream at that time.
+#[derive(Clone, Debug)]
+struct Freed {
+    addr: DeviceAddr,
+    bytes: u64,
+    until: Until,
+}
+
+impl Freed {
+    /// Returns the parts outside a range.
+    fn without(self, (addr, bytes): (DeviceAddr, u64)) -> impl Iterator<Item = Self> {
+        let (start, end) = (self.addr, self.addr.offset(self.bytes));
+        let pieces = [(start, end.min(addr)), (start.max(addr.offset(bytes)), end)];
+        let left = pieces.into_iter().filter(|(from, to)| from < to);
+        left.map(move |(from, to)| Self {
+            addr: from,
+            bytes: to.offset_from(from),
+            until: self.until.clone(),
+        })
+    }
+}
+
+/// The point in a stream after which memory may be used again: a number of completed events, or of
+/// times that the stream finished all its work.
+#[derive(Clone, Debug)]
+struct Until {
+    stream: StreamId,
+    events: u64,
+    drained: u64,
+}
+
+impl Until {
+    /// The present end of the work of a stream.
+    fn now(stream: StreamId, streams: &Streams) -> Self {
+        Self {
+            stream,
+            events: streams.progress(stream).0 + 1,
+            drained: streams.times_drained(stream),
+        }
+    }
+
+    /// Whether the point has passed, or the work of `follower` waits for it.
+    fn is_before(&self, follower: StreamId, streams: &Streams) -> bool {
+        self.stream == follower
+            || self.is_over(streams)
+            || streams.comes_after(follower, self.stream, self.events)
+    }
+
+    fn is_over(&self, streams: &Streams) -> bool {
+        streams.progress(self.stream).1 >= self.events
+            || streams.times_drained(self.stream) > self.drained
+    }
+}
+
+/// The shadow of an allocator: knows the calls, but not how the allocator decides.
+#[derive(Debug, Default)]
+pub struct Shadow {
+    live: Vec<Live>,
+    guarded: Vec<Guarded>,
+    freed: Vec<Freed>,
+    peak_allocated: i64,
+    peak_requested: i64,
+    peak_reserved: i64,
+}
+
+/// Addresses and the physical memory mapped there. The same memory may be mapped to other addresses as
+/// well.
+#[derive(Clone, PartialEq, Debug)]
+struct Memory {
+    addr: DeviceAddr,
+    bytes: u64,
+    mapped: Vec<PhysicalRange>,
+}
+
+impl Memory {
+    fn of(addr: DeviceAddr, bytes: u64, device: &SimDevice) -> Self {
+        Self {
+            addr,
+            bytes,
+            mapped: device.mapped_behind(addr, bytes),
+        }
+    }
+
+    fn overlaps(&self, other: &Self) -> bool {
+        let mapped = || self.mapped.iter();
+        let shared = |b: &PhysicalRange| {
+            mapped().any(|a| a.handle == b.handle && meet((a.offset, a.bytes), (b.offset, b.bytes)))
+        };
+        meet((self.addr.0, self.bytes), (other.addr.0, other.bytes))
+            || other.mapped.iter().any(shared)
+    }
+}
+
+fn meet(a: (u64, u64), b: (u64, u64)) -> bool {
+    a.0 < b.0 + b.1 && b.0 < a.0 + a.1
+}
+
+impl Shadow {
+    pub fn live(&self) -> &[Live] {
+        &self.live
+    }
+
+    /// The live allocation at index `victim`, modulo their number.
+    pub fn pick(&self, victim: usize) -> Option<DeviceAddr> {
+        let index = victim.checked_rem(self.live.len())?;
+        Some(self.live[index].addr)
+    }
+
+    /// Records an allocation, which must not overlap any other or memory that streams still use.
+    pub fn malloc(&mut self, addr: DeviceAddr, bytes: u64, stream: StreamId, device: &SimDevice) {
+        if bytes == 0 {
+            assert!(addr.is_null(), "0 bytes must give null");
+            return;
+        }
+        assert!(
+            !addr.is_null() && addr.0.is_multiple_of(256),
+            "{addr} is not aligned"
+        );
+        let memory = Memory::of(addr, bytes, device);
+        for other in &self.live {
+            assert!(
+                !memory.overlaps(&other.memory),
+                "{addr} overlaps {}",
+                other.addr
+            );
+        }
+        self.guarded.retain(|guarded| {
+            let until = &guarded.until;
+            !until.iter().all(|until| until.is_over(device.streams()))
+        });
+        for guarded in &self.guarded {
+            let mut until = guarded.until.iter();
+            assert!(
+                !memory.overlaps(&guarded.memory)
+                    || until.all(|until| until.is_before(stream, device.streams())),
+                "{addr} is handed out while streams still use it"
+            );
+        }
+        for freed in &self.freed {
+            assert!(
+                !meet((addr.0, bytes), (freed.addr.0, freed.bytes))
+                    || freed.until.is_before(stream, device.streams()),
+                "{addr} goes from {:?} to {stream:?}, which does not wait for it",
+                freed.until.stream
+            );
+        }
+        self.forget_freed((addr, bytes));
+        self.live.push(Live {
+            addr,
+            bytes,
+            stream,
+            uses: Vec::new(),
+            memory,
+        });
+    }
+
+    /// Forgets memory returned to the device, which waits for all work on it.
+    pub fn forget_released(&mut self, calls: Vec<Call>) {
+        for call in calls {
+            if let Call::Free { addr, bytes } | Call::Unmap { addr, bytes } = call {
+                self.forget_freed((addr, bytes));
+            }
+        }
+    }
+
+    fn forget_freed(&mut self, range: (DeviceAddr, u64)) {
+        let freed = std::mem::take(&mut self.freed).into_iter();
+        self.freed = freed.flat_map(|freed| freed.without(range)).collect();
+    }
+
+    /// Forgets a stream that has finished with an allocation.
+    pub fn forget_stream(&mut self, addr: DeviceAddr, stream: StreamId) {
+        self.find(addr).uses.retain(|&other| other != stream);
+    }
+
+    fn find(&mut self, addr: DeviceAddr) -> &mut Live {
+        self.live.iter_mut().find(|live| live.addr == addr).unwrap()
+    }
+
+    pub fn record_stream(&mut self, addr: DeviceAddr, stream: StreamId) {
+        let live = self.find(addr);
+        if stream != live.stream && !live.uses.contains(&stream) {
+            live.uses.push(stream);
+        }
+    }
+
+    /// Records a free: the other streams must finish their present work and the event that the free
+    /// records. Checks that the block always had the same memory.
+    pub fn free(&mut self, addr: DeviceAddr, device: &SimDevice) {
+        let index = self.live.iter().position(|live| live.addr == addr).unwrap();
+        let live = self.live.swap_remove(index);
+        let memory = Memory::of(addr, live.bytes, device);
+        assert_eq!(memory, live.memory, "the memory of a live block changed");
+        let streams = device.streams();
+        self.freed.push(Freed {
+            addr,
+            bytes: live.bytes,
+            until: Until::now(live.stream, streams),
+        });
+        let until = |&stream: &StreamId| Until::now(stream, streams);
+        let until: Vec<Until> = live.uses.iter().map(until).collect();
+        if !until.is_empty() {
+            self.guarded.push(Guarded { memory, until });
+        }
+    }
+
+    /// Checks peaks and totals after each operation. Reserved memory may have been higher in the
+    /// middle of one.
+    pub fn observe_stats(&mut self, stats: &DeviceStats) {
+        for (stat, peak) in [
+            (&stats.allocated_bytes.all, &mut self.peak_allocated),
+            (&stats.requested_bytes.all, &mut self.peak_requested),
+        ] {
+            *peak = (*peak).max(stat.current);
+            assert_eq!(
+                stat.peak, *peak,
+                "the peak differs from the highest value observed"
+            );
+        }
+        let reserved = &stats.reserved_bytes.all;
+        self.peak_reserved = self.peak_reserved.max(reserved.current);
+        assert!(
+            reserved.peak >= self.peak_reserved,
+            "the peak is below a value observed"
+        );
+        for (name, array) in stats.arrays() {
+            let stat = array.all;
+            assert_eq!(
+                stat.allocated - stat.freed,
+                stat.current,
+                "totals of {name}"
+            );
+            let parts = array.small_pool.current + array.large_pool.current;
+            assert_eq!(stat.current, parts, "sum of the kinds of {name}");
+        }
+    }
+}
