@@ -24,9 +24,8 @@
 //! }
 //!
 //! impl ExactFit {
-//!     fn from_conf(conf: &str) -> Result<Self, PolicySettingsError> {
-//!         PolicySettings::parse(conf)?.finish()?;
-//!         Ok(Self::default())
+//!     fn from_settings(_: &mut PolicySettings) -> Result<Self, PolicySettingsError> {
+//!         Ok(Self::default()) // no settings
 //!     }
 //! }
 //!
@@ -63,7 +62,7 @@
 //! }
 //!
 //! let device = SimDevice::new(&SimConfig::default());
-//! let mut allocator = Managed::new("exact_fit", ExactFit::from_conf("")?, device);
+//! let mut allocator = Managed::new("exact_fit", ExactFit::default(), device);
 //! let first = allocator.malloc(1000, StreamId::DEFAULT)?;
 //! allocator.free(first)?;
 //! assert_eq!(allocator.malloc(1024, StreamId::DEFAULT)?, first);

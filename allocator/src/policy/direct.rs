@@ -22,8 +22,7 @@ impl Direct {
     ///
     /// # Errors
     /// If there are any.
-    pub fn from_conf(conf: &str) -> Result<Self, PolicySettingsError> {
-        PolicySettings::parse(conf)?.finish()?;
+    pub fn from_settings(_: &mut PolicySettings) -> Result<Self, PolicySettingsError> {
         Ok(Self::default())
     }
 }

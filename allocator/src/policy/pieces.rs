@@ -34,7 +34,7 @@ struct FreePiece<A> {
 }
 
 /// All pieces of all allocations.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Pieces<A> {
     by_addr: BTreeMap<DeviceAddr, Piece<A>>,
     free: BTreeSet<FreePiece<A>>,

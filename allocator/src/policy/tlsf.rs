@@ -54,10 +54,8 @@ impl Tlsf {
     ///
     /// # Errors
     /// [`PolicySettingsError`] if `conf` says something else.
-    pub fn from_conf(conf: &str) -> Result<Self, PolicySettingsError> {
-        let mut settings = PolicySettings::parse(conf)?;
+    pub fn from_settings(settings: &mut PolicySettings) -> Result<Self, PolicySettingsError> {
         let large_heap_block = settings.take_bytes("block", LARGE_HEAP_BLOCK)?;
-        settings.finish()?;
         Ok(Self {
             large_heap_block,
             blocks: BTreeMap::new(),

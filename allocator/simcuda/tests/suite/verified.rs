@@ -26,7 +26,7 @@ const LATE: [(&str, &str); 3] = [
 
 /// Keeps freed blocks for requests of their size. Broken: that other streams work on a block, it hears
 /// and forgets.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Heedless {
     free: BTreeMap<(StreamId, u64), Vec<DeviceAddr>>,
 }
@@ -136,7 +136,7 @@ fn memory_that_is_reused_too_early_is_caught() {
 #[test]
 fn with_the_streams_heeded_the_same_policy_is_not() {
     Machine::with(&LATE).run(|| {
-        let heedful = StreamSafe::over(|_| Ok(Heedless::default()), "").unwrap();
+        let heedful = StreamSafe::over(Heedless::default());
         let verdict = hand_to_the_side(heedful, 3);
         assert_eq!((verdict.blocks, verdict.corrupt), (3, 0));
         assert_eq!(verdict.first, []);
