@@ -3,14 +3,15 @@
 use std::error::Error;
 
 use coalesce_alloc::{SimConfig, SimDevice, policy};
-use coalesce_workloads::catalog;
+
 use coalesce_workloads::measure::Measures;
+use coalesce_workloads::presets;
 use coalesce_workloads::replay::replay;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let preset = std::env::args().nth(1);
     let preset = preset.as_deref().unwrap_or("fragmentation_small");
-    let workload = catalog::preset(preset, Default::default())?;
+    let workload = presets::build(preset, Default::default())?;
 
     println!(
         "{:20} {:>12} {:>10} {:>12}",
