@@ -5,7 +5,8 @@ use std::error::Error;
 
 use coalesce_alloc::stats::summary::memory_summary;
 use coalesce_alloc::{PyTorch, Settings, SimConfig, SimDevice};
-use coalesce_workloads::formats::trace;
+use coalesce_workloads::Workload;
+use coalesce_workloads::formats::trace::TraceFile;
 use coalesce_workloads::measure::Measures;
 use coalesce_workloads::replay::replay;
 
@@ -16,12 +17,12 @@ const TRACE: &str = concat!(
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1);
-    let trace = trace::open(args.next().as_deref().unwrap_or(TRACE))?;
+    let trace = TraceFile::open(args.next().as_deref().unwrap_or(TRACE))?;
     let settings = Settings::from_conf(&args.next().unwrap_or_default())?;
 
     let device = SimDevice::new(&SimConfig::with_capacity(80 << 30));
     let mut allocator = PyTorch::new(device, settings);
-    let tally = replay(&*trace, &mut allocator, &mut ())?;
+    let tally = replay(&trace, &mut allocator, &mut ())?;
 
     let efficiency = Measures::of(allocator.stats()).efficiency();
     println!(
