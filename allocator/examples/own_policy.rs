@@ -31,7 +31,7 @@ impl Policy for PowersOfTwo {
         Ok(self
             .0
             .drain(..)
-            .try_for_each(|block| device.free(block.addr))?)
+            .try_for_each(|block| device.free(block.addr, block.bytes))?)
     }
 }
 
