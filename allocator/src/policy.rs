@@ -50,9 +50,9 @@
 //!     }
 //!
 //!     fn empty_cache(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
-//!         for cached in self.free.values_mut() {
+//!         for (&(_, bytes), cached) in &mut self.free {
 //!             while let Some(&addr) = cached.last() {
-//!                 device.free(addr)?; // if this fails, the policy still owns the block
+//!                 device.free(addr, bytes)?; // if this fails, the policy still owns the block
 //!                 cached.pop();
 //!             }
 //!         }
@@ -79,7 +79,7 @@
 //! 1. Write `policy/exact_fit.rs`: the example without its last part, with `crate` for `coalesce_alloc`.
 //! 2. Declare the module in `policy.rs`: `mod exact_fit;`
 //! 3. Add it to the table in `policy/registry.rs`:
-//!    `"exact_fit", "reuses blocks of exactly the requested size" => exact_fit::ExactFit;`
+//!    `"exact_fit", "reuses blocks of their exact size" => exact_fit::ExactFit;`
 //! 4. Add it to the test suite in `tests/suite/properties.rs`:
 //!    `allocator_suite!(exact_fit, "exact_fit", "", tight(Up));`
 //!

@@ -3,8 +3,8 @@
 
     check.py [NAME...]       the procedures called NAME, or all: policy, family, verb
 
-For each procedure, the script copies the checkout to target/howto, takes exactly the documented steps
-there and runs a command that fails if a step is missing. The new file is the example of the
+For each procedure, the script copies the checkout to target/howto, takes exactly the documented
+steps there and runs a command that fails if a step is missing. The new file is the example of the
 documentation, and the documentation must contain every line that the script inserts. Status 1 if a
 procedure does not work as documented.
 
@@ -51,7 +51,7 @@ PROCEDURES = {
             Insert("allocator/src/policy.rs", "mod exact_fit;", "mod "),
             Insert(
                 "allocator/src/policy/registry.rs",
-                '"exact_fit", "reuses blocks of exactly the requested size" => exact_fit::ExactFit;',
+                '"exact_fit", "reuses blocks of their exact size" => exact_fit::ExactFit;',
                 "    offline:",
             ),
             Insert(
@@ -59,7 +59,7 @@ PROCEDURES = {
                 'allocator_suite!(exact_fit, "exact_fit", "", tight(Up));',
             ),
         ],
-        command=["cargo", "test", "-p", "coalesce-alloc", "--test", "suite", "properties::exact_fit"],
+        command="cargo test -p coalesce-alloc --test suite properties::exact_fit".split(),
         expect=r"test result: ok\. [1-9]",
     ),
 }
@@ -99,7 +99,7 @@ def insert(file: Path, line: str, before: str | None) -> None:
 
 
 def copy(folder: Path) -> None:
-    """Copies the checkout. Files that did not change keep their times, so cargo does not rebuild them."""
+    """Copies the checkout. Unchanged files keep their times, so cargo does not rebuild them."""
     shutil.rmtree(folder, ignore_errors=True)
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
