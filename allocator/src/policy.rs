@@ -51,9 +51,9 @@
 //!     }
 //!
 //!     fn empty_cache(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
-//!         for cached in self.free.values_mut() {
+//!         for (&(_, bytes), cached) in &mut self.free {
 //!             while let Some(&addr) = cached.last() {
-//!                 device.free(addr)?; // still ours if this fails
+//!                 device.free(addr, bytes)?; // still ours if this fails
 //!                 cached.pop();
 //!             }
 //!         }

@@ -120,7 +120,7 @@ impl Buddy {
         };
         let idle: Vec<_> = self.chunks.iter().filter_map(idle).collect();
         for (base, order) in idle {
-            device.free(base)?;
+            device.free(base, 1 << order)?;
             self.chunks.remove(&base);
             self.free[order as usize].remove(&base);
         }

@@ -134,7 +134,7 @@ impl Policy for Cupy {
 
     fn empty_cache(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
         for (addr, bytes) in self.chunks.idle_allocations() {
-            device.free(addr)?;
+            device.free(addr, bytes)?;
             self.chunks.remove(addr);
             self.held -= bytes;
         }

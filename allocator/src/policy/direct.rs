@@ -47,7 +47,7 @@ impl Policy for Direct {
         if self.shared.contains(&block.addr) {
             device.synchronize_device()?;
         }
-        device.free(block.addr)?;
+        device.free(block.addr, block.bytes)?;
         self.shared.remove(&block.addr);
         Ok(())
     }

@@ -183,7 +183,7 @@ impl GmLake {
             self.release_segments(memory)?;
         }
         for range in self.small.whole_segments() {
-            device.free(range.addr)?;
+            device.free(range.addr, range.bytes)?;
             self.small.remove_segment(range);
         }
         Ok(())

@@ -99,10 +99,12 @@ impl OffsetAllocator {
 
     /// Returns the blocks nobody uses.
     fn release_idle(&mut self, device: &mut dyn Driver) -> Result<(), DriverError> {
-        let idle = |(&base, arena): (&DeviceAddr, &Arena)| arena.live.is_empty().then_some(base);
+        let idle = |(&base, arena): (&DeviceAddr, &Arena)| {
+            arena.live.is_empty().then_some((base, arena.units))
+        };
         let idle: Vec<_> = self.arenas.iter().filter_map(idle).collect();
-        for base in idle {
-            device.free(base)?;
+        for (base, units) in idle {
+            device.free(base, u64::from(units) * UNIT)?;
             self.arenas.remove(&base);
         }
         Ok(())
@@ -163,7 +165,7 @@ impl Policy for OffsetAllocator {
 
     fn free(&mut self, device: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
         if self.dedicated.contains(&block.addr) {
-            device.free(block.addr)?;
+            device.free(block.addr, block.bytes)?;
             self.dedicated.remove(&block.addr);
             return Ok(());
         }

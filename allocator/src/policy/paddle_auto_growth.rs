@@ -174,10 +174,10 @@ impl Policy for AutoGrowth {
 
     fn free(&mut self, device: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
         if self.free_idle_chunk
-            && let Some(chunk) = self.blocks.would_be_idle_without(block.addr)
+            && let Some((chunk, bytes)) = self.blocks.would_be_idle_without(block.addr)
         {
             // Given back while the block still counts as in use: if that fails, nothing has changed.
-            device.free(chunk)?;
+            device.free(chunk, bytes)?;
             self.blocks.remove(chunk);
         } else {
             self.blocks.free(block.addr);
@@ -186,8 +186,8 @@ impl Policy for AutoGrowth {
     }
 
     fn empty_cache(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
-        for (chunk, _) in self.blocks.idle_allocations() {
-            device.free(chunk)?;
+        for (chunk, bytes) in self.blocks.idle_allocations() {
+            device.free(chunk, bytes)?;
             self.blocks.remove(chunk);
         }
         Ok(())

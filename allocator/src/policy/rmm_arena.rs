@@ -172,7 +172,7 @@ impl Policy for RmmArena {
             return Ok(());
         };
         device.synchronize_device()?;
-        device.free(region.addr)?;
+        device.free(region.addr, region.bytes)?;
         self.region = None;
         self.global = Superblocks::default();
         self.streams.clear();

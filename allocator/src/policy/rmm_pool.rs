@@ -179,14 +179,16 @@ impl RmmPool {
 
     /// Returns a chunk to the device that is in use nowhere.
     fn return_chunk(&mut self, device: &mut dyn Driver, addr: DeviceAddr) -> Result<(), Refusal> {
-        device.free(addr)?;
-        if let Some(bytes) = self.chunks.remove(&addr) {
-            let range = addr..addr.offset(bytes);
-            for list in self.free.lists_mut() {
-                list.remove_inside(&range);
-            }
-            self.bytes -= bytes;
+        let Some(&bytes) = self.chunks.get(&addr) else {
+            return Ok(());
+        };
+        device.free(addr, bytes)?;
+        self.chunks.remove(&addr);
+        let range = addr..addr.offset(bytes);
+        for list in self.free.lists_mut() {
+            list.remove_inside(&range);
         }
+        self.bytes -= bytes;
         Ok(())
     }
 }

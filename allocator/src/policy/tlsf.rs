@@ -154,10 +154,12 @@ impl Tlsf {
 
     /// Returns a block to the device.
     fn release(&mut self, device: &mut dyn Driver, base: DeviceAddr) -> Result<(), DriverError> {
-        device.free(base)?;
-        if let Some(regions) = self.blocks.remove(&base) {
-            self.held -= regions.bytes();
-        }
+        let Some(bytes) = self.blocks.get(&base).map(Regions::bytes) else {
+            return Ok(());
+        };
+        device.free(base, bytes)?;
+        self.blocks.remove(&base);
+        self.held -= bytes;
         self.order.retain(|&other| other != base);
         Ok(())
     }
@@ -217,7 +219,7 @@ impl Policy for Tlsf {
 
     fn free(&mut self, device: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
         if let Some(&bytes) = self.dedicated.get(&block.addr) {
-            device.free(block.addr)?;
+            device.free(block.addr, bytes)?;
             self.dedicated.remove(&block.addr);
             self.held -= bytes;
             return Ok(());

@@ -102,7 +102,7 @@ impl<D: Driver> PyTorch<D> {
         }
         self.stats.num_device_free += 1;
         self.trace(Action::SegmentFree, addr, size, stream);
-        self.driver.free(addr)?;
+        self.driver.free(addr, size)?;
         self.reserved -= size;
         let counted = self.count_return(pool, size);
         let kind = self.pools[pool].kind;

@@ -61,8 +61,10 @@ impl Policy for Heedless {
     }
 
     fn empty_cache(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
-        for addr in std::mem::take(&mut self.free).into_values().flatten() {
-            device.free(addr)?;
+        for ((_, bytes), alike) in std::mem::take(&mut self.free) {
+            for addr in alike {
+                device.free(addr, bytes)?;
+            }
         }
         Ok(())
     }

@@ -180,7 +180,7 @@ impl Supply {
         device: &mut dyn Driver,
         (addr, bytes): (DeviceAddr, u64),
     ) -> Result<(), DriverError> {
-        device.free(addr)?;
+        device.free(addr, bytes)?;
         self.held -= bytes;
         Ok(())
     }

@@ -173,7 +173,7 @@ impl Bucket {
             if page.free_count < limit {
                 return true;
             }
-            let freed = device.free(page.addr);
+            let freed = device.free(page.addr, page.bytes);
             let is_kept = freed.is_err();
             if is_kept {
                 outcome = freed;

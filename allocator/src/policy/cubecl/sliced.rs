@@ -118,7 +118,7 @@ impl Pool {
             if !page.is_free() {
                 return true;
             }
-            let freed = device.free(page.addr);
+            let freed = device.free(page.addr, page.bytes);
             let is_kept = freed.is_err();
             if is_kept {
                 outcome = freed;

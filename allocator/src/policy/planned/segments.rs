@@ -74,8 +74,8 @@ impl Policy for Segments {
     }
 
     fn empty_cache(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
-        for (segment, _) in self.pieces.idle_allocations() {
-            device.free(segment)?;
+        for (segment, bytes) in self.pieces.idle_allocations() {
+            device.free(segment, bytes)?;
             self.pieces.remove(segment);
         }
         Ok(())
