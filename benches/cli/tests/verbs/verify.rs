@@ -69,7 +69,7 @@ fn a_moved_block_is_reported_with_its_neighbours() {
     for words in [
         "2/4",
         "different",
-        "2000 bytes lie at 0x20001400000 and not at 0x20001400400",
+        "2000 bytes are at 0x20001400000 instead of 0x20001400400",
         "the same call took from the device",
         "recorded",
         "replayed",
