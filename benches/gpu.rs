@@ -39,10 +39,11 @@ fn run() -> anyhow::Result<()> {
         }
         Device::Cuda(device) => machine::with_gpu(device),
     };
-    let folder = results::folder().join("gpu");
+    let folder = results::folder()?.join("gpu");
     results::write(&folder.join("machine.txt"), machine.as_bytes())?;
     let plan = Plan {
         programs: Vec::new(),
+        traces: None,
         policies: Vec::new(),
         time: Duration::from_secs(1),
         until: Deadline::after(None),

@@ -32,7 +32,7 @@ fn main() -> ExitCode {
 
 /// A cell that fails does not cost the others their results.
 fn run() -> anyhow::Result<()> {
-    let plan = Plan::load(&results::default_sweep())?;
+    let plan = Plan::load(&results::default_sweep()?)?;
     let mut rows: Vec<Row> = Vec::new();
     let runner = Runner::new(&plan, plan.cells.len() as u64);
     let failures = runner.run_all(plan.share(1, 1), |row| {
@@ -43,7 +43,7 @@ fn run() -> anyhow::Result<()> {
     rows.sort_by_key(|row| row.cell);
     // Shown first, so that it is not lost if it cannot be saved, and saved even if nobody reads it.
     let shown = stdout().write_all(table::text(&rows).as_bytes());
-    let folder = results::folder();
+    let folder = results::folder()?;
     let mut csv = Vec::new();
     record::write(&rows, &mut csv)?;
     results::write(&folder.join("default.csv"), &csv)?;

@@ -7,11 +7,11 @@
 
 use std::time::Duration;
 
+use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::cuda::{CudaDevice, StreamHandles};
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::{Driver, DriverError};
 use coalesce_alloc::error::Error;
-use coalesce_alloc::pytorch::DeviceCachingAllocator;
 use coalesce_alloc::settings::Settings;
 use coalesce_bench::timing::device::{Device, DeviceName};
 use coalesce_bench::timing::shapes;
@@ -19,10 +19,12 @@ use coalesce_bench::timing::walk::Walk;
 use criterion::{Criterion, SamplingMode, Throughput, criterion_group, criterion_main};
 
 fn prepare(shape: &str) -> Walk {
-    let workload = shapes::find(shape).transpose().expect("a shape is listed");
-    let walk = workload.and_then(|workload| Walk::prepare(&*workload));
+    let workload = shapes::find(shape, None)
+        .transpose()
+        .expect("a shape is listed");
+    let walk = workload.and_then(|workload| Ok(Walk::prepare(&*workload)?));
     walk.unwrap_or_else(|error| {
-        eprintln!("throughput: {error}");
+        eprintln!("throughput: {error:#}");
         std::process::exit(1);
     })
 }
@@ -70,8 +72,8 @@ fn shapes_on<D: Driver>(
         group.sampling_mode(SamplingMode::Flat);
         for (name, conf) in SETTINGS {
             let settings = Settings::from_conf(conf).expect("a setting above is wrong");
-            let mut allocator = DeviceCachingAllocator::new(device(), settings);
-            let mut walk_once = |allocator: &mut DeviceCachingAllocator<D>| {
+            let mut allocator = PyTorch::new(device(), settings);
+            let mut walk_once = |allocator: &mut PyTorch<D>| {
                 walk.run(allocator, &mut slots)?;
                 settle(allocator.driver_mut()).map_err(Error::from)
             };

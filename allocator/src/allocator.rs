@@ -1,4 +1,4 @@
-//! The contract every policy meets.
+//! The interface of every allocator.
 
 use crate::check::Violation;
 use crate::driver::{DeviceAddr, Driver, StreamId};
@@ -6,110 +6,125 @@ use crate::error::Error;
 use crate::snapshot::SegmentInfo;
 use crate::stats::DeviceStats;
 
-/// An allocator of device memory. Used by several threads it needs a lock, which is the caller's.
+/// Requests of 2^60 bytes or more are refused by every allocator, as PyTorch refuses them.
+pub const ONE_EXABYTE: u64 = 1 << 60;
+
+/// An allocator of device memory. To share it between threads, put it behind a lock.
 ///
-/// A policy must provide `malloc`, `free`, `record_stream` and `empty_cache` such that
-/// 1. live allocations never share a byte;
-/// 2. memory that a stream was recorded on is not handed out again before that stream is done;
-/// 3. after every allocation was freed, all streams are done and the cache was emptied, every byte
-///    is back with the device;
-/// 4. the same calls on devices that answer the same give the same results;
-/// 5. a call that fails changes nothing but what its error says, and the allocator goes on.
+/// Implementations guarantee:
+/// 1. Live allocations never overlap.
+/// 2. Memory used by a recorded stream is not reused before that stream has finished its work.
+/// 3. Once every allocation is freed, all streams have finished and the cache is emptied, the device has
+///    all its memory back.
+/// 4. The same calls on devices that give the same answers produce the same results.
+/// 5. A failed call changes nothing beyond what its error states, and the allocator remains usable.
 pub trait Allocator: Send {
-    /// The device it takes memory from.
+    /// The device that memory comes from.
     type Driver: Driver;
 
-    /// At least `bytes` of memory for use on `stream`; null for zero bytes.
+    /// Allocates at least `bytes` bytes for use on `stream`. Returns null for zero bytes.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] if there is none left; otherwise what the device or the policy reports.
+    /// [`Error::OutOfMemory`] if memory is exhausted; otherwise the error of the device or the policy.
     fn malloc(&mut self, bytes: u64, stream: StreamId) -> Result<DeviceAddr, Error>;
 
-    /// Takes back what [`Allocator::malloc`] returned. Null is ignored.
+    /// Frees an allocation. Null is ignored.
     ///
     /// # Errors
-    /// [`Error::InvalidPointer`] for anything else.
+    /// [`Error::InvalidPointer`] if `addr` is not the start of a live allocation.
     fn free(&mut self, addr: DeviceAddr) -> Result<(), Error>;
 
-    /// Says that `stream`, too, works on this allocation: once freed, it stays out of use until
-    /// that stream has done all the work it has then. Null is ignored.
+    /// Records that `stream` also uses this allocation. Once freed, its memory is not reused until that
+    /// stream has finished the work queued on it at that time. Null is ignored.
     ///
     /// # Errors
-    /// [`Error::InvalidPointer`] if `addr` is not live.
+    /// [`Error::InvalidPointer`] if `addr` is not the start of a live allocation.
     fn record_stream(&mut self, addr: DeviceAddr, stream: StreamId) -> Result<(), Error>;
 
-    /// Returns to the device all memory that can be returned.
+    /// Returns all cached memory to the device, as far as possible.
     ///
     /// # Errors
-    /// What the device reports.
+    /// The error of the device.
     fn empty_cache(&mut self) -> Result<(), Error>;
 
-    /// What it counts. A policy leaves at zero what it does not have.
+    /// The statistics. Figures that do not apply to a policy stay zero.
     fn stats(&self) -> &DeviceStats;
 
-    /// Sets every peak of what it counts to its current value.
+    /// Sets every peak to its current value.
     fn reset_peak_stats(&mut self);
 
-    /// All memory it holds.
+    /// All segments reserved from the device, with their blocks.
     fn segments(&self) -> Vec<SegmentInfo>;
 
-    /// Verifies every invariant of its own state, at a cost that grows with that state.
+    /// Verifies every invariant of the allocator's state. The cost grows with that state.
     ///
     /// # Errors
-    /// The first one found broken.
+    /// The first broken invariant.
     fn check(&self) -> Result<(), Violation>;
 
     /// The device.
     fn driver(&self) -> &Self::Driver;
 
-    /// The device, to let time pass on it.
+    /// The device, for example to advance its clock.
     fn driver_mut(&mut self) -> &mut Self::Driver;
 }
 
-/// A request of this many bytes or more is refused outright, whatever the policy: 2^60. So PyTorch does,
-/// as nobody means them.
-pub const ONE_EXABYTE: u64 = 1 << 60;
+/// Implements the named methods of [`Allocator`] by calling the same method on another value, as in
+/// `delegate!(self, self.allocator; free, reports)`. `reports` stands for all methods after `empty_cache`.
+macro_rules! delegate {
+    ($self:ident, $to:expr; $($method:ident),+) => {
+        $($crate::allocator::delegate!(@$method $self, $to);)+
+    };
+    (@malloc $self:ident, $to:expr) => {
+        fn malloc(&mut $self, bytes: u64, stream: StreamId) -> Result<DeviceAddr, Error> {
+            $to.malloc(bytes, stream)
+        }
+    };
+    (@free $self:ident, $to:expr) => {
+        fn free(&mut $self, addr: DeviceAddr) -> Result<(), Error> {
+            $to.free(addr)
+        }
+    };
+    (@record_stream $self:ident, $to:expr) => {
+        fn record_stream(&mut $self, addr: DeviceAddr, stream: StreamId) -> Result<(), Error> {
+            $to.record_stream(addr, stream)
+        }
+    };
+    (@empty_cache $self:ident, $to:expr) => {
+        fn empty_cache(&mut $self) -> Result<(), Error> {
+            $to.empty_cache()
+        }
+    };
+    (@reports $self:ident, $to:expr) => {
+        fn stats(&$self) -> &$crate::stats::DeviceStats {
+            $to.stats()
+        }
+
+        fn reset_peak_stats(&mut $self) {
+            $to.reset_peak_stats();
+        }
+
+        fn segments(&$self) -> Vec<$crate::snapshot::SegmentInfo> {
+            $to.segments()
+        }
+
+        fn check(&$self) -> Result<(), $crate::check::Violation> {
+            $to.check()
+        }
+
+        fn driver(&$self) -> &Self::Driver {
+            $to.driver()
+        }
+
+        fn driver_mut(&mut $self) -> &mut Self::Driver {
+            $to.driver_mut()
+        }
+    };
+}
+pub(crate) use delegate;
 
 impl<A: Allocator + ?Sized> Allocator for Box<A> {
     type Driver = A::Driver;
 
-    fn malloc(&mut self, bytes: u64, stream: StreamId) -> Result<DeviceAddr, Error> {
-        (**self).malloc(bytes, stream)
-    }
-
-    fn free(&mut self, addr: DeviceAddr) -> Result<(), Error> {
-        (**self).free(addr)
-    }
-
-    fn record_stream(&mut self, addr: DeviceAddr, stream: StreamId) -> Result<(), Error> {
-        (**self).record_stream(addr, stream)
-    }
-
-    fn empty_cache(&mut self) -> Result<(), Error> {
-        (**self).empty_cache()
-    }
-
-    fn stats(&self) -> &DeviceStats {
-        (**self).stats()
-    }
-
-    fn reset_peak_stats(&mut self) {
-        (**self).reset_peak_stats();
-    }
-
-    fn segments(&self) -> Vec<SegmentInfo> {
-        (**self).segments()
-    }
-
-    fn check(&self) -> Result<(), Violation> {
-        (**self).check()
-    }
-
-    fn driver(&self) -> &A::Driver {
-        (**self).driver()
-    }
-
-    fn driver_mut(&mut self) -> &mut A::Driver {
-        (**self).driver_mut()
-    }
+    delegate!(self, (**self); malloc, free, record_stream, empty_cache, reports);
 }

@@ -23,12 +23,6 @@ pub enum Error {
     /// of another allocator.
     #[error("invalid device pointer: {0}")]
     InvalidPointer(DeviceAddr),
-    /// A device that the allocator was not made for.
-    #[error("Allocator not initialized for device {device}: did you call init?")]
-    NoSuchDevice {
-        /// The device asked for.
-        device: usize,
-    },
     /// A share of memory outside 0 to 1.
     #[error("invalid fraction:{}. Please set within [0, 1].", significant(*.0))]
     InvalidFraction(f64),

@@ -1,8 +1,8 @@
-//! The caching allocator of PyTorch 2.11, decision for decision, over a simulated or a real device; and the
-//! other allocators of GPU memory that are in use, behind the same interface.
+//! The caching allocator of PyTorch 2.11, decision for decision, over a simulated or a real device. Other
+//! GPU memory allocators in use today implement the same interface.
 //!
 //! An allocator takes *segments* of memory from a device, cuts them into *blocks*, and keeps freed
-//! blocks in *pools* to hand them out again:
+//! blocks in *pools* for reuse:
 //!
 //! ```text
 //!  segment, 20 MiB from cudaMalloc                        segment, 2 MiB
@@ -16,55 +16,51 @@
 //!         (stream, size, address)               for its event
 //! ```
 //!
-//! - [`driver`] is what an allocator needs of a device, [`driver::sim`] the simulated one, and `driver::cuda`,
-//!   with the feature `cuda`, a real one.
-//! - [`mod@allocator`] is what all of them are to their users. [`policy::pytorch`] is the reference. Any
-//!   other is a [`policy`], which decides and does nothing else; [`managed`] makes an allocator of it.
-//! - A policy that plans ahead is told of the program in advance: [`foresight`] is what it may know, and
-//!   [`placement`] lays out what is known.
-//! - What can be wanted of any of them is an adaptor: [`driver::hooks`] count and charge for the driver's
-//!   calls, limit them, write them down or let them fail; [`traced`] keeps a history;
-//!   [`verified`] looks at what lies in the memory.
-//! - [`settings`] parses `PYTORCH_CUDA_ALLOC_CONF`; [`stats`], [`history`], [`snapshot`] and [`error`]
-//!   are what a policy reports with; [`check`] is how it says that it is broken; [`mempool`] and
-//!   [`bytes`] are words that several of them need.
-//! - [`script`] runs the scripts by which all this is compared with PyTorch's own binary.
+//! - [`driver`] defines what an allocator needs from a device. [`driver::sim`] is the simulated device;
+//!   `driver::cuda`, with the feature `cuda`, is a real one.
+//! - [`Allocator`] is the interface of every allocator. [`pytorch`] is the reference. Every other allocator
+//!   is a [`policy`] that makes decisions only; [`Managed`] turns it into an allocator.
+//! - An offline policy knows the workload in advance: it plans from the
+//!   [`lifetimes`] of its requests, and [`placement`] computes addresses from them.
+//! - Adaptors wrap an allocator or a driver. [`driver::hooks`] observe driver calls: they count, charge,
+//!   limit, log or fail them. [`WithHistory`] records a history; [`Verified`] checks the contents of memory.
+//! - [`settings`] parses `PYTORCH_CUDA_ALLOC_CONF`. Allocators report through [`stats`], [`history`],
+//!   [`snapshot`] and [`error`], and through [`Violation`] if their own state is broken.
+//! - [`glossary`] defines the terms and names PyTorch's counters.
 //!
-//! Dependencies run one way: `script` → `policy`, with `managed` → (`allocator`, `history`, `snapshot`,
-//! `settings`, `error`, `check`, `foresight`, `placement`) → `driver` → `stats`. A policy never names a
-//! driver, a driver never names a block; only `script`, on top, knows the simulated device as what it is.
+//! Dependencies run one way: adaptors → `pytorch`, `policy` and `managed` → `placement`, `lifetimes`,
+//! `settings` and the reporting modules → `driver`. A policy never names a concrete driver, and a driver
+//! never names a block.
 //!
 //! # The life of one malloc
 //!
-//! A tensor of 3,000,000 bytes on the default stream, with nothing cached.
+//! A tensor of 3,000,000 bytes is allocated on the default stream while nothing is cached.
 //!
-//! 1. [`malloc`](policy::pytorch::DeviceCachingAllocator::malloc) in `pytorch.rs` lets `events.rs`
-//!    look whether blocks that waited for other streams are free now.
-//! 2. `size.rs` rounds the request up to 3,000,320 bytes, a multiple of 512. More than 1 MiB: the
-//!    large pool. `private_pool.rs` says that nothing redirects this stream to a pool of its own.
-//! 3. `fit.rs` looks in the pool for the smallest free block of this stream with so many bytes
-//!    (`pool.rs` and `ordered.rs` hold them in order) and finds none.
-//! 4. `retry_ladder.rs` climbs: `garbage_collect.rs` is off; `segment.rs` asks the driver for a
-//!    segment. Less than 10 MiB are asked for, so it has 20 MiB, and the simulated device places it
-//!    at `0x20000000000`. (With expandable segments `expandable.rs` would map one 20 MiB page.) Had
-//!    the device refused, `release.rs` would have returned cached memory before the last attempt.
-//! 5. `split.rs` finds 17,971,200 bytes left over, more than 1 MiB: it cuts them off, and they go to
-//!    the large pool.
-//! 6. The front is booked in the statistics and the history, entered among the live addresses, and
-//!    `0x20000000000` goes back up.
+//! 1. [`malloc`](PyTorch::malloc) in `pytorch.rs` first calls `events.rs`, which frees blocks whose
+//!    streams have finished.
+//! 2. `size.rs` rounds the request up to 3,000,320 bytes, a multiple of 512. The size exceeds 1 MiB, so the
+//!    large pool serves it. `private_pool.rs` finds no private pool for this stream.
+//! 3. `fit.rs` searches the pool for the smallest free block of this stream that is large enough. `pool.rs`
+//!    and `ordered.rs` keep the blocks sorted. The search finds none.
+//! 4. `retry_ladder.rs` tries each further source of memory in turn. Garbage collection
+//!    (`garbage_collect.rs`) is off, so `segment.rs` requests a segment from the driver. The request is below
+//!    10 MiB, so the segment has 20 MiB; the simulated device places it at `0x20000000000`. With expandable
+//!    segments, `expandable.rs` would map one 20 MiB page instead. If the device refused, `release.rs` would
+//!    return cached memory before the last attempt.
+//! 5. `split.rs` finds a remainder of 17,971,200 bytes. It exceeds 1 MiB, so the block is split and the
+//!    remainder goes to the large pool.
+//! 6. `pytorch.rs` updates the statistics and the history, adds the block to the table of live
+//!    addresses, and returns `0x20000000000`.
 //!
-//! When it is freed, `merge.rs` joins it first with the block before it, of which there is none, then
-//! with the one after it, and puts the whole 20 MiB back into the pool. Nothing goes back to the
-//! device before memory is short or the cache is emptied.
+//! On free, `merge.rs` coalesces the block with its free neighbours: none before it, the remainder after
+//! it. All 20 MiB return to the pool. They go back to the device only when memory runs short or the
+//! cache is emptied.
 //!
 //! ```
-//! use coalesce_alloc::driver::StreamId;
-//! use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
-//! use coalesce_alloc::pytorch::DeviceCachingAllocator;
-//! use coalesce_alloc::settings::Settings;
+//! use coalesce_alloc::{PyTorch, Settings, SimConfig, SimDevice, StreamId};
 //!
 //! let device = SimDevice::new(&SimConfig::with_capacity(1 << 30));
-//! let mut allocator = DeviceCachingAllocator::new(device, Settings::default());
+//! let mut allocator = PyTorch::new(device, Settings::default());
 //! let tensor = allocator.malloc(3_000_000, StreamId::DEFAULT)?;
 //! assert_eq!(tensor.to_string(), "0x20000000000");
 //! assert_eq!(allocator.stats().allocated_bytes.all.current, 3_000_320);
@@ -74,11 +70,11 @@
 //! assert_eq!(allocator.stats().reserved_bytes.all.current, 20 << 20);
 //! allocator.empty_cache()?;
 //! assert_eq!(allocator.stats().reserved_bytes.all.current, 0);
-//! # Ok::<(), coalesce_alloc::error::Error>(())
+//! # Ok::<(), coalesce_alloc::Error>(())
 //! ```
-// Only the border to CUDA needs any.
+// Only the CUDA driver needs unsafe code.
 #![cfg_attr(not(feature = "cuda"), forbid(unsafe_code))]
-// No panic is reachable from outside.
+// No input makes the library panic.
 #![warn(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -86,20 +82,35 @@
     clippy::unreachable
 )]
 
-pub mod allocator;
+mod adaptor;
+mod allocator;
 pub mod bytes;
-pub mod check;
+mod check;
 pub mod driver;
 pub mod error;
-pub mod foresight;
 pub mod history;
-pub mod managed;
-pub mod mempool;
+pub mod lifetimes;
+mod managed;
+mod mempool;
 pub mod placement;
 pub mod policy;
 pub mod pytorch;
 pub mod settings;
 pub mod snapshot;
 pub mod stats;
-pub mod traced;
-pub mod verified;
+
+pub use self::adaptor::verified::{Corruption, Verification, Verified};
+pub use self::adaptor::with_history::WithHistory;
+pub use self::allocator::{Allocator, ONE_EXABYTE};
+pub use self::check::Violation;
+pub use self::driver::sim::{SimConfig, SimDevice};
+pub use self::driver::{DeviceAddr, Driver, StreamId};
+pub use self::error::Error;
+pub use self::managed::Managed;
+pub use self::mempool::MempoolId;
+pub use self::policy::Policy;
+pub use self::pytorch::PyTorch;
+pub use self::settings::Settings;
+
+#[doc = include_str!("../GLOSSARY.md")]
+pub mod glossary {}

@@ -17,7 +17,6 @@
 //! | `events.rs` | when a block that several streams use is free |
 //! | `flat_hash.rs` | the order of things that PyTorch keeps in hash tables |
 //! | `block.rs`, `arena.rs` | what a block remembers, and where blocks live |
-//! | `process.rs` | all devices of a process together |
 //! | `snapshot.rs`, `restore.rs`, `check.rs` | telling, rebuilding and verifying the state |
 //!
 //! **What is not modelled:** captures of CUDA graphs (private pools are, by hand), callbacks that
@@ -41,7 +40,6 @@ mod ordered;
 mod pages;
 mod pool;
 mod private_pool;
-mod process;
 mod release;
 pub mod restore;
 mod retry_ladder;
@@ -60,22 +58,19 @@ use self::events::PendingEvents;
 use self::pages::ExpandableSegment;
 use self::pool::{BlockPool, PoolId};
 use self::private_pool::PrivatePools;
-use crate::allocator::{Allocator, ONE_EXABYTE};
-use crate::check::Violation;
+use crate::allocator::{Allocator, ONE_EXABYTE, delegate};
 use crate::driver::{DeviceAddr, Driver, HandleKind, StreamId};
 use crate::error::{Error, Hazard};
 use crate::history::{Action, History, HistoryOptions, TraceEntry};
 use crate::mempool::MempoolId;
 use crate::settings::Settings;
-use crate::snapshot::SegmentInfo;
 use crate::stats::{DeviceStats, PoolKind};
 
 pub use self::private_pool::StreamFilter;
-pub use self::process::NativeCachingAllocator;
 
 /// PyTorch's allocator of one device.
 #[derive(Debug)]
-pub struct DeviceCachingAllocator<D> {
+pub struct PyTorch<D> {
     driver: D,
     /// The device's number in messages.
     device: u32,
@@ -118,16 +113,22 @@ struct Request {
     expandable: bool,
 }
 
-impl<D: Driver> DeviceCachingAllocator<D> {
-    /// An allocator that holds nothing yet.
+impl<D: Driver> PyTorch<D> {
+    /// Creates the allocator of device 0.
     #[must_use]
     pub fn new(driver: D, settings: Settings) -> Self {
+        Self::for_device(0, driver, settings)
+    }
+
+    /// Creates the allocator of the device with this number, which messages and snapshots show.
+    #[must_use]
+    pub fn for_device(device: u32, driver: D, settings: Settings) -> Self {
         let total_memory = driver.total_memory();
         let mut pools = Arena::default();
         let small = pools.insert(BlockPool::new(PoolKind::Small, None));
         let large = pools.insert(BlockPool::new(PoolKind::Large, None));
         let mut allocator = Self {
-            device: 0,
+            device,
             total_memory,
             limit: limit(settings.per_process_memory_fraction, total_memory),
             reserved: 0,
@@ -450,46 +451,8 @@ fn limit(fraction: f64, total_memory: u64) -> Option<u64> {
     (fraction < 1.0).then_some((fraction * total_memory as f64) as u64)
 }
 
-impl<D: Driver> Allocator for DeviceCachingAllocator<D> {
+impl<D: Driver> Allocator for PyTorch<D> {
     type Driver = D;
 
-    fn malloc(&mut self, bytes: u64, stream: StreamId) -> Result<DeviceAddr, Error> {
-        self.malloc(bytes, stream)
-    }
-
-    fn free(&mut self, addr: DeviceAddr) -> Result<(), Error> {
-        self.free(addr)
-    }
-
-    fn record_stream(&mut self, addr: DeviceAddr, stream: StreamId) -> Result<(), Error> {
-        self.record_stream(addr, stream)
-    }
-
-    fn empty_cache(&mut self) -> Result<(), Error> {
-        self.empty_cache()
-    }
-
-    fn stats(&self) -> &DeviceStats {
-        self.stats()
-    }
-
-    fn reset_peak_stats(&mut self) {
-        self.reset_peak_stats();
-    }
-
-    fn segments(&self) -> Vec<SegmentInfo> {
-        self.segments()
-    }
-
-    fn check(&self) -> Result<(), Violation> {
-        self.check()
-    }
-
-    fn driver(&self) -> &D {
-        self.driver()
-    }
-
-    fn driver_mut(&mut self) -> &mut D {
-        self.driver_mut()
-    }
+    delegate!(self, self; malloc, free, record_stream, empty_cache, reports);
 }

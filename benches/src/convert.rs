@@ -1,14 +1,14 @@
 //! Programs in the formats of other tools.
 
 use anyhow::Context;
+use coalesce_alloc::PyTorch;
+use coalesce_alloc::WithHistory;
 use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::history::HistoryOptions;
 use coalesce_alloc::policy;
-use coalesce_alloc::pytorch::DeviceCachingAllocator;
 use coalesce_alloc::settings::Settings;
 use coalesce_alloc::snapshot::Snapshot;
-use coalesce_alloc::traced::Traced;
 use coalesce_workloads::formats::minimalloc::{self, Instance};
 use coalesce_workloads::formats::pickle;
 use coalesce_workloads::formats::trace::{self, rmm};
@@ -99,7 +99,7 @@ impl Replayed<'_> {
         if self.policy == REFERENCE {
             // It has a history of its own, which knows more than one that is kept from outside.
             let settings = Settings::from_conf(self.conf)?;
-            let mut allocator = DeviceCachingAllocator::new(device, settings);
+            let mut allocator = PyTorch::new(device, settings);
             allocator.record_history(Some(HistoryOptions::default()));
             replay(workload, &mut allocator, &mut ()).with_context(told)?;
             return Ok(allocator.snapshot());
@@ -108,7 +108,7 @@ impl Replayed<'_> {
             Some(plan) => plan.build(device),
             None => policy::build(self.policy, device, self.conf)?,
         };
-        let mut traced = Traced::new(allocator, HistoryOptions::default());
+        let mut traced = WithHistory::new(allocator, HistoryOptions::default());
         replay(workload, &mut traced, &mut ()).with_context(told)?;
         Ok(traced.snapshot())
     }

@@ -1,19 +1,13 @@
-//! Measures GPU allocators: what `cargo bench` and the program `coalesce` are made of.
+//! Measures GPU allocators on recorded and synthetic workloads. `cargo bench` and the program `coalesce`
+//! are built on it.
 //!
-//! - [`sweep`] is what is compared, as a file describes it; [`cell`] is the run of one part of it, on a
-//!   device of some [`capacity`] with some cost [`profile`]; [`least`] finds the smallest that will do.
-//! - [`record`] is what came of it, one row of a CSV; [`table`], [`plot`] and [`readme`] show rows,
-//!   [`compare`] tells two tables apart, [`summary`] holds settings against a baseline, [`pareto`]
-//!   policies against each other.
-//! - [`advise`](mod@advise) searches the settings that fit a program; [`input`] reads what a person
-//!   names, and [`formats`] writes it for other tools.
-//! - [`diagnose`] says what is wrong with how a program uses its memory.
-//! - [`gallery`] says which plots there are; [`timeline`] is memory over time.
-//! - [`walk`] replays a prepared workload as fast as it goes, for [`timing`], with [`statistics`];
-//!   [`script_bench`] times a conformance script as the oracle does.
-//! - [`realism`] holds generated programs against recorded ones.
-//! - [`parallel`] does work on all cores, [`deadline`] ends it, [`progress`] shows how far it is,
-//!   [`results`] where it is written to, [`toml_file`] reads what it is told.
+//! - [`measure`]: one measurement: a workload, a policy and a device give one row of results.
+//! - [`sweep`]: many measurements, described by a TOML file.
+//! - [`timing`]: how long calls take, on the simulated device or on a GPU.
+//! - [`report`]: tables, comparisons and plots of results.
+//! - [`realism`]: compares generated workloads with the recorded ones that they imitate.
+//! - [`input`] opens what the user names on the command line; [`convert`] writes it in other formats.
+//! - [`text`]: amounts, durations and tables as people read them.
 
 pub mod convert;
 pub mod input;
@@ -21,4 +15,5 @@ pub mod measure;
 pub mod realism;
 pub mod report;
 pub mod sweep;
+pub mod text;
 pub mod timing;

@@ -30,7 +30,8 @@ TOKEN = re.compile(
     re.DOTALL,
 )
 ITEM = re.compile(
-    r"^(?P<indent> *)(?:pub(?:\([^)]*\))? +)?(?:const +|async +|unsafe +|extern +\"C\" +|default +)*"
+    r"^(?P<indent> *)(?:pub(?:\([^)]*\))? +)?"
+    r"(?:const +|async +|unsafe +|extern +\"C\" +|default +)*"
     r"(?:fn|struct|enum|trait|type|const|static|union|macro_rules!) +(?P<name>[A-Za-z_]\w*)",
     re.MULTILINE,
 )
@@ -246,58 +247,74 @@ def circles(graph: dict[str, set[str]]) -> list[list[str]]:
     return found
 
 
+class Totals:
+    """The figures of one package: its library and its program together."""
+
+    def __init__(self, name: str, roots: list[Path]):
+        self.name = name
+        parts = [Package(name, root) for root in roots]
+        self.rooms = {module.split("::")[0] for part in parts for module in part.text if module}
+        self.arrows: set[tuple[str, str]] = set()
+        self.circles: list[list[str]] = []
+        for part in parts:
+            imports = part.imports()
+            self.circles += circles(without_ancestors(imports))
+            for module, others in imports.items():
+                pairs = {(module.split("::")[0], other.split("::")[0]) for other in others}
+                self.arrows |= {
+                    (one, other) for one, other in pairs if one != other and one and other
+                }
+            if part is not parts[0]:
+                self.arrows |= {("program", room) for room in part.rooms_of(parts[0])}
+        self.files = sorted(roots[0].parent.rglob("*.rs"))
+
+    def row(self) -> str:
+        figures = (len(self.files), lines(self.files), len(self.rooms), len(self.arrows))
+        return "{:24} {:6} {:7} {:6} {:7} {:8}".format(self.name, *figures, len(self.circles))
+
+
+def lines(files: list[Path]) -> int:
+    """The lines of all files together."""
+    return sum(file.read_text().count("\n") for file in files)
+
+
+def output(*command: str) -> str:
+    """What a command prints."""
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def packages() -> list[Totals]:
+    """All packages of the workspace."""
+    found = []
+    metadata = json.loads(output("cargo", "metadata", "--format-version", "1", "--no-deps"))
+    for package in metadata["packages"]:
+        kinds = {"lib", "rlib", "cdylib", "bin"}
+        targets = [target for target in package["targets"] if kinds & set(target["kind"])]
+        roots = [Path(target["src_path"]) for target in targets]
+        found.append(Totals(package["name"], [root for root in roots if root.parent.name == "src"]))
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--expect", type=int, metavar="N", help="fail if there are more circles")
     parser.add_argument("--arrows", metavar="PACKAGE", help="list the arrows of a package")
     args = parser.parse_args()
-    metadata = subprocess.run(
-        ["cargo", "metadata", "--format-version", "1", "--no-deps"],
-        check=True,
-        capture_output=True,
-    )
-    total = 0
-    print(f"{'package':24} {'files':>6} {'lines':>7} {'rooms':>6} {'arrows':>7} {'circles':>8}")
-    groups = []
-    for package in json.loads(metadata.stdout)["packages"]:
-        roots = [
-            Path(target["src_path"])
-            for target in package["targets"]
-            if {"lib", "rlib", "cdylib", "bin"} & set(target["kind"])
-        ]
-        roots = [root for root in roots if root.parent.name == "src"]
-        read = [Package(package["name"], root) for root in roots]
-        modules: dict[str, set[str]] = defaultdict(set)
-        rooms, arrows, found = set(), set(), []
-        for part in read:
-            imports = part.imports()
-            for module, others in imports.items():
-                modules[module] |= others
-            found += [(part, group) for group in circles(without_ancestors(imports))]
-            rooms |= {m.split("::")[0] for m in part.text if m}
-            if part is not read[0]:
-                arrows |= {("program", room) for room in part.rooms_of(read[0])}
-            for module, others in imports.items():
-                for other in others:
-                    pair = (module.split("::")[0], other.split("::")[0])
-                    if pair[0] != pair[1] and all(pair):
-                        arrows.add(pair)
-        files = sorted((roots[0].parent).rglob("*.rs"))
-        lines = sum(len(file.read_text().splitlines()) for file in files)
-        row = (len(files), lines, len(rooms), len(arrows), len(found))
-        print("{:24} {:6} {:7} {:6} {:7} {:8}".format(package["name"], *row))
-        total += len(found)
-        groups += [(part.name, group) for part, group in found]
-        if args.arrows == package["name"]:
-            for one, other in sorted(arrows):
-                print(f"  {one} -> {other}")
-    for name, group in groups:
-        print(f"circle in {name}: {', '.join(module or 'lib' for module in group)}")
-    tracked = subprocess.run(["git", "ls-files", "*.rs"], check=True, capture_output=True, text=True)
-    texts = [Path(file).read_text() for file in tracked.stdout.split() if Path(file).exists()]
-    print(f"Rust in the repository: {len(texts)} files, {sum(t.count(chr(10)) for t in texts)} lines")
-    if args.expect is not None and total > args.expect:
-        sys.exit(f"{total} circles of files, expected at most {args.expect}")
+    heads = ("package", "files", "lines", "rooms", "arrows", "circles")
+    print("{:24} {:>6} {:>7} {:>6} {:>7} {:>8}".format(*heads))
+    count = 0
+    for package in packages():
+        print(package.row())
+        count += len(package.circles)
+        for circle in package.circles:
+            print(f"  circle: {', '.join(module or 'lib' for module in circle)}")
+        if args.arrows == package.name:
+            print("".join(f"  {one} -> {other}\n" for one, other in sorted(package.arrows)), end="")
+    tracked = [Path(file) for file in output("git", "ls-files", "*.rs").split()]
+    files = [file for file in tracked if file.exists()]
+    print(f"Rust in the repository: {len(files)} files, {lines(files)} lines")
+    if args.expect is not None and count > args.expect:
+        sys.exit(f"{count} circles of files, expected at most {args.expect}")
 
 
 if __name__ == "__main__":

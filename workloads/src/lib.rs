@@ -14,8 +14,8 @@
 //!   [`batch_probe`] and [`experiment`] are families of patterns.
 //! - [`catalog`] has all families by name, and [`presets`] has ready-made members.
 //! - [`replay`](mod@replay) drives an allocator, with observers; [`measure`] says what the results
-//!   mean, and [`demand`] what no allocator can do without. [`foresight`] tells a policy of a workload
-//!   in advance. [`cached`] holds one in memory, to be replayed many times;
+//!   mean, and [`demand`] what no allocator can do without. [`lifetimes`] tells offline policies about a
+//!   workload in advance. [`cached`] holds one in memory, to be replayed many times;
 //!   [`perturbed`](mod@perturbed) is another run of the same program.
 //!
 //! A family gives the same operations for the same parameters and seed on every platform; a digest
@@ -33,8 +33,8 @@ pub mod cached;
 pub mod catalog;
 pub mod demand;
 pub mod families;
-pub mod foresight;
 pub mod formats;
+pub mod lifetimes;
 pub mod measure;
 pub mod op;
 mod ops;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use coalesce_alloc::allocator::Allocator;
+use coalesce_alloc::Allocator;
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::error::Error;
 use coalesce_alloc::stats::DeviceStats;

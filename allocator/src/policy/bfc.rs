@@ -36,7 +36,7 @@ use std::collections::BTreeSet;
 
 use self::chunks::{Chunks, rounded};
 use self::supply::Supply;
-use super::knobs::{KnobError, Knobs};
+use super::settings::{PolicySettings, PolicySettingsError};
 use super::{Block, Policy, Refusal, only_default};
 use crate::check::{Violation, ensure};
 use crate::driver::{DeviceAddr, Driver, DriverError, StreamId};
@@ -52,16 +52,16 @@ pub struct Bfc {
 }
 
 impl Bfc {
-    /// The policy with the knobs that `conf` sets.
+    /// The policy with the settings that `conf` sets.
     ///
     /// # Errors
-    /// [`KnobError`] if `conf` has a knob that does not exist, or a value that is none.
-    pub fn from_conf(conf: &str) -> Result<Self, KnobError> {
-        let mut knobs = Knobs::parse(conf)?;
-        let growth = knobs.take("growth", false)?;
-        let supply = Supply::from_knobs(&mut knobs, growth)?;
-        let garbage_collection = knobs.take("garbage_collection", false)?;
-        knobs.finish()?;
+    /// [`PolicySettingsError`] if `conf` has a knob that does not exist, or a value that is none.
+    pub fn from_conf(conf: &str) -> Result<Self, PolicySettingsError> {
+        let mut settings = PolicySettings::parse(conf)?;
+        let growth = settings.take("growth", false)?;
+        let supply = Supply::from_settings(&mut settings, growth)?;
+        let garbage_collection = settings.take("garbage_collection", false)?;
+        settings.finish()?;
         Ok(Self {
             supply,
             garbage_collection,

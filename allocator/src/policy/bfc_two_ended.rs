@@ -43,7 +43,7 @@ use std::collections::BTreeSet;
 
 use super::bfc::chunks::{Chunk, Chunks, Owner, rounded};
 use super::bfc::supply::Supply;
-use super::knobs::{KnobError, Knobs};
+use super::settings::{PolicySettings, PolicySettingsError};
 use super::{Block, Policy, Refusal, only_default};
 use crate::check::{Violation, ensure};
 use crate::driver::{DeviceAddr, Driver, DriverError, StreamId};
@@ -133,15 +133,15 @@ pub struct BfcTwoEnded {
 }
 
 impl BfcTwoEnded {
-    /// The policy with the knobs that `conf` sets.
+    /// The policy with the settings that `conf` sets.
     ///
     /// # Errors
-    /// [`KnobError`] if `conf` has a knob that does not exist, or a value that is none.
-    pub fn from_conf(conf: &str) -> Result<Self, KnobError> {
-        let mut knobs = Knobs::parse(conf)?;
-        let supply = Supply::from_knobs(&mut knobs, false)?;
-        let lower_from = knobs.take_bytes("lower_from", 1 << 20)?;
-        knobs.finish()?;
+    /// [`PolicySettingsError`] if `conf` has a knob that does not exist, or a value that is none.
+    pub fn from_conf(conf: &str) -> Result<Self, PolicySettingsError> {
+        let mut settings = PolicySettings::parse(conf)?;
+        let supply = Supply::from_settings(&mut settings, false)?;
+        let lower_from = settings.take_bytes("lower_from", 1 << 20)?;
+        settings.finish()?;
         Ok(Self {
             supply,
             lower_from,

@@ -21,7 +21,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::knobs::{KnobError, Knobs};
+use super::settings::{PolicySettings, PolicySettingsError};
 use super::{Block, Policy, Refusal, only_default};
 use crate::check::{Violation, ensure};
 use crate::driver::{DeviceAddr, Driver, DriverError, StreamId};
@@ -57,11 +57,11 @@ impl Buddy {
     /// 1 GiB unless given.
     ///
     /// # Errors
-    /// [`KnobError`] if `conf` says something else.
-    pub fn from_conf(conf: &str) -> Result<Self, KnobError> {
-        let mut knobs = Knobs::parse(conf)?;
-        let chunk = knobs.take_bytes("chunk", DEFAULT_CHUNK)?;
-        knobs.finish()?;
+    /// [`PolicySettingsError`] if `conf` says something else.
+    pub fn from_conf(conf: &str) -> Result<Self, PolicySettingsError> {
+        let mut settings = PolicySettings::parse(conf)?;
+        let chunk = settings.take_bytes("chunk", DEFAULT_CHUNK)?;
+        settings.finish()?;
         Ok(Self {
             chunk_order: order_of(chunk.min(LARGEST)),
             chunks: BTreeMap::new(),

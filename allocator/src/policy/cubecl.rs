@@ -18,7 +18,7 @@
 mod exclusive;
 mod sliced;
 
-use super::knobs::{KnobError, Knobs};
+use super::settings::{PolicySettings, PolicySettingsError};
 use super::stream_safe::StreamSafe;
 use crate::driver::Driver;
 
@@ -32,8 +32,8 @@ impl Sliced {
     /// One setting: `max_page`, the bytes of the largest page; a quarter of the device unless given.
     ///
     /// # Errors
-    /// [`KnobError`] if `conf` says something else.
-    pub fn from_conf(conf: &str) -> Result<Self, KnobError> {
+    /// [`PolicySettingsError`] if `conf` says something else.
+    pub fn from_conf(conf: &str) -> Result<Self, PolicySettingsError> {
         Ok(Self::over(sliced::SubSlices::from_conf, conf)?.without_retry())
     }
 }
@@ -43,8 +43,8 @@ impl Exclusive {
     /// pages that are not needed any more, or 0 for never; 32 unless given.
     ///
     /// # Errors
-    /// [`KnobError`] if `conf` says something else.
-    pub fn from_conf(conf: &str) -> Result<Self, KnobError> {
+    /// [`PolicySettingsError`] if `conf` says something else.
+    pub fn from_conf(conf: &str) -> Result<Self, PolicySettingsError> {
         Ok(Self::over(exclusive::ExclusivePages::from_conf, conf)?.without_retry())
     }
 }
@@ -63,8 +63,8 @@ const LARGER_THAN_A_PAGE: &str = "requests of more than its largest page";
 struct MaxPage(Option<u64>);
 
 impl MaxPage {
-    fn take(knobs: &mut Knobs<'_>) -> Result<Self, KnobError> {
-        Ok(Self(knobs.take_limit("max_page")?))
+    fn take(settings: &mut PolicySettings<'_>) -> Result<Self, PolicySettingsError> {
+        Ok(Self(settings.take_limit("max_page")?))
     }
 
     fn bytes(self, device: &dyn Driver) -> u64 {

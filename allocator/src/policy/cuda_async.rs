@@ -15,7 +15,7 @@ use crate::driver::{Driver, PoolSettings, StreamId};
 
 use self::model::Model;
 use self::pool::Pool;
-use super::knobs::{KnobError, Knobs};
+use super::settings::{PolicySettings, PolicySettingsError};
 use super::{Block, Policy, Refusal};
 
 /// What requests are rounded up to, in bytes.
@@ -58,16 +58,16 @@ impl CudaAsync {
     ///
     /// # Errors
     /// If there are others, or a value is none.
-    pub fn from_conf(conf: &str) -> Result<Self, KnobError> {
-        let mut knobs = Knobs::parse(conf)?;
-        let settings = PoolSettings {
-            release_threshold: knobs.take_bytes("release_threshold", u64::MAX)?,
-            reuse_opportunistic: knobs.take("reuse_opportunistic", true)?,
-            reuse_internal_dependencies: knobs.take("reuse_internal_dependencies", true)?,
+    pub fn from_conf(conf: &str) -> Result<Self, PolicySettingsError> {
+        let mut settings = PolicySettings::parse(conf)?;
+        let pool = PoolSettings {
+            release_threshold: settings.take_bytes("release_threshold", u64::MAX)?,
+            reuse_opportunistic: settings.take("reuse_opportunistic", true)?,
+            reuse_internal_dependencies: settings.take("reuse_internal_dependencies", true)?,
         };
-        knobs.finish()?;
+        settings.finish()?;
         Ok(Self {
-            settings,
+            settings: pool,
             backend: None,
         })
     }

@@ -25,8 +25,8 @@
 use crate::check::Violation;
 use crate::driver::{DeviceAddr, Driver, StreamId};
 
-use super::knobs::{KnobError, Knobs};
 use super::pieces::Pieces;
+use super::settings::{PolicySettings, PolicySettingsError};
 use super::{Block, Policy, Refusal, malloc_or_retry};
 
 /// Sizes are multiples of this many bytes.
@@ -51,10 +51,10 @@ impl Cupy {
     ///
     /// # Errors
     /// If a knob is unknown or its value is no number of bytes.
-    pub fn from_conf(conf: &str) -> Result<Self, KnobError> {
-        let mut knobs = Knobs::parse(conf)?;
-        let limit = knobs.take_limit("limit")?;
-        knobs.finish()?;
+    pub fn from_conf(conf: &str) -> Result<Self, PolicySettingsError> {
+        let mut settings = PolicySettings::parse(conf)?;
+        let limit = settings.take_limit("limit")?;
+        settings.finish()?;
         Ok(Self {
             limit: limit.filter(|&bytes| bytes > 0).unwrap_or(u64::MAX),
             held: 0,

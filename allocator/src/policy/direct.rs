@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 use crate::driver::{DeviceAddr, Driver, StreamId};
 
-use super::knobs::{KnobError, Knobs};
+use super::settings::{PolicySettings, PolicySettingsError};
 use super::{Block, Policy, Refusal};
 
 /// See the [module](self).
@@ -22,8 +22,8 @@ impl Direct {
     ///
     /// # Errors
     /// If there are any.
-    pub fn from_conf(conf: &str) -> Result<Self, KnobError> {
-        Knobs::parse(conf)?.finish()?;
+    pub fn from_conf(conf: &str) -> Result<Self, PolicySettingsError> {
+        PolicySettings::parse(conf)?.finish()?;
         Ok(Self::default())
     }
 }

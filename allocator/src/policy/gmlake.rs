@@ -59,7 +59,7 @@ use self::ranges::{FreeRanges, Range};
 use self::segment::Segment;
 use self::stitched::{Garbage, StitchedBlocks};
 use self::waiting::{Patience, Waiting};
-use super::knobs::{KnobError, Knobs};
+use super::settings::{PolicySettings, PolicySettingsError};
 use super::{Block, Policy, Refusal, malloc_or_retry};
 
 /// Small requests are multiples of this.
@@ -107,13 +107,13 @@ impl GmLake {
     ///
     /// # Errors
     /// If a setting is none of these or has no such value.
-    pub fn from_conf(conf: &str) -> Result<Self, KnobError> {
-        let mut knobs = Knobs::parse(conf)?;
+    pub fn from_conf(conf: &str) -> Result<Self, PolicySettingsError> {
+        let mut settings = PolicySettings::parse(conf)?;
         let policy = Self {
-            frag_limit: knobs.take_bytes("frag_limit", 512 << 20)?,
-            reuse_limit: knobs.take("reuse_limit", 10.0)?,
-            defrag_level: knobs.take("defrag_level", 0)?,
-            auto_gc: knobs.take_bytes("auto_gc", 1000 << 30)?,
+            frag_limit: settings.take_bytes("frag_limit", 512 << 20)?,
+            reuse_limit: settings.take("reuse_limit", 10.0)?,
+            defrag_level: settings.take("defrag_level", 0)?,
+            auto_gc: settings.take_bytes("auto_gc", 1000 << 30)?,
             small: FreeRanges::default(),
             large: FreeRanges::default(),
             segments: BTreeMap::new(),
@@ -121,7 +121,7 @@ impl GmLake {
             waiting: Waiting::default(),
             returns: Returns::default(),
         };
-        knobs.finish()?;
+        settings.finish()?;
         Ok(policy)
     }
 

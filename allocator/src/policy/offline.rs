@@ -4,11 +4,11 @@
 //! Source: [`crate::placement`], which tries several packers and keeps the lowest placement. It has
 //! one setting: `steps`, how many steps of search it may take.
 
-use crate::foresight::{Foresight, Request};
+use crate::lifetimes::{Lifetimes, TimedRequest};
 use crate::placement::{Effort, Placement, pack};
 
-use super::knobs::{KnobError, Knobs};
-use super::planned::{Plan, Step, UNIT};
+use super::planned::{AllocationPlan, Step, UNIT};
+use super::settings::{PolicySettings, PolicySettingsError};
 
 /// Steps of search unless others are given: some seconds.
 const STEPS: u64 = 1_000_000;
@@ -17,29 +17,29 @@ const STEPS: u64 = 1_000_000;
 ///
 /// # Errors
 /// If there are settings that it does not have.
-pub fn plan(conf: &str, program: &Foresight) -> Result<Plan, KnobError> {
-    let mut knobs = Knobs::parse(conf)?;
-    let steps = knobs.take("steps", STEPS)?;
-    knobs.finish()?;
+pub fn plan(conf: &str, program: &Lifetimes) -> Result<AllocationPlan, PolicySettingsError> {
+    let mut settings = PolicySettings::parse(conf)?;
+    let steps = settings.take("steps", STEPS)?;
+    settings.finish()?;
     Ok(placed(program, Effort::Steps(steps)))
 }
 
-fn placed(program: &Foresight, effort: Effort) -> Plan {
+fn placed(program: &Lifetimes, effort: Effort) -> AllocationPlan {
     // What cannot be placed is not planned.
     let Ok(Placement {
         offsets, height, ..
     }) = pack(&program.buffers(UNIT), effort)
     else {
-        return Plan::default();
+        return AllocationPlan::default();
     };
-    let step = |(request, &offset): (&Request, &u64)| Step {
+    let step = |(request, &offset): (&TimedRequest, &u64)| Step {
         bytes: request.bytes,
         stream: request.stream,
         offset: Some(offset),
     };
-    Plan {
+    AllocationPlan {
         steps: program.requests.iter().zip(&offsets).map(step).collect(),
         height,
-        ..Plan::default()
+        ..AllocationPlan::default()
     }
 }

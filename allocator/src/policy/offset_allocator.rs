@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use offset_allocator::ext::min_allocator_size;
 use offset_allocator::{Allocation, Allocator};
 
-use super::knobs::{KnobError, Knobs};
+use super::settings::{PolicySettings, PolicySettingsError};
 use super::{Block, Policy, Refusal, only_default};
 use crate::check::{Violation, ensure};
 use crate::driver::{DeviceAddr, Driver, DriverError, StreamId};
@@ -61,11 +61,11 @@ impl OffsetAllocator {
     /// given.
     ///
     /// # Errors
-    /// [`KnobError`] if `conf` says something else.
-    pub fn from_conf(conf: &str) -> Result<Self, KnobError> {
-        let mut knobs = Knobs::parse(conf)?;
-        let block = knobs.take_bytes("block", DEFAULT_BLOCK)?;
-        knobs.finish()?;
+    /// [`PolicySettingsError`] if `conf` says something else.
+    pub fn from_conf(conf: &str) -> Result<Self, PolicySettingsError> {
+        let mut settings = PolicySettings::parse(conf)?;
+        let block = settings.take_bytes("block", DEFAULT_BLOCK)?;
+        settings.finish()?;
         Ok(Self {
             block: u32::try_from(block / UNIT).unwrap_or(u32::MAX),
             arenas: BTreeMap::new(),

@@ -29,8 +29,8 @@
 use crate::check::Violation;
 use crate::driver::{DeviceAddr, Driver, StreamId};
 
-use super::knobs::{KnobError, Knobs};
 use super::pieces::Pieces;
+use super::settings::{PolicySettings, PolicySettingsError};
 use super::stream_safe::StreamSafe;
 use super::{Block, Policy, Refusal, malloc_or_retry, only_default};
 
@@ -67,7 +67,7 @@ pub struct AutoGrowth {
 }
 
 impl AutoGrowth {
-    /// An allocator with Paddle's flags as knobs; sizes in bytes, 0 or off unless given:
+    /// An allocator with Paddle's flags as settings; sizes in bytes, 0 or off unless given:
     /// - `alignment_size`: what sizes are multiples of; 256 unless given;
     /// - `auto_growth_chunk_size`: least bytes of a chunk, where there is no small pool;
     /// - `small_pool_size`: requests up to this size have chunks of their own;
@@ -78,16 +78,16 @@ impl AutoGrowth {
     ///
     /// # Errors
     /// If a knob is unknown or its value is not of its kind.
-    pub fn from_conf(conf: &str) -> Result<Self, KnobError> {
-        let mut knobs = Knobs::parse(conf)?;
-        let alignment = take_alignment(&mut knobs)?;
-        let chunk_size = take_size(&mut knobs, "auto_growth_chunk_size", 0)?;
-        let small_pool_size = take_size(&mut knobs, "small_pool_size", 0)?;
-        let small_chunk_size = take_size(&mut knobs, "small_pool_auto_growth_chunk_size", 0)?;
-        let large_chunk_size = take_size(&mut knobs, "large_pool_auto_growth_chunk_size", 0)?;
-        let free_idle_chunk = knobs.take("free_idle_chunk", false)?;
-        let free_when_no_cache_hit = knobs.take("free_when_no_cache_hit", false)?;
-        knobs.finish()?;
+    pub fn from_conf(conf: &str) -> Result<Self, PolicySettingsError> {
+        let mut settings = PolicySettings::parse(conf)?;
+        let alignment = take_alignment(&mut settings)?;
+        let chunk_size = take_size(&mut settings, "auto_growth_chunk_size", 0)?;
+        let small_pool_size = take_size(&mut settings, "small_pool_size", 0)?;
+        let small_chunk_size = take_size(&mut settings, "small_pool_auto_growth_chunk_size", 0)?;
+        let large_chunk_size = take_size(&mut settings, "large_pool_auto_growth_chunk_size", 0)?;
+        let free_idle_chunk = settings.take("free_idle_chunk", false)?;
+        let free_when_no_cache_hit = settings.take("free_when_no_cache_hit", false)?;
+        settings.finish()?;
         let large_chunk_size = match small_pool_size {
             0 => chunk_size,
             _ => large_chunk_size,
@@ -148,7 +148,7 @@ impl StreamSafe<AutoGrowth> {
     ///
     /// # Errors
     /// If a knob is unknown or its value is not of its kind.
-    pub fn from_conf(conf: &str) -> Result<Self, KnobError> {
+    pub fn from_conf(conf: &str) -> Result<Self, PolicySettingsError> {
         Self::over(AutoGrowth::from_conf, conf)
     }
 }
@@ -201,23 +201,27 @@ impl Policy for AutoGrowth {
 }
 
 /// A knob for a size.
-fn take_size(knobs: &mut Knobs, key: &'static str, default: u64) -> Result<u64, KnobError> {
-    match knobs.take_bytes(key, default)? {
+fn take_size(
+    settings: &mut PolicySettings,
+    key: &'static str,
+    default: u64,
+) -> Result<u64, PolicySettingsError> {
+    match settings.take_bytes(key, default)? {
         bytes if bytes <= LARGEST => Ok(bytes),
         bytes => Err(wrong(key, bytes, "more than 2^60 bytes")),
     }
 }
 
-fn take_alignment(knobs: &mut Knobs) -> Result<u64, KnobError> {
+fn take_alignment(settings: &mut PolicySettings) -> Result<u64, PolicySettingsError> {
     let key = "alignment_size";
-    match take_size(knobs, key, ALIGNMENT)? {
+    match take_size(settings, key, ALIGNMENT)? {
         bytes if bytes > 0 && bytes.is_multiple_of(ALIGNMENT) => Ok(bytes),
         bytes => Err(wrong(key, bytes, "not a multiple of 256 bytes")),
     }
 }
 
-fn wrong(key: &'static str, bytes: u64, why: &str) -> KnobError {
-    KnobError::NoSuchValue {
+fn wrong(key: &'static str, bytes: u64, why: &str) -> PolicySettingsError {
+    PolicySettingsError::InvalidValue {
         key,
         text: bytes.to_string(),
         why: why.to_owned(),

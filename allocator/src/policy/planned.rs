@@ -45,7 +45,7 @@ impl Step {
 
 /// What every request gets.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Plan {
+pub struct AllocationPlan {
     /// The requests, in the order in which they are made.
     pub steps: Vec<Step>,
     /// The steps from this one on are done over and over. Otherwise nothing is planned after the last.
@@ -59,7 +59,7 @@ pub struct Plan {
 /// A plan that is being carried out. See the [module](self).
 #[derive(Debug)]
 pub struct Planned {
-    plan: Arc<Plan>,
+    plan: Arc<AllocationPlan>,
     /// The next step.
     next: usize,
     arena: Arena,
@@ -68,7 +68,7 @@ pub struct Planned {
 
 impl Planned {
     /// Carries out `plan`.
-    pub fn new(plan: Arc<Plan>) -> Self {
+    pub fn new(plan: Arc<AllocationPlan>) -> Self {
         Self {
             next: 0,
             arena: Arena::new(plan.height),

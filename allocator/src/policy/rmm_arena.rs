@@ -21,9 +21,9 @@ use std::collections::BTreeMap;
 use crate::check::{Violation, ensure};
 use crate::driver::{DeviceAddr, Driver, StreamId};
 
-use super::knobs::{KnobError, Knobs};
 use super::rmm::superblock::{SMALLEST, Superblock, Superblocks};
 use super::rmm::{ALIGNMENT, block_bytes, half_of_free_memory};
+use super::settings::{PolicySettings, PolicySettingsError};
 use super::{Block, Policy, Refusal};
 
 /// See the [module](self).
@@ -48,13 +48,13 @@ impl RmmArena {
     ///
     /// # Errors
     /// If there is another setting, or the arena has no room for a superblock of 1 MiB.
-    pub fn from_conf(conf: &str) -> Result<Self, KnobError> {
-        let mut knobs = Knobs::parse(conf)?;
+    pub fn from_conf(conf: &str) -> Result<Self, PolicySettingsError> {
+        let mut settings = PolicySettings::parse(conf)?;
         let key = "arena_size";
-        let size = knobs.take_limit(key)?;
-        knobs.finish()?;
+        let size = settings.take_limit(key)?;
+        settings.finish()?;
         if let Some(bytes) = size.filter(|&bytes| bytes < SMALLEST) {
-            return Err(KnobError::NoSuchValue {
+            return Err(PolicySettingsError::InvalidValue {
                 key,
                 text: bytes.to_string(),
                 why: "less than 1 MiB".to_owned(),

@@ -15,9 +15,9 @@
 use crate::check::Violation;
 use crate::driver::{Driver, StreamId};
 
-use super::knobs::{KnobError, Knobs};
 use super::rmm::fixed_size::FixedSize;
 use super::rmm_pool::RmmPool;
+use super::settings::{PolicySettings, PolicySettingsError};
 use super::{Block, Policy, Refusal};
 
 /// See the [module](self).
@@ -36,12 +36,12 @@ impl RmmBinning {
     ///
     /// # Errors
     /// If a setting is unknown or cannot have the value given.
-    pub fn from_conf(conf: &str) -> Result<Self, KnobError> {
-        let mut knobs = Knobs::parse(conf)?;
-        let smallest = take_exponent(&mut knobs, "min_size_exponent", 18)?;
-        let largest = take_exponent(&mut knobs, "max_size_exponent", 22)?;
-        let pool = RmmPool::from_knobs(&mut knobs)?;
-        knobs.finish()?;
+    pub fn from_conf(conf: &str) -> Result<Self, PolicySettingsError> {
+        let mut settings = PolicySettings::parse(conf)?;
+        let smallest = take_exponent(&mut settings, "min_size_exponent", 18)?;
+        let largest = take_exponent(&mut settings, "max_size_exponent", 22)?;
+        let pool = RmmPool::from_settings(&mut settings)?;
+        settings.finish()?;
         let bins = (smallest..=largest).map(|exponent| FixedSize::new(1 << exponent));
         Ok(Self {
             pool,
@@ -85,12 +85,16 @@ fn bin_for(bins: &mut [FixedSize], bytes: u64) -> Option<&mut FixedSize> {
 
 /// The binary logarithm of a bin's size: at least that of 256, and such that RMM's `1 << exponent`, an
 /// `int`, has it.
-fn take_exponent(knobs: &mut Knobs<'_>, key: &'static str, default: u32) -> Result<u32, KnobError> {
-    let exponent = knobs.take(key, default)?;
+fn take_exponent(
+    settings: &mut PolicySettings<'_>,
+    key: &'static str,
+    default: u32,
+) -> Result<u32, PolicySettingsError> {
+    let exponent = settings.take(key, default)?;
     if (8..31).contains(&exponent) {
         return Ok(exponent);
     }
-    Err(KnobError::NoSuchValue {
+    Err(PolicySettingsError::InvalidValue {
         key,
         text: exponent.to_string(),
         why: "not one of 8 to 30".to_owned(),

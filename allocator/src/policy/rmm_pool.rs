@@ -24,10 +24,10 @@ use std::ops::Range;
 use crate::check::{Violation, ensure};
 use crate::driver::{DeviceAddr, Driver, StreamId};
 
-use super::knobs::{KnobError, Knobs};
 use super::rmm::free_list::{CoalescingFreeList, FreeBlock};
 use super::rmm::stream_ordered::StreamOrdered;
 use super::rmm::{ALIGNMENT, block_bytes, half_of_free_memory};
+use super::settings::{PolicySettings, PolicySettingsError};
 use super::{Block, Policy, Refusal};
 
 /// See the [module](self).
@@ -51,22 +51,24 @@ impl RmmPool {
     ///
     /// # Errors
     /// If a setting is unknown, is not a multiple of 256, or the pool begins beyond its limit.
-    pub fn from_conf(conf: &str) -> Result<Self, KnobError> {
-        let mut knobs = Knobs::parse(conf)?;
-        let pool = Self::from_knobs(&mut knobs)?;
-        knobs.finish()?;
+    pub fn from_conf(conf: &str) -> Result<Self, PolicySettingsError> {
+        let mut settings = PolicySettings::parse(conf)?;
+        let pool = Self::from_settings(&mut settings)?;
+        settings.finish()?;
         Ok(pool)
     }
 
     /// The same with settings that others read, too.
-    pub(super) fn from_knobs(knobs: &mut Knobs<'_>) -> Result<Self, KnobError> {
+    pub(super) fn from_settings(
+        settings: &mut PolicySettings<'_>,
+    ) -> Result<Self, PolicySettingsError> {
         let (first, most) = ("initial_pool_size", "maximum_pool_size");
-        let initial = take_aligned(knobs, first)?;
-        let maximum = take_aligned(knobs, most)?;
+        let initial = take_aligned(settings, first)?;
+        let maximum = take_aligned(settings, most)?;
         if let (Some(initial), Some(maximum)) = (initial, maximum)
             && initial > maximum
         {
-            return Err(KnobError::NoSuchValue {
+            return Err(PolicySettingsError::InvalidValue {
                 key: first,
                 text: initial.to_string(),
                 why: format!("more than the maximum of {maximum}"),
@@ -200,9 +202,12 @@ impl RmmPool {
 }
 
 /// A setting that has to be a multiple of 256.
-fn take_aligned(knobs: &mut Knobs<'_>, key: &'static str) -> Result<Option<u64>, KnobError> {
-    match knobs.take_limit(key)? {
-        Some(bytes) if !bytes.is_multiple_of(ALIGNMENT) => Err(KnobError::NoSuchValue {
+fn take_aligned(
+    settings: &mut PolicySettings<'_>,
+    key: &'static str,
+) -> Result<Option<u64>, PolicySettingsError> {
+    match settings.take_limit(key)? {
+        Some(bytes) if !bytes.is_multiple_of(ALIGNMENT) => Err(PolicySettingsError::InvalidValue {
             key,
             text: bytes.to_string(),
             why: "not a multiple of 256".to_owned(),

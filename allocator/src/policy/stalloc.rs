@@ -39,15 +39,15 @@ mod time;
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-use crate::foresight::Foresight;
+use crate::lifetimes::Lifetimes;
 
 use self::groups::{Group, fused};
 use self::layers::{Stack, Tensor};
 use self::profile::{Kind, LEAST, Profile};
 use self::shelves::shelved;
 use self::time::Period;
-use super::knobs::{KnobError, Knobs};
-use super::planned::{Plan, Step};
+use super::planned::{AllocationPlan, Step};
+use super::settings::{PolicySettings, PolicySettingsError};
 
 /// A group is dissolved if it has less than this share of the largest one's bytes …
 const MINOR_SHARE: f64 = 0.1;
@@ -75,7 +75,7 @@ impl FromStr for Algorithm {
             "group" => Ok(Self::Group),
             "split-and-fuse" => Ok(Self::SplitAndFuse),
             "autotune" => Ok(Self::Autotune),
-            _ => Err("there is group, split-and-fuse, autotune"),
+            _ => Err("expected one of: group, split-and-fuse, autotune"),
         }
     }
 }
@@ -84,16 +84,16 @@ impl FromStr for Algorithm {
 ///
 /// # Errors
 /// If there are settings that it does not have.
-pub fn plan(conf: &str, foresight: &Foresight) -> Result<Plan, KnobError> {
-    let mut knobs = Knobs::parse(conf)?;
-    let algorithm = knobs.take("algorithm", Algorithm::Autotune)?;
-    knobs.finish()?;
-    Ok(planned(foresight, algorithm))
+pub fn plan(conf: &str, lifetimes: &Lifetimes) -> Result<AllocationPlan, PolicySettingsError> {
+    let mut settings = PolicySettings::parse(conf)?;
+    let algorithm = settings.take("algorithm", Algorithm::Autotune)?;
+    settings.finish()?;
+    Ok(planned(lifetimes, algorithm))
 }
 
 /// The plan of a program.
-fn planned(foresight: &Foresight, algorithm: Algorithm) -> Plan {
-    let profile = Profile::of(foresight);
+fn planned(lifetimes: &Lifetimes, algorithm: Algorithm) -> AllocationPlan {
+    let profile = Profile::of(lifetimes);
     let mut layout = Layout::default();
     let weights = layout.add(0, &side_by_side(&profile.tensors(Kind::Weights)));
     let residents = layout.add(weights, &side_by_side(&profile.tensors(Kind::State)));
@@ -105,14 +105,14 @@ fn planned(foresight: &Foresight, algorithm: Algorithm) -> Plan {
     );
 
     let step = |index: usize| {
-        let request = foresight.requests.get(index)?;
+        let request = lifetimes.requests.get(index)?;
         Some(Step {
             bytes: request.bytes,
             stream: request.stream,
             offset: layout.offsets.get(&index).copied(),
         })
     };
-    Plan {
+    AllocationPlan {
         steps: profile.steps().filter_map(step).collect(),
         repeats_from: profile.second_iteration(),
         least: LEAST,

@@ -11,7 +11,7 @@ use crate::check::Violation;
 use crate::driver::{Driver, StreamId};
 
 use super::fence::{Fence, Fences, Users};
-use super::knobs::KnobError;
+use super::settings::PolicySettingsError;
 use super::{Block, Policy, Refusal};
 
 /// A freed block that other streams may still work on.
@@ -25,7 +25,7 @@ struct Waiting {
 /// A policy for each stream. See the [module](self).
 #[derive(Debug)]
 pub struct StreamSafe<P> {
-    make: fn(&str) -> Result<P, KnobError>,
+    make: fn(&str) -> Result<P, PolicySettingsError>,
     conf: String,
     streams: BTreeMap<StreamId, P>,
     /// The other streams that work on a live block.
@@ -42,13 +42,19 @@ impl<P: Policy> StreamSafe<P> {
     ///
     /// # Errors
     /// If it does not take the settings.
-    pub fn over(make: fn(&str) -> Result<P, KnobError>, conf: &str) -> Result<Self, KnobError> {
+    pub fn over(
+        make: fn(&str) -> Result<P, PolicySettingsError>,
+        conf: &str,
+    ) -> Result<Self, PolicySettingsError> {
         make(conf)?;
         Ok(Self::with_settings(make, conf))
     }
 
     /// The same with settings that it is known to take.
-    pub(super) fn with_settings(make: fn(&str) -> Result<P, KnobError>, conf: &str) -> Self {
+    pub(super) fn with_settings(
+        make: fn(&str) -> Result<P, PolicySettingsError>,
+        conf: &str,
+    ) -> Self {
         Self {
             make,
             conf: conf.to_owned(),

@@ -18,7 +18,7 @@ mod regions;
 
 use std::collections::BTreeMap;
 
-use super::knobs::{KnobError, Knobs};
+use super::settings::{PolicySettings, PolicySettingsError};
 use super::{Block, Policy, Refusal, only_default};
 use crate::check::{Violation, ensure};
 use crate::driver::{DeviceAddr, Driver, DriverError, StreamId};
@@ -53,11 +53,11 @@ impl Tlsf {
     /// (`preferredLargeHeapBlockSize`); 256 MiB unless given.
     ///
     /// # Errors
-    /// [`KnobError`] if `conf` says something else.
-    pub fn from_conf(conf: &str) -> Result<Self, KnobError> {
-        let mut knobs = Knobs::parse(conf)?;
-        let large_heap_block = knobs.take_bytes("block", LARGE_HEAP_BLOCK)?;
-        knobs.finish()?;
+    /// [`PolicySettingsError`] if `conf` says something else.
+    pub fn from_conf(conf: &str) -> Result<Self, PolicySettingsError> {
+        let mut settings = PolicySettings::parse(conf)?;
+        let large_heap_block = settings.take_bytes("block", LARGE_HEAP_BLOCK)?;
+        settings.finish()?;
         Ok(Self {
             large_heap_block,
             blocks: BTreeMap::new(),

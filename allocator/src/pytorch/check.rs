@@ -2,14 +2,14 @@
 
 use std::collections::HashMap;
 
-use super::DeviceCachingAllocator;
+use super::PyTorch;
 use super::block::{Block, BlockId};
 use super::size::MIN_BLOCK;
 use crate::check::{Violation, ensure};
 use crate::driver::Driver;
 use crate::stats::{DeviceStats, PoolKind};
 
-impl<D: Driver> DeviceCachingAllocator<D> {
+impl<D: Driver> PyTorch<D> {
     /// Verifies that
     /// - the blocks of each segment form a chain without gaps, of one stream and one pool, and no
     ///   two neighbours in it could be merged;

@@ -18,7 +18,7 @@
 
 use std::collections::VecDeque;
 
-use super::DeviceCachingAllocator;
+use super::PyTorch;
 use super::arena::{Arena, Id};
 use super::block::BlockId;
 use super::flat_hash::{FlatHashMap, FlatKey};
@@ -103,7 +103,7 @@ pub(super) enum Waiting {
     OfPool(MempoolId),
 }
 
-impl<D: Driver> DeviceCachingAllocator<D> {
+impl<D: Driver> PyTorch<D> {
     /// Notes that `stream` uses a block that is handed out.
     pub(super) fn note_stream(&mut self, id: BlockId, stream: StreamId) {
         let key = StreamKey {

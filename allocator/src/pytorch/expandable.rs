@@ -10,12 +10,12 @@ use super::block::{Block, BlockId};
 use super::pages::ExpandableSegment;
 use super::pool::PoolId;
 use super::size::page_size;
-use super::{DeviceCachingAllocator, Request};
+use super::{PyTorch, Request};
 use crate::driver::{Driver, DriverError, StreamId, VirtualMemory};
 use crate::error::Error;
 use crate::history::Action;
 
-impl<D: Driver> DeviceCachingAllocator<D> {
+impl<D: Driver> PyTorch<D> {
     /// A block for the request, mapped and in no pool (`try_allocate_expandable_block`). It may be
     /// larger than the request. `None` if memory ran out; what was mapped until then stays in the
     /// pool.

@@ -9,11 +9,11 @@
 use super::block::BlockId;
 use super::ordered::Cursor;
 use super::pool::{BlockPool, FreeBlock};
-use super::{DeviceCachingAllocator, Request};
+use super::{PyTorch, Request};
 use crate::driver::Driver;
 use crate::settings::Settings;
 
-impl<D: Driver> DeviceCachingAllocator<D> {
+impl<D: Driver> PyTorch<D> {
     /// Takes the free block that the request gets out of its pool, if there is one.
     pub(super) fn take_free_block(&mut self, request: &Request) -> Option<BlockId> {
         if self.collects_garbage() {

@@ -6,12 +6,12 @@
 //!
 //! Source: PyTorch 2.11, `garbage_collect_cached_blocks`.
 
-use super::DeviceCachingAllocator;
+use super::PyTorch;
 use super::block::BlockId;
 use crate::driver::Driver;
 use crate::error::Error;
 
-impl<D: Driver> DeviceCachingAllocator<D> {
+impl<D: Driver> PyTorch<D> {
     /// Whether the collector is on: it needs a threshold and a limit.
     pub(super) fn collects_garbage(&self) -> bool {
         self.limit.is_some() && self.settings.garbage_collection_threshold > 0.0

@@ -6,12 +6,12 @@
 //!
 //! Source: PyTorch 2.11, `free_block`, `try_merge_blocks`.
 
-use super::DeviceCachingAllocator;
+use super::PyTorch;
 use super::block::BlockId;
 use crate::driver::Driver;
 use crate::history::Action;
 
-impl<D: Driver> DeviceCachingAllocator<D> {
+impl<D: Driver> PyTorch<D> {
     /// Joins an idle block with its free neighbours and puts it into its pool.
     pub(super) fn free_block(&mut self, id: BlockId) {
         let block = &self.blocks[id];

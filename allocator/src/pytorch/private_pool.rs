@@ -14,7 +14,7 @@ use super::arena::Arena;
 use super::block::BlockId;
 use super::flat_hash::{FlatHashMap, FlatKey};
 use super::pool::{BlockPool, PoolId};
-use super::{DeviceCachingAllocator, Request};
+use super::{PyTorch, Request};
 use crate::driver::{Driver, StreamId};
 use crate::error::{Error, Hazard, PoolError};
 use crate::mempool::MempoolId;
@@ -208,7 +208,7 @@ impl PrivatePool {
     }
 }
 
-impl<D: Driver> DeviceCachingAllocator<D> {
+impl<D: Driver> PyTorch<D> {
     /// The private pool that a pool belongs to.
     pub(super) fn private_pool_of(&mut self, pool: PoolId) -> Option<&mut PrivatePool> {
         self.private_pools.get_mut(self.pools[pool].owner()?)

@@ -6,7 +6,7 @@
 use super::block::BlockId;
 use super::events::Waiting;
 use super::pool::PoolId;
-use super::{DeviceCachingAllocator, Request};
+use super::{PyTorch, Request};
 use crate::driver::Driver;
 use crate::error::{Error, Hazard};
 use crate::mempool::MempoolId;
@@ -32,7 +32,7 @@ impl Hazards {
     }
 }
 
-impl<D: Driver> DeviceCachingAllocator<D> {
+impl<D: Driver> PyTorch<D> {
     /// Returns just enough oversize blocks of the request's stream and pool: one that is large
     /// enough if there is one, else the largest first until they add up. Only with a limit on
     /// splitting. Whether they were enough; if not, they are gone all the same.

@@ -8,7 +8,7 @@
 //! pending blocks wait for: they wait for their own. Of an expandable segment only the mapped runs are
 //! told; its addresses begin where the device places them, at the lowest run or below it.
 
-use super::DeviceCachingAllocator;
+use super::PyTorch;
 use super::block::{Block, BlockId};
 use super::pool::PoolId;
 use super::size::{MIN_BLOCK, page_size};
@@ -44,7 +44,7 @@ pub enum RestoreError {
     Device(#[from] Error),
 }
 
-impl<D: Driver> DeviceCachingAllocator<D> {
+impl<D: Driver> PyTorch<D> {
     /// An allocator with these segments.
     ///
     /// # Errors

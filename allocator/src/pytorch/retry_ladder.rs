@@ -8,13 +8,13 @@
 
 use super::block::BlockId;
 use super::segment::Attempt;
-use super::{DeviceCachingAllocator, Request};
+use super::{PyTorch, Request};
 use crate::driver::{DeviceAddr, Driver};
 use crate::error::{Error, OutOfMemory};
 use crate::history::Action;
 use crate::mempool::MempoolId;
 
-impl<D: Driver> DeviceCachingAllocator<D> {
+impl<D: Driver> PyTorch<D> {
     /// A block that is in no pool and large enough, by the first step that has one; `None` if none
     /// has. A block of a private pool changes the request into one of that pool.
     pub(super) fn climb_retry_ladder(

@@ -3,7 +3,7 @@
 //! Source: PyTorch 2.11, `alloc_block`, `release_block`.
 
 use super::block::{Block, BlockId};
-use super::{DeviceCachingAllocator, Request};
+use super::{PyTorch, Request};
 use crate::driver::{Driver, DriverError};
 use crate::error::{Error, Hazard};
 use crate::history::Action;
@@ -17,7 +17,7 @@ pub(super) enum Attempt {
     Retry,
 }
 
-impl<D: Driver> DeviceCachingAllocator<D> {
+impl<D: Driver> PyTorch<D> {
     /// A block with memory from the device, large enough for the request and in no pool. `None` if
     /// the device or the limit has none left.
     pub(super) fn alloc_block(

@@ -2,13 +2,13 @@
 //!
 //! Source: PyTorch 2.11, `snapshot`.
 
-use super::DeviceCachingAllocator;
+use super::PyTorch;
 use super::block::{Block, BlockId};
 use crate::driver::{DeviceAddr, Driver, StreamId};
 use crate::history::Action;
 use crate::snapshot::{BlockInfo, BlockState, SegmentInfo, Snapshot};
 
-impl<D: Driver> DeviceCachingAllocator<D> {
+impl<D: Driver> PyTorch<D> {
     /// All memory held, by address. A mapped run of an expandable segment is a segment of its own.
     #[must_use]
     pub fn segments(&self) -> Vec<SegmentInfo> {

@@ -4,11 +4,11 @@
 
 use super::block::BlockId;
 use super::size::{MIN_BLOCK, SMALL_LIMIT};
-use super::{DeviceCachingAllocator, Request};
+use super::{PyTorch, Request};
 use crate::driver::Driver;
 use crate::stats::PoolKind;
 
-impl<D: Driver> DeviceCachingAllocator<D> {
+impl<D: Driver> PyTorch<D> {
     /// Whether what the request leaves over of a block is cut off.
     ///
     /// From 512 bytes on in small pools and, if the request may use expandable segments, in all;

@@ -114,10 +114,10 @@ fn settings(conf: &str) -> Result<Settings, ConfError> {
 
 fn other(name: &str, conf: &str) -> Result<Choice, ConfError> {
     policy::check_conf(name, conf)?;
-    let plans_ahead = |policy: &&policy::Registered| policy.name == name && policy.foreseeing;
+    let plans_ahead = |policy: &&policy::PolicyInfo| policy.name == name && policy.offline;
     if let Some(policy) = POLICIES.iter().find(plans_ahead) {
         let policy = policy.name;
-        return Err(ConfError::Policy(BuildError::Blind { policy }));
+        return Err(ConfError::Policy(BuildError::Offline { policy }));
     }
     let (name, conf) = (name.to_owned(), conf.to_owned());
     Ok(Choice::Other { name, conf })
@@ -187,11 +187,11 @@ mod tests {
             ("history=many", "history=many is not a number"),
             (
                 "policy=pytroch",
-                "unknown policy 'pytroch': there is pytorch,",
+                "unknown policy 'pytroch'; expected one of: pytorch,",
             ),
             (
                 "policy=offline",
-                "offline has to know the program in advance",
+                "offline is an offline policy: it must know the workload in advance",
             ),
             ("conf=expandable_segment:True", "expandable_segment"),
             ("policy=bfc;conf=what:1", "settings of bfc: "),

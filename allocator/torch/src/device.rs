@@ -1,18 +1,18 @@
 //! The allocator of one device, whatever its policy.
 
-use coalesce_alloc::allocator::Allocator;
-use coalesce_alloc::check::Violation;
+use coalesce_alloc::Allocator;
+use coalesce_alloc::PyTorch;
+use coalesce_alloc::Violation;
+use coalesce_alloc::WithHistory;
 use coalesce_alloc::driver::hooks::limit::Limit;
 use coalesce_alloc::driver::tap::Tap;
 use coalesce_alloc::driver::{DeviceAddr, Driver, StreamId};
 use coalesce_alloc::error::Error;
 use coalesce_alloc::history::HistoryOptions;
 use coalesce_alloc::policy::{self, BuildError};
-use coalesce_alloc::pytorch::DeviceCachingAllocator;
 use coalesce_alloc::settings::Settings;
 use coalesce_alloc::snapshot::{BlockInfo, Snapshot};
 use coalesce_alloc::stats::DeviceStats;
-use coalesce_alloc::traced::Traced;
 
 use crate::conf::{Choice, Conf};
 
@@ -27,11 +27,11 @@ pub struct DeviceAllocator<D: Driver> {
 
 enum Policy<D: Driver> {
     /// PyTorch's, which keeps its own history.
-    Reference(Box<DeviceCachingAllocator<Limited<D>>>),
+    Reference(Box<PyTorch<Limited<D>>>),
     /// Another.
     Plain(Box<dyn Allocator<Driver = Limited<D>>>),
     /// Another, with a history.
-    Traced(Box<Traced<Box<dyn Allocator<Driver = Limited<D>>>>>),
+    WithHistory(Box<WithHistory<Box<dyn Allocator<Driver = Limited<D>>>>>),
 }
 
 impl<D: Driver + 'static> DeviceAllocator<D> {
@@ -48,7 +48,7 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
         });
         let policy = match &conf.policy {
             Choice::Reference(settings) => {
-                let mut allocator = DeviceCachingAllocator::new(device, settings.clone());
+                let mut allocator = PyTorch::for_device(ordinal, device, settings.clone());
                 allocator.record_history(history);
                 Policy::Reference(Box::new(allocator))
             }
@@ -56,7 +56,9 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
                 let allocator = policy::build(name, device, conf)?;
                 match history {
                     None => Policy::Plain(allocator),
-                    Some(options) => Policy::Traced(Box::new(Traced::new(allocator, options))),
+                    Some(options) => {
+                        Policy::WithHistory(Box::new(WithHistory::new(allocator, options)))
+                    }
                 }
             }
         };
@@ -157,7 +159,7 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
     pub fn snapshot(&mut self) -> Snapshot {
         let mut snapshot = match &mut self.policy {
             Policy::Reference(allocator) => allocator.snapshot(),
-            Policy::Traced(allocator) => allocator.snapshot(),
+            Policy::WithHistory(allocator) => allocator.snapshot(),
             Policy::Plain(allocator) => Snapshot {
                 segments: allocator.segments(),
                 device_traces: vec![Vec::new()],
@@ -191,7 +193,7 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
         match &self.policy {
             Policy::Reference(allocator) => &**allocator,
             Policy::Plain(allocator) => &**allocator,
-            Policy::Traced(allocator) => &**allocator,
+            Policy::WithHistory(allocator) => &**allocator,
         }
     }
 
@@ -199,7 +201,7 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
         match &mut self.policy {
             Policy::Reference(allocator) => &mut **allocator,
             Policy::Plain(allocator) => &mut **allocator,
-            Policy::Traced(allocator) => &mut **allocator,
+            Policy::WithHistory(allocator) => &mut **allocator,
         }
     }
 }

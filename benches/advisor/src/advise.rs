@@ -32,6 +32,7 @@ use std::collections::BTreeSet;
 use anyhow::Context;
 use coalesce_bench::measure::deadline::Deadline;
 use coalesce_bench::measure::progress::Progress;
+use coalesce_workloads::op::Workload;
 
 pub use self::advice::{Advice, RankedSettings};
 pub use self::check::RecordingCheck;

@@ -1,4 +1,5 @@
 //! Settings strings, the values of `PYTORCH_CUDA_ALLOC_CONF`: changed in one key, and shown to people.
+
 use coalesce_alloc::settings::written;
 
 /// The settings string without some keys.

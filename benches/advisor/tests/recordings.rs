@@ -4,7 +4,7 @@
 //! their folders. Without them the tests print a note and pass.
 #![allow(missing_docs)]
 
-#[path = "../../../workloads/tests/elsewhere/mod.rs"]
+#[path = "../../../workloads/tests/main/elsewhere.rs"]
 mod elsewhere;
 
 use std::path::{Path, PathBuf};

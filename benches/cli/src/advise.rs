@@ -1,12 +1,12 @@
 //! `coalesce advise`: the settings that fit a program.
 
-use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use coalesce_advisor::advise::{Advice, Aim, Picture, Question, advise, html, picture, text};
+use coalesce_advisor::report::{html, text};
+use coalesce_advisor::{AdviceRequest, Aim, advise};
 use coalesce_alloc::bytes;
 use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_bench::input::{self, recorded_capacity};
@@ -14,6 +14,8 @@ use coalesce_bench::measure::capacity::USUAL;
 use coalesce_bench::measure::profile::{self, Profile};
 use coalesce_bench::measure::results;
 use coalesce_workloads::cached::Cached;
+
+use super::output::print;
 
 /// Find the PYTORCH_CUDA_ALLOC_CONF that fits a program, by replaying it under many.
 ///
@@ -93,14 +95,14 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         args.reserve_for_others < capacity,
         "--reserve-for-others leaves nothing of the device for the program"
     );
-    let program = Cached::of(input.workload.as_ref())?;
+    let workload = Cached::of(input.workload.as_ref())?;
     let profile = Profile::load(&args.profile, Path::new(""))?;
-    let question = Question {
-        program: &program,
-        // A trace does not look at answers, and would be read again for every replay.
-        answering: match input.recording {
+    let request = AdviceRequest {
+        workload: &workload,
+        // A trace does not react to results, and would be read again for every replay.
+        reactive: match input.recording {
             Some(_) => input.workload.as_ref(),
-            None => &program,
+            None => &workload,
         },
         recording: input.recording.as_ref(),
         remarks: &input.remarks,
@@ -113,30 +115,16 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         time_limit: time_limit(args.time_limit)?,
         copies: COPIES,
     };
-    let advice = advise(&question)?;
+    let advice = advise(&request)?;
     if let Some(path) = &args.html {
-        results::write(path, report(&question, &advice)?.as_bytes())?;
+        results::write(path, html::page(&request, &advice)?.as_bytes())?;
     }
     let page = match args.json {
         true => serde_json::to_string_pretty(&advice)? + "\n",
         false => text::page(&advice),
     };
-    stdout()
-        .write_all(page.as_bytes())
-        .context("cannot write to standard output")?;
+    print(&page)?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// The page, with pictures of the present setting and of the advised one, or else the best of the others.
-fn report(question: &Question<'_>, advice: &Advice) -> anyhow::Result<String> {
-    let advised = advice.ranking.iter().find(|row| row.is_advised);
-    let other = advised.or(advice.ranking.iter().find(|row| !row.is_present));
-    let mut pictures = vec![picture(question, question.present)?];
-    if let Some(row) = other {
-        pictures.push(picture(question, &row.conf)?);
-    }
-    let pictures: Vec<&Picture> = pictures.iter().collect();
-    Ok(html::page(advice, &pictures))
 }
 
 fn time_limit(seconds: f64) -> anyhow::Result<Option<Duration>> {

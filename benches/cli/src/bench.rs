@@ -1,15 +1,14 @@
 //! `coalesce bench`: every policy timed on a device.
 
-use std::io::{Write, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context;
 use coalesce_bench::measure::deadline::Deadline;
 use coalesce_bench::timing::bench::{self, Plan, record, text};
 use coalesce_bench::timing::device::DeviceName;
 
+use super::output::print;
 use super::profile::seconds;
 use super::replay::policies;
 
@@ -30,6 +29,9 @@ pub struct Args {
     /// What is measured on: sim, auto (the first GPU, or else the simulated device) or cuda:0.
     #[arg(long, default_value_t = DeviceName::Auto)]
     device: DeviceName,
+    /// Folder of the recorded traces; by default workloads/traces of the checkout around the current folder.
+    #[arg(long, value_name = "FOLDER")]
+    traces: Option<PathBuf>,
     /// Only these allocators.
     #[arg(long = "policy", value_parser = policies())]
     policies: Vec<String>,
@@ -49,6 +51,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     eprintln!("coalesce: measured on {device}");
     let plan = Plan {
         programs: args.programs.clone(),
+        traces: args.traces.clone(),
         policies: args.policies.clone(),
         time: Duration::from_secs_f64(args.seconds),
         until: Deadline::after(Some(Duration::from_secs_f64(args.limit))),
@@ -57,8 +60,6 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Some(folder) => record::write(all, folder),
         None => Ok(()),
     })?;
-    stdout()
-        .write_all(text::of(&all).as_bytes())
-        .context("cannot write to standard output")?;
+    print(&text::of(&all))?;
     Ok(ExitCode::SUCCESS)
 }

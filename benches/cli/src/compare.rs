@@ -1,13 +1,13 @@
 //! `coalesce compare`: what changed between two tables of results.
 
 use std::fmt::Write as _;
-use std::io::{Write as _, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context;
 use coalesce_bench::measure::record;
 use coalesce_bench::report::compare::{Change, Comparison, Limits};
+
+use super::output::print;
 
 /// Compare two tables of results, and fail if the new one is worse than is allowed.
 ///
@@ -47,9 +47,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         time: args.allow_time,
     };
     let comparison = Comparison::of(&old, &new)?;
-    stdout()
-        .write_all(describe(&comparison, limits).as_bytes())
-        .context("cannot write to standard output")?;
+    print(&describe(&comparison, limits))?;
     Ok(if comparison.is_within(limits) {
         ExitCode::SUCCESS
     } else {

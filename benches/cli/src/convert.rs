@@ -1,10 +1,9 @@
 //! `coalesce convert`: from one format of programs to another.
 
-use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use clap::ValueEnum;
 use coalesce_alloc::bytes;
 use coalesce_alloc::driver::sim::address::AddressPolicy;
@@ -13,6 +12,7 @@ use coalesce_bench::input;
 use coalesce_bench::measure::results;
 use coalesce_workloads::formats::packed;
 
+use super::output::print_bytes;
 use super::replay::policies;
 
 /// Write a program in the format of another tool.
@@ -83,9 +83,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         eprintln!("coalesce: {left_out} operations were left out: the format has none like them");
     }
     let Some(path) = &args.out else {
-        stdout()
-            .write_all(&bytes)
-            .context("cannot write to standard output")?;
+        print_bytes(&bytes)?;
         return Ok(ExitCode::SUCCESS);
     };
     let is_packed = path.extension().is_some_and(|ending| ending == "gz");

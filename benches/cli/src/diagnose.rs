@@ -1,14 +1,14 @@
 //! `coalesce diagnose`: what is wrong with how a program uses its memory.
 
-use std::io::{Write, stdout};
 use std::process::ExitCode;
 
-use anyhow::Context;
 use coalesce_advisor::diagnose::{self, Evidence, Subject};
 use coalesce_alloc::bytes;
 use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_bench::input::{self, recorded_capacity};
 use coalesce_bench::measure::capacity::USUAL;
+
+use super::output::print;
 
 /// Say what is wrong with how a program uses its memory, and what helps.
 ///
@@ -60,8 +60,6 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         true => serde_json::to_string_pretty(&findings)? + "\n",
         false => diagnose::text(&findings),
     };
-    stdout()
-        .write_all(text.as_bytes())
-        .context("cannot write to standard output")?;
+    print(&text)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -2,6 +2,8 @@
 //!
 //! To add a verb, write a file with `Args` and `run`, and add a line to the list below.
 
+mod output;
+
 use std::io;
 use std::process::ExitCode;
 

@@ -1,11 +1,9 @@
 //! `coalesce model`: whether driver calls cost what a profile says.
 
-use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context;
 use coalesce_alloc::driver::cuda::{CudaDevice, StreamHandles};
 use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_bench::input;
@@ -21,6 +19,7 @@ use coalesce_bench::timing::on_gpu;
 use coalesce_workloads::demand::Demand;
 use coalesce_workloads::presets;
 
+use super::output::print;
 use super::profile::seconds;
 
 /// Hold what a profile says that driver calls cost against what they take on a GPU.
@@ -109,8 +108,6 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if !left_out.is_empty() {
         eprintln!("coalesce: no time for {}", left_out.join(", "));
     }
-    stdout()
-        .write_all(model::markdown(&rows).as_bytes())
-        .context("cannot write to standard output")?;
+    print(&model::markdown(&rows))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,6 +1,5 @@
 //! `coalesce place`: an offset for every buffer of an instance.
 
-use std::io::{Write, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -13,6 +12,8 @@ use coalesce_alloc::placement::{Effort, Placement, lower_bound, pack_watched};
 use coalesce_bench::measure::progress::Progress;
 use coalesce_bench::measure::results;
 use coalesce_workloads::formats::minimalloc::{self, Instance};
+
+use super::output::print;
 
 /// Place buffers whose lifetimes are known beforehand, as low as can be found.
 ///
@@ -55,9 +56,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let found = search(args, &instance)?;
     found.placement.check(&instance.buffers)?;
     save(args, &instance, &found.placement)?;
-    stdout()
-        .write_all(describe(args, &instance, &found).as_bytes())
-        .context("cannot write to standard output")?;
+    print(&describe(args, &instance, &found))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,10 +1,10 @@
 //! `coalesce policies`: the allocators that can be measured.
 
-use std::io::{Write, stdout};
 use std::process::ExitCode;
 
-use anyhow::Context;
 use coalesce_alloc::policy::POLICIES;
+
+use super::output::print;
 
 /// List the policies, the allocators that can be measured.
 #[derive(clap::Args)]
@@ -15,8 +15,6 @@ pub fn run(_: &Args) -> anyhow::Result<ExitCode> {
     let lines = POLICIES
         .iter()
         .map(|policy| format!("{:20} {}\n", policy.name, policy.summary));
-    stdout()
-        .write_all(lines.collect::<String>().as_bytes())
-        .context("cannot write to standard output")?;
+    print(&lines.collect::<String>())?;
     Ok(ExitCode::SUCCESS)
 }

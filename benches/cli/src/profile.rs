@@ -1,6 +1,5 @@
 //! `coalesce profile`: what the calls of a GPU's driver cost.
 
-use std::io::{Write, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -11,6 +10,8 @@ use coalesce_bench::timing::device::DeviceName;
 use coalesce_bench::timing::machine;
 use coalesce_bench::timing::profile;
 use coalesce_bench::timing::profile::measure::{Effort, measure};
+
+use super::output::print;
 
 /// Measure what the calls of a GPU's driver cost, and write the profile that the simulated device charges by.
 ///
@@ -67,9 +68,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     match &args.out {
         Some(out) => results::write(out, text.as_bytes())?,
-        None => stdout()
-            .write_all(text.as_bytes())
-            .context("cannot write to standard output")?,
+        None => print(&text)?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,7 +1,6 @@
 //! `coalesce realism`: how near generated programs come to recorded ones.
 
 use std::fs;
-use std::io::{Write, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -10,23 +9,28 @@ use coalesce_bench::measure::results;
 use coalesce_bench::realism;
 use coalesce_bench::report::readme::{self, Table};
 
+use super::output::print;
+
 /// Hold generated programs against the recorded ones whose parameters they have.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  coalesce realism\n  coalesce realism --splice results/REALISM.md"
 )]
 pub struct Args {
+    /// Folder of the recorded traces; by default workloads/traces of the checkout around the current folder.
+    #[arg(long, value_name = "FOLDER")]
+    traces: Option<PathBuf>,
     /// Put the table into this text, between marks `<!-- table realism: -->` and `<!-- end -->`.
     #[arg(long, value_name = "MARKDOWN")]
     splice: Option<PathBuf>,
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let markdown = realism::markdown(&realism::measure(&results::traces())?);
+    let markdown = realism::markdown(&realism::measure(&results::traces(
+        args.traces.as_deref(),
+    )?)?);
     let Some(target) = &args.splice else {
-        stdout()
-            .write_all(markdown.as_bytes())
-            .context("cannot write to standard output")?;
+        print(&markdown)?;
         return Ok(ExitCode::SUCCESS);
     };
     let shown = target.display();

@@ -1,10 +1,9 @@
 //! `coalesce replay`: how much memory one trace takes.
 
-use std::io::{Write, stdout};
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use coalesce_alloc::bytes;
 use coalesce_alloc::driver::sim::address::AddressPolicy;
@@ -22,6 +21,8 @@ use coalesce_workloads::formats::recording::program::FAILED;
 use coalesce_workloads::op::{Op, WorkloadError};
 use coalesce_workloads::replay::{Observer, Outcome, Step};
 use serde::Serialize;
+
+use super::output::print;
 
 /// Replay a recorded program through an allocator and say how much memory it takes.
 ///
@@ -177,9 +178,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     } else {
         describe(&report)
     };
-    stdout()
-        .write_all(text.as_bytes())
-        .context("cannot write to standard output")?;
+    print(&text)?;
     let contents = report.on_gpu.and_then(|on_gpu| on_gpu.verified);
     Ok(match contents {
         Some(contents) if contents.corrupt > 0 => ExitCode::FAILURE,

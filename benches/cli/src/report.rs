@@ -1,7 +1,6 @@
 //! `coalesce report`: results as tables.
 
 use std::fs;
-use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -12,6 +11,8 @@ use coalesce_bench::measure::results;
 use coalesce_bench::report::pareto;
 use coalesce_bench::report::readme::{self, Table};
 use coalesce_bench::report::table;
+
+use super::output::print;
 
 /// Show results as a table, or put the tables of a record into a text.
 #[derive(clap::Args)]
@@ -37,7 +38,7 @@ const TABLES: [(&str, &str, Make); 4] = [
 ];
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let path = args.results.clone().unwrap_or_else(results::newest);
+    let path = args.results.clone().map_or_else(results::newest, Ok)?;
     match &args.splice {
         Some(target) => splice(&path, target)?,
         None => {
@@ -47,9 +48,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 path
             };
             let rows = record::read_file(&csv)?;
-            stdout()
-                .write_all(table::text(&rows).as_bytes())
-                .context("cannot write to standard output")?;
+            print(&table::text(&rows))?;
         }
     }
     Ok(ExitCode::SUCCESS)

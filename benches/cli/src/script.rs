@@ -4,9 +4,9 @@ use std::io::{BufWriter, Read, Write, stdin, stdout};
 use std::process::ExitCode;
 
 use anyhow::Context;
+use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::history::HistoryOptions;
-use coalesce_alloc::pytorch::DeviceCachingAllocator;
 use coalesce_alloc::settings::Settings;
 use coalesce_script::bench::{self, Plan};
 use coalesce_script::{Options, RunError, Script};
@@ -81,7 +81,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Ok(settings) => settings,
         Err(error) => return Ok(fail(WRONG_SETTINGS, &format!("fatal: {error}"))),
     };
-    let mut allocator = DeviceCachingAllocator::new(SimDevice::new(&config), settings);
+    let mut allocator = PyTorch::new(SimDevice::new(&config), settings);
     if let Some(fraction) = args.fraction
         && let Err(error) = allocator.set_memory_fraction(fraction)
     {
@@ -99,7 +99,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 fn replay(
     args: &Args,
     script: &Script,
-    allocator: &mut DeviceCachingAllocator<SimDevice>,
+    allocator: &mut PyTorch<SimDevice>,
     out: &mut impl Write,
 ) -> anyhow::Result<ExitCode> {
     let options = Options {
@@ -126,7 +126,7 @@ fn bench(
     args: &Args,
     runs: usize,
     script: &Script,
-    mut allocator: DeviceCachingAllocator<SimDevice>,
+    mut allocator: PyTorch<SimDevice>,
     out: &mut impl Write,
 ) -> anyhow::Result<ExitCode> {
     let plan = Plan {

@@ -1,6 +1,5 @@
 //! `coalesce summary`: what each setting does, over all workloads of a table.
 
-use std::io::{Write, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -8,6 +7,8 @@ use anyhow::{Context, ensure};
 use coalesce_bench::measure::record::{self, RECORDED, Row};
 use coalesce_bench::measure::results;
 use coalesce_bench::report::summary;
+
+use super::output::print;
 
 /// Hold each setting of a table against a baseline, over all workloads.
 #[derive(clap::Args)]
@@ -29,8 +30,10 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let path = args.results.clone();
-    let path = path.unwrap_or_else(|| results::newest().join("default.csv"));
+    let path = match &args.results {
+        Some(path) => path.clone(),
+        None => results::newest()?.join("default.csv"),
+    };
     let wanted = |row: &Row| {
         let capacity = args.capacity.as_ref();
         row.family == args.family && capacity.is_none_or(|capacity| row.capacity == *capacity)
@@ -42,8 +45,6 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     ensure!(!rows.is_empty(), "{}: no such rows", path.display());
     let summaries =
         summary::summarize(&rows, &args.baseline).with_context(|| path.display().to_string())?;
-    stdout()
-        .write_all(summary::text(&summaries, &args.baseline).as_bytes())
-        .context("cannot write to standard output")?;
+    print(&summary::text(&summaries, &args.baseline))?;
     Ok(ExitCode::SUCCESS)
 }

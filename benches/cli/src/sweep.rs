@@ -1,6 +1,5 @@
 //! `coalesce sweep`: many measurements, from one file into one table.
 
-use std::io::{Write, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -12,6 +11,8 @@ use coalesce_bench::measure::results;
 use coalesce_bench::sweep::journal::Journal;
 use coalesce_bench::sweep::plan::Plan;
 use coalesce_bench::sweep::run::Runner;
+
+use super::output::print;
 
 /// Run workloads × policies × settings × capacities × seeds, and write a table of results.
 ///
@@ -68,7 +69,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.list {
         let keys = plan.share(part, parts);
         let lines: String = keys.map(|(_, cell)| plan.key(cell) + "\n").collect();
-        stdout().write_all(lines.as_bytes())?;
+        print(&lines)?;
         return Ok(ExitCode::SUCCESS);
     }
     let share = plan.share(part, parts).count();

@@ -1,16 +1,16 @@
 //! `coalesce verify`: whether the reference decides as a recorded program saw it decide.
 
 use std::fmt::Write as _;
-use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context;
 use coalesce_alloc::bytes;
 use coalesce_bench::measure::progress::Progress;
 use coalesce_workloads::formats::recording::rewind::RecordingError;
 use coalesce_workloads::formats::recording::verify::{Known, Verdict, verify};
 use coalesce_workloads::formats::recording::{Recording, read};
+
+use super::output::print;
 
 /// Replay memory snapshots and say whether every block lands where it did.
 ///
@@ -156,9 +156,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         progress.add(1, &path.to_string_lossy());
     }
     drop(progress);
-    stdout()
-        .write_all(describe(&lines).as_bytes())
-        .context("cannot write to standard output")?;
+    print(&describe(&lines))?;
     let exact = lines.iter().all(Line::is_exact);
     Ok(if exact {
         ExitCode::SUCCESS

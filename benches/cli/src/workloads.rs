@@ -1,12 +1,13 @@
 //! `coalesce workloads`: what can be run, with parameters and defaults.
 
 use std::fmt::Write as _;
-use std::io::{Write as _, stdout};
 use std::process::ExitCode;
 
 use anyhow::Context;
 use coalesce_workloads::catalog;
 use coalesce_workloads::presets;
+
+use super::output::print;
 
 /// List the families of workloads with their parameters, and the presets.
 #[derive(clap::Args)]
@@ -22,9 +23,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Some(name) if catalog::family(name).is_ok() => family(catalog::family(name)?),
         Some(name) => preset(name)?,
     };
-    stdout()
-        .write_all(text.as_bytes())
-        .context("cannot write to standard output")?;
+    print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 

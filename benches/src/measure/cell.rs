@@ -1,7 +1,7 @@
 //! One measurement: a workload with a policy, its settings and a device.
 
 use anyhow::Context;
-use coalesce_alloc::allocator::Allocator;
+use coalesce_alloc::Allocator;
 use coalesce_alloc::driver::Driver;
 use coalesce_alloc::driver::calls::{CallCounts, CallKind};
 use coalesce_alloc::driver::hooks::Instruments;
@@ -9,10 +9,10 @@ use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::tap::Tap;
 use coalesce_alloc::error::Error;
-use coalesce_alloc::policy::{self, Prepared};
+use coalesce_alloc::policy::{self, OfflinePlan};
 use coalesce_workloads::demand::Demand;
 use coalesce_workloads::families::batch_probe::LargestBatch;
-use coalesce_workloads::foresight;
+use coalesce_workloads::lifetimes;
 use coalesce_workloads::measure::{AtPeak, Measures};
 use coalesce_workloads::op::{Workload, WorkloadError};
 use coalesce_workloads::replay::{Observer, Tally, replay};
@@ -36,7 +36,7 @@ pub struct Cell<'a> {
     /// Its settings; of the reference, `PYTORCH_CUDA_ALLOC_CONF`.
     pub conf: &'a str,
     /// What it plans for the workload, if it plans ahead.
-    pub plan: Option<&'a Prepared>,
+    pub plan: Option<&'a OfflinePlan>,
     /// Bytes of the device that other processes hold.
     pub others: u64,
     /// How the device places memory.
@@ -45,17 +45,21 @@ pub struct Cell<'a> {
     pub profile: &'a Profile,
 }
 
-/// What the policy called `policy` plans for a workload, which is read for it, if it plans ahead.
+/// The plan of an offline policy for a workload, which is read for it; `None` for all other policies.
 ///
 /// # Errors
 /// If the settings are wrong or the workload cannot be read.
-pub fn plan(policy: &str, conf: &str, workload: &dyn Workload) -> anyhow::Result<Option<Prepared>> {
+pub fn plan(
+    policy: &str,
+    conf: &str,
+    workload: &dyn Workload,
+) -> anyhow::Result<Option<OfflinePlan>> {
     let mut policies = policy::POLICIES.iter();
-    if !policies.any(|known| known.name == policy && known.foreseeing) {
+    if !policies.any(|known| known.name == policy && known.offline) {
         return Ok(None);
     }
-    let known = foresight::of(workload)?;
-    Ok(policy::prepare(policy, conf, &known)?)
+    let known = lifetimes::of(workload)?;
+    Ok(policy::plan_offline(policy, conf, &known)?)
 }
 
 /// A run that is over.

@@ -1,4 +1,4 @@
-//! Where results are written.
+//! Where results, sweeps and recorded traces are found, and how files are written.
 
 use std::fs;
 use std::io;
@@ -6,59 +6,92 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-/// Where `cargo bench` leaves its results: `COALESCE_RESULTS`, else `results/latest/`.
-#[must_use]
-pub fn folder() -> PathBuf {
+/// The folder that marks a checkout, and holds the recorded traces.
+const TRACES: &str = "workloads/traces";
+
+/// The folder for the results of `cargo bench`: `COALESCE_RESULTS`, by default `results/latest` in the checkout.
+///
+/// # Errors
+/// If the current folder is not in a checkout.
+pub fn folder() -> anyhow::Result<PathBuf> {
     in_checkout("COALESCE_RESULTS", "results/latest")
 }
 
-/// The sweep that `cargo bench` runs: `COALESCE_SWEEP`, else `benches/sweeps/default.toml`.
-#[must_use]
-pub fn default_sweep() -> PathBuf {
+/// The sweep that `cargo bench` runs: `COALESCE_SWEEP`, by default `benches/sweeps/default.toml` in the checkout.
+///
+/// # Errors
+/// If the current folder is not in a checkout.
+pub fn default_sweep() -> anyhow::Result<PathBuf> {
     in_checkout("COALESCE_SWEEP", "benches/sweeps/default.toml")
 }
 
-/// The recorded traces.
-#[must_use]
-pub fn traces() -> PathBuf {
-    checkout().join("workloads/traces")
+/// The folder of recorded traces: the given one, by default that of the checkout.
+///
+/// # Errors
+/// If none is given and the current folder is not in a checkout.
+pub fn traces(given: Option<&Path>) -> anyhow::Result<PathBuf> {
+    match given {
+        Some(folder) => Ok(folder.to_owned()),
+        None => {
+            let checkout = checkout()
+                .context("cannot find the recorded traces (name their folder with --traces)");
+            Ok(checkout?.join(TRACES))
+        }
+    }
 }
 
-/// The newest of the results that are kept, `results/YYYY-MM-DD/`; or those that `cargo bench` left, if
-/// none are kept.
-#[must_use]
-pub fn newest() -> PathBuf {
-    let folder = checkout().join("results");
-    let kept = folder.read_dir().into_iter().flatten().flatten();
+/// The newest recorded results, `results/YYYY-MM-DD` in the checkout; by default those of `cargo bench`.
+///
+/// # Errors
+/// If the current folder is not in a checkout.
+pub fn newest() -> anyhow::Result<PathBuf> {
+    let checkout =
+        checkout().context("cannot find recorded results (name a table or its folder)")?;
+    let folder = checkout.join("results");
+    let entries = folder.read_dir().into_iter().flatten().flatten();
     let is_date = |name: &String| {
         let shape = name
             .bytes()
             .map(|byte| if byte.is_ascii_digit() { b'0' } else { byte });
         shape.eq("0000-00-00".bytes())
     };
-    let names = kept.filter_map(|entry| entry.file_name().into_string().ok());
-    let newest = names.filter(is_date).max();
-    newest.map_or_else(self::folder, |newest| folder.join(newest))
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    match names.filter(is_date).max() {
+        Some(newest) => Ok(folder.join(newest)),
+        None => self::folder(),
+    }
 }
 
-/// The checkout this was built from.
-fn checkout() -> &'static Path {
-    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
-    package.parent().unwrap_or(package)
+/// The checkout of Coalesce that contains the current folder.
+fn checkout() -> anyhow::Result<PathBuf> {
+    let current = std::env::current_dir().context("cannot read the current folder")?;
+    let mut above = current.ancestors();
+    let checkout = above.find(|folder| folder.join(TRACES).is_dir());
+    let checkout = checkout.with_context(|| {
+        format!(
+            "{} is not in a checkout of Coalesce: no '{TRACES}' in it or above it",
+            current.display()
+        )
+    });
+    Ok(checkout?.to_owned())
 }
 
-/// A path named by a variable or by default. What is not absolute is below the checkout: `cargo bench`
-/// and `coalesce` are not run in the same folder.
-fn in_checkout(variable: &str, default: &str) -> PathBuf {
-    checkout().join(std::env::var_os(variable).unwrap_or_else(|| default.into()))
+/// The path in an environment variable, or the default. A relative path is relative to the checkout, because
+/// `cargo bench` and `coalesce` run in different folders.
+fn in_checkout(variable: &str, default: &str) -> anyhow::Result<PathBuf> {
+    let path = PathBuf::from(std::env::var_os(variable).unwrap_or_else(|| default.into()));
+    if path.is_absolute() {
+        return Ok(path);
+    }
+    Ok(checkout()?.join(path))
 }
 
-/// Writes a whole file or nothing: what was there stays until the new one is complete. The file keeps
-/// its permissions, and a link still leads to it. A file that may not be written is left alone. A pipe or
-/// a device is written to, not replaced.
+/// Writes a file atomically, and creates its folder: an old file stays until the new one is complete. The file
+/// keeps its permissions, and a symbolic link still points to it. A read-only file is not replaced. A pipe or
+/// a device is written to directly.
 ///
 /// # Errors
-/// If the folder cannot be made or the file cannot be written.
+/// If the folder cannot be created or the file cannot be written.
 pub fn write(path: &Path, contents: &[u8]) -> anyhow::Result<()> {
     let cannot = || format!("cannot write {}", path.display());
     if let Some(folder) = path.parent() {
@@ -96,10 +129,10 @@ mod tests {
 
     use super::*;
 
-    /// Renamed over, a device would be gone for everybody.
+    /// Replacing a device such as `/dev/null` would break it for every process.
     #[cfg(unix)]
     #[test]
-    fn a_pipe_is_written_to_and_stays() {
+    fn a_pipe_is_written_to_and_not_replaced() {
         use std::os::unix::fs::FileTypeExt;
 
         let pipe = std::env::temp_dir().join(format!("coalesce-pipe-{}", std::process::id()));

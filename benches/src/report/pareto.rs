@@ -85,7 +85,7 @@ fn name(row: &Row) -> String {
 fn foresees(policy: &str) -> bool {
     POLICIES
         .iter()
-        .any(|known| known.name == policy && known.foreseeing)
+        .any(|known| known.name == policy && known.offline)
 }
 
 /// For each workload its front, as a table in Markdown.

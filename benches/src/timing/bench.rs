@@ -10,6 +10,7 @@ pub mod text;
 
 mod cell;
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::bail;
@@ -39,6 +40,8 @@ use crate::timing::walk::Walk;
 pub struct Plan {
     /// Programs: shapes, or what [`input::open`] finds. Empty: all shapes.
     pub programs: Vec<String>,
+    /// Folder of recorded traces; by default that of the checkout.
+    pub traces: Option<PathBuf>,
     /// Policies by name. Empty: all.
     pub policies: Vec<String>,
     /// Time for each cell; the last call of each of its parts may take longer.
@@ -103,7 +106,7 @@ fn run_on<D: Measured>(
     let progress = Progress::new("cells", Some((programs.len() * settings.len()) as u64));
     let mut all = Measurements::default();
     for program in &programs {
-        let workload = open(program)?;
+        let workload = open(program, plan.traces.as_deref())?;
         let walk = Walk::prepare(&*workload)?;
         for &(policy, setting, conf) in &settings {
             let cell = Cell {
@@ -155,8 +158,8 @@ fn settings(policies: &[String]) -> Vec<(&'static str, &'static str, &'static st
     all.filter(|&(policy, ..)| is_wanted(policy)).collect()
 }
 
-fn open(program: &str) -> anyhow::Result<Box<dyn Workload>> {
-    match shapes::find(program)? {
+fn open(program: &str, traces: Option<&Path>) -> anyhow::Result<Box<dyn Workload>> {
+    match shapes::find(program, traces)? {
         Some(shape) => Ok(shape),
         None => Ok(input::open(program, None)?.workload),
     }

@@ -1,11 +1,11 @@
 //! A cell on a real device: what its driver's calls took, beside what a profile says, and what its memory
 //! held.
 
-use coalesce_alloc::allocator::Allocator;
+use coalesce_alloc::Allocator;
 use coalesce_alloc::driver::Driver;
 use coalesce_alloc::driver::calls::CallKind;
 use coalesce_alloc::driver::contents::Contents;
-use coalesce_alloc::verified::{Verdict, Verified};
+use coalesce_alloc::{Verification, Verified};
 use coalesce_workloads::replay::Observer;
 use coalesce_workloads::surroundings::Surroundings;
 
@@ -51,7 +51,7 @@ pub fn verify<D: Contents + Surroundings + 'static>(
     cell: &Cell<'_>,
     device: D,
     observer: &mut dyn Observer,
-) -> anyhow::Result<(Row, Vec<CallTimes>, Verdict)> {
+) -> anyhow::Result<(Row, Vec<CallTimes>, Verification)> {
     let capacity = device.total_memory();
     let allocator = cell.allocator_on(metered(device, &cell.profile.costs))?;
     let verified = Verified::new(allocator);

@@ -1,6 +1,8 @@
-//! The shapes of work that throughput and latency are measured by: from one size again and again to a
-//! recorded program.
+//! The workload shapes for measuring throughput and latency, from one repeated size to recorded traces.
 
+use std::path::Path;
+
+use anyhow::Context;
 use coalesce_workloads::WorkloadError;
 use coalesce_workloads::families::fragmentation::Fragmentation;
 use coalesce_workloads::families::rng::Rng;
@@ -21,11 +23,13 @@ pub const NAMES: [&str; 7] = [
     "record_stream_4_streams",
 ];
 
-/// The shape of that name, if there is one.
+/// The shape of that name, if it is one. Recorded traces are in the folder `traces`, by default in that of the
+/// checkout.
 ///
 /// # Errors
-/// If the recording that it is cannot be read.
-pub fn find(name: &str) -> Result<Option<Box<dyn Workload>>, WorkloadError> {
+/// If a recorded trace cannot be read.
+pub fn find(name: &str, traces: Option<&Path>) -> anyhow::Result<Option<Box<dyn Workload>>> {
+    let recorded = |trace| recorded(traces, trace).with_context(|| format!("shape {name}"));
     let shape = |name, emit| Box::new(Shape { name, emit }) as Box<dyn Workload>;
     Ok(Some(match name {
         "hot_4KiB" => shape("hot_4KiB", hot),
@@ -174,7 +178,7 @@ fn record_stream(slots: &mut Slots<'_>) -> Result<(), WorkloadError> {
     slots.clear()
 }
 
-fn recorded(name: &str) -> Result<Box<dyn Workload>, WorkloadError> {
-    let path = results::traces().join(format!("{name}.csv.gz"));
+fn recorded(traces: Option<&Path>, name: &str) -> anyhow::Result<Box<dyn Workload>> {
+    let path = results::traces(traces)?.join(format!("{name}.csv.gz"));
     Ok(Box::new(TraceFile::open(path)?))
 }

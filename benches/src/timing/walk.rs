@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use coalesce_alloc::allocator::Allocator;
+use coalesce_alloc::Allocator;
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::error::Error;
 use coalesce_workloads::op::{Answer, Op, Workload, WorkloadError};

@@ -16,9 +16,9 @@ use std::path::Path;
 
 use coalesce_alloc::placement::Buffer;
 
-use crate::foresight;
 use crate::formats::packed;
 use crate::formats::trace::TraceError;
+use crate::lifetimes;
 use crate::op::{Workload, WorkloadError};
 
 pub use self::program::InstanceFile;
@@ -47,7 +47,7 @@ impl Instance {
     /// # Errors
     /// If the workload cannot be read.
     pub fn of(workload: &dyn Workload, unit: u64) -> Result<Self, WorkloadError> {
-        let buffers = foresight::of(workload)?.buffers(unit);
+        let buffers = lifetimes::of(workload)?.buffers(unit);
         let ids = (0..buffers.len()).map(|id| id.to_string()).collect();
         Ok(Self { ids, buffers })
     }

@@ -16,9 +16,9 @@ pub mod verify;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use coalesce_alloc::MempoolId;
 use coalesce_alloc::driver::DeviceAddr;
 use coalesce_alloc::history::TraceEntry;
-use coalesce_alloc::mempool::MempoolId;
 use coalesce_alloc::snapshot::SegmentInfo;
 use foldhash::fast::FixedState;
 

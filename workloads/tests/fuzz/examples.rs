@@ -1,4 +1,4 @@
-//! Good files, and files that are almost good.
+//! Valid files, and files that are almost valid.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-/// The files in a folder of examples, by name.
+/// The contents of the files in a folder of examples, sorted by name.
 pub fn examples(folder: &str) -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests")
@@ -29,7 +29,7 @@ enum Edit {
     Replace(Index, u8),
     Insert(Index, Vec<u8>),
     Remove(Index, usize),
-    /// What stands at the second place is also put at the first.
+    /// Copies the bytes at the second place over those at the first.
     Copy(Index, Index, usize),
 }
 
@@ -63,7 +63,7 @@ impl Edit {
     }
 }
 
-/// Each of these files with a few changes.
+/// One of these files with a few changes.
 pub fn almost(examples: Vec<Vec<u8>>) -> impl Strategy<Value = Vec<u8>> {
     let at = any::<Index>;
     let edit = prop_oneof![

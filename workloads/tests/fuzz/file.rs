@@ -1,9 +1,9 @@
-//! Files that are written and read again and again.
+//! Temporary files for many inputs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A file of this process, gone with it. `TMPDIR` says where it is.
+/// A temporary file, deleted on drop. `TMPDIR` is its folder.
 #[derive(Debug)]
 pub struct Scratch(PathBuf);
 
@@ -13,7 +13,7 @@ impl Scratch {
         Self(std::env::temp_dir().join(name))
     }
 
-    /// The file, holding these bytes from now on.
+    /// Writes these bytes to the file and returns its path.
     pub fn holding(&self, bytes: &[u8]) -> &Path {
         fs::write(&self.0, bytes).expect("the folder of temporary files takes a file");
         &self.0

@@ -1,8 +1,8 @@
-//! Whatever stands in a file, reading it ends soon: with what it says, or with what is wrong with it.
+//! Reading a file ends soon, with its contents or an error, whatever bytes it has.
 //!
-//! Each target takes bytes. Here it takes the examples, random changes of them and what made it fail
-//! before; `scripts/fuzz` lets libFuzzer look for more. A panic is a failure, and so is more memory than
-//! the file can be worth.
+//! Each target takes bytes. Under `cargo test` these are the examples, random changes of them and the
+//! inputs of earlier failures; `scripts/fuzz` searches for more with libFuzzer. A target fails if it
+//! panics or allocates too much memory for the size of the file.
 
 mod examples;
 mod file;

@@ -1,23 +1,23 @@
-//! Memory in proportion to what is read.
+//! A limit on memory, in proportion to the input.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-/// The most memory that something may take of the host.
+/// The most host memory that an operation may allocate.
 #[derive(Clone, Copy, Debug)]
 pub struct Most {
-    /// In any case, in bytes.
+    /// Bytes for an input of any size.
     pub fixed: u64,
-    /// For each byte read, unpacked.
+    /// Bytes for each byte of the decompressed input.
     pub per_byte: u64,
 }
 
 impl Most {
-    /// Does `work` on a file of these bytes. Fails if it held more memory at once.
+    /// Runs `work` on a file of these bytes. Panics if it held more memory at once.
     pub fn during<T>(self, file: &[u8], work: impl FnOnce() -> T) -> T {
         let bytes = unpacked(file);
         let most = self.fixed + self.per_byte * bytes;
         let mut done = None;
-        // What is unwound would leave the counter in the middle of a measurement.
+        // Unwinding through `measure` would leave the counter in the middle of a measurement.
         let held = allocation_counter::measure(|| {
             done = Some(catch_unwind(AssertUnwindSafe(work)));
         });
@@ -32,7 +32,7 @@ impl Most {
     }
 }
 
-/// The most bytes that a file may unpack to.
+/// The most bytes that a file may decompress to.
 fn unpacked(file: &[u8]) -> u64 {
     let bytes = file.len() as u64;
     match file {

@@ -1,4 +1,4 @@
-//! Instances of MiniMalloc.
+//! MiniMalloc instances.
 
 use coalesce_workloads::formats::minimalloc::{self, InstanceFile};
 use proptest::proptest;
@@ -31,8 +31,8 @@ fn check(bytes: &[u8], file: &Scratch) {
         instance
     );
     let again = InstanceFile::open(path).expect("what was written is an instance");
-    let told = operations(&again).expect("it is in memory");
-    assert_eq!(told, operations(&opened).expect("it is in memory"));
+    let read = operations(&again).expect("it is in memory");
+    assert_eq!(read, operations(&opened).expect("it is in memory"));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Logs of RMM.
+//! RMM logs.
 
 use coalesce_workloads::formats::trace::rmm::{self, RmmLog};
 use proptest::proptest;
@@ -18,12 +18,18 @@ fn check(bytes: &[u8], file: &Scratch) {
     if READ.during(bytes, || count(&opened)).is_err() {
         return;
     }
-    let said = operations(&opened).expect("it was read before");
+    let expected = operations(&opened).expect("it was read before");
     let mut written = Vec::new();
     let left_out = rmm::write(&opened, &mut written).expect("it was read before");
-    assert_eq!(left_out, 0, "a log has nothing that a log cannot have");
+    assert_eq!(
+        left_out, 0,
+        "an RMM log can hold all operations of an RMM log"
+    );
     let again = RmmLog::open(file.holding(&written)).expect("what was written is a log");
-    assert_eq!(operations(&again).expect("what was written is a log"), said);
+    assert_eq!(
+        operations(&again).expect("what was written is a log"),
+        expected
+    );
 }
 
 #[test]

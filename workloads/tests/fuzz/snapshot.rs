@@ -1,4 +1,4 @@
-//! Memory snapshots of PyTorch: read, taken back to their start, replayed and written again.
+//! PyTorch's memory snapshots: read, rewound to their initial state, replayed and written again.
 
 use std::error::Error;
 
@@ -15,9 +15,9 @@ use crate::examples::{almost, examples};
 use crate::file::Scratch;
 use crate::memory::Most;
 
-const EXAMPLES: &str = "snapshots/fixtures";
+const EXAMPLES: &str = "fixtures";
 
-/// A byte can be a value of the pickle, and that an entry or a block; and texts may be named often.
+/// One byte of the pickle can be a value, and one value an entry or a block; texts may be shared.
 const READ: Most = Most {
     fixed: 1 << 18,
     per_byte: 600,
@@ -26,7 +26,7 @@ const REPLAYED: Most = Most {
     fixed: 1 << 20,
     per_byte: 2000,
 };
-/// The same where there are pages: a device has a million of them.
+/// The same with expandable segments: a device has a million pages.
 const WITH_PAGES: Most = Most {
     fixed: 1 << 29,
     per_byte: 2000,
@@ -34,7 +34,7 @@ const WITH_PAGES: Most = Most {
 
 fn check(bytes: &[u8], file: &Scratch) {
     let path = file.holding(bytes);
-    let Ok(recordings) = READ.during(bytes, || read(path).map_err(told)) else {
+    let Ok(recordings) = READ.during(bytes, || read(path).map_err(text)) else {
         return;
     };
     for recording in &recordings {
@@ -50,29 +50,29 @@ fn check(bytes: &[u8], file: &Scratch) {
     let expected = recordings
         .iter()
         .filter(|recording| recording.device < DEVICES);
-    let said = |recording: &Recording| {
+    let contents = |recording: &Recording| {
         (
             recording.device,
             recording.entries.clone(),
             recording.segments.clone(),
         )
     };
-    assert!(again.iter().map(said).eq(expected.map(said)));
+    assert!(again.iter().map(contents).eq(expected.map(contents)));
 }
 
-/// Whether it has them at some time: what is unmapped was mapped before.
+/// Whether it has pages at any time: an unmap implies an earlier map.
 fn has_pages(recording: &Recording) -> bool {
     let (mut entries, mut segments) = (recording.entries.iter(), recording.segments.iter());
     entries.any(|entry| entry.action.is_about_pages()) || segments.any(|s| s.is_expandable)
 }
 
-fn told(error: impl Error) -> String {
+fn text(error: impl Error) -> String {
     error.to_string()
 }
 
-/// Its mistakes are told as well.
+/// Also formats its errors.
 fn replay(recording: &Recording) {
-    if let Ok(program) = RecordedProgram::new("fuzz", recording).map_err(told) {
+    if let Ok(program) = RecordedProgram::new("fuzz", recording).map_err(text) {
         let sent = program.emit(&mut |op: Op<'_>| {
             Ok(match op {
                 Op::Malloc { id, .. } if id % 5 == 4 => Answer::OutOfMemory,
@@ -81,14 +81,14 @@ fn replay(recording: &Recording) {
         });
         sent.expect("it is in memory and the sink takes all");
     }
-    if let Ok(verdict) = verify(recording, Known::default()).map_err(told) {
+    if let Ok(verdict) = verify(recording, Known::default()).map_err(text) {
         assert!(verdict.exact <= verdict.allocations);
         assert!(verdict.predicted <= verdict.segment_events);
         let _ = verdict.difference.map(|difference| difference.to_string());
     }
 }
 
-/// More devices than that are not written: there is a trace for each, and numbers can be large.
+/// The number of devices to write: a snapshot has a trace for each, and device numbers can be large.
 const DEVICES: u32 = 16;
 
 fn written(recordings: &[Recording]) -> Vec<u8> {

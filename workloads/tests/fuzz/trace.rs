@@ -1,4 +1,4 @@
-//! Traces of ours; and which of the formats of text a file is.
+//! Our traces, and the detection of text formats.
 
 use coalesce_workloads::formats::trace::{self, TraceFile};
 use coalesce_workloads::op::{Answer, Op, Workload, WorkloadError};
@@ -10,7 +10,7 @@ use crate::memory::Most;
 
 const EXAMPLES: &str = "fuzz/examples/trace";
 
-/// The line that is read, which is 1 MiB long at most, and the ids that are live.
+/// Covers the current line, at most 1 MiB long, and the live ids.
 pub const READ: Most = Most {
     fixed: 4 << 20,
     per_byte: 100,
@@ -18,15 +18,15 @@ pub const READ: Most = Most {
 
 /// All operations of a workload, as text.
 pub fn operations(workload: &dyn Workload) -> Result<Vec<String>, WorkloadError> {
-    let mut told = Vec::new();
+    let mut operations = Vec::new();
     workload.emit(&mut |op: Op<'_>| {
-        told.push(format!("{op:?}"));
+        operations.push(format!("{op:?}"));
         Ok(Answer::Done)
     })?;
-    Ok(told)
+    Ok(operations)
 }
 
-/// The number of operations, which are not kept.
+/// The number of operations.
 pub fn count(workload: &dyn Workload) -> Result<usize, String> {
     let mut count = 0;
     let sent = workload.emit(&mut |_: Op<'_>| {
@@ -41,7 +41,7 @@ fn check(bytes: &[u8], file: &Scratch) {
     let guessed = READ.during(bytes, || trace::open(path));
     let opened = READ.during(bytes, || TraceFile::open(path));
     let Ok(opened) = opened.map_err(|error| error.to_string()) else {
-        // It may be of another format.
+        // It may have another format.
         let _ = guessed.map_err(|error| error.to_string());
         return;
     };
@@ -49,14 +49,14 @@ fn check(bytes: &[u8], file: &Scratch) {
     if READ.during(bytes, || count(&opened)).is_err() {
         return;
     }
-    let said = operations(&opened).expect("it was read before");
+    let expected = operations(&opened).expect("it was read before");
     let mut written = Vec::new();
     trace::write(&opened, opened.header(), &mut written).expect("it was read before");
     let again = TraceFile::open(file.holding(&written)).expect("what was written is a trace");
     let again = operations(&again).expect("what was written is a trace");
-    // A break within a line is part of a tag, and is written as a space.
+    // A carriage return within a line is part of a tag and is written as a space.
     let one_line = |ops: Vec<String>| ops.join("\n").replace("\\r", " ");
-    assert_eq!(one_line(again), one_line(said));
+    assert_eq!(one_line(again), one_line(expected));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::str::FromStr;
 use super::chunks::GRANULE;
 use crate::driver::{DeviceAddr, Driver, DriverError};
 use crate::policy::Refusal;
-use crate::policy::knobs::{KnobError, Knobs};
+use crate::policy::settings::{PolicySettings, PolicySettingsError};
 
 /// The smallest first region of a pool that grows, and what limits are rounded up to: 2 MiB.
 const MIN_REGION: u64 = 2 << 20;
@@ -44,7 +44,7 @@ impl FromStr for Fraction {
     }
 }
 
-/// The knobs of this file.
+/// The settings of this file.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Settings {
     growth: bool,
@@ -78,17 +78,17 @@ pub(in crate::policy) struct Supply {
 }
 
 impl Supply {
-    /// Takes its knobs: `growth`, `limit`, `fraction`, `fragmentation_fraction`.
-    pub(in crate::policy) fn from_knobs(
-        knobs: &mut Knobs,
+    /// Takes its settings: `growth`, `limit`, `fraction`, `fragmentation_fraction`.
+    pub(in crate::policy) fn from_settings(
+        settings: &mut PolicySettings,
         growth: bool,
-    ) -> Result<Self, KnobError> {
+    ) -> Result<Self, PolicySettingsError> {
         Ok(Self {
             settings: Settings {
                 growth,
-                limit: knobs.take_limit("limit")?,
-                fraction: knobs.take("fraction", Fraction(0.75))?,
-                fragmentation_fraction: knobs.take("fragmentation_fraction", Fraction(0.0))?,
+                limit: settings.take_limit("limit")?,
+                fraction: settings.take("fraction", Fraction(0.75))?,
+                fragmentation_fraction: settings.take("fragmentation_fraction", Fraction(0.0))?,
             },
             limits: None,
             held: 0,
@@ -209,8 +209,8 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn supply(conf: &str, growth: bool) -> Result<Supply, KnobError> {
-        Supply::from_knobs(&mut Knobs::parse(conf)?, growth)
+    fn supply(conf: &str, growth: bool) -> Result<Supply, PolicySettingsError> {
+        Supply::from_settings(&mut PolicySettings::parse(conf)?, growth)
     }
 
     /// Bytes of the regions taken for these requests.

@@ -12,7 +12,7 @@
 //! it is time to count whenever its user asks it to: the wgpu backend at the end of each batch of up to
 //! 32 tasks, the CUDA backend never. Here it does so before every 32nd request.
 
-use super::super::knobs::{KnobError, Knobs};
+use super::super::settings::{PolicySettings, PolicySettingsError};
 use super::super::{Block, Policy, Refusal, only_default};
 use super::{ALIGNMENT, LARGER_THAN_A_PAGE, MaxPage};
 use crate::check::{Violation, ensure};
@@ -69,11 +69,11 @@ struct Page {
 
 impl ExclusivePages {
     /// See [`Exclusive`](super::Exclusive).
-    pub(super) fn from_conf(conf: &str) -> Result<Self, KnobError> {
-        let mut knobs = Knobs::parse(conf)?;
-        let max_page = MaxPage::take(&mut knobs)?;
-        let cleanup = knobs.take("cleanup", DEFAULT_CLEANUP)?;
-        knobs.finish()?;
+    pub(super) fn from_conf(conf: &str) -> Result<Self, PolicySettingsError> {
+        let mut settings = PolicySettings::parse(conf)?;
+        let max_page = MaxPage::take(&mut settings)?;
+        let cleanup = settings.take("cleanup", DEFAULT_CLEANUP)?;
+        settings.finish()?;
         Ok(Self {
             max_page,
             cleanup,

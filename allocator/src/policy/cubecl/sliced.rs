@@ -21,7 +21,7 @@
 
 use std::collections::BTreeMap;
 
-use super::super::knobs::{KnobError, Knobs};
+use super::super::settings::{PolicySettings, PolicySettingsError};
 use super::super::{Block, Policy, Refusal, only_default};
 use super::{ALIGNMENT, LARGER_THAN_A_PAGE, MaxPage};
 use crate::check::{Violation, ensure};
@@ -57,10 +57,10 @@ struct Page {
 
 impl SubSlices {
     /// See [`Sliced`](super::Sliced).
-    pub(super) fn from_conf(conf: &str) -> Result<Self, KnobError> {
-        let mut knobs = Knobs::parse(conf)?;
-        let max_page = MaxPage::take(&mut knobs)?;
-        knobs.finish()?;
+    pub(super) fn from_conf(conf: &str) -> Result<Self, PolicySettingsError> {
+        let mut settings = PolicySettings::parse(conf)?;
+        let max_page = MaxPage::take(&mut settings)?;
+        settings.finish()?;
         Ok(Self {
             max_page,
             pools: Vec::new(),

@@ -7,8 +7,8 @@
 
 use crate::check::Violation;
 use crate::driver::{DeviceAddr, Driver, StreamId};
-use crate::policy::knobs::{KnobError, Knobs};
 use crate::policy::pieces::Pieces;
+use crate::policy::settings::{PolicySettings, PolicySettingsError};
 use crate::policy::{Block, Policy, Refusal, malloc_or_retry};
 use crate::pytorch::size::{MIN_BLOCK, SMALL_LIMIT, pool_kind, segment_size};
 use crate::settings::Settings;
@@ -26,8 +26,8 @@ impl Segments {
     ///
     /// # Errors
     /// If there are any.
-    pub fn from_conf(conf: &str) -> Result<Self, KnobError> {
-        Knobs::parse(conf)?.finish()?;
+    pub fn from_conf(conf: &str) -> Result<Self, PolicySettingsError> {
+        PolicySettings::parse(conf)?.finish()?;
         Ok(Self::default())
     }
 

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::foresight::{Foresight, Request};
+use crate::lifetimes::{Lifetimes, TimedRequest};
 use crate::placement::{self, Buffer};
 use crate::policy::planned::UNIT;
 
@@ -80,9 +80,9 @@ struct Course {
 }
 
 impl Course {
-    fn of(foresight: &Foresight) -> Self {
+    fn of(lifetimes: &Lifetimes) -> Self {
         let is_step = |tag: &str| tag.starts_with("step ");
-        let has_steps = foresight.marks.iter().any(|mark| is_step(&mark.tag));
+        let has_steps = lifetimes.marks.iter().any(|mark| is_step(&mark.tag));
         let mut now = Moment {
             iteration: if has_steps {
                 Iteration::Head
@@ -93,7 +93,7 @@ impl Course {
         };
         let mut turns = vec![(0, now)];
         let (mut steps, mut forward, mut backward) = (0, 0, 0);
-        for mark in &foresight.marks {
+        for mark in &lifetimes.marks {
             let in_iteration = matches!(now.iteration, Iteration::Nth(_));
             match mark.tag.as_str() {
                 tag if is_step(tag) && steps < PROFILED => {
@@ -116,7 +116,7 @@ impl Course {
             }
             turns.push((mark.at, now));
         }
-        turns.push((foresight.events, Moment::TAIL));
+        turns.push((lifetimes.events, Moment::TAIL));
         Self { turns }
     }
 
@@ -193,11 +193,11 @@ pub(super) struct Profile {
 }
 
 impl Profile {
-    pub(super) fn of(foresight: &Foresight) -> Self {
-        let course = Course::of(foresight);
-        let requests = foresight.requests.iter().enumerate();
+    pub(super) fn of(lifetimes: &Lifetimes) -> Self {
+        let course = Course::of(lifetimes);
+        let requests = lifetimes.requests.iter().enumerate();
         let large = requests.filter(|(_, request)| request.bytes >= LEAST);
-        let entry = |(index, request): (usize, &Request)| {
+        let entry = |(index, request): (usize, &TimedRequest)| {
             let (from, until) = (course.at(request.from), course.at(request.until));
             Entry {
                 tensor: Tensor {

@@ -1,7 +1,7 @@
 //! The result. Written as JSON, its fields keep their names and meaning.
+
 use serde::Serialize;
 
-use crate::diagnose::Finding;
 use super::check::RecordingCheck;
 use super::others::OtherPolicy;
 use super::peak::PeakBreakdown;
@@ -10,6 +10,7 @@ use super::request::Aim;
 use super::search::SearchExtent;
 use super::simulator::RunFigures;
 use super::stability::Stability;
+use crate::diagnose::Finding;
 
 /// Which settings to use, and why.
 #[derive(Clone, PartialEq, Debug, Serialize)]

@@ -1,4 +1,5 @@
 //! Checks whether the replay reproduces the recording.
+
 use coalesce_workloads::formats::recording::Recording;
 use coalesce_workloads::formats::recording::verify::{Known, Verdict, verify};
 use serde::Serialize;

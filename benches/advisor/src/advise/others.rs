@@ -1,4 +1,5 @@
 //! What other policies would achieve with the workload.
+
 use std::time::Duration;
 
 use coalesce_alloc::policy::POLICIES;
@@ -60,7 +61,7 @@ pub(super) fn compare(simulator: Simulator<'_>, deadline: Deadline) -> Vec<Other
             least_capacity_bytes: None,
             on_device: None,
         };
-        if let Err(error) = run(simulator, policy.foreseeing, &mut other, deadline) {
+        if let Err(error) = run(simulator, policy.offline, &mut other, deadline) {
             match what_is_unsupported(&error) {
                 Some(feature) => other.unsupported = Some(feature),
                 None => other.error = Some(format!("{error:#}")),

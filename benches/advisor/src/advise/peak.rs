@@ -1,4 +1,5 @@
 //! What memory is used for at the peak.
+
 use coalesce_alloc::stats::{DeviceStats, StatArray};
 use coalesce_workloads::op::WorkloadError;
 use coalesce_workloads::replay::{Observer, Step};

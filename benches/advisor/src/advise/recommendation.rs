@@ -1,4 +1,5 @@
 //! What is recommended, in a sentence.
+
 use coalesce_bench::text::{amount, duration, quoted};
 use serde::Serialize;
 
@@ -88,10 +89,16 @@ fn other_aims(aim: Aim, search: &Search<'_>, chosen: &str) -> Vec<String> {
         let (goal, now, then) = match other {
             Aim::LeastCapacity => ("lowest minimum device memory", amount(now), amount(then)),
             Aim::DriverTime => ("shortest driver time", duration(now), duration(then)),
-            Aim::Reserved => ("lowest reserved memory on this device", amount(now), amount(then)),
+            Aim::Reserved => (
+                "lowest reserved memory on this device",
+                amount(now),
+                amount(then),
+            ),
         };
         let conf = quoted(&best.conf);
-        Some(format!("For the {goal}, use {conf}: {then} instead of {now}."))
+        Some(format!(
+            "For the {goal}, use {conf}: {then} instead of {now}."
+        ))
     });
     better.collect()
 }
@@ -231,12 +238,7 @@ fn present_figures(aim: Aim, score: Option<u64>, lower_bound: u64) -> String {
 }
 
 /// What the advised settings gain for the aim.
-fn gain(
-    request: &AdviceRequest<'_>,
-    before: Option<u64>,
-    after: u64,
-    lower_bound: u64,
-) -> String {
+fn gain(request: &AdviceRequest<'_>, before: Option<u64>, after: u64, lower_bound: u64) -> String {
     let less = |before: u64| {
         let saved = amount(before.saturating_sub(after));
         format!(" instead of {}, {saved} less", amount(before))

@@ -1,4 +1,5 @@
 //! What advice is requested for.
+
 use std::time::Duration;
 
 use coalesce_alloc::driver::sim::address::AddressPolicy;

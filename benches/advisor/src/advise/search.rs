@@ -220,8 +220,7 @@ impl<'a> Search<'a> {
         let bound = known.min().unwrap_or(u64::MAX);
         let results = parallel::map(&fresh, |settings| {
             (!self.deadline.has_passed()).then(|| {
-                let mut tried =
-                    self.try_settings(Some(settings.clone()), &settings.to_string())?;
+                let mut tried = self.try_settings(Some(settings.clone()), &settings.to_string())?;
                 self.find_minimum_below(bound, &mut tried)?;
                 anyhow::Ok(tried)
             })

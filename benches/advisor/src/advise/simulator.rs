@@ -1,10 +1,11 @@
 //! Replays a workload on a simulated device under given settings.
+
 use anyhow::ensure;
-use coalesce_alloc::allocator::Allocator;
+use coalesce_alloc::Allocator;
 use coalesce_alloc::driver::calls::CallKind;
 use coalesce_alloc::driver::sim::SimDevice;
 use coalesce_alloc::driver::sim::address::AddressPolicy;
-use coalesce_alloc::policy::Prepared;
+use coalesce_alloc::policy::OfflinePlan;
 use coalesce_bench::measure::cell::{Cell, Run};
 use coalesce_bench::measure::least::{self, Bracket, LARGEST};
 use coalesce_bench::measure::profile::Profile;
@@ -16,8 +17,8 @@ use coalesce_workloads::op::Workload;
 use coalesce_workloads::replay::Observer;
 use serde::Serialize;
 
-use crate::settings_string::label;
 use super::request::AdviceRequest;
+use crate::settings_string::label;
 
 /// The name of the reference in the policy registry.
 pub(super) const PYTORCH: &str = "pytorch";
@@ -37,7 +38,7 @@ pub(super) struct Simulator<'a> {
     pub addresses: AddressPolicy,
     pub profile: &'a Profile,
     /// The plan of an offline policy.
-    pub plan: Option<&'a Prepared>,
+    pub plan: Option<&'a OfflinePlan>,
     /// Shows each replay.
     pub progress: Option<&'a Progress>,
 }
@@ -112,7 +113,11 @@ impl<'a> Simulator<'a> {
 
     fn report_progress(&self, policy: &str, conf: &str) {
         if let Some(progress) = self.progress {
-            let settings = if policy == PYTORCH { label(conf) } else { policy };
+            let settings = if policy == PYTORCH {
+                label(conf)
+            } else {
+                policy
+            };
             progress.add(1, settings);
         }
     }
@@ -123,7 +128,7 @@ impl<'a> Simulator<'a> {
     }
 
     /// The same simulator for an offline policy.
-    pub fn with_plan(self, plan: Option<&'a Prepared>) -> Self {
+    pub fn with_plan(self, plan: Option<&'a OfflinePlan>) -> Self {
         Self { plan, ..self }
     }
 

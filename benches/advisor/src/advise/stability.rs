@@ -1,4 +1,5 @@
 //! How far advice holds for the next run of the same program, which never repeats exactly.
+
 use coalesce_bench::measure::deadline::Deadline;
 use coalesce_bench::measure::least::Bracket;
 use coalesce_bench::measure::parallel;

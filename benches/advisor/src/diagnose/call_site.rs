@@ -1,4 +1,5 @@
 //! Where a program requests memory.
+
 use std::fmt;
 
 use coalesce_bench::text::amount;
@@ -61,7 +62,9 @@ impl fmt::Display for CallSite {
             }
             (false, _) => f.write_str(&self.tag)?,
             (true, Some(frame)) => f.write_str(frame)?,
-            (true, None) => f.write_str("unknown call site (no frames, as in the backward pass)")?,
+            (true, None) => {
+                f.write_str("unknown call site (no frames, as in the backward pass)")?
+            }
         }
         write!(f, ": {}", amount(self.bytes))
     }

@@ -1,4 +1,5 @@
 //! The evidence for the rules: a replay of the workload under its settings, and what follows from it.
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -8,7 +9,7 @@ use anyhow::Context;
 use coalesce_alloc::driver::DeviceAddr;
 use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
-use coalesce_alloc::pytorch::{DeviceCachingAllocator, size};
+use coalesce_alloc::pytorch::{PyTorch, size};
 use coalesce_alloc::settings::Settings;
 use coalesce_alloc::snapshot::SegmentInfo;
 use coalesce_alloc::stats::PoolKind;
@@ -17,10 +18,10 @@ use coalesce_workloads::measure::Measures;
 use coalesce_workloads::op::Workload;
 use coalesce_workloads::replay::{Tally, replay, replay_until};
 
-use crate::settings_string::{with, without};
 use super::call_site::CallSite;
 use super::log::{Allocation, Level, Log};
 use super::steps::{Steps, is_update};
+use crate::settings_string::{with, without};
 
 /// What is diagnosed: a workload under its settings on a device.
 #[derive(Clone, Copy)]
@@ -48,17 +49,13 @@ pub struct Trial {
 }
 
 impl Subject<'_> {
-    fn allocator(
-        &self,
-        conf: &str,
-        capacity: u64,
-    ) -> anyhow::Result<DeviceCachingAllocator<SimDevice>> {
+    fn allocator(&self, conf: &str, capacity: u64) -> anyhow::Result<PyTorch<SimDevice>> {
         let device = SimDevice::new(&SimConfig {
             address_policy: self.address_policy,
             ..SimConfig::with_capacity(capacity)
         });
         let settings = Settings::from_conf(conf).with_context(|| format!("settings '{conf}'"))?;
-        Ok(DeviceCachingAllocator::new(device, settings))
+        Ok(PyTorch::new(device, settings))
     }
 
     /// Replays the workload under other settings or on another device.
@@ -271,10 +268,7 @@ impl<'a> Evidence<'a> {
     /// The call sites of some allocations, given as indices of the log with the bytes to attribute to each:
     /// at most [`CallSite::MOST`], largest first.
     #[must_use]
-    pub fn call_sites(
-        &self,
-        allocations: impl IntoIterator<Item = (usize, u64)>,
-    ) -> Vec<CallSite> {
+    pub fn call_sites(&self, allocations: impl IntoIterator<Item = (usize, u64)>) -> Vec<CallSite> {
         let mut by_origin: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
         for (index, attributed) in allocations {
             if let Some(&origin) = self.origin_of.get(index) {

@@ -1,4 +1,5 @@
 //! What other settings would improve.
+
 use coalesce_bench::text::{amount, count, quoted};
 
 use super::evidence::Evidence;

@@ -1,6 +1,7 @@
 //! The log of a replay: each allocation, the memory after each event, and the phases.
 //!
 //! It takes about 150 bytes per allocation.
+
 use std::collections::HashMap;
 use std::ops::Range;
 

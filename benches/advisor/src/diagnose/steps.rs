@@ -9,6 +9,7 @@
 //!    Among the rarest such requests, the one with the least live memory before it is used.
 //!
 //! If none of them succeeds, the rules that need steps report nothing.
+
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -49,7 +50,8 @@ impl Steps {
     #[must_use]
     pub fn find(log: &Log, origins: &[u32]) -> Option<Self> {
         let marked = || numbered(log).map(|begins| Self::starting(StepSource::Marked, begins, log));
-        let updates = || updates(log).map(|begins| Self::starting(StepSource::Updates, begins, log));
+        let updates =
+            || updates(log).map(|begins| Self::starting(StepSource::Updates, begins, log));
         let origin = |at: usize| origins.get(at).map_or(0, |&origin| u64::from(origin));
         let by_origin = || periodic(log, kinds(log, |at, _| origin(at)));
         let by_size = || periodic(log, kinds(log, |_, a| a.bytes));

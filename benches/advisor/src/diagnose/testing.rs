@@ -1,4 +1,5 @@
 //! Short workloads for testing one rule.
+
 use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::history::{Action, TraceEntry};

@@ -11,7 +11,7 @@ fn json(arguments: &[&str]) -> Value {
     serde_json::from_str(&coalesce(&arguments, "", &[]).well()).unwrap()
 }
 
-/// Rounds of tensors of 20 to 59 MiB, all of other sizes than in the round before.
+/// Rounds of tensors of 20 to 59 MiB, with different sizes in each round.
 fn fragmented() -> String {
     let mut csv = String::from("op,id,bytes,stream,tag\n");
     for round in 0..20_u64 {
@@ -29,28 +29,28 @@ fn fragmented() -> String {
 }
 
 #[test]
-fn the_verdict_stands_first_and_can_be_pasted() {
+fn the_text_begins_with_a_command_to_paste() {
     let text = coalesce(&["advise", &fragmented()], "", &[]).well();
     assert!(
         text.starts_with("export PYTORCH_CUDA_ALLOC_CONF="),
         "{text}"
     );
     for words in [
-        "The program then runs in",
+        "With these settings the program needs",
         "lower bound",
         "Settings, best for least-capacity first",
         "(present",
         "advised",
         "Other allocators",
-        "How far to believe it",
-        "other runs of the program",
+        "Reliability",
+        "perturbed runs of the program",
     ] {
         assert!(text.contains(words), "no '{words}' in: {text}");
     }
 }
 
 #[test]
-fn what_is_advised_runs_in_what_it_is_said_to_need() {
+fn advised_settings_complete_with_the_memory_reported() {
     let file = fragmented();
     let advice = json(&[&file]);
     let rows = advice["ranking"].as_array().unwrap();
@@ -81,7 +81,7 @@ fn what_is_advised_runs_in_what_it_is_said_to_need() {
 }
 
 #[test]
-fn the_same_question_has_the_same_answer() {
+fn advice_is_reproducible() {
     let answer = || {
         let mut advice = json(&[&trace("resnet50_fp32_fixed224"), "--capacity", "6GiB"]);
         advice["search"]["seconds"] = Value::Null;
@@ -91,11 +91,11 @@ fn the_same_question_has_the_same_answer() {
 }
 
 #[test]
-fn where_nothing_helps_it_says_what_is_missing() {
+fn missing_memory_is_reported_if_nothing_helps() {
     let file = trace("example_3gib_named_y");
     let advice = json(&[&file, "--capacity", "10GiB", "--reserve-for-others", "1GiB"]);
     assert_eq!(advice["verdict"]["kind"], "impossible");
-    // It asks for 12 GiB and two numbers.
+    // The workload requests 12 GiB and two numbers.
     assert_eq!(advice["verdict"]["missing_bytes"], (3_u64 << 30) + 8);
     let text = coalesce(&["advise", &file, "--capacity", "10GiB"], "", &[]).well();
     assert!(text.starts_with("No setting can help:"), "{text}");
@@ -104,7 +104,7 @@ fn where_nothing_helps_it_says_what_is_missing() {
 }
 
 #[test]
-fn an_aim_and_the_present_settings_are_heeded() {
+fn the_aim_and_the_present_settings_are_respected() {
     let file = fragmented();
     let conf = "max_split_size_mb:32,pinned_num_register_threads:4";
     let advice = json(&[&file, "--conf", conf, "--for", "reserved"]);
@@ -124,12 +124,12 @@ fn an_aim_and_the_present_settings_are_heeded() {
             .contains(&"reserved".into())
     };
     let chosen = held(rows.iter().find(is_best).unwrap());
-    // Half a percent is worth no other setting.
+    // Differences of half a percent do not count.
     assert!(chosen <= best + best / 200, "{chosen} {best}");
 }
 
 #[test]
-fn the_report_is_one_file_that_loads_nothing() {
+fn the_html_report_is_one_file_that_loads_nothing() {
     let out = scratch_folder("report").join("report.html");
     let file = scratch(
         "marked<b>.csv",
@@ -148,14 +148,20 @@ fn the_report_is_one_file_that_loads_nothing() {
     for loads in ["src=", "href=", "url(", "@import", "http:", "https:"] {
         assert!(!html.contains(loads), "{loads}");
     }
-    // Nothing of the template is left.
-    for slot in ["@title@", "@verdict@", "@charts@", "@maps@", "@belief@"] {
+    // Every slot of the template is filled.
+    for slot in [
+        "@title@",
+        "@recommendation@",
+        "@charts@",
+        "@maps@",
+        "@reliability@",
+    ] {
         assert!(!html.contains(slot), "{slot}");
     }
 }
 
 #[test]
-fn wrong_questions_are_refused() {
+fn invalid_arguments_are_rejected() {
     let advise = |arguments: &[&str]| coalesce(&[&["advise"], arguments].concat(), "", &[]);
     let file = trace("example_interleaved_free");
     advise(&["nothing.csv"]).with_error(1, &["nothing.csv", "no such file"]);

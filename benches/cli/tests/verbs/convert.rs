@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::{checkout, coalesce, scratch, scratch_folder, trace};
 
 fn fixture(name: &str) -> String {
-    let folder = checkout().join("workloads/tests/snapshots/fixtures");
+    let folder = checkout().join("workloads/tests/fixtures");
     folder.join(name).to_str().unwrap().to_owned()
 }
 

@@ -102,7 +102,7 @@ fn a_readme_behind_a_link_is_found() {
 fn the_readme_shows_the_recorded_results() {
     let readme = fs::read_to_string(checkout().join("README.md")).unwrap();
     let copy = scratch("copy.md", &readme);
-    splice(&coalesce_bench::measure::results::newest(), &copy).well();
+    splice(&coalesce_bench::measure::results::newest().unwrap(), &copy).well();
     assert!(
         fs::read_to_string(copy).unwrap() == readme,
         "the README is old: run `coalesce report --splice README.md`"

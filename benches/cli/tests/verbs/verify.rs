@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
+use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::StreamId;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::history::HistoryOptions;
-use coalesce_alloc::pytorch::DeviceCachingAllocator;
 use coalesce_alloc::settings::Settings;
 use coalesce_alloc::snapshot::Snapshot;
 use coalesce_workloads::formats::pickle::write;
@@ -16,10 +16,9 @@ use super::{coalesce, scratch};
 fn snapshot(conf: &str) -> Snapshot {
     let device = SimDevice::new(&SimConfig::default());
     let settings = Settings::from_conf(conf).unwrap();
-    let mut allocator = DeviceCachingAllocator::new(device, settings);
+    let mut allocator = PyTorch::new(device, settings);
     allocator.record_history(Some(HistoryOptions::default()));
-    let malloc =
-        |bytes| move |a: &mut DeviceCachingAllocator<_>| a.malloc(bytes, StreamId::DEFAULT);
+    let malloc = |bytes| move |a: &mut PyTorch<_>| a.malloc(bytes, StreamId::DEFAULT);
     let first = malloc(3_000_000)(&mut allocator).unwrap();
     malloc(2_000_000)(&mut allocator).unwrap();
     allocator.free(first).unwrap();

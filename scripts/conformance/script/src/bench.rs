@@ -10,15 +10,15 @@ use std::time::Instant;
 
 use crate::{Op, RunError, Script};
 use anyhow::ensure;
+use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::calls::CallKind;
 use coalesce_alloc::driver::sim::SimDevice;
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::error::Error;
-use coalesce_alloc::pytorch::DeviceCachingAllocator;
 use rustix::time::{ClockId, clock_gettime};
 use statrs::statistics::{Data, Max, Min, OrderStatistics};
 
-type Allocator = DeviceCachingAllocator<SimDevice>;
+type Allocator = PyTorch<SimDevice>;
 
 /// How to measure.
 #[derive(Clone, Copy, Debug)]

@@ -3,12 +3,12 @@
 use std::io::{self, Write};
 
 use super::{Op, Script, print};
+use coalesce_alloc::MempoolId;
+use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::sim::SimDevice;
 use coalesce_alloc::driver::{DeviceAddr, Driver, StreamId};
 use coalesce_alloc::error::Error;
 use coalesce_alloc::history::HistoryOptions;
-use coalesce_alloc::mempool::MempoolId;
-use coalesce_alloc::pytorch::DeviceCachingAllocator;
 use coalesce_alloc::settings::SettingsError;
 
 /// What to print: the oracle's flags.
@@ -57,7 +57,7 @@ pub enum RunError {
 /// [`RunError`]; what was printed until then stands.
 pub fn run(
     script: &Script,
-    allocator: &mut DeviceCachingAllocator<SimDevice>,
+    allocator: &mut PyTorch<SimDevice>,
     options: Options,
     out: &mut impl Write,
 ) -> Result<usize, RunError> {
@@ -90,7 +90,7 @@ pub fn run(
 
 struct Runner<'a, W> {
     script: &'a Script,
-    allocator: &'a mut DeviceCachingAllocator<SimDevice>,
+    allocator: &'a mut PyTorch<SimDevice>,
     options: Options,
     out: &'a mut W,
     /// The address of each live id; null for an allocation of no bytes.

@@ -9,9 +9,9 @@ mod segment;
 use std::collections::BTreeMap;
 use std::fmt;
 
+use coalesce_alloc::MempoolId;
 use coalesce_alloc::driver::DeviceAddr;
 use coalesce_alloc::history::{Action, TraceEntry};
-use coalesce_alloc::mempool::MempoolId;
 use coalesce_alloc::pytorch::restore::{self, RestoreError};
 use coalesce_alloc::pytorch::size::{self, SMALL_SEGMENT};
 use coalesce_alloc::settings::{Settings, SettingsError};

@@ -1,5 +1,6 @@
 //! Memory over time as an SVG chart that stretches with the page. Labels are HTML beside it, so that they do
 //! not stretch.
+
 use std::fmt::Write;
 
 use coalesce_bench::measure::timeline::Point;
@@ -26,7 +27,7 @@ pub(super) struct Scale {
 
 impl Scale {
     /// A scale that shows all pictures, and the available memory if it is close.
-    pub fn of(pictures: &[&Picture], available: u64, lower_bound: u64) -> Self {
+    pub fn of(pictures: &[Picture], available: u64, lower_bound: u64) -> Self {
         let points = pictures.iter().flat_map(|picture| &picture.points);
         let most = points.map(|point| point.reserved).max().unwrap_or(0);
         let most = most.max(lower_bound);

@@ -1,17 +1,18 @@
 //! Advice as a self-contained HTML page.
+
 use std::fmt::Write;
 
 use coalesce_bench::text::{amount, duration, escape, percent_of};
 
+use super::chart::{Scale, chart};
+use super::map::{bytes_per_row, map};
+use super::picture::Picture;
+use super::text;
 use crate::advise::advice::{Advice, RankedSettings};
 use crate::advise::others::OtherPolicy;
 use crate::advise::request::{AdviceRequest, Aim};
 use crate::diagnose::Finding;
 use crate::settings_string::label;
-use super::chart::{Scale, chart};
-use super::map::{bytes_per_row, map};
-use super::picture::Picture;
-use super::text;
 
 const PAGE: &str = include_str!("report.html");
 

@@ -1,4 +1,5 @@
 //! The segments at the peak as an SVG map: one after another in rows, like text.
+
 use std::fmt::Write;
 
 use coalesce_alloc::snapshot::{BlockInfo, BlockState, SegmentInfo};
@@ -55,8 +56,8 @@ struct Piece {
 }
 
 /// Bytes per row, the same for all maps.
-pub(super) fn bytes_per_row(pictures: &[&Picture]) -> u64 {
-    let reserved = pictures.iter().map(|picture| picture.reserved());
+pub(super) fn bytes_per_row(pictures: &[Picture]) -> u64 {
+    let reserved = pictures.iter().map(Picture::reserved);
     reserved.max().unwrap_or(0).div_ceil(ROWS).max(1)
 }
 
@@ -91,7 +92,9 @@ fn pieces(segment: &SegmentInfo, picture: &Picture, unit: f64) -> Vec<Piece> {
     for block in &segment.blocks {
         let state = BlockUse::of(block, segment);
         match pieces.last_mut() {
-            Some(last) if last.state == state && (is_narrow(block.size) || is_narrow(last.bytes)) => {
+            Some(last)
+                if last.state == state && (is_narrow(block.size) || is_narrow(last.bytes)) =>
+            {
                 last.bytes += block.size;
                 last.blocks += 1;
             }

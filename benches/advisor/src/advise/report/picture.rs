@@ -1,4 +1,5 @@
 //! The data that charts and maps show: memory over time, and the segments at the peak.
+
 use std::collections::HashMap;
 
 use coalesce_alloc::driver::DeviceAddr;

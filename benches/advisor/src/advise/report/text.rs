@@ -1,4 +1,5 @@
 //! Advice as a page of text.
+
 use coalesce_bench::text::{Column, Table, amount, count, duration, percent, percent_of, quoted};
 
 use crate::advise::advice::{Advice, RankedSettings};
@@ -69,10 +70,26 @@ fn peak(advice: &Advice) -> String {
     ]);
     let all = ("reserved", peak.reserved_bytes, "taken from the device");
     let parts = [
-        ("  requested", peak.requested_bytes, "requested by live tensors"),
-        ("  rounding", peak.rounding_bytes, "allocated beyond the requests"),
-        ("  pending", peak.pending_bytes, "freed, but waiting for another stream"),
-        ("  fragmented", peak.inactive_split_bytes, "free, in partly used segments"),
+        (
+            "  requested",
+            peak.requested_bytes,
+            "requested by live tensors",
+        ),
+        (
+            "  rounding",
+            peak.rounding_bytes,
+            "allocated beyond the requests",
+        ),
+        (
+            "  pending",
+            peak.pending_bytes,
+            "freed, but waiting for another stream",
+        ),
+        (
+            "  fragmented",
+            peak.inactive_split_bytes,
+            "free, in partly used segments",
+        ),
         ("  cached", peak.cached_bytes, "other free memory"),
     ];
     for (name, bytes, meaning) in [all].into_iter().chain(parts) {
@@ -82,7 +99,12 @@ fn peak(advice: &Advice) -> String {
         }
     }
     let meaning = "peak of requested memory; no allocator can use less";
-    table.row(["lower bound", &amount(advice.lower_bound_bytes), "", meaning]);
+    table.row([
+        "lower bound",
+        &amount(advice.lower_bound_bytes),
+        "",
+        meaning,
+    ]);
     format!(
         "{}: {}\nPresent settings: {}\n\n{}",
         advice.workload,
@@ -117,7 +139,14 @@ pub(super) fn about(advice: &Advice) -> String {
 }
 
 fn figures_table(last: &str) -> Table {
-    let figures = ["needs", "reserves", "retries", "OOMs", "calls", "driver time"];
+    let figures = [
+        "needs",
+        "reserves",
+        "retries",
+        "OOMs",
+        "calls",
+        "driver time",
+    ];
     let figures = figures.into_iter().map(Column::right);
     Table::new(figures.chain(["", last].map(Column::left)))
 }

@@ -2,7 +2,10 @@
 //!
 //! First each kind of setting alone, in coarse steps, at values that matter for the sizes requested. Then
 //! finer steps around good settings, and good settings of different kinds combined.
-use super::settings::{CandidateSettings, CollectorSetting, MEMORY_FRACTION, RoundupSetting, kept_of};
+
+use super::settings::{
+    CandidateSettings, CollectorSetting, MEMORY_FRACTION, RoundupSetting, kept_of,
+};
 use super::sizes::{MIB, RequestSizes};
 
 /// The size of segments that requests below 10 MiB share, and the lowest valid `max_split_size_mb`.
@@ -60,7 +63,8 @@ impl CandidateGenerator {
                 ..self.defaults()
             });
         // The collector needs a limit: all available memory, but below 1.0, which means no limit.
-        let limit = (!self.kept.contains(MEMORY_FRACTION)).then_some(self.free_permille.clamp(1, 999));
+        let limit =
+            (!self.kept.contains(MEMORY_FRACTION)).then_some(self.free_permille.clamp(1, 999));
         let collectors = [80, 60, 50, 70, 90].map(|threshold_percent| CandidateSettings {
             collector: Some(CollectorSetting {
                 threshold_percent,

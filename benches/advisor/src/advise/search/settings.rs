@@ -1,4 +1,5 @@
 //! Settings as the search varies them, and as `PYTORCH_CUDA_ALLOC_CONF` expects them.
+
 use std::fmt;
 
 use crate::settings_string::without;
@@ -24,7 +25,7 @@ pub(in crate::advise) struct CandidateSettings {
 
 /// `roundup_power2_divisions`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(super) enum RoundupSetting {
+pub(in crate::advise) enum RoundupSetting {
     /// The same divisions for all sizes.
     All(u64),
     /// Divisions for some ranges of sizes [2^k MiB, 2^(k+1) MiB), in ascending order of k. Range 0 includes
@@ -39,7 +40,7 @@ pub(super) enum RoundupSetting {
 
 /// The garbage collector.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(super) struct CollectorSetting {
+pub(in crate::advise) struct CollectorSetting {
     /// `garbage_collection_threshold`, in percent of the limit: 1 to 99.
     pub threshold_percent: u64,
     /// `per_process_memory_fraction` in thousandths; below 1000, which would be no limit. `None` if the present

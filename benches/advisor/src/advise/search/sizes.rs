@@ -1,4 +1,5 @@
 //! The request sizes of a workload, which determine the values of settings that make a difference.
+
 use std::collections::BTreeMap;
 
 use coalesce_alloc::pytorch::size::MIN_BLOCK;

@@ -1,8 +1,8 @@
 //! The entries of a device's history.
 
+use coalesce_alloc::MempoolId;
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::history::{Action, TraceEntry};
-use coalesce_alloc::mempool::MempoolId;
 
 use super::fields::{Mistake, bits, pool, unsigned};
 use super::{Device, Reader};

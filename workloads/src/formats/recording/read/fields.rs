@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use coalesce_alloc::mempool::MempoolId;
+use coalesce_alloc::MempoolId;
 
 use crate::formats::pickle::Node;
 

@@ -1,7 +1,7 @@
 //! The segments at the time of the snapshot.
 
+use coalesce_alloc::MempoolId;
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
-use coalesce_alloc::mempool::MempoolId;
 use coalesce_alloc::snapshot::{BlockInfo, BlockState, SegmentInfo};
 use coalesce_alloc::stats::PoolKind;
 

@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 
+use coalesce_alloc::MempoolId;
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::history::Action;
-use coalesce_alloc::mempool::MempoolId;
 use coalesce_alloc::pytorch::size;
 use coalesce_alloc::settings::Settings;
 use coalesce_alloc::snapshot::SegmentInfo;

@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use coalesce_alloc::MempoolId;
+use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::sim::address::Placement;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::tap::Tap;
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::error::Error;
 use coalesce_alloc::history::{Action, HistoryOptions, TraceEntry};
-use coalesce_alloc::mempool::MempoolId;
-use coalesce_alloc::pytorch::DeviceCachingAllocator;
 use coalesce_alloc::pytorch::restore::RestoreError;
 use coalesce_alloc::settings::Settings;
 use coalesce_alloc::snapshot::{BlockInfo, BlockState, SegmentInfo};
@@ -136,7 +136,7 @@ const FIRST_STAND_IN: u64 = 1 << 63;
 /// A replay under way.
 pub(super) struct Replay<'a> {
     plan: &'a Plan<'a>,
-    allocator: DeviceCachingAllocator<Tap<SimDevice, Answers>>,
+    allocator: PyTorch<Tap<SimDevice, Answers>>,
     /// The streams that stand in for those that pending frees wait for, by the address of the block.
     waiting: HashMap<DeviceAddr, StreamId, FixedState>,
     next_stand_in: u64,
@@ -169,7 +169,7 @@ impl<'a> Replay<'a> {
             }
         }
         let settings = plan.settings.clone();
-        let allocator = DeviceCachingAllocator::restore(device, settings, &segments)?;
+        let allocator = PyTorch::restore(device, settings, &segments)?;
         let mut replay = Self {
             plan,
             allocator,

@@ -6,6 +6,7 @@
 //!
 //! **Reason.** `cudaMalloc` and `cudaFree` synchronise with the device and cost about a millisecond. After
 //! the first steps a program should need neither.
+
 use std::ops::Range;
 
 use coalesce_bench::text::{amount, count};

@@ -4,6 +4,7 @@
 //! them takes at least [`TAKEN_PERCENT`] % of the peak of reserved memory from the device.
 //!
 //! **Reason.** The returned memory is taken again at once, with driver calls that synchronise.
+
 use std::ops::Range;
 
 use coalesce_bench::text::{amount, count};
@@ -39,8 +40,9 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
             count(warm.len() as u64, "step"),
             amount(taken),
         )],
-        remedy: "Remove torch.cuda.empty_cache() from the loop: PyTorch reuses cached memory anyway"
-            .to_owned(),
+        remedy:
+            "Remove torch.cuda.empty_cache() from the loop: PyTorch reuses cached memory anyway"
+                .to_owned(),
         bytes: per_step,
         stacks: Vec::new(),
     })

@@ -5,6 +5,7 @@
 //!
 //! **Reason.** In the first case no setting helps, because this is a lower bound for every allocator. In
 //! the second case the remedy has been replayed.
+
 use coalesce_alloc::driver::StreamId;
 use coalesce_alloc::snapshot::{BlockInfo, BlockState, SegmentInfo};
 use coalesce_alloc::stats::PoolKind;
@@ -134,7 +135,11 @@ fn try_expandable_segments(evidence: &Evidence<'_>) -> (String, String) {
     let conf = evidence.expandable();
     let enabled =
         evidence.settings.expandable_segments() && evidence.settings.max_split_size().is_none();
-    let trial = if enabled { None } else { evidence.with_conf(&conf) };
+    let trial = if enabled {
+        None
+    } else {
+        evidence.with_conf(&conf)
+    };
     let fact = match &trial {
         Some(trial) if trial.ooms == 0 => {
             let remedy = format!("Set PYTORCH_CUDA_ALLOC_CONF={conf}");

@@ -8,6 +8,7 @@
 //! **Reason.** A tensor with `record_stream` becomes free only when the other stream has finished the work
 //! it had at the time of the free (PyTorch 2.11, `insert_events`). The out-of-memory message counts such
 //! memory as cached (`reserved − allocated`), as if it could be used.
+
 use std::collections::HashMap;
 
 use coalesce_alloc::history::Action;

@@ -4,6 +4,7 @@
 //!
 //! **Reason.** When `cudaMalloc` fails, PyTorch synchronises all streams, returns all cached memory and
 //! retries (`num_alloc_retries`). This is slow, and the program fails if it needs a little more.
+
 use coalesce_bench::measure::capacity::ROOMY;
 use coalesce_bench::text::{amount, count, quoted};
 
@@ -65,11 +66,7 @@ mod tests {
     #[test]
     fn the_cache_is_emptied_for_a_larger_request() {
         let found = Scene("", 100 * MIB, None).find(rule, grow).unwrap();
-        assert_eq!(
-            found.bytes,
-            30 * MIB,
-            "a roomy device has 130 MiB reserved"
-        );
+        assert_eq!(found.bytes, 30 * MIB, "a roomy device has 130 MiB reserved");
         assert_eq!(found.stacks[0].tag, "long");
     }
 

@@ -7,6 +7,7 @@
 //!
 //! **Reason.** When memory runs out, PyTorch 2.11 waits for all streams, and pending blocks become free. It
 //! then retries on the device but does not search its pools again (pytorch/pytorch#189504).
+
 use coalesce_alloc::driver::StreamId;
 use coalesce_alloc::history::{Action, TraceEntry};
 use coalesce_alloc::pytorch::size::{MIN_BLOCK, pool_kind};
@@ -139,7 +140,11 @@ mod tests {
     fn a_block_becomes_free_while_the_request_fails() {
         let found = FULL.find(rule, |program| wait(program, 9 * MIB)).unwrap();
         assert_eq!(found.bytes, 9 * MIB);
-        assert!(found.remedy.contains("repeat the operation"), "{}", found.remedy);
+        assert!(
+            found.remedy.contains("repeat the operation"),
+            "{}",
+            found.remedy
+        );
     }
 
     #[test]

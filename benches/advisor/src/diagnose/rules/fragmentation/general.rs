@@ -5,11 +5,12 @@
 //! cover sizes that change from step to step, survivors, and settings that limit splitting.
 //!
 //! **Reason.** At the peak, no free block was large enough for the request, whatever their sum.
+
 use coalesce_bench::text::{amount, count, percent_of};
 
+use super::{lengths, survivors};
 use crate::diagnose::improvement::Improvement;
 use crate::diagnose::{Evidence, Finding};
-use super::{lengths, survivors};
 
 /// PyTorch loses up to this share to rounding and temporary tensors anyway.
 const FREE_PERCENT: u64 = 10;

@@ -6,6 +6,7 @@
 //! **Reason.** A page is returned only when all of it is free. Pages are 20 MiB in large segments and 2 MiB
 //! in small ones. `inactive_split_bytes`, which `memory_summary()` calls non-releasable memory, excludes
 //! expandable segments (PyTorch 2.11).
+
 use coalesce_alloc::pytorch::size::page_size;
 use coalesce_alloc::snapshot::SegmentInfo;
 use coalesce_bench::text::{amount, percent_of};

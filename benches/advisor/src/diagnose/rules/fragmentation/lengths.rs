@@ -8,6 +8,7 @@
 //!
 //! **Reason.** A cached block serves smaller requests, which leave a remainder, and no larger ones. When
 //! sizes change in every step, the cache fills up with remainders that fit no request.
+
 use std::collections::BTreeSet;
 
 use coalesce_alloc::pytorch::size::SMALL_LIMIT;

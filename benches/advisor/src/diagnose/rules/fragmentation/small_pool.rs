@@ -5,6 +5,7 @@
 //!
 //! **Reason.** Blocks of at most 1 MiB are in separate segments of 2 MiB (PyTorch 2.11, `kSmallBuffer`). One
 //! small live tensor keeps 2 MiB reserved, which large requests cannot use.
+
 use coalesce_alloc::snapshot::SegmentInfo;
 use coalesce_alloc::stats::PoolKind;
 use coalesce_bench::text::{amount, count, percent_of};

@@ -8,6 +8,7 @@
 //! **Reason.** A segment is returned to the device only when all of it is free (PyTorch 2.11,
 //! `release_blocks`), and free memory of different segments never coalesces. At both moments a request
 //! needed more than any free block had, so this free memory was of no use to it.
+
 use coalesce_alloc::snapshot::{BlockInfo, SegmentInfo};
 use coalesce_alloc::stats::PoolKind;
 use coalesce_bench::text::{amount, count, percent_of};
@@ -83,13 +84,16 @@ fn free_in(segment: &SegmentInfo) -> u64 {
 /// The bytes that each survivor keeps reserved, with its index in the log. The survivors of a segment share
 /// its free memory equally.
 fn shares(moment: &Moment, pinned: &[&SegmentInfo]) -> Vec<(usize, u64)> {
-    let of_segment = |segment: &&SegmentInfo| {
+    let mut shares = Vec::new();
+    for segment in pinned {
         let survivors: Vec<&BlockInfo> = segment.blocks.iter().filter(|b| b.is_active()).collect();
         let share = free_in(segment) / survivors.len().max(1) as u64;
-        let survivors = survivors.into_iter();
-        survivors.filter_map(move |block| Some((*moment.live.get(&block.address)?, share)))
-    };
-    pinned.iter().flat_map(of_segment).collect()
+        let indices = survivors
+            .iter()
+            .filter_map(|block| moment.live.get(&block.address));
+        shares.extend(indices.map(|&index| (index, share)));
+    }
+    shares
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 //! **Reason.** Except in expandable segments, a large block is split only if more than 1 MiB remains, and a
 //! block of `max_split_size_mb` or more is never split (PyTorch 2.11, `should_split`). The remainder counts
 //! as allocated; only *allocated − requested* shows it.
+
 use coalesce_bench::text::{amount, count, percent_of, quoted};
 
 use crate::diagnose::Finding;

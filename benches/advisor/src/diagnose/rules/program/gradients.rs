@@ -14,6 +14,7 @@
 //!
 //! Gradients that are zeroed in place look the same and take as much memory; the remedy covers both. So do
 //! gradients that stay in the buckets of `DistributedDataParallel`, where this is intended.
+
 use std::collections::BTreeMap;
 
 use coalesce_bench::text::{amount, count};

@@ -8,6 +8,7 @@
 //! it, and only a token's entry in a cache is kept. With gradients enabled, autograd keeps what each
 //! operator would need in the backward pass. A cache that is copied for each token keeps only the newest
 //! copy.
+
 use std::ops::Range;
 
 use coalesce_bench::text::{amount, percent_of};
@@ -44,7 +45,8 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
             percent_of(kept, requested),
             amount(requested),
         )],
-        remedy: "Wrap the loop in `with torch.inference_mode():` or `with torch.no_grad():`".to_owned(),
+        remedy: "Wrap the loop in `with torch.inference_mode():` or `with torch.no_grad():`"
+            .to_owned(),
         bytes: kept,
         stacks: evidence.call_sites(live.map(|(index, a)| (index, a.bytes))),
     })

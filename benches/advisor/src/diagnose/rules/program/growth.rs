@@ -10,13 +10,14 @@
 //!
 //! **Reason.** Losses, outputs or graphs kept in a list survive from every step alike. Tensors kept from
 //! some steps only, such as the results of an evaluation, are uneven and not reported.
+
 use std::ops::Range;
 
 use coalesce_bench::text::{amount, count};
 
+use super::graph;
 use crate::diagnose::Finding;
 use crate::diagnose::evidence::{Evidence, total};
-use super::graph;
 
 /// At least two steps between the first and the last.
 const FEWEST_STEPS: usize = 4;
@@ -94,7 +95,11 @@ mod tests {
             }
         });
         let found = found.unwrap();
-        assert_eq!(found.bytes, 4 * 3 * MIB, "all steps but the first and the last");
+        assert_eq!(
+            found.bytes,
+            4 * 3 * MIB,
+            "all steps but the first and the last"
+        );
         assert_eq!((found.stacks.len(), found.stacks[0].allocations), (1, 4));
         assert!(found.headline.contains("3.0 MiB"), "{}", found.headline);
     }

@@ -6,6 +6,7 @@
 //!
 //! **Reason.** A sum of losses keeps the activations of every pass alive. With a backward pass after each
 //! forward pass, only the activations of one pass are live.
+
 use std::ops::Range;
 
 use coalesce_bench::text::amount;

@@ -8,6 +8,7 @@
 //! **Reason.** `memory_allocated()` between phases shows the tensors that a program knows about. The peak
 //! comes from tensors that live briefly within a phase: the gradient of the logits, a copy in another
 //! precision, temporary tensors of the optimizer. The peak determines how much memory is needed.
+
 use coalesce_bench::text::{amount, percent_of};
 
 use crate::diagnose::log::{Allocation, Level, Mark};
@@ -40,7 +41,11 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         return None;
     }
     let (born_from, freed_by, description) = match boundaries.is_empty() {
-        true => (0, end_of_peak(evidence, event, usual), "in 99 % of all events"),
+        true => (
+            0,
+            end_of_peak(evidence, event, usual),
+            "in 99 % of all events",
+        ),
         false => {
             let (start, end) = phase_around(evidence, event);
             (start, end, "at the phase boundaries")
@@ -129,10 +134,10 @@ fn remedy(phase: &str) -> &'static str {
         "Use an optimizer that needs no temporary tensors for all parameters at once: AdamW(..., fused=True), or \
          foreach=False"
     } else if phase.contains("backward") || phase.contains("forward") {
-        "Make the tensors of these call sites smaller, or keep fewer at a time: `del logits` before backward(), a loss \
+        "Make temporary tensors smaller, or keep fewer at a time: `del logits` before backward(), a loss \
          computed in chunks of the sequence, or torch.utils.checkpoint around the largest part"
     } else {
-        "Make the tensors of these call sites smaller, keep fewer at a time, or compute them in place"
+        "Make temporary tensors smaller, keep fewer at a time, or compute them in place"
     }
 }
 

@@ -6,6 +6,7 @@
 //! `torch.cuda.set_per_process_memory_fraction`. Without a limit, or with one of 1.0, nothing is ever
 //! collected (PyTorch 2.11; pytorch/pytorch#106660, #150917). A limit that the program sets at run time is
 //! not in its settings; the remedy mentions this case.
+
 use coalesce_bench::text::amount;
 
 use crate::diagnose::{Evidence, Finding};

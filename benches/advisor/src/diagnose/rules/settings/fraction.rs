@@ -6,6 +6,7 @@
 //! **Reason.** The limit is compared with the size of a whole segment: 20 MiB for a request of 1 to 10 MiB,
 //! even with expandable segments, where the request may need one page or none (PyTorch 2.11,
 //! `alloc_block`). The error message reports how much is free, which is misleading.
+
 use coalesce_bench::text::amount;
 
 use crate::diagnose::{Evidence, Finding};

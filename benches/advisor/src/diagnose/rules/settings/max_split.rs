@@ -2,6 +2,7 @@
 //!
 //! A block of the limit or more is never split and serves only requests of nearly its size (PyTorch 2.11,
 //! `get_free_block`). Smaller requests then take new memory although such blocks are free.
+
 use std::collections::HashMap;
 
 use coalesce_alloc::history::Action;

@@ -1,4 +1,5 @@
 //! Two problems of `roundup_power2_divisions`.
+
 use coalesce_alloc::pytorch::size::{MIN_BLOCK, SMALL_LIMIT};
 use coalesce_bench::text::{amount, percent_of};
 
@@ -45,7 +46,10 @@ pub fn costly(evidence: &Evidence<'_>) -> Option<Finding> {
             ),
             improvement.sentence,
         ],
-        remedy: format!("Use more divisions, or remove the setting: {}", set(&without)),
+        remedy: format!(
+            "Use more divisions, or remove the setting: {}",
+            set(&without)
+        ),
         bytes: improvement.saved,
         stacks: evidence.call_sites(rounded),
     })
@@ -127,9 +131,8 @@ mod tests {
 
     #[test]
     fn sizes_that_no_element_covers() {
-        let find = |conf, bytes| {
-            Scene::with_conf(conf).find(gaps, move |program| hold(program, 4, bytes))
-        };
+        let find =
+            |conf, bytes| Scene::with_conf(conf).find(gaps, move |program| hold(program, 4, bytes));
         let list = "roundup_power2_divisions:[64:4,256:4]";
         let found = find(list, 130 * MIB).unwrap();
         assert!(found.evidence[0].contains("128"), "{}", found.evidence[0]);

@@ -1,0 +1,436 @@
+//! The CUDA device over the simulated driver: that it does what a device does.
+
+use coalesce_alloc::driver::calls::CallKind;
+use coalesce_alloc::driver::cuda::{CudaDevice, CudaError, NativeStreams, StreamHandles};
+use coalesce_alloc::driver::hooks::Instruments;
+use coalesce_alloc::driver::hooks::cost::Costs;
+use coalesce_alloc::driver::sim::GRANULARITY;
+use coalesce_alloc::driver::tap::Tap;
+use coalesce_alloc::driver::{
+    DeviceAddr, Driver, DriverError, EventId, HandleKind, MemoryHandle, PoolSettings, StreamId,
+    VirtualMemory,
+};
+
+use crate::machine::{Machine, counters, current_context, device};
+
+const GIB: u64 = 1 << 30;
+const PAGE: u64 = GRANULARITY;
+
+#[test]
+fn a_device_says_what_it_is() {
+    let machine = Machine::with(&[
+        ("FAKE_TOTAL_BYTES", "24G"),
+        ("FAKE_FOREIGN_BYTES", "1G"),
+        ("FAKE_DRIVER_VERSION", "12080"),
+        ("FAKE_CC", "8.6"),
+    ]);
+    machine.run(|| {
+        assert_eq!(CudaDevice::count(), Ok(1));
+        let mut device = device();
+        assert_eq!(device.ordinal(), 0);
+        assert!(!device.name().is_empty());
+        assert_eq!(device.driver_version(), Ok((12, 8)));
+        assert_eq!(device.compute_capability(), Ok((8, 6)));
+        assert_eq!(
+            (device.total_memory(), device.granularity()),
+            (24 * GIB, PAGE)
+        );
+        let info = device.memory_info().unwrap();
+        assert_eq!((info.free, info.total), (23 * GIB, 24 * GIB));
+        assert_eq!(device.ensure_virtual_memory(), Ok(()));
+        assert!(device.virtual_memory().is_some() && device.stream_ordered().is_some());
+    });
+}
+
+#[test]
+fn memory_is_taken_and_given_back() {
+    let machine = Machine::with(&[("FAKE_TOTAL_BYTES", "64M")]);
+    machine.run(|| {
+        let mut device = device();
+        let addr = device.malloc(40 << 20).unwrap();
+        assert_eq!(device.memory_info().unwrap().free, 24 << 20);
+        assert_eq!(device.malloc(40 << 20), Err(DriverError::OutOfMemory));
+        assert_eq!(device.malloc(u64::MAX), Err(DriverError::OutOfMemory));
+        assert_eq!(
+            device.memory_info().unwrap().free,
+            24 << 20,
+            "a failure changes nothing"
+        );
+        assert_eq!(device.malloc(0), Err(DriverError::InvalidValue));
+        let inside = addr.offset(PAGE);
+        assert_eq!(device.free(inside), Err(DriverError::InvalidValue));
+        assert_eq!(device.free(addr), Ok(()));
+        assert_eq!(device.free(addr), Err(DriverError::InvalidValue));
+        assert_eq!(device.memory_info().unwrap().free, 64 << 20);
+        assert_eq!(device.last_error(), Ok(()), "none of this broke the device");
+    });
+}
+
+#[test]
+fn addresses_and_memory_come_apart() {
+    let machine = Machine::with(&[("FAKE_TOTAL_BYTES", "64M")]);
+    machine.run(|| {
+        let mut device = device();
+        let memory = device.virtual_memory().unwrap();
+        let kind = HandleKind::FileDescriptor;
+        let base = memory.reserve(GIB).unwrap();
+        let handle = memory.create(2 * PAGE, kind).unwrap();
+        assert_eq!(memory.create(GIB, kind), Err(DriverError::OutOfMemory));
+        memory.map(base, 2 * PAGE, handle).unwrap();
+        memory.map(base.offset(2 * PAGE), 2 * PAGE, handle).unwrap();
+        memory.set_access(base, 4 * PAGE).unwrap();
+        assert!(memory.map(base, 2 * PAGE, handle).is_err(), "not empty");
+        assert!(memory.set_access(base, 8 * PAGE).is_err(), "not all mapped");
+        memory.release(handle).unwrap();
+        assert_eq!(memory.release(handle), Err(DriverError::InvalidValue));
+        let released = memory.map(base.offset(4 * PAGE), 2 * PAGE, handle);
+        assert_eq!(released, Err(DriverError::InvalidValue));
+        assert_eq!(memory.unmap(base, PAGE), Err(DriverError::InvalidValue));
+        memory.unmap(base, 2 * PAGE).unwrap();
+        assert_eq!(memory.unmap(base, 2 * PAGE), Err(DriverError::InvalidValue));
+        memory.unmap(base.offset(2 * PAGE), 2 * PAGE).unwrap();
+        let part = memory.free_address(base, PAGE);
+        assert_eq!(part, Err(DriverError::InvalidValue));
+        memory.free_address(base, GIB).unwrap();
+        let stranger = memory.release(MemoryHandle(12345));
+        assert_eq!(stranger, Err(DriverError::InvalidValue));
+        assert_eq!(device.memory_info().unwrap().free, 64 << 20);
+    });
+}
+
+#[test]
+fn events_follow_their_streams() {
+    let machine = Machine::with(&[("FAKE_HOLD_EVENTS", "1")]);
+    machine.run(|| {
+        let mut device = device();
+        let [a, b] = [0; 2].map(|_| device.create_event().unwrap());
+        assert_eq!(device.event_is_complete(a), Ok(true), "never recorded");
+        let (first, second) = (StreamId::nth(1), StreamId::nth(2));
+        device.record_event(a, first).unwrap();
+        device.record_event(b, second).unwrap();
+        assert_eq!(device.event_is_complete(a), Ok(false));
+        device.wait_event(second, a).unwrap();
+        device.synchronize_stream(first).unwrap();
+        assert_eq!(device.event_is_complete(a), Ok(true));
+        assert_eq!(device.event_is_complete(b), Ok(false));
+        device.synchronize_event(b).unwrap();
+        assert_eq!(device.event_is_complete(b), Ok(true));
+        device.record_event(a, StreamId::DEFAULT).unwrap();
+        assert_eq!(device.event_is_complete(a), Ok(false));
+        device.synchronize_device().unwrap();
+        assert_eq!(device.event_is_complete(a), Ok(true));
+        let unknown = EventId(2);
+        assert_eq!(
+            device.event_is_complete(unknown),
+            Err(DriverError::InvalidValue)
+        );
+        let unnumbered = device.record_event(a, StreamId(7));
+        assert_eq!(unnumbered, Err(DriverError::InvalidValue));
+    });
+}
+
+#[test]
+fn timed_events_say_how_long_it_took() {
+    let machine = Machine::with(&[]);
+    machine.run(|| {
+        let mut device = device();
+        let [start, end] = [0; 2].map(|_| device.create_timed_event().unwrap());
+        device.record_event(start, StreamId::DEFAULT).unwrap();
+        device.record_event(end, StreamId::DEFAULT).unwrap();
+        device.synchronize_event(end).unwrap();
+        assert!(device.elapsed_ms(start, end).unwrap() >= 0.0);
+        let before = device.now_us();
+        assert!(device.now_us() >= before);
+    });
+}
+
+#[test]
+fn streams_can_be_those_of_somebody_else() {
+    let machine = Machine::with(&[("FAKE_HOLD_EVENTS", "1")]);
+    machine.run(|| {
+        let mut owner = device();
+        // SAFETY: only the default stream is ever named, which is always there.
+        let native = unsafe { NativeStreams::promised() };
+        let mut guest = CudaDevice::open(0, StreamHandles::Native(native)).unwrap();
+        let event = guest.create_event().unwrap();
+        guest.record_event(event, StreamId::DEFAULT).unwrap();
+        assert_eq!(guest.event_is_complete(event), Ok(false));
+        owner.synchronize_stream(StreamId::DEFAULT).unwrap();
+        assert_eq!(
+            guest.event_is_complete(event),
+            Ok(true),
+            "one context, one stream"
+        );
+        let addr = guest.malloc(PAGE).unwrap();
+        assert_eq!(
+            owner.free(addr),
+            Err(DriverError::InvalidValue),
+            "not its own"
+        );
+    });
+}
+
+#[test]
+fn the_pool_is_in_the_order_of_the_streams() {
+    let machine = Machine::with(&[("FAKE_TOTAL_BYTES", "1G")]);
+    machine.run(|| {
+        let mut device = device();
+        let pool = device.stream_ordered().unwrap();
+        pool.set_pool(PoolSettings {
+            release_threshold: u64::MAX,
+            reuse_opportunistic: true,
+            reuse_internal_dependencies: true,
+        })
+        .unwrap();
+        let stream = StreamId::nth(1);
+        let addr = pool.pool_malloc(5 << 20, stream).unwrap();
+        let usage = pool.pool_usage().unwrap();
+        assert!(
+            usage.reserved >= usage.used && usage.used >= 5 << 20,
+            "{usage:?}"
+        );
+        assert_eq!(usage.reserved, pool.pool_reserved().unwrap());
+        assert_eq!(
+            pool.pool_malloc(2 * GIB, stream),
+            Err(DriverError::OutOfMemory)
+        );
+        assert_eq!(pool.pool_malloc(0, stream), Err(DriverError::InvalidValue));
+        let free_stream = pool.free_stream().unwrap();
+        assert_eq!(pool.free_stream(), Ok(free_stream), "there is one");
+        pool.pool_free(addr, free_stream).unwrap();
+        assert_eq!(pool.pool_free(addr, stream), Err(DriverError::InvalidValue));
+        device.synchronize_device().unwrap();
+        let pool = device.stream_ordered().unwrap();
+        let kept = pool.pool_usage().unwrap();
+        assert_eq!(
+            (kept.reserved, kept.used),
+            (usage.reserved, 0),
+            "nothing goes back by itself"
+        );
+        assert_eq!(kept.used_peak, usage.used_peak);
+        pool.reset_pool_peaks().unwrap();
+        assert_eq!(pool.pool_usage().unwrap().used_peak, 0);
+        pool.trim_pool(0).unwrap();
+        assert_eq!(pool.pool_reserved(), Ok(0));
+        assert_eq!(device.memory_info().unwrap().free, GIB);
+        assert_eq!(device.graph_memory().unwrap().used, 0);
+        device.trim_graph_memory().unwrap();
+    });
+}
+
+#[test]
+fn calls_to_the_pool_are_counted_and_written_down() {
+    let machine = Machine::with(&[("FAKE_TOTAL_BYTES", "1G")]);
+    machine.run(|| {
+        let mut device = Tap::over(device(), Instruments::new(Costs::default()));
+        device.set_logging(true);
+        let stream = StreamId::nth(1);
+        let pool = device.stream_ordered().unwrap();
+        let addr = pool.pool_malloc(PAGE, stream).unwrap();
+        let reserved = pool.pool_reserved().unwrap();
+        pool.pool_malloc(2 * GIB, stream).unwrap_err();
+        pool.pool_free(addr, stream).unwrap();
+        pool.trim_pool(PAGE).unwrap();
+        let log: Vec<String> = device.take_log().iter().map(ToString::to_string).collect();
+        let expected = [
+            format!("pool_malloc {PAGE} {addr} stream=0x1000"),
+            format!("pool_reserved {reserved}"),
+            format!("pool_malloc {} OOM", 2 * GIB),
+            format!("pool_free {addr} stream=0x1000"),
+            format!("pool_trim {PAGE}"),
+        ];
+        assert_eq!(log, expected);
+        let count = |kind| device.counts().of(kind);
+        assert_eq!(count(CallKind::PoolMalloc), 2);
+        assert_eq!(count(CallKind::PoolFree), 1);
+        let fault = DriverError::Failed("ordered".to_owned());
+        device.faults_mut().fail_after(0, fault.clone());
+        let pool = device.stream_ordered().unwrap();
+        assert_eq!(pool.pool_malloc(PAGE, stream), Err(fault));
+    });
+}
+
+#[test]
+fn what_is_written_can_be_read() {
+    let machine = Machine::with(&[("FAKE_MEMORY", "1")]);
+    machine.run(|| {
+        let mut device = device();
+        let addr = device.malloc(2 * PAGE).unwrap();
+        let stream = StreamId::nth(1);
+        device.fill_words(addr, 0x0403_0201, 2, stream).unwrap();
+        device.fill_bytes(addr.offset(8), 9, 2, stream).unwrap();
+        device.synchronize_stream(stream).unwrap();
+        device.write(addr.offset(10), &[7]).unwrap();
+        let mut bytes = [0; 11];
+        device.read(addr, &mut bytes).unwrap();
+        assert_eq!(bytes, [1, 2, 3, 4, 1, 2, 3, 4, 9, 9, 7]);
+    });
+}
+
+#[test]
+fn only_what_is_held_can_be_written_or_read() {
+    let machine = Machine::with(&[]);
+    machine.run(|| {
+        let mut device = device();
+        let addr = device.malloc(PAGE).unwrap();
+        let invalid = Err(DriverError::InvalidValue);
+        let stream = StreamId::DEFAULT;
+        assert_eq!(device.fill_bytes(addr, 0, PAGE + 1, stream), invalid);
+        assert_eq!(device.fill_words(addr, 0, u64::MAX, stream), invalid);
+        assert_eq!(device.read(addr.offset(PAGE), &mut [0]), invalid);
+        assert_eq!(device.write(DeviceAddr(8), &[0]), invalid);
+        let on_host = std::ptr::from_ref(&invalid).addr() as u64;
+        assert_eq!(
+            device.fill_bytes(DeviceAddr(on_host), 0, 1, stream),
+            invalid
+        );
+        device.free(addr).unwrap();
+        assert_eq!(device.fill_bytes(addr, 0, 1, stream), invalid);
+    });
+}
+
+#[test]
+fn devices_are_apart() {
+    let machine = Machine::with(&[("FAKE_DEVICE_COUNT", "3"), ("FAKE_TOTAL_BYTES", "1G")]);
+    machine.run(|| {
+        assert_eq!(CudaDevice::count(), Ok(3));
+        let open = |ordinal| CudaDevice::open(ordinal, StreamHandles::Numbered);
+        let beyond = open(3).map(drop);
+        assert_eq!(
+            beyond,
+            Err(CudaError::NoSuchDevice {
+                ordinal: 3,
+                count: 3
+            })
+        );
+        let [mut first, mut last] = [0, 2].map(|ordinal| open(ordinal).unwrap());
+        assert_eq!((first.ordinal(), last.ordinal()), (0, 2));
+        let [a, b] = [&mut first, &mut last].map(|device| device.malloc(GIB / 2).unwrap());
+        assert_ne!(a, b);
+        for device in [&mut first, &mut last] {
+            assert_eq!(device.memory_info().unwrap().free, GIB / 2);
+        }
+        assert_eq!(last.free(a), Err(DriverError::InvalidValue));
+        drop(first);
+        assert_eq!(last.memory_info().unwrap().free, GIB / 2);
+        last.free(b).unwrap();
+        assert_eq!(last.memory_info().unwrap().free, GIB);
+    });
+}
+
+/// How often access had been given: after one mapping, after it was opened to a second device, after
+/// that was done again, and after another mapping.
+fn access_given() -> [u64; 4] {
+    let mut first = CudaDevice::open(0, StreamHandles::Numbered).unwrap();
+    let base = first.reserve(4 * PAGE).unwrap();
+    let map = |first: &mut CudaDevice, addr: DeviceAddr| {
+        let handle = first.create(PAGE, HandleKind::FileDescriptor).unwrap();
+        first.map(addr, PAGE, handle).unwrap();
+        first.set_access(addr, PAGE).unwrap();
+        counters().n_setaccess
+    };
+    let open = |first: &mut CudaDevice| {
+        first.open_to_peer(1).unwrap();
+        counters().n_setaccess
+    };
+    first.open_to_peer(0).unwrap();
+    assert!(first.open_to_peer(2).is_err(), "there is none");
+    [
+        map(&mut first, base),
+        open(&mut first),
+        open(&mut first),
+        map(&mut first, base.offset(PAGE)),
+    ]
+}
+
+#[test]
+fn what_is_mapped_is_opened_to_peers_once() {
+    let machine = Machine::with(&[("FAKE_DEVICE_COUNT", "2"), ("FAKE_PEERS", "1")]);
+    machine.run(|| {
+        assert_eq!(access_given(), [1, 2, 2, 3]);
+    });
+}
+
+#[test]
+fn devices_that_cannot_are_no_peers() {
+    let machine = Machine::with(&[("FAKE_DEVICE_COUNT", "2")]);
+    machine.run(|| {
+        assert_eq!(access_given(), [1, 1, 1, 2]);
+    });
+}
+
+#[test]
+fn a_thread_stays_in_the_context_it_was_in() {
+    let machine = Machine::with(&[("FAKE_DEVICE_COUNT", "2")]);
+    machine.run(|| {
+        let [mut first, mut second] =
+            [0, 1].map(|ordinal| CudaDevice::open(ordinal, StreamHandles::Numbered).unwrap());
+        let before = current_context();
+        assert_ne!(before, 0, "the first device's, as the thread had none");
+        second.malloc(PAGE).unwrap();
+        assert_eq!(current_context(), before);
+        let threads = std::thread::spawn(move || {
+            first.malloc(PAGE).unwrap();
+            assert_eq!(current_context(), 0);
+            first
+        });
+        let first = threads.join().unwrap();
+        drop(first);
+        assert_eq!(current_context(), 0, "what is given up is not current");
+        second.malloc(PAGE).unwrap();
+    });
+}
+
+/// Takes some of everything.
+fn use_everything(device: &mut CudaDevice) {
+    let addr = device.malloc(PAGE).unwrap();
+    device.malloc(3 * PAGE).unwrap();
+    device.free(addr).unwrap();
+    let event = device.create_event().unwrap();
+    device.create_timed_event().unwrap();
+    device.record_event(event, StreamId::nth(5)).unwrap();
+    let memory = device.virtual_memory().unwrap();
+    let base = memory.reserve(8 * PAGE).unwrap();
+    let [held, released] = [0; 2].map(|_| memory.create(PAGE, HandleKind::FileDescriptor).unwrap());
+    memory.create(PAGE, HandleKind::FileDescriptor).unwrap();
+    memory.map(base, PAGE, held).unwrap();
+    memory.map(base.offset(PAGE), PAGE, released).unwrap();
+    memory.set_access(base, 2 * PAGE).unwrap();
+    memory.release(released).unwrap();
+    let pool = device.stream_ordered().unwrap();
+    pool.pool_malloc(PAGE, StreamId::nth(6)).unwrap();
+}
+
+#[test]
+fn all_is_given_back_when_the_device_goes() {
+    let machine = Machine::with(&[]);
+    machine.run(|| {
+        let mut witness = device();
+        let free = witness.memory_info().unwrap().free;
+        let mut device = device();
+        use_everything(&mut device);
+        let counted = counters();
+        assert!(counted.live_mallocs > 0 && counted.live_handles > 0);
+        drop(device);
+        let counted = counters();
+        let left = (
+            counted.live_mallocs,
+            counted.live_handles,
+            counted.live_reservations,
+        );
+        assert_eq!(left, (0, 0, 0));
+        assert_eq!(counted.n_event_create, counted.n_event_destroy);
+        assert_eq!(witness.memory_info().unwrap().free, free);
+    });
+}
+
+#[test]
+fn nothing_has_to_be_used_to_be_given_back() {
+    let machine = Machine::with(&[]);
+    machine.run(|| {
+        for _ in 0..3 {
+            drop(device());
+        }
+        assert_eq!(current_context(), 0);
+    });
+}

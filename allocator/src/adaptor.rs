@@ -1,0 +1,4 @@
+//! Adaptors: allocators that wrap another one.
+
+pub(crate) mod verified;
+pub(crate) mod with_history;

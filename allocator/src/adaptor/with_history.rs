@@ -1,0 +1,181 @@
+//! An allocator with a history of what was asked of it and of the memory it held.
+
+mod extents;
+
+use std::collections::HashMap;
+
+use foldhash::fast::FixedState;
+
+use self::extents::Extents;
+use crate::allocator::{Allocator, delegate};
+use crate::driver::{DeviceAddr, Driver, StreamId};
+use crate::error::Error;
+use crate::history::{Action, History, HistoryOptions, TraceEntry};
+use crate::settings::Settings;
+use crate::snapshot::Snapshot;
+use crate::stats::DeviceStats;
+
+/// Any allocator, with the entries of [`History`] that its calls and its segments tell: what was handed
+/// out and given back, what failed, and by which memory its segments grew or shrank meanwhile.
+///
+/// The reference keeps a history of its own, which knows more. Here a free is over when it is requested,
+/// and of what one call does to the segments only what is left of it is seen.
+#[derive(Debug)]
+pub struct WithHistory<A> {
+    allocator: A,
+    history: History,
+    /// Bytes asked for and the stream of each allocation.
+    live: HashMap<DeviceAddr, (u64, StreamId), FixedState>,
+    /// The segments as the history has told them.
+    held: Extents,
+    /// Memory taken from the device and returned to it when they were last looked at.
+    device_calls: (i64, i64),
+}
+
+impl<A: Allocator> WithHistory<A> {
+    /// Records from now on. What lives already has no entries, and when it is freed neither a size nor a
+    /// stream.
+    #[must_use]
+    pub fn new(allocator: A, options: HistoryOptions) -> Self {
+        let mut history = History::default();
+        history.start(options);
+        Self {
+            live: HashMap::default(),
+            held: Extents::of(&allocator.segments()),
+            device_calls: device_calls(allocator.stats()),
+            allocator,
+            history,
+        }
+    }
+
+    /// What happened.
+    #[must_use]
+    pub fn history(&self) -> &History {
+        &self.history
+    }
+
+    /// Everything at this moment, as PyTorch's snapshots tell it, under the default settings of PyTorch.
+    pub fn snapshot(&mut self) -> Snapshot {
+        self.record_segments();
+        Snapshot {
+            segments: self.allocator.segments(),
+            device_traces: vec![self.history.entries().copied().collect()],
+            allocator_settings: Settings::default(),
+            external_annotations: [],
+        }
+    }
+
+    fn record(&mut self, action: Action, addr: DeviceAddr, size: u64, stream: StreamId) {
+        let time_us = self.allocator.driver().now_us();
+        self.history.record(TraceEntry {
+            action,
+            addr,
+            size,
+            stream,
+            time_us,
+        });
+    }
+
+    /// Records how the segments have changed, if the device was called or `addr` is in none.
+    fn record_segments_for(&mut self, addr: DeviceAddr) {
+        let calls = device_calls(self.allocator.stats());
+        if calls != self.device_calls || !self.held.contains(addr) {
+            self.record_segments();
+        }
+    }
+
+    /// Records how the segments have changed.
+    fn record_segments(&mut self) {
+        self.device_calls = device_calls(self.allocator.stats());
+        let held = Extents::of(&self.allocator.segments());
+        for (action, addr, bytes) in self.held.changes(&held) {
+            self.record(action, addr, bytes, StreamId::DEFAULT);
+        }
+        self.held = held;
+    }
+}
+
+fn device_calls(stats: &DeviceStats) -> (i64, i64) {
+    (stats.num_device_alloc, stats.num_device_free)
+}
+
+impl<A: Allocator> Allocator for WithHistory<A> {
+    type Driver = A::Driver;
+
+    fn malloc(&mut self, bytes: u64, stream: StreamId) -> Result<DeviceAddr, Error> {
+        let answer = self.allocator.malloc(bytes, stream);
+        match &answer {
+            Ok(addr) if !addr.is_null() => {
+                self.record_segments_for(*addr);
+                self.live.insert(*addr, (bytes, stream));
+                self.record(Action::Alloc, *addr, bytes, stream);
+            }
+            Err(Error::OutOfMemory(error)) => {
+                let free = DeviceAddr(error.device_free);
+                self.record_segments();
+                self.record(Action::Oom, free, bytes, stream);
+            }
+            _ => {}
+        }
+        answer
+    }
+
+    fn free(&mut self, addr: DeviceAddr) -> Result<(), Error> {
+        let answer = self.allocator.free(addr);
+        if answer.is_ok() && !addr.is_null() {
+            let live = self.live.remove(&addr);
+            let (bytes, stream) = live.unwrap_or((0, StreamId::DEFAULT));
+            self.record(Action::FreeRequested, addr, bytes, stream);
+            self.record(Action::FreeCompleted, addr, bytes, stream);
+            if device_calls(self.allocator.stats()) != self.device_calls {
+                self.record_segments();
+            }
+        }
+        answer
+    }
+
+    fn empty_cache(&mut self) -> Result<(), Error> {
+        let answer = self.allocator.empty_cache();
+        self.record_segments();
+        answer
+    }
+
+    delegate!(self, self.allocator; record_stream, reports);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::hooks::limit::Limit;
+    use crate::driver::sim::{GRANULARITY, SimConfig, SimDevice};
+    use crate::driver::tap::Tap;
+    use crate::managed::Managed;
+    use crate::policy::direct::Direct;
+
+    /// A policy under three adaptors, and none of them knows of another.
+    #[test]
+    fn adaptors_compose() {
+        let page = GRANULARITY;
+        let device = SimDevice::new(&SimConfig::default());
+        let limited = Tap::over(device, Limit::new(2 * page, page));
+        let counted = Managed::new("direct", Direct::default(), limited);
+        let mut traced = WithHistory::new(counted, HistoryOptions::default());
+        let stream = StreamId::nth(3);
+        let first = traced.malloc(page - 1, stream).unwrap();
+        assert!(traced.malloc(2 * page, StreamId::DEFAULT).is_err());
+        traced.free(first).unwrap();
+        let entries = traced.snapshot().device_traces.remove(0);
+        let entries: Vec<_> = entries.iter().map(|e| (e.action, e.size)).collect();
+        let expected = [
+            (Action::SegmentAlloc, page),
+            (Action::Alloc, page - 1),
+            (Action::Oom, 2 * page),
+            (Action::FreeRequested, page - 1),
+            (Action::FreeCompleted, page - 1),
+            (Action::SegmentFree, page),
+        ];
+        assert_eq!(entries, expected);
+        assert_eq!(traced.stats().num_ooms, 1);
+        assert_eq!(traced.stats().reserved_bytes.all.peak.cast_unsigned(), page);
+    }
+}

@@ -1,0 +1,190 @@
+//! The settings of a policy: `key:value,key:value`, the syntax of PyTorch's settings.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::str::FromStr;
+
+use crate::bytes;
+
+/// The settings given for a policy. The policy takes each of its keys; a key left over is an error.
+#[derive(Debug)]
+pub struct PolicySettings<'a> {
+    given: BTreeMap<&'a str, &'a str>,
+    known: Vec<&'static str>,
+}
+
+impl<'a> PolicySettings<'a> {
+    /// Splits `conf` into keys and values. An empty string gives no settings.
+    ///
+    /// # Errors
+    /// If a key has no value or is given twice.
+    pub fn parse(conf: &'a str) -> Result<Self, PolicySettingsError> {
+        let mut given = BTreeMap::new();
+        for pair in conf
+            .split(',')
+            .map(str::trim)
+            .filter(|pair| !pair.is_empty())
+        {
+            let Some((key, value)) = pair.split_once(':') else {
+                return Err(PolicySettingsError::NoValue(pair.to_owned()));
+            };
+            let (key, value) = (key.trim(), value.trim());
+            if given.insert(key, value).is_some() {
+                return Err(PolicySettingsError::Duplicate(key.to_owned()));
+            }
+        }
+        Ok(Self {
+            given,
+            known: Vec::new(),
+        })
+    }
+
+    /// Takes the value of `key`, or `default` if it is not given.
+    ///
+    /// # Errors
+    /// If the value is invalid.
+    pub fn take<T>(&mut self, key: &'static str, default: T) -> Result<T, PolicySettingsError>
+    where
+        T: FromStr<Err: Display>,
+    {
+        self.take_as(key, default, |text| {
+            text.parse().map_err(|error: T::Err| error.to_string())
+        })
+    }
+
+    /// Takes an amount of memory in bytes, written as `2097152` or `2MiB`.
+    ///
+    /// # Errors
+    /// If the value is invalid.
+    pub fn take_bytes(
+        &mut self,
+        key: &'static str,
+        default: u64,
+    ) -> Result<u64, PolicySettingsError> {
+        self.take_as(key, default, |text| {
+            bytes::parse(text).map_err(|error| error.to_string())
+        })
+    }
+
+    /// Takes an amount of memory that has no default.
+    ///
+    /// # Errors
+    /// If the value is invalid.
+    pub fn take_limit(&mut self, key: &'static str) -> Result<Option<u64>, PolicySettingsError> {
+        self.take_as(key, None, |text| {
+            bytes::parse(text)
+                .map(Some)
+                .map_err(|error| error.to_string())
+        })
+    }
+
+    fn take_as<T>(
+        &mut self,
+        key: &'static str,
+        default: T,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Result<T, PolicySettingsError> {
+        self.known.push(key);
+        let Some(text) = self.given.remove(key) else {
+            return Ok(default);
+        };
+        parse(text).map_err(|why| PolicySettingsError::InvalidValue {
+            key,
+            text: text.to_owned(),
+            why,
+        })
+    }
+
+    /// Fails if a key was given that the policy did not take.
+    ///
+    /// # Errors
+    /// If there is such a key.
+    pub fn finish(self) -> Result<(), PolicySettingsError> {
+        match self.given.keys().next() {
+            None => Ok(()),
+            Some(&key) => Err(PolicySettingsError::UnknownKey {
+                key: key.to_owned(),
+                known: self.known,
+            }),
+        }
+    }
+}
+
+/// Why a policy does not take a settings string.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PolicySettingsError {
+    /// A key without a value.
+    #[error("'{0}' has no value; expected key:value,key:value")]
+    NoValue(String),
+    /// A key given twice.
+    #[error("'{0}' is given twice")]
+    Duplicate(String),
+    /// A value that the key does not take.
+    #[error("{key}: invalid value '{text}': {why}")]
+    InvalidValue {
+        /// The key.
+        key: &'static str,
+        /// The value given.
+        text: String,
+        /// Why the key does not take it.
+        why: String,
+    },
+    /// A key that the policy does not have.
+    #[error("unknown key '{key}'; {}", expected(.known))]
+    UnknownKey {
+        /// The key given.
+        key: String,
+        /// The policy's keys.
+        known: Vec<&'static str>,
+    },
+}
+
+fn expected(known: &[&str]) -> String {
+    match known {
+        [] => "this policy has no settings".to_owned(),
+        _ => format!("expected one of: {}", known.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(conf: &str) -> Result<(bool, u64, Option<u64>), PolicySettingsError> {
+        let mut settings = PolicySettings::parse(conf)?;
+        let read = (
+            settings.take("growth", true)?,
+            settings.take_bytes("chunk", 4096)?,
+            settings.take_limit("limit")?,
+        );
+        settings.finish()?;
+        Ok(read)
+    }
+
+    #[test]
+    fn settings_default_unless_given() {
+        assert_eq!(read(""), Ok((true, 4096, None)));
+        assert_eq!(
+            read(" growth: false , chunk:2MiB,limit:1g"),
+            Ok((false, 2 << 20, Some(1 << 30)))
+        );
+    }
+
+    #[test]
+    fn errors_say_what_is_wrong() {
+        for (conf, expected) in [
+            ("growth", "has no value"),
+            ("growth:true,growth:true", "twice"),
+            ("growth:yes", "growth: invalid value 'yes'"),
+            ("chunk:2MB", "units are binary"),
+            (
+                "grow:true",
+                "unknown key 'grow'; expected one of: growth, chunk, limit",
+            ),
+        ] {
+            let error = read(conf).unwrap_err().to_string();
+            assert!(error.contains(expected), "no '{expected}' in: {error}");
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! A device that breaks in the middle of a call, so that what was begun cannot even be undone: once
+//! it works again, nothing is lost.
+
+use coalesce_alloc::PyTorch;
+use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
+use coalesce_alloc::driver::{DeviceAddr, DriverError, StreamId};
+use coalesce_alloc::error::Error;
+use coalesce_alloc::settings::Settings;
+
+const MIB: u64 = 1 << 20;
+const CONFS: [&str; 2] = ["", "expandable_segments:True"];
+
+type Allocator = PyTorch<SimDevice>;
+
+fn allocator(conf: &str) -> Allocator {
+    let device = SimDevice::new(&SimConfig::with_capacity(1024 * MIB));
+    PyTorch::new(device, Settings::from_conf(conf).unwrap())
+}
+
+fn malloc(allocator: &mut Allocator, mib: u64) -> Result<DeviceAddr, Error> {
+    allocator.malloc(mib * MIB, StreamId::DEFAULT)
+}
+
+/// Does `call` on a device that breaks after ever more driver calls, each time on a new allocator
+/// made by `prepare`, until it is not reached any more. After each failure `recover` may go on. Returns
+/// how many driver calls there were to fail.
+fn break_everywhere<T>(
+    conf: &str,
+    prepare: impl Fn(&mut Allocator) -> T,
+    call: impl Fn(&mut Allocator, &T) -> Result<(), Error>,
+    recover: impl Fn(&mut Allocator, T),
+) -> u64 {
+    for after in 0.. {
+        let mut allocator = allocator(conf);
+        let prepared = prepare(&mut allocator);
+        let broken = DriverError::Failed("broken".to_owned());
+        allocator
+            .driver_mut()
+            .faults_mut()
+            .break_after(after, broken);
+        let outcome = call(&mut allocator, &prepared);
+        if allocator.driver_mut().faults_mut().cancel() {
+            outcome.unwrap();
+            return after;
+        }
+        allocator.driver_mut().faults_mut().set_sticky(None);
+        assert!(
+            matches!(outcome, Err(Error::Driver(_) | Error::VirtualMemory(_))),
+            "{conf}, broken after {after} calls: {outcome:?}"
+        );
+        allocator.check().unwrap();
+        recover(&mut allocator, prepared);
+        allocator.empty_cache().unwrap();
+        allocator.check().unwrap();
+        let device = allocator.driver();
+        let left = (device.used(), device.reserved_addresses());
+        assert_eq!(left, (0, 0), "{conf}, broken after {after} calls");
+    }
+    unreachable!("there is no end of calls")
+}
+
+#[test]
+fn memory_half_taken() {
+    for (conf, calls) in CONFS.into_iter().zip([1, 12]) {
+        let reached = break_everywhere(
+            conf,
+            |_| (),
+            |allocator, ()| malloc(allocator, 90).map(drop),
+            |allocator, ()| {
+                let addr = malloc(allocator, 90).unwrap();
+                allocator.free(addr).unwrap();
+            },
+        );
+        assert_eq!(reached, calls, "{conf}");
+    }
+}
+
+#[test]
+fn memory_half_taken_behind_memory_in_use() {
+    for (conf, calls) in CONFS.into_iter().zip([1, 9]) {
+        let reached = break_everywhere(
+            conf,
+            |allocator| malloc(allocator, 30).unwrap(),
+            |allocator, _| malloc(allocator, 90).map(drop),
+            |allocator, live| allocator.free(live).unwrap(),
+        );
+        assert_eq!(reached, calls, "{conf}");
+    }
+}
+
+#[test]
+fn memory_half_returned() {
+    for (conf, calls) in CONFS.into_iter().zip([1, 12]) {
+        let reached = break_everywhere(
+            conf,
+            |allocator| {
+                let live = malloc(allocator, 90).unwrap();
+                allocator.free(live).unwrap();
+            },
+            |allocator, ()| allocator.empty_cache(),
+            |_, ()| {},
+        );
+        assert_eq!(reached, calls, "{conf}");
+    }
+}
+
+#[test]
+fn events_half_recorded() {
+    for (conf, calls) in CONFS.into_iter().zip([6, 6]) {
+        let reached = break_everywhere(
+            conf,
+            |allocator| {
+                let live = malloc(allocator, 90).unwrap();
+                for stream in 1..4 {
+                    allocator
+                        .record_stream(live, StreamId::nth(stream))
+                        .unwrap();
+                }
+                live
+            },
+            |allocator, &live| allocator.free(live),
+            |allocator, live| {
+                assert_eq!(
+                    allocator.free(live),
+                    Err(Error::InvalidPointer(live)),
+                    "it was freed"
+                );
+            },
+        );
+        assert_eq!(reached, calls, "{conf}");
+    }
+}
+
+#[test]
+fn events_half_waited_for() {
+    for (conf, calls) in CONFS.into_iter().zip([4, 15]) {
+        let reached = break_everywhere(
+            conf,
+            |allocator| {
+                allocator.driver_mut().streams_mut().set_hold(true);
+                let live = malloc(allocator, 90).unwrap();
+                for stream in 1..4 {
+                    allocator
+                        .record_stream(live, StreamId::nth(stream))
+                        .unwrap();
+                }
+                allocator.free(live).unwrap();
+            },
+            |allocator, ()| allocator.empty_cache(),
+            |_, ()| {},
+        );
+        assert_eq!(reached, calls, "{conf}");
+    }
+}
+
+/// PyTorch asks for memory that can be shared by fabric first. A device that has none fails at the first
+/// such call, and is asked for memory by file descriptor from then on.
+#[test]
+fn a_device_without_fabric_is_asked_for_memory_by_file_descriptor() {
+    let mut allocator = allocator("expandable_segments:True");
+    fail_second_call(&mut allocator); // the first reserves addresses
+    let live = malloc(&mut allocator, 90).unwrap();
+    assert_eq!(allocator.stats().num_alloc_retries, 0);
+    // What fails now is no lack of memory.
+    fail_second_call(&mut allocator);
+    let error = malloc(&mut allocator, 90).unwrap_err();
+    assert!(matches!(error, Error::VirtualMemory(_)), "{error}");
+    allocator.free(live).unwrap();
+    allocator.check().unwrap();
+}
+
+/// Where there was fabric once, any later failure to get memory is taken for a lack of it.
+#[test]
+fn a_later_failure_with_fabric_counts_as_a_lack_of_memory() {
+    let mut allocator = allocator("expandable_segments:True");
+    let live = malloc(&mut allocator, 90).unwrap();
+    fail_second_call(&mut allocator);
+    let more = malloc(&mut allocator, 90).unwrap();
+    assert_eq!(allocator.stats().num_alloc_retries, 1);
+    assert_eq!(more, live.offset(90 * MIB), "in the same segment");
+    allocator.check().unwrap();
+}
+
+fn fail_second_call(allocator: &mut Allocator) {
+    let failure = DriverError::Failed("not permitted".to_owned());
+    allocator.driver_mut().faults_mut().fail_after(1, failure);
+}

@@ -1,0 +1,243 @@
+//! One suite for every policy: what must hold whatever an allocator decides.
+//!
+//! The oracle is independent of the code under test: [`shadow`] knows only what was asked for and
+//! what the device says, [`validator`] compares everything with everything. [`ops`] makes the
+//! operations. A policy instantiates the suite with `allocator_suite!` in a few lines.
+
+pub mod foreseen;
+pub mod ops;
+pub mod shadow;
+pub mod validator;
+
+use coalesce_alloc::Allocator;
+use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
+use coalesce_alloc::driver::{DriverError, StreamId};
+use coalesce_alloc::error::Error;
+use coalesce_alloc::policy;
+use coalesce_alloc::settings::Settings;
+
+use self::foreseen::Foreseen;
+use self::ops::TestOp;
+use self::shadow::Shadow;
+
+pub type DynAllocator = Box<dyn Allocator<Driver = SimDevice>>;
+
+/// What is tested: a policy with settings on a device.
+#[derive(Clone, Debug)]
+pub struct Subject {
+    pub policy: &'static str,
+    pub conf: &'static str,
+    pub device: SimConfig,
+    /// What it is told in advance of the operations, if it asks.
+    pub foreseen: Foreseen,
+}
+
+impl Subject {
+    pub fn build(&self, ops: &[TestOp]) -> DynAllocator {
+        let device = SimDevice::new(&self.device);
+        let foresight = self.foreseen.of(ops);
+        match policy::plan_offline(self.policy, self.conf, &foresight).unwrap() {
+            Some(prepared) => prepared.build(device),
+            None => policy::build(self.policy, device, self.conf).unwrap(),
+        }
+    }
+
+    /// The most bytes it may hold: the limit and, with expandable segments, what the last mapping
+    /// may exceed it by.
+    fn most_reserved(&self) -> u64 {
+        let capacity = self.device.capacity;
+        if self.policy != "pytorch" {
+            return capacity;
+        }
+        let settings = Settings::from_conf(self.conf).unwrap();
+        let limit = (settings.per_process_memory_fraction() * capacity as f64) as u64;
+        if settings.expandable_segments() {
+            capacity.min(limit + settings.large_segment_size())
+        } else {
+            limit
+        }
+    }
+}
+
+/// An allocator, its shadow, and what both have seen.
+pub struct Bench {
+    subject: Subject,
+    pub allocator: DynAllocator,
+    pub shadow: Shadow,
+    /// The result of each operation, for comparing two runs.
+    pub decisions: Vec<String>,
+    failures_ordered: bool,
+}
+
+impl Bench {
+    pub fn new(subject: &Subject, ops: &[TestOp]) -> Self {
+        let mut allocator = subject.build(ops);
+        allocator.driver_mut().set_logging(true);
+        Self {
+            subject: subject.clone(),
+            allocator,
+            shadow: Shadow::default(),
+            decisions: Vec::new(),
+            failures_ordered: false,
+        }
+    }
+
+    /// Does one operation and lets the shadow check what came of it.
+    pub fn step(&mut self, op: &TestOp) {
+        let outcome = self.perform(op);
+        let calls = self.allocator.driver_mut().take_log();
+        self.shadow.forget_what_went_back(calls);
+        match &outcome {
+            Ok(_) | Err(Error::OutOfMemory(_)) => {}
+            Err(Error::Driver(_) | Error::VirtualMemory(_)) => {
+                assert!(
+                    self.failures_ordered,
+                    "the device did not fail: {outcome:?}"
+                );
+                self.allocator.driver_mut().faults_mut().set_sticky(None);
+                self.check();
+            }
+            Err(Error::Unsupported { .. }) => assert!(
+                asks_for_streams(op),
+                "one stream, and it is not served: {outcome:?}"
+            ),
+            Err(other) => panic!("{op:?} should not end in {other}"),
+        }
+        self.decisions.push(format!("{outcome:?}"));
+        let reserved = self.allocator.stats().reserved_bytes.all.current as u64;
+        assert!(
+            reserved <= self.subject.most_reserved(),
+            "{reserved} bytes reserved, more than allowed"
+        );
+        assert!(reserved <= self.allocator.driver().used());
+        self.shadow.observe_stats(self.allocator.stats());
+    }
+
+    fn perform(&mut self, op: &TestOp) -> Result<u64, Error> {
+        let allocator = &mut *self.allocator;
+        match *op {
+            TestOp::Malloc { bytes, stream } => {
+                let result = allocator.malloc(bytes, stream);
+                if let Ok(addr) = result {
+                    // It may be in memory that went back and came again.
+                    self.shadow
+                        .forget_what_went_back(allocator.driver_mut().take_log());
+                    self.shadow.malloc(addr, bytes, stream, allocator.driver());
+                }
+                result.map(|addr| addr.0)
+            }
+            TestOp::Free { victim } => {
+                let Some(addr) = self.shadow.pick(victim) else {
+                    return Ok(0);
+                };
+                self.shadow.free(addr, allocator.driver());
+                allocator.free(addr).map(|()| addr.0)
+            }
+            TestOp::RecordStream { victim, stream } => {
+                let Some(addr) = self.shadow.pick(victim) else {
+                    return Ok(0);
+                };
+                let recorded = allocator.record_stream(addr, stream);
+                if recorded.is_ok() {
+                    self.shadow.record_stream(addr, stream);
+                }
+                recorded.map(|()| addr.0)
+            }
+            TestOp::EmptyCache => allocator.empty_cache().map(|()| 0),
+            TestOp::CompleteEvents { stream, count } => {
+                let streams = allocator.driver_mut().streams_mut();
+                streams.complete(stream, count);
+                Ok(0)
+            }
+            TestOp::FailCall { after, memory } => {
+                let error = if memory {
+                    DriverError::OutOfMemory
+                } else {
+                    DriverError::Failed("injected".to_owned())
+                };
+                let faults = allocator.driver_mut().faults_mut();
+                faults.fail_after(after, error);
+                self.failures_ordered = true;
+                Ok(0)
+            }
+            TestOp::BreakDevice { after } => {
+                let error = DriverError::Failed("broken".to_owned());
+                allocator
+                    .driver_mut()
+                    .faults_mut()
+                    .break_after(after, error);
+                self.failures_ordered = true;
+                Ok(0)
+            }
+            TestOp::RefuseMemory { count } => {
+                allocator.driver_mut().faults_mut().refuse_next(count);
+                Ok(0)
+            }
+        }
+    }
+
+    /// Checks the whole state: the allocator's own invariants, and the naive ones.
+    pub fn check(&self) {
+        self.allocator.check().unwrap();
+        let segments = self.allocator.segments();
+        let stats = self.allocator.stats();
+        let unmapped = self.allocator.driver().unmapped();
+        validator::validate(&segments, stats, self.shadow.live(), unmapped);
+    }
+
+    /// Frees everything, lets all streams finish and empties the cache: every byte must be back.
+    pub fn tear_down(&mut self) {
+        let driver = self.allocator.driver_mut();
+        driver.faults_mut().cancel();
+        driver.faults_mut().set_sticky(None);
+        driver.faults_mut().refuse_next(0);
+        while let Some(addr) = self.shadow.pick(0) {
+            self.shadow.free(addr, self.allocator.driver());
+            self.allocator.free(addr).unwrap();
+        }
+        // What a failed free left behind is freed by the first of these, and may wait for streams anew.
+        for _ in 0..2 {
+            self.allocator.driver_mut().streams_mut().complete_all();
+            self.allocator.empty_cache().unwrap();
+        }
+        self.check();
+        assert_eq!(self.allocator.stats().reserved_bytes.all.current, 0);
+        assert_eq!(self.allocator.driver().used(), 0, "memory left behind");
+        if self.subject.policy != "pytorch" {
+            let addresses = self.allocator.driver().reserved_addresses();
+            assert_eq!(addresses, 0, "addresses left behind");
+        }
+        assert_eq!(self.allocator.segments(), []);
+    }
+}
+
+/// What a policy for one stream need not serve.
+fn asks_for_streams(op: &TestOp) -> bool {
+    match *op {
+        TestOp::Malloc { stream, .. } => stream != StreamId::DEFAULT,
+        TestOp::RecordStream { .. } => true,
+        _ => false,
+    }
+}
+
+/// Runs operations, checking everything every now and then.
+pub fn run(subject: &Subject, ops: &[TestOp]) -> Bench {
+    let mut bench = Bench::new(subject, ops);
+    for (number, op) in ops.iter().enumerate() {
+        bench.step(op);
+        if number % 16 == 0 {
+            bench.check();
+        }
+    }
+    bench.check();
+    bench
+}
+
+/// Cases of each property: enough to find the planted faults, few enough for every `cargo test`.
+/// `PROPTEST_CASES` changes it, as everywhere.
+pub fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(64)
+}

@@ -1,0 +1,22 @@
+//! Everything tested through the public interface, in one binary so that it links once.
+//!
+//! `cargo test -p coalesce-alloc --test suite state_machine::` runs one module. The fuzz target stands
+//! apart, because libFuzzer's instrumentation would slow down everything linked with it.
+
+mod harness;
+
+mod bad_input;
+mod failing_device;
+mod foresight;
+mod golden;
+mod hazards;
+mod no_host_allocation;
+mod originals;
+mod placement;
+mod plans;
+mod properties;
+mod queries;
+mod reports;
+mod restore;
+mod state_machine;
+mod stitching;

@@ -1,0 +1,58 @@
+//! Once warm, malloc and free take no memory from the host.
+
+use coalesce_alloc::PyTorch;
+use coalesce_alloc::driver::StreamId;
+use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
+use coalesce_alloc::settings::Settings;
+
+/// A step of a program: sizes, streams and lifetimes mixed by a small generator, the same each time.
+fn step(allocator: &mut PyTorch<SimDevice>, live: &mut Vec<u64>) {
+    let mut state = 1_u64;
+    let mut next = |bound: u64| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (state >> 33) % bound
+    };
+    for _ in 0..20_000 {
+        if live.len() < 500 && next(2) == 0 {
+            let bytes = 1 << next(25);
+            let stream = StreamId::nth(next(3) as u32);
+            let addr = allocator.malloc(bytes + next(bytes), stream).unwrap();
+            live.push(addr.0);
+        } else if !live.is_empty() {
+            let victim = next(live.len() as u64) as usize;
+            let addr = coalesce_alloc::driver::DeviceAddr(live.swap_remove(victim));
+            if next(8) == 0 {
+                allocator
+                    .record_stream(addr, StreamId::nth(next(4) as u32))
+                    .unwrap();
+            }
+            allocator.free(addr).unwrap();
+        }
+    }
+    for addr in live.drain(..) {
+        allocator
+            .free(coalesce_alloc::driver::DeviceAddr(addr))
+            .unwrap();
+    }
+}
+
+#[test]
+fn a_warm_allocator_allocates_nothing() {
+    for conf in ["", "expandable_segments:True", "max_split_size_mb:64"] {
+        let settings = Settings::from_conf(conf).unwrap();
+        let device = SimDevice::new(&SimConfig::default());
+        let mut allocator = PyTorch::new(device, settings);
+        let mut live = Vec::with_capacity(512);
+        // The places of blocks are used again in another order each time; a few rounds until all
+        // of them are as large as they ever need to be.
+        for _ in 0..5 {
+            step(&mut allocator, &mut live);
+        }
+        let reserved = allocator.stats().reserved_bytes.all.current;
+        let host = allocation_counter::measure(|| step(&mut allocator, &mut live));
+        assert_eq!(host.count_total, 0, "{conf}: {host:?}");
+        assert_eq!(allocator.stats().reserved_bytes.all.current, reserved);
+    }
+}

@@ -1,0 +1,269 @@
+//! The properties of every policy, with each kind of settings.
+
+use coalesce_alloc::driver::sim::SimConfig;
+use coalesce_alloc::driver::sim::address::AddressPolicy::{self, Down, FirstFit, Up};
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
+
+use crate::harness::foreseen::Foreseen;
+use crate::harness::ops::{self, TestOp};
+use crate::harness::{self, Subject};
+
+/// Live ranges never overlap, memory that streams still use is not reused, blocks tile their segments,
+/// statistics are right, and every byte is returned at the end.
+fn keeps_its_promises(subject: &Subject) {
+    for_all(ops::peaceful(), |ops| {
+        harness::run(subject, ops).tear_down();
+    });
+}
+
+/// The same under driver failures of every kind: the state is consistent after each of them.
+fn survives_a_failing_driver(subject: &Subject) {
+    for_all(ops::with_failures(), |ops| {
+        harness::run(subject, ops).tear_down();
+    });
+}
+
+/// The same operations give the same decisions.
+fn decides_the_same_again(subject: &Subject) {
+    for_all(ops::with_failures(), |ops| {
+        let [first, second] = [(); 2].map(|()| harness::run(subject, ops).decisions);
+        assert_eq!(first, second);
+    });
+}
+
+/// Runs a test on random operations, and on those that failed before.
+fn for_all(ops: impl Strategy<Value = Vec<TestOp>>, test: impl Fn(&[TestOp])) {
+    let mut runner = TestRunner::new(ProptestConfig {
+        source_file: Some(file!()),
+        ..ProptestConfig::with_cases(harness::cases())
+    });
+    let outcome = runner.run(&ops, |ops| {
+        test(&ops);
+        Ok(())
+    });
+    if let Err(error) = outcome {
+        panic!("{error}\n{runner}");
+    }
+}
+
+/// A device on which 84 MiB blocks are many and events wait to be completed.
+fn tight(address_policy: AddressPolicy) -> SimConfig {
+    SimConfig {
+        address_policy,
+        hold_events: true,
+        ..SimConfig::with_capacity(384 << 20)
+    }
+}
+
+/// A device with room for everything, on which events wait, too.
+fn roomy() -> SimConfig {
+    SimConfig {
+        hold_events: true,
+        ..SimConfig::default()
+    }
+}
+
+/// The properties of a policy with given settings on a device: `allocator_suite!(name, "policy",
+/// "settings", device)`. `Foreseen::Another` as a fifth argument announces another program to the
+/// policy.
+///
+/// The bodies are functions, so that each subject adds three calls to the binary instead of three
+/// instances of proptest's runner.
+macro_rules! allocator_suite {
+    ($name:ident, $policy:expr, $conf:expr, $device:expr) => {
+        allocator_suite!($name, $policy, $conf, $device, Foreseen::Program);
+    };
+    ($name:ident, $policy:expr, $conf:expr, $device:expr, $foreseen:expr) => {
+        mod $name {
+            use super::*;
+
+            fn subject() -> Subject {
+                Subject {
+                    policy: $policy,
+                    conf: $conf,
+                    device: $device,
+                    foreseen: $foreseen,
+                }
+            }
+
+            #[test]
+            fn keeps_its_promises() {
+                super::keeps_its_promises(&subject());
+            }
+
+            #[test]
+            fn survives_a_failing_driver() {
+                super::survives_a_failing_driver(&subject());
+            }
+
+            #[test]
+            fn decides_the_same_again() {
+                super::decides_the_same_again(&subject());
+            }
+        }
+    };
+}
+
+allocator_suite!(direct, "direct", "", tight(Up));
+allocator_suite!(direct_first_fit, "direct", "", tight(FirstFit));
+allocator_suite!(cuda_async, "cuda_async", "", tight(Up));
+allocator_suite!(
+    cuda_async_threshold,
+    "cuda_async",
+    "release_threshold:64MiB,reuse_internal_dependencies:false",
+    tight(FirstFit)
+);
+allocator_suite!(bfc, "bfc", "", tight(Up));
+allocator_suite!(bfc_growth, "bfc", "growth:true,fraction:1", tight(FirstFit));
+allocator_suite!(
+    bfc_garbage_collection,
+    "bfc",
+    "growth:true,garbage_collection:true,fraction:0.5,fragmentation_fraction:0.01",
+    tight(Down)
+);
+allocator_suite!(bfc_two_ended, "bfc_two_ended", "", tight(Up));
+allocator_suite!(
+    bfc_two_ended_small,
+    "bfc_two_ended",
+    "limit:100MiB,lower_from:16KiB,fragmentation_fraction:0.001",
+    tight(Down)
+);
+allocator_suite!(rmm_pool, "rmm_pool", "", tight(Up));
+allocator_suite!(
+    rmm_pool_limited,
+    "rmm_pool",
+    "initial_pool_size:1MiB,maximum_pool_size:200MiB",
+    tight(FirstFit)
+);
+allocator_suite!(rmm_arena, "rmm_arena", "", tight(Up));
+allocator_suite!(
+    rmm_binning,
+    "rmm_binning",
+    "min_size_exponent:16,max_size_exponent:19",
+    tight(Up)
+);
+allocator_suite!(buddy, "buddy", "", tight(Up));
+allocator_suite!(buddy_small_chunks, "buddy", "chunk:16MiB", tight(FirstFit));
+allocator_suite!(cupy, "cupy", "", tight(Up));
+allocator_suite!(cupy_limited, "cupy", "limit:200MiB", tight(FirstFit));
+allocator_suite!(paddle_auto_growth, "paddle_auto_growth", "", tight(Up));
+allocator_suite!(
+    paddle_auto_growth_small_pool,
+    "paddle_auto_growth",
+    "small_pool_size:1MiB,small_pool_auto_growth_chunk_size:2MiB,\
+     large_pool_auto_growth_chunk_size:16MiB,alignment_size:512",
+    tight(FirstFit)
+);
+allocator_suite!(
+    paddle_auto_growth_eager,
+    "paddle_auto_growth",
+    "auto_growth_chunk_size:8MiB,free_idle_chunk:true,free_when_no_cache_hit:true",
+    tight(Down)
+);
+allocator_suite!(gmlake, "gmlake", "frag_limit:4MiB", tight(Up));
+allocator_suite!(
+    gmlake_first_fit,
+    "gmlake",
+    "frag_limit:2MiB,reuse_limit:1.5,auto_gc:256MiB",
+    tight(FirstFit)
+);
+allocator_suite!(
+    gmlake_late,
+    "gmlake",
+    "frag_limit:2MiB,defrag_level:1",
+    tight(Down)
+);
+allocator_suite!(offline, "offline", "", tight(Up));
+allocator_suite!(
+    offline_astray,
+    "offline",
+    "steps:10",
+    roomy(),
+    Foreseen::Another
+);
+allocator_suite!(stalloc, "stalloc", "algorithm:group", roomy());
+allocator_suite!(
+    stalloc_astray,
+    "stalloc",
+    "",
+    tight(FirstFit),
+    Foreseen::Another
+);
+allocator_suite!(pytorch_default, "pytorch", "", tight(Up));
+allocator_suite!(pytorch_default_downwards, "pytorch", "", tight(Down));
+allocator_suite!(pytorch_default_first_fit, "pytorch", "", tight(FirstFit));
+allocator_suite!(pytorch_roomy, "pytorch", "", SimConfig::default());
+allocator_suite!(
+    pytorch_limited,
+    "pytorch",
+    "per_process_memory_fraction:0.5",
+    tight(Up)
+);
+allocator_suite!(
+    pytorch_max_split,
+    "pytorch",
+    "max_split_size_mb:64",
+    tight(Up)
+);
+allocator_suite!(
+    pytorch_garbage_collection,
+    "pytorch",
+    "garbage_collection_threshold:0.4,per_process_memory_fraction:0.9",
+    tight(FirstFit)
+);
+allocator_suite!(
+    pytorch_roundup,
+    "pytorch",
+    "roundup_power2_divisions:4",
+    tight(Up)
+);
+allocator_suite!(
+    pytorch_expandable,
+    "pytorch",
+    "expandable_segments:True",
+    tight(Up)
+);
+allocator_suite!(
+    pytorch_expandable_limited,
+    "pytorch",
+    "expandable_segments:True,per_process_memory_fraction:0.6",
+    tight(FirstFit)
+);
+allocator_suite!(
+    pytorch_everything,
+    "pytorch",
+    "expandable_segments:True,max_split_size_mb:64,garbage_collection_threshold:0.7,\
+     roundup_power2_divisions:8,large_segment_size_mb:32,max_non_split_rounding_mb:96,\
+     per_process_memory_fraction:0.9",
+    tight(Down)
+);
+allocator_suite!(tlsf, "tlsf", "", tight(Up));
+allocator_suite!(tlsf_roomy, "tlsf", "", SimConfig::default());
+// The largest requests are too large for a quarter of so tight a device.
+allocator_suite!(cubecl_sliced, "cubecl_sliced", "max_page:128MiB", tight(Up));
+allocator_suite!(
+    cubecl_sliced_roomy,
+    "cubecl_sliced",
+    "",
+    SimConfig::default()
+);
+allocator_suite!(
+    cubecl_exclusive,
+    "cubecl_exclusive",
+    "max_page:128MiB",
+    tight(Up)
+);
+allocator_suite!(
+    cubecl_exclusive_eager,
+    "cubecl_exclusive",
+    "max_page:128MiB,cleanup:1",
+    tight(FirstFit)
+);
+allocator_suite!(offset_allocator, "offset_allocator", "", tight(Up));
+allocator_suite!(
+    offset_allocator_small_blocks,
+    "offset_allocator",
+    "block:24MiB",
+    tight(FirstFit)
+);

@@ -1,0 +1,157 @@
+//! What can be asked of an allocator, and devices at the edge of what there is.
+
+use coalesce_alloc::MempoolId;
+use coalesce_alloc::PyTorch;
+use coalesce_alloc::driver::calls::CallKind;
+use coalesce_alloc::driver::hooks::cost::{Cost, Costs};
+use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
+use coalesce_alloc::driver::{DeviceAddr, DriverError, StreamId};
+use coalesce_alloc::error::Error;
+use coalesce_alloc::history::HistoryOptions;
+use coalesce_alloc::settings::Settings;
+
+const MIB: u64 = 1 << 20;
+
+type Allocator = PyTorch<SimDevice>;
+
+fn on(config: &SimConfig, conf: &str) -> Allocator {
+    PyTorch::new(SimDevice::new(config), Settings::from_conf(conf).unwrap())
+}
+
+fn malloc(allocator: &mut Allocator, bytes: u64) -> DeviceAddr {
+    allocator.malloc(bytes, StreamId::DEFAULT).unwrap()
+}
+
+#[test]
+fn the_segment_of_an_allocation() {
+    let mut allocator = on(&SimConfig::with_capacity(256 * MIB), "");
+    let first = malloc(&mut allocator, 8 * MIB);
+    let second = malloc(&mut allocator, 8 * MIB);
+    assert_eq!(second, first.offset(8 * MIB));
+    for addr in [first, second] {
+        assert_eq!(allocator.base_allocation(addr), Ok((first, 20 * MIB)));
+    }
+
+    let mut allocator = on(
+        &SimConfig::with_capacity(256 * MIB),
+        "expandable_segments:True",
+    );
+    let blocks = [(); 3].map(|()| malloc(&mut allocator, 20 * MIB));
+    let whole = Ok((blocks[0], 60 * MIB));
+    assert!(
+        blocks
+            .iter()
+            .all(|&b| allocator.base_allocation(b) == whole)
+    );
+    allocator.free(blocks[1]).unwrap();
+    allocator.empty_cache().unwrap(); // leaves a hole between the other two
+    for addr in [blocks[0], blocks[2]] {
+        assert_eq!(allocator.base_allocation(addr), Ok((addr, 20 * MIB)));
+    }
+}
+
+#[test]
+fn the_largest_request_that_could_be_served() {
+    let mut allocator = on(&SimConfig::with_capacity(100 * MIB), "");
+    assert_eq!(allocator.largest_free(), Ok(100 * MIB), "of the device");
+    let held = malloc(&mut allocator, 70 * MIB);
+    assert_eq!(allocator.largest_free(), Ok(30 * MIB));
+    allocator.free(held).unwrap();
+    assert_eq!(allocator.largest_free(), Ok(70 * MIB), "of the cache");
+    let held = malloc(&mut allocator, 50 * MIB);
+    assert_eq!(
+        allocator.largest_free(),
+        Ok(30 * MIB),
+        "a tail of 20 MiB is less"
+    );
+    allocator.free(held).unwrap();
+}
+
+#[test]
+fn a_device_without_memory() {
+    for conf in ["", "expandable_segments:True", "max_split_size_mb:20"] {
+        let mut allocator = on(&SimConfig::with_capacity(0), conf);
+        for bytes in [1, MIB, 1 << 40] {
+            let error = allocator.malloc(bytes, StreamId::DEFAULT).unwrap_err();
+            // No addresses can be reserved for no memory.
+            let is_refused = matches!(error, Error::VirtualMemory(DriverError::InvalidValue));
+            let is_refused = is_refused && conf.starts_with("expandable");
+            assert!(
+                is_refused || matches!(error, Error::OutOfMemory(_)),
+                "{conf}: {error}"
+            );
+        }
+        assert_eq!(allocator.memory_fraction(), 1.0);
+        allocator.set_memory_fraction(0.5).unwrap();
+        assert!((0.0..=1.0).contains(&allocator.memory_fraction()));
+        assert_eq!(allocator.largest_free(), Ok(0));
+        allocator.empty_cache().unwrap();
+        allocator.check().unwrap();
+    }
+}
+
+/// Simulated time passes in driver calls only, and the history tells it in microseconds.
+#[test]
+fn what_driver_calls_cost_is_when_things_happened() {
+    let cost = |ns: u64, ns_per_mib: u64| Cost { ns, ns_per_mib };
+    let costs = Costs::default()
+        .with(CallKind::Malloc, cost(300_000, 20_000)) // 2 MiB, then 30 MiB
+        .with(CallKind::Free, cost(5_200_000, 50_000)); // 2 MiB
+    let mut allocator = on(
+        &SimConfig {
+            costs,
+            ..SimConfig::default()
+        },
+        "",
+    );
+    allocator.record_history(Some(HistoryOptions::default()));
+    let addr = malloc(&mut allocator, MIB);
+    allocator.free(addr).unwrap();
+    let again = malloc(&mut allocator, MIB); // from the cache
+    allocator.free(again).unwrap();
+    assert_eq!(allocator.driver().elapsed_ns(), 340_000);
+    allocator.empty_cache().unwrap();
+    malloc(&mut allocator, 30 * MIB);
+    assert_eq!(allocator.driver().elapsed_ns(), 6_540_000);
+    let first = allocator.history().next().unwrap().time_us;
+    let last = allocator.history().last().unwrap().time_us;
+    assert_eq!(last - first, 6_200);
+}
+
+/// Streams recorded while allocations go to a pool are done by its end; those recorded before are
+/// waited for. One block's do not count for another's.
+#[test]
+fn streams_of_a_capture_are_done_by_its_end() {
+    let config = SimConfig {
+        hold_events: true,
+        ..SimConfig::default()
+    };
+    let mut allocator = on(&config, "");
+    let [in_capture, before, another] = [(); 3].map(|()| malloc(&mut allocator, 30 * MIB));
+    allocator.record_stream(before, StreamId::nth(1)).unwrap();
+    let pool = MempoolId(0, 1);
+    allocator
+        .begin_allocate_to_pool(pool, Box::new(|_| false))
+        .unwrap();
+    for addr in [in_capture, another] {
+        allocator.record_stream(addr, StreamId::nth(2)).unwrap();
+    }
+    for addr in [in_capture, before, another] {
+        allocator.free(addr).unwrap();
+    }
+    allocator.end_allocate_to_pool(pool).unwrap();
+    malloc(&mut allocator, 1); // looks at events
+    let mut free: Vec<DeviceAddr> = Vec::new();
+    for segment in allocator.segments() {
+        free.extend(
+            segment
+                .blocks
+                .iter()
+                .filter(|b| !b.is_active())
+                .map(|b| b.address),
+        );
+    }
+    assert!(free.contains(&in_capture) && free.contains(&another));
+    assert!(!free.contains(&before), "stream 1 has not finished");
+    allocator.check().unwrap();
+}

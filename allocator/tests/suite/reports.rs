@@ -1,0 +1,198 @@
+//! What is reported has the form that PyTorch gives it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use coalesce_alloc::PyTorch;
+use coalesce_alloc::driver::StreamId;
+use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
+use coalesce_alloc::history::{Action, HistoryOptions};
+use coalesce_alloc::policy::{self, POLICIES};
+use coalesce_alloc::settings::Settings;
+use coalesce_alloc::stats::summary::memory_summary;
+use coalesce_alloc::stats::{DeviceStats, Stat};
+use serde_json::Value;
+
+fn golden(name: &str) -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    fs::read_to_string(folder.join(name)).unwrap()
+}
+
+/// The statistics that `memory_summary.*.txt` were made from, by PyTorch's own code.
+fn recorded_stats() -> DeviceStats {
+    let flat: BTreeMap<String, i64> =
+        serde_json::from_str(&golden("memory_summary.stats.json")).unwrap();
+    let stat = |name: &str| Stat {
+        current: flat[&format!("{name}.current")],
+        peak: flat[&format!("{name}.peak")],
+        allocated: flat[&format!("{name}.allocated")],
+        freed: flat[&format!("{name}.freed")],
+    };
+    let array = |name: &str| coalesce_alloc::stats::StatArray {
+        all: stat(&format!("{name}.all")),
+        small_pool: stat(&format!("{name}.small_pool")),
+        large_pool: stat(&format!("{name}.large_pool")),
+    };
+    let stats = DeviceStats {
+        allocation: array("allocation"),
+        segment: array("segment"),
+        active: array("active"),
+        inactive_split: array("inactive_split"),
+        allocated_bytes: array("allocated_bytes"),
+        reserved_bytes: array("reserved_bytes"),
+        active_bytes: array("active_bytes"),
+        inactive_split_bytes: array("inactive_split_bytes"),
+        requested_bytes: array("requested_bytes"),
+        oversize_allocations: stat("oversize_allocations"),
+        oversize_segments: stat("oversize_segments"),
+        num_alloc_retries: flat["num_alloc_retries"],
+        num_ooms: flat["num_ooms"],
+        num_sync_all_streams: flat["num_sync_all_streams"],
+        num_device_alloc: flat["num_device_alloc"],
+        num_device_free: flat["num_device_free"],
+        max_split_size: flat["max_split_size"],
+    };
+    assert_eq!(
+        stats.flatten(),
+        Vec::from_iter(flat),
+        "all 122 keys, and no other"
+    );
+    stats
+}
+
+#[test]
+fn the_memory_summary_is_pytorchs_to_the_character() {
+    let stats = recorded_stats();
+    assert_eq!(
+        memory_summary(&stats, 0, false),
+        golden("memory_summary.txt")
+    );
+    assert_eq!(
+        memory_summary(&stats, 0, true),
+        golden("memory_summary_abbrev.txt")
+    );
+}
+
+/// The keys of an object in their order, and those of everything in it.
+fn keys(value: &Value) -> Vec<&str> {
+    value
+        .as_object()
+        .unwrap()
+        .keys()
+        .map(String::as_str)
+        .collect()
+}
+
+#[test]
+fn a_snapshot_has_pytorchs_keys_in_pytorchs_order() {
+    let device = SimDevice::new(&SimConfig::with_capacity(64 << 20));
+    let mut allocator = PyTorch::new(device, Settings::default());
+    allocator.record_history(Some(HistoryOptions::default()));
+    let addr = allocator.malloc(5 << 20, StreamId::nth(1)).unwrap();
+    assert!(allocator.malloc(80 << 20, StreamId::DEFAULT).is_err());
+    let snapshot = serde_json::to_value(allocator.snapshot()).unwrap();
+
+    assert_eq!(
+        keys(&snapshot),
+        [
+            "segments",
+            "device_traces",
+            "allocator_settings",
+            "external_annotations"
+        ]
+    );
+    let segment = &snapshot["segments"][0];
+    assert_eq!(
+        keys(segment),
+        [
+            "device",
+            "address",
+            "total_size",
+            "allocated_size",
+            "active_size",
+            "requested_size",
+            "stream",
+            "segment_type",
+            "segment_pool_id",
+            "is_expandable",
+            "frames",
+            "blocks"
+        ]
+    );
+    assert_eq!(segment["address"], addr.0);
+    assert_eq!(segment["stream"], 0x1000);
+    assert_eq!(segment["segment_type"], "large");
+    assert_eq!(segment["segment_pool_id"], serde_json::json!([0, 0]));
+    let blocks = segment["blocks"].as_array().unwrap();
+    let states: Vec<&Value> = blocks.iter().map(|block| &block["state"]).collect();
+    assert_eq!(states, ["active_allocated", "inactive"]);
+    assert_eq!(
+        keys(&blocks[0]),
+        ["address", "size", "requested_size", "state", "frames"]
+    );
+
+    let trace = snapshot["device_traces"][0].as_array().unwrap();
+    let actions: Vec<&Value> = trace.iter().map(|entry| &entry["action"]).collect();
+    assert_eq!(actions, ["segment_alloc", "alloc", "oom"]);
+    let rest = [
+        "size",
+        "stream",
+        "time_us",
+        "compile_context",
+        "user_metadata",
+    ];
+    assert_eq!(keys(&trace[1])[..2], ["action", "addr"]);
+    assert_eq!(keys(&trace[2])[..2], ["action", "device_free"]);
+    assert_eq!(keys(&trace[2])[2..], rest);
+    assert_eq!(trace[2]["device_free"], 44 << 20);
+
+    let settings = &snapshot["allocator_settings"];
+    assert_eq!(
+        keys(settings),
+        [
+            "PYTORCH_CUDA_ALLOC_CONF",
+            "max_split_size",
+            "garbage_collection_threshold",
+            "expandable_segments",
+            "pinned_num_register_threads",
+            "release_lock_on_cudamalloc",
+            "pinned_use_cuda_host_register",
+            "graph_capture_record_stream_reuse",
+            "roundup_power2_divisions"
+        ]
+    );
+    assert_eq!(settings["max_split_size"], -1);
+    let divisions = keys(&settings["roundup_power2_divisions"]);
+    assert_eq!((divisions[0], divisions[15]), ("1", "32768"));
+    assert_eq!(snapshot["external_annotations"], serde_json::json!([]));
+
+    let last = allocator.history().last().unwrap();
+    assert_eq!((last.action, last.size), (Action::Snapshot, 5 << 20));
+}
+
+#[test]
+fn a_peak_that_is_reset_is_what_there_is_now_under_every_policy() {
+    for policy in POLICIES.iter().filter(|policy| !policy.offline) {
+        let device = SimDevice::new(&SimConfig::default());
+        let mut allocator = policy::build(policy.name, device, "").unwrap();
+        let kept = allocator.malloc(3 << 20, StreamId::DEFAULT).unwrap();
+        let other = allocator.malloc(700 << 20, StreamId::DEFAULT).unwrap();
+        allocator.free(other).unwrap();
+        allocator.empty_cache().unwrap();
+        allocator.reset_peak_stats();
+        for (name, array) in allocator.stats().arrays() {
+            assert_eq!(
+                array.all.peak, array.all.current,
+                "{name} of {}",
+                policy.name
+            );
+        }
+        // It stays so, whatever is counted next.
+        allocator.free(kept).unwrap();
+        let stats = allocator.stats();
+        let (allocated, reserved) = (&stats.allocated_bytes.all, &stats.reserved_bytes.all);
+        assert!(allocated.peak < 700 << 20, "{}", policy.name);
+        assert!(reserved.peak >= allocated.peak, "{}", policy.name);
+    }
+}

@@ -1,0 +1,279 @@
+//! An allocator rebuilt from a snapshot goes on as the original does.
+
+use coalesce_alloc::MempoolId;
+use coalesce_alloc::PyTorch;
+use coalesce_alloc::driver::calls::Call;
+use coalesce_alloc::driver::sim::address::Placement;
+use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
+use coalesce_alloc::driver::{DeviceAddr, StreamId};
+use coalesce_alloc::error::Error;
+use coalesce_alloc::pytorch::restore::RestoreError;
+use coalesce_alloc::settings::Settings;
+use coalesce_alloc::snapshot::{BlockInfo, BlockState, SegmentInfo};
+use coalesce_alloc::stats::PoolKind;
+use proptest::prelude::*;
+
+use crate::harness::{self, ops::TestOp};
+
+type Reference = PyTorch<SimDevice>;
+
+fn config() -> SimConfig {
+    SimConfig::with_capacity(512 << 20)
+}
+
+/// Does one operation, unless it is about streams: which ones were recorded on a live block, no
+/// snapshot tells. Returns what it decided. Live addresses are in the order in which they were made.
+fn step(allocator: &mut Reference, live: &mut Vec<DeviceAddr>, op: &TestOp) -> String {
+    match *op {
+        TestOp::Malloc { bytes, stream } if bytes > 0 => {
+            let result = allocator.malloc(bytes, stream);
+            live.extend(&result);
+            format!("{result:?}")
+        }
+        TestOp::Free { victim } if !live.is_empty() => {
+            let addr = live.remove(victim % live.len());
+            format!("{:?}", allocator.free(addr))
+        }
+        TestOp::EmptyCache => format!("{:?}", allocator.empty_cache()),
+        _ => String::new(),
+    }
+}
+
+/// Where a device places what `segments` tell, and then what `calls` took.
+fn placements(segments: &[SegmentInfo], calls: &[Call]) -> Vec<Placement> {
+    let (expandable, plain): (Vec<_>, Vec<_>) = segments.iter().partition(|s| s.is_expandable);
+    let place = |bytes: Option<u64>, addr: DeviceAddr| Placement { bytes, addr };
+    let mut all: Vec<Placement> = plain
+        .iter()
+        .map(|s| place(Some(s.total_size()), s.address))
+        .collect();
+    let mut ranges: Vec<&SegmentInfo> = Vec::new();
+    for run in expandable {
+        if !ranges
+            .iter()
+            .any(|r| (r.stream, r.kind) == (run.stream, run.kind))
+        {
+            ranges.push(run);
+        }
+    }
+    all.extend(ranges.iter().map(|run| place(None, run.address)));
+    all.extend(calls.iter().filter_map(|call| match *call {
+        Call::Malloc { bytes, addr } | Call::Reserve { bytes, addr } => {
+            Some(place(Some(bytes), addr))
+        }
+        _ => None,
+    }));
+    all
+}
+
+fn goes_on_the_same(conf: &str, before: &[TestOp], after: &[TestOp]) -> Result<(), TestCaseError> {
+    let settings = Settings::from_conf(conf).unwrap();
+    let mut original = PyTorch::new(SimDevice::new(&config()), settings.clone());
+    let mut live = Vec::new();
+    for op in before {
+        step(&mut original, &mut live, op);
+    }
+    let segments = original.segments();
+    let mut live_too = live.clone();
+    original.driver_mut().set_logging(true);
+    let decided: Vec<String> = after
+        .iter()
+        .map(|op| step(&mut original, &mut live, op))
+        .collect();
+
+    let mut device = SimDevice::new(&config());
+    device.follow_recording(placements(&segments, &original.driver_mut().take_log()));
+    let mut restored = PyTorch::restore(device, settings, &segments).unwrap();
+    restored.check().unwrap();
+    prop_assert_eq!(restored.segments(), segments);
+    for (op, decided) in after.iter().zip(&decided) {
+        prop_assert_eq!(&step(&mut restored, &mut live_too, op), decided);
+        restored.check().unwrap();
+    }
+    prop_assert_eq!(told(restored.segments()), told(original.segments()));
+    Ok(())
+}
+
+/// Without what free blocks remember of their last user: of unmapped ranges no snapshot tells it.
+fn told(mut segments: Vec<SegmentInfo>) -> Vec<SegmentInfo> {
+    for block in segments.iter_mut().flat_map(|segment| &mut segment.blocks) {
+        if !block.is_active() {
+            block.requested_size = 0;
+        }
+    }
+    segments
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(harness::cases()))]
+
+    #[test]
+    fn plain_segments(before in harness::ops::peaceful(), after in harness::ops::peaceful()) {
+        goes_on_the_same("", &before, &after)?;
+        goes_on_the_same("max_split_size_mb:40", &before, &after)?;
+    }
+}
+
+/// Expandable segments whose first pages are mapped: where the others begin, no snapshot tells.
+#[test]
+fn expandable_segments() {
+    let mib = 1 << 20;
+    let malloc = |bytes: u64| TestOp::Malloc {
+        bytes,
+        stream: StreamId::DEFAULT,
+    };
+    let free = |victim: usize| TestOp::Free { victim };
+    let before = [
+        malloc(30 * mib),
+        malloc(50 * mib),
+        malloc(90 * mib),
+        malloc(5 * mib),
+        malloc(1000),
+        free(2),            // whole pages in the middle,
+        TestOp::EmptyCache, // which are unmapped: a hole
+        free(1),
+    ];
+    let after = [
+        malloc(25 * mib),
+        malloc(100 * mib),
+        free(0),
+        malloc(200 * mib),
+    ];
+    goes_on_the_same("expandable_segments:True", &before, &after).unwrap();
+}
+
+#[test]
+fn what_no_allocator_can_have_been_in_is_refused() {
+    let block = |addr: u64, size: u64, state| BlockInfo::new(DeviceAddr(addr), size, 0, state);
+    let segment = |address: u64, blocks: Vec<BlockInfo>| SegmentInfo {
+        device: 0,
+        address: DeviceAddr(address),
+        stream: StreamId::DEFAULT,
+        kind: PoolKind::Large,
+        pool: MempoolId::DEFAULT,
+        is_expandable: false,
+        blocks,
+    };
+    const LAST: u64 = u64::MAX - 511;
+    let (used, free) = (BlockState::ActiveAllocated, BlockState::Inactive);
+    let whole = |address: u64| segment(address, vec![block(address, 4096, used)]);
+    let cases = [
+        (vec![segment(0x10000, vec![])], "no blocks"),
+        (
+            vec![segment(0x10000, vec![block(0x10000, 100, used)])],
+            "100 bytes",
+        ),
+        (
+            vec![segment(0x10001, vec![block(0x10001, 512, used)])],
+            "multiples of 512",
+        ),
+        (
+            vec![segment(0x10000, vec![block(0x10200, 512, used)])],
+            "gap or overlap",
+        ),
+        (
+            vec![segment(
+                0x10000,
+                vec![block(0x10000, 512, free), block(0x10200, 512, free)],
+            )],
+            "not merged",
+        ),
+        (vec![whole(0x10000), whole(0x10200)], "overlaps"),
+        (vec![whole(0)], "null"),
+        (
+            vec![segment(LAST, vec![block(LAST, 1 << 20, used)])],
+            "end of the address space",
+        ),
+        (
+            vec![segment(
+                0x10000,
+                vec![BlockInfo::new(DeviceAddr(0x10000), 512, 513, used)],
+            )],
+            "cannot serve 513",
+        ),
+    ];
+    for (segments, why) in cases {
+        let device = SimDevice::new(&config());
+        let error = Reference::restore(device, Settings::default(), &segments).map(|_| ());
+        let Err(RestoreError::Impossible { reason, .. }) = error else {
+            panic!("{error:?}, not: {why}");
+        };
+        assert!(reason.contains(why), "{reason}, not: {why}");
+    }
+    // A device that follows no recording places it elsewhere.
+    let moved = Reference::restore(
+        SimDevice::new(&config()),
+        Settings::default(),
+        &[whole(0x10000)],
+    );
+    assert!(matches!(
+        moved.map(|_| ()),
+        Err(RestoreError::Placed { .. })
+    ));
+}
+
+/// Two runs of one range that touch would have been one; the same goes for what is no whole page.
+#[test]
+fn runs_that_no_expandable_segment_has_are_refused() {
+    const PAGE: u64 = 20 << 20;
+    let base = DeviceAddr(0x200_0000_0000);
+    let run = |pages_before: u64, bytes: u64| SegmentInfo {
+        device: 0,
+        address: base.offset(pages_before * PAGE),
+        stream: StreamId::DEFAULT,
+        kind: PoolKind::Large,
+        pool: MempoolId::DEFAULT,
+        is_expandable: true,
+        blocks: vec![BlockInfo::new(
+            base.offset(pages_before * PAGE),
+            bytes,
+            bytes,
+            BlockState::ActiveAllocated,
+        )],
+    };
+    let restore = |runs: &[SegmentInfo]| {
+        let settings = Settings::from_conf("expandable_segments:True").unwrap();
+        Reference::restore(SimDevice::new(&config()), settings, runs)
+    };
+    restore(&[run(0, PAGE), run(2, PAGE)])
+        .unwrap()
+        .check()
+        .unwrap();
+    for (runs, why) in [
+        ([run(0, PAGE), run(1, PAGE)], "begins where the run before"),
+        ([run(0, PAGE), run(2, PAGE + 512)], "not whole pages"),
+        ([run(0, PAGE), run(1 << 10, PAGE)], "not whole pages"),
+    ] {
+        let error = restore(&runs).map(drop).unwrap_err().to_string();
+        assert!(error.contains(why), "{error}, not: {why}");
+    }
+}
+
+/// Memory that another stream may still use is left alone until the device says that it is done.
+#[test]
+fn blocks_on_their_way_to_be_free_wait() {
+    let config = SimConfig {
+        hold_events: true,
+        ..config()
+    };
+    let mut original = PyTorch::new(SimDevice::new(&config), Settings::default());
+    let malloc = |allocator: &mut Reference| allocator.malloc(30 << 20, StreamId::DEFAULT).unwrap();
+    let pending = malloc(&mut original);
+    original.record_stream(pending, StreamId::nth(1)).unwrap();
+    original.free(pending).unwrap();
+    let segments = original.segments();
+    assert_eq!(segments[0].blocks[0].state, BlockState::ActivePendingFree);
+
+    let settings = Settings::default();
+    let mut restored = Reference::restore(SimDevice::new(&config), settings, &segments).unwrap();
+    restored.check().unwrap();
+    assert_eq!(restored.segments(), segments);
+    assert_eq!(
+        restored.free(pending),
+        Err(Error::InvalidPointer(pending)),
+        "it was freed before"
+    );
+    assert_ne!(malloc(&mut restored), pending);
+    restored.driver_mut().streams_mut().complete_all();
+    assert_eq!(malloc(&mut restored), pending);
+}

@@ -1,0 +1,106 @@
+//! Amounts, durations, shares and tables as people read them.
+
+mod table;
+
+pub use table::{Column, Table};
+
+/// Bytes in the largest binary unit that fits: `512 bytes`, `8.6 MiB`, `7.99 GiB`.
+#[must_use]
+pub fn amount(bytes: u64) -> String {
+    const UNITS: [(u32, &str); 4] = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
+    let Some((shift, unit)) = UNITS.into_iter().find(|&(shift, _)| bytes >> shift > 0) else {
+        return format!("{bytes} bytes");
+    };
+    let decimals = if shift >= 30 { 2 } else { 1 };
+    let value = bytes as f64 / (1_u64 << shift) as f64;
+    format!("{value:.decimals$} {unit}")
+}
+
+/// Nanoseconds in the largest unit that fits: `950 ns`, `12.3 us`, `4.5 ms`, `1.25 s`.
+#[must_use]
+pub fn duration(ns: u64) -> String {
+    match ns {
+        0..1_000 => format!("{ns} ns"),
+        1_000..1_000_000 => format!("{:.1} us", ns as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} ms", ns as f64 / 1e6),
+        _ => format!("{:.2} s", ns as f64 / 1e9),
+    }
+}
+
+/// A share, where 1 is the whole, in percent: `91.3 %`.
+#[must_use]
+pub fn percent(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
+}
+
+/// A part of a whole in percent; 0 of an empty whole.
+#[must_use]
+pub fn percent_of(part: u64, whole: u64) -> String {
+    percent(part as f64 / whole.max(1) as f64)
+}
+
+/// A number with its noun: `1 block`, `2 blocks`.
+#[must_use]
+pub fn count(number: u64, noun: &str) -> String {
+    match number {
+        1 => format!("1 {noun}"),
+        _ => format!("{number} {noun}s"),
+    }
+}
+
+/// A settings string in a sentence: quoted, or `the default settings`.
+#[must_use]
+pub fn quoted(conf: &str) -> String {
+    match conf {
+        "" => "the default settings".to_owned(),
+        conf => format!("'{conf}'"),
+    }
+}
+
+/// Escapes text for HTML, including attribute values.
+#[must_use]
+pub fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_follow_the_magnitude() {
+        let amounts = [0, 1023, 1024, 9_000_000, 8_579_000_000, 1 << 40].map(amount);
+        assert_eq!(
+            amounts,
+            [
+                "0 bytes",
+                "1023 bytes",
+                "1.0 KiB",
+                "8.6 MiB",
+                "7.99 GiB",
+                "1.00 TiB"
+            ]
+        );
+        let durations = [999, 1_000, 4_500_000, 1_250_000_000].map(duration);
+        assert_eq!(durations, ["999 ns", "1.0 us", "4.5 ms", "1.25 s"]);
+        assert_eq!(
+            (percent(0.9126), percent_of(1, 0)),
+            ("91.3 %".to_owned(), "100.0 %".to_owned())
+        );
+        assert_eq!(
+            [count(1, "block"), count(0, "block")],
+            ["1 block", "0 blocks"]
+        );
+    }
+}

@@ -1,0 +1,27 @@
+//! The lifetimes of a workload's requests, for offline policies.
+
+use coalesce_alloc::driver::StreamId;
+use coalesce_alloc::lifetimes::{LifetimeRecorder, Lifetimes};
+
+use crate::op::{Answer, Op, Workload, WorkloadError};
+
+/// Returns the lifetimes of all requests of a workload, if none of them fails. Uses of a block on other
+/// streams and memory around the workload are not known in advance.
+///
+/// # Errors
+/// If the workload cannot be read.
+pub fn of(workload: &dyn Workload) -> Result<Lifetimes, WorkloadError> {
+    let mut program = LifetimeRecorder::default();
+    workload.emit(&mut |op: Op<'_>| {
+        match op {
+            Op::Malloc {
+                id, bytes, stream, ..
+            } => program.malloc(id, bytes, StreamId::nth(stream)),
+            Op::Free { id } => program.free(id),
+            Op::Mark { tag } => program.mark(tag),
+            Op::RecordStream { .. } | Op::EmptyCache | Op::Around(_) => {}
+        }
+        Ok(Answer::Done)
+    })?;
+    Ok(program.finish())
+}

@@ -1,0 +1,115 @@
+//! Helpers shared by the tests.
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use coalesce_alloc::PyTorch;
+use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
+use coalesce_alloc::settings::Settings;
+use coalesce_workloads::catalog;
+use coalesce_workloads::measure::Measures;
+use coalesce_workloads::op::{Answer, Op, Workload, WorkloadError};
+use coalesce_workloads::replay::{Observer, replay};
+use toml::Table;
+
+pub const GIB: u64 = 1 << 30;
+pub const MIB: u64 = 1 << 20;
+pub const EXPANDABLE: &str = "expandable_segments:True";
+
+/// More device memory than any workload requests.
+pub const ROOMY: u64 = 1 << 40;
+
+pub type Allocator = PyTorch<SimDevice>;
+
+pub fn allocator(conf: &str, capacity: u64) -> Allocator {
+    let device = SimDevice::new(&SimConfig::with_capacity(capacity));
+    PyTorch::new(device, Settings::from_conf(conf).unwrap())
+}
+
+pub fn table(text: &str) -> Table {
+    text.parse().unwrap()
+}
+
+pub fn preset(name: &str, overrides: &str) -> Box<dyn Workload> {
+    catalog::preset(name, table(overrides)).unwrap()
+}
+
+/// Replays under these settings, on a device of this capacity.
+pub fn watched(
+    workload: &dyn Workload,
+    (conf, capacity): (&str, u64),
+    observer: &mut dyn Observer,
+) -> Measures {
+    let mut allocator = allocator(conf, capacity);
+    replay(workload, &mut allocator, observer).unwrap();
+    Measures::of(allocator.stats())
+}
+
+/// Replays on a roomy device.
+pub fn measured(workload: &dyn Workload, conf: &str) -> Measures {
+    watched(workload, (conf, ROOMY), &mut ())
+}
+
+/// All operations, as text; every request succeeds.
+pub fn operations(workload: &dyn Workload) -> Result<Vec<String>, WorkloadError> {
+    let mut operations = Vec::new();
+    workload.emit(&mut |op: Op<'_>| {
+        operations.push(format!("{op:?}"));
+        Ok(Answer::Done)
+    })?;
+    Ok(operations)
+}
+
+/// Asserts that every allocation is freed, and freed once.
+pub fn assert_frees_all(workload: &dyn Workload) {
+    let name = workload.name();
+    let mut live = HashSet::new();
+    workload
+        .emit(&mut |op: Op<'_>| {
+            match op {
+                Op::Malloc { id, .. } => assert!(live.insert(id), "{name}: {id} is live already"),
+                Op::Free { id } => assert!(live.remove(&id), "{name}: {id} is not live"),
+                Op::RecordStream { id, .. } => assert!(live.contains(&id), "{name}: {id}"),
+                Op::EmptyCache | Op::Around(_) | Op::Mark { .. } => {}
+            }
+            Ok(Answer::Done)
+        })
+        .unwrap();
+    assert!(live.is_empty(), "{name} keeps {} allocations", live.len());
+}
+
+/// Asserts that the parameters are refused before the first operation, with this in the error.
+pub fn assert_refused(workload: &dyn Workload, expected: &str) {
+    let mut operations = 0;
+    let result = workload.emit(&mut |_: Op<'_>| {
+        operations += 1;
+        Ok(Answer::Done)
+    });
+    assert_eq!(operations, 0, "operations were emitted");
+    assert_contains(&result.unwrap_err().to_string(), expected);
+}
+
+#[track_caller]
+pub fn assert_contains(text: &str, expected: &str) {
+    assert!(text.contains(expected), "no '{expected}' in: {text}");
+}
+
+/// Writes a temporary file into a folder of this topic.
+pub fn write_file(topic: &str, name: &str, contents: &[u8]) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(topic);
+    fs::create_dir_all(&folder).unwrap();
+    let path = folder.join(name);
+    fs::write(&path, contents).unwrap();
+    path
+}
+
+/// The folder of recorded traces.
+pub fn traces() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("traces")
+}
+
+/// The folder of small snapshots.
+pub fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")
+}

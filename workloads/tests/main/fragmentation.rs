@@ -1,0 +1,216 @@
+//! Each pattern of fragmentation has the effect that it documents.
+
+use coalesce_workloads::families::fragmentation::Adversary;
+use coalesce_workloads::op::{Answer, Op, Workload, WorkloadError};
+use coalesce_workloads::replay::{Observer, Step};
+
+use crate::common::{EXPANDABLE, MIB, ROOMY, measured, preset, watched};
+
+const CONFS: [&str; 2] = ["", EXPANDABLE];
+
+/// Peak reserved, in MiB.
+fn reserved(name: &str, overrides: &str, conf: &str) -> u64 {
+    measured(preset(name, overrides).as_ref(), conf).peak_reserved_bytes / MIB
+}
+
+/// Peak requested, in MiB.
+fn requested(name: &str, overrides: &str) -> u64 {
+    measured(preset(name, overrides).as_ref(), "").peak_requested_bytes / MIB
+}
+
+#[test]
+fn ping_pong_reserves_memory_for_both_phases() {
+    assert_eq!(requested("phases_ping_pong", ""), 720);
+    assert_eq!(
+        CONFS.map(|conf| reserved("phases_ping_pong", "", conf)),
+        [1440, 720]
+    );
+}
+
+#[test]
+fn a_then_b_differs_from_b_then_a() {
+    let both = ["phases_a_then_b", "phases_b_then_a"];
+    assert_eq!(both.map(|name| requested(name, "")), [720, 720]);
+    assert_eq!(both.map(|name| reserved(name, "", "")), [1440, 720]);
+    assert_eq!(both.map(|name| reserved(name, "", EXPANDABLE)), [720, 720]);
+}
+
+#[test]
+fn waste_of_a_comb_grows_with_the_square_of_its_rounds() {
+    for conf in CONFS {
+        let [few, many] = [7, 14].map(|rounds| {
+            let rounds = format!("rounds = {rounds}");
+            reserved("comb", &rounds, conf) - requested("comb", &rounds)
+        });
+        assert!(many > 3 * few, "'{conf}': {few} MiB, {many} MiB");
+    }
+}
+
+#[test]
+fn freed_buffers_never_fit_the_next_doubling() {
+    for conf in CONFS {
+        assert!(
+            reserved("growth_doubling", "", conf) >= 2047,
+            "the sum of all sizes"
+        );
+        // Growing by half each time, they do if the freed buffers can be coalesced.
+        let all: u64 = sizes(preset("growth_doubling", "percent = 150\nrounds = 1").as_ref());
+        let half_more = reserved("growth_doubling", "percent = 150", conf);
+        assert_eq!(half_more < all / MIB, conf == EXPANDABLE, "{half_more}");
+    }
+}
+
+/// Bytes of all allocations together.
+fn sizes(workload: &dyn Workload) -> u64 {
+    let mut sum = 0;
+    workload
+        .emit(&mut |op: Op<'_>| {
+            if let Op::Malloc { bytes, .. } = op {
+                sum += bytes;
+            }
+            Ok(Answer::Done)
+        })
+        .unwrap();
+    sum
+}
+
+#[test]
+fn staircase_reserves_thirty_times_its_peak_without_expandable_segments() {
+    let peak = requested("growth_staircase", "");
+    let [fixed, expandable] = CONFS.map(|conf| reserved("growth_staircase", "", conf));
+    assert!(
+        fixed > 30 * peak && expandable < peak * 5 / 4,
+        "{fixed}, {expandable} for {peak}"
+    );
+}
+
+#[test]
+fn sawtooth_reserves_more_with_each_tooth() {
+    let peak = requested("sawtooth", "");
+    assert!((1900..=2048).contains(&peak), "{peak}");
+    let [one, all] = [1, 40].map(|teeth| reserved("sawtooth", &format!("teeth = {teeth}"), ""));
+    assert!(one <= peak * 21 / 20 && all > 2 * peak, "{one}, {all}");
+}
+
+/// Reserved and allocated bytes at the last mark `big`, after the cache was emptied.
+#[derive(Default)]
+struct AtBig(i64, i64);
+
+impl Observer for AtBig {
+    fn after(&mut self, step: &Step<'_>) -> Result<(), WorkloadError> {
+        if step.op == (Op::Mark { tag: "big" }) {
+            self.0 = step.stats.reserved_bytes.all.current;
+            self.1 = step.stats.allocated_bytes.all.current;
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn survivors_pin_memory_that_empty_cache_would_return() {
+    let at_big = |overrides: &str| {
+        let mut seen = AtBig::default();
+        watched(
+            preset("survivors", overrides).as_ref(),
+            ("", ROOMY),
+            &mut seen,
+        );
+        seen
+    };
+    let AtBig(reserved, allocated) = at_big("");
+    assert!(reserved > 3 * allocated, "{reserved} for {allocated}");
+    let AtBig(reserved, _) = at_big("every = 1000");
+    assert_eq!(reserved, 0, "nothing survives");
+}
+
+/// Checks live bytes, live blocks and the distribution of sizes and streams of a long run.
+#[test]
+fn churn_stays_below_its_caps_with_sizes_of_every_magnitude() {
+    let workload = preset("churn", "events = 1_000_000\ncap_blocks = 400\nstreams = 3");
+    let (cap_bytes, cap_blocks) = (1 << 30, 400);
+    let mut live = std::collections::HashMap::new();
+    let (mut live_bytes, mut events, mut most) = (0, 0, (0, 0));
+    let mut of_bits = [0; 27];
+    let mut of_stream = [0; 3];
+    workload
+        .emit(&mut |op: Op<'_>| {
+            match op {
+                Op::Malloc {
+                    id, bytes, stream, ..
+                } => {
+                    live.insert(id, bytes);
+                    live_bytes += bytes;
+                    of_bits[64 - bytes.leading_zeros() as usize] += 1;
+                    of_stream[stream as usize] += 1;
+                }
+                Op::Free { id } => live_bytes -= live.remove(&id).unwrap(),
+                _ => return Ok(Answer::Done),
+            }
+            events += 1;
+            most = (live_bytes.max(most.0), live.len().max(most.1));
+            assert!(live_bytes <= cap_bytes && live.len() <= cap_blocks);
+            Ok(Answer::Done)
+        })
+        .unwrap();
+    assert!((1_000_000..=1_000_400).contains(&events), "{events}");
+    assert!(
+        most.0 > cap_bytes * 9 / 10 && most.1 == cap_blocks,
+        "{most:?}"
+    );
+    assert!(
+        of_bits[1..].iter().all(|&count| count > 15_000),
+        "{of_bits:?}"
+    );
+    assert!(
+        of_stream.iter().all(|&count| count > 150_000),
+        "{of_stream:?}"
+    );
+}
+
+/// Robson's bound holds for any allocator that cannot move blocks, against a program that knows their
+/// addresses. Reaching it shows that the construction is right. The results page shows these figures.
+#[test]
+fn adversary_reaches_robsons_bound() {
+    let small = Adversary::default();
+    let large = Adversary {
+        unit_bytes: 2 << 20,
+        live_bytes: 32 << 30,
+        rounds: 9,
+        ..small.clone()
+    };
+    for (adversary, name, bound, reserved) in [
+        (small, "adversary", 6.438, [(104, 6.5), (104, 6.5)]),
+        (
+            large,
+            "adversary_large",
+            5.469,
+            [(184_312, 5.625), (179_220, 5.469)],
+        ),
+    ] {
+        let times_live = |bytes: u64| {
+            let ratio = bytes as f64 / adversary.live_bytes as f64;
+            (ratio * 1000.0).round() / 1000.0
+        };
+        let bound_bytes = adversary.bound_bytes().unwrap();
+        assert_eq!(times_live(bound_bytes), bound);
+        for (conf, (mib, ratio)) in CONFS.into_iter().zip(reserved) {
+            let measures = measured(preset(name, "").as_ref(), conf);
+            assert_eq!(measures.peak_requested_bytes, adversary.live_bytes);
+            let peak = measures.peak_reserved_bytes;
+            assert!(peak >= bound_bytes);
+            assert_eq!(
+                (peak / MIB, times_live(peak)),
+                (mib, ratio),
+                "{name} '{conf}'"
+            );
+        }
+        // Rounded up to a page: 2 MiB in the small pool, 20 MiB in the large one.
+        let page = if name == "adversary" {
+            2 * MIB
+        } else {
+            20 * MIB
+        };
+        let expandable = measured(preset(name, "").as_ref(), EXPANDABLE).peak_reserved_bytes;
+        assert_eq!(expandable, bound_bytes.next_multiple_of(page));
+    }
+}

@@ -1,0 +1,20 @@
+//! The tests of this package, one binary. The fuzz targets are separate: they count allocations of the
+//! host, and `scripts/fuzz` instruments them.
+
+mod common;
+mod elsewhere;
+
+mod articles;
+mod catalog;
+mod digests;
+mod expected;
+mod families;
+mod fragmentation;
+mod models;
+mod pickles;
+mod placement;
+mod public_traces;
+mod recordings;
+mod snapshots;
+mod surroundings;
+mod trace_files;

@@ -1,0 +1,5 @@
+//! Recordings, reversed to their initial state, replayed and converted to programs.
+
+mod impossible;
+mod invented;
+mod snapshots;

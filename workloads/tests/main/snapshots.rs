@@ -1,0 +1,6 @@
+//! Reading PyTorch's memory snapshots.
+
+mod fixtures;
+mod history;
+mod mistakes;
+mod recorded;

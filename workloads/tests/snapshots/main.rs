@@ -1,8 +1,0 @@
-//! Memory snapshots of PyTorch, read.
-
-#[path = "../elsewhere/mod.rs"]
-mod elsewhere;
-mod fixtures;
-mod history;
-mod mistakes;
-mod recorded;
