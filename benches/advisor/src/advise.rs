@@ -1,6 +1,6 @@
 //! Finds the settings, `PYTORCH_CUDA_ALLOC_CONF`, that suit a workload, by replaying it under many.
 //!
-//! [`advise`] takes an [`AdviceRequest`]: a workload, a device and the present settings. It returns
+//! [`advise`] takes an [`AdviceRequest`]: a workload, a device and the current settings. It returns
 //! [`Advice`]: what the workload needs, which settings are best for each [`Aim`], what they cost, what other
 //! allocators would achieve, and whether all this holds for the next run. [`report`] shows it.
 //!
@@ -63,7 +63,7 @@ const COPIED: u32 = 90;
 /// Searches for the settings that suit a workload.
 ///
 /// # Errors
-/// If the present settings are invalid, or the workload cannot be replayed under them.
+/// If the current settings are invalid, or the workload cannot be replayed under them.
 pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
     let deadline = Deadline::after(request.time_limit);
     let progress = Progress::new("replays", None);
@@ -79,7 +79,7 @@ pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
     let mut peak = PeakFinder::default();
     simulator
         .observe(request.present, &mut peak)
-        .context("under the present settings (set with --conf)")?;
+        .context("under the current settings (set with --conf)")?;
     let mut search = Search::begin(
         simulator,
         &sizes,
@@ -137,11 +137,11 @@ fn findings(request: &AdviceRequest<'_>, available: u64) -> anyhow::Result<Vec<F
         capacity: available,
         address_policy: request.addresses,
     });
-    let evidence = evidence.context("under the present settings (set with --conf)")?;
+    let evidence = evidence.context("under the current settings (set with --conf)")?;
     Ok(diagnose(&evidence))
 }
 
-/// The indices of the settings to show, after their minimum memory has been found: the present settings,
+/// The indices of the settings to show, after their minimum memory has been found: the current settings,
 /// the defaults, the best for each aim and the best of each kind alone.
 fn shown(search: &mut Search<'_>, aim: Aim, deadline: Deadline) -> anyhow::Result<BTreeSet<usize>> {
     let kinds: [fn(&CandidateSettings) -> bool; 6] = [
@@ -214,7 +214,7 @@ fn dominates(one: &TriedSettings, other: &TriedSettings) -> bool {
     one != other && one.iter().zip(&other).all(|(one, other)| one <= other)
 }
 
-/// Compares the present settings with a rival on perturbed copies of the workload, if the minimum memory of
+/// Compares the current settings with a rival on perturbed copies of the workload, if the minimum memory of
 /// both is known.
 fn stability_against(
     search: &Search<'_>,

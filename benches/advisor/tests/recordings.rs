@@ -12,11 +12,11 @@ use std::path::{Path, PathBuf};
 use coalesce_advisor::advise::report::html;
 use coalesce_advisor::advise::{Advice, AdviceRequest, Aim, RecommendationKind, advise};
 use coalesce_alloc::settings::Settings;
-use coalesce_bench::input;
 use coalesce_bench::measure::profile::{PUBLISHED, Profile};
 use coalesce_workloads::cached::Cached;
-use coalesce_workloads::formats::recording::Recording;
-use coalesce_workloads::formats::recording::program::RecordedProgram;
+use coalesce_workloads::formats::snapshot::Recording;
+use coalesce_workloads::formats::snapshot::workload::RecordedWorkload;
+use coalesce_workloads::input::Input;
 
 use self::elsewhere::{files, say};
 
@@ -26,7 +26,7 @@ const COPIES: u64 = 2;
 const INVENTED: &str = "facebookresearch__mosaic__test_snapshots_output";
 
 fn advice(name: &str, recording: &Recording) -> Advice {
-    let reactive = RecordedProgram::new(name, recording).unwrap();
+    let reactive = RecordedWorkload::new(name, recording).unwrap();
     let workload = Cached::of(&reactive).unwrap();
     let present = recording.conf.clone().unwrap_or_default();
     let request = AdviceRequest {
@@ -35,7 +35,7 @@ fn advice(name: &str, recording: &Recording) -> Advice {
         recording: Some(recording),
         remarks: &[],
         present: &present,
-        capacity: input::recorded_capacity(recording).unwrap_or(80 << 30),
+        capacity: recording.capacity().unwrap_or(80 << 30),
         others: 0,
         aim: Aim::LeastCapacity,
         profile: &Profile::load(PUBLISHED, Path::new("")).unwrap(),
@@ -79,7 +79,7 @@ fn check(name: &str, advice: &Advice) {
 
 fn all_get_advice(files: Vec<PathBuf>) {
     for file in files {
-        let input = input::open(file.to_str().unwrap(), None);
+        let input = Input::open(file.to_str().unwrap(), None);
         if file
             .file_name()
             .unwrap()

@@ -41,9 +41,9 @@ pub struct Advice {
     pub check: Option<RecordingCheck>,
     /// Problems in how the program uses its memory, largest first.
     pub findings: Vec<Finding>,
-    /// What memory is used for at the peak on the device, under the present settings.
+    /// What memory is used for at the peak on the device, under the current settings.
     pub peak: PeakBreakdown,
-    /// The settings worth showing: the present ones first, then by the aim.
+    /// The settings worth showing: the current ones first, then by the aim.
     pub ranking: Vec<RankedSettings>,
     /// What other policies would achieve.
     pub others: Vec<OtherPolicy>,
@@ -60,7 +60,7 @@ pub struct Advice {
 pub struct RankedSettings {
     /// The settings string; empty for the defaults.
     pub conf: String,
-    /// Whether these are the present settings.
+    /// Whether these are the current settings.
     pub is_present: bool,
     /// Whether these are the advised settings.
     pub is_advised: bool,
@@ -74,7 +74,7 @@ pub struct RankedSettings {
     /// A lower bound of it; the same if it is known.
     pub least_capacity_at_least_bytes: u64,
     /// A larger amount of memory with which the program fails nevertheless, if one was found. Tested only for
-    /// the present and the best settings.
+    /// the current and the best settings.
     pub fails_above_bytes: Option<u64>,
     /// The peak of reserved memory on a roomy device.
     pub peak_reserved_bytes: u64,

@@ -1,11 +1,11 @@
 //! Checks whether the replay reproduces the recording.
 
-use coalesce_workloads::formats::recording::Recording;
-use coalesce_workloads::formats::recording::verify::{Known, Verdict, verify};
+use coalesce_workloads::formats::snapshot::Recording;
+use coalesce_workloads::formats::snapshot::verify::{Known, Verification, verify};
 use serde::Serialize;
 
 /// The result of replaying a recording at its own addresses under its own settings. See
-/// [`verify`](mod@coalesce_workloads::formats::recording::verify).
+/// [`verify`](mod@coalesce_workloads::formats::snapshot::verify).
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct RecordingCheck {
     /// Whether everything matches.
@@ -30,20 +30,20 @@ impl RecordingCheck {
     /// Checks a recording.
     #[must_use]
     pub fn of(recording: &Recording) -> Self {
-        let (verdict, error) = match verify(recording, Known::default()) {
-            Ok(verdict) => (verdict, None),
-            Err(error) => (Verdict::default(), Some(error.to_string())),
+        let (verification, error) = match verify(recording, Known::default()) {
+            Ok(verification) => (verification, None),
+            Err(error) => (Verification::default(), Some(error.to_string())),
         };
-        let first = verdict.difference.as_ref();
+        let first = verification.difference.as_ref();
         let difference = first.map(|first| format!("entry {}: {}", first.entry, first.reason));
         Self {
-            is_exact: error.is_none() && verdict.is_exact(),
-            allocations: verdict.allocations,
-            exact: verdict.exact,
-            segment_events: verdict.segment_events,
-            predicted: verdict.predicted,
-            retries: verdict.retries,
-            ooms: verdict.ooms,
+            is_exact: error.is_none() && verification.is_exact(),
+            allocations: verification.allocations,
+            exact: verification.exact,
+            segment_events: verification.segment_events,
+            predicted: verification.predicted,
+            retries: verification.retries,
+            ooms: verification.ooms,
             difference: error.or(difference),
         }
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use coalesce_alloc::policy::POLICIES;
-use coalesce_bench::measure::cell::{self, what_is_unsupported};
+use coalesce_bench::measure::cell::{self, unsupported_feature};
 use coalesce_bench::measure::deadline::Deadline;
 use coalesce_bench::measure::parallel;
 use serde::Serialize;
@@ -62,7 +62,7 @@ pub(super) fn compare(simulator: Simulator<'_>, deadline: Deadline) -> Vec<Other
             on_device: None,
         };
         if let Err(error) = run(simulator, policy.offline, &mut other, deadline) {
-            match what_is_unsupported(&error) {
+            match unsupported_feature(&error) {
                 Some(feature) => other.unsupported = Some(feature),
                 None => other.error = Some(format!("{error:#}")),
             }

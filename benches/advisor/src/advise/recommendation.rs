@@ -29,7 +29,7 @@ pub struct Recommendation {
 pub enum RecommendationKind {
     /// Other settings are better.
     Change,
-    /// The present settings are as good as any that were tried.
+    /// The current settings are as good as any that were tried.
     Keep,
     /// The workload fits under none of the settings tried, although its requested memory would.
     TooLarge,
@@ -213,7 +213,7 @@ fn keep(figures: String) -> Recommendation {
     Recommendation {
         kind: RecommendationKind::Keep,
         conf: None,
-        sentence: format!("The present settings are as good as any that were tried.{figures}"),
+        sentence: format!("The current settings are as good as any that were tried.{figures}"),
         missing_bytes: 0,
         also: Vec::new(),
     }
@@ -227,7 +227,9 @@ fn present_figures(aim: Aim, score: Option<u64>, lower_bound: u64) -> String {
     match aim {
         Aim::LeastCapacity => {
             let minimum = amount(score);
-            format!(" The program needs {minimum} and requests {requested} at its peak.")
+            format!(
+                " The program completes in {minimum} of device memory and requests {requested} at its peak."
+            )
         }
         Aim::DriverTime => format!(" Driver calls take {}.", duration(score)),
         Aim::Reserved => {
@@ -250,7 +252,8 @@ fn gain(request: &AdviceRequest<'_>, before: Option<u64>, after: u64, lower_boun
     };
     match request.aim {
         Aim::LeastCapacity => format!(
-            "With these settings the program needs {}{instead}. It requests {} at its peak.",
+            "With these settings the program completes in {} of device memory{instead}. It requests {} at its \
+             peak.",
             amount(after),
             amount(lower_bound)
         ),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_bench::measure::profile::Profile;
 use coalesce_workloads::cached::Cached;
-use coalesce_workloads::formats::recording::Recording;
+use coalesce_workloads::formats::snapshot::Recording;
 use coalesce_workloads::op::Workload;
 use serde::Serialize;
 
@@ -36,7 +36,7 @@ impl Aim {
     }
 }
 
-/// A workload, a device and the present settings.
+/// A workload, a device and the current settings.
 #[derive(Clone, Copy)]
 pub struct AdviceRequest<'a> {
     /// The workload, in memory.
@@ -48,7 +48,7 @@ pub struct AdviceRequest<'a> {
     pub recording: Option<&'a Recording>,
     /// What is unusual or unknown about the workload, one sentence each.
     pub remarks: &'a [String],
-    /// The present settings string, `PYTORCH_CUDA_ALLOC_CONF`.
+    /// The current settings string, `PYTORCH_CUDA_ALLOC_CONF`.
     pub present: &'a str,
     /// Bytes of device memory.
     pub capacity: u64,

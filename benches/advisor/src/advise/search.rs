@@ -22,13 +22,13 @@ use self::sizes::RequestSizes;
 use super::request::Aim;
 use super::simulator::{PYTORCH, RunFigures, Simulator};
 
-/// The index of the present settings in [`Search::tried`].
+/// The index of the current settings in [`Search::tried`].
 pub(super) const PRESENT: usize = 0;
 
 /// Settings with what is known about them.
 #[derive(Clone, Debug)]
 pub(super) struct TriedSettings {
-    /// `None` for present settings that the search would not generate.
+    /// `None` for current settings that the search would not generate.
     pub settings: Option<CandidateSettings>,
     /// The settings string.
     pub conf: String,
@@ -110,7 +110,7 @@ pub(super) struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    /// Tries the present settings first, then the defaults and expandable segments, and finds the minimum
+    /// Tries the current settings first, then the defaults and expandable segments, and finds the minimum
     /// memory of each.
     pub fn begin(
         simulator: Simulator<'a>,
@@ -299,7 +299,7 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// Tests whether the present settings and those with the lowest minimum memory fail with more memory than
+    /// Tests whether the current settings and those with the lowest minimum memory fail with more memory than
     /// that. Repeats this until the best settings have been tested.
     pub fn look_above(&mut self, deadline: Deadline) -> anyhow::Result<()> {
         let mut next = Some(PRESENT);

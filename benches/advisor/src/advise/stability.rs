@@ -10,17 +10,17 @@ use serde::Serialize;
 use super::request::Aim;
 use super::simulator::{PYTORCH, Simulator};
 
-/// Perturbed copies of the workload under the present settings and others. See
+/// Perturbed copies of the workload under the current settings and others. See
 /// [`perturbed`](mod@coalesce_workloads::perturbed) for how they differ.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Stability {
-    /// The other settings: the best for the aim or, if those are the present ones, the next best.
+    /// The other settings: the best for the aim or, if those are the current ones, the next best.
     pub conf: String,
     /// Copies that were replayed; their seeds are 1, 2, ….
     pub copies: u64,
     /// Copies that were requested.
     pub wanted: u64,
-    /// The present settings.
+    /// The current settings.
     pub present: Spreads,
     /// The other settings.
     pub other: Spreads,

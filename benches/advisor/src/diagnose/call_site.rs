@@ -3,7 +3,7 @@
 use std::fmt;
 
 use coalesce_bench::text::amount;
-use coalesce_workloads::formats::recording::Stack;
+use coalesce_workloads::formats::snapshot::Stack;
 use serde::Serialize;
 
 /// A place in the program with the allocations made there.
@@ -85,7 +85,7 @@ fn is_own(file: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use coalesce_workloads::formats::recording::Frame;
+    use coalesce_workloads::formats::snapshot::Frame;
 
     use super::*;
 

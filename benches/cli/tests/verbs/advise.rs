@@ -8,10 +8,10 @@ use crate::{coalesce, scratch, scratch_folder, trace};
 
 fn json(arguments: &[&str]) -> Value {
     let arguments = [&["advise"], arguments, &["--json", "--time-limit", "0"]].concat();
-    serde_json::from_str(&coalesce(&arguments, "", &[]).well()).unwrap()
+    serde_json::from_str(&coalesce(&arguments, "", &[]).success()).unwrap()
 }
 
-/// Rounds of tensors of 20 to 59 MiB, with different sizes in each round.
+/// Rounds of tensors of 20 to 59 MiB, with other sizes in each round.
 fn fragmented() -> String {
     let mut csv = String::from("op,id,bytes,stream,tag\n");
     for round in 0..20_u64 {
@@ -30,16 +30,16 @@ fn fragmented() -> String {
 
 #[test]
 fn the_text_begins_with_a_command_to_paste() {
-    let text = coalesce(&["advise", &fragmented()], "", &[]).well();
+    let text = coalesce(&["advise", &fragmented()], "", &[]).success();
     assert!(
         text.starts_with("export PYTORCH_CUDA_ALLOC_CONF="),
         "{text}"
     );
     for words in [
-        "With these settings the program needs",
+        "With these settings the program completes in",
         "lower bound",
         "Settings, best for least-capacity first",
-        "(present",
+        "(current",
         "advised",
         "Other allocators",
         "Reliability",
@@ -50,7 +50,7 @@ fn the_text_begins_with_a_command_to_paste() {
 }
 
 #[test]
-fn advised_settings_complete_with_the_memory_reported() {
+fn the_advised_settings_fit_in_their_minimum_device_memory() {
     let file = fragmented();
     let advice = json(&[&file]);
     let rows = advice["ranking"].as_array().unwrap();
@@ -73,7 +73,7 @@ fn advised_settings_complete_with_the_memory_reported() {
             &capacity,
             "--json",
         ];
-        let row: Value = serde_json::from_str(&coalesce(&arguments, "", &[]).well()).unwrap();
+        let row: Value = serde_json::from_str(&coalesce(&arguments, "", &[]).success()).unwrap();
         row["ooms"].as_u64().unwrap()
     };
     assert_eq!(ooms(least(advised)), 0);
@@ -81,7 +81,7 @@ fn advised_settings_complete_with_the_memory_reported() {
 }
 
 #[test]
-fn advice_is_reproducible() {
+fn the_advice_is_deterministic() {
     let answer = || {
         let mut advice = json(&[&trace("resnet50_fp32_fixed224"), "--capacity", "6GiB"]);
         advice["search"]["seconds"] = Value::Null;
@@ -91,20 +91,20 @@ fn advice_is_reproducible() {
 }
 
 #[test]
-fn missing_memory_is_reported_if_nothing_helps() {
+fn missing_memory_is_reported_if_no_setting_helps() {
     let file = trace("example_3gib_named_y");
     let advice = json(&[&file, "--capacity", "10GiB", "--reserve-for-others", "1GiB"]);
     assert_eq!(advice["verdict"]["kind"], "impossible");
-    // The workload requests 12 GiB and two numbers.
+    // It requests 12 GiB and two scalars.
     assert_eq!(advice["verdict"]["missing_bytes"], (3_u64 << 30) + 8);
-    let text = coalesce(&["advise", &file, "--capacity", "10GiB"], "", &[]).well();
+    let text = coalesce(&["advise", &file, "--capacity", "10GiB"], "", &[]).success();
     assert!(text.starts_with("No setting can help:"), "{text}");
     let advice = json(&[&file]);
     assert_eq!(advice["verdict"]["kind"], "keep");
 }
 
 #[test]
-fn the_aim_and_the_present_settings_are_respected() {
+fn the_aim_and_the_current_settings_are_respected() {
     let file = fragmented();
     let conf = "max_split_size_mb:32,pinned_num_register_threads:4";
     let advice = json(&[&file, "--conf", conf, "--for", "reserved"]);
@@ -124,12 +124,12 @@ fn the_aim_and_the_present_settings_are_respected() {
             .contains(&"reserved".into())
     };
     let chosen = held(rows.iter().find(is_best).unwrap());
-    // Differences of half a percent do not count.
+    // A gain of half a percent does not justify another setting.
     assert!(chosen <= best + best / 200, "{chosen} {best}");
 }
 
 #[test]
-fn the_html_report_is_one_file_that_loads_nothing() {
+fn the_html_report_is_self_contained() {
     let out = scratch_folder("report").join("report.html");
     let file = scratch(
         "marked<b>.csv",
@@ -141,14 +141,14 @@ fn the_html_report_is_one_file_that_loads_nothing() {
         "--html",
         out.to_str().unwrap(),
     ];
-    coalesce(&arguments, "", &[]).well();
+    coalesce(&arguments, "", &[]).success();
     let html = fs::read_to_string(out).unwrap();
     assert!(html.contains("&lt;script&gt;alert(1)"), "{html}");
     assert!(!html.contains("<script>alert") && !html.contains("marked<b>"));
     for loads in ["src=", "href=", "url(", "@import", "http:", "https:"] {
         assert!(!html.contains(loads), "{loads}");
     }
-    // Every slot of the template is filled.
+    // All slots of the template are filled.
     for slot in [
         "@title@",
         "@recommendation@",
@@ -164,13 +164,13 @@ fn the_html_report_is_one_file_that_loads_nothing() {
 fn invalid_arguments_are_rejected() {
     let advise = |arguments: &[&str]| coalesce(&[&["advise"], arguments].concat(), "", &[]);
     let file = trace("example_interleaved_free");
-    advise(&["nothing.csv"]).with_error(1, &["nothing.csv", "no such file"]);
-    advise(&["transformr"]).with_error(1, &["no file", "did you mean 'transformer'"]);
-    advise(&[&file, "--conf", "max_split_size_mb:1"]).with_error(1, &["too small"]);
+    advise(&["nothing.csv"]).failure(1, &["nothing.csv", "no such file"]);
+    advise(&["transformr"]).failure(1, &["no file", "did you mean 'transformer'"]);
+    advise(&[&file, "--conf", "max_split_size_mb:1"]).failure(1, &["too small"]);
     advise(&[&file, "--capacity", "1GiB", "--reserve-for-others", "1GiB"])
-        .with_error(1, &["leaves nothing"]);
-    advise(&[&file, "--for", "speed"]).with_error(2, &["least-capacity, driver-time, reserved"]);
-    advise(&[&file, "--time-limit", "-1"]).with_error(1, &["--time-limit"]);
+        .failure(1, &["leaves no device memory"]);
+    advise(&[&file, "--for", "speed"]).failure(2, &["least-capacity, driver-time, reserved"]);
+    advise(&[&file, "--time-limit", "-1"]).failure(1, &["--time-limit"]);
     let pickle = scratch("broken.pickle", b"\x80\x04.");
-    advise(&[pickle.to_str().unwrap()]).with_error(1, &["broken.pickle"]);
+    advise(&[pickle.to_str().unwrap()]).failure(1, &["broken.pickle"]);
 }

@@ -16,7 +16,7 @@ use crate::settings_string::label;
 
 const PAGE: &str = include_str!("report.html");
 
-/// The page, with pictures of replays under the present settings and the advised or else the best other ones.
+/// The page, with pictures of replays under the current settings and the advised or else the best other ones.
 ///
 /// # Errors
 /// If the workload cannot be replayed under them.
@@ -96,7 +96,7 @@ fn recommendation(advice: &Advice) -> String {
 fn figures(pictures: &[Picture], draw: impl Fn(&Picture) -> String) -> String {
     let figures = pictures.iter().enumerate().map(|(index, picture)| {
         let which = match index {
-            0 => "Present settings",
+            0 => "Current settings",
             _ => "Best settings",
         };
         let conf = escape(label(&picture.conf));
@@ -135,7 +135,7 @@ fn peak(advice: &Advice) -> String {
         );
     }
     format!(
-        "<p>Under the present settings, {} is reserved at the peak (event {}). The peak of requested memory is \
+        "<p>Under the current settings, {} is reserved at the peak (event {}). The peak of requested memory is \
          {}.</p><div class=\"bar\">{bar}</div><div class=\"legend\">{legend}</div>",
         amount(peak.reserved_bytes),
         peak.event,
@@ -192,7 +192,7 @@ fn ranking(advice: &Advice) -> String {
 fn row(row: &RankedSettings) -> String {
     let mut tags = Vec::new();
     if row.is_present {
-        tags.push("present".to_owned());
+        tags.push("current".to_owned());
     }
     if row.is_advised {
         tags.push("advised".to_owned());

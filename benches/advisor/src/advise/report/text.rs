@@ -106,7 +106,7 @@ fn peak(advice: &Advice) -> String {
         meaning,
     ]);
     format!(
-        "{}: {}\nPresent settings: {}\n\n{}",
+        "{}: {}\nCurrent settings: {}\n\n{}",
         advice.workload,
         about(advice),
         present.map_or("", |row| label(&row.conf)),
@@ -209,7 +209,7 @@ pub(super) fn reserved(row: &RankedSettings) -> u64 {
 fn notes(row: &RankedSettings) -> String {
     let mut notes = Vec::new();
     if row.is_present {
-        notes.push("present".to_owned());
+        notes.push("current".to_owned());
     }
     if row.is_advised && !row.is_present {
         notes.push("advised".to_owned());
@@ -276,7 +276,7 @@ pub(super) fn reliability(advice: &Advice) -> Vec<String> {
         };
         sentences.push(format!(
             "In {} perturbed runs of the program (frees reordered, sizes changed by up to 2 %), it needs more \
-             than it requests by {} under the present settings and by {} under {}. The latter needs less in {} \
+             than it requests by {} under the current settings and by {} under {}. The latter needs less in {} \
              of {} runs.",
             stability.copies,
             excess(&stability.present.least_capacity),

@@ -15,7 +15,7 @@ const SPLIT_LINES: u64 = 10;
 /// A range with at least this many different sizes may benefit from rounding.
 const CROWDED: u64 = 8;
 
-/// Generates candidates for a device and the present settings.
+/// Generates candidates for a device and the current settings.
 #[derive(Clone, Debug)]
 pub(in crate::advise) struct CandidateGenerator {
     /// As [`CandidateSettings::kept`].

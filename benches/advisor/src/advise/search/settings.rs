@@ -19,7 +19,7 @@ pub(in crate::advise) struct CandidateSettings {
     pub roundup: Option<RoundupSetting>,
     /// `garbage_collection_threshold` with the memory limit that it needs.
     pub collector: Option<CollectorSetting>,
-    /// All other present settings, unchanged.
+    /// All other current settings, unchanged.
     pub kept: String,
 }
 
@@ -152,7 +152,7 @@ const SEARCHED: [&str; 6] = [
     "roundup_power2_divisions",
     "garbage_collection_threshold",
 ];
-/// The key that limits memory. A present limit is intended and therefore kept.
+/// The key that limits memory. A current limit is intended and therefore kept.
 pub(super) const MEMORY_FRACTION: &str = "per_process_memory_fraction";
 
 /// The part of a settings string that the search does not vary.

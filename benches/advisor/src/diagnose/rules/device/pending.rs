@@ -13,7 +13,7 @@ use std::collections::HashMap;
 
 use coalesce_alloc::history::Action;
 use coalesce_bench::text::{amount, count, percent_of};
-use coalesce_workloads::formats::recording::Recording;
+use coalesce_workloads::formats::snapshot::Recording;
 
 use crate::diagnose::{Evidence, Finding};
 

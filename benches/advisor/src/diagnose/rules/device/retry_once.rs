@@ -13,7 +13,7 @@ use coalesce_alloc::history::{Action, TraceEntry};
 use coalesce_alloc::pytorch::size::{MIN_BLOCK, pool_kind};
 use coalesce_alloc::snapshot::SegmentInfo;
 use coalesce_bench::text::{amount, count};
-use coalesce_workloads::formats::recording::Recording;
+use coalesce_workloads::formats::snapshot::Recording;
 
 use crate::diagnose::evidence::Moment;
 use crate::diagnose::{Evidence, Finding};

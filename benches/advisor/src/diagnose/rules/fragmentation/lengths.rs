@@ -103,7 +103,7 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
 /// Whether a limit on splitting keeps free blocks from being used.
 fn max_split_is_the_cause(evidence: &Evidence<'_>) -> bool {
     let without = || evidence.conf_without("max_split_size_mb");
-    evidence.settings.limits_splitting() && Improvement::of(evidence, &without()).is_some()
+    evidence.settings.max_split_size().is_some() && Improvement::of(evidence, &without()).is_some()
 }
 
 /// The sizes of large blocks. The small pool is negligible.
