@@ -141,8 +141,11 @@ impl AutoGrowth {
     }
 }
 
-impl StreamSafe<AutoGrowth> {
-    /// Paddle's allocator of a device, with the settings of [`AutoGrowth::from_settings`].
+/// Paddle's allocator of a device: [`AutoGrowth`] for each stream.
+pub type PaddleAutoGrowth = StreamSafe<AutoGrowth>;
+
+impl PaddleAutoGrowth {
+    /// Takes the settings of [`AutoGrowth::from_settings`].
     ///
     /// # Errors
     /// As there.

@@ -27,6 +27,7 @@ mod request;
 mod search;
 mod simulator;
 mod stability;
+
 use std::collections::BTreeSet;
 
 use anyhow::Context;

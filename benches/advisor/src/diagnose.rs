@@ -12,6 +12,7 @@ mod rules;
 pub mod steps;
 #[cfg(test)]
 mod testing;
+
 use std::cmp::Reverse;
 
 use serde::Serialize;

@@ -8,9 +8,10 @@
 pub(super) mod candidates;
 pub(super) mod settings;
 pub(super) mod sizes;
+
 use std::collections::BTreeSet;
 
-use coalesce_alloc::driver::sim::GRANULARITY;
+use coalesce_alloc::driver::GRANULARITY;
 use coalesce_bench::measure::deadline::Deadline;
 use coalesce_bench::measure::least::{Bracket, fails_above};
 use coalesce_bench::measure::parallel;

@@ -38,6 +38,7 @@ mod settings {
     pub mod max_split;
     pub mod roundup;
 }
+
 use self::device::{churn, emptied, out_of_memory, pending, retries, retry_once};
 use self::fragmentation::{general, hidden, lengths, small_pool, survivors, tails};
 use self::program::{gradients, graph, growth, losses, transient};
