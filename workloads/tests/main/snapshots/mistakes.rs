@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Write;
 
 use coalesce_workloads::formats::pickle::to_writer;
-use coalesce_workloads::formats::recording::read;
+use coalesce_workloads::formats::snapshot::read;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use proptest::collection::vec;
@@ -25,7 +25,7 @@ fn wrong(name: &str, bytes: &[u8]) -> String {
 fn errors_name_the_byte_and_the_reason() {
     for (bytes, expected) in [
         (&b""[..], ", byte 0: the file is empty"),
-        (b"op,id,bytes", "begins with \"op,id,by\" and not with 0x80"),
+        (b"op,id,bytes", "begins with \"op,id,by\" instead of 0x80"),
         (b"\x80\x09N.", "pickle protocol 9"),
         (b"\x80\x04N", ", byte 3: the file ends here"),
         (b"\x80\x04]", "the file ends here"),
@@ -38,21 +38,21 @@ fn errors_name_the_byte_and_the_reason() {
             ", byte 17: refuses STACK_GLOBAL 'posix.system'",
         ),
         (b"\x80\x02}}R.", ", byte 4: refuses REDUCE"),
-        (b"\x80\x02\xff.", "0xff is no opcode"),
+        (b"\x80\x02\xff.", "0xff is not a pickle opcode"),
         (
             b"\x80\x02X\xff\xff\xff\xffabc.",
-            "a text of 4294967295 bytes, but the file ends 4 bytes",
+            "a string of 4294967295 bytes, but the file ends after 4 bytes",
         ),
         (
             b"\x80\x04\x8a\x09\x00\x00\x00\x00\x00\x00\x00\x00\x01.",
             "does not fit into 64 bits",
         ),
         (b"\x80\x04K\x01a.", "too few values"),
-        (b"\x80\x04K\x01K\x02a.", "no list"),
+        (b"\x80\x04K\x01K\x02a.", "not a list"),
         (b"\x80\x04}(K\x01u.", "a key without a value"),
         (b"\x80\x04(K\x01.", "with 1 values on its stack"),
         (b"\x80\x04e.", "no mark"),
-        (b"\x80\x04h\x07.", "nothing was put into memo 7"),
+        (b"\x80\x04h\x07.", "memo 7 is empty"),
         (b"\x80\x04Nr\xff\xff\xff\x7f.", "memo 2147483647 is beyond"),
         (b"\x80\x04K\x05.", ", byte 2: a snapshot is 5, not a dict"),
         (b"\x80\x04}.", "a dict without the key 'segments'"),
@@ -90,7 +90,7 @@ fn incomplete_entries_are_reported() {
     let found = entry(&[ALLOC, ADDR, b"X\x04\0\0\0sizeJ\xff\xff\xff\xff"].concat());
     assert_contains(
         &found,
-        "the size of an entry is -1, not a number between 0 and 2^64",
+        "the size of an entry is -1, not a number from 0 to 2^64 - 1",
     );
 }
 
@@ -136,7 +136,7 @@ fn shared_long_values_do_not_multiply_memory() {
         let mut pickle = Vec::new();
         to_writer(&snapshot, &mut pickle).unwrap();
         let found = wrong("long.pickle", &pickle);
-        assert_contains(&found, "many times what the file has");
+        assert_contains(&found, "many times larger than the file");
     }
 
     let mut pickle = b"\x80\x02}(X\x08\0\0\0segments](}q\0(".to_vec();
@@ -146,7 +146,7 @@ fn shared_long_values_do_not_multiply_memory() {
     pickle.extend_from_slice(&b"h\0".repeat(LONG));
     pickle.extend_from_slice(b"eu.");
     let found = wrong("long-dict.pickle", &pickle);
-    assert_contains(&found, "a segment: with the dicts");
+    assert_contains(&found, "a segment: the dicts");
 }
 
 #[test]

@@ -1,0 +1,303 @@
+//! Reconstructs the calls of the program from the history.
+//!
+//! A malloc may write many entries: frees that it found completed, segments that it returned because memory
+//! was short, segments that it took, and finally the allocation. One case is ambiguous: segments returned
+//! right before others are taken were returned either by `empty_cache` or by the malloc that took the
+//! others. They belong to the malloc
+//!
+//! - if stacks were recorded: if both were called from the same place;
+//! - otherwise: unless the device had memory for the new segments, which is certain if more was reserved
+//!   at another time. Without a garbage collector, a malloc returns nothing while there is memory.
+//!
+//! Source: PyTorch 2.11, where entries are written.
+
+use std::ops::Range;
+
+use coalesce_alloc::history::{Action, TraceEntry};
+
+use super::Recording;
+
+/// The kind of a call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CallKind {
+    /// An allocation, which is its last entry.
+    Malloc,
+    /// A failed allocation; the failure is its last entry.
+    FailedMalloc,
+    /// A free that completed at once.
+    Free,
+    /// A free that waits for other streams.
+    FreeRequest,
+    /// The return of all cached memory (`torch.cuda.empty_cache`).
+    EmptyCache,
+    /// Completed frees whose call is unknown, because the beginning of the history is missing.
+    Completions,
+    /// A snapshot.
+    Snapshot,
+}
+
+/// A call of the program.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Call {
+    /// Its kind.
+    pub kind: CallKind,
+    /// The indices of its entries.
+    pub entries: Range<usize>,
+}
+
+/// All calls of a recording, in order. `collects_garbage` tells whether the settings allow a malloc to
+/// return memory while the device has some.
+#[must_use]
+pub fn calls(recording: &Recording, collects_garbage: bool) -> Vec<Call> {
+    let entries = &recording.entries;
+    let mut reader = Reader {
+        recording,
+        collects_garbage,
+        peak: peak_held(entries),
+        calls: Vec::new(),
+    };
+    let (mut at, mut held) = (0, 0);
+    while let Some(first) = entries.get(at) {
+        let end = match first.action {
+            Action::FreeRequested => {
+                let completes = |next: &&TraceEntry| {
+                    next.action == Action::FreeCompleted && next.addr == first.addr
+                };
+                match entries.get(at + 1).filter(completes) {
+                    Some(_) => reader.push(CallKind::Free, at..at + 2),
+                    None => reader.push(CallKind::FreeRequest, at..at + 1),
+                }
+            }
+            Action::Snapshot => reader.push(CallKind::Snapshot, at..at + 1),
+            _ => reader.read_run(at, held),
+        };
+        held += entries[at..end].iter().map(held_by).sum::<i128>();
+        at = end;
+    }
+    reader.calls
+}
+
+/// Bytes that an entry adds to the reserved memory.
+fn held_by(entry: &TraceEntry) -> i128 {
+    match entry.action {
+        action if action.takes_memory() => entry.size.into(),
+        action if action.returns_memory() => -i128::from(entry.size),
+        _ => 0,
+    }
+}
+
+/// The peak of reserved memory, in bytes above the reserved memory at the start.
+pub(super) fn peak_held(entries: &[TraceEntry]) -> i128 {
+    let mut held = 0;
+    let mut peak = 0;
+    for entry in entries {
+        held += held_by(entry);
+        peak = peak.max(held);
+    }
+    peak
+}
+
+struct Reader<'a> {
+    recording: &'a Recording,
+    collects_garbage: bool,
+    /// The peak of reserved memory, in bytes above the reserved memory at the start.
+    peak: i128,
+    calls: Vec<Call>,
+}
+
+impl Reader<'_> {
+    fn push(&mut self, kind: CallKind, entries: Range<usize>) -> usize {
+        let end = entries.end;
+        self.calls.push(Call { kind, entries });
+        end
+    }
+
+    /// Reads the entries from `start` up to an allocation, a failure, or an entry that belongs to neither.
+    /// `held` bytes are reserved before, above the reserved memory at the start.
+    fn read_run(&mut self, start: usize, held: i128) -> usize {
+        let rest = self.recording.entries.iter().enumerate().skip(start);
+        let is_end = |action: Action| {
+            let ends_before = matches!(action, Action::FreeRequested | Action::Snapshot);
+            ends_before || action.ends_request()
+        };
+        let last = rest.clone().find(|(_, entry)| is_end(entry.action));
+        let kind = last.map(|(_, entry)| entry.action);
+        let before = last.map_or(self.recording.entries.len(), |(index, _)| index);
+        let kind = match kind {
+            Some(Action::Alloc) => CallKind::Malloc,
+            Some(Action::Oom) => CallKind::FailedMalloc,
+            _ => return self.push(self.kind_without_malloc(start..before), start..before),
+        };
+        let end = before + 1;
+        let split = self.end_of_empty_cache(start..end, held);
+        if split > start {
+            self.push(CallKind::EmptyCache, start..split);
+        }
+        self.push(kind, split..end)
+    }
+
+    fn kind_without_malloc(&self, run: Range<usize>) -> CallKind {
+        let mut entries = self.recording.entries[run].iter();
+        if entries.any(|entry| entry.action.returns_memory()) {
+            CallKind::EmptyCache
+        } else {
+            CallKind::Completions
+        }
+    }
+
+    /// The end of the `empty_cache` at the beginning of a run that ends with a malloc.
+    fn end_of_empty_cache(&self, run: Range<usize>, held: i128) -> usize {
+        let entries = &self.recording.entries[run.clone()];
+        let returns = |entry: &TraceEntry| entry.action.returns_memory();
+        let Some(last_return) = entries.iter().rposition(returns) else {
+            return run.start;
+        };
+        let taken: i128 = entries[last_return + 1..].iter().map(held_by).sum();
+        let by_malloc = match self.same_caller(run.start + last_return, run.end - 1) {
+            Some(same) => same,
+            None if entries
+                .last()
+                .is_some_and(|last| last.action == Action::Oom) =>
+            {
+                true
+            }
+            None => taken > 0 && (self.collects_garbage || held + taken > self.peak),
+        };
+        if by_malloc {
+            run.start
+        } else {
+            run.start + last_return + 1
+        }
+    }
+
+    /// Whether two entries were written in calls from the same place, if stacks were recorded.
+    fn same_caller(&self, one: usize, other: usize) -> Option<bool> {
+        let known = |entry: usize| {
+            let stack = self.recording.stack_of(entry)?;
+            (!stack.frames.is_empty()).then_some(stack)
+        };
+        Some(known(one)? == known(other)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use coalesce_alloc::driver::{DeviceAddr, StreamId};
+
+    use super::super::{Frame, Stack, StackId};
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn entry(action: Action, addr: u64, size: u64) -> TraceEntry {
+        TraceEntry {
+            action,
+            addr: DeviceAddr(addr),
+            size,
+            stream: StreamId::DEFAULT,
+            time_us: 0,
+        }
+    }
+
+    fn recording(entries: &[(Action, u64, u64)]) -> Recording {
+        let entries = entries
+            .iter()
+            .map(|&(action, addr, size)| entry(action, addr, size));
+        Recording {
+            entries: entries.collect(),
+            ..Recording::default()
+        }
+    }
+
+    fn kinds(recording: &Recording, collects_garbage: bool) -> Vec<(CallKind, Range<usize>)> {
+        let calls = calls(recording, collects_garbage).into_iter();
+        calls.map(|call| (call.kind, call.entries)).collect()
+    }
+
+    /// Returns a segment and takes one of `size` bytes, with a peak of `peak` bytes at another time.
+    fn returned_and_taken(size: u64, peak: u64) -> Recording {
+        recording(&[
+            (Action::SegmentAlloc, MIB, peak),
+            (Action::Alloc, MIB, peak),
+            (Action::FreeRequested, MIB, peak),
+            (Action::FreeCompleted, MIB, peak),
+            (Action::SegmentFree, MIB, peak),
+            (Action::SegmentAlloc, 9 * MIB, size),
+            (Action::Alloc, 9 * MIB, size),
+            (Action::Snapshot, 0, 0),
+        ])
+    }
+
+    #[test]
+    fn segments_returned_by_a_malloc_are_distinguished_from_empty_cache() {
+        let first = (CallKind::Malloc, 0..2);
+        let free = (CallKind::Free, 2..4);
+        let end = (CallKind::Snapshot, 7..8);
+        let retry = [
+            first.clone(),
+            free.clone(),
+            (CallKind::Malloc, 4..7),
+            end.clone(),
+        ];
+        let emptied = [
+            first,
+            free,
+            (CallKind::EmptyCache, 4..5),
+            (CallKind::Malloc, 5..7),
+            end,
+        ];
+        let scarce = returned_and_taken(2 * MIB, 2 * MIB);
+        assert_eq!(kinds(&scarce, false), retry);
+
+        let mut roomy = returned_and_taken(2 * MIB, 2 * MIB);
+        let more = [
+            entry(Action::SegmentAlloc, 20 * MIB, 9 * MIB),
+            entry(Action::Alloc, 20 * MIB, 9 * MIB),
+        ];
+        roomy.entries.extend(more);
+        let more = (CallKind::Malloc, 8..10);
+        assert_eq!(
+            kinds(&roomy, false),
+            [&emptied[..], std::slice::from_ref(&more)].concat()
+        );
+        assert_eq!(kinds(&roomy, true), [&retry[..], &[more]].concat());
+    }
+
+    #[test]
+    fn stacks_outweigh_the_room_there_was() {
+        let frame = |name: &str| Stack {
+            frames: vec![Arc::new(Frame {
+                name: name.to_owned(),
+                filename: "train.py".to_owned(),
+                line: 1,
+            })],
+        };
+        let mut recording = returned_and_taken(2 * MIB, 2 * MIB);
+        recording.stacks = vec![Stack::default(), frame("malloc"), frame("empty_cache")];
+        recording.entry_stacks = [0, 1, 0, 0, 2, 1, 1, 0].map(StackId).to_vec();
+        assert_eq!(kinds(&recording, false)[2].0, CallKind::EmptyCache);
+        recording.entry_stacks[4] = StackId(1);
+        assert_eq!(kinds(&recording, false)[2].0, CallKind::Malloc);
+    }
+
+    #[test]
+    fn frees_that_wait_are_found_completed_by_a_malloc() {
+        let recording = recording(&[
+            (Action::FreeCompleted, 5 * MIB, 512),
+            (Action::FreeRequested, MIB, 512),
+            (Action::FreeRequested, 2 * MIB, 512),
+            (Action::FreeCompleted, 2 * MIB, 512),
+            (Action::FreeCompleted, MIB, 512),
+            (Action::Oom, 0, 512),
+        ]);
+        let expected = [
+            (CallKind::Completions, 0..1),
+            (CallKind::FreeRequest, 1..2),
+            (CallKind::Free, 2..4),
+            (CallKind::FailedMalloc, 4..6),
+        ];
+        assert_eq!(kinds(&recording, false), expected);
+    }
+}

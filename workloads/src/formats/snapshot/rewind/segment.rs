@@ -1,0 +1,298 @@
+//! One segment while entries are undone.
+//!
+//! Invariant: the blocks cover the segment without gaps, and adjacent free blocks are coalesced.
+
+use std::collections::BTreeMap;
+
+use coalesce_alloc::driver::DeviceAddr;
+use coalesce_alloc::pytorch::size::{self, SMALL_LIMIT};
+use coalesce_alloc::settings::Settings;
+use coalesce_alloc::snapshot::{BlockInfo, BlockState, SegmentInfo};
+use coalesce_alloc::stats::PoolKind;
+
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    size: u64,
+    /// Requested bytes; 0 if it is free.
+    requested: u64,
+    state: BlockState,
+    /// Whether it may have been up to 1 MiB larger, because it is unknown whether the remainder was split
+    /// off.
+    is_guessed: bool,
+}
+
+impl Block {
+    fn free(size: u64) -> Self {
+        Self {
+            size,
+            requested: 0,
+            state: BlockState::Inactive,
+            is_guessed: false,
+        }
+    }
+
+    fn is_free(&self) -> bool {
+        self.state == BlockState::Inactive
+    }
+}
+
+/// A segment, or one mapped run of an expandable segment.
+#[derive(Clone, Debug)]
+pub(super) struct Segment {
+    /// The segment without its blocks.
+    pub(super) info: SegmentInfo,
+    blocks: BTreeMap<DeviceAddr, Block>,
+    size: u64,
+}
+
+impl Segment {
+    /// A segment whose blocks cover it.
+    pub(super) fn new(info: &SegmentInfo) -> Self {
+        let blocks = info.blocks.iter().map(|block| {
+            let known = Block {
+                size: block.size,
+                requested: block.requested_size,
+                state: block.state,
+                is_guessed: false,
+            };
+            (block.address, known)
+        });
+        Self {
+            blocks: blocks.collect(),
+            size: info.total_size(),
+            info: SegmentInfo {
+                blocks: Vec::new(),
+                ..info.clone()
+            },
+        }
+    }
+
+    /// A free segment of `size` bytes.
+    pub(super) fn free(info: SegmentInfo, size: u64) -> Result<Self, String> {
+        let end = info.address.0.checked_add(size);
+        if size == 0 || end.is_none() {
+            return Err("no segment can have this size at this address".to_owned());
+        }
+        Ok(Self {
+            blocks: BTreeMap::from([(info.address, Block::free(size))]),
+            size,
+            info,
+        })
+    }
+
+    pub(super) fn into_info(self) -> SegmentInfo {
+        let blocks = self
+            .blocks
+            .iter()
+            .map(|(&addr, block)| BlockInfo::new(addr, block.size, block.requested, block.state));
+        SegmentInfo {
+            blocks: blocks.collect(),
+            ..self.info
+        }
+    }
+
+    pub(super) fn start(&self) -> DeviceAddr {
+        self.info.address
+    }
+
+    /// The address behind it.
+    pub(super) fn end(&self) -> DeviceAddr {
+        self.start().offset(self.size)
+    }
+
+    /// Bytes.
+    pub(super) fn size(&self) -> u64 {
+        self.size
+    }
+
+    pub(super) fn is_wholly_free(&self) -> bool {
+        self.blocks.values().all(Block::is_free)
+    }
+
+    pub(super) fn count_of(&self, state: BlockState) -> usize {
+        self.blocks
+            .values()
+            .filter(|block| block.state == state)
+            .count()
+    }
+
+    /// The blocks with a guessed size.
+    pub(super) fn guessed(&self) -> impl Iterator<Item = DeviceAddr> {
+        let blocks = self.blocks.iter().filter(|(_, block)| block.is_guessed);
+        blocks.map(|(&addr, _)| addr)
+    }
+
+    /// Frees the block and coalesces it with its free neighbours.
+    pub(super) fn undo_alloc(&mut self, addr: DeviceAddr, requested: u64) -> Result<(), String> {
+        let block = self.blocks.get_mut(&addr).filter(|block| !block.is_free());
+        let block = block.ok_or("no block in use begins there after it")?;
+        if requested > block.size {
+            let size = block.size;
+            return Err(format!("the block after it has only {size} bytes"));
+        }
+        *block = Block::free(block.size);
+        self.join_free_neighbours(addr);
+        Ok(())
+    }
+
+    fn join_free_neighbours(&mut self, addr: DeviceAddr) {
+        let Some(mut size) = self.blocks.get(&addr).map(|block| block.size) else {
+            return;
+        };
+        let end = addr.offset(size);
+        if self.blocks.get(&end).is_some_and(Block::is_free)
+            && let Some(next) = self.blocks.remove(&end)
+        {
+            size += next.size;
+        }
+        let before = self.blocks.range_mut(..addr).next_back();
+        if let Some((_, before)) = before.filter(|(_, block)| block.is_free()) {
+            before.size += size;
+            self.blocks.remove(&addr);
+        } else {
+            self.blocks.insert(addr, Block::free(size));
+        }
+    }
+
+    /// Marks the block as allocated again.
+    pub(super) fn undo_free_request(&mut self, addr: DeviceAddr) -> Result<(), String> {
+        let block = self.blocks.get_mut(&addr);
+        let block = block.filter(|block| block.state == BlockState::ActivePendingFree);
+        let block = block.ok_or("the free neither completes nor waits for a stream after it")?;
+        block.state = BlockState::ActiveAllocated;
+        Ok(())
+    }
+
+    /// Takes a pending block out of the free range around `addr`.
+    pub(super) fn undo_free(
+        &mut self,
+        addr: DeviceAddr,
+        requested: u64,
+        settings: &Settings,
+    ) -> Result<(), String> {
+        let rounded = size::round_size(requested, settings);
+        let cut = rounded.and_then(|rounded| addr.0.checked_add(rounded));
+        let range = self.blocks.range(..=addr).next_back();
+        let range = range.map(|(&start, &range)| (start, range));
+        let (Some((start, range)), Some(cut)) = (range, cut.map(DeviceAddr)) else {
+            return Err("no block can have this size".to_owned());
+        };
+        let end = start.offset(range.size);
+        if !range.is_free() || cut > end {
+            return Err("its range is not free after it".to_owned());
+        }
+        let (size, is_guessed) = self.size_of_block(addr, cut, end, settings);
+        self.blocks.remove(&start);
+        self.put_before(start, addr);
+        let block = Block {
+            size,
+            requested,
+            state: BlockState::ActivePendingFree,
+            is_guessed,
+        };
+        self.blocks.insert(addr, block);
+        let behind = addr.offset(size);
+        if behind < end {
+            self.blocks
+                .insert(behind, Block::free(end.offset_from(behind)));
+        }
+        Ok(())
+    }
+
+    /// The size of the block at `addr` whose rounded request ended at `cut`, in a free range that ends at
+    /// `end`; and whether the size is a guess.
+    ///
+    /// Small pools and expandable segments always split off the remainder. Elsewhere a remainder of up to
+    /// 1 MiB is never split off, so a rest of the range of at most 1 MiB belonged to the block. An oversize
+    /// block is never split and fills its segment.
+    fn size_of_block(
+        &self,
+        addr: DeviceAddr,
+        cut: DeviceAddr,
+        end: DeviceAddr,
+        settings: &Settings,
+    ) -> (u64, bool) {
+        let rounded = cut.offset_from(addr);
+        let rest = end.offset_from(cut);
+        if !self.keeps_tails() {
+            (rounded, false)
+        } else if rest <= SMALL_LIMIT || settings.is_oversize(rounded) {
+            (end.offset_from(addr), false)
+        } else {
+            (rounded, true)
+        }
+    }
+
+    /// Whether blocks keep a remainder of up to 1 MiB.
+    fn keeps_tails(&self) -> bool {
+        self.info.kind == PoolKind::Large && !self.info.is_expandable
+    }
+
+    /// Fills the free bytes between `start` and a block at `addr`. If a free block cannot be so small, they
+    /// are the tail of the block before, whose size was guessed.
+    fn put_before(&mut self, start: DeviceAddr, addr: DeviceAddr) {
+        let bytes = addr.offset_from(start);
+        let is_tail = self.keeps_tails() && bytes <= SMALL_LIMIT;
+        let before = self.blocks.range_mut(..start).next_back();
+        let guessed = before
+            .map(|(_, block)| block)
+            .filter(|block| block.is_guessed);
+        if let Some(block) = guessed.filter(|_| is_tail) {
+            block.size += bytes;
+            block.is_guessed = false;
+        } else {
+            self.put_free(start, addr);
+        }
+    }
+
+    /// The segment without `size` free bytes at `addr`: up to two runs.
+    pub(super) fn without(&self, addr: DeviceAddr, size: u64) -> Result<Vec<Self>, String> {
+        let range = self.blocks.range(..=addr).next_back();
+        let range = range.filter(|(_, block)| block.is_free());
+        let end = addr.0.checked_add(size).map(DeviceAddr);
+        let (Some((&start, range)), Some(end)) = (range, end) else {
+            return Err("blocks of the pages are in use before they were mapped".to_owned());
+        };
+        let end_of_range = start.offset(range.size);
+        if size == 0 || end > end_of_range {
+            return Err("blocks of the pages are in use before they were mapped".to_owned());
+        }
+        let mut before = self.part(self.start(), addr);
+        before.put_free(start, addr);
+        let mut behind = self.part(end, self.end());
+        behind.put_free(end, end_of_range);
+        let parts = [before, behind].into_iter();
+        Ok(parts.filter(|part| part.size > 0).collect())
+    }
+
+    /// The blocks inside a part of the segment.
+    fn part(&self, start: DeviceAddr, end: DeviceAddr) -> Self {
+        let blocks = self.blocks.range(start..end);
+        let whole = blocks.filter(|(addr, block)| addr.offset(block.size) <= end);
+        Self {
+            blocks: whole.map(|(&addr, &block)| (addr, block)).collect(),
+            size: end.offset_from(start),
+            info: SegmentInfo {
+                address: start,
+                ..self.info.clone()
+            },
+        }
+    }
+
+    fn put_free(&mut self, start: DeviceAddr, end: DeviceAddr) {
+        if start < end {
+            self.blocks
+                .insert(start, Block::free(end.offset_from(start)));
+        }
+    }
+
+    /// Appends the run that begins at the end of this one.
+    pub(super) fn append(&mut self, other: Self) {
+        let seam = other.start();
+        self.size += other.size;
+        self.blocks.extend(other.blocks);
+        if self.blocks.get(&seam).is_some_and(Block::is_free) {
+            self.join_free_neighbours(seam);
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! The settings of a recording.
+
+use coalesce_alloc::history::Action;
+use coalesce_alloc::settings::{Settings, SettingsError, written};
+
+use super::Recording;
+
+/// The settings of a recording that PyTorch 2.11 knows.
+#[derive(Clone, PartialEq, Debug)]
+pub struct KnownSettings {
+    /// The known settings.
+    pub settings: Settings,
+    /// Ignored keys of earlier or later versions.
+    pub unknown: Vec<String>,
+}
+
+impl Recording {
+    /// The settings of the recorded program. If the snapshot does not contain them, the defaults, with
+    /// expandable segments if it has any.
+    ///
+    /// # Errors
+    /// If a value is invalid in PyTorch 2.11.
+    pub fn settings(&self) -> Result<KnownSettings, SettingsError> {
+        let mut conf = match &self.conf {
+            Some(conf) => conf.clone(),
+            None if self.has_expandable_segments() => "expandable_segments:True".to_owned(),
+            None => String::new(),
+        };
+        let mut unknown = Vec::new();
+        loop {
+            match Settings::from_conf(&conf) {
+                Ok(settings) => return Ok(KnownSettings { settings, unknown }),
+                Err(SettingsError::UnknownKey { key, .. }) if !unknown.contains(&key) => {
+                    conf = without(&conf, &key);
+                    unknown.push(key);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn has_expandable_segments(&self) -> bool {
+        let mut entries = self.entries.iter();
+        let maps = entries.any(|entry| entry.action == Action::SegmentMap);
+        maps || self.segments.iter().any(|segment| segment.is_expandable)
+    }
+}
+
+/// The settings string without one key.
+fn without(conf: &str, key: &str) -> String {
+    let kept = written(conf).filter(|&(other, _)| other != key);
+    let kept: Vec<&str> = kept.map(|(_, setting)| setting).collect();
+    kept.join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(conf: &str) -> Result<KnownSettings, SettingsError> {
+        let recording = Recording {
+            conf: Some(conf.to_owned()),
+            ..Recording::default()
+        };
+        recording.settings()
+    }
+
+    #[test]
+    fn keys_of_other_versions_are_ignored_and_reported() {
+        let conf = "later:[1:2,3:4],expandable_segments:True, other:1,max_split_size_mb:100";
+        let known = settings(conf).unwrap();
+        assert_eq!(known.unknown, ["later", "other"]);
+        assert!(known.settings.expandable_segments() && known.settings.max_split_size().is_some());
+        assert!(
+            settings("max_split_size_mb:1").is_err(),
+            "a value too small"
+        );
+        assert!(settings("backend:cudaMallocAsync").is_err());
+    }
+}
