@@ -18,7 +18,7 @@ use coalesce_workloads::input::Input;
 
 use super::output::print;
 
-/// Find the settings (PYTORCH_CUDA_ALLOC_CONF) under which a workload needs the least memory.
+/// Find the settings (PYTORCH_CUDA_ALLOC_CONF) that need the least memory.
 ///
 /// Replays the workload under many settings. Reports how much memory it needs, how much of the reserved memory
 /// is lost to fragmentation, which settings need less, their cost in driver time, and the smallest device on
