@@ -99,7 +99,7 @@ impl<'s> Program<'s> {
 
     /// Lets something happen that is not the program's doing.
     pub fn around(&mut self, change: Change) {
-        self.send(Op::Around(change));
+        self.send(Op::Surroundings(change));
     }
 
     /// Gives a tensor back.

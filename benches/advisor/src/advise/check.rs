@@ -5,7 +5,7 @@ use coalesce_workloads::formats::snapshot::verify::{Known, Verification, verify}
 use serde::Serialize;
 
 /// A recording replayed at its own addresses, under its own settings. See
-/// [`verify`](mod@workloads::recording::verify).
+/// [`verify`](mod@coalesce_workloads::formats::snapshot::verify).
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Check {
     /// Whether everything came out as recorded.
