@@ -31,7 +31,7 @@ fn invalid_parameters_are_refused() {
                 bytes: 1 << 40,
                 ..good()
             },
-            "below 2^40",
+            "bytes is 1099511627776; it must be at most 1099511627775",
         ),
         (
             Fragmentation {
@@ -45,7 +45,7 @@ fn invalid_parameters_are_refused() {
                 large_bytes: 1 << 60,
                 ..good()
             },
-            "below 2^60",
+            "large_bytes is 1152921504606846976; it must be at most 1152921504606846975",
         ),
     ] {
         assert_refused(&wrong, expected);
@@ -77,7 +77,7 @@ fn invalid_parameters_are_refused() {
         (
             "survivors",
             "lifetime = 9223372036854775807",
-            "one more than lifetime",
+            "blocks times (lifetime + 1) is",
         ),
         ("churn", "max_bits = 61", "max_bits is 61"),
         (
@@ -104,9 +104,10 @@ fn invalid_parameters_are_refused() {
         let error = error.unwrap_or_else(|| panic!("{family} accepts {text}"));
         assert_contains(&error, expected);
     }
-    for (micro_batches, activation_bytes, expected) in
-        [(1 << 40, 1, "below 2^24"), (1, 1 << 58, "below 2^58")]
-    {
+    for (micro_batches, activation_bytes, expected) in [
+        (1 << 40, 1, "layers times micro_batches is 1099511627776"),
+        (1, 1 << 58, "activation_bytes is 288230376151711744"),
+    ] {
         let wrong = GradAccumulation {
             name: "wrong".to_owned(),
             layers: 1,

@@ -2,7 +2,7 @@
 //! parameters are refused.
 
 use coalesce_workloads::families::cnn::Cnn;
-use coalesce_workloads::families::inference::{Inference, Kept, Request};
+use coalesce_workloads::families::inference::{CacheLayout, Inference, Request};
 use coalesce_workloads::families::lengths::Lengths;
 use coalesce_workloads::families::moe::Moe;
 use coalesce_workloads::families::rng::Rng;
@@ -111,7 +111,7 @@ fn small_members() -> Vec<Box<dyn Workload>> {
             ..Moe::default()
         }));
     }
-    for cache in [Kept::Whole, Kept::Pages { tokens: 4 }] {
+    for cache in [CacheLayout::Whole, CacheLayout::Pages { tokens: 4 }] {
         for gradients in [false, true] {
             members.push(Box::new(Inference {
                 layers: 2,
@@ -246,11 +246,11 @@ fn invalid_parameters_are_refused() {
                 layers: 1 << 16,
                 ..good()
             },
-            "below 2^16",
+            "layers is 65536; it must be at most 65535",
         ),
         (
             Transformer { heads: 3, ..good() },
-            "3 heads cannot share a width of 64",
+            "hidden is 64, not a multiple of heads, 3",
         ),
         (
             Transformer {
@@ -283,14 +283,14 @@ fn invalid_transformers_are_refused() {
     with(&|t| t.kv_heads = 2, "only llama");
     with(&|t| t.tied = false, "only llama");
     with(&|t| t.lora_rank = 4, "only llama");
-    with(&|t| t.padded = true, "no mask");
+    with(&|t| t.padded = true, "takes no mask");
     with(&|t| t.shards = 2, "bucket_mib is 0");
     with(&|t| t.shards = 0, "shards is 0");
-    with(&|t| t.positions = 10, "positions are 10");
+    with(&|t| t.positions = 10, "positions is 10");
     with(&|t| t.sequence = Lengths::List(vec![]), "sequence is 0");
     with(
         &|t| (t.shape, t.kv_heads) = (Shape::Llama, 3),
-        "4 heads cannot share 3",
+        "heads is 4, not a multiple of kv_heads, 3",
     );
     with(
         &|t| {
@@ -324,7 +324,12 @@ fn other_invalid_models_are_refused() {
         (0, 1, 1, "experts is 0"),
         (4, 5, 1, "top_k is 5"),
         (4, 2, 0, "skew is 0"),
-        ((1 << 16) - 1, 1, 1, "below 2^18"),
+        (
+            (1 << 16) - 1,
+            1,
+            1,
+            "layers times experts is 524280; it must be at most 262143",
+        ),
     ] {
         let wrong = Moe {
             layers: 8,
@@ -347,14 +352,14 @@ fn other_invalid_models_are_refused() {
                 requests: vec![request(0, 1)],
                 ..generation()
             },
-            "must have a prompt",
+            "prompt is 0",
         ),
         (
             Inference {
                 requests: vec![request(1, 1 << 24)],
                 ..generation()
             },
-            "fewer than 2^24 tokens",
+            "new_tokens is 16777216",
         ),
         (
             Inference {
@@ -362,21 +367,21 @@ fn other_invalid_models_are_refused() {
                 gradients: true,
                 ..generation()
             },
-            "with gradients",
+            "with gradients, live times layers",
         ),
         (
             Inference {
-                cache: Kept::Pages { tokens: 0 },
+                cache: CacheLayout::Pages { tokens: 0 },
                 ..generation()
             },
-            "at least 1 token",
+            "tokens is 0; it must be at least 1",
         ),
         (
             Inference {
                 live: 0,
                 ..generation()
             },
-            "live must be",
+            "live is 0; it must be at least 1",
         ),
     ] {
         assert_refused(&wrong, expected);
@@ -387,14 +392,14 @@ fn other_invalid_models_are_refused() {
                 depths: vec![],
                 ..Cnn::default()
             },
-            "from 1 to 8 stages",
+            "the number of depths is 0; it must be at least 1",
         ),
         (
             Cnn {
                 depths: vec![1, 0],
                 ..Cnn::default()
             },
-            "depths is",
+            "depths is 0",
         ),
         (
             Cnn {
