@@ -157,11 +157,12 @@ pub trait Driver: Send {
     /// [`DriverError::OutOfMemory`] if there are not so many; anything else is a failure.
     fn malloc(&mut self, bytes: u64) -> Result<DeviceAddr, DriverError>;
 
-    /// Gives back what [`Driver::malloc`] returned (`cudaFree`).
+    /// Returns an allocation of [`Driver::malloc`] to the device (`cudaFree`). The caller states its size,
+    /// so that no layer in between has to remember it.
     ///
     /// # Errors
-    /// [`DriverError::InvalidValue`] if `addr` is not the start of a live allocation.
-    fn free(&mut self, addr: DeviceAddr) -> Result<(), DriverError>;
+    /// [`DriverError::InvalidValue`] if no live allocation of `bytes` starts at `addr`.
+    fn free(&mut self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError>;
 
     /// A new event, not recorded yet (counts as complete).
     ///
@@ -252,11 +253,11 @@ pub trait VirtualMemory {
     /// memory that way, or has no pages of that size.
     fn create(&mut self, bytes: u64, kind: HandleKind) -> Result<MemoryHandle, DriverError>;
 
-    /// Gives up a handle. Mappings of it stay valid.
+    /// Releases a handle to `bytes` of memory (`cuMemRelease`). Its mappings stay valid.
     ///
     /// # Errors
-    /// [`DriverError::InvalidValue`] if it was given up already.
-    fn release(&mut self, handle: MemoryHandle) -> Result<(), DriverError>;
+    /// [`DriverError::InvalidValue`] if there is no such handle, or it was released before.
+    fn release(&mut self, handle: MemoryHandle, bytes: u64) -> Result<(), DriverError>;
 
     /// Puts the whole of `handle`, which has `bytes`, behind the addresses from `addr` on.
     ///

@@ -28,6 +28,8 @@
 //!   [`snapshot`] and [`error`], and through [`Violation`] if their own state is broken.
 //! - [`glossary`] defines the terms and names PyTorch's counters.
 //!
+//! The examples `replay_trace`, `compare_policies` and `own_policy` show complete programs.
+//!
 //! Dependencies run one way: adaptors → `pytorch`, `policy` and `managed` → `placement`, `lifetimes`,
 //! `settings` and the reporting modules → `driver`. A policy never names a concrete driver, and a driver
 //! never names a block.

@@ -24,9 +24,8 @@
 //! }
 //!
 //! impl ExactFit {
-//!     fn from_conf(conf: &str) -> Result<Self, PolicySettingsError> {
-//!         PolicySettings::parse(conf)?.finish()?;
-//!         Ok(Self::default())
+//!     fn from_settings(_: &mut PolicySettings) -> Result<Self, PolicySettingsError> {
+//!         Ok(Self::default()) // no settings
 //!     }
 //! }
 //!
@@ -52,9 +51,9 @@
 //!     }
 //!
 //!     fn empty_cache(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
-//!         for cached in self.free.values_mut() {
+//!         for (&(_, bytes), cached) in &mut self.free {
 //!             while let Some(&addr) = cached.last() {
-//!                 device.free(addr)?; // still ours if this fails
+//!                 device.free(addr, bytes)?; // still ours if this fails
 //!                 cached.pop();
 //!             }
 //!         }
@@ -63,7 +62,7 @@
 //! }
 //!
 //! let device = SimDevice::new(&SimConfig::default());
-//! let mut allocator = Managed::new("exact_fit", ExactFit::from_conf("")?, device);
+//! let mut allocator = Managed::new("exact_fit", ExactFit::default(), device);
 //! let first = allocator.malloc(1000, StreamId::DEFAULT)?;
 //! allocator.free(first)?;
 //! assert_eq!(allocator.malloc(1024, StreamId::DEFAULT)?, first);

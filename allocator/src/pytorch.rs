@@ -47,16 +47,17 @@ mod segment;
 pub mod size;
 mod snapshot;
 mod split;
+mod stream_set;
 
 use std::collections::HashMap;
 
 use foldhash::fast::FixedState;
 
-use self::arena::Arena;
-use self::block::{Block, BlockId};
+use self::arena::{Arena, Id};
+use self::block::Block;
 use self::events::PendingEvents;
 use self::pages::ExpandableSegment;
-use self::pool::{BlockPool, PoolId};
+use self::pool::BlockPool;
 use self::private_pool::PrivatePools;
 use crate::allocator::{Allocator, ONE_EXABYTE, delegate};
 use crate::driver::{DeviceAddr, Driver, HandleKind, StreamId};
@@ -97,6 +98,11 @@ pub struct PyTorch<D> {
     stats: DeviceStats,
     history: History,
 }
+
+/// Identifies a block.
+type BlockId = Id<Block>;
+/// Identifies a pool.
+type PoolId = Id<BlockPool>;
 
 /// What a malloc is looking for.
 #[derive(Clone, Copy, Debug)]
@@ -142,7 +148,7 @@ impl<D: Driver> PyTorch<D> {
             handle_kind: None,
             events: PendingEvents::default(),
             stats: DeviceStats {
-                max_split_size: settings.max_split_size.cast_signed(),
+                max_split_size: settings.max_split_size.map_or(-1, u64::cast_signed),
                 ..DeviceStats::default()
             },
             history: History::default(),

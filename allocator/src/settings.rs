@@ -18,9 +18,6 @@ pub const VARIABLES: [&str; 3] = [
     "PYTORCH_ALLOC_CONF",
 ];
 
-/// What `max_split_size` is when there is no such limit.
-pub const UNLIMITED: u64 = u64::MAX;
-
 /// All settings, as a string has set them: there are none that no string can set. Sizes are in bytes.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Settings {
@@ -31,7 +28,7 @@ pub struct Settings {
     pub(crate) large_segment_size: u64,
     /// `max_split_size_mb`: blocks of this size and above are never split, but in expandable segments.
     /// Reset by each parse.
-    pub(crate) max_split_size: u64,
+    pub(crate) max_split_size: Option<u64>,
     /// `max_non_split_rounding_mb`: how much larger than the request such a block may be. Reset to
     /// `large_segment_size` by each parse.
     pub(crate) max_non_split_rounding: u64,
@@ -71,7 +68,7 @@ impl Default for Settings {
         Self {
             source: String::new(),
             large_segment_size,
-            max_split_size: UNLIMITED,
+            max_split_size: None,
             max_non_split_rounding: large_segment_size,
             garbage_collection_threshold: 0.0,
             roundup: RoundupDivisions::default(),
@@ -167,7 +164,7 @@ impl Settings {
     /// `max_split_size_mb`, in bytes; `None` for no limit.
     #[must_use]
     pub fn max_split_size(&self) -> Option<u64> {
-        self.limits_splitting().then_some(self.max_split_size)
+        self.max_split_size
     }
 
     /// `roundup_power2_divisions`.
@@ -176,17 +173,11 @@ impl Settings {
         &self.roundup
     }
 
-    /// Whether blocks are kept whole from some size on.
-    #[must_use]
-    pub fn limits_splitting(&self) -> bool {
-        self.max_split_size != UNLIMITED
-    }
-
     /// Whether a block of this size is kept whole, if it is not part of an expandable segment; and
     /// whether a request of this size gets such a block.
     #[must_use]
     pub fn is_oversize(&self, bytes: u64) -> bool {
-        bytes >= self.max_split_size
+        self.max_split_size.is_some_and(|limit| bytes >= limit)
     }
 }
 
@@ -279,9 +270,9 @@ mod tests {
              roundup_power2_divisions:4,expandable_segments:True,per_process_memory_fraction:0.5",
         )
         .unwrap();
-        assert_eq!(settings.max_split_size, 100 * MIB);
+        assert_eq!(settings.max_split_size, Some(100 * MIB));
         settings.apply("pinned_num_register_threads:4").unwrap();
-        assert_eq!(settings.max_split_size, UNLIMITED);
+        assert_eq!(settings.max_split_size, None);
         assert_eq!(settings.garbage_collection_threshold, 0.0);
         assert_eq!(settings.roundup, RoundupDivisions::default());
         assert_eq!(settings.max_non_split_rounding, 32 * MIB);
@@ -301,7 +292,7 @@ mod tests {
             error.to_string(),
             "Unrecognized key 'foo' in Accelerator allocator config."
         );
-        assert_eq!(settings.max_split_size, 64 * MIB);
+        assert_eq!(settings.max_split_size, Some(64 * MIB));
         assert!(!settings.expandable_segments);
     }
 }

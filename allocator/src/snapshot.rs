@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 use crate::driver::{DeviceAddr, StreamId};
 use crate::history::{Action, TraceEntry};
 use crate::mempool::MempoolId;
-use crate::settings::{Settings, UNLIMITED};
+use crate::settings::Settings;
 use crate::stats::PoolKind;
 
 /// Everything at one moment.
@@ -228,10 +228,7 @@ impl Serialize for Entry<'_> {
 }
 
 fn settings<S: Serializer>(settings: &Settings, serializer: S) -> Result<S::Ok, S::Error> {
-    let max_split_size = match settings.max_split_size {
-        UNLIMITED => -1,
-        bytes => bytes.cast_signed(),
-    };
+    let max_split_size = settings.max_split_size.map_or(-1, u64::cast_signed);
     let pinned = &settings.pinned;
     let mut map = serializer.serialize_map(Some(9))?;
     map.serialize_entry("PYTORCH_CUDA_ALLOC_CONF", &settings.source)?;

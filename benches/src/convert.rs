@@ -11,7 +11,7 @@ use coalesce_alloc::settings::Settings;
 use coalesce_alloc::snapshot::Snapshot;
 use coalesce_workloads::formats::minimalloc::{self, Instance};
 use coalesce_workloads::formats::pickle;
-use coalesce_workloads::formats::trace::{self, rmm};
+use coalesce_workloads::formats::{rmm, trace};
 use coalesce_workloads::op::Workload;
 use coalesce_workloads::replay::replay;
 use serde_json::Map;

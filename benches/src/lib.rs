@@ -10,7 +10,6 @@
 //! - [`text`]: amounts, durations and tables as people read them.
 
 pub mod convert;
-pub mod input;
 pub mod measure;
 pub mod realism;
 pub mod report;

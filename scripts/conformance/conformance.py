@@ -1,37 +1,37 @@
 #!/usr/bin/env python3
-"""Compare a program with the real PyTorch allocator on seeded random traces.
+"""Compares a program with the real PyTorch allocator on seeded random scripts.
 
     conformance.py --candidate "CMD"            all configurations, seeds 0..9
 
-The candidate gets the trace on standard input, the oracle's command-line flags
+The candidate gets the script on standard input, the oracle's command-line flags
 after its own, and the oracle's environment (PYTORCH_CUDA_ALLOC_CONF, FAKE_*).
-It must print the oracle's lines, all of them but the FAKE line, and end with the
-oracle's exit status. For a difference: where it is, with the lines around it,
-and the trace made smaller. Last line: "N passed, M failed"; status 1 if M > 0.
+It must print all of the oracle's lines but the FAKE line, and exit with the
+oracle's status. A difference is shown with the lines around it and a reduced
+script. Last line: "N passed, M failed"; status 1 if M > 0.
 
     --oracle PATH        default $ORACLE, else the one in setup.sh's default folder
     --seeds A..B         seeds, both ends included (or one number); default 0..9.
-                         random:N: N seeds from a random one on; the first line
-                         says which
-    --seconds S          start no trace after S seconds, and go through the
+                         random:N: N seeds starting at a random one; the first
+                         line prints them
+    --seconds S          start no script after S seconds, and go through the
                          configurations and address policies seed by seed, so that
-                         each gets its turn early. Says how far it got
-    --ops N              operations a trace (default 1000)
+                         each has an early turn. Prints how far it got
+    --ops N              operations per script (default 1000)
     --configs a,b,...    names or shell patterns; --list shows them
-    --addr up,down,...   address policies; every trace is run under each
-    --capacity 1G,8G     device sizes; default: drawn for each trace
+    --addr up,down,...   address policies; every script runs under each
+    --capacity 1G,8G     device sizes; default: drawn for each script
     --pools              add private pools (B, E, P, U, N, C); configurations without
                          expandable segments only (upstream's own bookkeeping
                          of such pools fails an assertion or uses freed memory)
-    --multi-record       record_stream names several streams in one trace. Free
-                         order then depends on hash tables inside the real binary
-    --streams K          streams per trace (default: drawn, 1 to 4)
+    --multi-record       record_stream names several streams in one script. The
+                         order of frees then depends on hash tables inside the real binary
+    --streams K          streams per script (default: drawn, 1 to 4)
     --args "..."         flags for both, default "--stats --cudalog --history"
     --no-shrink, --max-failures K (default 3: shown in detail), --keep DIR,
-    --trace FILE (with --conf, --env K=V): run one given trace instead
-    --timeout S (default 60) for a trace, --list, -v
+    --trace FILE (with --conf, --env K=V): run one given script instead
+    --timeout S (default 60) per script, --list, -v
 
-On a terminal, stderr says every 10 seconds how far it is.
+On a terminal, standard error shows the progress every 10 seconds.
 """
 
 import argparse
@@ -56,12 +56,12 @@ FR = [0.95, 0.8, 0.6, 0.4]
 
 class Config:
     """conf: the settings string; fraction: a memory limit is set at the start
-    (the collector does nothing without one); settings: strings for the op 'o'.
+    (without one the garbage collector does nothing); settings: strings for the op 'o'.
 
-    Left out on purpose, because the real binary asserts or corrupts itself:
+    Omitted, because the real binary asserts or corrupts itself:
     max_split_size changed at run time (every settings string without it resets
     it, so in a run with max_split all strings repeat it), expandable segments
-    switched in a run with max_split, private pools with expandable segments."""
+    switched on or off in a run with max_split, private pools with expandable segments."""
 
     def __init__(
         self,
@@ -212,7 +212,7 @@ CAPACITIES = [300 * MB, 512 * MB, 1 * GB, 1 * GB, 4 * GB, 4 * GB, 16 * GB, 80 * 
 
 
 def make(cfg, seed, ops, capacity=None, pools=False, multi=False, streams=0):
-    """(trace text, environment, extra arguments) of a configuration and a seed."""
+    """The script, environment and extra arguments of a configuration and a seed."""
     rng = random.Random(f"{cfg.name}/{seed}")
     cap = capacity or rng.choice([c for c in CAPACITIES if c >= cfg.min_cap])
     frac = rng.choice(cfg.fraction) if cfg.fraction else None
@@ -276,7 +276,7 @@ def show_difference(r, context=6):
 
 
 def shrink(lines, fails, budget=20.0, runs=600):
-    """A smaller list of ops for which fails() still holds (delta debugging)."""
+    """Reduces a list of ops for which fails() holds (delta debugging)."""
     end = time.time() + budget
     count = [0]
 
@@ -338,7 +338,7 @@ def list_jobs(a, configs, seeds, caps, policies):
                     for pol in policies:
                         yield job(c, seed, pol, *trace)
     else:
-        # In each round every configuration once, neighbours under different policies.
+        # Each round has every configuration once, neighbours with different policies.
         for seed in seeds:
             for cap in caps:
                 traces = {}
@@ -350,7 +350,7 @@ def list_jobs(a, configs, seeds, caps, policies):
 
 
 def show_small(a, pair, job, args, path):
-    """Makes the failing trace of a job smaller, writes it to PATH and shows it."""
+    """Reduces the failing script of a job, writes it to PATH and shows it."""
 
     def fails(x):
         q = pair("\n".join(x) + "\n", args, job.env)
@@ -398,9 +398,7 @@ def main():
     ap.add_argument("--no-shrink", action="store_true")
     ap.add_argument("--max-failures", type=int, default=3)
     ap.add_argument("--timeout", type=float, default=60)
-    ap.add_argument(
-        "--keep", help="folder for the traces of failures (default: a new temporary one)"
-    )
+    ap.add_argument("--keep", help="folder for scripts that fail (default: a new temporary one)")
     ap.add_argument("--trace")
     ap.add_argument("--conf", default="")
     ap.add_argument("--env", action="append", default=[])
@@ -463,8 +461,7 @@ def main():
                 r[0][2].strip()[-200:],
             )
             print(
-                f"SKIPPED {job.name}: the real binary fails by itself "
-                f"(status {r[0][0]}): {msg[:200]}"
+                f"SKIPPED {job.name}: the real binary itself fails (status {r[0][0]}): {msg[:200]}"
             )
             continue
         if not differ(r):
@@ -485,15 +482,16 @@ def main():
     print(
         f"{ops} ops in {dt:.1f} s ({ops / dt:.0f} ops/s); the oracle saw {totals['oom']} OOMs, "
         f"{totals['retry']} retries, {totals['sync']} synchronisations, "
-        f"{totals['device_free']} device frees" + (f"; {skipped} traces skipped" if skipped else "")
+        f"{totals['device_free']} device frees"
+        + (f"; {skipped} scripts skipped" if skipped else "")
     )
     if a.seconds is not None and started == total:
-        print(f"all {total} traces run")
+        print(f"all {total} scripts run")
     elif a.seconds is not None:
         whole, rest = divmod(started, per_seed)
         print(
-            f"stopped after {a.seconds:g} s: {started} of {total} traces run, {whole} of "
-            f"{len(seeds)} seeds whole, of seed {seeds[whole]} {rest} of {per_seed} traces"
+            f"stopped after {a.seconds:g} s: {started} of {total} scripts run, {whole} of "
+            f"{len(seeds)} seeds complete, {rest} of {per_seed} scripts of seed {seeds[whole]}"
         )
     print(f"{passed} passed, {failed} failed")
     return 1 if failed or not passed else 0

@@ -5,8 +5,8 @@
     goldens.py --record              record them again with the oracle (--oracle PATH)
     goldens.py --check-oracle        check the oracle itself
 
-They are in allocator/tests/golden. A vector is NAME.txt (a trace in the format of
-README.md; the comments at its top say what it shows and how it is run) and NAME.out
+They are in allocator/tests/golden. A vector is NAME.txt (a script; README.md has the
+format, and the comments at its top say what it shows and how it is run) and NAME.out
 (everything the real binary printed, then "! status N" or "! died" and "! fatal:
 MESSAGE" if it did not end with 0):
 
@@ -15,10 +15,10 @@ MESSAGE" if it did not end with 0):
     # args: ...        command-line flags
     # optional: WHY    only with --all
 
-With a file NAME.cases the trace is run once for each of its lines, which then is
+With a file NAME.cases the script is run once for each of its lines, as the value of
 PYTORCH_CUDA_ALLOC_CONF; NAME.out holds all results, each after a line "== LINE".
 
-CMD gets the trace on stdin and these flags after its own. Compared: all lines but
+CMD gets the script on stdin and these flags after its own. Compared are all lines but
 the FAKE line, the exit status and, after a fatal error, the "fatal: ..." line on
 stderr (--no-stderr: not that). Last line: "N passed, M failed"; status 1 if M > 0.
 Names given as arguments (shell patterns) select vectors.
@@ -53,7 +53,7 @@ def headers(text):
 
 
 def recorded(rc, out, err):
-    """The recorded form of one run."""
+    """One run as it is recorded."""
     if rc == "timeout":
         return "! timeout\n"
     if rc:
@@ -82,7 +82,7 @@ def run(cmd, text, env, args, timeout):
 
 
 def result(cmd, name, text, h, timeout):
-    """The recorded form of one vector."""
+    """One vector as it is recorded."""
     env = dict(x.split("=", 1) for x in shlex.split(h.get("env", "")))
     args = shlex.split(h.get("args", ""))
     cases = os.path.join(GOLDEN, name + ".cases")
@@ -98,9 +98,9 @@ def result(cmd, name, text, h, timeout):
 
 
 def comparable(want, have, no_stderr):
-    """Both outputs as lists of lines, less what need not agree: FAKE lines, and
-    how and with which message a program ends where the real one was killed by
-    its own uncaught exception (any status but 0 will do)."""
+    """Both outputs as lists of lines, without the lines that may differ: FAKE lines, and
+    the status and message of a program where the real one was killed by its own
+    uncaught exception (any status but 0 is accepted)."""
     died = "! died" in want
 
     def cases(out):
@@ -134,7 +134,7 @@ def main():
     ap.add_argument("--record", action="store_true")
     ap.add_argument("--check-oracle", action="store_true")
     ap.add_argument("--oracle")
-    ap.add_argument("--all", action="store_true", help="the optional ones too")
+    ap.add_argument("--all", action="store_true", help="include the optional ones")
     ap.add_argument("--no-stderr", action="store_true")
     ap.add_argument("--timeout", type=float, default=60)
     ap.add_argument("-q", "--quiet", action="store_true")
@@ -157,7 +157,7 @@ def main():
         got = result(cmd, name, text, h, a.timeout)
         path = os.path.join(GOLDEN, name + ".out")
         if a.record and "! timeout" in got.splitlines():
-            print(f"FAIL {name}: no answer in {a.timeout:g} s, so nothing is recorded")
+            print(f"FAIL {name}: no answer in {a.timeout:g} s; nothing was recorded")
             failed += 1
             continue
         if a.record:

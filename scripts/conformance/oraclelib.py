@@ -1,4 +1,4 @@
-"""Shared by the tools and the tests: where the oracle is, how programs are run."""
+"""Shared by the tools and the tests: finds the oracle and runs programs."""
 
 import os
 import random
@@ -19,7 +19,7 @@ def default_dir():
 
 
 def find_oracle(path=None):
-    """PATH, else $ORACLE, else the one setup.sh built in its default folder."""
+    """Returns PATH, $ORACLE, or the oracle that setup.sh built in its default folder."""
     p = path or os.environ.get("ORACLE") or os.path.join(default_dir(), "build", "oracle")
     if not os.access(p, os.X_OK):
         raise SystemExit(
@@ -43,7 +43,7 @@ def strip_fake(out):
 
 
 def parse_seeds(text):
-    """A..B (both included), one number, or random:N, which says what was drawn."""
+    """Parses A..B (inclusive), one number, or random:N, which prints the seeds drawn."""
     try:
         if text.startswith("random:"):
             first = random.SystemRandom().randrange(10**9)
@@ -53,11 +53,11 @@ def parse_seeds(text):
         lo, _, hi = text.partition("..")
         return range(int(lo), int(hi or lo) + 1)
     except (ValueError, IndexError):
-        raise SystemExit(f"bad --seeds {text}: A..B, a number or random:N") from None
+        raise SystemExit(f"bad --seeds {text}; expected A..B, a number or random:N") from None
 
 
 class Progress:
-    """A line on stderr about every 10 seconds, if that is a terminal."""
+    """Prints a line about every 10 seconds if standard error is a terminal."""
 
     def __init__(self, total, what):
         self.total, self.what = total, what
@@ -79,7 +79,7 @@ class Progress:
 
 
 class Pair:
-    """Run two programs on the same trace at the same time."""
+    """Runs two programs on the same script at the same time."""
 
     def __init__(self, a, b, timeout=60):
         self.a, self.b, self.timeout = a, b, timeout

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Rows of a table of results against the real PyTorch allocator.
+"""Compares rows of recorded results with the real PyTorch allocator.
 
     results.py ../../results/DATE/least.csv                all rows of recorded traces
     results.py TABLE --sample 20                           20 of them, drawn at random
     results.py TABLE --only 'gpt2_small_*,*,least'         workload, setting, capacity
 
-Each trace is replayed by the oracle under the row's settings, on a device of the row's
-size that places memory as the row says. Equal must be: peak requested, allocated, active,
-reserved and inactive split bytes, retries, failed requests, and what was taken from the
-device and returned. A row of the least capacity is also run on a device that is 2 MiB
-smaller, where a request must fail. Last line: "N passed, M failed"; status 1 if M > 0.
+The oracle replays each trace under the row's settings, capacity and address policy. These
+must be equal: peak requested, allocated, active, reserved and inactive split bytes, retries,
+failed requests, and device allocations and frees. A row of the minimum device memory is also
+run on a device that is 2 MiB smaller, where a request must fail. Last line: "N passed, M failed";
+status 1 if M > 0.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from oraclelib import HERE, Progress, clean_env, find_oracle
 
 TRACES = os.path.normpath(os.path.join(HERE, "..", "..", "workloads", "traces"))
 PAGE = 2 << 20
-# Columns of the table, and where the oracle says the same: a statistic's peak, or a number.
+# Columns of the table, and the oracle's counterpart: a statistic's peak, or a number.
 PEAKS = {
     "peak_requested_bytes": "requested_bytes",
     "peak_allocated_bytes": "allocated_bytes",
@@ -45,7 +45,7 @@ NUMBERS = {
 
 
 def script(trace):
-    """The trace in the oracle's format. What it skips after a failure, the oracle skips, too."""
+    """Converts the trace to a script. After a failure the oracle skips the same operations."""
     lines = []
     with gzip.open(os.path.join(TRACES, trace + ".csv.gz"), "rt") as source:
         for line in source:
@@ -62,7 +62,7 @@ def script(trace):
 
 
 def replay(oracle, trace, row, capacity):
-    """What the oracle says at the end, in the columns of the table."""
+    """The oracle's final statistics, in the columns of the table."""
     env = clean_env({"FAKE_TOTAL_BYTES": str(capacity), "FAKE_ADDR": row["address_policy"]})
     if row["conf"]:
         env["PYTORCH_CUDA_ALLOC_CONF"] = row["conf"]
@@ -90,7 +90,7 @@ def differences(oracle, trace, row):
     if row["capacity"] == "least":
         smaller = replay(oracle, trace, row, int(row["capacity_bytes"]) - PAGE)
         if smaller["ooms"] == 0:
-            yield "it runs on 2 MiB less"
+            yield "it completes with 2 MiB less"
 
 
 def main():
@@ -105,7 +105,7 @@ def main():
     oracle = find_oracle(a.oracle)
     wanted = a.only.split(",")
     if len(wanted) != 3:
-        ap.error("--only needs three patterns with commas between them")
+        ap.error("--only needs three patterns separated by commas")
     with open(a.table, newline="") as source:
         rows = [row for row in csv.DictReader(source) if row["family"] == "recorded"]
     keys = ("workload", "setting", "capacity")

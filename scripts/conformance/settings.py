@@ -1,26 +1,25 @@
 #!/usr/bin/env python3
-"""Compare a program with the real PyTorch allocator on random settings strings.
+"""Compares a program with the real PyTorch allocator on random settings strings.
 
     settings.py --candidate "CMD"
 
-Half of the strings are PYTORCH_CUDA_ALLOC_CONF, half are given to the op 'o' at run
-time; many are broken. What a string has done is seen from the trace of the golden
-vector 40-config-env and some ops for the garbage collector, which follow it. The
-candidate is run as by goldens.py, and compared in the same way: output, exit status,
-the "fatal: ..." line on stderr.
+Half of the strings are passed as PYTORCH_CUDA_ALLOC_CONF, half to the op 'o' at run time;
+many are invalid. The script of the golden vector 40-config-env and some ops for the garbage
+collector follow each string and show its effect. The candidate is run and compared as in
+goldens.py: output, exit status, the "fatal: ..." line on stderr.
 Last line: "N passed, M failed"; status 1 if M > 0.
 
     --oracle PATH        default $ORACLE, else the one in setup.sh's default folder
     --seeds A..B         seeds, both ends included (or one number); default 0..9.
-                         random:N: N seeds from a random one on; the first line
-                         says which
-    --cases N            strings for each seed (default 100)
-    --seconds S          start no case after S seconds. Says how far it got
+                         random:N: N seeds starting at a random one; the first
+                         line prints them
+    --cases N            strings per seed (default 100)
+    --seconds S          start no case after S seconds. Prints how far it got
     --no-stderr          do not compare the message of a fatal error
     --max-failures K     default 10: shown in detail
-    --timeout S          for a case, default 60
+    --timeout S          per case, default 60
 
-On a terminal, stderr says every 10 seconds how far it is.
+On a terminal, standard error shows the progress every 10 seconds.
 """
 
 import argparse
@@ -36,13 +35,13 @@ import goldens
 from oraclelib import GOLDEN, Pair, Progress, find_oracle, parse_seeds
 
 PROBE = os.path.join(GOLDEN, "40-config-env.txt")
-# The vector's trace does not show garbage_collection_threshold. Here each block is larger
-# than all free ones, so that the memory held grows to most of what is allowed.
+# The vector's script does not show garbage_collection_threshold. Here each block is larger
+# than all free ones, so that reserved memory grows close to the limit.
 COLLECT = "m 0.9\nf sm\nc\n" + "".join(
     f"a t{i} {(8 << 30) + (i << 21)}\nf t{i}\n" for i in range(16)
 )
 FLAGS = ["--stats", "--no-final"]
-# Keys with values that are right, or right but for their size.
+# Keys with values that are valid, or valid except for their size.
 SWITCH = ["True", "False"]
 SIZES = "1 2 8 10 12 19 20 21 32 64 100 128 200 1000".split()
 KEYS = {
@@ -64,7 +63,7 @@ KEYS = {
     "graph_capture_record_stream_reuse": SWITCH,
     "foo": ["1"],
 }
-# The key with the most ways to be wrong comes more often.
+# The key with the most invalid forms is drawn more often.
 NAMES = [*KEYS, *["large_segment_size_mb"] * 3]
 VALUES = [
     *"True False true native abc nan inf".split(),
@@ -76,7 +75,7 @@ VALUES = [
     *"[ [] [:] [1:2 [1:2, [1:2,] [1:2,,4:2] [>:1,4:2]".split(),
     "[1:8 2:4]",
 ]
-# Settings for a string at run time to change.
+# Settings in effect before a string is applied at run time.
 BEFORE = [
     "max_split_size_mb:64,large_segment_size_mb:32",
     "expandable_segments:True",
@@ -180,7 +179,7 @@ def main():
     done = passed + failed
     print(
         f"{done} strings in {progress.seconds():.1f} s; "
-        f"the oracle refused {refused} and took {done - refused}"
+        f"the oracle rejected {refused} and accepted {done - refused}"
     )
     if a.seconds is not None and done < total:
         print(f"stopped after {a.seconds:g} s: {done} of {total} strings")

@@ -1,5 +1,5 @@
 #!/bin/sh
-# setup-torch.sh [DIR] [--transformers]: the whole of Python torch on the fake device.
+# setup-torch.sh [DIR] [--transformers]: sets up full Python torch on the fake device.
 #
 # On top of setup.sh (called first, same DIR): a virtual environment with torch
 # 2.11.0 (no NVIDIA wheels), its pure-Python needs and numpy, and stand-ins for
@@ -32,7 +32,7 @@ mkdir -p "$DIR"
 DIR=$(cd "$DIR" && pwd -P)
 V=$DIR/venv
 WRAP=$DIR/torch-python
-# The fake CUDA is made from all of the allocator's sources.
+# The fake CUDA depends on all of the allocator's sources.
 RUST=$(find "$HERE/../../allocator/src" "$HERE/../../allocator/simcuda/src" -type f | LC_ALL=C sort)
 KEY=$(cat "$HERE"/src/*.map "$HERE"/src/stubs/* "$HERE/gen/gen_stubs.py" "$HERE/Makefile" \
   "$HERE/../../Cargo.lock" $RUST | sha256sum | cut -d' ' -f1)
@@ -72,7 +72,7 @@ if [ ! -e "$V/.done" ]; then
   echo "installing torch into a virtual environment" >&2
   rm -rf "$V"
   "$PYTHON" -m venv --without-pip "$V"
-  # numpy 2.4 and no newer, so that what runs later is what was tested
+  # at most numpy 2.4, the version that was tested
   pipv numpy==2.4.6 filelock 'typing-extensions>=4.10.0' 'sympy>=1.13.3' networkx jinja2 \
     'fsspec>=0.8.5' 'setuptools<82'
   pipv --no-deps "$DIR"/wheels/torch-2.11.0-*.whl

@@ -1,10 +1,10 @@
 #!/bin/sh
-# setup.sh [DIR]: build the oracle on a machine without a GPU.
+# setup.sh [DIR]: builds the oracle on a machine without a GPU.
 #
 # Downloads three wheels with pip, unpacks the few parts that are needed into
 # DIR (default ${XDG_CACHE_HOME:-~/.cache}/coalesce-oracle), compiles there and
 # prints the path of the oracle binary as its last line. A second call returns
-# at once; a call after a change of the sources rebuilds; an interrupted one can
+# at once; a call after a change of the sources rebuilds; an interrupted call can
 # be repeated. Needs sh, flock, make, gcc, g++ (C++17), cargo, python3 with pip.
 #   PIP="..."      pip command to use (default: python3 -m pip)
 #   KEEP_WHEEL=1   leave the torch wheel (506 MiB) in DIR/wheels
@@ -23,7 +23,7 @@ die() {
   exit 1
 }
 
-# The fake CUDA is made from all of the allocator's sources.
+# The fake CUDA depends on all of the allocator's sources.
 RUST=$(find "$HERE/../../allocator/src" "$HERE/../../allocator/simcuda/src" \
   "$HERE/../../allocator/simcuda/include" -type f | LC_ALL=C sort)
 KEY=$(cat "$HERE"/src/*.cpp "$HERE"/src/*.map "$HERE/Makefile" "$HERE/../../Cargo.lock" $RUST |

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Do the tests bite? Plants faults in a copy of the allocator, one at a time, and runs its tests.
+"""Checks that the tests detect mistakes: plants faults in a copy of the allocator, one at a time.
 
     faults.py [NAME...]      all faults of planted.py, or those whose name contains a NAME
-    faults.py --list         shows them
-    faults.py --check        only sees that each can still be planted: its text stands there once
+    faults.py --list         lists them
+    faults.py --check        only checks that each can still be planted: its text occurs once
 
-A fault is caught if the tests fail; one that does not compile is no fault, and an error. The
-checkout is left as it is. Status 1 if a fault was not caught. About 20 seconds for each on 2 cores.
+A fault is caught if the tests fail; a fault that does not compile is an error. The checkout is
+not changed. Status 1 if a fault was not caught. About 20 seconds for each on 2 cores.
 """
 
 import argparse
@@ -28,7 +28,7 @@ TIMEOUT_S = 600
 
 
 class Stop(Exception):
-    """Why nothing can be said about the faults."""
+    """The faults cannot be judged."""
 
 
 def planted(fault: Fault) -> str:
@@ -37,18 +37,18 @@ def planted(fault: Fault) -> str:
     text = path.read_text(encoding="utf-8")
     count = text.count(fault.old)
     if count != 1:
-        raise Stop(f"'{fault.name}': its text stands in {fault.file} {count} times, not once")
+        raise Stop(f"'{fault.name}': its text occurs {count} times in {fault.file}, not once")
     return text.replace(fault.old, fault.new)
 
 
 def run(command: list[str], folder: Path) -> tuple[int | None, str]:
-    """Exit status, None if it took too long, and the output."""
+    """Returns the exit status, None after a timeout, and the output."""
     env = dict(os.environ)
     env["CARGO_TARGET_DIR"] = str(CHECKOUT / "target" / "faults")
-    # A failure is enough; nobody reads the smallest example of it.
+    # The failure is enough; its smallest example is not needed.
     env["PROPTEST_MAX_SHRINK_ITERS"] = "0"
     env["RUST_BACKTRACE"] = "0"
-    # A group of its own, so that a test that hangs is stopped with the cargo that runs it.
+    # A new process group, so that a test that hangs is killed together with cargo.
     with subprocess.Popen(
         command,
         cwd=folder,
@@ -85,20 +85,20 @@ def failing_tests(folder: Path) -> list[str]:
 
 def copy_of_checkout(folder: Path) -> Path:
     copy = folder / "copy"
-    # Times are not copied: to cargo, what the last run planted would be newer than what is there.
+    # Without modification times: cargo would take a fault of the last run for the newer text.
     left_out = shutil.ignore_patterns("target", ".git")
     shutil.copytree(CHECKOUT, copy, ignore=left_out, copy_function=shutil.copy)
     return copy
 
 
 def plant_all(faults: list[Fault]) -> int:
-    """Plants each fault and says what caught it. How many were not caught."""
+    """Plants each fault and prints what caught it. Returns the number of survivors."""
     survivors = 0
     with tempfile.TemporaryDirectory() as folder:
         copy = copy_of_checkout(Path(folder))
         print(f"{'(none)':64}", end="", flush=True)
         if failing := failing_tests(copy):
-            raise Stop(f"the tests fail without any fault: {', '.join(failing)}")
+            raise Stop(f"the tests fail without a fault: {', '.join(failing)}")
         print("passes", flush=True)
         for fault in faults:
             print(f"{fault.name:64}", end="", flush=True)
@@ -122,7 +122,7 @@ def main() -> int:
     args = parser.parse_args()
     faults = [f for f in FAULTS if not args.names or any(name in f.name for name in args.names)]
     if not faults:
-        raise Stop("no fault of that name; --list shows them")
+        raise Stop("no fault has that name; --list shows them all")
     for fault in faults:
         planted(fault)
     if args.list or args.check:
@@ -140,4 +140,4 @@ if __name__ == "__main__":
     except Stop as reason:
         sys.exit(f"\nfaults.py: {reason}")
     except KeyboardInterrupt:
-        sys.exit("\ninterrupted; the checkout is as it was")
+        sys.exit("\ninterrupted; the checkout is unchanged")

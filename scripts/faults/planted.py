@@ -1,7 +1,7 @@
-"""The faults that faults.py plants, one after the other.
+"""The faults that faults.py plants, one at a time.
 
-Each is a plausible mistake in one place of the allocator: `old` stands in `file` exactly once, and
-with `new` in its place it compiles.
+Each is a plausible mistake in one place of the allocator: `old` occurs in `file` exactly once, and
+the crate compiles with `new` in its place.
 """
 
 from typing import NamedTuple
@@ -35,7 +35,7 @@ FAULTS = [
         "remaining >= SMALL_LIMIT",
     ),
     Fault(
-        "split rule: oversize blocks are cut, too",
+        "split rule: oversize blocks are split",
         f"{REFERENCE}/split.rs",
         "!self.settings.is_oversize(request.size) && remaining",
         "remaining",
@@ -60,7 +60,7 @@ FAULTS = [
         "        self.blocks[kept].size += gained;",
     ),
     Fault(
-        "merge: memory with no memory",
+        "merge: mapped with unmapped memory",
         f"{REFERENCE}/merge.rs",
         "!other.is_idle() || other.mapped != self.blocks[kept].mapped",
         "!other.is_idle()",
@@ -90,7 +90,7 @@ FAULTS = [
         "block <= request.wrapping_add(settings.max_non_split_rounding)",
     ),
     Fault(
-        "expandable segments: the walk goes on among equals",
+        "expandable segments: the search continues among equals",
         f"{REFERENCE}/fit.rs",
         "extent(following) < extent(here)",
         "extent(following) <= extent(here)",
@@ -102,7 +102,7 @@ FAULTS = [
         "pub fn pool_kind(size: u64) -> PoolKind {\n    if size < SMALL_LIMIT",
     ),
     Fault(
-        "rounding: a segment for 10 MiB has 20",
+        "rounding: a request for 10 MiB gets a segment of 20 MiB",
         f"{REFERENCE}/size.rs",
         "size < MIN_LARGE_ALLOC",
         "size <= MIN_LARGE_ALLOC",
@@ -114,20 +114,20 @@ FAULTS = [
         "self.blocks[id].event_count = 1;",
     ),
     Fault(
-        "events: complete ones behind a pending one are taken",
+        "events: completed events behind a pending one are processed",
         f"{REFERENCE}/events.rs",
         "                if !self.driver.event_is_complete(event)? {\n                    break;",
         "                if !self.driver.event_is_complete(event)? {\n"
         "                    self.driver.synchronize_event(event)?;",
     ),
     Fault(
-        "record_stream: the stream it was made for counts, too",
+        "record_stream: the block's own stream counts",
         "allocator/src/pytorch.rs",
         "if self.blocks[id].stream != stream {",
         "if self.blocks[id].allocated {",
     ),
     Fault(
-        "retry ladder: the pool is not given back before the last attempt",
+        "retry ladder: cached blocks are not released before the last attempt",
         f"{REFERENCE}/retry_ladder.rs",
         "        self.release_cached_blocks(MempoolId::DEFAULT)?;\n",
         "",
@@ -151,7 +151,7 @@ FAULTS = [
         "age as f64 > average",
     ),
     Fault(
-        "release: a refused return is booked as done",
+        "release: a failed free is counted as done",
         f"{REFERENCE}/segment.rs",
         "self.driver.free(addr)?;",
         "let _ = self.driver.free(addr);",
@@ -163,7 +163,7 @@ FAULTS = [
         "",
     ),
     Fault(
-        "expandable segments: a page is unmapped that is partly in use",
+        "expandable segments: a page that is partly in use is unmapped",
         f"{REFERENCE}/pages.rs",
         "let first = start.div_ceil(self.page_size);",
         "let first = start / self.page_size;",
@@ -183,7 +183,7 @@ FAULTS = [
         "        self.current = self.current.wrapping_add(amount);",
     ),
     Fault(
-        "bfc: a rest as large as the request is given away",
+        "bfc: a remainder as large as the request is not split off",
         "allocator/src/policy/bfc/supply.rs",
         "chunk >= 2 * request",
         "chunk > 2 * request",
@@ -213,13 +213,13 @@ FAULTS = [
         "",
     ),
     Fault(
-        "rmm streams: the event does not stand for joined lists",
+        "rmm streams: the event does not cover merged lists",
         f"{RMM}/rmm/stream_ordered.rs",
         "            device.record_event(event, id)?;\n",
         "            let _ = event;\n",
     ),
     Fault(
-        "rmm pool: under a limit it grows by all that is left",
+        "rmm pool: under a limit it grows by all remaining memory",
         f"{RMM}/rmm_pool.rs",
         "request.max(left / 2)",
         "request.max(left)",
@@ -249,25 +249,25 @@ FAULTS = [
         "        let mut streams",
     ),
     Fault(
-        "rmm bins: the block freed last is next",
+        "rmm bins: the block freed last is reused first",
         f"{RMM}/rmm/fixed_size.rs",
         "self.0.pop_front()",
         "self.0.pop_back()",
     ),
     Fault(
-        "rmm bins: they begin without memory of their own",
+        "rmm bins: they start empty",
         f"{RMM}/rmm_binning.rs",
         "        bins.try_for_each(|bin| bin.begin(device, &mut self.pool))",
         "        bins.by_ref().take(0).try_for_each(|bin| bin.begin(device, &mut self.pool))",
     ),
     Fault(
-        "cuda_async: takes from other streams unasked",
+        "cuda_async: memory of other streams is taken without waiting",
         "allocator/src/policy/cuda_async/model.rs",
         "            device.wait_event(follower, end)?;\n",
         "            let _ = (follower, end);\n",
     ),
     Fault(
-        "cuda_async: a fence is lifted by its first event",
+        "cuda_async: the first event lifts a fence",
         "allocator/src/policy/fence.rs",
         "            if !device.event_is_complete(event)? {\n"
         "                return Ok(false);\n"
@@ -275,7 +275,7 @@ FAULTS = [
         "            return Ok(device.event_is_complete(event)?);",
     ),
     Fault(
-        "direct: frees what other streams work on",
+        "direct: memory that other streams use is freed",
         "allocator/src/policy/direct.rs",
         "            device.synchronize_device()?;\n",
         "",
@@ -287,13 +287,13 @@ FAULTS = [
         "self.shared.remove(&block.addr) && self.shared.contains(&block.addr)",
     ),
     Fault(
-        "managed: what a failed free left behind is lost",
+        "managed: a block whose free failed is lost",
         "allocator/src/managed.rs",
         "            self.owed.push(block);\n",
         "",
     ),
     Fault(
-        "buddy: found by address, not by offset in the chunk",
+        "buddy: the buddy is found by address, not by offset in the chunk",
         "allocator/src/policy/buddy.rs",
         "base.offset(addr.offset_from(base) ^ 1 << order)",
         "DeviceAddr(addr.0 ^ 1 << order)",
@@ -305,13 +305,13 @@ FAULTS = [
         "for half in order + 1..found",
     ),
     Fault(
-        "buddy: chunks are joined, too",
+        "buddy: whole chunks are merged",
         "allocator/src/policy/buddy.rs",
         "while order < whole {",
         "while order <= whole {",
     ),
     Fault(
-        "tlsf: the tail is cut although a region is free",
+        "tlsf: the tail is split although a region is free",
         "allocator/src/policy/tlsf/regions.rs",
         "if let Some(free) = self.first_of_larger_lists(bytes) {",
         "if bytes > self.tail_bytes()\n"
@@ -337,7 +337,7 @@ FAULTS = [
         "largest > 0 && size / 2 > largest && size / 2 >= bytes * 2",
     ),
     Fault(
-        "cubecl_sliced: a quarter of a page may be left over",
+        "cubecl_sliced: a quarter of a page may remain",
         "allocator/src/policy/cubecl/sliced.rs",
         "left * 5 < self.page_size",
         "left * 4 < self.page_size",
@@ -355,31 +355,31 @@ FAULTS = [
         "free_count: 0,",
     ),
     Fault(
-        "cubecl_exclusive: a page used does not count down",
+        "cubecl_exclusive: use of a page does not lower its count",
         "allocator/src/policy/cubecl/exclusive.rs",
         "page.free_count = page.free_count.saturating_sub(1);",
         "",
     ),
     Fault(
-        "streams: caches are emptied although the original does not",
+        "streams: caches are emptied where the original does not",
         "allocator/src/policy/stream_safe.rs",
         "Err(Refusal::OutOfMemory) if self.retries => {",
         "Err(Refusal::OutOfMemory) => {",
     ),
     Fault(
-        "CuPy: joined chunks are as old as the one freed last",
+        "CuPy: merged chunks get the age of the one freed last",
         "allocator/src/policy/pieces.rs",
         "            piece.rank = preceding.rank;\n",
         "",
     ),
     Fault(
-        "CuPy: the cache is given up for a request that no limit allows",
+        "CuPy: the cache is released for a request above the limit",
         "allocator/src/policy/cupy.rs",
         "if size > self.limit {",
         "if false {",
     ),
     Fault(
-        "Paddle: the low end of a block goes",
+        "Paddle: the low end of a block is handed out",
         "allocator/src/policy/paddle_auto_growth.rs",
         "        let high = self.blocks.cut(addr, bytes - size, 0);\n"
         "        self.blocks.free(addr);\n"
@@ -401,19 +401,19 @@ FAULTS = [
         "(bytes / UNIT).max(1)",
     ),
     Fault(
-        "offset_allocator: a block is taken that the request does not fit into",
+        "offset_allocator: a block too small for the request is taken",
         "allocator/src/policy/offset_allocator.rs",
         "(units..=block).contains(&min_allocator_size(units))",
         "units <= block",
     ),
     Fault(
-        "offset_allocator: memory of a request alone is forgotten",
+        "offset_allocator: dedicated memory is forgotten",
         "allocator/src/policy/offset_allocator.rs",
         "        self.dedicated.insert(addr);\n",
         "",
     ),
     Fault(
-        "GMLake: a stitched block is used of which a part is in use",
+        "GMLake: a stitched block with a part in use is reused",
         f"{GMLAKE}/stitched.rs",
         "self.parts.iter().all(|&part| ranges.is_free(part))",
         "self.parts.iter().any(|&part| ranges.is_free(part))",
@@ -431,7 +431,7 @@ FAULTS = [
         "",
     ),
     Fault(
-        "GMLake: what was mapped before a failure is forgotten",
+        "GMLake: mappings made before a failure are forgotten",
         f"{GMLAKE}/mapping.rs",
         "                self.push(mapping);\n",
         "",
@@ -449,49 +449,49 @@ FAULTS = [
         "if offset + size < start {",
     ),
     Fault(
-        "placement: what ends at a moment lives with what begins then",
+        "placement: a buffer that ends when another begins overlaps it",
         f"{PLACEMENT}/sections.rs",
         "|end| end <= next",
         "|end| end < next",
     ),
     Fault(
-        "branch and bound: what led nowhere from a floor is not tried from a lower one",
+        "branch and bound: a dead end at one floor is skipped at a lower one",
         f"{PLACEMENT}/branch_and_bound/nogoods.rs",
         "known.fingerprint == fingerprint && known.floor.is_at_most(floor)",
         "known.fingerprint == fingerprint",
     ),
     Fault(
-        "branch and bound: what is skipped lands no higher than what is below it",
+        "branch and bound: a skipped buffer lands no higher than the one below it",
         f"{PLACEMENT}/branch_and_bound/state.rs",
         ".max(floor.offset());",
         ".max(floor.offset()) + self.problem.sizes[buffer as usize];",
     ),
     Fault(
-        "branch and bound: a raised offset is not taken back",
+        "branch and bound: a raised offset is not undone",
         f"{PLACEMENT}/branch_and_bound/state.rs",
         "Change::Raised(buffer, lowest) => self.lowest[buffer as usize] = lowest,",
         "Change::Raised(..) => {}",
     ),
     Fault(
-        "planned: a range is handed out in which a block lives",
+        "planned: a range with a live block is handed out",
         "allocator/src/policy/planned/arena.rs",
         "any(|(_, span)| span.is_live)",
         "any(|(at, span)| at == offset && span.is_live)",
     ),
     Fault(
-        "planned: nobody waits for the streams that worked in a range",
+        "planned: streams that used a range are not waited for",
         "allocator/src/policy/planned/arena.rs",
         "        self.follow(device, stream, &others)?;\n",
         "",
     ),
     Fault(
-        "planned: what is left of a range was never used",
+        "planned: the rest of a range counts as unused",
         "allocator/src/policy/planned/arena.rs",
         "            if span.end > end {\n",
         "            if span.end > end && span.is_live {\n",
     ),
     Fault(
-        "planned: the request of another stream counts as planned",
+        "planned: a request on another stream counts as planned",
         "allocator/src/policy/planned.rs",
         "step.bytes == bytes && step.stream == stream",
         "step.bytes == bytes",
@@ -509,25 +509,25 @@ FAULTS = [
         "size: request.bytes,",
     ),
     Fault(
-        "stalloc: a row is not kept free for what comes again",
+        "stalloc: a row is not kept free for repetitions",
         "allocator/src/policy/stalloc/time.rs",
         "        self.again.extend(period.again(life));\n",
         "        let _ = period;\n",
     ),
     Fault(
-        "stalloc: groups are fused whatever that does to their density",
+        "stalloc: groups are merged regardless of density",
         "allocator/src/policy/stalloc/groups.rs",
         "let is_denser = density >",
         "let is_denser = true || density >",
     ),
     Fault(
-        "stalloc: the order of tensors is not tried out",
+        "stalloc: the order of tensors is not searched",
         "allocator/src/policy/stalloc/layers.rs",
         "const REHEARSALS: usize = 6;",
         "const REHEARSALS: usize = 0;",
     ),
     Fault(
-        "stalloc: the first iteration is repeated, too",
+        "stalloc: the first iteration is repeated",
         "allocator/src/policy/stalloc.rs",
         "repeats_from: profile.second_iteration(),",
         "repeats_from: profile.second_iteration().map(|_| 0),",

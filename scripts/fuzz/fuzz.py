@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Looks for bytes that a reader does not survive, with libFuzzer.
+"""Fuzzes the readers with libFuzzer.
 
     fuzz.py [TARGET...]      all targets, or these, one after the other
-    fuzz.py --seconds 3600   for each; 60 if nothing is said
-    fuzz.py --list           shows them
+    fuzz.py --seconds 3600   time for each; default 60
+    fuzz.py --list           lists them
 
-A target fails if it panics, takes more memory than its input can be worth, or needs more than
-10 seconds for one input. What made it fail is kept where `cargo test` tries it again. Ctrl-C ends
-the target that runs; what was found is kept. Status 1 if one failed. Needs Rust and a C++ compiler.
+A target fails if it panics, takes memory out of proportion to its input, or needs more than 10
+seconds for one input. Inputs that fail are kept where `cargo test` tries them again. Ctrl-C ends
+the current target; its findings are kept. Status 1 if one failed. Needs Rust and a C++ compiler.
 """
 
 import argparse
@@ -27,11 +27,11 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 CHECKOUT = HERE.parents[1]
 
-# What one input may take. The targets themselves count memory, and more strictly.
+# Limits for one input. The targets themselves limit memory more strictly.
 TIMEOUT_S = 10
 RSS_LIMIT_MB = 1024
 
-# How libFuzzer wants the code to be compiled, all of it on stable Rust.
+# Instrumentation for libFuzzer, all of it on stable Rust.
 INSTRUMENTED = [
     "--cfg=fuzzing",
     "--cfg=fuzzing_libfuzzer",
@@ -54,13 +54,13 @@ class Target:
     name: str
     package: str
     test: str
-    # Good inputs to begin with; in the package's tests.
+    # The initial inputs, in the package's tests.
     examples: str
-    # The longest input that is tried, in bytes.
+    # The longest input, in bytes.
     max_len: int
 
     def folder(self) -> Path:
-        """Where the test looks for inputs that made it fail."""
+        """The folder of inputs that made the test fail."""
         name = self.test.replace("::", "__")
         return CHECKOUT / self.package / "tests/fuzz/__fuzz__" / name / "crashes"
 
@@ -75,7 +75,7 @@ TARGETS = [
 
 
 class Stop(Exception):
-    """Why nothing can be said about the targets."""
+    """The targets cannot be run."""
 
 
 def build_folder() -> Path:
@@ -85,30 +85,30 @@ def build_folder() -> Path:
 
 
 def built(package: str, folder: Path) -> Path:
-    """The package's test binary `fuzz`, instrumented."""
+    """Builds the package's test binary `fuzz` with instrumentation."""
     rustc = subprocess.run(["rustc", "-vV"], check=True, stdout=subprocess.PIPE, text=True).stdout
     host = re.search(r"^host: (.*)$", rustc, re.MULTILINE)
     if host is None:
-        raise Stop("rustc -vV does not say which host it is for")
+        raise Stop("rustc -vV does not print its host")
     env = dict(os.environ)
     env["RUSTFLAGS"] = " ".join(INSTRUMENTED)
     env["CARGO_PROFILE_TEST_OPT_LEVEL"] = "3"
     env["CARGO_PROFILE_TEST_CODEGEN_UNITS"] = "1"
     command = ["cargo", "test", "--package", PACKAGES[package], "--test", "fuzz", "--no-run"]
-    # With a target, what is compiled for the build itself is not instrumented.
+    # With --target, build scripts and macros are not instrumented.
     command += ["--target", host[1], "--target-dir", str(folder), "--message-format", "json"]
     run = subprocess.run(command, cwd=CHECKOUT, env=env, stdout=subprocess.PIPE, text=True)
     if run.returncode != 0:
-        raise Stop(f"{package} cannot be built")
+        raise Stop(f"cannot build {package}")
     for line in run.stdout.splitlines():
         artifact = json.loads(line)
         if artifact.get("executable") and artifact["target"]["name"] == "fuzz":
             return Path(artifact["executable"])
-    raise Stop(f"cargo does not say where the tests of {package} are")
+    raise Stop(f"cargo did not report the tests of {package}")
 
 
 def pulse(line: str) -> str | None:
-    """What a line of libFuzzer says of how far it is, if it does."""
+    """The progress in a line of libFuzzer's output, if it has any."""
     found = re.match(r"#(\d+)\s.*cov: (\d+) ft: (\d+) .*corp: (\S+) .*exec/s: (\d+)", line)
     if found is None:
         return None
@@ -118,11 +118,11 @@ def pulse(line: str) -> str | None:
 
 @dataclass(frozen=True)
 class Run:
-    """A target on its way."""
+    """A run of a target."""
 
     target: Target
     binary: Path
-    # Where what is worth keeping is kept, and where the log is.
+    # The folder of the corpus, and the log.
     folder: Path
 
     @property
@@ -130,12 +130,12 @@ class Run:
         return self.folder / f"{self.target.name}.log"
 
     def libfuzzer(self, arguments: list[str], name: str) -> int:
-        """Runs libFuzzer to its end and gives its status."""
+        """Runs libFuzzer and returns its status."""
         limits = [f"-timeout={TIMEOUT_S}", f"-rss_limit_mb={RSS_LIMIT_MB}"]
         arguments = arguments + limits
         if any(" " in argument for argument in arguments):
-            raise Stop("libFuzzer splits its arguments at spaces: no folder's name may have one")
-        # The inputs go through a file, and that had better be in memory.
+            raise Stop("libFuzzer splits its arguments at spaces: no folder name may contain one")
+        # The inputs go through a file, which is faster in memory.
         memory = Path("/dev/shm")
         scratch = tempfile.mkdtemp(prefix="coalesce-", dir=memory if memory.is_dir() else None)
         test = self.target.test
@@ -158,7 +158,7 @@ class Run:
                 try:
                     return watch(process, self.log, name)
                 except KeyboardInterrupt:
-                    # It ends by itself on this, and says what it did.
+                    # It exits on this signal and prints a summary.
                     process.send_signal(signal.SIGINT)
                     process.wait()
                     raise
@@ -166,7 +166,7 @@ class Run:
             shutil.rmtree(scratch, ignore_errors=True)
 
     def look(self, seconds: int) -> list[Path]:
-        """Looks for inputs that make the target fail, until the first, and says where they are."""
+        """Runs until the first input that fails, and returns the inputs."""
         target = self.target
         corpus = self.folder / "corpus" / target.name
         crashes = target.folder()
@@ -195,7 +195,7 @@ class Run:
                 told_slow = ("timeout-", "slow-unit-")
                 slow = {crash for crash in crashes.iterdir() if crash.name.startswith(told_slow)}
                 for crash in slow - before:
-                    # A machine that is busy, or was halted, makes anything slow once.
+                    # A busy or suspended machine can make any input slow once.
                     if self.libfuzzer([str(crash)], crash.name) == 0:
                         crash.unlink()
                 new = sorted(set(crashes.iterdir()) - before)
@@ -205,14 +205,14 @@ class Run:
                     raise Stop(f"{target.name} ended with status {status}: see {self.log}")
             return []
         finally:
-            # Only what is worth keeping is left in the checkout.
+            # Only failures stay in the checkout.
             for folder in [crashes, crashes.parent, crashes.parent.parent]:
                 if not any(folder.iterdir()):
                     folder.rmdir()
 
 
 def fuzz(run: Run, seconds: int) -> bool:
-    """Runs a target and says whether it survived."""
+    """Runs a target and returns whether it passed."""
     target = run.target
     print(f"{target.name}: {seconds} s; {run.log}", flush=True)
     before = processor_time()
@@ -220,13 +220,13 @@ def fuzz(run: Run, seconds: int) -> bool:
     used = processor_time() - before
     print(f"{target.name}: {last_pulse(run.log)}; {used:.0f} s of processor time", flush=True)
     for crash in new:
-        print(f"{target.name} FAILED on {crash.relative_to(CHECKOUT)}, which is kept;")
+        print(f"{target.name} FAILED on {crash.relative_to(CHECKOUT)}, which was kept;")
         print(f"  cargo test -p {PACKAGES[target.package]} --test fuzz {target.test}")
     return not new
 
 
 def processor_time() -> float:
-    """Seconds that the processes which have ended worked."""
+    """Processor seconds of the finished child processes."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
@@ -239,7 +239,7 @@ def last_pulse(log: Path) -> str:
 
 
 def watch(process: subprocess.Popen, log: Path, name: str) -> int:
-    """Tells how far it is, each minute, or all the time to a person who watches."""
+    """Prints the progress: each minute, or continuously on a terminal."""
     told = time.monotonic()
     while True:
         try:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What recorded programs reserved on a GPU, held against what the simulated device says.
+"""Compares what recorded programs reserved on a GPU with the simulated device.
 
     predicted.py OUT/traces.txt [--coalesce target/release/coalesce]
 
@@ -20,7 +20,7 @@ ADDRESSES = ["down", "up"]
 
 
 def rows(text):
-    """The JSON objects of a text, one after the other."""
+    """Reads the JSON objects of a text."""
     decoder = json.JSONDecoder()
     text = text.lstrip()
     while text:

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""GPT-2 trained under PyTorch's own allocator and under Coalesce's, and compared: do the losses
-agree to the last bit, and what does a step cost?
+"""Trains GPT-2 under PyTorch's own allocator and under Coalesce's, and compares losses, peaks and
+the time of a step.
 
     cargo build --release -p coalesce-torch
     scripts/gpu/train.py --library target/release/libcoalesce_torch.so
 
-Needs a python with torch 2.11, and nothing else of this repository than this file,
-coalesce_torch.py and the library. Each run is a process of its own; the two allocators take turns.
-A JSON object is printed; the status is 1 if the losses, the allocations or the peaks differ.
+Needs a python with torch 2.11, this file, coalesce_torch.py and the library. Each run is a new
+process; the two allocators take turns. Prints a JSON object; the status is 1 if the losses, the
+allocations or the peaks differ.
 """
 
 import argparse
@@ -37,7 +37,7 @@ def parsed():
     parser.add_argument("--conf", default="", help="PYTORCH_CUDA_ALLOC_CONF, for both")
     parser.add_argument("--runs", type=int, default=3, help="runs of each (3)")
     parser.add_argument("--steps", type=int, default=30, help="training steps of a run (30)")
-    parser.add_argument("--warm-up", type=int, default=5, help="of them not timed (5)")
+    parser.add_argument("--warm-up", type=int, default=5, help="untimed steps at the start (5)")
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--hidden", type=int, default=768)
     parser.add_argument("--heads", type=int, default=12)
@@ -74,7 +74,7 @@ def main():
 
 
 def environment(args):
-    # Two runs differ in nothing but the allocator.
+    # Two runs differ only in the allocator.
     env = {
         **os.environ,
         "PYTHONHASHSEED": "0",
@@ -89,7 +89,7 @@ def environment(args):
 
 
 def run(args):
-    """One run: what it computed, what it took, how long."""
+    """One run: its losses, memory and times."""
     import torch
 
     sys.path.insert(0, str(args.module))
@@ -134,7 +134,7 @@ def run(args):
 
 
 def training(args, torch):
-    """A function that does a step and returns its loss."""
+    """Returns a function that does one step and returns its loss."""
     from torch import nn
     from torch.nn import functional
 
@@ -173,7 +173,7 @@ def training(args, torch):
                 self.norm(self.blocks(self.tokens(tokens) + self.positions(positions)))
             )
 
-    # cuDNN's attention is left out: it need not give the same result twice.
+    # cuDNN's attention is not deterministic.
     backend = torch.nn.attention.SDPBackend
     attention = [backend.FLASH_ATTENTION, backend.EFFICIENT_ATTENTION, backend.MATH]
     with torch.device("cuda"):
@@ -181,14 +181,14 @@ def training(args, torch):
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
     data = torch.Generator().manual_seed(1)
 
-    # Its cache of casts is freed in the order of addresses in the heap, which is not the program's.
+    # Autocast frees its cache of casts in the order of heap addresses, which varies.
     autocast = torch.autocast("cuda", torch.bfloat16, enabled=args.amp, cache_enabled=False)
 
     def train(step):
         length = args.sequence
         if args.vary:
             length = [length, length // 2, length * 3 // 4, length - 37][step * 7 % 4]
-        # Something to learn: each token follows from the one before, but for some.
+        # Learnable data: most tokens follow from the previous one.
         tokens = torch.randint(args.vocab, (args.batch, 1), generator=data)
         tokens = (tokens + 17 * torch.arange(length + 1)) % args.vocab
         tokens = tokens.cuda()
@@ -219,7 +219,7 @@ def write_trace(args, torch, memory):
 
 
 def survives_out_of_memory(torch, train):
-    """Whether a request that cannot be served is an error that a training goes on after."""
+    """Whether training continues after a request that cannot be served."""
     _, total = torch.cuda.mem_get_info()
     try:
         torch.empty(2 * total, dtype=torch.uint8, device="cuda")
@@ -230,7 +230,7 @@ def survives_out_of_memory(torch, train):
 
 
 def pair_ns(args, torch):
-    """Nanoseconds of an allocation of 1 MiB and its end, from Python: the least of ten rounds."""
+    """Nanoseconds to allocate and free 1 MiB from Python: the minimum of ten rounds."""
     malloc = torch._C._cuda_cudaCachingAllocator_raw_alloc
     free = torch._C._cuda_cudaCachingAllocator_raw_delete
     stream = torch.cuda.current_stream().cuda_stream
@@ -245,7 +245,7 @@ def pair_ns(args, torch):
 
 def compared(args, results):
     def one(key):
-        """The value that all runs agree on, or all there are."""
+        """The common value of all runs, or the list of all values."""
         values = [run[key] for runs in results.values() for run in runs]
         return values[0] if all(value == values[0] for value in values) else values
 

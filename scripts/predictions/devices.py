@@ -1,4 +1,4 @@
-"""Where the programs run: on the fake device, or on a GPU of which they may only have a part."""
+"""Where the programs run: on the fake device, or on a part of a GPU."""
 
 import hashlib
 import json
@@ -18,7 +18,7 @@ def run(command, env=None):
     done = subprocess.run(command, env=env, capture_output=True, text=True)
     if done.returncode != 0:
         said = (done.stderr.strip() or done.stdout.strip())[-2000:]
-        raise SystemExit(f"{' '.join(command)}\nended with status {done.returncode}: {said}")
+        raise SystemExit(f"{' '.join(command)}\nexited with status {done.returncode}: {said}")
     return done.stdout
 
 
@@ -34,7 +34,7 @@ def size(text):
 
 @dataclass(frozen=True)
 class FakeDevice:
-    """PyTorch on the fake device, which has the memory that a program is to have."""
+    """PyTorch on a fake device of the size that the program needs."""
 
     python: str
 
@@ -45,12 +45,12 @@ class FakeDevice:
 
     @property
     def command(self):
-        """Starts Python. A fixed heap layout and no hash seed make a program the same each time,
-        down to the order of frees under autocast."""
+        """Starts Python with a fixed heap layout and no hash seed, so that a program repeats
+        exactly, including the order of frees under autocast."""
         return ["setarch", "-R", self.python]
 
     def key(self):
-        """What results depend on."""
+        """The inputs that results depend on."""
         return digest(PROGRAMS, self.python)
 
     def programs(self):
@@ -70,8 +70,8 @@ class FakeDevice:
 
 @dataclass(frozen=True)
 class Gpu:
-    """PyTorch on the first GPU of this machine. The settings leave a program as much of it as it
-    is to have; that others use the rest does not matter."""
+    """PyTorch on the first GPU of this machine. The settings limit a program to its part of the
+    memory; other users of the rest do not matter."""
 
     python: str
     name: str
@@ -87,7 +87,7 @@ class Gpu:
             known.parent.mkdir(parents=True, exist_ok=True)
             known.write_text(run([python, PROGRAMS, "--list"]))
         listed = json.loads(known.read_text())
-        # Without what can only be asked of the fake device.
+        # Without variables that only the fake device reads.
         programs = {name: one for name, one in listed["programs"].items() if not one["environment"]}
         return Gpu(python, listed["device"], listed["device_bytes"], programs)
 
@@ -105,7 +105,7 @@ class Gpu:
         return self.bytes
 
     def conf(self, program, conf):
-        """The settings with the program's part of the device, or as much of that as they say."""
+        """The settings with the program's memory fraction, or their own fraction of it."""
         part = size(program["capacity"]) / self.bytes
         others = []
         for setting in filter(None, conf.split(",")):

@@ -1,21 +1,21 @@
 #!/usr/bin/env python3
-"""Predictions from a snapshot against what PyTorch then does.
+"""Compares predictions from a snapshot with PyTorch.
 
     predict.py                             all programs, all settings; the table on stdout
     predict.py --only cnn --only 'halv*'   some programs
-    predict.py --csv TABLE.csv             the table as CSV, too
+    predict.py --csv TABLE.csv             the table as CSV as well
     predict.py --gpu                       on a GPU instead of the fake device
 
 Each program of programs.py is recorded once, under default settings, by PyTorch 2.11 on the fake
-device (../conformance/setup-torch.sh). From the snapshot alone `coalesce advise` says which
-settings fit, and `coalesce replay` says, for these and others, what the program would need. Then
-PyTorch runs the program under each of them. Compared are the peak of reserved memory, the
-retries and the requests that failed.
+device (../conformance/setup-torch.sh). From the snapshot alone `coalesce advise` names
+settings, and `coalesce replay` predicts what the program needs under these and others. PyTorch
+then runs the program under each of them. The peak of reserved memory, the retries and the
+failed requests are compared.
 
-What is done is kept in a folder (--keep) and not done again as long as programs.py and
-`coalesce` are the same; it can be interrupted at any time. Last line: "N equal, M within 1 %, U
-unknown, K off"; status 1 if K > 0. Unknown is what comes after a request that failed when it
-was recorded and is served now: the prediction says so."""
+Results are kept in a folder (--keep) and reused as long as programs.py and `coalesce` are
+unchanged; a run can be interrupted at any time. Last line: "N equal, M within 1 %, U unknown, K
+off"; status 1 if K > 0. A row is unknown if a request that failed in the recording succeeds in
+the replay; the prediction reports this."""
 
 import argparse
 import csv
@@ -37,7 +37,7 @@ sys.path.insert(0, str(HERE))
 from devices import PROGRAMS, FakeDevice, Gpu, digest, run, size
 from oraclelib import clean_env
 
-# What every program is run under, besides the advised settings.
+# The settings for every program, besides the advised ones.
 SETTINGS = (
     "",
     "expandable_segments:True",
@@ -57,7 +57,7 @@ VERDICTS = ("equal", "within 1 %", "unknown", "off")
 
 
 class Runner:
-    """Runs what has to be run, each once."""
+    """Runs each command once and keeps its result."""
 
     def __init__(self, device, coalesce, keep):
         self.device = device
@@ -66,7 +66,7 @@ class Runner:
         self.keep.mkdir(parents=True, exist_ok=True)
 
     def once(self, key, suffix, make):
-        """The file that make(path) writes, from an earlier run if the key is the same."""
+        """Returns the file that make(path) writes, or an earlier one with the same key."""
         name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:20]
         path = self.keep / (name + suffix)
         if not path.exists():
@@ -79,7 +79,7 @@ class Runner:
         return path
 
     def torch(self, name, program, conf, record=False):
-        """The program on PyTorch: its snapshot, or its statistics."""
+        """Runs the program on PyTorch and returns its snapshot or its statistics."""
         env = clean_env({"PYTHONHASHSEED": "0", **self.device.environment(program)})
         if conf:
             env["PYTORCH_CUDA_ALLOC_CONF"] = conf
@@ -92,7 +92,7 @@ class Runner:
         return self.once(key, ".pickle" if record else ".json", make)
 
     def ask(self, snapshot, verb, *options):
-        """What `coalesce` says of a snapshot, as JSON."""
+        """Runs `coalesce` on a snapshot and returns its JSON."""
 
         def make(path):
             command = [*self.coalesce, verb, snapshot, *options, "--json"]
@@ -124,7 +124,7 @@ def rows_of(runner, name, program, settings):
     device = runner.device
     snapshot = runner.torch(name, program, device.conf(program, ""), record=True)
     capacity = ["--capacity", str(device.capacity(program))]
-    # Without a limit of time the advice is the same on every machine.
+    # Without a time limit the advice is the same on every machine.
     advice = runner.ask(snapshot, "advise", *capacity, "--time-limit", "0")
     advised = [setting["conf"] for setting in advice["ranking"] if setting["is_advised"]]
     settings = [device.conf(program, conf) for conf in settings]
@@ -146,13 +146,13 @@ def rows_of(runner, name, program, settings):
 
 
 def difference(row):
-    """How far the prediction of the reserved memory is off: predicted / real - 1."""
+    """The error of the predicted reserved memory: predicted / real - 1."""
     return row["predicted_peak_reserved_bytes"] / row["pytorch_peak_reserved_bytes"] - 1
 
 
 def verdict(row):
-    """`equal` in all figures; `within 1 %` in memory, and equal in the rest; `unknown`, if the
-    prediction says that the program will do what it did not when it was recorded; or `off`."""
+    """`equal` in all figures; `within 1 %` in memory and equal in the rest; `unknown` if the
+    program would leave the recorded path; or `off`."""
     off = [column for column in FIGURES if row["predicted_" + column] != row["pytorch_" + column]]
     if not off:
         return "equal"
@@ -178,7 +178,7 @@ def markdown(rows):
         setting = f"**{conf}**" if row["advised"] else conf
         off = "none" if row["verdict"] == "equal" else f"{difference(row):+.2%}"
         if row["verdict"] == "unknown":
-            off += ", unknown from the failure on"
+            off += ", unknown after the failure"
         sides = f"{figures(row, 'predicted')} | {figures(row, 'pytorch')}"
         yield f"| {name} | {setting} | {sides} | {off} |"
 
@@ -204,24 +204,24 @@ def arguments():
     parser.add_argument(
         "--python",
         metavar="CMD",
-        help="PyTorch (default: on the fake device what setup-torch.sh prints, else python3)",
+        help="the python with PyTorch (default: what setup-torch.sh prints; with --gpu python3)",
     )
     parser.add_argument(
-        "--gpu", action="store_true", help="on a GPU; programs get as much of it as of a fake one"
+        "--gpu", action="store_true", help="run on a GPU, limited to the size of the fake device"
     )
     parser.add_argument(
-        "--keep", default=cache(), metavar="DIR", help="what is done (default: %(default)s)"
+        "--keep", default=cache(), metavar="DIR", help="folder for results (default: %(default)s)"
     )
     parser.add_argument(
         "--run-only",
         action="store_true",
-        help="only run the programs; --keep can then be taken to a machine that has coalesce",
+        help="only run the programs; copy --keep to a machine that has coalesce",
     )
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="so many at once")
     parser.add_argument(
         "--also", action="append", default=[], metavar="CONF", help="more settings for all programs"
     )
-    parser.add_argument("--csv", metavar="FILE", help="write the table there as CSV, too")
+    parser.add_argument("--csv", metavar="FILE", help="also write the table as CSV")
     return parser.parse_args()
 
 
@@ -236,7 +236,7 @@ def main():
         if not args.only or any(fnmatch.fnmatch(name, only) for only in args.only)
     }
     if not chosen:
-        raise SystemExit(f"no such program; there are {', '.join(programs)}")
+        raise SystemExit(f"no such program; expected one of: {', '.join(programs)}")
 
     settings = [*SETTINGS, *args.also]
     if args.run_only:

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""The programs whose memory is predicted, and what runs one of them.
+"""The programs whose memory is predicted.
 
-    TORCH_PYTHON programs.py NAME --stats STATS.json       torch.cuda.memory_stats() of the end
+    TORCH_PYTHON programs.py NAME --stats STATS.json       final torch.cuda.memory_stats()
     TORCH_PYTHON programs.py NAME --record SNAPSHOT.pickle its history, as a user would record it
-    TORCH_PYTHON programs.py --list                        what there is
+    TORCH_PYTHON programs.py --list                        lists them
 
-The environment says how much memory the device has and what PYTORCH_CUDA_ALLOC_CONF is: see
-predict.py. An OutOfMemoryError that a program does not catch ends it."""
+The environment sets the memory of the device and PYTORCH_CUDA_ALLOC_CONF: see predict.py. An
+OutOfMemoryError that a program does not catch ends it."""
 
 import argparse
 import contextlib
@@ -109,7 +109,7 @@ def classes(batch: int):
 
 
 def lengths():
-    """A GPT whose batches have a length of their own, on a device that they nearly fill."""
+    """A GPT whose batches all have different lengths, on a device that they nearly fill."""
     rng = random.Random(0)
     model = gpt()
     optimizer = torch.optim.AdamW(model.parameters())
@@ -120,7 +120,7 @@ def lengths():
 
 
 def amp():
-    """A GPT under autocast to bfloat16, batches of different length."""
+    """A GPT under autocast to bfloat16, batches of different lengths."""
     rng = random.Random(1)
     model = gpt(layers=6)
     optimizer = torch.optim.AdamW(model.parameters())
@@ -143,7 +143,7 @@ def cnn():
 
 @torch.no_grad()
 def decode():
-    """Generation with a cache of keys and values that grows by concatenation."""
+    """Generation with a key-value cache that grows by concatenation."""
     rng = random.Random(3)
     model = gpt(layers=8).to(torch.bfloat16).eval()
     for _ in range(8):
@@ -158,7 +158,7 @@ def decode():
 
 
 def accumulation():
-    """Gradients of four batches of different shape are added up before each update."""
+    """Gradient accumulation over four batches of different shapes."""
     rng = random.Random(4)
     model = gpt()
     optimizer = torch.optim.AdamW(model.parameters())
@@ -170,7 +170,7 @@ def accumulation():
 
 
 def recomputation():
-    """Activation checkpointing: every layer's forward pass is done again in the backward pass."""
+    """Activation checkpointing: the backward pass repeats the forward pass of every layer."""
     rng = random.Random(5)
     model = gpt(layers=8)
     optimizer = torch.optim.AdamW(model.parameters())
@@ -180,7 +180,7 @@ def recomputation():
 
 
 def prefetch():
-    """Inputs are copied on a second stream and handed over with record_stream."""
+    """Copies inputs on a second stream and hands them over with record_stream."""
     rng = random.Random(6)
     model = convolutions((64, 128))
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
@@ -204,7 +204,7 @@ def prefetch():
 
 
 def evaluation():
-    """Each epoch of training is followed by an evaluation, and each of these by empty_cache."""
+    """Alternates epochs of training, evaluation and empty_cache."""
     rng = random.Random(7)
     model = convolutions()
     optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
@@ -222,8 +222,8 @@ def evaluation():
 
 
 def halving():
-    """A batch that does not fit is halved until it does, as trainers do that look for a batch size:
-    one request, that for the logits, is larger than the device."""
+    """Halves a batch until it fits, as trainers do to find a batch size. One request, for the
+    logits, is larger than the device."""
     model = gpt()
     optimizer = torch.optim.AdamW(model.parameters())
     batch, steps = 128, 0
@@ -238,8 +238,8 @@ def halving():
 
 
 def tight_halving():
-    """As `halving`, but the batch that fails would nearly fit: where it fails, and whether it does,
-    is for the allocator to decide."""
+    """Like `halving`, but the batch nearly fits: the allocator decides whether and where it
+    fails."""
     rng = random.Random(8)
     model = gpt()
     optimizer = torch.optim.AdamW(model.parameters())
@@ -260,7 +260,7 @@ class Program:
     run: Callable[[], None]
     # Memory of the device, as FAKE_TOTAL_BYTES takes it.
     capacity: str
-    # More for the fake device's environment.
+    # Further variables for the fake device.
     environment: dict[str, str] = field(default_factory=dict)
 
     def listing(self) -> dict:
@@ -276,7 +276,7 @@ PROGRAMS = {
     "accumulation": Program(accumulation, "4G"),
     "recomputation": Program(recomputation, "6G"),
     "prefetch": Program(prefetch, "2G"),
-    # Events are over only when somebody waits, as on a device that is behind its host.
+    # Events complete only when something waits, as on a device that lags behind its host.
     "prefetch-behind": Program(prefetch, "2G", {"FAKE_HOLD_EVENTS": "1"}),
     "evaluation": Program(evaluation, "1400M"),
     "halving": Program(halving, "8G"),
@@ -285,8 +285,8 @@ PROGRAMS = {
 
 
 def run(program: Program, snapshot: str | None) -> dict[str, int | float | bool]:
-    """Runs the program and returns memory_stats() of its end. Its history is written to
-    `snapshot`, if given."""
+    """Runs the program and returns its final memory_stats(). Writes its history to `snapshot`,
+    if given."""
     torch.manual_seed(0)
     # The fake cuDNN has no plan for attention.
     torch.backends.cuda.enable_cudnn_sdp(False)
@@ -324,7 +324,7 @@ def main():
     if args.stats:
         with open(args.stats, "w") as out:
             json.dump(stats, out, indent=1)
-    # Nothing is left to tidy up on a fake device.
+    # A fake device needs no cleanup.
     os._exit(0)
 
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Looks at a report of `coalesce advise --html` in a real browser, as people will.
+"""Opens a report of `coalesce advise --html` in a real browser.
 
     coalesce advise snapshot.pickle --html report.html
     pip install playwright && apt-get install chromium
     scripts/report/check.py report.html --out pictures/
 
-On a wide screen and on a phone, light and dark, without a network: the page must load nothing,
-report no error, not be wider than the screen, be as dark as it is asked to be, and say what is
-under the pointer. Each view is kept as a PNG, for somebody to look at.
+On a wide screen and on a phone, light and dark, without a network, the page must load nothing,
+report no error, fit the screen, follow the color scheme, and describe the point under the
+pointer. Each view is saved as a PNG.
 """
 
 import argparse
@@ -27,7 +27,7 @@ BROWSERS = ["chromium", "chromium-browser", "google-chrome"]
 
 
 def look(browser, report, name, width, scheme, out):
-    """What is wrong with one view, as sentences."""
+    """The faults of one view, as sentences."""
     wrong = []
     context = browser.new_context(
         viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True
@@ -41,7 +41,7 @@ def look(browser, report, name, width, scheme, out):
     wrong += [f"it loads {url}" for url in loaded[1:]]
     full = page.evaluate("document.documentElement.scrollWidth")
     if full > width:
-        wrong.append(f"it is {full} wide")
+        wrong.append(f"it is {full} pixels wide")
     colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
     brightness = sum(int(part) for part in colour.strip("rgb()").split(",")[:3]) / 3
     if (brightness < 128) != (scheme == "dark"):
@@ -63,7 +63,7 @@ def look(browser, report, name, width, scheme, out):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("report", type=pathlib.Path)
-    parser.add_argument("--out", type=pathlib.Path, help="folder for the pictures")
+    parser.add_argument("--out", type=pathlib.Path, help="folder for the PNG files")
     args = parser.parse_args()
     if args.out:
         args.out.mkdir(parents=True, exist_ok=True)
@@ -74,7 +74,7 @@ def main():
         browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
         for name, width, scheme in VIEWS:
             wrong = look(browser, args.report, name, width, scheme, args.out)
-            print(f"{name}: {'; '.join(wrong) or 'well'}")
+            print(f"{name}: {'; '.join(wrong) or 'ok'}")
             failed |= bool(wrong)
         browser.close()
     return 1 if failed else 0

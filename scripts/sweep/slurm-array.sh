@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# One share of a sweep for each task of a Slurm job array, and then all of them joined:
+# Runs one share of a sweep in each task of a Slurm job array, and merges the shares:
 #
 #   sbatch --array=1-8 scripts/sweep/slurm-array.sh benches/sweeps/default.toml OUT
 #   sbatch --dependency=afterok:JOB scripts/sweep/slurm-array.sh --merge OUT
 #
-# OUT is a folder that all nodes share. A task that is requeued goes on where it was.
+# OUT is a folder that all nodes share. A requeued task resumes where it stopped.
 #SBATCH --job-name=coalesce-sweep
 #SBATCH --cpus-per-task=4
 #SBATCH --time=01:00:00

@@ -1,7 +1,8 @@
-//! The families by name, each with its parameters.
+//! The families by name, with their parameters.
 //!
-//! A family is a struct: its fields are the parameters, its `Default` is theirs, and its
-//! documentation is what [`families`] lists. To add one is a line in `FAMILIES`.
+//! A family is a struct. Its fields are the parameters, its [`Default`] has their default values, and its
+//! documentation is the text that [`families`] shows. To add a family, write the struct, implement
+//! [`Workload`] for it, and add a line to `FAMILIES`.
 
 mod error;
 
@@ -24,7 +25,6 @@ use crate::families::shared_gpu::SharedGpu;
 use crate::families::streams::Streams;
 use crate::families::transformer::Transformer;
 use crate::op::{Answer, Op, Workload, WorkloadError};
-use crate::presets;
 
 static FAMILIES: &[Family] = &[
     Family::of::<Transformer>("transformer"),
@@ -46,13 +46,13 @@ static FAMILIES: &[Family] = &[
     Family::of::<Experiment>("experiment"),
 ];
 
-/// The field that every family has and that is no parameter: what a member is called in results.
+/// The field that is not a parameter: the name of a workload in results. Every family has it.
 const NAME: &str = "name";
 
-/// What stands for the default of a parameter that need not be given.
+/// The default of an optional parameter, as [`Parameter::default`] shows it.
 pub const NOT_GIVEN: &str = "none";
 
-/// A kind of program, to be had with any parameters.
+/// A parameterised kind of workload.
 pub struct Family {
     /// Its name.
     pub name: &'static str,
@@ -63,37 +63,37 @@ pub struct Family {
     read: fn(Table) -> Result<Box<dyn Workload>, toml::de::Error>,
 }
 
-/// What can be chosen of a family.
+/// A parameter of a family.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Parameter {
     /// Its name.
     pub name: &'static str,
-    /// What it is if it is not given, as in TOML.
+    /// Its default value, as in TOML.
     pub default: String,
-    /// What it means, in a line.
+    /// Its meaning, in a line.
     pub doc: String,
 }
 
-/// All families, in the order in which they are shown.
+/// All families, in display order.
 #[must_use]
 pub fn families() -> &'static [Family] {
     FAMILIES
 }
 
-/// The family of that name.
+/// The family called `name`.
 ///
 /// # Errors
-/// If there is none.
+/// If no family has this name.
 pub fn family(name: &str) -> Result<&'static Family, CatalogError> {
     let found = FAMILIES.iter().find(|family| family.name == name);
     let names = || FAMILIES.iter().map(|family| family.name);
     found.ok_or_else(|| CatalogError::Family(Unknown::new(name, names())))
 }
 
-/// A member of a family, called `name` in results. Parameters that are not given have their defaults.
+/// A workload of a family, called `name` in results. Missing parameters have their default values.
 ///
 /// # Errors
-/// If there is no such family or parameter, or a parameter cannot be that.
+/// If the family or a parameter does not exist, or a value is invalid.
 pub fn build(
     name: &str,
     family: &str,
@@ -102,16 +102,8 @@ pub fn build(
     self::family(family)?.build(name, parameters)
 }
 
-/// The preset of that name, with some of its parameters replaced.
-///
-/// # Errors
-/// If there is no such preset, or as in [`build`].
-pub fn preset(name: &str, overrides: Table) -> Result<Box<dyn Workload>, CatalogError> {
-    presets::find(name)?.build(overrides)
-}
-
 impl Family {
-    /// The family of type `F`. Its documentation begins with a summary of one paragraph.
+    /// The family of type `F`, whose documentation begins with a summary of one paragraph.
     const fn of<F>(name: &'static str) -> Self
     where
         F: Workload
@@ -132,13 +124,13 @@ impl Family {
         }
     }
 
-    /// What it is, in a line.
+    /// Its summary, in a line.
     #[must_use]
     pub fn summary(&self) -> String {
         first_paragraph(self.docs)
     }
 
-    /// What can be chosen.
+    /// Its parameters.
     #[must_use]
     pub fn parameters(&self) -> Vec<Parameter> {
         let defaults = (self.defaults)().unwrap_or_default();
@@ -155,7 +147,7 @@ impl Family {
             .collect()
     }
 
-    /// A member with these parameters, called `name`.
+    /// A workload with these parameters, called `name`.
     fn build(&self, name: &str, mut parameters: Table) -> Result<Box<dyn Workload>, CatalogError> {
         for (parameter, value) in &parameters {
             self.check(parameter, value)?;
@@ -163,7 +155,7 @@ impl Family {
         parameters.insert(NAME.to_owned(), Value::String(name.to_owned()));
         let workload = (self.read)(parameters)
             .map_err(|error| self.wrong_type("parameters", error.message()))?;
-        // What has no meaning is refused before anything is sent.
+        // A family validates its parameters before it sends its first operation.
         let unwanted = || WorkloadError::Stopped(String::new());
         let first = workload.emit(&mut |_: Op<'_>| -> Result<Answer, _> { Err(unwanted()) });
         match first {
@@ -172,7 +164,7 @@ impl Family {
         }
     }
 
-    /// Whether there is such a parameter, and it can be of that type.
+    /// Fails if the parameter does not exist or has another type.
     fn check(&self, parameter: &str, value: &Value) -> Result<(), CatalogError> {
         let known = || self.fields.iter().filter(|field| **field != NAME);
         if !known().any(|field| *field == parameter) {
@@ -181,7 +173,7 @@ impl Family {
                 unknown: Unknown::new(parameter, known()),
             });
         }
-        // All others have defaults, so that an error is about this one.
+        // All others have their defaults, so an error is about this one.
         let alone = Table::from_iter([(parameter.to_owned(), value.clone())]);
         match (self.read)(alone) {
             Ok(_) => Ok(()),
@@ -198,7 +190,7 @@ impl Family {
     }
 }
 
-/// The first paragraph of a documentation, as a line.
+/// The first paragraph of a text, as a line.
 fn first_paragraph(docs: &str) -> String {
     let lines = docs.lines().map(str::trim);
     let paragraph = lines.take_while(|line| !line.is_empty());

@@ -1,7 +1,36 @@
-//! Formats.
+//! File formats that workloads are read from and written to.
+//!
+//! | module | format | recognised by |
+//! |---|---|---|
+//! | [`trace`] | our traces, CSV with an optional JSON header | `op,id,bytes,stream,tag`, or anything else |
+//! | [`rmm`] | logs of RMM's `logging_resource_adaptor` | `Thread,Time,Action,Pointer,Size,Stream` |
+//! | [`minimalloc`] | instances of offline placement | columns `id,lower,upper,size` in any order |
+//! | [`snapshot`] | PyTorch's memory snapshots, which are [`pickle`]s, and histories published as CSV | the byte 0x80, or `action,addr,size,stream,time_us` |
+//!
+//! [`open()`] recognises a file by its first line and opens it; every format may be compressed with gzip.
+//! To add a format: write a module with a type that implements [`Workload`](crate::Workload), and add its
+//! first line to [`open()`].
 
+pub mod file;
 pub mod minimalloc;
-pub mod packed;
+mod open;
 pub mod pickle;
-pub mod recording;
+pub mod rmm;
+pub mod snapshot;
 pub mod trace;
+
+use std::path::Path;
+
+pub use self::file::FileError;
+pub use self::open::{Opened, open};
+
+/// The name of a file without the extensions of the formats: `gpt2` for `gpt2.csv.gz`, `gpt2.log` and
+/// `gpt2.pickle`.
+pub(crate) fn stem(path: &Path) -> String {
+    const EXTENSIONS: [&str; 5] = [".csv", ".log", ".txt", ".pickle", ".pkl"];
+    let name = path.file_name().unwrap_or(path.as_os_str());
+    let name = name.to_string_lossy();
+    let name = name.strip_suffix(".gz").unwrap_or(&name);
+    let plain = EXTENSIONS.iter().find_map(|end| name.strip_suffix(end));
+    plain.unwrap_or(name).to_owned()
+}

@@ -1,25 +1,34 @@
-//! What programs ask of a GPU allocator.
+//! Workloads for GPU allocators, and their replay.
 //!
-//! A [`Workload`] is a stream of [`Op`]s: a recorded trace, or a family with parameters and a seed.
-//! It need not be held in memory as a whole. [`replay`](mod@replay) puts it through any allocator.
+//! A [`Workload`] is a sequence of [`Op`]s: allocations and frees with their streams, sizes and phases. It
+//! comes from a file ([`formats`]: traces, RMM logs, MiniMalloc instances, PyTorch memory snapshots) or
+//! from a generator with parameters and a seed ([`families`]). [`replay()`] runs it on any allocator.
 //!
-//! - [`op`] is one operation, and the contract of workloads; [`surroundings`] is what happens around
-//!   the program.
-//! - [`trace`] reads recordings of ours and logs of RMM, [`recording`] memory snapshots of PyTorch, which
-//!   are [`pickle`]s, and [`minimalloc`] instances of offline placement, all of them [`packed`] or not.
-//! - [`rng`] and [`program`] are what families are written with.
-//! - [`transformer`], [`moe`], [`cnn`] and [`inference`] are families of models, composed of operators
-//!   as their Python code is; [`lengths`] says how long their batches are, and [`realism`] pairs them
-//!   with recordings. [`grad_accumulation`], [`fragmentation`], [`streams`], [`shared_gpu`],
-//!   [`batch_probe`] and [`experiment`] are families of patterns.
-//! - [`catalog`] has all families by name, and [`presets`] has ready-made members.
-//! - [`replay`](mod@replay) drives an allocator, with observers; [`measure`] says what the results
-//!   mean, and [`demand`] what no allocator can do without. [`lifetimes`] tells offline policies about a
-//!   workload in advance. [`cached`] holds one in memory, to be replayed many times;
-//!   [`perturbed`](mod@perturbed) is another run of the same program.
+//! ```
+//! use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
+//! use coalesce_alloc::PyTorch;
+//! use coalesce_alloc::settings::Settings;
+//! use coalesce_workloads::{Input, Measures, replay};
 //!
-//! A family gives the same operations for the same parameters and seed on every platform; a digest
-//! of each is tested.
+//! let input = Input::open("churn", None)?; // a file, a preset or a family
+//! let device = SimDevice::new(&SimConfig::with_capacity(80 << 30));
+//! let mut allocator = PyTorch::new(device, Settings::default());
+//! replay(&*input.workload, &mut allocator, &mut ())?;
+//! println!("{:?}", Measures::of(allocator.stats()).efficiency());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! - [`op`]: the operations and the contract of workloads; [`surroundings`]: changes outside the program.
+//! - [`input`]: opens a file, a preset or a family by name. [`catalog`]: the families and their
+//!   parameters; [`presets`]: ready-made workloads.
+//! - [`replay`](mod@replay): drives an allocator, with observers. [`measure`]: the results;
+//!   [`demand`]: the minimum that any allocator needs.
+//! - [`cached`]: a workload in memory, to replay many times; [`perturbed`](mod@perturbed): another run of
+//!   the same program; [`lifetimes`]: the lifetimes of its requests, for offline policies.
+//! - [`realism`]: recordings and the family members that model them.
+//!
+//! A family sends the same operations for the same parameters and seed on every platform; tests compare a
+//! digest of each preset.
 #![forbid(unsafe_code)]
 // No panic is reachable from outside.
 #![warn(
@@ -34,6 +43,7 @@ pub mod catalog;
 pub mod demand;
 pub mod families;
 pub mod formats;
+pub mod input;
 pub mod lifetimes;
 pub mod measure;
 pub mod op;
@@ -44,4 +54,7 @@ pub mod realism;
 pub mod replay;
 pub mod surroundings;
 
-pub use op::{Op, Workload, WorkloadError};
+pub use input::Input;
+pub use measure::Measures;
+pub use op::{Answer, Op, Sink, Workload, WorkloadError};
+pub use replay::{Observer, Outcome, Step, Tally, replay};

@@ -1,30 +1,30 @@
-//! One operation of a program on its allocator, and the contract of workloads.
+//! The operations of a program on its allocator, and the contract of workloads.
 
+use std::error::Error;
 use std::io;
 
-use crate::formats::trace::TraceError;
 use crate::surroundings::Change;
 
-/// What a program does next. Ids name allocations; no two live ones have the same.
+/// An operation of a program on its allocator. Ids name allocations and are unique among live ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Op<'a> {
     /// Allocate.
     Malloc {
-        /// Its name from now on.
-        id: u64,
-        /// Bytes asked for, before any rounding.
-        bytes: u64,
-        /// The number of the stream it is for; 0 is the default stream.
-        stream: u32,
-        /// Who asked: an operator of the framework, if known.
-        tag: &'a str,
-    },
-    /// Give an allocation back.
-    Free {
         /// Its name.
         id: u64,
+        /// Requested bytes, before any rounding.
+        bytes: u64,
+        /// The number of its stream; 0 is the default stream.
+        stream: u32,
+        /// The operator of the framework that requested it, if known.
+        tag: &'a str,
     },
-    /// Another stream uses an allocation, too.
+    /// Free an allocation.
+    Free {
+        /// The allocation.
+        id: u64,
+    },
+    /// Use an allocation on another stream (`Tensor.record_stream`).
     RecordStream {
         /// The allocation.
         id: u64,
@@ -33,30 +33,30 @@ pub enum Op<'a> {
     },
     /// Return all cached memory to the device (`torch.cuda.empty_cache`).
     EmptyCache,
-    /// Something happens that is not the program's doing.
+    /// Change something outside the program.
     Around(Change),
-    /// The program enters a phase: `step 3`, `forward`, `backward`, …
+    /// Enter a phase of the program: `step 3`, `forward`, `backward`, …
     Mark {
         /// The phase.
         tag: &'a str,
     },
 }
 
-/// What the program is told of its operation.
+/// The result of an operation, as the program sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Answer {
-    /// It was done.
+    /// The operation succeeded.
     Done,
-    /// There was no memory for it.
+    /// The device has no memory for the request.
     OutOfMemory,
 }
 
-/// Where the operations of a workload go.
+/// Receives the operations of a workload.
 pub trait Sink {
     /// Takes the next operation.
     ///
     /// # Errors
-    /// If nothing more is wanted; the workload then ends with the same error.
+    /// If the sink wants no more operations; the workload then ends with the same error.
     fn op(&mut self, op: Op<'_>) -> Result<Answer, WorkloadError>;
 }
 
@@ -66,46 +66,47 @@ impl<F: FnMut(Op<'_>) -> Result<Answer, WorkloadError>> Sink for F {
     }
 }
 
-/// A stream of operations that can be had again and again, by several threads at once, and is the
-/// same for the same answers. Most programs do not look at the answers, as if memory had no end.
+/// A sequence of operations that can be replayed: a trace, a snapshot with its history, a family or a
+/// preset. It can be replayed repeatedly and by several threads at once, and depends on nothing but the
+/// answers. Most workloads ignore the answers.
 pub trait Workload: Send + Sync {
-    /// What it is called in results.
+    /// Its name in results.
     fn name(&self) -> &str;
 
     /// Sends all operations, in order.
     ///
     /// # Errors
-    /// That of the sink, or that its source cannot be read.
+    /// The error of the sink, or [`WorkloadError::Source`] if the source cannot be read.
     fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError>;
 }
 
-/// Why a workload ended before its end.
+/// The reason why a workload ended early.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WorkloadError {
-    /// A recording is wrong or cannot be read.
+    /// The source of the workload is invalid or cannot be read.
     #[error(transparent)]
-    Trace(#[from] TraceError),
-    /// The allocator failed, other than for lack of memory.
+    Source(Box<dyn Error + Send + Sync>),
+    /// The allocator failed for another reason than lack of memory.
     #[error("event {event}")]
     Allocator {
         /// The event, counted from 0.
         event: u64,
-        /// What the allocator said.
+        /// The error of the allocator.
         source: coalesce_alloc::error::Error,
     },
-    /// A parameter of a family has no meaning.
+    /// A parameter of a family is invalid.
     #[error("{family}: {reason}")]
     Parameter {
         /// The family.
         family: &'static str,
-        /// Which parameter, and what would be right.
+        /// The parameter and its valid values.
         reason: String,
     },
-    /// What is made of it cannot be written.
+    /// The output made of the workload cannot be written.
     #[error("cannot write")]
     Output(#[from] io::Error),
-    /// The sink wants no more.
+    /// The sink wants no more operations.
     #[error("stopped: {0}")]
     Stopped(String),
 }

@@ -1,4 +1,6 @@
-//! Ready-made members of the families, as `presets.toml` lists them.
+//! Ready-made workloads: families with the parameters in `presets.toml`.
+//!
+//! To add a preset, add a table to `presets.toml`, and its digest to the test `digests`.
 
 use serde::Deserialize;
 use toml::Table;
@@ -8,20 +10,20 @@ use crate::op::Workload;
 
 const TEXT: &str = include_str!("presets.toml");
 
-/// A ready-made member of a family.
+/// A ready-made workload.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Preset {
-    /// Its name, and that of its workload.
+    /// Its name, which is also the name of its workload.
     pub name: String,
     /// Its family.
     pub family: String,
-    /// What can be seen of an allocator with it, in a line.
+    /// The property of allocators that it shows, in a line.
     pub shows: String,
     /// Parameters that differ from the family's defaults.
     pub parameters: Table,
 }
 
-/// A preset as it is written down.
+/// A preset as in `presets.toml`.
 #[derive(Deserialize)]
 struct Entry {
     family: String,
@@ -30,10 +32,10 @@ struct Entry {
     parameters: Table,
 }
 
-/// All presets, in the order in which they are shown.
+/// All presets, in display order.
 ///
 /// # Errors
-/// If `presets.toml` cannot be read: a test sees to it that it can.
+/// If `presets.toml` is invalid; a test ensures that it is valid.
 pub fn list() -> Result<Vec<Preset>, CatalogError> {
     let wrong = |error: toml::de::Error| CatalogError::Presets(error.to_string());
     let entries: Table = TEXT.parse().map_err(wrong)?;
@@ -49,10 +51,10 @@ pub fn list() -> Result<Vec<Preset>, CatalogError> {
     presets.collect()
 }
 
-/// The preset of that name.
+/// The preset called `name`.
 ///
 /// # Errors
-/// If there is none.
+/// If no preset has this name.
 pub fn find(name: &str) -> Result<Preset, CatalogError> {
     let mut presets = list()?;
     match presets.iter().position(|preset| preset.name == name) {
@@ -64,10 +66,18 @@ pub fn find(name: &str) -> Result<Preset, CatalogError> {
     }
 }
 
-/// The workloads of all presets, each under a name of its own.
+/// The workload of the preset called `name`, with some parameters replaced.
+///
+/// # Errors
+/// As [`find`] and [`catalog::build`].
+pub fn build(name: &str, overrides: Table) -> Result<Box<dyn Workload>, CatalogError> {
+    find(name)?.build(overrides)
+}
+
+/// The workloads of all presets.
 #[must_use]
 pub fn all() -> Vec<Box<dyn Workload>> {
-    // That none is missing is tested: there is nobody here to tell.
+    // A test ensures that all presets can be built.
     let presets = list().unwrap_or_default();
     let workloads = presets.iter().map(|preset| preset.build(Table::new()));
     workloads.filter_map(Result::ok).collect()
@@ -77,7 +87,7 @@ impl Preset {
     /// Its workload, with some parameters replaced.
     ///
     /// # Errors
-    /// If there is no such parameter, or it cannot be that.
+    /// As [`catalog::build`].
     pub fn build(&self, overrides: Table) -> Result<Box<dyn Workload>, CatalogError> {
         let mut parameters = self.parameters.clone();
         parameters.extend(overrides);

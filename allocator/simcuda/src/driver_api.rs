@@ -1,21 +1,17 @@
 //! The driver's interface (`cuda.h` of CUDA 13.0): functions named `cu…`.
 //!
-//! Pointers of the program that the driver only passes on, handles and device addresses are 64-bit numbers
-//! here, and so are sizes (`size_t`): CUDA has been for 64-bit machines only since 12.0. A function with
-//! several versions has that of the version that CUDA 13's headers, cudarc 0.19 and PyTorch 2.11 call.
-#![allow(missing_docs, reason = "CUDA's functions, documented there")]
+//! Handles, device addresses, sizes (`size_t`) and pointers that the driver only passes on are 64-bit
+//! numbers here: CUDA supports only 64-bit machines since 12.0. Of a function with several versions, this
+//! module has the one that CUDA 13's headers, cudarc 0.19 and PyTorch 2.11 call.
+#![allow(missing_docs, reason = "CUDA documents its functions")]
+#![expect(unsafe_code, reason = "functions that C calls")]
 
-mod context;
 mod copy;
 mod device;
-mod errors;
-mod event;
 mod lookup;
 mod memory;
 mod module;
-mod pool;
 mod stream;
-mod virtual_memory;
 
 const _: () = assert!(
     size_of::<usize>() == size_of::<u64>(),
@@ -23,4 +19,4 @@ const _: () = assert!(
 );
 
 pub(crate) use self::lookup::find;
-pub(crate) use self::pool::{get_attribute, set_attribute};
+pub(crate) use self::memory::{get_attribute, set_attribute};

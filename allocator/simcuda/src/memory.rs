@@ -25,7 +25,12 @@ impl Sim {
         if self.pools.holds(addr) {
             return self.free_in_pool(addr, StreamId::DEFAULT);
         }
-        self.on(ordinal, |device| device.free(DeviceAddr(addr)))
+        self.on(ordinal, |device| {
+            let addr = DeviceAddr(addr);
+            // 0 bytes for an unknown address: the device refuses the call, counts it and logs it.
+            let bytes = device.allocation_at(addr).unwrap_or(0);
+            device.free(addr, bytes)
+        })
     }
 
     /// Free and total bytes.
@@ -57,7 +62,10 @@ impl Sim {
 
     pub(crate) fn release(&mut self, handle: u64) -> Outcome {
         let (ordinal, handle) = split_handle(handle);
-        self.on(ordinal, |device| virtual_memory(device)?.release(handle))
+        self.on(ordinal, |device| {
+            let bytes = device.memory_of(handle).unwrap_or(0);
+            virtual_memory(device)?.release(handle, bytes)
+        })
     }
 
     /// Puts memory behind addresses, which have to be those of its own device.

@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 
-use coalesce_alloc::driver::{DeviceAddr, StreamId};
+use coalesce_alloc::driver::{DeviceAddr, PoolSettings, StreamId};
 use coalesce_alloc::policy::cuda_async::CudaAsync;
 use coalesce_alloc::policy::{Block, Policy};
 use foldhash::fast::FixedState;
@@ -82,17 +82,15 @@ impl Pool {
         }
     }
 
-    fn policy(&mut self, with_contents: bool) -> Outcome<&mut CudaAsync> {
+    fn policy(&mut self, with_contents: bool) -> &mut CudaAsync {
         let [_, opportunistic, internal] = self.reuse.map(|flag| flag != 0);
-        let conf = format!(
-            "reuse_opportunistic:{opportunistic},reuse_internal_dependencies:{}",
-            internal && !with_contents,
-        );
-        if self.policy.is_none() {
-            let policy = CudaAsync::from_conf(&conf);
-            self.policy = Some(policy.map_err(|_| Code::UNKNOWN)?);
-        }
-        self.policy.as_mut().ok_or(Code::UNKNOWN)
+        self.policy.get_or_insert_with(|| {
+            CudaAsync::new(PoolSettings {
+                release_threshold: u64::MAX,
+                reuse_opportunistic: opportunistic,
+                reuse_internal_dependencies: internal && !with_contents,
+            })
+        })
     }
 
     fn attribute(&self, number: i32) -> Outcome<Attribute> {
@@ -264,7 +262,7 @@ impl Sim {
         }
         let with_contents = self.contents.is_some();
         let block = self.in_pool(number, |pool, device| {
-            Ok(pool.policy(with_contents)?.malloc(device, bytes, stream)?)
+            Ok(pool.policy(with_contents).malloc(device, bytes, stream)?)
         })?;
         let pool = self.pools.get(number)?;
         pool.used.set(pool.used.current + block.bytes);

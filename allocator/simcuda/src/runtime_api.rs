@@ -1,17 +1,13 @@
 //! The runtime's interface (`cuda_runtime_api.h` of CUDA 13.0): functions named `cuda…`.
 //!
-//! It is a layer over the same state as the [driver's](crate::driver_api), with two habits of its own: it
-//! makes the first device current where none is, and keeps the last failure of each thread. Numbers as there.
-#![allow(missing_docs, reason = "CUDA's functions, documented there")]
+//! A layer over the same state as the [driver's interface](crate::driver_api) that makes the first device
+//! current on a thread without one and keeps the last failure of each thread. It has the same number types.
+#![allow(missing_docs, reason = "CUDA documents its functions")]
+#![expect(unsafe_code, reason = "functions that C calls")]
 
 mod copy;
 mod device;
-mod errors;
-mod event;
-mod graph;
-mod host;
 mod lookup;
 mod memory;
-mod pool;
 mod properties;
 mod stream;

@@ -293,8 +293,8 @@ impl Driver for CudaDevice {
         Ok(addr)
     }
 
-    fn free(&mut self, addr: DeviceAddr) -> Result<(), DriverError> {
-        if !self.held.allocations.contains_key(&addr) {
+    fn free(&mut self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError> {
+        if self.held.allocations.get(&addr) != Some(&bytes) {
             return Err(DriverError::InvalidValue);
         }
         let answer = self.context.free(addr.0);
@@ -396,7 +396,7 @@ impl Drop for CudaDevice {
             for (addr, bytes) in held.mappings {
                 let _ = memory.unmap(addr.0, bytes as usize);
             }
-            for handle in held.handles {
+            for handle in held.handles.into_keys() {
                 let _ = memory.release(handle.0);
             }
             for (addr, bytes) in held.reservations {

@@ -159,6 +159,18 @@ impl SimDevice {
         self.driver().memory.mapped_behind(addr, bytes)
     }
 
+    /// Bytes of the live allocation that starts at `addr`, as the device rounded them up.
+    #[must_use]
+    pub fn allocation_at(&self, addr: DeviceAddr) -> Option<u64> {
+        self.driver().memory.allocation_at(addr)
+    }
+
+    /// Bytes of physical memory behind `handle`, if it was not released.
+    #[must_use]
+    pub fn memory_of(&self, handle: MemoryHandle) -> Option<u64> {
+        self.driver().memory.memory_of(handle)
+    }
+
     /// Bytes of address space reserved through this device.
     #[must_use]
     pub fn reserved_addresses(&self) -> u64 {
@@ -214,10 +226,10 @@ impl Driver for Bare {
         Ok(addr)
     }
 
-    fn free(&mut self, addr: DeviceAddr) -> Result<(), DriverError> {
-        let bytes = self.memory.remove_allocation(addr);
-        let bytes = bytes.ok_or(DriverError::InvalidValue)?;
-        self.addresses.give_back(addr, bytes);
+    fn free(&mut self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError> {
+        let rounded = round_up(bytes)?;
+        self.memory.remove_allocation(addr, rounded)?;
+        self.addresses.give_back(addr, rounded);
         if self.free_synchronizes {
             self.streams.complete_all();
         }
@@ -283,8 +295,8 @@ impl VirtualMemory for Bare {
         self.memory.create(bytes)
     }
 
-    fn release(&mut self, handle: MemoryHandle) -> Result<(), DriverError> {
-        self.memory.release(handle)
+    fn release(&mut self, handle: MemoryHandle, bytes: u64) -> Result<(), DriverError> {
+        self.memory.release(handle, bytes)
     }
 
     fn map(

@@ -39,12 +39,17 @@ pub trait StreamOrdered {
     /// [`DriverError::OutOfMemory`] if neither the pool nor the device has so many.
     fn pool_malloc(&mut self, bytes: u64, stream: StreamId) -> Result<DeviceAddr, DriverError>;
 
-    /// Gives back what [`StreamOrdered::pool_malloc`] returned, after the work that `stream` has now
-    /// (`cudaFreeAsync`).
+    /// Returns an allocation of [`StreamOrdered::pool_malloc`] to the pool, after the work that `stream`
+    /// has now (`cudaFreeAsync`).
     ///
     /// # Errors
-    /// [`DriverError::InvalidValue`] if `addr` is not the start of a live allocation of the pool.
-    fn pool_free(&mut self, addr: DeviceAddr, stream: StreamId) -> Result<(), DriverError>;
+    /// [`DriverError::InvalidValue`] if no live allocation of `bytes` from the pool starts at `addr`.
+    fn pool_free(
+        &mut self,
+        addr: DeviceAddr,
+        bytes: u64,
+        stream: StreamId,
+    ) -> Result<(), DriverError>;
 
     /// A stream on which no work is done: made to wait for several others, it is where memory is freed
     /// that all of them used, and none of them has to wait for another.

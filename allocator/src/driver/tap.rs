@@ -75,23 +75,17 @@ impl<A: Hook, B: Hook> Hook for (A, B) {
 pub struct Tap<D, H> {
     driver: D,
     hook: H,
-    /// Bytes of what is allocated, by address: a call to free it does not say.
-    allocations: HashMap<DeviceAddr, u64, FixedState>,
-    /// Bytes of each handle that was not given up.
-    handles: HashMap<MemoryHandle, u64, FixedState>,
     /// The stream each event was last recorded on.
     recorded: HashMap<EventId, StreamId, FixedState>,
 }
 
 impl<D, H> Tap<D, H> {
-    /// Lets the calls to `driver`, which has given out nothing yet, pass by `hook`.
+    /// Passes the calls to `driver` by `hook`.
     #[must_use]
     pub fn over(driver: D, hook: H) -> Self {
         Self {
             driver,
             hook,
-            allocations: HashMap::default(),
-            handles: HashMap::default(),
             recorded: HashMap::default(),
         }
     }
@@ -179,24 +173,17 @@ impl<D: Driver, H: Hook> Driver for Tap<D, H> {
     fn malloc(&mut self, bytes: u64) -> Result<DeviceAddr, DriverError> {
         let placed = self.pass(CallKind::Malloc, bytes, |driver| driver.malloc(bytes));
         match placed {
-            Ok(addr) => {
-                self.allocations.insert(addr, bytes);
-                self.hook.after(&Call::Malloc { bytes, addr });
-            }
+            Ok(addr) => self.hook.after(&Call::Malloc { bytes, addr }),
             Err(DriverError::OutOfMemory) => self.hook.after(&Call::MallocRefused { bytes }),
             Err(_) => {}
         }
         placed
     }
 
-    fn free(&mut self, addr: DeviceAddr) -> Result<(), DriverError> {
-        let bytes = self.allocations.get(&addr).copied().unwrap_or(0);
-        let freed = self.pass(CallKind::Free, bytes, |driver| driver.free(addr));
+    fn free(&mut self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError> {
+        let freed = self.pass(CallKind::Free, bytes, |driver| driver.free(addr, bytes));
         match freed {
-            Ok(()) => {
-                self.allocations.remove(&addr);
-                self.hook.after(&Call::Free { addr, bytes });
-            }
+            Ok(()) => self.hook.after(&Call::Free { addr, bytes }),
             Err(DriverError::InvalidValue) => self.hook.after(&Call::FreeInvalid { addr }),
             Err(_) => {}
         }
@@ -293,20 +280,17 @@ impl<D: Driver, H: Hook> VirtualMemory for Tap<D, H> {
         let created =
             self.pass_to_memory(CallKind::Create, bytes, |memory| memory.create(bytes, kind));
         match created {
-            Ok(handle) => {
-                self.handles.insert(handle, bytes);
-                self.hook.after(&Call::Create { bytes, handle });
-            }
+            Ok(handle) => self.hook.after(&Call::Create { bytes, handle }),
             Err(DriverError::OutOfMemory) => self.hook.after(&Call::CreateRefused { bytes }),
             Err(_) => {}
         }
         created
     }
 
-    fn release(&mut self, handle: MemoryHandle) -> Result<(), DriverError> {
-        let bytes = self.handles.get(&handle).copied().unwrap_or(0);
-        self.pass_to_memory(CallKind::Release, bytes, |memory| memory.release(handle))?;
-        self.handles.remove(&handle);
+    fn release(&mut self, handle: MemoryHandle, bytes: u64) -> Result<(), DriverError> {
+        self.pass_to_memory(CallKind::Release, bytes, |memory| {
+            memory.release(handle, bytes)
+        })?;
         self.hook.after(&Call::Release { handle });
         Ok(())
     }
@@ -349,26 +333,26 @@ impl<D: Driver, H: Hook> StreamOrdered for Tap<D, H> {
             pool.pool_malloc(bytes, stream)
         });
         match placed {
-            Ok(addr) => {
-                self.allocations.insert(addr, bytes);
-                self.hook.after(&Call::PoolMalloc {
-                    bytes,
-                    addr,
-                    stream,
-                });
-            }
+            Ok(addr) => self.hook.after(&Call::PoolMalloc {
+                bytes,
+                addr,
+                stream,
+            }),
             Err(DriverError::OutOfMemory) => self.hook.after(&Call::PoolMallocRefused { bytes }),
             Err(_) => {}
         }
         placed
     }
 
-    fn pool_free(&mut self, addr: DeviceAddr, stream: StreamId) -> Result<(), DriverError> {
-        let bytes = self.allocations.get(&addr).copied().unwrap_or(0);
+    fn pool_free(
+        &mut self,
+        addr: DeviceAddr,
+        bytes: u64,
+        stream: StreamId,
+    ) -> Result<(), DriverError> {
         self.pass_to_pool(CallKind::PoolFree, bytes, |pool| {
-            pool.pool_free(addr, stream)
+            pool.pool_free(addr, bytes, stream)
         })?;
-        self.allocations.remove(&addr);
         self.hook.after(&Call::PoolFree { addr, stream });
         Ok(())
     }

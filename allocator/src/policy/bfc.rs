@@ -56,12 +56,10 @@ impl Bfc {
     ///
     /// # Errors
     /// [`PolicySettingsError`] if `conf` has a knob that does not exist, or a value that is none.
-    pub fn from_conf(conf: &str) -> Result<Self, PolicySettingsError> {
-        let mut settings = PolicySettings::parse(conf)?;
+    pub fn from_settings(settings: &mut PolicySettings) -> Result<Self, PolicySettingsError> {
         let growth = settings.take("growth", false)?;
-        let supply = Supply::from_settings(&mut settings, growth)?;
+        let supply = Supply::from_settings(settings, growth)?;
         let garbage_collection = settings.take("garbage_collection", false)?;
-        settings.finish()?;
         Ok(Self {
             supply,
             garbage_collection,

@@ -137,11 +137,9 @@ impl BfcTwoEnded {
     ///
     /// # Errors
     /// [`PolicySettingsError`] if `conf` has a knob that does not exist, or a value that is none.
-    pub fn from_conf(conf: &str) -> Result<Self, PolicySettingsError> {
-        let mut settings = PolicySettings::parse(conf)?;
-        let supply = Supply::from_settings(&mut settings, false)?;
+    pub fn from_settings(settings: &mut PolicySettings) -> Result<Self, PolicySettingsError> {
+        let supply = Supply::from_settings(settings, false)?;
         let lower_from = settings.take_bytes("lower_from", 1 << 20)?;
-        settings.finish()?;
         Ok(Self {
             supply,
             lower_from,
@@ -294,7 +292,11 @@ mod tests {
 
     /// An arena of 16 MiB, and where it begins.
     fn arena() -> (BfcTwoEnded, SimDevice, DeviceAddr) {
-        let mut policy = BfcTwoEnded::from_conf("limit:16MiB,fragmentation_fraction:0.01").unwrap();
+        let mut policy = PolicySettings::read(
+            "limit:16MiB,fragmentation_fraction:0.01",
+            BfcTwoEnded::from_settings,
+        )
+        .unwrap();
         let mut device = SimDevice::new(&SimConfig::default());
         let first = malloc(&mut policy, &mut device, LARGE).unwrap();
         policy.free(&mut device, first).unwrap();

@@ -58,10 +58,8 @@ impl Buddy {
     ///
     /// # Errors
     /// [`PolicySettingsError`] if `conf` says something else.
-    pub fn from_conf(conf: &str) -> Result<Self, PolicySettingsError> {
-        let mut settings = PolicySettings::parse(conf)?;
+    pub fn from_settings(settings: &mut PolicySettings) -> Result<Self, PolicySettingsError> {
         let chunk = settings.take_bytes("chunk", DEFAULT_CHUNK)?;
-        settings.finish()?;
         Ok(Self {
             chunk_order: order_of(chunk.min(LARGEST)),
             chunks: BTreeMap::new(),
@@ -122,7 +120,7 @@ impl Buddy {
         };
         let idle: Vec<_> = self.chunks.iter().filter_map(idle).collect();
         for (base, order) in idle {
-            device.free(base)?;
+            device.free(base, 1 << order)?;
             self.chunks.remove(&base);
             self.free[order as usize].remove(&base);
         }
@@ -258,7 +256,7 @@ mod tests {
         fn decides_as_the_definition_says(
             ops in prop::collection::vec((any::<bool>(), 0_u32..24, 1_u64..512, any::<prop::sample::Index>()), 1..300)
         ) {
-            let (mut device, mut buddy) = (device(), Buddy::from_conf("chunk:8MiB").unwrap());
+            let (mut device, mut buddy) = (device(), PolicySettings::read("chunk:8MiB", Buddy::from_settings).unwrap());
             let mut live: Vec<Block> = Vec::new();
             for (malloc, shift, mantissa, victim) in ops {
                 if malloc || live.is_empty() {
@@ -291,7 +289,10 @@ mod tests {
 
     #[test]
     fn chunks_are_as_large_as_the_request_or_as_the_device_has_left() {
-        let (mut device, mut buddy) = (device(), Buddy::from_conf("chunk:16MiB").unwrap());
+        let (mut device, mut buddy) = (
+            device(),
+            PolicySettings::read("chunk:16MiB", Buddy::from_settings).unwrap(),
+        );
         let mut take = |bytes| {
             let block = buddy.malloc(&mut device, bytes, StreamId::DEFAULT);
             (block.map(|block| block.bytes / MIB), device.used() / MIB)
@@ -306,7 +307,10 @@ mod tests {
 
     #[test]
     fn idle_chunks_make_room() {
-        let (mut device, mut buddy) = (device(), Buddy::from_conf("chunk:32MiB").unwrap());
+        let (mut device, mut buddy) = (
+            device(),
+            PolicySettings::read("chunk:32MiB", Buddy::from_settings).unwrap(),
+        );
         let stream = StreamId::DEFAULT;
         let small = buddy.malloc(&mut device, 20 * MIB, stream).unwrap();
         let other = buddy.malloc(&mut device, 20 * MIB, stream).unwrap();

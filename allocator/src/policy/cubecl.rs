@@ -33,8 +33,8 @@ impl Sliced {
     ///
     /// # Errors
     /// [`PolicySettingsError`] if `conf` says something else.
-    pub fn from_conf(conf: &str) -> Result<Self, PolicySettingsError> {
-        Ok(Self::over(sliced::SubSlices::from_conf, conf)?.without_retry())
+    pub fn from_settings(settings: &mut PolicySettings) -> Result<Self, PolicySettingsError> {
+        Ok(Self::over(sliced::SubSlices::from_settings(settings)?).without_retry())
     }
 }
 
@@ -44,8 +44,8 @@ impl Exclusive {
     ///
     /// # Errors
     /// [`PolicySettingsError`] if `conf` says something else.
-    pub fn from_conf(conf: &str) -> Result<Self, PolicySettingsError> {
-        Ok(Self::over(exclusive::ExclusivePages::from_conf, conf)?.without_retry())
+    pub fn from_settings(settings: &mut PolicySettings) -> Result<Self, PolicySettingsError> {
+        Ok(Self::over(exclusive::ExclusivePages::from_settings(settings)?).without_retry())
     }
 }
 
@@ -63,7 +63,7 @@ const LARGER_THAN_A_PAGE: &str = "requests of more than its largest page";
 struct MaxPage(Option<u64>);
 
 impl MaxPage {
-    fn take(settings: &mut PolicySettings<'_>) -> Result<Self, PolicySettingsError> {
+    fn take(settings: &mut PolicySettings) -> Result<Self, PolicySettingsError> {
         Ok(Self(settings.take_limit("max_page")?))
     }
 

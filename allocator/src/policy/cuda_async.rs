@@ -53,23 +53,26 @@ impl Backend {
 }
 
 impl CudaAsync {
-    /// Settings: `release_threshold` in bytes; `reuse_opportunistic` and `reuse_internal_dependencies`,
-    /// `true` or `false`.
+    /// The pool with these settings.
+    #[must_use]
+    pub fn new(settings: PoolSettings) -> Self {
+        Self {
+            settings,
+            backend: None,
+        }
+    }
+
+    /// Takes `release_threshold` in bytes, and `reuse_opportunistic` and `reuse_internal_dependencies`,
+    /// each `true` or `false`.
     ///
     /// # Errors
-    /// If there are others, or a value is none.
-    pub fn from_conf(conf: &str) -> Result<Self, PolicySettingsError> {
-        let mut settings = PolicySettings::parse(conf)?;
-        let pool = PoolSettings {
+    /// If a value is invalid.
+    pub fn from_settings(settings: &mut PolicySettings) -> Result<Self, PolicySettingsError> {
+        Ok(Self::new(PoolSettings {
             release_threshold: settings.take_bytes("release_threshold", u64::MAX)?,
             reuse_opportunistic: settings.take("reuse_opportunistic", true)?,
             reuse_internal_dependencies: settings.take("reuse_internal_dependencies", true)?,
-        };
-        settings.finish()?;
-        Ok(Self {
-            settings: pool,
-            backend: None,
-        })
+        }))
     }
 }
 

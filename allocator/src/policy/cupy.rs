@@ -51,10 +51,8 @@ impl Cupy {
     ///
     /// # Errors
     /// If a knob is unknown or its value is no number of bytes.
-    pub fn from_conf(conf: &str) -> Result<Self, PolicySettingsError> {
-        let mut settings = PolicySettings::parse(conf)?;
+    pub fn from_settings(settings: &mut PolicySettings) -> Result<Self, PolicySettingsError> {
         let limit = settings.take_limit("limit")?;
-        settings.finish()?;
         Ok(Self {
             limit: limit.filter(|&bytes| bytes > 0).unwrap_or(u64::MAX),
             held: 0,
@@ -136,7 +134,7 @@ impl Policy for Cupy {
 
     fn empty_cache(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
         for (addr, bytes) in self.chunks.idle_allocations() {
-            device.free(addr)?;
+            device.free(addr, bytes)?;
             self.chunks.remove(addr);
             self.held -= bytes;
         }

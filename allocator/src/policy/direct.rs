@@ -22,8 +22,7 @@ impl Direct {
     ///
     /// # Errors
     /// If there are any.
-    pub fn from_conf(conf: &str) -> Result<Self, PolicySettingsError> {
-        PolicySettings::parse(conf)?.finish()?;
+    pub fn from_settings(_: &mut PolicySettings) -> Result<Self, PolicySettingsError> {
         Ok(Self::default())
     }
 }
@@ -48,7 +47,7 @@ impl Policy for Direct {
         if self.shared.contains(&block.addr) {
             device.synchronize_device()?;
         }
-        device.free(block.addr)?;
+        device.free(block.addr, block.bytes)?;
         self.shared.remove(&block.addr);
         Ok(())
     }

@@ -107,9 +107,8 @@ impl GmLake {
     ///
     /// # Errors
     /// If a setting is none of these or has no such value.
-    pub fn from_conf(conf: &str) -> Result<Self, PolicySettingsError> {
-        let mut settings = PolicySettings::parse(conf)?;
-        let policy = Self {
+    pub fn from_settings(settings: &mut PolicySettings) -> Result<Self, PolicySettingsError> {
+        Ok(Self {
             frag_limit: settings.take_bytes("frag_limit", 512 << 20)?,
             reuse_limit: settings.take("reuse_limit", 10.0)?,
             defrag_level: settings.take("defrag_level", 0)?,
@@ -120,9 +119,7 @@ impl GmLake {
             stitched: StitchedBlocks::default(),
             waiting: Waiting::default(),
             returns: Returns::default(),
-        };
-        settings.finish()?;
-        Ok(policy)
+        })
     }
 
     fn malloc_small(
@@ -186,7 +183,7 @@ impl GmLake {
             self.release_segments(memory)?;
         }
         for range in self.small.whole_segments() {
-            device.free(range.addr)?;
+            device.free(range.addr, range.bytes)?;
             self.small.remove_segment(range);
         }
         Ok(())

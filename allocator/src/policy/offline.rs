@@ -18,9 +18,7 @@ const STEPS: u64 = 1_000_000;
 /// # Errors
 /// If there are settings that it does not have.
 pub fn plan(conf: &str, program: &Lifetimes) -> Result<AllocationPlan, PolicySettingsError> {
-    let mut settings = PolicySettings::parse(conf)?;
-    let steps = settings.take("steps", STEPS)?;
-    settings.finish()?;
+    let steps = PolicySettings::read(conf, |settings| settings.take("steps", STEPS))?;
     Ok(placed(program, Effort::Steps(steps)))
 }
 

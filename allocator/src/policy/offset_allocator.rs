@@ -62,10 +62,8 @@ impl OffsetAllocator {
     ///
     /// # Errors
     /// [`PolicySettingsError`] if `conf` says something else.
-    pub fn from_conf(conf: &str) -> Result<Self, PolicySettingsError> {
-        let mut settings = PolicySettings::parse(conf)?;
+    pub fn from_settings(settings: &mut PolicySettings) -> Result<Self, PolicySettingsError> {
         let block = settings.take_bytes("block", DEFAULT_BLOCK)?;
-        settings.finish()?;
         Ok(Self {
             block: u32::try_from(block / UNIT).unwrap_or(u32::MAX),
             arenas: BTreeMap::new(),
@@ -101,10 +99,12 @@ impl OffsetAllocator {
 
     /// Returns the blocks nobody uses.
     fn release_idle(&mut self, device: &mut dyn Driver) -> Result<(), DriverError> {
-        let idle = |(&base, arena): (&DeviceAddr, &Arena)| arena.live.is_empty().then_some(base);
+        let idle = |(&base, arena): (&DeviceAddr, &Arena)| {
+            arena.live.is_empty().then_some((base, arena.units))
+        };
         let idle: Vec<_> = self.arenas.iter().filter_map(idle).collect();
-        for base in idle {
-            device.free(base)?;
+        for (base, units) in idle {
+            device.free(base, u64::from(units) * UNIT)?;
             self.arenas.remove(&base);
         }
         Ok(())
@@ -165,7 +165,7 @@ impl Policy for OffsetAllocator {
 
     fn free(&mut self, device: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
         if self.dedicated.contains(&block.addr) {
-            device.free(block.addr)?;
+            device.free(block.addr, block.bytes)?;
             self.dedicated.remove(&block.addr);
             return Ok(());
         }
@@ -217,7 +217,7 @@ mod tests {
             ops in prop::collection::vec((any::<bool>(), 0_u32..19, 0_u64..1 << 19, any::<prop::sample::Index>()), 1..400)
         ) {
             let mut device = SimDevice::new(&SimConfig::with_capacity(4 * MIB));
-            let mut policy = OffsetAllocator::from_conf("block:4MiB").unwrap();
+            let mut policy = PolicySettings::read("block:4MiB", OffsetAllocator::from_settings).unwrap();
             let mut bare: Allocator = Allocator::new(4 << 12);
             let mut live = Vec::new();
             for (malloc, log, low, victim) in ops {
@@ -247,7 +247,8 @@ mod tests {
     #[test]
     fn what_no_block_takes_has_memory_of_its_own() {
         let mut device = SimDevice::new(&SimConfig::with_capacity(100 * MIB));
-        let mut policy = OffsetAllocator::from_conf("block:30MiB").unwrap();
+        let mut policy =
+            PolicySettings::read("block:30MiB", OffsetAllocator::from_settings).unwrap();
         let mut take = |bytes| {
             let block = policy
                 .malloc(&mut device, bytes, StreamId::DEFAULT)
@@ -271,7 +272,7 @@ mod tests {
     fn the_smallest_blocks_hold_something() {
         let mut device = SimDevice::new(&SimConfig::with_capacity(100 * MIB));
         for (block, bytes) in [("block:0", 1), ("block:256", 256), ("block:1KiB", 1000)] {
-            let mut policy = OffsetAllocator::from_conf(block).unwrap();
+            let mut policy = PolicySettings::read(block, OffsetAllocator::from_settings).unwrap();
             let own = policy
                 .malloc(&mut device, bytes, StreamId::DEFAULT)
                 .unwrap();
@@ -281,7 +282,7 @@ mod tests {
 
     #[test]
     fn a_block_has_no_more_units_than_32_bits_count() {
-        let policy = OffsetAllocator::from_conf("block:4TiB").unwrap();
+        let policy = PolicySettings::read("block:4TiB", OffsetAllocator::from_settings).unwrap();
         assert_eq!(policy.block, u32::MAX);
         assert!(fits(1 << 31, u32::MAX));
         assert!(!fits(1 << 32, u32::MAX));

@@ -48,7 +48,7 @@ enum Pool {
 }
 
 /// Paddle's allocator of one stream.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct AutoGrowth {
     /// What sizes are multiples of, in bytes.
     alignment: u64,
@@ -78,16 +78,14 @@ impl AutoGrowth {
     ///
     /// # Errors
     /// If a knob is unknown or its value is not of its kind.
-    pub fn from_conf(conf: &str) -> Result<Self, PolicySettingsError> {
-        let mut settings = PolicySettings::parse(conf)?;
-        let alignment = take_alignment(&mut settings)?;
-        let chunk_size = take_size(&mut settings, "auto_growth_chunk_size", 0)?;
-        let small_pool_size = take_size(&mut settings, "small_pool_size", 0)?;
-        let small_chunk_size = take_size(&mut settings, "small_pool_auto_growth_chunk_size", 0)?;
-        let large_chunk_size = take_size(&mut settings, "large_pool_auto_growth_chunk_size", 0)?;
+    pub fn from_settings(settings: &mut PolicySettings) -> Result<Self, PolicySettingsError> {
+        let alignment = take_alignment(settings)?;
+        let chunk_size = take_size(settings, "auto_growth_chunk_size", 0)?;
+        let small_pool_size = take_size(settings, "small_pool_size", 0)?;
+        let small_chunk_size = take_size(settings, "small_pool_auto_growth_chunk_size", 0)?;
+        let large_chunk_size = take_size(settings, "large_pool_auto_growth_chunk_size", 0)?;
         let free_idle_chunk = settings.take("free_idle_chunk", false)?;
         let free_when_no_cache_hit = settings.take("free_when_no_cache_hit", false)?;
-        settings.finish()?;
         let large_chunk_size = match small_pool_size {
             0 => chunk_size,
             _ => large_chunk_size,
@@ -144,12 +142,12 @@ impl AutoGrowth {
 }
 
 impl StreamSafe<AutoGrowth> {
-    /// Paddle's allocator of a device.
+    /// Paddle's allocator of a device, with the settings of [`AutoGrowth::from_settings`].
     ///
     /// # Errors
-    /// If a knob is unknown or its value is not of its kind.
-    pub fn from_conf(conf: &str) -> Result<Self, PolicySettingsError> {
-        Self::over(AutoGrowth::from_conf, conf)
+    /// As there.
+    pub fn from_settings(settings: &mut PolicySettings) -> Result<Self, PolicySettingsError> {
+        Ok(Self::over(AutoGrowth::from_settings(settings)?))
     }
 }
 
@@ -176,10 +174,10 @@ impl Policy for AutoGrowth {
 
     fn free(&mut self, device: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
         if self.free_idle_chunk
-            && let Some(chunk) = self.blocks.would_be_idle_without(block.addr)
+            && let Some((chunk, bytes)) = self.blocks.would_be_idle_without(block.addr)
         {
             // Given back while the block still counts as in use: if that fails, nothing has changed.
-            device.free(chunk)?;
+            device.free(chunk, bytes)?;
             self.blocks.remove(chunk);
         } else {
             self.blocks.free(block.addr);
@@ -188,8 +186,8 @@ impl Policy for AutoGrowth {
     }
 
     fn empty_cache(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
-        for (chunk, _) in self.blocks.idle_allocations() {
-            device.free(chunk)?;
+        for (chunk, bytes) in self.blocks.idle_allocations() {
+            device.free(chunk, bytes)?;
             self.blocks.remove(chunk);
         }
         Ok(())
@@ -208,7 +206,11 @@ fn take_size(
 ) -> Result<u64, PolicySettingsError> {
     match settings.take_bytes(key, default)? {
         bytes if bytes <= LARGEST => Ok(bytes),
-        bytes => Err(wrong(key, bytes, "more than 2^60 bytes")),
+        bytes => Err(PolicySettingsError::invalid(
+            key,
+            bytes,
+            "more than 2^60 bytes",
+        )),
     }
 }
 
@@ -216,15 +218,11 @@ fn take_alignment(settings: &mut PolicySettings) -> Result<u64, PolicySettingsEr
     let key = "alignment_size";
     match take_size(settings, key, ALIGNMENT)? {
         bytes if bytes > 0 && bytes.is_multiple_of(ALIGNMENT) => Ok(bytes),
-        bytes => Err(wrong(key, bytes, "not a multiple of 256 bytes")),
-    }
-}
-
-fn wrong(key: &'static str, bytes: u64, why: &str) -> PolicySettingsError {
-    PolicySettingsError::InvalidValue {
-        key,
-        text: bytes.to_string(),
-        why: why.to_owned(),
+        bytes => Err(PolicySettingsError::invalid(
+            key,
+            bytes,
+            "not a multiple of 256 bytes",
+        )),
     }
 }
 
@@ -235,7 +233,7 @@ mod tests {
     #[test]
     fn the_chunk_size_of_the_one_pool_does_not_count_for_two() {
         let chunk_sizes = |conf| {
-            let made = AutoGrowth::from_conf(conf).unwrap();
+            let made = PolicySettings::read(conf, AutoGrowth::from_settings).unwrap();
             (made.small_chunk_size, made.large_chunk_size)
         };
         assert_eq!(chunk_sizes("auto_growth_chunk_size:1000"), (0, 1024));
@@ -250,7 +248,9 @@ mod tests {
             ("alignment_size:384", "not a multiple of 256 bytes"),
             ("small_pool_size:2097152TiB", "more than 2^60 bytes"),
         ] {
-            let error = AutoGrowth::from_conf(conf).unwrap_err().to_string();
+            let error = PolicySettings::read(conf, AutoGrowth::from_settings)
+                .unwrap_err()
+                .to_string();
             assert!(error.contains(said), "no '{said}' in: {error}");
         }
     }

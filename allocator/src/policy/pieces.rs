@@ -34,7 +34,7 @@ struct FreePiece<A> {
 }
 
 /// All pieces of all allocations.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Pieces<A> {
     by_addr: BTreeMap<DeviceAddr, Piece<A>>,
     free: BTreeSet<FreePiece<A>>,
@@ -122,18 +122,20 @@ impl<A: Copy + Ord> Pieces<A> {
         self.free.insert(FreePiece::new(start, &piece));
     }
 
-    /// The allocation whose only piece in use this is, if so.
-    pub(super) fn would_be_idle_without(&self, addr: DeviceAddr) -> Option<DeviceAddr> {
-        let allocation = self.by_addr.get(&addr)?.allocation;
-        let none_before = match self.prev(addr) {
-            Some((prev, piece)) => piece.is_free && prev == allocation,
-            None => true,
+    /// The allocation of a piece in use, with its bytes, if its other pieces are free.
+    pub(super) fn would_be_idle_without(&self, addr: DeviceAddr) -> Option<(DeviceAddr, u64)> {
+        let here = *self.by_addr.get(&addr)?;
+        let is_free = |(_, piece): &(DeviceAddr, Piece<A>)| piece.is_free;
+        let (first, below) = match self.prev(addr).filter(is_free) {
+            Some((prev, piece)) => (prev, piece.bytes),
+            None => (addr, 0),
         };
-        let none_behind = match self.next(addr) {
-            Some((next, piece)) => piece.is_free && self.next(next).is_none(),
-            None => true,
+        let (last, above) = match self.next(addr).filter(is_free) {
+            Some((next, piece)) => (next, piece.bytes),
+            None => (addr, 0),
         };
-        (none_before && none_behind).then_some(allocation)
+        let is_whole = first == here.allocation && self.next(last).is_none();
+        is_whole.then_some((first, below + here.bytes + above))
     }
 
     /// Allocations of which no part is in use, with their sizes in bytes.

@@ -73,7 +73,7 @@ impl Planned {
             next: 0,
             arena: Arena::new(plan.height),
             plan,
-            fallback: StreamSafe::with_settings(Segments::from_conf, ""),
+            fallback: StreamSafe::over(Segments::default()),
         }
     }
 

@@ -10,7 +10,7 @@ use crate::pytorch::PyTorch;
 use crate::settings::{Settings, SettingsError};
 
 use super::planned::{AllocationPlan, Planned};
-use super::settings::PolicySettingsError;
+use super::settings::{PolicySettings, PolicySettingsError};
 use super::stream_safe::StreamSafe;
 use super::{
     bfc, bfc_two_ended, buddy, cubecl, cuda_async, cupy, direct, gmlake, offline, offset_allocator,
@@ -61,7 +61,8 @@ macro_rules! policies {
                     Ok(Box::new(PyTorch::new(driver, settings)))
                 }
                 $($name => {
-                    let policy = <$policy>::from_conf(conf).map_err(settings_error($name))?;
+                    let policy = PolicySettings::read(conf, <$policy>::from_settings)
+                        .map_err(settings_error($name))?;
                     Ok(Box::new(Managed::new($name, policy, driver)))
                 })+
                 $($planner => Err(BuildError::Offline { policy: $planner }),)+
@@ -93,7 +94,9 @@ macro_rules! policies {
         pub fn check_conf(name: &str, conf: &str) -> Result<(), BuildError> {
             match name {
                 "pytorch" => settings(conf).map(|_| ()),
-                $($name => <$policy>::from_conf(conf).map(|_| ()).map_err(settings_error($name)),)+
+                $($name => PolicySettings::read(conf, <$policy>::from_settings)
+                    .map(|_| ())
+                    .map_err(settings_error($name)),)+
                 $($planner => plan_offline(name, conf, &Lifetimes::default()).map(|_| ()),)+
                 _ => Err(BuildError::UnknownPolicy { name: name.to_owned() }),
             }

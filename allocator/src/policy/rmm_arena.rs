@@ -48,17 +48,11 @@ impl RmmArena {
     ///
     /// # Errors
     /// If there is another setting, or the arena has no room for a superblock of 1 MiB.
-    pub fn from_conf(conf: &str) -> Result<Self, PolicySettingsError> {
-        let mut settings = PolicySettings::parse(conf)?;
+    pub fn from_settings(settings: &mut PolicySettings) -> Result<Self, PolicySettingsError> {
         let key = "arena_size";
         let size = settings.take_limit(key)?;
-        settings.finish()?;
         if let Some(bytes) = size.filter(|&bytes| bytes < SMALLEST) {
-            return Err(PolicySettingsError::InvalidValue {
-                key,
-                text: bytes.to_string(),
-                why: "less than 1 MiB".to_owned(),
-            });
+            return Err(PolicySettingsError::invalid(key, bytes, "less than 1 MiB"));
         }
         Ok(Self {
             size,
@@ -178,7 +172,7 @@ impl Policy for RmmArena {
             return Ok(());
         };
         device.synchronize_device()?;
-        device.free(region.addr)?;
+        device.free(region.addr, region.bytes)?;
         self.region = None;
         self.global = Superblocks::default();
         self.streams.clear();
@@ -206,7 +200,7 @@ mod tests {
     #[test]
     fn memory_that_other_streams_can_get_was_waited_for() {
         let mut device = SimDevice::new(&SimConfig::default());
-        let mut arena = RmmArena::from_conf("arena_size:4MiB").unwrap();
+        let mut arena = PolicySettings::read("arena_size:4MiB", RmmArena::from_settings).unwrap();
         let waits = |device: &SimDevice| {
             let count = |kind| device.counts().of(kind);
             let stream = count(CallKind::SynchronizeStream);

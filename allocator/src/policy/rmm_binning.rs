@@ -36,12 +36,10 @@ impl RmmBinning {
     ///
     /// # Errors
     /// If a setting is unknown or cannot have the value given.
-    pub fn from_conf(conf: &str) -> Result<Self, PolicySettingsError> {
-        let mut settings = PolicySettings::parse(conf)?;
-        let smallest = take_exponent(&mut settings, "min_size_exponent", 18)?;
-        let largest = take_exponent(&mut settings, "max_size_exponent", 22)?;
-        let pool = RmmPool::from_settings(&mut settings)?;
-        settings.finish()?;
+    pub fn from_settings(settings: &mut PolicySettings) -> Result<Self, PolicySettingsError> {
+        let smallest = take_exponent(settings, "min_size_exponent", 18)?;
+        let largest = take_exponent(settings, "max_size_exponent", 22)?;
+        let pool = RmmPool::from_settings(settings)?;
         let bins = (smallest..=largest).map(|exponent| FixedSize::new(1 << exponent));
         Ok(Self {
             pool,
@@ -86,7 +84,7 @@ fn bin_for(bins: &mut [FixedSize], bytes: u64) -> Option<&mut FixedSize> {
 /// The binary logarithm of a bin's size: at least that of 256, and such that RMM's `1 << exponent`, an
 /// `int`, has it.
 fn take_exponent(
-    settings: &mut PolicySettings<'_>,
+    settings: &mut PolicySettings,
     key: &'static str,
     default: u32,
 ) -> Result<u32, PolicySettingsError> {
@@ -94,11 +92,11 @@ fn take_exponent(
     if (8..31).contains(&exponent) {
         return Ok(exponent);
     }
-    Err(PolicySettingsError::InvalidValue {
+    Err(PolicySettingsError::invalid(
         key,
-        text: exponent.to_string(),
-        why: "not one of 8 to 30".to_owned(),
-    })
+        exponent,
+        "not between 8 and 30",
+    ))
 }
 
 impl Policy for RmmBinning {

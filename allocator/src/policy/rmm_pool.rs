@@ -47,32 +47,22 @@ pub struct RmmPool {
 }
 
 impl RmmPool {
-    /// Makes one with the settings `initial_pool_size` and `maximum_pool_size`.
+    /// Takes `initial_pool_size` and `maximum_pool_size`, both in bytes.
     ///
     /// # Errors
-    /// If a setting is unknown, is not a multiple of 256, or the pool begins beyond its limit.
-    pub fn from_conf(conf: &str) -> Result<Self, PolicySettingsError> {
-        let mut settings = PolicySettings::parse(conf)?;
-        let pool = Self::from_settings(&mut settings)?;
-        settings.finish()?;
-        Ok(pool)
-    }
-
-    /// The same with settings that others read, too.
-    pub(super) fn from_settings(
-        settings: &mut PolicySettings<'_>,
-    ) -> Result<Self, PolicySettingsError> {
+    /// If a value is not a multiple of 256, or the initial size exceeds the maximum.
+    pub fn from_settings(settings: &mut PolicySettings) -> Result<Self, PolicySettingsError> {
         let (first, most) = ("initial_pool_size", "maximum_pool_size");
         let initial = take_aligned(settings, first)?;
         let maximum = take_aligned(settings, most)?;
         if let (Some(initial), Some(maximum)) = (initial, maximum)
             && initial > maximum
         {
-            return Err(PolicySettingsError::InvalidValue {
-                key: first,
-                text: initial.to_string(),
-                why: format!("more than the maximum of {maximum}"),
-            });
+            return Err(PolicySettingsError::invalid(
+                first,
+                initial,
+                format!("more than the maximum of {maximum}"),
+            ));
         }
         Ok(Self {
             initial,
@@ -189,29 +179,31 @@ impl RmmPool {
 
     /// Returns a chunk to the device that is in use nowhere.
     fn return_chunk(&mut self, device: &mut dyn Driver, addr: DeviceAddr) -> Result<(), Refusal> {
-        device.free(addr)?;
-        if let Some(bytes) = self.chunks.remove(&addr) {
-            let range = addr..addr.offset(bytes);
-            for list in self.free.lists_mut() {
-                list.remove_inside(&range);
-            }
-            self.bytes -= bytes;
+        let Some(&bytes) = self.chunks.get(&addr) else {
+            return Ok(());
+        };
+        device.free(addr, bytes)?;
+        self.chunks.remove(&addr);
+        let range = addr..addr.offset(bytes);
+        for list in self.free.lists_mut() {
+            list.remove_inside(&range);
         }
+        self.bytes -= bytes;
         Ok(())
     }
 }
 
 /// A setting that has to be a multiple of 256.
 fn take_aligned(
-    settings: &mut PolicySettings<'_>,
+    settings: &mut PolicySettings,
     key: &'static str,
 ) -> Result<Option<u64>, PolicySettingsError> {
     match settings.take_limit(key)? {
-        Some(bytes) if !bytes.is_multiple_of(ALIGNMENT) => Err(PolicySettingsError::InvalidValue {
+        Some(bytes) if !bytes.is_multiple_of(ALIGNMENT) => Err(PolicySettingsError::invalid(
             key,
-            text: bytes.to_string(),
-            why: "not a multiple of 256".to_owned(),
-        }),
+            bytes,
+            "not a multiple of 256",
+        )),
         bytes => Ok(bytes),
     }
 }

@@ -14,11 +14,26 @@ pub struct PolicySettings<'a> {
 }
 
 impl<'a> PolicySettings<'a> {
-    /// Splits `conf` into keys and values. An empty string gives no settings.
+    /// Reads `conf`, from which `take` takes every key that the policy has.
     ///
     /// # Errors
-    /// If a key has no value or is given twice.
-    pub fn parse(conf: &'a str) -> Result<Self, PolicySettingsError> {
+    /// If a key has no value, is given twice or is left over; and what `take` returns.
+    pub fn read<T>(
+        conf: &'a str,
+        take: impl FnOnce(&mut Self) -> Result<T, PolicySettingsError>,
+    ) -> Result<T, PolicySettingsError> {
+        let mut settings = Self::parse(conf)?;
+        let taken = take(&mut settings)?;
+        match settings.given.keys().next() {
+            None => Ok(taken),
+            Some(&key) => Err(PolicySettingsError::UnknownKey {
+                key: key.to_owned(),
+                known: settings.known,
+            }),
+        }
+    }
+
+    fn parse(conf: &'a str) -> Result<Self, PolicySettingsError> {
         let mut given = BTreeMap::new();
         for pair in conf
             .split(',')
@@ -88,25 +103,7 @@ impl<'a> PolicySettings<'a> {
         let Some(text) = self.given.remove(key) else {
             return Ok(default);
         };
-        parse(text).map_err(|why| PolicySettingsError::InvalidValue {
-            key,
-            text: text.to_owned(),
-            why,
-        })
-    }
-
-    /// Fails if a key was given that the policy did not take.
-    ///
-    /// # Errors
-    /// If there is such a key.
-    pub fn finish(self) -> Result<(), PolicySettingsError> {
-        match self.given.keys().next() {
-            None => Ok(()),
-            Some(&key) => Err(PolicySettingsError::UnknownKey {
-                key: key.to_owned(),
-                known: self.known,
-            }),
-        }
+        parse(text).map_err(|why| PolicySettingsError::invalid(key, text, why))
     }
 }
 
@@ -140,6 +137,17 @@ pub enum PolicySettingsError {
     },
 }
 
+impl PolicySettingsError {
+    /// `key` does not take the value `text`.
+    pub(super) fn invalid(key: &'static str, text: impl Display, why: impl Into<String>) -> Self {
+        Self::InvalidValue {
+            key,
+            text: text.to_string(),
+            why: why.into(),
+        }
+    }
+}
+
 fn expected(known: &[&str]) -> String {
     match known {
         [] => "this policy has no settings".to_owned(),
@@ -152,14 +160,13 @@ mod tests {
     use super::*;
 
     fn read(conf: &str) -> Result<(bool, u64, Option<u64>), PolicySettingsError> {
-        let mut settings = PolicySettings::parse(conf)?;
-        let read = (
-            settings.take("growth", true)?,
-            settings.take_bytes("chunk", 4096)?,
-            settings.take_limit("limit")?,
-        );
-        settings.finish()?;
-        Ok(read)
+        PolicySettings::read(conf, |settings| {
+            Ok((
+                settings.take("growth", true)?,
+                settings.take_bytes("chunk", 4096)?,
+                settings.take_limit("limit")?,
+            ))
+        })
     }
 
     #[test]

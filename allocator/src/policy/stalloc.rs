@@ -85,9 +85,9 @@ impl FromStr for Algorithm {
 /// # Errors
 /// If there are settings that it does not have.
 pub fn plan(conf: &str, lifetimes: &Lifetimes) -> Result<AllocationPlan, PolicySettingsError> {
-    let mut settings = PolicySettings::parse(conf)?;
-    let algorithm = settings.take("algorithm", Algorithm::Autotune)?;
-    settings.finish()?;
+    let algorithm = PolicySettings::read(conf, |settings| {
+        settings.take("algorithm", Algorithm::Autotune)
+    })?;
     Ok(planned(lifetimes, algorithm))
 }
 

@@ -11,7 +11,6 @@ use crate::check::Violation;
 use crate::driver::{Driver, StreamId};
 
 use super::fence::{Fence, Fences, Users};
-use super::settings::PolicySettingsError;
 use super::{Block, Policy, Refusal};
 
 /// A freed block that other streams may still work on.
@@ -22,42 +21,26 @@ struct Waiting {
     fence: Fence,
 }
 
-/// A policy for each stream. See the [module](self).
+/// A copy of a policy for each stream. See the [module](self).
 #[derive(Debug)]
 pub struct StreamSafe<P> {
-    make: fn(&str) -> Result<P, PolicySettingsError>,
-    conf: String,
+    /// The policy of every stream before its first request.
+    fresh: P,
     streams: BTreeMap<StreamId, P>,
-    /// The other streams that work on a live block.
+    /// The other streams that use a live block.
     users: Users,
-    /// Never a stream without blocks.
+    /// Freed blocks by their own stream. No entry is empty.
     waiting: BTreeMap<StreamId, Vec<Waiting>>,
     fences: Fences,
-    /// Whether caches are emptied before a request fails.
+    /// Whether a request empties all caches before it fails.
     retries: bool,
 }
 
-impl<P: Policy> StreamSafe<P> {
-    /// Makes a policy with these settings for every stream that there is work on.
-    ///
-    /// # Errors
-    /// If it does not take the settings.
-    pub fn over(
-        make: fn(&str) -> Result<P, PolicySettingsError>,
-        conf: &str,
-    ) -> Result<Self, PolicySettingsError> {
-        make(conf)?;
-        Ok(Self::with_settings(make, conf))
-    }
-
-    /// The same with settings that it is known to take.
-    pub(super) fn with_settings(
-        make: fn(&str) -> Result<P, PolicySettingsError>,
-        conf: &str,
-    ) -> Self {
+impl<P: Policy + Clone> StreamSafe<P> {
+    /// Gives every stream a copy of `policy`, which must hold no memory.
+    pub fn over(policy: P) -> Self {
         Self {
-            make,
-            conf: conf.to_owned(),
+            fresh: policy,
             streams: BTreeMap::new(),
             users: Users::default(),
             waiting: BTreeMap::new(),
@@ -66,20 +49,16 @@ impl<P: Policy> StreamSafe<P> {
         }
     }
 
-    /// The same, but a request fails as soon as its stream's policy finds no memory for it.
+    /// Lets a request fail as soon as its stream's policy has no memory for it.
     #[must_use]
     pub fn without_retry(mut self) -> Self {
         self.retries = false;
         self
     }
 
-    fn of(&mut self, stream: StreamId) -> Result<&mut P, Refusal> {
-        if !self.streams.contains_key(&stream) {
-            // The settings were taken once, so they are again.
-            let policy = (self.make)(&self.conf).map_err(|_| Refusal::OutOfMemory)?;
-            self.streams.insert(stream, policy);
-        }
-        self.streams.get_mut(&stream).ok_or(Refusal::OutOfMemory)
+    fn of(&mut self, stream: StreamId) -> &mut P {
+        let fresh = &self.fresh;
+        self.streams.entry(stream).or_insert_with(|| fresh.clone())
     }
 
     /// A request as a policy for one stream sees it.
@@ -89,8 +68,7 @@ impl<P: Policy> StreamSafe<P> {
         bytes: u64,
         stream: StreamId,
     ) -> Result<Block, Refusal> {
-        let policy = self.of(stream)?;
-        let block = policy.malloc(device, bytes, StreamId::DEFAULT)?;
+        let block = self.of(stream).malloc(device, bytes, StreamId::DEFAULT)?;
         Ok(Block { stream, ..block })
     }
 
@@ -99,7 +77,7 @@ impl<P: Policy> StreamSafe<P> {
             stream: StreamId::DEFAULT,
             ..block
         };
-        self.of(block.stream)?.free(device, own)
+        self.of(block.stream).free(device, own)
     }
 
     /// Takes back the blocks of a stream that no other works on any more.
@@ -146,7 +124,7 @@ impl<P: Policy> StreamSafe<P> {
     }
 }
 
-impl<P: Policy> Policy for StreamSafe<P> {
+impl<P: Policy + Clone> Policy for StreamSafe<P> {
     fn malloc(
         &mut self,
         device: &mut dyn Driver,

@@ -54,10 +54,8 @@ impl Tlsf {
     ///
     /// # Errors
     /// [`PolicySettingsError`] if `conf` says something else.
-    pub fn from_conf(conf: &str) -> Result<Self, PolicySettingsError> {
-        let mut settings = PolicySettings::parse(conf)?;
+    pub fn from_settings(settings: &mut PolicySettings) -> Result<Self, PolicySettingsError> {
         let large_heap_block = settings.take_bytes("block", LARGE_HEAP_BLOCK)?;
-        settings.finish()?;
         Ok(Self {
             large_heap_block,
             blocks: BTreeMap::new(),
@@ -156,10 +154,12 @@ impl Tlsf {
 
     /// Returns a block to the device.
     fn release(&mut self, device: &mut dyn Driver, base: DeviceAddr) -> Result<(), DriverError> {
-        device.free(base)?;
-        if let Some(regions) = self.blocks.remove(&base) {
-            self.held -= regions.bytes();
-        }
+        let Some(bytes) = self.blocks.get(&base).map(Regions::bytes) else {
+            return Ok(());
+        };
+        device.free(base, bytes)?;
+        self.blocks.remove(&base);
+        self.held -= bytes;
         self.order.retain(|&other| other != base);
         Ok(())
     }
@@ -219,7 +219,7 @@ impl Policy for Tlsf {
 
     fn free(&mut self, device: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
         if let Some(&bytes) = self.dedicated.get(&block.addr) {
-            device.free(block.addr)?;
+            device.free(block.addr, bytes)?;
             self.dedicated.remove(&block.addr);
             self.held -= bytes;
             return Ok(());

@@ -1,9 +1,9 @@
 //! Blocks: what a segment consists of.
 
 use super::arena::{Arena, Id};
-use super::events::StreamSet;
 use super::pages::ExpandableSegment;
-use super::pool::{BlockPool, FreeBlock, UnmappedBlock};
+use super::stream_set::StreamSet;
+use super::{BlockId, PoolId};
 use crate::driver::{DeviceAddr, StreamId};
 
 /// A piece of a segment: handed out, free, or not even mapped.
@@ -21,7 +21,7 @@ pub(super) struct Block {
     pub(super) requested: u64,
     /// The stream whose requests it may serve.
     pub(super) stream: StreamId,
-    pub(super) pool: Id<BlockPool>,
+    pub(super) pool: PoolId,
     /// The block before it in the segment.
     pub(super) prev: Option<BlockId>,
     /// The block after it in the segment.
@@ -39,9 +39,6 @@ pub(super) struct Block {
     /// How many searches the pool had seen when this block became free.
     pub(super) searches_before: u64,
 }
-
-/// A block's place.
-pub(super) type BlockId = Id<Block>;
 
 impl Block {
     /// Whether it is only a part of its segment. In an expandable segment an unmapped neighbour is
@@ -65,25 +62,6 @@ impl Block {
         self.addr.offset(self.size)
     }
 
-    /// Its entry among the free blocks of its pool.
-    pub(super) fn as_free(&self, id: BlockId) -> FreeBlock {
-        FreeBlock {
-            stream: self.stream,
-            size: self.size,
-            addr: self.addr,
-            id,
-        }
-    }
-
-    /// Its entry among the unmapped ranges of its pool.
-    pub(super) fn as_unmapped(&self, id: BlockId) -> UnmappedBlock {
-        UnmappedBlock {
-            stream: self.stream,
-            addr: self.addr,
-            id,
-        }
-    }
-
     /// An idle block of the same segment, for a part of this one; linked to nothing yet.
     pub(super) fn part(&self, addr: DeviceAddr, size: u64) -> Self {
         Self {
@@ -97,7 +75,7 @@ impl Block {
         addr: DeviceAddr,
         size: u64,
         stream: StreamId,
-        pool: Id<BlockPool>,
+        pool: PoolId,
         segment: Option<Id<ExpandableSegment>>,
     ) -> Self {
         Self {

@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 
-use super::PyTorch;
-use super::block::{Block, BlockId};
+use super::block::Block;
+use super::pool::{FreeBlock, UnmappedBlock};
 use super::size::MIN_BLOCK;
+use super::{BlockId, PyTorch};
 use crate::check::{Violation, ensure};
 use crate::driver::Driver;
 use crate::stats::{DeviceStats, PoolKind};
@@ -75,7 +76,7 @@ impl<D: Driver> PyTorch<D> {
                 let in_place = block.pool == pool_id
                     && block.mapped
                     && block.is_idle()
-                    && *entry == block.as_free(entry.id);
+                    && *entry == FreeBlock::new(entry.id, block);
                 ensure!(
                     in_place,
                     "{} is among the free blocks but is not one",
@@ -85,8 +86,9 @@ impl<D: Driver> PyTorch<D> {
             }
             for entry in pool.unmapped.iter() {
                 let block = &self.blocks[entry.id];
-                let in_place =
-                    block.pool == pool_id && !block.mapped && *entry == block.as_unmapped(entry.id);
+                let in_place = block.pool == pool_id
+                    && !block.mapped
+                    && *entry == UnmappedBlock::new(entry.id, block);
                 ensure!(
                     in_place,
                     "{} is among the unmapped ranges but is not one",

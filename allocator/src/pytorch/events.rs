@@ -18,31 +18,13 @@
 
 use std::collections::VecDeque;
 
-use super::PyTorch;
 use super::arena::{Arena, Id};
-use super::block::BlockId;
-use super::flat_hash::{FlatHashMap, FlatKey};
+use super::flat_hash::FlatHashMap;
+use super::stream_set::{StreamKey, StreamSet};
+use super::{BlockId, PyTorch};
 use crate::driver::{Driver, EventId, StreamId};
 use crate::error::{Error, PoolError};
 use crate::mempool::MempoolId;
-
-/// A stream of a device, hashed as PyTorch hashes it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct StreamKey {
-    device: u32,
-    stream: StreamId,
-}
-
-impl FlatKey for StreamKey {
-    fn flat_hash(self) -> u64 {
-        const CUDA: u64 = 1;
-        const ID_BITS: u64 = (1 << 48) - 1;
-        CUDA << 56 | u64::from(self.device) << 48 | (self.stream.0 & ID_BITS)
-    }
-}
-
-/// The streams that use a block.
-pub(super) type StreamSet = FlatHashMap<StreamKey, ()>;
 
 /// Blocks waiting for a stream, in the order of their events.
 type Queue = VecDeque<(EventId, BlockId)>;

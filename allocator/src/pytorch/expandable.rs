@@ -6,11 +6,10 @@
 //!
 //! Source: PyTorch 2.11, `ExpandableSegment` and the functions named below.
 
-use super::block::{Block, BlockId};
+use super::block::Block;
 use super::pages::ExpandableSegment;
-use super::pool::PoolId;
 use super::size::page_size;
-use super::{PyTorch, Request};
+use super::{BlockId, PoolId, PyTorch, Request};
 use crate::driver::{Driver, DriverError, StreamId, VirtualMemory};
 use crate::error::Error;
 use crate::history::Action;

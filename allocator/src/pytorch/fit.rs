@@ -6,10 +6,9 @@
 //!
 //! Source: PyTorch 2.11, `get_free_block`.
 
-use super::block::BlockId;
 use super::ordered::Cursor;
 use super::pool::{BlockPool, FreeBlock};
-use super::{PyTorch, Request};
+use super::{BlockId, PyTorch, Request};
 use crate::driver::Driver;
 use crate::settings::Settings;
 

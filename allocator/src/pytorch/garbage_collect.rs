@@ -6,8 +6,7 @@
 //!
 //! Source: PyTorch 2.11, `garbage_collect_cached_blocks`.
 
-use super::PyTorch;
-use super::block::BlockId;
+use super::{BlockId, PyTorch};
 use crate::driver::Driver;
 use crate::error::Error;
 

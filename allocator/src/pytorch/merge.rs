@@ -6,8 +6,7 @@
 //!
 //! Source: PyTorch 2.11, `free_block`, `try_merge_blocks`.
 
-use super::PyTorch;
-use super::block::BlockId;
+use super::{BlockId, PyTorch};
 use crate::driver::Driver;
 use crate::history::Action;
 

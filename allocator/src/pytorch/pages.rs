@@ -221,7 +221,7 @@ impl ExpandableSegment {
             self.pages[page] = Page::Created(handle);
         }
         if let Page::Created(handle) = self.pages[page] {
-            vm.release(handle)?;
+            vm.release(handle, self.page_size)?;
             self.pages[page] = Page::Empty;
         }
         Ok(())

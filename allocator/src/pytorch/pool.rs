@@ -1,7 +1,8 @@
 //! Pools: the free blocks, in the order in which they are looked through.
 
-use super::arena::{Arena, Id};
-use super::block::{Block, BlockId};
+use super::BlockId;
+use super::arena::Arena;
+use super::block::Block;
 use super::ordered::{Cursor, OrderedSet};
 use crate::driver::{DeviceAddr, StreamId};
 use crate::mempool::MempoolId;
@@ -18,12 +19,35 @@ pub(super) struct FreeBlock {
     pub(super) id: BlockId,
 }
 
+impl FreeBlock {
+    /// The entry of a block.
+    pub(super) fn new(id: BlockId, block: &Block) -> Self {
+        Self {
+            stream: block.stream,
+            size: block.size,
+            addr: block.addr,
+            id,
+        }
+    }
+}
+
 /// A range without memory behind it: by stream, then address.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct UnmappedBlock {
     pub(super) stream: StreamId,
     pub(super) addr: DeviceAddr,
     pub(super) id: BlockId,
+}
+
+impl UnmappedBlock {
+    /// The entry of a block.
+    pub(super) fn new(id: BlockId, block: &Block) -> Self {
+        Self {
+            stream: block.stream,
+            addr: block.addr,
+            id,
+        }
+    }
 }
 
 /// The free blocks of one kind: everybody's, or those of a private pool.
@@ -39,9 +63,6 @@ pub(super) struct BlockPool {
     /// Searches made in it while the garbage collector was on: its clock.
     pub(super) searches: u64,
 }
-
-/// A pool's place.
-pub(super) type PoolId = Id<BlockPool>;
 
 impl BlockPool {
     pub(super) fn new(kind: PoolKind, owner: Option<MempoolId>) -> Self {
@@ -102,9 +123,9 @@ impl Arena<BlockPool> {
         let pool = &mut self[block.pool];
         if block.mapped {
             block.searches_before = pool.searches;
-            pool.free.insert(block.as_free(id));
+            pool.free.insert(FreeBlock::new(id, block));
         } else {
-            pool.unmapped.insert(block.as_unmapped(id));
+            pool.unmapped.insert(UnmappedBlock::new(id, block));
         }
     }
 
@@ -113,9 +134,9 @@ impl Arena<BlockPool> {
         let block = &blocks[id];
         let pool = &mut self[block.pool];
         let found = if block.mapped {
-            pool.free.remove(&block.as_free(id))
+            pool.free.remove(&FreeBlock::new(id, block))
         } else {
-            pool.unmapped.remove(&block.as_unmapped(id))
+            pool.unmapped.remove(&UnmappedBlock::new(id, block))
         };
         debug_assert!(found, "block {id:?} was not in its pool");
     }

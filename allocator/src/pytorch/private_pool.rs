@@ -11,10 +11,9 @@
 use std::fmt;
 
 use super::arena::Arena;
-use super::block::BlockId;
 use super::flat_hash::{FlatHashMap, FlatKey};
-use super::pool::{BlockPool, PoolId};
-use super::{PyTorch, Request};
+use super::pool::BlockPool;
+use super::{BlockId, PoolId, PyTorch, Request};
 use crate::driver::{Driver, StreamId};
 use crate::error::{Error, Hazard, PoolError};
 use crate::mempool::MempoolId;

@@ -3,10 +3,8 @@
 //! Source: PyTorch 2.11, `release_available_cached_blocks`, `release_cached_blocks`,
 //! `release_blocks`.
 
-use super::block::BlockId;
 use super::events::Waiting;
-use super::pool::PoolId;
-use super::{PyTorch, Request};
+use super::{BlockId, PoolId, PyTorch, Request};
 use crate::driver::Driver;
 use crate::error::{Error, Hazard};
 use crate::mempool::MempoolId;
@@ -40,10 +38,10 @@ impl<D: Driver> PyTorch<D> {
         &mut self,
         request: &Request,
     ) -> Result<bool, Error> {
-        if !self.settings.limits_splitting() {
+        let Some(max_split_size) = self.settings.max_split_size else {
             return Ok(false);
-        }
-        let wanted = request.size.max(self.settings.max_split_size);
+        };
+        let wanted = request.size.max(max_split_size);
         let pool = &self.pools[request.pool];
         let at = pool.best_fit(request.stream, wanted);
         let one = pool

@@ -8,10 +8,9 @@
 //! pending blocks wait for: they wait for their own. Of an expandable segment only the mapped runs are
 //! told; its addresses begin where the device places them, at the lowest run or below it.
 
-use super::PyTorch;
-use super::block::{Block, BlockId};
-use super::pool::PoolId;
+use super::block::Block;
 use super::size::{MIN_BLOCK, page_size};
+use super::{BlockId, PoolId, PyTorch};
 use crate::driver::{DeviceAddr, Driver, StreamId};
 use crate::error::{Error, PoolError};
 use crate::mempool::MempoolId;

@@ -6,9 +6,8 @@
 //!
 //! Source: PyTorch 2.11, `malloc`.
 
-use super::block::BlockId;
 use super::segment::Attempt;
-use super::{PyTorch, Request};
+use super::{BlockId, PyTorch, Request};
 use crate::driver::{DeviceAddr, Driver};
 use crate::error::{Error, OutOfMemory};
 use crate::history::Action;

@@ -2,8 +2,8 @@
 //!
 //! Source: PyTorch 2.11, `alloc_block`, `release_block`.
 
-use super::block::{Block, BlockId};
-use super::{PyTorch, Request};
+use super::block::Block;
+use super::{BlockId, PyTorch, Request};
 use crate::driver::{Driver, DriverError};
 use crate::error::{Error, Hazard};
 use crate::history::Action;
@@ -102,7 +102,7 @@ impl<D: Driver> PyTorch<D> {
         }
         self.stats.num_device_free += 1;
         self.trace(Action::SegmentFree, addr, size, stream);
-        self.driver.free(addr)?;
+        self.driver.free(addr, size)?;
         self.reserved -= size;
         let counted = self.count_return(pool, size);
         let kind = self.pools[pool].kind;

@@ -2,8 +2,8 @@
 //!
 //! Source: PyTorch 2.11, `snapshot`.
 
-use super::PyTorch;
-use super::block::{Block, BlockId};
+use super::block::Block;
+use super::{BlockId, PyTorch};
 use crate::driver::{DeviceAddr, Driver, StreamId};
 use crate::history::Action;
 use crate::snapshot::{BlockInfo, BlockState, SegmentInfo, Snapshot};

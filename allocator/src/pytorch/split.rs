@@ -2,9 +2,8 @@
 //!
 //! Source: PyTorch 2.11, `should_split` and the first half of `alloc_found_block`.
 
-use super::block::BlockId;
 use super::size::{MIN_BLOCK, SMALL_LIMIT};
-use super::{PyTorch, Request};
+use super::{BlockId, PyTorch, Request};
 use crate::driver::Driver;
 use crate::stats::PoolKind;
 

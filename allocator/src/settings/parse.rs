@@ -1,7 +1,7 @@
 //! The two parsers of a settings string and the order in which they read it.
 
 use super::tokens::Tokens;
-use super::{RoundupDivisions, Settings, SettingsError, UNLIMITED};
+use super::{RoundupDivisions, Settings, SettingsError};
 
 const MIB: u64 = 1 << 20;
 /// The most a size in MiB can be without overflow in bytes; larger values are cut to it.
@@ -55,7 +55,7 @@ pub(super) fn at_run_time(settings: &mut Settings, conf: &str) -> Result<(), Set
 }
 
 fn parse_shared(settings: &mut Settings, conf: &str, tokens: &Tokens) -> Result<(), SettingsError> {
-    settings.max_split_size = UNLIMITED;
+    settings.max_split_size = None;
     settings.roundup = RoundupDivisions::default();
     settings.garbage_collection_threshold = 0.0;
     conf.clone_into(&mut settings.source);
@@ -75,7 +75,8 @@ fn parse_shared(settings: &mut Settings, conf: &str, tokens: &Tokens) -> Result<
         match key {
             "large_segment_size_mb" => tokens.get(value).map(|_| ())?,
             "max_split_size_mb" => {
-                settings.max_split_size = size_above(key, tokens.unsigned(value)?, settings)?;
+                let limit = size_above(key, tokens.unsigned(value)?, settings)?;
+                settings.max_split_size = Some(limit);
             }
             "max_non_split_rounding_mb" => {
                 settings.max_non_split_rounding =

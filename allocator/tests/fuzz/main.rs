@@ -1,12 +1,12 @@
-//! Settings strings: whatever stands in one, it is parsed or told to be wrong.
+//! Settings strings: any string is parsed or refused with an error.
 //!
-//! The target takes bytes. Here it takes the examples, random changes of them and what made it fail
-//! before; `scripts/fuzz` lets libFuzzer look for more.
+//! The target takes bytes. This test runs it on the examples, random changes of them and inputs that
+//! failed before; `scripts/fuzz` searches for more with libFuzzer.
 
 use coalesce_alloc::settings::{Settings, SettingsError};
 use proptest::prelude::*;
 
-/// All keys and all forms of their values.
+/// All keys with all forms of their values.
 const EXAMPLES: [&str; 4] = [
     include_str!("examples/split.conf"),
     include_str!("examples/roundup.conf"),
@@ -14,7 +14,7 @@ const EXAMPLES: [&str; 4] = [
     include_str!("examples/kept.conf"),
 ];
 
-/// Bytes of memory that parsing may hold: in any case, and for each byte of the string.
+/// Bytes of host memory that parsing may use: a fixed part, and a part for each byte of the string.
 const FIXED: u64 = 4096;
 const PER_BYTE: u64 = 200;
 
@@ -26,26 +26,30 @@ fn check(bytes: &[u8]) {
     let held = allocation_counter::measure(|| outcome = Some(parse(conf)));
     let most = FIXED + PER_BYTE * bytes.len() as u64;
     assert!(held.bytes_max <= most, "{held:?} for {} bytes", bytes.len());
-    let (at_start, at_run_time) = outcome.expect("it was called");
+    let (at_start, at_run_time) = outcome.expect("the closure ran");
     for error in [at_start.as_ref().err(), at_run_time.as_ref().err()] {
         assert_ne!(error.map(ToString::to_string), Some(String::new()));
     }
     let Ok(settings) = at_start else {
         return;
     };
-    // What a process can start with can be set while it runs, and nothing is different.
+    // Settings valid at the start are valid at run time as well, with the same result.
     assert_eq!(at_run_time.as_ref(), Ok(&settings));
     let mut again = settings.clone();
-    again.apply(conf).expect("it was good before");
+    again
+        .apply(conf)
+        .expect("settings that parsed once parse again");
     assert_eq!(again, settings);
     check_ranges(&settings);
 
-    // White space counts nowhere.
+    // White space never matters.
     let dense: String = conf
         .chars()
         .filter(|c| !" \t\n\r\x0b\x0c".contains(*c))
         .collect();
-    again.apply(&dense).expect("it was good with white space");
+    again
+        .apply(&dense)
+        .expect("settings parse without white space");
     let dense = Settings::from_conf(&dense);
     assert_eq!(dense, Ok(again));
 }
@@ -73,7 +77,7 @@ fn any_bytes() {
     bolero::check!().for_each(|bytes: &[u8]| check(bytes));
 }
 
-/// A part of a string, and what may stand in its place.
+/// A part of a string, or a replacement for it.
 fn almost() -> impl Strategy<Value = String> {
     let parts = EXAMPLES.join(",");
     let parts: Vec<String> = parts
@@ -96,7 +100,7 @@ proptest! {
 }
 
 #[test]
-fn the_examples_are_good() {
+fn the_examples_are_valid() {
     for conf in EXAMPLES {
         assert_eq!(Settings::from_conf(conf).map(|_| ()), Ok(()), "{conf}");
         check(conf.as_bytes());

@@ -1,4 +1,4 @@
-//! Wrong calls get an error that says what and why, and lose nothing.
+//! Invalid calls return an error that says what is wrong, and change nothing.
 
 use coalesce_alloc::MempoolId;
 use coalesce_alloc::PyTorch;
@@ -21,8 +21,8 @@ fn malloc(allocator: &mut Allocator, bytes: u64) -> DeviceAddr {
     allocator.malloc(bytes, StreamId::DEFAULT).unwrap()
 }
 
-/// A wrong call fails as expected and changes no statistic.
-fn refused<T: std::fmt::Debug>(
+/// Checks that an invalid call fails as expected and changes no statistic.
+fn assert_refused<T: std::fmt::Debug>(
     allocator: &mut Allocator,
     call: impl FnOnce(&mut Allocator) -> Result<T, Error>,
     expected: &Error,
@@ -34,7 +34,7 @@ fn refused<T: std::fmt::Debug>(
 }
 
 #[test]
-fn nothing_is_allocated_for_zero_bytes_and_nothing_freed_for_null() {
+fn zero_bytes_allocate_nothing_and_null_frees_nothing() {
     let mut allocator = new_allocator();
     let before = allocator.stats().clone();
     assert_eq!(malloc(&mut allocator, 0), DeviceAddr::NULL);
@@ -45,13 +45,13 @@ fn nothing_is_allocated_for_zero_bytes_and_nothing_freed_for_null() {
 }
 
 #[test]
-fn an_exabyte_is_refused_before_anything_is_done() {
+fn requests_of_an_exabyte_fail_and_change_nothing() {
     let mut allocator = new_allocator();
     let kept = malloc(&mut allocator, MIB);
     allocator.free(kept).unwrap();
     for bytes in [1 << 60, u64::MAX] {
         let call = |a: &mut Allocator| a.malloc(bytes, StreamId::DEFAULT);
-        refused(&mut allocator, call, &Error::MoreThanOneExabyte);
+        assert_refused(&mut allocator, call, &Error::MoreThanOneExabyte);
     }
     let error = allocator.malloc((1 << 60) - 1, StreamId::DEFAULT);
     assert!(matches!(error, Err(Error::OutOfMemory(_))));
@@ -59,7 +59,7 @@ fn an_exabyte_is_refused_before_anything_is_done() {
 }
 
 #[test]
-fn pointers_that_are_not_live_are_refused() {
+fn invalid_pointers_are_refused() {
     let mut allocator = new_allocator();
     let addr = malloc(&mut allocator, 4096);
     let dead = malloc(&mut allocator, 4096);
@@ -70,10 +70,10 @@ fn pointers_that_are_not_live_are_refused() {
             error.to_string(),
             format!("invalid device pointer: {wrong}")
         );
-        refused(&mut allocator, |a| a.free(wrong), &error);
+        assert_refused(&mut allocator, |a| a.free(wrong), &error);
         let stream = StreamId::nth(1);
-        refused(&mut allocator, |a| a.record_stream(wrong, stream), &error);
-        refused(&mut allocator, |a| a.base_allocation(wrong), &error);
+        assert_refused(&mut allocator, |a| a.record_stream(wrong, stream), &error);
+        assert_refused(&mut allocator, |a| a.base_allocation(wrong), &error);
     }
     allocator.free(addr).unwrap();
 }
@@ -93,7 +93,7 @@ fn fractions_outside_zero_to_one_are_refused() {
 }
 
 #[test]
-fn wrong_settings_leave_an_allocator_that_works() {
+fn the_allocator_works_after_invalid_settings() {
     let conf = "max_split_size_mb:19";
     let error = Settings::from_conf(conf).unwrap_err();
     assert!(matches!(error, SettingsError::OutOfRange(_)), "{error}");
@@ -101,39 +101,36 @@ fn wrong_settings_leave_an_allocator_that_works() {
     assert_eq!(allocator.apply_settings(conf), Err(Error::Settings(error)));
     let snapshot = serde_json::to_value(allocator.snapshot()).unwrap();
     let shown = &snapshot["allocator_settings"]["PYTORCH_CUDA_ALLOC_CONF"];
-    assert_eq!(
-        shown, conf,
-        "as in PyTorch, the wrong string is what is shown"
-    );
+    assert_eq!(shown, conf, "PyTorch also shows the invalid string");
     let addr = malloc(&mut allocator, MIB);
     allocator.free(addr).unwrap();
 }
 
 #[test]
-fn private_pools_must_be_begun_ended_and_released_in_turn() {
+fn private_pools_are_begun_ended_and_released_in_order() {
     let (one, two) = (MempoolId(0, 1), MempoolId(0, 2));
     let mut allocator = new_allocator();
     let begin = |a: &mut Allocator, id| a.begin_allocate_to_pool(id, Box::new(|_| true));
     let error = |error: PoolError| Error::Pool(error);
 
-    refused(
+    assert_refused(
         &mut allocator,
         |a| a.end_allocate_to_pool(one),
         &error(PoolError::NotRecording),
     );
-    refused(
+    assert_refused(
         &mut allocator,
         |a| a.release_pool(one),
         &error(PoolError::Unknown(one)),
     );
-    refused(
+    assert_refused(
         &mut allocator,
         |a| a.pool_use_count(one),
         &error(PoolError::Unknown(one)),
     );
 
     begin(&mut allocator, one).unwrap();
-    refused(
+    assert_refused(
         &mut allocator,
         |a| begin(a, one),
         &error(PoolError::AlreadyRecording),
@@ -141,18 +138,18 @@ fn private_pools_must_be_begun_ended_and_released_in_turn() {
     assert_eq!(
         allocator.pool_use_count(one),
         Ok(2),
-        "as in PyTorch the user stays"
+        "as in PyTorch, the failed call adds a user"
     );
     let live = malloc(&mut allocator, MIB);
     allocator.end_allocate_to_pool(one).unwrap();
     allocator.release_pool(one).unwrap();
     allocator.release_pool(one).unwrap();
-    refused(
+    assert_refused(
         &mut allocator,
         |a| a.release_pool(one),
         &error(PoolError::Released(one)),
     );
-    refused(
+    assert_refused(
         &mut allocator,
         |a| begin(a, one),
         &error(PoolError::Released(one)),
@@ -183,7 +180,7 @@ fn messages_and_snapshots_show_the_number_of_the_device() {
 }
 
 #[test]
-fn a_broken_device_is_reported_as_that_and_nothing_is_lost() {
+fn a_broken_device_is_reported_and_no_memory_is_lost() {
     let mut allocator = new_allocator();
     let cached = malloc(&mut allocator, 30 * MIB);
     let live = malloc(&mut allocator, MIB);
@@ -192,11 +189,11 @@ fn a_broken_device_is_reported_as_that_and_nothing_is_lost() {
     let sticky = Some(broken.clone());
     allocator.driver_mut().faults_mut().set_sticky(sticky);
 
-    // What needs no device still works; what does reports its state.
+    // The cache still serves requests; calls that need the device report its error.
     assert_eq!(malloc(&mut allocator, 30 * MIB), cached);
     let error = Error::Driver(broken);
     let call = |a: &mut Allocator| a.malloc(50 * MIB, StreamId::DEFAULT);
-    refused(&mut allocator, call, &error);
+    assert_refused(&mut allocator, call, &error);
     allocator.free(cached).unwrap();
     assert_eq!(allocator.empty_cache(), Err(error));
     allocator.check().unwrap();
@@ -208,7 +205,7 @@ fn a_broken_device_is_reported_as_that_and_nothing_is_lost() {
 }
 
 #[test]
-fn an_unknown_policy_is_named_with_those_there_are() {
+fn an_unknown_policy_is_reported_with_the_known_ones() {
     let device = SimDevice::new(&SimConfig::default());
     let error = policy::build("pytroch", device, "").map(|_| ());
     let expected = BuildError::UnknownPolicy {

@@ -1,5 +1,5 @@
-//! A device that breaks in the middle of a call, so that what was begun cannot even be undone: once
-//! it works again, nothing is lost.
+//! The device breaks in the middle of a call, so that even the cleanup fails. Once it works again, no
+//! memory is lost.
 
 use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
@@ -21,9 +21,9 @@ fn malloc(allocator: &mut Allocator, mib: u64) -> Result<DeviceAddr, Error> {
     allocator.malloc(mib * MIB, StreamId::DEFAULT)
 }
 
-/// Does `call` on a device that breaks after ever more driver calls, each time on a new allocator
-/// made by `prepare`, until it is not reached any more. After each failure `recover` may go on. Returns
-/// how many driver calls there were to fail.
+/// Runs `call` on a device that breaks after 0, 1, 2, … driver calls, each time on a new allocator
+/// from `prepare`, until `call` makes fewer driver calls. `recover` may continue after each failure.
+/// Returns the number of driver calls.
 fn break_everywhere<T>(
     conf: &str,
     prepare: impl Fn(&mut Allocator) -> T,
@@ -56,11 +56,11 @@ fn break_everywhere<T>(
         let left = (device.used(), device.reserved_addresses());
         assert_eq!(left, (0, 0), "{conf}, broken after {after} calls");
     }
-    unreachable!("there is no end of calls")
+    unreachable!("every call ends")
 }
 
 #[test]
-fn memory_half_taken() {
+fn memory_half_allocated() {
     for (conf, calls) in CONFS.into_iter().zip([1, 12]) {
         let reached = break_everywhere(
             conf,
@@ -76,7 +76,7 @@ fn memory_half_taken() {
 }
 
 #[test]
-fn memory_half_taken_behind_memory_in_use() {
+fn memory_half_allocated_behind_memory_in_use() {
     for (conf, calls) in CONFS.into_iter().zip([1, 9]) {
         let reached = break_everywhere(
             conf,
@@ -89,7 +89,7 @@ fn memory_half_taken_behind_memory_in_use() {
 }
 
 #[test]
-fn memory_half_returned() {
+fn memory_half_released() {
     for (conf, calls) in CONFS.into_iter().zip([1, 12]) {
         let reached = break_everywhere(
             conf,
@@ -123,7 +123,7 @@ fn events_half_recorded() {
                 assert_eq!(
                     allocator.free(live),
                     Err(Error::InvalidPointer(live)),
-                    "it was freed"
+                    "already freed"
                 );
             },
         );
@@ -153,15 +153,15 @@ fn events_half_waited_for() {
     }
 }
 
-/// PyTorch asks for memory that can be shared by fabric first. A device that has none fails at the first
-/// such call, and is asked for memory by file descriptor from then on.
+/// PyTorch first requests memory that fabric can share. On a device without fabric the first such call
+/// fails, and PyTorch requests memory by file descriptor from then on.
 #[test]
 fn a_device_without_fabric_is_asked_for_memory_by_file_descriptor() {
     let mut allocator = allocator("expandable_segments:True");
     fail_second_call(&mut allocator); // the first reserves addresses
     let live = malloc(&mut allocator, 90).unwrap();
     assert_eq!(allocator.stats().num_alloc_retries, 0);
-    // What fails now is no lack of memory.
+    // Another failure is not a lack of memory.
     fail_second_call(&mut allocator);
     let error = malloc(&mut allocator, 90).unwrap_err();
     assert!(matches!(error, Error::VirtualMemory(_)), "{error}");
@@ -169,9 +169,9 @@ fn a_device_without_fabric_is_asked_for_memory_by_file_descriptor() {
     allocator.check().unwrap();
 }
 
-/// Where there was fabric once, any later failure to get memory is taken for a lack of it.
+/// After fabric has worked once, any failure to get memory counts as a lack of memory.
 #[test]
-fn a_later_failure_with_fabric_counts_as_a_lack_of_memory() {
+fn a_failure_with_fabric_counts_as_a_lack_of_memory() {
     let mut allocator = allocator("expandable_segments:True");
     let live = malloc(&mut allocator, 90).unwrap();
     fail_second_call(&mut allocator);

@@ -1,4 +1,4 @@
-//! Policies that know the program in advance, where it does as foreseen and where it does not.
+//! Offline policies, on the announced program and on others.
 
 use coalesce_alloc::Allocator;
 use coalesce_alloc::driver::calls::CallKind;
@@ -7,7 +7,7 @@ use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::lifetimes::{LifetimeRecorder, Lifetimes};
 use coalesce_alloc::policy::{self, BuildError};
 
-/// What the device gives out memory in.
+/// The granularity of device memory.
 const PAGE: u64 = 2 << 20;
 const MAIN: StreamId = StreamId::DEFAULT;
 const SIDE: StreamId = StreamId::nth(1);
@@ -15,7 +15,7 @@ const BASE: DeviceAddr = DeviceAddr(0x200_0000_0000);
 
 type DynAllocator = Box<dyn Allocator<Driver = SimDevice>>;
 
-/// A program of requests, each with the number of requests before it is given back.
+/// A program of requests, each with the number of requests before it is freed.
 fn program(requests: &[(u64, StreamId, usize)]) -> Lifetimes {
     let mut program = LifetimeRecorder::default();
     for (number, &(bytes, stream, _)) in requests.iter().enumerate() {
@@ -29,7 +29,7 @@ fn program(requests: &[(u64, StreamId, usize)]) -> Lifetimes {
     program.finish()
 }
 
-/// Two blocks side by side, then one over both of them.
+/// Two adjacent blocks, then one over both.
 fn pyramid() -> Lifetimes {
     program(&[(PAGE, MAIN, 2), (2 * PAGE, SIDE, 2), (3 * PAGE, MAIN, 3)])
 }
@@ -47,7 +47,7 @@ fn reserved(allocator: &DynAllocator) -> i64 {
     allocator.stats().reserved_bytes.all.current
 }
 
-/// How often a stream was made to wait for another.
+/// How often a stream waited for another.
 fn waits(allocator: &DynAllocator) -> u64 {
     allocator.driver().counts().of(CallKind::WaitEvent)
 }
@@ -57,7 +57,7 @@ fn is_planned(addr: DeviceAddr) -> bool {
 }
 
 #[test]
-fn what_is_not_foreseen_is_an_error() {
+fn an_inconsistent_program_is_an_error() {
     for name in ["offline", "stalloc"] {
         let device = SimDevice::new(&SimConfig::default());
         let error = policy::build(name, device, "").map(|_| ()).unwrap_err();
@@ -68,7 +68,7 @@ fn what_is_not_foreseen_is_an_error() {
 }
 
 #[test]
-fn the_arena_is_as_large_as_the_plan_is_high_and_comes_with_the_first_request() {
+fn the_first_request_allocates_an_arena_of_the_height_of_the_plan() {
     let mut allocator = build("offline", 1 << 30, &pyramid());
     assert_eq!(reserved(&allocator), 0);
     let first = allocator.malloc(PAGE, MAIN).unwrap();
@@ -78,12 +78,12 @@ fn the_arena_is_as_large_as_the_plan_is_high_and_comes_with_the_first_request() 
     allocator.free(second).unwrap();
     assert_eq!(allocator.malloc(3 * PAGE, MAIN).unwrap(), BASE);
     assert_eq!(reserved(&allocator), 6 << 20);
-    // Nothing is planned after the last request.
+    // The plan ends with the last request.
     assert!(!is_planned(allocator.malloc(PAGE, MAIN).unwrap()));
 }
 
 #[test]
-fn a_stream_waits_for_the_one_whose_memory_it_takes_over() {
+fn a_stream_waits_for_the_stream_whose_memory_it_reuses() {
     let mut allocator = build("offline", 1 << 30, &pyramid());
     let first = allocator.malloc(PAGE, MAIN).unwrap();
     let second = allocator.malloc(2 * PAGE, SIDE).unwrap();
@@ -91,15 +91,11 @@ fn a_stream_waits_for_the_one_whose_memory_it_takes_over() {
     allocator.free(second).unwrap();
     assert_eq!(waits(&allocator), 0);
     allocator.malloc(3 * PAGE, MAIN).unwrap();
-    assert_eq!(
-        waits(&allocator),
-        1,
-        "for the other stream, and for it alone"
-    );
+    assert_eq!(waits(&allocator), 1, "it waits only for the other stream");
 }
 
 #[test]
-fn it_waits_for_the_streams_that_memory_was_recorded_on_too() {
+fn a_stream_waits_for_the_streams_recorded_on_reused_memory() {
     let mut allocator = build("offline", 1 << 30, &pyramid());
     let first = allocator.malloc(PAGE, MAIN).unwrap();
     allocator.record_stream(first, StreamId::nth(2)).unwrap();
@@ -111,7 +107,7 @@ fn it_waits_for_the_streams_that_memory_was_recorded_on_too() {
 }
 
 #[test]
-fn a_block_that_is_freed_late_keeps_its_place() {
+fn a_block_freed_late_keeps_its_place() {
     let mut allocator = build("offline", 1 << 30, &pyramid());
     let first = allocator.malloc(PAGE, MAIN).unwrap();
     let second = allocator.malloc(2 * PAGE, SIDE).unwrap();
@@ -122,7 +118,7 @@ fn a_block_that_is_freed_late_keeps_its_place() {
 }
 
 #[test]
-fn only_the_request_that_was_planned_gets_its_place() {
+fn only_the_planned_request_gets_its_place() {
     let mut allocator = build("offline", 1 << 30, &pyramid());
     allocator.malloc(PAGE + 1, MAIN).unwrap();
     allocator.malloc(2 * PAGE, MAIN).unwrap();
@@ -136,12 +132,12 @@ fn only_the_request_that_was_planned_gets_its_place() {
 }
 
 #[test]
-fn without_memory_for_the_arena_the_fallback_serves_all_until_the_cache_is_emptied() {
+fn without_memory_for_the_arena_the_fallback_serves_requests_until_empty_cache() {
     let mut allocator = build("offline", 1 << 30, &pyramid());
     allocator.driver_mut().faults_mut().refuse_next(1);
     let first = allocator.malloc(PAGE, MAIN).unwrap();
     let second = allocator.malloc(2 * PAGE, SIDE).unwrap();
-    // A segment for each stream.
+    // One segment for each stream.
     assert_eq!(reserved(&allocator), 40 << 20);
     allocator.free(first).unwrap();
     allocator.free(second).unwrap();
@@ -152,11 +148,15 @@ fn without_memory_for_the_arena_the_fallback_serves_all_until_the_cache_is_empti
 }
 
 #[test]
-fn the_arena_goes_when_nothing_in_it_is_used_and_comes_again() {
+fn an_unused_arena_is_released_and_allocated_again() {
     let mut allocator = build("offline", 1 << 30, &pyramid());
     let first = allocator.malloc(PAGE, MAIN).unwrap();
     allocator.empty_cache().unwrap();
-    assert_eq!(reserved(&allocator), 6 << 20, "a block is live");
+    assert_eq!(
+        reserved(&allocator),
+        6 << 20,
+        "a block in the arena is live"
+    );
     allocator.free(first).unwrap();
     allocator.empty_cache().unwrap();
     assert_eq!((reserved(&allocator), allocator.driver().used()), (0, 0));
@@ -164,9 +164,10 @@ fn the_arena_goes_when_nothing_in_it_is_used_and_comes_again() {
     assert_eq!(reserved(&allocator), 6 << 20);
 }
 
-/// Weights, then iterations of one activation each, and a state that comes in the first.
+/// Weights, then iterations with one activation each, and optimizer state that the first iteration
+/// allocates.
 #[test]
-fn the_second_iteration_is_done_over_and_over() {
+fn the_second_iteration_is_repeated() {
     let mut program = LifetimeRecorder::default();
     program.malloc(0, 4 * PAGE, MAIN);
     for step in 0..3 {
@@ -185,7 +186,7 @@ fn the_second_iteration_is_done_over_and_over() {
     assert_eq!(ask(2 * PAGE), BASE.offset(4 * PAGE));
     allocator.free(activation).unwrap();
     for _ in 0..10 {
-        // Small requests have no part in it.
+        // The plan leaves out small requests.
         let small = allocator.malloc(512, MAIN).unwrap();
         let again = allocator.malloc(8 * PAGE, MAIN).unwrap();
         assert_eq!(again, activation);

@@ -1,7 +1,7 @@
-//! Scripts with the output of PyTorch's own binary: ours must be the same, line for line.
+//! Scripts with the recorded output of PyTorch's own binary: ours must equal it line for line.
 //!
-//! `tests/golden/NAME.txt` is a script with headers that say how it is run, `NAME.out` what the
-//! binary printed; see the README there.
+//! `tests/golden/NAME.txt` is a script whose headers say how to run it, `NAME.out` the output of the
+//! binary; see the README there.
 
 use std::collections::HashMap;
 use std::fs;
@@ -32,7 +32,7 @@ struct Case<'a> {
 }
 
 impl Case<'_> {
-    /// Everything that is printed, and how the program ends, in the form of the recordings.
+    /// Returns the whole output and how the program ends, in the form of the recordings.
     fn run(&self) -> String {
         let mut out = Vec::new();
         let end = match self.run_into(&mut out) {
@@ -74,7 +74,7 @@ impl Case<'_> {
     }
 }
 
-/// What is compared: all but the fake device's own counters.
+/// The lines to compare: all but the counters of the fake device.
 fn comparable(text: &str) -> Vec<&str> {
     text.lines()
         .filter(|line| !line.starts_with("FAKE "))
@@ -108,11 +108,12 @@ fn run_vector(name: &str) -> String {
     all
 }
 
-/// PyTorch fails its own assertion here; ours names the hazard instead. See `hazards.rs`.
+/// PyTorch fails its own assertion here; ours returns an error that names the hazard. See
+/// `hazards.rs`.
 const OURS_DIFFERS: &str = "16-private-expandable-assert";
 
 #[test]
-fn every_vector_gives_the_output_of_the_real_binary() {
+fn every_script_prints_what_the_real_binary_prints() {
     let mut names: Vec<String> = fs::read_dir(folder())
         .unwrap()
         .map(|entry| entry.unwrap().path())

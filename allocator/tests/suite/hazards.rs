@@ -1,5 +1,5 @@
-//! The places where PyTorch 2.11 corrupts its own state: here each is detected and named, the state
-//! stays whole, and no memory is lost.
+//! The places where PyTorch 2.11 corrupts its own state. The reference detects and names each, keeps
+//! its state consistent and loses no memory.
 
 use coalesce_alloc::MempoolId;
 use coalesce_alloc::PyTorch;
@@ -22,25 +22,25 @@ fn malloc(allocator: &mut Allocator, mib: u64) -> DeviceAddr {
     allocator.malloc(mib * MIB, StreamId::DEFAULT).unwrap()
 }
 
-/// All allocations go to the pool from now on.
+/// Directs all allocations to the pool.
 fn begin_pool(allocator: &mut Allocator) {
     let begun = allocator.begin_allocate_to_pool(POOL, Box::new(|_| true));
     begun.unwrap();
 }
 
-/// They do not any more, and nobody uses it.
+/// Stops directing allocations to the pool and releases it.
 fn release_pool(allocator: &mut Allocator) {
     allocator.end_allocate_to_pool(POOL).unwrap();
     allocator.release_pool(POOL).unwrap();
 }
 
-/// Whatever happened: consistent, and everything can still be freed and returned.
+/// Checks that the state is consistent and that everything can still be freed and returned.
 fn nothing_is_lost(mut allocator: Allocator, live: &[DeviceAddr]) {
     allocator.check().unwrap();
     for &addr in live {
         allocator.free(addr).unwrap();
     }
-    // A hazard may be named once more on the way; the memory comes back all the same.
+    // The first call may name a hazard again; the memory is returned nevertheless.
     let _ = allocator.empty_cache();
     allocator.check().unwrap();
     assert_eq!(allocator.stats().reserved_bytes.all.current, 0);
@@ -96,7 +96,7 @@ fn switching_expandable_segments_on_makes_pytorch_free_memory_in_use() {
 }
 
 #[test]
-fn a_private_pool_that_gives_back_more_pieces_than_it_took_trips_an_assertion() {
+fn a_private_pool_that_returns_more_ranges_than_it_took_trips_an_assertion() {
     let mut allocator = allocator(1024, "expandable_segments:True");
     begin_pool(&mut allocator);
     let a = malloc(&mut allocator, 100);
@@ -112,7 +112,7 @@ fn a_private_pool_that_gives_back_more_pieces_than_it_took_trips_an_assertion() 
     assert_eq!(
         allocator.stats().reserved_bytes.all.current,
         20 << 20,
-        "both were returned"
+        "both segments were returned"
     );
     nothing_is_lost(allocator, &[c]);
 }
@@ -132,7 +132,7 @@ fn a_private_pool_that_looks_empty_is_destroyed_under_a_live_block() {
     assert_eq!(
         allocator.pool_use_count(POOL),
         Ok(0),
-        "the pool is still there"
+        "the pool still exists"
     );
     nothing_is_lost(allocator, &[live]);
 }
@@ -146,8 +146,8 @@ fn a_request_whose_rounding_overflows_is_refused() {
     nothing_is_lost(allocator, &[]);
 }
 
-/// Not corruption, but it looks like it: memory that becomes free while everything is flushed, and
-/// would fit, is not used. The same request succeeds when it is made again.
+/// Not corruption, but surprising: memory that becomes free during the flush before an out-of-memory
+/// error is not used even if it fits. The same request succeeds when repeated.
 #[test]
 fn a_fitting_block_may_be_overlooked_once() {
     let config = SimConfig {

@@ -1,11 +1,11 @@
-//! Once warm, malloc and free take no memory from the host.
+//! A warm allocator allocates no host memory.
 
 use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::StreamId;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::settings::Settings;
 
-/// A step of a program: sizes, streams and lifetimes mixed by a small generator, the same each time.
+/// One step of a program with mixed sizes, streams and lifetimes, the same each time.
 fn step(allocator: &mut PyTorch<SimDevice>, live: &mut Vec<u64>) {
     let mut state = 1_u64;
     let mut next = |bound: u64| {
@@ -39,14 +39,14 @@ fn step(allocator: &mut PyTorch<SimDevice>, live: &mut Vec<u64>) {
 }
 
 #[test]
-fn a_warm_allocator_allocates_nothing() {
+fn malloc_and_free_of_a_warm_allocator_allocate_no_host_memory() {
     for conf in ["", "expandable_segments:True", "max_split_size_mb:64"] {
         let settings = Settings::from_conf(conf).unwrap();
         let device = SimDevice::new(&SimConfig::default());
         let mut allocator = PyTorch::new(device, settings);
         let mut live = Vec::with_capacity(512);
-        // The places of blocks are used again in another order each time; a few rounds until all
-        // of them are as large as they ever need to be.
+        // Each round reuses the bookkeeping in another order. After a few rounds every container has
+        // its final capacity.
         for _ in 0..5 {
             step(&mut allocator, &mut live);
         }

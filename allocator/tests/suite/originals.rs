@@ -1,8 +1,8 @@
-//! Every policy against its original: the same requests get the same addresses.
+//! Compares every policy with its original: the same requests get the same addresses.
 //!
-//! The vectors in `originals/POLICY/*.txt` were recorded with the original itself, over a device that
-//! places memory as the simulated one does (`scripts/conformance/originals`). Each begins with what was
-//! run and how, then has a line an operation:
+//! The vectors in `originals/POLICY/*.txt` were recorded with the original itself, on a device that
+//! places memory as the simulated one does (`scripts/conformance/originals`). Each starts with a
+//! header, followed by one line for each operation:
 //!
 //! ```text
 //! # original: cupy-cuda12x 13.4.1
@@ -39,7 +39,7 @@ fn build(text: &str) -> DynAllocator {
     policy::build(header(text, "policy"), device, header(text, "conf")).unwrap()
 }
 
-/// Does one operation and says what came of it, as the vector has it.
+/// Performs one operation and returns its line as in the vector.
 fn perform(
     line: &str,
     allocator: &mut DynAllocator,
@@ -61,7 +61,7 @@ fn perform(
             format!("a {id} {bytes} {on} {answer}")
         }
         ["f", id] => {
-            // What found no memory has nothing to free.
+            // A failed request has nothing to free.
             if let Some(addr) = live.remove(id) {
                 allocator.free(addr).unwrap();
             }
@@ -77,11 +77,11 @@ fn perform(
             allocator.empty_cache().unwrap();
             line.to_owned()
         }
-        _ => panic!("no operation: {line}"),
+        _ => panic!("invalid operation: {line}"),
     }
 }
 
-/// How many operations agree.
+/// Returns the number of operations compared.
 fn compare(vector: &Path) -> usize {
     let text = fs::read_to_string(vector).unwrap();
     let mut allocator = build(&text);
@@ -109,9 +109,9 @@ fn inside(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn every_request_gets_the_address_that_the_original_gives_it() {
+fn every_request_gets_the_address_of_the_original() {
     let kept = || Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/originals");
-    // Others than those that are kept, recorded with fresh seeds.
+    // Another folder, with vectors recorded from fresh seeds.
     let folder = std::env::var_os("ORIGINALS").map_or_else(kept, PathBuf::from);
     let policies: Vec<PathBuf> = inside(&folder)
         .into_iter()

@@ -1,7 +1,7 @@
-//! Offline placement: what callers see, and the instances that others publish.
+//! Offline placement: its interface, and published instances.
 //!
 //! The instances are not part of this repository. `COALESCE_DSA` names their folder; without it their
-//! test says so and does nothing. They are `A`, `C`, `E`, `G`, `I` and `K` of google/minimalloc
+//! test is skipped. They are `A`, `C`, `E`, `G`, `I` and `K` of google/minimalloc
 //! (`benchmarks/challenging`, 9f5cf81) and `resnet50` of cappadokes/idealloc (`benchmarks`, a21f84d).
 
 use std::fs;
@@ -20,9 +20,9 @@ fn buffer((lower, upper, size): (u64, u64, u64)) -> Buffer {
 }
 
 proptest! {
-    /// Whatever the effort, and even of buffers that never live.
+    /// Placements are valid with any effort, even of buffers with empty lifetimes.
     #[test]
-    fn a_placement_is_valid(
+    fn placements_are_valid(
         buffers in vec((0..60_u64, 0..60_u64, 0..50_u64).prop_map(buffer), 0..60),
         steps in 0..20_000_u64,
         unit in 1..1000_u64,
@@ -50,7 +50,7 @@ proptest! {
 }
 
 #[test]
-fn nothing_to_place_is_no_problem() {
+fn no_buffers_have_an_empty_placement() {
     let placement = pack(&[], Effort::Time(Duration::MAX)).unwrap();
     assert_eq!((placement.height, placement.offsets.len()), (0, 0));
     let never = [buffer((5, 5, 10)), buffer((7, 3, 10)), buffer((1, 2, 0))];
@@ -60,7 +60,7 @@ fn nothing_to_place_is_no_problem() {
 }
 
 #[test]
-fn a_fault_is_named() {
+fn faults_in_a_placement_are_reported() {
     let buffers = [(0, 2, 10), (1, 3, 10), (2, 4, 10)].map(buffer);
     let mut placement = pack(&buffers, Effort::Steps(0)).unwrap();
     assert_eq!(placement.height, 20);
@@ -85,16 +85,16 @@ fn sizes_that_could_overflow_are_refused() {
     assert_eq!(lower_bound(&[all, all]), u64::MAX);
 }
 
-/// At the highest moments and with the longest lives nothing overflows.
+/// The latest times and the longest lifetimes do not overflow.
 #[test]
-fn time_may_be_any_number() {
+fn times_may_be_any_number() {
     let buffers = [(0, u64::MAX, 3), (u64::MAX - 1, u64::MAX, 4), (0, 1, 2)].map(buffer);
     let placement = pack(&buffers, Effort::Steps(1000)).unwrap();
     assert_eq!(placement.check(&buffers), Ok(()));
     assert_eq!(placement.height, 7);
 }
 
-/// So many that whatever takes time by the square would be noticed.
+/// Enough buffers to make any quadratic step noticeable.
 #[test]
 fn many_buffers_take_little_time() {
     let buffers: Vec<Buffer> = (0..60_000_u64)
@@ -109,9 +109,9 @@ fn many_buffers_take_little_time() {
     assert!(placement.height < lower_bound(&buffers) * 11 / 10);
 }
 
-/// The height that is known to be possible, which is the lower bound of each.
+/// Each instance has a known placement as high as its lower bound.
 #[test]
-fn published_instances_are_at_their_lower_bounds() {
+fn published_instances_reach_their_lower_bounds() {
     const STEPS: u64 = 3_000_000;
     let Ok(folder) = std::env::var(FOLDER) else {
         let _ = writeln!(

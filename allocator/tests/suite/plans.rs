@@ -1,7 +1,7 @@
-//! Plans against those of their original: the same program gets the same offsets.
+//! Compares plans with those of the original: the same program gets the same offsets.
 //!
-//! The vectors in `plans/POLICY/*.txt` are plans that the original made
-//! (`scripts/conformance/originals/POLICY`). Each begins with what was run and how, then has a line an
+//! The vectors in `plans/POLICY/*.txt` are plans of the original
+//! (`scripts/conformance/originals/POLICY`). Each starts with a header, followed by one line for each
 //! operation of the program:
 //!
 //! ```text
@@ -13,7 +13,7 @@
 //! f NUMBER OF THE REQUEST
 //! ```
 //!
-//! `PLANS` names another folder with vectors, to compare more than is kept.
+//! `PLANS` names another folder with vectors.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -51,13 +51,13 @@ fn foresight(text: &str) -> Lifetimes {
                 requests += 1;
             }
             ["f", request] => program.free(number(request)),
-            _ => panic!("no operation: {words:?}"),
+            _ => panic!("invalid operation: {words:?}"),
         }
     }
     program.finish()
 }
 
-/// The requests that do not get what the original planned for them.
+/// The requests whose place differs from the plan of the original.
 fn differences(text: &str) -> Vec<String> {
     let device = SimDevice::new(&SimConfig::with_capacity(1 << 50));
     let conf = format!("algorithm:{}", header(text, "algorithm"));
@@ -72,7 +72,7 @@ fn differences(text: &str) -> Vec<String> {
             ["a", bytes, offset] => {
                 let addr = allocator.malloc(number(bytes), STREAM).unwrap();
                 if offset != "-" {
-                    // The first tells where the arena is.
+                    // The first planned request determines the start of the arena.
                     let base = *arena.get_or_insert(DeviceAddr(addr.0 - number(offset)));
                     if addr != base.offset(number(offset)) {
                         let found = addr.0.wrapping_sub(base.0).cast_signed();
@@ -113,7 +113,7 @@ fn vectors() -> Vec<PathBuf> {
 }
 
 #[test]
-fn plans_are_those_of_stalloc() {
+fn plans_equal_those_of_stalloc() {
     let vectors = vectors();
     assert!(!vectors.is_empty());
     let mut wrong = 0;

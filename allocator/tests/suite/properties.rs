@@ -47,7 +47,7 @@ fn for_all(ops: impl Strategy<Value = Vec<TestOp>>, test: impl Fn(&[TestOp])) {
     }
 }
 
-/// A device on which 84 MiB blocks are many and events wait to be completed.
+/// A device on which few 84 MiB blocks fit and events stay pending until completed.
 fn tight(address_policy: AddressPolicy) -> SimConfig {
     SimConfig {
         address_policy,
@@ -56,7 +56,7 @@ fn tight(address_policy: AddressPolicy) -> SimConfig {
     }
 }
 
-/// A device with room for everything, on which events wait, too.
+/// A device with memory to spare, on which events stay pending as well.
 fn roomy() -> SimConfig {
     SimConfig {
         hold_events: true,
@@ -240,7 +240,7 @@ allocator_suite!(
 );
 allocator_suite!(tlsf, "tlsf", "", tight(Up));
 allocator_suite!(tlsf_roomy, "tlsf", "", SimConfig::default());
-// The largest requests are too large for a quarter of so tight a device.
+// With the default page size the largest requests would exceed a quarter of this device.
 allocator_suite!(cubecl_sliced, "cubecl_sliced", "max_page:128MiB", tight(Up));
 allocator_suite!(
     cubecl_sliced_roomy,

@@ -1,4 +1,4 @@
-//! What can be asked of an allocator, and devices at the edge of what there is.
+//! Queries of an allocator, and devices with extreme configurations.
 
 use coalesce_alloc::MempoolId;
 use coalesce_alloc::PyTorch;
@@ -23,7 +23,7 @@ fn malloc(allocator: &mut Allocator, bytes: u64) -> DeviceAddr {
 }
 
 #[test]
-fn the_segment_of_an_allocation() {
+fn base_allocation_returns_the_segment() {
     let mut allocator = on(&SimConfig::with_capacity(256 * MIB), "");
     let first = malloc(&mut allocator, 8 * MIB);
     let second = malloc(&mut allocator, 8 * MIB);
@@ -51,29 +51,33 @@ fn the_segment_of_an_allocation() {
 }
 
 #[test]
-fn the_largest_request_that_could_be_served() {
+fn largest_free_is_the_largest_servable_request() {
     let mut allocator = on(&SimConfig::with_capacity(100 * MIB), "");
-    assert_eq!(allocator.largest_free(), Ok(100 * MIB), "of the device");
+    assert_eq!(
+        allocator.largest_free(),
+        Ok(100 * MIB),
+        "all memory of the device"
+    );
     let held = malloc(&mut allocator, 70 * MIB);
     assert_eq!(allocator.largest_free(), Ok(30 * MIB));
     allocator.free(held).unwrap();
-    assert_eq!(allocator.largest_free(), Ok(70 * MIB), "of the cache");
+    assert_eq!(allocator.largest_free(), Ok(70 * MIB), "the cached block");
     let held = malloc(&mut allocator, 50 * MIB);
     assert_eq!(
         allocator.largest_free(),
         Ok(30 * MIB),
-        "a tail of 20 MiB is less"
+        "the rest of the segment has only 20 MiB"
     );
     allocator.free(held).unwrap();
 }
 
 #[test]
-fn a_device_without_memory() {
+fn a_device_without_memory_serves_nothing() {
     for conf in ["", "expandable_segments:True", "max_split_size_mb:20"] {
         let mut allocator = on(&SimConfig::with_capacity(0), conf);
         for bytes in [1, MIB, 1 << 40] {
             let error = allocator.malloc(bytes, StreamId::DEFAULT).unwrap_err();
-            // No addresses can be reserved for no memory.
+            // A device without memory reserves no addresses.
             let is_refused = matches!(error, Error::VirtualMemory(DriverError::InvalidValue));
             let is_refused = is_refused && conf.starts_with("expandable");
             assert!(
@@ -90,9 +94,9 @@ fn a_device_without_memory() {
     }
 }
 
-/// Simulated time passes in driver calls only, and the history tells it in microseconds.
+/// Simulated time passes only in driver calls; the history has it in microseconds.
 #[test]
-fn what_driver_calls_cost_is_when_things_happened() {
+fn the_cost_of_driver_calls_determines_the_times_in_the_history() {
     let cost = |ns: u64, ns_per_mib: u64| Cost { ns, ns_per_mib };
     let costs = Costs::default()
         .with(CallKind::Malloc, cost(300_000, 20_000)) // 2 MiB, then 30 MiB
@@ -118,10 +122,10 @@ fn what_driver_calls_cost_is_when_things_happened() {
     assert_eq!(last - first, 6_200);
 }
 
-/// Streams recorded while allocations go to a pool are done by its end; those recorded before are
-/// waited for. One block's do not count for another's.
+/// Streams recorded while allocations go to a pool count as finished when the pool ends; streams
+/// recorded earlier must finish. The streams of one block do not count for another.
 #[test]
-fn streams_of_a_capture_are_done_by_its_end() {
+fn streams_of_a_capture_are_finished_at_its_end() {
     let config = SimConfig {
         hold_events: true,
         ..SimConfig::default()

@@ -1,4 +1,4 @@
-//! What is reported has the form that PyTorch gives it.
+//! Statistics, summaries and snapshots have PyTorch's form.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,7 +19,7 @@ fn golden(name: &str) -> String {
     fs::read_to_string(folder.join(name)).unwrap()
 }
 
-/// The statistics that `memory_summary.*.txt` were made from, by PyTorch's own code.
+/// The statistics from which PyTorch's own code made `memory_summary.*.txt`.
 fn recorded_stats() -> DeviceStats {
     let flat: BTreeMap<String, i64> =
         serde_json::from_str(&golden("memory_summary.stats.json")).unwrap();
@@ -56,13 +56,13 @@ fn recorded_stats() -> DeviceStats {
     assert_eq!(
         stats.flatten(),
         Vec::from_iter(flat),
-        "all 122 keys, and no other"
+        "exactly the 122 keys"
     );
     stats
 }
 
 #[test]
-fn the_memory_summary_is_pytorchs_to_the_character() {
+fn the_memory_summary_equals_pytorchs() {
     let stats = recorded_stats();
     assert_eq!(
         memory_summary(&stats, 0, false),
@@ -74,7 +74,7 @@ fn the_memory_summary_is_pytorchs_to_the_character() {
     );
 }
 
-/// The keys of an object in their order, and those of everything in it.
+/// The keys of an object, in order.
 fn keys(value: &Value) -> Vec<&str> {
     value
         .as_object()
@@ -172,7 +172,7 @@ fn a_snapshot_has_pytorchs_keys_in_pytorchs_order() {
 }
 
 #[test]
-fn a_peak_that_is_reset_is_what_there_is_now_under_every_policy() {
+fn a_reset_sets_peaks_to_the_current_values_under_every_policy() {
     for policy in POLICIES.iter().filter(|policy| !policy.offline) {
         let device = SimDevice::new(&SimConfig::default());
         let mut allocator = policy::build(policy.name, device, "").unwrap();
@@ -188,7 +188,7 @@ fn a_peak_that_is_reset_is_what_there_is_now_under_every_policy() {
                 policy.name
             );
         }
-        // It stays so, whatever is counted next.
+        // The peak stays correct after further calls.
         allocator.free(kept).unwrap();
         let stats = allocator.stats();
         let (allocated, reserved) = (&stats.allocated_bytes.all, &stats.reserved_bytes.all);

@@ -1,4 +1,4 @@
-//! An allocator rebuilt from a snapshot goes on as the original does.
+//! An allocator restored from a snapshot continues as the original does.
 
 use coalesce_alloc::MempoolId;
 use coalesce_alloc::PyTorch;
@@ -21,8 +21,8 @@ fn config() -> SimConfig {
     SimConfig::with_capacity(512 << 20)
 }
 
-/// Does one operation, unless it is about streams: which ones were recorded on a live block, no
-/// snapshot tells. Returns what it decided. Live addresses are in the order in which they were made.
+/// Performs one operation and returns the decision. Skips operations on streams: a snapshot does not
+/// contain the streams recorded on live blocks. Live addresses are in order of allocation.
 fn step(allocator: &mut Reference, live: &mut Vec<DeviceAddr>, op: &TestOp) -> String {
     match *op {
         TestOp::Malloc { bytes, stream } if bytes > 0 => {
@@ -39,7 +39,7 @@ fn step(allocator: &mut Reference, live: &mut Vec<DeviceAddr>, op: &TestOp) -> S
     }
 }
 
-/// Where a device places what `segments` tell, and then what `calls` took.
+/// Where a device places the memory of `segments`, and then the memory of `calls`.
 fn placements(segments: &[SegmentInfo], calls: &[Call]) -> Vec<Placement> {
     let (expandable, plain): (Vec<_>, Vec<_>) = segments.iter().partition(|s| s.is_expandable);
     let place = |bytes: Option<u64>, addr: DeviceAddr| Placement { bytes, addr };
@@ -94,7 +94,7 @@ fn goes_on_the_same(conf: &str, before: &[TestOp], after: &[TestOp]) -> Result<(
     Ok(())
 }
 
-/// Without what free blocks remember of their last user: of unmapped ranges no snapshot tells it.
+/// Removes the last users of free blocks, which snapshots do not contain for unmapped ranges.
 fn told(mut segments: Vec<SegmentInfo>) -> Vec<SegmentInfo> {
     for block in segments.iter_mut().flat_map(|segment| &mut segment.blocks) {
         if !block.is_active() {
@@ -114,7 +114,8 @@ proptest! {
     }
 }
 
-/// Expandable segments whose first pages are mapped: where the others begin, no snapshot tells.
+/// Expandable segments whose first pages are mapped. A snapshot does not tell where other segments
+/// begin.
 #[test]
 fn expandable_segments() {
     let mib = 1 << 20;
@@ -143,7 +144,7 @@ fn expandable_segments() {
 }
 
 #[test]
-fn what_no_allocator_can_have_been_in_is_refused() {
+fn impossible_states_are_refused() {
     let block = |addr: u64, size: u64, state| BlockInfo::new(DeviceAddr(addr), size, 0, state);
     let segment = |address: u64, blocks: Vec<BlockInfo>| SegmentInfo {
         device: 0,
@@ -196,11 +197,11 @@ fn what_no_allocator_can_have_been_in_is_refused() {
         let device = SimDevice::new(&config());
         let error = Reference::restore(device, Settings::default(), &segments).map(|_| ());
         let Err(RestoreError::Impossible { reason, .. }) = error else {
-            panic!("{error:?}, not: {why}");
+            panic!("{error:?}, expected: {why}");
         };
-        assert!(reason.contains(why), "{reason}, not: {why}");
+        assert!(reason.contains(why), "{reason}, expected: {why}");
     }
-    // A device that follows no recording places it elsewhere.
+    // A device that follows no recording places memory elsewhere.
     let moved = Reference::restore(
         SimDevice::new(&config()),
         Settings::default(),
@@ -212,9 +213,9 @@ fn what_no_allocator_can_have_been_in_is_refused() {
     ));
 }
 
-/// Two runs of one range that touch would have been one; the same goes for what is no whole page.
+/// Adjacent runs of one range would be one run, and runs consist of whole pages.
 #[test]
-fn runs_that_no_expandable_segment_has_are_refused() {
+fn impossible_runs_of_expandable_segments_are_refused() {
     const PAGE: u64 = 20 << 20;
     let base = DeviceAddr(0x200_0000_0000);
     let run = |pages_before: u64, bytes: u64| SegmentInfo {
@@ -245,13 +246,14 @@ fn runs_that_no_expandable_segment_has_are_refused() {
         ([run(0, PAGE), run(1 << 10, PAGE)], "not whole pages"),
     ] {
         let error = restore(&runs).map(drop).unwrap_err().to_string();
-        assert!(error.contains(why), "{error}, not: {why}");
+        assert!(error.contains(why), "{error}, expected: {why}");
     }
 }
 
-/// Memory that another stream may still use is left alone until the device says that it is done.
+/// Memory that another stream may still use is not reused until the device reports the stream
+/// finished.
 #[test]
-fn blocks_on_their_way_to_be_free_wait() {
+fn blocks_pending_free_wait_for_their_streams() {
     let config = SimConfig {
         hold_events: true,
         ..config()
@@ -271,7 +273,7 @@ fn blocks_on_their_way_to_be_free_wait() {
     assert_eq!(
         restored.free(pending),
         Err(Error::InvalidPointer(pending)),
-        "it was freed before"
+        "already freed"
     );
     assert_ne!(malloc(&mut restored), pending);
     restored.driver_mut().streams_mut().complete_all();

@@ -1,6 +1,6 @@
-//! The interface of the reference as a state machine: calls in every order, settings changed at run
-//! time, private pools begun, ended and released, right and wrong. A model that knows only who uses
-//! which pool predicts what is refused; everything else must leave a consistent state.
+//! The interface of the reference as a state machine: valid and invalid calls in every order, with
+//! settings changed at run time and private pools begun, ended and released. A model that knows only
+//! the users of each pool predicts which calls fail; all others must leave a consistent state.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::harness::{self, validator};
 
 const MIB: u64 = 1 << 20;
 
-/// Strings that are put in force at run time. Some lead into PyTorch's hazards.
+/// Settings strings applied at run time. Some lead into PyTorch's hazards.
 const SETTINGS: [&str; 7] = [
     "expandable_segments:True",
     "expandable_segments:False",
@@ -48,7 +48,7 @@ enum Call {
 }
 
 impl Call {
-    /// Whether a pool's state may forbid the call. A malloc may borrow from a pool.
+    /// Whether the state of a pool may forbid the call. A malloc may borrow from a pool.
     fn is_about_pools(&self) -> bool {
         matches!(
             self,
@@ -57,7 +57,7 @@ impl Call {
     }
 }
 
-/// What is known of a private pool from the calls alone.
+/// The state of a private pool, derived from the calls alone.
 #[derive(Clone, Copy, Debug, Default)]
 struct PoolModel {
     users: u32,
@@ -74,7 +74,8 @@ impl Model {
         self.pools.get(&id).copied().unwrap_or_default()
     }
 
-    /// Whether it had users once: such a pool may be gone or not, so nobody begins it again.
+    /// Whether the pool ever had users. Such a pool may be destroyed already, so no call begins it
+    /// again.
     fn is_over(&self, id: u64) -> bool {
         self.pools.get(&id).is_some_and(|pool| pool.users == 0)
     }
@@ -115,7 +116,8 @@ impl ReferenceStateMachine for Model {
         match *call {
             Call::Begin(id) => !model.is_over(id),
             Call::UseOnOom(id, on) => !on || model.pool(id).users > 0,
-            // As torch.cuda.MemPool does it: a pool is taken off the list before its last user goes.
+            // As in torch.cuda.MemPool, a pool is removed from the list before its last user releases
+            // it.
             Call::Release(id) => model.pool(id).users != 1 || !model.pool(id).recording,
             _ => true,
         }
@@ -153,7 +155,7 @@ struct System {
 }
 
 impl System {
-    /// What the calls on pools must say, by the model alone.
+    /// The result that the model expects of a call on pools.
     fn expected(&self, call: &Call) -> Option<Result<(), PoolError>> {
         let before = &self.before;
         Some(match *call {
@@ -170,9 +172,9 @@ impl System {
         self.before.pools.values().any(|pool| pool.recording)
     }
 
-    /// Streams recorded while allocations go to a pool are taken to be done by its end, as those of a
-    /// graph capture are, by a free while allocations go to a pool, be it another. That holds even if
-    /// they are recorded without one, before or after: the allocation goes without waiting for that.
+    /// A free while allocations go to any pool takes the streams recorded during a pool as finished,
+    /// as those of a graph capture are. That includes streams recorded again without a pool: the block
+    /// does not wait for them.
     fn free(&mut self, addr: DeviceAddr) -> Result<(), Error> {
         let is_recording = self.is_recording();
         for (_, stream) in self.recorded_in_pool.extract_if(.., |(at, _)| *at == addr) {
@@ -227,7 +229,7 @@ impl System {
             Call::EmptyCache => allocator.empty_cache(),
             Call::EmptyPool(id) => allocator.empty_pool(pool(id)),
             Call::Begin(id) => {
-                // Every pool takes the allocations of one stream alone.
+                // Every pool takes the allocations of one stream.
                 let stream = StreamId::nth((id % 2) as u32);
                 allocator.begin_allocate_to_pool(pool(id), Box::new(move |s| s == stream))
             }
@@ -310,13 +312,13 @@ impl StateMachineTest for System {
             if pool.recording {
                 allocator.end_allocate_to_pool(id).unwrap();
             }
-            // A request that may not borrow from the pool while allocations go to it leaves a user
-            // behind, as in PyTorch: there may be more than the model knows of.
+            // As in PyTorch, a request that may not borrow from a pool while allocations go to it
+            // leaves a user behind, so the pool may have more users than the model knows.
             while allocator.pool_use_count(id).is_ok_and(|users| users > 0) {
                 allocator.release_pool(id).unwrap();
             }
         }
-        // Hazards are named on the way, but the memory comes back.
+        // Hazards may be reported, but the memory is returned.
         while let Err(error) = allocator.empty_cache() {
             assert!(matches!(error, Error::Hazard(_)), "{error}");
         }

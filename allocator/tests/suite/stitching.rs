@@ -1,8 +1,7 @@
-//! GMLake's stitching, step by step: which memory is behind which addresses, and what the device is
-//! called for.
+//! GMLake's stitching, step by step: the memory behind each address, and the driver calls.
 //!
-//! That it decides as the original does is seen elsewhere, from recorded vectors (`originals.rs`); these
-//! examples are written by hand, and one of them is among the vectors, too (`worked-example.txt`).
+//! `originals.rs` compares the decisions with recorded vectors. These examples are written by hand;
+//! one of them is also a vector (`worked-example.txt`).
 
 use coalesce_alloc::Allocator;
 use coalesce_alloc::driver::calls::CallKind;
@@ -14,9 +13,9 @@ use coalesce_alloc::policy;
 type DynAllocator = Box<dyn Allocator<Driver = SimDevice>>;
 
 const MIB: u64 = 1 << 20;
-/// Of a handle.
+/// Bytes of a handle.
 const CHUNK: u64 = 2 * MIB;
-/// Where the device places memory first.
+/// The first address that the device assigns.
 const BASE: DeviceAddr = DeviceAddr(0x200_0000_0000);
 
 fn allocator_on(config: &SimConfig, conf: &str) -> DynAllocator {
@@ -37,18 +36,18 @@ fn malloc(allocator: &mut DynAllocator, mib: u64) -> DeviceAddr {
     try_malloc(allocator, mib).unwrap()
 }
 
-/// The address so many MiB above the first.
+/// The address `mib` MiB above the first.
 fn at(mib: u64) -> DeviceAddr {
     BASE.offset(mib * MIB)
 }
 
-/// What the device was called for since the last time, in lines.
+/// The driver calls since the last time, one per line.
 fn calls(allocator: &mut DynAllocator) -> Vec<String> {
     let log = allocator.driver_mut().take_log();
     log.iter().map(ToString::to_string).collect()
 }
 
-/// The calls that put handles behind new addresses at `base`.
+/// The calls that map handles to new addresses at `base`.
 fn mapping(base: DeviceAddr, handles: &[u64]) -> Vec<String> {
     let mut calls = vec![format!("reserve {} {base}", CHUNK * handles.len() as u64)];
     for (chunk, handle) in (0..).zip(handles) {
@@ -59,7 +58,7 @@ fn mapping(base: DeviceAddr, handles: &[u64]) -> Vec<String> {
     calls
 }
 
-/// The calls that take memory for the handles and map it.
+/// The calls that create the handles and map them.
 fn new_segment(base: DeviceAddr, handles: &[u64]) -> Vec<String> {
     let create = |handle| format!("create {CHUNK} h{handle}");
     let mut calls: Vec<String> = handles.iter().map(create).collect();
@@ -96,29 +95,30 @@ fn a_worked_example() {
     allocator.free(x).unwrap();
     allocator.free(y).unwrap();
 
-    // 22 MiB are free and 20 wanted: the larger range first, and what is missing of the other.
+    // 22 MiB are free and 20 requested: takes the larger range first, then the rest from the other.
     let s = malloc(allocator, 20);
     assert_eq!(s, at(22));
     let stitched = [6, 7, 8, 9, 10, 11, 1, 2, 3, 4];
     assert_eq!(calls(allocator), mapping(s, &stitched));
     assert_eq!(allocator.stats().reserved_bytes.all.current, 22 << 20);
     let t = malloc(allocator, 2);
-    assert_eq!(t, at(8), "what was not stitched is free as before");
+    assert_eq!(t, at(8), "the rest stays free");
     allocator.free(s).unwrap();
     assert_eq!(calls(allocator), ["event_record stream=(nil)"]);
 
-    // The memory of a stitched block that is free goes to others under its own addresses ...
+    // The memory of a free stitched block serves other requests under its own addresses ...
     let u = malloc(allocator, 12);
     assert_eq!(u, at(10));
     assert_eq!(calls(allocator), Vec::<String>::new());
-    // ... and then the stitched block cannot be had: 8 MiB in one range are left.
+    // ... and then the stitched block is unusable: one range has only 8 MiB left.
     let v = malloc(allocator, 20);
     let segment: Vec<u64> = (12..22).collect();
     assert_eq!(v, at(42));
     assert_eq!(calls(allocator), new_segment(v, &segment));
     allocator.free(u).unwrap();
 
-    // Free again it serves a smaller request, which leaves the memory behind its end to others.
+    // Once free again, the block serves a smaller request and leaves the memory behind its end to
+    // others.
     let w = malloc(allocator, 18);
     assert_eq!(w, s);
     assert_eq!(handles(allocator, w, 18), stitched[..9]);
@@ -134,7 +134,7 @@ fn a_worked_example() {
     assert_all_comes_back(allocator);
 }
 
-/// Two free ranges of 10 MiB, which a request for 20 is stitched of.
+/// Makes two free ranges of 10 MiB, from which a request for 20 MiB is stitched.
 fn two_free_ranges(allocator: &mut DynAllocator) {
     let [a, b] = [malloc(allocator, 10), malloc(allocator, 10)];
     allocator.free(a).unwrap();
@@ -142,7 +142,7 @@ fn two_free_ranges(allocator: &mut DynAllocator) {
 }
 
 #[test]
-fn whichever_call_fails_while_memory_is_stitched_nothing_is_lost() {
+fn no_memory_is_lost_when_a_call_fails_during_stitching() {
     for breaks in [false, true] {
         for after in 0.. {
             let allocator = &mut allocator("frag_limit:4MiB");
@@ -173,7 +173,7 @@ fn whichever_call_fails_while_memory_is_stitched_nothing_is_lost() {
 }
 
 #[test]
-fn a_segment_behind_the_unused_end_of_a_block_can_be_returned() {
+fn a_segment_behind_the_unused_end_of_a_block_can_be_released() {
     let allocator = &mut allocator("frag_limit:4MiB");
     let segments = [10, 10, 10].map(|mib| malloc(allocator, mib));
     for addr in segments {
@@ -184,7 +184,7 @@ fn a_segment_behind_the_unused_end_of_a_block_can_be_returned() {
     assert_eq!(
         behind[10..],
         [1, 2, 3, 4, 5],
-        "the first segment is the last part"
+        "the first segment comes last"
     );
     allocator.free(whole).unwrap();
     let front = malloc(allocator, 20);
@@ -201,12 +201,12 @@ fn a_segment_behind_the_unused_end_of_a_block_can_be_returned() {
     assert_eq!(
         calls(allocator).last(),
         Some(&given_up),
-        "it is no good for 30 MiB"
+        "it can no longer serve 30 MiB"
     );
     assert_all_comes_back(allocator);
 }
 
-/// A stitched block of 20 MiB that is free, and one of its chunks in use: the chunk.
+/// Makes a free stitched block of 20 MiB with one of its chunks in use. Returns both.
 fn unusable_block(allocator: &mut DynAllocator) -> (DeviceAddr, DeviceAddr) {
     two_free_ranges(allocator);
     let stitched = malloc(allocator, 20);
@@ -215,7 +215,7 @@ fn unusable_block(allocator: &mut DynAllocator) -> (DeviceAddr, DeviceAddr) {
 }
 
 #[test]
-fn without_addresses_unusable_blocks_are_given_up() {
+fn unusable_blocks_are_dropped_when_addresses_run_out() {
     let allocator = &mut allocator("frag_limit:4MiB");
     let (unusable, pin) = unusable_block(allocator);
     calls(allocator);
@@ -236,7 +236,7 @@ fn without_addresses_unusable_blocks_are_given_up() {
 }
 
 #[test]
-fn addresses_are_limited_but_for_blocks_that_the_device_works_on() {
+fn the_limit_on_addresses_spares_blocks_that_the_device_uses() {
     for hold_events in [false, true] {
         let config = SimConfig {
             hold_events,
@@ -249,7 +249,7 @@ fn addresses_are_limited_but_for_blocks_that_the_device_works_on() {
         assert_eq!(
             given_up,
             u64::from(!hold_events),
-            "20 and 18 MiB are too many"
+            "20 and 18 MiB exceed the limit"
         );
         allocator.free(pin).unwrap();
         allocator.free(stitched).unwrap();
@@ -258,7 +258,7 @@ fn addresses_are_limited_but_for_blocks_that_the_device_works_on() {
 }
 
 #[test]
-fn a_block_that_other_streams_use_keeps_its_memory_until_they_are_done() {
+fn a_block_used_by_other_streams_keeps_its_memory_until_they_finish() {
     let config = SimConfig {
         hold_events: true,
         ..SimConfig::with_capacity(1024 * MIB)
@@ -286,7 +286,7 @@ fn a_block_that_other_streams_use_keeps_its_memory_until_they_are_done() {
     assert_all_comes_back(allocator);
 }
 
-/// Two segments of 10 MiB, of which 8 are free, and no more.
+/// Makes two segments of 10 MiB with 8 MiB free in each.
 fn two_pinned_ranges(allocator: &mut DynAllocator) {
     let first = malloc(allocator, 10);
     allocator.free(first).unwrap();
@@ -299,7 +299,7 @@ fn two_pinned_ranges(allocator: &mut DynAllocator) {
 }
 
 #[test]
-fn memory_is_stitched_early_late_or_not_at_all() {
+fn the_defrag_level_decides_when_memory_is_stitched() {
     let with_room = SimConfig::with_capacity(1024 * MIB);
     let without = SimConfig::with_capacity(24 * MIB);
     for (conf, reserved_with_room, served_without) in [

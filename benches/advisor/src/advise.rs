@@ -42,7 +42,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_workloads::cached::Cached;
-use coalesce_workloads::formats::recording::Recording;
+use coalesce_workloads::formats::snapshot::Recording;
 use coalesce_workloads::op::Workload;
 use serde::Serialize;
 

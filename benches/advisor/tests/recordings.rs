@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 
 use coalesce_advisor::advise::{Advice, Aim, Kind, Question, advise, html, picture};
 use coalesce_alloc::settings::Settings;
-use coalesce_bench::input;
 use coalesce_bench::measure::profile::{PUBLISHED, Profile};
 use coalesce_workloads::cached::Cached;
-use coalesce_workloads::formats::recording::Recording;
-use coalesce_workloads::formats::recording::program::RecordedProgram;
+use coalesce_workloads::formats::snapshot::Recording;
+use coalesce_workloads::formats::snapshot::workload::RecordedWorkload;
+use coalesce_workloads::input::Input;
 
 use self::elsewhere::{files, say};
 
@@ -25,7 +25,7 @@ const COPIES: u64 = 2;
 const INVENTED: &str = "facebookresearch__mosaic__test_snapshots_output";
 
 fn advice(name: &str, recording: &Recording) -> Advice {
-    let answering = RecordedProgram::new(name, recording).unwrap();
+    let answering = RecordedWorkload::new(name, recording).unwrap();
     let program = Cached::of(&answering).unwrap();
     let present = recording.conf.clone().unwrap_or_default();
     let question = Question {
@@ -34,7 +34,7 @@ fn advice(name: &str, recording: &Recording) -> Advice {
         recording: Some(recording),
         remarks: &[],
         present: &present,
-        capacity: input::recorded_capacity(recording).unwrap_or(80 << 30),
+        capacity: recording.capacity().unwrap_or(80 << 30),
         others: 0,
         aim: Aim::LeastCapacity,
         profile: &Profile::load(PUBLISHED, Path::new("")).unwrap(),
@@ -78,7 +78,7 @@ fn check(name: &str, advice: &Advice) {
 
 fn all_get_advice(files: Vec<PathBuf>) {
     for file in files {
-        let input = input::open(file.to_str().unwrap(), None);
+        let input = Input::open(file.to_str().unwrap(), None);
         if file
             .file_name()
             .unwrap()

@@ -8,11 +8,12 @@ use anyhow::{Context, ensure};
 use coalesce_advisor::advise::{Advice, Aim, Picture, Question, advise, html, picture, text};
 use coalesce_alloc::bytes;
 use coalesce_alloc::driver::sim::address::AddressPolicy;
-use coalesce_bench::input::{self, recorded_capacity};
 use coalesce_bench::measure::capacity::USUAL;
 use coalesce_bench::measure::profile::{self, Profile};
 use coalesce_bench::measure::results;
 use coalesce_workloads::cached::Cached;
+use coalesce_workloads::formats::snapshot::Recording;
+use coalesce_workloads::input::Input;
 
 use super::output::print;
 
@@ -82,11 +83,11 @@ fn aim(text: &str) -> Result<Aim, String> {
 const COPIES: u64 = 8;
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let input = input::open(&args.program, args.recorded_device)?;
+    let input = Input::open(&args.program, args.recorded_device)?;
     let recording = input.recording.as_ref();
     let recorded = recording.and_then(|recording| recording.conf.clone());
     let present = args.conf.clone().or(recorded).unwrap_or_default();
-    let recorded = recording.and_then(recorded_capacity);
+    let recorded = recording.and_then(Recording::capacity);
     // What was free at that time is free of others already.
     let recorded = recorded.map(|bytes| bytes.saturating_add(args.reserve_for_others));
     let capacity = args.capacity.or(recorded).unwrap_or(USUAL);

@@ -8,9 +8,9 @@ use clap::ValueEnum;
 use coalesce_alloc::bytes;
 use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_bench::convert::{self, Converted, Format, Replayed};
-use coalesce_bench::input;
 use coalesce_bench::measure::results;
-use coalesce_workloads::formats::packed;
+use coalesce_workloads::formats::file::gzip;
+use coalesce_workloads::input::Input;
 
 use super::output::print_bytes;
 use super::replay::policies;
@@ -74,7 +74,7 @@ enum To {
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let format = args.format()?;
-    let input = input::open(&args.input, args.recorded_device)?;
+    let input = Input::open(&args.input, args.recorded_device)?;
     for remark in &input.remarks {
         eprintln!("coalesce: {remark}");
     }
@@ -87,11 +87,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     };
     let is_packed = path.extension().is_some_and(|ending| ending == "gz");
-    let bytes = if is_packed {
-        packed::pack(&bytes)?
-    } else {
-        bytes
-    };
+    let bytes = if is_packed { gzip(&bytes)? } else { bytes };
     results::write(path, &bytes)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -5,8 +5,9 @@ use std::process::ExitCode;
 use coalesce_advisor::diagnose::{self, Evidence, Subject};
 use coalesce_alloc::bytes;
 use coalesce_alloc::driver::sim::address::AddressPolicy;
-use coalesce_bench::input::{self, recorded_capacity};
 use coalesce_bench::measure::capacity::USUAL;
+use coalesce_workloads::formats::snapshot::Recording;
+use coalesce_workloads::input::Input;
 
 use super::output::print;
 
@@ -44,10 +45,10 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let input = input::open(&args.program, args.recorded_device)?;
+    let input = Input::open(&args.program, args.recorded_device)?;
     let recording = input.recording.as_ref();
     let recorded = recording.and_then(|recording| recording.conf.as_deref());
-    let capacity = recording.and_then(recorded_capacity);
+    let capacity = recording.and_then(Recording::capacity);
     let evidence = Evidence::gather(Subject {
         workload: input.workload.as_ref(),
         recording,

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use coalesce_alloc::driver::cuda::{CudaDevice, StreamHandles};
 use coalesce_alloc::driver::sim::address::AddressPolicy;
-use coalesce_bench::input;
 use coalesce_bench::measure::cell::Cell;
 use coalesce_bench::measure::deadline::Deadline;
 use coalesce_bench::measure::profile::{self, Profile};
@@ -17,6 +16,7 @@ use coalesce_bench::timing::device::DeviceName;
 use coalesce_bench::timing::model;
 use coalesce_bench::timing::on_gpu;
 use coalesce_workloads::demand::Demand;
+use coalesce_workloads::input::Input;
 use coalesce_workloads::presets;
 
 use super::output::print;
@@ -76,7 +76,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             left_out.push(program.as_str());
             continue;
         }
-        let input = input::open(program, None)?;
+        let input = Input::open(program, None)?;
         for (policy, setting, conf) in RUNS {
             let cell = Cell {
                 workload: &*input.workload,

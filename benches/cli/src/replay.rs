@@ -8,7 +8,6 @@ use clap::builder::{PossibleValue, PossibleValuesParser};
 use coalesce_alloc::bytes;
 use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::policy::POLICIES;
-use coalesce_bench::input;
 use coalesce_bench::measure::capacity::USUAL;
 use coalesce_bench::measure::cell::{self, Cell};
 use coalesce_bench::measure::profile::{self, Profile};
@@ -17,7 +16,8 @@ use coalesce_bench::measure::record::{PROVENANCE, Row, TIMING};
 use coalesce_bench::timing::device::{Device, DeviceName};
 use coalesce_bench::timing::on_gpu;
 use coalesce_workloads::demand::{Demand, DemandCount};
-use coalesce_workloads::formats::recording::program::FAILED;
+use coalesce_workloads::formats::snapshot::workload::FAILED;
+use coalesce_workloads::input::Input;
 use coalesce_workloads::op::{Op, WorkloadError};
 use coalesce_workloads::replay::{Observer, Outcome, Step};
 use serde::Serialize;
@@ -125,7 +125,7 @@ struct FailedRequest {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let input = input::open(&args.program, args.recorded_device)?;
+    let input = Input::open(&args.program, args.recorded_device)?;
     for remark in &input.remarks {
         eprintln!("coalesce: {remark}");
     }

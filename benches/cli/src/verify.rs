@@ -6,9 +6,9 @@ use std::process::ExitCode;
 
 use coalesce_alloc::bytes;
 use coalesce_bench::measure::progress::Progress;
-use coalesce_workloads::formats::recording::rewind::RecordingError;
-use coalesce_workloads::formats::recording::verify::{Known, Verdict, verify};
-use coalesce_workloads::formats::recording::{Recording, read};
+use coalesce_workloads::formats::snapshot::rewind::RecordingError;
+use coalesce_workloads::formats::snapshot::verify::{Known, Verification, verify};
+use coalesce_workloads::formats::snapshot::{Recording, read};
 
 use super::output::print;
 
@@ -47,7 +47,7 @@ struct Line {
     file: String,
     device: u32,
     settings: String,
-    outcome: Result<Verdict, RecordingError>,
+    outcome: Result<Verification, RecordingError>,
     remarks: Vec<String>,
 }
 
@@ -73,7 +73,7 @@ impl Line {
     }
 
     fn is_exact(&self) -> bool {
-        self.outcome.as_ref().is_ok_and(Verdict::is_exact)
+        self.outcome.as_ref().is_ok_and(Verification::is_exact)
     }
 
     fn cells(&self) -> [String; COLUMNS.len()] {

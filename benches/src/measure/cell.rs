@@ -97,7 +97,7 @@ impl Cell<'_> {
         let tally = match replay(self.workload, &mut allocator, observer) {
             Ok(tally) => tally,
             // It says where.
-            Err(error @ WorkloadError::Trace(_)) => return Err(error.into()),
+            Err(error @ WorkloadError::Source(_)) => return Err(error.into()),
             Err(error) => {
                 return Err(error).with_context(|| format!("{name}, {}", self.setting));
             }

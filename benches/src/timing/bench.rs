@@ -21,12 +21,12 @@ use coalesce_alloc::driver::{Driver, DriverError};
 use coalesce_alloc::error::Error;
 use coalesce_alloc::policy::POLICIES;
 use coalesce_workloads::demand::Demand;
+use coalesce_workloads::input::Input;
 use coalesce_workloads::op::Workload;
 
 use self::cell::{Measured, Subject};
 use self::latency::{Latency, clock_ns};
 use self::record::Row;
-use crate::input;
 use crate::measure::capacity::ROOMY;
 use crate::measure::cell::{self as cells, Cell};
 use crate::measure::deadline::Deadline;
@@ -38,7 +38,7 @@ use crate::timing::walk::Walk;
 
 /// What is measured.
 pub struct Plan {
-    /// Programs: shapes, or what [`input::open`] finds. Empty: all shapes.
+    /// Programs: shapes, or what [`Input::open`] finds. Empty: all shapes.
     pub programs: Vec<String>,
     /// Folder of recorded traces; by default that of the checkout.
     pub traces: Option<PathBuf>,
@@ -161,7 +161,7 @@ fn settings(policies: &[String]) -> Vec<(&'static str, &'static str, &'static st
 fn open(program: &str, traces: Option<&Path>) -> anyhow::Result<Box<dyn Workload>> {
     match shapes::find(program, traces)? {
         Some(shape) => Ok(shape),
-        None => Ok(input::open(program, None)?.workload),
+        None => Ok(Input::open(program, None)?.workload),
     }
 }
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# bench.sh [RUNS] [ROUNDS]: throughput of the real allocator on the bench traces.
+# bench.sh [RUNS] [ROUNDS]: throughput of the real allocator on the benchmark scripts.
 # Prints, per trace and configuration, the median over ROUNDS processes of each
 # process's median over RUNS timed replays (ns per malloc+free pair).
 # DIR: setup.sh's folder; the traces are generated into DIR/bench on first use.
@@ -24,7 +24,7 @@ quiet() {
     echo "$a $b" | awk '{u=$3-$1; t=u+$4-$2; exit !(u < 0.10*t)}' && return
     i=$((i+1))
   done
-  echo "# not quiet" >&2
+  echo "# machine not idle" >&2
 }
 
 one() { # label, env conf, trace, args

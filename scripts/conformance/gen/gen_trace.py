@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Seeded random trace generator for the allocator oracle (format: ../README.md).
+"""Generates seeded random scripts for the allocator oracle (format: ../README.md).
 
   gen_trace.py random --seed 1 --ops 20000 --dist loguniform --streams 2 \
        --record-prob 0.1 --live-cap 500 > t.txt
@@ -195,13 +195,13 @@ def full_trace(
     fraction=None,
     bad_fraction=False,
 ):
-    """A random trace with every op kind of the format (private pools only when
-    asked for). Its character (sizes, number of live blocks, pressure, streams,
-    event holding) is drawn from the seed too.
+    """A random script with every kind of op (private pools only on request). The
+    seed also determines its character: sizes, number of live blocks, pressure,
+    streams, event holding.
 
-    What the real binary asserts on, or does in an order that hangs on heap
-    addresses, is left out: record_stream and frees of recorded blocks while a
-    pool is recorded to, C meanwhile, use_on_oom of a pool that nobody uses.
+    Omitted is what the real binary asserts on, or does in an order that depends
+    on heap addresses: record_stream and frees of recorded blocks while a pool is
+    recorded to, C meanwhile, use_on_oom of a pool without uses.
 
     streams   0: drawn, 1 to 4
     records   none; one: all record_stream ops name the same stream (the order in

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The random golden vectors (50-random-*.txt): small traces of conformance.py.
+"""The random golden vectors (50-random-*.txt): small scripts of conformance.py.
 
     golden_random.py          write those that are missing
     golden_random.py --all    write all again
@@ -37,7 +37,7 @@ CAPS = [300, 1024, 4096, 512, 2048, 16384]
 
 
 def busy(cfg, cap, ops, pools):
-    """The first of a few seeds whose trace has enough going on."""
+    """The first of a few seeds whose script exercises enough."""
 
     def score(seed):
         lines, _, _ = c.make(cfg, seed, ops, cap, pools)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """memory_summary.{stats.json,txt}, memory_summary_abbrev.txt of the goldens: the report
-text that torch 2.11's own memory_summary() makes of made-up statistics (chosen to hit
-every unit and rounding boundary).
+that torch 2.11's own memory_summary() makes of invented statistics (chosen to hit every unit
+and rounding boundary).
 
     golden_summary.py [TORCH]           check the files against the torch at TORCH
     golden_summary.py --write [TORCH]   write them again

@@ -1,6 +1,6 @@
 #!/bin/sh
-# rec.sh NAME SCRIPT ARGS...: record a real model on the fake device (full torch,
-# setup-torch.sh), convert, replay in the oracle and compare every address.
+# rec.sh NAME SCRIPT ARGS...: records a real model on the fake device (full torch,
+# setup-torch.sh), converts and replays it in the oracle, and compares every address.
 # Results go to $DIR/rec/NAME.{pickle,txt,out}. Environment (FAKE_*, PYTORCH_*)
 # applies to both. DIR: setup.sh's folder (default its default).
 #   rec.sh gpt record_gpt.py --layers 2 --amp --steps 3

@@ -1,7 +1,7 @@
 """Random operations for the recorders that read them, one a line:
 
 a ID BYTES STREAM    allocate
-f ID                 free; of an allocation that failed, too
+f ID                 free; also of an allocation that failed
 e                    empty the cache
 """
 
@@ -13,7 +13,7 @@ GIB = 1 << 30
 
 
 def sizes(rng: random.Random, largest: int) -> Callable[[], int]:
-    """One of several ways in which sizes are distributed."""
+    """One of several size distributions."""
 
     def any_size() -> int:
         return int(largest ** rng.random())
@@ -36,8 +36,8 @@ def sizes(rng: random.Random, largest: int) -> Callable[[], int]:
 def operations(
     seed: int, count: int, *, largest: int, live: int, empty: float = 0.0, streams: int = 1
 ) -> Iterator[str]:
-    """`count` operations: what is live rises and falls between nothing and `live` bytes, in phases
-    of sizes up to `largest` that are freed in one order. A share `empty` empties the cache."""
+    """`count` operations: live memory rises and falls between 0 and `live` bytes, in phases of
+    sizes up to `largest` that are freed in one order. A share `empty` empties the cache."""
     rng = random.Random(seed)
     blocks: list[tuple[int, int]] = []
     held = made = 0

@@ -1,6 +1,7 @@
-"""Traces for originals: where the operations come from, and how a vector is written.
+"""Traces for the originals: the source of the operations, and the writer of vectors.
 
-The format is described in allocator/tests/suite/originals.rs; operations are its lines less the outcome.
+The format is described in allocator/tests/suite/originals.rs; operations are its lines without the
+outcome.
 """
 
 import random
@@ -12,11 +13,11 @@ _HEADER = re.compile(r"# (\w+): ?(.*)")
 
 
 class Trace(NamedTuple):
-    """What an original is put through."""
+    """The input for an original."""
 
     name: str
     conf: str
-    """Settings, in our words."""
+    """Our settings string."""
     capacity: int
     """Bytes of the device."""
     lines: list[str]
@@ -24,7 +25,7 @@ class Trace(NamedTuple):
 
 
 def read(path):
-    """The trace of a vector, or of a file that lacks the outcomes."""
+    """Reads the trace of a vector, or of a file without outcomes."""
     headers, lines = {}, []
     for line in path.read_text(encoding="utf-8").splitlines():
         header = _HEADER.fullmatch(line)
@@ -38,7 +39,7 @@ def read(path):
 
 
 def write(path, original, policy, trace, outcomes):
-    """Writes a vector: the lines of a trace with their outcomes. How many operations it has."""
+    """Writes a vector: the lines of a trace with their outcomes. Returns the number of lines."""
     headers = {
         "original": original,
         "policy": policy,
@@ -51,7 +52,7 @@ def write(path, original, policy, trace, outcomes):
 
 
 def random_trace(seed, confs, count, most_streams=1, records=False):
-    """The same for the same arguments; with record_stream if it `records`."""
+    """A random trace, determined by its arguments; with record_stream if it `records`."""
     rng = random.Random(seed)
     streams = rng.randrange(1, most_streams + 1)
     return Trace(
@@ -63,13 +64,13 @@ def random_trace(seed, confs, count, most_streams=1, records=False):
 
 
 def _few_sizes(rng):
-    """A handful of sizes, as of a model's layers: free blocks are often equally large."""
+    """A few sizes, as in a model's layers: free blocks often have equal sizes."""
     sizes = [rng.choice([1, 3, 5]) << rng.randrange(8, 23) for _ in range(rng.randrange(2, 7))]
     return lambda: rng.choice(sizes)
 
 
 def _any_size(rng):
-    """Every order of magnitude up to 64 MiB equally often."""
+    """All orders of magnitude up to 64 MiB with equal probability."""
     return lambda: int(2 ** rng.uniform(0, 26))
 
 
@@ -93,7 +94,7 @@ def _random_ops(rng, count, streams, records):
         if size is None or rng.random() < 0.003:
             size = rng.choice(_MIXES)(rng)
             most_live = rng.choice([4, 30, 100, 400])
-            # Which of the live ones is freed: any, the newest, the oldest.
+            # Which live block is freed: a random one, the newest, the oldest.
             take = rng.choice([lambda: rng.randrange(len(live)), lambda: -1, lambda: 0])
         if rng.random() < 0.003:
             yield "e"

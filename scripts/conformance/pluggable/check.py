@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""PyTorch on our allocator, against PyTorch on its own: full torch on the simulated device.
+"""Compares PyTorch on our allocator with PyTorch on its own: full torch on the simulated device.
      PY=$(../setup-torch.sh); $PY check.py --library .../libcoalesce_torch.so
 
-Programs of the first kind run under both allocators with the same settings. Everything the two can
-tell must be equal: each entry of the history (what was handed out and given back, where, in which
-order), the 122 statistics, the printed summary, the segments, what the errors say. Those of the
-second kind run under ours. Each run is a process of its own."""
+Programs of the first kind run under both allocators with the same settings. Each entry of the
+history (operation, address, order), the 122 statistics, the printed summary, the segments and the
+error messages must be equal. Programs of the second kind run under ours alone. Each run is a new
+process."""
 
 import argparse
 import os
@@ -19,7 +19,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent.parent
 
-# Under both. `said` is compared, too.
+# Under both allocators. `said` is compared as well.
 BEGIN = """
 import os, pickle, random, sys, threading
 sys.path.insert(0, os.environ["MODULE"])
@@ -49,7 +49,7 @@ with open(os.environ["REPORT"], "wb") as file:
     pickle.dump(report, file)
 """
 UNDER_BOTH = {
-    "requests without memory: messages, retries, what goes on after": (
+    "out of memory: messages, retries, and the requests after it": (
         {"FAKE_TOTAL_BYTES": "1G"},
         """
 kept = []
@@ -82,7 +82,7 @@ for step in range(6):
     optimizer.zero_grad()
 """,
     ),
-    "no memory in the backward pass, on a thread of autograd": (
+    "out of memory in the backward pass, on a thread of autograd": (
         {"FAKE_TOTAL_BYTES": "3G"},
         """
 model = nn.Sequential(*[nn.Linear(4096, 4096) for _ in range(8)]).cuda()
@@ -97,7 +97,7 @@ assert len([text for text in said if "went" in text]) >= 2, said
 assert any("out of memory" in text for text in said), said
 """,
     ),
-    "a share of the device, the cache emptied, peaks reset": (
+    "a memory fraction, empty_cache, and reset peaks": (
         {},
         """
 torch.cuda.set_per_process_memory_fraction(0.01)
@@ -135,7 +135,7 @@ for _ in range(2000):
             live.clear()
 """,
     ),
-    "several streams, whose work takes its time": (
+    "several streams with pending work": (
         {"FAKE_HOLD_EVENTS": "1"},
         """
 choice = random.Random(2)
@@ -176,7 +176,7 @@ torch.cuda.empty_cache()
     ),
 }
 
-# Under ours alone.
+# Under our allocator alone.
 OURS = {
     "4 threads": (
         {"COALESCE_TORCH_ALLOC": "history=1000000"},
@@ -240,7 +240,7 @@ model(torch.randn(8, 512, device="cuda")).sum().backward()
 1 / 0
 """,
     ),
-    "enable() a second time; a device there is not": (
+    "enable() twice; a device that does not exist": (
         {},
         """
 coalesce_torch.enable()
@@ -253,7 +253,7 @@ else:
     raise SystemExit("no error")
 """,
     ),
-    "what torch.cuda tells of its memory": (
+    "torch.cuda's memory statistics": (
         {"COALESCE_TORCH_ALLOC": "policy=bfc"},
         """
 a, b = bytes_on_gpu(3 * MB), bytes_on_gpu(5 * MB)
@@ -267,7 +267,7 @@ assert torch.cuda.max_memory_allocated() == memory.memory_allocated() == 3 * MB
 assert torch.cuda.memory_snapshot() == memory.memory_snapshot()["segments"]
 """,
     ),
-    "the workers of a DataLoader, which are forks": (
+    "forked DataLoader workers": (
         {},
         """
 class Squares(torch.utils.data.Dataset):
@@ -278,7 +278,7 @@ loader = torch.utils.data.DataLoader(Squares(), batch_size=8, num_workers=2, pin
 assert sum(batch.cuda().numel() for _ in range(2) for batch in loader) == 128
 """,
     ),
-    "captures of graphs are refused before they begin": (
+    "graph captures are refused before they begin": (
         {},
         """
 try:
@@ -290,7 +290,7 @@ else:
 assert bytes_on_gpu(MB).numel() == MB
 """,
     ),
-    "as the allocator of a MemPool, where null is lack of memory": (
+    "as the allocator of a MemPool, where null means out of memory": (
         {"FAKE_TOTAL_BYTES": "1G", "STDERR": "coalesce: CUDA out of memory.", "ENABLE": "0"},
         """
 path = os.environ["COALESCE_TORCH_LIB"]
@@ -309,7 +309,7 @@ with torch.cuda.use_mem_pool(pool):
 sys.stdout.flush(); os._exit(0)
 """,
     ),
-    "a settings string that is wrong": (
+    "an invalid settings string": (
         {"COALESCE_TORCH_ALLOC": "policy=pytroch", "ENABLE": "0"},
         """
 try:
@@ -321,7 +321,7 @@ else:
 assert torch.empty(1, device="cuda").numel() == 1, "and PyTorch keeps its own"
 """,
     ),
-    "a snapshot in a file, read by PyTorch's own viewer": (
+    "a snapshot file, read by PyTorch's own viewer": (
         {"COALESCE_TORCH_ALLOC": "history=1000000"},
         """
 import tempfile
@@ -342,8 +342,8 @@ OTHERS = ["bfc", "cuda_async", "gmlake"]
 TRAINING = {
     "by default": [],
     "expandable segments": ["--conf", "expandable_segments:True"],
-    "in bfloat16, batches of several lengths": ["--amp", "--vary"],
-    "batches of several lengths, other settings": [
+    "in bfloat16, batches of different lengths": ["--amp", "--vary"],
+    "batches of different lengths, other settings": [
         *["--vary", "--conf"],
         "max_split_size_mb:200,roundup_power2_divisions:4,garbage_collection_threshold:0.8",
     ],
@@ -355,7 +355,7 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--library", required=True, help="libcoalesce_torch.so")
-    parser.add_argument("--only", default="", help="checks with this in their names")
+    parser.add_argument("--only", default="", help="checks whose names contain this")
     parser.add_argument("--jobs", type=int, default=2, help="checks at a time (2)")
     args = parser.parse_args()
     checks = {
@@ -369,9 +369,9 @@ def main():
     common.update(
         COALESCE_TORCH_LIB=os.path.abspath(args.library),
         MODULE=str(ROOT / "allocator/torch"),
-        # So that what PyTorch frees in the order of a hash is freed in the same order.
+        # A fixed hash seed: PyTorch frees some objects in hash order.
         PYTHONHASHSEED="0",
-        # PyTorch's threads do, and say so, where its own allocator makes no call of the runtime.
+        # PyTorch's threads warn about this where its own allocator makes no runtime call.
         PYTHONWARNINGS="ignore:Attempting to run cuBLAS",
     )
 
@@ -399,13 +399,13 @@ class Difference(Exception):
 
 
 class Run:
-    """Where and with which environment the programs of a check run."""
+    """The command and environment of a check's programs."""
 
     def __init__(self, common, folder):
         self.common, self.folder = common, folder
 
     def program(self, command, env):
-        # The same addresses in the heap each time: PyTorch keeps some things by them.
+        # Fixed heap addresses: PyTorch orders some objects by them.
         done = subprocess.run(
             ["setarch", "-R", sys.executable, *command],
             env={**self.common, **env},
@@ -452,7 +452,7 @@ def under_ours(run, env, code):
 
 
 def equal(reports):
-    """A summary of two reports that tell the same."""
+    """Summarizes two equal reports."""
     native, ours = reports["native"], reports["coalesce"]
     for key, value in native["stats"].items():
         if ours["stats"].get(key) != value:
@@ -476,12 +476,12 @@ def equal(reports):
     stats, count = ours["stats"], sum(len(trace) for trace in traces[1])
     return (
         f"{count} entries of the history equal, {stats['allocation.all.allocated']} allocations, "
-        f"{stats['num_ooms']} without memory, peak {stats['reserved_bytes.all.peak']} bytes"
+        f"{stats['num_ooms']} out of memory, peak {stats['reserved_bytes.all.peak']} bytes"
     )
 
 
 def entries(trace):
-    """What an entry says but when, keys and their order included."""
+    """An entry without its time, including keys and their order."""
     return [[(k, v) for k, v in entry.items() if k != "time_us"] for entry in trace]
 
 

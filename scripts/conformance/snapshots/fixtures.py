@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Write the invented snapshots that the tests of the reader read.
+"""Writes the invented snapshots for the tests of the reader.
 
     fixtures.py DIR
 
 One small state of two devices, by Python's pickle under the protocols 2, 4 and 5, and the same
-in the form of PyTorch 2.0 and in that of the versions after 2.11. Pools, pages, a request that
-failed, a block that waits for a stream, addresses of 64 bits: all that the dictionaries can
-hold. Standard library only."""
+in the form of PyTorch 2.0 and in that of the versions after 2.11. They contain everything the
+dictionaries can hold: pools, pages, a failed request, a block that waits for a stream, 64-bit
+addresses. Standard library only."""
 
 import copy
 import os
@@ -154,7 +154,7 @@ def earlier(snap):
 
 
 def later(snap):
-    """As the versions after 2.11 write it, and with an action that nobody has written yet."""
+    """As the versions after 2.11 write it, and with an unknown action."""
     snap = copy.deepcopy(snap)
     for n, e in enumerate(snap["device_traces"][0]):
         e["pool_id"] = (0, 3) if n in (4, 5) else (0, 0)

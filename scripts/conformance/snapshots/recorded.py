@@ -1,10 +1,10 @@
-"""Record the real snapshots that the tests of the reader read: one state of a small program, by
+"""Records the real snapshots for the tests of the reader: one state of a small program, written by
 Python and by PyTorch's C++ (torch::cuda::_memory_snapshot_pickled, which Python has no name
 for).
 
     $(../setup-torch.sh | tail -n 1) - DIR < recorded.py
 
-Read from standard input, so that no path of this machine is in the stacks. Writes torch-
+Read from standard input, so that the stacks contain no local path. Writes torch-
 python.pickle and torch-cpp.pickle."""
 
 import ctypes
@@ -48,4 +48,4 @@ names["program"]()
 torch.cuda.memory._dump_snapshot(os.path.join(sys.argv[1], "torch-python.pickle"))
 with open(os.path.join(sys.argv[1], "torch-cpp.pickle"), "wb") as f:
     f.write(by_cpp())
-os._exit(0)  # the fake device is not taken down
+os._exit(0)  # skips the shutdown of the fake device

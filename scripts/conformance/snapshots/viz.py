@@ -1,4 +1,4 @@
-"""Check that PyTorch's own tools read the snapshots that coalesce writes, and find its figures in
+"""Checks that PyTorch's own tools read the snapshots that coalesce writes and find its figures in
 them.
 
     cargo build --release
@@ -6,8 +6,8 @@ them.
         --coalesce target/release/coalesce [TRACE...]
 
 Each trace (default: two of workloads/traces) is written as a snapshot under several allocators.
-Then torch.cuda._memory_viz reads it, and what the segments and the history add up to must be
-what `coalesce replay` says. Ends with a line `N passed, M failed`."""
+Then torch.cuda._memory_viz reads it, and the sums of the segments and the history must equal
+the figures of `coalesce replay`. Ends with a line `N passed, M failed`."""
 
 import argparse
 import contextlib
@@ -34,7 +34,7 @@ RUNS = [
 
 
 def add_up(snapshot):
-    """The peaks of what was reserved and asked for, from the history alone."""
+    """The peaks of reserved and requested memory, from the history alone."""
     sign = {"segment_alloc": 1, "segment_map": 1, "segment_free": -1, "segment_unmap": -1}
     reserved = requested = 0
     peaks = [0, 0]

@@ -1,11 +1,11 @@
 #!/bin/sh
-# A wrong candidate, to see the tools fail: the oracle with one thing changed.
+# A wrong candidate, on which the tools must fail: the oracle with one change.
 #   ORACLE=... conformance.py --candidate "tests/broken.sh KIND" ...
 # KIND  addr    every address that ends in 400000 becomes ...400200
 #       retry   num_alloc_retries one too high once there is one
 #       gc      the garbage collector's setting in the environment is ignored
 #       lost    the last TRC line is missing
-#       status  right output, wrong exit status
+#       status  correct output, wrong exit status
 #       use_on_oom, no_split, empty   the op U, N or C does nothing
 set -eu
 k=$1

@@ -384,7 +384,7 @@ print("# settings changed at run time")
 r = run([f"a x {3 * MB}", "o expandable_segments:True", f"a y {30 * MB}"])
 check("second segment expandable", [s[2] for s in r.seg], ["expandable=0", "expandable=1"])
 
-print("# determinism: the same trace twice, and the same under other heap layouts")
+print("# determinism: the same script twice, and with other heap layouts")
 gen = os.path.join(ROOT, "gen", "gen_trace.py")
 for extra in (
     [

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
-"""Random traces under many settings: the oracle must not raise, must repeat
-itself exactly, and its output must be consistent with itself and with the fake
-device (segment sums, block partitions, no overlap of live allocations).
-Usage: sweep.py [SEEDS [ORACLE]]"""
+"""Random scripts under many settings: the oracle must not raise and must repeat
+itself exactly, and its output must agree with itself and with the fake device (segment sums,
+block partitions, no overlap of live allocations). Usage: sweep.py [SEEDS [ORACLE]]"""
 
 import os
 import random

@@ -1,6 +1,6 @@
 #!/bin/sh
-# The tools against themselves: the oracle as the candidate passes everything, wrong
-# candidates (broken.sh) are found. Usage: t_conformance.sh [ORACLE]
+# Tests the tools: the oracle as the candidate passes everything, and wrong candidates
+# (broken.sh) are found. Usage: t_conformance.sh [ORACLE]
 set -eu
 cd "$(dirname "$0")/.."
 ORACLE=${1:-${ORACLE:-${XDG_CACHE_HOME:-$HOME/.cache}/coalesce-oracle/build/oracle}}
@@ -26,7 +26,7 @@ fails() { # what, command
   what=$1
   shift
   if "$@" > "$T/o" 2>&1; then
-    echo "FAIL $what was not found"
+    echo "FAIL $what was not detected"
     bad=1
   elif ! tail -1 "$T/o" | grep -q '^[0-9]* passed, [1-9][0-9]* failed$'; then
     echo "FAIL $what: the tool itself fails"

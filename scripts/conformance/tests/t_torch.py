@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Full torch on the fake device. Run with the python that setup-torch.sh prints:
      .../torch-python tests/t_torch.py
-Each check runs in a process of its own (settings are read once)."""
+Each check runs in a new process, because settings are read once."""
 
 import os
 import subprocess
@@ -94,7 +94,7 @@ torch.cuda.synchronize()
 c = torch.empty(12 * MB, dtype=torch.uint8, device="cuda"); assert c.data_ptr() == p
 """,
     ),
-    "what a device says of itself": (
+    "device properties": (
         {"FAKE_TOTAL_BYTES": "24G", "FAKE_CC": "8.0"},
         """
 p = torch.cuda.get_device_properties(0)

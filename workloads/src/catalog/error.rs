@@ -1,10 +1,10 @@
-//! Why nothing could be built, in a line.
+//! The errors of the catalog.
 
 use std::fmt;
 
 use crate::op::WorkloadError;
 
-/// Why there is no such workload.
+/// The reason why a workload cannot be built.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CatalogError {
@@ -22,35 +22,35 @@ pub enum CatalogError {
         /// The parameter.
         unknown: Unknown,
     },
-    /// A parameter is of another kind.
+    /// A parameter has another type.
     #[error("{family}: {parameter}: {reason}")]
     WrongType {
         /// The family.
         family: &'static str,
         /// The parameter.
         parameter: String,
-        /// What was expected.
+        /// The expected type.
         reason: String,
     },
-    /// A parameter has no meaning.
+    /// A parameter is invalid.
     #[error(transparent)]
     Impossible(#[from] WorkloadError),
-    /// The text of the presets is wrong.
+    /// `presets.toml` is invalid.
     #[error("presets.toml: {0}")]
     Presets(String),
 }
 
-/// A name that is not there, and those that are.
+/// An unknown name, and the known ones.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Unknown {
-    /// The name.
+    /// The unknown name.
     pub name: String,
-    /// Those that are there.
+    /// The known names.
     pub known: Vec<String>,
 }
 
 impl Unknown {
-    /// `name` is none of `known`.
+    /// An error for `name`, which is not in `known`.
     pub fn new<S: ToString>(name: &str, known: impl IntoIterator<Item = S>) -> Self {
         Self {
             name: name.to_owned(),
@@ -58,7 +58,7 @@ impl Unknown {
         }
     }
 
-    /// The known name that it is probably meant to be.
+    /// The known name that was probably meant.
     #[must_use]
     pub fn nearest(&self) -> Option<&str> {
         let distance = |known: &str| strsim::osa_distance(&self.name, known);
@@ -73,6 +73,6 @@ impl fmt::Display for Unknown {
         if let Some(nearest) = self.nearest() {
             write!(out, "; did you mean '{nearest}'?")?;
         }
-        write!(out, " (there are: {})", self.known.join(", "))
+        write!(out, " (expected one of: {})", self.known.join(", "))
     }
 }

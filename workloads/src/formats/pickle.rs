@@ -1,12 +1,12 @@
-//! Python's pickles of plain data: numbers, texts, lists, tuples and dicts.
+//! Python pickles of plain data: numbers, strings, lists, tuples and dicts.
 //!
-//! That is all a memory snapshot is made of. A pickle can also name functions and call them; such a
-//! one is refused before anything of it is used, and nothing in a file is ever run. Protocols 2 (which
-//! the C++ of PyTorch writes), 4 (Python up to 3.13) and 5 (Python 3.14) are read; protocol 2 is
-//! [written](mod@write), as pytorch.org/memory_viz reads no more than 4.
+//! Memory snapshots contain nothing else. A pickle can also import and call functions; such a pickle is
+//! refused, and no code in a file is ever executed. The reader supports the protocols 2 (written by
+//! PyTorch's C++ code), 4 (Python up to 3.13) and 5 (Python 3.14). The [writer](mod@write) uses protocol 2,
+//! because pytorch.org/memory_viz supports protocols up to 4 only.
 //!
-//! What is shared in the file stays shared: a snapshot has each stack frame once and names it thousands
-//! of times. Such a value may even contain itself, so walk down to a known depth only.
+//! Shared values stay shared: a snapshot contains each stack frame once and refers to it thousands of
+//! times. A value may contain itself, so never descend to an unknown depth.
 
 mod arena;
 mod machine;
@@ -21,8 +21,8 @@ use self::arena::{Arena, Items, Kind};
 pub use self::arena::NodeId;
 pub use self::write::to_writer;
 
-/// A pickle that was read. In memory it takes up to 24 times as much as on disk, if every byte of it
-/// is a value, and about twice as much as a rule.
+/// A pickle in memory. It takes up to 24 times its size on disk, if every byte is a value, and typically
+/// twice its size.
 #[derive(Clone, Debug)]
 pub struct Pickle {
     input: Vec<u8>,
@@ -30,47 +30,47 @@ pub struct Pickle {
     root: NodeId,
 }
 
-/// A pickle that cannot be read.
+/// An error in a pickle.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("byte {at}: {reason}")]
 pub struct PickleError {
-    /// The byte at which it is wrong, counted from 0.
+    /// The byte of the file, counted from 0.
     pub at: u64,
-    /// What is wrong there, and what would be right.
+    /// The error, and what was expected.
     pub reason: String,
 }
 
 impl Pickle {
-    /// The largest pickle that is read, in bytes: 4 GiB − 1.
+    /// Bytes of the largest pickle that can be read: 4 GiB − 1.
     pub const LARGEST: u64 = u32::MAX as u64;
 
-    /// Reads a pickle. Bytes after its end are not looked at.
+    /// Reads a pickle. Bytes behind its end are ignored.
     ///
     /// # Errors
-    /// If it is none, is cut off, names code, or has an integer of more than 64 bits.
+    /// If it is not a pickle, is truncated, refers to code, or has an integer of more than 64 bits.
     pub fn read(input: Vec<u8>) -> Result<Self, PickleError> {
         if input.len() as u64 > Self::LARGEST {
             let (at, largest) = (Self::LARGEST, Self::LARGEST);
-            let reason = format!("longer than {largest} bytes, the most that are read");
+            let reason = format!("longer than the limit of {largest} bytes");
             return Err(PickleError { at, reason });
         }
         let (arena, root) = machine::run(&input)?;
         Ok(Self { input, arena, root })
     }
 
-    /// The value that everything else is part of.
+    /// The outermost value.
     #[must_use]
     pub fn root(&self) -> Node<'_> {
         self.node(self.root)
     }
 
-    /// The bytes of the file.
+    /// Bytes of the file.
     #[must_use]
     pub fn len(&self) -> usize {
         self.input.len()
     }
 
-    /// Whether the file is empty; it never is.
+    /// Always false: an empty file is not a pickle.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.input.is_empty()
@@ -81,7 +81,7 @@ impl Pickle {
     }
 }
 
-/// A value of a pickle. Two that have one [`id`](Self::id) are one in Python, too.
+/// A value of a pickle. Values with the same [`id`](Self::id) are the same object in Python.
 #[derive(Clone, Copy, Debug)]
 pub struct Node<'a> {
     pickle: &'a Pickle,
@@ -89,7 +89,7 @@ pub struct Node<'a> {
 }
 
 impl<'a> Node<'a> {
-    /// Which value it is.
+    /// The identity of the value.
     #[must_use]
     pub fn id(self) -> NodeId {
         self.id
@@ -101,7 +101,7 @@ impl<'a> Node<'a> {
         self.pickle.arena.start(self.id).into()
     }
 
-    /// What it is called in a message: `a list`, `a text`, …
+    /// The type, as in messages: `a list`, `a string`, …
     #[must_use]
     pub fn type_name(self) -> &'static str {
         match self.kind() {
@@ -109,7 +109,7 @@ impl<'a> Node<'a> {
             Kind::Bool(_) => "a bool",
             Kind::Int(_) | Kind::Large(_) => "an integer",
             Kind::Float(_) => "a float",
-            Kind::Text(_) => "a text",
+            Kind::Text(_) => "a string",
             Kind::Bytes(_) => "a byte string",
             Kind::List(_) => "a list",
             Kind::Tuple(_) => "a tuple",
@@ -123,7 +123,7 @@ impl<'a> Node<'a> {
         matches!(self.kind(), Kind::None)
     }
 
-    /// The truth of a bool.
+    /// A bool.
     #[must_use]
     pub fn bool(self) -> Option<bool> {
         match self.kind() {
@@ -151,13 +151,13 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// A text, with what is no UTF-8 replaced (Python escapes what it finds odd in the names of files).
+    /// A string. Invalid UTF-8, as in Python's escaped file names, is replaced.
     #[must_use]
     pub fn text(self) -> Option<Cow<'a, str>> {
         self.raw_text().map(String::from_utf8_lossy)
     }
 
-    /// The bytes of a text.
+    /// The bytes of a string.
     #[must_use]
     pub fn raw_text(self) -> Option<&'a [u8]> {
         match self.kind() {
@@ -187,7 +187,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The keys and values of a dict, as they were set: of a key that is there twice, the last holds.
+    /// The keys and values of a dict, in the order of assignment: of duplicate keys the last one counts.
     #[must_use]
     pub fn pairs(self) -> Option<impl Iterator<Item = (Node<'a>, Node<'a>)>> {
         match self.kind() {
@@ -201,12 +201,20 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// What a dict has under a key.
+    /// The value of a dict under a key.
     #[must_use]
     pub fn get(self, key: &str) -> Option<Node<'a>> {
         let is_key = |(name, _): &(Node<'_>, _)| name.raw_text() == Some(key.as_bytes());
         let (_, value) = self.pairs()?.filter(is_key).last()?;
         Some(value)
+    }
+
+    /// An error at this value.
+    pub(super) fn error(self, reason: impl Into<String>) -> PickleError {
+        PickleError {
+            at: self.at(),
+            reason: reason.into(),
+        }
     }
 
     fn kind(self) -> Kind {

@@ -1,34 +1,30 @@
-//! Recorded traces: what a real program asked of its allocator, one event a line.
+//! Recorded traces: the operations of a program on its allocator, one event a line.
 //!
 //! ```text
-//! # {"model": "gpt2-small", "batch": 8, …}      a JSON object, or no such line
+//! # {"model": "gpt2-small", "batch": 8, …}      optional: a JSON object
 //! op,id,bytes,stream,tag
-//! alloc,ID,BYTES,STREAM,OPERATOR                  no two live allocations have one id
-//! free,ID,BYTES,STREAM,                           bytes and stream are those of the alloc
+//! alloc,ID,BYTES,STREAM,OPERATOR                  an id is unique among live allocations
+//! free,ID,BYTES,STREAM,                           bytes and stream as in the alloc
 //! mark,ID,0,STREAM,record_stream                  the allocation is also used on that stream
 //! mark,-1,0,0,PHASE
 //! ```
 //!
-//! Plain or compressed with gzip. A trace is read as it is replayed, never as a whole; only the ids
-//! that are live are kept, to find mistakes.
+//! Fields are not quoted, so a stray quote cannot swallow the lines behind it. A trace is read while it is
+//! replayed; only the live ids are kept in memory, to find mistakes.
 
-mod csv;
-pub mod rmm;
-mod write;
-
-use std::fmt;
-use std::io::BufRead;
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use foldhash::fast::FixedState;
 use serde_json::{Map, Value};
 
-use self::csv::Lines;
-use self::rmm::RmmLog;
-use crate::formats::minimalloc::{self, InstanceFile};
-use crate::formats::packed;
-use crate::op::{Sink, Workload, WorkloadError};
+use super::file::{FileError, InputFile, Lines};
+use super::stem;
+use crate::op::{Answer, Op, Sink, Workload, WorkloadError};
 
-pub use self::write::write;
+const COLUMNS: &str = "op,id,bytes,stream,tag";
 
 /// A trace in a file.
 #[derive(Clone, PartialEq, Debug)]
@@ -42,20 +38,21 @@ impl TraceFile {
     /// Opens a trace and reads its header.
     ///
     /// # Errors
-    /// [`TraceError`] if the file cannot be read or is no trace.
-    pub fn open(path: impl AsRef<Path>) -> Result<Self, TraceError> {
-        let path = path.as_ref().to_owned();
-        let header = lines(&path)?
-            .header()
-            .map_err(|error| error.in_file(&path))?;
+    /// [`FileError`] if the file cannot be read or is not a trace.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, FileError> {
+        Self::new(InputFile::open(path.as_ref())?)
+    }
+
+    pub(super) fn new(file: InputFile) -> Result<Self, FileError> {
+        let path = file.path().to_owned();
         Ok(Self {
-            name: name_of(&path),
+            name: stem(&path),
             path,
-            header,
+            header: read_header(&mut file.lines())?,
         })
     }
 
-    /// What the recorder said of the trace.
+    /// The description that the recorder wrote.
     #[must_use]
     pub fn header(&self) -> &Map<String, Value> {
         &self.header
@@ -68,73 +65,183 @@ impl Workload for TraceFile {
     }
 
     fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-        let mut lines = lines(&self.path)?;
-        let sent = lines.header().map_err(Into::into);
-        let sent = sent.and_then(|_| lines.events(sink));
-        sent.map_err(|error| error.in_file(&self.path))
-    }
-}
-
-/// A trace that cannot be read.
-#[derive(Debug, thiserror::Error)]
-pub struct TraceError {
-    file: PathBuf,
-    line: Option<u64>,
-    reason: String,
-}
-
-impl fmt::Display for TraceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.file.display())?;
-        if let Some(line) = self.line {
-            write!(f, ", line {line}")?;
+        let mut lines = InputFile::open(&self.path)?.lines();
+        read_header(&mut lines)?;
+        let mut live = LiveIds::default();
+        while let Some(line) = lines.next()? {
+            if line.text.is_empty() {
+                continue;
+            }
+            let event = Event::parse(line.text);
+            let event = event.and_then(|event| live.check(&event).map(|()| event.op));
+            sink.op(event.map_err(|reason| line.error(reason))?)?;
         }
-        write!(f, ": {}", self.reason)
+        Ok(())
     }
 }
 
-impl TraceError {
-    /// What is wrong with a file, and in which line if it is in one.
-    pub(crate) fn new(file: &Path, line: Option<u64>, reason: impl Into<String>) -> Self {
-        Self {
-            file: file.to_owned(),
-            line,
-            reason: reason.into(),
+/// Reads the JSON line, if there is one, and the line of column names.
+fn read_header(lines: &mut Lines) -> Result<Map<String, Value>, FileError> {
+    const BYTE_ORDER_MARK: char = '\u{feff}';
+    let mut header = Map::new();
+    let mut line = lines.next_or_empty()?;
+    let mut text = line.text.trim_start_matches(BYTE_ORDER_MARK);
+    if let Some(object) = text.strip_prefix('#') {
+        header = serde_json::from_str(object)
+            .map_err(|error| line.error(format!("the header is not a JSON object: {error}")))?;
+        line = lines.next_or_empty()?;
+        text = line.text;
+    }
+    if text == COLUMNS {
+        return Ok(header);
+    }
+    let shown = line.excerpt();
+    Err(line.error(format!(
+        "not a trace: expected the columns '{COLUMNS}', found '{shown}'"
+    )))
+}
+
+struct Event<'a> {
+    op: Op<'a>,
+    /// Of an allocation or a free.
+    bytes: u64,
+    /// Of an allocation or a free.
+    stream: u32,
+}
+
+impl<'a> Event<'a> {
+    fn parse(text: &'a str) -> Result<Self, String> {
+        let count = text.split(',').count();
+        let mut fields = text.split(',');
+        let [
+            Some(op),
+            Some(id),
+            Some(bytes),
+            Some(stream),
+            Some(tag),
+            None,
+        ] = std::array::from_fn(|_| fields.next())
+        else {
+            return Err(format!("{count} fields instead of the 5 of '{COLUMNS}'"));
+        };
+        if op == "mark" && id == "-1" {
+            return Ok(Self {
+                op: Op::Mark { tag },
+                bytes: 0,
+                stream: 0,
+            });
+        }
+        if !["alloc", "free", "mark"].contains(&op) {
+            return Err(format!(
+                "unknown op '{op}'; expected one of: alloc, free, mark"
+            ));
+        }
+        let number = |name: &str, text: &str| -> Result<u64, String> {
+            text.parse()
+                .map_err(|_| format!("{name} '{text}' is not a number from 0 to 2^64 - 1"))
+        };
+        let id = number("id", id)?;
+        let bytes = number("bytes", bytes)?;
+        let stream = stream
+            .parse()
+            .map_err(|_| format!("stream '{stream}' is not a number from 0 to 2^32 - 1"))?;
+        let op = match op {
+            "alloc" => Op::Malloc {
+                id,
+                bytes,
+                stream,
+                tag,
+            },
+            "free" => Op::Free { id },
+            _ if tag == "record_stream" => Op::RecordStream { id, stream },
+            _ => {
+                return Err(format!(
+                    "a mark of an allocation must be record_stream, not '{tag}'; a phase has the id -1"
+                ));
+            }
+        };
+        Ok(Self { op, bytes, stream })
+    }
+}
+
+/// The bytes and the stream of each live id.
+#[derive(Default)]
+struct LiveIds(HashMap<u64, (u64, u32), FixedState>);
+
+impl LiveIds {
+    /// Fails if the event contradicts those before it.
+    fn check(&mut self, event: &Event<'_>) -> Result<(), String> {
+        let request = (event.bytes, event.stream);
+        match event.op {
+            Op::Malloc { id, .. } => match self.0.insert(id, request) {
+                Some(_) => Err(format!("id {id} is already live")),
+                None => Ok(()),
+            },
+            Op::Free { id } => match self.0.remove(&id) {
+                Some(allocated) if allocated == request => Ok(()),
+                Some((bytes, stream)) => Err(format!(
+                    "id {id} was allocated with {bytes} bytes on stream {stream}"
+                )),
+                None => Err(format!("free of id {id}, which is not live")),
+            },
+            Op::RecordStream { id, .. } if !self.0.contains_key(&id) => {
+                Err(format!("record_stream of id {id}, which is not live"))
+            }
+            Op::RecordStream { .. } | Op::EmptyCache | Op::Around(_) | Op::Mark { .. } => Ok(()),
         }
     }
 }
 
-/// The workload in a file of text: a trace of ours, a log of RMM or an instance of MiniMalloc. Its first
-/// line says which.
+/// Writes the operations of `workload` as a trace. Returns how many were left out because a trace cannot
+/// express them: those that empty the cache, and changes of the surroundings. An empty header is not
+/// written.
 ///
 /// # Errors
-/// [`TraceError`] if the file cannot be read or is none of them.
-pub fn open(path: impl AsRef<Path>) -> Result<Box<dyn Workload>, TraceError> {
-    let path = path.as_ref();
-    let mut lines = lines(path)?;
-    // What is no text is told by whoever expects some.
-    let header = lines.next().ok().flatten();
-    Ok(match header.map_or("", |(_, header)| header) {
-        rmm::COLUMNS => Box::new(RmmLog::open(path)?),
-        header if minimalloc::is_header(header) => Box::new(InstanceFile::open(path)?),
-        _ => Box::new(TraceFile::open(path)?),
-    })
+/// If the workload cannot be read or the trace cannot be written.
+pub fn write(
+    workload: &dyn Workload,
+    header: &Map<String, Value>,
+    out: &mut dyn Write,
+) -> Result<u64, WorkloadError> {
+    if !header.is_empty() {
+        let json = serde_json::to_string(header).map_err(std::io::Error::from)?;
+        writeln!(out, "# {json}")?;
+    }
+    writeln!(out, "{COLUMNS}")?;
+    let mut left_out = 0;
+    let mut live: HashMap<u64, (u64, u32), FixedState> = HashMap::default();
+    workload.emit(&mut |op: Op<'_>| {
+        match op {
+            Op::Malloc {
+                id,
+                bytes,
+                stream,
+                tag,
+            } => {
+                live.insert(id, (bytes, stream));
+                writeln!(out, "alloc,{id},{bytes},{stream},{}", one_field(tag))?;
+            }
+            Op::Free { id } => {
+                if let Some((bytes, stream)) = live.remove(&id) {
+                    writeln!(out, "free,{id},{bytes},{stream},")?;
+                }
+            }
+            Op::RecordStream { id, stream } => {
+                writeln!(out, "mark,{id},0,{stream},record_stream")?;
+            }
+            Op::Mark { tag } => writeln!(out, "mark,-1,0,0,{}", one_field(tag))?,
+            Op::EmptyCache | Op::Around(_) => left_out += 1,
+        }
+        Ok(Answer::Done)
+    })?;
+    Ok(left_out)
 }
 
-/// A file of text, line by line.
-fn lines(path: &Path) -> Result<Lines<Box<dyn BufRead>>, TraceError> {
-    let source = packed::open(path);
-    let source = source.map_err(|error| TraceError::new(path, None, error.to_string()))?;
-    Ok(Lines::new(source))
-}
-
-/// What a file is called without its endings: `gpt2.csv.gz`, `gpt2.csv` and `gpt2.log` are all `gpt2`.
-#[must_use]
-pub fn name_of(path: &Path) -> String {
-    const ENDINGS: [&str; 3] = [".csv", ".log", ".txt"];
-    let name = path.file_name().unwrap_or(path.as_os_str());
-    let name = name.to_string_lossy();
-    let name = name.strip_suffix(".gz").unwrap_or(&name);
-    let plain = ENDINGS.iter().find_map(|ending| name.strip_suffix(ending));
-    plain.unwrap_or(name).to_owned()
+/// The tag without characters that would end the field.
+fn one_field(tag: &str) -> Cow<'_, str> {
+    if tag.contains([',', '\n', '\r']) {
+        tag.replace(',', ";").replace(['\n', '\r'], " ").into()
+    } else {
+        tag.into()
+    }
 }

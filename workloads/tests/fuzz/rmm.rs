@@ -1,6 +1,6 @@
 //! RMM logs.
 
-use coalesce_workloads::formats::trace::rmm::{self, RmmLog};
+use coalesce_workloads::formats::rmm::{self, RmmLog};
 use proptest::proptest;
 
 use crate::examples::{almost, examples};

@@ -5,9 +5,9 @@ use std::error::Error;
 use coalesce_alloc::settings::Settings;
 use coalesce_alloc::snapshot::Snapshot;
 use coalesce_workloads::formats::pickle::to_writer;
-use coalesce_workloads::formats::recording::program::RecordedProgram;
-use coalesce_workloads::formats::recording::verify::{Known, verify};
-use coalesce_workloads::formats::recording::{Recording, read};
+use coalesce_workloads::formats::snapshot::verify::{Known, verify};
+use coalesce_workloads::formats::snapshot::workload::RecordedWorkload;
+use coalesce_workloads::formats::snapshot::{Recording, read};
 use coalesce_workloads::op::{Answer, Op, Workload};
 use proptest::proptest;
 
@@ -72,7 +72,7 @@ fn text(error: impl Error) -> String {
 
 /// Also formats its errors.
 fn replay(recording: &Recording) {
-    if let Ok(program) = RecordedProgram::new("fuzz", recording).map_err(text) {
+    if let Ok(program) = RecordedWorkload::new("fuzz", recording).map_err(text) {
         let sent = program.emit(&mut |op: Op<'_>| {
             Ok(match op {
                 Op::Malloc { id, .. } if id % 5 == 4 => Answer::OutOfMemory,

@@ -1,5 +1,6 @@
 //! Our traces, and the detection of text formats.
 
+use coalesce_workloads::formats;
 use coalesce_workloads::formats::trace::{self, TraceFile};
 use coalesce_workloads::op::{Answer, Op, Workload, WorkloadError};
 use proptest::proptest;
@@ -14,6 +15,12 @@ const EXAMPLES: &str = "fuzz/examples/trace";
 pub const READ: Most = Most {
     fixed: 4 << 20,
     per_byte: 100,
+};
+
+/// A file of any format, also a snapshot.
+const ANY: Most = Most {
+    per_byte: 600,
+    ..READ
 };
 
 /// All operations of a workload, as text.
@@ -38,7 +45,7 @@ pub fn count(workload: &dyn Workload) -> Result<usize, String> {
 
 fn check(bytes: &[u8], file: &Scratch) {
     let path = file.holding(bytes);
-    let guessed = READ.during(bytes, || trace::open(path));
+    let guessed = ANY.during(bytes, || formats::open(path));
     let opened = READ.during(bytes, || TraceFile::open(path));
     let Ok(opened) = opened.map_err(|error| error.to_string()) else {
         // It may have another format.

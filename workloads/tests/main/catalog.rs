@@ -92,9 +92,9 @@ fn errors_are_one_line_and_suggest_a_fix() {
             build("fragmentatoin", ""),
             &["no family", "mean 'fragmentation'"],
         ),
-        (build("zzz", ""), &["there are: transformer, "]),
+        (build("zzz", ""), &["expected one of: transformer, "]),
         (
-            catalog::preset("fragmentation_artikel", Table::new()),
+            presets::build("fragmentation_artikel", Table::new()),
             &["no preset", "mean 'fragmentation_article'"],
         ),
         (

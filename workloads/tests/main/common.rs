@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::settings::Settings;
-use coalesce_workloads::catalog;
 use coalesce_workloads::measure::Measures;
 use coalesce_workloads::op::{Answer, Op, Workload, WorkloadError};
+use coalesce_workloads::presets;
 use coalesce_workloads::replay::{Observer, replay};
 use toml::Table;
 
@@ -32,7 +32,7 @@ pub fn table(text: &str) -> Table {
 }
 
 pub fn preset(name: &str, overrides: &str) -> Box<dyn Workload> {
-    catalog::preset(name, table(overrides)).unwrap()
+    presets::build(name, table(overrides)).unwrap()
 }
 
 /// Replays under these settings, on a device of this capacity.

@@ -3,9 +3,9 @@
 //! The recordings are not part of this repository. `COALESCE_PUBLIC_TRACES` names their folder;
 //! without it the test prints a note and does nothing.
 
-use coalesce_workloads::formats::recording;
-use coalesce_workloads::formats::recording::rewind::RecordingError;
-use coalesce_workloads::formats::recording::verify::{Known, verify};
+use coalesce_workloads::formats::snapshot::read;
+use coalesce_workloads::formats::snapshot::rewind::RecordingError;
+use coalesce_workloads::formats::snapshot::verify::{Known, verify};
 
 use crate::elsewhere::{files, say};
 
@@ -17,7 +17,7 @@ const SYNTHETIC: &str = "facebookresearch__mosaic__test_snapshots_output";
 fn every_block_gets_its_recorded_address() {
     for file in &files("COALESCE_PUBLIC_TRACES", ".csv.gz") {
         let name = file.file_name().unwrap().to_str().unwrap();
-        let verdict = match verify(&recording::read(file).unwrap()[0], Known::default()) {
+        let verdict = match verify(&read(file).unwrap()[0], Known::default()) {
             Err(error @ RecordingError::End(_)) if name.starts_with(SYNTHETIC) => {
                 say(&format!("{name}: {error}"));
                 continue;

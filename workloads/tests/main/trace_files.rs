@@ -65,12 +65,12 @@ fn errors_name_file_line_and_reason() {
         (
             "foreign",
             "id,lower,upper,size\n".to_owned(),
-            "line 1: not a trace: the columns should be 'op,id,bytes,stream,tag', not 'id,lower,upper,size'",
+            "line 1: not a trace: expected the columns 'op,id,bytes,stream,tag', found 'id,lower,upper,size'",
         ),
         (
             "json",
             format!("# {{\"a\": \n{head}"),
-            "line 1: the header is no JSON object",
+            "line 1: the header is not a JSON object",
         ),
         (
             "columns",
@@ -80,17 +80,17 @@ fn errors_name_file_line_and_reason() {
         (
             "op",
             format!("{head}malloc,0,1,0,\n"),
-            "line 2: unknown op 'malloc': alloc, free or mark",
+            "line 2: unknown op 'malloc'; expected one of: alloc, free, mark",
         ),
         (
             "fields",
             format!("{head}alloc,0,1,0,x\nalloc,1\n"),
-            "line 3: 2 fields, not the 5",
+            "line 3: 2 fields instead of the 5",
         ),
         (
             "more_fields",
             format!("{head}alloc,0,1,0,x,y\n"),
-            "line 2: 6 fields, not the 5",
+            "line 2: 6 fields instead of the 5",
         ),
         (
             "quote",
@@ -100,7 +100,7 @@ fn errors_name_file_line_and_reason() {
         (
             "typo",
             format!("{head}alloc,0,1,0,\nmark,0,0,1,record-stream\n"),
-            "line 3: a mark of an allocation is record_stream, not 'record-stream'",
+            "line 3: a mark of an allocation must be record_stream, not 'record-stream'",
         ),
         (
             "endless",
@@ -110,27 +110,27 @@ fn errors_name_file_line_and_reason() {
         (
             "id",
             format!("{head}alloc,-1,1,0,\n"),
-            "line 2: id '-1' is no number",
+            "line 2: id '-1' is not a number",
         ),
         (
             "bytes",
             format!("{head}alloc,0,1e9,0,\n"),
-            "line 2: bytes '1e9' is no number",
+            "line 2: bytes '1e9' is not a number",
         ),
         (
             "absurd",
             format!("{head}alloc,0,99999999999999999999,0,\n"),
-            "line 2: bytes '99999999999999999999' is no number between 0 and 2^64",
+            "line 2: bytes '99999999999999999999' is not a number from 0 to 2^64 - 1",
         ),
         (
             "stream",
             format!("{head}alloc,0,1,4294967296,\n"),
-            "line 2: stream '4294967296' is no number between 0 and 2^32",
+            "line 2: stream '4294967296' is not a number from 0 to 2^32 - 1",
         ),
         (
             "twice",
             format!("{head}alloc,0,1,0,\nalloc,0,1,0,\n"),
-            "line 3: id 0 is live already",
+            "line 3: id 0 is already live",
         ),
         (
             "free",
@@ -164,7 +164,7 @@ fn broken_and_missing_files_are_reported() {
     assert_contains(&error, "cut.csv.gz, line");
     let binary = file("binary.csv", &[0xff; 4000]);
     let error = events(&binary).unwrap_err();
-    assert_contains(&error, "line 1: not text");
+    assert_contains(&error, "line 1: not UTF-8 text");
     let missing = Path::new("no/such/trace.csv");
     let error = events(missing).unwrap_err();
     assert!(error.starts_with("no/such/trace.csv: "), "{error}");

@@ -1,12 +1,11 @@
 //! Fills and copies.
-#![expect(unsafe_code, reason = "functions that C calls")]
 
 use crate::border::entry_points;
 use crate::context::required;
 use crate::errors::{Code, Outcome};
 use crate::streams::DEFAULT;
 
-/// Fails unless an address is a multiple of what is written there.
+/// Fails unless an address is a multiple of the size of the value written there.
 fn ensure_aligned(addr: u64, bytes: u64) -> Outcome {
     if addr.is_multiple_of(bytes) {
         Ok(())

@@ -1,8 +1,11 @@
-//! Initialisation, and what devices there are.
-#![expect(unsafe_code, reason = "functions that C calls")]
+//! Initialization, devices, their primary contexts, and the names of status codes.
+
+use std::ffi::{CStr, c_char};
 
 use crate::border::{Out, entry_points};
-use crate::errors::Code;
+use crate::context;
+use crate::errors::{Code, Outcome};
+use crate::state::Sim;
 
 entry_points! { early:
     fn cuInit(flags: u32) |sim| {
@@ -12,9 +15,7 @@ entry_points! { early:
         sim.initialize()
     }
 
-    fn cuDriverGetVersion(version: Out<i32>) |sim| {
-        version.set(sim.settings.driver_version)
-    }
+    fn cuDriverGetVersion(version: Out<i32>) |sim| { version.set(sim.settings.driver_version) }
 }
 
 entry_points! { driver:
@@ -60,7 +61,7 @@ entry_points! { driver:
         })
     }
 
-    /// Memory of graphs, of which there are none: all levels are 0 bytes.
+    /// Graphs use no memory.
     fn cuDeviceGetGraphMemAttribute(device: i32, _attribute: i32, bytes: Out<u64>) |sim| {
         sim.ordinal(device)?;
         bytes.set(0)
@@ -70,7 +71,110 @@ entry_points! { driver:
         sim.ordinal(device).map(drop)
     }
 
-    fn cuDeviceGraphMemTrim(device: i32) |sim| {
+    fn cuDeviceGraphMemTrim(device: i32) |sim| { sim.ordinal(device).map(drop) }
+}
+
+/// The handle of the first device's primary context, and the distance between handles. Devices have no
+/// other contexts.
+const FIRST: u64 = 0x9000;
+const STEP: u64 = 0x10;
+
+fn handle_of(ordinal: u32) -> u64 {
+    FIRST + STEP * u64::from(ordinal)
+}
+
+/// The device of an active context.
+fn ordinal_of(sim: &mut Sim, context: u64) -> Outcome<u32> {
+    let above = context
+        .checked_sub(FIRST)
+        .filter(|above| above.is_multiple_of(STEP));
+    let ordinal = above.and_then(|above| u32::try_from(above / STEP).ok());
+    let ordinal = ordinal.ok_or(Code::INVALID_CONTEXT)?;
+    let device = sim.device(ordinal).map_err(|_| Code::INVALID_CONTEXT)?;
+    if device.is_active() {
+        Ok(ordinal)
+    } else {
+        Err(Code::INVALID_CONTEXT)
+    }
+}
+
+entry_points! { driver:
+    fn cuDevicePrimaryCtxRetain(context: Out<u64>, device: i32) |sim| {
+        context.fill(|| {
+            let ordinal = sim.ordinal(device)?;
+            let device = sim.device(ordinal)?;
+            device.retained = device.retained.saturating_add(1);
+            Ok(handle_of(ordinal))
+        })
+    }
+
+    fn cuDevicePrimaryCtxRelease_v2(device: i32) |sim| {
+        let ordinal = sim.ordinal(device)?;
+        let device = sim.device(ordinal)?;
+        let retained = device.retained.checked_sub(1);
+        device.retained = retained.ok_or(Code::INVALID_CONTEXT)?;
+        Ok(())
+    }
+
+    fn cuDevicePrimaryCtxGetState(device: i32, flags: Out<u32>, is_active: Out<i32>) |sim| {
+        let ordinal = sim.ordinal(device)?;
+        let device = sim.device(ordinal)?;
+        flags.set_if_wanted(0);
+        is_active.set(i32::from(device.is_active()))
+    }
+
+    fn cuDevicePrimaryCtxSetFlags_v2(device: i32, _flags: u32) |sim| {
         sim.ordinal(device).map(drop)
     }
+
+    fn cuCtxGetCurrent(context: Out<u64>) |_| {
+        context.set(context::current().map_or(0, handle_of))
+    }
+
+    fn cuCtxSetCurrent(context: u64) |sim| {
+        let ordinal = match context {
+            0 => None,
+            _ => Some(ordinal_of(sim, context)?),
+        };
+        context::set_current(ordinal);
+        Ok(())
+    }
+
+    fn cuCtxPushCurrent_v2(context: u64) |sim| {
+        context::push(ordinal_of(sim, context)?);
+        Ok(())
+    }
+
+    fn cuCtxPopCurrent_v2(context: Out<u64>) |_| {
+        context.set_if_wanted(handle_of(context::pop()?));
+        Ok(())
+    }
+
+    fn cuCtxGetDevice(device: Out<i32>) |_| {
+        device.fill(|| Ok(context::required()?.cast_signed()))
+    }
+
+    fn cuCtxSynchronize() |sim| { sim.synchronize_device(context::required()?) }
+
+    fn cuCtxGetStreamPriorityRange(least: Out<i32>, greatest: Out<i32>) |_| {
+        least.set_if_wanted(0);
+        greatest.set_if_wanted(-5);
+        Ok(())
+    }
+
+    fn cuCtxEnablePeerAccess(_context: u64, _flags: u32) |_| { Ok(()) }
+}
+
+/// Returns a static text, or null for an unknown code.
+fn describe(text: Option<&'static CStr>, to: Out<*const c_char>) -> Outcome {
+    to.set(text.map_or(std::ptr::null(), CStr::as_ptr))?;
+    text.map(|_| ()).ok_or(Code::INVALID_VALUE)
+}
+
+entry_points! { early:
+    fn cuGetErrorName(code: i32, name: Out<*const c_char>) |_| {
+        describe(Code(code).driver_name(), name)
+    }
+
+    fn cuGetErrorString(code: i32, text: Out<*const c_char>) |_| { describe(Code(code).text(), text) }
 }

@@ -1,5 +1,4 @@
 //! Functions by name.
-#![expect(unsafe_code, reason = "functions that C calls, and the linker's of C")]
 
 use std::ffi::{CString, c_char, c_int, c_void};
 
@@ -11,7 +10,7 @@ use crate::state::Sim;
 const FOUND: i32 = 0;
 const NOT_FOUND: i32 = 1;
 
-/// Where an address of this library is from.
+/// `Dl_info`: the library and the symbol of an address.
 #[repr(C)]
 struct Origin {
     file: *const c_char,
@@ -20,7 +19,7 @@ struct Origin {
     symbol_start: *mut c_void,
 }
 
-/// Only what is loaded already, and its symbols as they are needed (`RTLD_NOLOAD | RTLD_LAZY`).
+/// Opens only loaded libraries and binds symbols on use (`RTLD_NOLOAD | RTLD_LAZY`).
 const LOADED: c_int = 0x4 | 0x1;
 
 unsafe extern "C" {
@@ -29,7 +28,7 @@ unsafe extern "C" {
     fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
 }
 
-/// The function of that name of the library that this code is in.
+/// The function of this name in the library that contains this code.
 fn symbol(name: &str) -> Option<u64> {
     let name = CString::new(name).ok()?;
     let mut origin = Origin {
@@ -38,25 +37,24 @@ fn symbol(name: &str) -> Option<u64> {
         symbol: std::ptr::null(),
         symbol_start: std::ptr::null_mut(),
     };
-    // SAFETY: `origin` is room for what it writes; the address is one of this library, and any is
-    // allowed.
+    // SAFETY: `origin` has room for the result; any address is allowed.
     let known = unsafe { dladdr(symbol as *const c_void, &raw mut origin) } != 0;
     if !known || origin.file.is_null() {
         return None;
     }
-    // SAFETY: the file is a text that the linker keeps as long as this library is loaded. The library is
-    // loaded, so nothing is run; it is not closed either, as its handle is good as long as it is.
+    // SAFETY: the linker keeps the name of the file as long as this library is loaded. No code runs,
+    // because the library is loaded already; the handle stays valid without being closed.
     let library = unsafe { dlopen(origin.file, LOADED) };
     if library.is_null() {
         return None;
     }
-    // SAFETY: the library is loaded, the name a text.
+    // SAFETY: the library is loaded; the name ends with a null byte.
     let found = unsafe { dlsym(library, name.as_ptr()) };
     (!found.is_null()).then_some(found as u64)
 }
 
-/// The function that a program means by a name of the driver's interface: of those with several versions
-/// the second, which all that it is built for call.
+/// The function that a program means by a name of the driver's interface. Where a function has several
+/// versions, this is the second, which all current programs call.
 pub(crate) fn find(sim: &Sim, name: &str) -> Option<u64> {
     let is_missing = sim.settings.missing.iter().any(|missing| missing == name);
     let is_driver = name.starts_with("cu") && !name.starts_with("cuda");

@@ -1,8 +1,12 @@
-//! Memory in one piece, on devices and on the host.
-#![expect(unsafe_code, reason = "functions that C calls")]
+//! Memory on devices and on the host, virtual memory and stream-ordered pools.
 
-use crate::border::{Out, entry_points};
+use coalesce_alloc::driver::sim::GRANULARITY;
+
+use crate::border::{In, Out, entry_points};
 use crate::context;
+use crate::errors::{Code, Outcome};
+use crate::pools::Attribute;
+use crate::state::Sim;
 
 entry_points! { driver:
     fn cuMemGetInfo_v2(free: Out<u64>, total: Out<u64>) |sim| {
@@ -32,19 +36,195 @@ entry_points! { driver:
         addr.fill(|| sim.host.allocate(bytes))
     }
 
-    fn cuMemFreeHost(addr: u64) |sim| {
-        sim.host.free(addr)
-    }
-
-    fn cuMemHostRegister_v2(_addr: u64, _bytes: u64, _flags: u32) |_| {
-        Ok(())
-    }
-
-    fn cuMemHostUnregister(_addr: u64) |_| {
-        Ok(())
-    }
+    fn cuMemFreeHost(addr: u64) |sim| { sim.host.free(addr) }
+    fn cuMemHostRegister_v2(_addr: u64, _bytes: u64, _flags: u32) |_| { Ok(()) }
+    fn cuMemHostUnregister(_addr: u64) |_| { Ok(()) }
 
     fn cuMemHostGetDevicePointer_v2(device: Out<u64>, host: u64, _flags: u32) |_| {
         device.set(host)
+    }
+}
+
+/// `CU_MEM_LOCATION_TYPE_DEVICE`.
+const ON_DEVICE: i32 = 1;
+
+/// `CUmemLocation`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Location {
+    pub kind: i32,
+    pub ordinal: i32,
+}
+
+/// `CUmemAllocationProp`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct AllocationProperties {
+    pub kind: i32,
+    pub handle_types: i32,
+    pub location: Location,
+    pub win32_metadata: u64,
+    /// Compression and usage flags.
+    pub flags: [u8; 8],
+}
+
+const _: () = assert!(size_of::<AllocationProperties>() == 32, "as in CUDA 13.0");
+
+impl Location {
+    /// The ordinal of the device.
+    pub(crate) fn device(self, sim: &Sim) -> Outcome<u32> {
+        if self.kind != ON_DEVICE {
+            return Err(Code::INVALID_VALUE);
+        }
+        sim.ordinal(self.ordinal).map_err(|_| Code::INVALID_VALUE)
+    }
+}
+
+fn ensure_virtual_memory(sim: &Sim) -> Outcome {
+    if sim.settings.device.virtual_memory {
+        Ok(())
+    } else {
+        Err(Code::NOT_SUPPORTED)
+    }
+}
+
+// Virtual memory needs no current context.
+entry_points! { driver:
+    fn cuMemGetAllocationGranularity(
+        bytes: Out<u64>,
+        _what: In<AllocationProperties>,
+        _how: i32,
+    ) |sim| {
+        ensure_virtual_memory(sim)?;
+        bytes.set(GRANULARITY)
+    }
+
+    fn cuMemAddressReserve(
+        addr: Out<u64>,
+        bytes: u64,
+        _alignment: u64,
+        _wish: u64,
+        _flags: u64,
+    ) |sim| {
+        addr.fill(|| sim.reserve(bytes))
+    }
+
+    fn cuMemAddressFree(addr: u64, bytes: u64) |sim| { sim.free_address(addr, bytes) }
+
+    fn cuMemCreate(
+        handle: Out<u64>,
+        bytes: u64,
+        what: In<AllocationProperties>,
+        _flags: u64,
+    ) |sim| {
+        handle.fill(|| {
+            let ordinal = what.get()?.location.device(sim)?;
+            sim.create(ordinal, bytes)
+        })
+    }
+
+    fn cuMemRelease(handle: u64) |sim| { sim.release(handle) }
+
+    fn cuMemMap(addr: u64, bytes: u64, offset: u64, handle: u64, _flags: u64) |sim| {
+        sim.map(addr, bytes, offset, handle)
+    }
+
+    fn cuMemUnmap(addr: u64, bytes: u64) |sim| { sim.unmap(addr, bytes) }
+
+    fn cuMemSetAccess(addr: u64, bytes: u64, _who: u64, _count: u64) |sim| {
+        sim.set_access(addr, bytes)
+    }
+
+    fn cuMemExportToShareableHandle(_to: u64, _handle: u64, _kind: i32, _flags: u64) |_| {
+        Err(Code::NOT_SUPPORTED)
+    }
+
+    fn cuMemImportFromShareableHandle(_handle: Out<u64>, _from: u64, _kind: i32) |_| {
+        Err(Code::NOT_SUPPORTED)
+    }
+
+    fn cuMemRetainAllocationHandle(_handle: Out<u64>, _addr: u64) |_| { Err(Code::NOT_SUPPORTED) }
+
+    fn cuMemGetAllocationPropertiesFromHandle(
+        _what: Out<AllocationProperties>,
+        _handle: u64,
+    ) |_| {
+        Err(Code::NOT_SUPPORTED)
+    }
+}
+
+/// The beginning of `CUmemPoolProps`. The fields after it limit and share pools.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct PoolProperties {
+    pub kind: i32,
+    pub handle_types: i32,
+    pub location: Location,
+}
+
+/// Writes an attribute as its type, `int` or `cuuint64_t`.
+pub(crate) fn get_attribute(sim: &mut Sim, pool: u64, number: i32, to: Out<u8>) -> Outcome {
+    match sim.pool_attribute(pool, number)? {
+        Attribute::Flag(flag) => to.cast().set(flag),
+        Attribute::Bytes(bytes) => to.cast().set(bytes),
+    }
+}
+
+/// Sets an attribute from a value of its type.
+pub(crate) fn set_attribute(sim: &mut Sim, pool: u64, number: i32, from: Out<u8>) -> Outcome {
+    let value = match sim.pool_attribute(pool, number)? {
+        Attribute::Flag(_) => Attribute::Flag(from.argument().get()?),
+        Attribute::Bytes(_) => Attribute::Bytes(from.argument().get()?),
+    };
+    sim.set_pool_attribute(pool, number, value)
+}
+
+entry_points! { driver:
+    fn cuDeviceGetDefaultMemPool(pool: Out<u64>, device: i32) |sim| {
+        pool.fill(|| sim.default_pool(sim.ordinal(device)?))
+    }
+
+    fn cuDeviceGetMemPool(pool: Out<u64>, device: i32) |sim| {
+        pool.fill(|| sim.current_pool(sim.ordinal(device)?))
+    }
+
+    fn cuDeviceSetMemPool(device: i32, pool: u64) |sim| {
+        sim.set_current_pool(sim.ordinal(device)?, pool)
+    }
+
+    fn cuMemPoolCreate(pool: Out<u64>, what: In<PoolProperties>) |sim| {
+        pool.fill(|| {
+            let ordinal = what.get()?.location.device(sim)?;
+            sim.create_pool(ordinal)
+        })
+    }
+
+    fn cuMemPoolDestroy(pool: u64) |sim| { sim.destroy_pool(pool) }
+    fn cuMemPoolTrimTo(pool: u64, keep: u64) |sim| { sim.trim_pool(pool, keep) }
+
+    fn cuMemPoolGetAttribute(pool: u64, attribute: i32, value: Out<u8>) |sim| {
+        get_attribute(sim, pool, attribute, value)
+    }
+
+    fn cuMemPoolSetAttribute(pool: u64, attribute: i32, value: Out<u8>) |sim| {
+        set_attribute(sim, pool, attribute, value)
+    }
+
+    /// Devices access only their own memory.
+    fn cuMemPoolSetAccess(_pool: u64, _who: u64, _count: u64) |_| { Ok(()) }
+
+    fn cuMemAllocAsync(addr: Out<u64>, bytes: u64, stream: u64) |sim| {
+        addr.fill(|| sim.malloc_in_pool(context::required()?, None, bytes, stream))
+    }
+
+    fn cuMemAllocFromPoolAsync(addr: Out<u64>, bytes: u64, pool: u64, stream: u64) |sim| {
+        addr.fill(|| sim.malloc_in_pool(context::required()?, Some(pool), bytes, stream))
+    }
+
+    fn cuMemFreeAsync(addr: u64, stream: u64) |sim| {
+        match addr {
+            0 => Err(Code::INVALID_VALUE),
+            _ => sim.free_in_pool_on(context::required()?, addr, stream),
+        }
     }
 }

@@ -1,6 +1,5 @@
-//! Modules and launches: the two kernels that [`contents`](crate::contents) knows are carried out, others do
+//! Modules and launches. The two kernels that [`contents`](crate::contents) knows are executed; others do
 //! nothing.
-#![expect(unsafe_code, reason = "functions that C calls")]
 
 use coalesce_alloc::driver::contents::WORD;
 
@@ -12,14 +11,14 @@ use crate::errors::{Code, Outcome};
 use crate::modules::Kernel;
 use crate::state::Sim;
 
-/// The arguments of a kernel: pointers to each, all of 64 bits.
+/// Pointers to the arguments of a kernel, which all have 64 bits.
 type Arguments = In<In<u64>>;
 
-/// What a launch may have at most: blocks in the second and third dimension, threads of a block.
+/// The limits of a launch: blocks in the second and third dimension, and threads of a block.
 const MOST_BLOCKS: u32 = 65535;
 const MOST_THREADS: u64 = 1024;
 
-/// The work that a launch of a kernel is.
+/// The work of a launch.
 fn work_of(kernel: Kernel, arguments: Arguments) -> Outcome<Option<Work>> {
     let argument = |index| arguments.at(index).get()?.get();
     Ok(match kernel {
@@ -56,7 +55,7 @@ fn ensure_launchable(grid: [u32; 3], block: [u32; 3]) -> Outcome {
     }
 }
 
-/// PTX is a text that ends with a null byte; compiled code is none, and begins with what no text does.
+/// Loads a module. PTX is text that ends with a null byte; compiled code begins with a byte that no text has.
 fn load(sim: &mut Sim, module: Out<u64>, image: In<u8>) -> Outcome {
     module.fill(|| {
         context::required()?;
@@ -71,9 +70,7 @@ fn load(sim: &mut Sim, module: Out<u64>, image: In<u8>) -> Outcome {
 }
 
 entry_points! { driver:
-    fn cuModuleLoadData(module: Out<u64>, image: In<u8>) |sim| {
-        load(sim, module, image)
-    }
+    fn cuModuleLoadData(module: Out<u64>, image: In<u8>) |sim| { load(sim, module, image) }
 
     fn cuModuleLoadDataEx(
         module: Out<u64>,
@@ -85,9 +82,7 @@ entry_points! { driver:
         load(sim, module, image)
     }
 
-    fn cuModuleUnload(module: u64) |sim| {
-        sim.modules.unload(module)
-    }
+    fn cuModuleUnload(module: u64) |sim| { sim.modules.unload(module) }
 
     fn cuModuleGetFunction(kernel: Out<u64>, module: u64, name: In<u8>) |sim| {
         kernel.fill(|| sim.modules.kernel(module, name.text()?))

@@ -1,5 +1,4 @@
-//! Streams.
-#![expect(unsafe_code, reason = "functions that C calls")]
+//! Streams and events.
 
 use crate::border::{Out, entry_points};
 use crate::context;
@@ -20,13 +19,8 @@ entry_points! { driver:
         })
     }
 
-    fn cuStreamDestroy_v2(stream: u64) |sim| {
-        sim.streams.destroy(stream)
-    }
-
-    fn cuStreamQuery(stream: u64) |sim| {
-        sim.query_stream(context::required()?, stream)
-    }
+    fn cuStreamDestroy_v2(stream: u64) |sim| { sim.streams.destroy(stream) }
+    fn cuStreamQuery(stream: u64) |sim| { sim.query_stream(context::required()?, stream) }
 
     fn cuStreamSynchronize(stream: u64) |sim| {
         sim.synchronize_stream(context::required()?, stream)
@@ -44,16 +38,35 @@ entry_points! { driver:
         priority.fill(|| Ok(sim.streams.get(context::required()?, stream)?.priority))
     }
 
-    /// `CU_STREAM_CAPTURE_STATUS_NONE`: there are no graphs.
-    fn cuStreamIsCapturing(_stream: u64, status: Out<i32>) |_| {
-        status.set(0)
+    /// Always `CU_STREAM_CAPTURE_STATUS_NONE`: nothing is ever captured.
+    fn cuStreamIsCapturing(_stream: u64, status: Out<i32>) |_| { status.set(0) }
+    fn cuStreamWriteValue32_v2(_stream: u64, _addr: u64, _value: u32, _flags: u32) |_| { Ok(()) }
+    fn cuStreamWriteValue32(_stream: u64, _addr: u64, _value: u32, _flags: u32) |_| { Ok(()) }
+}
+
+entry_points! { driver:
+    fn cuEventCreate(event: Out<u64>, flags: u32) |sim| {
+        event.fill(|| sim.create_event(context::required()?, flags))
     }
 
-    fn cuStreamWriteValue32_v2(_stream: u64, _addr: u64, _value: u32, _flags: u32) |_| {
-        Ok(())
+    fn cuEventDestroy_v2(event: u64) |sim| { sim.destroy_event(event) }
+
+    fn cuEventRecord(event: u64, stream: u64) |sim| {
+        sim.record_event(context::required()?, event, stream)
     }
 
-    fn cuStreamWriteValue32(_stream: u64, _addr: u64, _value: u32, _flags: u32) |_| {
-        Ok(())
+    fn cuEventRecordWithFlags(event: u64, stream: u64, _flags: u32) |sim| {
+        sim.record_event(context::required()?, event, stream)
+    }
+
+    fn cuEventQuery(event: u64) |sim| { sim.query_event(event) }
+    fn cuEventSynchronize(event: u64) |sim| { sim.synchronize_event(event) }
+
+    fn cuEventElapsedTime(ms: Out<f32>, start: u64, end: u64) |sim| {
+        ms.fill(|| sim.elapsed_ms(start, end))
+    }
+
+    fn cuEventElapsedTime_v2(ms: Out<f32>, start: u64, end: u64) |sim| {
+        ms.fill(|| sim.elapsed_ms(start, end))
     }
 }

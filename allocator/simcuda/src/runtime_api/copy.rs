@@ -1,5 +1,4 @@
 //! Fills and copies.
-#![expect(unsafe_code, reason = "functions that C calls")]
 
 use crate::border::entry_points;
 use crate::errors::{Code, Outcome};
@@ -71,9 +70,7 @@ entry_points! { runtime:
         })
     }
 
-    fn cudaMemset(addr: u64, byte: i32, bytes: u64) |sim| {
-        fill(sim, DEFAULT, addr, byte, bytes)
-    }
+    fn cudaMemset(addr: u64, byte: i32, bytes: u64) |sim| { fill(sim, DEFAULT, addr, byte, bytes) }
 
     fn cudaMemsetAsync(addr: u64, byte: i32, bytes: u64, stream: u64) |sim| {
         fill(sim, stream, addr, byte, bytes)

@@ -1,5 +1,6 @@
-//! Devices.
-#![expect(unsafe_code, reason = "functions that C calls")]
+//! Devices, and the last error.
+
+use std::ffi::{CStr, c_char};
 
 use super::properties::DeviceProperties;
 use crate::border::{Out, entry_points};
@@ -12,14 +13,10 @@ entry_points! { runtime_early:
         sim.initialize()
     }
 
-    fn cudaDriverGetVersion(version: Out<i32>) |sim| {
-        version.set(sim.settings.driver_version)
-    }
+    fn cudaDriverGetVersion(version: Out<i32>) |sim| { version.set(sim.settings.driver_version) }
 
-    /// 13.0, whatever the driver is.
-    fn cudaRuntimeGetVersion(version: Out<i32>) |_| {
-        version.set(13000)
-    }
+    /// Always 13.0; the driver may have another version.
+    fn cudaRuntimeGetVersion(version: Out<i32>) |_| { version.set(13000) }
 }
 
 entry_points! { runtime:
@@ -51,17 +48,39 @@ entry_points! { runtime:
         sim.synchronize_device(here)
     }
 
-    fn cudaDeviceCanAccessPeer(can: Out<i32>, _device: i32, _peer: i32) |_| {
-        can.set(0)
-    }
-
-    fn cudaDeviceEnablePeerAccess(_peer: i32, _flags: u32) |_| {
-        Ok(())
-    }
+    fn cudaDeviceCanAccessPeer(can: Out<i32>, _device: i32, _peer: i32) |_| { can.set(0) }
+    fn cudaDeviceEnablePeerAccess(_peer: i32, _flags: u32) |_| { Ok(()) }
 
     fn cudaDeviceGetStreamPriorityRange(least: Out<i32>, greatest: Out<i32>) |_| {
         least.set_if_wanted(0);
         greatest.set_if_wanted(-5);
         Ok(())
     }
+}
+
+/// The name of an unknown code.
+const UNRECOGNIZED: &CStr = c"unrecognized error code";
+
+/// Returns the last failure of this thread and clears it.
+#[unsafe(no_mangle)]
+pub extern "C" fn cudaGetLastError() -> i32 {
+    let last = context::last_error();
+    context::set_last_error(Code::SUCCESS);
+    last.0
+}
+
+/// Returns the last failure of this thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn cudaPeekAtLastError() -> i32 {
+    context::last_error().0
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudaGetErrorString(code: i32) -> *const c_char {
+    Code(code).text().unwrap_or(UNRECOGNIZED).as_ptr()
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudaGetErrorName(code: i32) -> *const c_char {
+    Code(code).runtime_name().unwrap_or(UNRECOGNIZED).as_ptr()
 }

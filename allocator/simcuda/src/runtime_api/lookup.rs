@@ -1,5 +1,4 @@
 //! Functions of the driver by name.
-#![expect(unsafe_code, reason = "functions that C calls")]
 
 use crate::border::{In, Out, entry_points};
 use crate::driver_api::find;
@@ -10,13 +9,14 @@ use crate::state::Sim;
 const FOUND: i32 = 0;
 const NOT_FOUND: i32 = 1;
 
-/// What stands for a function that is not there.
+/// Stands in for a function that does not exist.
 extern "C" fn unsupported() -> i32 {
     Code::NOT_SUPPORTED.0
 }
 
-/// The function of that name. PyTorch wants to find all it knows, green contexts and multicast too: what
-/// there is not is a function that says so. What the environment calls missing is not found.
+/// The function of this name. PyTorch requires every function it knows, including green contexts and
+/// multicast, so an unknown one is replaced by a function that returns an error. Functions in
+/// `FAKE_MISSING` are not found.
 fn look_up(sim: &Sim, name: In<u8>, function: Out<u64>, status: Out<i32>) -> Outcome {
     let name = name.text()?;
     if sim.settings.missing.iter().any(|missing| missing == name) {

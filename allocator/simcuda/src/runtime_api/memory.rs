@@ -1,13 +1,13 @@
-//! Memory in one piece.
-#![expect(unsafe_code, reason = "functions that C calls")]
+//! Memory on devices and on the host, and stream-ordered pools.
 
 use crate::border::{Out, entry_points};
+use crate::driver_api::{get_attribute, set_attribute};
 
 /// `cudaMemoryTypeUnregistered`, `cudaMemoryTypeDevice`.
 const UNREGISTERED: i32 = 0;
 const ON_DEVICE: i32 = 2;
 
-/// The device of what is on none (`cudaInvalidDeviceId`).
+/// The device of memory that is on no device (`cudaInvalidDeviceId`).
 const NO_DEVICE: i32 = -2;
 
 /// `cudaPointerAttributes`.
@@ -23,7 +23,7 @@ pub struct PointerAttributes {
 
 const _: () = assert!(size_of::<PointerAttributes>() == 88, "as in CUDA 13.0");
 
-/// `cudaIpcMemHandle_t`: an address and nothing else, as there is one process only.
+/// `cudaIpcMemHandle_t`: only an address, because one process is simulated.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct IpcHandle {
@@ -40,7 +40,7 @@ entry_points! { runtime:
         Ok(())
     }
 
-    /// Nothing at null for 0 bytes, unlike the driver's.
+    /// Gives null for 0 bytes, where the driver's function fails.
     fn cudaMalloc(addr: Out<u64>, bytes: u64) |sim| {
         addr.fill(|| match bytes {
             0 => Ok(0),
@@ -79,7 +79,57 @@ entry_points! { runtime:
         addr.set(handle.addr)
     }
 
-    fn cudaIpcCloseMemHandle(_addr: u64) |_| {
-        Ok(())
+    fn cudaIpcCloseMemHandle(_addr: u64) |_| { Ok(()) }
+
+    fn cudaHostAlloc(addr: Out<u64>, bytes: u64, _flags: u32) |sim| {
+        addr.fill(|| sim.host.allocate(bytes))
+    }
+
+    fn cudaMallocHost(addr: Out<u64>, bytes: u64) |sim| { addr.fill(|| sim.host.allocate(bytes)) }
+    fn cudaFreeHost(addr: u64) |sim| { sim.host.free(addr) }
+    fn cudaHostRegister(_addr: u64, _bytes: u64, _flags: u32) |_| { Ok(()) }
+    fn cudaHostUnregister(_addr: u64) |_| { Ok(()) }
+    fn cudaHostGetDevicePointer(device: Out<u64>, host: u64, _flags: u32) |_| { device.set(host) }
+
+    fn cudaDeviceGetDefaultMemPool(pool: Out<u64>, device: i32) |sim| {
+        pool.fill(|| sim.default_pool(sim.ordinal(device)?))
+    }
+
+    fn cudaDeviceGetMemPool(pool: Out<u64>, device: i32) |sim| {
+        pool.fill(|| sim.current_pool(sim.ordinal(device)?))
+    }
+
+    fn cudaDeviceSetMemPool(device: i32, pool: u64) |sim| {
+        sim.set_current_pool(sim.ordinal(device)?, pool)
+    }
+
+    fn cudaMemPoolGetAttribute(pool: u64, attribute: i32, value: Out<u8>) |sim| {
+        get_attribute(sim, pool, attribute, value)
+    }
+
+    fn cudaMemPoolSetAttribute(pool: u64, attribute: i32, value: Out<u8>) |sim| {
+        set_attribute(sim, pool, attribute, value)
+    }
+
+    fn cudaMemPoolSetAccess(_pool: u64, _who: u64, _count: u64) |_| { Ok(()) }
+    fn cudaMemPoolTrimTo(pool: u64, keep: u64) |sim| { sim.trim_pool(pool, keep) }
+
+    /// Gives null for 0 bytes, where the driver's function fails.
+    fn cudaMallocAsync(addr: Out<u64>, bytes: u64, stream: u64) |sim| {
+        addr.fill(|| match bytes {
+            0 => Ok(0),
+            _ => {
+                let here = sim.runtime_device()?;
+                sim.malloc_in_pool(here, None, bytes, stream)
+            }
+        })
+    }
+
+    fn cudaFreeAsync(addr: u64, stream: u64) |sim| {
+        let here = sim.runtime_device()?;
+        match addr {
+            0 => Ok(()),
+            _ => sim.free_in_pool_on(here, addr, stream),
+        }
     }
 }

@@ -1,10 +1,10 @@
-//! What a device says of itself, all at once.
+//! The properties of a device.
 
 use std::mem::offset_of;
 
 use crate::settings::Settings;
 
-/// `cudaDeviceProp` of CUDA 13.0. What has no name here stays 0.
+/// `cudaDeviceProp` of CUDA 13.0. Unnamed fields are 0.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct DeviceProperties {

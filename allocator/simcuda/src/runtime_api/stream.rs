@@ -1,12 +1,23 @@
-//! Streams.
-#![expect(unsafe_code, reason = "functions that C calls")]
+//! Streams and events. Nothing is ever captured into a graph.
+
+use std::cell::Cell;
 
 use crate::border::{Out, entry_points};
 use crate::errors::Outcome;
 use crate::state::Sim;
 use crate::streams::Stream;
 
-fn create(sim: &mut Sim, stream: Out<u64>, flags: u32, priority: i32) -> Outcome {
+/// `cudaStreamCaptureStatusNone`.
+const NOT_CAPTURING: i32 = 0;
+
+/// `cudaStreamCaptureModeGlobal`.
+const GLOBAL: i32 = 0;
+
+thread_local! {
+    static MODE: Cell<i32> = const { Cell::new(GLOBAL) };
+}
+
+fn create_stream(sim: &mut Sim, stream: Out<u64>, flags: u32, priority: i32) -> Outcome {
     stream.fill(|| {
         let ordinal = sim.runtime_device()?;
         Ok(sim.streams.create(Stream {
@@ -17,27 +28,35 @@ fn create(sim: &mut Sim, stream: Out<u64>, flags: u32, priority: i32) -> Outcome
     })
 }
 
-fn get(sim: &mut Sim, stream: u64) -> Outcome<Stream> {
+fn stream_of(sim: &mut Sim, stream: u64) -> Outcome<Stream> {
     let here = sim.runtime_device()?;
     sim.streams.get(here, stream)
 }
 
+fn create_event(sim: &mut Sim, event: Out<u64>, flags: u32) -> Outcome {
+    event.fill(|| {
+        let here = sim.runtime_device()?;
+        sim.create_event(here, flags)
+    })
+}
+
+fn record_event(sim: &mut Sim, event: u64, stream: u64) -> Outcome {
+    let here = sim.runtime_device()?;
+    sim.record_event(here, event, stream)
+}
+
 entry_points! { runtime:
-    fn cudaStreamCreate(stream: Out<u64>) |sim| {
-        create(sim, stream, 0, 0)
-    }
+    fn cudaStreamCreate(stream: Out<u64>) |sim| { create_stream(sim, stream, 0, 0) }
 
     fn cudaStreamCreateWithFlags(stream: Out<u64>, flags: u32) |sim| {
-        create(sim, stream, flags, 0)
+        create_stream(sim, stream, flags, 0)
     }
 
     fn cudaStreamCreateWithPriority(stream: Out<u64>, flags: u32, priority: i32) |sim| {
-        create(sim, stream, flags, priority)
+        create_stream(sim, stream, flags, priority)
     }
 
-    fn cudaStreamDestroy(stream: u64) |sim| {
-        sim.streams.destroy(stream)
-    }
+    fn cudaStreamDestroy(stream: u64) |sim| { sim.streams.destroy(stream) }
 
     fn cudaStreamQuery(stream: u64) |sim| {
         let here = sim.runtime_device()?;
@@ -55,14 +74,58 @@ entry_points! { runtime:
     }
 
     fn cudaStreamGetPriority(stream: u64, priority: Out<i32>) |sim| {
-        priority.fill(|| Ok(get(sim, stream)?.priority))
+        priority.fill(|| Ok(stream_of(sim, stream)?.priority))
     }
 
     fn cudaStreamGetFlags(stream: u64, flags: Out<u32>) |sim| {
-        flags.fill(|| Ok(get(sim, stream)?.flags))
+        flags.fill(|| Ok(stream_of(sim, stream)?.flags))
     }
 
     fn cudaStreamGetDevice(stream: u64, device: Out<i32>) |sim| {
-        device.fill(|| Ok(get(sim, stream)?.ordinal.cast_signed()))
+        device.fill(|| Ok(stream_of(sim, stream)?.ordinal.cast_signed()))
+    }
+
+    fn cudaEventCreate(event: Out<u64>) |sim| { create_event(sim, event, 0) }
+    fn cudaEventCreateWithFlags(event: Out<u64>, flags: u32) |sim| { create_event(sim, event, flags) }
+    fn cudaEventDestroy(event: u64) |sim| { sim.destroy_event(event) }
+    fn cudaEventRecord(event: u64, stream: u64) |sim| { record_event(sim, event, stream) }
+
+    fn cudaEventRecordWithFlags(event: u64, stream: u64, _flags: u32) |sim| {
+        record_event(sim, event, stream)
+    }
+
+    fn cudaEventQuery(event: u64) |sim| { sim.query_event(event) }
+    fn cudaEventSynchronize(event: u64) |sim| { sim.synchronize_event(event) }
+
+    fn cudaEventElapsedTime(ms: Out<f32>, start: u64, end: u64) |sim| {
+        ms.fill(|| sim.elapsed_ms(start, end))
+    }
+
+    fn cudaStreamIsCapturing(_stream: u64, status: Out<i32>) |_| { status.set(NOT_CAPTURING) }
+
+    fn cudaStreamGetCaptureInfo(
+        _stream: u64,
+        status: Out<i32>,
+        id: Out<u64>,
+        graph: Out<u64>,
+        dependencies: Out<u64>,
+        edges: Out<u64>,
+        count: Out<u64>,
+    ) |_| {
+        status.set_if_wanted(NOT_CAPTURING);
+        for nothing in [id, graph, dependencies, edges, count] {
+            nothing.set_if_wanted(0);
+        }
+        Ok(())
+    }
+
+    fn cudaThreadExchangeStreamCaptureMode(mode: Out<i32>) |_| {
+        MODE.set(mode.exchange(MODE.get())?);
+        Ok(())
+    }
+
+    fn cudaGraphNodeGetDependencies(_node: u64, _nodes: u64, _edges: u64, count: Out<u64>) |_| {
+        count.set_if_wanted(0);
+        Ok(())
     }
 }

@@ -58,9 +58,11 @@ fn memory_is_taken_and_given_back() {
         );
         assert_eq!(device.malloc(0), Err(DriverError::InvalidValue));
         let inside = addr.offset(PAGE);
-        assert_eq!(device.free(inside), Err(DriverError::InvalidValue));
-        assert_eq!(device.free(addr), Ok(()));
-        assert_eq!(device.free(addr), Err(DriverError::InvalidValue));
+        let invalid = Err(DriverError::InvalidValue);
+        assert_eq!(device.free(inside, PAGE), invalid);
+        assert_eq!(device.free(addr, 39 << 20), invalid, "not its size");
+        assert_eq!(device.free(addr, 40 << 20), Ok(()));
+        assert_eq!(device.free(addr, 40 << 20), invalid);
         assert_eq!(device.memory_info().unwrap().free, 64 << 20);
         assert_eq!(device.last_error(), Ok(()), "none of this broke the device");
     });
@@ -81,8 +83,10 @@ fn addresses_and_memory_come_apart() {
         memory.set_access(base, 4 * PAGE).unwrap();
         assert!(memory.map(base, 2 * PAGE, handle).is_err(), "not empty");
         assert!(memory.set_access(base, 8 * PAGE).is_err(), "not all mapped");
-        memory.release(handle).unwrap();
-        assert_eq!(memory.release(handle), Err(DriverError::InvalidValue));
+        let invalid = Err(DriverError::InvalidValue);
+        assert_eq!(memory.release(handle, PAGE), invalid, "not its size");
+        memory.release(handle, 2 * PAGE).unwrap();
+        assert_eq!(memory.release(handle, 2 * PAGE), invalid);
         let released = memory.map(base.offset(4 * PAGE), 2 * PAGE, handle);
         assert_eq!(released, Err(DriverError::InvalidValue));
         assert_eq!(memory.unmap(base, PAGE), Err(DriverError::InvalidValue));
@@ -92,7 +96,7 @@ fn addresses_and_memory_come_apart() {
         let part = memory.free_address(base, PAGE);
         assert_eq!(part, Err(DriverError::InvalidValue));
         memory.free_address(base, GIB).unwrap();
-        let stranger = memory.release(MemoryHandle(12345));
+        let stranger = memory.release(MemoryHandle(12345), PAGE);
         assert_eq!(stranger, Err(DriverError::InvalidValue));
         assert_eq!(device.memory_info().unwrap().free, 64 << 20);
     });
@@ -163,7 +167,7 @@ fn streams_can_be_those_of_somebody_else() {
         );
         let addr = guest.malloc(PAGE).unwrap();
         assert_eq!(
-            owner.free(addr),
+            owner.free(addr, PAGE),
             Err(DriverError::InvalidValue),
             "not its own"
         );
@@ -197,8 +201,10 @@ fn the_pool_is_in_the_order_of_the_streams() {
         assert_eq!(pool.pool_malloc(0, stream), Err(DriverError::InvalidValue));
         let free_stream = pool.free_stream().unwrap();
         assert_eq!(pool.free_stream(), Ok(free_stream), "there is one");
-        pool.pool_free(addr, free_stream).unwrap();
-        assert_eq!(pool.pool_free(addr, stream), Err(DriverError::InvalidValue));
+        let invalid = Err(DriverError::InvalidValue);
+        assert_eq!(pool.pool_free(addr, PAGE, free_stream), invalid);
+        pool.pool_free(addr, 5 << 20, free_stream).unwrap();
+        assert_eq!(pool.pool_free(addr, 5 << 20, stream), invalid);
         device.synchronize_device().unwrap();
         let pool = device.stream_ordered().unwrap();
         let kept = pool.pool_usage().unwrap();
@@ -229,7 +235,7 @@ fn calls_to_the_pool_are_counted_and_written_down() {
         let addr = pool.pool_malloc(PAGE, stream).unwrap();
         let reserved = pool.pool_reserved().unwrap();
         pool.pool_malloc(2 * GIB, stream).unwrap_err();
-        pool.pool_free(addr, stream).unwrap();
+        pool.pool_free(addr, PAGE, stream).unwrap();
         pool.trim_pool(PAGE).unwrap();
         let log: Vec<String> = device.take_log().iter().map(ToString::to_string).collect();
         let expected = [
@@ -284,7 +290,7 @@ fn only_what_is_held_can_be_written_or_read() {
             device.fill_bytes(DeviceAddr(on_host), 0, 1, stream),
             invalid
         );
-        device.free(addr).unwrap();
+        device.free(addr, PAGE).unwrap();
         assert_eq!(device.fill_bytes(addr, 0, 1, stream), invalid);
     });
 }
@@ -310,10 +316,10 @@ fn devices_are_apart() {
         for device in [&mut first, &mut last] {
             assert_eq!(device.memory_info().unwrap().free, GIB / 2);
         }
-        assert_eq!(last.free(a), Err(DriverError::InvalidValue));
+        assert_eq!(last.free(a, GIB / 2), Err(DriverError::InvalidValue));
         drop(first);
         assert_eq!(last.memory_info().unwrap().free, GIB / 2);
-        last.free(b).unwrap();
+        last.free(b, GIB / 2).unwrap();
         assert_eq!(last.memory_info().unwrap().free, GIB);
     });
 }
@@ -385,7 +391,7 @@ fn a_thread_stays_in_the_context_it_was_in() {
 fn use_everything(device: &mut CudaDevice) {
     let addr = device.malloc(PAGE).unwrap();
     device.malloc(3 * PAGE).unwrap();
-    device.free(addr).unwrap();
+    device.free(addr, PAGE).unwrap();
     let event = device.create_event().unwrap();
     device.create_timed_event().unwrap();
     device.record_event(event, StreamId::nth(5)).unwrap();
@@ -396,7 +402,7 @@ fn use_everything(device: &mut CudaDevice) {
     memory.map(base, PAGE, held).unwrap();
     memory.map(base.offset(PAGE), PAGE, released).unwrap();
     memory.set_access(base, 2 * PAGE).unwrap();
-    memory.release(released).unwrap();
+    memory.release(released, PAGE).unwrap();
     let pool = device.stream_ordered().unwrap();
     pool.pool_malloc(PAGE, StreamId::nth(6)).unwrap();
 }

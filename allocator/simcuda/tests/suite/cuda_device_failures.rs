@@ -92,7 +92,7 @@ fn a_driver_may_have_no_virtual_memory() {
 /// Other memory is there, and who needs virtual memory is told that there is none.
 fn without_virtual_memory(mut device: CudaDevice) {
     let addr = device.malloc(PAGE).unwrap();
-    device.free(addr).unwrap();
+    device.free(addr, PAGE).unwrap();
     let mut stitching = policy::build("gmlake", device, "").unwrap();
     let refused = stitching.malloc(PAGE, StreamId::DEFAULT);
     assert!(
@@ -156,7 +156,7 @@ fn a_code_that_nobody_knows_is_survived() {
             "{text}"
         );
         assert_eq!(device.last_error(), Ok(()));
-        device.free(addr).unwrap();
+        device.free(addr, PAGE).unwrap();
     });
 }
 
@@ -222,20 +222,20 @@ fn everything(device: &mut CudaDevice) -> Result<(), DriverError> {
     device.read(addr, &mut [0; 8])?;
     device.write(addr, &[0; 8])?;
     device.load_module("")?;
-    device.free(addr)?;
+    device.free(addr, PAGE)?;
     let memory = device.virtual_memory().ok_or(DriverError::NotSupported)?;
     let base = memory.reserve(PAGE)?;
     let handle = memory.create(PAGE, HandleKind::FileDescriptor)?;
     memory.map(base, PAGE, handle)?;
     memory.set_access(base, PAGE)?;
     memory.unmap(base, PAGE)?;
-    memory.release(handle)?;
+    memory.release(handle, PAGE)?;
     memory.free_address(base, PAGE)?;
     let pool = device.stream_ordered().ok_or(DriverError::NotSupported)?;
     pool.reset_pool_peaks()?;
     let addr = pool.pool_malloc(PAGE, stream)?;
     pool.pool_usage()?;
-    pool.pool_free(addr, stream)?;
+    pool.pool_free(addr, PAGE, stream)?;
     pool.trim_pool(0)?;
     device.synchronize_device()
 }

@@ -26,7 +26,7 @@ const LATE: [(&str, &str); 3] = [
 
 /// Keeps freed blocks for requests of their size. Broken: that other streams work on a block, it hears
 /// and forgets.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Heedless {
     free: BTreeMap<(StreamId, u64), Vec<DeviceAddr>>,
 }
@@ -61,8 +61,10 @@ impl Policy for Heedless {
     }
 
     fn empty_cache(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
-        for addr in std::mem::take(&mut self.free).into_values().flatten() {
-            device.free(addr)?;
+        for ((_, bytes), alike) in std::mem::take(&mut self.free) {
+            for addr in alike {
+                device.free(addr, bytes)?;
+            }
         }
         Ok(())
     }
@@ -136,7 +138,7 @@ fn memory_that_is_reused_too_early_is_caught() {
 #[test]
 fn with_the_streams_heeded_the_same_policy_is_not() {
     Machine::with(&LATE).run(|| {
-        let heedful = StreamSafe::over(|_| Ok(Heedless::default()), "").unwrap();
+        let heedful = StreamSafe::over(Heedless::default());
         let verdict = hand_to_the_side(heedful, 3);
         assert_eq!((verdict.blocks, verdict.corrupt), (3, 0));
         assert_eq!(verdict.first, []);

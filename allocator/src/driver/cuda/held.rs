@@ -1,6 +1,6 @@
 //! What a device has given out and not got back.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
 use foldhash::fast::FixedState;
 
@@ -17,7 +17,8 @@ pub(super) struct Held {
     /// From the stream-ordered pool.
     pub(super) pool_blocks: Ranges,
     pub(super) reservations: Ranges,
-    pub(super) handles: HashSet<MemoryHandle, FixedState>,
+    /// Physical memory, with its bytes.
+    pub(super) handles: HashMap<MemoryHandle, u64, FixedState>,
     pub(super) mappings: Ranges,
 }
 

@@ -48,8 +48,13 @@ impl StreamOrdered for CudaDevice {
         Ok(addr)
     }
 
-    fn pool_free(&mut self, addr: DeviceAddr, stream: StreamId) -> Result<(), DriverError> {
-        if !self.held.pool_blocks.contains_key(&addr) {
+    fn pool_free(
+        &mut self,
+        addr: DeviceAddr,
+        bytes: u64,
+        stream: StreamId,
+    ) -> Result<(), DriverError> {
+        if self.held.pool_blocks.get(&addr) != Some(&bytes) {
             return Err(DriverError::InvalidValue);
         }
         let stream = self.stream(stream)?;

@@ -48,12 +48,12 @@ impl VirtualMemory for CudaDevice {
         let calls = self.virtual_memory_calls()?;
         let answer = calls.create(size(bytes)?, kind, self.has_rdma);
         let handle = MemoryHandle(self.note(answer)?);
-        self.held.handles.insert(handle);
+        self.held.handles.insert(handle, bytes);
         Ok(handle)
     }
 
-    fn release(&mut self, handle: MemoryHandle) -> Result<(), DriverError> {
-        if !self.held.handles.contains(&handle) {
+    fn release(&mut self, handle: MemoryHandle, bytes: u64) -> Result<(), DriverError> {
+        if self.held.handles.get(&handle) != Some(&bytes) {
             return Err(DriverError::InvalidValue);
         }
         let answer = self.virtual_memory_calls()?.release(handle.0);
@@ -68,7 +68,7 @@ impl VirtualMemory for CudaDevice {
         bytes: u64,
         handle: MemoryHandle,
     ) -> Result<(), DriverError> {
-        if !self.held.handles.contains(&handle) {
+        if self.held.handles.get(&handle) != Some(&bytes) {
             return Err(DriverError::InvalidValue);
         }
         let calls = self.virtual_memory_calls()?;

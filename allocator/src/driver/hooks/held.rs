@@ -244,13 +244,13 @@ mod tests {
         let handle = memory.create(PAGE, HandleKind::FileDescriptor).unwrap();
         memory.map(base, PAGE, handle).unwrap();
         memory.map(base.offset(PAGE), PAGE, handle).unwrap();
-        memory.release(handle).unwrap();
+        memory.release(handle, PAGE).unwrap();
         memory.unmap(base, PAGE).unwrap();
         let current = |device: &Tap<_, Held>| device.hook().bytes().current.cast_unsigned();
         assert_eq!(current(&device), 2 * PAGE, "still mapped once");
         let memory = device.virtual_memory().unwrap();
         memory.unmap(base.offset(PAGE), PAGE).unwrap();
-        device.free(allocation).unwrap();
+        device.free(allocation, 1000).unwrap();
         assert_eq!(current(&device), 0);
         assert_eq!((device.hook().taken(), device.hook().returned()), (3, 3));
     }

@@ -64,7 +64,7 @@ mod tests {
         let first = device.malloc(1).unwrap();
         device.malloc(GRANULARITY).unwrap();
         assert_eq!(device.malloc(1), Err(DriverError::OutOfMemory));
-        device.free(first).unwrap();
+        device.free(first, 1).unwrap();
         assert!(device.malloc(1).is_ok());
         device.hook_mut().set(3 * GRANULARITY);
         assert!(device.malloc(1).is_ok());

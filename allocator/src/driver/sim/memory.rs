@@ -100,11 +100,28 @@ impl Memory {
         self.allocations.insert(addr, bytes);
     }
 
-    /// The bytes of the allocation that began at `addr`.
-    pub(super) fn remove_allocation(&mut self, addr: DeviceAddr) -> Option<u64> {
-        let bytes = self.allocations.remove(&addr)?;
+    /// Bytes of the allocation that starts at `addr`.
+    pub(super) fn allocation_at(&self, addr: DeviceAddr) -> Option<u64> {
+        self.allocations.get(&addr).copied()
+    }
+
+    pub(super) fn remove_allocation(
+        &mut self,
+        addr: DeviceAddr,
+        bytes: u64,
+    ) -> Result<(), DriverError> {
+        if self.allocation_at(addr) != Some(bytes) {
+            return Err(DriverError::InvalidValue);
+        }
+        self.allocations.remove(&addr);
         self.used -= bytes;
-        Some(bytes)
+        Ok(())
+    }
+
+    /// Bytes behind a handle that was not released.
+    pub(super) fn memory_of(&self, handle: MemoryHandle) -> Option<u64> {
+        let physical = self.handles.get(&handle)?;
+        (!physical.released).then_some(physical.bytes)
     }
 
     pub(super) fn reserved_addresses(&self) -> u64 {
@@ -145,9 +162,9 @@ impl Memory {
         Ok(handle)
     }
 
-    pub(super) fn release(&mut self, handle: MemoryHandle) -> Result<(), DriverError> {
+    pub(super) fn release(&mut self, handle: MemoryHandle, bytes: u64) -> Result<(), DriverError> {
         match self.handles.get_mut(&handle) {
-            Some(physical) if !physical.released => {
+            Some(physical) if !physical.released && physical.bytes == bytes => {
                 physical.released = true;
                 self.drop_if_unused(handle);
                 Ok(())
@@ -256,7 +273,7 @@ mod tests {
         memory.map(BASE, PAGE, handle).unwrap();
         memory.map(BASE.offset(PAGE), PAGE, handle).unwrap();
         assert_eq!(memory.used(), PAGE);
-        memory.release(handle).unwrap();
+        memory.release(handle, PAGE).unwrap();
         memory.unmap(BASE, PAGE).unwrap();
         assert_eq!(memory.used(), PAGE, "still mapped once");
         memory.unmap(BASE.offset(PAGE), PAGE).unwrap();
@@ -300,8 +317,8 @@ mod tests {
         assert_eq!(memory.remove_reservation(BASE, 8 * PAGE), invalid);
         assert_eq!(memory.ensure_mapped(BASE, 2 * PAGE), invalid);
         assert_eq!(memory.unmap(BASE.offset(PAGE), PAGE), invalid);
-        memory.release(handle).unwrap();
-        assert_eq!(memory.release(handle), invalid);
+        memory.release(handle, PAGE).unwrap();
+        assert_eq!(memory.release(handle, PAGE), invalid);
         assert_eq!(memory.create(1), invalid.map(|()| MemoryHandle(0)));
         assert_eq!(memory.used(), PAGE);
     }

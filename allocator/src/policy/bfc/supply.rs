@@ -180,7 +180,7 @@ impl Supply {
         device: &mut dyn Driver,
         (addr, bytes): (DeviceAddr, u64),
     ) -> Result<(), DriverError> {
-        device.free(addr)?;
+        device.free(addr, bytes)?;
         self.held -= bytes;
         Ok(())
     }
@@ -210,7 +210,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn supply(conf: &str, growth: bool) -> Result<Supply, PolicySettingsError> {
-        Supply::from_settings(&mut PolicySettings::parse(conf)?, growth)
+        PolicySettings::read(conf, |settings| Supply::from_settings(settings, growth))
     }
 
     /// Bytes of the regions taken for these requests.

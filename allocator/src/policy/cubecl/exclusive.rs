@@ -34,7 +34,7 @@ const PERIOD_SCALE: f64 = (1 << 30) as f64;
 const DEFAULT_CLEANUP: u64 = 32;
 
 /// The memory management of one stream.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct ExclusivePages {
     max_page: MaxPage,
     /// Requests between two looks; 0 for none.
@@ -45,7 +45,7 @@ pub struct ExclusivePages {
     buckets: Vec<Bucket>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Bucket {
     /// Bytes of the largest request.
     max_size: u64,
@@ -58,7 +58,7 @@ struct Bucket {
     pages: Vec<Page>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Page {
     addr: DeviceAddr,
     bytes: u64,
@@ -69,11 +69,11 @@ struct Page {
 
 impl ExclusivePages {
     /// See [`Exclusive`](super::Exclusive).
-    pub(super) fn from_conf(conf: &str) -> Result<Self, PolicySettingsError> {
-        let mut settings = PolicySettings::parse(conf)?;
-        let max_page = MaxPage::take(&mut settings)?;
+    pub(super) fn from_settings(
+        settings: &mut PolicySettings,
+    ) -> Result<Self, PolicySettingsError> {
+        let max_page = MaxPage::take(settings)?;
         let cleanup = settings.take("cleanup", DEFAULT_CLEANUP)?;
-        settings.finish()?;
         Ok(Self {
             max_page,
             cleanup,
@@ -173,7 +173,7 @@ impl Bucket {
             if page.free_count < limit {
                 return true;
             }
-            let freed = device.free(page.addr);
+            let freed = device.free(page.addr, page.bytes);
             let is_kept = freed.is_err();
             if is_kept {
                 outcome = freed;

@@ -31,7 +31,7 @@ use crate::driver::{DeviceAddr, Driver, DriverError, StreamId};
 const QUARTERED_FROM: u64 = 32 << 20;
 
 /// The memory management of one stream.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct SubSlices {
     max_page: MaxPage,
     /// Smallest pages first. Made when the device is known.
@@ -39,7 +39,7 @@ pub struct SubSlices {
 }
 
 /// Pages of one size.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Pool {
     page_size: u64,
     max_slice_size: u64,
@@ -47,7 +47,7 @@ struct Pool {
     pages: Vec<Page>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Page {
     addr: DeviceAddr,
     bytes: u64,
@@ -57,10 +57,10 @@ struct Page {
 
 impl SubSlices {
     /// See [`Sliced`](super::Sliced).
-    pub(super) fn from_conf(conf: &str) -> Result<Self, PolicySettingsError> {
-        let mut settings = PolicySettings::parse(conf)?;
-        let max_page = MaxPage::take(&mut settings)?;
-        settings.finish()?;
+    pub(super) fn from_settings(
+        settings: &mut PolicySettings,
+    ) -> Result<Self, PolicySettingsError> {
+        let max_page = MaxPage::take(settings)?;
         Ok(Self {
             max_page,
             pools: Vec::new(),
@@ -118,7 +118,7 @@ impl Pool {
             if !page.is_free() {
                 return true;
             }
-            let freed = device.free(page.addr);
+            let freed = device.free(page.addr, page.bytes);
             let is_kept = freed.is_err();
             if is_kept {
                 outcome = freed;

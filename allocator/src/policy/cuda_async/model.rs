@@ -260,7 +260,7 @@ impl Model {
             if self.held <= keep || !self.is_all_free(addr, bytes) {
                 continue;
             }
-            device.free(addr)?;
+            device.free(addr, bytes)?;
             let end = addr.offset(bytes);
             let inside: Vec<DeviceAddr> = self.pieces.range(addr..end).map(|(&a, _)| a).collect();
             for piece in inside {

@@ -42,7 +42,7 @@ impl Policy for Pool {
         let pool = of(device)?;
         let addr = pool.pool_malloc(bytes, stream)?;
         if let Err(error) = pool.pool_reserved() {
-            pool.pool_free(addr, stream)?;
+            pool.pool_free(addr, bytes, stream)?;
             return Err(error.into());
         }
         Ok(Block {
@@ -54,7 +54,7 @@ impl Policy for Pool {
 
     fn free(&mut self, device: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
         let Some(users) = self.users.of(block) else {
-            return Ok(of(device)?.pool_free(block.addr, block.stream)?);
+            return Ok(of(device)?.pool_free(block.addr, block.bytes, block.stream)?);
         };
         let mut streams = users.to_vec();
         streams.push(block.stream);
@@ -63,7 +63,7 @@ impl Policy for Pool {
         let held_up = fence.hold_up(device, free_stream);
         self.fences.take_down(fence);
         held_up?;
-        of(device)?.pool_free(block.addr, free_stream)?;
+        of(device)?.pool_free(block.addr, block.bytes, free_stream)?;
         self.users.forget(block);
         Ok(())
     }

@@ -76,7 +76,7 @@ impl Returns {
             self.mappings.pop();
         }
         while let Some(&handle) = self.handles.last() {
-            memory.release(handle)?;
+            memory.release(handle, CHUNK)?;
             self.handles.pop();
         }
         Ok(())

@@ -124,7 +124,7 @@ impl Arena {
             // That the device itself waits for all work is nothing a driver promises.
             device.synchronize_device()?;
         }
-        device.free(base)?;
+        device.free(base, self.bytes)?;
         self.base = None;
         self.spans.clear();
         self.is_shared = false;

@@ -8,29 +8,19 @@
 use crate::check::Violation;
 use crate::driver::{DeviceAddr, Driver, StreamId};
 use crate::policy::pieces::Pieces;
-use crate::policy::settings::{PolicySettings, PolicySettingsError};
 use crate::policy::{Block, Policy, Refusal, malloc_or_retry};
 use crate::pytorch::size::{MIN_BLOCK, SMALL_LIMIT, pool_kind, segment_size};
 use crate::settings::Settings;
 use crate::stats::PoolKind;
 
 /// See the [module](self).
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Segments {
     /// Small requests and all others do not share segments.
     pieces: Pieces<PoolKind>,
 }
 
 impl Segments {
-    /// Has no settings.
-    ///
-    /// # Errors
-    /// If there are any.
-    pub fn from_conf(conf: &str) -> Result<Self, PolicySettingsError> {
-        PolicySettings::parse(conf)?.finish()?;
-        Ok(Self::default())
-    }
-
     /// Takes a segment from the device, to which it gives back what it caches if it must.
     fn grow(
         &mut self,
@@ -84,8 +74,8 @@ impl Policy for Segments {
     }
 
     fn empty_cache(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
-        for (segment, _) in self.pieces.idle_allocations() {
-            device.free(segment)?;
+        for (segment, bytes) in self.pieces.idle_allocations() {
+            device.free(segment, bytes)?;
             self.pieces.remove(segment);
         }
         Ok(())

@@ -1,15 +1,16 @@
-//! What a policy is told in advance of the operations of a test, rightly or not.
+//! The program announced to an offline policy, correct or not.
 
 use coalesce_alloc::lifetimes::{LifetimeRecorder, Lifetimes};
 
 use super::ops::TestOp;
 
-/// What is foreseen.
+/// The announced program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Foreseen {
-    /// The program that comes, as it goes where no request fails.
+    /// The operations of the test, as if no request failed.
     Program,
-    /// One much like it: some requests have other sizes, some blocks are given back that are not.
+    /// A similar program: some requests have other sizes, and some blocks are freed that the test
+    /// keeps.
     Another,
 }
 
@@ -18,7 +19,7 @@ impl Foreseen {
         let is_another =
             |number: usize, every: usize| self == Self::Another && number % every == every - 1;
         let mut program = LifetimeRecorder::default();
-        // In the order in which the shadow keeps them.
+        // In the order of the shadow.
         let mut live: Vec<u64> = Vec::new();
         let mut frees = 0;
         for (id, op) in ops.iter().enumerate() {

@@ -1,8 +1,7 @@
-//! One suite for every policy: what must hold whatever an allocator decides.
+//! One suite for every policy: the properties that hold whatever an allocator decides.
 //!
-//! The oracle is independent of the code under test: [`shadow`] knows only what was asked for and
-//! what the device says, [`validator`] compares everything with everything. [`ops`] makes the
-//! operations. A policy instantiates the suite with `allocator_suite!` in a few lines.
+//! The checks are independent of the code under test: [`shadow`] knows only the requests and the state
+//! of the device, [`validator`] compares all blocks with all others. [`ops`] generates the operations.
 
 pub mod foreseen;
 pub mod ops;
@@ -22,13 +21,13 @@ use self::shadow::Shadow;
 
 pub type DynAllocator = Box<dyn Allocator<Driver = SimDevice>>;
 
-/// What is tested: a policy with settings on a device.
+/// The subject of a test: a policy with settings on a device.
 #[derive(Clone, Debug)]
 pub struct Subject {
     pub policy: &'static str,
     pub conf: &'static str,
     pub device: SimConfig,
-    /// What it is told in advance of the operations, if it asks.
+    /// The program announced to an offline policy.
     pub foreseen: Foreseen,
 }
 
@@ -42,8 +41,8 @@ impl Subject {
         }
     }
 
-    /// The most bytes it may hold: the limit and, with expandable segments, what the last mapping
-    /// may exceed it by.
+    /// The most bytes it may reserve: the limit and, with expandable segments, the bytes by which the
+    /// last mapping may exceed it.
     fn most_reserved(&self) -> u64 {
         let capacity = self.device.capacity;
         if self.policy != "pytorch" {
@@ -59,12 +58,12 @@ impl Subject {
     }
 }
 
-/// An allocator, its shadow, and what both have seen.
+/// An allocator with its shadow.
 pub struct Bench {
     subject: Subject,
     pub allocator: DynAllocator,
     pub shadow: Shadow,
-    /// The result of each operation, for comparing two runs.
+    /// The result of each operation, to compare two runs.
     pub decisions: Vec<String>,
     failures_ordered: bool,
 }
@@ -82,11 +81,11 @@ impl Bench {
         }
     }
 
-    /// Does one operation and lets the shadow check what came of it.
+    /// Performs one operation and checks the outcome with the shadow.
     pub fn step(&mut self, op: &TestOp) {
         let outcome = self.perform(op);
         let calls = self.allocator.driver_mut().take_log();
-        self.shadow.forget_what_went_back(calls);
+        self.shadow.forget_released(calls);
         match &outcome {
             Ok(_) | Err(Error::OutOfMemory(_)) => {}
             Err(Error::Driver(_) | Error::VirtualMemory(_)) => {
@@ -99,9 +98,9 @@ impl Bench {
             }
             Err(Error::Unsupported { .. }) => assert!(
                 asks_for_streams(op),
-                "one stream, and it is not served: {outcome:?}"
+                "a request on the default stream failed: {outcome:?}"
             ),
-            Err(other) => panic!("{op:?} should not end in {other}"),
+            Err(other) => panic!("{op:?} failed: {other}"),
         }
         self.decisions.push(format!("{outcome:?}"));
         let reserved = self.allocator.stats().reserved_bytes.all.current as u64;
@@ -119,9 +118,9 @@ impl Bench {
             TestOp::Malloc { bytes, stream } => {
                 let result = allocator.malloc(bytes, stream);
                 if let Ok(addr) = result {
-                    // It may be in memory that went back and came again.
+                    // It may lie in memory that was released and allocated again.
                     self.shadow
-                        .forget_what_went_back(allocator.driver_mut().take_log());
+                        .forget_released(allocator.driver_mut().take_log());
                     self.shadow.malloc(addr, bytes, stream, allocator.driver());
                 }
                 result.map(|addr| addr.0)
@@ -176,7 +175,7 @@ impl Bench {
         }
     }
 
-    /// Checks the whole state: the allocator's own invariants, and the naive ones.
+    /// Checks the whole state with the allocator's own invariants and the naive validator.
     pub fn check(&self) {
         self.allocator.check().unwrap();
         let segments = self.allocator.segments();
@@ -185,7 +184,7 @@ impl Bench {
         validator::validate(&segments, stats, self.shadow.live(), unmapped);
     }
 
-    /// Frees everything, lets all streams finish and empties the cache: every byte must be back.
+    /// Frees everything, completes all streams and empties the cache. Every byte must be returned.
     pub fn tear_down(&mut self) {
         let driver = self.allocator.driver_mut();
         driver.faults_mut().cancel();
@@ -195,7 +194,7 @@ impl Bench {
             self.shadow.free(addr, self.allocator.driver());
             self.allocator.free(addr).unwrap();
         }
-        // What a failed free left behind is freed by the first of these, and may wait for streams anew.
+        // The first call frees what a failed free left behind, which may wait for streams again.
         for _ in 0..2 {
             self.allocator.driver_mut().streams_mut().complete_all();
             self.allocator.empty_cache().unwrap();
@@ -211,7 +210,7 @@ impl Bench {
     }
 }
 
-/// What a policy for one stream need not serve.
+/// Whether a policy for one stream may refuse the operation.
 fn asks_for_streams(op: &TestOp) -> bool {
     match *op {
         TestOp::Malloc { stream, .. } => stream != StreamId::DEFAULT,
@@ -220,7 +219,7 @@ fn asks_for_streams(op: &TestOp) -> bool {
     }
 }
 
-/// Runs operations, checking everything every now and then.
+/// Runs operations and checks the state every 16.
 pub fn run(subject: &Subject, ops: &[TestOp]) -> Bench {
     let mut bench = Bench::new(subject, ops);
     for (number, op) in ops.iter().enumerate() {
@@ -234,7 +233,7 @@ pub fn run(subject: &Subject, ops: &[TestOp]) -> Bench {
 }
 
 /// Cases of each property: enough to find the planted faults, few enough for every `cargo test`.
-/// `PROPTEST_CASES` changes it, as everywhere.
+/// `PROPTEST_CASES` overrides it.
 pub fn cases() -> u32 {
     std::env::var("PROPTEST_CASES")
         .ok()

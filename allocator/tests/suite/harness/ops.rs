@@ -1,18 +1,18 @@
-//! Lists of operations, made so that every part of a list is a valid list, too: victims are chosen
-//! among whatever is live when their turn comes.
+//! Lists of operations of which every sublist is valid as well: a victim is chosen from the
+//! allocations live at that time.
 
 use coalesce_alloc::driver::StreamId;
 use proptest::prelude::*;
 use proptest::strategy::Union;
 
-/// One operation on an allocator or on its device.
+/// One operation on an allocator or its device.
 #[derive(Clone, Debug)]
 pub enum TestOp {
     Malloc {
         bytes: u64,
         stream: StreamId,
     },
-    /// The victim is the `victim`-th live allocation, counted around.
+    /// Frees the live allocation at index `victim`, modulo their number.
     Free {
         victim: usize,
     },
@@ -25,16 +25,16 @@ pub enum TestOp {
         stream: StreamId,
         count: u64,
     },
-    /// One driver call fails, after some that do not.
+    /// One driver call fails, after `after` that succeed.
     FailCall {
         after: u64,
         memory: bool,
     },
-    /// Every driver call fails, after some that do not, until an operation noticed.
+    /// Every driver call fails, after `after` that succeed, until an operation has failed.
     BreakDevice {
         after: u64,
     },
-    /// The next calls for memory are refused.
+    /// The next requests for memory fail.
     RefuseMemory {
         count: u64,
     },
@@ -43,7 +43,7 @@ pub enum TestOp {
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
-/// Sizes at and around the limits of the policies, and everything in between.
+/// Sizes at and around the limits of the policies, and all magnitudes.
 fn bytes() -> impl Strategy<Value = u64> {
     let edge = prop::sample::select(vec![
         1,

@@ -1,4 +1,4 @@
-//! What an allocator has promised, kept as a plain list.
+//! The promises of an allocator, in plain lists.
 
 use coalesce_alloc::driver::calls::Call;
 use coalesce_alloc::driver::sim::events::Streams;
@@ -12,7 +12,7 @@ pub struct Live {
     pub addr: DeviceAddr,
     pub bytes: u64,
     stream: StreamId,
-    /// Other streams it was recorded on.
+    /// Other streams that it was recorded on.
     uses: Vec<StreamId>,
     memory: Memory,
 }
@@ -24,8 +24,8 @@ struct Guarded {
     until: Vec<Until>,
 }
 
-/// Memory that was freed on a stream, is held and was not handed out again: other streams may have it
-/// once they come after the work that stream had then.
+/// Freed memory that the allocator holds and has not handed out again. Other streams may get it once
+/// they come after the work of its stream at that time.
 #[derive(Clone, Debug)]
 struct Freed {
     addr: DeviceAddr,
@@ -34,7 +34,7 @@ struct Freed {
 }
 
 impl Freed {
-    /// What is left of it without a range.
+    /// Returns the parts outside a range.
     fn without(self, (addr, bytes): (DeviceAddr, u64)) -> impl Iterator<Item = Self> {
         let (start, end) = (self.addr, self.addr.offset(self.bytes));
         let pieces = [(start, end.min(addr)), (start.max(addr.offset(bytes)), end)];
@@ -47,8 +47,8 @@ impl Freed {
     }
 }
 
-/// What a stream must have done before memory may be used again: completed so many events, or
-/// finished all its work once more than so often.
+/// The point in a stream after which memory may be used again: a number of completed events, or of
+/// times that the stream finished all its work.
 #[derive(Clone, Debug)]
 struct Until {
     stream: StreamId,
@@ -57,7 +57,7 @@ struct Until {
 }
 
 impl Until {
-    /// The end of the work that a stream has now.
+    /// The present end of the work of a stream.
     fn now(stream: StreamId, streams: &Streams) -> Self {
         Self {
             stream,
@@ -66,7 +66,7 @@ impl Until {
         }
     }
 
-    /// Whether it is over, or the work of `follower` waits for it.
+    /// Whether the point has passed, or the work of `follower` waits for it.
     fn is_before(&self, follower: StreamId, streams: &Streams) -> bool {
         self.stream == follower
             || self.is_over(streams)
@@ -79,7 +79,7 @@ impl Until {
     }
 }
 
-/// The shadow of an allocator: knows what it was told and nothing of how it decides.
+/// The shadow of an allocator: knows the calls, but not how the allocator decides.
 #[derive(Debug, Default)]
 pub struct Shadow {
     live: Vec<Live>,
@@ -90,8 +90,8 @@ pub struct Shadow {
     peak_reserved: i64,
 }
 
-/// Addresses, and the physical memory that is mapped behind them. The same memory can be behind
-/// other addresses, too.
+/// Addresses and the physical memory mapped there. The same memory may be mapped to other addresses as
+/// well.
 #[derive(Clone, PartialEq, Debug)]
 struct Memory {
     addr: DeviceAddr,
@@ -127,16 +127,16 @@ impl Shadow {
         &self.live
     }
 
-    /// The `victim`-th live allocation, counted around.
+    /// The live allocation at index `victim`, modulo their number.
     pub fn pick(&self, victim: usize) -> Option<DeviceAddr> {
         let index = victim.checked_rem(self.live.len())?;
         Some(self.live[index].addr)
     }
 
-    /// An allocation was handed out: it must not touch any other, nor memory still waited for.
+    /// Records an allocation, which must not overlap any other or memory that streams still use.
     pub fn malloc(&mut self, addr: DeviceAddr, bytes: u64, stream: StreamId, device: &SimDevice) {
         if bytes == 0 {
-            assert!(addr.is_null(), "memory for nothing");
+            assert!(addr.is_null(), "0 bytes must give null");
             return;
         }
         assert!(
@@ -181,8 +181,8 @@ impl Shadow {
         });
     }
 
-    /// The device waits for all work on memory that it gets back.
-    pub fn forget_what_went_back(&mut self, calls: Vec<Call>) {
+    /// Forgets memory returned to the device, which waits for all work on it.
+    pub fn forget_released(&mut self, calls: Vec<Call>) {
         for call in calls {
             if let Call::Free { addr, bytes } | Call::Unmap { addr, bytes } = call {
                 self.forget_freed((addr, bytes));
@@ -195,7 +195,7 @@ impl Shadow {
         self.freed = freed.flat_map(|freed| freed.without(range)).collect();
     }
 
-    /// A stream is known to be done with an allocation.
+    /// Forgets a stream that has finished with an allocation.
     pub fn forget_stream(&mut self, addr: DeviceAddr, stream: StreamId) {
         self.find(addr).uses.retain(|&other| other != stream);
     }
@@ -211,13 +211,13 @@ impl Shadow {
         }
     }
 
-    /// An allocation is about to be freed: the other streams must finish what they have now, and the
-    /// event that the free records. Until now the same memory was behind it all the time.
+    /// Records a free: the other streams must finish their present work and the event that the free
+    /// records. Checks that the block always had the same memory.
     pub fn free(&mut self, addr: DeviceAddr, device: &SimDevice) {
         let index = self.live.iter().position(|live| live.addr == addr).unwrap();
         let live = self.live.swap_remove(index);
         let memory = Memory::of(addr, live.bytes, device);
-        assert_eq!(memory, live.memory, "other memory behind a live block");
+        assert_eq!(memory, live.memory, "the memory of a live block changed");
         let streams = device.streams();
         self.freed.push(Freed {
             addr,
@@ -231,19 +231,25 @@ impl Shadow {
         }
     }
 
-    /// Peaks and totals follow from what was seen after each operation; reserved memory may have
-    /// been higher in the middle of one.
+    /// Checks peaks and totals after each operation. Reserved memory may have been higher in the
+    /// middle of one.
     pub fn observe_stats(&mut self, stats: &DeviceStats) {
         for (stat, peak) in [
             (&stats.allocated_bytes.all, &mut self.peak_allocated),
             (&stats.requested_bytes.all, &mut self.peak_requested),
         ] {
             *peak = (*peak).max(stat.current);
-            assert_eq!(stat.peak, *peak, "a peak nobody has seen");
+            assert_eq!(
+                stat.peak, *peak,
+                "the peak differs from the highest value observed"
+            );
         }
         let reserved = &stats.reserved_bytes.all;
         self.peak_reserved = self.peak_reserved.max(reserved.current);
-        assert!(reserved.peak >= self.peak_reserved, "a peak forgotten");
+        assert!(
+            reserved.peak >= self.peak_reserved,
+            "the peak is below a value observed"
+        );
         for (name, array) in stats.arrays() {
             let stat = array.all;
             assert_eq!(
@@ -252,7 +258,7 @@ impl Shadow {
                 "totals of {name}"
             );
             let parts = array.small_pool.current + array.large_pool.current;
-            assert_eq!(stat.current, parts, "kinds of {name} do not add up");
+            assert_eq!(stat.current, parts, "sum of the kinds of {name}");
         }
     }
 }

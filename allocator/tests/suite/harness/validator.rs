@@ -1,14 +1,14 @@
-//! The state of an allocator against plain arithmetic. Deliberately naive: it compares everything
-//! with everything, and knows no allocator's inside.
+//! Checks the state of an allocator with plain arithmetic. Deliberately naive: it compares everything
+//! with everything and knows nothing of the allocator.
 
 use coalesce_alloc::snapshot::{BlockState, SegmentInfo};
 use coalesce_alloc::stats::{DeviceStats, PoolKind, StatArray};
 
 use super::shadow::Live;
 
-/// Blocks tile their segments, segments are apart, free neighbours are one, every live allocation is
-/// one block of at least its size, and the statistics are the sums of all that. Of the `unmapped`
-/// bytes, which are in no segment for they have no address, a policy may count what it still holds.
+/// Checks that blocks tile their segments, segments are disjoint, free neighbours are merged, every
+/// live allocation is one block of at least its size, and the statistics are the sums of these. A
+/// policy may also count `unmapped` bytes, which have no address and belong to no segment.
 pub fn validate(segments: &[SegmentInfo], stats: &DeviceStats, live: &[Live], unmapped: u64) {
     for segment in segments {
         let mut expected = segment.address;
@@ -25,7 +25,7 @@ pub fn validate(segments: &[SegmentInfo], stats: &DeviceStats, live: &[Live], un
             let both_free = pair.iter().all(|block| block.state == BlockState::Inactive);
             assert!(
                 !both_free,
-                "{} and its neighbour should be one",
+                "{} and its free neighbour are not merged",
                 pair[0].address
             );
         }
@@ -62,11 +62,7 @@ fn validate_live(segments: &[SegmentInfo], live: &[Live]) {
         assert_eq!(found[0].requested_size, allocation.bytes);
     }
     let allocated = blocks().filter(|block| block.is_allocated()).count();
-    assert_eq!(
-        allocated,
-        live.len(),
-        "blocks allocated that nobody asked for"
-    );
+    assert_eq!(allocated, live.len(), "allocated blocks without a request");
 }
 
 fn validate_stats(segments: &[SegmentInfo], stats: &DeviceStats, unmapped: u64) {

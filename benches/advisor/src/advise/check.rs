@@ -1,7 +1,7 @@
 //! Whether the allocator that is replayed is the one that was recorded: a recording put to the test.
 
-use coalesce_workloads::formats::recording::Recording;
-use coalesce_workloads::formats::recording::verify::{Known, Verdict, verify};
+use coalesce_workloads::formats::snapshot::Recording;
+use coalesce_workloads::formats::snapshot::verify::{Known, Verification, verify};
 use serde::Serialize;
 
 /// A recording replayed at its own addresses, under its own settings. See
@@ -32,11 +32,11 @@ impl Check {
     pub fn of(recording: &Recording) -> Self {
         match verify(recording, Known::default()) {
             Ok(verdict) => Self::told(&verdict),
-            Err(error) => Self::told(&Verdict::default()).because(error.to_string()),
+            Err(error) => Self::told(&Verification::default()).because(error.to_string()),
         }
     }
 
-    fn told(verdict: &Verdict) -> Self {
+    fn told(verdict: &Verification) -> Self {
         let difference = verdict.difference.as_ref();
         Self {
             is_exact: verdict.is_exact(),

@@ -13,7 +13,7 @@ use coalesce_alloc::pytorch::{PyTorch, size};
 use coalesce_alloc::settings::Settings;
 use coalesce_alloc::snapshot::SegmentInfo;
 use coalesce_alloc::stats::PoolKind;
-use coalesce_workloads::formats::recording::{Recording, StackId};
+use coalesce_workloads::formats::snapshot::{Recording, StackId};
 use coalesce_workloads::measure::Measures;
 use coalesce_workloads::op::Workload;
 use coalesce_workloads::replay::{Tally, replay, replay_until};

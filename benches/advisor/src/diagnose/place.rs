@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use coalesce_workloads::formats::recording::Stack;
+use coalesce_workloads::formats::snapshot::Stack;
 use serde::Serialize;
 
 use super::words;
@@ -84,7 +84,7 @@ fn is_own(file: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use coalesce_workloads::formats::recording::Frame;
+    use coalesce_workloads::formats::snapshot::Frame;
 
     use super::*;
 

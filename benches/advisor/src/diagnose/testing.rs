@@ -4,7 +4,7 @@ use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::history::{Action, TraceEntry};
 use coalesce_workloads::families::program::{Program, Tensor};
-use coalesce_workloads::formats::recording::Recording;
+use coalesce_workloads::formats::snapshot::Recording;
 use coalesce_workloads::op::{Sink, Workload, WorkloadError};
 
 use super::rules::Rule;

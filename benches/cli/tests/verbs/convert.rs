@@ -129,7 +129,7 @@ fn a_snapshot_is_written_and_read() {
         if policy == "pytorch" {
             assert_eq!(log(path(&snapshot)), log(&original));
         }
-        let recordings = coalesce_workloads::formats::recording::read(&snapshot).unwrap();
+        let recordings = coalesce_workloads::formats::snapshot::read(&snapshot).unwrap();
         let [recording] = &recordings[..] else {
             panic!("{policy}: {} devices", recordings.len());
         };
@@ -175,7 +175,11 @@ fn what_cannot_be_converted_is_refused_with_a_reason() {
         1,
         &["none.csv", "no such file"],
     );
-    convert(&["churm", "--to", "minimalloc"], 1, &["'churm' is no file"]);
+    convert(
+        &["churm", "--to", "minimalloc"],
+        1,
+        &["'churm' is neither a file"],
+    );
     let wrong = scratch("wrong_trace.csv", "id,lower,upper\na,0,1\n");
     convert(
         &[path(&wrong), "--to", "rmm"],

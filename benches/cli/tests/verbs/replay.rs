@@ -103,7 +103,7 @@ fn what_cannot_be_replayed_is_refused_with_a_reason() {
         "op,id,bytes,stream,tag\nalloc,1,8,0,\nalloc,1,8,0,\n",
     );
     let twice = twice.to_str().unwrap();
-    refused(&[twice], 1, &["twice.csv, line 3", "id 1 is live already"]);
+    refused(&[twice], 1, &["twice.csv, line 3", "id 1 is already live"]);
     let packed = std::fs::read(good).unwrap();
     let half = scratch("half.csv.gz", &packed[..packed.len() / 2]);
     let half = half.to_str().unwrap();

@@ -128,7 +128,7 @@ pub(super) fn warm_up(device: &mut impl Driver) -> Result<(), DriverError> {
     let event = device.create_event()?;
     device.record_event(event, StreamId::DEFAULT)?;
     let addr = device.malloc(1)?;
-    device.free(addr)?;
+    device.free(addr, 1)?;
     device.synchronize_device()
 }
 

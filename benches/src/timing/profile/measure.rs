@@ -219,7 +219,7 @@ impl<D: Driver> Bench<'_, D> {
             taken = addr.map(|addr| held.push(addr));
         }
         for &addr in &held {
-            self.time(CallKind::Free, bytes, |device| device.free(addr))?;
+            self.time(CallKind::Free, bytes, |device| device.free(addr, bytes))?;
         }
         unless_full(taken)?;
         Ok(held.len() as u64)
@@ -270,7 +270,9 @@ impl<D: Driver> Bench<'_, D> {
     }
 
     fn release(&mut self, handle: MemoryHandle, bytes: u64) -> Result<(), DriverError> {
-        self.time_mapped(CallKind::Release, bytes, |memory| memory.release(handle))
+        self.time_mapped(CallKind::Release, bytes, |memory| {
+            memory.release(handle, bytes)
+        })
     }
 
     fn reservation(&mut self, bytes: u64) -> Result<(), DriverError> {
@@ -299,7 +301,7 @@ impl<D: Driver> Bench<'_, D> {
                 pool.pool_malloc(bytes, stream)
             })?;
             bench.time_pool(CallKind::PoolFree, bytes, |pool| {
-                pool.pool_free(addr, stream)
+                pool.pool_free(addr, bytes, stream)
             })?;
             bench.time_pool(CallKind::PoolUsage, 0, |pool| pool.pool_usage())?;
             bench.device.synchronize_device()

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Records what the real BFC allocator does with one written and many random traces: vectors for the
-policies bfc and bfc_two_ended. See ../README.md.
+"""Records vectors for the policies bfc and bfc_two_ended with the real BFC allocator: one written
+and many random traces. See ../README.md.
 
     record.py DRIVER --jax SO [--tensorflow SO] --out DIR [--seed N] [--operations N]
 
 DRIVER is bfc.cpp, compiled. SO are xla_cuda_plugin.so of jax-cuda13-pjrt and
-libtensorflow_framework.so.2 of tensorflow-cpu. With both, what they do has to be the same; the
-two-ended mode is in the first alone. DIR gets a folder for each policy and a file for each case in
-it. The same seed gives the same traces.
+libtensorflow_framework.so.2 of tensorflow-cpu. With both, their answers must be equal; only
+the first has the two-ended mode. DIR gets a folder for each policy with a file for each case. The
+same seed gives the same traces.
 """
 
 import argparse
@@ -36,7 +36,7 @@ class Case(NamedTuple):
     written: bool = False
 
     def releases(self) -> bool:
-        """Whether the original can be told to give back its idle regions."""
+        """Whether the original can release its idle regions."""
         return "garbage_collection=1" in self.properties
 
 
@@ -48,7 +48,7 @@ def hole(size: int, *requests: int) -> list[str]:
     return [*lines, "f 1", "f 3", "f 0", "f 4"]
 
 
-# Around the sizes from which on the rest of a chunk is cut off, by halves and by 128 MiB.
+# Around the sizes at which a chunk is split, by halves and by 128 MiB.
 WRITTEN = [
     *hole(512, 1, 256, 257, 512, 513),
     *hole(MIB, MIB // 2, MIB // 2 + 1, MIB // 2 + 256, MIB - 1, MIB),
@@ -129,7 +129,7 @@ def sizes(rng: random.Random, limit: int):
             return rng.choice(few)
         if kind == 1:
             return rng.randint(1, top)
-        if kind == 2:  # near powers of two, where chunks are just cut or just not
+        if kind == 2:  # near powers of two, just at the limits for splitting
             size = (1 << rng.randint(8, top.bit_length())) + grain * rng.randint(-2, 2)
             return max(1, min(size, top))
         return max(1, min(top, int(2 ** rng.uniform(0, top.bit_length())) * grain))
@@ -148,7 +148,7 @@ def trace(case: Case, seed: int, operations: int) -> list[str]:
         draw = sizes(rng, room)
         target = int(room * rng.choice([0.05, 0.3, 0.7, 0.9, 1.0, 1.2]))
         order = rng.choice(["random", "oldest", "newest"])
-        if rng.random() < 0.1:  # all comes back, in some order
+        if rng.random() < 0.1:  # everything is freed, in some order
             rng.shuffle(live)
             lines += [f"f {id}" for id, _ in live]
             live, total = [], 0
@@ -165,7 +165,7 @@ def trace(case: Case, seed: int, operations: int) -> list[str]:
                 lines.append(f"f {id}")
             else:
                 lines.append(f"a {ids} {size} 0")
-                # What the original refuses counts as live here; its free is left out there.
+                # A refused request counts as live here; its free is omitted there.
                 live.append((ids, size))
                 total += size
                 ids += 1
@@ -173,7 +173,7 @@ def trace(case: Case, seed: int, operations: int) -> list[str]:
 
 
 def replay(driver: str, library: str, case: Case, lines: list[str]) -> str:
-    """What the original does."""
+    """The answers of the original."""
     properties = [f"capacity={case.capacity}", f"limit={case.limit}", *case.properties]
     done = subprocess.run(
         [driver, library, *properties],

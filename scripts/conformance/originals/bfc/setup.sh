@@ -1,7 +1,7 @@
 #!/bin/sh
-# setup.sh [DIR] [--tensorflow]: what record.py needs, on a machine without a GPU.
+# setup.sh [DIR] [--tensorflow]: sets up what record.py needs, without a GPU.
 #
-# Downloads the released binaries that have the BFC allocator in them into DIR (default
+# Downloads the released binaries that contain the BFC allocator into DIR (default
 # ${XDG_CACHE_HOME:-~/.cache}/coalesce-bfc), compiles the driver there and prints the arguments of
 # record.py as its last line. JAX's (135 MB, 400 MB unpacked) has both policies; TensorFlow's (250 MB,
 # 850 MB unpacked) only bfc. Needs g++ (C++17), unzip, python3 with pip.

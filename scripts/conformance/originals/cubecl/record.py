@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Records what CubeCL's memory management answers, as vectors of allocator/tests/originals.
+"""Records vectors for allocator/tests/originals with CubeCL's memory management.
 
-    record.py                              the vectors that are kept
+    record.py                              the vectors in the repository
     record.py --seeds 100..199 --out DIR   others, to be compared with ORIGINALS=DIR
 
 Builds the recorder with cargo, some minutes the first time.
@@ -30,9 +30,9 @@ DEVICES = [
     (24 * GIB, 12 * GIB, 300 * MIB, 0.002, 3),
     (100 * MIB, 80 * MIB, 24 * MIB, 0.001, 2),
 ]
-# Requests between two looks for idle pages.
+# Requests between two searches for idle pages.
 CLEANUPS = [32, 1, 0, 500]
-# Operations that are kept: idle pages are first returned after 1000 requests.
+# Operations per vector: idle pages are first returned after 1000 requests.
 OPS = {"sliced": 1500, "exclusive": 2500}
 
 

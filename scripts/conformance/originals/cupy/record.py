@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
-"""Records what CuPy's own memory pool (cupy.cuda.memory.SingleDeviceMemoryPool) does.
+"""Records vectors with CuPy's own memory pool (cupy.cuda.memory.SingleDeviceMemoryPool).
 
     record.py --seeds A..B --out DIR      random traces, into DIR/cupy
-    record.py --again FILE... --out DIR   those of files, recorded or written by hand
+    record.py --again FILE... --out DIR   traces from files, recorded or written by hand
 
-    --count N        operations a random trace (default 2000)
+    --count N        operations per random trace (default 2000)
     --heap python    leave CuPy's objects where Python puts them (see below)
     --ties           only count how often there are equally large free chunks to choose from
 
 No GPU and no driver: the pool gets its memory from a function here, which places it as a fresh
-device does. Everything else is the wheel's, unchanged.
+device does. Everything else is the unchanged wheel.
 
 Among equally large free chunks CuPy takes the one whose Python object has the lowest address. Where
-Python puts an object depends on everything the process did before, so that choice is nobody's
-intention and cannot be repeated. Here these objects live on a heap whose addresses only grow: the
-chunk is taken whose object is oldest. Both are CuPy; this one can be compared.
+Python puts an object depends on the history of the process, so this choice is accidental and
+cannot be repeated. Here these objects live on a heap with ascending addresses, so that the oldest
+chunk is taken. Both are CuPy; this form can be compared.
 """
 
 import argparse
@@ -85,7 +85,7 @@ def install_growing_heap():
 
 
 class Device:
-    """Memory in steps of 2 MiB, at addresses that only grow."""
+    """Memory in steps of 2 MiB at ascending addresses."""
 
     GRANULARITY = 2 << 20
     FIRST_ADDRESS = 0x20000000000
@@ -110,7 +110,7 @@ class Device:
 
 
 class Original:
-    """The pool, driven by the lines of a trace."""
+    """Runs the lines of a trace on the pool."""
 
     STREAM_STEP = 0x1000
 
@@ -145,7 +145,7 @@ class Original:
         self.tied += fitting.count(min(fitting, default=None)) > 1
 
     def run(self, line, ties=False):
-        """The line with its outcome; None if it frees what was never allocated."""
+        """The line with its outcome; None if it frees an unknown allocation."""
         match line.split():
             case ["a", name, size, stream]:
                 if ties:
@@ -164,11 +164,11 @@ class Original:
                 return line
             case ["#", *_]:
                 return line
-        sys.exit(f"record.py: what is '{line}'?")
+        sys.exit(f"record.py: unknown line '{line}'")
 
 
 def record(folder, trace):
-    """Writes the vector of a trace. How many operations it has."""
+    """Writes the vector of a trace and returns its number of operations."""
     original = Original(trace)
     outcomes = [outcome for line in trace.lines if (outcome := original.run(line)) is not None]
     version = importlib.metadata.version(PACKAGE)
@@ -198,10 +198,10 @@ def main():
     parser.add_argument("--ties", action="store_true")
     args = parser.parse_args()
     if args.out is None and not args.ties:
-        parser.error("--out DIR: where to?")
+        parser.error("--out DIR is missing")
     if args.heap == "growing":
         install_growing_heap()
-    # CuPy collects garbage when memory runs out: what was imported need not be searched each time.
+    # CuPy collects garbage when memory runs out: exclude imported modules from each search.
     gc.freeze()
     if args.again:
         traces = map(read, args.again)

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Records what GMLake's own allocator answers, as vectors for allocator/tests/suite/originals.rs.
+"""Records vectors for the test `originals` with GMLake's own allocator.
 
     record.py DIR --seeds 0..99 --out OUT             random operations under random settings
     record.py DIR --traces FILE... --conf CONF --out OUT    recorded programs (workloads/traces)
-    record.py DIR --again VECTOR...                   the operations of vectors once more
+    record.py DIR --again VECTOR...                   the operations of existing vectors
 
 DIR is what setup.sh prints. GMLake reads freed memory, or crashes, in two situations (README.md):
-random operations end before the first of them.
+random operations stop before the first of them.
 """
 
 import argparse
@@ -35,7 +35,7 @@ def parse_bytes(text):
 
 
 def environment(conf, capacity):
-    """What GMLake and the fake device are told."""
+    """The environment of GMLake and the fake device."""
     env = {**os.environ, "FAKE_TOTAL_BYTES": str(capacity), "FAKE_ADDR": "up"}
     env["ASAN_OPTIONS"] = "detect_leaks=0"
     for setting in filter(None, conf.split(",")):
@@ -46,7 +46,7 @@ def environment(conf, capacity):
 
 
 def replay(binary, ops, env):
-    """The operations with what the original answered, as far as it got; and whether to the end."""
+    """The operations with the original's answers, and whether it reached the end."""
     text = "".join(f"{op}\n" for op in ops)
     done = subprocess.run([binary], input=text, env=env, capture_output=True, text=True)
     return done.stdout.splitlines(), done.returncode == 0
@@ -57,7 +57,7 @@ def without_answer(line):
 
 
 def record(folder, ops, conf, capacity, checked=True):
-    """A vector. If `checked` it ends before the original does what is undefined."""
+    """A vector. If `checked`, it stops before undefined behavior of the original."""
     env = environment(conf, capacity)
     if checked:
         answered, _ = replay(folder / "replay-checked", ops, env)
@@ -71,7 +71,7 @@ def record(folder, ops, conf, capacity, checked=True):
 
 
 def random_bytes(rng):
-    """Sizes at the limits of the pools, a few that come again and again, and any."""
+    """Sizes at the limits of the pools, a few repeated sizes, and arbitrary ones."""
     kind = rng.random()
     if kind < 0.15:
         return rng.choice([1, 512, 513, 100_000, MIB - 1, MIB])
@@ -83,7 +83,7 @@ def random_bytes(rng):
 
 
 def random_ops(rng, count):
-    """Operations that grow to a working set, churn in it, and let all go now and then."""
+    """Operations that build up a working set, churn in it, and free everything now and then."""
     streams = rng.choice([1, 2, 3])
     live = []
     wanted = rng.randrange(4, 24)
@@ -118,7 +118,7 @@ def random_conf(rng):
 
 
 def trace_ops(path):
-    """The operations of a recorded program. Requests for nothing reach no allocator."""
+    """The operations of a recorded program, without requests for zero bytes."""
     empty = set()
     with gzip.open(path, "rt", encoding="ascii") as file:
         for line in file:

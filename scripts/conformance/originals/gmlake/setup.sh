@@ -1,12 +1,12 @@
 #!/bin/sh
-# setup.sh [DIR]: build GMLake's allocator, unchanged, on a machine without a GPU.
+# setup.sh [DIR]: builds GMLake's unchanged allocator on a machine without a GPU.
 #
 # Takes GMLake's two files from its repository, PyTorch 2.0.1's headers and libc10.so from its wheel
 # (591 MiB downloaded, 10 MiB kept), CUDA's headers from theirs, and compiles them over the fake CUDA
 # runtime, allocator/simcuda. DIR (default ${XDG_CACHE_HOME:-~/.cache}/coalesce-gmlake) is printed at the
-# end; it then has `replay`, and `replay-checked`, which ends where GMLake goes wrong: when it reads
-# freed memory (AddressSanitizer sees that), or returns memory of a block in use (for this one
-# statement is added). Needs git, python3 with pip, make, cargo and g++.
+# end; it then has `replay`, and `replay-checked`, which stops at the errors of GMLake: when it reads freed
+# memory (detected by AddressSanitizer), or returns memory of a block in use (detected by one added
+# statement). Needs git, python3 with pip, make, cargo and g++.
 #   GLAKE=FOLDER   a checkout of https://github.com/antgroup/glake to take the files from
 set -eu
 HERE=$(cd "$(dirname "$0")" && pwd -P)
@@ -63,5 +63,5 @@ sed 's/active_fused_blocks_to_gc\.insert(/abort(); &/' glake/CUDACachingAllocato
 build replay glake/CUDACachingAllocator.cpp
 build replay-checked glake/checked.cpp -fsanitize=address
 printf 'a x 1048577 0\n' | ./replay | grep -q '^a x 1048577 0 0x20000000000$' ||
-  { echo "setup.sh: what was built does not run" >&2; exit 1; }
+  { echo "setup.sh: the built program does not run" >&2; exit 1; }
 pwd

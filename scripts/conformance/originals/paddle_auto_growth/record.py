@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
-"""Records what PaddlePaddle's own AutoGrowthBestFitAllocator does.
+"""Records vectors with PaddlePaddle's own AutoGrowthBestFitAllocator.
 
     record.py --paddle DIR --seeds A..B --out DIR      random traces
-    record.py --paddle DIR --again FILE... --out DIR   those of files, recorded or written by hand
+    record.py --paddle DIR --again FILE... --out DIR   traces from files
 
-    --paddle DIR     where the paddlepaddle wheel is: a site-packages, or the wheel unpacked
+    --paddle DIR     the folder of the paddlepaddle wheel: site-packages, or the wheel unpacked
     --out DIR        vectors go into DIR/paddle_auto_growth
-    --count N        operations a random trace (default 2000)
+    --count N        operations per random trace (default 2000)
     --stream-safe FILE   Paddle's stream_safe_cuda_allocator.cc: for traces with several streams
 
-The wheel for CPUs will do: the allocator is in it, with the headers to build a program on it. The
-device below it is pretended (record.cpp). The layer for several streams is only in builds for GPUs:
-it is compiled from Paddle's own source (stream_safe.h).
+The CPU wheel is enough: it contains the allocator and the headers to build on it. record.cpp
+fakes the device. Only GPU builds have the layer for several streams: it is compiled from Paddle's
+own source
+(stream_safe.h).
 """
 
 import argparse
@@ -39,7 +40,7 @@ CONFS = [
 
 
 def flags(conf):
-    """Paddle's flags for settings in our words: sizes are in MiB there."""
+    """Translates our settings to Paddle's flags, which are in MiB."""
     for setting in filter(None, conf.split(",")):
         name, value = setting.split(":")
         if value.endswith("MiB"):
@@ -54,7 +55,7 @@ def version(paddle):
 
 
 def build(paddle, stream_safe, folder):
-    """The program that runs a trace through the original."""
+    """Builds the program that runs a trace through the original."""
     program = folder / "record"
     root = paddle / "paddle"
     command = ["g++", "-std=c++17", "-O1", "-w", HERE / "record.cpp", "-o", program]
@@ -62,7 +63,7 @@ def build(paddle, stream_safe, folder):
     command += [f"-L{root}/libs", "-lphi_core", "-lcommon"]
     command += [f"-Wl,-rpath,{root}/libs", f"-Wl,-rpath,{root}/base"]
     if stream_safe:
-        # What it includes of a build for GPUs and needs nothing of.
+        # Headers of GPU builds that it includes and does not use.
         for name in ["cuda_runtime.h", "paddle/phi/backends/gpu/cuda/cuda_graph.h"]:
             empty = folder / "include" / name
             empty.parent.mkdir(parents=True, exist_ok=True)
@@ -73,7 +74,7 @@ def build(paddle, stream_safe, folder):
 
 
 def record(program, original, folder, trace):
-    """Writes the vector of a trace. How many operations it has."""
+    """Writes the vector of a trace and returns its number of operations."""
     result = subprocess.run(
         [program, str(trace.capacity), *flags(trace.conf)],
         input="".join(line + "\n" for line in trace.lines),

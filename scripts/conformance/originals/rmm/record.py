@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Records what RMM does with random operations; see ../README.md.
+"""Records vectors with RMM on random operations; see ../README.md.
 
-record.py DRIVER FOLDER                  the vectors that are kept; those called written-* are
-                                         scripts that were thought out, and recorded again
+record.py DRIVER FOLDER                  the vectors in the repository; those called written-*
+                                         were written by hand and are recorded again
 record.py DRIVER FOLDER --seeds A..B     others: each configuration with each seed
 """
 
@@ -50,7 +50,7 @@ CONFIGURATIONS = [
 
 
 def sizes(rng: random.Random, largest: int):
-    """A function that draws the bytes of requests, of one of several kinds of program."""
+    """Returns a function that draws request sizes for one of several kinds of program."""
     few = [rng.randrange(1, largest + 1) for _ in range(rng.randrange(1, 7))]
     powers = range(8, largest.bit_length())
     draws = [
@@ -63,7 +63,7 @@ def sizes(rng: random.Random, largest: int):
 
 
 def operations(seed: str, count: int, largest: int):
-    """Lines of a script. All memory is freed now and then, and the cache emptied."""
+    """Lines of a script. Now and then all memory is freed and the cache emptied."""
     rng = random.Random(seed)
     live, made = [], 0
     while count > 0:

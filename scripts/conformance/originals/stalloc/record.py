@@ -1,16 +1,15 @@
 #!/usr/bin/env python3
-"""What STAlloc itself plans and does, for allocator/tests/plans/stalloc.
+"""Records plans and answers of STAlloc for allocator/tests/plans/stalloc.
 
-    record.py DIR OUT --random N [--seed S]     made-up programs
+    record.py DIR OUT --random N [--seed S]     invented programs
     record.py DIR OUT TRACE.csv.gz...           recorded programs
 
 DIR is what setup.sh printed. For each program and algorithm STAlloc's Synthesizer makes a plan of
-its first three iterations, and STAlloc's allocator carries it out for the whole program. Where in
-the arena each request lay, and that it lay elsewhere, becomes OUT/NAME.ALGORITHM.txt. A program on
-which the original fails is told and left out.
+its first three iterations, and STAlloc's allocator executes it for the whole program.
+OUT/NAME.ALGORITHM.txt gets the place of each request in the arena, or that it lies elsewhere.
+Programs on which the original fails are reported and left out.
 
-The planner, a program of its own, runs within this process, so that its imports are loaded once;
-nothing in it is changed.
+The unchanged planner runs within this process, so that its imports are loaded once.
 """
 
 import argparse
@@ -30,7 +29,7 @@ from types import SimpleNamespace
 HERE = Path(__file__).resolve().parent
 RUN = subprocess.run
 ALGORITHMS = ["group", "split-and-fuse"]
-# Requests of up to so many bytes have slots of their own in the original.
+# The original has separate slots for requests up to this size.
 SLOT = 512
 ITERATIONS = 3
 # An operation: ("m", tag), ("a", bytes), ("f", number of the request).
@@ -38,7 +37,7 @@ Op = tuple[str, object]
 
 
 def recorded(path: Path, last: int | None) -> list[Op]:
-    """The program of a trace; after its `last` iteration, only what is given back."""
+    """The program of a trace; after its `last` iteration, only frees."""
     ops: list[Op] = []
     live: dict[str, int] = {}
     requests = steps = 0
@@ -62,13 +61,13 @@ def recorded(path: Path, last: int | None) -> list[Op]:
 
 
 class Program:
-    """A made-up program: an iteration over and over, and states that the first leaves behind."""
+    """An invented program: a repeated iteration, and states that the first one leaves."""
 
     def __init__(self, rng: random.Random):
         self.rng = rng
         self.ops: list[Op] = []
         self.requests = 0
-        # Few sizes, as in a model; some are small, some huge.
+        # Few sizes, as in a model; some small, some huge.
         palette = rng.randrange(3, 16)
         self.sizes = [self.size() for _ in range(palette)]
         self.own_sizes = rng.choice([0.0, 0.1, 0.5])
@@ -92,7 +91,7 @@ class Program:
         return self.size() if self.rng.random() < self.own_sizes else self.rng.choice(self.sizes)
 
     def phase(self, length: int) -> list[tuple[str, int]]:
-        """What happens in a phase: sizes to ask for, what is given back (counted from the end)."""
+        """The operations of a phase: sizes to request, and frees (counted from the end)."""
         script = []
         for _ in range(length):
             if self.rng.random() < 0.45:
@@ -122,12 +121,12 @@ class Program:
         warm_up = rng.choice([False, True])
         recent_first = rng.random()
         survivors: list[int] = []
-        # The original wants the third iteration to be like the second; the last is not at its end.
+        # The original requires the third iteration to equal the second; the last one may end early.
         iterations = rng.choice([2, 3, 5])
         goes_astray = rng.random() < 0.5
         for iteration in range(iterations):
             live, survivors = survivors, []
-            # What was not profiled may be unlike.
+            # Iterations that are not profiled may differ.
             unlike = iteration >= ITERATIONS and goes_astray
             self.mark(f"step {iteration}")
             while iterations > 2 and live:
@@ -154,7 +153,7 @@ class Program:
                 weights += [self.alloc(self.draw()) for _ in range(states)]
                 if warm_up:
                     self.free(self.alloc(self.draw()))
-            # Gradients outlive the iteration, all else does not.
+            # Only gradients outlive the iteration.
             keep = len(live) // 3
             survivors = live[:keep]
             for request in live[keep:]:
@@ -166,7 +165,7 @@ class Program:
 
 
 def log(ops: list[Op]) -> str:
-    """The program as STAlloc writes it down when it traces: three iterations."""
+    """The program in the format of STAlloc's tracer: three iterations."""
     lines = []
     sizes: list[int] = []
     live: dict[int, int] = {}
@@ -194,7 +193,7 @@ def log(ops: list[Op]) -> str:
 
 
 def run_planner(command: str, **_) -> SimpleNamespace:
-    """In place of subprocess.run: the planner's command line, in this process."""
+    """Replaces subprocess.run: runs the planner's command line in this process."""
     _, script, *args = command.split()
     saved, sys.argv = sys.argv, [script, *args]
     try:
@@ -205,7 +204,7 @@ def run_planner(command: str, **_) -> SimpleNamespace:
 
 
 def plan(ops: list[Op], algorithm: str, work: Path) -> int:
-    """Lets the original plan a program. The height of the plan."""
+    """Runs the original planner on a program and returns the height of the plan."""
     from plan_generator import generate_memory_plan
     from trace_parser import load_trace, parse_trace
 
@@ -232,7 +231,7 @@ def plan(ops: list[Op], algorithm: str, work: Path) -> int:
 
 
 def carry_out(ops: list[Op], height: int, work: Path, directory: Path) -> list[str]:
-    """What the original's allocator does with its plan: where each request lies."""
+    """Runs the original allocator with its plan: the place of each request."""
     operations = "".join(f"{kind} {value}\n" for kind, value in ops if kind != "m")
     command = [sys.executable, str(HERE / "replay.py"), str(directory / "alloc.so"), str(height)]
     environment = {**os.environ, "STALLOC_MODEL_INFO_PATH": str(work)}

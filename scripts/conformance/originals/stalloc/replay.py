@@ -1,14 +1,14 @@
-"""STAlloc's own allocator carries out a plan: replay.py ALLOC.so HEIGHT < OPERATIONS
+"""Runs STAlloc's own allocator on a plan: replay.py ALLOC.so HEIGHT < OPERATIONS
 
-Reads `a BYTES` and `f NUMBER`, writes for each request where in the arena it lies, or `-` if it is
-elsewhere. The arena has HEIGHT bytes; the plan is where STALLOC_MODEL_INFO_PATH says. A process
-for each program: the allocator is made once.
+Reads `a BYTES` and `f NUMBER`, writes the place of each request in the arena, or `-` if it is
+elsewhere. The arena has HEIGHT bytes; STALLOC_MODEL_INFO_PATH names the plan. Each program needs
+a new process, because the allocator is created once.
 """
 
 import ctypes
 import sys
 
-# What the device below hands out first, which is the arena.
+# The first allocation of the device, which is the arena.
 ARENA = 0x20000000000
 
 
@@ -32,7 +32,7 @@ def main() -> None:
         else:
             addr, size = blocks[int(number)]
             free(addr, size, 0, None)
-    # The allocator writes to standard output, too.
+    # The allocator itself also writes to standard output.
     sys.stderr.write(" ".join(answers))
 
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# setup.sh [DIR]: STAlloc's planner and allocator, unchanged, on a machine without a GPU.
+# setup.sh [DIR]: builds STAlloc's unchanged planner and allocator without a GPU.
 #
 # Takes STAlloc from its repository, CUDA's headers from their wheels, and compiles its allocator over the
 # fake CUDA runtime, allocator/simcuda; its planner needs some Python packages. DIR (default

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Records what the Vulkan Memory Allocator answers, as vectors of allocator/tests/originals.
+"""Records vectors for allocator/tests/originals with the Vulkan Memory Allocator.
 
-    record.py                              the vectors that are kept
+    record.py                              the vectors in the repository
     record.py --seeds 100..199 --out DIR   others, to be compared with ORIGINALS=DIR
 
-The allocator is one C++ header; it is taken, with Vulkan's own, from the crate vk-mem. Needs cargo
+The allocator is one C++ header, taken with Vulkan's own from the crate vk-mem. Needs cargo
 and a C++ compiler, no Vulkan.
 """
 
@@ -24,7 +24,7 @@ CRATE = "vk-mem@=0.5.0"
 KEPT = HERE.parents[3] / "allocator/tests/originals"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "coalesce-originals/tlsf"
 
-# Bytes of the device, of a block if it is told, of what is live, of the largest request.
+# Bytes of the device, of a block if set, of live memory, of the largest request.
 DEVICES = [
     (4 * GIB, None, 3 * GIB, 400 * MIB),
     (1 * GIB, None, 2 * GIB, 40 * MIB),
@@ -51,7 +51,7 @@ def headers() -> Path:
 
 
 def recorder() -> Path:
-    """The recorder, built if it is not there or its source is newer."""
+    """Builds the recorder if it is missing or its source is newer."""
     binary, source = CACHE / "recorder", HERE / "recorder.cpp"
     if not binary.exists() or binary.stat().st_mtime < source.stat().st_mtime:
         CACHE.mkdir(parents=True, exist_ok=True)

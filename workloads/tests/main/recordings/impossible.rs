@@ -6,9 +6,9 @@ use coalesce_alloc::history::{Action, TraceEntry};
 use coalesce_alloc::snapshot::{BlockInfo, BlockState, SegmentInfo};
 use coalesce_alloc::stats::PoolKind;
 use coalesce_workloads::families::rng::Rng;
-use coalesce_workloads::formats::recording::Recording;
-use coalesce_workloads::formats::recording::program::RecordedProgram;
-use coalesce_workloads::formats::recording::verify::{Known, verify};
+use coalesce_workloads::formats::snapshot::Recording;
+use coalesce_workloads::formats::snapshot::verify::{Known, verify};
+use coalesce_workloads::formats::snapshot::workload::RecordedWorkload;
 
 use super::invented::{PLAIN, Setup, record};
 
@@ -33,7 +33,9 @@ fn place(recording: &Recording, action: Action) -> usize {
 }
 
 fn error_of(recording: &Recording) -> String {
-    RecordedProgram::new("", recording).unwrap_err().to_string()
+    RecordedWorkload::new("", recording)
+        .unwrap_err()
+        .to_string()
 }
 
 #[test]

@@ -9,8 +9,8 @@ use coalesce_alloc::error::Error;
 use coalesce_alloc::history::HistoryOptions;
 use coalesce_alloc::settings::Settings;
 use coalesce_workloads::families::rng::Rng;
-use coalesce_workloads::formats::recording::verify::{Known, Verdict, verify};
-use coalesce_workloads::formats::recording::{Frame, Recording, Stack, StackId};
+use coalesce_workloads::formats::snapshot::verify::{Known, Verification, verify};
+use coalesce_workloads::formats::snapshot::{Frame, Recording, Stack, StackId};
 
 /// The configuration of a recorded run.
 #[derive(Clone, Copy, Debug)]
@@ -130,7 +130,7 @@ fn without_first(recording: &Recording, count: usize) -> Recording {
     recording
 }
 
-fn assert_exact(setup: Setup, seed: u64, recording: &Recording, lost: usize) -> Verdict {
+fn assert_exact(setup: Setup, seed: u64, recording: &Recording, lost: usize) -> Verification {
     let verdict = verify(&without_first(recording, lost), Known::default());
     let what = format!("{setup:?}, seed {seed}, {lost} entries lost");
     let verdict = verdict.unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -144,8 +144,8 @@ fn assert_exact(setup: Setup, seed: u64, recording: &Recording, lost: usize) -> 
     verdict
 }
 
-fn assert_reproduced(setup: Setup) -> Verdict {
-    let mut sum = Verdict::default();
+fn assert_reproduced(setup: Setup) -> Verification {
+    let mut sum = Verification::default();
     for seed in 0..20 {
         let recording = record(setup, seed);
         let mut lost = 0;

@@ -10,9 +10,9 @@ use std::path::Path;
 
 use coalesce_alloc::history::{Action, TraceEntry};
 use coalesce_workloads::demand::Demand;
-use coalesce_workloads::formats::recording::program::RecordedProgram;
-use coalesce_workloads::formats::recording::read;
-use coalesce_workloads::formats::recording::verify::{Known, verify};
+use coalesce_workloads::formats::snapshot::read;
+use coalesce_workloads::formats::snapshot::verify::{Known, verify};
+use coalesce_workloads::formats::snapshot::workload::RecordedWorkload;
 use serde_json::Value;
 
 use crate::elsewhere::files;
@@ -42,7 +42,7 @@ fn check(file: &Path) {
     assert_eq!(verdict.retries, recorded("num_alloc_retries"), "{name}");
     assert_eq!(verdict.ooms as u64, recorded("num_ooms"), "{name}");
 
-    let program = RecordedProgram::new("program", recording).unwrap();
+    let program = RecordedWorkload::new("program", recording).unwrap();
     let demand = Demand::of(&program).unwrap();
     let requests = recorded("allocation.all.allocated") + recorded("num_ooms");
     assert_eq!(demand.allocations, requests, "{name}");

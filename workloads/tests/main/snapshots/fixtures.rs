@@ -5,7 +5,7 @@ use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::history::Action;
 use coalesce_alloc::snapshot::BlockState;
 use coalesce_alloc::stats::PoolKind;
-use coalesce_workloads::formats::recording::{Recording, StackId, read};
+use coalesce_workloads::formats::snapshot::{Recording, StackId, read};
 
 use crate::common::fixtures;
 
@@ -115,7 +115,7 @@ fn missing_fields_of_earlier_versions_are_remarked() {
         panic!("two devices");
     };
     let first = &recordings[0];
-    assert_eq!(first.remarks, ["entries that do not say when: 8"]);
+    assert_eq!(first.remarks, ["entries without a time: 8"]);
     assert_eq!(first.stacks, now.stacks);
     assert_eq!(first.block_stacks, now.block_stacks);
     assert!(first.entries.iter().all(|entry| entry.time_us == 0));
@@ -142,7 +142,7 @@ fn additional_fields_of_later_versions_are_read() {
     };
     assert_eq!(
         unknown,
-        "entries of the unknown action 'defragment', left out: 1"
+        "entries of the unknown action 'defragment', skipped: 1"
     );
     assert!(overflowed.contains("beginning is lost"), "{overflowed}");
     assert_eq!(now.entry_pools, []);

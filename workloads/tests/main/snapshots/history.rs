@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use coalesce_alloc::history::Action;
-use coalesce_workloads::formats::recording;
+use coalesce_workloads::formats::snapshot::read;
 
 use crate::common::{assert_contains, write_file};
 
@@ -23,7 +23,7 @@ fn written(name: &str, history: &str, segments: &str) -> PathBuf {
 
 #[test]
 fn a_table_and_its_segments_are_a_recording() {
-    let recordings = recording::read(written("whole", HISTORY, SEGMENTS)).unwrap();
+    let recordings = read(written("whole", HISTORY, SEGMENTS)).unwrap();
     let [recording] = &recordings[..] else {
         panic!("one device")
     };
@@ -37,7 +37,7 @@ fn a_table_and_its_segments_are_a_recording() {
 #[test]
 fn errors_name_file_and_line() {
     let wrong = |name, history: &str, segments: &str, expected: &str| {
-        let error = recording::read(written(name, history, segments)).unwrap_err();
+        let error = read(written(name, history, segments)).unwrap_err();
         assert_contains(&error.to_string(), expected);
     };
     let short = format!("{HISTORY}alloc,1,2\n");
@@ -51,9 +51,14 @@ fn errors_name_file_and_line() {
     wrong("unknown", &unknown, SEGMENTS, "line 4: 'borrow,");
     wrong("broken", HISTORY, "[{", "broken.final_segments.json: EOF");
     let state = SEGMENTS.replace("inactive", "asleep");
-    wrong("state", HISTORY, &state, "no block is 'asleep'");
+    wrong(
+        "state",
+        HISTORY,
+        &state,
+        "unknown state of a block: 'asleep'",
+    );
     let alone = written("alone", HISTORY, SEGMENTS);
     fs::remove_file(alone.with_file_name("alone.final_segments.json")).unwrap();
-    let text = recording::read(alone).unwrap_err().to_string();
-    assert_contains(&text, "are looked for there");
+    let text = read(alone).unwrap_err().to_string();
+    assert_contains(&text, "must contain the segments at the end");
 }

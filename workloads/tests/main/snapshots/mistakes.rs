@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Write;
 
 use coalesce_workloads::formats::pickle::to_writer;
-use coalesce_workloads::formats::recording::read;
+use coalesce_workloads::formats::snapshot::read;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use proptest::collection::vec;
@@ -90,7 +90,7 @@ fn incomplete_entries_are_reported() {
     let found = entry(&[ALLOC, ADDR, b"X\x04\0\0\0sizeJ\xff\xff\xff\xff"].concat());
     assert_contains(
         &found,
-        "the size of an entry is -1, not a number between 0 and 2^64",
+        "the size of an entry is -1, not a number from 0 to 2^64 - 1",
     );
 }
 
@@ -136,7 +136,7 @@ fn shared_long_values_do_not_multiply_memory() {
         let mut pickle = Vec::new();
         to_writer(&snapshot, &mut pickle).unwrap();
         let found = wrong("long.pickle", &pickle);
-        assert_contains(&found, "many times what the file has");
+        assert_contains(&found, "many times larger than the file");
     }
 
     let mut pickle = b"\x80\x02}(X\x08\0\0\0segments](}q\0(".to_vec();
@@ -146,7 +146,7 @@ fn shared_long_values_do_not_multiply_memory() {
     pickle.extend_from_slice(&b"h\0".repeat(LONG));
     pickle.extend_from_slice(b"eu.");
     let found = wrong("long-dict.pickle", &pickle);
-    assert_contains(&found, "a segment: with the dicts");
+    assert_contains(&found, "a segment: the dicts");
 }
 
 #[test]

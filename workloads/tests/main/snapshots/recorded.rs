@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use coalesce_alloc::history::Action;
 use coalesce_alloc::snapshot::{BlockState, SegmentInfo};
-use coalesce_workloads::formats::recording::{Frame, Recording, read};
+use coalesce_workloads::formats::snapshot::{Frame, Recording, read};
 use serde_json::Value;
 
 use crate::elsewhere::files;

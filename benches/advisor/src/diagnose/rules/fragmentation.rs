@@ -19,7 +19,7 @@ const FREE_PERCENT: u64 = 10;
 const SAVED_PERCENT: u64 = 5;
 
 pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
-    if evidence.settings.expandable_segments() || evidence.settings.limits_splitting() {
+    if evidence.settings.expandable_segments() || evidence.settings.max_split_size().is_some() {
         return None;
     }
     let level = evidence.log.level(evidence.peak.event);

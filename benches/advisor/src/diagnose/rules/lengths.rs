@@ -104,7 +104,7 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
 /// Whether it is a limit on splitting that keeps free blocks from being used.
 fn max_split_is_to_blame(evidence: &Evidence<'_>) -> bool {
     let without = conf::with(evidence.subject.conf, "max_split_size_mb", None);
-    evidence.settings.limits_splitting() && Relief::of(evidence, &without).is_some()
+    evidence.settings.max_split_size().is_some() && Relief::of(evidence, &without).is_some()
 }
 
 /// The sizes of large blocks. (Small ones are in pools of their own, which hold next to nothing.)

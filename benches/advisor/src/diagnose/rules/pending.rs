@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 
 use coalesce_alloc::history::Action;
-use coalesce_workloads::formats::recording::Recording;
+use coalesce_workloads::formats::snapshot::Recording;
 
 use super::super::Finding;
 use super::super::evidence::Evidence;

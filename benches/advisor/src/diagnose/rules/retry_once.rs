@@ -12,7 +12,7 @@ use coalesce_alloc::driver::StreamId;
 use coalesce_alloc::history::{Action, TraceEntry};
 use coalesce_alloc::pytorch::size::{MIN_BLOCK, pool_kind};
 use coalesce_alloc::snapshot::SegmentInfo;
-use coalesce_workloads::formats::recording::Recording;
+use coalesce_workloads::formats::snapshot::Recording;
 
 use super::super::Finding;
 use super::super::evidence::{Evidence, Moment};

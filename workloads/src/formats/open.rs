@@ -1,0 +1,39 @@
+//! Recognises and opens input files.
+
+use std::path::Path;
+
+use super::file::{FileError, InputFile};
+use super::minimalloc::{self, InstanceFile};
+use super::rmm::{self, RmmLog};
+use super::snapshot::{self, Recording};
+use super::trace::TraceFile;
+use crate::op::Workload;
+
+/// The content of an input file.
+pub enum Opened {
+    /// A memory snapshot: one recording per device.
+    Snapshot(Vec<Recording>),
+    /// A trace, an RMM log or a MiniMalloc instance.
+    Workload(Box<dyn Workload>),
+}
+
+/// Opens an input file of any format, plain or compressed with gzip. The first line decides what it is; a
+/// file of an unknown format is read as a trace, whose errors say what a trace looks like.
+///
+/// # Errors
+/// [`FileError`] if the file cannot be read.
+pub fn open(path: impl AsRef<Path>) -> Result<Opened, FileError> {
+    let mut file = InputFile::open(path.as_ref())?;
+    let first_line = file.peek_line()?;
+    if snapshot::read::is_snapshot(&first_line) {
+        return Ok(Opened::Snapshot(snapshot::read::read_file(file)?));
+    }
+    let text = str::from_utf8(&first_line).unwrap_or_default();
+    Ok(Opened::Workload(
+        match text.trim_end_matches(['\n', '\r']) {
+            rmm::COLUMNS => Box::new(RmmLog::new(file)?),
+            header if minimalloc::is_header(header) => Box::new(InstanceFile::new(file)?),
+            _ => Box::new(TraceFile::new(file)?),
+        },
+    ))
+}

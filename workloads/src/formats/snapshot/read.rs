@@ -1,0 +1,202 @@
+//! Memory snapshots of PyTorch, as `torch.cuda.memory._dump_snapshot` and the C++ function
+//! `torch::cuda::_memory_snapshot_pickled` write them.
+//!
+//! Source: torch/csrc/cuda/Module.cpp, torch/csrc/cuda/memory_snapshot.cpp and
+//! torch/cuda/_memory_viz.py of PyTorch 2.0 to 2.11 and of its main branch. Keys that a version does not
+//! write are replaced as follows, with a [remark](Recording::remarks) if information is lost:
+//!
+//! | missing key | replacement |
+//! |---|---|
+//! | `time_us` of an entry | 0 |
+//! | `requested_size`, `frames` of a block | those in its `history`, as in 2.0; else its size |
+//! | `address` of a block | the end of the block before it |
+//! | `segment_pool_id`, `is_expandable` | the default pool; not expandable |
+//! | `pool_id` of an entry, new after 2.11 | [unknown](Recording::entry_pools) |
+//! | `external_annotations` | none |
+//!
+//! Unknown keys are ignored. Two other forms are read as well: the list of segments that
+//! `torch.cuda.memory_snapshot()` returns, and a history published as CSV (`read/history.rs`).
+
+mod budget;
+mod entries;
+mod fields;
+mod history;
+mod remarks;
+mod segments;
+mod stacks;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use self::budget::Budget;
+use self::fields::{unsigned, whole};
+use self::remarks::Remarks;
+use self::stacks::{Frames, Stacks};
+use super::{Annotation, Recording};
+use crate::formats::file::{FileError, InputFile};
+use crate::formats::pickle::{Node, Pickle, PickleError};
+
+/// Whether a decompressed file with this start may be a snapshot.
+pub(in crate::formats) fn is_snapshot(start: &[u8]) -> bool {
+    /// The first byte of a pickle of protocol 2 and later.
+    const PROTO: u8 = 0x80;
+    start.first() == Some(&PROTO) || history::is_history(start)
+}
+
+/// Reads a snapshot, plain or compressed with gzip. Returns one recording for each device that has entries
+/// or segments, in the order of their numbers.
+///
+/// # Errors
+/// [`FileError`] if the file cannot be read or is not a snapshot.
+pub fn read(path: impl AsRef<Path>) -> Result<Vec<Recording>, FileError> {
+    read_file(InputFile::open(path.as_ref())?)
+}
+
+pub(in crate::formats) fn read_file(file: InputFile) -> Result<Vec<Recording>, FileError> {
+    let path = file.path().to_owned();
+    let bytes = file.read_all(Pickle::LARGEST)?;
+    if history::is_history(&bytes) {
+        return Ok(vec![history::read(&path, &bytes)?]);
+    }
+    let recordings = Pickle::read(bytes).and_then(|pickle| from_pickle(&pickle));
+    recordings.map_err(|error| FileError::at_byte(&path, error.at, error.reason))
+}
+
+fn from_pickle(pickle: &Pickle) -> Result<Vec<Recording>, PickleError> {
+    let mut reader = Reader {
+        frames: Frames::default(),
+        devices: BTreeMap::new(),
+        budget: Budget::of(pickle),
+    };
+    reader.snapshot(pickle.root())?;
+    Ok(reader.finish())
+}
+
+/// Reads a snapshot into recordings.
+struct Reader<'a> {
+    frames: Frames,
+    devices: BTreeMap<u32, Device<'a>>,
+    budget: Budget,
+}
+
+/// The recording of one device, under construction.
+#[derive(Default)]
+struct Device<'a> {
+    recording: Recording,
+    stacks: Stacks,
+    remarks: Remarks<'a>,
+}
+
+impl<'a> Reader<'a> {
+    fn snapshot(&mut self, root: Node<'a>) -> Result<(), PickleError> {
+        if root.items().is_some() {
+            return self.segments(root);
+        }
+        let keys = [
+            "segments",
+            "device_traces",
+            "allocator_settings",
+            "external_annotations",
+        ];
+        let [segments, traces, settings, annotations] =
+            self.budget.fields(root, "a snapshot", keys)?;
+        let segments = segments.ok_or_else(|| {
+            root.error(
+                "not a memory snapshot: a dict without the key 'segments'; \
+                 torch.cuda.memory._dump_snapshot writes one",
+            )
+        })?;
+        self.segments(segments)?;
+        if let Some(traces) = traces {
+            for (device, entries) in (0..).zip(self.budget.list(traces, "device_traces")?) {
+                self.entries(device, entries)?;
+            }
+        }
+        if let Some(annotations) = annotations {
+            for annotation in self.budget.list(annotations, "external_annotations")? {
+                self.annotation(annotation)?;
+            }
+        }
+        match settings {
+            Some(settings) => self.settings(settings),
+            None => Ok(()),
+        }
+    }
+
+    /// The device with this number.
+    fn device(&mut self, number: u32) -> &mut Device<'a> {
+        self.devices.entry(number).or_default()
+    }
+
+    fn annotation(&mut self, node: Node<'a>) -> Result<(), PickleError> {
+        let keys = ["name", "stage", "device", "time_us"];
+        let [name, stage, device, time_us] = self.budget.fields(node, "an annotation", keys)?;
+        let (Some(name), Some(stage)) = (name, stage) else {
+            let reason = "an annotation without 'name' or 'stage'";
+            return Err(node.error(reason));
+        };
+        let number = device.map_or(Ok(0), |device| whole(device, "device"))?;
+        let time_us = time_us.map_or(Ok(0), |time| unsigned(time, "time_us"))?;
+        let name = self.budget.text(name, "name")?.into_owned();
+        let stage = self.budget.text(stage, "stage")?;
+        let device = self.device(number);
+        let is_start = match &*stage {
+            "START" => true,
+            "END" => false,
+            _ => {
+                device.remarks.odd_stages += 1;
+                return Ok(());
+            }
+        };
+        device.recording.annotations.push(Annotation {
+            name,
+            is_start,
+            time_us,
+        });
+        Ok(())
+    }
+
+    /// Reads the settings, which apply to all devices.
+    fn settings(&mut self, node: Node<'a>) -> Result<(), PickleError> {
+        // PYTORCH_CUDA_ALLOC_CONF, or another prefix in builds for other devices.
+        let is_conf = |key: &Node<'_>| {
+            let name = key.raw_text().unwrap_or_default();
+            name.ends_with(b"ALLOC_CONF")
+        };
+        let pairs = node.pairs().ok_or_else(|| {
+            let what = node.type_name();
+            node.error(format!("allocator_settings is {what}, not a dict"))
+        })?;
+        let conf = pairs.filter(|(key, _)| is_conf(key)).last();
+        let conf = match conf {
+            Some((_, conf)) => {
+                let what = "the allocator's settings";
+                let text = self.budget.text(conf, what)?;
+                // It is copied for each device.
+                let copies = text.len().saturating_mul(self.devices.len());
+                self.budget.take(copies, conf, what)?;
+                Some(text)
+            }
+            None => None,
+        };
+        let overflowed = node.get("trace_alloc_overflowed");
+        let has_overflowed = overflowed.and_then(Node::bool).unwrap_or(false);
+        for device in self.devices.values_mut() {
+            device.recording.conf = conf.as_deref().map(str::to_owned);
+            device.remarks.has_overflowed = has_overflowed;
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Vec<Recording> {
+        let finished = self.devices.into_iter().map(|(number, device)| Recording {
+            device: number,
+            stacks: device.stacks.finish(&self.frames),
+            remarks: device.remarks.sentences(),
+            ..device.recording
+        });
+        let is_used =
+            |recording: &Recording| !recording.entries.is_empty() || !recording.segments.is_empty();
+        finished.filter(is_used).collect()
+    }
+}

@@ -1,0 +1,118 @@
+//! Reads the history of a device.
+
+use coalesce_alloc::MempoolId;
+use coalesce_alloc::driver::{DeviceAddr, StreamId};
+use coalesce_alloc::history::{Action, TraceEntry};
+
+use super::fields::{bits, pool, unsigned};
+use super::{Device, Reader};
+use crate::formats::pickle::{Node, PickleError};
+use crate::formats::snapshot::StackId;
+
+const KEYS: [&str; 8] = [
+    "action",
+    "addr",
+    "size",
+    "stream",
+    "time_us",
+    "frames",
+    "device_free",
+    "pool_id",
+];
+
+impl<'a> Reader<'a> {
+    /// Reads the history of device `number`.
+    pub(super) fn entries(&mut self, number: u32, entries: Node<'a>) -> Result<(), PickleError> {
+        for entry in self.budget.list(entries, "a device's trace")? {
+            self.entry(number, entry)?;
+        }
+        let recording = &mut self.device(number).recording;
+        if recording
+            .entry_stacks
+            .iter()
+            .all(|id| *id == StackId::default())
+        {
+            recording.entry_stacks = Vec::new();
+        }
+        Ok(())
+    }
+
+    fn entry(&mut self, number: u32, node: Node<'a>) -> Result<(), PickleError> {
+        let [
+            action,
+            addr,
+            size,
+            stream,
+            time_us,
+            frames,
+            device_free,
+            pool_id,
+        ] = self.budget.fields(node, "an entry", KEYS)?;
+        let missing = |key: &str| node.error(format!("an entry without '{key}'"));
+        let action = action.and_then(Node::raw_text);
+        let name = action.ok_or_else(|| missing("action"))?;
+        let Some(action) = str::from_utf8(name).ok().and_then(Action::named) else {
+            self.budget
+                .take(name.len(), node, "the action of an entry")?;
+            let remarks = &mut self.device(number).remarks;
+            *remarks.unknown_actions.entry(name).or_default() += 1;
+            return Ok(());
+        };
+        let place = match action {
+            Action::Oom => device_free.or(addr).ok_or_else(|| missing("device_free")),
+            _ => addr.ok_or_else(|| missing("addr")),
+        };
+        let entry = TraceEntry {
+            action,
+            addr: DeviceAddr(bits(place?, "the address of an entry")?),
+            size: unsigned(size.ok_or_else(|| missing("size"))?, "the size of an entry")?,
+            stream: match stream {
+                Some(stream) => StreamId(bits(stream, "the stream of an entry")?),
+                None => StreamId::DEFAULT,
+            },
+            time_us: match time_us {
+                Some(time) => unsigned(time, "the time of an entry")?,
+                None => 0,
+            },
+        };
+        let stack = match frames {
+            Some(frames) => self.stack(number, frames)?,
+            None => StackId::default(),
+        };
+        let pool = match pool_id {
+            Some(id) => Some(pool(id, "the pool of an entry")?),
+            None => None,
+        };
+        let device = self.device(number);
+        device.remarks.timeless += u64::from(time_us.is_none());
+        device.add(entry, stack, pool);
+        Ok(())
+    }
+
+    /// The stack in a list of frames.
+    pub(super) fn stack(&mut self, number: u32, frames: Node<'a>) -> Result<StackId, PickleError> {
+        if let Some(known) = self.device(number).stacks.known(frames.id()) {
+            return Ok(known);
+        }
+        let items = self.budget.list(frames, "frames")?;
+        let ids = items.map(|frame| self.frames.id(frame, &mut self.budget));
+        let stack = ids.collect::<Result<_, _>>()?;
+        Ok(self.device(number).stacks.add(frames.id(), stack))
+    }
+}
+
+impl Device<'_> {
+    fn add(&mut self, entry: TraceEntry, stack: StackId, pool: Option<MempoolId>) {
+        let recording = &mut self.recording;
+        if let Some(pool) = pool {
+            // Entries without a pool are taken to use the default pool.
+            let before = recording.entries.len();
+            recording.entry_pools.resize(before, MempoolId::DEFAULT);
+            recording.entry_pools.push(pool);
+        } else if !recording.entry_pools.is_empty() {
+            recording.entry_pools.push(MempoolId::DEFAULT);
+        }
+        recording.entries.push(entry);
+        recording.entry_stacks.push(stack);
+    }
+}

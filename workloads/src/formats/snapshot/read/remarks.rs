@@ -1,0 +1,60 @@
+//! Anomalies of a snapshot that do not prevent reading it.
+
+use std::collections::BTreeMap;
+
+/// The anomalies, and how often each occurs.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Remarks<'a> {
+    /// Entries of each unknown action.
+    pub(super) unknown_actions: BTreeMap<&'a [u8], u64>,
+    /// Entries without a time.
+    pub(super) timeless: u64,
+    /// Blocks in use without a requested size.
+    pub(super) unsized_blocks: u64,
+    /// Segments whose size is not the sum of their blocks.
+    pub(super) unfilled_segments: u64,
+    /// Annotations that are neither START nor END.
+    pub(super) odd_stages: u64,
+    /// Whether the ring buffer of entries overflowed.
+    pub(super) has_overflowed: bool,
+}
+
+impl Remarks<'_> {
+    /// One sentence for each anomaly.
+    pub(super) fn sentences(&self) -> Vec<String> {
+        const MOST_ACTIONS: usize = 8;
+        let mut sentences = Vec::new();
+        let actions = self.unknown_actions.iter();
+        sentences.extend(actions.clone().take(MOST_ACTIONS).map(|(action, count)| {
+            let action: String = String::from_utf8_lossy(action).chars().take(60).collect();
+            format!("entries of the unknown action '{action}', skipped: {count}")
+        }));
+        let others: u64 = actions.skip(MOST_ACTIONS).map(|(_, count)| count).sum();
+        let counted = [
+            ("entries of other unknown actions, skipped", others),
+            ("entries without a time", self.timeless),
+            (
+                "blocks in use without a requested size, taken to be wholly requested",
+                self.unsized_blocks,
+            ),
+            (
+                "segments whose size is not the sum of their blocks, which are used instead",
+                self.unfilled_segments,
+            ),
+            (
+                "annotations that are neither START nor END, skipped",
+                self.odd_stages,
+            ),
+        ];
+        let counted = counted.iter().filter(|(_, count)| *count > 0);
+        sentences.extend(counted.map(|(what, count)| format!("{what}: {count}")));
+        if self.has_overflowed {
+            sentences.push(
+                "the history is longer than PyTorch's ring buffer, so its beginning is lost (max_entries \
+                 of _record_memory_history)"
+                    .to_owned(),
+            );
+        }
+        sentences
+    }
+}

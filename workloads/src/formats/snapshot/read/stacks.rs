@@ -1,0 +1,97 @@
+//! Reads stack traces without duplicates.
+//!
+//! A snapshot stores each frame once, and for each allocation a list of references to frames. Most lists
+//! are equal; they are compared by the frames that they refer to.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use foldhash::fast::FixedState;
+
+use super::budget::Budget;
+use super::fields::bits;
+use crate::formats::pickle::{Node, NodeId, PickleError};
+use crate::formats::snapshot::{Frame, Stack, StackId};
+
+/// The index of a frame in [`Frames`].
+pub(super) type FrameId = u32;
+
+/// The frames of a snapshot, without duplicates.
+#[derive(Debug, Default)]
+pub(super) struct Frames {
+    frames: Vec<Arc<Frame>>,
+    by_content: HashMap<Arc<Frame>, FrameId, FixedState>,
+    by_node: HashMap<NodeId, FrameId, FixedState>,
+}
+
+impl Frames {
+    /// The index of the frame that is equal to `node`.
+    pub(super) fn id(
+        &mut self,
+        node: Node<'_>,
+        budget: &mut Budget,
+    ) -> Result<FrameId, PickleError> {
+        if let Some(&id) = self.by_node.get(&node.id()) {
+            return Ok(id);
+        }
+        let keys = ["name", "filename", "line"];
+        let [name, filename, line] = budget.fields(node, "a frame", keys)?;
+        let mut named = |node: Option<Node<'_>>, what: &str| -> Result<String, PickleError> {
+            node.map_or(Ok(String::new()), |node| {
+                Ok(budget.text(node, what)?.into_owned())
+            })
+        };
+        let frame = Arc::new(Frame {
+            name: named(name, "the name of a frame")?,
+            filename: named(filename, "the filename of a frame")?,
+            line: line.map_or(Ok(0), |line| bits(line, "the line of a frame"))?,
+        });
+        let next = self.frames.len() as FrameId;
+        let id = *self.by_content.entry(Arc::clone(&frame)).or_insert(next);
+        if id == next {
+            self.frames.push(frame);
+        }
+        self.by_node.insert(node.id(), id);
+        Ok(id)
+    }
+}
+
+/// The stacks of a device, without duplicates; the first is the empty stack.
+#[derive(Debug, Default)]
+pub(super) struct Stacks {
+    by_frames: HashMap<Box<[FrameId]>, StackId, FixedState>,
+    by_node: HashMap<NodeId, StackId, FixedState>,
+}
+
+impl Stacks {
+    /// The stack of a list that was added before.
+    pub(super) fn known(&self, list: NodeId) -> Option<StackId> {
+        self.by_node.get(&list).copied()
+    }
+
+    /// Adds the stack of a list of frames.
+    pub(super) fn add(&mut self, list: NodeId, stack: Box<[FrameId]>) -> StackId {
+        let id = if stack.is_empty() {
+            StackId::default()
+        } else {
+            let next = StackId(self.by_frames.len() as u32 + 1);
+            *self.by_frames.entry(stack).or_insert(next)
+        };
+        self.by_node.insert(list, id);
+        id
+    }
+
+    /// All stacks, in the order of their ids.
+    pub(super) fn finish(self, frames: &Frames) -> Vec<Stack> {
+        let mut stacks: Vec<_> = self.by_frames.into_iter().collect();
+        stacks.sort_unstable_by_key(|(_, id)| *id);
+        let named = |ids: Box<[FrameId]>| Stack {
+            frames: ids
+                .iter()
+                .filter_map(|id| frames.frames.get(*id as usize).cloned())
+                .collect(),
+        };
+        let stacks = stacks.into_iter().map(|(ids, _)| named(ids));
+        std::iter::once(Stack::default()).chain(stacks).collect()
+    }
+}

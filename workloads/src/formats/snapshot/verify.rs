@@ -1,0 +1,109 @@
+//! Verifies that the reference makes the decisions of a recording, by replaying it at the recorded
+//! addresses under the recorded settings.
+//!
+//! The replay starts in the state before the first entry ([`super::rewind`](mod@super::rewind)). The device
+//! grants and refuses memory as recorded, and frees complete as recorded. The allocator decides everything
+//! else: the place of each block, and which segments are taken and returned, and when. The first decision
+//! that differs from the recording ends the replay, because all later ones depend on it.
+//!
+//! If the verification is exact, predictions for other settings are trustworthy for this program.
+
+mod answers;
+mod difference;
+mod extents;
+mod guesses;
+mod limit;
+mod prepared;
+mod replay;
+mod tails;
+mod trial;
+
+pub use self::difference::{Candidate, Difference};
+use self::prepared::Prepared;
+use self::trial::Trial;
+use super::Recording;
+use super::rewind::RecordingError;
+
+/// Properties of the device that a recording does not contain.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Known {
+    /// Bytes of device memory.
+    pub capacity: Option<u64>,
+    /// The memory fraction at the start of the recording, if it differs from the settings. Requires the
+    /// capacity.
+    pub fraction: Option<f64>,
+}
+
+/// The result of verifying a recording.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Verification {
+    /// Whether memory was reserved before the first entry.
+    pub is_warm: bool,
+    /// Allocations in the recording.
+    pub allocations: usize,
+    /// Allocations at their recorded address.
+    pub exact: usize,
+    /// Entries of the recording that take or return segments or pages.
+    pub segment_events: usize,
+    /// Such entries that the replay reproduces in kind, address and size.
+    pub predicted: usize,
+    /// Failed requests in the recording.
+    pub ooms: usize,
+    /// Retries of the replay. A recording does not count its own.
+    pub retries: u64,
+    /// Whether the blocks at the end have their recorded addresses, sizes and states.
+    pub is_end_equal: bool,
+    /// The memory limit that was found by trial, in bytes.
+    pub limit: Option<u64>,
+    /// The first decision that differs from the recorded one.
+    pub difference: Option<Difference>,
+    /// Missing information, one sentence each.
+    pub remarks: Vec<String>,
+}
+
+impl Verification {
+    /// Whether the replay reproduces the whole recording.
+    #[must_use]
+    pub fn is_exact(&self) -> bool {
+        self.difference.is_none() && self.is_end_equal
+    }
+}
+
+/// Verifies a recording. `known` properties of the device replace guesses.
+///
+/// # Errors
+/// [`RecordingError`] if PyTorch's allocator cannot have made the recording.
+pub fn verify(recording: &Recording, known: Known) -> Result<Verification, RecordingError> {
+    let prepared = Prepared::new(recording)?;
+    let mut trial = Trial {
+        prepared: &prepared,
+        capacity: known.capacity,
+        fraction: known.fraction,
+        limit: None,
+    };
+    let mut run = trial.run()?;
+    let collects = prepared.settings.garbage_collection_threshold() > 0.0;
+    if run.stopped.is_some() && known.capacity.is_none() && collects {
+        run = limit::search(&mut trial, run)?;
+    }
+    let mut verification = run.verification;
+    verification.limit = trial.limit;
+    verification.remarks.extend(trial.limit.map(|limit| {
+        format!(
+            "the memory limit is not recorded; with {limit} bytes the garbage collector acts as recorded"
+        )
+    }));
+    verification.remarks.extend(run.guesses.remark());
+    if run.stopped.is_some() && known.capacity.is_none() && prepared.is_expandable() {
+        verification.remarks.push(format!(
+            "the device memory, which determines the address ranges of expandable segments, is not \
+             recorded; taken to be {} bytes",
+            run.guesses.memory
+        ));
+    }
+    if let Some((index, deviation)) = run.stopped {
+        let difference = Difference::find(&trial, &run.guesses, index, deviation)?;
+        verification.difference = Some(difference);
+    }
+    Ok(verification)
+}

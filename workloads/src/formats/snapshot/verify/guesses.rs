@@ -1,0 +1,147 @@
+//! Guesses of what a recording does not contain, and their correction.
+//!
+//! Each guess has few alternatives, and a wrong one causes a call to deviate. The guess is then changed and
+//! the recording replayed from its first entry.
+
+use std::collections::BTreeSet;
+
+use coalesce_alloc::error::Error;
+use coalesce_alloc::history::Action;
+use coalesce_alloc::snapshot::SegmentInfo;
+
+use super::super::calls::{Call, CallKind};
+use super::prepared::{Deviation, Prepared};
+use super::tails::Tails;
+
+/// The assumptions of a replay.
+#[derive(Clone)]
+pub(super) struct Guesses {
+    /// Bytes of device memory, which determine the address range of each expandable segment.
+    pub(super) memory: u64,
+    /// The unrecorded tails of blocks at the start.
+    tails: Tails,
+    /// The calls. If segments are returned right before others are taken, either the malloc that took
+    /// these or an `empty_cache` before it returned them.
+    pub(super) calls: Vec<Call>,
+    /// The ends of the calls for which that decision was changed.
+    decided: BTreeSet<usize>,
+}
+
+/// Guesses with one of them changed.
+pub(super) struct Refined {
+    pub(super) guesses: Guesses,
+    /// Whether to keep the old guesses if the replay does not get further.
+    pub(super) must_help: bool,
+}
+
+impl Guesses {
+    /// The most likely guesses.
+    pub(super) fn first(prepared: &Prepared<'_>, capacity: Option<u64>) -> Self {
+        Self {
+            memory: capacity.unwrap_or_else(|| prepared.most_memory()),
+            tails: Tails::default(),
+            calls: prepared.calls.clone(),
+            decided: BTreeSet::new(),
+        }
+    }
+
+    pub(super) fn tails(&self) -> &Tails {
+        &self.tails
+    }
+
+    /// Better guesses after the call with this index deviated and left `segments`. None if no guess can
+    /// be the cause.
+    pub(super) fn refine(
+        &self,
+        prepared: &Prepared<'_>,
+        index: usize,
+        deviation: &Deviation,
+        segments: &[SegmentInfo],
+    ) -> Option<Refined> {
+        let call = self.calls.get(index)?;
+        let shorter = || self.with_less_memory(prepared, call, deviation);
+        let other = || self.with_other_caller(prepared, index);
+        let longer = || {
+            let mut guesses = self.clone();
+            let first = call.entries.start;
+            let lengthened = guesses
+                .tails
+                .lengthen(prepared, &deviation.ours, segments, first);
+            lengthened.then_some(Refined {
+                guesses,
+                must_help: false,
+            })
+        };
+        shorter().or_else(other).or_else(longer)
+    }
+
+    /// Keeps these guesses after `others` did not help.
+    pub(super) fn reject(&mut self, others: Self) {
+        self.decided = others.decided;
+    }
+
+    /// A sentence about the guesses that were found by trial.
+    pub(super) fn remark(&self) -> Option<String> {
+        let tails = self.tails.len();
+        (tails > 0).then(|| format!("the sizes of {tails} of these blocks were found by trial"))
+    }
+
+    /// Less memory, if the allocator needed a new address range where a reserved one lies: that one must
+    /// be shorter.
+    fn with_less_memory(
+        &self,
+        prepared: &Prepared<'_>,
+        call: &Call,
+        deviation: &Deviation,
+    ) -> Option<Refined> {
+        let Some(Error::VirtualMemory(_)) = deviation.error else {
+            return None;
+        };
+        let mut entries = prepared.entries_of(call).iter();
+        let maps = entries.find(|entry| entry.action == Action::SegmentMap)?;
+        let base = deviation.range_around(maps.addr)?;
+        let memory = prepared.memory_between(base, maps.addr);
+        (0 < memory && memory < self.memory).then(|| Refined {
+            guesses: Self {
+                memory,
+                ..self.clone()
+            },
+            must_help: false,
+        })
+    }
+
+    /// The other decision on whether a malloc or an `empty_cache` before it returned segments.
+    fn with_other_caller(&self, prepared: &Prepared<'_>, index: usize) -> Option<Refined> {
+        let call = self.calls.get(index)?;
+        let mut guesses = self.clone();
+        let is_malloc = |kind| matches!(kind, CallKind::Malloc | CallKind::FailedMalloc);
+        if is_malloc(call.kind) {
+            let entries = prepared.entries_of(call);
+            let mut entries = entries.iter();
+            let last = entries.rposition(|entry| entry.action.returns_memory())?;
+            let split = call.entries.start + last + 1;
+            let emptied = Call {
+                kind: CallKind::EmptyCache,
+                entries: call.entries.start..split,
+            };
+            guesses.calls.get_mut(index)?.entries.start = split;
+            guesses.calls.insert(index, emptied);
+        } else {
+            let next = self
+                .calls
+                .get(index + 1)
+                .filter(|next| is_malloc(next.kind))?;
+            if call.kind != CallKind::EmptyCache {
+                return None;
+            }
+            guesses.calls.get_mut(index)?.kind = next.kind;
+            guesses.calls.get_mut(index)?.entries.end = next.entries.end;
+            guesses.calls.remove(index + 1);
+        }
+        let end = guesses.calls.get(index)?.entries.end.max(call.entries.end);
+        guesses.decided.insert(end).then_some(Refined {
+            guesses,
+            must_help: true,
+        })
+    }
+}

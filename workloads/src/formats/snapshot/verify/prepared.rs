@@ -1,0 +1,123 @@
+//! A recording prepared for replays, and the deviation that ends a replay.
+
+use std::collections::BTreeMap;
+
+use coalesce_alloc::driver::DeviceAddr;
+use coalesce_alloc::driver::sim::address::Placement;
+use coalesce_alloc::error::Error;
+use coalesce_alloc::history::TraceEntry;
+use coalesce_alloc::pytorch::restore::RestoreError;
+use coalesce_alloc::settings::Settings;
+
+use super::super::Recording;
+use super::super::calls::{Call, calls};
+use super::super::rewind::{KindsByAddress, RecordingError, Start, rewind};
+use super::extents::{Extents, Owner, owner};
+
+/// A recording prepared for any number of replays.
+pub(super) struct Prepared<'a> {
+    pub(super) recording: &'a Recording,
+    pub(super) settings: Settings,
+    pub(super) start: Start,
+    pub(super) calls: Vec<Call>,
+    extents: Extents,
+}
+
+impl<'a> Prepared<'a> {
+    pub(super) fn new(recording: &'a Recording) -> Result<Self, RecordingError> {
+        let known = recording.settings()?;
+        let start = rewind(recording, &known)?;
+        let settings = known.settings;
+        let kinds = KindsByAddress::of(recording, &settings);
+        Ok(Self {
+            recording,
+            extents: Extents::of(recording, &start, &kinds),
+            calls: calls(recording, settings.garbage_collection_threshold() > 0.0),
+            settings,
+            start,
+        })
+    }
+
+    /// Whether there are expandable segments.
+    pub(super) fn is_expandable(&self) -> bool {
+        self.extents.is_any_owned()
+    }
+
+    /// The maximum bytes of device memory that the recorded addresses allow.
+    pub(super) fn most_memory(&self) -> u64 {
+        self.extents.most_memory(&self.settings)
+    }
+
+    /// The maximum bytes of device memory for which a range reserved at `base` ends before `end`.
+    pub(super) fn memory_between(&self, base: DeviceAddr, end: DeviceAddr) -> u64 {
+        self.extents.memory_between(base, end, &self.settings)
+    }
+
+    pub(super) fn entries_of(&self, call: &Call) -> &'a [TraceEntry] {
+        &self.recording.entries[call.entries.clone()]
+    }
+
+    /// The placements of the segments at the start on a device of `memory` bytes, in the order in which the
+    /// allocator restores them.
+    ///
+    /// # Errors
+    /// If the pages are too far apart, because the allocator keeps a table of the pages between them.
+    pub(super) fn placements(&self, memory: u64) -> Result<Vec<Placement>, RestoreError> {
+        /// Bytes of addresses that 16 streams reserve on a device of 512 GiB.
+        const MOST_ADDRESSES: u64 = 9 << 40;
+        let segments = &self.start.segments;
+        let (runs, plain): (Vec<_>, Vec<_>) = segments.iter().partition(|s| s.is_expandable);
+        let mut placements: Vec<Placement> = plain
+            .iter()
+            .map(|segment| Placement {
+                bytes: Some(segment.total_size()),
+                addr: segment.address,
+            })
+            .collect();
+        // The owners of pages, with the first and the last address.
+        let mut owners: Vec<(Owner, DeviceAddr, DeviceAddr)> = Vec::new();
+        for run in runs {
+            let end = run.address.offset(run.total_size());
+            match owners.iter_mut().find(|(known, ..)| *known == owner(run)) {
+                Some((_, _, last)) => *last = end,
+                None => owners.push((owner(run), run.address, end)),
+            }
+        }
+        let mut addresses = 0_u64;
+        for (_, first, end) in owners {
+            let base = self.extents.base((first, end), memory, &self.settings);
+            addresses = addresses.saturating_add(end.offset_from(base));
+            if addresses > MOST_ADDRESSES {
+                return Err(RestoreError::Impossible {
+                    segment: first,
+                    reason: format!(
+                        "the pages of all streams are spread over more than {MOST_ADDRESSES} bytes of \
+                         addresses"
+                    ),
+                });
+            }
+            placements.push(Placement {
+                bytes: None,
+                addr: base,
+            });
+        }
+        Ok(placements)
+    }
+}
+
+/// The behaviour of the allocator at a call, if it differs from the recording.
+pub(super) struct Deviation {
+    pub(super) ours: Vec<TraceEntry>,
+    /// The error of the allocator, unless it is out of memory.
+    pub(super) error: Option<Error>,
+    /// The reserved address ranges before the call: start → bytes.
+    pub(super) ranges: BTreeMap<DeviceAddr, u64>,
+}
+
+impl Deviation {
+    /// The start of the range that contained `addr` before the call.
+    pub(super) fn range_around(&self, addr: DeviceAddr) -> Option<DeviceAddr> {
+        let (&start, &bytes) = self.ranges.range(..=addr).next_back()?;
+        (addr.offset_from(start) < bytes).then_some(start)
+    }
+}

@@ -1,0 +1,255 @@
+//! Replays the calls of a recording with the reference, on a device that answers as recorded.
+
+use std::collections::HashMap;
+
+use coalesce_alloc::MempoolId;
+use coalesce_alloc::PyTorch;
+use coalesce_alloc::driver::sim::address::Placement;
+use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
+use coalesce_alloc::driver::tap::Tap;
+use coalesce_alloc::driver::{DeviceAddr, StreamId};
+use coalesce_alloc::error::Error;
+use coalesce_alloc::history::{Action, HistoryOptions, TraceEntry};
+use coalesce_alloc::pytorch::restore::RestoreError;
+use coalesce_alloc::snapshot::{BlockState, SegmentInfo};
+use foldhash::fast::FixedState;
+
+use super::super::calls::{Call, CallKind};
+use super::answers::Answers;
+use super::guesses::Guesses;
+use super::prepared::{Deviation, Prepared};
+
+/// The first of the streams that pending frees wait for. Each free has a separate stream, which finishes when
+/// the recording completes the free.
+const FIRST_STAND_IN: u64 = 1 << 63;
+
+/// A running replay.
+pub(super) struct Replay<'a> {
+    prepared: &'a Prepared<'a>,
+    allocator: PyTorch<Tap<SimDevice, Answers>>,
+    /// The stand-in streams that pending frees wait for, by the address of the block.
+    waiting: HashMap<DeviceAddr, StreamId, FixedState>,
+    next_stand_in: u64,
+}
+
+impl<'a> Replay<'a> {
+    /// Restores the state before the first entry, guessing what is unknown.
+    pub(super) fn new(prepared: &'a Prepared<'a>, guesses: &Guesses) -> Result<Self, RestoreError> {
+        let mut device = SimDevice::new(&SimConfig {
+            hold_events: true,
+            ..SimConfig::with_capacity(guesses.memory)
+        });
+        device.follow_recording(prepared.placements(guesses.memory)?);
+        let device = Tap::over(device, Answers::default());
+        let mut segments = prepared.start.segments.clone();
+        for segment in &mut segments {
+            guesses.tails().add_to(segment);
+        }
+        // It is unknown whether the first completion was requested before the first entry or by it:
+        // `make` requests it.
+        let first = prepared.recording.entries.first();
+        let first = first.filter(|entry| entry.action == Action::FreeCompleted);
+        let mut pending = Vec::new();
+        for block in segments.iter_mut().flat_map(|segment| &mut segment.blocks) {
+            if block.state == BlockState::ActivePendingFree {
+                block.state = BlockState::ActiveAllocated;
+                if first.is_none_or(|entry| entry.addr != block.address) {
+                    pending.push(block.address);
+                }
+            }
+        }
+        let settings = prepared.settings.clone();
+        let allocator = PyTorch::restore(device, settings, &segments)?;
+        let mut replay = Self {
+            prepared,
+            allocator,
+            waiting: HashMap::default(),
+            next_stand_in: FIRST_STAND_IN,
+        };
+        for addr in pending {
+            replay.free_later(addr)?;
+        }
+        Ok(replay)
+    }
+
+    /// Limits reserved memory to a fraction of the device memory.
+    pub(super) fn set_limit(&mut self, fraction: f64) -> Result<(), Error> {
+        self.allocator.set_memory_fraction(fraction)
+    }
+
+    pub(super) fn segments(&self) -> Vec<SegmentInfo> {
+        self.allocator.segments()
+    }
+
+    /// The number of retries.
+    pub(super) fn retries(&self) -> u64 {
+        self.allocator.stats().num_alloc_retries.cast_unsigned()
+    }
+
+    /// Makes a call. Fails if the allocator deviates from the recording.
+    pub(super) fn make(&mut self, call: &Call) -> Result<(), Deviation> {
+        let recorded = self.prepared.entries_of(call);
+        self.allocator.record_history(Some(HistoryOptions {
+            clear: true,
+            ..HistoryOptions::default()
+        }));
+        let ranges = self.allocator.driver().hook().ranges().clone();
+        self.follow(recorded);
+        let lost = self.request_lost_by(call, recorded);
+        let outcome = match lost {
+            Some(addr) => self.allocator.free(addr),
+            None => Ok(()),
+        };
+        let outcome = outcome.and_then(|()| self.perform(call, recorded));
+        let ours = self.allocator.history().copied();
+        let is_lost =
+            |entry: &TraceEntry| entry.action == Action::FreeRequested && Some(entry.addr) == lost;
+        let ours: Vec<TraceEntry> = ours.filter(|entry| !is_lost(entry)).collect();
+        match outcome {
+            Ok(()) | Err(Error::OutOfMemory(_)) if is_same(&ours, recorded) => Ok(()),
+            outcome => Err(Deviation {
+                ours,
+                error: outcome
+                    .err()
+                    .filter(|error| !matches!(error, Error::OutOfMemory(_))),
+                ranges,
+            }),
+        }
+    }
+
+    /// The block whose free completes at this call, if the ring buffer lost the request of the free.
+    fn request_lost_by(&self, call: &Call, recorded: &[TraceEntry]) -> Option<DeviceAddr> {
+        let first = recorded.first().filter(|_| call.entries.start == 0)?;
+        let lost = first.action == Action::FreeCompleted && !self.waiting.contains_key(&first.addr);
+        lost.then_some(first.addr)
+    }
+
+    /// Makes the device answer as in these entries.
+    fn follow(&mut self, recorded: &[TraceEntry]) {
+        let device = self.allocator.driver_mut();
+        let answers = device.hook_mut();
+        answers.expect(
+            recorded
+                .iter()
+                .filter(|entry| entry.action.is_about_segments())
+                .copied(),
+        );
+        let places = recorded.iter().filter_map(|entry| match entry.action {
+            Action::SegmentAlloc => Some(Placement {
+                bytes: Some(entry.size),
+                addr: entry.addr,
+            }),
+            Action::SegmentMap if !answers.is_reserved(entry.addr) => Some(Placement {
+                bytes: None,
+                addr: entry.addr,
+            }),
+            _ => None,
+        });
+        let places: Vec<Placement> = places.collect();
+        device.driver_mut().follow_recording(places);
+    }
+
+    fn perform(&mut self, call: &Call, recorded: &[TraceEntry]) -> Result<(), Error> {
+        let (Some(first), Some(last)) = (recorded.first(), recorded.last()) else {
+            return Ok(());
+        };
+        match call.kind {
+            CallKind::Malloc | CallKind::FailedMalloc => {
+                if !self.waits_for_all(recorded) {
+                    self.complete(recorded);
+                }
+                let pool = match call.kind {
+                    CallKind::Malloc => self.prepared.recording.pool_of(call.entries.end - 1),
+                    _ => MempoolId::DEFAULT,
+                };
+                self.malloc(last, pool)
+            }
+            CallKind::Free => self.allocator.free(first.addr),
+            CallKind::FreeRequest => self.free_later(first.addr),
+            CallKind::EmptyCache => self.allocator.empty_cache(),
+            // Without a malloc, only empty_cache waits for streams.
+            CallKind::Completions if self.has_waiting(recorded) => self.allocator.empty_cache(),
+            CallKind::Completions => Ok(()),
+            CallKind::Snapshot => {
+                self.allocator.observed_segments();
+                Ok(())
+            }
+        }?;
+        for entry in recorded {
+            if entry.action == Action::FreeCompleted {
+                self.waiting.remove(&entry.addr);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether one of these blocks waits for its stream.
+    fn has_waiting(&self, recorded: &[TraceEntry]) -> bool {
+        let mut recorded = recorded.iter();
+        recorded.any(|entry| self.waiting.contains_key(&entry.addr))
+    }
+
+    fn malloc(&mut self, recorded: &TraceEntry, pool: MempoolId) -> Result<(), Error> {
+        if pool != MempoolId::DEFAULT {
+            self.allocator
+                .begin_allocate_to_pool(pool, Box::new(|_| true))?;
+        }
+        let placed = self.allocator.raw_malloc(recorded.size, recorded.stream);
+        if pool != MempoolId::DEFAULT {
+            self.allocator.end_allocate_to_pool(pool)?;
+        }
+        placed.map(|_| ())
+    }
+
+    fn free_later(&mut self, addr: DeviceAddr) -> Result<(), Error> {
+        let stream = StreamId(self.next_stand_in);
+        self.next_stand_in += 1;
+        self.waiting.insert(addr, stream);
+        self.allocator.record_stream(addr, stream)?;
+        self.allocator.free(addr)
+    }
+
+    /// Finishes the streams of the frees that complete in these entries.
+    fn complete(&mut self, recorded: &[TraceEntry]) {
+        let streams = self.allocator.driver_mut().driver_mut().streams_mut();
+        for entry in recorded {
+            if let Action::FreeCompleted = entry.action
+                && let Some(&stream) = self.waiting.get(&entry.addr)
+            {
+                streams.complete(stream, 1);
+            }
+        }
+    }
+
+    /// Whether a malloc waited for all streams in order to return all cached memory, instead of finding
+    /// them finished: it returned memory or failed, and no block waits any more. (The garbage collector
+    /// returns memory without waiting.)
+    fn waits_for_all(&self, recorded: &[TraceEntry]) -> bool {
+        let actions = || recorded.iter().map(|entry| entry.action);
+        let completed = actions().filter(|&action| action == Action::FreeCompleted);
+        let completes = completed.count() == self.waiting.len();
+        let collects = self.prepared.settings.garbage_collection_threshold() > 0.0;
+        let lacks = |action: Action| action.returns_memory() || action == Action::Oom;
+        completes && !collects && actions().any(lacks)
+    }
+}
+
+/// Whether two calls did the same. The order in which waiting frees complete is ignored: it depends on the
+/// streams that they wait for, which are not recorded.
+fn is_same(ours: &[TraceEntry], recorded: &[TraceEntry]) -> bool {
+    let comparable = |entries: &[TraceEntry]| {
+        let entries = entries.iter().map(|entry| {
+            // The address of a failure is the free memory of the device.
+            let addr = match entry.action {
+                Action::Oom => DeviceAddr::NULL,
+                _ => entry.addr,
+            };
+            (entry.action, addr, entry.size, entry.stream)
+        });
+        let (mut completed, others): (Vec<_>, Vec<_>) =
+            entries.partition(|&(action, ..)| action == Action::FreeCompleted);
+        completed.sort_by_key(|&(_, addr, ..)| addr);
+        (completed, others)
+    };
+    comparable(ours) == comparable(recorded)
+}

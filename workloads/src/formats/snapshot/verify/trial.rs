@@ -1,0 +1,165 @@
+//! Replays from the first call to the last, or to the first that deviates, and repeats with better guesses.
+
+use coalesce_alloc::driver::DeviceAddr;
+use coalesce_alloc::history::{Action, TraceEntry};
+use coalesce_alloc::snapshot::{BlockInfo, BlockState, SegmentInfo};
+
+use super::super::calls::CallKind;
+use super::super::rewind::RecordingError;
+use super::Verification;
+use super::guesses::Guesses;
+use super::prepared::{Deviation, Prepared};
+use super::replay::Replay;
+
+/// The conditions of a replay.
+pub(super) struct Trial<'a> {
+    pub(super) prepared: &'a Prepared<'a>,
+    /// Bytes of device memory, if known.
+    pub(super) capacity: Option<u64>,
+    /// The initial memory fraction, if it differs from the settings.
+    pub(super) fraction: Option<f64>,
+    /// A limit to try, in bytes, instead of the fraction.
+    pub(super) limit: Option<u64>,
+}
+
+/// The result of a replay.
+pub(super) struct Attempt {
+    pub(super) verification: Verification,
+    /// The index of the call that deviated, and its deviation.
+    pub(super) stopped: Option<(usize, Deviation)>,
+    /// Whether that call returned all cached memory.
+    pub(super) retried: bool,
+    /// The state at the end.
+    pub(super) segments: Vec<SegmentInfo>,
+    /// Its guesses.
+    pub(super) guesses: Guesses,
+}
+
+impl Attempt {
+    /// The first entry of the call that deviated; the maximum if none did.
+    pub(super) fn reach(&self) -> usize {
+        let call = self.stopped.as_ref();
+        let call = call.and_then(|&(index, _)| self.guesses.calls.get(index));
+        call.map_or(usize::MAX, |call| call.entries.start)
+    }
+}
+
+impl Trial<'_> {
+    /// The state before the first entry.
+    pub(super) fn begin(&self, guesses: &Guesses) -> Result<Replay<'_>, RecordingError> {
+        let replay = Replay::new(self.prepared, guesses);
+        let mut replay = replay.map_err(RecordingError::Start)?;
+        let share = |limit: u64| limit as f64 / guesses.memory as f64;
+        if let Some(fraction) = self.fraction.or(self.limit.map(share)) {
+            let limited = replay.set_limit(fraction);
+            limited.map_err(|error| RecordingError::Start(error.into()))?;
+        }
+        Ok(replay)
+    }
+
+    /// Replays until the recording is reproduced or no guess is left to change.
+    pub(super) fn run(&self) -> Result<Attempt, RecordingError> {
+        /// Enough for hundreds of blocks; keeps the time for a recording within two minutes.
+        const MOST_GUESSES: usize = 500;
+        let mut run = self.run_with(Guesses::first(self.prepared, self.capacity))?;
+        for _ in 0..MOST_GUESSES {
+            let better = run.stopped.as_ref().and_then(|(index, deviation)| {
+                let (prepared, segments) = (self.prepared, &run.segments);
+                run.guesses.refine(prepared, *index, deviation, segments)
+            });
+            let Some(better) = better else {
+                break;
+            };
+            let next = self.run_with(better.guesses)?;
+            if next.reach() > run.reach() || !better.must_help {
+                run = next;
+            } else {
+                run.guesses.reject(next.guesses);
+            }
+        }
+        Ok(run)
+    }
+
+    fn run_with(&self, guesses: Guesses) -> Result<Attempt, RecordingError> {
+        let prepared = self.prepared;
+        let mut replay = self.begin(&guesses)?;
+        let count = |is: fn(Action) -> bool| {
+            let entries = prepared.recording.entries.iter();
+            entries.filter(|entry| is(entry.action)).count()
+        };
+        let mut verification = Verification {
+            is_warm: prepared.start.is_warm(),
+            allocations: count(|action| action == Action::Alloc),
+            segment_events: count(Action::is_about_segments),
+            ooms: count(|action| action == Action::Oom),
+            remarks: prepared.start.remarks.clone(),
+            ..Verification::default()
+        };
+        let mut stopped = None;
+        let mut retried = false;
+        for (index, call) in guesses.calls.iter().enumerate() {
+            let retries = replay.retries();
+            let outcome = replay.make(call);
+            let recorded = prepared.entries_of(call);
+            let ours = match &outcome {
+                Ok(()) => recorded,
+                Err(deviation) => &deviation.ours,
+            };
+            verification.exact +=
+                usize::from(call.kind == CallKind::Malloc && lands(ours, recorded));
+            verification.predicted += common_segment_events(ours, recorded);
+            if let Err(deviation) = outcome {
+                retried = replay.retries() > retries;
+                stopped = Some((index, deviation));
+                break;
+            }
+        }
+        verification.retries = replay.retries();
+        let segments = replay.segments();
+        verification.is_end_equal =
+            stopped.is_none() && layout(&segments) == layout(&prepared.recording.segments);
+        Ok(Attempt {
+            verification,
+            stopped,
+            retried,
+            segments,
+            guesses,
+        })
+    }
+}
+
+/// Whether a malloc returned the recorded address.
+fn lands(ours: &[TraceEntry], recorded: &[TraceEntry]) -> bool {
+    let allocated = |entries: &[TraceEntry]| {
+        let last = entries.last().filter(|last| last.action == Action::Alloc);
+        last.map(|last| last.addr)
+    };
+    let ours = allocated(ours);
+    ours.is_some() && ours == allocated(recorded)
+}
+
+/// The number of segments and pages taken and returned as recorded, up to the first difference.
+fn common_segment_events(ours: &[TraceEntry], recorded: &[TraceEntry]) -> usize {
+    let about_segments = |entries: &[TraceEntry]| -> Vec<_> {
+        let entries = entries
+            .iter()
+            .filter(|entry| entry.action.is_about_segments());
+        entries
+            .map(|entry| (entry.action, entry.addr, entry.size))
+            .collect()
+    };
+    let (ours, recorded) = (about_segments(ours), about_segments(recorded));
+    let pairs = ours.iter().zip(&recorded);
+    pairs
+        .take_while(|(ours, recorded)| ours == recorded)
+        .count()
+}
+
+/// The address, size and state of all blocks, by address.
+fn layout(segments: &[SegmentInfo]) -> Vec<(DeviceAddr, u64, BlockState)> {
+    let blocks = segments.iter().flat_map(|segment| &segment.blocks);
+    let place = |block: &BlockInfo| (block.address, block.size, block.state);
+    let mut blocks: Vec<_> = blocks.map(place).collect();
+    blocks.sort_by_key(|&(addr, ..)| addr);
+    blocks
+}

@@ -1,0 +1,300 @@
+//! A recording as a workload: what its program asks of any allocator.
+//!
+//! What lived before the first entry is asked for first, lowest address first: in which order it was
+//! made is not recorded. Then come the calls of the program.
+//!
+//! - A free that other streams still worked against when it was requested waits for an event, which is
+//!   over where the free was found completed. An allocator that is out of memory can wait for it.
+//!   What was freed before the first entry is freed where that completed.
+//! - A request that failed is one more malloc, tagged as that, and freed at once where it succeeds: on a
+//!   larger device one sees that it would have gone well, and what it would have taken. What the program
+//!   would have done then nobody knows. Retries of the allocator are no failures. The bytes are those
+//!   of the block it needed, for that is what is recorded.
+//! - A request that fails now and did not when it was recorded ends the program; but if another failure
+//!   was recorded later, the program survives failures, and goes on behind that one without what it
+//!   would have asked for until then: it gives up what it was doing earlier than it did.
+//! - Streams are numbered in the order of their handles, by which allocators may go; the default stream
+//!   is 0.
+//! - `step N` is marked where the profiler's step N begins, or else behind the N-th step of an optimiser.
+
+mod waits;
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use coalesce_alloc::driver::{DeviceAddr, StreamId};
+use coalesce_alloc::history::{Action, TraceEntry};
+use foldhash::fast::FixedState;
+
+use self::waits::Waits;
+use super::calls::{Call, CallKind, calls};
+use super::rewind::{RecordingError, Start, rewind};
+use super::{Annotation, Recording, StackId};
+use crate::op::{Answer, Op, Sink, Workload, WorkloadError};
+use crate::ops::Ops;
+use crate::surroundings::Change;
+
+/// How the tag of a request begins that failed when it was recorded.
+pub const FAILED: &str = "failed when recorded";
+
+/// The program of a recording.
+#[derive(Clone, PartialEq, Debug)]
+pub struct RecordedWorkload {
+    name: String,
+    ops: Ops,
+    /// Where in `ops` the requests are that failed when they were recorded, in order.
+    failures: Vec<usize>,
+    remarks: Vec<String>,
+}
+
+impl RecordedWorkload {
+    /// The program of a recording, called `name` in results.
+    ///
+    /// # Errors
+    /// [`RecordingError`] if the recording is none of PyTorch's allocator.
+    pub fn new(name: impl Into<String>, recording: &Recording) -> Result<Self, RecordingError> {
+        let known = recording.settings()?;
+        let start = rewind(recording, &known)?;
+        let collects_garbage = known.settings.garbage_collection_threshold() > 0.0;
+        let mut writer = Writer::new(recording, &start);
+        writer.live_at_start(&start);
+        writer.marks_of_steps(0);
+        for call in calls(recording, collects_garbage) {
+            writer.call(&call);
+        }
+        Ok(Self {
+            name: name.into(),
+            ops: writer.ops,
+            failures: writer.failures,
+            remarks: start.remarks,
+        })
+    }
+
+    /// What the recording does not tell, one sentence each.
+    #[must_use]
+    pub fn remarks(&self) -> &[String] {
+        &self.remarks
+    }
+}
+
+impl Workload for RecordedWorkload {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
+        let mut gives_up = false;
+        for (index, op) in self.ops.iter().enumerate() {
+            let Op::Malloc { id, .. } = op else {
+                sink.op(op)?;
+                continue;
+            };
+            let failed = self.failures.binary_search(&index).is_ok();
+            if gives_up {
+                gives_up = !failed;
+                continue;
+            }
+            match sink.op(op)? {
+                Answer::Done if failed => _ = sink.op(Op::Free { id })?,
+                Answer::OutOfMemory if !failed => {
+                    if self.failures.last().is_none_or(|&last| last < index) {
+                        return Ok(());
+                    }
+                    gives_up = true;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+struct Writer<'a> {
+    recording: &'a Recording,
+    streams: Vec<StreamId>,
+    /// When each step begins, in order, and what it is called.
+    steps: std::vec::IntoIter<(u64, String)>,
+    next_step: Option<(u64, String)>,
+    live: HashMap<DeviceAddr, u64, FixedState>,
+    waits: Waits,
+    next_id: u64,
+    ops: Ops,
+    failures: Vec<usize>,
+}
+
+impl<'a> Writer<'a> {
+    fn new(recording: &'a Recording, start: &Start) -> Self {
+        let entries = recording.entries.iter().map(|entry| entry.stream);
+        let streams = start
+            .segments
+            .iter()
+            .map(|segment| segment.stream)
+            .chain(entries);
+        let streams: BTreeSet<StreamId> = streams.chain([StreamId::DEFAULT]).collect();
+        let mut steps = steps(&recording.annotations).into_iter();
+        Self {
+            recording,
+            waits: Waits::new(u32::try_from(streams.len()).unwrap_or(u32::MAX)),
+            streams: streams.into_iter().collect(),
+            next_step: steps.next(),
+            steps,
+            live: HashMap::default(),
+            next_id: 0,
+            ops: Ops::default(),
+            failures: Vec::new(),
+        }
+    }
+
+    fn live_at_start(&mut self, start: &Start) {
+        let entries = self.recording.entries.iter();
+        let touched: HashSet<DeviceAddr, FixedState> = entries.map(|entry| entry.addr).collect();
+        for segment in &start.segments {
+            for block in segment.blocks.iter().filter(|block| block.is_active()) {
+                // Some versions did not record what was asked for.
+                let bytes = match block.requested_size {
+                    0 => block.size,
+                    bytes => bytes,
+                };
+                // Who asked is known of those that live to the end.
+                let addr = block.address;
+                let stack = self.recording.block_stacks.get(&addr);
+                let stack = stack.filter(|_| !touched.contains(&addr)).copied();
+                self.malloc(
+                    addr,
+                    bytes,
+                    segment.stream,
+                    stack.unwrap_or_default(),
+                    false,
+                );
+            }
+        }
+    }
+
+    fn malloc(
+        &mut self,
+        addr: DeviceAddr,
+        bytes: u64,
+        stream: StreamId,
+        stack: StackId,
+        failed: bool,
+    ) {
+        let stack = self.recording.stacks.get(stack.0 as usize);
+        let mut tag = stack.map_or_else(String::new, super::Stack::origin);
+        if failed {
+            tag = format!("{FAILED}: {tag}");
+        }
+        let stream = self.streams.binary_search(&stream).unwrap_or(0) as u32;
+        let id = self.next_id;
+        self.next_id += 1;
+        if failed {
+            self.failures.push(self.ops.len());
+        } else {
+            self.live.insert(addr, id);
+        }
+        self.ops.push(Op::Malloc {
+            id,
+            bytes,
+            stream,
+            tag: &tag,
+        });
+    }
+
+    fn call(&mut self, call: &Call) {
+        let entries = &self.recording.entries[call.entries.clone()];
+        if let Some(last) = entries.last() {
+            self.marks_of_steps(last.time_us);
+        }
+        self.frees(call.kind, entries);
+        let index = call.entries.end.saturating_sub(1);
+        let stack = self.recording.entry_stacks.get(index).copied();
+        match (call.kind, entries.last()) {
+            (CallKind::Malloc | CallKind::FailedMalloc, Some(last)) => {
+                let &TraceEntry {
+                    addr, size, stream, ..
+                } = last;
+                let failed = call.kind == CallKind::FailedMalloc;
+                self.malloc(addr, size, stream, stack.unwrap_or_default(), failed);
+            }
+            (CallKind::EmptyCache, _) => self.ops.push(Op::EmptyCache),
+            _ => {}
+        }
+    }
+
+    /// The frees among the entries of a call, requested or completed.
+    fn frees(&mut self, kind: CallKind, entries: &[TraceEntry]) {
+        let returns = |entry: &TraceEntry| entry.action.returns_memory();
+        let is_malloc = matches!(kind, CallKind::Malloc | CallKind::FailedMalloc);
+        let waited = is_malloc && (kind == CallKind::FailedMalloc || entries.iter().any(returns));
+        for &TraceEntry { action, addr, .. } in entries {
+            match action {
+                Action::FreeRequested if kind == CallKind::FreeRequest => {
+                    if let Some(id) = self.live.remove(&addr) {
+                        self.free_later(addr, id);
+                    }
+                }
+                Action::FreeCompleted => {
+                    for stream in self.waits.end(addr, waited) {
+                        let over = Change::FinishEvents { stream, count: 1 };
+                        self.ops.push(Op::Around(over));
+                    }
+                    // Requested in the same call, or before the first entry.
+                    if let Some(id) = self.live.remove(&addr) {
+                        self.ops.push(Op::Free { id });
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// A free that waits for an event on a stream of its own.
+    fn free_later(&mut self, addr: DeviceAddr, id: u64) {
+        let stream = self.waits.begin(addr);
+        self.ops.push(Op::RecordStream { id, stream });
+        self.ops.push(Op::Around(Change::HoldEvents(true)));
+        self.ops.push(Op::Free { id });
+        self.ops.push(Op::Around(Change::HoldEvents(false)));
+    }
+
+    /// Marks the steps that begin before `time_us`.
+    fn marks_of_steps(&mut self, time_us: u64) {
+        while let Some((_, name)) = self.next_step.take_if(|(begins, _)| *begins <= time_us) {
+            self.ops.push(Op::Mark { tag: &name });
+            self.next_step = self.steps.next();
+        }
+    }
+}
+
+/// When each step begins and what it is called.
+fn steps(annotations: &[Annotation]) -> Vec<(u64, String)> {
+    let profiled = annotations.iter().filter(|annotation| annotation.is_start);
+    let profiled = profiled.filter_map(|annotation| {
+        let number: u64 = annotation
+            .name
+            .strip_prefix("ProfilerStep#")?
+            .parse()
+            .ok()?;
+        Some((annotation.time_us, format!("step {number}")))
+    });
+    let mut steps: Vec<_> = profiled.collect();
+    if steps.is_empty() {
+        let is_end = |annotation: &&Annotation| {
+            !annotation.is_start && annotation.name.starts_with("Optimizer.step#")
+        };
+        let ends = annotations.iter().filter(is_end);
+        let ends = ends.map(|annotation| annotation.time_us);
+        steps.push((0, "step 0".to_owned()));
+        steps.extend(
+            (1..)
+                .zip(ends)
+                .map(|(n, time_us)| (time_us, format!("step {n}"))),
+        );
+        if steps.len() == 1 {
+            return Vec::new();
+        }
+    }
+    steps.sort_by_key(|&(time_us, _)| time_us);
+    steps
+}
+
+#[cfg(test)]
+mod tests;

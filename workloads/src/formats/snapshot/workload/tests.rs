@@ -1,0 +1,162 @@
+use Action::{Alloc, FreeCompleted, FreeRequested, Oom, SegmentAlloc, SegmentFree};
+use coalesce_alloc::driver::StreamId;
+
+use super::*;
+
+const MIB: u64 = 1 << 20;
+
+/// A program that returned all its memory at the end. Blocks of 20 MiB are segments of their own; of an
+/// entry are given its action and its block's number.
+fn program(entries: &[(Action, u64)]) -> RecordedWorkload {
+    let entries = entries.iter().map(|&(action, block)| TraceEntry {
+        action,
+        addr: DeviceAddr(block * 20 * MIB),
+        size: 20 * MIB,
+        stream: StreamId::DEFAULT,
+        time_us: 0,
+    });
+    let recording = Recording {
+        entries: entries.collect(),
+        ..Recording::default()
+    };
+    RecordedWorkload::new("test", &recording).unwrap()
+}
+
+/// What it does, in short, if the requests with these ids fail.
+fn told(program: &RecordedWorkload, fail: &[u64]) -> Vec<String> {
+    let mut told = Vec::new();
+    let mut sink = |op: Op<'_>| {
+        let (said, answer) = match op {
+            Op::Malloc { id, .. } if fail.contains(&id) => {
+                (format!("{id} fails"), Answer::OutOfMemory)
+            }
+            Op::Malloc { id, .. } => (format!("malloc {id}"), Answer::Done),
+            Op::Free { id } => (format!("free {id}"), Answer::Done),
+            Op::RecordStream { id, stream } => (format!("{id} on {stream}"), Answer::Done),
+            Op::Around(change) => (format!("{change:?}"), Answer::Done),
+            Op::EmptyCache => ("empty".to_owned(), Answer::Done),
+            Op::Mark { tag } => (tag.to_owned(), Answer::Done),
+        };
+        told.push(said);
+        Ok(answer)
+    };
+    program.emit(&mut sink).unwrap();
+    told
+}
+
+/// Two requests, a failure, and one more, with all that is needed around them.
+const SURVIVES: [(Action, u64); 13] = [
+    (SegmentAlloc, 1),
+    (Alloc, 1),
+    (SegmentAlloc, 2),
+    (Alloc, 2),
+    (Oom, 0),
+    (FreeRequested, 2),
+    (FreeCompleted, 2),
+    (Alloc, 2),
+    (FreeRequested, 2),
+    (FreeCompleted, 2),
+    (FreeRequested, 1),
+    (FreeCompleted, 1),
+    (SegmentFree, 1),
+];
+
+fn survives() -> RecordedWorkload {
+    program(&[&SURVIVES[..], &[(SegmentFree, 2)]].concat())
+}
+
+#[test]
+fn a_request_that_failed_fails_again_or_is_given_back_at_once() {
+    let rest = ["free 1", "malloc 3", "free 3", "free 0", "empty"];
+    let again = ["malloc 0", "malloc 1", "2 fails"];
+    assert_eq!(told(&survives(), &[2]), [&again[..], &rest].concat());
+    let fits = ["malloc 0", "malloc 1", "malloc 2", "free 2"];
+    assert_eq!(told(&survives(), &[]), [&fits[..], &rest].concat());
+}
+
+#[test]
+fn a_program_that_survives_failures_goes_on_behind_its_next() {
+    let expected = ["0 fails", "free 1", "malloc 3", "free 3", "free 0", "empty"];
+    assert_eq!(
+        told(&survives(), &[0]),
+        expected,
+        "1 and 2 are not asked for"
+    );
+}
+
+#[test]
+fn a_program_ends_at_a_failure_if_none_is_recorded_later() {
+    let expected = ["malloc 0", "malloc 1", "2 fails", "free 1", "3 fails"];
+    assert_eq!(told(&survives(), &[2, 3]), expected);
+}
+
+#[test]
+fn a_free_that_waits_is_over_where_it_was_found_completed() {
+    let program = program(&[
+        (SegmentAlloc, 1),
+        (Alloc, 1),
+        (FreeRequested, 1),
+        (SegmentAlloc, 2),
+        (Alloc, 2),
+        (FreeCompleted, 1),
+        (Alloc, 1),
+        (FreeRequested, 1),
+        (FreeCompleted, 1),
+        (FreeRequested, 2),
+        (FreeCompleted, 2),
+        (SegmentFree, 1),
+        (SegmentFree, 2),
+    ]);
+    let expected = [
+        "malloc 0",
+        "0 on 1",
+        "HoldEvents(true)",
+        "free 0",
+        "HoldEvents(false)",
+        "malloc 1",
+        "FinishEvents { stream: 1, count: 1 }",
+        "malloc 2",
+        "free 2",
+        "free 1",
+        "empty",
+    ];
+    assert_eq!(told(&program, &[]), expected);
+}
+
+#[test]
+fn a_free_that_a_malloc_waited_for_is_over_later() {
+    let program = program(&[
+        (SegmentAlloc, 1),
+        (Alloc, 1),
+        (SegmentAlloc, 2),
+        (Alloc, 2),
+        (FreeRequested, 1),
+        (FreeRequested, 2),
+        (FreeCompleted, 2),
+        (Alloc, 2),
+        // A malloc that is out of memory: it waits, and returns what it can.
+        (FreeCompleted, 1),
+        (SegmentFree, 1),
+        (SegmentAlloc, 3),
+        (Alloc, 3),
+        (FreeRequested, 3),
+        (FreeRequested, 2),
+        (FreeCompleted, 2),
+        // One that only looks.
+        (FreeCompleted, 3),
+        (Alloc, 2),
+        (FreeRequested, 2),
+        (FreeCompleted, 2),
+        (SegmentFree, 2),
+        (SegmentFree, 3),
+    ]);
+    let over = |stream| format!("FinishEvents {{ stream: {stream}, count: 1 }}");
+    let told = told(&program, &[]);
+    let from = told.iter().position(|line| line.starts_with("Finish"));
+    let from = from.map(|at| &told[at..at + 3]);
+    assert_eq!(
+        from,
+        Some(&[over(1), over(2), "malloc 4".into()][..]),
+        "{told:?}"
+    );
+}

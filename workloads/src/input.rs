@@ -1,0 +1,160 @@
+//! Workloads by the name that a user gives on the command line: a file, a preset or a family.
+
+use std::path::{Path, PathBuf};
+
+use coalesce_alloc::driver::sim::address::AddressPolicy;
+use toml::Table;
+
+use crate::catalog::{self, CatalogError};
+use crate::formats::snapshot::Recording;
+use crate::formats::snapshot::rewind::RecordingError;
+use crate::formats::snapshot::workload::RecordedWorkload;
+use crate::formats::{self, FileError, Opened};
+use crate::op::Workload;
+use crate::presets;
+
+/// A workload, and the recording that it was made from, if any.
+pub struct Input {
+    /// The workload.
+    pub workload: Box<dyn Workload>,
+    /// The recording of a memory snapshot.
+    pub recording: Option<Recording>,
+    /// Unusual properties of the input and missing information, one sentence each.
+    pub remarks: Vec<String>,
+}
+
+/// The reason why a name cannot be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum InputError {
+    /// The name looks like a file name, but the file does not exist.
+    #[error("{0}: no such file")]
+    Missing(String),
+    /// The name is neither a file nor a preset nor a family.
+    #[error("'{name}' is neither a file nor a preset; `coalesce workloads` lists the presets")]
+    Unknown {
+        /// The name.
+        name: String,
+        /// The error of the lookup.
+        source: CatalogError,
+    },
+    /// The parameters of a preset are invalid.
+    #[error(transparent)]
+    Preset(#[from] CatalogError),
+    /// The file cannot be read.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The snapshot is inconsistent.
+    #[error("{}", file.display())]
+    Recording {
+        /// The file.
+        file: PathBuf,
+        /// The inconsistency.
+        source: RecordingError,
+    },
+    /// The snapshot has no recording of the device.
+    #[error("{}: no device {device}, only {present}", file.display())]
+    Device {
+        /// The file.
+        file: PathBuf,
+        /// The number of the device.
+        device: u32,
+        /// The devices of the snapshot.
+        present: String,
+    },
+    /// The snapshot has no recording at all.
+    #[error("{}: the snapshot contains no device", .0.display())]
+    Empty(PathBuf),
+}
+
+impl Input {
+    /// Opens a file of any [format](formats), a preset or a family, in this order. `device` selects the
+    /// device of a snapshot of several; the default is the device with the most entries.
+    ///
+    /// # Errors
+    /// If the name is unknown, the file cannot be read, or the device does not exist.
+    pub fn open(name: &str, device: Option<u32>) -> Result<Self, InputError> {
+        let path = Path::new(name);
+        if path.exists() {
+            return match formats::open(path)? {
+                Opened::Snapshot(recordings) => Self::of_snapshot(path, recordings, device),
+                Opened::Workload(workload) => Ok(Self::of_workload(workload)),
+            };
+        }
+        if path.components().count() > 1 || path.extension().is_some() {
+            return Err(InputError::Missing(name.to_owned()));
+        }
+        let workload = match presets::find(name) {
+            Ok(preset) => preset.build(Table::new())?,
+            Err(_) => catalog::build(name, name, Table::new()).map_err(|source| {
+                let name = name.to_owned();
+                InputError::Unknown { name, source }
+            })?,
+        };
+        Ok(Self::of_workload(workload))
+    }
+
+    fn of_workload(workload: Box<dyn Workload>) -> Self {
+        Self {
+            workload,
+            recording: None,
+            remarks: Vec::new(),
+        }
+    }
+
+    fn of_snapshot(
+        path: &Path,
+        mut recordings: Vec<Recording>,
+        device: Option<u32>,
+    ) -> Result<Self, InputError> {
+        let file = path.to_owned();
+        let numbers = recordings.iter().map(|one| one.device.to_string());
+        let numbers: Vec<String> = numbers.collect();
+        let present = numbers.join(", ");
+        let index = match device {
+            Some(device) => recordings.iter().position(|one| one.device == device),
+            None => {
+                let devices = recordings.iter().enumerate();
+                let busiest =
+                    devices.max_by_key(|(_, one)| (one.entries.len(), one.segments.len()));
+                busiest.map(|(index, _)| index)
+            }
+        };
+        let recording = match (index, device) {
+            (Some(index), _) => recordings.swap_remove(index),
+            (None, Some(device)) => {
+                return Err(InputError::Device {
+                    file,
+                    device,
+                    present,
+                });
+            }
+            (None, None) => return Err(InputError::Empty(file)),
+        };
+        let workload = RecordedWorkload::new(formats::stem(path), &recording)
+            .map_err(|source| InputError::Recording { file, source })?;
+        let mut remarks = recording.remarks.clone();
+        remarks.extend(workload.remarks().iter().cloned());
+        if numbers.len() > 1 && device.is_none() {
+            remarks.push(format!(
+                "The snapshot has the devices {present}; this is device {} (--recorded-device selects \
+                 another).",
+                recording.device
+            ));
+        }
+        Ok(Self {
+            workload: Box::new(workload),
+            recording: Some(recording),
+            remarks,
+        })
+    }
+
+    /// The address policy of the recorded device, or the default if it is unknown.
+    #[must_use]
+    pub fn address_policy(&self) -> AddressPolicy {
+        let recorded = self.recording.as_ref();
+        recorded
+            .and_then(Recording::address_policy)
+            .unwrap_or_default()
+    }
+}
