@@ -77,7 +77,19 @@ impl Workload for BatchProbe {
     }
 
     fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-        self.validate()?;
+        within(
+            "batch_probe",
+            [
+                ("layers", self.layers, 1..=(1 << 16) - 1),
+                ("parameter_bytes", self.parameter_bytes, 1..=1 << 58),
+                ("sample_bytes", self.sample_bytes, 1..=1 << 58),
+                (
+                    "most",
+                    self.most,
+                    1..=(1 << 58) / self.sample_bytes.clamp(1, 1 << 58),
+                ),
+            ],
+        )?;
         let mut program = Program::new(sink);
         program.mark("init");
         let mut state = Vec::new();
@@ -93,22 +105,6 @@ impl Workload for BatchProbe {
 }
 
 impl BatchProbe {
-    fn validate(&self) -> Result<(), WorkloadError> {
-        within(
-            "batch_probe",
-            [
-                ("layers", self.layers, 1..=(1 << 16) - 1),
-                ("parameter_bytes", self.parameter_bytes, 1..=1 << 58),
-                ("sample_bytes", self.sample_bytes, 1..=1 << 58),
-                (
-                    "most",
-                    self.most,
-                    1..=(1 << 58) / self.sample_bytes.clamp(1, 1 << 58),
-                ),
-            ],
-        )
-    }
-
     fn search(&self, program: &mut Program<'_>) -> u64 {
         let mut fits = 0;
         let mut fails = self.most + 1;

@@ -77,7 +77,15 @@ impl Workload for GradAccumulation {
     }
 
     fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-        self.validate()?;
+        let live = self.layers.saturating_mul(self.micro_batches.max(1));
+        within(
+            "grad_accumulation",
+            [
+                ("parameter_bytes", self.parameter_bytes, 0..=below(58)),
+                ("activation_bytes", self.activation_bytes, 0..=below(58)),
+                ("layers times micro_batches", live, 0..=MOST_LIVE),
+            ],
+        )?;
         let mut program = Program::new(sink);
         program.mark("init");
         for _ in 0..self.layers {
@@ -121,18 +129,6 @@ struct Graph {
 }
 
 impl GradAccumulation {
-    fn validate(&self) -> Result<(), WorkloadError> {
-        let live = self.layers.saturating_mul(self.micro_batches.max(1));
-        within(
-            "grad_accumulation",
-            [
-                ("parameter_bytes", self.parameter_bytes, 0..=below(58)),
-                ("activation_bytes", self.activation_bytes, 0..=below(58)),
-                ("layers times micro_batches", live, 0..=MOST_LIVE),
-            ],
-        )
-    }
-
     fn forward(&self, program: &mut Program<'_>) -> Graph {
         program.mark("forward");
         let mut activations = Vec::new();

@@ -109,7 +109,7 @@ impl Moe {
                 ("skew", self.skew, 1..=below(16)),
                 (
                     "layers times experts",
-                    self.layers * self.experts,
+                    self.layers.saturating_mul(self.experts),
                     1..=below(18),
                 ),
             ],

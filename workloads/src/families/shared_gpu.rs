@@ -62,22 +62,6 @@ impl Default for SharedGpu {
 }
 
 impl SharedGpu {
-    fn validate(&self) -> Result<(), WorkloadError> {
-        let most = self.max_activation_bytes;
-        within(
-            "shared_gpu",
-            [
-                ("neighbours", self.neighbours, 0..=(1 << 10) - 1),
-                ("neighbour_bytes", self.neighbour_bytes, 0..=1 << 48),
-                ("stay", self.stay, 1..=1 << 32),
-                ("layers", self.layers, 1..=(1 << 16) - 1),
-                ("parameter_bytes", self.parameter_bytes, 1..=1 << 58),
-                ("min_activation_bytes", self.min_activation_bytes, 1..=most),
-                ("max_activation_bytes", most, 1..=1 << 58),
-            ],
-        )
-    }
-
     /// A forward pass, a backward pass and an optimizer step.
     fn step(&self, program: &mut Program<'_>, activation_bytes: u64) {
         program.mark("forward");
@@ -107,7 +91,19 @@ impl Workload for SharedGpu {
     }
 
     fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-        self.validate()?;
+        let most = self.max_activation_bytes;
+        within(
+            "shared_gpu",
+            [
+                ("neighbours", self.neighbours, 0..=(1 << 10) - 1),
+                ("neighbour_bytes", self.neighbour_bytes, 0..=1 << 48),
+                ("stay", self.stay, 1..=1 << 32),
+                ("layers", self.layers, 1..=(1 << 16) - 1),
+                ("parameter_bytes", self.parameter_bytes, 1..=1 << 58),
+                ("min_activation_bytes", self.min_activation_bytes, 1..=most),
+                ("max_activation_bytes", most, 1..=1 << 58),
+            ],
+        )?;
         let mut program = Program::new(sink);
         let mut rng = Rng::new(self.seed);
         program.mark("init");

@@ -71,23 +71,6 @@ impl Default for Streams {
 const COMPUTE: u32 = 0;
 
 impl Streams {
-    fn validate(&self) -> Result<(), WorkloadError> {
-        const FEW: u64 = (1 << 10) - 1;
-        within(
-            "streams",
-            [
-                ("streams", self.streams, 1..=FEW),
-                ("ahead", self.ahead, 0..=FEW),
-                ("lag", self.lag, 0..=FEW),
-                ("tensors", self.tensors, 1..=FEW),
-                ("min_bytes", self.min_bytes, 1..=1 << 58),
-                ("max_bytes", self.max_bytes, self.min_bytes..=1 << 58),
-                ("activations", self.activations, 0..=(1 << 16) - 1),
-                ("activation_bytes", self.activation_bytes, 1..=1 << 58),
-            ],
-        )
-    }
-
     /// Copies a batch to the device.
     fn copy(&self, program: &mut Program<'_>, rng: &mut Rng, batch: u64) -> Vec<Tensor> {
         let stream = 1 + (batch % self.streams) as u32;
@@ -116,7 +99,20 @@ impl Workload for Streams {
     }
 
     fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-        self.validate()?;
+        const FEW: u64 = (1 << 10) - 1;
+        within(
+            "streams",
+            [
+                ("streams", self.streams, 1..=FEW),
+                ("ahead", self.ahead, 0..=FEW),
+                ("lag", self.lag, 0..=FEW),
+                ("tensors", self.tensors, 1..=FEW),
+                ("min_bytes", self.min_bytes, 1..=1 << 58),
+                ("max_bytes", self.max_bytes, self.min_bytes..=1 << 58),
+                ("activations", self.activations, 0..=(1 << 16) - 1),
+                ("activation_bytes", self.activation_bytes, 1..=1 << 58),
+            ],
+        )?;
         let mut program = Program::new(sink);
         let mut rng = Rng::new(self.seed);
         let mut copied: VecDeque<Vec<Tensor>> = VecDeque::new();

@@ -51,8 +51,12 @@ impl Default for Churn {
     }
 }
 
-impl Churn {
-    fn validate(&self) -> Result<(), WorkloadError> {
+impl Workload for Churn {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
         within(
             "churn",
             [
@@ -67,17 +71,7 @@ impl Churn {
                 ("cap_blocks", self.cap_blocks, 1..=MOST_LIVE),
                 ("streams", self.streams, 1..=1 << 10),
             ],
-        )
-    }
-}
-
-impl Workload for Churn {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-        self.validate()?;
+        )?;
         let mut program = Program::new(sink);
         let mut rng = Rng::new(self.seed);
         program.mark("step 0");

@@ -51,18 +51,6 @@ impl Default for Growth {
 }
 
 impl Growth {
-    fn validate(&self) -> Result<(), WorkloadError> {
-        within(
-            "growth",
-            [
-                ("buffers", self.buffers, 1..=MOST_LIVE),
-                ("bytes", self.bytes, 1..=MOST_BYTES),
-                ("percent", self.percent, 100..=1 << 20),
-                ("most_bytes", self.most_bytes, self.bytes..=MOST_BYTES),
-            ],
-        )
-    }
-
     /// The size after `bytes`, at least one byte larger; `None` at the end of the round.
     fn next(&self, bytes: u64) -> Option<u64> {
         let scaled = u128::from(bytes) * u128::from(self.percent) / 100;
@@ -78,7 +66,15 @@ impl Workload for Growth {
     }
 
     fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-        self.validate()?;
+        within(
+            "growth",
+            [
+                ("buffers", self.buffers, 1..=MOST_LIVE),
+                ("bytes", self.bytes, 1..=MOST_BYTES),
+                ("percent", self.percent, 100..=1 << 20),
+                ("most_bytes", self.most_bytes, self.bytes..=MOST_BYTES),
+            ],
+        )?;
         let mut program = Program::new(sink);
         for round in 0..self.rounds {
             if !program.step(round) {

@@ -61,8 +61,12 @@ impl Default for Fragmentation {
     }
 }
 
-impl Fragmentation {
-    fn validate(&self) -> Result<(), WorkloadError> {
+impl Workload for Fragmentation {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
         within(
             "fragmentation",
             [
@@ -73,17 +77,7 @@ impl Fragmentation {
                 ("large_bytes", self.large_bytes, 0..=MOST_BYTES),
                 ("small", self.small, 0..=MOST_LIVE),
             ],
-        )
-    }
-}
-
-impl Workload for Fragmentation {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-        self.validate()?;
+        )?;
         let mut program = Program::new(sink);
         let mut rng = Rng::new(self.seed);
         for round in 0..self.rounds {

@@ -60,8 +60,12 @@ impl Default for Phases {
     }
 }
 
-impl Phases {
-    fn validate(&self) -> Result<(), WorkloadError> {
+impl Workload for Phases {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
         within(
             "phases",
             [
@@ -70,17 +74,7 @@ impl Phases {
                 ("b_blocks", self.b_blocks, 0..=MOST_LIVE),
                 ("b_bytes", self.b_bytes, 1..=MOST_BYTES),
             ],
-        )
-    }
-}
-
-impl Workload for Phases {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-        self.validate()?;
+        )?;
         let mut program = Program::new(sink);
         let a = ("a", self.a_blocks, self.a_bytes);
         let b = ("b", self.b_blocks, self.b_bytes);

@@ -50,8 +50,12 @@ impl Default for Sawtooth {
     }
 }
 
-impl Sawtooth {
-    fn validate(&self) -> Result<(), WorkloadError> {
+impl Workload for Sawtooth {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
         within(
             "sawtooth",
             [
@@ -65,17 +69,7 @@ impl Sawtooth {
                     0..=MOST_LIVE,
                 ),
             ],
-        )
-    }
-}
-
-impl Workload for Sawtooth {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-        self.validate()?;
+        )?;
         let mut program = Program::new(sink);
         let mut rng = Rng::new(self.seed);
         let mut live: Vec<Tensor> = Vec::new();

@@ -61,8 +61,12 @@ impl Default for Survivors {
     }
 }
 
-impl Survivors {
-    fn validate(&self) -> Result<(), WorkloadError> {
+impl Workload for Survivors {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
         let live = self.blocks.saturating_mul(self.lifetime.saturating_add(1));
         within(
             "survivors",
@@ -74,17 +78,7 @@ impl Survivors {
                 ("every", self.every, 1..=u64::MAX),
                 ("large_bytes", self.large_bytes, 0..=MOST_BYTES),
             ],
-        )
-    }
-}
-
-impl Workload for Survivors {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-        self.validate()?;
+        )?;
         let mut program = Program::new(sink);
         let mut rng = Rng::new(self.seed);
         let mut survivors: VecDeque<Vec<Tensor>> = VecDeque::new();
