@@ -13,10 +13,10 @@
 //!
 //! # Adding a family
 //!
-//! 1. Write `families/NAME.rs` with a struct of public fields and `pub mod NAME;` below. The fields are
-//!    the parameters. The first paragraph of each field's documentation, and of the struct's, is what
+//! 1. Write `families/NAME.rs` as in the example, with a struct of public fields, and declare it below:
+//!    `pub mod pulse;`. The fields are the parameters. The first paragraph of each field's documentation, and of the struct's, is what
 //!    `coalesce workloads` shows. `name` is the only field that is not a parameter: the member's name in
-//!    results. Derive the traits and attributes of the example. A field of bytes takes
+//!    results. A field of bytes takes
 //!    `#[serde(with = "crate::families::byte_count")]` and is then read as `"12MiB"`, too.
 //! 2. Implement `Default` with a member that ends within a second or so.
 //! 3. Implement [`Workload`](crate::Workload). Check the parameters before the first operation, with
@@ -26,14 +26,17 @@
 //! 4. End every loop over a parameter once the sink has refused an operation: `step` and `is_over` of
 //!    [`program::Program`] tell. The catalog stops each member at its first operation to check its
 //!    parameters, so a loop that goes on would keep `coalesce` from starting.
-//! 5. Add a line to `FAMILIES` in `catalog.rs`.
+//! 5. Add a line to `FAMILIES` in `catalog.rs`:
+//!    `Family::of::<crate::families::pulse::Pulse>("pulse"),`
 //! 6. Add presets to `presets.toml`, and their digests to `tests/main/digests.rs`.
 //!
 //! `cargo test -p coalesce-workloads --test main` then checks the new family: that it is documented, that
 //! it refuses or runs every value of every parameter and stops when told to, and that its presets free
-//! what they allocate.
+//! what they allocate. `scripts/howto/check.py family` checks these steps with this example:
 //!
 //! ```ignore
+//! //! One short-lived block in each step.
+//!
 //! use documented::{Documented, DocumentedFields};
 //! use serde::{Deserialize, Serialize};
 //!
@@ -41,7 +44,7 @@
 //! use crate::families::program::Program;
 //! use crate::op::{Sink, Workload, WorkloadError};
 //!
-//! /// Pulses: one block allocated and freed in each step.
+//! /// One short-lived block in each step.
 //! #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, Documented, DocumentedFields)]
 //! #[serde(default, deny_unknown_fields)]
 //! pub struct Pulse {

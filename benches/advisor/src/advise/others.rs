@@ -6,7 +6,7 @@ use coalesce_alloc::policy::POLICIES;
 use serde::Serialize;
 
 use super::ground::{Figures, Ground};
-use coalesce_bench::measure::cell::{self, what_is_unsupported};
+use coalesce_bench::measure::cell::{self, unsupported_feature};
 use coalesce_bench::measure::deadline::Deadline;
 use coalesce_bench::measure::parallel;
 
@@ -62,7 +62,7 @@ pub(super) fn others(ground: Ground<'_>, deadline: Deadline) -> Vec<Other> {
             on_device: None,
         };
         if let Err(error) = run(ground, policy.offline, &mut other, deadline) {
-            match what_is_unsupported(&error) {
+            match unsupported_feature(&error) {
                 Some(what) => other.unsupported = Some(what),
                 None => other.error = Some(format!("{error:#}")),
             }

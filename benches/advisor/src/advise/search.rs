@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use coalesce_alloc::driver::sim::GRANULARITY;
+use coalesce_alloc::driver::GRANULARITY;
 
 use super::Aim;
 use super::candidates::Surroundings;
