@@ -1,8 +1,7 @@
-//! The part of `cargo bench` that needs a GPU: every policy on it, timed, with what it holds beside what the
-//! device says.
+//! The part of `cargo bench` that needs a GPU: measures every policy on it, with the memory that the device reports.
 //!
-//! Where there is none, it says so and does nothing. `COALESCE_DEVICE` names the GPU, or `sim` to leave this
-//! out. Writes `gpu/cells.csv` and `gpu/latencies.csv` into the folder of results.
+//! Without a GPU it prints a message and does nothing. `COALESCE_DEVICE` names the GPU; `sim` skips this part. Writes
+//! `gpu/cells.csv` and `gpu/latencies.csv` into the results folder.
 
 use std::io::{Write, stdout};
 use std::process::ExitCode;
@@ -15,7 +14,7 @@ use coalesce_bench::timing::device::{Device, DeviceName};
 use coalesce_bench::timing::machine;
 
 fn main() -> ExitCode {
-    // What `cargo bench` says. With a filter or an option more, it is another benchmark that is meant.
+    // The arguments of a plain `cargo bench`. A filter or an option selects another benchmark.
     if !std::env::args().skip(1).eq(["--bench"]) {
         return ExitCode::SUCCESS;
     }
@@ -33,7 +32,7 @@ fn run() -> anyhow::Result<()> {
     let machine = match &device {
         Device::Sim(reason) => {
             if let Some(reason) = reason {
-                writeln!(stdout(), "gpu: nothing measured on a GPU: {reason}")?;
+                writeln!(stdout(), "gpu: no GPU to measure on: {reason}")?;
             }
             return Ok(());
         }
@@ -42,7 +41,7 @@ fn run() -> anyhow::Result<()> {
     let folder = results::folder()?.join("gpu");
     results::write(&folder.join("machine.txt"), machine.as_bytes())?;
     let plan = Plan {
-        programs: Vec::new(),
+        workloads: Vec::new(),
         traces: None,
         policies: Vec::new(),
         time: Duration::from_secs(1),

@@ -1,8 +1,7 @@
-//! The deterministic pass of `cargo bench`: every workload under every setting, once.
+//! The deterministic part of `cargo bench`: replays every workload under every setting.
 //!
-//! Runs the sweep in `sweeps/default.toml`, prints a table, and writes `default.csv` and plots into the
-//! folder of results. The same checkout gives the same files, byte for byte, on every machine.
-//! `COALESCE_SWEEP` names another sweep.
+//! Runs the sweep `sweeps/default.toml`, prints a table, and writes `default.csv` and plots into the results folder. The
+//! files are identical on every machine. `COALESCE_SWEEP` names another sweep.
 
 use std::io::{Write, stdout};
 use std::process::ExitCode;
@@ -16,8 +15,8 @@ use coalesce_bench::sweep::plan::Plan;
 use coalesce_bench::sweep::run::Runner;
 
 fn main() -> ExitCode {
-    // What `cargo bench` says. With a filter or an option more, it is the other benchmark that is
-    // meant, and results must not be written over.
+    // The arguments of a plain `cargo bench`. A filter or an option selects another benchmark, and must not overwrite
+    // results.
     if !std::env::args().skip(1).eq(["--bench"]) {
         return ExitCode::SUCCESS;
     }
@@ -30,7 +29,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// A cell that fails does not cost the others their results.
+/// Runs the sweep. A failing cell does not prevent the results of the others.
 fn run() -> anyhow::Result<()> {
     let plan = Plan::load(&results::default_sweep()?)?;
     let mut rows: Vec<Row> = Vec::new();
@@ -41,7 +40,7 @@ fn run() -> anyhow::Result<()> {
     })?;
     drop(runner);
     rows.sort_by_key(|row| row.cell);
-    // Shown first, so that it is not lost if it cannot be saved, and saved even if nobody reads it.
+    // Print first, so that results are visible if saving fails; save even if printing fails.
     let shown = stdout().write_all(table::text(&rows).as_bytes());
     let folder = results::folder()?;
     let mut csv = Vec::new();
@@ -51,6 +50,6 @@ fn run() -> anyhow::Result<()> {
     shown?;
     let count = rows.len();
     writeln!(stdout(), "\n{count} rows and plots in {}", folder.display())?;
-    ensure!(failures.is_empty(), "left out: {}", failures.join("; "));
+    ensure!(failures.is_empty(), "failed cells: {}", failures.join("; "));
     Ok(())
 }

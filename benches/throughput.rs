@@ -1,9 +1,8 @@
-//! Throughput of malloc and free, by criterion: one figure for each shape of work.
+//! Throughput of malloc and free, measured with criterion for each workload shape.
 //!
-//! The device is simulated and its calls cost nothing, so what is measured is the allocator's own
-//! work. With `COALESCE_DEVICE=cuda:0`, or `auto`, it is a GPU, and the figures have its name. Elements are
-//! pairs of a malloc and its free. It is checked that every walk made all of its allocations and ended with
-//! everything freed: an allocator that does less must not look fast.
+//! By default the device is simulated and its calls take no time, so this measures the allocator alone. With
+//! `COALESCE_DEVICE=cuda:0` or `auto` it runs on a GPU, and the benchmarks carry its name. An element is a malloc and its
+//! free. Every walk must make all of its allocations and free them, so that a broken allocator cannot look fast.
 
 use std::time::Duration;
 
@@ -21,7 +20,7 @@ use criterion::{Criterion, SamplingMode, Throughput, criterion_group, criterion_
 fn prepare(shape: &str) -> Walk {
     let workload = shapes::find(shape, None)
         .transpose()
-        .expect("a shape is listed");
+        .expect("NAMES are shapes");
     let walk = workload.and_then(|workload| Ok(Walk::prepare(&*workload)?));
     walk.unwrap_or_else(|error| {
         eprintln!("throughput: {error:#}");
@@ -38,7 +37,7 @@ fn throughput(criterion: &mut Criterion) {
             let device = || SimDevice::new(&SimConfig::with_capacity(1 << 40));
             shapes_on(criterion, "", device, |_| Ok(()));
         }
-        // It stays open, so that not every allocator pays for the driver's start.
+        // Keeps the CUDA context alive, so that its creation is not measured.
         Ok(Device::Cuda(open)) => {
             let number = open.ordinal();
             let device = || {
@@ -55,8 +54,7 @@ fn throughput(criterion: &mut Criterion) {
     }
 }
 
-/// All shapes under all settings, each on a new device. A walk ends when `settle` says that the device is
-/// done with it.
+/// Measures all shapes under all settings, each on a new device. `settle` waits until the device has completed a walk.
 fn shapes_on<D: Driver>(
     criterion: &mut Criterion,
     on: &str,
@@ -68,17 +66,17 @@ fn shapes_on<D: Driver>(
         let mut slots = walk.slots();
         let mut group = criterion.benchmark_group(shape);
         group.throughput(Throughput::Elements(walk.pairs()));
-        // A walk takes long enough to be a sample of its own.
+        // A walk takes long enough to be a sample.
         group.sampling_mode(SamplingMode::Flat);
         for (name, conf) in SETTINGS {
-            let settings = Settings::from_conf(conf).expect("a setting above is wrong");
+            let settings = Settings::from_conf(conf).expect("SETTINGS are valid");
             let mut allocator = PyTorch::new(device(), settings);
             let mut walk_once = |allocator: &mut PyTorch<D>| {
                 walk.run(allocator, &mut slots)?;
                 settle(allocator.driver_mut()).map_err(Error::from)
             };
             if let Err(Error::OutOfMemory(_)) = walk_once(&mut allocator) {
-                eprintln!("throughput: {on}{shape} is left out, for it does not fit");
+                eprintln!("throughput: skipping {on}{shape}: out of memory");
                 break;
             }
             let mut outcome = Ok(());
@@ -95,7 +93,7 @@ fn shapes_on<D: Driver>(
             assert_eq!(outcome, Ok(()), "{shape}, {name}: a walk ended early");
             let stats = allocator.stats();
             assert_eq!(stats.allocation.all.allocated as u64, walks * walk.pairs());
-            assert_eq!(stats.allocation.all.current, 0, "something was kept");
+            assert_eq!(stats.allocation.all.current, 0, "blocks were not freed");
             assert_eq!(allocator.check(), Ok(()));
         }
         group.finish();

@@ -1,4 +1,4 @@
-//! Programs in the formats of other tools.
+//! Converts workloads to the formats of other tools.
 
 use anyhow::Context;
 use coalesce_alloc::PyTorch;
@@ -18,48 +18,48 @@ use serde_json::Map;
 
 use crate::measure::cell;
 
-/// What to write.
+/// The format to write.
 #[derive(Clone, Copy, Debug)]
 pub enum Format<'a> {
-    /// A trace of ours.
+    /// Our trace format.
     Trace,
-    /// A log as of RMM's `logging_resource_adaptor`.
+    /// A log of RMM's `logging_resource_adaptor`.
     RmmLog,
     /// An instance of offline placement, in multiples of `unit` bytes.
     MiniMalloc {
         /// In bytes, at least 1.
         unit: u64,
     },
-    /// A memory snapshot of what an allocator made of the program.
+    /// A memory snapshot of a replay.
     Snapshot(Replayed<'a>),
 }
 
-/// The allocator that a program is replayed with.
+/// The allocator and the device of a replay.
 #[derive(Clone, Copy, Debug)]
 pub struct Replayed<'a> {
-    /// Its name.
+    /// The name of the policy.
     pub policy: &'a str,
-    /// Its settings; of the reference, `PYTORCH_CUDA_ALLOC_CONF`.
+    /// Its settings string; for the reference, `PYTORCH_CUDA_ALLOC_CONF`.
     pub conf: &'a str,
-    /// Bytes of the device.
+    /// Bytes of device memory.
     pub capacity: u64,
-    /// How the device places memory.
+    /// The address policy of the device.
     pub address_policy: AddressPolicy,
 }
 
-/// A program in another format.
+/// A workload in another format.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Converted {
-    /// The file.
+    /// The content of the file.
     pub bytes: Vec<u8>,
-    /// Operations that the format has no word for.
+    /// Operations that the format cannot express.
     pub left_out: u64,
 }
 
 /// Writes `workload` in another format.
 ///
 /// # Errors
-/// If it cannot be read; of a snapshot, if there is no such policy, its settings are wrong or it fails.
+/// If the workload cannot be read; for a snapshot, as [`Replayed::snapshot`].
 pub fn convert(workload: &dyn Workload, format: &Format<'_>) -> anyhow::Result<Converted> {
     let mut bytes = Vec::new();
     let left_out = match format {
@@ -83,25 +83,24 @@ pub fn convert(workload: &dyn Workload, format: &Format<'_>) -> anyhow::Result<C
 }
 
 impl Replayed<'_> {
-    /// What a snapshot at the end of the program would show, with its whole history. Requests that find
-    /// no memory do not end it.
+    /// The snapshot at the end of a replay, with its whole history. Failed requests do not end the replay.
     ///
     /// # Errors
-    /// If there is no such policy, its settings are wrong, the workload cannot be read, or the allocator
-    /// fails other than for lack of memory.
+    /// If the policy does not exist, its settings are invalid, the workload cannot be read, or the allocator
+    /// fails for another reason than lack of memory.
     pub fn snapshot(&self, workload: &dyn Workload) -> anyhow::Result<Snapshot> {
         const REFERENCE: &str = "pytorch";
         let device = SimDevice::new(&SimConfig {
             address_policy: self.address_policy,
             ..SimConfig::with_capacity(self.capacity)
         });
-        let told = || format!("{}, {}", workload.name(), self.policy);
+        let what = || format!("{}, {}", workload.name(), self.policy);
         if self.policy == REFERENCE {
-            // It has a history of its own, which knows more than one that is kept from outside.
+            // Its own history contains more than one recorded from outside.
             let settings = Settings::from_conf(self.conf)?;
             let mut allocator = PyTorch::new(device, settings);
             allocator.record_history(Some(HistoryOptions::default()));
-            replay(workload, &mut allocator, &mut ()).with_context(told)?;
+            replay(workload, &mut allocator, &mut ()).with_context(what)?;
             return Ok(allocator.snapshot());
         }
         let allocator = match cell::plan(self.policy, self.conf, workload)? {
@@ -109,7 +108,7 @@ impl Replayed<'_> {
             None => policy::build(self.policy, device, self.conf)?,
         };
         let mut traced = WithHistory::new(allocator, HistoryOptions::default());
-        replay(workload, &mut traced, &mut ()).with_context(told)?;
+        replay(workload, &mut traced, &mut ()).with_context(what)?;
         Ok(traced.snapshot())
     }
 }

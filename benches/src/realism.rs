@@ -1,6 +1,5 @@
-//! Generated programs beside the recorded ones whose parameters they have.
+//! Compares generated workloads with the recorded ones that they imitate.
 
-use std::fmt::Write;
 use std::path::Path;
 
 use coalesce_alloc::driver::sim::address::AddressPolicy;
@@ -14,29 +13,30 @@ use crate::measure::cell::Cell;
 use crate::measure::profile::{PUBLISHED, Profile};
 use crate::measure::progress::Progress;
 use crate::measure::record::Row;
+use crate::text::{Column, Table, percent};
 
 /// The settings under which efficiencies are compared.
 const CONFS: [&str; 2] = ["", "expandable_segments:True"];
-/// How far apart the two may be: parts of the peak and of the events, and points of efficiency.
+/// Allowed differences: relative for the peak and the events, absolute for the efficiency.
 const PEAK: f64 = 0.03;
 const EVENTS: f64 = 0.2;
 const EFFICIENCY: f64 = 0.04;
 
-/// A pair, measured.
+/// A recorded workload and its generated counterpart, measured.
 #[derive(Debug)]
 pub struct Pair {
-    /// The recording.
+    /// Name of the recorded trace.
     pub name: &'static str,
-    /// The recorded program under each of the settings.
+    /// Rows of the recorded workload under each of the settings.
     pub recorded: [Row; 2],
-    /// The generated one.
+    /// Rows of the generated workload.
     pub generated: [Row; 2],
 }
 
-/// Measures all pairs. `traces` is the folder of recordings.
+/// Measures all pairs. `traces` is the folder of recorded traces.
 ///
 /// # Errors
-/// If a recording cannot be read.
+/// If a trace cannot be read.
 pub fn measure(traces: &Path) -> anyhow::Result<Vec<Pair>> {
     let pairs = realism::pairs();
     let progress = Progress::new("pairs", Some(pairs.len() as u64));
@@ -75,8 +75,7 @@ fn rows(workload: &dyn Workload) -> anyhow::Result<[Row; 2]> {
 }
 
 impl Pair {
-    /// Of the generated program beside the recorded one: the peak requested and the events in parts of
-    /// it, and the efficiency under each of the settings as a difference.
+    /// Generated minus recorded: peak requested and events, relative; efficiency under each of the settings, absolute.
     #[must_use]
     pub fn differences(&self) -> [f64; 4] {
         let [recorded, generated] = [&self.recorded, &self.generated];
@@ -95,7 +94,7 @@ impl Pair {
         ]
     }
 
-    /// Whether the generated program is as near to the recorded one as it should be.
+    /// Whether all differences are within their limits.
     #[must_use]
     pub fn is_close(&self) -> bool {
         let limits = [PEAK, EVENTS, EFFICIENCY, EFFICIENCY];
@@ -108,36 +107,40 @@ impl Pair {
 /// The pairs as a table in Markdown.
 #[must_use]
 pub fn markdown(pairs: &[Pair]) -> String {
-    let mut table = String::from(
-        "| recording | peak requested, MiB | generated | events | generated | efficiency, default | \
-         generated | efficiency, expandable | generated | close |\n|---|",
-    );
-    table.push_str(&"---:|".repeat(8));
-    table.push_str("---|\n");
+    let headings = [
+        "peak requested, MiB",
+        "generated",
+        "events",
+        "generated",
+        "efficiency, default",
+        "generated",
+        "efficiency, expandable",
+        "generated",
+    ];
+    let headings = headings.map(Column::right).into_iter();
+    let first = std::iter::once(Column::left("recorded trace"));
+    let mut table = Table::new(first.chain(headings).chain([Column::left("close")]));
     for pair in pairs {
         let [peak, events, default, expandable] = pair.differences();
         let [recorded, _] = &pair.recorded;
-        let share = |row: &Row| 100.0 * row.efficiency.unwrap_or(0.0);
-        let verdict = if pair.is_close() { "yes" } else { "**no**" };
-        // Writing to a string cannot fail.
-        let _ = writeln!(
-            table,
-            "| {} | {} | {} % | {} | {} % | {:.1} % | {} | {:.1} % | {} | {verdict} |",
-            pair.name,
-            recorded.peak_requested_bytes >> 20,
-            signed(100.0 * peak),
-            recorded.events,
-            signed(100.0 * events),
+        let share = |row: &Row| percent(row.efficiency.unwrap_or(0.0));
+        table.row([
+            pair.name.to_owned(),
+            (recorded.peak_requested_bytes >> 20).to_string(),
+            format!("{} %", signed(100.0 * peak)),
+            recorded.events.to_string(),
+            format!("{} %", signed(100.0 * events)),
             share(recorded),
             signed(100.0 * default),
             share(&pair.recorded[1]),
             signed(100.0 * expandable),
-        );
+            if pair.is_close() { "yes" } else { "**no**" }.to_owned(),
+        ]);
     }
-    table
+    table.markdown()
 }
 
-/// Two decimals, and nothing is not negative.
+/// Two decimals with a sign; never negative zero.
 fn signed(value: f64) -> String {
     let hundredths = (100.0 * value).round();
     format!("{:+.2}", if hundredths == 0.0 { 0.0 } else { value })

@@ -1,4 +1,9 @@
-//! report.
+//! Tables, comparisons and plots of results.
+//!
+//! - [`table`] prints results as text, [`readme`] puts tables into Markdown files.
+//! - [`compare`] finds the differences between two tables, [`summary`] the effect of settings compared with a
+//!   baseline, [`pareto`] the trade-off between memory and driver time across policies.
+//! - [`gallery`] chooses the plots of a sweep, [`plot`] draws them.
 
 pub mod compare;
 pub mod gallery;

@@ -1,9 +1,9 @@
-//! Workloads × policies × settings × capacities × seeds, as one file describes them.
+//! Sweeps: workloads × policies × settings × capacities × seeds, described by a TOML file.
 //!
-//! - [`spec`] is the file, [`entry`] its workloads, [`plan`] the cells that it means, in order.
-//! - [`run`] runs cells on all cores; [`journal`] keeps what is done, so that a sweep that was killed
-//!   goes on where it was.
-//! - [`merge`] joins the shares of a sweep that was run in parts.
+//! - [`spec`] is the file format, [`entry`] the workloads, [`plan`] the ordered list of cells.
+//! - [`run`] runs cells on all cores; [`journal`] records completed cells, so that an interrupted sweep resumes where
+//!   it stopped.
+//! - [`merge`] joins the parts of a sweep.
 
 pub mod entry;
 pub mod journal;

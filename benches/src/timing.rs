@@ -1,4 +1,10 @@
-//! timing.
+//! How long calls take: of allocators, and of the driver.
+//!
+//! - [`shapes`] and [`walk`]: workloads prepared for replay at full speed. [`throughput`] times them on the simulated
+//!   device for sweeps, `bench` measures every policy on a device, with latencies.
+//! - [`on_gpu`] measures a cell on a device with [`metered`] driver calls; [`model`] compares those times with a cost
+//!   profile; [`profile`] measures such a profile.
+//! - `device` is the device that the user names, `machine` describes the machine.
 
 #[cfg(feature = "cuda")]
 pub mod bench;

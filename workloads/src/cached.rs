@@ -1,13 +1,12 @@
-//! A workload held in memory, to be replayed many times.
+//! A workload in memory, to be replayed many times.
 //!
-//! Reading a recording takes as long as replaying it, so whoever replays one a hundred times reads it
-//! once.
+//! Reading a recording takes as long as replaying it.
 
 use crate::op::{Answer, Op, Sink, Workload, WorkloadError};
 use crate::ops::Ops;
 
-/// The operations of another workload, as that sends them when every request is served. One that looks
-/// at the answers does so no more.
+/// The operations of another workload if no request fails. The copy ignores the answers, even if the
+/// original does not.
 #[derive(Clone, Debug)]
 pub struct Cached {
     name: String,
@@ -31,13 +30,13 @@ impl Cached {
         })
     }
 
-    /// How many operations there are, marks included.
+    /// The number of operations, including marks.
     #[must_use]
     pub fn len(&self) -> usize {
         self.ops.len()
     }
 
-    /// Whether it does nothing at all.
+    /// Whether it has no operations.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -74,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn it_sends_what_the_other_sends() {
+    fn the_copy_sends_the_same_operations() {
         for name in ["streams_in_time", "shared_gpu", "churn"] {
             let workload = presets::find(name).unwrap();
             let workload = workload.build(toml::Table::new()).unwrap();

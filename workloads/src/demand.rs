@@ -1,4 +1,4 @@
-//! What a workload asks for, whoever serves it.
+//! The demand of a workload, independent of the allocator.
 
 use std::collections::HashMap;
 
@@ -7,15 +7,15 @@ use foldhash::fast::FixedState;
 use crate::op::{Answer, Op, Workload, WorkloadError};
 use crate::replay::{Observer, Step};
 
-/// The demand of a workload that gets all it asks for.
+/// The demand of a workload if no request fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Demand {
-    /// Operations, marks included.
+    /// Operations, including marks.
     pub events: u64,
     /// Requests.
     pub allocations: u64,
-    /// **Lower bound**: max over time of Σ requested bytes of live allocations. No allocator can run
-    /// the workload in less memory, whatever it knows beforehand; most cannot in so little.
+    /// **Lower bound**: max over time of Σ requested bytes of live allocations. No allocator can run the
+    /// workload in less memory, even if it knows the workload in advance.
     pub lower_bound_bytes: u64,
 }
 
@@ -23,7 +23,7 @@ impl Demand {
     /// The demand of a workload.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// If the workload cannot be read.
     pub fn of(workload: &dyn Workload) -> Result<Self, WorkloadError> {
         let mut count = DemandCount::default();
         workload.emit(&mut |op: Op<'_>| {

@@ -1,4 +1,11 @@
-//! Families.
+//! Families: generated workloads with parameters and a seed. [`catalog`](crate::catalog) lists them by name.
+//!
+//! - Models, composed of the same operators as their Python code: [`transformer`] (GPT-2, BERT, Llama; LoRA,
+//!   checkpointing), [`moe`], [`cnn`] and [`inference`].
+//! - Patterns: [`grad_accumulation`], [`fragmentation`] (and its variants), [`streams`], [`shared_gpu`],
+//!   [`batch_probe`] and [`experiment`].
+//! - Tools to write families with: [`program`] (ids and lifetimes), [`rng`] (reproducible random numbers),
+//!   [`lengths`] (batch and sequence lengths) and [`byte_count`] (sizes with units).
 
 pub mod batch_probe;
 pub mod byte_count;

@@ -1,40 +1,40 @@
-//! What is measured: each figure in words, as a formula, with its unit.
+//! The measures of a replay, each with its formula and unit.
 
 use coalesce_alloc::stats::DeviceStats;
 
 use crate::op::WorkloadError;
 use crate::replay::{Observer, Step};
 
-/// What an allocator did with a workload. Bytes and counts; all of it is deterministic.
+/// The measures of a replay: bytes and counts, all deterministic.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Measures {
-    /// **Peak requested**: the most bytes the program had asked for, and been given, at one time. max
-    /// over time of Σ requested bytes of blocks not yet free. Requests that failed are not in it.
+    /// **Peak requested**: max over time of Σ requested bytes of blocks that are not free. Failed requests
+    /// do not count.
     pub peak_requested_bytes: u64,
-    /// **Peak allocated**: the same with the bytes of the blocks that were handed out.
+    /// **Peak allocated**: max over time of Σ bytes of allocated blocks.
     pub peak_allocated_bytes: u64,
-    /// **Peak active**: the same with blocks that wait for a stream.
+    /// **Peak active**: the same, including blocks that wait for a stream.
     pub peak_active_bytes: u64,
-    /// **Peak reserved**: the most bytes held from the device at one time. What a program needs to
-    /// run without ever giving memory back.
+    /// **Peak reserved**: max over time of bytes reserved from the device. With this capacity the program
+    /// runs without returning memory.
     pub peak_reserved_bytes: u64,
-    /// **Peak inactive split**: the most bytes that were free but could not be returned, being part
+    /// **Peak inactive split**: max over time of free bytes that cannot be returned because they are part
     /// of a segment in use.
     pub peak_inactive_split_bytes: u64,
-    /// Times memory was asked for again after all cached memory had been returned.
+    /// Retries: requests repeated after the return of all cached memory.
     pub retries: u64,
-    /// Times memory was taken from the device.
+    /// Driver calls that took memory.
     pub device_allocs: u64,
-    /// Times memory was returned to the device.
+    /// Driver calls that returned memory.
     pub device_frees: u64,
-    /// Times all streams were waited for.
+    /// Synchronizations of all streams.
     pub syncs: u64,
-    /// Requests that were served.
+    /// Successful requests.
     pub allocations: u64,
 }
 
 impl Measures {
-    /// The measures in an allocator's statistics, which must not have been reset.
+    /// The measures in the statistics of an allocator, which must not have been reset.
     #[must_use]
     pub fn of(stats: &DeviceStats) -> Self {
         let peak = |array: &coalesce_alloc::stats::StatArray| array.all.peak.cast_unsigned();
@@ -52,17 +52,16 @@ impl Measures {
         }
     }
 
-    /// **Efficiency**: peak requested / peak reserved, the share of the memory held that the program
-    /// had asked for; 1 is perfect. None if nothing was held. It says nothing of a run in which
-    /// requests failed, for that asked for less than the program does.
+    /// **Efficiency**: peak requested / peak reserved; 1 is perfect. None if nothing was reserved. It has no
+    /// meaning for a run with failed requests, which requested less than the program does.
     #[must_use]
     pub fn efficiency(&self) -> Option<f64> {
         let (requested, reserved) = (self.peak_requested_bytes, self.peak_reserved_bytes);
         (reserved > 0).then(|| requested as f64 / reserved as f64)
     }
 
-    /// **Fragmentation ratio**: 1 − peak allocated / peak reserved, as papers have it. None as with
-    /// [efficiency](Self::efficiency).
+    /// **Fragmentation ratio**: 1 − peak allocated / peak reserved, as in papers. None if nothing was
+    /// reserved.
     #[must_use]
     pub fn fragmentation(&self) -> Option<f64> {
         let (allocated, reserved) = (self.peak_allocated_bytes, self.peak_reserved_bytes);
@@ -70,12 +69,12 @@ impl Measures {
     }
 }
 
-/// Watches for what statistics forget.
+/// Observes values at the peak of reserved memory, which statistics do not contain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AtPeak {
     peak_reserved_bytes: u64,
-    /// **Inactive split at peak**: bytes that were free but part of a segment in use when reserved
-    /// memory was first at its peak: what that peak was higher for.
+    /// **Inactive split at peak**: free bytes in segments in use when reserved memory first reached its
+    /// peak.
     pub inactive_split_bytes: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Operations kept in memory: 32 bytes each, and each different tag once.
+//! Operations in memory: 32 bytes each, with each distinct tag stored once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,14 +8,14 @@ use foldhash::fast::FixedState;
 use crate::op::Op;
 use crate::surroundings::Change;
 
-/// Operations in their order.
+/// A sequence of operations.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct Ops {
     pub(crate) kept: Vec<KeptOp>,
     tags: Tags,
 }
 
-/// An [`Op`] whose tag is a number.
+/// An [`Op`] with a tag number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum KeptOp {
     Malloc {
@@ -43,12 +43,12 @@ pub(crate) enum KeptOp {
 pub(crate) struct Tag(usize);
 
 impl Ops {
-    /// How many there are.
+    /// The number of operations.
     pub(crate) fn len(&self) -> usize {
         self.kept.len()
     }
 
-    /// Adds an operation behind all others.
+    /// Appends an operation.
     pub(crate) fn push(&mut self, op: Op<'_>) {
         self.kept.push(match op {
             Op::Malloc {
@@ -72,7 +72,7 @@ impl Ops {
         });
     }
 
-    /// All of them, in order.
+    /// All operations, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Op<'_>> {
         self.kept.iter().map(|&op| match op {
             KeptOp::Malloc {
@@ -97,7 +97,7 @@ impl Ops {
     }
 }
 
-/// Every tag once, by number, and its number.
+/// The distinct tags by number, and their numbers.
 #[derive(Clone, PartialEq, Debug, Default)]
 struct Tags {
     texts: Vec<Arc<str>>,

@@ -1,8 +1,7 @@
-//! A workload as it might have been: the next run of the same program is never quite the same.
+//! Variations of a workload, as between two runs of the same program.
 //!
-//! Two things vary from run to run of one program. The order in which a burst of frees happens, as when
-//! a step's activations go: a hash table or a garbage collector decides it. And sizes, where lengths or
-//! batches are others.
+//! Two properties vary between runs: the order of a burst of frees, such as the activations of a step,
+//! which a hash table or a garbage collector determines; and sizes, if lengths or batches differ.
 
 use std::collections::HashMap;
 
@@ -12,15 +11,15 @@ use crate::cached::Cached;
 use crate::families::rng::Rng;
 use crate::ops::KeptOp;
 
-/// Sizes up to this many bytes stay as they are: 1 MiB. They share segments.
+/// Sizes up to 1 MiB do not change. They share segments.
 const SMALL: u64 = 1 << 20;
-/// By how much a size changes at most, in either direction: 2 %, in parts of 10,000.
+/// The maximum change of a size in either direction: 2 %, in parts of 10,000.
 const JITTER: u64 = 200;
 
 /// Another run of the same program, determined by `seed`.
 ///
-/// Frees that follow each other directly come in another order. A size above 1 MiB is up to 2 % larger or
-/// smaller, all requests of one size by the same factor: what had the same shape still has.
+/// Consecutive frees are shuffled. Sizes above 1 MiB change by up to 2 %, all requests of one size by the
+/// same factor, so equal sizes stay equal.
 #[must_use]
 pub fn perturbed(workload: &Cached, seed: u64) -> Cached {
     let mut rng = Rng::new(seed);

@@ -1,9 +1,9 @@
-//! Recordings and the members of the families that stand for them.
+//! Recorded traces and the family members that model them.
 //!
-//! Each has the parameters that the header of its recording says, lengths in their order included.
-//! What is compared is what an allocator sees: the peak of what is requested, the number of events,
-//! and the efficiency under PyTorch's default settings and with expandable segments. Chance is in
-//! some of both: how many tokens an expert is sent, and the scratch of convolutions.
+//! Each member has the parameters in the header of its trace, including the sequence lengths in their order.
+//! The comparison covers what an allocator sees: the peak of requested memory, the number of events, and
+//! the efficiency under PyTorch's default settings and with expandable segments. Some values are random in
+//! both: the number of tokens per expert and the scratch memory of convolutions.
 
 use crate::families::cnn::Cnn;
 use crate::families::inference::{Inference, Kept, Request};
@@ -12,7 +12,7 @@ use crate::families::moe::Moe;
 use crate::families::transformer::{Evaluation, Mistake, Precision, Shape, Transformer};
 use crate::op::Workload;
 
-/// Names of recordings, each with a generator that has the recording's parameters.
+/// The names of traces, each with a family member that has its parameters.
 #[must_use]
 pub fn pairs() -> Vec<(&'static str, Box<dyn Workload>)> {
     let mut pairs: Vec<(&'static str, Box<dyn Workload>)> = Vec::new();
@@ -30,7 +30,7 @@ pub fn pairs() -> Vec<(&'static str, Box<dyn Workload>)> {
     pairs
 }
 
-/// The scratch of convolutions is drawn at random in both.
+/// The scratch memory of convolutions is random in both.
 fn cnns() -> [(&'static str, Cnn); 3] {
     let varying = Cnn {
         image: Lengths::List(vec![

@@ -1,4 +1,4 @@
-//! A workload through an allocator.
+//! Replays a workload with an allocator.
 
 use std::collections::HashMap;
 
@@ -11,49 +11,49 @@ use foldhash::fast::FixedState;
 use crate::op::{Answer, Op, Workload, WorkloadError};
 use crate::surroundings::Surroundings;
 
-/// What came of an operation.
+/// The outcome of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// An allocation was made here.
+    /// The allocation has this address.
     Placed(DeviceAddr),
-    /// There was no memory for it. Later operations on it are skipped.
+    /// The request failed for lack of memory. Later operations on it are skipped.
     OutOfMemory,
-    /// The allocation it is about was never made.
+    /// The operation was skipped because its allocation failed.
     Skipped,
-    /// It was done.
+    /// The operation succeeded.
     Done,
 }
 
-/// One operation that was replayed.
+/// A replayed operation.
 #[derive(Clone, Copy, Debug)]
 pub struct Step<'a> {
-    /// Its number, counted from 0.
+    /// Its index.
     pub event: u64,
     /// The operation.
     pub op: Op<'a>,
-    /// What came of it.
+    /// Its outcome.
     pub outcome: Outcome,
-    /// The allocator's statistics after it.
+    /// The statistics of the allocator after it.
     pub stats: &'a DeviceStats,
 }
 
-/// Watches a replay.
+/// Observes a replay.
 pub trait Observer {
-    /// Sees each operation once it was done.
+    /// Called after each operation.
     ///
     /// # Errors
-    /// If the replay should end here.
+    /// To end the replay.
     fn after(&mut self, step: &Step<'_>) -> Result<(), WorkloadError>;
 }
 
-/// Nobody watches.
+/// No observer.
 impl Observer for () {
     fn after(&mut self, _: &Step<'_>) -> Result<(), WorkloadError> {
         Ok(())
     }
 }
 
-/// Two watch the same replay.
+/// Two observers of the same replay.
 impl<A: Observer, B: Observer + ?Sized> Observer for (A, &mut B) {
     fn after(&mut self, step: &Step<'_>) -> Result<(), WorkloadError> {
         self.0.after(step)?;
@@ -61,33 +61,33 @@ impl<A: Observer, B: Observer + ?Sized> Observer for (A, &mut B) {
     }
 }
 
-/// How much was replayed.
+/// Counts of a replay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Tally {
-    /// Events of the workload, marks included.
+    /// Operations of the workload, including marks.
     pub events: u64,
-    /// Requests that failed for lack of memory, also those of 2^60 bytes and more, which PyTorch
-    /// refuses outright and does not count.
+    /// Requests that failed for lack of memory, including those of 2^60 bytes and more, which PyTorch
+    /// rejects without counting them.
     pub ooms: u64,
-    /// Frees of allocations that were never made for lack of memory.
+    /// Frees that were skipped because the allocation failed.
     pub skipped_frees: u64,
-    /// The first request that failed.
+    /// The first failed request.
     pub first_oom: Option<FirstOom>,
 }
 
-/// How a request failed for lack of memory.
+/// The state of the allocator at a failed request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FirstOom {
-    /// The event, counted from 0.
+    /// The index of the operation.
     pub event: u64,
-    /// Bytes of all free blocks that the allocator held then.
+    /// Bytes of all free blocks.
     pub free_bytes: u64,
-    /// Bytes of the largest of them.
+    /// Bytes of the largest free block.
     pub largest_free_bytes: u64,
 }
 
 impl FirstOom {
-    /// What `allocator` holds at `event`.
+    /// The state of `allocator` at `event`.
     fn of<A: Allocator + ?Sized>(event: u64, allocator: &A) -> Self {
         let segments = allocator.segments();
         let blocks = segments.iter().flat_map(|segment| &segment.blocks);
@@ -100,8 +100,7 @@ impl FirstOom {
         }
     }
 
-    /// **Shatter**: 1 − largest free / free, how far what is free is in pieces. None if nothing is
-    /// free.
+    /// **Shatter**: 1 − largest free / free, the fragmentation of free memory. None if nothing is free.
     #[must_use]
     pub fn shatter(&self) -> Option<f64> {
         let (largest, free) = (self.largest_free_bytes, self.free_bytes);
@@ -109,11 +108,11 @@ impl FirstOom {
     }
 }
 
-/// Puts a whole workload through an allocator. A request that finds no memory does not end it.
+/// Replays a whole workload. A request that fails for lack of memory does not end the replay.
 ///
 /// # Errors
-/// If the workload cannot be read, the allocator fails other than for lack of memory, or the
-/// observer has seen enough.
+/// If the workload cannot be read, the allocator fails for another reason than lack of memory, or the
+/// observer ends the replay.
 pub fn replay<A: Allocator + ?Sized, O: Observer + ?Sized>(
     workload: &dyn Workload,
     allocator: &mut A,
@@ -153,7 +152,7 @@ where
     Ok(tally)
 }
 
-/// As [`replay`], but ends once `event` is over, so that the allocator is left as it was then.
+/// As [`replay`], but ends after the operation `event`.
 ///
 /// # Errors
 /// As [`replay`].
@@ -177,7 +176,7 @@ where
     }
 }
 
-/// Watches until an event is over.
+/// Ends a replay after an operation.
 struct Until<'o, O: ?Sized> {
     event: u64,
     is_reached: bool,

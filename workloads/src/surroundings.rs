@@ -1,4 +1,4 @@
-//! What happens around a program: other processes on the device, and kernels that take their time.
+//! Changes outside a program: other processes on the device, and the progress of kernels.
 
 use coalesce_alloc::driver::StreamId;
 #[cfg(feature = "cuda")]
@@ -6,27 +6,27 @@ use coalesce_alloc::driver::cuda::CudaDevice;
 use coalesce_alloc::driver::sim::Bare;
 use coalesce_alloc::driver::tap::Tap;
 
-/// A change that is not the program's doing.
+/// A change that the program does not make.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Change {
-    /// Other processes now hold so many bytes of the device.
+    /// Sets the device memory of other processes.
     Foreign {
-        /// In all, not in addition.
+        /// Total bytes.
         bytes: u64,
     },
-    /// From now on, events recorded on a stream stay pending until it is said that they are over, or
-    /// they are waited for; or they are over at once again.
+    /// Sets whether recorded events stay pending until they are finished explicitly or waited for, instead
+    /// of finishing at once.
     HoldEvents(bool),
-    /// A stream gets on with its work: its oldest pending events are over.
+    /// Finishes the oldest pending events of a stream.
     FinishEvents {
         /// The number of the stream.
         stream: u32,
-        /// How many; all if there are fewer.
+        /// The number of events; all if there are fewer.
         count: u64,
     },
 }
 
-/// A device whose surroundings can be ordered, as those of the simulated one.
+/// A device whose surroundings can be changed, such as the simulated device.
 pub trait Surroundings {
     /// Makes the change.
     fn change(&mut self, change: Change);
@@ -52,6 +52,6 @@ impl<D: Surroundings, H> Surroundings for Tap<D, H> {
 
 #[cfg(feature = "cuda")]
 impl Surroundings for CudaDevice {
-    /// Nothing: what is around a real device is as it is.
+    /// Does nothing: the surroundings of a real device cannot be changed.
     fn change(&mut self, _: Change) {}
 }

@@ -146,8 +146,9 @@ impl<A: Allocator> Allocator for WithHistory<A> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::driver::GRANULARITY;
     use crate::driver::hooks::limit::Limit;
-    use crate::driver::sim::{GRANULARITY, SimConfig, SimDevice};
+    use crate::driver::sim::{SimConfig, SimDevice};
     use crate::driver::tap::Tap;
     use crate::managed::Managed;
     use crate::policy::direct::Direct;

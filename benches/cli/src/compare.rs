@@ -1,4 +1,4 @@
-//! `coalesce compare`: what changed between two tables of results.
+//! `coalesce compare`: the differences between two tables of results.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -9,27 +9,27 @@ use coalesce_bench::report::compare::{Change, Comparison, Limits};
 
 use super::output::print;
 
-/// Compare two tables of results, and fail if the new one is worse than is allowed.
+/// Compare two tables of results, and fail if the new one differs by more than allowed.
 ///
-/// Rows are matched by what was run. What is the same in every run is compared exactly; timings differ
-/// if ranks say so (Mann-Whitney, p < 0.01). The exit status is 1 if a row is gone, a figure changed by
-/// more than --allow, or a time is for sure longer than --allow-time.
+/// Rows are matched by workload, seed, policy, setting, capacity and address policy. Deterministic figures are
+/// compared exactly, timings by rank (Mann-Whitney, p < 0.01). The exit status is 1 if a row is missing, a figure
+/// changed by more than --allow, or a time is significantly longer than --allow-time permits.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  coalesce compare results/last.csv results/new.csv --allow 1%")]
 pub struct Args {
-    /// What it was.
+    /// The old table.
     old: PathBuf,
-    /// What it is.
+    /// The new table.
     new: PathBuf,
-    /// By how much a figure may change, in either direction.
+    /// Allowed change of a figure, in either direction.
     #[arg(long, default_value = "0%", value_parser = percent)]
     allow: f64,
-    /// By how much a malloc and its free may take longer.
+    /// Allowed increase of the time for a malloc and its free.
     #[arg(long, default_value = "5%", value_parser = percent)]
     allow_time: f64,
 }
 
-/// Most lines that are shown of each kind.
+/// Maximum number of lines to print of each kind.
 const SHOWN: usize = 40;
 
 fn percent(text: &str) -> Result<f64, &'static str> {
@@ -37,7 +37,9 @@ fn percent(text: &str) -> Result<f64, &'static str> {
         .strip_suffix('%')
         .and_then(|number| number.parse::<f64>().ok());
     let number = number.filter(|number| number.is_finite() && *number >= 0.0);
-    number.map(|number| number / 100.0).ok_or("write it as 5%")
+    number
+        .map(|number| number / 100.0)
+        .ok_or("expected a percentage such as 5%")
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -134,6 +136,6 @@ fn list(text: &mut String, lines: impl Iterator<Item = String>) {
         let _ = writeln!(text, "{line}");
     }
     if let Some(more) = lines.len().checked_sub(SHOWN).filter(|more| *more > 0) {
-        let _ = writeln!(text, "… and {more} more like these");
+        let _ = writeln!(text, "... and {more} more");
     }
 }

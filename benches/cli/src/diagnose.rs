@@ -1,4 +1,4 @@
-//! `coalesce diagnose`: what is wrong with how a program uses its memory.
+//! `coalesce diagnose`: problems in a workload's memory use.
 
 use std::process::ExitCode;
 
@@ -11,32 +11,29 @@ use coalesce_workloads::input::Input;
 
 use super::output::print;
 
-/// Say what is wrong with how a program uses its memory, and what helps.
+/// Find problems in a workload's memory use, and suggest remedies.
 ///
-/// The program is replayed with its settings; known traps of PyTorch's allocator and common mistakes are
-/// looked for, and where another setting is the remedy, it is tried. What is found is told with the
-/// figures it rests on, the heaviest first.
+/// Replays the workload under its settings and looks for common mistakes and known pitfalls of PyTorch's
+/// allocator. If a setting can help, tries it. Lists findings by the memory they cost, with the figures behind them.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  coalesce diagnose workloads/traces/accum8_gpt2s_forgot_zero_grad.csv.gz"
 )]
 pub struct Args {
-    /// A memory snapshot of PyTorch (torch.cuda.memory._dump_snapshot), a trace as described in
-    /// workloads/traces/README.md, or the name of a preset.
-    program: String,
-    /// The settings it runs with, written as for PYTORCH_CUDA_ALLOC_CONF, if they are not known from the
-    /// snapshot. That variable itself is not read.
+    /// A PyTorch memory snapshot, a trace (see workloads/traces/README.md), an RMM log or a MiniMalloc instance,
+    /// plain or gzip-compressed; or the name of a preset.
+    workload: String,
+    /// Current settings, in the format of PYTORCH_CUDA_ALLOC_CONF. Default: those in the snapshot. The variable
+    /// itself is not read.
     #[arg(long)]
     conf: Option<String>,
-    /// Memory of the device. If it is not given: what there was when a request failed, if the snapshot
-    /// has one that did; otherwise 80GiB.
+    /// Device memory. Default: the memory at the time of an out-of-memory error in the snapshot, else 80GiB.
     #[arg(long, value_parser = bytes::parse)]
     capacity: Option<u64>,
-    /// Which device, of a snapshot of several. If it is not given: the one on which most happened.
+    /// Device number, if the snapshot covers several devices. Default: the device with the most entries.
     #[arg(long)]
     recorded_device: Option<u32>,
-    /// Where the device places what it gives: up, down or firstfit. If it is not given: as the device of
-    /// the snapshot did, else up.
+    /// Where the simulated device places memory: up, down or firstfit. Default: as recorded in the snapshot, else up.
     #[arg(long, value_parser = str::parse::<AddressPolicy>)]
     addresses: Option<AddressPolicy>,
     /// Print a JSON array.
@@ -45,7 +42,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let input = Input::open(&args.program, args.recorded_device)?;
+    let input = Input::open(&args.workload, args.recorded_device)?;
     let recording = input.recording.as_ref();
     let recorded = recording.and_then(|recording| recording.conf.as_deref());
     let capacity = recording.and_then(Recording::capacity);

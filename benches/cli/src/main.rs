@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Measure and examine GPU caching allocators, on any machine.
+/// Replay, measure and explain the memory use of GPU caching allocators
 #[derive(Parser)]
 #[command(name = "coalesce", version, arg_required_else_help = true)]
 struct Coalesce {
@@ -69,7 +69,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// Whether the reader of the output closed it early, as `head` does: not an error.
+/// Whether the reader of the output closed it early, as `head` does. That is not an error.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let mut causes = error
         .chain()

@@ -1,4 +1,4 @@
-//! `coalesce merge`: the shares of a sweep, joined.
+//! `coalesce merge`: joins the parts of a sweep.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -7,27 +7,27 @@ use coalesce_bench::measure::record;
 use coalesce_bench::measure::results;
 use coalesce_bench::sweep::merge::merge;
 
-/// Join the shares of a sweep that was run with --partition.
+/// Join the parts of a sweep that was run with --partition.
 ///
-/// The result is that of one run. Shares of different sweeps, or shares that are missing or twice
-/// there, are refused.
+/// The result equals that of a single run. Fails if the parts belong to different sweeps, or if a cell is missing
+/// or occurs twice.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  coalesce merge share-1.csv share-2.csv --out sweep.csv")]
 pub struct Args {
-    /// The shares.
+    /// The tables of all parts.
     #[arg(required = true, value_name = "CSV")]
-    shares: Vec<PathBuf>,
+    parts: Vec<PathBuf>,
     /// The joined table.
     #[arg(long, value_name = "CSV")]
     out: PathBuf,
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let mut shares = Vec::new();
-    for path in &args.shares {
-        shares.push((path.display().to_string(), record::read_file(path)?));
+    let mut parts = Vec::new();
+    for path in &args.parts {
+        parts.push((path.display().to_string(), record::read_file(path)?));
     }
-    let rows = merge(&shares)?;
+    let rows = merge(&parts)?;
     let mut csv = Vec::new();
     record::write(&rows, &mut csv)?;
     results::write(&args.out, &csv)?;

@@ -1,4 +1,4 @@
-//! `coalesce model`: whether driver calls cost what a profile says.
+//! `coalesce model`: how accurate a cost profile is on a GPU.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -22,33 +22,33 @@ use coalesce_workloads::presets;
 use super::output::print;
 use super::profile::seconds;
 
-/// Hold what a profile says that driver calls cost against what they take on a GPU.
+/// Compare the driver times of a cost profile with those measured on a GPU.
 ///
-/// Every program is replayed on the GPU by PyTorch's allocator, with its default settings and with expandable
-/// segments, and by the driver's own pool. The calls that it makes are timed, and charged by the profile: the
-/// ratio of the two is what the simulated device is wrong by.
+/// Replays each workload on the GPU under the reference, with default settings and with expandable segments, and
+/// under the driver's own pool. Prints the modelled time of the driver calls, the measured time and their ratio,
+/// the error of the simulated device.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  coalesce model --device cuda:0 --profile h200.toml --out model.csv"
 )]
 pub struct Args {
-    /// What is replayed, as for `coalesce replay`; all presets if there is none.
-    programs: Vec<String>,
-    /// The GPU: cuda:0, or auto for the first.
+    /// Workloads as for `coalesce replay`. Default: all presets.
+    workloads: Vec<String>,
+    /// GPU: cuda:0, or auto for the first.
     #[arg(long, default_value_t = DeviceName::Auto)]
     device: DeviceName,
-    /// What the calls should cost: `published`, or a TOML file as `coalesce profile` writes it.
+    /// Cost profile: `published`, or a TOML file written by `coalesce profile`.
     #[arg(long, default_value = profile::PUBLISHED)]
     profile: String,
-    /// Begin no program after so many seconds.
+    /// Start no further workload after this many seconds.
     #[arg(long, default_value_t = 600.0, value_parser = seconds)]
     seconds: f64,
-    /// Write a row for each run and kind of call into this file, after each program what there is.
+    /// Write a row for each run and kind of call into this file, updated after each workload.
     #[arg(long, value_name = "CSV")]
     out: Option<PathBuf>,
 }
 
-/// What is run: policy, name, settings.
+/// Runs of each workload: policy, setting name, settings.
 const RUNS: [(&str, &str, &str); 3] = [
     ("pytorch", "default", ""),
     ("pytorch", "expandable", "expandable_segments:True"),
@@ -56,16 +56,16 @@ const RUNS: [(&str, &str, &str); 3] = [
 ];
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    // It stays open, so that the context does.
+    // Keeps the CUDA context alive.
     let open = args.device.open_gpu()?;
     let number = open.ordinal();
     let profile = Profile::load(&args.profile, Path::new(""))?;
-    let programs = match args.programs.is_empty() {
+    let programs = match args.workloads.is_empty() {
         true => presets::list()?
             .iter()
             .map(|preset| preset.name.clone())
             .collect(),
-        false => args.programs.clone(),
+        false => args.workloads.clone(),
     };
     let until = Deadline::after(Some(Duration::from_secs_f64(args.seconds)));
     let progress = Progress::new("programs", Some(programs.len() as u64));
@@ -106,7 +106,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     drop(progress);
     if !left_out.is_empty() {
-        eprintln!("coalesce: no time for {}", left_out.join(", "));
+        eprintln!(
+            "coalesce: not measured, out of time: {}",
+            left_out.join(", ")
+        );
     }
     print(&model::markdown(&rows))?;
     Ok(ExitCode::SUCCESS)

@@ -1,4 +1,4 @@
-//! `coalesce place`: an offset for every buffer of an instance.
+//! `coalesce place`: offsets for buffers with known lifetimes.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -15,37 +15,36 @@ use coalesce_workloads::formats::minimalloc::{self, Instance};
 
 use super::output::print;
 
-/// Place buffers whose lifetimes are known beforehand, as low as can be found.
+/// Find offsets for buffers with known lifetimes, in as little memory as possible.
 ///
-/// No placement is lower than the most that lives at one moment. Several packers try in turn until
-/// one reaches that or the time is up.
+/// The peak of live bytes is a lower bound. Several packing algorithms run in turn until one of them reaches it or
+/// the time is up.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  coalesce convert workloads/traces/resnet50_fp32_fixed224.csv.gz resnet50.csv --to minimalloc\n  coalesce place resnet50.csv --out placed.csv"
 )]
 pub struct Args {
-    /// A CSV as MiniMalloc reads it: id,lower,upper,size, a buffer a line.
+    /// A CSV in MiniMalloc's format, with a buffer on each line: id,lower,upper,size.
     instance: PathBuf,
-    /// How long to search. What is found depends on the machine.
+    /// Seconds to search. The result depends on the speed of the machine.
     #[arg(long, default_value = "5", value_parser = seconds, conflicts_with = "steps")]
     seconds: Duration,
-    /// Search for so many steps instead: what is found is the same on every machine. A million takes
-    /// a second or so.
+    /// Steps to search, for a result that is the same on every machine. A million steps take about a second.
     #[arg(long)]
     steps: Option<u64>,
-    /// Where to write the instance with its offsets. Every better placement is written when it is
-    /// found: the best one remains if the search is interrupted.
+    /// Output file for the instance with offsets. Updated with every better placement, so that an interrupted
+    /// search leaves the best one.
     #[arg(long, value_name = "CSV")]
     out: Option<PathBuf>,
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("'{text}' is no number of seconds, such as 5 or 0.5");
+    let wrong = || format!("'{text}' is not a number of seconds, such as 5 or 0.5");
     let seconds: f64 = text.parse().map_err(|_| wrong())?;
     Duration::try_from_secs_f64(seconds).map_err(|_| wrong())
 }
 
-/// A placement and when it was found.
+/// A placement, and the search time until it was found.
 struct Found {
     placement: Placement,
     after: Duration,
@@ -60,7 +59,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Packs on a thread of its own, so that somebody can say how it goes.
+/// Packs on a separate thread, so that this one can show progress.
 fn search(args: &Args, instance: &Instance) -> anyhow::Result<Found> {
     const TICK: Duration = Duration::from_secs(1);
     let effort = args.steps.map_or(Effort::Time(args.seconds), Effort::Steps);
@@ -79,7 +78,7 @@ fn search(args: &Args, instance: &Instance) -> anyhow::Result<Found> {
                 if let Ok(mut best) = best.lock() {
                     *best = format!("{} x lower bound", ratio(placement.height, bound));
                 }
-                // Whether it can be written is said at the end.
+                // An error is reported by the last write.
                 let _ = save(args, instance, placement);
             });
             placement.map(|placement| Found { placement, after })
@@ -117,12 +116,12 @@ fn describe(args: &Args, instance: &Instance, found: &Found) -> String {
         instance.buffers.len()
     );
     for (name, figure, meaning) in [
+        ("lower bound", bound.to_string(), "peak of live bytes"),
         (
-            "lower bound",
-            bound.to_string(),
-            "the most that lives at one moment",
+            "height",
+            height.to_string(),
+            "memory that the placement needs",
         ),
-        ("height", height.to_string(), "of the placement"),
         ("ratio", ratio(height, bound), "height / lower bound"),
         ("found after", format!("{seconds:.2} s"), packer),
     ] {

@@ -1,4 +1,4 @@
-//! `coalesce plot`: the results of a sweep as pictures.
+//! `coalesce plot`: plots of the results of a sweep.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -8,20 +8,20 @@ use coalesce_bench::measure::record;
 use coalesce_bench::report::gallery;
 use coalesce_bench::sweep::plan::Plan;
 
-/// Draw the results of a sweep, as SVG.
+/// Draw the results of a sweep as SVG files.
 ///
-/// Efficiency at a glance; memory over time for the workloads for which most is held in vain; driver time
-/// against capacity where there are several devices from the least on.
+/// Draws the efficiency of all workloads and settings, memory over time for the workloads with the most unused
+/// reserved memory, and driver time by capacity if the sweep has several tight devices.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  coalesce plot benches/sweeps/least.toml results/latest/least.csv --out plots"
 )]
 pub struct Args {
-    /// What was run.
+    /// The sweep: its TOML file.
     sweep: PathBuf,
-    /// What came of it.
+    /// The table of its results.
     results: PathBuf,
-    /// The folder for the pictures.
+    /// Output folder.
     #[arg(long, value_name = "FOLDER")]
     out: PathBuf,
 }
@@ -32,7 +32,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let of_plan = rows.iter().all(|row| row.sweep == plan.digest);
     ensure!(
         of_plan,
-        "{} is not of the sweep {} as it is now",
+        "{} was not produced by the sweep {} as it is",
         args.results.display(),
         args.sweep.display()
     );

@@ -1,4 +1,4 @@
-//! `coalesce policies`: the allocators that can be measured.
+//! `coalesce policies`: lists the allocation policies.
 
 use std::process::ExitCode;
 
@@ -6,7 +6,7 @@ use coalesce_alloc::policy::POLICIES;
 
 use super::output::print;
 
-/// List the policies, the allocators that can be measured.
+/// List the allocation policies.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  coalesce policies")]
 pub struct Args {}

@@ -1,4 +1,4 @@
-//! `coalesce profile`: what the calls of a GPU's driver cost.
+//! `coalesce profile`: measures the cost of driver calls.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,40 +13,40 @@ use coalesce_bench::timing::profile::measure::{Effort, measure};
 
 use super::output::print;
 
-/// Measure what the calls of a GPU's driver cost, and write the profile that the simulated device charges by.
+/// Measure the cost of driver calls on a GPU, and write a cost profile.
 ///
-/// Memory is taken, mapped and given back in sizes from 2 MiB to 16 GiB, as far as it is free, and events and
-/// streams are used, each call alone on an idle device. Of each call there is a line through the medians: so
-/// much whatever it is about, and so much for each MiB. Nothing is left on the device, also if this is
-/// interrupted. `--profile FILE` of the other verbs takes what is written.
+/// The simulated device charges its calls by such a profile.
+/// Allocates, maps and frees memory in sizes from 2 MiB to 16 GiB, as far as memory is free, and uses events and
+/// streams, each call alone on an idle device. The profile has a fixed cost and a cost per MiB for each call, fitted
+/// to the medians. All memory is freed. Pass the file to other verbs with `--profile FILE`.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  coalesce profile --device cuda:0 --out h200.toml --samples h200.csv"
 )]
 pub struct Args {
-    /// The GPU: cuda:0, or auto for the first.
+    /// GPU: cuda:0, or auto for the first.
     #[arg(long, default_value_t = DeviceName::Auto)]
     device: DeviceName,
-    /// Where the profile is written to; to standard output if it is not given.
+    /// Output file for the profile. Default: standard output.
     #[arg(long, value_name = "TOML")]
     out: Option<PathBuf>,
-    /// Where a table of all medians and how far the times spread is written to.
+    /// Output file for a table of medians and percentiles.
     #[arg(long, value_name = "CSV")]
     samples: Option<PathBuf>,
-    /// How often each call is made.
+    /// Number of times to make each call.
     #[arg(long, default_value_t = Effort::default().rounds, value_parser = clap::value_parser!(u32).range(3..))]
     rounds: u32,
-    /// Seconds for each size, after which it is not made so often.
+    /// Seconds for each size. Once they have passed, fewer calls are made.
     #[arg(long, default_value_t = Effort::default().time.as_secs_f64(), value_parser = seconds)]
     seconds: f64,
 }
 
-/// A time, as it is written on the command line.
+/// Parses a number of seconds on the command line.
 pub fn seconds(text: &str) -> Result<f64, &'static str> {
-    let seconds: f64 = text.parse().map_err(|_| "no number of seconds")?;
+    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds")?;
     match (0.0..=3600.0).contains(&seconds) {
         true => Ok(seconds),
-        false => Err("write 0 to 3600 seconds"),
+        false => Err("expected 0 to 3600 seconds"),
     }
 }
 
@@ -62,7 +62,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         ..Effort::default()
     };
     let samples = measure(&mut device, &clock, effort).context("the device failed")?;
-    let text = profile::written(&machine, &samples);
+    let text = profile::toml(&machine, &samples);
     if let Some(table) = &args.samples {
         results::write(table, profile::table(&samples).as_bytes())?;
     }

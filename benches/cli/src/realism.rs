@@ -1,4 +1,4 @@
-//! `coalesce realism`: how near generated programs come to recorded ones.
+//! `coalesce realism`: how close generated workloads are to recorded ones.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,11 +7,11 @@ use std::process::ExitCode;
 use anyhow::{Context, ensure};
 use coalesce_bench::measure::results;
 use coalesce_bench::realism;
-use coalesce_bench::report::readme::{self, Table};
+use coalesce_bench::report::readme::{self, Splice};
 
 use super::output::print;
 
-/// Hold generated programs against the recorded ones whose parameters they have.
+/// Compare generated workloads with the recorded ones that they imitate.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  coalesce realism\n  coalesce realism --splice results/REALISM.md"
@@ -20,7 +20,7 @@ pub struct Args {
     /// Folder of the recorded traces; by default workloads/traces of the checkout around the current folder.
     #[arg(long, value_name = "FOLDER")]
     traces: Option<PathBuf>,
-    /// Put the table into this text, between marks `<!-- table realism: -->` and `<!-- end -->`.
+    /// Markdown file to put the table into, between the marks `<!-- table realism: -->` and `<!-- end -->`.
     #[arg(long, value_name = "MARKDOWN")]
     splice: Option<PathBuf>,
 }
@@ -35,7 +35,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let shown = target.display();
     let text = fs::read_to_string(target).with_context(|| format!("cannot read {shown}"))?;
-    let table = Table {
+    let table = Splice {
         name: "realism",
         made_by: "`coalesce realism --splice`".to_owned(),
         markdown,

@@ -1,4 +1,4 @@
-//! `coalesce replay`: how much memory one trace takes.
+//! `coalesce replay`: the memory use of one workload.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -13,6 +13,7 @@ use coalesce_bench::measure::cell::{self, Cell};
 use coalesce_bench::measure::profile::{self, Profile};
 use coalesce_bench::measure::progress::Progress;
 use coalesce_bench::measure::record::{PROVENANCE, Row, TIMING};
+use coalesce_bench::text::{amount, duration, percent};
 use coalesce_bench::timing::device::{Device, DeviceName};
 use coalesce_bench::timing::on_gpu;
 use coalesce_workloads::demand::{Demand, DemandCount};
@@ -24,45 +25,43 @@ use serde::Serialize;
 
 use super::output::print;
 
-/// Replay a recorded program through an allocator and say how much memory it takes.
+/// Replay a workload through an allocator and report its memory use.
 ///
-/// The device is simulated, unless a GPU is named: nothing but the recording is needed. With the settings
-/// that a program shall have and the memory of its device, this predicts what PyTorch will report. Requests
-/// that find no memory are counted. A trace goes on without them; the program of a snapshot ends, unless it
-/// survived failures when it was recorded.
+/// The device is simulated unless --device names a GPU. Given the settings and the capacity to replay under, this
+/// predicts what PyTorch reports. Requests that fail are counted. A trace continues without them; a snapshot ends at
+/// the first, unless the recorded program survived such failures.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  coalesce replay workloads/traces/gpt2_small_amp_foreach.csv.gz --conf expandable_segments:True"
 )]
 pub struct Args {
-    /// A memory snapshot of PyTorch, a trace as described in workloads/traces/README.md, a log of RMM or an
-    /// instance of MiniMalloc, plain or compressed with gzip; or a preset of `coalesce workloads`.
-    program: String,
+    /// A PyTorch memory snapshot, a trace (see workloads/traces/README.md), an RMM log or a MiniMalloc instance,
+    /// plain or gzip-compressed; or the name of a preset.
+    workload: String,
     /// The allocator.
     #[arg(long, default_value = "pytorch", value_parser = policies())]
     policy: String,
-    /// Its settings, written as for PYTORCH_CUDA_ALLOC_CONF. That variable itself is not read.
+    /// The settings to replay under, in the format of PYTORCH_CUDA_ALLOC_CONF. The variable itself is not read.
     #[arg(long, default_value = "", hide_default_value = true)]
     conf: String,
-    /// What it runs on: sim, auto (the first GPU, or else the simulated device) or cuda:0.
+    /// Device: sim, auto (the first GPU, else the simulated device) or cuda:0.
     #[arg(long, default_value_t = DeviceName::Sim)]
     device: DeviceName,
-    /// On a GPU, fill every block on its stream when it is allocated, and look whether that is still there
-    /// when it is freed, on all streams that use it. If it is not, this fails.
+    /// On a GPU, write a pattern to every block when it is allocated and check it when it is freed, on all streams
+    /// that use the block. The exit status is 1 if a check fails.
     #[arg(long)]
     verify: bool,
-    /// Memory of the simulated device; 80 GiB if it is not given.
+    /// Memory of the simulated device. Default: 80GiB.
     #[arg(long, value_parser = bytes::parse)]
     capacity: Option<u64>,
-    /// Where the simulated device places what it gives: up, down or firstfit. Allocators prefer low
-    /// addresses, so the results hold for one of these. If it is not given: as the device of the snapshot
-    /// did, else up.
+    /// Where the simulated device places memory: up, down or firstfit. Default: as recorded in the snapshot, else up. Results
+    /// depend on it, because allocators prefer low addresses.
     #[arg(long, value_parser = str::parse::<AddressPolicy>)]
     addresses: Option<AddressPolicy>,
-    /// What the device's calls cost: `published`, or a TOML file like benches/profiles/published.toml.
+    /// Cost of driver calls: `published`, or a TOML file like benches/profiles/published.toml.
     #[arg(long, default_value = profile::PUBLISHED)]
     profile: String,
-    /// The device of a snapshot of several.
+    /// Device number, if the snapshot covers several devices. Default: the device with the most entries.
     #[arg(long, value_name = "NUMBER")]
     recorded_device: Option<u32>,
     /// Print a JSON object.
@@ -70,7 +69,7 @@ pub struct Args {
     json: bool,
 }
 
-/// The allocators, to choose from.
+/// The names of the policies, as a parser for the command line.
 pub fn policies() -> PossibleValuesParser {
     let policies = POLICIES.iter();
     PossibleValuesParser::new(
@@ -78,7 +77,7 @@ pub fn policies() -> PossibleValuesParser {
     )
 }
 
-/// What is printed.
+/// The output.
 #[derive(Serialize)]
 struct Report {
     #[serde(flatten)]
@@ -86,38 +85,38 @@ struct Report {
     first_oom: Option<FailedRequest>,
     #[serde(flatten)]
     on_gpu: Option<OnGpu>,
-    /// Requests that failed when they were recorded and do not fail here. What the program does then is
-    /// not known, and not part of the figures.
+    /// Requests that failed when recorded and succeed here. What the program would then do is unknown and not
+    /// replayed.
     failures_averted: u64,
-    /// What is strange about the recording or not known, one sentence each.
+    /// Peculiarities and unknowns of the recording, one sentence each.
     remarks: Vec<String>,
 }
 
-/// What is only known of a GPU.
+/// Measurements that exist only on a GPU.
 #[derive(Serialize)]
 struct OnGpu {
     device: String,
-    /// How long the driver's calls took, beside what the profile says.
+    /// Measured time of the driver calls.
     driver_measured_ns: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     verified: Option<Contents>,
 }
 
-/// What was found in the memory.
+/// The outcome of content verification.
 #[derive(Serialize)]
 struct Contents {
     blocks: u64,
     bytes: u64,
-    /// Checks that found other words than were written there.
+    /// Failed checks.
     corrupt: u64,
-    /// The first of them, in words.
+    /// Descriptions of the first failures.
     first: Vec<String>,
 }
 
-/// The first request that found no memory.
+/// The first request that failed.
 #[derive(Serialize)]
 struct FailedRequest {
-    /// Counted from 0, all events of the trace included.
+    /// Index of its event in the workload.
     event: u64,
     requested_bytes: u64,
     stream: u32,
@@ -125,14 +124,14 @@ struct FailedRequest {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let input = Input::open(&args.program, args.recorded_device)?;
+    let input = Input::open(&args.workload, args.recorded_device)?;
     for remark in &input.remarks {
         eprintln!("coalesce: {remark}");
     }
     let plan = cell::plan(&args.policy, &args.conf, &*input.workload)?;
     let cell = Cell {
         workload: &*input.workload,
-        // Counted on the way: a long trace is not read twice.
+        // Counted during the replay, so that a long trace is read once.
         demand: Demand::default(),
         policy: &args.policy,
         setting: if args.conf.is_empty() {
@@ -161,7 +160,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut remarks = input.remarks;
     if on_gpu.is_some() && watch.has_surroundings {
         remarks.push(
-            "What the workload says of other processes and of kernels is not made so on a GPU."
+            "The workload's changes of other processes' memory and of running kernels are not made on a GPU."
                 .to_owned(),
         );
     }
@@ -186,7 +185,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Runs it on the device that was named.
+/// Replays on the chosen device.
 fn measure(
     args: &Args,
     cell: &Cell<'_>,
@@ -198,8 +197,8 @@ fn measure(
         Device::Sim(reason) => {
             ensure!(
                 !args.verify,
-                "{}--verify looks at what lies in memory, which the simulated device has none of: name a \
-                 GPU, as --device cuda:0",
+                "{}--verify checks the contents of memory, which the simulated device does not have; use a \
+                 GPU, such as --device cuda:0",
                 reason.map_or_else(String::new, |reason| reason + "; ")
             );
             let row = cell.measure(args.capacity.unwrap_or(USUAL), observer)?;
@@ -209,7 +208,7 @@ fn measure(
     };
     ensure!(
         args.capacity.is_none() && args.addresses.is_none(),
-        "--capacity and --addresses are of the simulated device; {name} has what it has"
+        "--capacity and --addresses apply to the simulated device only, not to {name}"
     );
     let (row, times, verdict) = if args.verify {
         let (row, times, verdict) = on_gpu::verify(cell, gpu, observer)?;
@@ -231,7 +230,7 @@ fn measure(
     Ok((row, Some(on_gpu)))
 }
 
-/// All but what is said of sweeps and of time.
+/// The output as JSON, without the columns of sweeps and timings.
 fn json(report: &Report) -> anyhow::Result<String> {
     let mut json = serde_json::to_value(report)?;
     if let Some(object) = json.as_object_mut() {
@@ -240,12 +239,12 @@ fn json(report: &Report) -> anyhow::Result<String> {
     Ok(serde_json::to_string_pretty(&json)? + "\n")
 }
 
-/// Shows how far the replay is, keeps the first failure and counts those that were averted.
+/// Shows progress, keeps the first failure, and counts failures that do not recur.
 struct Watch {
     progress: Progress,
     first_oom: Option<FailedRequest>,
     failures_averted: u64,
-    /// Whether anything happened that was not the program's doing.
+    /// Whether the workload changed its surroundings: other processes or running kernels.
     has_surroundings: bool,
 }
 
@@ -280,12 +279,13 @@ impl Observer for Watch {
 
 fn describe(report: &Report) -> String {
     let row = &report.row;
-    let mib = |bytes: u64| format!("{:>12.1} MiB", bytes as f64 / (1 << 20) as f64);
-    let capacity = mib(row.capacity_bytes);
-    let capacity = capacity.trim_start();
+    let capacity = amount(row.capacity_bytes);
     let device = match &report.on_gpu {
         Some(on_gpu) => format!("{}, {capacity}", on_gpu.device),
-        None => format!("a device of {capacity}, addresses: {}", row.address_policy),
+        None => format!(
+            "simulated device, {capacity}, addresses {}",
+            row.address_policy
+        ),
     };
     let mut text = format!(
         "{}: {} events, {} allocations\n{}, settings: {}; {device}\n\n",
@@ -294,32 +294,30 @@ fn describe(report: &Report) -> String {
     let figures = [
         (
             "peak requested",
-            mib(row.peak_requested_bytes),
-            "asked for, and given, at one time",
+            amount(row.peak_requested_bytes),
+            "size of all live requests",
         ),
         (
             "peak allocated",
-            mib(row.peak_allocated_bytes),
-            "handed out for it",
+            amount(row.peak_allocated_bytes),
+            "size of their blocks",
         ),
         (
             "peak reserved",
-            mib(row.peak_reserved_bytes),
-            "held from the device",
+            amount(row.peak_reserved_bytes),
+            "memory taken from the device",
         ),
         (
             "peak inactive split",
-            mib(row.peak_inactive_split_bytes),
-            "free, but stuck in segments in use",
+            amount(row.peak_inactive_split_bytes),
+            "free blocks in segments that are partly in use",
         ),
         (
             "efficiency",
-            row.efficiency
-                .map_or_else(String::new, |share| format!("{:.1} %  ", 100.0 * share)),
-            if row.efficiency.is_some() {
-                "peak requested / peak reserved"
-            } else {
-                "none, for requests failed"
+            row.efficiency.map_or_else(String::new, percent),
+            match row.efficiency {
+                Some(_) => "peak requested / peak reserved",
+                None => "no value: requests failed",
             },
         ),
         ("device allocs", row.device_allocs.to_string(), ""),
@@ -327,12 +325,12 @@ fn describe(report: &Report) -> String {
         (
             "retries",
             row.retries.to_string(),
-            "all cached memory given back, then asked again",
+            "requests repeated after all cached memory was returned",
         ),
         (
             "ooms",
             row.ooms.to_string(),
-            "requests that failed; a program ends at the first",
+            "failed requests; a program usually ends at the first",
         ),
     ];
     for (name, figure, meaning) in figures {
@@ -340,12 +338,11 @@ fn describe(report: &Report) -> String {
         text.push('\n');
     }
     if let Some(on_gpu) = &report.on_gpu {
-        let ms = |ns: u64| ns as f64 / 1e6;
         text.push_str(&format!(
-            "{:<20}{:>13.1} ms  in its calls; {:.1} ms by the profile {}\n",
+            "{:<20}{:>16}  measured; {} by the profile {}\n",
             "driver time",
-            ms(on_gpu.driver_measured_ns),
-            ms(row.driver_time_ns),
+            duration(on_gpu.driver_measured_ns),
+            duration(row.driver_time_ns),
             row.profile
         ));
         if let Some(contents) = &on_gpu.verified {
@@ -354,16 +351,16 @@ fn describe(report: &Report) -> String {
     }
     if let Some(first) = &report.first_oom {
         text.push_str(&format!(
-            "\nthe first to fail: event {}, {} for {}\n",
+            "\nfirst failed request: event {}, {} for {}\n",
             first.event,
-            mib(first.requested_bytes).trim_start(),
+            amount(first.requested_bytes),
             first.tag
         ));
     }
     if report.failures_averted > 0 {
         text.push_str(&format!(
-            "\nrequests that failed when they were recorded and do not fail here: {}\n\
-             What the program does then is not known, and not part of the figures.\n",
+            "\nrequests that failed when recorded and succeed here: {}\n\
+             What the program would do after them is unknown and not included.\n",
             report.failures_averted
         ));
     }
@@ -380,13 +377,12 @@ fn describe_contents(contents: &Contents) -> String {
         corrupt,
         first,
     } = contents;
-    let gib = *bytes as f64 / (1_u64 << 30) as f64;
+    let bytes = amount(*bytes);
     if *corrupt == 0 {
-        return format!("\nverified: {blocks} blocks, {gib:.1} GiB, hold what was written there\n");
+        return format!("\nverified: {blocks} blocks, {bytes}, kept their contents\n");
     }
     format!(
-        "\nNOT VERIFIED: of {blocks} blocks, {gib:.1} GiB, {corrupt} checks found what was not written \
-         there; the first:\n  {}\n",
+        "\nCORRUPT: {corrupt} checks of {blocks} blocks, {bytes}, found changed contents; the first:\n  {}\n",
         first.join("\n  ")
     )
 }

@@ -1,4 +1,4 @@
-//! `coalesce report`: results as tables.
+//! `coalesce report`: tables of results.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,26 +9,26 @@ use coalesce_bench::measure::record;
 use coalesce_bench::measure::record::Row;
 use coalesce_bench::measure::results;
 use coalesce_bench::report::pareto;
-use coalesce_bench::report::readme::{self, Table};
+use coalesce_bench::report::readme::{self, Splice};
 use coalesce_bench::report::table;
 
 use super::output::print;
 
-/// Show results as a table, or put the tables of a record into a text.
+/// Print a table of results, or update the tables in a Markdown file.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  coalesce report\n  coalesce report results/latest/default.csv\n  coalesce report --splice README.md"
 )]
 pub struct Args {
-    /// A table of results, or a folder with default.csv and more [default: the newest record in
-    /// results/].
+    /// A table of results, or a folder with default.csv and others [default: the newest folder in
+    /// results/ of the checkout around the current folder].
     results: Option<PathBuf>,
-    /// Put the tables into this text, between marks `<!-- table NAME: -->` and `<!-- end -->`.
+    /// Markdown file to put the tables into, between the marks `<!-- table NAME: -->` and `<!-- end -->`.
     #[arg(long, value_name = "MARKDOWN")]
     splice: Option<PathBuf>,
 }
 
-/// The tables that a text can hold, and the files that they are made from.
+/// The tables for Markdown files: name, source, and the function that makes it.
 type Make = fn(&[Row]) -> String;
 const TABLES: [(&str, &str, Make); 4] = [
     ("efficiency", "default.csv", readme::efficiencies),
@@ -54,7 +54,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Puts the tables that can be made from what is in `folder` into the text.
+/// Updates the tables in `target` from the results in `folder`.
 fn splice(folder: &Path, target: &Path) -> anyhow::Result<()> {
     let text =
         fs::read_to_string(target).with_context(|| format!("cannot read {}", target.display()))?;
@@ -66,7 +66,7 @@ fn splice(folder: &Path, target: &Path) -> anyhow::Result<()> {
         }
         let rows = record::read_file(&folder.join(file))?;
         let record = folder.file_name().unwrap_or_default().to_string_lossy();
-        let table = Table {
+        let table = Splice {
             name,
             made_by: format!("`coalesce report --splice` from results/{record}/{file}"),
             markdown: make(&rows),
@@ -77,7 +77,7 @@ fn splice(folder: &Path, target: &Path) -> anyhow::Result<()> {
     if made == 0 {
         let names = TABLES.map(|(name, _, _)| name).join(", ");
         bail!(
-            "{}: no mark '<!-- table NAME: -->' of {names}",
+            "{}: no mark '<!-- table NAME: -->' for any of {names}",
             target.display()
         );
     }

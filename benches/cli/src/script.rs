@@ -1,4 +1,4 @@
-//! `coalesce script`: runs a conformance script, or times it.
+//! `coalesce script`: runs or times a conformance script.
 
 use std::io::{BufWriter, Read, Write, stdin, stdout};
 use std::process::ExitCode;
@@ -8,20 +8,20 @@ use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::history::HistoryOptions;
 use coalesce_alloc::settings::Settings;
-use coalesce_script::bench::{self, Plan};
+use coalesce_script::bench::{self, BenchOptions};
 use coalesce_script::{Options, RunError, Script};
 
-/// Run a conformance script from standard input and print what PyTorch's own allocator would.
+/// Run a conformance script from standard input and print the reference's decisions.
 ///
-/// Flags, environment variables (PYTORCH_CUDA_ALLOC_CONF, FAKE_TOTAL_BYTES, FAKE_ADDR, …), output
-/// and exit status are those of the oracle in scripts/conformance: 0; 1 for wrong settings, 2 for a
-/// wrong script, 3 if an operation failed other than for lack of memory.
+/// Flags, environment variables (PYTORCH_CUDA_ALLOC_CONF, FAKE_TOTAL_BYTES, FAKE_ADDR, ...), output and exit
+/// status are those of the oracle in scripts/conformance. Exit status: 1 for invalid settings, 2 for an invalid
+/// script, 3 if an operation failed for a reason other than out of memory.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  printf 'a x 3000000\\nf x\\np\\n' | coalesce script --stats --cudalog"
 )]
 pub struct Args {
-    /// A line of statistics after each operation.
+    /// Print statistics after each operation.
     #[arg(long)]
     stats: bool,
     /// Record the history and print it at the end.
@@ -30,34 +30,34 @@ pub struct Args {
     /// Print the device calls that each operation makes.
     #[arg(long)]
     cudalog: bool,
-    /// Leave out the statistics and segments at the end.
+    /// Omit the final statistics and segments.
     #[arg(long)]
     no_final: bool,
-    /// Leave out the text of OOMs.
+    /// Omit the texts of out-of-memory errors.
     #[arg(long)]
     no_oom_msg: bool,
-    /// No line for each operation.
+    /// Omit the line for each operation.
     #[arg(long)]
     quiet: bool,
-    /// Limit memory to this share before the first operation.
+    /// Limit memory to this fraction before the first operation.
     #[arg(long, value_name = "F")]
     fraction: Option<f64>,
-    /// Time N replays instead, after one to warm up.
+    /// Time N replays, after one to warm up.
     #[arg(long, value_name = "N")]
     bench: Option<usize>,
-    /// With --bench: walk the script K times in each run.
+    /// With --bench: repeat the script K times in each run.
     #[arg(long, value_name = "K", default_value_t = 1)]
     inner: usize,
-    /// With --bench: K threads, each with the whole script on streams of its own.
+    /// With --bench: run the whole script on each of K threads, with separate streams.
     #[arg(long, value_name = "K", default_value_t = 1)]
     threads: usize,
     /// With --bench: empty the cache before each run.
     #[arg(long)]
     cold: bool,
-    /// With --bench: the interface to call. There is one.
+    /// With --bench: the interface to call; only one exists.
     #[arg(long, value_parser = ["raw"], default_value = "raw")]
     api: String,
-    /// With --bench: accepted as the oracle does; there is never an idle second thread here.
+    /// With --bench: accepted for compatibility with the oracle, without effect.
     #[arg(long)]
     single_thread: bool,
 }
@@ -114,7 +114,9 @@ fn replay(
         Ok(0) => Ok(ExitCode::SUCCESS),
         Ok(errors) => Ok(fail(
             FAILED_OPERATIONS,
-            &format!("{errors} operations failed other than for lack of memory ('err' lines)"),
+            &format!(
+                "{errors} operations failed for a reason other than out of memory ('err' lines)"
+            ),
         )),
         Err(RunError::Fatal(error)) => Ok(fail(WRONG_SETTINGS, &format!("fatal: {error}"))),
         Err(error @ RunError::AlreadyLive { .. }) => Ok(fail(WRONG_SCRIPT, &error)),
@@ -129,20 +131,20 @@ fn bench(
     mut allocator: PyTorch<SimDevice>,
     out: &mut impl Write,
 ) -> anyhow::Result<ExitCode> {
-    let plan = Plan {
+    let options = BenchOptions {
         runs,
         walks: args.inner,
         threads: args.threads,
         cold: args.cold,
     };
-    plan.validate()?;
+    options.validate()?;
     if args.history {
         allocator.record_history(Some(HistoryOptions {
             max_entries: 1 << 20,
             ..HistoryOptions::default()
         }));
     }
-    match bench::bench(script, allocator, plan, out) {
+    match bench::bench(script, allocator, options, out) {
         Err(error) if error.is::<RunError>() => Ok(fail(WRONG_SCRIPT, &error)),
         done => done.map(|()| ExitCode::SUCCESS),
     }

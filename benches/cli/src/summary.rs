@@ -1,4 +1,4 @@
-//! `coalesce summary`: what each setting does, over all workloads of a table.
+//! `coalesce summary`: the effect of each setting over all workloads.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -10,21 +10,22 @@ use coalesce_bench::report::summary;
 
 use super::output::print;
 
-/// Hold each setting of a table against a baseline, over all workloads.
+/// Summarize the effect of each setting over all workloads, compared with a baseline.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  coalesce summary results/2026-11-20/findings.csv --baseline default"
 )]
 pub struct Args {
-    /// A table of results [default: default.csv in the newest record in results/].
+    /// A table of results [default: default.csv in the newest folder in results/ of the checkout around the
+    /// current folder].
     results: Option<PathBuf>,
-    /// The setting that the others are held against.
+    /// The setting to compare the others with.
     #[arg(long, default_value = "default")]
     baseline: String,
-    /// Only workloads of this family; `recorded` for traces.
+    /// Workload family; `recorded` for traces.
     #[arg(long, default_value = RECORDED)]
     family: String,
-    /// Only devices of this capacity, as 1TiB, 110% or least.
+    /// Capacity, such as 1TiB, 110% or least. Default: all.
     #[arg(long)]
     capacity: Option<String>,
 }
@@ -42,7 +43,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         .into_iter()
         .filter(wanted)
         .collect();
-    ensure!(!rows.is_empty(), "{}: no such rows", path.display());
+    ensure!(
+        !rows.is_empty(),
+        "{}: no rows match --family and --capacity",
+        path.display()
+    );
     let summaries =
         summary::summarize(&rows, &args.baseline).with_context(|| path.display().to_string())?;
     print(&summary::text(&summaries, &args.baseline))?;

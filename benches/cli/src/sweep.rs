@@ -1,4 +1,4 @@
-//! `coalesce sweep`: many measurements, from one file into one table.
+//! `coalesce sweep`: measurements described by a file.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -14,29 +14,28 @@ use coalesce_bench::sweep::run::Runner;
 
 use super::output::print;
 
-/// Run workloads × policies × settings × capacities × seeds, and write a table of results.
+/// Measure combinations of workloads, policies, settings, capacities and seeds.
 ///
-/// Every cell that is done is kept in OUT.journal. If the sweep is interrupted, the same command goes on
-/// where it was.
+/// Records completed cells in OUT.journal. After an interruption, the same command resumes where it stopped.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Example:\n  coalesce sweep benches/sweeps/default.toml --out sweep.csv\n\nAs one of 4 jobs, and then together:\n  coalesce sweep S.toml --partition 1/4 --out share-1.csv\n  coalesce merge share-*.csv --out sweep.csv"
+    after_help = "Example:\n  coalesce sweep benches/sweeps/default.toml --out sweep.csv\n\nIn 4 parts, and merged:\n  coalesce sweep S.toml --partition 1/4 --out part-1.csv\n  coalesce merge part-*.csv --out sweep.csv"
 )]
 pub struct Args {
-    /// What to run: a TOML as described in benches/sweeps/README.md.
+    /// Sweep description: a TOML file, see benches/sweeps/README.md.
     sweep: PathBuf,
-    /// The table of results, a CSV. One that is there is replaced when the sweep is complete.
+    /// Output table. An existing file is replaced when the sweep is complete.
     #[arg(long, value_name = "CSV")]
     out: PathBuf,
-    /// Run only share i of n.
+    /// Run only part i of n.
     #[arg(long, value_name = "i/n", default_value = "1/1")]
     partition: Partition,
-    /// Only say which cells there are.
+    /// List the cells without running them.
     #[arg(long)]
     list: bool,
 }
 
-/// One share of several.
+/// One part of several.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Partition {
     part: u64,
@@ -49,16 +48,16 @@ impl FromStr for Partition {
     fn from_str(text: &str) -> Result<Self, &'static str> {
         let (part, parts) = text
             .split_once('/')
-            .ok_or("write 1/4 for the first of four")?;
+            .ok_or("expected i/n, such as 1/4 for the first of four")?;
         let number = |text: &str| {
             text.parse::<u64>()
-                .map_err(|_| "both must be whole numbers")
+                .map_err(|_| "i and n must be whole numbers")
         };
         let (part, parts) = (number(part)?, number(parts)?);
         if (1..=parts).contains(&part) {
             Ok(Self { part, parts })
         } else {
-            Err("the first is 1/n, the last n/n")
+            Err("i must be from 1 to n: the first part is 1/n, the last n/n")
         }
     }
 }
@@ -75,13 +74,13 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let share = plan.share(part, parts).count();
     ensure!(
         share > 0,
-        "share {part}/{parts} of {} cells is empty",
+        "part {part}/{parts} of {} cells is empty",
         plan.cells.len()
     );
     let out = args.out.display();
     ensure!(
         !args.out.is_dir(),
-        "{out} is a folder; name a file for the table"
+        "{out} is a folder; --out expects a file"
     );
     let (digest, build) = (&plan.digest, build());
     let heading = format!("# coalesce sweep {digest} share {part}/{parts} build {build}");
@@ -93,8 +92,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What tells this program from one that was built from other sources: rows of two allocators must not
-/// end up in one table because the sweep was interrupted in between.
+/// Identifies this build of the program, so that a resumed sweep does not mix results of two builds.
 fn build() -> String {
     let file = std::env::current_exe().and_then(std::fs::metadata);
     let Ok(file) = file else {
@@ -105,7 +103,7 @@ fn build() -> String {
     format!("{}-{}", file.len(), since.as_secs())
 }
 
-/// Runs what is not done; all rows of the share, in order.
+/// Runs the cells that are not done. Returns all rows of the part, in order.
 fn complete(
     plan: &Plan,
     Partition { part, parts }: Partition,
@@ -113,7 +111,7 @@ fn complete(
     mut rows: Vec<Row>,
 ) -> anyhow::Result<Vec<Row>> {
     if !rows.is_empty() {
-        eprintln!("{} cells were done before", rows.len());
+        eprintln!("{} cells are already done", rows.len());
     }
     let is_done = |number: u64| rows.iter().any(|row| row.cell == number);
     let left: Vec<_> = plan
@@ -129,7 +127,7 @@ fn complete(
     drop(runner);
     if !failures.is_empty() {
         let (count, all) = (failures.len(), failures.join("\n  "));
-        bail!("{count} cells failed; the others are kept for the next run:\n  {all}");
+        bail!("{count} cells failed; the completed cells are kept for the next run:\n  {all}");
     }
     rows.sort_by_key(|row| row.cell);
     Ok(rows)

@@ -1,4 +1,4 @@
-//! `coalesce verify`: whether the reference decides as a recorded program saw it decide.
+//! `coalesce verify`: whether the reference reproduces a snapshot.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -6,35 +6,37 @@ use std::process::ExitCode;
 
 use coalesce_alloc::bytes;
 use coalesce_bench::measure::progress::Progress;
+use coalesce_bench::text::{Column, Table};
 use coalesce_workloads::formats::snapshot::rewind::RecordingError;
 use coalesce_workloads::formats::snapshot::verify::{Known, Verification, verify};
 use coalesce_workloads::formats::snapshot::{Recording, read};
 
 use super::output::print;
 
-/// Replay memory snapshots and say whether every block lands where it did.
+/// Check that the reference reproduces memory snapshots exactly.
 ///
-/// A snapshot is what torch.cuda.memory._dump_snapshot wrote after _record_memory_history. Each is
-/// replayed at its own addresses under its own settings; the device gives and refuses memory as it did.
-/// Exits with 1 if anything comes out differently, and says what and where.
+/// Replays snapshots written by torch.cuda.memory._dump_snapshot after _record_memory_history, under their recorded
+/// settings. The device grants and refuses memory at the recorded addresses. The exit status is 1 if any block,
+/// segment or error differs; the first difference is printed.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  coalesce verify snapshot.pickle")]
 pub struct Args {
-    /// Snapshots, plain or compressed with gzip.
+    /// Snapshots, plain or gzip-compressed.
     #[arg(required = true)]
     snapshots: Vec<PathBuf>,
-    /// Memory of the device, which a snapshot does not tell. It matters where a share of it is a limit;
-    /// without it such a limit is found by trying.
+    /// Device memory, which snapshots do not contain. It matters if a limit is a fraction of it; by default such a
+    /// limit is found by trial.
     #[arg(long, value_parser = bytes::parse)]
     capacity: Option<u64>,
-    /// The share of that memory that the process had at the beginning, if torch.cuda.memory.
-    /// set_per_process_memory_fraction set it and not the settings.
+    /// Fraction of the device memory that the process could use at the start, if it was set with
+    /// torch.cuda.memory.set_per_process_memory_fraction and not in the settings.
     #[arg(long, requires = "capacity", value_parser = fraction)]
     fraction: Option<f64>,
 }
 
 fn fraction(text: &str) -> Result<f64, String> {
-    let wrong = || format!("'{text}' is no share: write a number from 0 to 1, such as 0.5");
+    let wrong =
+        || format!("'{text}' is not a fraction: expected a number from 0 to 1, such as 0.5");
     let share: f64 = text.parse().map_err(|_| wrong())?;
     (0.0..=1.0)
         .contains(&share)
@@ -42,7 +44,7 @@ fn fraction(text: &str) -> Result<f64, String> {
         .ok_or_else(wrong)
 }
 
-/// What a recording is, and what came of it.
+/// A recorded device, and the outcome of its verification.
 struct Line {
     file: String,
     device: u32,
@@ -77,45 +79,35 @@ impl Line {
     }
 
     fn cells(&self) -> [String; COLUMNS.len()] {
-        let none = || "-".to_owned();
-        let of = |part: usize, whole: usize| format!("{part}/{whole}");
-        let what = [
-            self.file.clone(),
-            self.device.to_string(),
-            self.settings.clone(),
-        ];
-        let [file, device, settings] = what;
+        let (file, device) = (self.file.clone(), self.device.to_string());
+        let settings = self.settings.clone();
         let Ok(verdict) = &self.outcome else {
+            let [a, b, c, d, e, f] = [(); 6].map(|()| "-".to_owned());
             return [
                 file,
                 device,
                 settings,
-                none(),
-                none(),
-                none(),
-                none(),
-                none(),
-                none(),
+                a,
+                b,
+                c,
+                d,
+                e,
+                f,
                 "impossible".to_owned(),
             ];
         };
-        let yes_or_no = |is: bool| if is { "equal" } else { "differs" }.to_owned();
+        let either = |is: bool, yes: &str, no: &str| if is { yes } else { no }.to_owned();
         [
             file,
             device,
             settings,
-            if verdict.is_warm { "warm" } else { "cold" }.to_owned(),
-            of(verdict.exact, verdict.allocations),
-            of(verdict.predicted, verdict.segment_events),
+            either(verdict.is_warm, "warm", "cold"),
+            format!("{}/{}", verdict.exact, verdict.allocations),
+            format!("{}/{}", verdict.predicted, verdict.segment_events),
             verdict.retries.to_string(),
             verdict.ooms.to_string(),
-            yes_or_no(verdict.is_end_equal),
-            if verdict.is_exact() {
-                "exact"
-            } else {
-                "different"
-            }
-            .to_owned(),
+            either(verdict.is_end_equal, "equal", "differs"),
+            either(verdict.is_exact(), "exact", "different"),
         ]
     }
 }
@@ -134,12 +126,12 @@ const COLUMNS: [&str; 10] = [
 ];
 
 const LEGEND: &str = "
-start        warm: memory was held before the first entry
-allocations  that lie where they were recorded, of all
-segments     taken, returned, mapped or unmapped as recorded, of all such entries
-retries      all cached memory given back, then asked again
-ooms         requests that failed in the recording
-end          the blocks at the end: addresses, sizes and states
+start        warm: the allocator held memory before the first entry
+allocations  at their recorded address, of all
+segments     entries (allocated, freed, mapped, unmapped) as recorded, of all
+retries      cached memory returned to the device, and the request repeated
+ooms         recorded requests that failed
+end          final blocks: addresses, sizes and states
 ";
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -166,34 +158,22 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 fn describe(lines: &[Line]) -> String {
-    let rows: Vec<_> = lines.iter().map(Line::cells).collect();
-    let titles = COLUMNS.map(str::to_owned);
-    let mut text = String::new();
-    for row in [&titles].into_iter().chain(&rows) {
-        let mut line = String::new();
-        for (column, cell) in row.iter().enumerate() {
-            let cells = rows
-                .iter()
-                .chain([&titles])
-                .map(|row| row[column].chars().count());
-            let width = cells.max().unwrap_or(0);
-            // Writing to a string cannot fail.
-            let _ = write!(line, "{cell:<width$}  ");
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text.push_str(LEGEND);
+    let mut table = Table::new(COLUMNS.map(Column::left));
     for line in lines {
-        let mut told = line.remarks.clone();
+        table.row(line.cells());
+    }
+    let mut text = table.text() + LEGEND;
+    for line in lines {
+        let mut sentences = line.remarks.clone();
         match &line.outcome {
-            Ok(verdict) => told.extend(verdict.difference.iter().map(ToString::to_string)),
-            Err(error) => told.push(error.to_string()),
+            Ok(verdict) => sentences.extend(verdict.difference.iter().map(ToString::to_string)),
+            Err(error) => sentences.push(error.to_string()),
         }
-        if !told.is_empty() {
+        // Writing to a string cannot fail.
+        if !sentences.is_empty() {
             let _ = write!(text, "\n{}, device {}:\n", line.file, line.device);
         }
-        for sentence in told {
+        for sentence in sentences {
             let _ = writeln!(text, "- {}", sentence.trim_end());
         }
     }

@@ -1,4 +1,4 @@
-//! `coalesce workloads`: what can be run, with parameters and defaults.
+//! `coalesce workloads`: lists families and presets.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -9,11 +9,11 @@ use coalesce_workloads::presets;
 
 use super::output::print;
 
-/// List the families of workloads with their parameters, and the presets.
+/// List workload families with their parameters, and presets.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  coalesce workloads fragmentation")]
 pub struct Args {
-    /// Only this family or this preset.
+    /// A family or a preset to describe.
     name: Option<String>,
 }
 
@@ -37,7 +37,7 @@ fn overview() -> anyhow::Result<String> {
     for preset in presets::list()? {
         let _ = writeln!(text, "  {:32} {}", preset.name, preset.shows);
     }
-    text.push_str("\n`coalesce workloads NAME` says more of one.\n");
+    text.push_str("\n`coalesce workloads NAME` describes a family or a preset.\n");
     Ok(text)
 }
 
@@ -52,7 +52,7 @@ fn family(family: &catalog::Family) -> String {
 
 fn preset(name: &str) -> anyhow::Result<String> {
     let preset = presets::find(name).with_context(|| {
-        format!("no family is called '{name}' either; `coalesce workloads` lists them")
+        format!("'{name}' is not a family or a preset; `coalesce workloads` lists them")
     })?;
     let mut text = format!(
         "{}: {}\n\nfamily = \"{}\"\n",

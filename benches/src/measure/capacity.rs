@@ -1,39 +1,39 @@
-//! How much memory a device has, as a sweep asks for it.
+//! The capacity of a device, absolute or relative to the workload.
 
 use std::fmt;
 use std::str::FromStr;
 
 use coalesce_alloc::bytes;
-use coalesce_alloc::driver::sim::GRANULARITY;
+use coalesce_alloc::driver::GRANULARITY;
 
-/// Bytes of a device on which everything has room.
+/// Bytes of a roomy device, on which every workload fits.
 pub const ROOMY: u64 = 1 << 40;
-/// Bytes of a device of which nothing is known: 80 GiB.
+/// Bytes of a device of unknown capacity: 80 GiB.
 pub const USUAL: u64 = 80 << 30;
 
-/// How much memory there is for a workload.
+/// The device memory for a workload.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Capacity {
-    /// So many bytes, whatever the workload.
+    /// Bytes, independent of the workload.
     Bytes(u64),
-    /// A share of what the workload asks for at its peak, in percent.
+    /// Percent of the peak requested.
     OfDemand(u64),
-    /// The least on which it runs to its end, and a share of that more, in percent.
+    /// The minimum device memory of the workload, plus some percent of it.
     Least {
-        /// 0 for the least itself.
+        /// Percent; 0 for the minimum itself.
         more: u64,
     },
 }
 
 impl Capacity {
-    /// Whether it depends on what is run, so that it says whether that fits and at what price.
+    /// Whether it depends on the workload, so that results show whether and at what cost the workload fits.
     #[must_use]
     pub fn is_tight(self) -> bool {
         !matches!(self, Self::Bytes(_))
     }
 }
 
-/// A share of `bytes` in percent, in whole pages of the device.
+/// Some percent of `bytes`, rounded up to whole pages of the device.
 #[must_use]
 pub fn share(bytes: u64, percent: u64) -> u64 {
     let share = u128::from(bytes) * u128::from(percent) / 100;
@@ -62,15 +62,15 @@ impl fmt::Display for Capacity {
     }
 }
 
-/// A text that is no capacity.
+/// The text is not a capacity.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("no capacity: write 80GiB, 110% (of what is asked for at the peak), least or least+25%")]
-pub struct NoCapacity;
+#[error("not a capacity: expected 80GiB, 110% (of the peak requested), least or least+25%")]
+pub struct InvalidCapacity;
 
 impl FromStr for Capacity {
-    type Err = NoCapacity;
+    type Err = InvalidCapacity;
 
-    fn from_str(text: &str) -> Result<Self, NoCapacity> {
+    fn from_str(text: &str) -> Result<Self, InvalidCapacity> {
         let percent = |text: &str| {
             let number = text.strip_suffix('%')?.parse::<u64>().ok()?;
             (number <= 1_000_000).then_some(number)
@@ -79,14 +79,18 @@ impl FromStr for Capacity {
             let more = if more.is_empty() {
                 0
             } else {
-                more.strip_prefix('+').and_then(percent).ok_or(NoCapacity)?
+                more.strip_prefix('+')
+                    .and_then(percent)
+                    .ok_or(InvalidCapacity)?
             };
             return Ok(Self::Least { more });
         }
         if text.ends_with('%') {
-            return percent(text).map(Self::OfDemand).ok_or(NoCapacity);
+            return percent(text).map(Self::OfDemand).ok_or(InvalidCapacity);
         }
-        bytes::parse(text).map(Self::Bytes).map_err(|_| NoCapacity)
+        bytes::parse(text)
+            .map(Self::Bytes)
+            .map_err(|_| InvalidCapacity)
     }
 }
 
@@ -95,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_what_is_shown() {
+    fn capacities_are_parsed_and_displayed_alike() {
         for text in [
             "1TiB",
             "80GiB",

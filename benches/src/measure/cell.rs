@@ -1,4 +1,4 @@
-//! One measurement: a workload with a policy, its settings and a device.
+//! One measurement: a workload under a policy and its settings on a device.
 
 use anyhow::Context;
 use coalesce_alloc::Allocator;
@@ -22,33 +22,33 @@ use crate::measure::capacity::Capacity;
 use crate::measure::profile::Profile;
 use crate::measure::record::{Row, six_digits};
 
-/// What is run, and on what.
+/// A measurement to make.
 #[derive(Clone, Copy)]
 pub struct Cell<'a> {
     /// The workload.
     pub workload: &'a dyn Workload,
-    /// What it asks for.
+    /// Its demand: the peak requested.
     pub demand: Demand,
     /// The policy's name.
     pub policy: &'a str,
-    /// The setting's name, for the row.
+    /// The setting's name in the row.
     pub setting: &'a str,
-    /// Its settings; of the reference, `PYTORCH_CUDA_ALLOC_CONF`.
+    /// The settings string; of the reference, in the format of `PYTORCH_CUDA_ALLOC_CONF`.
     pub conf: &'a str,
-    /// What it plans for the workload, if it plans ahead.
+    /// The plan for the workload, if the policy is offline.
     pub plan: Option<&'a OfflinePlan>,
-    /// Bytes of the device that other processes hold.
+    /// Bytes of the device that other processes use.
     pub others: u64,
     /// How the device places memory.
     pub address_policy: AddressPolicy,
-    /// What the device's calls cost.
+    /// Costs of driver calls.
     pub profile: &'a Profile,
 }
 
 /// The plan of an offline policy for a workload, which is read for it; `None` for all other policies.
 ///
 /// # Errors
-/// If the settings are wrong or the workload cannot be read.
+/// If the settings are invalid or the workload cannot be read.
 pub fn plan(
     policy: &str,
     conf: &str,
@@ -62,29 +62,29 @@ pub fn plan(
     Ok(policy::plan_offline(policy, conf, &known)?)
 }
 
-/// A run that is over.
+/// A completed run.
 pub struct Run<A = Box<dyn Allocator<Driver = SimDevice>>> {
-    /// The allocator, as it was left.
+    /// The allocator in its final state.
     pub allocator: A,
-    /// How much was replayed.
+    /// Counts of replayed operations and failures.
     pub tally: Tally,
 }
 
 impl Cell<'_> {
-    /// Runs it on a device of `capacity` bytes. The allocator's state must be sound at the end, so that
-    /// a wrong allocator cannot look good.
+    /// Replays the workload on a simulated device of `capacity` bytes, and checks the invariants of the allocator, so
+    /// that a broken allocator cannot look good.
     ///
     /// # Errors
-    /// If there is no such policy, the settings are wrong, the workload cannot be read, the allocator
-    /// fails other than for lack of memory, its state is not sound, or the observer has seen enough.
+    /// If the policy is unknown, the settings are invalid, the workload cannot be read, the allocator fails for a reason
+    /// other than out of memory or violates an invariant, or the observer stops the replay.
     pub fn run(&self, capacity: u64, observer: &mut dyn Observer) -> anyhow::Result<Run> {
         self.run_with(self.allocator(capacity)?, observer)
     }
 
-    /// [`Cell::run`] with an allocator that is there.
+    /// [`Cell::run`] with an existing allocator.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Cell::run`].
     pub fn run_with<A: Allocator>(
         &self,
         mut allocator: A,
@@ -96,7 +96,7 @@ impl Cell<'_> {
         let name = self.workload.name();
         let tally = match replay(self.workload, &mut allocator, observer) {
             Ok(tally) => tally,
-            // It says where.
+            // The message contains the file and the line.
             Err(error @ WorkloadError::Source(_)) => return Err(error.into()),
             Err(error) => {
                 return Err(error).with_context(|| format!("{name}, {}", self.setting));
@@ -111,7 +111,7 @@ impl Cell<'_> {
     /// A new allocator on a new simulated device of `capacity` bytes.
     ///
     /// # Errors
-    /// If there is no such policy, the settings are wrong, or it plans ahead and has no plan.
+    /// If the policy is unknown, the settings are invalid, or the policy is offline and `plan` is missing.
     pub fn allocator(
         &self,
         capacity: u64,
@@ -124,7 +124,7 @@ impl Cell<'_> {
         }))
     }
 
-    /// A new allocator on a device of which nothing has been taken.
+    /// A new allocator on an unused device.
     ///
     /// # Errors
     /// As [`Cell::allocator`].
@@ -138,11 +138,11 @@ impl Cell<'_> {
         }
     }
 
-    /// The row of a cell that cannot be measured, because the policy does not serve `what`.
+    /// The row of a cell that cannot be measured because the policy does not support `feature`.
     #[must_use]
-    pub fn unsupported(&self, what: &str) -> Row {
+    pub fn unsupported(&self, feature: &str) -> Row {
         Row {
-            unsupported: what.to_owned(),
+            unsupported: feature.to_owned(),
             workload: self.workload.name().to_owned(),
             policy: self.policy.to_owned(),
             setting: self.setting.to_owned(),
@@ -154,7 +154,7 @@ impl Cell<'_> {
         }
     }
 
-    /// Runs it and measures. The row says nothing of the sweep it belongs to, nor of time.
+    /// Runs and measures the cell. The row lacks the columns of sweeps and timings.
     ///
     /// # Errors
     /// As [`Cell::run`].
@@ -163,10 +163,10 @@ impl Cell<'_> {
         Ok(row)
     }
 
-    /// [`Cell::measure`] with an allocator that is there, which comes back as it was left.
+    /// [`Cell::measure`] with an existing allocator, which is returned in its final state.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Cell::run`].
     pub fn measure_with<A, D>(
         &self,
         allocator: A,
@@ -183,7 +183,7 @@ impl Cell<'_> {
         let (at_peak, largest_batch) = (watch.0, probe.0.batch);
         let measures = Measures::of(allocator.stats());
         let counts = allocator.driver().counts();
-        let well = |share: Option<f64>| share.filter(|_| tally.ooms == 0).map(six_digits);
+        let if_complete = |share: Option<f64>| share.filter(|_| tally.ooms == 0).map(six_digits);
         let calls: u64 = CallKind::ALL.iter().map(|&kind| counts.of(kind)).sum();
         let per_1000 = calls as f64 / measures.allocations as f64 * 1000.0;
         let first_oom = tally.first_oom;
@@ -204,8 +204,8 @@ impl Cell<'_> {
             peak_reserved_bytes: measures.peak_reserved_bytes,
             peak_inactive_split_bytes: measures.peak_inactive_split_bytes,
             inactive_split_at_peak_bytes: at_peak.inactive_split_bytes,
-            efficiency: well(measures.efficiency()),
-            fragmentation: well(measures.fragmentation()),
+            efficiency: if_complete(measures.efficiency()),
+            fragmentation: if_complete(measures.fragmentation()),
             retries: measures.retries,
             ooms: tally.ooms,
             skipped_frees: tally.skipped_frees,
@@ -224,16 +224,16 @@ impl Cell<'_> {
     }
 }
 
-/// What a policy does not serve, if an error is about that.
+/// The feature that a policy does not support, if that is the cause of an error.
 #[must_use]
-pub fn what_is_unsupported(error: &anyhow::Error) -> Option<&'static str> {
+pub fn unsupported_feature(error: &anyhow::Error) -> Option<&'static str> {
     error.chain().find_map(|cause| match cause.downcast_ref() {
         Some(Error::Unsupported { what, .. }) => Some(*what),
         _ => None,
     })
 }
 
-/// The row with how often each driver call was made.
+/// The row with the number of driver calls of each kind.
 fn with_calls(row: Row, counts: &CallCounts) -> Row {
     Row {
         calls_malloc: counts.of(CallKind::Malloc),

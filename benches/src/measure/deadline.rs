@@ -1,25 +1,25 @@
-//! When work has to be over.
+//! Time limits.
 
 use std::time::{Duration, Instant};
 
-/// A moment after which nothing more is begun.
+/// A moment after which no further work is started.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline {
-    begun: Instant,
+    started: Instant,
     limit: Option<Duration>,
 }
 
 impl Deadline {
-    /// So long from now; never, if there is no limit.
+    /// The given time from now; never, if there is no limit.
     #[must_use]
     pub fn after(limit: Option<Duration>) -> Self {
         Self {
-            begun: Instant::now(),
+            started: Instant::now(),
             limit,
         }
     }
 
-    /// The moment when so many percent of the time have passed.
+    /// The moment when the given percentage of the time has passed.
     #[must_use]
     pub fn at_percent(self, percent: u32) -> Self {
         Self {
@@ -28,23 +28,23 @@ impl Deadline {
         }
     }
 
-    /// Whether it is over.
+    /// Whether the deadline has passed.
     #[must_use]
     pub fn has_passed(self) -> bool {
         self.limit.is_some_and(|limit| self.elapsed() >= limit)
     }
 
-    /// Whether it will be over before so much time has passed.
+    /// Whether the deadline will pass within the given time.
     #[must_use]
     pub fn is_within(self, time: Duration) -> bool {
         self.limit
             .is_some_and(|limit| self.elapsed().saturating_add(time) >= limit)
     }
 
-    /// How long ago it began.
+    /// The time since the start.
     #[must_use]
     pub fn elapsed(self) -> Duration {
-        self.begun.elapsed()
+        self.started.elapsed()
     }
 }
 
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_passes_or_never_does() {
+    fn a_deadline_passes_unless_it_has_no_limit() {
         assert!(Deadline::after(Some(Duration::ZERO)).has_passed());
         assert!(!Deadline::after(None).at_percent(0).has_passed());
         let hour = Deadline::after(Some(Duration::from_secs(3600)));

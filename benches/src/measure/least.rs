@@ -1,41 +1,40 @@
-//! The least memory that a workload can live in.
+//! The minimum device memory of a workload.
 //!
-//! **Least capacity**: the smallest device on which the workload runs to its end without a request that
-//! fails, to a page of 2 MiB. Found by bisection, between what is asked for at the peak, with which
-//! nobody can do with less, and what is held where there is room for everything.
+//! **Minimum device memory**: the smallest capacity, to a page of 2 MiB, on which the workload completes without a
+//! failed request. Found by bisection between the peak requested, a lower bound, and the peak reserved on a roomy
+//! device.
 //!
-//! Bisection is right if whatever fits into a device fits into every larger one. That does not quite
-//! hold: with more room an allocator caches more, in other places, and may fail where it did not with
-//! less. So the devices above the one that was found are tried, too, some close and some far, and the
-//! largest that fails is told.
+//! Bisection assumes that a workload that fits on a device also fits on every larger one. This is almost true: with more
+//! memory an allocator caches more, in different places, and can fail where it did not with less. So some larger devices
+//! are tried too, and the largest on which the workload fails is reported.
 
 use anyhow::ensure;
-use coalesce_alloc::driver::sim::GRANULARITY;
+use coalesce_alloc::driver::GRANULARITY;
 use coalesce_workloads::op::WorkloadError;
 use coalesce_workloads::replay::{Observer, Outcome, Step};
 
 use crate::measure::cell::Cell;
 
-/// What was found.
+/// The result of the search.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Least {
-    /// Bytes of the smallest device, a whole number of pages.
+    /// Minimum device memory in bytes, a whole number of pages.
     pub bytes: u64,
-    /// Bytes of the largest of the devices tried above it on which it fails all the same.
+    /// Bytes of the largest device tried above the minimum on which the workload fails.
     pub fails_above: Option<u64>,
 }
 
-/// Pages above the least at which it is tried again.
+/// Distances above the minimum to try, in pages.
 const CLOSE: [u64; 8] = [1, 2, 3, 5, 8, 13, 21, 34];
-/// Tries at equal distances from there up to where there is room for everything.
+/// Number of tries at equal distances between the minimum and the roomy device.
 const FAR: u64 = 8;
-/// A device larger than any that there will be.
+/// Bytes of a device larger than any real one.
 pub const LARGEST: u64 = 1 << 50;
 
-/// The least capacity for a cell.
+/// Finds the minimum device memory for a cell.
 ///
 /// # Errors
-/// As [`Cell::run`]; or if it fails even with room for everything.
+/// As [`Cell::run`]; or if requests fail on any device.
 pub fn least(cell: &Cell<'_>) -> anyhow::Result<Least> {
     let roomy = cell.measure(LARGEST, &mut ())?;
     ensure!(
@@ -55,7 +54,7 @@ pub fn least(cell: &Cell<'_>) -> anyhow::Result<Least> {
     })
 }
 
-/// Two devices, of which one is too small and the other is not. In pages.
+/// A capacity that is too small and one that suffices, in pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bracket {
     low: u64,
@@ -64,28 +63,28 @@ pub struct Bracket {
 }
 
 impl Bracket {
-    /// Fewer pages than are asked for at the peak cannot do; those that are held where there is room
-    /// for everything should. In bytes.
+    /// The bracket between the peak requested and the peak reserved on a roomy device, in bytes. Less than the former
+    /// cannot suffice; the latter should.
     #[must_use]
-    pub fn new(lower_bound: u64, held_with_room: u64) -> Self {
+    pub fn new(lower_bound: u64, reserved_on_roomy: u64) -> Self {
         let low = pages(lower_bound).saturating_sub(1);
         Self {
             low,
-            high: pages(held_with_room).max(low + 1),
+            high: pages(reserved_on_roomy).max(low + 1),
         }
     }
 
-    /// Bytes that suffice, as far as is known.
+    /// The smallest capacity known to suffice, in bytes.
     #[must_use]
     pub fn suffices(&self) -> u64 {
         self.high * GRANULARITY
     }
 
-    /// Makes the larger device larger until it suffices: some settings mean another thing on a smaller
-    /// device. `fits` says it of a number of bytes.
+    /// Raises the upper capacity until it suffices: some settings behave differently on a smaller device. `fits` tells
+    /// whether a number of bytes suffices.
     ///
     /// # Errors
-    /// That of `fits`; or if no device is large enough.
+    /// Those of `fits`; or if no device is large enough.
     pub fn widen(&mut self, fits: &dyn Fn(u64) -> anyhow::Result<bool>) -> anyhow::Result<()> {
         while !fits(self.suffices())? {
             self.low = self.high;
@@ -95,34 +94,34 @@ impl Bracket {
         Ok(())
     }
 
-    /// Takes note of whether a device of so many bytes suffices.
+    /// Narrows the bracket by whether a capacity suffices.
     pub fn learn(&mut self, bytes: u64, fits: bool) {
         if fits {
             self.high = pages(bytes).clamp(self.low + 1, self.high);
         } else {
-            // A page that was there in part may suffice as a whole.
+            // The partial last page may suffice once it is whole.
             self.low = (bytes / GRANULARITY).clamp(self.low, self.high - 1);
         }
     }
 
-    /// Whether it is not known yet if so many bytes suffice.
+    /// Whether it is unknown if the given bytes suffice.
     #[must_use]
     pub fn contains(&self, bytes: u64) -> bool {
         self.low < pages(bytes) && pages(bytes) < self.high
     }
 
-    /// Bisects until the larger device has one page more than the smaller.
+    /// Bisects until the capacities differ by one page.
     ///
     /// # Errors
-    /// That of `fits`.
+    /// Those of `fits`.
     pub fn close(&mut self, fits: &dyn Fn(u64) -> anyhow::Result<bool>) -> anyhow::Result<()> {
         self.close_to(GRANULARITY, fits)
     }
 
-    /// Bisects until the larger device has at most so many bytes more than the smaller, or one page.
+    /// Bisects until the capacities differ by at most the given bytes, or by one page.
     ///
     /// # Errors
-    /// That of `fits`.
+    /// Those of `fits`.
     pub fn close_to(
         &mut self,
         bytes: u64,
@@ -141,11 +140,10 @@ impl Bracket {
     }
 }
 
-/// The largest of some devices larger than `least` that does not suffice, in bytes; those that are tried
-/// are near it, or up to `with_room`.
+/// Tries capacities near `least` and up to `with_room`. Returns the largest that does not suffice, in bytes.
 ///
 /// # Errors
-/// That of `fits`.
+/// Those of `fits`.
 pub fn fails_above(
     least: u64,
     with_room: u64,
@@ -157,7 +155,7 @@ pub fn fails_above(
     let mut above: Vec<u64> = close.chain(far).filter(|&above| above > least).collect();
     above.sort_unstable();
     above.dedup();
-    // The largest first: what is smaller than one that fails need not be tried.
+    // The largest first, so that the first failure ends the search.
     while let Some(pages) = above.pop() {
         if !fits(pages * GRANULARITY)? {
             return Ok(Some(pages * GRANULARITY));
@@ -170,8 +168,7 @@ fn pages(bytes: u64) -> u64 {
     bytes.div_ceil(GRANULARITY)
 }
 
-/// Whether the workload runs to its end on a device of `capacity` bytes. A program ends at the first
-/// failure, and so does the replay.
+/// Whether the workload completes on a device of `capacity` bytes. The replay ends at the first failed request.
 ///
 /// # Errors
 /// As [`Cell::run`].
@@ -205,7 +202,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     #[test]
-    fn a_bracket_closes_on_the_least_whatever_is_learnt_before() {
+    fn a_bracket_closes_on_the_minimum_whatever_was_learnt_before() {
         let fits = |bytes: u64| anyhow::Ok(bytes >= 300 * MIB);
         for known in [0, 100 * MIB, 299 * MIB, 300 * MIB, 999 * MIB, 5000 * MIB] {
             let mut bracket = Bracket::new(100 * MIB, 1000 * MIB);
@@ -222,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_that_fails_is_told() {
+    fn the_largest_failing_capacity_is_found() {
         let holes = |bytes: u64| anyhow::Ok(bytes != 104 * MIB && bytes != 102 * MIB);
         let found = fails_above(100 * MIB, 200 * MIB, &holes).unwrap();
         assert_eq!(found, Some(104 * MIB));

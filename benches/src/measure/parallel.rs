@@ -1,10 +1,10 @@
-//! The same work on many things, on all cores.
+//! Runs the same work on many items, on all cores.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-/// What `work` makes of each item, in the order of the items. The work is done in no order.
+/// Applies `work` to each item, on all cores and in any order. Returns the results in the order of the items.
 pub fn map<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let done = Mutex::new(Vec::with_capacity(items.len()));

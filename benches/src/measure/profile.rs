@@ -1,4 +1,4 @@
-//! What the calls of a device cost, read from a file.
+//! The cost of driver calls, read from a file.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,31 +12,31 @@ use serde::Deserialize;
 
 use crate::measure::toml_file;
 
-/// The profile that is there without a file.
+/// The built-in profile.
 pub const PUBLISHED: &str = "published";
 
-/// Costs with the place they come from.
+/// Costs and their source.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Profile {
     /// `published`, or the name of the file.
     pub name: String,
-    /// Where the figures come from.
+    /// Source of the figures.
     pub source: String,
-    /// The figures.
+    /// Cost of each call.
     pub costs: Costs,
 }
 
-/// A profile as it is written down.
+/// The file format of a profile.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct ProfileFile {
     source: String,
-    calls: BTreeMap<String, WrittenCost>,
+    calls: BTreeMap<String, CostEntry>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct WrittenCost {
+struct CostEntry {
     #[serde(default)]
     ns: u64,
     #[serde(default)]
@@ -44,10 +44,10 @@ struct WrittenCost {
 }
 
 impl Profile {
-    /// The profile called `published`, or that in a file of this name, which counts from `folder`.
+    /// Loads the profile `published`, or the file of this name, relative to `folder`.
     ///
     /// # Errors
-    /// If the file cannot be read or is no profile.
+    /// If the file cannot be read or is not a profile.
     pub fn load(name: &str, folder: &Path) -> anyhow::Result<Self> {
         if name == PUBLISHED {
             return Self::parse(name, include_str!("../../profiles/published.toml"));
@@ -55,7 +55,7 @@ impl Profile {
         let path = folder.join(name);
         let text = fs::read_to_string(&path).with_context(|| {
             format!(
-                "cannot read the cost profile {}; '{PUBLISHED}' needs no file",
+                "cannot read the cost profile {} (the built-in profile is '{PUBLISHED}')",
                 path.display()
             )
         })?;
@@ -63,23 +63,23 @@ impl Profile {
     }
 
     pub(crate) fn parse(name: &str, text: &str) -> anyhow::Result<Self> {
-        let written: Written =
+        let file: ProfileFile =
             toml_file::parse(text).with_context(|| format!("cost profile {name}"))?;
         let mut costs = Costs::default();
-        for (call, cost) in written.calls {
+        for (call, cost) in file.calls {
             let kind = CallKind::named(&call).ok_or_else(|| {
                 let names = CallKind::ALL.map(CallKind::name);
                 anyhow!(
-                    "cost profile {name}: no driver call is called {}",
+                    "cost profile {name}: unknown driver call {}",
                     Unknown::new(&call, names)
                 )
             })?;
-            let WrittenCost { ns, ns_per_mib } = cost;
+            let CostEntry { ns, ns_per_mib } = cost;
             costs = costs.with(kind, Cost { ns, ns_per_mib });
         }
         Ok(Self {
             name: name.to_owned(),
-            source: written.source,
+            source: file.source,
             costs,
         })
     }
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_published_figures_are_met() {
+    fn the_built_in_profile_has_the_published_costs() {
         let profile = Profile::load(PUBLISHED, Path::new("")).unwrap();
         let cost = |kind: CallKind, mib: u64| profile.costs.of(kind).of(mib << 20);
         let near = |ns: u64, published: u64| ns.abs_diff(published) * 100 < published;
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_profile_is_refused() {
+    fn invalid_profiles_are_rejected() {
         for (text, said) in [
             ("source = ''", "calls"),
             (

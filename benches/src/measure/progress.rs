@@ -1,14 +1,14 @@
-//! How far long work is, on standard error, if somebody looks.
+//! Progress of long work, on standard error if it is a terminal.
 
 use std::io::{IsTerminal, Write, stderr};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// A line that is written over while work goes on, and is gone when the work is.
+/// A progress line, updated during the work and erased at its end.
 #[derive(Debug)]
 pub struct Progress {
     label: &'static str,
-    /// Pieces in all, if that is known.
+    /// Total number of pieces, if known.
     total: Option<u64>,
     visible: bool,
     state: Mutex<State>,
@@ -21,12 +21,12 @@ struct State {
     shown: Instant,
 }
 
-/// How often the line changes at most.
+/// Shortest time between two updates.
 const INTERVAL: Duration = Duration::from_millis(200);
 const ERASE_LINE: &str = "\r\x1b[K";
 
 impl Progress {
-    /// Nothing of `total` pieces is done yet.
+    /// Progress of work with `total` pieces, if their number is known.
     #[must_use]
     pub fn new(label: &'static str, total: Option<u64>) -> Self {
         let now = Instant::now();
@@ -42,7 +42,7 @@ impl Progress {
         }
     }
 
-    /// So many more pieces are done, the last of them of `what`.
+    /// Adds completed pieces. `what` names the last of them.
     pub fn add(&self, pieces: u64, what: &str) {
         let Ok(mut state) = self.state.lock() else {
             return;
@@ -54,7 +54,7 @@ impl Progress {
         }
         state.shown = now;
         let (label, done) = (self.label, state.done);
-        // Nobody is helped if progress cannot be shown.
+        // Failing to show progress is not an error.
         let _ = match self.total {
             Some(total) => {
                 let pace = (now - state.started).as_secs_f64() / done.max(1) as f64;

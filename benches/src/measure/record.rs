@@ -1,4 +1,4 @@
-//! What was measured: one row for each cell, flat, in a CSV.
+//! Results: a CSV with one row for each cell.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -14,19 +14,19 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "described where they are defined")]
 pub struct Row {
-    // What was run: together the key.
+    // The key.
     pub workload: String,
     pub seed: Option<u64>,
     pub policy: String,
     pub setting: String,
     pub capacity: String,
     pub address_policy: String,
-    // What that means.
+    // The settings string and the capacity in bytes.
     pub conf: String,
     pub capacity_bytes: u64,
     // The workload.
     pub family: String,
-    /// What the policy does not serve, so that nothing could be measured.
+    /// The feature that the policy does not support, so that nothing could be measured.
     pub unsupported: String,
     pub events: u64,
     pub allocations: u64,
@@ -38,11 +38,11 @@ pub struct Row {
     pub peak_reserved_bytes: u64,
     pub peak_inactive_split_bytes: u64,
     pub inactive_split_at_peak_bytes: u64,
-    /// None if it means nothing: requests failed, or nothing was held.
+    /// `None` if requests failed or nothing was reserved.
     pub efficiency: Option<f64>,
-    /// The same.
+    /// As for `efficiency`.
     pub fragmentation: Option<f64>,
-    // Lack of memory.
+    // Out of memory.
     pub retries: u64,
     pub ooms: u64,
     pub skipped_frees: u64,
@@ -50,7 +50,7 @@ pub struct Row {
     pub shatter_at_oom: Option<f64>,
     pub fails_above_bytes: Option<u64>,
     pub largest_batch: Option<u64>,
-    // Work of the driver.
+    // Driver calls.
     pub device_allocs: u64,
     pub device_frees: u64,
     pub syncs: u64,
@@ -74,18 +74,18 @@ pub struct Row {
     pub calls_synchronize_event: u64,
     pub calls_synchronize_stream: u64,
     pub calls_synchronize_device: u64,
-    // Time, which is another one on every machine and in every run.
+    // Timings, which differ in every run.
     pub ns_per_pair: Option<f64>,
     pub ns_per_pair_low: Option<f64>,
     pub ns_per_pair_high: Option<f64>,
     pub ns_per_pair_samples: String,
-    // Where it belongs.
+    // Provenance.
     pub sweep: String,
     pub cell: u64,
     pub cells: u64,
 }
 
-/// The columns that are not the same in every run.
+/// The columns that differ in every run.
 pub const TIMING: [&str; 4] = [
     "ns_per_pair",
     "ns_per_pair_low",
@@ -93,7 +93,7 @@ pub const TIMING: [&str; 4] = [
     "ns_per_pair_samples",
 ];
 
-/// The columns that say what was run. No two rows of a table agree in all of them.
+/// The columns that identify a row.
 pub const KEY: [&str; 6] = [
     "workload",
     "seed",
@@ -103,10 +103,10 @@ pub const KEY: [&str; 6] = [
     "address_policy",
 ];
 
-/// The columns that say which sweep a row belongs to, not what was measured.
+/// The columns for the sweep that a row belongs to.
 pub const PROVENANCE: [&str; 3] = ["sweep", "cell", "cells"];
 
-/// The columns that have a value though nothing could be measured.
+/// The columns that have a value even if nothing could be measured.
 const STATED: [&str; 5] = [
     "conf",
     "family",
@@ -115,36 +115,36 @@ const STATED: [&str; 5] = [
     "profile",
 ];
 
-/// What stands for the family of a recorded trace.
+/// The family of recorded traces.
 pub const RECORDED: &str = "recorded";
 
-/// Six digits: a spreadsheet shows no more, and the file stays easy to compare.
+/// Rounds to six digits, so that files are easy to compare.
 #[must_use]
 pub fn six_digits(share: f64) -> f64 {
     (share * 1e6).round() / 1e6
 }
 
 impl Row {
-    /// What it means on a device that may be too small: whether the workload fits, and at what price.
+    /// Whether the workload fits, and with how many retries.
     #[must_use]
-    pub fn verdict(&self) -> Verdict {
+    pub fn fit(&self) -> Fit {
         if !self.is_measured() {
-            return Verdict::Unsupported;
+            return Fit::Unsupported;
         }
         match (self.ooms, self.retries) {
-            (0, 0) => Verdict::Fits,
-            (0, retries) => Verdict::FitsWithRetries(retries),
-            (ooms, _) => Verdict::Fails(ooms),
+            (0, 0) => Fit::Fits,
+            (0, retries) => Fit::FitsWithRetries(retries),
+            (ooms, _) => Fit::Fails(ooms),
         }
     }
 
-    /// Whether it was measured: the policy serves what the workload does.
+    /// Whether the cell was measured: the policy supports the workload.
     #[must_use]
     pub fn is_measured(&self) -> bool {
         self.unsupported.is_empty()
     }
 
-    /// What was run, in the order of [`KEY`].
+    /// The values of the columns in [`KEY`].
     #[must_use]
     pub fn key(&self) -> [String; 6] {
         [
@@ -160,14 +160,14 @@ impl Row {
 
 /// Whether a workload fits into a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verdict {
-    /// It does.
+pub enum Fit {
+    /// The workload fits without retries.
     Fits,
-    /// It does, though all cached memory had to be returned so many times.
+    /// It fits, and all cached memory was returned this many times.
     FitsWithRetries(u64),
-    /// So many requests failed; a program ends at the first.
+    /// This many requests failed.
     Fails(u64),
-    /// The policy does not serve what it does.
+    /// The policy does not support the workload.
     Unsupported,
 }
 
@@ -188,11 +188,10 @@ pub fn write(rows: &[Row], out: impl Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The columns of a row and what stands in them: nothing in the place of a figure that could not be
-/// measured.
+/// The columns of a row and their values. Figures that could not be measured are empty.
 ///
 /// # Errors
-/// If the row cannot be written as one: none that was read.
+/// If the row cannot be serialized, which does not happen for rows that were read.
 pub(crate) fn fields(row: &Row) -> anyhow::Result<(StringRecord, StringRecord)> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     writer.serialize(row)?;
@@ -209,7 +208,7 @@ pub(crate) fn fields(row: &Row) -> anyhow::Result<(StringRecord, StringRecord)> 
     Ok((columns, fields))
 }
 
-/// What stands in a line, with the figures of a row that was not measured, which nobody looks at.
+/// The line, with default values for the empty figures of a row that was not measured.
 fn filled(line: &StringRecord, columns: &StringRecord) -> anyhow::Result<StringRecord> {
     let unsupported = columns.iter().position(|column| column == "unsupported");
     let measured = unsupported
@@ -235,11 +234,10 @@ fn filled(line: &StringRecord, columns: &StringRecord) -> anyhow::Result<StringR
         .into())
 }
 
-/// Reads the rows of a CSV. There may be more columns than are known.
+/// Reads the rows of a CSV. Unknown columns are ignored.
 ///
 /// # Errors
-/// The first line that is no row, with its number and the column; that two rows are of the same cell;
-/// or that there are no rows.
+/// If a line is not a row (with line number and column), two rows are of the same cell, or there are no rows.
 pub fn read(source: impl Read) -> anyhow::Result<Vec<Row>> {
     let mut reader = csv::Reader::from_reader(source);
     let columns = reader.headers()?.clone();
@@ -264,7 +262,7 @@ pub fn read(source: impl Read) -> anyhow::Result<Vec<Row>> {
         }
         rows.push(row);
     }
-    ensure!(!rows.is_empty(), "it has no rows of results");
+    ensure!(!rows.is_empty(), "no rows of results");
     Ok(rows)
 }
 
@@ -277,7 +275,7 @@ pub fn read_file(path: &Path) -> anyhow::Result<Vec<Row>> {
     read(file).with_context(|| path.display().to_string())
 }
 
-/// The error with the name of the column in which it is.
+/// Adds the line number and the name of the column to an error.
 fn explain(error: csv::Error, line: u64, columns: &StringRecord) -> anyhow::Error {
     let csv::ErrorKind::Deserialize { err, .. } = error.kind() else {
         return error.into();
@@ -291,7 +289,7 @@ fn explain(error: csv::Error, line: u64, columns: &StringRecord) -> anyhow::Erro
 pub(crate) mod tests {
     use super::*;
 
-    /// A run of 2 MiB for 1, with 6 of whatever is counted.
+    /// A row with 1 MiB requested, 2 MiB reserved and 6 of each count.
     pub(crate) fn row() -> Row {
         Row {
             workload: "a, \"b\"".to_owned(),
@@ -319,7 +317,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_again() {
+    fn written_rows_are_read_back() {
         let failed = Row {
             setting: "other".to_owned(),
             efficiency: None,
@@ -343,7 +341,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_no_table_of_results_is_refused() {
+    fn invalid_tables_are_rejected() {
         let good = written(&[row()]);
         let header = good.lines().next().unwrap();
         for (text, said) in [
@@ -364,9 +362,8 @@ pub(crate) mod tests {
         }
     }
 
-    /// A column nobody can look up is a number nobody can trust.
     #[test]
-    fn every_column_is_described() {
+    fn the_readme_describes_every_column() {
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
         let readme = std::fs::read_to_string(folder.join("../results/README.md")).unwrap();
         let text = written(&[row()]);

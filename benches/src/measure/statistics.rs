@@ -1,14 +1,14 @@
-//! What repeated timings say.
+//! Statistics of repeated timings.
 //!
-//! Timings have long tails and no known distribution: the median stands for them, its interval comes
-//! from resampling, and two sets are compared by ranks.
+//! Timings have long tails and no known distribution. So they are summarized by the median with a bootstrap interval,
+//! and compared by rank.
 
 use coalesce_workloads::families::rng::Rng;
 use statrs::statistics::{Data, OrderStatistics};
 use statrs::stats_tests::Alternative;
 use statrs::stats_tests::mannwhitneyu::{MannWhitneyUMethod, mannwhitneyu};
 
-/// A figure, and where it lies with 95 % confidence.
+/// A figure with its 95 % confidence interval.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Estimate {
     /// The figure itself.
@@ -19,18 +19,18 @@ pub struct Estimate {
     pub high: f64,
 }
 
-/// Samples drawn anew for an interval. The seed is fixed, so that the same samples give the same
-/// interval.
+/// Number of bootstrap resamples. The seed is fixed, so that the same samples give the same interval.
 const RESAMPLES: usize = 2000;
 const SEED: u64 = 1;
 
-/// The median of `samples`; none of none.
+/// The median of `samples`; `None` if they are empty.
 #[must_use]
 pub fn median(samples: &[f64]) -> Option<f64> {
     (!samples.is_empty()).then(|| Data::new(samples.to_vec()).median())
 }
 
-/// The smallest of the sorted samples that a share of all of them, from 0 to 1, does not exceed. None of none.
+/// The smallest of the sorted samples that at least a `share` (0 to 1) of them do not exceed; `None` if they are
+/// empty.
 #[must_use]
 pub fn percentile(sorted: &[u64], share: f64) -> Option<u64> {
     let rank = (share * sorted.len() as f64).ceil() as usize;
@@ -58,8 +58,7 @@ pub fn ratio_interval(old: &[f64], new: &[f64]) -> Option<Estimate> {
     interval(ratio(old, new)?, ratios)
 }
 
-/// How likely it is that two sets of timings differ as much as these do if they are of the same thing
-/// (Mann–Whitney, two-sided); none if there are too few to say.
+/// The two-sided p-value of the Mann–Whitney test; `None` if there are too few samples.
 #[must_use]
 pub fn p_value(old: &[f64], new: &[f64]) -> Option<f64> {
     let method = MannWhitneyUMethod::Automatic;
@@ -97,7 +96,7 @@ mod tests {
         assert_eq!(
             median_interval(&around(100.0)),
             Some(estimate),
-            "the same again"
+            "the interval is deterministic"
         );
         assert_eq!(median_interval(&[]), None);
         let one = median_interval(&[5.0]).unwrap();
@@ -114,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_is_told_from_noise() {
+    fn a_difference_is_distinguished_from_noise() {
         let (old, same, slower) = (around(100.0), around(100.5), around(120.0));
         assert!(p_value(&old, &same).unwrap() > 0.1);
         assert!(p_value(&old, &slower).unwrap() < 0.001);

@@ -1,32 +1,32 @@
-//! Memory over time, in few enough points to look at.
+//! Memory over time, in few enough points to plot.
 
 use coalesce_alloc::stats::StatArray;
 use coalesce_workloads::op::WorkloadError;
 use coalesce_workloads::replay::{Observer, Step};
 
-/// Memory at about one moment, in bytes: the most that was seen around it.
+/// Peak memory over a range of events, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Point {
-    /// The last event it stands for.
+    /// The last event of the range.
     pub event: u64,
-    /// What was asked for.
+    /// Requested bytes.
     pub requested: u64,
-    /// What was handed out for it.
+    /// Allocated bytes.
     pub allocated: u64,
-    /// What was held from the device.
+    /// Reserved bytes.
     pub reserved: u64,
 }
 
-/// Collects points during a replay, however long it is.
+/// Collects points during a replay of any length.
 #[derive(Debug)]
 pub struct Timeline {
-    /// Events that one point stands for. Doubles when there are too many points.
+    /// Events per point. Doubles when there are too many points.
     width: u64,
     points: Vec<Point>,
 }
 
 impl Timeline {
-    /// Half of this to all of it are kept. Even, so that points can be joined in pairs.
+    /// Maximum number of points; half as many remain after joining. Even, so that points can be joined in pairs.
     const MOST: usize = 1200;
 
     /// The points, in order.
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_peak_is_lost_and_points_stay_few() {
+    fn peaks_are_kept_and_points_stay_few() {
         let mut timeline = Timeline::default();
         let mut stats = DeviceStats::default();
         for event in 0..100_000 {

@@ -1,12 +1,12 @@
-//! Reading TOML: what is wrong, and in which line.
+//! Parses TOML, with line numbers in errors.
 
 use anyhow::anyhow;
 use serde::de::DeserializeOwned;
 
-/// What a text means.
+/// Parses a text.
 ///
 /// # Errors
-/// If it is no TOML, or not of that form, in a line.
+/// If the text is not TOML or has another structure, with the line number.
 pub fn parse<T: DeserializeOwned>(text: &str) -> anyhow::Result<T> {
     toml::from_str(text).map_err(|error| {
         let what = error.message().lines().collect::<Vec<_>>().join(" ");

@@ -1,86 +1,86 @@
-//! Two tables of results, row by row.
+//! Compares two tables of results row by row.
 //!
-//! What is deterministic is compared exactly. Timings are compared by ranks: they differ if that is
-//! unlikely to be chance (Mann–Whitney), and by how much says an interval of the ratio of medians.
+//! Deterministic figures are compared exactly. Timings are compared by rank (Mann–Whitney); an interval of the ratio
+//! of their medians says by how much they differ.
 
 use std::collections::BTreeMap;
 
 use crate::measure::record::{KEY, PROVENANCE, Row, TIMING, fields};
 use crate::measure::statistics::{Estimate, p_value, ratio_interval};
 
-/// How much may change before a comparison fails, as shares: 0.05 is 5 %.
+/// The changes that a comparison allows, as shares: 0.05 is 5 %.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Limits {
-    /// Of numbers that are the same in every run.
+    /// Of deterministic figures, in either direction.
     pub exact: f64,
-    /// Of the time of a malloc and its free, if it gets longer.
+    /// Increase of the time for a malloc and its free.
     pub time: f64,
 }
 
-/// Below this, a difference is not taken for chance.
+/// p-value below which timings differ significantly.
 pub const SIGNIFICANT: f64 = 0.01;
 
-/// What differs between two tables.
+/// The differences between two tables.
 #[derive(Debug, Default)]
 pub struct Comparison {
-    /// Rows that are in both.
+    /// Rows in both tables.
     pub common: usize,
-    /// Keys of rows that are in the old table alone.
+    /// Keys of rows in the old table only.
     pub lost: Vec<String>,
-    /// Keys of rows that are in the new table alone.
+    /// Keys of rows in the new table only.
     pub added: Vec<String>,
-    /// Cells that changed, in the order of the new table.
+    /// Changed figures, in the order of the new table.
     pub changes: Vec<Change>,
-    /// Timings that differ by more than chance.
+    /// Timings that differ significantly.
     pub timings: Vec<Timing>,
-    /// Rows with timings on both sides.
+    /// Rows with timings in both tables.
     pub timed: usize,
 }
 
-/// A figure that is another one.
+/// A changed figure.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Change {
     /// The key of its row.
     pub key: String,
     /// Its column.
     pub column: String,
-    /// What it was.
+    /// The old value.
     pub old: String,
-    /// What it is.
+    /// The new value.
     pub new: String,
 }
 
 impl Change {
-    /// By how much a number grew, as a share of what it was; none if it is not a number, or was 0.
+    /// The relative growth of a number; `None` if the figure is not a number or was 0.
     #[must_use]
     pub fn growth(&self) -> Option<f64> {
         let (old, new): (f64, f64) = (self.old.parse().ok()?, self.new.parse().ok()?);
         (old != 0.0).then(|| (new - old) / old)
     }
 
-    /// Whether the change is within a limit.
+    /// Whether the growth is known and within the limit.
     #[must_use]
     pub fn is_within(&self, limit: f64) -> bool {
         self.growth().is_some_and(|growth| growth.abs() <= limit)
     }
 }
 
-/// A time that is another one.
+/// A timing that differs significantly.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Timing {
     /// The key of its row.
     pub key: String,
     /// The ratio of new to old.
     pub ratio: Estimate,
-    /// How likely it would be by chance.
+    /// The p-value of the difference.
     pub p: f64,
 }
 
 impl Comparison {
-    /// What differs between `old` and `new`.
+    /// Compares two tables.
     ///
     /// # Errors
-    /// If a row cannot be written as one: none that was read.
+    /// If a row cannot be serialized, which does not happen for rows that were read.
     pub fn of(old: &[Row], new: &[Row]) -> anyhow::Result<Self> {
         let mut before: BTreeMap<[String; 6], &Row> =
             old.iter().map(|row| (row.key(), row)).collect();
@@ -121,8 +121,7 @@ impl Comparison {
         Ok(())
     }
 
-    /// Whether the new table is as good as the old one: nothing is lost, and nothing changed by more
-    /// than the limits allow.
+    /// Whether no row is lost and no change exceeds the limits.
     #[must_use]
     pub fn is_within(&self, limits: Limits) -> bool {
         self.lost.is_empty()
@@ -138,7 +137,7 @@ impl Comparison {
 }
 
 impl Timing {
-    /// Whether it is not for sure longer than a limit allows.
+    /// Whether the increase may be within the limit: its interval reaches it.
     #[must_use]
     pub fn is_within(&self, limit: f64) -> bool {
         self.ratio.low <= 1.0 + limit
@@ -169,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_is_the_same_whoever_ran_it() {
+    fn rows_of_different_sweeps_can_be_equal() {
         let other = Row {
             sweep: "another".to_owned(),
             cell: 3,
@@ -200,12 +199,12 @@ mod tests {
         assert!(reserved.is_within(0.06) && !reserved.is_within(0.04));
         assert!(
             !comparison.changes[1].is_within(1.0),
-            "from none to one is no small change"
+            "a change from 0 has no relative growth"
         );
     }
 
     #[test]
-    fn what_is_gone_is_a_failure_and_what_is_new_is_not() {
+    fn a_lost_row_fails_and_an_added_row_does_not() {
         let other = Row {
             setting: "another".to_owned(),
             ..row()

@@ -1,4 +1,4 @@
-//! The plots of a sweep's results: which there are, and where they go.
+//! The set of plots for a sweep's results.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -18,13 +18,13 @@ use crate::report::table::{Layout, is_tight};
 use crate::sweep::entry::Entry;
 use crate::sweep::plan::Plan;
 
-/// Timelines are drawn for so many workloads.
+/// Number of workloads to draw timelines for.
 const WORST: usize = 5;
 
-/// Draws the plots of a sweep into `folder`. Of one with several policies `efficiency.svg`, and of each
-/// recorded trace `pareto/WORKLOAD.svg`; of one that looks for least capacities,
-/// `driver_time/WORKLOAD.svg`; of others `efficiency.svg`, and `timeline/WORKLOAD.svg` of the workloads for
-/// which most memory is held in vain.
+/// Draws the plots of a sweep into `folder`:
+/// - several policies: `efficiency.svg`, and `pareto/WORKLOAD.svg` for each recorded trace;
+/// - minimum device memory: `driver_time/WORKLOAD.svg`;
+/// - other sweeps: `efficiency.svg`, and `timeline/WORKLOAD.svg` for the workloads with the most unused reserved memory.
 ///
 /// # Errors
 /// If a plot cannot be drawn or written, or a workload cannot be replayed.
@@ -68,12 +68,12 @@ pub fn draw(plan: &Plan, rows: &[Row], folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether the device of a row is the least, or a share more.
+/// Whether a row's capacity is the minimum device memory or relative to it.
 fn is_from_least(row: &Row) -> bool {
     matches!(row.capacity.parse(), Ok(Capacity::Least { .. }))
 }
 
-/// The rows under the first setting for which most memory is held that nobody asked for.
+/// The rows of the first setting with the most reserved memory beyond the requested.
 fn most_wasteful(rows: &[Row]) -> Vec<&Row> {
     let first = rows
         .first()
@@ -90,7 +90,7 @@ fn most_wasteful(rows: &[Row]) -> Vec<&Row> {
     worst
 }
 
-/// What is asked for, and what is held for it by default and with expandable segments.
+/// Requested memory, and reserved memory by default and with expandable segments.
 fn timeline(plan: &Plan, entry: &Entry) -> anyhow::Result<String> {
     let watched = |conf: &str| {
         let mut timeline = Timeline::default();
@@ -139,8 +139,7 @@ fn timeline(plan: &Plan, entry: &Entry) -> anyhow::Result<String> {
     )
 }
 
-/// For each workload with devices from the least on: driver time against capacity, a curve for each
-/// setting.
+/// Plots of driver time over capacity, by workload, with a curve for each setting.
 fn driver_time(rows: &[Row]) -> anyhow::Result<Vec<(String, String)>> {
     const FEWEST: usize = 3;
     let layout = Layout::of(rows);
@@ -170,8 +169,8 @@ fn driver_time(rows: &[Row]) -> anyhow::Result<Vec<(String, String)>> {
     Ok(plots)
 }
 
-/// Capacity as a multiple of what is asked for at the peak, and milliseconds. A device with memory to
-/// spare stands where there begins to be some.
+/// Capacity / peak requested, and driver time in milliseconds. A roomy device is drawn at the peak reserved, from where
+/// on memory is to spare.
 fn point(row: &Row) -> (f64, f64) {
     let bytes = if is_from_least(row) {
         row.capacity_bytes

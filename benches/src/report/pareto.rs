@@ -1,33 +1,32 @@
-//! Policies side by side: what each needs and costs, and which of them nothing beats in both.
+//! The trade-off between memory and driver time across policies.
 //!
-//! Memory is held against time: a policy that gives everything back at once holds little and calls the
-//! driver all the time. On the **front** of a workload are the ways to run it for which no other holds as
-//! little for as little driver time. A policy that knows the program in advance is none to choose, so it
-//! is shown and stands on no front.
+//! A policy that returns all memory at once reserves little but calls the driver constantly. The Pareto **front** of
+//! a workload contains the ways to run it that no other way beats in both reserved memory and driver time. Offline
+//! policies cannot be chosen in practice, so they are shown but excluded from the front.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
 use coalesce_alloc::policy::POLICIES;
 
 use crate::measure::record::Row;
 use crate::measure::statistics::median;
 use crate::report::table::{Layout, is_tight};
+use crate::text::{Column, Table, percent};
 
-/// What everything is held against.
+/// The way that driver time and time per pair are relative to.
 const BASELINE: (&str, &str) = ("pytorch", "default");
 
-/// A way to run a workload: what it holds, and what it costs.
+/// A way to run a workload, with its memory and its driver time.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Point {
     /// Policy and setting.
     pub name: String,
-    /// Peak reserved, as a multiple of what is requested at the peak.
+    /// Peak reserved / peak requested.
     pub reserved: f64,
-    /// Modelled time of the driver's calls, in milliseconds.
+    /// Modelled driver time in milliseconds.
     pub driver_ms: f64,
-    /// Whether it knows the program in advance.
-    pub foresees: bool,
+    /// Whether the policy is offline.
+    pub is_offline: bool,
 }
 
 impl Point {
@@ -36,22 +35,21 @@ impl Point {
             name: name(row),
             reserved: row.peak_reserved_bytes as f64 / row.lower_bound_bytes.max(1) as f64,
             driver_ms: row.driver_time_ns as f64 / 1e6,
-            foresees: foresees(&row.policy),
+            is_offline: is_offline(&row.policy),
         }
     }
 
-    /// Whether it is as good in both and better in one.
+    /// Whether it is at least as good in both figures and better in one.
     fn beats(&self, other: &Self) -> bool {
         let no_worse = self.reserved <= other.reserved && self.driver_ms <= other.driver_ms;
         no_worse && (self.reserved < other.reserved || self.driver_ms < other.driver_ms)
     }
 }
 
-/// The points that a program can choose from and no other such point beats, from the least memory to the
-/// least time. Of equal ones the first.
+/// The points of online policies that no other such point beats, by increasing memory. Of equal points, the first.
 #[must_use]
 pub fn front(points: &[Point]) -> Vec<&Point> {
-    let choices = || points.iter().filter(|point| !point.foresees);
+    let choices = || points.iter().filter(|point| !point.is_offline);
     let mut front: Vec<&Point> = choices()
         .filter(|point| !choices().any(|other| other.beats(point)))
         .collect();
@@ -60,8 +58,7 @@ pub fn front(points: &[Point]) -> Vec<&Point> {
     front
 }
 
-/// For each workload that was run with memory to spare, the points of those ways in which no request
-/// failed, in the order of the rows.
+/// The points of each workload: its runs on roomy devices without failed requests, in the order of the rows.
 #[must_use]
 pub fn points(rows: &[Row]) -> Vec<(String, Vec<Point>)> {
     let layout = Layout::of(rows);
@@ -82,38 +79,35 @@ fn name(row: &Row) -> String {
     }
 }
 
-fn foresees(policy: &str) -> bool {
+fn is_offline(policy: &str) -> bool {
     POLICIES
         .iter()
         .any(|known| known.name == policy && known.offline)
 }
 
-/// For each workload its front, as a table in Markdown.
+/// The front of each workload, as a table in Markdown.
 #[must_use]
 pub fn fronts(rows: &[Row]) -> String {
-    let mut table = String::from(
-        "| workload | the front: reserved / requested, and driver time | with foresight |\n|---|---|---|\n",
-    );
+    let headings = [
+        "workload",
+        "front: reserved / requested, driver time",
+        "offline policies",
+    ];
+    let mut table = Table::new(headings.map(Column::left));
     let shown = |point: &Point| {
-        let (percent, ms) = (100.0 * point.reserved, point.driver_ms);
-        format!("{} {percent:.1} %, {ms:.1} ms", point.name)
+        let (share, ms) = (percent(point.reserved), point.driver_ms);
+        format!("{} {share}, {ms:.1} ms", point.name)
     };
     for (workload, points) in points(rows) {
         let front: Vec<String> = front(&points).into_iter().map(shown).collect();
-        let foresight = points.iter().filter(|point| point.foresees);
-        let foresight: Vec<String> = foresight.map(shown).collect();
-        // Writing to a string cannot fail.
-        let _ = writeln!(
-            table,
-            "| {workload} | {} | {} |",
-            front.join("; "),
-            foresight.join("; ")
-        );
+        let offline = points.iter().filter(|point| point.is_offline);
+        let offline: Vec<String> = offline.map(shown).collect();
+        table.row([workload, front.join("; "), offline.join("; ")]);
     }
-    table
+    table.markdown()
 }
 
-/// One way to run workloads, over all of them.
+/// The rows of one way to run workloads.
 #[derive(Default)]
 struct Way<'a> {
     roomy: Vec<&'a Row>,
@@ -121,7 +115,7 @@ struct Way<'a> {
     on_front: usize,
 }
 
-/// What each policy needs and costs over all workloads, as a table in Markdown.
+/// The memory and the costs of each policy over all workloads, as a table in Markdown.
 #[must_use]
 pub fn policies(rows: &[Row]) -> String {
     let mut order: Vec<String> = Vec::new();
@@ -144,33 +138,45 @@ pub fn policies(rows: &[Row]) -> String {
         }
     }
     let base = Base::of(rows);
-    let mut table = String::from(
-        "| policy | serves | efficiency | least: requested | driver calls per 1000 | driver time | ns per pair | on the front |\n\
-         |---|---:|---:|---:|---:|---:|---:|---:|\n",
-    );
+    let headings = [
+        "completes",
+        "efficiency",
+        "minimum device memory",
+        "driver calls per 1000",
+        "driver time",
+        "ns per pair",
+        "on the front",
+    ];
+    let headings = headings.map(Column::right).into_iter();
+    let mut table = Table::new(std::iter::once(Column::left("policy")).chain(headings));
     for name in order {
         let way = &ways[&name];
-        let foresees = way.roomy.iter().any(|row| foresees(&row.policy));
-        let mark = if foresees { "°" } else { "" };
-        let front = if foresees {
+        let is_offline = way.roomy.iter().any(|row| is_offline(&row.policy));
+        let mark = if is_offline { "°" } else { "" };
+        let front = if is_offline {
             String::new()
         } else {
             way.on_front.to_string()
         };
-        // Writing to a string cannot fail.
-        let _ = writeln!(table, "| {name}{mark} | {} | {front} |", line(way, &base));
+        let figures = figures(way, &base).into_iter();
+        table.row(
+            [format!("{name}{mark}")]
+                .into_iter()
+                .chain(figures)
+                .chain([front]),
+        );
     }
-    table
+    table.markdown()
 }
 
-fn line(way: &Way<'_>, base: &Base<'_>) -> String {
-    let served: Vec<&Row> = way
+fn figures(way: &Way<'_>, base: &Base<'_>) -> [String; 6] {
+    let measured: Vec<&Row> = way
         .roomy
         .iter()
         .copied()
         .filter(|row| row.is_measured())
         .collect();
-    let whole = || served.iter().copied().filter(|row| row.ooms == 0);
+    let whole = || measured.iter().copied().filter(|row| row.ooms == 0);
     let efficiencies: Vec<f64> = whole().filter_map(|row| row.efficiency).collect();
     let least = way.least.iter().filter(|row| row.is_measured());
     let overheads: Vec<f64> = least
@@ -208,7 +214,6 @@ fn line(way: &Way<'_>, base: &Base<'_>) -> String {
         ratio(|row| Some(row.driver_time_ns as f64)),
         ratio(|row| row.ns_per_pair),
     ]
-    .join(" | ")
 }
 
 /// The rows of the baseline, by workload.
@@ -238,12 +243,12 @@ mod tests {
             name: name.to_owned(),
             reserved,
             driver_ms,
-            foresees: name == "prophet",
+            is_offline: name == "prophet",
         }
     }
 
     #[test]
-    fn the_front_is_what_nothing_beats() {
+    fn the_front_has_the_unbeaten_points() {
         let points = [
             point("cache", 1.3, 1.0),
             point("direct", 1.0, 90.0),

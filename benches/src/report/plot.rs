@@ -16,9 +16,9 @@ const GIB: f64 = (1_u64 << 30) as f64;
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Painted = Result<(), Box<dyn std::error::Error>>;
 
-/// A figure of a timeline.
+/// One line of a timeline.
 pub struct Line<'a> {
-    /// What it shows.
+    /// Its label.
     pub label: &'a str,
     /// Its colour.
     pub color: RGBColor,
@@ -26,23 +26,23 @@ pub struct Line<'a> {
     pub stroke: Stroke,
     /// Its points.
     pub points: &'a [Point],
-    /// Which figure of a point it shows.
+    /// The figure of a point to draw.
     pub figure: fn(&Point) -> u64,
 }
 
-/// How a figure is drawn.
+/// How a line is drawn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stroke {
     /// The area below it.
     Area,
     /// A line.
     Solid,
-    /// A line that lets the one below it show.
+    /// A dashed line, which does not hide the line below it.
     Dashed,
 }
 
 impl Line<'_> {
-    /// The figure in GiB, in steps: it holds for all events of its point.
+    /// The figure in GiB as steps: a point covers all events since the previous one.
     fn steps(&self) -> Vec<(u64, f64)> {
         let mut from = 0;
         let mut steps = Vec::with_capacity(2 * self.points.len());
@@ -56,7 +56,7 @@ impl Line<'_> {
     }
 }
 
-/// Memory over the events of a workload; later lines lie over earlier ones.
+/// Plots memory over the events of a workload. Later lines are drawn over earlier ones.
 ///
 /// # Errors
 /// If the plot cannot be drawn.
@@ -68,7 +68,7 @@ pub fn timeline(title: &str, lines: &[Line<'_>]) -> anyhow::Result<String> {
         let highest = steps()
             .map(|&(_, gib)| gib)
             .fold(f64::MIN_POSITIVE, f64::max);
-        // Room for the legend, so that it covers no line.
+        // Space for the legend above the lines.
         let top = highest * 1.3;
         let mut chart = ChartBuilder::on(area)
             .caption(title, (FONT, 18))
@@ -109,7 +109,7 @@ pub fn timeline(title: &str, lines: &[Line<'_>]) -> anyhow::Result<String> {
     })
 }
 
-/// Colours that people can tell apart who do not see all of them (Okabe and Ito, 2008).
+/// Colours that colour-blind readers can tell apart (Okabe and Ito, 2008).
 const CURVES: [RGBColor; 6] = [
     RGBColor(213, 94, 0),
     RGBColor(0, 114, 178),
@@ -119,15 +119,15 @@ const CURVES: [RGBColor; 6] = [
     RGBColor(86, 180, 233),
 ];
 
-/// Points of one setting on several devices.
+/// The points of one setting on several devices.
 pub struct Curve {
     /// The setting.
     pub label: String,
-    /// Capacity as a multiple of what is asked for at the peak, and milliseconds; by capacity.
+    /// Capacity / peak requested, and driver time in milliseconds; by capacity.
     pub points: Vec<(f64, f64)>,
 }
 
-/// The time that the driver's calls take against the memory that there is.
+/// Plots driver time over capacity.
 ///
 /// # Errors
 /// If the plot cannot be drawn.
@@ -150,7 +150,7 @@ pub fn driver_time(title: &str, curves: &[Curve]) -> anyhow::Result<String> {
             )?;
         chart
             .configure_mesh()
-            .x_desc("memory of the device / requested at the peak")
+            .x_desc("capacity / peak requested")
             .y_desc("modelled driver time, ms")
             .y_label_formatter(&|ms| format!("{ms}"))
             .light_line_style(TRANSPARENT)
@@ -177,8 +177,7 @@ pub fn driver_time(title: &str, curves: &[Curve]) -> anyhow::Result<String> {
     })
 }
 
-/// Ways to run a workload, what they hold against what the driver's calls cost; `front` joins those that
-/// nothing beats.
+/// Plots driver time over reserved memory for the ways to run a workload, with a line along the `front`.
 ///
 /// # Errors
 /// If the plot cannot be drawn.
@@ -188,7 +187,7 @@ pub fn tradeoff(
     front: &[&pareto::Point],
 ) -> anyhow::Result<String> {
     const LEAST_MS: f64 = 0.01;
-    // A way that holds many times as much as any other would press all others together.
+    // A single wasteful way must not compress the scale of the others.
     const WIDEST: f64 = 4.0;
     // Pixels.
     const LEGEND: i32 = 290;
@@ -210,7 +209,7 @@ pub fn tradeoff(
             )?;
         chart
             .configure_mesh()
-            .x_desc("peak reserved / requested at the peak")
+            .x_desc("peak reserved / peak requested")
             .y_desc("modelled driver time, ms")
             .y_label_formatter(&|ms| format!("{ms}"))
             .light_line_style(TRANSPARENT)
@@ -220,7 +219,7 @@ pub fn tradeoff(
         let right = 900 - LEGEND + 16;
         for (number, point) in (1..).zip(points) {
             let color = match point {
-                _ if point.foresees => CURVES[1],
+                _ if point.is_offline => CURVES[1],
                 _ if front.contains(&point) => CURVES[0],
                 _ => RGBColor(130, 130, 130),
             };
@@ -243,16 +242,15 @@ pub fn tradeoff(
     })
 }
 
-/// Pixels of a cell of the field.
+/// Size of a cell in pixels.
 const CELL: (i32, i32) = (58, 27);
-/// Pixels to the left of the field, for the names of workloads.
+/// Pixels to the left of the cells, for the names of workloads.
 const LEFT: i32 = 320;
-/// Pixels above the field, for the names of settings.
+/// Pixels above the cells, for the names of settings.
 const TOP: i32 = 170;
 
-/// Efficiency of every workload under every setting, as a field of colours with the figures in it. On
-/// a tight device it says little, for what fits is at least as efficient as the device is small: there
-/// it shows whether the workload fits.
+/// Plots the efficiency of every workload under every setting as a heat map. On tight devices the cells show whether
+/// the workload fits instead: a workload that fits on a small device is necessarily efficient.
 ///
 /// # Errors
 /// If the plot cannot be drawn.
@@ -265,8 +263,8 @@ pub fn efficiency(rows: &[Row]) -> anyhow::Result<String> {
         let text = |size: i32| (FONT, size).into_text_style(area);
         let title = "efficiency: peak requested / peak reserved, percent";
         area.draw_text(title, &text(20), (12, 10))?;
-        let note = "@110%: does it fit into 110 % of what is requested at the peak? \
-                    r: with so many retries; !: so many requests failed; b: the largest batch found";
+        let note = "@110%: does it fit in 110 % of the peak requested? \
+                    N r: with N retries; N !: N requests failed; b N: largest batch found";
         area.draw_text(note, &text(16), (12, 38))?;
         let upright = (FONT, 16).into_font().transform(FontTransform::Rotate270);
         for (column, setting) in (0..).zip(&settings) {
@@ -303,7 +301,7 @@ fn cell(area: &Area<'_>, row: &Row, (x, y): (i32, i32)) -> Painted {
     Ok(())
 }
 
-/// From red at one half and below over yellow to green at 1.
+/// Red up to one half, then over yellow to green at 1.
 fn shade(efficiency: f64) -> RGBColor {
     const RED: [f64; 3] = [226.0, 110.0, 100.0];
     const YELLOW: [f64; 3] = [250.0, 220.0, 120.0];

@@ -1,35 +1,34 @@
-//! Tables of results in Markdown, put between marks into a text.
-
-use std::fmt::Write;
+//! Tables of results in Markdown files, between marks.
 
 use anyhow::{Context, ensure};
 
-use crate::measure::record::{RECORDED, Row, Verdict};
+use crate::measure::record::{Fit, RECORDED, Row};
 use crate::report::table::{Layout, UNSUPPORTED, is_tight};
+use crate::text::{Column, Table, percent};
 
-/// A table that a text can hold, between a line `<!-- table NAME: … -->` and a line `<!-- end -->`.
+/// A table in a Markdown file, between a line `<!-- table NAME: … -->` and a line `<!-- end -->`.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Table {
-    /// Its name in the mark.
+pub struct Splice {
+    /// The name in the mark.
     pub name: &'static str,
-    /// The command that makes it, and what from, for the mark.
+    /// The command that makes the table, and its source, for the mark.
     pub made_by: String,
     /// The table itself.
     pub markdown: String,
 }
 
-/// How the mark before a table begins.
+/// The beginning of the mark before a table.
 fn mark(name: &str) -> String {
     format!("<!-- table {name}:")
 }
 
-/// Whether a text has a place for the table of that name.
+/// Whether a text has a mark for the table of that name.
 #[must_use]
 pub fn has_place(text: &str, name: &str) -> bool {
     text.contains(&mark(name))
 }
 
-/// The columns of the table of efficiencies; the CSV has all.
+/// The columns of the table of efficiencies; the CSV has more.
 const EFFICIENCIES: [(&str, &str); 8] = [
     ("default", "default"),
     ("split64", "`max_split_size_mb:64`"),
@@ -41,7 +40,7 @@ const EFFICIENCIES: [(&str, &str); 8] = [
     ("expand@110%", "`expandable_segments:True`, tight"),
 ];
 
-/// The columns of the table of least capacities.
+/// The columns of the table of minimum device memory.
 const LEAST: [(&str, &str); 4] = [
     ("default@least", "default"),
     ("split64@least", "`max_split_size_mb:64`"),
@@ -49,8 +48,8 @@ const LEAST: [(&str, &str); 4] = [
     ("expand@least", "`expandable_segments:True`"),
 ];
 
-/// For each recorded trace what it asks for at its peak, its efficiency under each of some settings, and
-/// whether it fits into a tight device.
+/// The peak requested of each recorded trace, its efficiency under some settings, and whether it fits on a tight
+/// device.
 #[must_use]
 pub fn efficiencies(rows: &[Row]) -> String {
     let recorded = rows.iter().filter(|row| row.family == RECORDED);
@@ -58,7 +57,7 @@ pub fn efficiencies(rows: &[Row]) -> String {
     markdown(&rows, &EFFICIENCIES, efficiency)
 }
 
-/// For each workload what it asks for at its peak, and the least device that it can live on.
+/// The peak requested of each workload, and its minimum device memory under some settings.
 #[must_use]
 pub fn least_capacities(rows: &[Row]) -> String {
     markdown(rows, &LEAST, least)
@@ -66,35 +65,27 @@ pub fn least_capacities(rows: &[Row]) -> String {
 
 fn markdown(rows: &[Row], columns: &[(&str, &str)], cell: fn(&Row) -> String) -> String {
     let layout = Layout::of(rows);
-    let mut table = String::from("| workload | requested, MiB |");
-    // Writing to a string cannot fail.
-    for (_, title) in columns {
-        let _ = write!(table, " {title} |");
-    }
-    table.push_str("\n|---|---:|");
-    table.push_str(&"---:|".repeat(columns.len()));
-    table.push('\n');
+    let headings = [Column::left("workload"), Column::right("requested, MiB")].into_iter();
+    let mut table =
+        Table::new(headings.chain(columns.iter().map(|&(_, title)| Column::right(title))));
     for line in layout.lines() {
-        let requested = layout.demand(&line) >> 20;
-        let _ = write!(table, "| {line} | {requested} |");
-        for (name, _) in columns {
-            let cell = layout.at(&line, name).map_or_else(String::new, cell);
-            let _ = write!(table, " {cell} |");
-        }
-        table.push('\n');
+        let requested = (layout.demand(&line) >> 20).to_string();
+        let at = |(name, _): &(&str, &str)| layout.at(&line, name).map_or_else(String::new, cell);
+        let cells: Vec<String> = columns.iter().map(at).collect();
+        table.row([line, requested].into_iter().chain(cells));
     }
-    table
+    table.markdown()
 }
 
 fn efficiency(row: &Row) -> String {
-    match (row.verdict(), row.efficiency) {
-        (Verdict::Fails(ooms), _) => format!("{ooms} failed"),
-        (Verdict::Unsupported, _) => UNSUPPORTED.to_owned(),
-        (Verdict::FitsWithRetries(retries), _) if is_tight(row) => {
-            format!("fits, {}", times(retries))
+    match (row.fit(), row.efficiency) {
+        (Fit::Fails(ooms), _) => format!("{ooms} failed"),
+        (Fit::Unsupported, _) => UNSUPPORTED.to_owned(),
+        (Fit::FitsWithRetries(retries), _) if is_tight(row) => {
+            format!("fits, {}", retried(retries))
         }
-        (Verdict::Fits, _) if is_tight(row) => "fits".to_owned(),
-        (_, Some(share)) => format!("{:.1} %", 100.0 * share),
+        (Fit::Fits, _) if is_tight(row) => "fits".to_owned(),
+        (_, Some(share)) => percent(share),
         (_, None) => String::new(),
     }
 }
@@ -104,31 +95,36 @@ fn least(row: &Row) -> String {
         return UNSUPPORTED.to_owned();
     }
     let more = row.capacity_bytes as f64 / row.lower_bound_bytes as f64 - 1.0;
-    let mut cell = format!("{} (+{:.1} %", row.capacity_bytes >> 20, 100.0 * more);
-    if row.retries > 0 {
-        let _ = write!(cell, ", {}", times(row.retries));
-    }
-    cell.push(')');
-    if row.fails_above_bytes.is_some() {
-        cell.push('*');
-    }
-    cell
+    let retries = match row.retries {
+        0 => String::new(),
+        retries => format!(", {}", retried(retries)),
+    };
+    let mark = if row.fails_above_bytes.is_some() {
+        "*"
+    } else {
+        ""
+    };
+    format!(
+        "{} (+{}{retries}){mark}",
+        row.capacity_bytes >> 20,
+        percent(more)
+    )
 }
 
-fn times(retries: u64) -> String {
+fn retried(retries: u64) -> String {
     match retries {
         1 => "1 retry".to_owned(),
         more => format!("{more} retries"),
     }
 }
 
-/// The text with a new table in place of the old one; as it was if it has no place for that table.
+/// The text with a new table in place of the old one; unchanged if it has no mark for that table.
 ///
 /// # Errors
-/// If there is more than one place, or it has no end.
-pub fn splice(text: &str, table: &Table) -> anyhow::Result<String> {
+/// If the text has several marks for the table, or no end mark.
+pub fn splice(text: &str, table: &Splice) -> anyhow::Result<String> {
     const END: &str = "<!-- end -->";
-    let Table {
+    let Splice {
         name,
         made_by,
         markdown,
@@ -140,12 +136,12 @@ pub fn splice(text: &str, table: &Table) -> anyhow::Result<String> {
     }
     ensure!(
         count == 1,
-        "there are {count} places for the table '{name}'"
+        "{count} marks for the table '{name}', expected one"
     );
-    let (before, rest) = text.split_once(&begin).context("no place for the table")?;
+    let (before, rest) = text.split_once(&begin).context("no mark for the table")?;
     let (_, after) = rest
         .split_once(END)
-        .with_context(|| format!("the table '{name}' has no '{END}' behind it"))?;
+        .with_context(|| format!("the table '{name}' has no '{END}' after it"))?;
     let mark = format!("{begin} made by {made_by}, do not edit -->");
     Ok(format!("{before}{mark}\n\n{markdown}\n{END}{after}"))
 }
@@ -155,10 +151,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_between_the_marks_changes() {
+    fn only_the_text_between_the_marks_changes() {
         let text = "# Title\n<!-- table a: old -->\nold\n<!-- end -->\nrest\n<!-- table b: x -->\n\
                     kept\n<!-- end -->\n";
-        let table = |markdown: &str| Table {
+        let table = |markdown: &str| Splice {
             name: "a",
             made_by: "`me`".to_owned(),
             markdown: markdown.to_owned(),

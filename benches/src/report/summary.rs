@@ -1,4 +1,4 @@
-//! What a setting does to many workloads at once, beside a baseline.
+//! The effect of settings over many workloads, compared with a baseline.
 
 use std::fmt::{self, Write};
 
@@ -7,44 +7,45 @@ use anyhow::ensure;
 use crate::measure::record::Row;
 use crate::measure::statistics::median;
 use crate::report::table::Layout;
+use crate::text::{Column, Table};
 
-/// A figure is better or worse if it differs by more than this, in percentage points.
+/// Smallest difference that counts as better or worse, in percentage points.
 const NOTICEABLE: f64 = 0.5;
 
-/// One way to run workloads, over all of them.
+/// One way to run workloads, summarized over all of them.
 #[derive(Debug)]
 pub struct Summary {
-    /// Its column in tables.
+    /// Its name: the column in tables.
     pub column: String,
-    /// Workloads.
+    /// Number of workloads.
     pub workloads: usize,
-    /// Of these, those that the policy does not serve: no other figure is about them.
+    /// Workloads that the policy does not support. The other figures exclude them.
     pub unsupported: usize,
-    /// Those that ran without a request that failed.
+    /// Workloads without a failed request.
     pub fit: usize,
-    /// Efficiency in percent, of those that fit: the median and the lowest.
+    /// Efficiency of the workloads that fit, in percent: median and lowest.
     pub efficiency: Option<(f64, f64)>,
-    /// Memory of the device beyond what is asked for at the peak, in percent: the median and the most.
+    /// Minimum device memory beyond the peak requested, in percent: median and highest.
     pub overhead: Option<(f64, f64)>,
-    /// How many workloads it is better for than the baseline, and how many it is worse for: by overhead
-    /// on the least capacity, else by efficiency.
+    /// Numbers of workloads that are better and worse than under the baseline: by minimum device memory if the
+    /// capacity is the minimum, else by efficiency.
     pub against: (usize, usize),
-    /// Retries in all.
+    /// Retries of all workloads.
     pub retries: u64,
-    /// Driver time, times that of the baseline: the median.
+    /// Driver time relative to the baseline: median.
     pub driver_time: Option<f64>,
-    /// Whether the device was the least that will do.
+    /// Whether the capacity was the minimum device memory.
     is_least: bool,
 }
 
-/// A summary of each column of a table. `baseline` is what they are held against, on the same device: a
-/// setting of the same policy, or `POLICY/SETTING`.
+/// Summarizes each column of a table. `baseline` is what rows on the same device are compared with: a setting of
+/// the same policy, or `POLICY/SETTING`.
 ///
 /// # Errors
-/// If there is no such setting.
+/// If the table has no such setting.
 pub fn summarize(rows: &[Row], baseline: &str) -> anyhow::Result<Vec<Summary>> {
     let baseline = Baseline::named(baseline);
-    let known = rows.iter().any(|row| baseline.is_met_by(row));
+    let known = rows.iter().any(|row| baseline.includes(row));
     ensure!(known, "the table has no setting '{baseline}'");
     let layout = Layout::of(rows);
     let columns = layout.columns(|_| true);
@@ -62,10 +63,10 @@ pub fn summarize(rows: &[Row], baseline: &str) -> anyhow::Result<Vec<Summary>> {
         .collect())
 }
 
-/// What rows are held against.
+/// The rows that other rows are compared with.
 #[derive(Debug)]
 struct Baseline<'a> {
-    /// The row's own, if there is none here.
+    /// `None` for the policy of the compared row.
     policy: Option<&'a str>,
     setting: &'a str,
 }
@@ -84,11 +85,11 @@ impl<'a> Baseline<'a> {
         }
     }
 
-    fn is_met_by(&self, row: &Row) -> bool {
+    fn includes(&self, row: &Row) -> bool {
         row.setting == self.setting && self.policy.is_none_or(|policy| row.policy == policy)
     }
 
-    /// The row that differs from `row` in nothing but that.
+    /// The baseline's row for the same workload on the same device.
     fn beside<'r>(&self, row: &Row, rows: &'r [Row]) -> Option<&'r Row> {
         let mut key = row.key();
         if let Some(policy) = self.policy {
@@ -165,64 +166,54 @@ fn overhead(row: &Row) -> Option<f64> {
 /// The summaries as a table.
 #[must_use]
 pub fn text(summaries: &[Summary], baseline: &str) -> String {
-    let width = summaries
-        .iter()
-        .map(|s| s.column.len())
-        .max()
-        .unwrap_or(0)
-        .max(8);
-    let mut text = format!(
-        "{:width$}  {:>7}  {:>14}  {:>18}  {:>14}  {:>7}  {:>11}\n",
-        "", "fits", "efficiency", "least: requested", "better, worse", "retries", "driver time"
-    );
+    let headings = [
+        "fits",
+        "efficiency",
+        "min. device memory",
+        "better, worse",
+        "retries",
+        "driver time",
+    ];
+    let headings = headings.map(Column::right).into_iter();
+    let mut table = Table::new(std::iter::once(Column::left("")).chain(headings));
     for summary in summaries {
-        let Summary {
-            column,
-            workloads,
-            fit,
-            retries,
-            ..
-        } = summary;
         let pair = |pair: Option<(f64, f64)>, sign: &str| {
             pair.map_or_else(String::new, |(a, b)| {
                 format!("{sign}{a:.1}, {sign}{b:.1} %")
             })
         };
+        let efficiency = summary.efficiency.filter(|_| !summary.is_least);
         let (better, worse) = summary.against;
-        let time = summary
-            .driver_time
-            .map_or_else(String::new, |ratio| format!("x {ratio:.2}"));
-        let efficiency = if summary.is_least {
-            None
-        } else {
-            summary.efficiency
-        };
-        // Writing to a string cannot fail.
-        let _ = writeln!(
-            text,
-            "{column:width$}  {:>7}  {:>14}  {:>18}  {:>14}  {retries:>7}  {time:>11}",
-            format!("{fit}/{workloads}"),
+        table.row([
+            summary.column.clone(),
+            format!("{}/{}", summary.fit, summary.workloads),
             pair(efficiency, ""),
             pair(summary.overhead, "+"),
             format!("{better}, {worse}"),
-        );
+            summary.retries.to_string(),
+            summary
+                .driver_time
+                .map_or_else(String::new, |ratio| format!("x {ratio:.2}")),
+        ]);
     }
-    let unserved = summaries.iter().filter(|summary| summary.unsupported > 0);
-    let unserved = unserved.map(|summary| format!("{} {}", summary.unsupported, summary.column));
-    let unserved: Vec<String> = unserved.collect();
-    if !unserved.is_empty() {
+    let unsupported = summaries.iter().filter(|summary| summary.unsupported > 0);
+    let unsupported: Vec<String> = unsupported
+        .map(|summary| format!("{} {}", summary.unsupported, summary.column))
+        .collect();
+    let mut text = table.text();
+    // Writing to a string cannot fail.
+    if !unsupported.is_empty() {
         let _ = write!(
             text,
-            "\nDo not fit because the policy does not serve what they do: {}.\n",
-            unserved.join(", ")
+            "\nWorkloads that the policy does not support count as not fitting: {}.\n",
+            unsupported.join(", ")
         );
     }
     let _ = write!(
         text,
-        "\nEfficiency: the median and the lowest. Least: the device that will do, beyond what is requested;\n\
-         the median and the most. Better, worse: for how many workloads, by {NOTICEABLE} points or more,\n\
-         than under '{baseline}' on the same device. Retries of all workloads. Driver time: times that\n\
-         under '{baseline}', the median.\n"
+        "\nEfficiency: median and lowest. Minimum device memory: beyond the peak requested; median and highest.\n\
+         Better, worse: number of workloads that differ from '{baseline}' on the same device by more than\n\
+         {NOTICEABLE} points. Retries: sum over all workloads. Driver time: relative to '{baseline}', median.\n"
     );
     text
 }
@@ -248,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_are_held_against_the_baseline_on_the_same_device() {
+    fn settings_are_compared_with_the_baseline_on_the_same_device() {
         let mut tight = cell("a", "other", "least", Some(0.9));
         tight.capacity_bytes = 105;
         let rows = [

@@ -1,12 +1,12 @@
-//! Rows as tables of text.
+//! Results as tables of text.
 
 use std::collections::BTreeSet;
-use std::fmt::Write;
 
 use crate::measure::capacity::Capacity;
-use crate::measure::record::{Row, Verdict};
+use crate::measure::record::{Fit, Row};
+use crate::text::{Column, Table};
 
-/// How the rows of a table are laid out: a line for each workload, a column for each way to run it.
+/// The layout of a table of results: a line for each workload, a column for each way to run it.
 #[derive(Debug)]
 pub struct Layout<'a> {
     rows: &'a [Row],
@@ -29,7 +29,7 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// What a row's line is called.
+    /// The name of a row's line.
     #[must_use]
     pub fn line_of(&self, row: &Row) -> String {
         match row.seed {
@@ -38,7 +38,8 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// What a row's column is called. The device is told where it matters.
+    /// The name of a row's column. It includes the policy and the address policy if these vary, and the capacity if
+    /// it is tight.
     #[must_use]
     pub fn column_of(&self, row: &Row) -> String {
         let mut name = String::new();
@@ -55,27 +56,27 @@ impl<'a> Layout<'a> {
         name
     }
 
-    /// The lines, in the order in which they first appear.
+    /// The lines, in the order of their first appearance.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         self.distinct(|row| self.line_of(row))
     }
 
-    /// The columns in the same order, of those rows alone that are wanted.
+    /// The columns of the wanted rows, in the same order.
     #[must_use]
     pub fn columns(&self, wanted: fn(&Row) -> bool) -> Vec<String> {
         let names = self.rows.iter().filter(|row| wanted(row));
         in_order(names.map(|row| self.column_of(row)))
     }
 
-    /// The row at a place.
+    /// The row of a line and a column.
     #[must_use]
     pub fn at(&self, line: &str, column: &str) -> Option<&'a Row> {
         let mut rows = self.rows.iter();
         rows.find(|row| self.line_of(row) == line && self.column_of(row) == column)
     }
 
-    /// What the workload of a line asks for at its peak, in bytes.
+    /// The peak requested by a line's workload, in bytes.
     #[must_use]
     pub fn demand(&self, line: &str) -> u64 {
         let row = self.rows.iter().find(|row| self.line_of(row) == line);
@@ -92,86 +93,74 @@ fn in_order(names: impl Iterator<Item = String>) -> Vec<String> {
     names.filter(|name| seen.insert(name.clone())).collect()
 }
 
-/// Whether the device has little more than is asked for, so that the row says what fits.
+/// Whether the device is tight, so that the row says whether the workload fits.
 #[must_use]
 pub fn is_tight(row: &Row) -> bool {
     row.capacity.parse().is_ok_and(Capacity::is_tight)
 }
 
-/// The results as text: peak reserved memory where there is memory to spare, and whether each workload
-/// fits where there is not.
+/// The results as text: peak reserved memory on roomy devices, and whether each workload fits on tight ones.
 #[must_use]
 pub fn text(rows: &[Row]) -> String {
     let layout = Layout::of(rows);
-    let roomy = table(
-        "Peak reserved, MiB, with memory to spare",
-        &layout,
-        &layout.columns(|row| !is_tight(row)),
-        |row| match row.is_measured() {
-            true => (row.peak_reserved_bytes >> 20).to_string(),
-            false => UNSUPPORTED.to_owned(),
-        },
-    );
-    let title = "Tight devices, @ so much of what is requested at the peak (N r: it fits with N \
-                 retries; N !: N requests failed; b N: the largest batch found)";
-    let tight = table(title, &layout, &layout.columns(is_tight), verdict);
-    let mut legend = String::from("Settings\n");
-    for line in in_order(rows.iter().map(|row| {
-        let conf = if row.conf.is_empty() {
-            "(none)"
-        } else {
-            &row.conf
-        };
-        format!("  {:12} {conf}\n", row.setting)
-    })) {
-        legend.push_str(&line);
-    }
-    [roomy, tight, legend]
-        .into_iter()
-        .filter(|part| !part.is_empty())
-        .collect::<Vec<_>>()
-        .join("\n")
+    let reserved = |row: &Row| match row.is_measured() {
+        true => (row.peak_reserved_bytes >> 20).to_string(),
+        false => UNSUPPORTED.to_owned(),
+    };
+    let roomy = table(&layout, |row| !is_tight(row), reserved);
+    let tight = table(&layout, is_tight, verdict);
+    let tight_title = "Tight devices, @ capacity relative to the peak requested (N r: fits with N retries; \
+                       N !: N requests failed; b N: largest batch found)";
+    let settings = rows.iter().map(|row| match row.conf.as_str() {
+        "" => format!("  {:12} (none)\n", row.setting),
+        conf => format!("  {:12} {conf}\n", row.setting),
+    });
+    let parts = [
+        roomy.map(|table| format!("Peak reserved on roomy devices, MiB\n{table}")),
+        tight.map(|table| format!("{tight_title}\n{table}")),
+        Some(format!("Settings\n{}", in_order(settings).concat())),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join("\n")
 }
 
-/// What stands for a figure that the policy cannot have.
+/// Stands for a figure if the policy does not support the workload.
 pub const UNSUPPORTED: &str = "unsup.";
 
-/// Whether the workload fits, in few letters.
+/// Whether the workload fits, abbreviated.
 #[must_use]
 pub fn verdict(row: &Row) -> String {
     if let Some(batch) = row.largest_batch {
         return format!("b {batch}");
     }
-    match row.verdict() {
-        Verdict::Fits => "fits".to_owned(),
-        Verdict::FitsWithRetries(retries) => format!("{retries} r"),
-        Verdict::Fails(ooms) => format!("{ooms} !"),
-        Verdict::Unsupported => UNSUPPORTED.to_owned(),
+    match row.fit() {
+        Fit::Fits => "fits".to_owned(),
+        Fit::FitsWithRetries(retries) => format!("{retries} r"),
+        Fit::Fails(ooms) => format!("{ooms} !"),
+        Fit::Unsupported => UNSUPPORTED.to_owned(),
     }
 }
 
-/// A table with some of the columns; nothing if there are none.
-fn table(title: &str, layout: &Layout<'_>, columns: &[String], cell: fn(&Row) -> String) -> String {
+/// A line for each workload and a column for each way to run it, of the wanted rows; `None` if there are none.
+fn table(
+    layout: &Layout<'_>,
+    wanted: fn(&Row) -> bool,
+    cell: fn(&Row) -> String,
+) -> Option<String> {
+    let columns = layout.columns(wanted);
     if columns.is_empty() {
-        return String::new();
+        return None;
     }
-    let lines = layout.lines();
-    let name_width = lines.iter().map(String::len).max().unwrap_or(0);
-    let widths: Vec<usize> = columns.iter().map(|column| column.len().max(8)).collect();
-    let mut text = format!("{title}\n{:name_width$} requested", "");
-    for (column, width) in columns.iter().zip(&widths) {
-        // Writing to a string cannot fail.
-        let _ = write!(text, " {column:>width$}");
+    let headings = ["requested"]
+        .into_iter()
+        .map(str::to_owned)
+        .chain(columns.iter().cloned());
+    let headings = headings.map(Column::right);
+    let mut table = Table::new(std::iter::once(Column::left("")).chain(headings));
+    for line in layout.lines() {
+        let requested = (layout.demand(&line) >> 20).to_string();
+        let at = |column: &String| layout.at(&line, column).map_or_else(String::new, cell);
+        let cells: Vec<String> = columns.iter().map(at).collect();
+        table.row([line, requested].into_iter().chain(cells));
     }
-    text.push('\n');
-    for line in lines {
-        let requested = layout.demand(&line) >> 20;
-        let _ = write!(text, "{line:name_width$} {requested:>9}");
-        for (column, width) in columns.iter().zip(&widths) {
-            let cell = layout.at(&line, column).map_or_else(String::new, cell);
-            let _ = write!(text, " {cell:>width$}");
-        }
-        text.push('\n');
-    }
-    text
+    Some(table.text())
 }

@@ -1,4 +1,4 @@
-//! The workloads of a sweep, looked up.
+//! The workloads of a sweep.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,11 +20,11 @@ use crate::measure::record::RECORDED;
 pub struct Entry {
     /// The workload.
     pub workload: Box<dyn Workload>,
-    /// Its family; `recorded` if it is a trace.
+    /// Its family; `recorded` for traces.
     pub family: String,
-    /// Its seed, if the sweep chose it.
+    /// Its seed, if the sweep sets it.
     pub seed: Option<u64>,
-    /// What it is made from.
+    /// Its parameters, or a digest of its trace.
     origin: String,
     demand: OnceLock<Result<Demand, String>>,
 }
@@ -40,10 +40,10 @@ impl Entry {
         }
     }
 
-    /// What the workload asks for; found out once.
+    /// The demand of the workload, computed once.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// If the workload cannot be read.
     pub fn demand(&self) -> anyhow::Result<Demand> {
         let demand = || Demand::of(self.workload.as_ref());
         let demand = self
@@ -54,18 +54,17 @@ impl Entry {
             .map_err(|reason| anyhow!("{}: {reason}", self.workload.name()))
     }
 
-    /// What it is made from, in a line: its parameters, or a digest of its trace.
+    /// Its parameters, or a digest of its trace, in one line.
     #[must_use]
     pub fn origin(&self) -> &str {
         &self.origin
     }
 }
 
-/// All workloads that are described, once for each of the seeds if they have one. Paths count from
-/// `folder`.
+/// All described workloads, those of families with a seed once for each seed. Paths are relative to `folder`.
 ///
 /// # Errors
-/// Which entry is wrong, and why.
+/// The first invalid entry.
 pub fn entries(specs: &[WorkloadSpec], seeds: &[u64], folder: &Path) -> anyhow::Result<Vec<Entry>> {
     let mut entries = Vec::new();
     for (number, spec) in (1..).zip(specs) {
@@ -87,7 +86,7 @@ fn described(spec: &WorkloadSpec, seeds: &[u64], folder: &Path) -> anyhow::Resul
     } = spec;
     if traces.is_some() || presets.is_some() {
         let more = name.is_some() || !with.is_empty();
-        ensure!(!more, "name and with are for one preset or family");
+        ensure!(!more, "name and with apply only to preset and family");
     }
     match (traces, presets, preset, family) {
         (Some(path), None, None, None) => recorded(&folder.join(path)),
@@ -102,7 +101,7 @@ fn described(spec: &WorkloadSpec, seeds: &[u64], folder: &Path) -> anyhow::Resul
             let name = name.as_ref().unwrap_or(preset);
             ensure!(
                 with.is_empty() || name != preset,
-                "with other parameters it needs a name"
+                "a preset with other parameters needs a name"
             );
             members(name, Source::Preset(preset), with, seeds)
         }
@@ -110,11 +109,11 @@ fn described(spec: &WorkloadSpec, seeds: &[u64], folder: &Path) -> anyhow::Resul
             let name = name.as_ref().context("a member of a family needs a name")?;
             members(name, Source::Family(family), with, seeds)
         }
-        _ => bail!("it needs exactly one of traces, presets, preset and family"),
+        _ => bail!("expected exactly one of traces, presets, preset and family"),
     }
 }
 
-/// The traces in a folder, by name, or one trace.
+/// One trace, or all traces in a folder, by name.
 fn recorded(path: &Path) -> anyhow::Result<Vec<Entry>> {
     let cannot = || format!("cannot read {}", path.display());
     let mut files: Vec<PathBuf> = Vec::new();
@@ -150,18 +149,18 @@ fn names(which: &Presets) -> anyhow::Result<Vec<String>> {
             .into_iter()
             .map(|preset| preset.name)
             .collect()),
-        Presets::All(other) => bail!("presets is '{other}': a list of names, or \"all\""),
+        Presets::All(other) => bail!("presets is '{other}': expected a list of names or \"all\""),
     }
 }
 
-/// What a synthetic workload is made from.
+/// The origin of a synthetic workload.
 #[derive(Clone, Copy)]
 enum Source<'a> {
     Preset(&'a str),
     Family(&'a str),
 }
 
-/// The member, or one for each seed if its family has a seed.
+/// The workload, or one for each seed if its family has a seed.
 fn members(
     name: &str,
     source: Source<'_>,
@@ -199,7 +198,7 @@ fn members(
     chosen.into_iter().map(member).collect()
 }
 
-/// The first 16 hexadecimal digits of a SHA-256.
+/// The first 16 hexadecimal digits of the SHA-256.
 #[must_use]
 pub fn digest(bytes: &[u8]) -> String {
     let digest = Sha256::digest(bytes);

@@ -1,8 +1,7 @@
-//! What a sweep has done so far, in a file beside its results.
+//! The journal of a sweep: completed cells, in a file beside the results.
 //!
-//! The first line says which sweep and which share of it; every further line is a row, written in one
-//! go when its cell is done. A process that is killed leaves at worst half a last line, which is cut
-//! off when the sweep goes on.
+//! The first line identifies the sweep and its part. Every further line is a row, written at once when its cell is done.
+//! A killed process leaves at worst an incomplete last line, which is removed when the sweep resumes.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -12,7 +11,7 @@ use anyhow::{Context, bail, ensure};
 
 use crate::measure::record::{self, Row};
 
-/// A journal that is open. Nobody else can open it meanwhile.
+/// An open journal, locked against other processes.
 #[derive(Debug)]
 pub struct Journal {
     file: File,
@@ -20,7 +19,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Where the journal of a file of results lies.
+    /// The path of the journal for a file of results.
     #[must_use]
     pub fn path_for(results: &Path) -> PathBuf {
         let mut path = results.as_os_str().to_owned();
@@ -28,12 +27,11 @@ impl Journal {
         path.into()
     }
 
-    /// Opens the journal or begins it, and returns the rows that are in it. `heading`, a line, says
-    /// which sweep it is of.
+    /// Opens or creates the journal, and returns its rows. `heading` is the line that identifies the sweep.
     ///
     /// # Errors
-    /// If it cannot be written, is of another sweep, is broken other than at its end, or another
-    /// process has it open.
+    /// If the journal cannot be written, belongs to another sweep, is broken other than at its end, or is open in
+    /// another process.
     pub fn open(path: &Path, heading: &str) -> anyhow::Result<(Self, Vec<Row>)> {
         let cannot = || format!("cannot write {}", path.display());
         if let Some(folder) = path.parent() {
@@ -45,7 +43,7 @@ impl Journal {
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                bail!("{}: another sweep is writing it", path.display())
+                bail!("{}: another sweep is writing this file", path.display())
             }
             Err(TryLockError::Error(error)) => return Err(error).with_context(cannot),
         }
@@ -59,7 +57,7 @@ impl Journal {
         text.truncate(whole);
         let rows = rows(&text, heading).with_context(|| path.display().to_string())?;
         if rows.is_empty() {
-            text.clear(); // also if it was cut off before the names of the columns
+            text.clear(); // also if it ends before the names of the columns
         }
         file.set_len(text.len() as u64).with_context(cannot)?;
         file.seek(SeekFrom::End(0)).with_context(cannot)?;
@@ -77,12 +75,12 @@ impl Journal {
     /// Adds a row.
     ///
     /// # Errors
-    /// If it cannot be written, as on a full disk. The rows before it are safe.
+    /// If it cannot be written. Earlier rows are not affected.
     pub fn add(&mut self, row: &Row) -> anyhow::Result<()> {
         self.append(csv_line(Some(row))?.as_bytes())
     }
 
-    /// The results are safe elsewhere.
+    /// Removes the journal once the results are saved.
     ///
     /// # Errors
     /// If the journal cannot be removed.
@@ -97,19 +95,21 @@ impl Journal {
     }
 }
 
-/// A row as a line of a CSV, or the names of its columns.
+/// A row as a line of CSV, or the names of the columns.
 fn csv_line(row: Option<&Row>) -> anyhow::Result<String> {
     let mut text = Vec::new();
     record::write(&[row.cloned().unwrap_or_default()], &mut text)?;
     let text = String::from_utf8(text)?;
-    let (columns, values) = text.split_once('\n').context("a row is two lines")?;
+    let (columns, values) = text
+        .split_once('\n')
+        .context("a table of one row has two lines")?;
     Ok(match row {
         Some(_) => values.to_owned(),
         None => format!("{columns}\n"),
     })
 }
 
-/// The rows in the text of a journal of whole lines.
+/// The rows in the complete lines of a journal.
 fn rows(text: &[u8], heading: &str) -> anyhow::Result<Vec<Row>> {
     let text = str::from_utf8(text).context("not a journal")?;
     let Some((first, rest)) = text.split_once('\n') else {
@@ -117,8 +117,8 @@ fn rows(text: &[u8], heading: &str) -> anyhow::Result<Vec<Row>> {
     };
     ensure!(
         first == heading,
-        "it is of another sweep, another share of it, or another build of the program ('{first}', not \
-         '{heading}'); remove it, or name another file for the results"
+        "journal of another sweep, another part of it, or another build of the program ('{first}', expected \
+         '{heading}'); remove it or choose another output file"
     );
     if rest.lines().count() <= 1 {
         return Ok(Vec::new());
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_line_is_cut_off_and_nothing_else() {
+    fn only_an_incomplete_last_line_is_removed() {
         let path = scratch("torn");
         let (mut journal, rows) = Journal::open(&path, "sweep 1").unwrap();
         assert_eq!(rows, []);
@@ -157,7 +157,7 @@ mod tests {
             let lines = whole.split_inclusive(|&byte| byte == b'\n');
             lines.take(2 + rows).map(<[u8]>::len).sum()
         };
-        // Near the ends of lines, and here and there.
+        // Cut near the ends of lines and at some other places.
         let is_end = |at: usize| whole[..at].ends_with(b"\n") || at == 0;
         let is_near =
             |at: &usize| (at.saturating_sub(2)..=*at).any(is_end) || at.is_multiple_of(97);
@@ -183,14 +183,14 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_continued_is_refused() {
+    fn foreign_and_broken_journals_are_rejected() {
         let path = scratch("other");
         let (first, _) = Journal::open(&path, "sweep 1").unwrap();
         let error = Journal::open(&path, "sweep 1").unwrap_err();
         assert!(error.to_string().contains("another sweep is writing"));
         drop(first);
         let error = format!("{:#}", Journal::open(&path, "sweep 2").unwrap_err());
-        assert!(error.contains("'sweep 1', not 'sweep 2'"), "{error}");
+        assert!(error.contains("'sweep 1', expected 'sweep 2'"), "{error}");
         let mut text = fs::read_to_string(&path).unwrap();
         text.push_str("not,a,row\n");
         fs::write(&path, text).unwrap();

@@ -1,4 +1,4 @@
-//! The shares of a sweep, joined.
+//! Joins the parts of a sweep.
 
 use std::collections::BTreeMap;
 
@@ -6,15 +6,15 @@ use anyhow::{bail, ensure};
 
 use crate::measure::record::Row;
 
-/// The rows of all shares, in the order of the sweep: the same as of one run, but for timings. Each
-/// share has a name for messages.
+/// The rows of all parts, in the order of the sweep. Except for timings they equal those of a single run. Each part has
+/// a name for error messages.
 ///
 /// # Errors
-/// If the shares are of different sweeps, or have a cell twice, or not all cells.
-pub fn merge(shares: &[(String, Vec<Row>)]) -> anyhow::Result<Vec<Row>> {
+/// If the parts belong to different sweeps, or a cell is missing or occurs twice.
+pub fn merge(parts: &[(String, Vec<Row>)]) -> anyhow::Result<Vec<Row>> {
     let mut places: BTreeMap<u64, (&str, &Row)> = BTreeMap::new();
     let mut first: Option<(&str, &Row)> = None;
-    for (name, rows) in shares {
+    for (name, rows) in parts {
         for row in rows {
             let (first_name, of) = *first.get_or_insert((name, row));
             ensure!(
@@ -36,14 +36,14 @@ pub fn merge(shares: &[(String, Vec<Row>)]) -> anyhow::Result<Vec<Row>> {
         }
     }
     let Some((_, of)) = first else {
-        bail!("there are no results to merge");
+        bail!("no results to merge");
     };
     let missing = of.cells - places.len() as u64;
     if missing > 0 {
         let missing_cells = (0..of.cells).filter(|cell| !places.contains_key(cell));
         let some: Vec<String> = missing_cells.take(5).map(|cell| cell.to_string()).collect();
         bail!(
-            "{missing} of {} cells are in no share: {}, …",
+            "{missing} of {} cells are missing: {}, ...",
             of.cells,
             some.join(", ")
         );
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
     use crate::measure::record::tests::row;
 
-    fn share(name: &str, cells: &[u64]) -> (String, Vec<Row>) {
+    fn part(name: &str, cells: &[u64]) -> (String, Vec<Row>) {
         let row = |&cell: &u64| Row {
             sweep: "a".to_owned(),
             cell,
@@ -67,34 +67,34 @@ mod tests {
     }
 
     #[test]
-    fn shares_come_together_in_order() {
-        let rows = merge(&[share("x", &[1, 3]), share("y", &[4, 0, 2])]).unwrap();
+    fn parts_are_joined_in_order() {
+        let rows = merge(&[part("x", &[1, 3]), part("y", &[4, 0, 2])]).unwrap();
         assert!(rows.iter().map(|row| row.cell).eq(0..5));
     }
 
     #[test]
-    fn what_does_not_belong_together_is_refused() {
-        let mut other = share("y", &[1]);
+    fn inconsistent_parts_are_rejected() {
+        let mut other = part("y", &[1]);
         other.1[0].sweep = "b".to_owned();
-        let mut beyond = share("y", &[1]);
+        let mut beyond = part("y", &[1]);
         beyond.1[0].cell = 7;
-        for (shares, said) in [
+        for (parts, said) in [
             (vec![], "no results"),
             (
-                vec![share("x", &[0]), other],
+                vec![part("x", &[0]), other],
                 "x and y are of different sweeps (a and b)",
             ),
             (
-                vec![share("x", &[0, 1]), share("y", &[1])],
+                vec![part("x", &[0, 1]), part("y", &[1])],
                 "is in x and in y",
             ),
             (
-                vec![share("x", &[0, 1]), share("y", &[3])],
-                "2 of 5 cells are in no share: 2, 4",
+                vec![part("x", &[0, 1]), part("y", &[3])],
+                "2 of 5 cells are missing: 2, 4",
             ),
-            (vec![share("x", &[0]), beyond], "cell 7 of 5"),
+            (vec![part("x", &[0]), beyond], "cell 7 of 5"),
         ] {
-            let error = merge(&shares).unwrap_err().to_string();
+            let error = merge(&parts).unwrap_err().to_string();
             assert!(error.contains(said), "no '{said}' in: {error}");
         }
     }

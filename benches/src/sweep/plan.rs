@@ -1,4 +1,4 @@
-//! The cells of a sweep, in order.
+//! The ordered cells of a sweep.
 
 use std::collections::HashSet;
 use std::fmt::Write;
@@ -17,43 +17,43 @@ use crate::measure::capacity::Capacity;
 use crate::measure::profile::Profile;
 use crate::measure::toml_file;
 
-/// What a sweep means: every name looked up, every cell in its place.
+/// A resolved sweep.
 pub struct Plan {
-    /// What is run.
+    /// The workloads.
     pub workloads: Vec<Entry>,
-    /// What driver calls cost.
+    /// Costs of driver calls.
     pub profile: Profile,
-    /// All cells, those of one workload together.
+    /// All cells, grouped by workload.
     pub cells: Vec<Planned>,
-    /// A digest of all of it, the contents of traces included: two sweeps of one digest give the same
-    /// results with one build of the program.
+    /// A digest of the plan and the contents of the traces. The same build of the program gives the same results for
+    /// sweeps with the same digest.
     pub digest: String,
 }
 
 /// One cell.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Planned {
-    /// Its workload, as an index.
+    /// Index of its workload.
     pub workload: usize,
     /// The policy's name.
     pub policy: String,
     /// The setting's name.
     pub setting: String,
-    /// The setting itself.
+    /// The settings string.
     pub conf: String,
-    /// How much memory there is.
+    /// The capacity.
     pub capacity: Capacity,
-    /// How the device places it.
+    /// How the device places memory.
     pub address_policy: AddressPolicy,
-    /// Timed runs.
+    /// Number of timed runs.
     pub timing: u32,
 }
 
 impl Plan {
-    /// The sweep that a file describes.
+    /// Loads the sweep that a file describes.
     ///
     /// # Errors
-    /// If the file cannot be read, or something in it is not there or has no meaning.
+    /// If the file cannot be read or is invalid, or names something that does not exist.
     pub fn load(path: &Path) -> anyhow::Result<Self> {
         let text = fs::read_to_string(path)
             .with_context(|| format!("cannot read the sweep {}", path.display()))?;
@@ -61,7 +61,7 @@ impl Plan {
         Self::parse(&text, folder).with_context(|| path.display().to_string())
     }
 
-    /// The sweep that a text describes; paths in it count from `folder`.
+    /// Parses the text of a sweep; paths are relative to `folder`.
     ///
     /// # Errors
     /// As [`Plan::load`].
@@ -69,7 +69,7 @@ impl Plan {
         let spec: Spec = toml_file::parse(text)?;
         let profile = Profile::load(&spec.profile, folder)?;
         let settings = settings(&spec.settings)?;
-        ensure!(!spec.run.is_empty(), "there is no [[run]]");
+        ensure!(!spec.run.is_empty(), "no [[run]]");
         let mut plan = Self {
             workloads: Vec::new(),
             profile,
@@ -85,8 +85,8 @@ impl Plan {
                 cells.extend(combinations(run, &settings, workload).with_context(context)?);
             }
         }
-        ensure!(!plan.workloads.is_empty(), "there is no [[workload]]");
-        // Cells of one workload stand together; otherwise they are in the order of the file.
+        ensure!(!plan.workloads.is_empty(), "no [[workload]]");
+        // Stable: within a workload, cells keep the order of the file.
         cells.sort_by_key(|cell| cell.workload);
         let mut seen = HashSet::new();
         cells.retain(|cell: &Planned| seen.insert(plan.key(cell)));
@@ -95,7 +95,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// The index of a workload, which is added unless it is there.
+    /// The index of a workload, which is added if it is new.
     fn add(&mut self, entry: Entry) -> anyhow::Result<usize> {
         let name = |entry: &Entry| (entry.workload.name().to_owned(), entry.seed);
         let same = self
@@ -112,7 +112,7 @@ impl Plan {
         }
     }
 
-    /// What tells a cell from the others, in a line.
+    /// A line that identifies a cell.
     #[must_use]
     pub fn key(&self, cell: &Planned) -> String {
         let entry = &self.workloads[cell.workload];
@@ -129,8 +129,8 @@ impl Plan {
         format!("{name}{seed}, {policy}, {setting}, {capacity}, {addresses}")
     }
 
-    /// The cells of share `part` of `parts`, with their numbers. Neighbours go to different shares, so
-    /// that all shares take about as long.
+    /// The cells of part `part` of `parts`, with their numbers. Neighbouring cells go to different parts, so that all
+    /// parts take about the same time.
     pub fn share(&self, part: u64, parts: u64) -> impl Iterator<Item = (u64, &Planned)> {
         let numbered = (0..).zip(&self.cells);
         numbered.filter(move |(number, _)| number % parts == part - 1)
@@ -155,14 +155,14 @@ fn settings(table: &Table) -> anyhow::Result<Vec<(String, String)>> {
     for (name, conf) in table {
         let conf = conf
             .as_str()
-            .with_context(|| format!("setting {name}: it must be a text in quotes"))?;
+            .with_context(|| format!("setting {name}: expected a string"))?;
         settings.push((name.clone(), conf.to_owned()));
     }
-    ensure!(!settings.is_empty(), "there are no settings");
+    ensure!(!settings.is_empty(), "no settings");
     Ok(settings)
 }
 
-/// The workloads of the families that a run is about.
+/// The workloads of the families that a run selects.
 fn chosen(mut entries: Vec<Entry>, run: &RunSpec) -> anyhow::Result<Vec<Entry>> {
     let Some(families) = &run.families else {
         return Ok(entries);
@@ -171,7 +171,7 @@ fn chosen(mut entries: Vec<Entry>, run: &RunSpec) -> anyhow::Result<Vec<Entry>> 
         let known = || entries.iter().map(|entry| entry.family.as_str());
         ensure!(
             known().any(|name| name == family),
-            "families: no workload here is of {}",
+            "families: no workload of {}",
             Unknown::new(family, known())
         );
     }
@@ -179,7 +179,7 @@ fn chosen(mut entries: Vec<Entry>, run: &RunSpec) -> anyhow::Result<Vec<Entry>> 
     Ok(entries)
 }
 
-/// All combinations of what stands in a run, for one workload.
+/// All combinations of a run for one workload.
 fn combinations(
     run: &RunSpec,
     settings: &[(String, String)],
@@ -192,7 +192,7 @@ fn combinations(
         let known = POLICIES.iter().map(|policy| policy.name);
         ensure!(
             known.clone().any(|name| name == policy),
-            "no policy is called {}",
+            "unknown policy {}",
             Unknown::new(policy, known)
         );
     }
@@ -228,7 +228,7 @@ fn setting(name: &str, settings: &[(String, String)]) -> anyhow::Result<(String,
     let names = || settings.iter().map(|(name, _)| name);
     found
         .cloned()
-        .ok_or_else(|| anyhow!("no setting is called {}", Unknown::new(name, names())))
+        .ok_or_else(|| anyhow!("unknown setting {}", Unknown::new(name, names())))
 }
 
 fn parsed<T: std::str::FromStr>(what: &str, texts: &[String]) -> anyhow::Result<Vec<T>>

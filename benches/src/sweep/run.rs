@@ -1,4 +1,4 @@
-//! Cells, on all cores.
+//! Runs cells on all cores.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -7,28 +7,28 @@ use anyhow::anyhow;
 
 use super::plan::{Plan, Planned};
 use crate::measure::capacity::{Capacity, share};
-use crate::measure::cell::{self, Cell, what_is_unsupported};
+use crate::measure::cell::{self, Cell, unsupported_feature};
 use crate::measure::least::{Least, least};
 use crate::measure::progress::Progress;
 use crate::measure::record::Row;
 use crate::timing::throughput;
 
-/// Runs cells of a plan, and shows how far it is.
+/// Runs cells of a plan and shows progress.
 pub struct Runner<'a> {
     plan: &'a Plan,
-    /// Least capacities that are known, or are being found.
+    /// Minimum device memory that is known or being searched.
     least: Mutex<HashMap<Search, Found>>,
     progress: Progress,
 }
 
-/// What a search for the least capacity is about.
+/// The key of a search for minimum device memory: workload, policy, settings, address policy.
 type Search = (usize, String, String, &'static str);
 type Found = Arc<OnceLock<Result<Least, Failure>>>;
 
-/// Why a cell has no figures.
+/// The reason why a cell has no figures.
 #[derive(Clone, Debug)]
 struct Failure {
-    /// What the policy does not serve, if it is that.
+    /// The feature that the policy does not support, if that is the reason.
     unsupported: Option<&'static str>,
     reason: String,
 }
@@ -36,14 +36,14 @@ struct Failure {
 impl From<anyhow::Error> for Failure {
     fn from(error: anyhow::Error) -> Self {
         Self {
-            unsupported: what_is_unsupported(&error),
+            unsupported: unsupported_feature(&error),
             reason: format!("{error:#}"),
         }
     }
 }
 
 impl<'a> Runner<'a> {
-    /// A runner that will be asked for `cells` cells.
+    /// A runner for `cells` cells.
     #[must_use]
     pub fn new(plan: &'a Plan, cells: u64) -> Self {
         let progress = Progress::new("cells", Some(cells));
@@ -54,8 +54,8 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Runs cells on all cores, in no order. `done` gets each row, one at a time, and ends the work
-    /// with an error. A cell that fails does not end it: what is returned says which failed and why.
+    /// Runs cells on all cores, in any order. Passes each row to `done`, one at a time; an error of `done` ends the work,
+    /// a failing cell does not. Returns a message for each failed cell.
     ///
     /// # Errors
     /// The first error of `done`.
@@ -116,9 +116,9 @@ impl<'a> Runner<'a> {
         let row = match self.measure(planned, &cell) {
             Ok(row) => row,
             Err(Failure {
-                unsupported: Some(what),
+                unsupported: Some(feature),
                 ..
-            }) => cell.unsupported(what),
+            }) => cell.unsupported(feature),
             Err(Failure { reason, .. }) => return Err(anyhow!(reason)),
         };
         Ok(Row {
@@ -149,7 +149,7 @@ impl<'a> Runner<'a> {
         })
     }
 
-    /// The least capacity, found once for all cells that need it.
+    /// The minimum device memory, searched once for all cells that need it.
     fn least(&self, planned: &Planned, cell: &Cell<'_>) -> Result<Least, Failure> {
         let (policy, conf) = (planned.policy.clone(), planned.conf.clone());
         let addresses = planned.address_policy.name();

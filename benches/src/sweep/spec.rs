@@ -1,10 +1,10 @@
-//! The file that describes a sweep.
+//! The format of the file that describes a sweep.
 //!
 //! ```toml
-//! # What it shows.
-//! profile = "published"                    # what driver calls cost; or the path of a file
+//! # What the sweep shows.
+//! profile = "published"                    # cost of driver calls; or the path of a file
 //!
-//! [settings]                               # names for settings: of pytorch, PYTORCH_CUDA_ALLOC_CONF
+//! [settings]                               # settings strings by name
 //! default = ""
 //! split64 = "max_split_size_mb:64"
 //!
@@ -21,51 +21,51 @@
 //! name = "holes"
 //! with = { blocks = 100, bytes = "1MiB" }
 //!
-//! [[run]]                                  # all combinations of what stands in it
-//! settings = ["default"]                   # all settings, if it is not there
-//! capacities = ["1TiB", "110%", "least"]   # 1TiB
-//! policies = ["pytorch"]                   # pytorch
-//! addresses = ["up"]                       # up; or down, firstfit
-//! families = ["recorded"]                  # all workloads; or those of these families alone
-//! seeds = [1, 2, 3]                        # those of the workloads themselves
-//! timing = 15                              # timed runs of each cell: none
+//! [[run]]                                  # all combinations of its values
+//! settings = ["default"]                   # default: all settings
+//! capacities = ["1TiB", "110%", "least"]   # default: 1TiB; least: minimum device memory
+//! policies = ["pytorch"]                   # default: pytorch
+//! addresses = ["up"]                       # default: up; or down, firstfit
+//! families = ["recorded"]                  # default: workloads of all families
+//! seeds = [1, 2, 3]                        # default: the seeds of the workloads
+//! timing = 15                              # timed runs of each cell; default: none
 //! ```
 //!
-//! Paths count from the folder of the file.
+//! Paths are relative to the folder of the file.
 
 use std::path::PathBuf;
 
 use serde::Deserialize;
 use toml::Table;
 
-/// A sweep as it is written down.
+/// A sweep file.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Spec {
-    /// What driver calls cost.
+    /// Cost profile: `published` or a file.
     #[serde(default = "published")]
     pub profile: String,
-    /// Settings of policies by name.
+    /// Settings strings by name.
     pub settings: Table,
-    /// What is run.
+    /// Workloads.
     pub workload: Vec<WorkloadSpec>,
-    /// How.
+    /// How to run them.
     pub run: Vec<RunSpec>,
 }
 
-/// One entry of workloads: exactly one of the first four says which.
+/// One or several workloads. Exactly one of the first four fields is set.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct WorkloadSpec {
     /// A trace, or a folder of traces.
     pub traces: Option<PathBuf>,
-    /// Presets as they are.
+    /// Unmodified presets.
     pub presets: Option<Presets>,
     /// A preset with other parameters.
     pub preset: Option<String>,
     /// A family with parameters.
     pub family: Option<String>,
-    /// What a preset or a member of a family is called in results.
+    /// Name of the workload in results.
     pub name: Option<String>,
     /// Parameters.
     pub with: Table,
@@ -81,23 +81,23 @@ pub enum Presets {
     All(String),
 }
 
-/// One entry of runs.
+/// Combinations to run.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RunSpec {
-    /// Names of settings; all of them, if there are none here.
+    /// Names of settings; by default all.
     pub settings: Option<Vec<String>>,
-    /// Devices.
+    /// Capacities.
     pub capacities: Vec<String>,
     /// Policies.
     pub policies: Vec<String>,
-    /// Families of the workloads that it is about; all workloads, if there are none here.
+    /// Families of workloads; by default all.
     pub families: Option<Vec<String>>,
-    /// How devices place memory.
+    /// Address policies.
     pub addresses: Vec<String>,
-    /// Seeds for workloads that have one; their own, if there are none here.
+    /// Seeds for workloads that have one; by default their own.
     pub seeds: Vec<u64>,
-    /// Timed runs of each cell.
+    /// Number of timed runs of each cell.
     pub timing: u32,
 }
 

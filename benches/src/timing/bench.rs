@@ -1,8 +1,7 @@
-//! Every policy on a device: how long its calls take, and what it holds beside what the device says.
+//! Measures every policy on a device: the time of its calls, and its memory by its own count and by the device's.
 //!
-//! On a GPU the driver's calls are real, and nothing but them runs there: no kernels, so no work is pending
-//! when memory is freed. A cell is a program, a policy and a setting; each has a device of its own, of which
-//! nothing is taken, in a context that stays.
+//! On a GPU only driver calls run, no kernels, so no work is pending when memory is freed. A cell is a workload, a policy
+//! and a setting. Each cell gets an unused device, in a context that stays open.
 
 pub mod latency;
 pub mod record;
@@ -36,40 +35,40 @@ use crate::timing::device::Device;
 use crate::timing::shapes;
 use crate::timing::walk::Walk;
 
-/// What is measured.
+/// What to measure.
 pub struct Plan {
-    /// Programs: shapes, or what [`Input::open`] finds. Empty: all shapes.
-    pub programs: Vec<String>,
+    /// Workloads: shapes, or what [`Input::open`] accepts. Empty: all shapes.
+    pub workloads: Vec<String>,
     /// Folder of recorded traces; by default that of the checkout.
     pub traces: Option<PathBuf>,
-    /// Policies by name. Empty: all.
+    /// Names of policies. Empty: all.
     pub policies: Vec<String>,
-    /// Time for each cell; the last call of each of its parts may take longer.
+    /// Time for each cell. The last call of each phase may exceed it.
     pub time: Duration,
-    /// When no further cell is begun.
+    /// When to start no further cell.
     pub until: Deadline,
 }
 
-/// What came of it.
+/// The results.
 #[derive(Default)]
 pub struct Measurements {
     /// A row for each cell.
     pub rows: Vec<Row>,
-    /// Two walks and two calls for each cell, as far as there was time.
+    /// Latencies of two phases and two calls for each cell, as far as time allowed.
     pub latencies: Vec<Latency>,
 }
 
-/// Settings that are another way to use the device, beside the default ones: policy, name, settings.
+/// Settings to measure besides the defaults: policy, name, settings.
 const FURTHER: [(&str, &str, &str); 2] = [
     ("pytorch", "expandable", "expandable_segments:True"),
     ("cuda_async", "threshold_0", "release_threshold:0"),
 ];
 
-/// Measures all cells, and lets `keep` see what there is after each program. A cell that fails is a row that
-/// says why.
+/// Measures all cells, and passes the results to `keep` after each workload. A failing cell becomes a row with the
+/// reason.
 ///
 /// # Errors
-/// If a program cannot be read, the device is of no use any more, or `keep` fails.
+/// If a workload cannot be read, the device is broken, or `keep` fails.
 pub fn run(
     device: Device,
     plan: &Plan,
@@ -80,7 +79,7 @@ pub fn run(
             Ok(SimDevice::new(&SimConfig::with_capacity(ROOMY)))
         }),
         Device::Cuda(open) => {
-            // It stays open, so that the context does.
+            // Keeps the CUDA context alive.
             let number = open.ordinal();
             let name = format!("cuda:{number}");
             run_on(&name, plan, keep, || {
@@ -96,9 +95,9 @@ fn run_on<D: Measured>(
     mut keep: impl FnMut(&Measurements) -> anyhow::Result<()>,
     device: impl Fn() -> anyhow::Result<D>,
 ) -> anyhow::Result<Measurements> {
-    let programs = match plan.programs.is_empty() {
+    let programs = match plan.workloads.is_empty() {
         true => shapes::NAMES.map(str::to_owned).to_vec(),
-        false => plan.programs.clone(),
+        false => plan.workloads.clone(),
     };
     let settings = settings(&plan.policies);
     let profile = Profile::load(PUBLISHED, "".as_ref())?;
@@ -121,7 +120,7 @@ fn run_on<D: Measured>(
                 profile: &profile,
             };
             let measured = match plan.until.has_passed() {
-                true => Ok((left_out("no time"), Vec::new())),
+                true => Ok((left_out("out of time"), Vec::new())),
                 false => measure(cell, &walk, plan.time, &device),
             };
             let measured = measured.or_else(|error| explain(&error, &device));
@@ -150,7 +149,7 @@ fn run_on<D: Measured>(
     Ok(all)
 }
 
-/// Policies, names and settings to be measured; of all policies, if none is named.
+/// Policies, setting names and settings to measure; all policies if none is named.
 fn settings(policies: &[String]) -> Vec<(&'static str, &'static str, &'static str)> {
     let is_wanted = |name: &str| policies.is_empty() || policies.iter().any(|one| one == name);
     let defaults = POLICIES.iter().map(|policy| (policy.name, "default", ""));
@@ -165,7 +164,7 @@ fn open(program: &str, traces: Option<&Path>) -> anyhow::Result<Box<dyn Workload
     }
 }
 
-/// A cell on a new device, with what it plans ahead, if it does.
+/// Measures a cell on a new device. Offline policies plan first.
 fn measure<D: Measured>(
     cell: Cell<'_>,
     walk: &Walk,
@@ -185,23 +184,23 @@ fn measure<D: Measured>(
     subject.measure()
 }
 
-/// The row of a cell that could not be measured, for a reason that is its own.
+/// The row of a cell that could not be measured.
 ///
 /// # Errors
-/// If that is because the device is of no use any more.
+/// If the device is broken.
 fn explain<D: Driver>(
     error: &anyhow::Error,
     device: impl Fn() -> anyhow::Result<D>,
 ) -> anyhow::Result<(Row, Vec<Latency>)> {
     match cell::warm_up(&mut device()?) {
         Ok(()) | Err(DriverError::OutOfMemory) => {}
-        Err(broken) => bail!("the device is broken: {broken}; before that: {error:#}"),
+        Err(broken) => bail!("the device is broken: {broken}; the error before: {error:#}"),
     }
     let is_short = error
         .chain()
         .any(|cause| matches!(cause.downcast_ref(), Some(Error::OutOfMemory(_))));
-    let reason = match cells::what_is_unsupported(error) {
-        Some(what) => format!("does not serve {what}"),
+    let reason = match cells::unsupported_feature(error) {
+        Some(feature) => format!("does not support {feature}"),
         None if is_short => "out of memory".to_owned(),
         None => format!("{error:#}"),
     };

@@ -1,4 +1,4 @@
-//! The device that is measured on, as a person names it.
+//! The device to measure on, as named by the user.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,45 +6,45 @@ use std::str::FromStr;
 use anyhow::Context;
 use coalesce_alloc::driver::cuda::{CudaDevice, StreamHandles};
 
-/// The variable by which `cargo bench` is told what to measure on.
+/// The environment variable that names the device for `cargo bench`.
 pub const VARIABLE: &str = "COALESCE_DEVICE";
 
-/// What calls are to be made to.
+/// The name of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum DeviceName {
     /// The simulated device.
     #[default]
     Sim,
-    /// The first GPU, and the simulated device where there is none.
+    /// The first GPU if there is one, else the simulated device.
     Auto,
-    /// The GPU of that number, as the CUDA driver counts them.
+    /// The GPU with this CUDA ordinal.
     Cuda(u32),
 }
 
-/// What was found.
+/// An opened device.
 pub enum Device {
-    /// The simulated device; the reason, if a GPU was looked for.
+    /// The simulated device, with the reason if a GPU was looked for and not found.
     Sim(Option<String>),
-    /// A GPU, with its streams by number.
+    /// A GPU, with numbered streams.
     Cuda(Box<CudaDevice>),
 }
 
-/// A text that names no device.
+/// The text does not name a device.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("no device: write sim, auto, or cuda:0 for the first GPU")]
-pub struct NoDevice;
+#[error("not a device: expected sim, auto, or cuda:0 for the first GPU")]
+pub struct InvalidDevice;
 
 impl FromStr for DeviceName {
-    type Err = NoDevice;
+    type Err = InvalidDevice;
 
-    fn from_str(text: &str) -> Result<Self, NoDevice> {
+    fn from_str(text: &str) -> Result<Self, InvalidDevice> {
         match text {
             "sim" => Ok(Self::Sim),
             "auto" => Ok(Self::Auto),
             "cuda" => Ok(Self::Cuda(0)),
             _ => {
-                let number = text.strip_prefix("cuda:").ok_or(NoDevice)?;
-                number.parse().map(Self::Cuda).map_err(|_| NoDevice)
+                let number = text.strip_prefix("cuda:").ok_or(InvalidDevice)?;
+                number.parse().map(Self::Cuda).map_err(|_| InvalidDevice)
             }
         }
     }
@@ -61,22 +61,22 @@ impl fmt::Display for DeviceName {
 }
 
 impl DeviceName {
-    /// What [`VARIABLE`] says, or `unsaid` if it is not set or empty.
+    /// The device named by [`VARIABLE`], or `default` if it is unset or empty.
     ///
     /// # Errors
-    /// If it names no device.
-    pub fn from_environment(unsaid: Self) -> anyhow::Result<Self> {
+    /// If it does not name a device.
+    pub fn from_environment(default: Self) -> anyhow::Result<Self> {
         let text = std::env::var(VARIABLE).unwrap_or_default();
         match text.is_empty() {
-            true => Ok(unsaid),
+            true => Ok(default),
             false => text.parse().with_context(|| format!("{VARIABLE}={text}")),
         }
     }
 
-    /// The device.
+    /// Opens the device.
     ///
     /// # Errors
-    /// If a GPU was asked for by number and there is none of that number, or no driver; in words.
+    /// If the numbered GPU or the driver does not exist.
     pub fn open(self) -> anyhow::Result<Device> {
         match self {
             Self::Sim => Ok(Device::Sim(None)),
@@ -92,16 +92,16 @@ impl DeviceName {
         }
     }
 
-    /// [`DeviceName::open`] where only a GPU will do.
+    /// Opens the device, which must be a GPU.
     ///
     /// # Errors
-    /// As there, and if there is none or the simulated device was asked for.
+    /// As [`DeviceName::open`], and if the device is the simulated one.
     pub fn open_gpu(self) -> anyhow::Result<CudaDevice> {
         match self.open()? {
             Device::Cuda(device) => Ok(*device),
             Device::Sim(Some(reason)) => anyhow::bail!("no GPU to measure on: {reason}"),
             Device::Sim(None) => anyhow::bail!(
-                "no GPU to measure on: on the simulated device calls cost what a profile says; name one, as \
+                "no GPU to measure on: the costs of the simulated device come from a profile; use a GPU, such as \
                  cuda:0"
             ),
         }
@@ -109,7 +109,7 @@ impl DeviceName {
 }
 
 impl fmt::Display for Device {
-    /// Which it is and, where a GPU was looked for and not found, why.
+    /// The name of the device and, if no GPU was found, the reason.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Sim(None) => write!(f, "the simulated device"),
@@ -124,14 +124,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_what_is_shown() {
+    fn names_are_parsed_and_displayed_alike() {
         for text in ["sim", "auto", "cuda:0", "cuda:7"] {
             let name: DeviceName = text.parse().unwrap();
             assert_eq!(name.to_string(), text);
         }
         assert_eq!("cuda".parse(), Ok(DeviceName::Cuda(0)));
         for text in ["", "gpu", "cuda:", "cuda:-1", "cuda:x", "CUDA:0", "0"] {
-            assert_eq!(text.parse::<DeviceName>(), Err(NoDevice), "{text}");
+            assert_eq!(text.parse::<DeviceName>(), Err(InvalidDevice), "{text}");
         }
     }
 }

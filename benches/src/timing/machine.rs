@@ -1,4 +1,4 @@
-//! The machine that something was measured on, in words.
+//! Describes the machine for records of measurements.
 
 use std::fs;
 use std::thread;
@@ -6,13 +6,12 @@ use std::thread;
 use coalesce_alloc::driver::Driver;
 use coalesce_alloc::driver::cuda::CudaDevice;
 
-/// A GPU with its memory and driver, and the machine it is in, one a line.
+use crate::text::amount;
+
+/// The GPU with its memory and driver, the processor and the system, one on each line.
 #[must_use]
 pub fn with_gpu(device: &CudaDevice) -> String {
-    let (name, gib) = (
-        device.name(),
-        device.total_memory() as f64 / (1_u64 << 30) as f64,
-    );
+    let (name, memory) = (device.name(), amount(device.total_memory()));
     let version = |version: Result<(u32, u32), _>| match version {
         Ok((major, minor)) => format!("{major}.{minor}"),
         Err(_) => "unknown".to_owned(),
@@ -20,12 +19,12 @@ pub fn with_gpu(device: &CudaDevice) -> String {
     let cuda = version(device.driver_version());
     let capability = version(device.compute_capability());
     let driver = fs::read_to_string("/proc/driver/nvidia/version").unwrap_or_default();
-    // The first number with points in it; who built it, and when, tells nothing.
+    // The first word that looks like a version.
     let mut words = driver.split_whitespace();
     let number = words.find(|word| word.contains('.') && numbers_of(word) == *word);
     let of_driver = number.map_or(String::new(), |number| format!("; {number}"));
     format!(
-        "GPU: {name}, {gib:.1} GiB, compute capability {capability}\n\
+        "GPU: {name}, {memory}, compute capability {capability}\n\
          driver: CUDA {cuda}{of_driver}\n{}",
         host()
     )
@@ -48,7 +47,7 @@ pub fn host() -> String {
     )
 }
 
-/// A version without what makers append to it.
+/// A version without vendor suffixes.
 fn numbers_of(version: &str) -> &str {
     let end = version.find(|c: char| !c.is_ascii_digit() && c != '.');
     version[..end.unwrap_or(version.len())].trim_end_matches('.')
@@ -59,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_version_is_its_numbers() {
+    fn vendor_suffixes_of_versions_are_removed() {
         for (written, numbers) in [
             ("6.18.44-generic-7", "6.18.44"),
             ("580.159.04", "580.159.04"),

@@ -1,41 +1,40 @@
-//! The model of what driver calls cost, held against what they take: both of the same calls, on a GPU.
+//! Compares the modelled and the measured time of the same driver calls on a GPU.
 //!
-//! The *ratio* is modelled by measured time: above 1 the profile charges too much.
-
-use std::fmt::Write as _;
+//! The ratio is modelled / measured time: above 1, the profile charges too much.
 
 use coalesce_alloc::driver::calls::CallKind;
 use serde::Serialize;
 
+use crate::text::{Column, Table};
 use crate::timing::on_gpu::CallTimes;
 
-/// Calls of one kind in one run, or all of them.
+/// The calls of one kind in one run, or all calls.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Row {
-    /// The program.
+    /// The workload.
     pub program: String,
-    /// The allocator.
+    /// The policy.
     pub policy: String,
-    /// Its settings.
+    /// The name of its settings.
     pub setting: String,
-    /// Requests that failed: such a run is compared as far as it went.
+    /// Failed requests.
     pub ooms: u64,
-    /// The kind, or `all`.
+    /// The kind of call, or `all`.
     pub call: &'static str,
-    /// How many.
+    /// Number of calls.
     pub calls: u64,
-    /// What the profile says, nanoseconds.
+    /// Time by the profile in nanoseconds.
     pub modelled_ns: u64,
-    /// How long they took, nanoseconds.
+    /// Measured time in nanoseconds.
     pub measured_ns: u64,
-    /// Modelled by measured, if any time was measured.
+    /// Modelled / measured time; `None` if no time was measured.
     pub ratio: Option<f64>,
 }
 
-/// What all calls together are called.
+/// Stands for all kinds of call.
 const ALL: &str = "all";
 
-/// The rows of a run: one for all calls, then one for each kind.
+/// The rows of a run: all calls, then each kind.
 #[must_use]
 pub fn rows(
     program: &str,
@@ -79,46 +78,45 @@ fn ratio(modelled_ns: u64, measured_ns: u64) -> Option<f64> {
     (measured_ns > 0).then(|| (ratio * 1000.0).round() / 1000.0)
 }
 
-/// Two tables in Markdown: of every run, and of every kind of call in all runs together.
+/// Two tables in Markdown: each run, and each kind of call over all runs.
 #[must_use]
 pub fn markdown(rows: &[Row]) -> String {
-    let mut text = String::from(
-        "| program | policy | settings | calls | modelled ms | measured ms | ratio |\n\
-         |---|---|---|--:|--:|--:|--:|\n",
-    );
+    const FIGURES: [&str; 4] = ["calls", "modelled ms", "measured ms", "ratio"];
+    let table = |words: &[&'static str]| {
+        let words = words.iter().map(|&word| Column::left(word));
+        Table::new(words.chain(FIGURES.map(Column::right)))
+    };
+    let mut runs = table(&["workload", "policy", "settings"]);
     for row in rows.iter().filter(|row| row.call == ALL) {
-        let Row {
-            program,
-            policy,
-            setting,
-            ..
-        } = row;
-        // Writing to a string cannot fail.
-        let _ = write!(text, "| {program} | {policy} | {setting} | ");
-        text.push_str(&figures(row.calls, row.modelled_ns, row.measured_ns));
+        let words = [&row.program, &row.policy, &row.setting].map(String::clone);
+        runs.row(
+            words
+                .into_iter()
+                .chain(figures(row.calls, row.modelled_ns, row.measured_ns)),
+        );
     }
-    text.push_str(
-        "\n| call | calls | modelled ms | measured ms | ratio |\n|---|--:|--:|--:|--:|\n",
-    );
+    let mut kinds = table(&["call"]);
     for kind in CallKind::ALL.map(CallKind::name).into_iter().chain([ALL]) {
         let of_kind = rows.iter().filter(|row| row.call == kind);
         let sum = |of: fn(&Row) -> u64| -> u64 { of_kind.clone().map(of).sum() };
         let calls = sum(|row| row.calls);
         if calls > 0 {
-            let _ = write!(text, "| {kind} | ");
             let (modelled, measured) = (sum(|row| row.modelled_ns), sum(|row| row.measured_ns));
-            text.push_str(&figures(calls, modelled, measured));
+            kinds.row(
+                [kind.to_owned()]
+                    .into_iter()
+                    .chain(figures(calls, modelled, measured)),
+            );
         }
     }
-    text
+    format!("{}\n{}", runs.markdown(), kinds.markdown())
 }
 
-fn figures(calls: u64, modelled_ns: u64, measured_ns: u64) -> String {
-    let ms = |ns: u64| ns as f64 / 1e6;
+fn figures(calls: u64, modelled_ns: u64, measured_ns: u64) -> [String; 4] {
+    let ms = |ns: u64| format!("{:.2}", ns as f64 / 1e6);
     let ratio = ratio(modelled_ns, measured_ns);
     let ratio = ratio.map_or_else(String::new, |ratio| format!("{ratio:.2}"));
-    let (modelled, measured) = (ms(modelled_ns), ms(measured_ns));
-    format!("{calls} | {modelled:.2} | {measured:.2} | {ratio} |\n")
+    [calls.to_string(), ms(modelled_ns), ms(measured_ns), ratio]
 }
 
 #[cfg(test)]
@@ -126,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_of_a_run_add_up_and_those_of_all_runs_by_kind() {
+    fn calls_are_summed_by_run_and_by_kind() {
         let times = |kind, calls, modelled_ns, measured_ns| CallTimes {
             kind,
             calls,

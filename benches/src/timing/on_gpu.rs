@@ -1,5 +1,4 @@
-//! A cell on a real device: what its driver's calls took, beside what a profile says, and what its memory
-//! held.
+//! Measures a cell on a real device: modelled and measured time of its driver calls, and content verification.
 
 use coalesce_alloc::Allocator;
 use coalesce_alloc::driver::Driver;
@@ -13,20 +12,20 @@ use crate::measure::cell::Cell;
 use crate::measure::record::Row;
 use crate::timing::metered::{self, Metered, metered};
 
-/// All calls of one kind in a run, nanoseconds.
+/// All calls of one kind in a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CallTimes {
-    /// The kind.
+    /// The kind of call.
     pub kind: CallKind,
-    /// How many.
+    /// Number of calls.
     pub calls: u64,
-    /// What the profile says that they cost.
+    /// Time by the profile in nanoseconds.
     pub modelled_ns: u64,
-    /// How long they took.
+    /// Measured time in nanoseconds.
     pub measured_ns: u64,
 }
 
-/// Runs a cell on a device of which nothing was taken yet.
+/// Measures a cell on an unused device.
 ///
 /// # Errors
 /// As [`Cell::measure`].
@@ -42,8 +41,7 @@ pub fn measure<D: Driver + Surroundings + 'static>(
     Ok((on_device(row), times))
 }
 
-/// The same, and what is allocated is written to and looked at. The calls are those of the allocator, but
-/// they wait for that work.
+/// As [`measure`], and verifies the contents of all blocks. The measured times include waiting for the verification.
 ///
 /// # Errors
 /// As [`Cell::measure`].
@@ -61,7 +59,7 @@ pub fn verify<D: Contents + Surroundings + 'static>(
     Ok((on_device(row), times, verdict))
 }
 
-/// A real device places memory as it likes.
+/// A real device has no address policy.
 fn on_device(row: Row) -> Row {
     Row {
         address_policy: "device".to_owned(),
@@ -69,7 +67,7 @@ fn on_device(row: Row) -> Row {
     }
 }
 
-/// Of every kind of which there was a call.
+/// The times of all kinds of call that were made.
 fn call_times<D: Driver>(device: &Metered<D>) -> Vec<CallTimes> {
     let of = |kind: CallKind| CallTimes {
         kind,

@@ -1,4 +1,4 @@
-//! Measures what the calls of a device cost, and writes the profile that the simulated device charges by.
+//! Measures the cost of driver calls, and writes a cost profile for the simulated device.
 
 pub mod fit;
 pub mod measure;
@@ -11,12 +11,12 @@ use self::fit::Fit;
 use self::measure::Samples;
 use crate::measure::statistics;
 
-/// The profile that measured times make, as a file for [`Profile::load`](crate::measure::profile::Profile::load). `source` says what was
-/// measured, and must not hold three quotes in a row.
+/// The profile of measured times, as a file for [`Profile::load`](crate::measure::profile::Profile::load). `source`
+/// describes what was measured, and must not contain three quotes in a row.
 #[must_use]
-pub fn written(source: &str, samples: &[Samples]) -> String {
+pub fn toml(source: &str, samples: &[Samples]) -> String {
     let mut text = format!(
-        "# What driver calls cost, measured by `coalesce profile`. Nanoseconds.\n\
+        "# Costs of driver calls in nanoseconds, measured by `coalesce profile`.\n\
          source = \"\"\"\n{source}\n\"\"\"\n\n[calls]\n"
     );
     for kind in CallKind::ALL {
@@ -37,8 +37,7 @@ pub fn written(source: &str, samples: &[Samples]) -> String {
     text
 }
 
-/// What was measured, call by call and size by size: how often, the median, and between which times nine
-/// in ten of them are.
+/// The measured times by call and size, as CSV: number, median, 5th and 95th percentile, and maximum.
 #[must_use]
 pub fn table(samples: &[Samples]) -> String {
     let mut text = "call,bytes,rounds,p5_ns,median_ns,p95_ns,max_ns\n".to_owned();
@@ -61,13 +60,13 @@ mod tests {
     use crate::measure::profile::Profile;
 
     #[test]
-    fn what_was_measured_can_be_loaded() {
+    fn a_measured_profile_can_be_loaded() {
         let samples = [(2, 1200), (16, 2600)].map(|(mib, ns)| Samples {
             call: CallKind::Map,
             bytes: mib << 20,
             ns: vec![ns; 3],
         });
-        let text = written("A device.\nA driver.", &samples);
+        let text = toml("A device.\nA driver.", &samples);
         let profile = Profile::parse("measured", &text).unwrap();
         assert_eq!(profile.source, "A device.\nA driver.\n");
         assert_eq!(profile.costs.of(CallKind::Map).of(8 << 20), 1800);

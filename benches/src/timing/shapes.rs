@@ -12,7 +12,7 @@ use coalesce_workloads::op::{Op, Sink, Workload};
 
 use crate::measure::results;
 
-/// All of them.
+/// The names of all shapes.
 pub const NAMES: [&str; 7] = [
     "hot_4KiB",
     "mixed_1000_live",
@@ -37,14 +37,14 @@ pub fn find(name: &str, traces: Option<&Path>) -> anyhow::Result<Option<Box<dyn 
         "fragmented" => Box::new(fragmented()),
         "transformer" => Box::new(Transformer::default()),
         "gpt_trace" => recorded("gpt2_small_amp_foreach")?,
-        // Generation with gradients left on by mistake: ever more is live.
+        // Generation with gradients enabled by mistake: live memory keeps growing.
         "decode_grad_bug_trace" => recorded("gen_llama1b_grad_bug")?,
         "record_stream_4_streams" => shape("record_stream_4_streams", record_stream),
         _ => return Ok(None),
     }))
 }
 
-/// Operations that a function sends.
+/// A workload emitted by a function.
 struct Shape {
     name: &'static str,
     emit: fn(&mut Slots<'_>) -> Result<(), WorkloadError>,
@@ -64,7 +64,7 @@ impl Workload for Shape {
     }
 }
 
-/// Blocks by where they are kept: an index of `live`.
+/// Emits operations on blocks, addressed by their index in `live`.
 struct Slots<'a> {
     sink: &'a mut dyn Sink,
     /// The id of the next block.
@@ -73,21 +73,21 @@ struct Slots<'a> {
 }
 
 impl Slots<'_> {
-    /// Allocates what is kept after all others.
+    /// Allocates a block in a new slot.
     fn add(&mut self, bytes: u64, stream: u32) -> Result<(), WorkloadError> {
         let id = self.malloc(bytes, stream)?;
         self.live.push(id);
         Ok(())
     }
 
-    /// Frees a block, and allocates another in its place.
+    /// Frees the block in a slot, and allocates another.
     fn replace(&mut self, slot: usize, bytes: u64, stream: u32) -> Result<(), WorkloadError> {
         self.free(self.live[slot])?;
         self.live[slot] = self.malloc(bytes, stream)?;
         Ok(())
     }
 
-    /// Frees all, from the first on.
+    /// Frees all blocks in order.
     fn clear(&mut self) -> Result<(), WorkloadError> {
         let live = std::mem::take(&mut self.live);
         live.into_iter().try_for_each(|id| self.free(id))
@@ -115,12 +115,12 @@ impl Slots<'_> {
     }
 }
 
-/// Blocks that are live at a time, where they are of all sizes.
+/// Number of live blocks in shapes of mixed sizes.
 const LIVE: u64 = 1000;
-/// How many of them are replaced.
+/// Number of replacements.
 const REPLACED: u64 = 20_000;
 
-/// One size, again and again: what the shortest way through the allocator costs.
+/// One size repeatedly: the shortest path through the allocator.
 fn hot(slots: &mut Slots<'_>) -> Result<(), WorkloadError> {
     for _ in 0..1000 {
         slots.add(4096, 0)?;
@@ -129,8 +129,7 @@ fn hot(slots: &mut Slots<'_>) -> Result<(), WorkloadError> {
     Ok(())
 }
 
-/// 1,000 live blocks of sizes up to 64 MiB, each size as likely as any other of its magnitude; a
-/// random one is replaced each time.
+/// 1,000 live blocks of up to 64 MiB, uniform in the magnitude of the size; replaces random blocks.
 fn mixed(slots: &mut Slots<'_>) -> Result<(), WorkloadError> {
     let mut rng = Rng::new(1);
     for _ in 0..LIVE {
@@ -143,7 +142,7 @@ fn mixed(slots: &mut Slots<'_>) -> Result<(), WorkloadError> {
     slots.clear()
 }
 
-/// Holes between survivors, six rounds of them; blocks of 900 KiB to 1 MiB and some larger ones.
+/// Six rounds of holes between surviving blocks, with blocks of 900 KiB to 1 MiB and some larger ones.
 fn fragmented() -> Fragmentation {
     Fragmentation {
         name: "fragmented".to_owned(),
@@ -159,7 +158,7 @@ fn fragmented() -> Fragmentation {
     }
 }
 
-/// 4 streams; one allocation in five is used by another stream, too.
+/// 4 streams; one block in five is also used on another stream.
 fn record_stream(slots: &mut Slots<'_>) -> Result<(), WorkloadError> {
     let mut rng = Rng::new(5);
     let stream = |rng: &mut Rng| rng.below(4) as u32;

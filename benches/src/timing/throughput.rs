@@ -1,4 +1,4 @@
-//! Nanoseconds for a malloc and its free, averaged over a whole workload.
+//! The time for a malloc and its free, averaged over a whole workload.
 
 use std::time::Instant;
 
@@ -9,8 +9,8 @@ use crate::measure::record::Row;
 use crate::measure::statistics::{Estimate, median_interval};
 use crate::timing::walk::Walk;
 
-/// Times the cell `runs` times, after one run to warm up; the row with the figures. A cell in which
-/// requests fail is not timed: what is left of it is another workload.
+/// Times the cell `runs` times after one run to warm up, and adds the figures to the row. Cells with failed requests are
+/// not timed, because they skip part of the workload.
 ///
 /// # Errors
 /// As [`Cell::run`].
@@ -26,7 +26,7 @@ pub fn time(cell: &Cell<'_>, row: Row, runs: u32) -> anyhow::Result<Row> {
         let started = Instant::now();
         match walk.run(allocator.as_mut(), &mut slots) {
             Ok(()) => {}
-            // On a tight device what an earlier run left cached can be in the way of the next.
+            // On a tight device, memory cached by an earlier run can make the next one fail.
             Err(Error::OutOfMemory(_)) => return Ok(row),
             Err(error) => return Err(error.into()),
         }

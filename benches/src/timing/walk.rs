@@ -1,5 +1,4 @@
-//! A workload prepared for being replayed as fast as it goes: all of it in memory, ids as numbers of
-//! slots.
+//! A workload prepared for replay at full speed: operations in memory, ids replaced by slot numbers.
 
 use std::time::Instant;
 
@@ -27,7 +26,7 @@ enum Step {
     },
 }
 
-/// A prepared workload. It ends with everything freed, so it can be walked again and again.
+/// A prepared workload. It frees all blocks at its end, so that it can be repeated.
 #[derive(Debug, Default)]
 pub struct Walk {
     steps: Vec<Step>,
@@ -39,7 +38,7 @@ impl Walk {
     /// Prepares a workload.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// If the workload cannot be read.
     pub fn prepare(workload: &dyn Workload) -> Result<Self, WorkloadError> {
         let mut walk = Self::default();
         let mut slot_of = std::collections::HashMap::new();
@@ -67,7 +66,7 @@ impl Walk {
                         walk.record_stream(slot, StreamId::nth(stream));
                     }
                 }
-                // A walk times allocations and frees, of programs that are alone.
+                // A walk times mallocs and frees only.
                 Op::EmptyCache | Op::Around(_) | Op::Mark { .. } => {}
             }
             Ok(Answer::Done)
@@ -95,7 +94,7 @@ impl Walk {
         self.steps.push(Step::RecordStream { slot, stream });
     }
 
-    /// Whether all of it is on the default stream.
+    /// Whether all operations are on the default stream.
     #[must_use]
     pub fn is_of_one_stream(&self) -> bool {
         self.steps.iter().all(|step| match *step {
@@ -106,22 +105,22 @@ impl Walk {
         })
     }
 
-    /// Allocations in one walk; each is freed once.
+    /// Number of allocations in one walk; each is freed once.
     #[must_use]
     pub fn pairs(&self) -> u64 {
         self.mallocs
     }
 
-    /// Room for what is live.
+    /// Slots for live blocks.
     #[must_use]
     pub fn slots(&self) -> Vec<DeviceAddr> {
         vec![DeviceAddr::NULL; self.slots as usize]
     }
 
-    /// Walks it once.
+    /// Runs one walk.
     ///
     /// # Errors
-    /// If the allocator fails, for lack of memory too: walks are for devices with enough.
+    /// If the allocator fails, including out of memory.
     pub fn run<A: Allocator + ?Sized>(
         &self,
         allocator: &mut A,
@@ -143,8 +142,8 @@ impl Walk {
         Ok(())
     }
 
-    /// Walks it once, times each call, and lets `after` look at the allocator after each. At the deadline it
-    /// ends early; how it ends, all is freed.
+    /// Runs one walk, times each call, and calls `after` after each. Ends early at the deadline. Frees all blocks in any
+    /// case.
     ///
     /// # Errors
     /// As [`Walk::run`], and those of `after`.
@@ -194,19 +193,19 @@ impl Walk {
     }
 }
 
-/// How far a walk came.
+/// How a walk ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ended {
-    /// To its end.
+    /// Complete.
     Whole,
-    /// There was no time for more.
+    /// Stopped at the deadline.
     Early {
-        /// Allocations made until then.
+        /// Allocations made before that.
         pairs: u64,
     },
 }
 
-/// Nanoseconds of each call, in order.
+/// Nanoseconds of each call.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Times {
     /// Allocations.
@@ -215,7 +214,7 @@ pub struct Times {
     pub free: Vec<u64>,
 }
 
-/// Frees what is in the slots.
+/// Frees all blocks in the slots.
 fn free_all<A: Allocator + ?Sized>(
     allocator: &mut A,
     slots: &mut [DeviceAddr],

@@ -8,10 +8,10 @@ use crate::{coalesce, scratch, scratch_folder, trace};
 
 fn json(arguments: &[&str]) -> Value {
     let arguments = [&["advise"], arguments, &["--json", "--time-limit", "0"]].concat();
-    serde_json::from_str(&coalesce(&arguments, "", &[]).well()).unwrap()
+    serde_json::from_str(&coalesce(&arguments, "", &[]).success()).unwrap()
 }
 
-/// Rounds of tensors of 20 to 59 MiB, all of other sizes than in the round before.
+/// Rounds of tensors of 20 to 59 MiB, with other sizes in each round.
 fn fragmented() -> String {
     let mut csv = String::from("op,id,bytes,stream,tag\n");
     for round in 0..20_u64 {
@@ -29,28 +29,28 @@ fn fragmented() -> String {
 }
 
 #[test]
-fn the_verdict_stands_first_and_can_be_pasted() {
-    let text = coalesce(&["advise", &fragmented()], "", &[]).well();
+fn the_text_begins_with_a_command_to_paste() {
+    let text = coalesce(&["advise", &fragmented()], "", &[]).success();
     assert!(
         text.starts_with("export PYTORCH_CUDA_ALLOC_CONF="),
         "{text}"
     );
     for words in [
-        "The program then runs in",
+        "With these settings the program completes in",
         "lower bound",
         "Settings, best for least-capacity first",
-        "(present",
+        "(current",
         "advised",
         "Other allocators",
-        "How far to believe it",
-        "other runs of the program",
+        "Reliability",
+        "perturbed runs of the program",
     ] {
         assert!(text.contains(words), "no '{words}' in: {text}");
     }
 }
 
 #[test]
-fn what_is_advised_runs_in_what_it_is_said_to_need() {
+fn the_advised_settings_fit_in_their_minimum_device_memory() {
     let file = fragmented();
     let advice = json(&[&file]);
     let rows = advice["ranking"].as_array().unwrap();
@@ -73,7 +73,7 @@ fn what_is_advised_runs_in_what_it_is_said_to_need() {
             &capacity,
             "--json",
         ];
-        let row: Value = serde_json::from_str(&coalesce(&arguments, "", &[]).well()).unwrap();
+        let row: Value = serde_json::from_str(&coalesce(&arguments, "", &[]).success()).unwrap();
         row["ooms"].as_u64().unwrap()
     };
     assert_eq!(ooms(least(advised)), 0);
@@ -81,7 +81,7 @@ fn what_is_advised_runs_in_what_it_is_said_to_need() {
 }
 
 #[test]
-fn the_same_question_has_the_same_answer() {
+fn the_advice_is_deterministic() {
     let answer = || {
         let mut advice = json(&[&trace("resnet50_fp32_fixed224"), "--capacity", "6GiB"]);
         advice["search"]["seconds"] = Value::Null;
@@ -91,20 +91,20 @@ fn the_same_question_has_the_same_answer() {
 }
 
 #[test]
-fn where_nothing_helps_it_says_what_is_missing() {
+fn missing_memory_is_reported_if_no_setting_helps() {
     let file = trace("example_3gib_named_y");
     let advice = json(&[&file, "--capacity", "10GiB", "--reserve-for-others", "1GiB"]);
     assert_eq!(advice["verdict"]["kind"], "impossible");
-    // It asks for 12 GiB and two numbers.
+    // It requests 12 GiB and two scalars.
     assert_eq!(advice["verdict"]["missing_bytes"], (3_u64 << 30) + 8);
-    let text = coalesce(&["advise", &file, "--capacity", "10GiB"], "", &[]).well();
+    let text = coalesce(&["advise", &file, "--capacity", "10GiB"], "", &[]).success();
     assert!(text.starts_with("No setting can help:"), "{text}");
     let advice = json(&[&file]);
     assert_eq!(advice["verdict"]["kind"], "keep");
 }
 
 #[test]
-fn an_aim_and_the_present_settings_are_heeded() {
+fn the_aim_and_the_current_settings_are_respected() {
     let file = fragmented();
     let conf = "max_split_size_mb:32,pinned_num_register_threads:4";
     let advice = json(&[&file, "--conf", conf, "--for", "reserved"]);
@@ -124,12 +124,12 @@ fn an_aim_and_the_present_settings_are_heeded() {
             .contains(&"reserved".into())
     };
     let chosen = held(rows.iter().find(is_best).unwrap());
-    // Half a percent is worth no other setting.
+    // A gain of half a percent does not justify another setting.
     assert!(chosen <= best + best / 200, "{chosen} {best}");
 }
 
 #[test]
-fn the_report_is_one_file_that_loads_nothing() {
+fn the_html_report_is_self_contained() {
     let out = scratch_folder("report").join("report.html");
     let file = scratch(
         "marked<b>.csv",
@@ -141,30 +141,36 @@ fn the_report_is_one_file_that_loads_nothing() {
         "--html",
         out.to_str().unwrap(),
     ];
-    coalesce(&arguments, "", &[]).well();
+    coalesce(&arguments, "", &[]).success();
     let html = fs::read_to_string(out).unwrap();
     assert!(html.contains("&lt;script&gt;alert(1)"), "{html}");
     assert!(!html.contains("<script>alert") && !html.contains("marked<b>"));
     for loads in ["src=", "href=", "url(", "@import", "http:", "https:"] {
         assert!(!html.contains(loads), "{loads}");
     }
-    // Nothing of the template is left.
-    for slot in ["@title@", "@verdict@", "@charts@", "@maps@", "@belief@"] {
+    // All slots of the template are filled.
+    for slot in [
+        "@title@",
+        "@recommendation@",
+        "@charts@",
+        "@maps@",
+        "@reliability@",
+    ] {
         assert!(!html.contains(slot), "{slot}");
     }
 }
 
 #[test]
-fn wrong_questions_are_refused() {
+fn invalid_arguments_are_rejected() {
     let advise = |arguments: &[&str]| coalesce(&[&["advise"], arguments].concat(), "", &[]);
     let file = trace("example_interleaved_free");
-    advise(&["nothing.csv"]).with_error(1, &["nothing.csv", "no such file"]);
-    advise(&["transformr"]).with_error(1, &["no file", "did you mean 'transformer'"]);
-    advise(&[&file, "--conf", "max_split_size_mb:1"]).with_error(1, &["too small"]);
+    advise(&["nothing.csv"]).failure(1, &["nothing.csv", "no such file"]);
+    advise(&["transformr"]).failure(1, &["no file", "did you mean 'transformer'"]);
+    advise(&[&file, "--conf", "max_split_size_mb:1"]).failure(1, &["too small"]);
     advise(&[&file, "--capacity", "1GiB", "--reserve-for-others", "1GiB"])
-        .with_error(1, &["leaves nothing"]);
-    advise(&[&file, "--for", "speed"]).with_error(2, &["least-capacity, driver-time, reserved"]);
-    advise(&[&file, "--time-limit", "-1"]).with_error(1, &["--time-limit"]);
+        .failure(1, &["leaves no device memory"]);
+    advise(&[&file, "--for", "speed"]).failure(2, &["least-capacity, driver-time, reserved"]);
+    advise(&[&file, "--time-limit", "-1"]).failure(1, &["--time-limit"]);
     let pickle = scratch("broken.pickle", b"\x80\x04.");
-    advise(&[pickle.to_str().unwrap()]).with_error(1, &["broken.pickle"]);
+    advise(&[pickle.to_str().unwrap()]).failure(1, &["broken.pickle"]);
 }

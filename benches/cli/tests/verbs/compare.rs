@@ -34,9 +34,9 @@ fn compare(name: &str, old: &[Row], new: &[Row], more: &[&str]) -> Ended {
 }
 
 #[test]
-fn what_is_the_same_passes() {
+fn equal_tables_pass() {
     let rows = [row("a", 100, 50), row("b", 100, 50)];
-    let text = compare("compare_same", &rows, &rows, &[]).well();
+    let text = compare("compare_same", &rows, &rows, &[]).success();
     assert!(
         text.starts_with("2 rows in both, 0 gone, 0 new; 0 figures changed; 0 of 2"),
         "{text}"
@@ -44,18 +44,18 @@ fn what_is_the_same_passes() {
 }
 
 #[test]
-fn what_changed_is_shown_and_fails_past_the_threshold() {
+fn a_change_is_shown_and_fails_beyond_the_limit() {
     let (old, new) = ([row("a", 100, 50)], [row("a", 103, 50)]);
     let ended = compare("compare_more", &old, &new, &[]);
     assert_eq!(ended.code, Some(1));
     let said = "OTHER w, , pytorch, a, 1TiB, up: peak_reserved_bytes 100 -> 103 (+3.00 %)";
     assert!(ended.out.contains(said), "{}", ended.out);
-    compare("compare_allowed", &old, &new, &["--allow", "3%"]).well();
-    compare("compare_wrong", &old, &new, &["--allow", "3"]).with_error(2, &["5%"]);
+    compare("compare_allowed", &old, &new, &["--allow", "3%"]).success();
+    compare("compare_wrong", &old, &new, &["--allow", "3"]).failure(2, &["5%"]);
 }
 
 #[test]
-fn slower_fails_past_its_threshold() {
+fn slower_timings_fail_beyond_the_limit() {
     let (old, new) = ([row("a", 100, 50)], [row("a", 100, 90)]);
     let ended = compare("compare_slower", &old, &new, &[]);
     assert_eq!(ended.code, Some(1));
@@ -66,15 +66,15 @@ fn slower_fails_past_its_threshold() {
         "{}",
         ended.out
     );
-    compare("compare_patient", &old, &new, &["--allow-time", "100%"]).well();
-    compare("compare_faster", &new, &old, &[]).well();
+    compare("compare_patient", &old, &new, &["--allow-time", "100%"]).success();
+    compare("compare_faster", &new, &old, &[]).success();
 }
 
 #[test]
-fn a_row_that_is_gone_fails() {
+fn a_missing_row_fails() {
     let old = [row("a", 100, 50), row("b", 100, 50)];
     let ended = compare("compare_gone", &old, &old[..1], &[]);
     assert_eq!(ended.code, Some(1));
     assert!(ended.out.contains("gone  w, , pytorch, b"), "{}", ended.out);
-    compare("compare_new", &old[..1], &old, &[]).well();
+    compare("compare_new", &old[..1], &old, &[]).success();
 }

@@ -14,7 +14,7 @@ fn path(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// A program of all operations that a trace has.
+/// A trace with all kinds of operations.
 fn program() -> PathBuf {
     scratch(
         "converted.csv",
@@ -23,7 +23,7 @@ fn program() -> PathBuf {
     )
 }
 
-/// Each malloc of the trace is a line, with its events, in multiples of 512 bytes.
+/// Each malloc becomes a line with its events, in multiples of 512 bytes.
 #[test]
 fn a_trace_becomes_an_instance() {
     let path = scratch(
@@ -32,13 +32,13 @@ fn a_trace_becomes_an_instance() {
          alloc,7,512,0,mm\nfree,5,1000,0,\nalloc,5,1,0,mm\n",
     );
     let path = path.to_str().unwrap();
-    let text = coalesce(&["convert", path, "--to", "minimalloc"], "", &[]).well();
+    let text = coalesce(&["convert", path, "--to", "minimalloc"], "", &[]).success();
     assert_eq!(
         text,
         "id,lower,upper,size\n0,0,2,1024\n1,1,4,512\n2,3,5,512\n"
     );
     let arguments = ["convert", path, "--to", "minimalloc", "--unit", "1"];
-    let text = coalesce(&arguments, "", &[]).well();
+    let text = coalesce(&arguments, "", &[]).success();
     assert!(
         text.ends_with("\n0,0,2,1000\n1,1,4,512\n2,3,5,1\n"),
         "{text}"
@@ -46,25 +46,25 @@ fn a_trace_becomes_an_instance() {
 }
 
 #[test]
-fn a_trace_stays_the_same() {
+fn a_trace_converts_to_itself() {
     let original = program();
-    let text = coalesce(&["convert", path(&original), "--to", "trace"], "", &[]).well();
+    let text = coalesce(&["convert", path(&original), "--to", "trace"], "", &[]).success();
     let (header, rest) = text.split_once('\n').unwrap();
     assert_eq!(header, "# {\"name\":\"converted\"}");
     assert_eq!(rest, fs::read_to_string(&original).unwrap());
 }
 
 #[test]
-fn a_log_of_rmm_is_written_and_read() {
+fn an_rmm_log_is_written_and_read() {
     let original = program();
     let log = scratch_folder("rmm").join("program.log.gz");
-    coalesce(&["convert", path(&original), path(&log)], "", &[]).well();
+    coalesce(&["convert", path(&original), path(&log)], "", &[]).success();
     assert!(fs::read(&log).unwrap().starts_with(&[0x1f, 0x8b]));
-    let text = coalesce(&["convert", path(&log), "--to", "trace"], "", &[]).well();
+    let text = coalesce(&["convert", path(&log), "--to", "trace"], "", &[]).success();
     let expected = "# {\"name\":\"program\"}\nop,id,bytes,stream,tag\nalloc,0,1000,0,\n\
                     alloc,1,5,1,\nfree,0,1000,0,\nalloc,2,512,0,\nfree,1,5,1,\n";
     assert_eq!(text, expected);
-    let text = coalesce(&["convert", path(&original), "--to", "rmm"], "", &[]).well();
+    let text = coalesce(&["convert", path(&original), "--to", "rmm"], "", &[]).success();
     let expected = "Thread,Time,Action,Pointer,Size,Stream\n\
                     1,00:00:00.000000,allocate,0x7f0000000000,1000,0\n\
                     1,00:00:00.000001,allocate,0x7f0000000100,5,200\n\
@@ -73,7 +73,7 @@ fn a_log_of_rmm_is_written_and_read() {
 }
 
 #[test]
-fn logs_as_rmm_writes_them_are_read() {
+fn logs_written_by_rmm_are_read() {
     let log = scratch(
         "rmm.txt",
         "Thread,Time,Action,Pointer,Size,Stream\n17,09:31:07.123456,allocate,0x7f12,100,0\n\
@@ -81,16 +81,16 @@ fn logs_as_rmm_writes_them_are_read() {
          18,09:31:08:2,allocate,7f20,8,0x1\n18,09:31:08:3,allocate,7f30,9,0x2\n\
          17,09:31:08:4,free,(nil),0,0\n18,09:31:09,free,0x7f12,100,0\n",
     );
-    let text = coalesce(&["convert", path(&log), "--to", "trace"], "", &[]).well();
+    let text = coalesce(&["convert", path(&log), "--to", "trace"], "", &[]).success();
     let (_, events) = text.split_once("tag\n").unwrap();
     let expected = "alloc,0,100,0,\nalloc,1,8,0,\nalloc,2,9,1,\nfree,0,100,0,\n";
     assert_eq!(events, expected);
-    let wrong = |line: &str, said: &[&str]| {
+    let wrong = |line: &str, words: &[&str]| {
         let log = scratch(
             "wrong.log",
             format!("Thread,Time,Action,Pointer,Size,Stream\n{line}\n"),
         );
-        coalesce(&["convert", path(&log), "--to", "trace"], "", &[]).with_error(1, said);
+        coalesce(&["convert", path(&log), "--to", "trace"], "", &[]).failure(1, words);
     };
     wrong(
         "1,0,free,0x1,5,0",
@@ -102,30 +102,30 @@ fn logs_as_rmm_writes_them_are_read() {
     wrong("1,0,allocate,0x1,-5,0", &["size '-5' is no number"]);
 }
 
-/// A buffer is there from its lower time on, and before its upper one.
+/// A buffer lives from its lower time to just before its upper time.
 #[test]
-fn an_instance_becomes_a_program() {
+fn an_instance_becomes_a_trace() {
     let instance = scratch(
         "instance.csv",
         "id,lower,upper,size\na,0,5,4\nb,5,9,8\nc,1,5,2\n",
     );
-    let text = coalesce(&["convert", path(&instance), "--to", "trace"], "", &[]).well();
+    let text = coalesce(&["convert", path(&instance), "--to", "trace"], "", &[]).success();
     let (_, events) = text.split_once("tag\n").unwrap();
     let expected = "alloc,0,4,0,a\nalloc,2,2,0,c\nfree,0,4,0,\nfree,2,2,0,\nalloc,1,8,0,b\n\
                     free,1,8,0,\n";
     assert_eq!(events, expected);
 }
 
-/// What a program does under an allocator is a snapshot, and from the snapshot the program is had again.
+/// A workload converts to a snapshot and back.
 #[test]
 fn a_snapshot_is_written_and_read() {
     let folder = scratch_folder("snapshots");
     let original = trace("example_interleaved_free");
-    let log = |from: &str| coalesce(&["convert", from, "--to", "rmm"], "", &[]).well();
+    let log = |from: &str| coalesce(&["convert", from, "--to", "rmm"], "", &[]).success();
     for policy in ["pytorch", "direct", "bfc", "gmlake"] {
         let snapshot = folder.join(format!("{policy}.pickle.gz"));
         let arguments = ["convert", &original, path(&snapshot), "--policy", policy];
-        coalesce(&arguments, "", &[]).well();
+        coalesce(&arguments, "", &[]).success();
         if policy == "pytorch" {
             assert_eq!(log(path(&snapshot)), log(&original));
         }
@@ -150,20 +150,24 @@ fn a_snapshot_is_written_and_read() {
 #[test]
 fn a_snapshot_is_replayed() {
     let snapshot = fixture("torch-cpp.pickle");
-    let text = coalesce(&["replay", &snapshot, "--json"], "", &[]).well();
+    let text = coalesce(&["replay", &snapshot, "--json"], "", &[]).success();
     for words in ["\"workload\": \"torch-cpp\"", "\"ooms\": 1,"] {
         assert!(text.contains(words), "no '{words}' in: {text}");
     }
 }
 
 #[test]
-fn what_cannot_be_converted_is_refused_with_a_reason() {
-    let convert = |arguments: &[&str], code: i32, said: &[&str]| {
-        coalesce(&[&["convert"], arguments].concat(), "", &[]).with_error(code, said);
+fn invalid_conversions_are_rejected_with_a_reason() {
+    let convert = |arguments: &[&str], code: i32, words: &[&str]| {
+        coalesce(&[&["convert"], arguments].concat(), "", &[]).failure(code, words);
     };
     let trace = &trace("example_interleaved_free");
-    convert(&[trace], 1, &["which format?", "--to"]);
-    convert(&[trace, "out.bin"], 1, &["which format?", ".pickle"]);
+    convert(&[trace], 1, &["unknown output format", "--to"]);
+    convert(
+        &[trace, "out.bin"],
+        1,
+        &["unknown output format", ".pickle"],
+    );
     convert(&[trace, "--to", "csv"], 2, &["'csv'", "minimalloc"]);
     convert(
         &[trace, "--to", "minimalloc", "--unit", "0"],

@@ -4,17 +4,17 @@ use serde_json::Value;
 
 use crate::{coalesce, scratch, scratch_folder, trace};
 
-/// The rules that find something, the heaviest first.
+/// The rules with findings, in the order of the output.
 fn rules(arguments: &[&str]) -> Vec<String> {
     let arguments = [&["diagnose", "--json"], arguments].concat();
-    let findings: Value = serde_json::from_str(&coalesce(&arguments, "", &[]).well()).unwrap();
+    let findings: Value = serde_json::from_str(&coalesce(&arguments, "", &[]).success()).unwrap();
     let rule = |finding: &Value| finding["rule"].as_str().unwrap().to_owned();
     findings.as_array().unwrap().iter().map(rule).collect()
 }
 
-/// What is found in each recorded program was looked at, and is true of it. What is not: nothing is.
+/// The findings for each recorded workload were checked by hand.
 #[test]
-fn recorded_programs_have_what_was_done_wrong_in_them_and_nothing_else() {
+fn recorded_workloads_have_exactly_the_known_problems() {
     let expected: &[(&str, &[&str])] = &[
         ("accum8_gpt2s_forgot_zero_grad", &["transient", "gradients"]),
         ("accum8_gpt2s_set_to_none", &["transient"]),
@@ -43,7 +43,7 @@ fn recorded_programs_have_what_was_done_wrong_in_them_and_nothing_else() {
 }
 
 #[test]
-fn generated_programs_have_the_mistake_they_were_made_with() {
+fn generated_workloads_have_the_mistake_they_were_built_with() {
     for (name, found) in [
         ("grad_accumulation", None),
         ("grad_accumulation_never_cleared", Some("gradients")),
@@ -64,43 +64,43 @@ fn generated_programs_have_the_mistake_they_were_made_with() {
 }
 
 #[test]
-fn what_is_found_comes_with_figures_and_a_remedy() {
+fn findings_have_figures_and_a_remedy() {
     let path = scratch(
         "too_small.csv",
         "op,id,bytes,stream,tag\nalloc,1,20000000,0,mm\nalloc,2,30000000,0,addmm\n",
     );
     let path = path.to_str().unwrap();
-    let text = coalesce(&["diagnose", path, "--capacity", "32MiB"], "", &[]).well();
+    let text = coalesce(&["diagnose", path, "--capacity", "32MiB"], "", &[]).success();
     for words in [
-        "1. Memory is short by",
+        "1. The device is too small by",
         "no setting helps",
         "32.0 MiB",
         "a smaller batch",
     ] {
         assert!(text.contains(words), "no '{words}' in: {text}");
     }
-    let text = coalesce(&["diagnose", path], "", &[]).well();
-    assert_eq!(text, "Nothing found.\n");
+    let text = coalesce(&["diagnose", path], "", &[]).success();
+    assert_eq!(text, "No problems found.\n");
 }
 
 #[test]
-fn what_cannot_be_replayed_is_refused_with_a_reason() {
-    let refused = |arguments: &[&str], said: &[&str]| {
-        coalesce(&[&["diagnose"], arguments].concat(), "", &[]).with_error(1, said);
+fn invalid_workloads_are_rejected_with_a_reason() {
+    let rejected = |arguments: &[&str], words: &[&str]| {
+        coalesce(&[&["diagnose"], arguments].concat(), "", &[]).failure(1, words);
     };
-    refused(&["none.csv"], &["none.csv"]);
-    refused(&["no_preset"], &["no_preset"]);
-    refused(&["churn", "--conf", "max_split"], &["max_split"]);
+    rejected(&["none.csv"], &["none.csv"]);
+    rejected(&["no_preset"], &["no_preset"]);
+    rejected(&["churn", "--conf", "max_split"], &["max_split"]);
 }
 
-/// What is found in a program is found in its snapshot, under the settings that it was recorded with.
+/// A snapshot has the findings of its workload under the recorded settings.
 #[test]
-fn a_snapshot_is_diagnosed_as_the_program_is() {
+fn a_snapshot_is_diagnosed_as_its_workload() {
     let snapshot = scratch_folder("diagnosed").join("snapshot.pickle");
     let snapshot = snapshot.to_str().unwrap();
     let trace = trace("bert_base_dynpad_amp");
     let conf = "max_split_size_mb:64";
-    coalesce(&["convert", &trace, snapshot, "--conf", conf], "", &[]).well();
+    coalesce(&["convert", &trace, snapshot, "--conf", conf], "", &[]).success();
     let found = rules(&[snapshot]);
     assert!(found.contains(&"max_split".to_owned()), "{found:?}");
 }

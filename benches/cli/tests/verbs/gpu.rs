@@ -1,4 +1,4 @@
-//! What is done on a GPU, over the simulated driver.
+//! Verbs that use a GPU, with the simulated driver.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,9 +6,9 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::{Ended, checkout, coalesce, scratch, scratch_folder};
+use super::{Ended, coalesce, scratch, scratch_folder, trace};
 
-/// Runs the program on a machine whose CUDA driver is the simulated one.
+/// Runs the program with the simulated CUDA driver.
 fn on_a_gpu(name: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Ended {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("gpu-{name}"));
     fs::create_dir_all(&folder).unwrap();
@@ -19,18 +19,13 @@ fn on_a_gpu(name: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Ended
 }
 
 fn json(ended: Ended) -> Value {
-    serde_json::from_str(&ended.well()).unwrap()
+    serde_json::from_str(&ended.success()).unwrap()
 }
 
-/// The lines of a table, each by the names of its columns.
+/// The lines of a table, by the names of the columns.
 fn table(path: &Path) -> Vec<BTreeMap<String, String>> {
     let mut reader = csv::Reader::from_path(path).unwrap();
     reader.deserialize().map(Result::unwrap).collect()
-}
-
-fn trace(name: &str) -> String {
-    let file = checkout().join(format!("workloads/traces/{name}.csv.gz"));
-    file.to_str().unwrap().to_owned()
 }
 
 #[test]
@@ -52,7 +47,7 @@ fn a_profile_is_measured_and_can_be_used() {
         ],
         &[("FAKE_TOTAL_BYTES", "64M")],
     );
-    assert_eq!(measured.well(), "");
+    assert_eq!(measured.success(), "");
     let text = fs::read_to_string(profile).unwrap();
     for words in [
         "GPU: ",
@@ -68,11 +63,11 @@ fn a_profile_is_measured_and_can_be_used() {
     assert_eq!(
         sizes,
         [2, 4, 8, 16, 32].map(|mib| mib << 20),
-        "as far as there is memory"
+        "sizes that fit"
     );
     let program = trace("example_interleaved_free");
     let replayed = coalesce(&["replay", &program, "--profile", profile], "", &[]);
-    assert!(replayed.well().contains("peak reserved"));
+    assert!(replayed.success().contains("peak reserved"));
 }
 
 #[test]
@@ -97,19 +92,19 @@ fn a_gpu_decides_as_the_simulated_device_does() {
 }
 
 #[test]
-fn contents_are_verified_where_there_are_any() {
+fn contents_are_verified() {
     let program = trace("resnet50_amp_varsize_prefetch_stream");
     let arguments = ["replay", &program, "--device", "auto", "--verify"];
     let late = [("FAKE_MEMORY", "1"), ("FAKE_HOLD_EVENTS", "1")];
-    let text = on_a_gpu("verify", &arguments, &late).well();
+    let text = on_a_gpu("verify", &arguments, &late).success();
     assert!(text.contains("verified: 11277 blocks"), "{text}");
-    // A memory that holds what nobody wrote.
+    // A failing kernel launch loses a write.
     let lost = [("FAKE_MEMORY", "1"), ("FAKE_FAIL", "cuLaunchKernel:700:9")];
-    on_a_gpu("lost", &arguments, &lost).with_error(1, &["cuLaunchKernel", "700"]);
+    on_a_gpu("lost", &arguments, &lost).failure(1, &["cuLaunchKernel", "700"]);
 }
 
 #[test]
-fn every_policy_is_timed_and_says_what_it_holds() {
+fn every_policy_is_timed_with_its_memory() {
     let out = scratch_folder("bench-out");
     let arguments = [
         "bench",
@@ -127,10 +122,10 @@ fn every_policy_is_timed_and_says_what_it_holds() {
         "bfc",
     ];
     let to = ["--device", "cuda:0", "--out", out.to_str().unwrap()];
-    let text = on_a_gpu("bench", &[&arguments[..], &policies, &to].concat(), &[]).well();
+    let text = on_a_gpu("bench", &[&arguments[..], &policies, &to].concat(), &[]).success();
     assert!(text.contains("hot_4KiB on cuda:0"), "{text}");
     assert!(
-        text.contains("does not serve work on more than one stream"),
+        text.contains("does not support work on more than one stream"),
         "{text}"
     );
     let cells = table(&out.join("cells.csv"));
@@ -146,7 +141,7 @@ fn every_policy_is_timed_and_says_what_it_holds() {
         assert_eq!(
             row["stream_ns_per_pair"].is_empty(),
             !is_pool,
-            "on the stream's clock"
+            "only the pool is stream-ordered"
         );
     }
     let pytorch = hot.iter().find(|row| row["policy"] == "pytorch").unwrap();
@@ -167,7 +162,7 @@ fn every_policy_is_timed_and_says_what_it_holds() {
 }
 
 #[test]
-fn a_profile_is_held_against_the_driver() {
+fn a_profile_is_compared_with_the_driver() {
     let out = scratch("model.csv", "");
     let arguments = ["model", "growth_staircase", "--device", "cuda:0", "--out"];
     let text = on_a_gpu(
@@ -175,7 +170,7 @@ fn a_profile_is_held_against_the_driver() {
         &[&arguments[..], &[out.to_str().unwrap()]].concat(),
         &[],
     )
-    .well();
+    .success();
     assert!(
         text.contains("| growth_staircase | pytorch | expandable | "),
         "{text}"
@@ -192,9 +187,9 @@ fn a_profile_is_held_against_the_driver() {
 }
 
 #[test]
-fn what_cannot_be_measured_is_refused_with_a_reason() {
-    let refused = |arguments: &[&str], said: &[&str]| {
-        on_a_gpu("refused", arguments, &[]).with_error(1, said);
+fn invalid_measurements_are_rejected_with_a_reason() {
+    let refused = |arguments: &[&str], words: &[&str]| {
+        on_a_gpu("refused", arguments, &[]).failure(1, words);
     };
     let program = &trace("example_interleaved_free");
     refused(
@@ -216,20 +211,20 @@ fn what_cannot_be_measured_is_refused_with_a_reason() {
     ];
     refused(&capacity, &["--capacity", "simulated"]);
     let nameless = ["replay", program, "--device", "gpu"];
-    coalesce(&nameless, "", &[]).with_error(2, &["'gpu'", "sim, auto, or cuda:0"]);
+    coalesce(&nameless, "", &[]).failure(2, &["'gpu'", "sim, auto, or cuda:0"]);
     let no_device = [("FAKE_NO_DEVICE", "1")];
     let profile = on_a_gpu("none", &["profile"], &no_device);
-    profile.with_error(1, &["no GPU to measure on", "no CUDA device"]);
+    profile.failure(1, &["no GPU to measure on", "no CUDA device"]);
     let auto = on_a_gpu("auto", &["replay", program, "--device", "auto"], &no_device);
     assert!(
-        auto.well().contains("addresses: up"),
+        auto.success().contains("addresses up"),
         "the simulated device"
     );
 }
 
-/// A device that dies is an error in words, and what was measured until then is not passed off as all.
+/// A failing device is reported as an error.
 #[test]
-fn a_device_that_dies_ends_it() {
+fn a_failing_device_ends_the_measurement() {
     let dies = [("FAKE_FAIL", "cuMemAlloc_v2:719:200")];
     let bench = [
         "bench",
@@ -239,6 +234,6 @@ fn a_device_that_dies_ends_it() {
         "--device",
         "cuda:0",
     ];
-    on_a_gpu("dies", &bench, &dies).with_error(1, &["719"]);
-    on_a_gpu("dies-too", &["profile"], &[("FAKE_FAIL", "cuMemMap:719:5")]).with_error(1, &["719"]);
+    on_a_gpu("dies", &bench, &dies).failure(1, &["719"]);
+    on_a_gpu("dies-too", &["profile"], &[("FAKE_FAIL", "cuMemMap:719:5")]).failure(1, &["719"]);
 }

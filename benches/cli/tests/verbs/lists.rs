@@ -3,8 +3,8 @@
 use crate::coalesce;
 
 #[test]
-fn families_presets_and_policies_are_listed_with_what_they_are() {
-    let text = coalesce(&["workloads"], "", &[]).well();
+fn families_presets_and_policies_are_listed_with_a_description() {
+    let text = coalesce(&["workloads"], "", &[]).success();
     for name in [
         "fragmentation ",
         "grad_accumulation ",
@@ -16,19 +16,19 @@ fn families_presets_and_policies_are_listed_with_what_they_are() {
         let line = line.unwrap_or_else(|| panic!("no {name} in: {text}"));
         assert!(
             line.trim_start().len() > name.len() + 20,
-            "it says what it is: {line}"
+            "no description: {line}"
         );
     }
-    let text = coalesce(&["workloads", "fragmentation"], "", &[]).well();
+    let text = coalesce(&["workloads", "fragmentation"], "", &[]).success();
     assert!(text.contains("rounds = "), "{text}");
-    let text = coalesce(&["workloads", "fragmentation_article"], "", &[]).well();
+    let text = coalesce(&["workloads", "fragmentation_article"], "", &[]).success();
     assert!(text.contains("family = \"fragmentation\""), "{text}");
-    let text = coalesce(&["policies"], "", &[]).well();
+    let text = coalesce(&["policies"], "", &[]).success();
     assert!(text.contains("pytorch") && text.contains("2.11"), "{text}");
 }
 
 #[test]
-fn a_name_that_is_not_there_is_answered_with_the_nearest() {
+fn an_unknown_name_is_answered_with_the_nearest() {
     coalesce(&["workloads", "fragmentation_artcle"], "", &[])
-        .with_error(1, &["did you mean 'fragmentation_article'"]);
+        .failure(1, &["did you mean 'fragmentation_article'"]);
 }

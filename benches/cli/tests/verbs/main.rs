@@ -1,4 +1,4 @@
-//! The program `coalesce` as a person uses it: what they type, what they see, what it exits with.
+//! Tests of the program `coalesce`: arguments, output and exit status.
 #![allow(missing_docs)]
 
 mod advise;
@@ -6,6 +6,7 @@ mod compare;
 mod convert;
 mod diagnose;
 mod gpu;
+mod installed;
 mod lists;
 mod place;
 mod realism;
@@ -21,7 +22,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What a run of the program left behind.
+/// The result of a run of the program.
 struct Ended {
     code: Option<i32>,
     out: String,
@@ -29,18 +30,18 @@ struct Ended {
 }
 
 impl Ended {
-    /// It did what was asked.
-    fn well(self) -> String {
+    /// The standard output of a successful run.
+    fn success(self) -> String {
         assert_eq!(self.code, Some(0), "{}", self.err);
         self.out
     }
 
-    /// It refused, said why in words that contain all of `said`, and printed no result.
-    fn with_error(self, code: i32, said: &[&str]) {
+    /// Expects a failure with an exit status, a message that contains all `words`, and no output.
+    fn failure(self, code: i32, words: &[&str]) {
         assert_eq!(self.code, Some(code), "{}", self.err);
         assert_eq!(self.out, "");
-        for words in said {
-            assert!(self.err.contains(words), "no '{words}' in: {}", self.err);
+        for word in words {
+            assert!(self.err.contains(word), "no '{word}' in: {}", self.err);
         }
         assert!(!self.err.contains("panicked"), "{}", self.err);
     }
@@ -48,8 +49,16 @@ impl Ended {
 
 /// Runs the program with a text on its standard input and some environment variables.
 fn coalesce(arguments: &[&str], input: &str, variables: &[(&str, &str)]) -> Ended {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_coalesce"))
-        .args(arguments)
+    run(
+        Command::new(env!("CARGO_BIN_EXE_coalesce")).args(arguments),
+        input,
+        variables,
+    )
+}
+
+/// Runs a command as [`coalesce`] does.
+fn run(command: &mut Command, input: &str, variables: &[(&str, &str)]) -> Ended {
+    let mut child = command
         .env_remove("PYTORCH_CUDA_ALLOC_CONF")
         .env_remove("PYTORCH_ALLOC_CONF")
         .envs(variables.iter().copied())
@@ -58,7 +67,7 @@ fn coalesce(arguments: &[&str], input: &str, variables: &[(&str, &str)]) -> Ende
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // A program that refuses its arguments does not read on.
+    // The program does not read its input if its arguments are invalid.
     let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
     let output = child.wait_with_output().unwrap();
     Ended {
@@ -68,7 +77,7 @@ fn coalesce(arguments: &[&str], input: &str, variables: &[(&str, &str)]) -> Ende
     }
 }
 
-/// The top of the checkout.
+/// The root of the checkout.
 fn checkout() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .ancestors()
@@ -76,20 +85,20 @@ fn checkout() -> &'static Path {
         .unwrap()
 }
 
-/// The recorded trace of that name.
+/// The path of a recorded trace.
 fn trace(name: &str) -> String {
     let path = checkout().join(format!("workloads/traces/{name}.csv.gz"));
     path.to_str().unwrap().to_owned()
 }
 
-/// A new file of the given name in a folder that tests may write to.
+/// Creates a file in a temporary folder.
 fn scratch(name: &str, contents: impl AsRef<[u8]>) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     fs::write(&path, contents).unwrap();
     path
 }
 
-/// A new, empty folder of the given name.
+/// Creates an empty folder in a temporary folder.
 fn scratch_folder(name: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = fs::remove_dir_all(&path);

@@ -4,14 +4,14 @@ use std::fs;
 
 use crate::{checkout, coalesce, scratch};
 
-/// Pairs that are not as near as they should be, and why. One that comes nearer must be taken out.
+/// Pairs that are known to differ too much, with the reason. A pair that is close must be removed.
 const KNOWN_MISSES: [(&str, &str); 0] = [];
 
 #[test]
-fn generated_programs_are_close_to_the_recorded_ones() {
+fn generated_workloads_are_close_to_the_recorded_ones() {
     let committed = fs::read_to_string(checkout().join("results/REALISM.md")).unwrap();
     let copy = scratch("realism.md", &committed);
-    coalesce(&["realism", "--splice", copy.to_str().unwrap()], "", &[]).well();
+    coalesce(&["realism", "--splice", copy.to_str().unwrap()], "", &[]).success();
     let spliced = fs::read_to_string(copy).unwrap();
     assert!(
         spliced == committed,
@@ -31,9 +31,9 @@ fn generated_programs_are_close_to_the_recorded_ones() {
 }
 
 #[test]
-fn a_text_without_a_place_for_the_table_is_refused() {
+fn a_text_without_a_mark_is_rejected() {
     let text = scratch("no_realism.md", "nothing");
     coalesce(&["realism", "--splice", text.to_str().unwrap()], "", &[])
-        .with_error(1, &["no_realism.md", "no mark"]);
+        .failure(1, &["no_realism.md", "no mark"]);
     assert_eq!(fs::read_to_string(text).unwrap(), "nothing");
 }

@@ -2,19 +2,14 @@
 
 use serde_json::Value;
 
-use crate::{checkout, coalesce, scratch};
-
-fn trace(name: &str) -> String {
-    let path = checkout().join(format!("workloads/traces/{name}.csv.gz"));
-    path.to_str().unwrap().to_owned()
-}
+use crate::{checkout, coalesce, scratch, trace};
 
 fn json(arguments: &[&str]) -> Value {
     let arguments = [&["replay", "--json"], arguments].concat();
-    serde_json::from_str(&coalesce(&arguments, "", &[]).well()).unwrap()
+    serde_json::from_str(&coalesce(&arguments, "", &[]).success()).unwrap()
 }
 
-/// The figures are those of the row for this trace and setting in `workloads/traces/expected.csv`.
+/// The figures equal those of PyTorch for this trace and setting, in `workloads/traces/expected.csv`.
 #[test]
 fn a_trace_gives_the_figures_of_the_real_allocator() {
     let (name, conf) = ("bert_base_fixed512_amp", "expandable_segments:True");
@@ -38,7 +33,7 @@ fn a_trace_gives_the_figures_of_the_real_allocator() {
 }
 
 #[test]
-fn a_plain_trace_of_ones_own_and_a_request_that_fails() {
+fn a_plain_trace_with_a_failing_request() {
     let path = scratch(
         "own.csv",
         "op,id,bytes,stream,tag\nalloc,1,1000,0,mm\nalloc,2,9000000,0,addmm\nfree,1,1000,0,\n",
@@ -49,28 +44,28 @@ fn a_plain_trace_of_ones_own_and_a_request_that_fails() {
     assert_eq!(report["ooms"], 1);
     assert_eq!(report["first_oom"]["event"], 1);
     assert_eq!(report["first_oom"]["tag"], "addmm");
-    let text = coalesce(&["replay", path, "--capacity", "4MiB"], "", &[]).well();
+    let text = coalesce(&["replay", path, "--capacity", "4MiB"], "", &[]).success();
     for words in ["3 events", "peak reserved", "2.0 MiB", "8.6 MiB for addmm"] {
         assert!(text.contains(words), "no '{words}' in: {text}");
     }
 }
 
 #[test]
-fn the_readme_shows_what_is_printed() {
+fn the_readme_shows_the_output() {
     let arguments = [
         "replay",
         &trace("gpt2_small_amp_foreach"),
         "--conf",
         "max_split_size_mb:128",
     ];
-    let text = coalesce(&arguments, "", &[]).well();
+    let text = coalesce(&arguments, "", &[]).success();
     let readme = std::fs::read_to_string(checkout().join("README.md")).unwrap();
     assert!(readme.contains(&text), "not in the README: {text}");
 }
 
-/// What failed has no efficiency, not even where PyTorch refuses outright and does not count.
+/// A replay with failed requests has no efficiency, even if PyTorch rejects the request without counting it.
 #[test]
-fn a_run_with_failures_is_not_called_efficient() {
+fn a_replay_with_failures_has_no_efficiency() {
     let absurd = format!(
         "op,id,bytes,stream,tag\nalloc,1,8,0,\nalloc,2,{},0,mm\n",
         1_u64 << 61
@@ -82,16 +77,16 @@ fn a_run_with_failures_is_not_called_efficient() {
         (&report["ooms"], &report["efficiency"]),
         (&1.into(), &Value::Null)
     );
-    let text = coalesce(&["replay", path], "", &[]).well();
-    assert!(text.contains("none, for requests failed"), "{text}");
+    let text = coalesce(&["replay", path], "", &[]).success();
+    assert!(text.contains("no value: requests failed"), "{text}");
     assert!(!text.contains('%'), "{text}");
 }
 
 #[test]
-fn what_cannot_be_replayed_is_refused_with_a_reason() {
+fn invalid_replays_are_rejected_with_a_reason() {
     let good = &trace("example_interleaved_free");
-    let refused = |arguments: &[&str], code: i32, said: &[&str]| {
-        coalesce(&[&["replay"], arguments].concat(), "", &[]).with_error(code, said);
+    let refused = |arguments: &[&str], code: i32, words: &[&str]| {
+        coalesce(&[&["replay"], arguments].concat(), "", &[]).failure(code, words);
     };
     refused(&["none.csv"], 1, &["none.csv", "no such file"]);
     refused(&[good, "--policy", "best"], 2, &["'best'", "pytorch"]);
@@ -110,7 +105,7 @@ fn what_cannot_be_replayed_is_refused_with_a_reason() {
     refused(&[half], 1, &["half.csv.gz, line"]);
 }
 
-/// A million events in 40 MB of addresses, the program itself included: no event is kept.
+/// A million events fit in 40 MB of address space, including the program: events are not kept in memory.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_long_trace_is_streamed() {

@@ -9,7 +9,7 @@ use crate::{Ended, checkout, coalesce, scratch, scratch_folder};
 
 const MARKS: &str = "before\n<!-- table efficiency: old -->\nold\n<!-- end -->\nafter\n";
 
-/// A folder of results with one row of a workload `w`: 1 MiB in 2 MiB.
+/// A folder of results with one row of a workload `w`: 1 MiB requested, 2 MiB reserved.
 fn record(name: &str, capacity: &str) -> PathBuf {
     let folder = scratch_folder(name);
     let row = Row {
@@ -35,17 +35,20 @@ fn splice(results: &Path, readme: &Path) -> Ended {
 }
 
 #[test]
-fn results_are_shown_as_tables() {
+fn results_are_printed_as_tables() {
     let folder = record("shown", "1TiB");
-    let text = coalesce(&["report", folder.to_str().unwrap()], "", &[]).well();
-    assert!(text.contains("Peak reserved, MiB"), "{text}");
+    let text = coalesce(&["report", folder.to_str().unwrap()], "", &[]).success();
+    assert!(
+        text.contains("Peak reserved on roomy devices, MiB"),
+        "{text}"
+    );
     assert!(text.lines().any(|line| line.starts_with("w ")), "{text}");
 }
 
 #[test]
-fn the_table_of_a_readme_is_replaced_and_nothing_else() {
+fn only_the_table_of_a_file_is_replaced() {
     let (csv, readme) = (record("spliced", "1TiB"), scratch("spliced.md", MARKS));
-    assert_eq!(splice(&csv, &readme).well(), "");
+    assert_eq!(splice(&csv, &readme).success(), "");
     let text = fs::read_to_string(&readme).unwrap();
     assert!(
         text.starts_with("before\n<!-- table efficiency: made"),
@@ -57,36 +60,36 @@ fn the_table_of_a_readme_is_replaced_and_nothing_else() {
 }
 
 #[test]
-fn a_broken_table_or_readme_is_refused_and_nothing_is_lost() {
+fn invalid_results_and_files_are_rejected_and_kept() {
     let folder = record("broken", "1TiB");
     let csv = folder.join("default.csv");
     let text = fs::read_to_string(&csv).unwrap();
     fs::write(&csv, text.replace(",99,", ",many,")).unwrap();
     let broken = csv.to_str().unwrap();
     coalesce(&["report", broken], "", &[])
-        .with_error(1, &["default.csv", "line 2, column capacity_bytes"]);
-    coalesce(&["report", "none.csv"], "", &[]).with_error(1, &["none.csv", "No such file"]);
+        .failure(1, &["default.csv", "line 2, column capacity_bytes"]);
+    coalesce(&["report", "none.csv"], "", &[]).failure(1, &["none.csv", "No such file"]);
     let marked = scratch("kept.md", MARKS);
-    splice(&folder, &marked).with_error(1, &["default.csv", "line 2"]);
+    splice(&folder, &marked).failure(1, &["default.csv", "line 2"]);
     fs::write(&csv, "").unwrap();
-    splice(&folder, &marked).with_error(1, &["default.csv", "no rows"]);
+    splice(&folder, &marked).failure(1, &["default.csv", "no rows"]);
     assert_eq!(fs::read_to_string(&marked).unwrap(), MARKS);
     let readme = scratch("unmarked.md", "no marks");
-    splice(&folder, &readme).with_error(1, &["unmarked.md", "no mark", "efficiency, least"]);
+    splice(&folder, &readme).failure(1, &["unmarked.md", "no mark", "efficiency, least"]);
     assert_eq!(fs::read_to_string(&readme).unwrap(), "no marks");
 }
 
-/// A link to a README leads to the README still, and it keeps its permissions.
+/// A symbolic link still points to the file, and the file keeps its permissions.
 #[cfg(unix)]
 #[test]
-fn a_readme_behind_a_link_is_found() {
+fn a_file_behind_a_symbolic_link_is_replaced() {
     use std::os::unix::fs::{PermissionsExt, symlink};
     let (csv, readme) = (record("linked", "1TiB"), scratch("linked.md", MARKS));
     fs::set_permissions(&readme, fs::Permissions::from_mode(0o600)).unwrap();
     let link = readme.with_file_name("link.md");
     let _ = fs::remove_file(&link);
     symlink(&readme, &link).unwrap();
-    splice(&csv, &link).well();
+    splice(&csv, &link).success();
     assert!(link.is_symlink());
     assert!(fs::read_to_string(&readme).unwrap().contains("50.0 %"));
     assert_eq!(
@@ -94,17 +97,19 @@ fn a_readme_behind_a_link_is_found() {
         0o600
     );
     fs::set_permissions(&readme, fs::Permissions::from_mode(0o400)).unwrap();
-    splice(&csv, &readme).with_error(1, &["cannot write", "linked.md"]);
+    splice(&csv, &readme).failure(1, &["cannot write", "linked.md"]);
 }
 
-/// The tables in the README are those that the newest record gives.
+/// The tables in the repository equal those of the newest recorded results.
 #[test]
-fn the_readme_shows_the_recorded_results() {
-    let readme = fs::read_to_string(checkout().join("README.md")).unwrap();
-    let copy = scratch("copy.md", &readme);
-    splice(&coalesce_bench::measure::results::newest().unwrap(), &copy).well();
-    assert!(
-        fs::read_to_string(copy).unwrap() == readme,
-        "the README is old: run `coalesce report --splice README.md`"
-    );
+fn the_repository_shows_the_recorded_results() {
+    for name in ["SETTINGS.md", "POLICIES.md"] {
+        let text = fs::read_to_string(checkout().join("results").join(name)).unwrap();
+        let copy = scratch(name, &text);
+        splice(&coalesce_bench::measure::results::newest().unwrap(), &copy).success();
+        assert!(
+            fs::read_to_string(copy).unwrap() == text,
+            "outdated: run `coalesce report --splice results/{name}`"
+        );
+    }
 }

@@ -1,10 +1,10 @@
-//! `coalesce script`: its flags, variables and exit statuses. What it prints is the business of the
-//! goldens and of the live conformance.
+//! `coalesce script`: flags, environment variables and exit statuses. The golden files and the live conformance tests
+//! check its output.
 
 use crate::coalesce;
 
 #[test]
-fn flags_and_variables_are_those_of_the_oracle() {
+fn flags_and_variables_match_the_oracle() {
     let variables = [
         ("FAKE_TOTAL_BYTES", "4194304"),
         ("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64"),
@@ -14,30 +14,30 @@ fn flags_and_variables_are_those_of_the_oracle() {
         "a x 3000\na y 9000000\nf x\n",
         &variables,
     )
-    .well();
+    .success();
     assert!(text.contains("> malloc 2097152 0x"), "{text}");
     assert!(text.lines().any(|line| line.starts_with("A x ")), "{text}");
     assert!(text.lines().any(|line| line.starts_with("oom y")), "{text}");
     let quiet = coalesce(&["script", "--no-final", "--quiet"], "a x 1\nf x\n", &[]);
-    assert_eq!(quiet.well(), "");
+    assert_eq!(quiet.success(), "");
 }
 
 #[test]
-fn exit_statuses_say_what_was_wrong() {
+fn exit_statuses_tell_the_kind_of_error() {
     let wrong = [("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:1")];
-    coalesce(&["script"], "a x 1\n", &wrong).with_error(1, &["max_split_size"]);
-    coalesce(&["script", "--fraction", "7"], "a x 1\n", &[]).with_error(1, &["fraction"]);
-    coalesce(&["script"], "a x 1\nz\n", &[]).with_error(2, &["line 2"]);
+    coalesce(&["script"], "a x 1\n", &wrong).failure(1, &["max_split_size"]);
+    coalesce(&["script", "--fraction", "7"], "a x 1\n", &[]).failure(1, &["fraction"]);
+    coalesce(&["script"], "a x 1\nz\n", &[]).failure(2, &["line 2"]);
     let failed = coalesce(&["script", "--no-final"], "m 2\na y 1\n", &[]);
     assert_eq!(failed.code, Some(3), "{}", failed.err);
     assert!(failed.out.contains("err 0 m invalid fraction"));
-    assert!(failed.out.contains("A y 0x"), "what follows is still done");
+    assert!(failed.out.contains("A y 0x"), "later operations still run");
 }
 
 #[test]
-fn a_benchmark_prints_the_oracles_line() {
+fn a_benchmark_prints_the_line_of_the_oracle() {
     let arguments = ["script", "--bench", "2", "--inner", "3", "--threads", "2"];
-    let text = coalesce(&arguments, "a x 1000\nr x 2\nf x\n", &[]).well();
+    let text = coalesce(&arguments, "a x 1000\nr x 2\nf x\n", &[]).success();
     assert_eq!(text.lines().count(), 4, "{text}");
     let last = text.lines().last().unwrap();
     for words in [
@@ -48,11 +48,11 @@ fn a_benchmark_prints_the_oracles_line() {
     }
     let leaking = "a x 1\na x 1\nf x\n";
     coalesce(&["script", "--bench", "1", "--inner", "1"], leaking, &[])
-        .with_error(2, &["op 1: id x is already live"]);
+        .failure(2, &["op 1: id x is already live"]);
     for (arguments, said) in [
         (&["script", "--bench", "0"][..], "at least 1"),
         (&["script", "--bench", "1", "--threads", "65"], "1 to 64"),
     ] {
-        coalesce(arguments, "a x 1\nf x\n", &[]).with_error(1, &[said]);
+        coalesce(arguments, "a x 1\nf x\n", &[]).failure(1, &[said]);
     }
 }

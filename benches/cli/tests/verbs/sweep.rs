@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use crate::{checkout, coalesce, scratch_folder};
 
-/// Cells enough to be interrupted in, of everything a sweep can ask for.
+/// A sweep that uses all features and has enough cells to be interrupted.
 fn sweep(folder: &Path) -> PathBuf {
     let traces = checkout().join("workloads/traces");
     let text = format!(
@@ -52,7 +52,7 @@ fn run(sweep: &Path, out: &Path, more: &[&str]) -> crate::Ended {
     coalesce(&arguments, "", &[])
 }
 
-/// Starts the sweep and kills it once there are so many lines in its journal.
+/// Starts the sweep and kills it once its journal has the given number of lines.
 fn run_and_kill(sweep: &Path, out: &Path, lines: usize) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_coalesce"))
         .args(["sweep", text(sweep), "--out", text(out)])
@@ -72,11 +72,11 @@ fn run_and_kill(sweep: &Path, out: &Path, lines: usize) {
 }
 
 #[test]
-fn a_sweep_that_is_killed_or_split_gives_what_an_undisturbed_one_gives() {
+fn an_interrupted_or_partitioned_sweep_gives_the_same_results() {
     let folder = scratch_folder("sweep_whole");
     let sweep = sweep(&folder);
     let whole = folder.join("whole.csv");
-    run(&sweep, &whole, &[]).well();
+    run(&sweep, &whole, &[]).success();
     let expected = fs::read_to_string(&whole).unwrap();
     let cells = expected.lines().count() - 1;
     assert!(cells > 60, "{cells}");
@@ -85,38 +85,38 @@ fn a_sweep_that_is_killed_or_split_gives_what_an_undisturbed_one_gives() {
     let killed = folder.join("killed.csv");
     let random = RandomState::new();
     for time in 0..3 {
-        // At another place each time.
+        // Kill it at a different place each time.
         let lines = 2 + time * cells / 4 + random.hash_one(time) as usize % (cells / 4);
         run_and_kill(&sweep, &killed, lines);
     }
-    run(&sweep, &killed, &[]).well();
+    run(&sweep, &killed, &[]).success();
     assert_eq!(fs::read_to_string(&killed).unwrap(), expected);
 
     let shares: Vec<PathBuf> = (1..=4)
         .map(|part| folder.join(format!("{part}.csv")))
         .collect();
     for (part, share) in (1..).zip(&shares) {
-        run(&sweep, share, &["--partition", &format!("{part}/4")]).well();
+        run(&sweep, share, &["--partition", &format!("{part}/4")]).success();
     }
     let merged = folder.join("merged.csv");
     let mut arguments = vec!["merge", "--out", text(&merged)];
     arguments.extend(shares.iter().rev().map(|share| text(share)));
-    coalesce(&arguments, "", &[]).well();
+    coalesce(&arguments, "", &[]).success();
     assert_eq!(fs::read_to_string(&merged).unwrap(), expected);
 
     arguments.pop();
-    coalesce(&arguments, "", &[]).with_error(1, &["cells are in no share"]);
+    coalesce(&arguments, "", &[]).failure(1, &["cells are missing"]);
     arguments.extend([text(&shares[3]), text(&shares[2])]);
-    coalesce(&arguments, "", &[]).with_error(1, &["is in", "4.csv"]);
+    coalesce(&arguments, "", &[]).failure(1, &["is in", "4.csv"]);
     assert_eq!(
         fs::read_to_string(&merged).unwrap(),
         expected,
-        "nothing was lost"
+        "the old file is kept"
     );
 }
 
 #[test]
-fn a_journal_of_another_sweep_is_not_continued() {
+fn a_journal_of_another_sweep_is_rejected() {
     let folder = scratch_folder("sweep_other");
     let sweep = sweep(&folder);
     let out = folder.join("out.csv");
@@ -126,21 +126,21 @@ fn a_journal_of_another_sweep_is_not_continued() {
         .unwrap()
         .replace("rounds = 5", "rounds = 6");
     fs::write(&sweep, changed).unwrap();
-    run(&sweep, &out, &[]).with_error(1, &["out.csv.journal", "another sweep"]);
+    run(&sweep, &out, &[]).failure(1, &["out.csv.journal", "another sweep"]);
     assert!(!out.exists());
 
-    // The same sweep, by a program that was built from other sources.
+    // The same sweep, by another build of the program.
     let journal = out.with_extension("csv.journal");
     let text = fs::read_to_string(&journal).unwrap();
     let (heading, rest) = text.split_once('\n').unwrap();
     fs::write(&journal, format!("{heading}0\n{rest}")).unwrap();
     let text = fs::read_to_string(&sweep).unwrap();
     fs::write(&sweep, text.replace("rounds = 6", "rounds = 5")).unwrap();
-    run(&sweep, &out, &[]).with_error(1, &["another build of the program"]);
+    run(&sweep, &out, &[]).failure(1, &["another build of the program"]);
 }
 
 #[test]
-fn what_a_sweep_cannot_mean_is_said_in_a_line() {
+fn an_invalid_sweep_is_rejected_in_one_line() {
     let folder = scratch_folder("sweep_wrong");
     let good = fs::read_to_string(sweep(&folder)).unwrap();
     let (path, out) = (folder.join("wrong.toml"), folder.join("out.csv"));
@@ -148,7 +148,7 @@ fn what_a_sweep_cannot_mean_is_said_in_a_line() {
         ("[settings]", "[setings]", "unknown field `setings`"),
         ("[settings]", "[settings", "line 2"),
         ("divisions:8", "divisons:8", "setting round8"),
-        ("round8 = \"", "round8 = 8 #", "must be a text"),
+        ("round8 = \"", "round8 = 8 #", "expected a string"),
         (
             "fragmentation_article",
             "fragmentation_articel",
@@ -162,7 +162,7 @@ fn what_a_sweep_cannot_mean_is_said_in_a_line() {
             "\"defualt\"",
             "did you mean 'default'",
         ),
-        ("\"110%\"", "\"110\u{2009}%\"", "no capacity"),
+        ("\"110%\"", "\"110\u{2009}%\"", "not a capacity"),
         ("firstfit", "first", "no address policy"),
         (
             "seeds = [1, 2]",
@@ -177,7 +177,7 @@ fn what_a_sweep_cannot_mean_is_said_in_a_line() {
         (
             "name = \"fewer_rounds\"",
             "",
-            "[[workload]] 4: with other parameters it needs a name",
+            "[[workload]] 4: a preset with other parameters needs a name",
         ),
         (
             "name = \"fewer_rounds\"",
@@ -200,23 +200,23 @@ fn what_a_sweep_cannot_mean_is_said_in_a_line() {
         fs::write(&path, good.replace(old, new)).unwrap();
         let ended = run(&path, &out, &[]);
         assert_eq!(ended.err.lines().count(), 1, "{}", ended.err);
-        ended.with_error(1, &["wrong.toml", said]);
+        ended.failure(1, &["wrong.toml", said]);
     }
     let sweep = folder.join("sweep.toml");
-    run(&sweep, &out, &["--partition", "5/4"]).with_error(2, &["5/4", "1/n"]);
-    run(&sweep, &out, &["--partition", "1/999"]).well();
-    run(&sweep, &out, &["--partition", "999/999"]).with_error(1, &["empty"]);
-    run(&folder.join("none.toml"), &out, &[]).with_error(1, &["none.toml", "No such file"]);
-    run(&sweep, &folder, &[]).with_error(1, &["is a folder"]);
+    run(&sweep, &out, &["--partition", "5/4"]).failure(2, &["5/4", "1/n"]);
+    run(&sweep, &out, &["--partition", "1/999"]).success();
+    run(&sweep, &out, &["--partition", "999/999"]).failure(1, &["empty"]);
+    run(&folder.join("none.toml"), &out, &[]).failure(1, &["none.toml", "No such file"]);
+    run(&sweep, &folder, &[]).failure(1, &["is a folder"]);
     let nowhere = sweep.join("out.csv"); // below a file
-    run(&sweep, &nowhere, &[]).with_error(1, &["cannot write", "out.csv.journal"]);
+    run(&sweep, &nowhere, &[]).failure(1, &["cannot write", "out.csv.journal"]);
 }
 
 #[test]
-fn cells_can_be_listed_before_they_are_run() {
+fn cells_can_be_listed_without_running_them() {
     let folder = scratch_folder("sweep_list");
     let sweep = sweep(&folder);
-    let list = run(&sweep, &folder.join("out.csv"), &["--list"]).well();
+    let list = run(&sweep, &folder.join("out.csv"), &["--list"]).success();
     assert!(
         list.contains("fewer_rounds, seed 2, pytorch, expand, 110%, up\n"),
         "{list}"
@@ -226,7 +226,7 @@ fn cells_can_be_listed_before_they_are_run() {
         &folder.join("out.csv"),
         &["--list", "--partition", "1/2"],
     )
-    .well();
+    .success();
     let half = list.lines().step_by(2);
     assert!(first.lines().eq(half), "every other one");
 }

@@ -12,7 +12,7 @@ use coalesce_workloads::formats::pickle::write;
 
 use super::{coalesce, scratch};
 
-/// What a small program left behind.
+/// The snapshot of a small program.
 fn snapshot(conf: &str) -> Snapshot {
     let device = SimDevice::new(&SimConfig::default());
     let settings = Settings::from_conf(conf).unwrap();
@@ -34,12 +34,12 @@ fn file(name: &str, snapshot: &Snapshot) -> PathBuf {
 }
 
 #[test]
-fn what_the_reference_did_is_exact() {
+fn snapshots_of_the_reference_are_reproduced_exactly() {
     let conf = "expandable_segments:True";
     let default = file("default.pickle", &snapshot(""));
     let expandable = file("expandable.pickle", &snapshot(conf));
     let files = [default.to_str().unwrap(), expandable.to_str().unwrap()];
-    let text = coalesce(&[&["verify"], &files[..]].concat(), "", &[]).well();
+    let text = coalesce(&[&["verify"], &files[..]].concat(), "", &[]).success();
     let rows: Vec<Vec<&str>> = text
         .lines()
         .map(|line| line.split_whitespace().collect())
@@ -55,13 +55,13 @@ fn what_the_reference_did_is_exact() {
 }
 
 #[test]
-fn a_block_elsewhere_is_told_with_its_neighbourhood() {
+fn a_moved_block_is_reported_with_its_neighbours() {
     let mut wrong = snapshot("");
     let entries = &mut wrong.device_traces[0];
     let last = entries.len() - 1;
     let (one, other) = (entries[last - 1].addr, entries[last].addr);
     (entries[last - 1].size, entries[last].size) = (2000, 1000);
-    // The larger block now comes first and lies second.
+    // The larger block is allocated first and placed second.
     (entries[last - 1].addr, entries[last].addr) = (other, one);
     let path = file("moved.pickle", &wrong);
     let ended = coalesce(&["verify", path.to_str().unwrap()], "", &[]);
@@ -69,7 +69,7 @@ fn a_block_elsewhere_is_told_with_its_neighbourhood() {
     for words in [
         "2/4",
         "different",
-        "2000 bytes lie at 0x20001400000 and not at 0x20001400400",
+        "2000 bytes are at 0x20001400000 instead of 0x20001400400",
         "the same call took from the device",
         "recorded",
         "replayed",
@@ -79,7 +79,7 @@ fn a_block_elsewhere_is_told_with_its_neighbourhood() {
 }
 
 #[test]
-fn a_recording_of_no_allocator_is_impossible() {
+fn an_impossible_recording_is_reported() {
     let mut wrong = snapshot("");
     wrong.device_traces[0][1].addr.0 += 512;
     let path = file("impossible.pickle", &wrong);
@@ -91,9 +91,9 @@ fn a_recording_of_no_allocator_is_impossible() {
 }
 
 #[test]
-fn what_cannot_be_verified_is_refused_with_a_reason() {
-    let refused = |arguments: &[&str], code: i32, said: &[&str]| {
-        coalesce(&[&["verify"], arguments].concat(), "", &[]).with_error(code, said);
+fn invalid_snapshots_are_rejected_with_a_reason() {
+    let refused = |arguments: &[&str], code: i32, words: &[&str]| {
+        coalesce(&[&["verify"], arguments].concat(), "", &[]).failure(code, words);
     };
     refused(&[], 2, &["<SNAPSHOTS>"]);
     refused(&["none.pickle"], 1, &["none.pickle", "No such file"]);

@@ -1,4 +1,4 @@
-//! One cell: a program walked by an allocator on a device of its own.
+//! Measures one cell: a workload under a policy on a separate device.
 
 use std::time::{Duration, Instant};
 
@@ -21,15 +21,15 @@ use crate::timing::walk::{Ended, Times, Walk};
 use super::latency::Latency;
 use super::record::Row;
 
-/// A device that this can be measured on.
+/// A device to measure on.
 pub trait Measured: Driver + 'static {
-    /// Marks the present end of the default stream's work on the device's own clock, if it has one.
+    /// Records a timed event on the default stream, if the device has a clock.
     ///
     /// # Errors
     /// If the device fails.
     fn mark(&mut self) -> Result<Option<EventId>, DriverError>;
 
-    /// Nanoseconds of that clock between two marks. All work is done.
+    /// Nanoseconds between two completed events, by the clock of the device.
     ///
     /// # Errors
     /// If the device fails.
@@ -58,14 +58,14 @@ impl Measured for SimDevice {
     }
 }
 
-/// How much of the time for a cell is for the first walk; the walks of which single calls are timed, and
-/// those that are timed as a whole, share the rest. In percent.
+/// Percentage of the time of a cell at which the first walk and the walks with timed calls end. Walks timed as a whole
+/// get the rest.
 const FIRST: u32 = 50;
 const SINGLE: u32 = 75;
-/// Walks timed as a whole, at most: more say nothing more.
+/// Maximum number of walks timed as a whole.
 const WALKS: usize = 50;
 
-/// What a cell is measured with.
+/// A cell to measure.
 pub(super) struct Subject<'a, D> {
     pub cell: &'a Cell<'a>,
     pub walk: &'a Walk,
@@ -76,12 +76,11 @@ pub(super) struct Subject<'a, D> {
 type On<D> = Box<dyn Allocator<Driver = Metered<D>>>;
 
 impl<D: Measured> Subject<'_, D> {
-    /// The row of the cell, and how long its calls took. The first walk takes the memory; in the further
-    /// ones, on the same allocator, it is there.
+    /// Measures the cell: its row and the latencies of its calls. In the first walk the allocator takes memory from the
+    /// device, in further walks it has that memory cached.
     ///
     /// # Errors
-    /// If the allocator cannot be made or fails, also for lack of memory; if it keeps what it must give
-    /// back.
+    /// If the allocator cannot be created or fails, including out of memory, or does not return all memory at the end.
     pub(super) fn measure(self) -> anyhow::Result<(Row, Vec<Latency>)> {
         let walk = self.walk;
         let until = Deadline::after(Some(self.time));
@@ -100,7 +99,7 @@ impl<D: Measured> Subject<'_, D> {
         let mut peak = Peak::default();
         let first_until = until.at_percent(FIRST);
         let ended = walk.run_timed(&mut allocator, &mut slots, &mut first, first_until, |now| {
-            peak.look(now, before.free)
+            peak.update(now, before.free)
         })?;
         settle(&mut allocator)?;
         peak.write(&allocator, &mut row);
@@ -114,13 +113,12 @@ impl<D: Measured> Subject<'_, D> {
             latencies.extend(again(&mut allocator, walk, &mut slots, single)?);
             whole(&mut allocator, walk, &mut slots, until, &mut row)?;
         }
-        give_back(allocator)?;
+        tear_down(allocator)?;
         Ok((row, latencies))
     }
 }
 
-/// Lets the device do once what it prepares at the first time, so that it is nobody's: a stream, an event,
-/// a little memory.
+/// Makes the first calls to the device, so that their initialization does not count: a stream, an event, some memory.
 ///
 /// # Errors
 /// If the device fails.
@@ -132,26 +130,26 @@ pub(super) fn warm_up(device: &mut impl Driver) -> Result<(), DriverError> {
     device.synchronize_device()
 }
 
-/// Waits until the device is done with what it was told.
+/// Waits until the device has completed all work.
 fn settle<D: Driver>(allocator: &mut On<D>) -> Result<(), DriverError> {
     let device = allocator.driver_mut().driver_mut().driver_mut();
     device.synchronize_device()
 }
 
-/// What the device says is in use, beside what the allocator says it holds: both at their most.
+/// Peak memory by the count of the allocator and by that of the device.
 #[derive(Debug, Default)]
 struct Peak {
-    /// The most the allocator has held so far.
+    /// Peak reserved by the allocator.
     reserved: i64,
-    /// The most the device has had in use since before the first walk.
+    /// Peak use by the device, beyond that before the first walk.
     device: u64,
-    /// What was asked of the device when it had most in use, in bytes.
+    /// Bytes requested from the device at that peak.
     asked: u64,
 }
 
 impl Peak {
-    /// Asks the device whenever the allocator holds more than ever before.
-    fn look<D: Driver>(&mut self, allocator: &mut On<D>, free_before: u64) -> Result<(), Error> {
+    /// Queries the device whenever the allocator reaches a new peak.
+    fn update<D: Driver>(&mut self, allocator: &mut On<D>, free_before: u64) -> Result<(), Error> {
         let reserved = allocator.stats().reserved_bytes.all.peak;
         if reserved <= self.reserved {
             return Ok(());
@@ -185,7 +183,7 @@ impl Peak {
     }
 }
 
-/// Times the calls of further walks, as many as there is time for, one at least.
+/// Times the calls of further walks until the deadline, at least one walk.
 fn again<D: Driver>(
     allocator: &mut On<D>,
     walk: &Walk,
@@ -202,8 +200,8 @@ fn again<D: Driver>(
     }
 }
 
-/// Times further walks as a whole: on the host until the device is done with them, and on the device's own
-/// clock, if the allocator works in the order of a stream.
+/// Times further walks as a whole: on the host until the device has completed them, and by the clock of the device if the
+/// allocator is stream-ordered.
 fn whole<D: Measured>(
     allocator: &mut On<D>,
     walk: &Walk,
@@ -247,8 +245,8 @@ fn mark<D: Measured>(
     }
 }
 
-/// Empties the cache; nothing may be held any more.
-fn give_back<D: Driver>(mut allocator: On<D>) -> anyhow::Result<()> {
+/// Checks that the allocator is sound and returns all memory.
+fn tear_down<D: Driver>(mut allocator: On<D>) -> anyhow::Result<()> {
     allocator.check().context("the allocator is broken")?;
     let live = allocator.stats().allocation.all.current;
     ensure!(live == 0, "{live} blocks were never freed");
@@ -256,7 +254,7 @@ fn give_back<D: Driver>(mut allocator: On<D>) -> anyhow::Result<()> {
     let held = metered::asked_bytes(allocator.driver());
     ensure!(
         held == 0,
-        "{held} bytes are held after the cache was emptied"
+        "{held} bytes are still reserved after emptying the cache"
     );
     Ok(())
 }

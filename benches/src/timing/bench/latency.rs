@@ -1,4 +1,4 @@
-//! How long single calls take, and the slowest of them.
+//! Latencies of single calls.
 
 use std::time::Instant;
 
@@ -7,37 +7,37 @@ use serde::Serialize;
 use crate::measure::statistics::percentile;
 use crate::timing::walk::Times;
 
-/// Times of one kind of call in one cell, nanoseconds on the host. What the clock takes is in them.
+/// Times of one kind of call in one cell, in nanoseconds on the host, including the overhead of the clock.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Latency {
     /// The device.
     pub device: String,
-    /// The program.
+    /// The workload.
     pub program: String,
-    /// The allocator.
+    /// The policy.
     pub policy: String,
     /// The name of its settings.
     pub setting: String,
-    /// `first`: the walk in which the allocator takes its memory; `further`: those after it.
+    /// `first`: the walk in which the allocator takes memory from the device; `further`: later walks.
     pub walks: &'static str,
     /// `malloc` or `free`.
     pub call: &'static str,
-    /// Calls.
+    /// Number of calls.
     pub count: u64,
-    /// Half of them took at most that long.
+    /// Median.
     pub p50_ns: u64,
-    /// 99 in 100.
+    /// 99th percentile.
     pub p99_ns: u64,
-    /// 999 in 1000.
+    /// 99.9th percentile.
     pub p999_ns: u64,
-    /// All.
+    /// Maximum.
     pub max_ns: u64,
-    /// All together, by their number.
+    /// Mean.
     pub mean_ns: u64,
 }
 
 impl Latency {
-    /// Those of a walk, if there are any.
+    /// The latencies of the mallocs and the frees of a walk.
     pub(super) fn of_walk(walks: &'static str, times: &mut Times) -> Vec<Self> {
         let malloc = Self::of(walks, "malloc", &mut times.malloc);
         let free = Self::of(walks, "free", &mut times.free);
@@ -62,7 +62,7 @@ impl Latency {
     }
 }
 
-/// What looking at the clock twice takes, nanoseconds: part of each latency.
+/// The overhead of reading the clock twice in nanoseconds, which is part of each latency.
 #[must_use]
 pub fn clock_ns() -> u64 {
     let mut times: Vec<u64> = (0..10_001)
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_slowest_are_seen() {
+    fn slow_calls_show_in_the_percentiles() {
         let mut times = Times {
             malloc: (0..1000)
                 .map(|i| if i == 7 { 90_000 } else { 100 })
@@ -89,7 +89,7 @@ mod tests {
         };
         let latencies = Latency::of_walk("first", &mut times);
         let [malloc] = &latencies[..] else {
-            panic!("no frees, no latency of frees: {latencies:?}");
+            panic!("expected only mallocs: {latencies:?}");
         };
         assert_eq!((malloc.count, malloc.call), (1000, "malloc"));
         let said = (malloc.p50_ns, malloc.p99_ns, malloc.p999_ns, malloc.max_ns);

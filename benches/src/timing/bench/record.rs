@@ -1,4 +1,4 @@
-//! What is written down of a cell.
+//! The tables of results.
 
 use std::path::Path;
 
@@ -7,56 +7,54 @@ use serde::Serialize;
 use super::Measurements;
 use crate::measure::results;
 
-/// One cell: what it takes, in time and memory; bytes and nanoseconds. A cell that is left out has no
-/// figures.
+/// Time and memory of one cell, in nanoseconds and bytes. A cell that was not measured has no figures.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub struct Row {
     /// The device.
     pub device: String,
-    /// The program.
+    /// The workload.
     pub program: String,
-    /// The allocator.
+    /// The policy.
     pub policy: String,
     /// The name of its settings.
     pub setting: String,
-    /// Its settings.
+    /// The settings string.
     pub conf: String,
-    /// Why there are no figures, if there are none.
+    /// Why the cell was not measured; empty if it was.
     pub left_out: String,
-    /// Allocations in a walk, each with its free.
+    /// Allocations in a walk; each is freed once.
     pub pairs: Option<u64>,
-    /// How many of them the first walk made in the time it had. If not all, there is no further walk.
+    /// Allocations that the first walk made in its time. If not all, there is no further walk.
     pub walked: Option<u64>,
-    /// What looking at the clock twice takes: part of each latency.
+    /// Overhead of reading the clock twice, part of each latency.
     pub clock_ns: Option<u64>,
-    /// For an allocation and its free, of further walks as a whole, until the device is done: the median.
+    /// Time for a malloc and its free in further walks, until the device has completed them: median.
     pub ns_per_pair: Option<f64>,
-    /// The lower end of its interval of 95 %.
+    /// Lower end of the 95 % confidence interval.
     pub ns_per_pair_low: Option<f64>,
-    /// The upper end.
+    /// Upper end.
     pub ns_per_pair_high: Option<f64>,
-    /// The same on the device's own clock, by events before and after a walk; of an allocator that works in
-    /// the order of a stream.
+    /// The same by the clock of the device, with events before and after a walk; only of stream-ordered allocators.
     pub stream_ns_per_pair: Option<f64>,
-    /// Calls of the driver in the first walk.
+    /// Driver calls in the first walk.
     pub driver_calls: Option<u64>,
-    /// How long they took.
+    /// Their time.
     pub driver_ns: Option<u64>,
-    /// The most that was asked for, and given, at one time.
+    /// Peak requested.
     pub peak_requested_bytes: Option<u64>,
-    /// The most the allocator held, by its own count.
+    /// Peak reserved, by the count of the allocator.
     pub peak_reserved_bytes: Option<u64>,
-    /// The most the device had in use more than before the first walk, by its own count.
+    /// Peak use of the device beyond that before the first walk, by the count of the device.
     pub peak_device_bytes: Option<u64>,
-    /// By how much that is more than the allocator's.
+    /// `peak_device_bytes` minus `peak_reserved_bytes`.
     pub difference_bytes: Option<i64>,
-    /// What the driver was asked for at that moment, before it rounds anything.
+    /// Bytes requested from the driver at that peak, before rounding.
     pub asked_bytes: Option<u64>,
-    /// What the device had in use before: the context, other processes.
+    /// Use of the device before the first walk: the context and other processes.
     pub before_bytes: Option<u64>,
 }
 
-/// Writes all of it into a folder: `cells.csv` and `latencies.csv`.
+/// Writes `cells.csv` and `latencies.csv` into a folder.
 ///
 /// # Errors
 /// If a file cannot be written.
@@ -65,10 +63,10 @@ pub fn write(all: &Measurements, folder: &Path) -> anyhow::Result<()> {
     results::write(&folder.join("latencies.csv"), &csv(&all.latencies)?)
 }
 
-/// Rows as a CSV with column names; of no rows, nothing.
+/// Rows as CSV with a header; empty without rows.
 ///
 /// # Errors
-/// If a row cannot be written as one.
+/// If a row cannot be serialized.
 pub fn csv<T: Serialize>(rows: &[T]) -> anyhow::Result<Vec<u8>> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     rows.iter().try_for_each(|row| writer.serialize(row))?;
@@ -81,9 +79,8 @@ mod tests {
     use super::*;
     use crate::timing::model;
 
-    /// A column nobody can look up is a number nobody can trust.
     #[test]
-    fn every_column_is_described() {
+    fn the_readme_describes_every_column() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
         let readme = std::fs::read_to_string(folder.join("../results/README.md")).unwrap();
         let tables = [

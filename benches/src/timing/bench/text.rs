@@ -1,62 +1,62 @@
-//! What `coalesce bench` prints.
-
-use std::fmt::Write as _;
+//! The output of `coalesce bench`.
 
 use super::Measurements;
 use super::latency::Latency;
 use super::record::Row;
+use crate::text::{Column, Table, amount};
 
-/// For each cell one line; with a `~` before it, time for a pair is by the single calls.
+/// A table for each workload, with a line for each cell. A `~` marks times per pair that were computed from single
+/// calls.
 #[must_use]
 pub fn of(all: &Measurements) -> String {
-    let mut text = String::new();
-    let mut program = "";
-    for row in &all.rows {
-        if row.program != program {
-            program = &row.program;
-            // Writing to a string cannot fail.
-            let _ = writeln!(
-                text,
-                "\n{program} on {}\n{:<32}{:>10}  {:>38}  {:>38}  {:>24}",
-                row.device,
-                "",
-                "ns/pair",
-                "malloc ns: p50, p99, p99.9, max",
-                "free ns: p50, p99, p99.9, max",
-                "held, device's MiB"
-            );
-        }
+    let programs = all.rows.chunk_by(|row, next| row.program == next.program);
+    programs.map(|rows| table(all, rows)).collect()
+}
+
+fn table(all: &Measurements, rows: &[Row]) -> String {
+    let headings = [
+        "ns/pair",
+        "malloc ns: p50, p99, p99.9, max",
+        "free ns: p50, p99, p99.9, max",
+        "reserved",
+        "used on device",
+    ];
+    let headings = headings.map(Column::right).into_iter();
+    let mut table = Table::new(std::iter::once(Column::left("")).chain(headings));
+    for row in rows {
         let name = match &*row.setting {
             "default" => row.policy.clone(),
             setting => format!("{}, {setting}", row.policy),
         };
         if !row.left_out.is_empty() {
-            let _ = writeln!(text, "{name:<32}  {}", row.left_out);
+            table.row([name, String::new(), row.left_out.clone()]);
             continue;
         }
+        let [malloc, free] = ["malloc", "free"].map(|call| last(all, row, call));
         let pair = match row.ns_per_pair {
             Some(ns) => format!("{ns:.0}"),
-            // Not the whole walk, and with the clock in it.
+            // Of a part of the walk, and including the clock.
             None => {
-                let means = ["malloc", "free"].map(|call| last(all, row, call));
-                let means = means.into_iter().flatten();
+                let means = [malloc, free].into_iter().flatten();
                 format!("~{}", means.map(|latency| latency.mean_ns).sum::<u64>())
             }
         };
-        let mib = |bytes: Option<u64>| bytes.unwrap_or(0) as f64 / (1 << 20) as f64;
-        let _ = writeln!(
-            text,
-            "{name:<32}{pair:>10}  {:>38}  {:>38}  {:>11.1} {:>12.1}",
-            figures(last(all, row, "malloc")),
-            figures(last(all, row, "free")),
-            mib(row.peak_reserved_bytes),
-            mib(row.peak_device_bytes)
-        );
+        table.row([
+            name,
+            pair,
+            figures(malloc),
+            figures(free),
+            amount(row.peak_reserved_bytes.unwrap_or(0)),
+            amount(row.peak_device_bytes.unwrap_or(0)),
+        ]);
     }
-    text
+    let [first, ..] = rows else {
+        return String::new();
+    };
+    format!("\n{} on {}\n{}", first.program, first.device, table.text())
 }
 
-/// The latencies of a call when the memory is there; of the first walk, if there was no time for more.
+/// The latencies of a call in further walks; in the first walk if time allowed no more.
 fn last<'a>(all: &'a Measurements, row: &Row, call: &str) -> Option<&'a Latency> {
     let mut of_row = all.latencies.iter().filter(|latency| {
         (&latency.program, &latency.policy, &latency.setting)

@@ -1,4 +1,4 @@
-//! What a call costs whatever it is about, and for each MiB, from how long it took.
+//! Fits a fixed cost and a cost per MiB to measured times.
 
 use coalesce_alloc::driver::hooks::cost::Cost;
 
@@ -7,22 +7,21 @@ use super::measure::Samples;
 /// A straight line through measured times.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Fit {
-    /// The line. Neither part is below 0: no call gives time back.
+    /// The line. Neither part is negative.
     pub cost: Cost,
-    /// How far the line is from the measured median that it fits worst, as a share of that median.
+    /// Largest deviation of the line from a median, relative to that median.
     pub worst: f64,
 }
 
-/// One point: so many MiB took so many nanoseconds, more than 0.
+/// Size and median time of a call; the time is positive.
 #[derive(Clone, Copy, Debug)]
 struct Point {
     mib: f64,
     ns: f64,
 }
 
-/// The line through the medians of a call at several sizes that is wrong by the smallest share of each:
-/// least squares of (line − median) / median. So 2 MiB count as much as 16 GiB, and it is the medians that
-/// keep single slow calls out. None if nothing was measured.
+/// Fits a line to the medians of a call at several sizes, by least squares of (line − median) / median. Relative
+/// errors give 2 MiB the same weight as 16 GiB, and medians exclude single slow calls. `None` without samples.
 #[must_use]
 pub fn line(samples: &[&Samples]) -> Option<Fit> {
     let points: Vec<Point> = samples
@@ -62,7 +61,7 @@ fn least_squares(points: &[Point]) -> (f64, f64) {
     let (uu, uv, vv) = (sum(&|u, _| u * u), sum(&|u, v| u * v), sum(&|_, v| v * v));
     let only_fixed = (u / uu, 0.0);
     let determinant = uu * vv - uv * uv;
-    // All of one size: nothing says how much is due to it.
+    // All of one size: the cost per MiB is undetermined.
     if determinant <= f64::EPSILON * uu * vv {
         return only_fixed;
     }
@@ -96,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_found_through_points_on_it() {
+    fn a_line_fits_points_on_it_exactly() {
         let fit = fitted(&[(2, &[1200]), (64, &[7400]), (16384, &[1_639_400])]);
         let (ns, ns_per_mib) = (1000, 100);
         assert_eq!(fit.cost, Cost { ns, ns_per_mib });
@@ -104,27 +103,27 @@ mod tests {
     }
 
     #[test]
-    fn one_slow_call_of_many_moves_nothing() {
+    fn one_slow_call_does_not_change_the_fit() {
         let steady = fitted(&[(2, &[100, 100, 100]), (4, &[200, 200, 200])]);
         let once_slow = fitted(&[(2, &[100, 100, 90_000]), (4, &[200, 200, 90_000])]);
         assert_eq!(steady, once_slow);
     }
 
     #[test]
-    fn no_part_of_a_cost_is_below_nothing() {
+    fn no_part_of_a_cost_is_negative() {
         assert_eq!(fitted(&[(2, &[900]), (4, &[100])]).cost.ns_per_mib, 0);
         assert_eq!(fitted(&[(2, &[100]), (4, &[900])]).cost.ns, 0);
     }
 
     #[test]
-    fn a_call_about_no_memory_costs_its_median() {
+    fn a_call_without_a_size_costs_its_median() {
         let fit = fitted(&[(0, &[30, 10, 20])]);
         assert_eq!((fit.cost.ns, fit.cost.ns_per_mib), (20, 0));
         assert_eq!(line(&[]), None);
     }
 
     #[test]
-    fn what_no_line_fits_is_said() {
+    fn a_bad_fit_is_reported() {
         let fit = fitted(&[(2, &[100]), (4, &[100]), (8, &[1000])]);
         assert!(fit.worst > 0.3, "{fit:?}");
     }

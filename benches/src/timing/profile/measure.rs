@@ -1,11 +1,9 @@
-//! How long the calls of a device take.
+//! Measures how long driver calls take.
 //!
-//! Each call is made alone, on a device that has nothing else to do: what it waits for when there is
-//! work is not its own cost. Memory of one size is taken again and again and kept, and given back when there
-//! is enough of it, as allocators do: what the driver has to set up for more memory is part of what a call
-//! costs, and would not be seen if the same piece came back each time. Then the device is left alone for a
-//! while. A driver clears memory that was given back, and who asks for it earlier waits for that; the
-//! profile does not charge this.
+//! Each call runs alone on an idle device, because waiting for other work is not part of its cost. Like an allocator, the
+//! measurement takes many pieces of one size before it returns them: the driver's work for additional memory is part of the
+//! cost, and would be missed if the same piece were reused. Then the device rests. A driver clears returned memory, and
+//! an earlier request would wait for that, which the profile does not charge.
 
 use std::time::{Duration, Instant};
 
@@ -18,10 +16,10 @@ use coalesce_alloc::driver::{
 use crate::measure::progress::Progress;
 use crate::measure::statistics;
 
-/// The sizes, as far as there is memory: 2 MiB to 16 GiB, each twice the one before.
+/// Smallest and largest size to measure, as far as memory is free. Sizes double.
 const SMALLEST: u64 = 2 << 20;
 const LARGEST: u64 = 16 << 30;
-/// What is left to the device of its free memory, in percent.
+/// Percentage of the free memory to leave unused.
 const SPARED: u64 = 10;
 
 /// Times of one call.
@@ -29,14 +27,14 @@ const SPARED: u64 = 10;
 pub struct Samples {
     /// The call.
     pub call: CallKind,
-    /// How much memory it was about; 0 if about none.
+    /// Bytes that the call concerned; 0 if none.
     pub bytes: u64,
-    /// Nanoseconds of each.
+    /// Nanoseconds of each call.
     pub ns: Vec<u64>,
 }
 
 impl Samples {
-    /// The median, in nanoseconds; none of none.
+    /// Median in nanoseconds; `None` without samples.
     #[must_use]
     pub fn median(&self) -> Option<f64> {
         let floats: Vec<f64> = self.ns.iter().map(|&ns| ns as f64).collect();
@@ -44,14 +42,14 @@ impl Samples {
     }
 }
 
-/// How often each call is made.
+/// How often to make each call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Effort {
-    /// So often, if there is time.
+    /// Number of calls, if time allows.
     pub rounds: u32,
-    /// After so long no further lot of a size is begun, if each call was made three times.
+    /// Time for each size. Once it has passed and each call was made three times, no further batch is started.
     pub time: Duration,
-    /// How long the device is left alone for each GiB that was given back.
+    /// Rest for the device for each returned GiB.
     pub rest_per_gib: Duration,
 }
 
@@ -67,17 +65,17 @@ impl Default for Effort {
 }
 
 impl Effort {
-    /// The least number of rounds: a median of fewer says nothing.
+    /// Minimum number of rounds for a meaningful median.
     const LEAST: u32 = 3;
-    /// Calls that take no memory are quick and can be made more often.
+    /// Factor for calls without memory, which are fast.
     const OF_EVENTS: u32 = 10;
 }
 
-/// Times every call that `device` has, by `clock`, which tells nanoseconds from a moment of its own.
+/// Times every call of `device` by `clock`, in nanoseconds since any fixed moment. Skips sizes that do not fit and calls
+/// that the device does not support.
 ///
 /// # Errors
-/// What the device reports, except that it has not the memory or cannot do something at all: that is left
-/// out.
+/// Any other error of the device.
 pub fn measure<D: Driver>(
     device: &mut D,
     clock: &dyn Fn(&D) -> u64,
@@ -99,12 +97,12 @@ pub fn measure<D: Driver>(
     let progress = Progress::new("sizes", Some(sizes.len() as u64));
     bench.events()?;
     for bytes in sizes {
-        bench.in_lots(bytes, most, |bench, pieces| {
+        bench.in_batches(bytes, most, |bench, pieces| {
             bench.allocations(bytes, pieces)
         })?;
         if bench.device.virtual_memory().is_some() {
             bench.repeat(effort, |bench| bench.reservation(bytes))?;
-            bench.in_lots(bytes, most, |bench, pieces| bench.mappings(bytes, pieces))?;
+            bench.in_batches(bytes, most, |bench, pieces| bench.mappings(bytes, pieces))?;
         }
         bench.pooled(bytes)?;
         progress.add(1, &format!("{} MiB", bytes >> 20));
@@ -116,14 +114,13 @@ struct Bench<'a, D> {
     device: &'a mut D,
     clock: &'a dyn Fn(&D) -> u64,
     effort: Effort,
-    /// Whether what is done now is not noted.
+    /// Whether times are discarded.
     is_warming_up: bool,
     samples: Vec<Samples>,
 }
 
 impl<D: Driver> Bench<'_, D> {
-    /// Does something several times, and once before: there the driver sets up what it keeps. What there is
-    /// no memory for, or what the device cannot do, is left out.
+    /// Repeats `round`, after one run to warm up the driver. Skips it if memory is short or the device does not support it.
     fn repeat(
         &mut self,
         effort: Effort,
@@ -146,7 +143,7 @@ impl<D: Driver> Bench<'_, D> {
         Ok(())
     }
 
-    /// Makes a call and notes how long it took, if it went well.
+    /// Makes a call and records its time if it succeeds.
     fn time<T>(
         &mut self,
         call: CallKind,
@@ -157,12 +154,12 @@ impl<D: Driver> Bench<'_, D> {
         let answer = make(self.device)?;
         let ns = (self.clock)(self.device).saturating_sub(begun);
         if !self.is_warming_up {
-            self.note(call, bytes, ns);
+            self.record(call, bytes, ns);
         }
         Ok(answer)
     }
 
-    fn note(&mut self, call: CallKind, bytes: u64, ns: u64) {
+    fn record(&mut self, call: CallKind, bytes: u64, ns: u64) {
         let mut samples = self.samples.iter_mut();
         match samples.find(|samples| samples.call == call && samples.bytes == bytes) {
             Some(samples) => samples.ns.push(ns),
@@ -174,7 +171,7 @@ impl<D: Driver> Bench<'_, D> {
         }
     }
 
-    /// [`Self::time`] of a call for virtual memory.
+    /// [`Self::time`] for a call on virtual memory.
     fn time_mapped<T>(
         &mut self,
         call: CallKind,
@@ -184,14 +181,13 @@ impl<D: Driver> Bench<'_, D> {
         self.time(call, bytes, |device| make(mapper(device)?))
     }
 
-    /// Lets `lot` take as many pieces of `bytes` as it is told and give them back, until there were enough;
-    /// it says how many it had. No lot is more than `most` bytes. After each the device is left alone until
-    /// it has cleared them.
-    fn in_lots(
+    /// Calls `batch` until it has handled enough pieces of `bytes`. It takes and returns at most the given number of
+    /// pieces, and returns how many it took. A batch takes at most `most` bytes. After each the device rests, to clear them.
+    fn in_batches(
         &mut self,
         bytes: u64,
         most: u64,
-        lot: impl Fn(&mut Self, u64) -> Result<u64, DriverError>,
+        batch: impl Fn(&mut Self, u64) -> Result<u64, DriverError>,
     ) -> Result<(), DriverError> {
         let begun = Instant::now();
         let rounds = u64::from(self.effort.rounds);
@@ -199,7 +195,7 @@ impl<D: Driver> Bench<'_, D> {
         while done < rounds
             && (done < u64::from(Effort::LEAST) || begun.elapsed() < self.effort.time)
         {
-            let taken = lot(self, (rounds - done).min(most / bytes))?;
+            let taken = batch(self, (rounds - done).min(most / bytes))?;
             if taken == 0 {
                 break;
             }
@@ -225,7 +221,7 @@ impl<D: Driver> Bench<'_, D> {
         Ok(held.len() as u64)
     }
 
-    /// One range of addresses, filled piece by piece as an expandable segment is, and back.
+    /// Maps an address range piece by piece, as an expandable segment does, and unmaps it.
     fn mappings(&mut self, bytes: u64, pieces: u64) -> Result<u64, DriverError> {
         let whole = bytes * pieces;
         let range = mapper(self.device)?.reserve(whole)?;
@@ -245,7 +241,7 @@ impl<D: Driver> Bench<'_, D> {
         Ok(held.len() as u64)
     }
 
-    /// Memory behind `bytes` from `addr` on, or nothing.
+    /// Creates and maps memory for `bytes` at `addr`; on an error undoes it.
     fn map_piece(&mut self, addr: DeviceAddr, bytes: u64) -> Result<MemoryHandle, DriverError> {
         let handle = self.time_mapped(CallKind::Create, bytes, |memory| {
             memory.create(bytes, HandleKind::FileDescriptor)
@@ -282,8 +278,8 @@ impl<D: Driver> Bench<'_, D> {
         })
     }
 
-    /// Memory of the device's own pool, which has it from the first round on: what a call costs that takes
-    /// nothing from the device.
+    /// Calls to the device's own pool, which caches the memory after the first round: the cost of calls that take nothing
+    /// from the device.
     fn pooled(&mut self, bytes: u64) -> Result<(), DriverError> {
         if self.device.stream_ordered().is_none() {
             return Ok(());
@@ -310,7 +306,7 @@ impl<D: Driver> Bench<'_, D> {
         used
     }
 
-    /// [`Self::time`] of a call to the device's pool.
+    /// [`Self::time`] for a call to the device's pool.
     fn time_pool<T>(
         &mut self,
         call: CallKind,
@@ -322,13 +318,13 @@ impl<D: Driver> Bench<'_, D> {
         })
     }
 
-    /// The calls that are about no memory.
+    /// Calls without memory.
     fn events(&mut self) -> Result<(), DriverError> {
         let effort = self.effort;
         let rounds = effort.rounds.saturating_mul(Effort::OF_EVENTS);
         let often = Effort { rounds, ..effort };
         let stream = StreamId::nth(1);
-        // An event lives as long as the device: few are made.
+        // Events live as long as the device, so only few are created.
         let mut events = Vec::new();
         for _ in 0..=effort.rounds {
             let event = self.time(CallKind::CreateEvent, 0, Driver::create_event)?;
@@ -363,7 +359,7 @@ impl<D: Driver> Bench<'_, D> {
     }
 }
 
-/// A lot that finds no memory for its last piece is a smaller one; what the device cannot do is left out.
+/// Ignores that memory is exhausted, which makes a batch smaller, and unsupported calls.
 fn unless_full(taken: Result<(), DriverError>) -> Result<(), DriverError> {
     taken.or_else(|error| match error {
         DriverError::OutOfMemory | DriverError::NotSupported => Ok(()),
@@ -398,16 +394,16 @@ mod tests {
         })
     }
 
-    /// On a device whose calls cost what a profile says, that profile comes out, to the nanosecond.
+    /// On a simulated device the measured profile equals the charged one, to the nanosecond.
     #[test]
-    fn what_calls_cost_is_what_is_measured() {
+    fn measured_costs_equal_the_charged_costs() {
         let published = Profile::load("published", std::path::Path::new("")).unwrap();
         let mut device = sim(20 << 30, published.costs.clone());
         let samples = measure(&mut device, &SimDevice::elapsed_ns, QUICK).unwrap();
         for kind in CallKind::ALL {
             let of_kind: Vec<&Samples> = samples.iter().filter(|s| s.call == kind).collect();
             let Some(fit) = line(&of_kind) else {
-                // The simulated device has no pool of its own.
+                // The simulated device has no pool.
                 assert!(
                     kind.name().contains("pool"),
                     "{} was not measured",
@@ -416,20 +412,23 @@ mod tests {
                 continue;
             };
             let (measured, charged) = (fit.cost, published.costs.of(kind));
-            // A call that takes no time at all counts as one nanosecond.
+            // The fit counts a call that takes no time as one nanosecond.
             assert!(measured.ns.abs_diff(charged.ns) <= 1, "{}", kind.name());
             assert_eq!(measured.ns_per_mib, charged.ns_per_mib, "{}", kind.name());
         }
         let sizes = samples.iter().filter(|s| s.call == CallKind::Malloc);
         let sizes: Vec<u64> = sizes.map(|s| s.bytes).collect();
         assert_eq!((sizes.len(), sizes.last()), (14, Some(&LARGEST)));
-        assert!(samples.iter().all(|s| s.ns.len() >= 5), "each so often");
+        assert!(
+            samples.iter().all(|s| s.ns.len() >= 5),
+            "every call is made in every round"
+        );
     }
 
     /// Fails every call of one kind.
-    struct Never(CallKind);
+    struct Failing(CallKind);
 
-    impl Hook for Never {
+    impl Hook for Failing {
         fn before(&mut self, kind: CallKind, _: u64) -> Result<(), DriverError> {
             match kind == self.0 {
                 true => Err(DriverError::InvalidValue),
@@ -439,11 +438,11 @@ mod tests {
     }
 
     #[test]
-    fn all_memory_is_given_back_whatever_fails() {
+    fn all_memory_is_returned_whatever_fails() {
         const CAPACITY: u64 = 64 << 20;
-        let clock = |_: &Tap<SimDevice, Never>| 0;
+        let clock = |_: &Tap<SimDevice, Failing>| 0;
         for kind in [CallKind::Create, CallKind::Map, CallKind::SetAccess] {
-            let mut device = Tap::over(sim(CAPACITY, Costs::default()), Never(kind));
+            let mut device = Tap::over(sim(CAPACITY, Costs::default()), Failing(kind));
             let failed = measure(&mut device, &clock, QUICK);
             assert_eq!(failed, Err(DriverError::InvalidValue), "{}", kind.name());
             assert_eq!(device.memory_info().map(|info| info.free), Ok(CAPACITY));

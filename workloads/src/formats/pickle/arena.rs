@@ -1,7 +1,7 @@
-//! What a pickle holds, each value once: those that are shared in Python are shared here.
+//! The values of a pickle; values that are shared in Python are shared here.
 //!
-//! Values name each other by number and texts stay where they are in the file, so that a value takes
-//! 20 bytes, its place in a container 4, and nothing is ever copied.
+//! Values refer to each other by number, and strings stay in the file, so a value takes 20 bytes and its
+//! place in a container 4, and nothing is copied.
 
 /// The number of a value.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -20,7 +20,7 @@ pub(super) enum Kind {
     Bytes(Span),
     List(Chain),
     Tuple(Chain),
-    /// Keys and values by turns.
+    /// Keys and values, alternating.
     Dict(Chain),
 }
 
@@ -31,8 +31,7 @@ pub(super) struct Span {
     pub(super) len: u32,
 }
 
-/// The items of a container: runs, each of which names the next one. A container grows while others
-/// do.
+/// The items of a container: a linked list of runs, because containers grow at the same time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chain {
     first: u32,
@@ -49,7 +48,7 @@ impl Chain {
     };
 }
 
-/// Items that lie together.
+/// Consecutive items.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     start: u32,
@@ -57,11 +56,11 @@ struct Run {
     next: u32,
 }
 
-/// All values of a pickle. No more of them than the pickle has bytes, and so no more than a u32 counts.
+/// All values of a pickle: at most one per byte, so a u32 can count them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Arena {
     kinds: Vec<Kind>,
-    /// The byte of the file at which each begins.
+    /// The position of each value in the file.
     starts: Vec<u32>,
     runs: Vec<Run>,
     items: Vec<NodeId>,
@@ -100,7 +99,7 @@ impl Arena {
         let end = self.items.len() as u32;
         let run = self.runs.len() as u32;
         match self.runs.get_mut(chain.last as usize) {
-            // The items are next to those that were there.
+            // The new items follow the last run directly.
             Some(last) if last.end == start => {
                 last.end = end;
                 return chain;

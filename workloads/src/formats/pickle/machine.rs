@@ -1,12 +1,12 @@
-//! The stack machine that a pickle is a program of.
+//! The stack machine that executes a pickle.
 //!
-//! It does nothing but build values: there is no recursion, and what it keeps is bounded by the bytes
-//! it has read (each adds at most one value, one place on the stack and one in the memo).
+//! It only builds values, without recursion. Its memory is bounded by the bytes that it has read: each adds
+//! at most one value, one place on the stack and one in the memo.
 
 use super::arena::{Arena, Chain, Kind, NodeId, Span};
 use super::{PickleError, opcode};
 
-/// Runs `input` and gives what it leaves.
+/// Executes `input` and returns its result.
 pub(super) fn run(input: &[u8]) -> Result<(Arena, NodeId), PickleError> {
     let mut machine = Machine {
         input,
@@ -26,18 +26,18 @@ pub(super) fn run(input: &[u8]) -> Result<(Arena, NodeId), PickleError> {
 
 struct Machine<'a> {
     input: &'a [u8],
-    /// The byte to read next.
+    /// The position of the next byte.
     at: usize,
-    /// Where the opcode is that is carried out.
+    /// The position of the current opcode.
     opcode_at: usize,
     arena: Arena,
     stack: Vec<NodeId>,
-    /// How many values lie below each mark.
+    /// The number of values below each mark.
     marks: Vec<u32>,
     memo: Vec<Option<NodeId>>,
 }
 
-/// What is wrong.
+/// The reason of an error.
 type Reason = String;
 
 impl<'a> Machine<'a> {
@@ -49,20 +49,20 @@ impl<'a> Machine<'a> {
                 Ok(())
             }
             [opcode::PROTO, protocol, ..] => Err(format!(
-                "pickle protocol {protocol}; those from 2 to {NEWEST} are known"
+                "pickle protocol {protocol} is not supported; expected 2 to {NEWEST}"
             )),
             [] => Err("the file is empty".to_owned()),
             other => {
                 let start = &other[..other.len().min(8)];
                 Err(format!(
-                    "no pickle of protocol 2 or later: it begins with {:?} and not with 0x80",
+                    "not a pickle of protocol 2 or later: begins with {:?} instead of 0x80",
                     start.escape_ascii().to_string()
                 ))
             }
         }
     }
 
-    /// Carries out everything until STOP.
+    /// Executes opcodes until STOP.
     fn run(&mut self) -> Result<NodeId, Reason> {
         loop {
             self.opcode_at = self.at;
@@ -166,12 +166,12 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// What is left at the end.
+    /// The value on the stack at the end.
     fn result(&self) -> Result<NodeId, Reason> {
         match (&self.stack[..], &self.marks[..]) {
             ([root], []) => Ok(*root),
             (values, _) => Err(format!(
-                "the pickle ends with {} values on its stack, not with one",
+                "the pickle ends with {} values on its stack instead of one",
                 values.len()
             )),
         }
@@ -183,12 +183,12 @@ impl<'a> Machine<'a> {
             opcode::STACK_GLOBAL => format!("STACK_GLOBAL '{}'", self.global_on_stack()),
             other => match opcode::refused(other) {
                 Some(name) => name.to_owned(),
-                None => return format!("0x{other:02x} is no opcode of pickles"),
+                None => return format!("0x{other:02x} is not a pickle opcode"),
             },
         };
         format!(
-            "refuses {what}: a snapshot is plain data (numbers, texts, lists, tuples and dicts), and \
-             nothing in a file is ever run"
+            "refuses {what}: a snapshot is plain data (numbers, strings, lists, tuples and dicts), and \
+             code in a file is never executed"
         )
     }
 
@@ -215,13 +215,11 @@ impl<'a> Machine<'a> {
         self.stack.push(id);
     }
 
-    /// An integer of so many bytes, the lowest first, in two's complement.
+    /// A little-endian integer of `len` bytes in two's complement.
     fn long(&mut self, len: u32) -> Result<(), Reason> {
         const MOST: usize = size_of::<i128>();
         let bytes = self.take(len.into(), "an integer")?;
-        let too_large = || {
-            format!("an integer of {len} bytes does not fit into 64 bits, as all in a snapshot do")
-        };
+        let too_large = || format!("an integer of {len} bytes does not fit into 64 bits");
         if bytes.len() > MOST {
             return Err(too_large());
         }
@@ -239,7 +237,7 @@ impl<'a> Machine<'a> {
     }
 
     fn text(&mut self, len: u64) -> Result<(), Reason> {
-        let span = self.span(len, "a text")?;
+        let span = self.span(len, "a string")?;
         self.push(Kind::Text(span));
         Ok(())
     }
@@ -250,20 +248,20 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// The next `len` bytes, and where they are.
+    /// Skips the next `len` bytes and returns their position.
     fn span(&mut self, len: u64, what: &str) -> Result<Span, Reason> {
         let start = self.at as u32;
         let len = self.take(len, what)?.len() as u32;
         Ok(Span { start, len })
     }
 
-    /// How many values lie above the last mark, which is taken away.
+    /// Removes the last mark and returns the number of values above it.
     fn since_mark(&mut self) -> Result<usize, Reason> {
-        let mark = self.marks.pop().ok_or("no mark is left on the stack")?;
+        let mark = self.marks.pop().ok_or("no mark on the stack")?;
         Ok(self.stack.len().saturating_sub(mark as usize))
     }
 
-    /// The stack without its upper `count` values; a mark must not lie among or above them.
+    /// The height of the stack below its upper `count` values, which must not contain a mark.
     fn below(&self, count: usize) -> Result<usize, Reason> {
         let mark = self.marks.last().map_or(0, |mark| *mark as usize);
         self.stack
@@ -286,7 +284,7 @@ impl<'a> Machine<'a> {
         };
         let kind = self.arena.kind(*container);
         let kind = grown(&mut self.arena, kind, items)
-            .ok_or_else(|| format!("adds to what is no {what}"))?;
+            .ok_or_else(|| format!("adds an item to a value that is not a {what}"))?;
         self.arena.set(*container, kind);
         self.stack.truncate(below + 1);
         Ok(())
@@ -319,13 +317,13 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// Remembers the value on top. Python numbers its memo without gaps; so an index beyond the bytes
-    /// read is wrong, and the memo cannot outgrow the file.
+    /// Stores the top value in the memo. Python numbers its memo without gaps, so an index beyond the bytes
+    /// read is an error; this keeps the memo smaller than the file.
     fn put(&mut self, index: usize) -> Result<(), Reason> {
-        let top = *self.stack.last().ok_or("nothing to remember")?;
+        let top = *self.stack.last().ok_or("nothing to put into the memo")?;
         if index >= self.at {
             return Err(format!(
-                "memo {index} is beyond all that can be in use here"
+                "memo {index} is beyond all indices that can be in use here"
             ));
         }
         if index >= self.memo.len() {
@@ -337,7 +335,7 @@ impl<'a> Machine<'a> {
 
     fn get(&mut self, index: usize) -> Result<(), Reason> {
         let remembered = self.memo.get(index).copied().flatten();
-        let id = remembered.ok_or_else(|| format!("nothing was put into memo {index}"))?;
+        let id = remembered.ok_or_else(|| format!("memo {index} is empty"))?;
         self.stack.push(id);
         Ok(())
     }
@@ -356,7 +354,9 @@ impl<'a> Machine<'a> {
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N], Reason> {
         let rest = self.input.get(self.at..).unwrap_or_default();
-        let bytes = rest.first_chunk().ok_or("the file ends here, too early")?;
+        let bytes = rest
+            .first_chunk()
+            .ok_or("the file ends here unexpectedly")?;
         self.at += N;
         Ok(*bytes)
     }
@@ -371,12 +371,12 @@ impl<'a> Machine<'a> {
         Ok(bytes.unwrap_or_default())
     }
 
-    /// Fails if fewer bytes are left than `what` has.
+    /// Fails if fewer than `len` bytes are left.
     fn check_left(&self, len: u64, what: &str) -> Result<(), Reason> {
         let left = self.input.len().saturating_sub(self.at) as u64;
         if len > left {
             return Err(format!(
-                "{what} of {len} bytes, but the file ends {left} bytes further on: it was cut off"
+                "{what} of {len} bytes, but the file ends after {left} bytes; it is truncated"
             ));
         }
         Ok(())
@@ -389,7 +389,7 @@ pub(super) fn text_of(input: &[u8], span: Span) -> &[u8] {
     input.get(start..end).unwrap_or_default()
 }
 
-/// Bytes of a file in a message.
+/// Bytes of a file, for messages.
 fn shown(bytes: &[u8]) -> String {
     let bytes = &bytes[..bytes.len().min(60)];
     bytes.escape_ascii().to_string()

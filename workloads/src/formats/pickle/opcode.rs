@@ -39,12 +39,12 @@ pub const BINGET: u8 = b'h';
 pub const LONG_BINGET: u8 = b'j';
 pub const FRAME: u8 = 0x95;
 
-/// Names something to import; the names follow on two lines.
+/// Imports an object; its module and name follow on two lines.
 pub const GLOBAL: u8 = b'c';
-/// The same, with the names on the stack.
+/// Imports an object; its module and name are on the stack.
 pub const STACK_GLOBAL: u8 = 0x93;
 
-/// The opcodes, other than those above, by which a pickle calls code or builds what is not plain data.
+/// Other opcodes that call code or build objects that are not plain data.
 const REFUSED: [(u8, &str); 26] = [
     (b'0', "POP"),
     (b'1', "POP_MARK"),
@@ -74,7 +74,7 @@ const REFUSED: [(u8, &str); 26] = [
     (0x97, "NEXT_BUFFER"),
 ];
 
-/// The name of an opcode that is refused; none if it is no opcode at all.
+/// The name of a refused opcode; none if the byte is not an opcode.
 pub fn refused(opcode: u8) -> Option<&'static str> {
     let (_, name) = REFUSED.iter().find(|(refused, _)| *refused == opcode)?;
     Some(name)

@@ -1,8 +1,8 @@
-//! Writes whatever serde can serialise as a pickle of protocol 2.
+//! A serde serializer for pickles of protocol 2.
 //!
-//! Only opcodes that pytorch.org/memory_viz knows are used. Structs and maps become dicts, sequences
-//! lists, tuples and arrays tuples. A text that was written before is named by its number in the memo,
-//! as Python does: the keys of a snapshot are a few texts, many times.
+//! It uses only opcodes that pytorch.org/memory_viz supports. Structs and maps become dicts, sequences
+//! lists, tuples and arrays tuples. Like Python, it writes each string once and then refers to it by its
+//! number in the memo, because the keys of a snapshot are few and occur often.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -15,8 +15,8 @@ use super::opcode;
 /// Writes `value` as a pickle.
 ///
 /// # Errors
-/// Those of `out`; a byte string or an integer of more than 64 bits, which protocol 2 or a snapshot
-/// does not have.
+/// The errors of `out`, or if the value contains a byte string, which protocol 2 cannot express, or an
+/// integer of more than 64 bits, which a snapshot does not contain.
 pub fn to_writer(value: &impl Serialize, out: &mut impl Write) -> Result<(), WriteError> {
     const PROTOCOL: u8 = 2;
     let mut pickler = Pickler {
@@ -28,14 +28,14 @@ pub fn to_writer(value: &impl Serialize, out: &mut impl Write) -> Result<(), Wri
     pickler.write(&[opcode::STOP])
 }
 
-/// Why a value cannot be written.
+/// The reason why a value cannot be written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
-    /// The file.
+    /// The output failed.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// The value.
+    /// The value is not supported.
     #[error("{0}")]
     Value(String),
 }
@@ -48,7 +48,7 @@ impl ser::Error for WriteError {
 
 struct Pickler<'a, W> {
     out: &'a mut W,
-    /// The number of each text in the memo.
+    /// The number of each string in the memo.
     texts: HashMap<String, u32, FixedState>,
 }
 
@@ -77,27 +77,28 @@ impl<W: Write> Pickler<'_, W> {
                 "{int} does not fit into 64 bits"
             )));
         }
-        // Nine bytes do for the largest; those above the sign say nothing.
+        // Nine bytes suffice; leading bytes that only repeat the sign are dropped.
         let bytes = &int.to_le_bytes()[..9];
-        let says_nothing = |len: usize| {
+        let repeats_sign = |len: usize| {
             let sign = bytes[len - 2].cast_signed() >> 7;
             bytes[len - 1].cast_signed() == sign
         };
         let mut len = bytes.len();
-        while len > 1 && says_nothing(len) {
+        while len > 1 && repeats_sign(len) {
             len -= 1;
         }
         self.write(&[opcode::LONG1, len as u8])?;
         self.write(&bytes[..len])
     }
 
-    /// A text, or its number if it was written before.
+    /// Writes a string, or its number if it was written before.
     fn text(&mut self, text: &str) -> Result<(), WriteError> {
         if let Some(&number) = self.texts.get(text) {
             return self.memo([opcode::BINGET, opcode::LONG_BINGET], number);
         }
-        let len = u32::try_from(text.len())
-            .map_err(|_| WriteError::Value(format!("a text of {} bytes", text.len())))?;
+        let len = u32::try_from(text.len()).map_err(|_| {
+            WriteError::Value(format!("a string of {} bytes is too long", text.len()))
+        })?;
         self.operand(opcode::BINUNICODE, &len.to_le_bytes())?;
         self.write(text.as_bytes())?;
         let number = self.texts.len() as u32;
@@ -116,7 +117,7 @@ impl<W: Write> Pickler<'_, W> {
 /// A container that is being written.
 pub struct Open<'a, 'w, W> {
     pickler: &'a mut Pickler<'w, W>,
-    /// What puts the items into it.
+    /// The opcodes that add the items to it.
     close: &'static [u8],
 }
 
@@ -136,7 +137,7 @@ const OPEN_TUPLE: &[u8] = &[opcode::MARK];
 const CLOSE_TUPLE: &[u8] = &[opcode::TUPLE];
 const OPEN_DICT: &[u8] = &[opcode::EMPTY_DICT, opcode::MARK];
 const CLOSE_DICT: &[u8] = &[opcode::SETITEMS];
-/// The same in a dict of one key, the name of a variant.
+/// The same for a variant: a dict with its name as the only key.
 const CLOSE_TUPLE_VARIANT: &[u8] = &[opcode::TUPLE, opcode::SETITEM];
 const CLOSE_DICT_VARIANT: &[u8] = &[opcode::SETITEMS, opcode::SETITEM];
 
@@ -153,7 +154,7 @@ impl<'a, 'w, W: Write> Pickler<'w, W> {
         })
     }
 
-    /// Begins the dict that a variant with content is.
+    /// Begins the dict of a variant with content.
     fn variant(&mut self, name: &str) -> Result<(), WriteError> {
         self.write(&[opcode::EMPTY_DICT])?;
         self.text(name)
@@ -327,7 +328,7 @@ impl<'a, 'w, W: Write> Serializer for &'a mut Pickler<'w, W> {
     }
 }
 
-/// Serde's traits for what is written item by item.
+/// Serde's traits for sequences and maps.
 macro_rules! items {
     ($($kind:ident: $($serialize:ident),+;)+) => {$(
         impl<W: Write> ser::$kind for Open<'_, '_, W> {
@@ -353,7 +354,7 @@ items! {
     SerializeMap: serialize_key, serialize_value;
 }
 
-/// Serde's traits for what is written as a dict, key by key.
+/// Serde's traits for structs.
 macro_rules! fields {
     ($($kind:ident)+) => {$(
         impl<W: Write> ser::$kind for Open<'_, '_, W> {

@@ -1,13 +1,13 @@
-//! What the program did, from what its allocator wrote down about it.
+//! Reconstructs the calls of the program from the history.
 //!
-//! A malloc may leave many entries: frees that it found completed, segments that it returned for want
-//! of memory, those that it took, and at last the allocation. One thing is ambiguous. Segments that go
-//! back right before others are taken were returned by `empty_cache`, or by the malloc that took the
-//! others:
+//! A malloc may write many entries: frees that it found completed, segments that it returned because memory
+//! was short, segments that it took, and finally the allocation. One case is ambiguous: segments returned
+//! right before others are taken were returned either by `empty_cache` or by the malloc that took the
+//! others. They belong to the malloc
 //!
-//! - if stacks were recorded, by that malloc if it was called from the same place;
-//! - else not by it if the device had room for what it took, which shows in more being held at another
-//!   time. Unless there is a garbage collector, a malloc returns nothing while there is room.
+//! - if stacks were recorded: if both were called from the same place;
+//! - otherwise: unless the device had memory for the new segments, which is certain if more was reserved
+//!   at another time. Without a garbage collector, a malloc returns nothing while there is memory.
 //!
 //! Source: PyTorch 2.11, where entries are written.
 
@@ -17,36 +17,36 @@ use coalesce_alloc::history::{Action, TraceEntry};
 
 use super::Recording;
 
-/// What the program did.
+/// The kind of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CallKind {
-    /// An allocation. The last of its entries is that.
+    /// An allocation, which is its last entry.
     Malloc,
-    /// An allocation that failed. The last of its entries says so.
+    /// A failed allocation; the failure is its last entry.
     FailedMalloc,
     /// A free that completed at once.
     Free,
     /// A free that waits for other streams.
     FreeRequest,
-    /// All cached memory was returned (`torch.cuda.empty_cache`).
+    /// The return of all cached memory (`torch.cuda.empty_cache`).
     EmptyCache,
-    /// Frees completed, and it is not recorded by what: the beginning was lost.
+    /// Completed frees whose call is unknown, because the beginning of the history is missing.
     Completions,
-    /// A snapshot was taken.
+    /// A snapshot.
     Snapshot,
 }
 
-/// A call of the program and its entries.
+/// A call of the program.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Call {
-    /// What it was.
+    /// Its kind.
     pub kind: CallKind,
-    /// Its entries in the recording.
+    /// The indices of its entries.
     pub entries: Range<usize>,
 }
 
-/// All calls of a recording, in order. `collects_garbage` is whether its settings let a malloc return
-/// memory while there is room.
+/// All calls of a recording, in order. `collects_garbage` tells whether the settings allow a malloc to
+/// return memory while the device has some.
 #[must_use]
 pub fn calls(recording: &Recording, collects_garbage: bool) -> Vec<Call> {
     let entries = &recording.entries;
@@ -77,7 +77,7 @@ pub fn calls(recording: &Recording, collects_garbage: bool) -> Vec<Call> {
     reader.calls
 }
 
-/// Bytes that an entry adds to what is held from the device.
+/// Bytes that an entry adds to the reserved memory.
 fn held_by(entry: &TraceEntry) -> i128 {
     match entry.action {
         action if action.takes_memory() => entry.size.into(),
@@ -86,7 +86,7 @@ fn held_by(entry: &TraceEntry) -> i128 {
     }
 }
 
-/// The most that is held at one time, in bytes over what was held at first.
+/// The peak of reserved memory, in bytes above the reserved memory at the start.
 pub(super) fn peak_held(entries: &[TraceEntry]) -> i128 {
     let mut held = 0;
     let mut peak = 0;
@@ -100,7 +100,7 @@ pub(super) fn peak_held(entries: &[TraceEntry]) -> i128 {
 struct Reader<'a> {
     recording: &'a Recording,
     collects_garbage: bool,
-    /// The most that is held at one time, in bytes over what was held at first.
+    /// The peak of reserved memory, in bytes above the reserved memory at the start.
     peak: i128,
     calls: Vec<Call>,
 }
@@ -112,8 +112,8 @@ impl Reader<'_> {
         end
     }
 
-    /// Reads the entries from `start` up to an allocation, a failure, or one that is part of neither.
-    /// `held` bytes are held before, over what was held at first.
+    /// Reads the entries from `start` up to an allocation, a failure, or an entry that belongs to neither.
+    /// `held` bytes are reserved before, above the reserved memory at the start.
     fn read_run(&mut self, start: usize, held: i128) -> usize {
         let rest = self.recording.entries.iter().enumerate().skip(start);
         let is_end = |action: Action| {
@@ -145,7 +145,7 @@ impl Reader<'_> {
         }
     }
 
-    /// How far the run, which ends with a malloc, is one of `empty_cache`.
+    /// The end of the `empty_cache` at the beginning of a run that ends with a malloc.
     fn end_of_empty_cache(&self, run: Range<usize>, held: i128) -> usize {
         let entries = &self.recording.entries[run.clone()];
         let returns = |entry: &TraceEntry| entry.action.returns_memory();
@@ -170,7 +170,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Whether two entries were written in calls from the same place, if that was recorded.
+    /// Whether two entries were written in calls from the same place, if stacks were recorded.
     fn same_caller(&self, one: usize, other: usize) -> Option<bool> {
         let known = |entry: usize| {
             let stack = self.recording.stack_of(entry)?;
@@ -216,7 +216,7 @@ mod tests {
         calls.map(|call| (call.kind, call.entries)).collect()
     }
 
-    /// A segment goes back and one of `size` bytes is taken, when at another time `peak` were held.
+    /// Returns a segment and takes one of `size` bytes, with a peak of `peak` bytes at another time.
     fn returned_and_taken(size: u64, peak: u64) -> Recording {
         recording(&[
             (Action::SegmentAlloc, MIB, peak),
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_malloc_returned_is_told_from_an_empty_cache() {
+    fn segments_returned_by_a_malloc_are_distinguished_from_empty_cache() {
         let first = (CallKind::Malloc, 0..2);
         let free = (CallKind::Free, 2..4);
         let end = (CallKind::Snapshot, 7..8);

@@ -1,9 +1,9 @@
-//! Where in a program an allocation comes from, in a few words.
+//! A short name for the origin of an allocation.
 
 use super::{Frame, Stack};
 
 impl Frame {
-    /// Whether it is one of Python's.
+    /// Whether it is a frame of Python code.
     #[must_use]
     pub fn is_python(&self) -> bool {
         self.filename.ends_with(".py") || self.filename.starts_with("<ipython-input")
@@ -22,7 +22,7 @@ impl Frame {
         format!("{}:{}", file.unwrap_or(&self.filename), self.line)
     }
 
-    /// The operator of PyTorch that it is a call of: `addmm` of `at::_ops::addmm::call(…)`.
+    /// The PyTorch operator that it calls: `addmm` of `at::_ops::addmm::call(…)`.
     fn operator(&self) -> Option<&str> {
         let (_, rest) = self.name.split_once("at::_ops::")?;
         let (operator, _) = rest.split_once("::")?;
@@ -30,11 +30,11 @@ impl Frame {
     }
 }
 
-/// Operators that make room for the result of another.
-const MAKES_ROOM: [&str; 3] = ["empty", "new_empty", "resize"];
+/// Operators that allocate the result of another operator.
+const ALLOCATING: [&str; 3] = ["empty", "new_empty", "resize"];
 
 impl Stack {
-    /// The innermost frame of the program itself, or of PyTorch's Python code if there is no other.
+    /// The innermost Python frame outside PyTorch, or else the innermost Python frame.
     #[must_use]
     pub fn innermost_of_program(&self) -> Option<&Frame> {
         let frames = self.frames.iter().map(AsRef::as_ref);
@@ -43,13 +43,13 @@ impl Stack {
         own.or_else(|| python.next())
     }
 
-    /// The innermost operator that computes something, if frames of C++ were recorded, and else the
-    /// innermost function of Python.
+    /// The innermost operator that computes something, if C++ frames were recorded, or else the innermost
+    /// Python function.
     #[must_use]
     pub fn operator(&self) -> Option<&str> {
         let operators = self.frames.iter().filter_map(|frame| frame.operator());
-        let makes_room = |name: &str| MAKES_ROOM.iter().any(|prefix| name.starts_with(prefix));
-        let computing = operators.clone().find(|name| !makes_room(name));
+        let allocates = |name: &str| ALLOCATING.iter().any(|prefix| name.starts_with(prefix));
+        let computing = operators.clone().find(|name| !allocates(name));
         let python = || self.frames.iter().find(|frame| frame.is_python());
         let function = || python().map(|frame| frame.name.as_str());
         computing
@@ -57,7 +57,7 @@ impl Stack {
             .or_else(function)
     }
 
-    /// What asked, and from where: `addmm (train.py:24)`. Nothing of an empty stack.
+    /// The operator and the line of the program: `addmm (train.py:24)`. Empty for an empty stack.
     #[must_use]
     pub fn origin(&self) -> String {
         match (self.operator(), self.innermost_of_program()) {
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn an_allocation_is_named_by_its_operator_and_the_line_of_the_program() {
+    fn the_origin_has_the_operator_and_the_line_of_the_program() {
         let python = [
             (
                 "forward",

@@ -1,8 +1,8 @@
-//! The state at the start of a recording, from the state at its end.
+//! Reconstructs the state at the start of a recording from the state at its end.
 //!
-//! The entries are undone one by one, the last first: undoing an allocation makes its block free, and
-//! undoing a free takes a block out of a free range. Which free ranges there were is certain, for free
-//! neighbours are always one. What a recording leaves open is told in [`Start::remarks`].
+//! The entries are undone one by one, starting from the last: undoing an allocation frees its block, and
+//! undoing a free takes a block out of a free range. The free ranges are certain, because adjacent free
+//! blocks are always coalesced. [`Start::remarks`] lists what remains unknown.
 
 mod segment;
 
@@ -27,50 +27,50 @@ use super::settings::KnownSettings;
 pub struct Start {
     /// The segments, by address.
     pub segments: Vec<SegmentInfo>,
-    /// The blocks that may have had up to 1 MiB more than is said, by address: they were freed before
-    /// anything else told how far they reach.
+    /// Blocks that may have been up to 1 MiB larger, by address: they were freed before another entry
+    /// revealed their end.
     pub guessed: Vec<DeviceAddr>,
-    /// What the recording does not tell of this state, one sentence each.
+    /// Unknown properties of this state, one sentence each.
     pub remarks: Vec<String>,
 }
 
 impl Start {
-    /// Whether memory was held before the first entry.
+    /// Whether memory was reserved before the first entry.
     #[must_use]
     pub fn is_warm(&self) -> bool {
         !self.segments.is_empty()
     }
 }
 
-/// Why a recording cannot be one of PyTorch's allocator, or is not whole.
+/// The reason why PyTorch's allocator cannot have made a recording, or why it is incomplete.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordingError {
-    /// The settings it names cannot be read.
-    #[error("its settings: {0}")]
+    /// Its settings are invalid.
+    #[error("the settings: {0}")]
     Settings(#[from] SettingsError),
-    /// The segments at its end are not those of such an allocator.
-    #[error("no allocator was ever in the state at its end: {0}")]
+    /// The state at the end is impossible.
+    #[error("the state at the end is impossible: {0}")]
     End(#[source] RestoreError),
-    /// The state at its start cannot be had again.
-    #[error("the state at its start: {0}")]
+    /// The state at the start is impossible.
+    #[error("the state at the start is impossible: {0}")]
     Start(#[source] RestoreError),
-    /// An entry does not lead to what comes after it.
-    #[error("entry {index} ({}) cannot be: {reason}", Told(entry))]
+    /// An entry contradicts the entries after it.
+    #[error("entry {index} ({}) is impossible: {reason}", Summary(entry))]
     Entry {
-        /// Which, counted from 0.
+        /// Its index.
         index: usize,
-        /// What it says.
+        /// The entry.
         entry: TraceEntry,
-        /// What stands against it.
+        /// The contradiction.
         reason: String,
     },
 }
 
 /// An entry in a line.
-struct Told<'a>(&'a TraceEntry);
+struct Summary<'a>(&'a TraceEntry);
 
-impl fmt::Display for Told<'_> {
+impl fmt::Display for Summary<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let TraceEntry {
             action, addr, size, ..
@@ -79,11 +79,10 @@ impl fmt::Display for Told<'_> {
     }
 }
 
-/// Undoes all entries of a recording. What is `known` of its settings says how much larger than a
-/// request its block was.
+/// Undoes all entries of a recording. The `known` settings determine the size of the block for a request.
 ///
 /// # Errors
-/// [`RecordingError`]: the state at the end, the last entry, or the state at the start that cannot be.
+/// [`RecordingError`] if the state at the end, an entry or the state at the start is impossible.
 pub fn rewind(recording: &Recording, known: &KnownSettings) -> Result<Start, RecordingError> {
     let settings = &known.settings;
     restore::ensure_possible(&recording.segments).map_err(RecordingError::End)?;
@@ -108,7 +107,7 @@ pub fn rewind(recording: &Recording, known: &KnownSettings) -> Result<Start, Rec
     let remarks = past.remarks(recording, known, guessed.len());
     let segments = past.segments.into_values();
     let segments: Vec<_> = segments.map(Segment::into_info).collect();
-    // What was undone may have met; a state that cannot be is told here and not by whoever restores it.
+    // Undone segments may overlap; report that here rather than when the state is restored.
     restore::ensure_possible(&segments).map_err(RecordingError::Start)?;
     Ok(Start {
         segments,
@@ -117,7 +116,7 @@ pub fn rewind(recording: &Recording, known: &KnownSettings) -> Result<Start, Rec
     })
 }
 
-/// The state on its way back.
+/// The state while entries are undone.
 struct Past<'a> {
     settings: &'a Settings,
     kinds: KindsByAddress,
@@ -147,19 +146,17 @@ impl Past<'_> {
         below
             .map(|(_, segment)| segment)
             .filter(|segment| addr < segment.end())
-            .ok_or_else(|| "no segment is there afterwards".to_owned())
+            .ok_or_else(|| "no segment is there after it".to_owned())
     }
 
     fn undo_segment_alloc(&mut self, addr: DeviceAddr, size: u64) -> Result<(), String> {
         let segment = self.segment_around(addr)?;
         if segment.start() != addr || segment.size() != size || segment.info.is_expandable {
             let (start, bytes) = (segment.start(), segment.size());
-            return Err(format!(
-                "the segment afterwards has {bytes} bytes at {start}"
-            ));
+            return Err(format!("the segment after it has {bytes} bytes at {start}"));
         }
         if !segment.is_wholly_free() {
-            return Err("blocks of it are in use before it was taken".to_owned());
+            return Err("blocks of the segment are in use before it was taken".to_owned());
         }
         self.segments.remove(&addr);
         Ok(())
@@ -187,17 +184,17 @@ impl Past<'_> {
         if let Some((start, other)) = below
             && other.end() > segment.start()
         {
-            return Err(format!("the segment at {start} is there afterwards"));
+            return Err(format!("the segment at {start} overlaps it"));
         }
         self.segments.insert(segment.start(), segment);
         Ok(())
     }
 
-    /// What lies before and behind the pages stays, as runs of their own.
+    /// Removes the pages; the pages before and behind them become separate runs.
     fn undo_map(&mut self, addr: DeviceAddr, size: u64) -> Result<(), String> {
         let run = self.segment_around(addr)?;
         if !run.info.is_expandable {
-            return Err("the segment afterwards is not expandable".to_owned());
+            return Err("the segment after it is not expandable".to_owned());
         }
         let start = run.start();
         let rest = run.without(addr, size)?;
@@ -208,13 +205,13 @@ impl Past<'_> {
         Ok(())
     }
 
-    /// The pages join the runs before and behind them.
+    /// Adds the pages and joins them with the runs before and behind them.
     fn undo_unmap(&mut self, entry: &TraceEntry, pool: MempoolId) -> Result<(), String> {
         let &TraceEntry { addr, size, .. } = entry;
         let end = DeviceAddr(
             addr.0
                 .checked_add(size)
-                .ok_or("it goes beyond all addresses")?,
+                .ok_or("its end exceeds the address space")?,
         );
         let kind = self.kinds.within(addr, end);
         let is_same = |run: &Segment| {
@@ -228,7 +225,7 @@ impl Past<'_> {
         let behind = self.segments.get(&end).filter(|run| is_same(run));
         let touching = before.or(behind);
         let of_touching = touching.map(|run| run.info.kind);
-        // Nobody used the pages afterwards: those of large blocks come in larger pieces.
+        // For unused pages, the size decides: pages of large blocks are larger.
         let by_size = match size.is_multiple_of(self.settings.large_segment_size()) {
             true => PoolKind::Large,
             false => PoolKind::Small,
@@ -256,19 +253,19 @@ impl Past<'_> {
         self.insert(run)
     }
 
-    /// What cannot be known of this state, which is that before the first entry.
+    /// The unknown properties of this state, the one before the first entry.
     fn remarks(&self, recording: &Recording, known: &KnownSettings, guessed: usize) -> Vec<String> {
         let unknown = known.unknown.iter();
-        let unknown = unknown.map(|key| format!("the setting '{key}' is not known: left out"));
+        let unknown = unknown.map(|key| format!("the setting '{key}' is unknown and ignored"));
         let mut remarks: Vec<String> = unknown.collect();
         if recording.conf.is_none() {
             let guess = if self.settings.expandable_segments() {
-                "expandable_segments:True, for there are some"
+                "expandable_segments:True, because it has expandable segments"
             } else {
                 "the defaults"
             };
             remarks.push(format!(
-                "it does not tell its settings: taken to be {guess}"
+                "the settings are not recorded; taken to be {guess}"
             ));
         }
         let private = recording
@@ -279,8 +276,7 @@ impl Past<'_> {
         let returns = entries.any(|entry| entry.action.returns_memory());
         if private && returns && recording.entry_pools.is_empty() {
             remarks.push(
-                "which pool a segment belonged to that was returned is not recorded: taken to be \
-                 everybody's"
+                "the pools of returned segments are not recorded; taken to be the default pool"
                     .to_owned(),
             );
         }
@@ -289,15 +285,15 @@ impl Past<'_> {
         }
         if self.settings.garbage_collection_threshold() > 0.0 {
             remarks.push(
-                "how long blocks had been free before the first entry is not recorded, and the \
-                 garbage collector goes by it"
+                "the ages of free blocks at the first entry, which the garbage collector uses, are not \
+                 recorded"
                     .to_owned(),
             );
         }
         if guessed > 0 {
             remarks.push(format!(
-                "of {guessed} blocks in use before the first entry it is not known whether they had up \
-                 to 1 MiB more"
+                "the exact sizes of {guessed} blocks in use before the first entry are unknown; they may be \
+                 up to 1 MiB larger"
             ));
         }
         let pending = self
@@ -307,14 +303,14 @@ impl Past<'_> {
         let pending: usize = pending.sum();
         if pending > 0 {
             remarks.push(format!(
-                "blocks given back before the first entry that wait for a stream: {pending}"
+                "blocks freed before the first entry that wait for a stream: {pending}"
             ));
         }
         remarks
     }
 }
 
-/// The kind of pool that addresses were used by: an entry about pages does not say.
+/// The pool kind that used each address, because entries about pages do not contain it.
 pub(super) struct KindsByAddress(BTreeMap<DeviceAddr, PoolKind>);
 
 impl KindsByAddress {
@@ -331,13 +327,13 @@ impl KindsByAddress {
         Self(users.map(kind_of).collect())
     }
 
-    /// The kind of the pages from `start` to `end`; none if no block is known to begin there.
+    /// The pool kind of the pages from `start` to `end`; none if no known block begins there.
     fn within(&self, start: DeviceAddr, end: DeviceAddr) -> Option<PoolKind> {
         let (_, &kind) = self.0.range(start..end).next()?;
         Some(kind)
     }
 
-    /// As [`Self::within`], or else that of the last block below: one may reach into the pages.
+    /// As [`Self::within`], or else the pool kind of the last block below, which may reach into the pages.
     pub(super) fn around(&self, start: DeviceAddr, end: DeviceAddr) -> Option<PoolKind> {
         let below = || self.0.range(..start).next_back().map(|(_, &kind)| kind);
         self.within(start, end).or_else(below)

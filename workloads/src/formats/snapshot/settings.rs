@@ -1,25 +1,25 @@
-//! The settings that a recording was made under.
+//! The settings of a recording.
 
 use coalesce_alloc::history::Action;
 use coalesce_alloc::settings::{Settings, SettingsError, written};
 
 use super::Recording;
 
-/// Settings as far as PyTorch 2.11 knows them.
+/// The settings of a recording that PyTorch 2.11 knows.
 #[derive(Clone, PartialEq, Debug)]
 pub struct KnownSettings {
-    /// All that is known.
+    /// The known settings.
     pub settings: Settings,
-    /// Keys that stand in the string and were left out: of earlier versions, or of later ones.
+    /// Ignored keys of earlier or later versions.
     pub unknown: Vec<String>,
 }
 
 impl Recording {
-    /// The settings it was made under. Where the snapshot does not tell, they are the defaults, with
-    /// expandable segments if there are any.
+    /// The settings of the recorded program. If the snapshot does not contain them, the defaults, with
+    /// expandable segments if it has any.
     ///
     /// # Errors
-    /// If a value is none of PyTorch 2.11's.
+    /// If a value is invalid in PyTorch 2.11.
     pub fn settings(&self) -> Result<KnownSettings, SettingsError> {
         let mut conf = match &self.conf {
             Some(conf) => conf.clone(),
@@ -46,7 +46,7 @@ impl Recording {
     }
 }
 
-/// The settings without those of one key.
+/// The settings string without one key.
 fn without(conf: &str, key: &str) -> String {
     let kept = written(conf).filter(|&(other, _)| other != key);
     let kept: Vec<&str> = kept.map(|(_, setting)| setting).collect();
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_other_versions_are_left_out_and_told() {
+    fn keys_of_other_versions_are_ignored_and_reported() {
         let conf = "later:[1:2,3:4],expandable_segments:True, other:1,max_split_size_mb:100";
         let known = settings(conf).unwrap();
         assert_eq!(known.unknown, ["later", "other"]);

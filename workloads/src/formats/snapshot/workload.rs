@@ -1,21 +1,20 @@
-//! A recording as a workload: what its program asks of any allocator.
+//! A recording as a workload: the requests of its program, for any allocator.
 //!
-//! What lived before the first entry is asked for first, lowest address first: in which order it was
-//! made is not recorded. Then come the calls of the program.
+//! First come the blocks that were live before the first entry, by address, because the order of their
+//! allocation is not recorded. Then come the calls of the program.
 //!
-//! - A free that other streams still worked against when it was requested waits for an event, which is
-//!   over where the free was found completed. An allocator that is out of memory can wait for it.
-//!   What was freed before the first entry is freed where that completed.
-//! - A request that failed is one more malloc, tagged as that, and freed at once where it succeeds: on a
-//!   larger device one sees that it would have gone well, and what it would have taken. What the program
-//!   would have done then nobody knows. Retries of the allocator are no failures. The bytes are those
-//!   of the block it needed, for that is what is recorded.
-//! - A request that fails now and did not when it was recorded ends the program; but if another failure
-//!   was recorded later, the program survives failures, and goes on behind that one without what it
-//!   would have asked for until then: it gives up what it was doing earlier than it did.
-//! - Streams are numbered in the order of their handles, by which allocators may go; the default stream
-//!   is 0.
-//! - `step N` is marked where the profiler's step N begins, or else behind the N-th step of an optimiser.
+//! - A free that has to wait for other streams waits for an event, which finishes where the recording
+//!   completes the free. An allocator that is out of memory can wait for it. A block freed before the first
+//!   entry is freed where that free completes.
+//! - A request that failed when recorded is a malloc with a tag that says so. If it succeeds, it is freed at
+//!   once, because the further course of the program is unknown; a larger device thus shows how much memory
+//!   it takes. Retries are not failures. The size is that of the block, which is what is recorded.
+//! - A request that fails now but did not when recorded ends the workload. But if a later failure was
+//!   recorded, the program handles failures: the workload resumes after that failure and skips the requests
+//!   up to it.
+//! - Streams are numbered in the order of their handles, because allocators may order by them; the default
+//!   stream is 0.
+//! - `step N` marks the begin of the profiler's step N, or else the end of the N-th optimizer step.
 
 mod waits;
 
@@ -33,24 +32,24 @@ use crate::op::{Answer, Op, Sink, Workload, WorkloadError};
 use crate::ops::Ops;
 use crate::surroundings::Change;
 
-/// How the tag of a request begins that failed when it was recorded.
+/// The prefix of the tag of a request that failed when recorded.
 pub const FAILED: &str = "failed when recorded";
 
-/// The program of a recording.
+/// A recording as a workload.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RecordedWorkload {
     name: String,
     ops: Ops,
-    /// Where in `ops` the requests are that failed when they were recorded, in order.
+    /// The indices in `ops` of the requests that failed when recorded, in order.
     failures: Vec<usize>,
     remarks: Vec<String>,
 }
 
 impl RecordedWorkload {
-    /// The program of a recording, called `name` in results.
+    /// The workload of a recording, called `name` in results.
     ///
     /// # Errors
-    /// [`RecordingError`] if the recording is none of PyTorch's allocator.
+    /// [`RecordingError`] if PyTorch's allocator cannot have made the recording.
     pub fn new(name: impl Into<String>, recording: &Recording) -> Result<Self, RecordingError> {
         let known = recording.settings()?;
         let start = rewind(recording, &known)?;
@@ -69,7 +68,7 @@ impl RecordedWorkload {
         })
     }
 
-    /// What the recording does not tell, one sentence each.
+    /// Missing information, one sentence each.
     #[must_use]
     pub fn remarks(&self) -> &[String] {
         &self.remarks
@@ -111,7 +110,7 @@ impl Workload for RecordedWorkload {
 struct Writer<'a> {
     recording: &'a Recording,
     streams: Vec<StreamId>,
-    /// When each step begins, in order, and what it is called.
+    /// The time and the name of each step, in order.
     steps: std::vec::IntoIter<(u64, String)>,
     next_step: Option<(u64, String)>,
     live: HashMap<DeviceAddr, u64, FixedState>,
@@ -149,12 +148,12 @@ impl<'a> Writer<'a> {
         let touched: HashSet<DeviceAddr, FixedState> = entries.map(|entry| entry.addr).collect();
         for segment in &start.segments {
             for block in segment.blocks.iter().filter(|block| block.is_active()) {
-                // Some versions did not record what was asked for.
+                // Some versions did not record the requested size.
                 let bytes = match block.requested_size {
                     0 => block.size,
                     bytes => bytes,
                 };
-                // Who asked is known of those that live to the end.
+                // The stack is known for blocks that stay live to the end.
                 let addr = block.address;
                 let stack = self.recording.block_stacks.get(&addr);
                 let stack = stack.filter(|_| !touched.contains(&addr)).copied();
@@ -219,7 +218,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// The frees among the entries of a call, requested or completed.
+    /// Writes the frees among the entries of a call, requested or completed.
     fn frees(&mut self, kind: CallKind, entries: &[TraceEntry]) {
         let returns = |entry: &TraceEntry| entry.action.returns_memory();
         let is_malloc = matches!(kind, CallKind::Malloc | CallKind::FailedMalloc);
@@ -246,7 +245,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// A free that waits for an event on a stream of its own.
+    /// Writes a free that waits for an event on a separate stream.
     fn free_later(&mut self, addr: DeviceAddr, id: u64) {
         let stream = self.waits.begin(addr);
         self.ops.push(Op::RecordStream { id, stream });
@@ -255,7 +254,7 @@ impl<'a> Writer<'a> {
         self.ops.push(Op::Around(Change::HoldEvents(false)));
     }
 
-    /// Marks the steps that begin before `time_us`.
+    /// Writes the marks of the steps that begin before `time_us`.
     fn marks_of_steps(&mut self, time_us: u64) {
         while let Some((_, name)) = self.next_step.take_if(|(begins, _)| *begins <= time_us) {
             self.ops.push(Op::Mark { tag: &name });
@@ -264,7 +263,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// When each step begins and what it is called.
+/// The time and the name of each step, in order.
 fn steps(annotations: &[Annotation]) -> Vec<(u64, String)> {
     let profiled = annotations.iter().filter(|annotation| annotation.is_start);
     let profiled = profiled.filter_map(|annotation| {

@@ -63,7 +63,7 @@ fn errors_name_the_impossible_entry_and_the_reason() {
     let index = place(&good, Action::FreeCompleted);
     vast.entries[index].size = u64::MAX;
     assert!(
-        error_of(&vast).contains("no block has so many bytes"),
+        error_of(&vast).contains("no block can have this size"),
         "{}",
         error_of(&vast)
     );
@@ -71,21 +71,21 @@ fn errors_name_the_impossible_entry_and_the_reason() {
     let index = place(&good, Action::SegmentAlloc);
     taken.entries[index].size += 512;
     assert!(
-        error_of(&taken).contains("segment afterwards has"),
+        error_of(&taken).contains("segment after it has"),
         "{}",
         error_of(&taken)
     );
     let mut wrong = good.clone();
     wrong.conf = Some("max_split_size_mb:1".to_owned());
     assert!(
-        error_of(&wrong).starts_with("its settings: "),
+        error_of(&wrong).starts_with("the settings: "),
         "{}",
         error_of(&wrong)
     );
     let mut overlapping = good;
     let copy = overlapping.segments[0].clone();
     overlapping.segments.insert(0, copy);
-    assert!(error_of(&overlapping).contains("no allocator was ever in the state"));
+    assert!(error_of(&overlapping).contains("the state at the end is impossible"));
 }
 
 /// A segment of which only the return is recorded, at an address where no segment can lie.
@@ -103,7 +103,10 @@ fn an_impossible_initial_state_is_reported() {
         ..Recording::default()
     };
     let error = error_of(&recording);
-    assert!(error.starts_with("the state at its start: "), "{error}");
+    assert!(
+        error.starts_with("the state at the start is impossible: "),
+        "{error}"
+    );
     assert!(error.contains("multiples of 512"), "{error}");
 }
 

@@ -1,6 +1,6 @@
-//! One segment on its way back.
+//! One segment while entries are undone.
 //!
-//! Invariant: the blocks cover it without gaps, and neighbouring free blocks are one.
+//! Invariant: the blocks cover the segment without gaps, and adjacent free blocks are coalesced.
 
 use std::collections::BTreeMap;
 
@@ -13,11 +13,11 @@ use coalesce_alloc::stats::PoolKind;
 #[derive(Clone, Copy, Debug)]
 struct Block {
     size: u64,
-    /// Bytes asked for; 0 if it is free.
+    /// Requested bytes; 0 if it is free.
     requested: u64,
     state: BlockState,
-    /// Whether it may have been larger by up to 1 MiB: nothing tells whether what is left behind the
-    /// request was cut off.
+    /// Whether it may have been up to 1 MiB larger, because it is unknown whether the remainder was split
+    /// off.
     is_guessed: bool,
 }
 
@@ -39,23 +39,23 @@ impl Block {
 /// A segment, or one mapped run of an expandable segment.
 #[derive(Clone, Debug)]
 pub(super) struct Segment {
-    /// All but its blocks, which are here.
+    /// The segment without its blocks.
     pub(super) info: SegmentInfo,
     blocks: BTreeMap<DeviceAddr, Block>,
     size: u64,
 }
 
 impl Segment {
-    /// A segment whose blocks are known to cover it.
+    /// A segment whose blocks cover it.
     pub(super) fn new(info: &SegmentInfo) -> Self {
         let blocks = info.blocks.iter().map(|block| {
-            let now = Block {
+            let known = Block {
                 size: block.size,
                 requested: block.requested_size,
                 state: block.state,
                 is_guessed: false,
             };
-            (block.address, now)
+            (block.address, known)
         });
         Self {
             blocks: blocks.collect(),
@@ -67,11 +67,11 @@ impl Segment {
         }
     }
 
-    /// A segment of `size` bytes that nobody uses.
+    /// A free segment of `size` bytes.
     pub(super) fn free(info: SegmentInfo, size: u64) -> Result<Self, String> {
         let end = info.address.0.checked_add(size);
         if size == 0 || end.is_none() {
-            return Err("no segment has so many bytes there".to_owned());
+            return Err("no segment can have this size at this address".to_owned());
         }
         Ok(Self {
             blocks: BTreeMap::from([(info.address, Block::free(size))]),
@@ -116,19 +116,19 @@ impl Segment {
             .count()
     }
 
-    /// The blocks whose size is a guess.
+    /// The blocks with a guessed size.
     pub(super) fn guessed(&self) -> impl Iterator<Item = DeviceAddr> {
         let blocks = self.blocks.iter().filter(|(_, block)| block.is_guessed);
         blocks.map(|(&addr, _)| addr)
     }
 
-    /// The block becomes free, and one with its free neighbours.
+    /// Frees the block and coalesces it with its free neighbours.
     pub(super) fn undo_alloc(&mut self, addr: DeviceAddr, requested: u64) -> Result<(), String> {
         let block = self.blocks.get_mut(&addr).filter(|block| !block.is_free());
-        let block = block.ok_or("no block in use begins there afterwards")?;
+        let block = block.ok_or("no block in use begins there after it")?;
         if requested > block.size {
             let size = block.size;
-            return Err(format!("the block afterwards has only {size} bytes"));
+            return Err(format!("the block after it has only {size} bytes"));
         }
         *block = Block::free(block.size);
         self.join_free_neighbours(addr);
@@ -154,16 +154,16 @@ impl Segment {
         }
     }
 
-    /// The block is held by the program again.
+    /// Marks the block as allocated again.
     pub(super) fn undo_free_request(&mut self, addr: DeviceAddr) -> Result<(), String> {
         let block = self.blocks.get_mut(&addr);
         let block = block.filter(|block| block.state == BlockState::ActivePendingFree);
-        let block = block.ok_or("it neither completes nor waits for a stream afterwards")?;
+        let block = block.ok_or("the free neither completes nor waits for a stream after it")?;
         block.state = BlockState::ActiveAllocated;
         Ok(())
     }
 
-    /// A block that waits for a stream, or for nothing, is taken out of the free range around `addr`.
+    /// Takes a pending block out of the free range around `addr`.
     pub(super) fn undo_free(
         &mut self,
         addr: DeviceAddr,
@@ -175,11 +175,11 @@ impl Segment {
         let range = self.blocks.range(..=addr).next_back();
         let range = range.map(|(&start, &range)| (start, range));
         let (Some((start, range)), Some(cut)) = (range, cut.map(DeviceAddr)) else {
-            return Err("no block has so many bytes".to_owned());
+            return Err("no block can have this size".to_owned());
         };
         let end = start.offset(range.size);
         if !range.is_free() || cut > end {
-            return Err("what it leaves behind is not free afterwards".to_owned());
+            return Err("its range is not free after it".to_owned());
         }
         let (size, is_guessed) = self.size_of_block(addr, cut, end, settings);
         self.blocks.remove(&start);
@@ -199,12 +199,12 @@ impl Segment {
         Ok(())
     }
 
-    /// How large the block at `addr` was that needed the bytes up to `cut`, in a free range that ends
-    /// at `end`; and whether that is a guess.
+    /// The size of the block at `addr` whose rounded request ended at `cut`, in a free range that ends at
+    /// `end`; and whether the size is a guess.
     ///
-    /// What a request leaves over is always cut off in small pools and expandable segments. Elsewhere
-    /// every block has more than 1 MiB, for less is never cut off: so if no more than that is left
-    /// behind it, it was part of it. And a block too large to be split is a whole segment.
+    /// Small pools and expandable segments always split off the remainder. Elsewhere a remainder of up to
+    /// 1 MiB is never split off, so a rest of the range of at most 1 MiB belonged to the block. An oversize
+    /// block is never split and fills its segment.
     fn size_of_block(
         &self,
         addr: DeviceAddr,
@@ -223,13 +223,13 @@ impl Segment {
         }
     }
 
-    /// Whether blocks keep what is left over if it is no more than 1 MiB.
+    /// Whether blocks keep a remainder of up to 1 MiB.
     fn keeps_tails(&self) -> bool {
         self.info.kind == PoolKind::Large && !self.info.is_expandable
     }
 
-    /// Fills the free bytes between `start` and a block at `addr`. Where no block can be so small they
-    /// are the tail of the one before, whose size was a guess and is known now.
+    /// Fills the free bytes between `start` and a block at `addr`. If a free block cannot be so small, they
+    /// are the tail of the block before, whose size was guessed.
     fn put_before(&mut self, start: DeviceAddr, addr: DeviceAddr) {
         let bytes = addr.offset_from(start);
         let is_tail = self.keeps_tails() && bytes <= SMALL_LIMIT;
@@ -245,17 +245,17 @@ impl Segment {
         }
     }
 
-    /// What is left without `size` free bytes at `addr`: up to two runs.
+    /// The segment without `size` free bytes at `addr`: up to two runs.
     pub(super) fn without(&self, addr: DeviceAddr, size: u64) -> Result<Vec<Self>, String> {
         let range = self.blocks.range(..=addr).next_back();
         let range = range.filter(|(_, block)| block.is_free());
         let end = addr.0.checked_add(size).map(DeviceAddr);
         let (Some((&start, range)), Some(end)) = (range, end) else {
-            return Err("blocks of it are in use before it was mapped".to_owned());
+            return Err("blocks of the pages are in use before they were mapped".to_owned());
         };
         let end_of_range = start.offset(range.size);
         if size == 0 || end > end_of_range {
-            return Err("blocks of it are in use before it was mapped".to_owned());
+            return Err("blocks of the pages are in use before they were mapped".to_owned());
         }
         let mut before = self.part(self.start(), addr);
         before.put_free(start, addr);
@@ -265,7 +265,7 @@ impl Segment {
         Ok(parts.filter(|part| part.size > 0).collect())
     }
 
-    /// The blocks that lie wholly in a part of it.
+    /// The blocks inside a part of the segment.
     fn part(&self, start: DeviceAddr, end: DeviceAddr) -> Self {
         let blocks = self.blocks.range(start..end);
         let whole = blocks.filter(|(addr, block)| addr.offset(block.size) <= end);
@@ -286,7 +286,7 @@ impl Segment {
         }
     }
 
-    /// Joins the run that begins where this one ends.
+    /// Appends the run that begins at the end of this one.
     pub(super) fn append(&mut self, other: Self) {
         let seam = other.start();
         self.size += other.size;

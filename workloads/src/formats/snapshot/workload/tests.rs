@@ -5,8 +5,8 @@ use super::*;
 
 const MIB: u64 = 1 << 20;
 
-/// A program that returned all its memory at the end. Blocks of 20 MiB are segments of their own; of an
-/// entry are given its action and its block's number.
+/// A program that returned all its memory at the end. Each block of 20 MiB is a segment. The entries are
+/// given by their action and the number of their block.
 fn program(entries: &[(Action, u64)]) -> RecordedWorkload {
     let entries = entries.iter().map(|&(action, block)| TraceEntry {
         action,
@@ -22,11 +22,11 @@ fn program(entries: &[(Action, u64)]) -> RecordedWorkload {
     RecordedWorkload::new("test", &recording).unwrap()
 }
 
-/// What it does, in short, if the requests with these ids fail.
-fn told(program: &RecordedWorkload, fail: &[u64]) -> Vec<String> {
-    let mut told = Vec::new();
+/// The operations, abbreviated, if the requests with these ids fail.
+fn operations(program: &RecordedWorkload, fail: &[u64]) -> Vec<String> {
+    let mut ops = Vec::new();
     let mut sink = |op: Op<'_>| {
-        let (said, answer) = match op {
+        let (text, answer) = match op {
             Op::Malloc { id, .. } if fail.contains(&id) => {
                 (format!("{id} fails"), Answer::OutOfMemory)
             }
@@ -37,14 +37,14 @@ fn told(program: &RecordedWorkload, fail: &[u64]) -> Vec<String> {
             Op::EmptyCache => ("empty".to_owned(), Answer::Done),
             Op::Mark { tag } => (tag.to_owned(), Answer::Done),
         };
-        told.push(said);
+        ops.push(text);
         Ok(answer)
     };
     program.emit(&mut sink).unwrap();
-    told
+    ops
 }
 
-/// Two requests, a failure, and one more, with all that is needed around them.
+/// Two requests, a failure and another request, with their frees and segments.
 const SURVIVES: [(Action, u64); 13] = [
     (SegmentAlloc, 1),
     (Alloc, 1),
@@ -66,32 +66,32 @@ fn survives() -> RecordedWorkload {
 }
 
 #[test]
-fn a_request_that_failed_fails_again_or_is_given_back_at_once() {
+fn a_failed_request_fails_again_or_is_freed_at_once() {
     let rest = ["free 1", "malloc 3", "free 3", "free 0", "empty"];
     let again = ["malloc 0", "malloc 1", "2 fails"];
-    assert_eq!(told(&survives(), &[2]), [&again[..], &rest].concat());
+    assert_eq!(operations(&survives(), &[2]), [&again[..], &rest].concat());
     let fits = ["malloc 0", "malloc 1", "malloc 2", "free 2"];
-    assert_eq!(told(&survives(), &[]), [&fits[..], &rest].concat());
+    assert_eq!(operations(&survives(), &[]), [&fits[..], &rest].concat());
 }
 
 #[test]
-fn a_program_that_survives_failures_goes_on_behind_its_next() {
+fn a_program_that_handles_failures_resumes_after_the_next_one() {
     let expected = ["0 fails", "free 1", "malloc 3", "free 3", "free 0", "empty"];
     assert_eq!(
-        told(&survives(), &[0]),
+        operations(&survives(), &[0]),
         expected,
-        "1 and 2 are not asked for"
+        "1 and 2 are skipped"
     );
 }
 
 #[test]
-fn a_program_ends_at_a_failure_if_none_is_recorded_later() {
+fn a_program_ends_at_a_failure_without_a_later_recorded_one() {
     let expected = ["malloc 0", "malloc 1", "2 fails", "free 1", "3 fails"];
-    assert_eq!(told(&survives(), &[2, 3]), expected);
+    assert_eq!(operations(&survives(), &[2, 3]), expected);
 }
 
 #[test]
-fn a_free_that_waits_is_over_where_it_was_found_completed() {
+fn a_pending_free_completes_where_it_was_recorded() {
     let program = program(&[
         (SegmentAlloc, 1),
         (Alloc, 1),
@@ -120,11 +120,11 @@ fn a_free_that_waits_is_over_where_it_was_found_completed() {
         "free 1",
         "empty",
     ];
-    assert_eq!(told(&program, &[]), expected);
+    assert_eq!(operations(&program, &[]), expected);
 }
 
 #[test]
-fn a_free_that_a_malloc_waited_for_is_over_later() {
+fn a_free_that_a_malloc_waited_for_completes_later() {
     let program = program(&[
         (SegmentAlloc, 1),
         (Alloc, 1),
@@ -134,7 +134,7 @@ fn a_free_that_a_malloc_waited_for_is_over_later() {
         (FreeRequested, 2),
         (FreeCompleted, 2),
         (Alloc, 2),
-        // A malloc that is out of memory: it waits, and returns what it can.
+        // A malloc out of memory waits and returns cached segments.
         (FreeCompleted, 1),
         (SegmentFree, 1),
         (SegmentAlloc, 3),
@@ -142,7 +142,7 @@ fn a_free_that_a_malloc_waited_for_is_over_later() {
         (FreeRequested, 3),
         (FreeRequested, 2),
         (FreeCompleted, 2),
-        // One that only looks.
+        // A malloc that only polls events.
         (FreeCompleted, 3),
         (Alloc, 2),
         (FreeRequested, 2),
@@ -151,12 +151,12 @@ fn a_free_that_a_malloc_waited_for_is_over_later() {
         (SegmentFree, 3),
     ]);
     let over = |stream| format!("FinishEvents {{ stream: {stream}, count: 1 }}");
-    let told = told(&program, &[]);
-    let from = told.iter().position(|line| line.starts_with("Finish"));
-    let from = from.map(|at| &told[at..at + 3]);
+    let ops = operations(&program, &[]);
+    let from = ops.iter().position(|line| line.starts_with("Finish"));
+    let from = from.map(|at| &ops[at..at + 3]);
     assert_eq!(
         from,
         Some(&[over(1), over(2), "malloc 4".into()][..]),
-        "{told:?}"
+        "{ops:?}"
     );
 }

@@ -1,32 +1,32 @@
-//! What frees wait for.
+//! Streams for pending frees to wait for.
 //!
-//! A free of memory that other streams work on waits for their events (`record_stream`). Recorded is when
-//! it was requested and when it was found completed, but not by which streams. So each free waits for
-//! one event on a stream of its own, and that event is over where the free was found completed: an
-//! allocator that looks there finds it, and one that is out of memory can wait for it earlier.
+//! A free of a block that other streams use waits for their events (`record_stream`). A history contains
+//! the request and the completion of the free, but not the streams. Each such free therefore waits for one
+//! event on a separate stream, which finishes where the recording completes the free. An allocator finds it
+//! finished from there on, or waits for it earlier if it is out of memory.
 //!
-//! A malloc that was out of memory did just that, and completed frees that nobody knows how long the
-//! device would have taken for. Their events are over with the next that was not waited for.
+//! If a malloc out of memory waited for a free, the recording does not tell when its event would have
+//! finished. The event then finishes together with the next one that no malloc waited for.
 
 use std::collections::{BTreeSet, HashMap};
 
 use coalesce_alloc::driver::DeviceAddr;
 use foldhash::fast::FixedState;
 
-/// The frees that have not completed, each with the number of the stream that it waits for.
+/// The pending frees, each with the number of the stream that it waits for.
 #[derive(Debug)]
 pub struct Waits {
-    /// Streams from this number on are none of the program.
+    /// The first stream number that the program does not use.
     first: u32,
     /// Streams that frees wait for.
     taken: BTreeSet<u32>,
     by_addr: HashMap<DeviceAddr, u32, FixedState>,
-    /// Of frees that completed because a malloc waited for them.
+    /// Streams of frees that completed because a malloc waited for them.
     waited_for: Vec<u32>,
 }
 
 impl Waits {
-    /// Nothing waits. The program itself has streams below `first`.
+    /// No pending frees; the program uses the streams below `first`.
     pub fn new(first: u32) -> Self {
         Self {
             first,
@@ -36,7 +36,7 @@ impl Waits {
         }
     }
 
-    /// A stream for the free of the block at `addr` to wait for.
+    /// Begins the free of the block at `addr`. Returns the stream that it waits for.
     pub fn begin(&mut self, addr: DeviceAddr) -> u32 {
         let in_use = self.taken.iter().zip(self.first..);
         let gap = in_use
@@ -50,9 +50,8 @@ impl Waits {
         stream
     }
 
-    /// The free of the block at `addr` was found completed. Returns the streams whose events are over
-    /// then, none if the allocator had `waited` for it. None is also returned if no such free was
-    /// requested.
+    /// Completes the free of the block at `addr`. Returns the streams whose events finish then: none if the
+    /// allocator `waited` for the free, or if the free is unknown.
     pub fn end(&mut self, addr: DeviceAddr, waited: bool) -> Vec<u32> {
         let Some(stream) = self.by_addr.remove(&addr) else {
             return Vec::new();
@@ -74,17 +73,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_free_has_a_stream_of_its_own_until_its_event_is_over() {
+    fn each_pending_free_has_a_separate_stream() {
         let [a, b, c] = [1, 2, 3].map(DeviceAddr);
         let mut waits = Waits::new(2);
         assert_eq!([waits.begin(a), waits.begin(b)], [2, 3]);
         assert_eq!(waits.end(a, false), [2]);
-        assert_eq!(waits.begin(c), 2, "free again");
-        assert!(waits.end(b, true).is_empty(), "not over yet");
+        assert_eq!(waits.begin(c), 2, "reused");
+        assert!(waits.end(b, true).is_empty(), "still pending");
     }
 
     #[test]
-    fn what_a_malloc_waited_for_is_over_with_the_next_that_it_did_not() {
+    fn an_event_that_a_malloc_waited_for_finishes_with_the_next_other_one() {
         let [a, b] = [1, 2].map(DeviceAddr);
         let mut waits = Waits::new(1);
         waits.begin(a);
