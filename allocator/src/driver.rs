@@ -1,7 +1,7 @@
-//! What an allocator needs of a device, and nothing else: memory, virtual memory, streams, events.
+//! The interface between an allocator and a device: memory, virtual memory, streams and events.
 //!
-//! This is the lowest layer. It knows nothing of blocks, pools or policies, and nothing above it
-//! may know which driver it has.
+//! This is the lowest layer. It knows nothing about blocks, pools or policies, and the layers above it do
+//! not know which driver they use.
 
 pub mod calls;
 pub mod contents;
@@ -18,13 +18,16 @@ use serde::Serialize;
 
 pub use self::stream_ordered::{PoolSettings, PoolUsage, StreamOrdered};
 
-/// An address in device memory. Null is what an allocation of zero bytes returns.
+/// Bytes of which CUDA devices allocate and map whole multiples: 2 MiB.
+pub const GRANULARITY: u64 = 2 << 20;
+
+/// An address in device memory. An allocation of zero bytes returns null.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize)]
 #[serde(transparent)]
 pub struct DeviceAddr(pub u64);
 
 impl DeviceAddr {
-    /// The address of nothing.
+    /// The null address.
     pub const NULL: Self = Self(0);
 
     /// Whether this is [`DeviceAddr::NULL`].
@@ -39,7 +42,7 @@ impl DeviceAddr {
         Self(self.0.wrapping_add(bytes))
     }
 
-    /// How many bytes above `base` this address lies. Meaningful only if it does.
+    /// The distance in bytes from `base`, which must not be above this address.
     #[must_use]
     pub const fn offset_from(self, base: Self) -> u64 {
         self.0.wrapping_sub(base.0)
@@ -58,8 +61,8 @@ impl fmt::Debug for DeviceAddr {
     }
 }
 
-/// A stream, by the value of its handle. An allocator may order its blocks by it, so the number
-/// itself takes part in decisions.
+/// A stream, identified by the value of its handle. Allocators may order blocks by it, so the value
+/// affects decisions.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct StreamId(pub u64);
 
@@ -70,8 +73,8 @@ impl StreamId {
     /// The distance between the handles of numbered streams.
     const HANDLE_STEP: u64 = 0x1000;
 
-    /// The `k`-th stream where streams are only numbered; 0 is the default stream. Handles grow with
-    /// `k`.
+    /// The `k`-th stream of a device that numbers its streams; 0 is the default stream. Handles grow
+    /// with `k`.
     #[must_use]
     pub const fn nth(k: u32) -> Self {
         Self(k as u64 * Self::HANDLE_STEP)
@@ -84,112 +87,111 @@ impl StreamId {
     }
 }
 
-/// An event made by [`Driver::create_event`].
+/// An event created by [`Driver::create_event`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct EventId(pub u32);
 
-/// A piece of physical memory made by [`VirtualMemory::create`].
+/// Physical memory created by [`VirtualMemory::create`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct MemoryHandle(pub u64);
 
-/// How physical memory can be shared with other processes.
+/// The way in which physical memory can be shared with other processes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HandleKind {
-    /// Between machines, over NVLink (`CU_MEM_HANDLE_TYPE_FABRIC`). Few devices can.
+    /// Between machines, over NVLink (`CU_MEM_HANDLE_TYPE_FABRIC`). Few devices support it.
     Fabric,
     /// On this machine (`CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`).
     FileDescriptor,
 }
 
-/// What the device says of its memory, in bytes.
+/// Memory of the device, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MemoryInfo {
-    /// Bytes that nobody uses, other processes included.
+    /// Bytes used by no process.
     pub free: u64,
-    /// Bytes there are.
+    /// Bytes in total.
     pub total: u64,
 }
 
-/// Why a driver call did not do its work. A call that fails has changed nothing.
+/// The reason why a driver call failed. A failed call has no effect.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DriverError {
-    /// There is not enough memory. The only error an allocator may recover from by itself.
+    /// Not enough memory. An allocator may recover from this error only.
     #[error("out of memory")]
     OutOfMemory,
-    /// An argument names nothing the device knows: an interior pointer, a released handle, …
+    /// An argument is unknown to the device, such as an interior pointer or a released handle.
     #[error("invalid argument")]
     InvalidValue,
-    /// The device cannot do this at all.
+    /// The device does not support the call.
     #[error("operation not supported")]
     NotSupported,
-    /// Anything else; a real device is often unusable afterwards.
+    /// Any other error; a real device is often unusable afterwards.
     #[error("{0}")]
     Failed(String),
 }
 
-/// One device. A thread may hand it on to another.
+/// One device.
 ///
-/// Every call either does its work or fails and changes nothing.
+/// A call that fails has no effect.
 pub trait Driver: Send {
-    /// Bytes of memory the device has.
+    /// Returns the bytes of memory of the device.
     fn total_memory(&self) -> u64;
 
-    /// Free and total bytes now (`cudaMemGetInfo`).
+    /// Returns the free and total bytes (`cudaMemGetInfo`).
     ///
     /// # Errors
     /// If the device does not answer.
     fn memory_info(&mut self) -> Result<MemoryInfo, DriverError>;
 
-    /// An error that an earlier call left behind (`cudaGetLastError`). An allocator asks before it
-    /// takes memory, so that a broken device is reported as that.
+    /// Reports the error that an earlier call left behind (`cudaGetLastError`). An allocator calls this
+    /// before it requests memory, so that a broken device is not mistaken for a full one.
     ///
     /// # Errors
     /// The error left behind.
     fn last_error(&mut self) -> Result<(), DriverError>;
 
-    /// What an allocation takes a whole number of, in bytes: 2 MiB on CUDA devices.
+    /// Returns the size in bytes of which every allocation is a multiple: 2 MiB on CUDA devices.
     fn granularity(&self) -> u64;
 
-    /// Takes `bytes` of memory (`cudaMalloc`).
+    /// Allocates `bytes` of memory (`cudaMalloc`).
     ///
     /// # Errors
-    /// [`DriverError::OutOfMemory`] if there are not so many; anything else is a failure.
+    /// [`DriverError::OutOfMemory`] if not enough is free; any other error is a failure of the device.
     fn malloc(&mut self, bytes: u64) -> Result<DeviceAddr, DriverError>;
 
     /// Returns an allocation of [`Driver::malloc`] to the device (`cudaFree`). The caller states its size,
-    /// so that no layer in between has to remember it.
+    /// so that the layers in between need not record it.
     ///
     /// # Errors
     /// [`DriverError::InvalidValue`] if no live allocation of `bytes` starts at `addr`.
     fn free(&mut self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError>;
 
-    /// A new event, not recorded yet (counts as complete).
+    /// Creates an event. It counts as complete until it is recorded.
     ///
     /// # Errors
-    /// If the device cannot make one.
+    /// If the device cannot create one.
     fn create_event(&mut self) -> Result<EventId, DriverError>;
 
-    /// Marks the present end of a stream's work with `event`.
+    /// Records `event` after the work submitted to `stream` so far (`cudaEventRecord`).
     ///
     /// # Errors
     /// If the event does not exist.
     fn record_event(&mut self, event: EventId, stream: StreamId) -> Result<(), DriverError>;
 
-    /// Whether the work that `event` marks is done (`cudaEventQuery`).
+    /// Returns whether the work before `event` is complete (`cudaEventQuery`).
     ///
     /// # Errors
     /// If the event does not exist.
     fn event_is_complete(&mut self, event: EventId) -> Result<bool, DriverError>;
 
-    /// Lets all later work of `stream` wait until the work that `event` marks is done
-    /// (`cudaStreamWaitEvent`); the caller does not wait.
+    /// Makes later work of `stream` wait for `event` (`cudaStreamWaitEvent`). The caller does not wait.
     ///
     /// # Errors
     /// If the event does not exist.
     fn wait_event(&mut self, stream: StreamId, event: EventId) -> Result<(), DriverError>;
 
-    /// Waits until the work that `event` marks is done.
+    /// Waits until the work before `event` is complete.
     ///
     /// # Errors
     /// If the event does not exist or the work fails.
@@ -207,50 +209,50 @@ pub trait Driver: Send {
     /// If the work fails.
     fn synchronize_device(&mut self) -> Result<(), DriverError>;
 
-    /// Lets the device of that number work on this one's memory, that which is given out later too, if it
-    /// can at all. Memory of [`Driver::malloc`] is open to all that CUDA's peer access is enabled for;
-    /// mapped memory and that of pools has to be opened (`cuMemSetAccess`, `cuMemPoolSetAccess`).
+    /// Gives device `peer` access to the memory of this device, including later allocations, if the
+    /// hardware supports it. Memory from [`Driver::malloc`] is covered by CUDA's peer access; mapped memory
+    /// and memory from pools need this call (`cuMemSetAccess`, `cuMemPoolSetAccess`).
     ///
     /// # Errors
-    /// If there is no such device, or this one does not do it.
+    /// If there is no such device, or this device refuses.
     fn open_to_peer(&mut self, _peer: u32) -> Result<(), DriverError> {
         Ok(())
     }
 
-    /// Microseconds on the device's clock: what the history's time stamps are taken from.
+    /// Returns microseconds on the device's clock, the source of the time stamps in a history.
     fn now_us(&self) -> u64;
 
-    /// The virtual memory calls, if the device has them.
+    /// Returns the virtual memory calls, if the device supports them.
     fn virtual_memory(&mut self) -> Option<&mut dyn VirtualMemory>;
 
-    /// The device's own stream-ordered pool, if it has one.
+    /// Returns the device's stream-ordered pool, if it has one.
     fn stream_ordered(&mut self) -> Option<&mut dyn StreamOrdered> {
         None
     }
 }
 
-/// Address space apart from memory (CUDA's `cuMem*` calls).
+/// Address space managed separately from physical memory (CUDA's `cuMem*` calls).
 ///
-/// One handle may be mapped at several addresses at once; its memory is in use until it is
-/// released and mapped nowhere.
+/// One handle may be mapped at several addresses. Its memory is in use until the handle is released and
+/// the last mapping is gone.
 pub trait VirtualMemory {
-    /// Takes `bytes` of address space.
+    /// Reserves `bytes` of address space.
     ///
     /// # Errors
-    /// If there is no such range left.
+    /// If no such range is left.
     fn reserve(&mut self, bytes: u64) -> Result<DeviceAddr, DriverError>;
 
-    /// Gives back a whole range that [`VirtualMemory::reserve`] returned. Nothing may be mapped in it.
+    /// Frees a whole range returned by [`VirtualMemory::reserve`]. Nothing may be mapped in it.
     ///
     /// # Errors
     /// [`DriverError::InvalidValue`] for any other range.
     fn free_address(&mut self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError>;
 
-    /// Takes `bytes` of physical memory that can be shared as `kind` says.
+    /// Creates `bytes` of physical memory that can be shared as `kind` says.
     ///
     /// # Errors
-    /// [`DriverError::OutOfMemory`] if there are not so many; another if the device cannot share
-    /// memory that way, or has no pages of that size.
+    /// [`DriverError::OutOfMemory`] if not enough is free; another error if the device cannot share memory
+    /// that way or has no pages of that size.
     fn create(&mut self, bytes: u64, kind: HandleKind) -> Result<MemoryHandle, DriverError>;
 
     /// Releases a handle to `bytes` of memory (`cuMemRelease`). Its mappings stay valid.
@@ -259,11 +261,11 @@ pub trait VirtualMemory {
     /// [`DriverError::InvalidValue`] if there is no such handle, or it was released before.
     fn release(&mut self, handle: MemoryHandle, bytes: u64) -> Result<(), DriverError>;
 
-    /// Puts the whole of `handle`, which has `bytes`, behind the addresses from `addr` on.
+    /// Maps all of `handle`, which has `bytes`, at `addr`.
     ///
     /// # Errors
-    /// [`DriverError::InvalidValue`] if the range is not reserved or not empty, or the size is
-    /// not the handle's.
+    /// [`DriverError::InvalidValue`] if the range is not reserved or not empty, or the handle has another
+    /// size.
     fn map(
         &mut self,
         addr: DeviceAddr,
@@ -271,13 +273,13 @@ pub trait VirtualMemory {
         handle: MemoryHandle,
     ) -> Result<(), DriverError>;
 
-    /// Lets the device read and write `bytes` from `addr` on, all of them mapped.
+    /// Gives the device read and write access to `bytes` mapped at `addr`.
     ///
     /// # Errors
     /// [`DriverError::InvalidValue`] if part of the range is not mapped.
     fn set_access(&mut self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError>;
 
-    /// Undoes the mapping of `bytes` at `addr`.
+    /// Removes the mapping of `bytes` at `addr`.
     ///
     /// # Errors
     /// [`DriverError::InvalidValue`] if there is no such mapping.

@@ -1,31 +1,30 @@
-//! The policies: what one is, and all there are.
+//! Policies: allocation strategies that [`Managed`](crate::Managed) turns into allocators.
 //!
-//! A new policy is one file, one line in the table below (with the `mod` that Rust asks for), and one
-//! line in `tests/suite/properties.rs`. See [the worked example](#a-policy-in-one-file).
+//! [`Policy`] is what a strategy implements and [`POLICIES`] lists all of them. The reference,
+//! [`PyTorch`](crate::PyTorch), is in the list but is not a `Policy`.
 //!
-//! # A policy in one file
+//! # Example
 //!
-//! The simplest that caches: freed blocks are kept and given to requests of exactly their size.
+//! The simplest caching policy keeps freed blocks and reuses them for requests of exactly their size:
 //!
 //! ```
 //! use std::collections::BTreeMap;
 //!
-//! use coalesce_alloc::Allocator;
-//! use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 //! use coalesce_alloc::driver::{DeviceAddr, Driver, StreamId};
-//! use coalesce_alloc::Managed;
 //! use coalesce_alloc::policy::settings::{PolicySettings, PolicySettingsError};
 //! use coalesce_alloc::policy::{Block, Policy, Refusal};
 //!
+//! /// Reuses blocks of exactly the requested size, rounded up to 512 bytes.
 //! #[derive(Debug, Default)]
-//! struct ExactFit {
+//! pub struct ExactFit {
 //!     // Ordered, so that the cache is always emptied in the same order.
 //!     free: BTreeMap<(StreamId, u64), Vec<DeviceAddr>>,
 //! }
 //!
 //! impl ExactFit {
-//!     fn from_settings(_: &mut PolicySettings) -> Result<Self, PolicySettingsError> {
-//!         Ok(Self::default()) // no settings
+//!     /// Has no settings.
+//!     pub fn from_settings(_: &mut PolicySettings) -> Result<Self, PolicySettingsError> {
+//!         Ok(Self::default())
 //!     }
 //! }
 //!
@@ -53,13 +52,16 @@
 //!     fn empty_cache(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
 //!         for (&(_, bytes), cached) in &mut self.free {
 //!             while let Some(&addr) = cached.last() {
-//!                 device.free(addr, bytes)?; // still ours if this fails
+//!                 device.free(addr, bytes)?; // if this fails, the policy still owns the block
 //!                 cached.pop();
 //!             }
 //!         }
 //!         Ok(())
 //!     }
 //! }
+//!
+//! // Try it:
+//! use coalesce_alloc::{Allocator, Managed, SimConfig, SimDevice};
 //!
 //! let device = SimDevice::new(&SimConfig::default());
 //! let mut allocator = Managed::new("exact_fit", ExactFit::default(), device);
@@ -70,9 +72,21 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! In the table it is `"exact_fit", "blocks of exactly the size asked for" => exact_fit::ExactFit;`,
-//! and among the tests `allocator_suite!(exact_fit, "exact_fit", "", tight(Up));`. From then on it is
-//! in every sweep that asks for it, in `coalesce policies`, and under the whole suite.
+//! # Adding a policy
+//!
+//! A policy takes one file and three lines:
+//!
+//! 1. Write `policy/exact_fit.rs`: the example without its last part, with `crate` for `coalesce_alloc`.
+//! 2. Declare the module in `policy.rs`: `mod exact_fit;`
+//! 3. Add it to the table in `policy/registry.rs`:
+//!    `"exact_fit", "reuses blocks of their exact size" => exact_fit::ExactFit;`
+//! 4. Add it to the test suite in `tests/suite/properties.rs`:
+//!    `allocator_suite!(exact_fit, "exact_fit", "", tight(Up));`
+//!
+//! `coalesce policies` then lists it, replays and sweeps accept its name, and
+//! `cargo test -p coalesce-alloc --test suite properties::exact_fit` runs the whole suite on it. An
+//! [offline policy](crate::lifetimes) is a function that plans instead of a type: see `policy/offline.rs`.
+//! Settings are described in [`settings`].
 
 mod bfc;
 mod bfc_two_ended;

@@ -1,4 +1,5 @@
-//! The border to C: what pointers mean, and what becomes of a call before its work is done.
+//! The border to C: reads and writes through pointers, and turns the outcome of each call into a
+//! status.
 #![expect(
     unsafe_code,
     reason = "reads and writes through pointers that C passes"
@@ -11,16 +12,16 @@ use crate::context;
 use crate::errors::{Code, Outcome};
 use crate::state::{self, Sim};
 
-/// A pointer to where a result goes: null, or room for one `T`, aligned or not.
+/// A pointer to the place of a result: null, or room for one `T`, aligned or not.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub struct Out<T>(*mut T);
 
 impl<T> Out<T> {
-    /// Nowhere.
+    /// A null pointer.
     pub(crate) const NOWHERE: Self = Self(std::ptr::null_mut());
 
-    /// Does the work and writes down its result; with nowhere to write it, does nothing and fails.
+    /// Does the work and writes its result. Fails without doing the work if the pointer is null.
     pub(crate) fn fill(self, work: impl FnOnce() -> Outcome<T>) -> Outcome {
         if self.0.is_null() {
             return Err(Code::INVALID_VALUE);
@@ -33,16 +34,16 @@ impl<T> Out<T> {
         self.fill(|| Ok(value))
     }
 
-    /// Writes if there is somewhere to write to.
+    /// Writes unless the pointer is null.
     pub(crate) fn set_if_wanted(self, value: T) {
         if !self.0.is_null() {
-            // SAFETY: every function of CUDA asks its caller for room for one `T` here. Nothing else
-            // looks at it during the call.
+            // SAFETY: every CUDA function requires room for one `T` here, which nothing else accesses
+            // during the call.
             unsafe { self.0.write_unaligned(value) }
         }
     }
 
-    /// Reads what is there and puts `value` in its place.
+    /// Returns the present value and replaces it.
     pub(crate) fn exchange(self, value: T) -> Outcome<T>
     where
         T: Copy,
@@ -52,19 +53,19 @@ impl<T> Out<T> {
         Ok(before)
     }
 
-    /// The same place as a result of another type.
+    /// Casts to a result of another type.
     pub(crate) fn cast<U>(self) -> Out<U> {
         Out(self.0.cast())
     }
 
-    /// The same place as an argument of another type.
+    /// Casts to an argument of another type.
     pub(crate) fn argument<U>(self) -> In<U> {
         In(self.0.cast_const().cast())
     }
 }
 
 impl Out<u8> {
-    /// Writes `text` and a null byte into `room` bytes, cut if it is too long.
+    /// Writes `text` with a null byte into `room` bytes; truncates it to fit.
     pub(crate) fn set_text(self, text: &str, room: usize) -> Outcome {
         let Some(most) = room.checked_sub(1) else {
             return Err(Code::INVALID_VALUE);
@@ -87,31 +88,31 @@ impl<T: Copy> In<T> {
         if self.0.is_null() {
             return Err(Code::INVALID_VALUE);
         }
-        // SAFETY: every function of CUDA asks its caller for one `T` here that nobody changes during
-        // the call. All types that are read are plain numbers, so any bits are one.
+        // SAFETY: every CUDA function requires one `T` here that does not change during the call. All
+        // types read here are plain numbers, for which any bits are valid.
         Ok(unsafe { self.0.read_unaligned() })
     }
 
-    /// The `index`-th of several in a row.
+    /// The element at `index` of an array.
     pub(crate) fn at(self, index: usize) -> Self {
         Self(self.0.wrapping_add(index))
     }
 }
 
 impl In<u8> {
-    /// A text that ends with a null byte.
+    /// The text up to its null byte.
     pub(crate) fn text(&self) -> Outcome<&str> {
         if self.0.is_null() {
             return Err(Code::INVALID_VALUE);
         }
-        // SAFETY: the functions with a name among their arguments ask for one that ends with a null
-        // byte and that stays as it is during the call, which `self` does not outlive.
+        // SAFETY: functions with a name argument require text that ends with a null byte and does not
+        // change during the call, which outlives `self`.
         let text = unsafe { CStr::from_ptr(self.0.cast()) };
         text.to_str().map_err(|_| Code::INVALID_VALUE)
     }
 }
 
-/// Memory of the program: `bytes` from an address on.
+/// Host memory of the program: `bytes` from an address on.
 #[derive(Debug)]
 pub(crate) struct HostBytes {
     start: *mut u8,
@@ -130,7 +131,8 @@ impl HostBytes {
     pub(crate) fn read(&self) -> Vec<u8> {
         let mut copy = vec![0; self.bytes];
         if self.bytes > 0 {
-            // SAFETY: a copy from the program's memory asks for so many bytes there; `copy` is new.
+            // SAFETY: a copy from the host requires this many readable bytes; `copy` is a new
+            // allocation.
             unsafe {
                 self.start
                     .copy_to_nonoverlapping(copy.as_mut_ptr(), self.bytes)
@@ -139,12 +141,12 @@ impl HostBytes {
         copy
     }
 
-    /// Writes `contents` from the start on, as far as there is room.
+    /// Writes `contents` from the start on, truncated to fit.
     pub(crate) fn write(&mut self, contents: &[u8]) {
         let bytes = self.bytes.min(contents.len());
         if bytes > 0 {
-            // SAFETY: a copy to the program's memory asks for room there; `contents` has as many
-            // bytes, and is not the program's.
+            // SAFETY: a copy to the host requires this much writable room; `contents` is large enough
+            // and does not overlap it.
             unsafe {
                 self.start
                     .copy_from_nonoverlapping(contents.as_ptr(), bytes)
@@ -159,17 +161,17 @@ impl HostBytes {
         }
     }
 
-    /// Copies within the program's memory, where the two may overlap.
+    /// Copies within host memory, where the two ranges may overlap.
     pub(crate) fn copy_from(&mut self, other: &Self) {
         let bytes = self.bytes.min(other.bytes);
         if bytes > 0 {
-            // SAFETY: as for `read` and `write`; overlapping is allowed here.
+            // SAFETY: as for `read` and `write`; the ranges may overlap here.
             unsafe { self.start.copy_from(other.start, bytes) }
         }
     }
 }
 
-/// A function of the driver that wants `cuInit` first.
+/// Runs a driver function that requires `cuInit`.
 pub(crate) fn driver(name: &str, work: impl FnOnce(&mut Sim) -> Outcome) -> i32 {
     call(name, |sim| {
         sim.ensure_initialized()?;
@@ -177,13 +179,12 @@ pub(crate) fn driver(name: &str, work: impl FnOnce(&mut Sim) -> Outcome) -> i32 
     })
 }
 
-/// A function of the driver that does not.
+/// Runs a driver function that does not require `cuInit`.
 pub(crate) fn early(name: &str, work: impl FnOnce(&mut Sim) -> Outcome) -> i32 {
     call(name, work)
 }
 
-/// A function of the runtime: it initialises what has to be, and its failure is kept for
-/// `cudaGetLastError`.
+/// Runs a runtime function: initializes the driver first, and keeps a failure for `cudaGetLastError`.
 pub(crate) fn runtime(name: &str, work: impl FnOnce(&mut Sim) -> Outcome) -> i32 {
     runtime_early(name, |sim| {
         sim.initialize()?;
@@ -191,7 +192,7 @@ pub(crate) fn runtime(name: &str, work: impl FnOnce(&mut Sim) -> Outcome) -> i32
     })
 }
 
-/// A function of the runtime that initialises nothing.
+/// Runs a runtime function that does not initialize the driver.
 pub(crate) fn runtime_early(name: &str, work: impl FnOnce(&mut Sim) -> Outcome) -> i32 {
     let code = call(name, work);
     if code != Code::SUCCESS.0 {
@@ -200,7 +201,7 @@ pub(crate) fn runtime_early(name: &str, work: impl FnOnce(&mut Sim) -> Outcome) 
     code
 }
 
-/// Makes sure that nothing but a number comes out, whatever happens within.
+/// Returns a status whatever happens, even a panic.
 fn call(name: &str, work: impl FnOnce(&mut Sim) -> Outcome) -> i32 {
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         let mut sim = state::lock()?;
@@ -214,15 +215,15 @@ fn call(name: &str, work: impl FnOnce(&mut Sim) -> Outcome) -> i32 {
     }
 }
 
-/// Functions that C calls: `fn name(arguments) |sim| { work }`, where the work has the state of the
-/// machine and its outcome becomes the status.
+/// Defines functions that C calls: `fn name(arguments) |sim| { work }`. The work gets the state of the
+/// machine; its outcome becomes the status.
 macro_rules! entry_points {
     ($api:ident: $(
         $(#[$attribute:meta])*
         fn $name:ident($($argument:ident: $type:ty),* $(,)?) |$sim:pat_param| $work:block
     )*) => {$(
         $(#[$attribute])*
-        // SAFETY: CUDA's name for CUDA's function; nothing else here defines it.
+        // SAFETY: this is CUDA's name for the function; nothing else here defines it.
         #[unsafe(no_mangle)]
         pub extern "C" fn $name($($argument: $type),*) -> i32 {
             $crate::border::$api(stringify!($name), |$sim| $work)

@@ -1,17 +1,17 @@
-//! What is in the memory of the devices, with `FAKE_MEMORY=1`, and the work of streams on it.
+//! The contents of device memory, with `FAKE_MEMORY=1`, and the work of streams on it.
 //!
-//! Fills, copies and two kernels are carried out; everything else leaves memory as it is. While events are
-//! held (`FAKE_HOLD_EVENTS=1`) the work of a stream is only written down, and done as late as it can be: when
-//! an event behind it completes, when somebody waits for the stream, or when another stream gets on that
-//! waits for it. Memory that is given to the next before the last has finished with it is then written to by
-//! the last: what [`word`](coalesce_alloc::driver::contents::word) says of it shows that. Work on memory that
-//! is no longer there breaks the device, as on a real one (`CUDA_ERROR_ILLEGAL_ADDRESS`).
+//! Fills, copies and two kernels are executed; everything else leaves memory unchanged. While events
+//! are held (`FAKE_HOLD_EVENTS=1`) the work of a stream is queued and done as late as possible: when a
+//! later event completes, when a call waits for the stream, or when another stream that waits for it
+//! proceeds. If memory is reused before its last user has finished, the late work of that user
+//! overwrites it, and [`word`](coalesce_alloc::driver::contents::word) reveals this. Work on freed
+//! memory breaks the device, as on a real one (`CUDA_ERROR_ILLEGAL_ADDRESS`).
 //!
 //! The kernels are [`FILL`](coalesce_alloc::driver::contents::FILL) and
-//! [`CHECK`](coalesce_alloc::driver::contents::CHECK), of as many threads as one likes.
+//! [`CHECK`](coalesce_alloc::driver::contents::CHECK), with any number of threads.
 //!
-//! Memory is kept by what it was filled with, not byte by byte: 80 GiB of one seed take no
-//! more room than a word.
+//! Memory is stored as what was written, not byte by byte: 80 GiB filled from one seed take as much
+//! room as a word.
 
 pub(crate) mod extents;
 mod memory;
@@ -26,14 +26,14 @@ use self::memory::Memory;
 use self::work::{Queues, StreamOf, Work};
 use crate::errors::{Code, Outcome};
 
-/// The memory of all devices, and the work that waits to be done on it.
+/// The memory of all devices, with the pending work on it.
 #[derive(Debug)]
 pub(crate) struct Contents {
     memory: Memory,
     queues: Queues,
-    /// Whether work is put off.
+    /// Whether work is deferred.
     hold: bool,
-    /// Events recorded on each stream.
+    /// The number of events recorded on each stream.
     recorded: BTreeMap<StreamOf, u64>,
 }
 
@@ -51,7 +51,7 @@ impl Contents {
         self.hold = hold;
     }
 
-    /// Keeps up with a call that was made on a device.
+    /// Applies a call made on a device.
     pub(crate) fn follow(&mut self, ordinal: u32, call: &Call) {
         self.memory.follow(ordinal, call);
         match *call {
@@ -66,7 +66,7 @@ impl Contents {
         }
     }
 
-    /// Adds to the work of a stream, or does it at once.
+    /// Queues work on a stream, or does it at once.
     pub(crate) fn submit(&mut self, stream: StreamOf, work: Work) {
         self.queues.push(stream, work);
         if !self.hold {
@@ -74,12 +74,12 @@ impl Contents {
         }
     }
 
-    /// Lets the later work of a stream come after an event: the `ticket`-th of another.
+    /// Makes later work of a stream wait for the event `ticket` of another.
     pub(crate) fn wait(&mut self, stream: StreamOf, other: StreamOf, ticket: u64) {
         self.queues.wait(stream, other, ticket);
     }
 
-    /// Whether there is memory behind all of `bytes` from `addr` on.
+    /// Whether all of `bytes` from `addr` on is memory.
     pub(crate) fn covers(&self, addr: u64, bytes: u64) -> bool {
         self.memory.covers(addr, bytes)
     }
@@ -105,7 +105,7 @@ impl Contents {
         }
     }
 
-    /// Does the work in front of the events that are complete.
+    /// Does the work before the completed events.
     pub(crate) fn run_completed(&mut self, ordinal: u32, streams: &Streams) {
         for stream in self.queues.of_device(ordinal) {
             let (_, completed) = streams.progress(stream.1);
@@ -124,12 +124,12 @@ impl Contents {
         }
     }
 
-    /// Whether work of a device reached beyond its memory since the last time.
+    /// Whether work of a device accessed invalid memory since the last call.
     pub(crate) fn take_fault(&mut self, ordinal: u32) -> bool {
         self.queues.take_fault(ordinal)
     }
 
-    /// The bytes from an address on, once a stream has done its work.
+    /// Reads bytes once a stream has done its work.
     pub(crate) fn read(&mut self, stream: StreamOf, addr: u64, bytes: u64) -> Outcome<Vec<u8>> {
         self.finish(stream);
         let read = self.memory.read(addr, bytes);

@@ -1,4 +1,4 @@
-//! What CUDA keeps for each thread: the current device, and the runtime's last error.
+//! State of each thread: the current device, and the runtime's last error.
 
 use std::cell::{Cell, RefCell};
 
@@ -15,7 +15,7 @@ pub(crate) fn current() -> Option<u32> {
     CURRENT.get()
 }
 
-/// [`current`], for functions that work on it.
+/// [`current`], or an error without one.
 pub(crate) fn required() -> Outcome<u32> {
     current().ok_or(Code::INVALID_CONTEXT)
 }
@@ -24,14 +24,14 @@ pub(crate) fn set_current(ordinal: Option<u32>) {
     CURRENT.set(ordinal);
 }
 
-/// Makes another current until it is popped.
+/// Makes a device current until popped.
 pub(crate) fn push(ordinal: u32) {
     let before = CURRENT.replace(Some(ordinal));
-    // A thread that is about to end has no stack any more.
+    // A thread that is ending has no stack.
     let _ = BELOW.try_with(|below| below.borrow_mut().push(before));
 }
 
-/// Makes current what was before; what was current until now.
+/// Restores the previous device; returns the one that was current.
 pub(crate) fn pop() -> Outcome<u32> {
     let popped = required()?;
     let before = BELOW.try_with(|below| below.borrow_mut().pop());

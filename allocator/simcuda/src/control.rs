@@ -1,10 +1,6 @@
-//! Functions that CUDA does not have: how the oracle of `scripts/conformance` steers the devices.
-//!
-//! `include/fakecuda.h` declares them for C. They concern all devices where CUDA would ask which.
-#![expect(
-    unsafe_code,
-    reason = "functions that C calls, and one of C that is called"
-)]
+//! Functions beyond CUDA, with which the oracle of `scripts/conformance` controls the devices.
+//! `include/fakecuda.h` declares them for C. They act on all devices.
+#![expect(unsafe_code, reason = "functions that C calls, and a callback in C")]
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -14,10 +10,10 @@ use crate::border::Out;
 use crate::errors::Outcome;
 use crate::state::{self, Sim};
 
-/// What the devices hold, and how often functions were called: `fakecuda_counters_t`. Bytes and calls.
+/// Memory in use and numbers of calls: `fakecuda_counters_t`. Units are bytes and calls.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
-#[allow(missing_docs, reason = "the header says what they are")]
+#[allow(missing_docs, reason = "the header documents them")]
 pub struct Counters {
     pub total: u64,
     pub foreign: u64,
@@ -48,7 +44,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Counts a call that the devices made.
+    /// Counts a call made on a device.
     pub(crate) fn count(&mut self, call: &Call) {
         let counter = match call {
             Call::Malloc { .. } => &mut self.n_malloc,
@@ -91,7 +87,7 @@ impl Sim {
         }
     }
 
-    /// Events recorded from now on stay pending, or complete at once.
+    /// Holds later events pending, or lets them complete at once.
     pub(crate) fn set_hold(&mut self, hold: bool) {
         for device in self.devices_mut() {
             device.sim.streams_mut().set_hold(hold);
@@ -102,10 +98,10 @@ impl Sim {
     }
 }
 
-/// Does something with the machine; nothing if there is none.
+/// Does the work unless the machine is misconfigured.
 fn control(work: impl FnOnce(&mut Sim) -> Outcome) {
     if let Ok(mut sim) = state::lock() {
-        // A device that breaks at this tells it to the next call on it.
+        // A device that breaks here reports it from the next call on.
         let _ = work(&mut sim);
     }
 }
@@ -116,7 +112,7 @@ macro_rules! controls {
         fn $name:ident($($argument:ident: $type:ty),* $(,)?) |$sim:pat_param| $work:block
     )*) => {$(
         $(#[$attribute])*
-        // SAFETY: a name of this crate alone.
+        // SAFETY: no other crate defines this name.
         #[unsafe(no_mangle)]
         pub extern "C" fn $name($($argument: $type),*) {
             control(|$sim| $work)
@@ -125,13 +121,13 @@ macro_rules! controls {
 }
 
 controls! {
-    /// Whether events recorded from now on stay pending until completed or waited for.
+    /// Sets whether later events stay pending until completed or waited for.
     fn fakecuda_set_hold(hold: c_int) |sim| {
         sim.set_hold(hold != 0);
         Ok(())
     }
 
-    /// Completes the oldest `count` pending events of a stream, or all if that is negative.
+    /// Completes the oldest `count` pending events of a stream; all if `count` is negative.
     fn fakecuda_complete(stream: u64, count: i64) |sim| {
         let count = u64::try_from(count).unwrap_or(u64::MAX);
         let (ordinal, stream) = sim.streams.resolve(0, stream)?;
@@ -147,45 +143,45 @@ controls! {
         sim.settle()
     }
 
-    /// What a copy of a single byte from the device reads as.
+    /// Sets the value that a copy of a single byte from the device reads.
     fn fakecuda_set_bool(value: c_int) |sim| {
         sim.byte = u8::from(value != 0);
         Ok(())
     }
 
-    /// Changes the memory that each device has, in bytes.
+    /// Sets the memory of each device, in bytes.
     fn fakecuda_set_total(bytes: u64) |sim| {
         sim.settings.device.capacity = bytes;
         sim.devices_mut().for_each(|device| device.sim.set_capacity(bytes));
         Ok(())
     }
 
-    /// Changes the memory that others use, in bytes.
+    /// Sets the memory used by other processes, in bytes.
     fn fakecuda_set_foreign(bytes: u64) |sim| {
         sim.settings.device.foreign = bytes;
         sim.devices_mut().for_each(|device| device.sim.set_foreign(bytes));
         Ok(())
     }
 
-    /// Lets the next `count` calls for memory fail.
+    /// Makes the next `count` requests for memory fail.
     fn fakecuda_fail_next(count: u64) |sim| {
         sim.faults().for_each(|faults| faults.refuse_next(count));
         Ok(())
     }
 
-    /// What is held, and how often functions were called.
+    /// Writes memory in use and numbers of calls.
     fn fakecuda_counters(counters: Out<Counters>) |sim| {
         counters.set(sim.all_counters())
     }
 
-    /// Starts or stops writing down the calls that change something.
+    /// Starts or stops logging the calls that change something.
     fn fakecuda_log_enable(on: c_int) |sim| {
         sim.logging = on != 0;
         Ok(())
     }
 }
 
-/// The compute capability in one number: 90 is 9.0.
+/// Returns the compute capability as one number: 90 is 9.0.
 #[unsafe(no_mangle)]
 pub extern "C" fn fakecuda_cc() -> c_int {
     let mut number = 0;
@@ -197,15 +193,15 @@ pub extern "C" fn fakecuda_cc() -> c_int {
     number
 }
 
-/// What is given the text of the log: the text, its length in bytes, and what the caller of
-/// [`fakecuda_log_take`] passed along.
+/// Receives the log: the text, its length in bytes, and the context of the caller of
+/// [`fakecuda_log_take`].
 pub type TakeText = Option<unsafe extern "C" fn(*const c_char, usize, *mut c_void)>;
 
-/// Hands over what was written down since the last time, a call a line, if anything was.
+/// Passes the log since the last call to `take`, one call per line, unless it is empty.
 ///
 /// # Safety
-/// `take` reads so many bytes during the call and no longer; what it does with `context` is between it and
-/// the caller.
+///
+/// `take` may read the text only during the call. The caller is responsible for `context`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fakecuda_log_take(take: TakeText, context: *mut c_void) {
     let mut text = String::new();

@@ -1,20 +1,18 @@
-//! Status codes: the driver and the runtime have the same numbers for what is the same.
+//! Status codes. The driver and the runtime use the same numbers.
 
 use std::ffi::CStr;
 
 use coalesce_alloc::driver::DriverError;
 use coalesce_alloc::policy::Refusal;
 
-/// What a function returns instead of success (`CUresult`, `cudaError_t`).
-///
-/// A number and not an enum: `FAKE_FAIL` may order any.
+/// A status (`CUresult`, `cudaError_t`). Not an enum, because `FAKE_FAIL` may inject any number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Code(pub(crate) i32);
 
-/// A function's answer before it becomes a number.
+/// The result of a function before it becomes a status.
 pub(crate) type Outcome<T = ()> = Result<T, Code>;
 
-/// What CUDA calls a code, and what it says of it.
+/// The names and the text of a code.
 struct Words {
     code: Code,
     driver: &'static CStr,
@@ -55,23 +53,23 @@ impl Code {
         WORDS.iter().find(|words| words.code == self)
     }
 
-    /// The driver's name for it.
+    /// The name in the driver's interface.
     pub(crate) fn driver_name(self) -> Option<&'static CStr> {
         self.words().map(|words| words.driver)
     }
 
-    /// The runtime's name for it.
+    /// The name in the runtime's interface.
     pub(crate) fn runtime_name(self) -> Option<&'static CStr> {
         self.words().map(|words| words.runtime)
     }
 
-    /// What it means.
+    /// The description.
     pub(crate) fn text(self) -> Option<&'static CStr> {
         self.words().map(|words| words.text)
     }
 }
 
-/// A simulated device fails by itself only if work on it reached beyond its memory.
+/// A simulated device fails by itself only when work on it accesses invalid memory.
 impl From<DriverError> for Code {
     fn from(error: DriverError) -> Self {
         match error {

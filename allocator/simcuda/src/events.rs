@@ -1,4 +1,4 @@
-//! Events, as programs name them.
+//! Events.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -9,7 +9,7 @@ use foldhash::fast::FixedState;
 use crate::errors::{Code, Outcome};
 use crate::state::Sim;
 
-/// The first handle, and how far apart handles are.
+/// The first handle, and the distance between handles.
 const FIRST: u64 = 0x2000_0000;
 const STEP: u64 = 0x40;
 
@@ -21,25 +21,25 @@ const DISABLE_TIMING: u32 = 2;
 struct Event {
     ordinal: u32,
     id: EventId,
-    /// Whether it was made to tell the time.
+    /// Whether the event records time.
     is_timed: bool,
     recorded: Option<Recorded>,
 }
 
-/// The last time an event was recorded.
+/// The last record of an event.
 #[derive(Clone, Copy, Debug)]
 struct Recorded {
     stream: StreamId,
-    /// Events recorded on the stream until then, this one included.
+    /// Events recorded on the stream so far, including this one.
     ticket: u64,
     at: Instant,
 }
 
-/// The events there are. Their handles are never used twice, the device's events are.
+/// All events. Handles are never reused; events of the devices are.
 #[derive(Debug, Default)]
 pub(crate) struct Events {
     live: HashMap<u64, Event, FixedState>,
-    /// Events of devices that no handle stands for any more.
+    /// Events of devices without a handle.
     spare: Vec<(u32, EventId)>,
     pub(crate) made: u64,
     pub(crate) destroyed: u64,
@@ -85,7 +85,7 @@ impl Sim {
         Ok(())
     }
 
-    /// Marks the present end of the work of a stream of the event's device.
+    /// Records an event at the present end of the work of a stream of its device.
     pub(crate) fn record_event(&mut self, here: u32, handle: u64, stream: u64) -> Outcome {
         let (ordinal, stream) = self.streams.resolve(here, stream)?;
         let event = self.events.get(handle)?;
@@ -106,7 +106,7 @@ impl Sim {
         Ok(())
     }
 
-    /// Fails as not ready until the work that the event marks is done.
+    /// Fails as not ready until the work before the event is done.
     pub(crate) fn query_event(&mut self, handle: u64) -> Outcome {
         let Event { ordinal, id, .. } = self.events.get(handle)?;
         let is_complete = self.on(ordinal, |device| device.event_is_complete(id))?;
@@ -127,7 +127,7 @@ impl Sim {
         self.trim_idle_pools(event.ordinal)
     }
 
-    /// Lets a stream, of any device, wait for an event.
+    /// Makes a stream of any device wait for an event.
     pub(crate) fn wait_event(&mut self, here: u32, stream: u64, handle: u64) -> Outcome {
         let (ordinal, stream) = self.streams.resolve(here, stream)?;
         let event = self.events.get(handle)?;
@@ -144,7 +144,7 @@ impl Sim {
         Ok(())
     }
 
-    /// Milliseconds of this machine between two events.
+    /// Returns milliseconds of host time between two events.
     pub(crate) fn elapsed_ms(&mut self, start: u64, end: u64) -> Outcome<f32> {
         let at = |handle| -> Outcome<Instant> {
             let event = self.events.get(handle)?;

@@ -1,4 +1,4 @@
-//! Memory of the host that CUDA hands out (`cudaHostAlloc`).
+//! Host memory allocated by CUDA (`cudaHostAlloc`).
 #![expect(
     unsafe_code,
     reason = "memory for programs in C is allocated and freed by hand"
@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 use crate::errors::{Code, Outcome};
 
-/// What a real driver's allocations are aligned to.
+/// The alignment of a real driver's allocations.
 const PAGE: usize = 4096;
 
 /// The live allocations, by address.
@@ -21,7 +21,7 @@ impl HostMemory {
         let bytes = usize::try_from(bytes).map_err(|_| Code::OUT_OF_MEMORY)?;
         let layout = Layout::from_size_align(bytes.max(1), PAGE);
         let layout = layout.map_err(|_| Code::OUT_OF_MEMORY)?;
-        // SAFETY: the layout is of at least one byte.
+        // SAFETY: the layout has at least one byte.
         let start = unsafe { alloc_zeroed(layout) };
         if start.is_null() {
             return Err(Code::OUT_OF_MEMORY);
@@ -31,15 +31,15 @@ impl HostMemory {
         Ok(addr)
     }
 
-    /// Frees an allocation; nothing at null.
+    /// Frees an allocation; does nothing for null.
     pub(crate) fn free(&mut self, addr: u64) -> Outcome {
         if addr == 0 {
             return Ok(());
         }
         let layout = self.0.remove(&addr).ok_or(Code::INVALID_VALUE)?;
         let start = std::ptr::with_exposed_provenance_mut(addr as usize);
-        // SAFETY: `allocate` returned this address for this layout, and it was not freed since: its
-        // entry was there.
+        // SAFETY: `allocate` returned this address for this layout, and the removed entry shows that
+        // it was live.
         unsafe { dealloc(start, layout) };
         Ok(())
     }

@@ -1,40 +1,39 @@
 //! CUDA without a GPU: the [simulated device](coalesce_alloc::driver::sim) behind CUDA's own functions.
 //!
-//! A program that was built for CUDA, unchanged, calls these functions instead of NVIDIA's and finds
-//! devices whose memory is only numbers. What they answer follows from the rules of [`SimDevice`], the
-//! environment and the calls alone, so that a run can be repeated exactly.
+//! An unchanged program built for CUDA calls these functions instead of NVIDIA's and finds devices whose
+//! memory exists only as numbers. The results depend only on the rules of [`SimDevice`], the environment
+//! and the calls, so that a run can be repeated exactly.
 //!
-//! - The shared library is a `libcuda.so.1`: the driver's interface, for programs that load it at run
-//!   time. It offers the runtime's functions as well.
-//! - The archive `libsimcuda.a` is what `scripts/conformance/Makefile` links a `libcudart.so.13` from, for
-//!   PyTorch and others that were linked against it.
+//! - The shared library is a `libcuda.so.1`, for programs that load the driver at run time. It contains
+//!   the functions of the runtime as well.
+//! - `scripts/conformance/Makefile` links a `libcudart.so.13` from the archive `libsimcuda.a`, for PyTorch
+//!   and other programs linked against the runtime.
 //!
-//! The functions are those that the programs of this repository and PyTorch 2.11 call, with the
-//! signatures of CUDA 13.0. Graphs, textures, NVML and talk between processes are not there. **No kernel
-//! is run.** A launch succeeds and does nothing, but for the two kernels that [`contents`] carries
-//! out.
+//! The functions are those that the programs of this repository and PyTorch 2.11 call, with the signatures
+//! of CUDA 13.0. Graphs, textures, NVML and communication between processes are missing. **No kernel
+//! runs.** A launch succeeds and does nothing, except for the two kernels that [`contents`] executes.
 //!
 //! # Environment
 //!
 //! Read once, at the first call. Amounts of memory as in `24G`, `80GiB` or `0x200000`.
 //!
-//! | variable | meaning |
+//! | variable | meaning, and default |
 //! |---|---|
 //! | `FAKE_TOTAL_BYTES` | memory of each device; 80 GiB |
-//! | `FAKE_FOREIGN_BYTES` | bytes of it that other processes hold; 0 |
-//! | `FAKE_ADDR` | where memory is placed: `up`, `down` or `firstfit` |
-//! | `FAKE_ADDR_BASE` | the first address, or the end of the first range for `down` |
+//! | `FAKE_FOREIGN_BYTES` | bytes of it used by other processes; 0 |
+//! | `FAKE_ADDR` | address policy: `up`, `down` or `firstfit` |
+//! | `FAKE_ADDR_BASE` | the first address, or for `down` the end of the first range |
 //! | `FAKE_HOLD_EVENTS` | 1: recorded events stay pending until completed or waited for |
 //! | `FAKE_FREE_SYNCS` | 1: a free completes all pending events, as on a real device |
-//! | `FAKE_{MALLOC,FREE,MAP,UNMAP}_NS` | how long such a call takes at least; 0 |
-//! | `FAKE_DEVICE_COUNT` | devices, at most 16, each with memory and addresses of its own; 1 |
-//! | `FAKE_PEERS` | 1: a driver that says of any two devices that they can work on each other's memory; who may is not checked |
+//! | `FAKE_{MALLOC,FREE,MAP,UNMAP}_NS` | minimum duration of such a call; 0 |
+//! | `FAKE_DEVICE_COUNT` | number of devices, at most 16, each with its own memory and addresses; 1 |
+//! | `FAKE_PEERS` | 1: the driver reports that any two devices can access each other's memory; access is not checked |
 //! | `FAKE_CC` | compute capability; 9.0 |
-//! | `FAKE_BOOL` | what a copy of a single byte from the device reads as, without contents; 0 |
+//! | `FAKE_BOOL` | value that a copy of a single byte from the device reads, without contents; 0 |
 //! | `FAKE_MEMORY` | 1: memory has [contents] |
-//! | `FAKE_LOG` | file that the calls are appended to at exit |
+//! | `FAKE_LOG` | file to which the calls are appended at exit |
 //!
-//! Devices that are not as they should be:
+//! Devices with missing or failing features:
 //!
 //! | variable | meaning |
 //! |---|---|
@@ -42,10 +41,10 @@
 //! | `FAKE_NO_VMM` | 1: a device without virtual memory |
 //! | `FAKE_NO_POOLS` | 1: a device without stream-ordered pools |
 //! | `FAKE_DRIVER_VERSION` | the CUDA version of the driver, as in 12080; 13000 |
-//! | `FAKE_MISSING` | `NAME[,NAME]`: functions that `cuGetProcAddress` does not find. Who looks them up with `dlsym` is given a library [without them](library::without) |
-//! | `FAKE_FAIL` | `NAME:CODE[:N][,…]`: the `N`-th and all later calls of a function do nothing and return `CODE`, which need not be a code that CUDA has |
+//! | `FAKE_MISSING` | `NAME[,NAME]`: functions that `cuGetProcAddress` does not find. For programs that use `dlsym`, make a library [without them](library::without) |
+//! | `FAKE_FAIL` | `NAME:CODE[:N][,…]`: the `N`-th and all later calls of a function do nothing and return `CODE`, which may be any number |
 //!
-//! What the oracle of `scripts/conformance` needs besides is in [`control`].
+//! [`control`] has further functions for the oracle of `scripts/conformance`.
 //!
 //! [`SimDevice`]: coalesce_alloc::driver::sim::SimDevice
 

@@ -1,15 +1,16 @@
-//! The shared library, put where a program finds it by the real one's name. For tests.
+//! Places the shared library under the name of the real driver. For tests.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What a program that wants CUDA's driver loads.
+/// The name under which programs load CUDA's driver.
 pub const NAME: &str = "libcuda.so.1";
 
-/// The shared library that was built with the program that runs now: a test, or a binary beside it.
+/// The shared library built with the running program, a test or a binary.
 ///
 /// # Errors
-/// If it is not there.
+///
+/// If it does not exist.
 pub fn built() -> io::Result<PathBuf> {
     let program = std::env::current_exe()?;
     let folders = program.ancestors().skip(1).take(2);
@@ -17,24 +18,26 @@ pub fn built() -> io::Result<PathBuf> {
         .flat_map(|folder| ["deps/libsimcuda.so", "libsimcuda.so"].map(|file| folder.join(file)));
     beside.find(|path| path.is_file()).ok_or_else(|| {
         let reason = format!(
-            "no libsimcuda.so near {}: cargo build -p simcuda",
+            "no libsimcuda.so near {}: cargo build -p coalesce-simcuda",
             program.display()
         );
         io::Error::new(io::ErrorKind::NotFound, reason)
     })
 }
 
-/// Puts the library into a folder, to be named in `LD_LIBRARY_PATH`.
+/// Copies the library into a folder for `LD_LIBRARY_PATH`.
 ///
 /// # Errors
-/// If it was not built or the folder cannot be written to.
+///
+/// If the library was not built or the folder is not writable.
 pub fn place(folder: &Path) -> io::Result<()> {
     std::fs::copy(built()?, folder.join(NAME)).map(drop)
 }
 
-/// Puts a library into a folder that lacks one function, as that of an older driver does.
+/// Places a library that lacks one function, as that of an older driver does.
 ///
 /// # Errors
+///
 /// As [`place`]; also if the library has no such function.
 pub fn place_without(folder: &Path, function: &str) -> io::Result<()> {
     let library = without(&std::fs::read(built()?)?, function).ok_or_else(|| {
@@ -44,12 +47,12 @@ pub fn place_without(folder: &Path, function: &str) -> io::Result<()> {
     std::fs::write(folder.join(NAME), library)
 }
 
-/// A library in which a function has another name, so that it is not found by its own. `None` if it has none
-/// of that name.
+/// Returns the library with a function renamed, so that a lookup of its name fails; `None` without a
+/// function of this name.
 #[must_use]
 pub fn without(library: &[u8], function: &str) -> Option<Vec<u8>> {
-    // Among the names of an ELF file each stands between two zeroes. The table that they are looked up in
-    // goes by a hash of the name, which leads to the renamed one and finds that it is not the same.
+    // In an ELF file a name stands between two null bytes. The hash table for lookups still leads to
+    // the renamed symbol, whose name then differs.
     let name = [b"\0", function.as_bytes(), b"\0"].concat();
     let mut renamed = library.to_vec();
     let mut found = false;

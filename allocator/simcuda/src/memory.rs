@@ -1,4 +1,4 @@
-//! Memory of the devices: in one piece, and apart from address space.
+//! Device memory: whole allocations, and virtual memory.
 
 use coalesce_alloc::driver::sim::SimDevice;
 use coalesce_alloc::driver::{
@@ -9,7 +9,8 @@ use crate::context;
 use crate::errors::{Code, Outcome};
 use crate::state::Sim;
 
-/// The ordinal of the device that made a handle is above, its own number below.
+/// A handle has the ordinal of its device in the high bits and the device's own number in the low
+/// bits.
 const HANDLE_BITS: u32 = 48;
 
 impl Sim {
@@ -18,7 +19,7 @@ impl Sim {
         Ok(addr.0)
     }
 
-    /// Gives memory back to the device it is from. That one finishes the work on it first.
+    /// Frees device memory. The device first finishes the work on it.
     pub(crate) fn free(&mut self, addr: u64) -> Outcome {
         let ordinal = self.settings.ordinal_of(addr);
         self.finish_work(ordinal)?;
@@ -33,7 +34,7 @@ impl Sim {
         })
     }
 
-    /// Free and total bytes.
+    /// Returns free and total bytes.
     pub(crate) fn memory_info(&mut self, ordinal: u32) -> Outcome<(u64, u64)> {
         let info = self.on(ordinal, Driver::memory_info)?;
         Ok((info.free, info.total))
@@ -68,7 +69,7 @@ impl Sim {
         })
     }
 
-    /// Puts memory behind addresses, which have to be those of its own device.
+    /// Maps memory to addresses of its own device.
     pub(crate) fn map(&mut self, addr: u64, bytes: u64, offset: u64, handle: u64) -> Outcome {
         let (ordinal, handle) = split_handle(handle);
         if ordinal != self.settings.ordinal_of(addr) {
@@ -89,7 +90,7 @@ impl Sim {
         })
     }
 
-    /// Undoes a mapping, or several that lie side by side.
+    /// Removes one mapping or several adjacent ones.
     pub(crate) fn unmap(&mut self, addr: u64, bytes: u64) -> Outcome {
         let ordinal = self.settings.ordinal_of(addr);
         let addr = DeviceAddr(addr);
@@ -109,8 +110,8 @@ impl Sim {
     }
 }
 
-/// The mappings, in bytes, that lie side by side in a range and are all there is in it. A mapping is of a
-/// handle from its start on, so one that is not whole begins within its handle, or its rest does.
+/// The sizes of the adjacent mappings that exactly fill a range. A mapping starts at the beginning of
+/// its handle, so a partial one starts inside its handle, or the rest of it does.
 fn whole_mappings(
     device: &SimDevice,
     addr: DeviceAddr,
@@ -126,7 +127,7 @@ fn whole_mappings(
     Ok(inside.into_iter().map(|piece| piece.bytes).collect())
 }
 
-/// The calls for virtual memory, if the device has them.
+/// The device's interface for virtual memory, if it has one.
 fn virtual_memory(device: &mut SimDevice) -> Result<&mut dyn VirtualMemory, DriverError> {
     device.virtual_memory().ok_or(DriverError::NotSupported)
 }

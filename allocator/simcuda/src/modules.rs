@@ -1,22 +1,22 @@
-//! Modules of code, of which only the names in it are known.
+//! Loaded modules. Only the names in their text are known.
 
 use coalesce_alloc::driver::contents::{CHECK, FILL};
 
 use crate::errors::{Code, Outcome};
 
-/// The handle of the first module, and how far apart handles are. Kernels have handles between those of
-/// their module and the next.
+/// The handle of the first module, and the distance between handles. The kernels of a module have the
+/// handles up to the next module.
 const FIRST: u64 = 0x5000_0000;
 const STEP: u64 = 0x10;
 
-/// What a kernel does.
+/// The effect of a kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kernel {
     /// [`FILL`]
     Fill,
     /// [`CHECK`]
     Check,
-    /// Nothing.
+    /// No effect.
     Other,
 }
 
@@ -32,8 +32,7 @@ impl Kernel {
     }
 }
 
-/// The modules that were loaded, by number: the text of each, where it is one (PTX), and `None` where it was
-/// unloaded.
+/// The loaded modules by number: the text of each if it is PTX, and `None` once unloaded.
 #[derive(Debug, Default)]
 pub(crate) struct Modules(Vec<Option<Option<String>>>);
 
@@ -51,7 +50,7 @@ impl Modules {
             .ok_or(Code::INVALID_HANDLE)
     }
 
-    /// The handle of a kernel. One that is not in the text of its module is not found.
+    /// The handle of a kernel. In a module with text, the text must contain the name.
     pub(crate) fn kernel(&self, module: u64, name: &str) -> Outcome<u64> {
         let (number, _) = split(module)?;
         let Some(Some(text)) = self.0.get(number) else {
@@ -65,7 +64,7 @@ impl Modules {
         Ok(FIRST + STEP * number as u64 + 1 + within.unwrap_or(0) as u64)
     }
 
-    /// The kernel of a handle, whose module is loaded.
+    /// The kernel of a handle whose module is loaded.
     pub(crate) fn get(&self, kernel: u64) -> Outcome<Kernel> {
         let (number, within) = split(kernel)?;
         let is_loaded = matches!(self.0.get(number), Some(Some(_)));
@@ -79,7 +78,7 @@ impl Modules {
     }
 }
 
-/// The number of the module that a handle is of, and where between two modules it is.
+/// The number of the module of a handle, and the offset of the handle from it.
 fn split(handle: u64) -> Outcome<(usize, usize)> {
     let above = handle.checked_sub(FIRST).ok_or(Code::INVALID_HANDLE)?;
     Ok(((above / STEP) as usize, (above % STEP) as usize))

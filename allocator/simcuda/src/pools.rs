@@ -1,10 +1,10 @@
-//! Stream-ordered pools (`cuMemAllocAsync`): the model of them that the policy `cuda_async` is.
+//! Stream-ordered pools (`cuMemAllocAsync`), modelled by the policy `cuda_async`.
 //!
-//! A pool's chunks are allocations of its device. The rules of reuse that were set for a pool hold from its
-//! first allocation on, and from the first after it was empty. When somebody has waited for a stream, an
-//! event or the device, a pool that holds more than its release threshold gives back all that is free, unless
-//! there is other work still to be done; a trim waits for the device. With contents a stream is never made
-//! to wait for another (`CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES` is off).
+//! The chunks of a pool are allocations of its device. The reuse flags of a pool take effect with its
+//! first allocation, and with the first after it was empty. When a call waits for a stream, an event
+//! or the device, a pool above its release threshold releases all free memory unless other work is
+//! pending; a trim waits for the device. With contents no stream is made to wait for another
+//! (`CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES` is off).
 
 use std::collections::HashMap;
 
@@ -16,14 +16,14 @@ use foldhash::fast::FixedState;
 use crate::errors::{Code, Outcome};
 use crate::state::Sim;
 
-/// The first handle, and how far apart handles are.
+/// The first handle, and the distance between handles.
 const FIRST: u64 = 0x7000_0000;
 const STEP: u64 = 0x10;
 
-/// Requests are smaller: as a policy wants them.
+/// The limit of a request, as for other policies.
 const TOO_MUCH: u64 = 1 << 60;
 
-/// Numbers of `CUmemPool_attribute`.
+/// Values of `CUmemPool_attribute`.
 const REUSE_FOLLOW_EVENT_DEPENDENCIES: i32 = 1;
 const REUSE_ALLOW_OPPORTUNISTIC: i32 = 2;
 const REUSE_ALLOW_INTERNAL_DEPENDENCIES: i32 = 3;
@@ -33,7 +33,7 @@ const RESERVED_HIGH: i32 = 6;
 const USED_CURRENT: i32 = 7;
 const USED_HIGH: i32 = 8;
 
-/// Bytes now, and the most there were since that was last asked to be forgotten.
+/// Current bytes, and the highest since the last reset.
 #[derive(Clone, Copy, Default, Debug)]
 struct Level {
     current: u64,
@@ -47,7 +47,7 @@ impl Level {
     }
 }
 
-/// A value of an attribute, in the type it has.
+/// A value of an attribute, with its type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Attribute {
     Flag(i32),
@@ -57,9 +57,9 @@ pub(crate) enum Attribute {
 #[derive(Debug)]
 struct Pool {
     ordinal: u32,
-    /// `None` until something is allocated.
+    /// `None` until the first allocation.
     policy: Option<CudaAsync>,
-    /// Flags of the three rules of reuse, in the order of their numbers.
+    /// The three reuse flags, in the order of their attributes.
     reuse: [i32; 3],
     /// Bytes.
     release_threshold: u64,
@@ -69,7 +69,7 @@ struct Pool {
 }
 
 impl Pool {
-    /// As CUDA makes it: all reuse allowed, nothing kept.
+    /// The defaults of CUDA: all reuse allowed, nothing kept.
     fn new(ordinal: u32, is_default: bool) -> Self {
         Self {
             ordinal,
@@ -107,7 +107,7 @@ impl Pool {
         })
     }
 
-    /// Sets what can be set; the highest levels only to 0, and they become the present ones.
+    /// Sets an attribute. The high-water marks accept only 0, which resets them to the current values.
     fn set_attribute(&mut self, number: i32, value: Attribute) -> Outcome {
         match (number, value) {
             (REUSE_FOLLOW_EVENT_DEPENDENCIES, Attribute::Flag(flag)) => self.reuse[0] = flag,
@@ -122,14 +122,14 @@ impl Pool {
     }
 }
 
-/// The pools there are.
+/// All pools.
 #[derive(Debug)]
 pub(crate) struct Pools {
-    /// By number; the first are the devices' own, `None` if destroyed.
+    /// By number; the first ones are the default pools of the devices. `None` once destroyed.
     pools: Vec<Option<Pool>>,
     /// The pool that each device allocates from.
     current: Vec<usize>,
-    /// What is allocated, and from which pool.
+    /// Live allocations with their pools.
     live: HashMap<u64, (usize, Block), FixedState>,
 }
 
@@ -204,8 +204,8 @@ impl Sim {
         Ok(handle_of(self.pools.pools.len() - 1))
     }
 
-    /// Destroys a pool that a program made. What is allocated from it stays good: such a pool stays until
-    /// all is freed.
+    /// Destroys a pool made by the program. Its allocations stay valid, and the pool lives until all
+    /// are freed.
     pub(crate) fn destroy_pool(&mut self, pool: u64) -> Outcome {
         self.trim_pool(pool, 0)?;
         let number = self.pools.number(pool)?;
@@ -242,7 +242,7 @@ impl Sim {
         self.pools.get(pool)?.set_attribute(number, value)
     }
 
-    /// Memory from the pool that a stream's device allocates from, or from another of that device.
+    /// Allocates from the current pool of the stream's device, or from another pool of that device.
     pub(crate) fn malloc_in_pool(
         &mut self,
         here: u32,
@@ -270,7 +270,7 @@ impl Sim {
         Ok(block.addr.0)
     }
 
-    /// Gives memory back to its pool once the present work of a stream is done.
+    /// Frees memory once the present work of a stream is done.
     pub(crate) fn free_in_pool_on(&mut self, here: u32, addr: u64, stream: u64) -> Outcome {
         self.ensure_pools()?;
         let (_, stream) = self.streams.resolve(here, stream)?;
@@ -293,7 +293,7 @@ impl Sim {
         })
     }
 
-    /// Gives free memory back to the device unless at most `keep` bytes are reserved.
+    /// Releases free memory to the device if more than `keep` bytes are reserved.
     pub(crate) fn trim_pool(&mut self, pool: u64, keep: u64) -> Outcome {
         self.ensure_pools()?;
         let number = self.pools.number(pool)?;
@@ -313,7 +313,7 @@ impl Sim {
         Ok(())
     }
 
-    /// Gives back what pools of a device hold above their thresholds, if it has no work left.
+    /// Releases what pools of an idle device hold above their thresholds.
     pub(crate) fn trim_idle_pools(&mut self, ordinal: u32) -> Outcome {
         let is_above =
             |pool: &Pool| pool.ordinal == ordinal && pool.reserved.current > pool.release_threshold;
@@ -327,7 +327,7 @@ impl Sim {
         Ok(())
     }
 
-    /// Does something with a pool on its device, and sees what it reserves then.
+    /// Works with a pool on its device, and updates the reserved bytes.
     fn in_pool<T>(
         &mut self,
         number: usize,

@@ -1,9 +1,9 @@
-//! What the simulated devices say of themselves: an H100's numbers, or an A100's below compute
-//! capability 9.0. Nothing depends on most of them; programs want to see some.
+//! The properties of the simulated devices: those of an H100, or of an A100 below compute capability
+//! 9.0. Programs read them, but little depends on them.
 
 use crate::settings::Settings;
 
-/// Numbers of `CUdevice_attribute`, which the runtime has too (CUDA 13.0).
+/// Values of `CUdevice_attribute`, which the runtime shares (CUDA 13.0).
 mod number {
     pub(super) const MAX_THREADS_PER_BLOCK: i32 = 1;
     pub(super) const MAX_BLOCK_DIM_X: i32 = 2;
@@ -45,22 +45,22 @@ mod number {
     pub(super) const MEMORY_POOLS_SUPPORTED: i32 = 115;
 }
 
-/// Of the first architecture that has thread block clusters.
+/// The first architecture with thread block clusters.
 const HOPPER: (i32, i32) = (9, 0);
 
 impl Settings {
-    /// Whether the devices are of an architecture with thread block clusters.
+    /// Whether the devices have thread block clusters.
     pub(crate) fn has_clusters(&self) -> bool {
         self.compute_capability >= HOPPER
     }
 
-    /// The devices' name.
+    /// The name of the devices.
     pub(crate) fn device_name(&self) -> String {
         let (major, minor) = self.compute_capability;
         format!("Fake GPU sm_{major}{minor}")
     }
 
-    /// What tells a device from all others.
+    /// The unique identifier of a device.
     pub(crate) fn uuid(&self, ordinal: u32) -> [u8; 16] {
         let [own, ..] = ordinal.to_le_bytes();
         std::array::from_fn(|at| 0x40_u8.wrapping_add(own).wrapping_add(at as u8))
@@ -70,7 +70,7 @@ impl Settings {
         if self.has_clusters() { 132 } else { 108 }
     }
 
-    /// An attribute by number, 0 for all that programs have not asked for yet.
+    /// An attribute by number; 0 for all that no program has needed so far.
     pub(crate) fn attribute(&self, attribute: i32, ordinal: u32) -> i32 {
         match attribute {
             number::COMPUTE_CAPABILITY_MAJOR => self.compute_capability.0,
@@ -114,7 +114,7 @@ impl Settings {
         }
     }
 
-    /// The bus of a device; each has its own.
+    /// The PCI bus of a device, different for each.
     pub(crate) fn pci_bus(&self, ordinal: u32) -> i32 {
         i32::try_from(ordinal).map_or(i32::MAX, |ordinal| ordinal.saturating_add(1))
     }

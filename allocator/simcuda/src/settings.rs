@@ -1,57 +1,57 @@
-//! How the simulated machine is configured.
+//! The configuration of the simulated machine.
 
 use coalesce_alloc::driver::sim::SimConfig;
 use coalesce_alloc::driver::sim::variables::VariableError;
 
 use crate::errors::{Code, Outcome};
 
-/// Devices there can be.
+/// The highest number of devices.
 const MOST_DEVICES: u32 = 16;
 
-/// Each device has its own 2^48 bytes of address space.
+/// Each device has 2^48 bytes of address space.
 const SPAN_BITS: u32 = 48;
 
-/// The machine, from the environment. See the [crate] for the variables.
+/// The machine, read from the environment. See the [crate] for the variables.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Settings {
-    /// Every device's.
+    /// The configuration of every device.
     pub(crate) device: SimConfig,
     pub(crate) device_count: u32,
     /// Major and minor.
     pub(crate) compute_capability: (i32, i32),
-    /// The driver's CUDA version, as CUDA numbers them: 13000 is 13.0.
+    /// The CUDA version of the driver, in CUDA's numbering: 13000 is 13.0.
     pub(crate) driver_version: i32,
     pub(crate) pools: bool,
-    /// Whether the driver says that devices can work on each other's memory.
+    /// Whether any two devices can access each other's memory.
     pub(crate) peers: bool,
     pub(crate) contents: bool,
-    /// What a byte from the device reads as, without contents.
+    /// The value of a byte read from a device without contents.
     pub(crate) byte: u8,
     pub(crate) log: Option<String>,
-    /// Functions that are not found by name.
+    /// Functions that lookups by name do not find.
     pub(crate) missing: Vec<String>,
     pub(crate) failures: Vec<Failure>,
 }
 
-/// A function that does not work, from some call on.
+/// A function that fails from some call on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Failure {
     name: String,
     code: Code,
-    /// Calls that go well before.
+    /// Calls that succeed first.
     calls_left: u64,
 }
 
-/// Why the environment describes no machine.
+/// An invalid environment variable.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum SettingsError {
     #[error(transparent)]
     Device(#[from] VariableError),
-    #[error("{variable}: '{text}': write {right}")]
+    #[error("{variable}: '{text}'; expected {expected}")]
     Text {
         variable: &'static str,
         text: String,
-        right: &'static str,
+        expected: &'static str,
     },
 }
 
@@ -87,8 +87,8 @@ impl Settings {
             |text| text.parse().ok(),
         )?;
         let failure = |text: &String| {
-            let right = "NAME:CODE or NAME:CODE:N, as in cuMemCreate:999:3";
-            parsed("FAKE_FAIL", Some(text.clone()), right, Failure::parse)
+            let expected = "NAME:CODE or NAME:CODE:N, as in cuMemCreate:999:3";
+            parsed("FAKE_FAIL", Some(text.clone()), expected, Failure::parse)
         };
         let failures: Result<Vec<_>, _> = list("FAKE_FAIL").iter().map(failure).collect();
         let numbers = "a major and a minor number, as in 9.0";
@@ -115,7 +115,7 @@ impl Settings {
         })
     }
 
-    /// The device of an ordinal, with its own part of the address space.
+    /// The configuration of one device, with its part of the address space.
     pub(crate) fn device(&self, ordinal: u32) -> SimConfig {
         let first = self.device.address_base;
         let base = first.unwrap_or(self.device.address_policy.base());
@@ -126,7 +126,7 @@ impl Settings {
         }
     }
 
-    /// The ordinal of the device that an address of the simulation belongs to.
+    /// The ordinal of the device whose address space contains an address.
     pub(crate) fn ordinal_of(&self, addr: u64) -> u32 {
         let span = u32::try_from(addr >> SPAN_BITS).unwrap_or(0);
         if span < self.device_count { span } else { 0 }
@@ -147,8 +147,8 @@ impl Failure {
         })
     }
 
-    /// Fails if this is about the function called, and its turn has come.
-    pub(crate) fn strike(&mut self, name: &str) -> Outcome {
+    /// Fails if this names the called function and its successful calls are used up.
+    pub(crate) fn check(&mut self, name: &str) -> Outcome {
         if self.name != name {
             return Ok(());
         }
@@ -165,7 +165,7 @@ impl Failure {
 fn parsed<T>(
     variable: &'static str,
     text: Option<String>,
-    right: &'static str,
+    expected: &'static str,
     parse: impl Fn(&str) -> Option<T>,
 ) -> Result<Option<T>, SettingsError> {
     let Some(text) = text else {
@@ -175,7 +175,7 @@ fn parsed<T>(
     value.map(Some).ok_or(SettingsError::Text {
         variable,
         text,
-        right,
+        expected,
     })
 }
 
@@ -191,14 +191,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_set_is_one_device_as_the_simulated_one_is_by_default() {
+    fn the_default_is_one_default_device() {
         let settings = read(&[]).unwrap();
         assert_eq!(settings.device_count, 1);
         assert_eq!(settings.device(0), SimConfig::default());
     }
 
     #[test]
-    fn devices_have_addresses_of_their_own() {
+    fn each_device_has_its_own_addresses() {
         for policy in ["up", "down", "firstfit"] {
             let settings = read(&[("FAKE_DEVICE_COUNT", "3"), ("FAKE_ADDR", policy)]).unwrap();
             for ordinal in 1..3 {
@@ -210,20 +210,20 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_comes_with_its_call_and_stays() {
+    fn a_failure_starts_with_its_call_and_stays() {
         let mut settings = read(&[("FAKE_FAIL", "cuInit:100, cuMemAlloc_v2:9999:3")]).unwrap();
         let [init, alloc] = settings.failures.as_mut_slice() else {
             panic!("two failures");
         };
-        assert_eq!(init.strike("cuInit"), Err(Code(100)));
-        assert_eq!(init.strike("cuMemAlloc_v2"), Ok(()));
-        let strikes = [0; 4].map(|_| alloc.strike("cuMemAlloc_v2"));
-        assert_eq!(strikes, [Ok(()), Ok(()), Err(Code(9999)), Err(Code(9999))]);
+        assert_eq!(init.check("cuInit"), Err(Code(100)));
+        assert_eq!(init.check("cuMemAlloc_v2"), Ok(()));
+        let outcomes = [0; 4].map(|_| alloc.check("cuMemAlloc_v2"));
+        assert_eq!(outcomes, [Ok(()), Ok(()), Err(Code(9999)), Err(Code(9999))]);
     }
 
     #[test]
-    fn what_has_no_meaning_is_named_with_what_would_have() {
-        for (variable, text, right) in [
+    fn invalid_values_are_reported_with_the_expected_form() {
+        for (variable, text, expected) in [
             ("FAKE_FAIL", "cuInit", "NAME:CODE"),
             ("FAKE_FAIL", "cuInit:1:0", "NAME:CODE"),
             ("FAKE_CC", "hopper", "9.0"),
@@ -231,7 +231,7 @@ mod tests {
             ("FAKE_ADDR", "sideways", "firstfit"),
         ] {
             let error = read(&[(variable, text)]).unwrap_err().to_string();
-            for part in [variable, text, right] {
+            for part in [variable, text, expected] {
                 assert!(error.contains(part), "{error}");
             }
         }

@@ -1,7 +1,7 @@
 //! The state of the simulated machine.
 #![expect(
     unsafe_code,
-    reason = "the log is written when the process ends, which C tells"
+    reason = "C calls the function that writes the log at exit"
 )]
 
 use std::ffi::c_int;
@@ -11,9 +11,10 @@ use std::io::Write as _;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use coalesce_alloc::driver::DriverError;
+use coalesce_alloc::driver::GRANULARITY;
 use coalesce_alloc::driver::calls::{Call, CallKind};
 use coalesce_alloc::driver::hooks::faults::Faults;
-use coalesce_alloc::driver::sim::{GRANULARITY, SimDevice};
+use coalesce_alloc::driver::sim::SimDevice;
 
 use crate::contents::Contents;
 use crate::context;
@@ -26,15 +27,15 @@ use crate::pools::Pools;
 use crate::settings::{Failure, Settings};
 use crate::streams::Streams;
 
-/// One device and what CUDA keeps for it.
+/// A device with the state that CUDA keeps for it.
 #[derive(Debug)]
 pub(crate) struct Device {
     pub(crate) sim: SimDevice,
-    /// Times the primary context was retained and not released.
+    /// How often the primary context is retained.
     pub(crate) retained: u32,
-    /// Whether the runtime has made the primary context active.
+    /// Whether the runtime has activated the primary context.
     pub(crate) used_by_runtime: bool,
-    /// Addresses given out so far, the lowest and the end of the highest.
+    /// The lowest address assigned so far and the end of the highest.
     reach: (u64, u64),
 }
 
@@ -53,7 +54,7 @@ impl Device {
     }
 }
 
-/// All devices of the machine and all that was made on them.
+/// All devices of the machine and all objects on them.
 #[derive(Debug)]
 pub(crate) struct Sim {
     pub(crate) settings: Settings,
@@ -70,20 +71,20 @@ pub(crate) struct Sim {
     pub(crate) byte: u8,
     pub(crate) logging: bool,
     log: Vec<Call>,
-    /// The calls looked at last: kept for its room.
+    /// Buffer for the latest calls, kept to reuse its memory.
     calls: Vec<Call>,
 }
 
 static SIM: OnceLock<Option<Mutex<Sim>>> = OnceLock::new();
 
-/// The machine, made from the environment at the first call. One that a panic has left behind is used
-/// further: what it was about to do is undone by nobody, but nothing is torn.
+/// The machine, configured from the environment at the first call. It stays usable after a panic,
+/// which may leave an operation unfinished but no inconsistent value.
 pub(crate) fn lock() -> Outcome<MutexGuard<'static, Sim>> {
     let sim = SIM.get_or_init(|| match Settings::read(|name| std::env::var(name).ok()) {
         Ok(settings) => {
             if settings.log.is_some() {
-                // SAFETY: the function may be called once the process ends: it only takes the lock
-                // of a static that is never dropped.
+                // SAFETY: the function may run at exit, because it only locks a static that is never
+                // dropped.
                 unsafe { atexit(write_log) };
             }
             Some(Mutex::new(Sim::new(settings)))
@@ -118,7 +119,7 @@ impl Sim {
     pub(crate) fn new(settings: Settings) -> Self {
         let device = |ordinal| {
             let mut sim = SimDevice::new(&settings.device(ordinal));
-            // What follows from a call is learnt from its log.
+            // The log of a device tells which calls it made.
             sim.set_logging(true);
             Device {
                 sim,
@@ -148,11 +149,11 @@ impl Sim {
         }
     }
 
-    /// Fails if the environment says that this call of a function does.
+    /// Fails if `FAKE_FAIL` makes this call fail.
     pub(crate) fn ensure_not_failing(&mut self, name: &str) -> Outcome {
         self.failures
             .iter_mut()
-            .try_for_each(|failure| failure.strike(name))
+            .try_for_each(|failure| failure.check(name))
     }
 
     pub(crate) fn ensure_initialized(&self) -> Outcome {
@@ -177,7 +178,7 @@ impl Sim {
         device.ok_or(Code::INVALID_DEVICE)
     }
 
-    /// The ordinal that a program means by a number.
+    /// Validates an ordinal.
     pub(crate) fn ordinal(&self, number: i32) -> Outcome<u32> {
         let ordinal = u32::try_from(number).map_err(|_| Code::INVALID_DEVICE)?;
         if ordinal < self.settings.device_count {
@@ -187,8 +188,8 @@ impl Sim {
         }
     }
 
-    /// The device a function of the runtime works on: the current one, or the first. Its primary context
-    /// becomes active by that.
+    /// The device for a runtime function: the current one, or else the first. Activates its primary
+    /// context.
     pub(crate) fn runtime_device(&mut self) -> Outcome<u32> {
         let ordinal = context::current().unwrap_or(0);
         let device = self.device(ordinal)?;
@@ -197,7 +198,7 @@ impl Sim {
         Ok(ordinal)
     }
 
-    /// Makes calls on a device, and sees to all that follows from them.
+    /// Makes calls on a device and applies their consequences.
     pub(crate) fn on<T>(
         &mut self,
         ordinal: u32,
@@ -208,7 +209,7 @@ impl Sim {
         Ok(outcome?)
     }
 
-    /// Keeps up with the calls that were made on a device since the last time.
+    /// Applies the calls made on a device since the last time.
     pub(crate) fn follow(&mut self, ordinal: u32) -> Outcome {
         let device = self.devices.get_mut(ordinal as usize);
         let device = device.ok_or(Code::INVALID_DEVICE)?;
@@ -227,8 +228,8 @@ impl Sim {
         self.settle()
     }
 
-    /// Brings the contents of memory to where the events are, and the events to where the contents are: a
-    /// stream that got on took those along that it waited for.
+    /// Synchronizes contents and events: a stream that proceeded took the streams that it waited for
+    /// along.
     pub(crate) fn settle(&mut self) -> Outcome {
         let Some(contents) = &mut self.contents else {
             return Ok(());
@@ -248,7 +249,7 @@ impl Sim {
         outcome
     }
 
-    /// Lets a device finish its work on memory, whatever its events say.
+    /// Finishes the work of a device on memory, whatever the state of its events.
     pub(crate) fn finish_work(&mut self, ordinal: u32) -> Outcome {
         if let Some(contents) = &mut self.contents {
             contents.finish_device(ordinal);
@@ -256,8 +257,8 @@ impl Sim {
         self.settle()
     }
 
-    /// Whether an address is one of a device: that one gave it out, or that a pluggable allocator of the
-    /// tests has made it up.
+    /// Whether an address belongs to a device: the device assigned it, or a pluggable allocator of the
+    /// tests made it up.
     pub(crate) fn is_device_address(&self, addr: u64) -> bool {
         const MADE_UP: std::ops::Range<u64> = 0x200_0000_0000..0x5000_0000_0000;
         let given = |device: &Device| (device.reach.0..device.reach.1).contains(&addr);
@@ -272,20 +273,20 @@ impl Sim {
         self.devices.iter_mut()
     }
 
-    /// The calls since the last time, a line each.
+    /// Takes the log since the last time, one call per line.
     pub(crate) fn take_log(&mut self) -> String {
         let mut text = String::new();
         for call in self.log.drain(..) {
-            // A string takes everything.
+            // Writing to a string cannot fail.
             let _ = writeln!(text, "{call}");
         }
         text
     }
 }
 
-/// What the control functions change on all devices.
+/// Applies a control function to all devices.
 impl Sim {
-    /// How often calls of a kind were made, on all devices.
+    /// The number of calls of a kind on all devices.
     pub(crate) fn calls(&self, kind: CallKind) -> u64 {
         let counts = self
             .devices

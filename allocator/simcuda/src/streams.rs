@@ -1,4 +1,4 @@
-//! Streams, as programs name them.
+//! Streams.
 
 use std::collections::HashMap;
 
@@ -8,18 +8,18 @@ use foldhash::fast::FixedState;
 use crate::errors::{Code, Outcome};
 use crate::state::Sim;
 
-/// The first handle, and how far apart handles are. An allocator may order by them.
+/// The first handle, and the distance between handles. Allocators may order by handle.
 const FIRST: u64 = 0x10_0000;
 const STEP: u64 = 0x100;
 
 /// The handle of the default stream.
 pub(crate) const DEFAULT: u64 = 0;
 
-/// Handles 0 to 2 all mean the default stream: that of the program, of the process (`CU_STREAM_LEGACY`)
-/// and of the thread (`CU_STREAM_PER_THREAD`).
+/// Handles 0 to 2 all mean the default stream: the plain one, `CU_STREAM_LEGACY` and
+/// `CU_STREAM_PER_THREAD`.
 const LAST_DEFAULT: u64 = 2;
 
-/// A stream that a program made.
+/// A stream made by the program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stream {
     pub(crate) ordinal: u32,
@@ -27,10 +27,9 @@ pub(crate) struct Stream {
     pub(crate) priority: i32,
 }
 
-/// The streams there are. Their handles are never used twice.
+/// All streams. Handles are never reused.
 ///
-/// Streams are independent of each other, the default one included: what CUDA lets wait for the legacy
-/// default stream does not wait here.
+/// Streams are independent of each other. Unlike in CUDA, nothing waits for the legacy default stream.
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
     live: HashMap<u64, Stream, FixedState>,
@@ -53,7 +52,7 @@ impl Streams {
         stream.map(drop).ok_or(Code::INVALID_HANDLE)
     }
 
-    /// What was said of a stream when it was made. Others have no flags.
+    /// The properties of a stream. Streams not made here have no flags.
     pub(crate) fn get(&self, here: u32, handle: u64) -> Outcome<Stream> {
         if handle <= LAST_DEFAULT || self.is_unknown(handle) {
             return Ok(Stream {
@@ -74,7 +73,7 @@ impl Streams {
         Ok((stream.ordinal, StreamId(id)))
     }
 
-    /// Whether a handle is not one of ours: the oracle makes up its streams, and they are good.
+    /// Whether a handle is foreign: the oracle makes up its streams, which are valid.
     fn is_unknown(&self, handle: u64) -> bool {
         handle > LAST_DEFAULT && !(FIRST..FIRST + STEP * self.made).contains(&handle)
     }
@@ -86,7 +85,7 @@ impl Sim {
         self.trim_idle_pools(ordinal)
     }
 
-    /// Waits for a stream, as a program names it.
+    /// Waits for a stream.
     pub(crate) fn synchronize_stream(&mut self, here: u32, stream: u64) -> Outcome {
         let (ordinal, stream) = self.streams.resolve(here, stream)?;
         self.on(ordinal, |device| device.synchronize_stream(stream))?;
@@ -119,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stream_is_of_the_device_it_was_made_on_until_it_is_destroyed() {
+    fn a_stream_belongs_to_its_device_until_destroyed() {
         let mut streams = Streams::default();
         let made = streams.create(Stream {
             ordinal: 1,

@@ -1,8 +1,8 @@
-//! Fills, copies and kernels, as work of streams.
+//! Fills, copies and kernels as work of streams.
 //!
-//! Without contents (`FAKE_MEMORY` not set) a copy from a device gives zeroes, one of a single byte what
-//! `FAKE_BOOL` says, and nothing else that touches a device does anything. With contents, a fill or a copy
-//! that reaches beyond memory is refused, as a real driver does.
+//! Without contents (`FAKE_MEMORY` not set) a copy from a device reads zeros, a copy of a single byte
+//! reads `FAKE_BOOL`, and nothing else accesses a device. With contents, a fill or copy outside memory
+//! fails, as with a real driver.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::errors::{Code, Outcome};
 use crate::state::Sim;
 
 impl Sim {
-    /// Adds to the work of a stream.
+    /// Queues work on a stream.
     pub(crate) fn submit(&mut self, here: u32, stream: u64, work: Option<Work>) -> Outcome {
         let stream = self.streams.resolve(here, stream)?;
         if let (Some(contents), Some(work)) = (&mut self.contents, work) {
@@ -22,7 +22,7 @@ impl Sim {
         self.settle()
     }
 
-    /// Fails unless there is memory for a fill or a copy when it is asked for.
+    /// Fails unless the memory of a fill or copy exists when it is requested.
     fn ensure_memory(&self, addr: u64, bytes: u64) -> Outcome {
         match &self.contents {
             Some(contents) if !contents.covers(addr, bytes) => Err(Code::INVALID_VALUE),
@@ -52,7 +52,7 @@ impl Sim {
         self.submit(here, stream, Some(work))
     }
 
-    /// Copies from the host. What is there now is copied, whenever the stream gets to it.
+    /// Copies from the host. Captures the present bytes, even if the stream does the copy later.
     pub(crate) fn copy_in(
         &mut self,
         here: u32,
@@ -79,7 +79,8 @@ impl Sim {
         self.submit(here, stream, Some(work))
     }
 
-    /// Copies to the host, once the stream's work is done: nobody else knows how long there is room.
+    /// Copies to the host after finishing the work of the stream, because the destination may not live
+    /// longer than the call.
     pub(crate) fn copy_out(
         &mut self,
         here: u32,
@@ -102,7 +103,7 @@ impl Sim {
         Ok(())
     }
 
-    /// Copies between two places on devices.
+    /// Copies between devices.
     pub(crate) fn copy_within(
         &mut self,
         here: u32,
@@ -134,7 +135,7 @@ impl Sim {
     }
 }
 
-/// Copies between two places of the program's memory.
+/// Copies within host memory.
 pub(crate) fn copy_on_host(to: u64, from: u64, bytes: u64) -> Outcome {
     let room = usize::try_from(bytes).map_err(|_| Code::INVALID_VALUE)?;
     HostBytes::at(to, room)?.copy_from(&HostBytes::at(from, room)?);

@@ -1,4 +1,4 @@
-//! The calls made to a device: how many, and which.
+//! Driver calls, by kind and with their arguments.
 
 use std::fmt;
 
@@ -54,7 +54,7 @@ pub enum CallKind {
 }
 
 impl CallKind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 22] = [
         Self::Malloc,
         Self::Free,
@@ -80,10 +80,10 @@ impl CallKind {
         Self::TrimPool,
     ];
 
-    /// How many kinds there are.
+    /// The number of kinds.
     pub const COUNT: usize = Self::ALL.len();
 
-    /// What it is called in cost profiles and results.
+    /// Returns the name used in cost profiles and results.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -112,19 +112,19 @@ impl CallKind {
         }
     }
 
-    /// The kind of that name.
+    /// Returns the kind with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 }
 
-/// Calls made, by kind.
+/// Number of calls, by kind.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CallCounts([u64; CallKind::COUNT]);
 
 impl CallCounts {
-    /// Calls of one kind.
+    /// Returns the number of calls of a kind.
     #[must_use]
     pub fn of(&self, kind: CallKind) -> u64 {
         self.0[kind as usize]
@@ -135,7 +135,7 @@ impl CallCounts {
     }
 }
 
-/// One call that changed something, was refused memory, or gave back what was not held.
+/// A call that changed the device, ran out of memory, or freed an unknown address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(
     missing_docs,
@@ -144,11 +144,11 @@ impl CallCounts {
 pub enum Call {
     /// `cudaMalloc`
     Malloc { bytes: u64, addr: DeviceAddr },
-    /// `cudaMalloc` for which there was no memory
+    /// `cudaMalloc` that ran out of memory
     MallocRefused { bytes: u64 },
     /// `cudaFree`
     Free { addr: DeviceAddr, bytes: u64 },
-    /// `cudaFree` of something that is not the start of an allocation
+    /// `cudaFree` of an address that is not the start of an allocation
     FreeInvalid { addr: DeviceAddr },
     /// `cuMemAddressReserve`
     Reserve { bytes: u64, addr: DeviceAddr },
@@ -156,7 +156,7 @@ pub enum Call {
     FreeAddress { addr: DeviceAddr, bytes: u64 },
     /// `cuMemCreate`
     Create { bytes: u64, handle: MemoryHandle },
-    /// `cuMemCreate` for which there was no memory
+    /// `cuMemCreate` that ran out of memory
     CreateRefused { bytes: u64 },
     /// `cuMemRelease`
     Release { handle: MemoryHandle },
@@ -186,17 +186,17 @@ pub enum Call {
         addr: DeviceAddr,
         stream: StreamId,
     },
-    /// `cudaMallocAsync` for which there was no memory
+    /// `cudaMallocAsync` that ran out of memory
     PoolMallocRefused { bytes: u64 },
     /// `cudaFreeAsync`
     PoolFree { addr: DeviceAddr, stream: StreamId },
-    /// `cudaMemPoolGetAttribute`, and what it said the pool has of the device
+    /// `cudaMemPoolGetAttribute`, with the bytes the pool has reserved
     PoolReserved { bytes: u64 },
     /// `cudaMemPoolTrimTo`
     TrimPool { keep: u64 },
 }
 
-/// The call in a line: name, arguments, result.
+/// Formats the call as one line: name, arguments, result.
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
@@ -234,7 +234,7 @@ impl fmt::Display for Call {
     }
 }
 
-/// A stream as C's `%p` prints its handle.
+/// Formats a stream as C's `%p` prints its handle.
 struct Handle(StreamId);
 
 impl fmt::Display for Handle {

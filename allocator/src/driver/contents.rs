@@ -1,9 +1,8 @@
-//! What lies behind a device's addresses: patterns that are written there and looked for again.
+//! Contents of device memory: patterns written to blocks and checked later.
 //!
-//! An allocator only hands out addresses; that two of its blocks share a byte, or that memory is handed out
-//! while another stream still works on it, shows in what the memory holds. The pattern of a block follows
-//! from a number of its own, the seed: word `i` is [`word`]`(seed, i)`. On a GPU two kernels write and
-//! compare it, which are carried as text ([`PTX`]).
+//! Overlapping blocks, or memory reused while another stream still works on it, show up as wrong contents.
+//! Each block has a seed; word `i` of its pattern is [`word`]`(seed, i)`. On a GPU, two kernels write and
+//! compare the pattern ([`PTX`]).
 
 use super::tap::{Hook, Tap};
 use super::{DeviceAddr, Driver, DriverError, StreamId};
@@ -14,35 +13,35 @@ pub const WORD: u64 = 8;
 /// The kernel that writes a pattern: `(u64* first, u64 words, u64 seed)`.
 pub const FILL: &str = "coalesce_fill";
 
-/// The kernel that compares with a pattern and adds the words that are others to a count:
+/// The kernel that compares memory with a pattern and adds the number of mismatches to a count:
 /// `(const u64* first, u64 words, u64 seed, u64* mismatches)`.
 pub const CHECK: &str = "coalesce_check";
 
-/// Threads of a block of either kernel.
+/// Threads per block of both kernels.
 pub const THREADS: u32 = 256;
-/// Blocks at most. Each thread goes on in strides of all threads, so any number covers all words; as many
-/// keep the largest GPUs busy.
+/// Maximum number of blocks. Threads stride over the words, so any number of blocks covers all of them; this
+/// many keep the largest GPUs busy.
 pub const MOST_BLOCKS: u32 = 2048;
 
-/// Both kernels, for every GPU since Maxwell (`sm_50`) and every driver since CUDA 9.0 (PTX 6.0), which
-/// compiles the text for its device. The assemblers of CUDA 12.9 and 13.5 take it.
+/// Source of both kernels, for GPUs since Maxwell (`sm_50`) and drivers since CUDA 9.0 (PTX 6.0). The driver
+/// compiles it for its device. The assemblers of CUDA 12.9 and 13.5 accept it.
 pub const PTX: &str = include_str!("contents.ptx");
 
-/// Blocks that the kernels are launched with for so many words.
+/// Returns the number of blocks to launch a kernel with for `words`.
 #[must_use]
 pub fn blocks(words: u64) -> u32 {
     let blocks = words.div_ceil(u64::from(THREADS));
     u32::try_from(blocks).map_or(MOST_BLOCKS, |blocks| blocks.clamp(1, MOST_BLOCKS))
 }
 
-/// Word `i` of the pattern of a seed: that of a block shifted by some words is another.
+/// Returns word `i` of a pattern. A pattern shifted by some words differs from the original.
 #[must_use]
 pub const fn word(seed: u64, i: u64) -> u64 {
     mixed(seed.wrapping_add(i))
 }
 
-/// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014): each
-/// number has one of its own, in which every bit depends on every bit.
+/// Mixes a number with SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators",
+/// OOPSLA 2014): a bijection in which every output bit depends on every input bit.
 #[must_use]
 pub const fn mixed(number: u64) -> u64 {
     let z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -51,12 +50,12 @@ pub const fn mixed(number: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// A device whose memory can be written and looked at, in the order of the work on its streams.
+/// A device whose memory can be written and checked in stream order.
 pub trait Contents: Driver {
-    /// Checks that may be under way before [`Contents::mismatches`] has to be asked.
+    /// Maximum number of checks before [`Contents::mismatches`] must be called.
     const CHECKS: usize;
 
-    /// Lets `stream` write the pattern of `seed` to `words` words from `addr` on.
+    /// Writes the pattern of `seed` to `words` words at `addr` as work of `stream`.
     ///
     /// # Errors
     /// If the device refuses the work.
@@ -68,10 +67,10 @@ pub trait Contents: Driver {
         stream: StreamId,
     ) -> Result<(), DriverError>;
 
-    /// Lets `stream` count which of `words` words from `addr` on are not those of the pattern of `seed`.
+    /// Counts the words at `addr` that differ from the pattern of `seed`, as work of `stream`.
     ///
     /// # Errors
-    /// If the device refuses the work, or [`Contents::CHECKS`] are under way.
+    /// If the device refuses the work, or [`Contents::CHECKS`] are pending.
     fn check(
         &mut self,
         addr: DeviceAddr,
@@ -80,21 +79,21 @@ pub trait Contents: Driver {
         stream: StreamId,
     ) -> Result<(), DriverError>;
 
-    /// Lets all later work of `follower` wait until `stream` has done the work it has now.
+    /// Makes later work of `follower` wait for the work submitted to `stream` so far.
     ///
     /// # Errors
     /// If the device refuses.
     fn follow(&mut self, follower: StreamId, stream: StreamId) -> Result<(), DriverError>;
 
-    /// Waits for all work of all streams; words that were wrong in each check since the last time, in the
-    /// order of the calls.
+    /// Waits for all streams and returns the number of mismatches of each check since the last call, in
+    /// order.
     ///
     /// # Errors
     /// If the work fails.
     fn mismatches(&mut self) -> Result<Vec<u64>, DriverError>;
 }
 
-/// Passed by, not to be seen: it is not the allocator's doing.
+/// Bypasses the hook: these calls are not the allocator's.
 impl<D: Contents, H: Hook> Contents for Tap<D, H> {
     const CHECKS: usize = D::CHECKS;
 
@@ -131,10 +130,10 @@ impl<D: Contents, H: Hook> Contents for Tap<D, H> {
 mod tests {
     use super::*;
 
-    /// The numbers themselves: the kernels and whoever stands in for them have the same. Those of seed 0
-    /// are the published ones of SplitMix64, whose state grows by the constant added first.
+    /// The kernels and the simulated device must compute the same words. Those of seed 0 are the published
+    /// outputs of SplitMix64, whose state advances by the constant added first.
     #[test]
-    fn the_pattern_is_the_published_one() {
+    fn the_pattern_is_splitmix64() {
         const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
         assert_eq!(mixed(0), 0xe220_a839_7b1d_cdaf);
         assert_eq!(mixed(STEP), 0x6e78_9e6a_a1b9_65f4);
@@ -142,9 +141,9 @@ mod tests {
         assert_eq!(word(u64::MAX, 1), mixed(0));
     }
 
-    /// Steps, shifts and factors stand in the text a second time.
+    /// The PTX repeats the constants of [`mixed`].
     #[test]
-    fn the_kernels_mix_by_the_same_numbers() {
+    fn the_kernels_use_the_same_constants() {
         let times = |text: &str| PTX.matches(text).count();
         for constant in [
             0x9e37_79b9_7f4a_7c15_u64,
@@ -162,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_as_many_blocks_as_there_is_work() {
+    fn the_number_of_blocks_follows_the_work() {
         assert_eq!([1, 256, 257].map(blocks), [1, 1, 2]);
         assert_eq!([1 << 31, u64::MAX].map(blocks), [MOST_BLOCKS; 2]);
     }

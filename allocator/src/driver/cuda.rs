@@ -1,19 +1,19 @@
 //! A CUDA device.
 //!
-//! The driver's library is looked for when the program runs; nothing of CUDA is needed to build. Where
-//! there is no driver, or one that lacks something, that is a [`CudaError`], never a panic.
+//! The driver's library is loaded at run time; building needs nothing from CUDA. A missing or outdated
+//! driver is reported as a [`CudaError`], never as a panic.
 //!
-//! - Work is in the device's *primary context*, as that of the CUDA runtime and of PyTorch: memory and
-//!   streams of one are good for the other. Any thread may use the device; a call leaves the thread's
-//!   current context as it was, but for a thread without one among streams of somebody else: it keeps
-//!   the device's, as after a call of the CUDA runtime.
-//! - Streams are made by the device, or are those of somebody else: [`StreamHandles`].
-//! - Everything taken is given back when the device is dropped, after waiting for all work, also if the
-//!   device has failed: what it does not take back then goes with the process.
-//! - Codes that the driver returns are numbers, and one that nobody knows is an error like others.
+//! - Calls use the device's *primary context*, which the CUDA runtime and PyTorch use too, so memory and
+//!   streams can be shared with them. Any thread may use the device. A call restores the thread's current
+//!   context. With [`StreamHandles::Native`], a thread without a context keeps the device's, as after a call
+//!   of the CUDA runtime.
+//! - The device creates its streams or uses those of the program: [`StreamHandles`].
+//! - Dropping the device waits for all work and frees everything, even if the device has failed. Whatever
+//!   the driver refuses to free is freed when the process ends.
+//! - Result codes of the driver are plain numbers, so an unknown one is an error like any other.
 //!
-//! Every `unsafe` is in these modules: `symbols` (entry points by name), `context` (the calls), `streams`
-//! and `kernels` (what only the caller can promise), and `contents` (kernels whose arguments are known).
+//! All `unsafe` code is in `symbols` (entry points by name), `context` (the calls), `streams` and `kernels`
+//! (promises of the caller), and `contents` (kernels with known arguments).
 
 mod contents;
 mod context;
@@ -31,12 +31,11 @@ use cudarc::driver::sys::CUdevice_attribute as Attribute;
 
 use self::context::{Answer, Context, Pools};
 use self::held::Held;
-use self::streams::{Named, Streams};
+use self::streams::{LookUp, Streams};
 use self::symbols::{Event, Kernel, Module, Pool, PoolCalls, Stream, VirtualMemoryCalls};
-use super::sim::GRANULARITY;
 use super::{
-    DeviceAddr, Driver, DriverError, EventId, MemoryInfo, PoolUsage, StreamId, StreamOrdered,
-    VirtualMemory,
+    DeviceAddr, Driver, DriverError, EventId, GRANULARITY, MemoryInfo, PoolUsage, StreamId,
+    StreamOrdered, VirtualMemory,
 };
 
 pub use self::error::{CallError, CudaError};
@@ -52,15 +51,15 @@ pub struct CudaDevice {
     total_memory: u64,
     /// Bytes.
     granularity: u64,
-    /// The calls, if both driver and device have them.
+    /// The calls, if both driver and device support them.
     virtual_memory: Option<&'static VirtualMemoryCalls>,
     pools: Option<&'static PoolCalls>,
     /// Whether memory can be shared between machines.
     has_fabric: bool,
-    /// Whether network cards can write to mapped memory.
+    /// Whether network cards can access mapped memory.
     has_rdma: bool,
     opened: Instant,
-    /// An error after which the device is of no use.
+    /// The error after which the device is unusable.
     fatal: Option<DriverError>,
     streams: Streams,
     events: Vec<Event>,
@@ -68,13 +67,13 @@ pub struct CudaDevice {
     kernels: Vec<Kernel>,
     pool: Option<Pool>,
     contents: Option<contents::Kernels>,
-    /// Other devices that may work on what is mapped here and on what the pool gives out.
+    /// Other devices with access to mapped memory and memory of the pool.
     peers: Vec<symbols::Device>,
     held: Held,
 }
 
 impl CudaDevice {
-    /// How many devices the driver sees, at least one.
+    /// Returns the number of devices, at least one.
     ///
     /// # Errors
     /// If there is no driver or no device.
@@ -82,12 +81,12 @@ impl CudaDevice {
         context::count_devices().map(|(_, count)| count)
     }
 
-    /// The device of that number, from 0, in the order in which the driver counts them.
+    /// Opens a device by its number, from 0, in the driver's order.
     ///
-    /// With [`StreamHandles::Numbered`] its context becomes the current one of a thread that has none.
+    /// With [`StreamHandles::Numbered`] its context becomes current on a thread that has none.
     ///
     /// # Errors
-    /// If there is no driver, no device, or none of that number.
+    /// If there is no driver or no such device.
     pub fn open(ordinal: u32, streams: StreamHandles) -> Result<Self, CudaError> {
         let mut context = Context::retain(ordinal)?;
         match streams {
@@ -132,30 +131,30 @@ impl CudaDevice {
         })
     }
 
-    /// What it is called, as in "NVIDIA H100 80GB HBM3".
+    /// Returns the name, such as "NVIDIA H100 80GB HBM3".
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its number, from 0.
+    /// Returns the number, from 0.
     #[must_use]
     pub fn ordinal(&self) -> u32 {
         self.ordinal
     }
 
-    /// The version of CUDA that the driver was made for: major and minor.
+    /// Returns the CUDA version of the driver: major and minor.
     ///
     /// # Errors
-    /// If the driver does not say.
+    /// If the driver does not answer.
     pub fn driver_version(&self) -> Result<(u32, u32), CudaError> {
         Ok(self.context.driver_version()?)
     }
 
-    /// The device's compute capability: major and minor.
+    /// Returns the compute capability: major and minor.
     ///
     /// # Errors
-    /// If the device does not say.
+    /// If the driver does not answer.
     pub fn compute_capability(&self) -> Result<(u32, u32), CudaError> {
         let part =
             |attribute| Ok::<_, CudaError>(self.context.attribute(attribute)?.unsigned_abs());
@@ -165,10 +164,10 @@ impl CudaDevice {
         ))
     }
 
-    /// Fails with the reason if [`Driver::virtual_memory`] is none.
+    /// Fails with the reason if [`Driver::virtual_memory`] returns `None`.
     ///
     /// # Errors
-    /// If device or driver lack it.
+    /// If the device or the driver does not support it.
     pub fn ensure_virtual_memory(&self) -> Result<(), CudaError> {
         match self.virtual_memory {
             Some(_) => Ok(()),
@@ -185,10 +184,10 @@ impl CudaDevice {
         }
     }
 
-    /// What the memory nodes of CUDA graphs hold and use on this device, in the whole process.
+    /// Returns the memory used by the memory nodes of CUDA graphs on this device, in the whole process.
     ///
     /// # Errors
-    /// [`DriverError::NotSupported`] before CUDA 11.4; if the device does not answer.
+    /// [`DriverError::NotSupported`] before CUDA 11.4, or if the device does not answer.
     pub fn graph_memory(&mut self) -> Result<PoolUsage, DriverError> {
         let calls = self.context.symbols().graphs.as_ref();
         let calls = calls.map_err(|_| DriverError::NotSupported)?;
@@ -196,7 +195,7 @@ impl CudaDevice {
         self.note(answer)
     }
 
-    /// Returns to the device what memory nodes of CUDA graphs hold and do not use.
+    /// Returns the unused memory of CUDA graphs to the device.
     ///
     /// # Errors
     /// As [`CudaDevice::graph_memory`].
@@ -207,29 +206,28 @@ impl CudaDevice {
         self.note(answer)
     }
 
-    /// A new event for [`CudaDevice::elapsed_ms`]. Those of [`Driver::create_event`] take no time, for
-    /// that costs less.
+    /// Creates an event for [`CudaDevice::elapsed_ms`]. Events of [`Driver::create_event`] record no time,
+    /// which is cheaper.
     ///
     /// # Errors
-    /// If the device cannot make one.
+    /// If the device cannot create one.
     pub fn create_timed_event(&mut self) -> Result<EventId, DriverError> {
         let answer = self.context.create_event(true);
         self.keep_event(answer)
     }
 
-    /// Milliseconds of the device's own clock from the work that `start` marks to that of `end`, both
-    /// timed and complete; to about half a microsecond.
+    /// Returns the milliseconds between two timed, complete events, to about half a microsecond.
     ///
     /// # Errors
-    /// [`DriverError::InvalidValue`] if one of them is not timed or was never recorded; what the driver
-    /// says if one is not complete.
+    /// [`DriverError::InvalidValue`] if an event is not timed or was never recorded; the driver's error if
+    /// one is not complete.
     pub fn elapsed_ms(&mut self, start: EventId, end: EventId) -> Result<f32, DriverError> {
         let (start, end) = (self.event(start)?, self.event(end)?);
         let answer = self.context.elapsed_ms(start, end);
         self.note(answer)
     }
 
-    /// The driver's answer; an error after which nothing works is remembered.
+    /// Converts the driver's answer and remembers a fatal error.
     fn note<T>(&mut self, answer: Answer<T>) -> Result<T, DriverError> {
         answer.map_err(|error| {
             let is_fatal = error.is_fatal();
@@ -241,12 +239,12 @@ impl CudaDevice {
         })
     }
 
-    /// The stream of that identifier, made if it has to be.
+    /// Returns the stream of an identifier and creates it if necessary.
     fn stream(&mut self, id: StreamId) -> Result<Stream, DriverError> {
         match self.streams.look_up(id) {
-            Named::Known(stream) => Ok(stream),
-            Named::Nothing => Err(DriverError::InvalidValue),
-            Named::New => {
+            LookUp::Known(stream) => Ok(stream),
+            LookUp::Unknown => Err(DriverError::InvalidValue),
+            LookUp::New => {
                 let answer = self.context.create_stream();
                 let stream = self.note(answer)?;
                 self.streams.keep(id, stream);
@@ -358,7 +356,7 @@ impl Driver for CudaDevice {
         Ok(())
     }
 
-    /// Of the host's clock, since the device was opened.
+    /// Reads the host's clock, counted from the opening of the device.
     fn now_us(&self) -> u64 {
         u64::try_from(self.opened.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
@@ -375,8 +373,7 @@ impl Driver for CudaDevice {
 }
 
 impl Drop for CudaDevice {
-    /// Gives everything back, in the order in which one thing needs another. What the driver refuses to
-    /// take back, there is nobody to tell of.
+    /// Frees everything in the order of dependencies. Errors cannot be reported here.
     fn drop(&mut self) {
         let context = &self.context;
         let held = std::mem::take(&mut self.held);
@@ -418,7 +415,7 @@ impl Drop for CudaDevice {
     }
 }
 
-/// Bytes as the driver takes them; more than can be addressed is more than there is.
+/// Converts a size to the driver's type. A size beyond the address space is out of memory.
 fn size(bytes: u64) -> Result<usize, DriverError> {
     usize::try_from(bytes).map_err(|_| DriverError::OutOfMemory)
 }

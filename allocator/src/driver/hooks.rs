@@ -1,4 +1,4 @@
-//! What can be done at driver calls, one concept a file. See [`super::tap`].
+//! Hooks for driver calls. See [`super::tap`].
 
 pub mod cost;
 pub mod faults;

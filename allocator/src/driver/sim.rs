@@ -1,16 +1,15 @@
-//! A simulated device: the embedded default of everything that needs one.
+//! A simulated device.
 //!
-//! It holds no memory; addresses are only numbers. What it decides is what an allocator can see of
-//! a device: where allocations are placed, when memory is exhausted, when events complete. All of
-//! it follows from [`SimConfig`] and from the calls, so a run can be repeated exactly.
+//! It holds no memory; addresses are plain numbers. It models what an allocator can observe: where
+//! allocations are placed, when memory runs out, when events complete. Everything follows from
+//! [`SimConfig`] and the calls, so runs are reproducible.
 //!
 //! - `malloc` charges its size rounded up to 2 MiB, `create` charges its size; a call that would
-//!   bring the bytes in use, those of other processes included, above the capacity fails and
-//!   changes nothing. Nothing of 0 bytes is given out.
+//!   bring the bytes in use, including those of other processes, above the capacity fails without
+//!   effect. Requests of 0 bytes are refused.
 //! - One address counter serves `malloc` and `reserve` ([`address`]).
-//! - Events complete in order per stream, at once or when the caller says so ([`events`]).
-//! - It comes with [`Instruments`]: failures can be injected, each call can cost time, what was called
-//!   is counted, and written down if asked for.
+//! - Events complete in order per stream, at once or when the caller completes them ([`events`]).
+//! - [`Instruments`] inject failures, charge time for calls, and count and log them.
 
 pub mod address;
 pub mod events;
@@ -24,49 +23,45 @@ use super::hooks::Instruments;
 use super::hooks::cost::Costs;
 use super::tap::Tap;
 use super::{
-    DeviceAddr, Driver, DriverError, EventId, HandleKind, MemoryHandle, MemoryInfo, StreamId,
-    VirtualMemory,
+    DeviceAddr, Driver, DriverError, EventId, GRANULARITY, HandleKind, MemoryHandle, MemoryInfo,
+    StreamId, VirtualMemory,
 };
 
-/// What `malloc` and `reserve` round up to, and what `create` and `map` must be multiples of:
-/// 2 MiB, the granularity CUDA reports for device memory.
-pub const GRANULARITY: u64 = 2 << 20;
-
-/// Physical memory in one piece.
+/// A contiguous piece of physical memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PhysicalRange {
-    /// Whose memory it is.
+    /// The handle it belongs to.
     pub handle: MemoryHandle,
-    /// Where in it it begins, in bytes.
+    /// Offset in the handle's memory, in bytes.
     pub offset: u64,
-    /// How much it is, in bytes.
+    /// Size in bytes.
     pub bytes: u64,
 }
 
-/// How a [`SimDevice`] begins.
+/// The initial state of a [`SimDevice`].
 #[derive(Clone, PartialEq, Debug)]
 pub struct SimConfig {
     /// Bytes of memory.
     pub capacity: u64,
-    /// Bytes of them that other processes hold.
+    /// Bytes held by other processes.
     pub foreign: u64,
     /// Where allocations and reservations are placed.
     pub address_policy: AddressPolicy,
-    /// The first address, or the end of the first range if addresses grow downwards; raised to the
-    /// next multiple of 2 MiB above 0. `None`: the policy's own.
+    /// The first address, or the end of the first range if addresses grow downwards, rounded up to a
+    /// multiple of 2 MiB above 0. `None` uses the policy's default.
     pub address_base: Option<u64>,
-    /// Whether recorded events stay pending until completed or waited for.
+    /// Whether recorded events stay pending until they are completed or waited for.
     pub hold_events: bool,
-    /// Whether `free` completes all pending events, as `cudaFree` in effect does.
+    /// Whether `free` completes all pending events, as `cudaFree` does in practice.
     pub free_synchronizes: bool,
-    /// Whether it has the calls for virtual memory.
+    /// Whether the device supports virtual memory.
     pub virtual_memory: bool,
-    /// What each call costs.
+    /// The cost of each kind of call.
     pub costs: Costs,
 }
 
 impl Default for SimConfig {
-    /// 80 GiB, addresses growing upwards, events complete at once, calls free of charge.
+    /// 80 GiB, addresses growing upwards, events complete at once, calls cost nothing.
     fn default() -> Self {
         Self {
             capacity: 80 << 30,
@@ -82,7 +77,7 @@ impl Default for SimConfig {
 }
 
 impl SimConfig {
-    /// The default device with another capacity.
+    /// The default device with this capacity.
     #[must_use]
     pub fn with_capacity(bytes: u64) -> Self {
         Self {
@@ -95,7 +90,7 @@ impl SimConfig {
 /// A simulated device with its instruments. See the [module](self).
 pub type SimDevice = Tap<Bare, Instruments>;
 
-/// A simulated device whose calls neither fail to order, nor cost time, nor are counted.
+/// A simulated device without instruments.
 #[derive(Debug)]
 pub struct Bare {
     memory: Memory,
@@ -106,7 +101,7 @@ pub struct Bare {
 }
 
 impl SimDevice {
-    /// A device on which nothing has been done yet.
+    /// Creates an unused device.
     #[must_use]
     pub fn new(config: &SimConfig) -> Self {
         let bare = Bare {
@@ -119,59 +114,59 @@ impl SimDevice {
         Tap::over(bare, Instruments::new(config.costs.clone()))
     }
 
-    /// Changes the capacity; what is in use stays.
+    /// Changes the capacity. Memory in use stays.
     pub fn set_capacity(&mut self, bytes: u64) {
         self.driver_mut().memory.capacity = bytes;
     }
 
-    /// Changes the bytes that other processes hold.
+    /// Changes the bytes held by other processes.
     pub fn set_foreign(&mut self, bytes: u64) {
         self.driver_mut().set_foreign(bytes);
     }
 
-    /// Places ranges where a recording says from now on, in its order; a range that it does not
-    /// have next is refused as a failure.
+    /// Places ranges where a recording did, in its order. A range that is not next in the recording is
+    /// refused as a failure.
     pub fn follow_recording(&mut self, placements: impl IntoIterator<Item = Placement>) {
         self.driver_mut().addresses.follow(placements);
     }
 
-    /// Placements of the recording that nobody has asked for yet.
+    /// Returns the number of recorded placements not used yet.
     #[must_use]
     pub fn left_of_recording(&self) -> usize {
         self.driver().addresses.left_of_recording()
     }
 
-    /// Bytes of physical memory in use through this device.
+    /// Returns the bytes of physical memory in use.
     #[must_use]
     pub fn used(&self) -> u64 {
         self.driver().memory.used()
     }
 
-    /// Bytes of them that are behind no address: handles mapped nowhere.
+    /// Returns the bytes in use that are not mapped.
     #[must_use]
     pub fn unmapped(&self) -> u64 {
         self.driver().memory.unmapped()
     }
 
-    /// The physical memory that is mapped behind `bytes` from `addr` on, in pieces.
+    /// Returns the physical memory mapped at `bytes` from `addr`, piece by piece.
     #[must_use]
     pub fn mapped_behind(&self, addr: DeviceAddr, bytes: u64) -> Vec<PhysicalRange> {
         self.driver().memory.mapped_behind(addr, bytes)
     }
 
-    /// Bytes of the live allocation that starts at `addr`, as the device rounded them up.
+    /// Returns the bytes of the live allocation at `addr`, rounded up to the granularity.
     #[must_use]
     pub fn allocation_at(&self, addr: DeviceAddr) -> Option<u64> {
         self.driver().memory.allocation_at(addr)
     }
 
-    /// Bytes of physical memory behind `handle`, if it was not released.
+    /// Returns the bytes of a handle that was not released.
     #[must_use]
     pub fn memory_of(&self, handle: MemoryHandle) -> Option<u64> {
         self.driver().memory.memory_of(handle)
     }
 
-    /// Bytes of address space reserved through this device.
+    /// Returns the bytes of reserved address space.
     #[must_use]
     pub fn reserved_addresses(&self) -> u64 {
         self.driver().memory.reserved_addresses()
@@ -183,19 +178,19 @@ impl SimDevice {
         &self.driver().streams
     }
 
-    /// The streams and events, to complete or hold them.
+    /// The streams and events, mutable.
     pub fn streams_mut(&mut self) -> &mut Streams {
         self.driver_mut().streams_mut()
     }
 }
 
 impl Bare {
-    /// Changes the bytes that other processes hold.
+    /// Changes the bytes held by other processes.
     pub fn set_foreign(&mut self, bytes: u64) {
         self.memory.foreign = bytes;
     }
 
-    /// The streams and events, to complete or hold them.
+    /// The streams and events, mutable.
     pub fn streams_mut(&mut self) -> &mut Streams {
         &mut self.streams
     }
@@ -229,7 +224,7 @@ impl Driver for Bare {
     fn free(&mut self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError> {
         let rounded = round_up(bytes)?;
         self.memory.remove_allocation(addr, rounded)?;
-        self.addresses.give_back(addr, rounded);
+        self.addresses.free(addr, rounded);
         if self.free_synchronizes {
             self.streams.complete_all();
         }
@@ -287,7 +282,7 @@ impl VirtualMemory for Bare {
     fn free_address(&mut self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError> {
         let rounded = round_up(bytes)?;
         self.memory.remove_reservation(addr, rounded)?;
-        self.addresses.give_back(addr, rounded);
+        self.addresses.free(addr, rounded);
         Ok(())
     }
 
@@ -317,7 +312,7 @@ impl VirtualMemory for Bare {
     }
 }
 
-/// `bytes`, more than 0, rounded up to the granularity.
+/// Rounds `bytes`, which must not be 0, up to the granularity.
 fn round_up(bytes: u64) -> Result<u64, DriverError> {
     if bytes == 0 {
         return Err(DriverError::InvalidValue);

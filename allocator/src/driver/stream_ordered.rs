@@ -1,42 +1,41 @@
-//! Memory in the order of the work on streams: the pool that a device's driver keeps itself
-//! (`cudaMallocAsync`, since CUDA 11.2).
+//! The stream-ordered memory pool of a device (`cudaMallocAsync`, since CUDA 11.2).
 
 use super::{DeviceAddr, DriverError, StreamId};
 
-/// How a pool treats the memory that was given back to it. CUDA's names are in brackets.
+/// The settings of a pool. CUDA's names are in brackets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PoolSettings {
-    /// Bytes that it keeps when the device is idle; above that, free memory goes back to the device
+    /// Bytes the pool keeps when the device is idle. Free memory beyond that returns to the device
     /// (`CU_MEMPOOL_ATTR_RELEASE_THRESHOLD`).
     pub release_threshold: u64,
-    /// Whether memory freed on one stream may serve another once the work before the free is over
+    /// Whether another stream may reuse freed memory once the work before the free is complete
     /// (`CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC`).
     pub reuse_opportunistic: bool,
-    /// Whether it may serve another that is made to wait for that work
+    /// Whether another stream may reuse freed memory by waiting for that work
     /// (`CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES`).
     pub reuse_internal_dependencies: bool,
 }
 
-/// What a pool says of itself, in bytes.
+/// The usage of a pool, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PoolUsage {
-    /// Taken from the device.
+    /// Reserved from the device.
     pub reserved: u64,
-    /// The most of it since the peaks were reset.
+    /// Peak of `reserved` since the last reset.
     pub reserved_peak: u64,
-    /// Handed out.
+    /// Allocated.
     pub used: u64,
-    /// The most of it since the peaks were reset.
+    /// Peak of `used` since the last reset.
     pub used_peak: u64,
 }
 
-/// A pool that allocates and frees as part of the work on a stream. It serves this device alone: what
-/// others of the process do with theirs is not seen in it.
+/// A pool that allocates and frees in the order of the work on a stream. Other users of the device in this
+/// process do not share it.
 pub trait StreamOrdered {
-    /// Takes `bytes` for the work of `stream` from here on (`cudaMallocAsync`).
+    /// Allocates `bytes` for later work on `stream` (`cudaMallocAsync`).
     ///
     /// # Errors
-    /// [`DriverError::OutOfMemory`] if neither the pool nor the device has so many.
+    /// [`DriverError::OutOfMemory`] if neither the pool nor the device has enough.
     fn pool_malloc(&mut self, bytes: u64, stream: StreamId) -> Result<DeviceAddr, DriverError>;
 
     /// Returns an allocation of [`StreamOrdered::pool_malloc`] to the pool, after the work that `stream`
@@ -51,40 +50,39 @@ pub trait StreamOrdered {
         stream: StreamId,
     ) -> Result<(), DriverError>;
 
-    /// A stream on which no work is done: made to wait for several others, it is where memory is freed
-    /// that all of them used, and none of them has to wait for another.
+    /// Returns a stream that carries no other work. Memory used on several streams is freed on it after it
+    /// has waited for all of them, so that none of them waits for another.
     ///
     /// # Errors
-    /// If the device cannot make one.
+    /// If the device cannot create one.
     fn free_stream(&mut self) -> Result<StreamId, DriverError>;
 
-    /// Lets it treat freed memory so from now on. It begins as CUDA has it: a threshold of 0, and both
-    /// ways of reuse.
+    /// Changes the settings. CUDA's defaults are a threshold of 0 and both kinds of reuse.
     ///
     /// # Errors
     /// If the device refuses.
     fn set_pool(&mut self, settings: PoolSettings) -> Result<(), DriverError>;
 
-    /// Bytes that it has taken from the device.
+    /// Returns the bytes reserved from the device.
     ///
     /// # Errors
     /// If the device does not answer.
     fn pool_reserved(&mut self) -> Result<u64, DriverError>;
 
-    /// All that it says of itself.
+    /// Returns the usage of the pool.
     ///
     /// # Errors
     /// If the device does not answer.
     fn pool_usage(&mut self) -> Result<PoolUsage, DriverError>;
 
-    /// Lets the peaks start again from what there is now.
+    /// Resets the peaks to the current values.
     ///
     /// # Errors
     /// If the device refuses.
     fn reset_pool_peaks(&mut self) -> Result<(), DriverError>;
 
-    /// Returns free memory to the device until at most `keep` bytes are reserved, if there is so much
-    /// (`cudaMemPoolTrimTo`). Memory is free when the work before its free is over.
+    /// Returns free memory to the device until at most `keep` bytes are reserved (`cudaMemPoolTrimTo`).
+    /// Memory is free once the work before its free is complete.
     ///
     /// # Errors
     /// If the device refuses.

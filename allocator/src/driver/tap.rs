@@ -1,7 +1,7 @@
-//! A driver that others look into: every call passes by a hook.
+//! A driver adaptor that shows every call to a hook.
 //!
-//! What one wants to do at a driver call (count it, charge for it, let it fail, write it down, keep
-//! within a limit) is a [`Hook`], and works on every driver. Two hooks are a pair, which is a hook.
+//! A [`Hook`] counts, times, logs, limits or fails driver calls, and works with every driver. A pair of
+//! hooks is a hook.
 
 use std::collections::HashMap;
 
@@ -13,23 +13,23 @@ use super::{
     PoolUsage, StreamId, StreamOrdered, VirtualMemory,
 };
 
-/// What is done at each driver call. Nothing by default.
+/// Code that runs at each driver call. By default it does nothing.
 pub trait Hook: Send {
-    /// A call about `bytes` is about to be made; 0 if it is about none.
+    /// Runs before a call for `bytes`, which is 0 for calls without a size.
     ///
     /// # Errors
-    /// What the call is to fail with: it is not made then.
+    /// The error to fail the call with. The call is then not made.
     fn before(&mut self, _kind: CallKind, _bytes: u64) -> Result<(), DriverError> {
         Ok(())
     }
 
-    /// A call of this kind that [`Hook::before`] allowed has come back, whatever it did.
+    /// Runs when a call that [`Hook::before`] allowed has returned, with or without success.
     fn over(&mut self, _kind: CallKind) {}
 
-    /// A call went well, or was refused in a way that [`Call`] has a word for.
+    /// Runs after a call that succeeded or was refused in a way that [`Call`] names.
     fn after(&mut self, _call: &Call) {}
 
-    /// An error that the hook left behind.
+    /// Reports an error that the hook left behind.
     ///
     /// # Errors
     /// That error.
@@ -37,13 +37,13 @@ pub trait Hook: Send {
         Ok(())
     }
 
-    /// Nanoseconds that passed in the hook, on top of the driver's own.
+    /// Returns the nanoseconds the hook adds to the driver's clock.
     fn elapsed_ns(&self) -> u64 {
         0
     }
 }
 
-/// The second is nearer to the driver: it is asked last, and told first that a call is over.
+/// The second hook is closer to the driver: it runs last before a call, and first when the call returns.
 impl<A: Hook, B: Hook> Hook for (A, B) {
     fn before(&mut self, kind: CallKind, bytes: u64) -> Result<(), DriverError> {
         self.0.before(kind, bytes)?;
@@ -70,7 +70,7 @@ impl<A: Hook, B: Hook> Hook for (A, B) {
     }
 }
 
-/// A driver with a hook.
+/// A driver with a hook on its calls.
 #[derive(Debug)]
 pub struct Tap<D, H> {
     driver: D,
@@ -80,7 +80,7 @@ pub struct Tap<D, H> {
 }
 
 impl<D, H> Tap<D, H> {
-    /// Passes the calls to `driver` by `hook`.
+    /// Shows all calls to `driver` to `hook`.
     #[must_use]
     pub fn over(driver: D, hook: H) -> Self {
         Self {
@@ -96,7 +96,7 @@ impl<D, H> Tap<D, H> {
         &self.driver
     }
 
-    /// The driver below, for what passes by no hook.
+    /// The driver below, for calls that bypass the hook.
     pub fn driver_mut(&mut self) -> &mut D {
         &mut self.driver
     }
@@ -107,14 +107,14 @@ impl<D, H> Tap<D, H> {
         &self.hook
     }
 
-    /// The hook, to change what it does.
+    /// The hook, mutable.
     pub fn hook_mut(&mut self) -> &mut H {
         &mut self.hook
     }
 }
 
 impl<D: Driver, H: Hook> Tap<D, H> {
-    /// Makes a call about `bytes`, if the hook allows it.
+    /// Makes a call for `bytes` if the hook allows it.
     fn pass<T>(
         &mut self,
         kind: CallKind,
@@ -127,7 +127,7 @@ impl<D: Driver, H: Hook> Tap<D, H> {
         answer
     }
 
-    /// [`Self::pass`] of a call for virtual memory.
+    /// Like [`Self::pass`], for a virtual memory call.
     fn pass_to_memory<T>(
         &mut self,
         kind: CallKind,
@@ -139,7 +139,7 @@ impl<D: Driver, H: Hook> Tap<D, H> {
         })
     }
 
-    /// [`Self::pass`] of a call to the device's pool.
+    /// Like [`Self::pass`], for a call to the device's pool.
     fn pass_to_pool<T>(
         &mut self,
         kind: CallKind,
@@ -357,7 +357,7 @@ impl<D: Driver, H: Hook> StreamOrdered for Tap<D, H> {
         Ok(())
     }
 
-    /// No call to the device but once.
+    /// Bypasses the hook: only the first call reaches the device.
     fn free_stream(&mut self) -> Result<StreamId, DriverError> {
         let pool = self.driver.stream_ordered();
         pool.ok_or(DriverError::NotSupported)?.free_stream()

@@ -1,32 +1,33 @@
-//! What a policy is asked to do, and what it answers.
+//! The contract between a policy and the allocator that runs it.
 
 use crate::check::Violation;
 use crate::driver::{DeviceAddr, Driver, DriverError, StreamId};
 
-/// Memory that a policy handed out.
+/// A block that a policy hands out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Block {
-    /// Where it starts: a multiple of 256.
+    /// Start address, a multiple of 256.
     pub addr: DeviceAddr,
-    /// All its bytes, at least those asked for.
+    /// Size, at least the bytes requested.
     pub bytes: u64,
-    /// The stream it was asked for on.
+    /// The stream it was requested on.
     pub stream: StreamId,
 }
 
-/// What a policy decides: which memory a request gets, and what becomes of it afterwards.
+/// An allocation strategy: decides which memory serves a request, and what happens to freed memory.
 ///
-/// [`Managed`](crate::managed::Managed) makes an [`Allocator`](crate::allocator::Allocator) of it, with all that is the same for every policy: it owns the
-/// device, knows the live blocks and the memory held, counts, and refuses what makes no sense.
+/// [`Managed`](crate::Managed) makes an [`Allocator`](crate::Allocator) of it and does everything that
+/// is the same for all policies: it owns the device, tracks live blocks and reserved memory, counts, and
+/// rejects invalid calls.
 ///
-/// A call that fails has changed nothing that a later call could see, but that memory may have been
-/// taken from the device and be kept.
+/// A failed call leaves no visible change, except that the policy may keep memory it took from the
+/// device.
 pub trait Policy: Send {
-    /// Memory of at least `bytes`, more than 0 and less than 2^60, for work on `stream`.
+    /// Returns a block of at least `bytes`, more than 0 and less than 2^60, for work on `stream`.
     ///
     /// # Errors
-    /// [`Refusal::OutOfMemory`] if there is none; what the original does not serve is
-    /// [`Refusal::Unsupported`].
+    /// [`Refusal::OutOfMemory`] if there is no memory for it, [`Refusal::Unsupported`] if the original
+    /// does not serve such requests.
     fn malloc(
         &mut self,
         device: &mut dyn Driver,
@@ -34,17 +35,18 @@ pub trait Policy: Send {
         stream: StreamId,
     ) -> Result<Block, Refusal>;
 
-    /// Takes back a block that it handed out, in the order of the work on the block's stream.
+    /// Takes back a block that the policy handed out. The free is ordered after the work already
+    /// submitted to the block's stream.
     ///
     /// # Errors
-    /// What the device reports. The block is then offered again when the cache is emptied.
+    /// Errors of the device. The block is then freed again when the cache is emptied.
     fn free(&mut self, device: &mut dyn Driver, block: Block) -> Result<(), Refusal>;
 
-    /// Says that `stream`, too, works on a block: once freed, it stays out of use until that stream
-    /// has done all the work it has then.
+    /// Records that `stream` also uses a block. Once freed, the block is not reused until that stream
+    /// has completed the work submitted to it by then.
     ///
     /// # Errors
-    /// [`Refusal::Unsupported`] if the policy has no such thing.
+    /// [`Refusal::Unsupported`] if the policy does not support this.
     fn record_stream(
         &mut self,
         _device: &mut dyn Driver,
@@ -54,34 +56,33 @@ pub trait Policy: Send {
         Err(Refusal::Unsupported("memory used on other streams"))
     }
 
-    /// Returns to the device all memory that can be returned: all of it once every block is free and
-    /// every stream is done, what was taken in advance included.
+    /// Returns all cached memory to the device. Once every block is free and every stream is done,
+    /// nothing stays reserved, not even memory that was taken in advance.
     ///
     /// # Errors
-    /// What the device reports. What was not returned is kept.
+    /// Errors of the device. The policy keeps the memory that it could not return.
     fn empty_cache(&mut self, device: &mut dyn Driver) -> Result<(), Refusal>;
 
-    /// Verifies its own state, at a cost that grows with it.
+    /// Verifies the policy's own state, at a cost that grows with it.
     ///
     /// # Errors
-    /// The first invariant found broken.
+    /// The first broken invariant.
     fn check(&self) -> Result<(), Violation> {
         Ok(())
     }
 }
 
-/// Why a policy did not do what it was asked.
+/// Why a policy did not serve a call.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Refusal {
-    /// There is no memory for it.
+    /// There is no memory for the request.
     OutOfMemory,
-    /// The policy does not serve this at all; what it does not serve, as in "does not serve …".
+    /// The policy does not serve such calls. The text completes "does not serve …".
     Unsupported(&'static str),
-    /// The device failed, other than for lack of memory.
+    /// The device failed for another reason than lack of memory.
     Driver(DriverError),
 }
 
-/// So that lack of memory on the device is lack of memory.
 impl From<DriverError> for Refusal {
     fn from(error: DriverError) -> Self {
         match error {
@@ -91,7 +92,7 @@ impl From<DriverError> for Refusal {
     }
 }
 
-/// Memory from the device; if there is none, once more after `make_room` has given some back.
+/// Takes memory from the device. If it is out of memory, tries again after `make_room`.
 pub(super) fn malloc_or_retry(
     device: &mut dyn Driver,
     bytes: u64,
@@ -106,7 +107,7 @@ pub(super) fn malloc_or_retry(
     }
 }
 
-/// The work of a policy that knows of one stream only: fails for any other.
+/// Fails for any stream but the default one, for policies that support one stream.
 pub(super) fn only_default(stream: StreamId) -> Result<(), Refusal> {
     match stream {
         StreamId::DEFAULT => Ok(()),

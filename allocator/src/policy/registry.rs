@@ -1,4 +1,4 @@
-//! The table of all policies, and making an allocator by name.
+//! The table of policies, and building an allocator by name.
 
 use std::sync::Arc;
 
@@ -11,28 +11,23 @@ use crate::settings::{Settings, SettingsError};
 
 use super::planned::{AllocationPlan, Planned};
 use super::settings::{PolicySettings, PolicySettingsError};
-use super::stream_safe::StreamSafe;
-use super::{
-    bfc, bfc_two_ended, buddy, cubecl, cuda_async, cupy, direct, gmlake, offline, offset_allocator,
-    paddle_auto_growth, rmm_arena, rmm_binning, rmm_pool, stalloc, tlsf,
-};
 
-/// A policy that can be made by name.
+/// An entry of the table of policies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PolicyInfo {
-    /// What it is called on the command line and in results.
+    /// Name on the command line and in results.
     pub name: &'static str,
     /// What it is, in a line.
     pub summary: &'static str,
-    /// Whether it has to know the program in advance: [`plan_offline`] comes before.
+    /// Whether it must know the workload in advance: [`plan_offline`] builds it.
     pub offline: bool,
 }
 
 macro_rules! policies {
     (
-        $($name:literal, $summary:literal => $policy:ty;)+
+        $($name:literal, $summary:literal => $module:ident::$policy:ident;)+
         offline:
-        $($planner:literal, $plan_summary:literal => $plan:path;)+
+        $($planner:literal, $plan_summary:literal => $plan_module:ident::$plan:ident;)+
     ) => {
         /// All policies, the reference first.
         pub const POLICIES: &[PolicyInfo] = &[
@@ -45,24 +40,20 @@ macro_rules! policies {
             $(PolicyInfo { name: $planner, summary: $plan_summary, offline: true },)+
         ];
 
-        /// Makes an allocator of the policy called `name`, with its settings.
+        /// Builds an allocator with the policy `name` and the settings string `conf`.
         ///
         /// # Errors
-        /// If there is none of that name, the settings are wrong, or it has to know the program in
-        /// advance.
+        /// If no policy has this name, it does not take the settings, or it is an offline policy.
         pub fn build<D: Driver + 'static>(
             name: &str,
             driver: D,
             conf: &str,
         ) -> Result<Box<dyn Allocator<Driver = D>>, BuildError> {
             match name {
-                "pytorch" => {
-                    let settings = settings(conf)?;
-                    Ok(Box::new(PyTorch::new(driver, settings)))
-                }
+                "pytorch" => Ok(Box::new(PyTorch::new(driver, reference_settings(conf)?))),
                 $($name => {
-                    let policy = PolicySettings::read(conf, <$policy>::from_settings)
-                        .map_err(settings_error($name))?;
+                    let policy = PolicySettings::read(conf, super::$module::$policy::from_settings);
+                    let policy = policy.map_err(settings_error($name))?;
                     Ok(Box::new(Managed::new($name, policy, driver)))
                 })+
                 $($planner => Err(BuildError::Offline { policy: $planner }),)+
@@ -70,31 +61,32 @@ macro_rules! policies {
             }
         }
 
-        /// What the policy called `name` plans for a program, if it is one that plans ahead. This is
-        /// where all its work is; [`OfflinePlan::build`] is quick.
+        /// Plans a workload with the offline policy `name`; returns `None` for all other policies. All
+        /// the work is done here: [`OfflinePlan::build`] is quick.
         ///
         /// # Errors
-        /// If the settings are wrong.
+        /// If the policy does not take the settings.
         pub fn plan_offline(
             name: &str,
             conf: &str,
             lifetimes: &Lifetimes,
         ) -> Result<Option<OfflinePlan>, BuildError> {
             let (policy, plan) = match name {
-                $($planner => ($planner, $plan(conf, lifetimes).map_err(settings_error($planner))?),)+
+                $($planner => ($planner, super::$plan_module::$plan(conf, lifetimes)),)+
                 _ => return Ok(None),
             };
-            Ok(Some(OfflinePlan { policy, plan: Arc::new(plan) }))
+            let plan = Arc::new(plan.map_err(settings_error(policy))?);
+            Ok(Some(OfflinePlan { policy, plan }))
         }
 
-        /// Whether the policy called `name` takes these settings.
+        /// Checks that the policy `name` takes the settings string `conf`.
         ///
         /// # Errors
-        /// As [`build`].
+        /// If no policy has this name, or it does not take the settings.
         pub fn check_conf(name: &str, conf: &str) -> Result<(), BuildError> {
             match name {
-                "pytorch" => settings(conf).map(|_| ()),
-                $($name => PolicySettings::read(conf, <$policy>::from_settings)
+                "pytorch" => reference_settings(conf).map(|_| ()),
+                $($name => PolicySettings::read(conf, super::$module::$policy::from_settings)
                     .map(|_| ())
                     .map_err(settings_error($name)),)+
                 $($planner => plan_offline(name, conf, &Lifetimes::default()).map(|_| ()),)+
@@ -106,26 +98,26 @@ macro_rules! policies {
 
 policies! {
     "direct", "every malloc and free goes to the device: no caching" => direct::Direct;
-    "cuda_async", "the driver's stream-ordered pool (cudaMallocAsync), or a model of it where there is none" => cuda_async::CudaAsync;
+    "cuda_async", "the driver's stream-ordered pool (cudaMallocAsync), or a model of it on devices without one" => cuda_async::CudaAsync;
     "bfc", "best fit with coalescing: the allocator of TensorFlow, XLA and JAX" => bfc::Bfc;
-    "bfc_two_ended", "bfc from both ends of one arena, as JAX has it since 2026" => bfc_two_ended::BfcTwoEnded;
-    "rmm_pool", "RMM's pool: best fit in large pieces, a free list for each stream" => rmm_pool::RmmPool;
+    "bfc_two_ended", "bfc from both ends of one arena, as in JAX since 2026" => bfc_two_ended::BfcTwoEnded;
+    "rmm_pool", "RMM's pool: best fit in large chunks, a free list for each stream" => rmm_pool::RmmPool;
     "rmm_arena", "RMM's arena: one region, first fit, superblocks lent to streams" => rmm_arena::RmmArena;
     "rmm_binning", "RMM's bins of 256 KiB to 4 MiB over its pool" => rmm_binning::RmmBinning;
-    "buddy", "the binary buddy system: powers of two, halved and joined" => buddy::Buddy;
+    "buddy", "the binary buddy system: power-of-two blocks, split in halves and merged" => buddy::Buddy;
     "tlsf", "two-level segregated fit in blocks, as in the Vulkan Memory Allocator" => tlsf::Tlsf;
     "cubecl_sliced", "CubeCL 0.10: slices of pages of several sizes, first fit" => cubecl::Sliced;
-    "cubecl_exclusive", "CubeCL 0.10: a page for each request, in buckets of sizes" => cubecl::Exclusive;
-    "cupy", "the memory pool of CuPy 14: best fit, always cut to size" => cupy::Cupy;
-    "paddle_auto_growth", "the default of PaddlePaddle 3: best fit, cut from the high end" => StreamSafe<paddle_auto_growth::AutoGrowth>;
-    "offset_allocator", "the crate offset-allocator (256 bins) over blocks of the device" => offset_allocator::OffsetAllocator;
-    "gmlake", "GMLake: free memory in pieces, stitched to blocks by mapping it twice" => gmlake::GmLake;
+    "cubecl_exclusive", "CubeCL 0.10: a page for each request, in buckets by size" => cubecl::Exclusive;
+    "cupy", "the memory pool of CuPy 14: best fit, always split to size" => cupy::Cupy;
+    "paddle_auto_growth", "the default of PaddlePaddle 3: best fit, split from the high end" => paddle_auto_growth::PaddleAutoGrowth;
+    "offset_allocator", "the crate offset-allocator (256 bins) over blocks of device memory" => offset_allocator::OffsetAllocator;
+    "gmlake", "GMLake: maps free memory a second time to stitch it into larger blocks" => gmlake::GmLake;
     offline:
-    "offline", "every request placed before the first, by the best of several packers" => offline::plan;
-    "stalloc", "STAlloc's plan of two iterations, done over and over" => stalloc::plan;
+    "offline", "places every request in advance, with the best of several packers" => offline::plan;
+    "stalloc", "STAlloc: plans two iterations in advance and repeats the second" => stalloc::plan;
 }
 
-/// What a policy that plans ahead made of a program: any number of allocators.
+/// What an offline policy planned for a workload. Any number of allocators can follow it.
 #[derive(Clone, Debug)]
 pub struct OfflinePlan {
     policy: &'static str,
@@ -133,7 +125,7 @@ pub struct OfflinePlan {
 }
 
 impl OfflinePlan {
-    /// An allocator that carries the plan out.
+    /// Builds an allocator that follows the plan.
     #[must_use]
     pub fn build<D: Driver + 'static>(&self, driver: D) -> Box<dyn Allocator<Driver = D>> {
         let policy = Planned::new(Arc::clone(&self.plan));
@@ -141,7 +133,7 @@ impl OfflinePlan {
     }
 }
 
-fn settings(conf: &str) -> Result<Settings, BuildError> {
+fn reference_settings(conf: &str) -> Result<Settings, BuildError> {
     Settings::from_conf(conf).map_err(|source| BuildError::PyTorch {
         conf: conf.to_owned(),
         source,

@@ -18,7 +18,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use coalesce_alloc::driver::sim::{GRANULARITY, SimConfig, SimDevice};
+use coalesce_alloc::driver::GRANULARITY;
+use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::lifetimes::{LifetimeRecorder, Lifetimes};
 use coalesce_alloc::policy;

@@ -139,7 +139,7 @@ fn what_fails_is_null_and_said() {
             "coalesce: CUDA out of memory. Tried to allocate 300.00 MiB. GPU 0 has",
             "coalesce: CUDA out of memory. Tried to allocate 900.00 MiB. GPU 0 has",
             "coalesce: CUDA out of memory. Tried to allocate more than 1EB memory.",
-            "coalesce: cannot use device 1: there is no CUDA device 1: the driver sees 1",
+            "coalesce: cannot use device 1: no CUDA device 1: the driver finds 1",
             "coalesce: invalid device pointer: 0x200",
             "coalesce: invalid fraction:nan. Please set within [0, 1].",
         ];

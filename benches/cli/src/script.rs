@@ -8,7 +8,7 @@ use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::history::HistoryOptions;
 use coalesce_alloc::settings::Settings;
-use coalesce_script::bench::{self, Plan};
+use coalesce_script::bench::{self, BenchOptions};
 use coalesce_script::{Options, RunError, Script};
 
 /// Run a conformance script from standard input and print the reference's decisions.
@@ -131,20 +131,20 @@ fn bench(
     mut allocator: PyTorch<SimDevice>,
     out: &mut impl Write,
 ) -> anyhow::Result<ExitCode> {
-    let plan = Plan {
+    let options = BenchOptions {
         runs,
         walks: args.inner,
         threads: args.threads,
         cold: args.cold,
     };
-    plan.validate()?;
+    options.validate()?;
     if args.history {
         allocator.record_history(Some(HistoryOptions {
             max_entries: 1 << 20,
             ..HistoryOptions::default()
         }));
     }
-    match bench::bench(script, allocator, plan, out) {
+    match bench::bench(script, allocator, options, out) {
         Err(error) if error.is::<RunError>() => Ok(fail(WRONG_SCRIPT, &error)),
         done => done.map(|()| ExitCode::SUCCESS),
     }

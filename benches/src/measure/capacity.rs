@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use coalesce_alloc::bytes;
-use coalesce_alloc::driver::sim::GRANULARITY;
+use coalesce_alloc::driver::GRANULARITY;
 
 /// Bytes of a roomy device, on which every workload fits.
 pub const ROOMY: u64 = 1 << 40;

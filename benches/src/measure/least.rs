@@ -9,7 +9,7 @@
 //! are tried too, and the largest on which the workload fails is reported.
 
 use anyhow::ensure;
-use coalesce_alloc::driver::sim::GRANULARITY;
+use coalesce_alloc::driver::GRANULARITY;
 use coalesce_workloads::op::WorkloadError;
 use coalesce_workloads::replay::{Observer, Outcome, Step};
 

@@ -1,29 +1,29 @@
-//! What a piece of memory contains, in stretches.
+//! The contents of a piece of memory, as extents.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use coalesce_alloc::driver::contents::{WORD, word};
 
-/// What was written in one go, from some byte of it on.
+/// The contents of one write, from some byte on.
 #[derive(Clone, Debug)]
 pub(crate) enum Content {
-    /// Four bytes over and over.
+    /// A repeated pattern of four bytes.
     Pattern { bytes: [u8; 4], skipped: u64 },
     /// The words of a seed.
     Words { seed: u64, skipped: u64 },
-    /// What a program copied there.
+    /// Bytes copied by the program.
     Bytes { bytes: Arc<[u8]>, skipped: u64 },
 }
 
 impl Content {
-    /// What memory contains that nobody wrote to.
+    /// The contents of memory before any write.
     pub(crate) const ZERO: Self = Self::Pattern {
         bytes: [0; 4],
         skipped: 0,
     };
 
-    /// The same without its first bytes.
+    /// The same without the first bytes.
     fn after(mut self, bytes: u64) -> Self {
         let (Self::Pattern { skipped, .. }
         | Self::Words { skipped, .. }
@@ -32,7 +32,7 @@ impl Content {
         self
     }
 
-    /// Its `index`-th byte.
+    /// The byte at `index`.
     pub(crate) fn byte(&self, index: u64) -> u8 {
         let cyclic = |bytes: &[u8], at: u64| bytes.get(at as usize).copied().unwrap_or(0);
         match self {
@@ -45,7 +45,7 @@ impl Content {
         }
     }
 
-    /// Which word of which seed it begins with, as their sum, if it begins with a whole one.
+    /// The seed plus the index of the first word, if the contents start with a whole word of a seed.
     fn first_word(&self) -> Option<u64> {
         match self {
             Self::Words { seed, skipped } if skipped.is_multiple_of(WORD) => {
@@ -56,16 +56,16 @@ impl Content {
     }
 }
 
-/// A stretch of memory.
+/// A range of memory with its contents.
 #[derive(Clone, Debug)]
 pub(crate) struct Extent {
-    /// How long it is.
+    /// Length in bytes.
     pub(crate) bytes: u64,
     pub(crate) content: Content,
 }
 
-/// The contents of one piece of memory, by distance from its start in bytes. Extents do not overlap; where
-/// there is none, nobody wrote.
+/// The contents of one piece of memory, by offset in bytes. Extents do not overlap; gaps were never
+/// written.
 #[derive(Debug, Default)]
 pub(crate) struct Extents(BTreeMap<u64, Extent>);
 
@@ -83,7 +83,7 @@ impl Extents {
         }
     }
 
-    /// What is in `bytes` from `at` on, in order.
+    /// Returns the contents of `bytes` from `at` on, in order.
     pub(crate) fn read(&self, at: u64, bytes: u64) -> Vec<Extent> {
         let end = at + bytes;
         let first = self
@@ -120,7 +120,7 @@ impl Extents {
         read
     }
 
-    /// Lets an extent end at `at` and another begin there, if one lies across it.
+    /// Splits the extent that contains `at`.
     fn cut(&mut self, at: u64) {
         let Some((&start, extent)) = self.0.range_mut(..at).next_back() else {
             return;
@@ -140,11 +140,11 @@ impl Extents {
     }
 }
 
-/// How many whole words in `extents`, from the first on, are not those of a seed. That the words of two
-/// sums are never equal makes it a matter of comparing sums where whole words were written.
+/// Counts the whole words in `extents` that differ from those of a seed. Different sums of seed and
+/// index always give different words, so whole words of seeds are compared by their sums.
 pub(crate) fn mismatches(extents: &[Extent], seed: u64) -> u64 {
     let mut wrong = 0;
-    // Words looked at, and the bytes of one that lies in more than one extent.
+    // The number of words compared, and the bytes of a word that spans extents.
     let (mut index, mut partial) = (0_u64, Vec::with_capacity(8));
     for extent in extents {
         let mut at = 0;
@@ -194,7 +194,7 @@ mod tests {
         extents.iter().flat_map(bytes).collect()
     }
 
-    /// The same writes on an array of bytes.
+    /// Compares with the same writes on an array of bytes.
     #[test]
     fn extents_are_the_bytes_that_were_written() {
         const ROOM: usize = 200;
@@ -234,9 +234,9 @@ mod tests {
         }
     }
 
-    /// Quick and slow comparison say the same: bytes are never compared as words.
+    /// The fast comparison by sums and the slow one by bytes agree.
     #[test]
-    fn words_that_are_not_the_seeds_are_counted() {
+    fn words_of_other_seeds_are_counted() {
         let mut extents = Extents::default();
         extents.write(0, words(800, 5));
         assert_eq!(mismatches(&extents.read(0, 800), 5), 0);
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_takes_as_much_room_however_long() {
+    fn a_seed_takes_constant_room() {
         let mut extents = Extents::default();
         extents.write(0, words(80 << 30, 5));
         assert_eq!(mismatches(&extents.read(0, 80 << 30), 5), 0);

@@ -1,19 +1,19 @@
-//! Which contents are behind which addresses.
+//! The contents at each address.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use coalesce_alloc::driver::GRANULARITY;
 use coalesce_alloc::driver::MemoryHandle;
 use coalesce_alloc::driver::calls::Call;
-use coalesce_alloc::driver::sim::GRANULARITY;
 use foldhash::fast::FixedState;
 
 use super::extents::{Content, Extent, Extents};
 
-/// Physical memory, behind one address or several.
+/// Physical memory, mapped to one address or several.
 type Physical = Arc<Mutex<Extents>>;
 
-/// Addresses with memory behind them.
+/// Addresses with memory.
 #[derive(Debug)]
 struct Range {
     bytes: u64,
@@ -23,7 +23,7 @@ struct Range {
 /// A part of a [`Range`].
 struct Part {
     memory: Physical,
-    /// Where it begins in the memory, in bytes.
+    /// Offset in the memory, in bytes.
     offset: u64,
     bytes: u64,
 }
@@ -38,12 +38,12 @@ impl Part {
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     ranges: BTreeMap<u64, Range>,
-    /// Handles that were not given up; each device has its own.
+    /// Live handles; each device has its own numbers.
     handles: HashMap<(u32, MemoryHandle), Physical, FixedState>,
 }
 
 impl Memory {
-    /// Keeps up with a call that was made on a device.
+    /// Applies a call made on a device.
     pub(super) fn follow(&mut self, ordinal: u32, call: &Call) {
         match *call {
             Call::Malloc { bytes, addr } => {
@@ -73,7 +73,7 @@ impl Memory {
         }
     }
 
-    /// The memory behind `bytes` from `addr` on; `None` if there is not everywhere some.
+    /// The memory of `bytes` from `addr` on; `None` if any part is missing.
     fn parts(&self, addr: u64, bytes: u64) -> Option<Vec<Part>> {
         let end = addr.checked_add(bytes)?;
         let first = self
@@ -102,7 +102,7 @@ impl Memory {
         self.parts(addr, bytes).is_some()
     }
 
-    /// What is in `bytes` from `addr` on.
+    /// The contents of `bytes` from `addr` on.
     pub(super) fn extents(&self, addr: u64, bytes: u64) -> Option<Vec<Extent>> {
         let parts = self.parts(addr, bytes)?;
         let read = |part: &Part| part.extents().read(part.offset, part.bytes);
@@ -115,11 +115,11 @@ impl Memory {
         Some(extents.into_iter().flat_map(bytes).collect())
     }
 
-    /// Writes extents one behind the other, if there is memory for all of them.
+    /// Writes consecutive extents, if all of their memory exists.
     pub(super) fn write(&mut self, addr: u64, extents: &[Extent]) -> Option<()> {
         let bytes = extents.iter().map(|extent| extent.bytes).sum();
         let parts = self.parts(addr, bytes)?;
-        // The same bytes in the pieces that they are written in.
+        // The same bytes, to be split at the boundaries of the memory.
         let mut written = Extents::default();
         let mut at = 0;
         for extent in extents {

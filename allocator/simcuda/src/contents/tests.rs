@@ -1,4 +1,4 @@
-use coalesce_alloc::driver::sim::GRANULARITY;
+use coalesce_alloc::driver::GRANULARITY;
 use coalesce_alloc::driver::{DeviceAddr, MemoryHandle, StreamId};
 
 use super::extents::Content;
@@ -44,7 +44,7 @@ fn counted(contents: &mut Contents) -> u64 {
 }
 
 #[test]
-fn without_held_events_work_is_done_at_once() {
+fn work_is_done_at_once_unless_events_are_held() {
     let mut contents = contents(false);
     contents.submit(stream(1), fill(1));
     contents.submit(stream(2), check(1));
@@ -54,7 +54,7 @@ fn without_held_events_work_is_done_at_once() {
 }
 
 #[test]
-fn memory_reused_before_its_last_user_is_done_is_overwritten() {
+fn memory_reused_before_its_last_user_finishes_is_overwritten() {
     let mut contents = contents(true);
     contents.submit(stream(1), fill(1));
     contents.submit(stream(2), fill(2));
@@ -66,7 +66,7 @@ fn memory_reused_before_its_last_user_is_done_is_overwritten() {
 }
 
 #[test]
-fn who_waits_takes_along_what_it_waits_for() {
+fn a_stream_that_proceeds_advances_the_streams_it_waits_for() {
     let mut contents = contents(true);
     contents.submit(stream(1), fill(1));
     contents.follow(
@@ -88,7 +88,7 @@ fn who_waits_takes_along_what_it_waits_for() {
 }
 
 #[test]
-fn one_memory_behind_two_addresses_is_one() {
+fn two_addresses_of_the_same_memory_share_contents() {
     let mut contents = contents(false);
     let handle = MemoryHandle(1);
     let bytes = GRANULARITY;
@@ -120,7 +120,7 @@ fn one_memory_behind_two_addresses_is_one() {
 }
 
 #[test]
-fn work_on_memory_that_is_gone_is_a_fault() {
+fn work_on_freed_memory_is_a_fault() {
     let mut contents = contents(true);
     contents.submit(stream(1), fill(1));
     let addr = DeviceAddr(BLOCK);

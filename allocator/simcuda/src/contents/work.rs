@@ -1,4 +1,4 @@
-//! The work of streams, and the order it is done in.
+//! The work of streams, and its order.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::memory::Memory;
 /// A stream of a device, by ordinal.
 pub(crate) type StreamOf = (u32, StreamId);
 
-/// Something to do with memory.
+/// Work on memory.
 #[derive(Clone, Debug)]
 pub(crate) enum Work {
     /// Write `content` to `bytes` from `addr` on.
@@ -23,7 +23,7 @@ pub(crate) enum Work {
     },
     /// Copy `bytes` from one place to another.
     Copy { to: u64, from: u64, bytes: u64 },
-    /// Add the number of words from `addr` on that are not those of `seed` to the word at
+    /// Add the number of words from `addr` on that differ from those of `seed` to the word at
     /// `mismatches`.
     Check {
         addr: u64,
@@ -34,7 +34,7 @@ pub(crate) enum Work {
 }
 
 impl Work {
-    /// Does it; `None` if some of the memory is not there.
+    /// Does the work; `None` if some memory is missing.
     fn run(self, memory: &mut Memory) -> Option<()> {
         match self {
             Self::Fill {
@@ -65,24 +65,24 @@ impl Work {
 #[derive(Debug)]
 enum Step {
     Work(Work),
-    /// The event of that number is complete here.
+    /// The event of this number completes here.
     Mark(u64),
-    /// What comes later comes after the other stream's event of that number.
+    /// Later work waits for the event of this number of the other stream.
     Wait(StreamOf, u64),
 }
 
 #[derive(Debug, Default)]
 struct Queue {
     steps: VecDeque<Step>,
-    /// Events that were passed.
+    /// Events passed.
     passed: u64,
 }
 
-/// The work that streams have not done yet.
+/// The pending work of streams.
 #[derive(Debug, Default)]
 pub(super) struct Queues {
     queues: BTreeMap<StreamOf, Queue>,
-    /// Devices whose work reached beyond their memory.
+    /// Devices whose work accessed invalid memory.
     faults: BTreeSet<u32>,
 }
 
@@ -113,7 +113,7 @@ impl Queues {
         queue.is_some_and(|queue| !queue.steps.is_empty())
     }
 
-    /// Events of a stream that all work in front of was done.
+    /// The number of events of a stream with all earlier work done.
     pub(super) fn passed(&self, stream: StreamOf) -> u64 {
         self.queues.get(&stream).map_or(0, |queue| queue.passed)
     }
@@ -122,10 +122,10 @@ impl Queues {
         self.faults.remove(&ordinal)
     }
 
-    /// Does the work of a stream up to its `ticket`-th event, or all if it has no such event, and of other
-    /// streams what that has to wait for.
+    /// Does the work of a stream up to the event `ticket`, or all if it has no such event, and the
+    /// work of other streams that it waits for.
     ///
-    /// Who waits for whom may go far back, so what is still to do is kept in a list and not on the
+    /// Chains of waiting streams may be long, so pending goals are kept in a list and not on the
     /// stack.
     pub(super) fn run(&mut self, stream: StreamOf, ticket: u64, memory: &mut Memory) {
         let mut goals = vec![(stream, ticket)];
@@ -135,7 +135,7 @@ impl Queues {
                     goals.pop();
                 }
                 Some(Step::Wait(other, awaited)) if self.passed(other) < awaited => {
-                    // Looked at again once the other is there.
+                    // Continues here once the other stream has advanced.
                     let queue = self.queues.entry(stream).or_default();
                     queue.steps.push_front(Step::Wait(other, awaited));
                     goals.push((other, awaited));
@@ -153,7 +153,7 @@ impl Queues {
         }
     }
 
-    /// The next step of a stream that is not at its `ticket`-th event yet.
+    /// The next step of a stream that has not reached its event `ticket`.
     fn next_of(&mut self, stream: StreamOf, ticket: u64) -> Option<Step> {
         let queue = self.queues.entry(stream).or_default();
         if queue.passed >= ticket {
@@ -161,7 +161,7 @@ impl Queues {
         }
         let step = queue.steps.pop_front();
         if step.is_none() && ticket < u64::MAX {
-            // An event that nobody recorded here is not waited for twice.
+            // An event never recorded here is not waited for twice.
             queue.passed = ticket;
         }
         step

@@ -1,6 +1,6 @@
 //! Memory on devices and on the host, virtual memory and stream-ordered pools.
 
-use coalesce_alloc::driver::sim::GRANULARITY;
+use coalesce_alloc::driver::GRANULARITY;
 
 use crate::border::{In, Out, entry_points};
 use crate::context;

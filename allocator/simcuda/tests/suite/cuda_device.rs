@@ -1,10 +1,10 @@
-//! The CUDA device over the simulated driver: that it does what a device does.
+//! The CUDA device over the simulated driver behaves as a device.
 
+use coalesce_alloc::driver::GRANULARITY;
 use coalesce_alloc::driver::calls::CallKind;
 use coalesce_alloc::driver::cuda::{CudaDevice, CudaError, NativeStreams, StreamHandles};
 use coalesce_alloc::driver::hooks::Instruments;
 use coalesce_alloc::driver::hooks::cost::Costs;
-use coalesce_alloc::driver::sim::GRANULARITY;
 use coalesce_alloc::driver::tap::Tap;
 use coalesce_alloc::driver::{
     DeviceAddr, Driver, DriverError, EventId, HandleKind, MemoryHandle, PoolSettings, StreamId,
@@ -17,7 +17,7 @@ const GIB: u64 = 1 << 30;
 const PAGE: u64 = GRANULARITY;
 
 #[test]
-fn a_device_says_what_it_is() {
+fn a_device_reports_its_properties() {
     let machine = Machine::with(&[
         ("FAKE_TOTAL_BYTES", "24G"),
         ("FAKE_FOREIGN_BYTES", "1G"),
@@ -43,7 +43,7 @@ fn a_device_says_what_it_is() {
 }
 
 #[test]
-fn memory_is_taken_and_given_back() {
+fn memory_is_allocated_and_freed() {
     let machine = Machine::with(&[("FAKE_TOTAL_BYTES", "64M")]);
     machine.run(|| {
         let mut device = device();
@@ -60,16 +60,20 @@ fn memory_is_taken_and_given_back() {
         let inside = addr.offset(PAGE);
         let invalid = Err(DriverError::InvalidValue);
         assert_eq!(device.free(inside, PAGE), invalid);
-        assert_eq!(device.free(addr, 39 << 20), invalid, "not its size");
+        assert_eq!(device.free(addr, 39 << 20), invalid, "wrong size");
         assert_eq!(device.free(addr, 40 << 20), Ok(()));
         assert_eq!(device.free(addr, 40 << 20), invalid);
         assert_eq!(device.memory_info().unwrap().free, 64 << 20);
-        assert_eq!(device.last_error(), Ok(()), "none of this broke the device");
+        assert_eq!(
+            device.last_error(),
+            Ok(()),
+            "failed calls do not break the device"
+        );
     });
 }
 
 #[test]
-fn addresses_and_memory_come_apart() {
+fn addresses_and_memory_are_separate() {
     let machine = Machine::with(&[("FAKE_TOTAL_BYTES", "64M")]);
     machine.run(|| {
         let mut device = device();
@@ -84,7 +88,7 @@ fn addresses_and_memory_come_apart() {
         assert!(memory.map(base, 2 * PAGE, handle).is_err(), "not empty");
         assert!(memory.set_access(base, 8 * PAGE).is_err(), "not all mapped");
         let invalid = Err(DriverError::InvalidValue);
-        assert_eq!(memory.release(handle, PAGE), invalid, "not its size");
+        assert_eq!(memory.release(handle, PAGE), invalid, "wrong size");
         memory.release(handle, 2 * PAGE).unwrap();
         assert_eq!(memory.release(handle, 2 * PAGE), invalid);
         let released = memory.map(base.offset(4 * PAGE), 2 * PAGE, handle);
@@ -134,7 +138,7 @@ fn events_follow_their_streams() {
 }
 
 #[test]
-fn timed_events_say_how_long_it_took() {
+fn timed_events_measure_time() {
     let machine = Machine::with(&[]);
     machine.run(|| {
         let mut device = device();
@@ -149,11 +153,11 @@ fn timed_events_say_how_long_it_took() {
 }
 
 #[test]
-fn streams_can_be_those_of_somebody_else() {
+fn streams_can_be_native_handles() {
     let machine = Machine::with(&[("FAKE_HOLD_EVENTS", "1")]);
     machine.run(|| {
         let mut owner = device();
-        // SAFETY: only the default stream is ever named, which is always there.
+        // SAFETY: the test uses only the default stream, which always exists.
         let native = unsafe { NativeStreams::promised() };
         let mut guest = CudaDevice::open(0, StreamHandles::Native(native)).unwrap();
         let event = guest.create_event().unwrap();
@@ -169,13 +173,13 @@ fn streams_can_be_those_of_somebody_else() {
         assert_eq!(
             owner.free(addr, PAGE),
             Err(DriverError::InvalidValue),
-            "not its own"
+            "allocated by another"
         );
     });
 }
 
 #[test]
-fn the_pool_is_in_the_order_of_the_streams() {
+fn the_pool_follows_stream_order() {
     let machine = Machine::with(&[("FAKE_TOTAL_BYTES", "1G")]);
     machine.run(|| {
         let mut device = device();
@@ -200,7 +204,7 @@ fn the_pool_is_in_the_order_of_the_streams() {
         );
         assert_eq!(pool.pool_malloc(0, stream), Err(DriverError::InvalidValue));
         let free_stream = pool.free_stream().unwrap();
-        assert_eq!(pool.free_stream(), Ok(free_stream), "there is one");
+        assert_eq!(pool.free_stream(), Ok(free_stream), "always the same");
         let invalid = Err(DriverError::InvalidValue);
         assert_eq!(pool.pool_free(addr, PAGE, free_stream), invalid);
         pool.pool_free(addr, 5 << 20, free_stream).unwrap();
@@ -211,7 +215,7 @@ fn the_pool_is_in_the_order_of_the_streams() {
         assert_eq!(
             (kept.reserved, kept.used),
             (usage.reserved, 0),
-            "nothing goes back by itself"
+            "the pool keeps its memory"
         );
         assert_eq!(kept.used_peak, usage.used_peak);
         pool.reset_pool_peaks().unwrap();
@@ -225,7 +229,7 @@ fn the_pool_is_in_the_order_of_the_streams() {
 }
 
 #[test]
-fn calls_to_the_pool_are_counted_and_written_down() {
+fn calls_to_the_pool_are_counted_and_logged() {
     let machine = Machine::with(&[("FAKE_TOTAL_BYTES", "1G")]);
     machine.run(|| {
         let mut device = Tap::over(device(), Instruments::new(Costs::default()));
@@ -257,7 +261,7 @@ fn calls_to_the_pool_are_counted_and_written_down() {
 }
 
 #[test]
-fn what_is_written_can_be_read() {
+fn reads_return_what_was_written() {
     let machine = Machine::with(&[("FAKE_MEMORY", "1")]);
     machine.run(|| {
         let mut device = device();
@@ -274,7 +278,7 @@ fn what_is_written_can_be_read() {
 }
 
 #[test]
-fn only_what_is_held_can_be_written_or_read() {
+fn only_allocated_memory_can_be_written_or_read() {
     let machine = Machine::with(&[]);
     machine.run(|| {
         let mut device = device();
@@ -296,7 +300,7 @@ fn only_what_is_held_can_be_written_or_read() {
 }
 
 #[test]
-fn devices_are_apart() {
+fn devices_are_independent() {
     let machine = Machine::with(&[("FAKE_DEVICE_COUNT", "3"), ("FAKE_TOTAL_BYTES", "1G")]);
     machine.run(|| {
         assert_eq!(CudaDevice::count(), Ok(3));
@@ -324,8 +328,8 @@ fn devices_are_apart() {
     });
 }
 
-/// How often access had been given: after one mapping, after it was opened to a second device, after
-/// that was done again, and after another mapping.
+/// The number of calls that grant access: after one mapping, after opening it to a second device,
+/// after opening it again, and after another mapping.
 fn access_given() -> [u64; 4] {
     let mut first = CudaDevice::open(0, StreamHandles::Numbered).unwrap();
     let base = first.reserve(4 * PAGE).unwrap();
@@ -340,7 +344,7 @@ fn access_given() -> [u64; 4] {
         counters().n_setaccess
     };
     first.open_to_peer(0).unwrap();
-    assert!(first.open_to_peer(2).is_err(), "there is none");
+    assert!(first.open_to_peer(2).is_err(), "no such peer");
     [
         map(&mut first, base),
         open(&mut first),
@@ -350,7 +354,7 @@ fn access_given() -> [u64; 4] {
 }
 
 #[test]
-fn what_is_mapped_is_opened_to_peers_once() {
+fn mappings_are_opened_to_peers_once() {
     let machine = Machine::with(&[("FAKE_DEVICE_COUNT", "2"), ("FAKE_PEERS", "1")]);
     machine.run(|| {
         assert_eq!(access_given(), [1, 2, 2, 3]);
@@ -358,7 +362,7 @@ fn what_is_mapped_is_opened_to_peers_once() {
 }
 
 #[test]
-fn devices_that_cannot_are_no_peers() {
+fn devices_without_peer_access_are_no_peers() {
     let machine = Machine::with(&[("FAKE_DEVICE_COUNT", "2")]);
     machine.run(|| {
         assert_eq!(access_given(), [1, 1, 1, 2]);
@@ -366,13 +370,13 @@ fn devices_that_cannot_are_no_peers() {
 }
 
 #[test]
-fn a_thread_stays_in_the_context_it_was_in() {
+fn calls_leave_the_current_context_unchanged() {
     let machine = Machine::with(&[("FAKE_DEVICE_COUNT", "2")]);
     machine.run(|| {
         let [mut first, mut second] =
             [0, 1].map(|ordinal| CudaDevice::open(ordinal, StreamHandles::Numbered).unwrap());
         let before = current_context();
-        assert_ne!(before, 0, "the first device's, as the thread had none");
+        assert_ne!(before, 0, "the first device's context became current");
         second.malloc(PAGE).unwrap();
         assert_eq!(current_context(), before);
         let threads = std::thread::spawn(move || {
@@ -382,12 +386,12 @@ fn a_thread_stays_in_the_context_it_was_in() {
         });
         let first = threads.join().unwrap();
         drop(first);
-        assert_eq!(current_context(), 0, "what is given up is not current");
+        assert_eq!(current_context(), 0, "a released context is not current");
         second.malloc(PAGE).unwrap();
     });
 }
 
-/// Takes some of everything.
+/// Uses some of every kind of resource.
 fn use_everything(device: &mut CudaDevice) {
     let addr = device.malloc(PAGE).unwrap();
     device.malloc(3 * PAGE).unwrap();
@@ -408,7 +412,7 @@ fn use_everything(device: &mut CudaDevice) {
 }
 
 #[test]
-fn all_is_given_back_when_the_device_goes() {
+fn a_dropped_device_returns_everything() {
     let machine = Machine::with(&[]);
     machine.run(|| {
         let mut witness = device();
@@ -431,7 +435,7 @@ fn all_is_given_back_when_the_device_goes() {
 }
 
 #[test]
-fn nothing_has_to_be_used_to_be_given_back() {
+fn an_unused_device_can_be_dropped() {
     let machine = Machine::with(&[]);
     machine.run(|| {
         for _ in 0..3 {

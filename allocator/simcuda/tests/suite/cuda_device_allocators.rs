@@ -1,5 +1,4 @@
-//! Allocators over the CUDA device and over the simulated one: the rules are the same, so they decide the
-//! same, to the address.
+//! Allocators over the CUDA device and over the simulated device decide the same, to the address.
 
 use std::env;
 
@@ -19,14 +18,14 @@ use proptest::test_runner::TestRunner;
 use crate::machine::{Machine, counters, device};
 use crate::ops::{self, TestOp};
 
-/// An allocator and what is live.
+/// An allocator with its live allocations.
 struct Side<D> {
     allocator: Box<dyn Allocator<Driver = D>>,
     live: Vec<DeviceAddr>,
 }
 
-/// All that can be seen of an allocator after an operation.
-type Seen = (String, DeviceStats, Vec<SegmentInfo>, u64);
+/// The observable state of an allocator after an operation.
+type Observed = (String, DeviceStats, Vec<SegmentInfo>, u64);
 
 impl<D: Driver + 'static> Side<D> {
     fn new(policy: &str, conf: &str, driver: D) -> Self {
@@ -36,7 +35,7 @@ impl<D: Driver + 'static> Side<D> {
         }
     }
 
-    fn step(&mut self, op: &TestOp) -> Seen {
+    fn step(&mut self, op: &TestOp) -> Observed {
         let outcome = self.perform(op);
         self.allocator.check().unwrap();
         let free = self.allocator.driver_mut().memory_info().unwrap().free;
@@ -86,7 +85,7 @@ impl<D: Driver + 'static> Side<D> {
     }
 }
 
-/// Compares a policy on both devices, as the environment describes them, over random operations.
+/// Compares a policy on both devices, configured by the environment, on random operations.
 fn compare(policy: &str, conf: &str) {
     let config = SimConfig::from_variables("FAKE", |name| env::var(name).ok()).unwrap();
     let mut runner = TestRunner::new(ProptestConfig {
@@ -109,15 +108,11 @@ fn compare(policy: &str, conf: &str) {
         counted.live_handles,
         counted.live_reservations,
     );
-    assert_eq!(
-        left,
-        (0, 0, 0),
-        "what was left live went back with the device"
-    );
+    assert_eq!(left, (0, 0, 0), "dropping the device returned live memory");
 }
 
-/// A small device, on which work lasts until it is waited for. Freed addresses are used again, so that each
-/// run starts like the first.
+/// A small device on which work lasts until a call waits for it. Freed addresses are reused, so that
+/// each run starts like the first.
 const SMALL: [(&str, &str); 4] = [
     ("FAKE_TOTAL_BYTES", "384M"),
     ("FAKE_ADDR", "firstfit"),
@@ -126,7 +121,7 @@ const SMALL: [(&str, &str); 4] = [
 ];
 
 #[test]
-fn the_reference_decides_the_same() {
+fn the_reference_decides_the_same_on_both_devices() {
     Machine::with(&SMALL).run(|| {
         compare("pytorch", "");
         compare(
@@ -142,7 +137,7 @@ fn the_reference_decides_the_same_with_expandable_segments() {
 }
 
 #[test]
-fn other_policies_decide_the_same() {
+fn other_policies_decide_the_same_on_both_devices() {
     Machine::with(&SMALL).run(|| {
         for policy in ["direct", "bfc", "rmm_pool", "cupy", "gmlake", "cuda_async"] {
             compare(policy, "");
@@ -150,8 +145,8 @@ fn other_policies_decide_the_same() {
     });
 }
 
-/// Nothing is known of what the pool decides but that live blocks are apart, that they are in what is
-/// reserved, and that all of it can go back.
+/// The decisions of the pool are unknown, but live blocks do not exceed reserved memory, and all
+/// memory can be returned.
 #[test]
 fn the_pool_of_the_device_keeps_its_promises() {
     Machine::with(&SMALL[..3]).run(|| {
@@ -184,9 +179,9 @@ fn the_pool_of_the_device_keeps_its_promises() {
     });
 }
 
-/// The free is the work of a stream that waits for all who use the block; nobody else waits.
+/// The free is queued on a stream that waits for all users of the block; no other stream waits.
 #[test]
-fn what_other_streams_use_comes_back_to_the_pool_when_they_are_done() {
+fn memory_used_by_other_streams_returns_to_the_pool_when_they_finish() {
     Machine::with(&SMALL[..3]).run(|| {
         let (own, user) = (StreamId::nth(1), StreamId::nth(2));
         let device = Tap::over(device(), Instruments::new(Costs::default()));
@@ -214,6 +209,6 @@ fn what_other_streams_use_comes_back_to_the_pool_when_they_are_done() {
         ];
         assert_eq!(log, expected);
         let next = allocator.malloc(20 << 20, own).unwrap();
-        assert_ne!(next, block, "nobody is made to wait for the work on it");
+        assert_ne!(next, block, "the next request does not wait for the block");
     });
 }

@@ -1,4 +1,5 @@
-//! The CUDA device where things are missing or fail: always an error in words, and nothing left behind.
+//! The CUDA device with missing features or failing calls returns clear errors and leaves nothing
+//! behind.
 
 use coalesce_alloc::Allocator;
 use coalesce_alloc::driver::cuda::{CallError, CudaDevice, CudaError, StreamHandles};
@@ -10,7 +11,7 @@ use crate::machine::{Machine, counters, device};
 
 const PAGE: u64 = 2 << 20;
 
-/// Why there is no first device.
+/// The error on opening the first device.
 fn refusal() -> CudaError {
     CudaDevice::open(0, StreamHandles::Numbered)
         .map(drop)
@@ -18,7 +19,7 @@ fn refusal() -> CudaError {
 }
 
 #[test]
-fn there_may_be_no_driver() {
+fn a_missing_driver_is_reported() {
     Machine::without_driver().run(|| {
         for _ in 0..2 {
             assert_eq!(CudaDevice::count(), Err(CudaError::NoDriver));
@@ -29,7 +30,7 @@ fn there_may_be_no_driver() {
 }
 
 #[test]
-fn there_may_be_no_device() {
+fn a_missing_device_is_reported() {
     let machine = Machine::with(&[("FAKE_NO_DEVICE", "1")]);
     machine.run(|| {
         assert_eq!(CudaDevice::count(), Err(CudaError::NoDevice));
@@ -38,7 +39,7 @@ fn there_may_be_no_device() {
 }
 
 #[test]
-fn the_driver_may_be_a_stub_or_not_start() {
+fn a_driver_that_does_not_start_is_reported() {
     let stub = Machine::with(&[("FAKE_FAIL", "cuInit:34")]);
     stub.run(|| assert_eq!(refusal(), CudaError::StubDriver));
     let unknown = Machine::with(&[("FAKE_FAIL", "cuInit:9998")]);
@@ -59,7 +60,7 @@ fn the_driver_may_be_a_stub_or_not_start() {
 }
 
 #[test]
-fn a_driver_without_what_every_device_needs_is_too_old() {
+fn a_driver_without_required_functions_is_too_old() {
     for symbol in ["cuInit", "cuMemGetInfo_v2", "cuLaunchKernel"] {
         Machine::lacking(symbol).run(|| {
             assert_eq!(refusal(), CudaError::DriverTooOld { symbol });
@@ -69,7 +70,7 @@ fn a_driver_without_what_every_device_needs_is_too_old() {
 }
 
 #[test]
-fn a_driver_may_have_no_virtual_memory() {
+fn virtual_memory_is_optional() {
     Machine::lacking("cuMemAddressReserve").run(|| {
         let mut device = device();
         assert!(device.virtual_memory().is_none());
@@ -89,7 +90,7 @@ fn a_driver_may_have_no_virtual_memory() {
     });
 }
 
-/// Other memory is there, and who needs virtual memory is told that there is none.
+/// Checks that other memory works and that policies that need virtual memory fail.
 fn without_virtual_memory(mut device: CudaDevice) {
     let addr = device.malloc(PAGE).unwrap();
     device.free(addr, PAGE).unwrap();
@@ -102,7 +103,7 @@ fn without_virtual_memory(mut device: CudaDevice) {
 }
 
 #[test]
-fn a_driver_may_have_no_pools() {
+fn pools_are_optional() {
     let scenario = || {
         let mut device = device();
         assert!(device.stream_ordered().is_none());
@@ -121,7 +122,7 @@ fn a_driver_may_have_no_pools() {
 }
 
 #[test]
-fn what_opens_half_is_closed_again() {
+fn a_device_that_fails_to_open_reports_the_call() {
     for call in [
         "cuDeviceGetCount",
         "cuDeviceGet",
@@ -143,13 +144,13 @@ fn what_opens_half_is_closed_again() {
 }
 
 #[test]
-fn a_code_that_nobody_knows_is_survived() {
+fn unknown_codes_are_reported() {
     let machine = Machine::with(&[("FAKE_FAIL", "cuMemAlloc_v2:9999:2")]);
     machine.run(|| {
         let mut device = device();
         let addr = device.malloc(PAGE).unwrap();
         let Err(DriverError::Failed(text)) = device.malloc(PAGE) else {
-            panic!("this is the call that fails");
+            panic!("this call fails");
         };
         assert!(
             text.contains("cuMemAlloc_v2") && text.contains("9999"),
@@ -204,7 +205,7 @@ fn every_call_can_fail_with_any_code() {
     }
 }
 
-/// Every call once, until one fails.
+/// Makes every call once, until one fails.
 fn everything(device: &mut CudaDevice) -> Result<(), DriverError> {
     device.memory_info()?;
     let addr = device.malloc(PAGE)?;
@@ -241,7 +242,7 @@ fn everything(device: &mut CudaDevice) -> Result<(), DriverError> {
 }
 
 #[test]
-fn nothing_fails_where_nothing_is_ordered_to() {
+fn no_call_fails_without_injected_failures() {
     let machine = Machine::with(&[]);
     machine.run(|| {
         assert_eq!(everything(&mut device()), Ok(()));
@@ -249,7 +250,7 @@ fn nothing_fails_where_nothing_is_ordered_to() {
 }
 
 #[test]
-fn a_device_that_died_says_so() {
+fn a_broken_device_reports_its_error() {
     let machine = Machine::with(&[("FAKE_FAIL", "cuEventQuery:700")]);
     machine.run(|| {
         let mut allocator = policy::build("pytorch", device(), "").unwrap();
@@ -267,7 +268,7 @@ fn a_device_that_died_says_so() {
 }
 
 #[test]
-fn what_cannot_be_given_back_does_no_harm() {
+fn failures_while_a_device_is_dropped_do_no_harm() {
     for call in [
         "cuMemFree_v2",
         "cuEventDestroy_v2",
@@ -292,11 +293,11 @@ fn what_cannot_be_given_back_does_no_harm() {
             drop(device);
             let counted = counters();
             let left = (counted.live_mallocs, counted.live_reservations);
-            // The pool's memory is an allocation of the simulated device. Addresses with memory behind them
-            // are not taken back.
+            // The memory of the pool is an allocation of the simulated device. Addresses with mapped
+            // memory cannot be freed.
             let is_kept = matches!(call, "cuMemFree_v2" | "cuMemFreeAsync");
             let kept = (u64::from(is_kept), u64::from(call == "cuMemUnmap"));
-            assert_eq!(left, kept, "only what could not be given back");
+            assert_eq!(left, kept, "only the failed call leaves something");
         });
     }
 }

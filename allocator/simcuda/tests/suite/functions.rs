@@ -9,7 +9,7 @@ use crate::library::ok;
 
 const MIB: u64 = 1 << 20;
 
-/// Statuses.
+/// Status codes.
 const SUCCESS: i32 = 0;
 const INVALID_VALUE: i32 = 1;
 const OUT_OF_MEMORY: i32 = 2;

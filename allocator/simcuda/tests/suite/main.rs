@@ -1,4 +1,5 @@
-//! CUDA's interfaces over the simulated device, and what runs on them, in one binary so that it links once.
+//! CUDA's interfaces over the simulated device, and the CUDA device over them, in one binary so that
+//! it links once.
 #![allow(unsafe_code, reason = "the simulated driver is called in C")]
 
 mod library;

@@ -1,4 +1,4 @@
-//! What allocators hand out, written to and looked at: the broken ones are caught, the others are not.
+//! The content verification catches broken allocators and no others.
 
 use std::collections::BTreeMap;
 
@@ -17,21 +17,20 @@ use crate::machine::{Machine, device};
 const MIB: u64 = 1 << 20;
 const SIDE: StreamId = StreamId::nth(1);
 
-/// Streams do their work as late as they may: a side stream is still busy when memory is freed.
+/// Streams do their work as late as possible: a side stream is still busy when memory is freed.
 const LATE: [(&str, &str); 3] = [
     ("FAKE_MEMORY", "1"),
     ("FAKE_HOLD_EVENTS", "1"),
     ("FAKE_TOTAL_BYTES", "8G"),
 ];
 
-/// Keeps freed blocks for requests of their size. Broken: that other streams work on a block, it hears
-/// and forgets.
+/// Keeps freed blocks for requests of the same size. Broken: ignores the streams recorded on a block.
 #[derive(Clone, Debug, Default)]
-struct Heedless {
+struct IgnoresStreams {
     free: BTreeMap<(StreamId, u64), Vec<DeviceAddr>>,
 }
 
-impl Policy for Heedless {
+impl Policy for IgnoresStreams {
     fn malloc(
         &mut self,
         device: &mut dyn Driver,
@@ -70,7 +69,7 @@ impl Policy for Heedless {
     }
 }
 
-/// Puts blocks behind each other, but for some bytes at the end of each.
+/// Places blocks so that each shares some bytes with the next.
 #[derive(Debug, Default)]
 struct Overlapping {
     arena: Option<(DeviceAddr, u64)>,
@@ -110,8 +109,8 @@ impl Policy for Overlapping {
     }
 }
 
-/// Blocks of one size, each used on a side stream before it is freed.
-fn hand_to_the_side(policy: impl Policy, rounds: u64) -> Verification {
+/// Allocates blocks of one size and uses each on a side stream before freeing it.
+fn use_on_side_stream(policy: impl Policy, rounds: u64) -> Verification {
     let mut allocator = Verified::new(Managed::new("tested", policy, device()));
     for _ in 0..rounds {
         let addr = allocator.malloc(MIB, StreamId::DEFAULT).unwrap();
@@ -122,38 +121,38 @@ fn hand_to_the_side(policy: impl Policy, rounds: u64) -> Verification {
 }
 
 #[test]
-fn memory_that_is_reused_too_early_is_caught() {
+fn memory_reused_too_early_is_caught() {
     Machine::with(&LATE).run(|| {
-        let verdict = hand_to_the_side(Heedless::default(), 3);
+        let verdict = use_on_side_stream(IgnoresStreams::default(), 3);
         assert_eq!((verdict.blocks, verdict.bytes), (3, 3 * MIB));
         assert!(verdict.corrupt > 0);
         let first = verdict.first[0];
         assert_eq!((first.block, first.stream), (0, SIDE), "{first}");
-        assert_eq!(first.words, MIB / WORD, "all of it");
-        let said = first.to_string();
-        assert!(said.contains("131072 of 131072 words"), "{said}");
+        assert_eq!(first.words, MIB / WORD, "the whole block");
+        let text = first.to_string();
+        assert!(text.contains("131072 of 131072 words"), "{text}");
     });
 }
 
 #[test]
-fn with_the_streams_heeded_the_same_policy_is_not() {
+fn the_same_policy_with_stream_safety_passes() {
     Machine::with(&LATE).run(|| {
-        let heedful = StreamSafe::over(Heedless::default());
-        let verdict = hand_to_the_side(heedful, 3);
+        let stream_safe = StreamSafe::over(IgnoresStreams::default());
+        let verdict = use_on_side_stream(stream_safe, 3);
         assert_eq!((verdict.blocks, verdict.corrupt), (3, 0));
         assert_eq!(verdict.first, []);
     });
 }
 
 #[test]
-fn blocks_that_overlap_are_caught_by_the_words_they_share() {
+fn overlapping_blocks_are_caught_by_their_shared_words() {
     let machine = Machine::with(&[("FAKE_MEMORY", "1")]);
     machine.run(|| {
         let allocator = Managed::new("tested", Overlapping::default(), device());
         let mut allocator = Verified::new(allocator);
         let sizes = [MIB, MIB, 512];
         let live = sizes.map(|bytes| allocator.malloc(bytes, StreamId::DEFAULT).unwrap());
-        // What is still live is looked at, too.
+        // Live blocks are checked as well.
         allocator.free(live[0]).unwrap();
         let verdict = allocator.verdict().unwrap();
         let found: Vec<_> = verdict.first.iter().map(|f| (f.block, f.words)).collect();
@@ -163,7 +162,7 @@ fn blocks_that_overlap_are_caught_by_the_words_they_share() {
     });
 }
 
-/// A program with 4 streams, or one, that replaces blocks of any size.
+/// A program with up to 4 streams that replaces blocks of any size.
 fn replace_blocks(
     allocator: &mut dyn Allocator<Driver = CudaDevice>,
     streams: u64,
@@ -189,9 +188,9 @@ fn replace_blocks(
     live.into_iter().try_for_each(|addr| allocator.free(addr))
 }
 
-/// None of the policies that are offered hands out what somebody else works on.
+/// No registered policy hands out memory that is still in use.
 #[test]
-fn no_policy_is_caught() {
+fn all_registered_policies_pass() {
     Machine::with(&LATE).run(|| {
         for registered in POLICIES.iter().filter(|policy| !policy.offline) {
             let name = registered.name;
@@ -204,7 +203,7 @@ fn no_policy_is_caught() {
                 let mut allocator = Verified::new(build());
                 let mut done = replace_blocks(&mut allocator, 4);
                 if let Err(Error::Unsupported { .. }) = done {
-                    // The one it has is given back with its device.
+                    // Dropping the allocator returns its memory with the device.
                     drop(allocator);
                     allocator = Verified::new(build());
                     done = replace_blocks(&mut allocator, 1);
@@ -218,13 +217,13 @@ fn no_policy_is_caught() {
     });
 }
 
-/// More blocks than the device counts the checks of at a time.
+/// More blocks than the device checks at a time.
 #[test]
-fn any_number_of_blocks_is_looked_at() {
+fn any_number_of_blocks_is_checked() {
     let machine = Machine::with(&[("FAKE_MEMORY", "1")]);
     machine.run(|| {
         let blocks = CudaDevice::CHECKS as u64 + 1000;
-        let verdict = hand_to_the_side(Heedless::default(), blocks);
+        let verdict = use_on_side_stream(IgnoresStreams::default(), blocks);
         assert_eq!((verdict.blocks, verdict.corrupt), (blocks, 0));
     });
 }

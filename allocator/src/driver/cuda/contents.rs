@@ -1,28 +1,25 @@
 //! The kernels of [`Contents`](crate::driver::contents) on a CUDA device.
-#![expect(
-    unsafe_code,
-    reason = "kernels write where they are told: here, where memory is held"
-)]
+#![expect(unsafe_code, reason = "the kernels write only to memory held here")]
 
 use super::{CudaDevice, KernelId, Launch};
 use crate::driver::contents::{self, Contents, WORD};
 use crate::driver::{DeviceAddr, Driver, DriverError, EventId, StreamId};
 
-/// The kernels, and a count in device memory for each check under way.
+/// The kernels, and a mismatch count in device memory for each pending check.
 #[derive(Debug)]
 pub(super) struct Kernels {
     fill: KernelId,
     check: KernelId,
     counts: DeviceAddr,
-    /// Marks where a stream is that another is to follow. It is waited for as it is when that is said, and
-    /// can be recorded anew.
+    /// Recorded on a stream that another one follows. A wait uses the state at the time of the call, so the
+    /// event can be recorded again.
     end: EventId,
-    /// Counts in use, from the first on.
+    /// Number of counts in use.
     under_way: usize,
 }
 
 impl CudaDevice {
-    /// The kernels, compiled when they are first needed.
+    /// Returns the kernels and compiles them on first use.
     fn contents(&mut self) -> Result<&mut Kernels, DriverError> {
         if self.contents.is_none() {
             let module = self.load_module(contents::PTX)?;
@@ -42,7 +39,7 @@ impl CudaDevice {
         self.contents.as_mut().ok_or(DriverError::InvalidValue)
     }
 
-    /// Sets the first `count` of them to zero, before any work that follows.
+    /// Zeroes the first `count` counts before any later work.
     fn clear_counts(&mut self, counts: DeviceAddr, count: usize) -> Result<(), DriverError> {
         self.fill_bytes(counts, 0, count as u64 * WORD, StreamId::DEFAULT)?;
         self.synchronize_stream(StreamId::DEFAULT)
@@ -73,7 +70,7 @@ impl Contents for CudaDevice {
     ) -> Result<(), DriverError> {
         self.ensure_held(addr, bytes_of(words)?)?;
         let fill = self.contents()?.fill;
-        // SAFETY: the kernel takes these three, and writes the words from `addr` on, which are held.
+        // SAFETY: the kernel takes these three arguments and writes the words at `addr`, which are held.
         unsafe { self.launch(fill, stream, launch(words), &[addr.0, words, seed]) }
     }
 
@@ -92,8 +89,8 @@ impl Contents for CudaDevice {
         let check = kernels.check;
         let count = kernels.counts.offset(kernels.under_way as u64 * WORD);
         let arguments = [addr.0, words, seed, count.0];
-        // SAFETY: the kernel takes these four, reads the words from `addr` on and adds to `count`, all of
-        // which is held.
+        // SAFETY: the kernel takes these four arguments, reads the words at `addr` and adds to `count`, all
+        // of which are held.
         unsafe { self.launch(check, stream, launch(words), &arguments) }?;
         self.contents()?.under_way += 1;
         Ok(())

@@ -1,8 +1,7 @@
-//! A device's primary context, and the calls made in it, one safe function each.
+//! A device's primary context and the driver calls, one safe function each.
 //!
-//! The primary context is the one that the CUDA runtime, and PyTorch with it, works in. A call finds
-//! the thread's current context as it leaves it: what runs on several devices on one thread is not
-//! disturbed.
+//! The CUDA runtime, and with it PyTorch, uses the primary context. A call restores the thread's current
+//! context, so it does not disturb a thread that uses several devices.
 #![expect(
     unsafe_code,
     reason = "the border to CUDA: calls of the driver's entry points"
@@ -16,33 +15,33 @@ use std::ffi::{CStr, c_char, c_int, c_uint};
 
 use cudarc::driver::sys;
 
-use super::error::{CallError, CudaError, code};
-use super::symbols::{Code, Context as Handle, Device, Event, Pointer, Stream, Symbols};
+use super::error::{CallError, Code, CudaError, code};
+use super::symbols::{Context as Handle, Device, Event, Pointer, Stream, Symbols};
 use crate::driver::MemoryInfo;
 
 pub(super) use self::pool::{PoolAttribute, Pools};
 pub(super) use self::virtual_memory::VirtualMemory;
 
-/// Room for a device's name, its final zero included.
+/// Buffer size for a device's name, including the terminating zero.
 const NAME_BYTES: usize = 256;
 
-/// A device's primary context, held as long as this lives.
+/// A device's primary context, retained until drop.
 ///
-/// What is passed to its calls is live and of this context. [`super::CudaDevice`] sees to that: it keeps
-/// the streams, events, pools, modules and kernels, and checks that what is filled or copied is memory
-/// that it gave out.
+/// Handles passed to its calls must be live and belong to this context. [`super::CudaDevice`] ensures that:
+/// it keeps the streams, events, pools, modules and kernels, and checks that filled or copied memory is
+/// allocated from it.
 #[derive(Debug)]
 pub(super) struct Context {
     symbols: &'static Symbols,
     device: Device,
     handle: Handle,
-    /// Whether it was made a thread's current context for good.
+    /// Whether it was made the current context of a thread permanently.
     was_offered: bool,
-    /// Whether threads that have no current context keep this one after a call.
+    /// Whether threads without a current context keep this one after a call.
     stays: bool,
 }
 
-/// Reading and writing by a device.
+/// Read and write access for a device.
 fn access_of(device: Device) -> sys::CUmemAccessDesc {
     sys::CUmemAccessDesc {
         location: memory_of(device),
@@ -73,13 +72,13 @@ fn check(symbols: &Symbols, call: &'static str, code: Code) -> Answer<()> {
     })
 }
 
-/// What the driver says of a code, if it knows it.
+/// Returns the driver's text for a code, if it knows the code.
 fn words(
     ask: unsafe extern "C" fn(Code, *mut *const c_char) -> Code,
     about: Code,
 ) -> Option<String> {
     let mut text = std::ptr::null();
-    // SAFETY: `text` is a place for the one pointer it writes. A code is a number to it.
+    // SAFETY: `text` receives the one pointer it writes. A code is a number to it.
     let answer = unsafe { ask(about, &raw mut text) };
     if answer != code::SUCCESS || text.is_null() {
         return None;
@@ -89,7 +88,7 @@ fn words(
     Some(text.to_string_lossy().into_owned())
 }
 
-/// How many devices there are, at least one.
+/// Counts the devices, at least one.
 pub(super) fn count_devices() -> Result<(&'static Symbols, u32), CudaError> {
     let symbols = Symbols::of_driver()?;
     // SAFETY: the flags must be 0.
@@ -100,7 +99,7 @@ pub(super) fn count_devices() -> Result<(&'static Symbols, u32), CudaError> {
         _ => CudaError::Call(error),
     })?;
     let mut count: c_int = 0;
-    // SAFETY: `count` is a place for the one number it writes.
+    // SAFETY: `count` receives the one number it writes.
     let answer = unsafe { (symbols.core.device_count)(&raw mut count) };
     check(symbols, "cuDeviceGetCount", answer)?;
     match u32::try_from(count) {
@@ -110,7 +109,7 @@ pub(super) fn count_devices() -> Result<(&'static Symbols, u32), CudaError> {
 }
 
 impl Context {
-    /// Takes hold of the primary context of the `ordinal`-th device.
+    /// Retains the primary context of the `ordinal`-th device.
     pub(super) fn retain(ordinal: u32) -> Result<Self, CudaError> {
         let (symbols, count) = count_devices()?;
         let number = c_int::try_from(ordinal).unwrap_or(c_int::MAX);
@@ -118,11 +117,11 @@ impl Context {
             return Err(CudaError::NoSuchDevice { ordinal, count });
         }
         let mut device: Device = 0;
-        // SAFETY: `device` is a place for the one number it writes.
+        // SAFETY: `device` receives the one number it writes.
         let answer = unsafe { (symbols.core.device)(&raw mut device, number) };
         check(symbols, "cuDeviceGet", answer)?;
         let mut handle = Handle::NULL;
-        // SAFETY: `handle` is a place for the one handle it writes.
+        // SAFETY: `handle` receives the one handle it writes.
         let answer = unsafe { (symbols.core.retain_context)(&raw mut handle, device) };
         check(symbols, "cuDevicePrimaryCtxRetain", answer)?;
         Ok(Self {
@@ -142,10 +141,10 @@ impl Context {
         check(self.symbols, call, code)
     }
 
-    /// The version of CUDA that the driver was made for: major and minor.
+    /// Returns the CUDA version of the driver: major and minor.
     pub(super) fn driver_version(&self) -> Answer<(u32, u32)> {
         let mut version: c_int = 0;
-        // SAFETY: `version` is a place for the one number it writes.
+        // SAFETY: `version` receives the one number it writes.
         let answer = unsafe { (self.symbols.core.driver_version)(&raw mut version) };
         self.check("cuDriverGetVersion", answer)?;
         let version = version.unsigned_abs();
@@ -166,31 +165,31 @@ impl Context {
     pub(super) fn attribute(&self, attribute: sys::CUdevice_attribute) -> Answer<c_int> {
         let mut value: c_int = 0;
         let attribute = attribute as c_uint;
-        // SAFETY: `value` is a place for the one number it writes.
+        // SAFETY: `value` receives the one number it writes.
         let answer =
             unsafe { (self.symbols.core.device_attribute)(&raw mut value, attribute, self.device) };
         self.check("cuDeviceGetAttribute", answer)?;
         Ok(value)
     }
 
-    /// The device of that number, if it can work on this one's memory.
+    /// Returns the device with this number if it can access this device's memory.
     pub(super) fn peer(&self, ordinal: u32) -> Answer<Option<Device>> {
         let number = c_int::try_from(ordinal).unwrap_or(c_int::MAX);
         let (mut peer, mut can): (Device, c_int) = (0, 0);
-        // SAFETY: `peer` is a place for the one number it writes.
+        // SAFETY: `peer` receives the one number it writes.
         let answer = unsafe { (self.symbols.core.device)(&raw mut peer, number) };
         self.check("cuDeviceGet", answer)?;
-        // SAFETY: `can` is a place for the one number it writes.
+        // SAFETY: `can` receives the one number it writes.
         let answer =
             unsafe { (self.symbols.core.can_access_peer)(&raw mut can, peer, self.device) };
         self.check("cuDeviceCanAccessPeer", answer)?;
         Ok((can != 0).then_some(peer))
     }
 
-    /// Bytes of memory the device has.
+    /// Returns the bytes of memory of the device.
     pub(super) fn total_memory(&self) -> Answer<u64> {
         let mut bytes = 0;
-        // SAFETY: `bytes` is a place for the one number it writes.
+        // SAFETY: `bytes` receives the one number it writes.
         let answer = unsafe { (self.symbols.core.total_memory)(&raw mut bytes, self.device) };
         self.check("cuDeviceTotalMem_v2", answer)?;
         Ok(bytes as u64)
@@ -198,19 +197,19 @@ impl Context {
 
     fn current(&self) -> Answer<Handle> {
         let mut current = Handle::NULL;
-        // SAFETY: `current` is a place for the one handle it writes.
+        // SAFETY: `current` receives the one handle it writes.
         let answer = unsafe { (self.symbols.core.current_context)(&raw mut current) };
         self.check("cuCtxGetCurrent", answer)?;
         Ok(current)
     }
 
     fn set_current(&self, context: Handle) -> Answer<()> {
-        // SAFETY: it is this context, which is held, or one that the thread had before.
+        // SAFETY: it is this context, which is retained, or the thread's previous one.
         let answer = unsafe { (self.symbols.core.set_current_context)(context) };
         self.check("cuCtxSetCurrent", answer)
     }
 
-    /// Makes this the thread's current context if it has none. Calls need not switch to it then.
+    /// Makes this the thread's current context if it has none, which saves switching in each call.
     pub(super) fn offer_to_thread(&mut self) -> Answer<()> {
         if self.current()? == Handle::NULL {
             self.set_current(self.handle)?;
@@ -219,13 +218,13 @@ impl Context {
         Ok(())
     }
 
-    /// Lets threads that have no current context keep this one after a call, as the CUDA runtime does:
-    /// PyTorch, which works with it, warns of threads that have none.
+    /// Lets threads without a current context keep this one after a call, as the CUDA runtime does. PyTorch
+    /// warns about threads without a context.
     pub(super) fn stay_with_threads(&mut self) {
         self.stays = true;
     }
 
-    /// Makes this the thread's current context for as long as the answer lives.
+    /// Makes this the thread's current context until the guard is dropped.
     fn enter(&self) -> Answer<Entered<'_>> {
         let current = self.current()?;
         if current != self.handle {
@@ -248,7 +247,7 @@ impl Context {
     pub(super) fn memory_info(&self) -> Answer<MemoryInfo> {
         let _entered = self.enter()?;
         let (mut free, mut total) = (0, 0);
-        // SAFETY: they are places for the two numbers it writes.
+        // SAFETY: `free` and `total` receive the two numbers it writes.
         let answer = unsafe { (self.symbols.core.memory_info)(&raw mut free, &raw mut total) };
         self.check("cuMemGetInfo_v2", answer)?;
         Ok(MemoryInfo {
@@ -260,7 +259,7 @@ impl Context {
     pub(super) fn malloc(&self, bytes: usize) -> Answer<Pointer> {
         let _entered = self.enter()?;
         let mut addr = 0;
-        // SAFETY: `addr` is a place for the one address it writes.
+        // SAFETY: `addr` receives the one address it writes.
         let answer = unsafe { (self.symbols.core.malloc)(&raw mut addr, bytes) };
         self.check("cuMemAlloc_v2", answer)?;
         Ok(addr)
@@ -273,12 +272,12 @@ impl Context {
         self.check("cuMemFree_v2", answer)
     }
 
-    /// A stream that does not wait for the default stream, as those of PyTorch.
+    /// Creates a stream that does not wait for the default stream, like those of PyTorch.
     pub(super) fn create_stream(&self) -> Answer<Stream> {
         let _entered = self.enter()?;
         let mut stream = Stream::NULL;
         let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint;
-        // SAFETY: `stream` is a place for the one handle it writes.
+        // SAFETY: `stream` receives the one handle it writes.
         let answer = unsafe { (self.symbols.core.create_stream)(&raw mut stream, flags) };
         self.check("cuStreamCreate", answer)?;
         Ok(stream)
@@ -286,7 +285,7 @@ impl Context {
 
     pub(super) fn destroy_stream(&self, stream: Stream) -> Answer<()> {
         let _entered = self.enter()?;
-        // SAFETY: the stream was created here and is forgotten with this call.
+        // SAFETY: the stream was created here and is not used after this call.
         let answer = unsafe { (self.symbols.core.destroy_stream)(stream) };
         self.check("cuStreamDestroy_v2", answer)
     }
@@ -298,7 +297,7 @@ impl Context {
         self.check("cuStreamSynchronize", answer)
     }
 
-    /// An event that takes the time only if `timed`, as that costs more.
+    /// Creates an event. It records the time only if `timed`, which costs more.
     pub(super) fn create_event(&self, timed: bool) -> Answer<Event> {
         let _entered = self.enter()?;
         let mut event = Event::NULL;
@@ -306,7 +305,7 @@ impl Context {
             true => sys::CUevent_flags::CU_EVENT_DEFAULT,
             false => sys::CUevent_flags::CU_EVENT_DISABLE_TIMING,
         };
-        // SAFETY: `event` is a place for the one handle it writes.
+        // SAFETY: `event` receives the one handle it writes.
         let answer = unsafe { (self.symbols.core.create_event)(&raw mut event, flags as c_uint) };
         self.check("cuEventCreate", answer)?;
         Ok(event)
@@ -314,7 +313,7 @@ impl Context {
 
     pub(super) fn destroy_event(&self, event: Event) -> Answer<()> {
         let _entered = self.enter()?;
-        // SAFETY: the event was created here and is forgotten with this call.
+        // SAFETY: the event was created here and is not used after this call.
         let answer = unsafe { (self.symbols.core.destroy_event)(event) };
         self.check("cuEventDestroy_v2", answer)
     }
@@ -346,16 +345,16 @@ impl Context {
 
     pub(super) fn wait_event(&self, stream: Stream, event: Event) -> Answer<()> {
         let _entered = self.enter()?;
-        // SAFETY: both are live: see [`Context`]. There are no flags but 0 here.
+        // SAFETY: both are live: see [`Context`]. The flags must be 0.
         let answer = unsafe { (self.symbols.core.wait_event)(stream, event, 0) };
         self.check("cuStreamWaitEvent", answer)
     }
 
-    /// Milliseconds between the work that two timed events mark, to about half a microsecond.
+    /// Returns the milliseconds between two timed events, to about half a microsecond.
     pub(super) fn elapsed_ms(&self, start: Event, end: Event) -> Answer<f32> {
         let _entered = self.enter()?;
         let mut ms = 0.0;
-        // SAFETY: `ms` is a place for the one number it writes; both events are live.
+        // SAFETY: `ms` receives the one number it writes; both events are live.
         let answer = unsafe { (self.symbols.core.elapsed_ms)(&raw mut ms, start, end) };
         self.check("cuEventElapsedTime", answer)?;
         Ok(ms)
@@ -363,27 +362,27 @@ impl Context {
 }
 
 impl Drop for Context {
-    /// Should the driver refuse, there is nobody to tell: the process holds the context until it ends.
+    /// Errors cannot be reported here; the process then keeps the context until it ends.
     fn drop(&mut self) {
         if self.was_offered && self.current() == Ok(self.handle) {
             let _ = self.set_current(Handle::NULL);
         }
-        // SAFETY: it was retained once, and all that was made in it has been given back.
+        // SAFETY: it was retained once, and everything created in it was destroyed.
         let _ = unsafe { (self.symbols.core.release_context)(self.device) };
     }
 }
 
-/// A thread in a context; it goes back to the one it was in.
+/// A guard that restores the thread's previous context.
 struct Entered<'a> {
     context: &'a Context,
-    /// Where it was, if elsewhere.
+    /// The previous context, if it is another one.
     outer: Option<Handle>,
 }
 
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
         if let Some(outer) = self.outer {
-            // It was current before; there is nobody to tell should the driver refuse it now.
+            // It was current before. An error cannot be reported here.
             let _ = self.context.set_current(outer);
         }
     }

@@ -1,12 +1,13 @@
-//! What can go wrong with CUDA, in words.
+//! Errors of CUDA.
 
 use std::fmt;
 
-use super::super::DriverError;
-use super::symbols::Code;
+use crate::driver::DriverError;
 
-/// The codes of `CUresult` that something here depends on (cuda.h of CUDA 13.0). All others are only
-/// reported.
+/// A `CUresult` as C returns it. 0 is success; a newer driver may return any number.
+pub(super) type Code = u32;
+
+/// The `CUresult` codes that this module handles (cuda.h of CUDA 13.0). All others are only reported.
 pub(super) mod code {
     use super::Code;
 
@@ -19,83 +20,81 @@ pub(super) mod code {
     pub const NOT_READY: Code = 600;
     pub const NOT_SUPPORTED: Code = 801;
 
-    /// After these every call returns the same until the process ends, says cuda.h of CUDA 13.0: an illegal
-    /// address, a timeout, a failed assertion, and the other ways in which a kernel or its device dies.
+    /// Errors that every later call returns until the process ends, according to cuda.h of CUDA 13.0: an
+    /// illegal address, a timeout, a failed assertion, and other failures of a kernel or its device.
     pub const FATAL: [Code; 13] = [
         226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721, 810, 911,
     ];
 }
 
-/// Why there is no CUDA device to use.
+/// The reason why no CUDA device can be used.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CudaError {
-    /// The driver's library is not on this machine.
+    /// The driver's library was not found.
     #[error(
-        "there is no CUDA driver: libcuda.so (nvcuda.dll on Windows), which comes with the NVIDIA \
-         driver, was not found"
+        "no CUDA driver: libcuda.so (nvcuda.dll on Windows) not found; it comes with the NVIDIA driver"
     )]
     NoDriver,
-    /// What was found is what programs are linked with where there is no driver.
+    /// The library found is the stub of a CUDA toolkit, meant for linking only.
     #[error(
-        "there is no CUDA driver: the libcuda.so that was found is the stub of a CUDA toolkit; the \
-         one of the NVIDIA driver must come first in the library path"
+        "no CUDA driver: the libcuda.so found is the stub of a CUDA toolkit; the library path must list \
+         that of the NVIDIA driver first"
     )]
     StubDriver,
     /// The library lacks a function.
-    #[error("the CUDA driver is too old: it has no {symbol}, which all have since CUDA 11.0")]
+    #[error("the CUDA driver is too old: it lacks {symbol}; CUDA 11.0 or newer is required")]
     DriverTooOld {
         /// The function.
         symbol: &'static str,
     },
-    /// The driver sees no device.
+    /// The driver finds no device.
     #[error(
-        "there is no CUDA device: the driver sees none (nvidia-smi lists those there are, and \
-         CUDA_VISIBLE_DEVICES can hide them)"
+        "no CUDA device found: check nvidia-smi and CUDA_VISIBLE_DEVICES, which can hide devices"
     )]
     NoDevice,
-    /// Fewer devices than that.
-    #[error("there is no CUDA device {ordinal}: the driver sees {count}, the first of which is 0")]
+    /// The number is too high.
+    #[error("no CUDA device {ordinal}: the driver finds {count}, numbered from 0")]
     NoSuchDevice {
-        /// The device asked for, from 0.
+        /// The requested device, from 0.
         ordinal: u32,
-        /// How many there are.
+        /// The number of devices.
         count: u32,
     },
-    /// Addresses and memory cannot be had apart.
+    /// The device or the driver does not support virtual memory.
     #[error("{device} has no virtual memory management{}", lacking(*symbol))]
     NoVirtualMemory {
         /// The device's name.
         device: String,
-        /// The function that the driver lacks, if that is the reason.
+        /// The function missing in the driver, if that is the reason.
         symbol: Option<&'static str>,
     },
-    /// The driver refused.
+    /// A driver call failed.
     #[error(transparent)]
     Call(#[from] CallError),
 }
 
 fn lacking(symbol: Option<&'static str>) -> String {
     symbol.map_or_else(String::new, |symbol| {
-        format!(": the CUDA driver is too old and has no {symbol}")
+        format!(": the CUDA driver is too old and lacks {symbol}")
     })
 }
 
-/// A call that the driver refused, with all that it says about it.
+/// A failed driver call.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CallError {
     /// The function.
     pub call: &'static str,
-    /// The `CUresult`, which may be one that nobody here has heard of.
+    /// The `CUresult`, possibly unknown.
     pub code: u32,
-    /// What CUDA calls the code, if the driver knows it.
+    /// CUDA's name of the code, if the driver knows it.
     pub name: Option<String>,
-    /// What it means, if the driver knows it.
+    /// CUDA's description of the code, if the driver knows it.
     pub text: Option<String>,
 }
 
 impl CallError {
-    /// Whether the device is of no use to this process any more.
+    /// Returns whether the device is unusable for the rest of the process.
     #[must_use]
     pub fn is_fatal(&self) -> bool {
         code::FATAL.contains(&self.code)
@@ -104,13 +103,13 @@ impl CallError {
 
 impl std::error::Error for CallError {}
 
-/// As in "cuMemAlloc_v2: CUDA_ERROR_ILLEGAL_ADDRESS (700), an illegal memory access was encountered".
+/// Formats as in "cuMemAlloc_v2: CUDA_ERROR_ILLEGAL_ADDRESS (700), an illegal memory access was encountered".
 impl fmt::Display for CallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { call, code, .. } = self;
         match &self.name {
             Some(name) => write!(f, "{call}: {name} ({code})")?,
-            None => write!(f, "{call}: error {code}, which the driver has no name for")?,
+            None => write!(f, "{call}: error {code}, unknown to the driver")?,
         }
         match &self.text {
             Some(text) => write!(f, ", {text}"),
@@ -119,7 +118,7 @@ impl fmt::Display for CallError {
     }
 }
 
-/// What an allocator can tell apart; the rest is told in words.
+/// Maps the codes that an allocator distinguishes; all others become text.
 impl From<CallError> for DriverError {
     fn from(error: CallError) -> Self {
         match error.code {
@@ -136,14 +135,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_code_that_nobody_knows_is_told_as_a_number() {
+    fn an_unknown_code_is_reported_as_a_number() {
         let error = CallError {
             call: "cuMemAlloc_v2",
             code: 9999,
             name: None,
             text: None,
         };
-        let expected = "cuMemAlloc_v2: error 9999, which the driver has no name for";
+        let expected = "cuMemAlloc_v2: error 9999, unknown to the driver";
         assert_eq!(
             DriverError::from(error),
             DriverError::Failed(expected.to_owned())

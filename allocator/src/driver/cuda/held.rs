@@ -1,4 +1,4 @@
-//! What a device has given out and not got back.
+//! The memory and addresses allocated from a device.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -6,10 +6,10 @@ use foldhash::fast::FixedState;
 
 use crate::driver::{DeviceAddr, MemoryHandle};
 
-/// Ranges by where they start, with their bytes; no two overlap.
+/// Disjoint ranges: start → bytes.
 pub(super) type Ranges = BTreeMap<DeviceAddr, u64>;
 
-/// Memory and addresses that are to go back when the device goes.
+/// Everything to free when the device is dropped.
 #[derive(Debug, Default)]
 pub(super) struct Held {
     /// From `cuMemAlloc`.
@@ -23,8 +23,8 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// Whether there is memory of this device behind all of `bytes` from `addr` on, in one piece or in
-    /// mappings side by side.
+    /// Returns whether all of `bytes` from `addr` is memory of this device, in one allocation or in adjacent
+    /// mappings.
     pub(super) fn covers(&self, addr: DeviceAddr, bytes: u64) -> bool {
         let pieces = [&self.allocations, &self.pool_blocks, &self.mappings];
         pieces.iter().any(|ranges| cover(ranges, addr, bytes))
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_cover_what_lies_in_them_without_gaps() {
+    fn adjacent_ranges_cover_without_gaps() {
         let ranges: Ranges = [(100, 10), (110, 10), (130, 10)]
             .map(|(start, bytes)| (DeviceAddr(start), bytes))
             .into();

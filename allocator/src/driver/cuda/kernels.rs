@@ -1,5 +1,5 @@
-//! What is in the memory of a CUDA device: kernels that work on it, fills, and copies to the host.
-#![expect(unsafe_code, reason = "a kernel may write where it likes")]
+//! Kernels, fills and copies on a CUDA device.
+#![expect(unsafe_code, reason = "a kernel may write anywhere")]
 
 use std::ffi::CString;
 
@@ -14,7 +14,7 @@ pub struct ModuleId(usize);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KernelId(usize);
 
-/// How many threads run a kernel, in one dimension.
+/// The threads of a kernel launch, in one dimension.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Launch {
     /// Blocks of threads.
@@ -24,10 +24,10 @@ pub struct Launch {
 }
 
 impl CudaDevice {
-    /// Compiles and loads code in PTX. It is unloaded with the device.
+    /// Compiles and loads PTX code. It is unloaded with the device.
     ///
     /// # Errors
-    /// [`DriverError::InvalidValue`] if there is a zero byte in it; what the driver says of the code.
+    /// [`DriverError::InvalidValue`] if the code contains a zero byte; the driver's error if it is invalid.
     pub fn load_module(&mut self, ptx: &str) -> Result<ModuleId, DriverError> {
         let ptx = CString::new(ptx).map_err(|_| DriverError::InvalidValue)?;
         let answer = self.context.load_module(&ptx);
@@ -36,10 +36,10 @@ impl CudaDevice {
         Ok(ModuleId(self.modules.len() - 1))
     }
 
-    /// The kernel called `name` of a module of this device.
+    /// Returns the kernel `name` of a module of this device.
     ///
     /// # Errors
-    /// [`DriverError::InvalidValue`] if there is no such module; what the driver says if it has no such
+    /// [`DriverError::InvalidValue`] if there is no such module; the driver's error if there is no such
     /// kernel.
     pub fn kernel(&mut self, module: ModuleId, name: &str) -> Result<KernelId, DriverError> {
         let name = CString::new(name).map_err(|_| DriverError::InvalidValue)?;
@@ -51,14 +51,14 @@ impl CudaDevice {
         Ok(KernelId(self.kernels.len() - 1))
     }
 
-    /// Adds a kernel to the work of a stream.
+    /// Launches a kernel on a stream.
     ///
     /// # Errors
-    /// [`DriverError::InvalidValue`] if there is no such kernel of this device; what the driver says.
+    /// [`DriverError::InvalidValue`] if there is no such kernel; the driver's error.
     ///
     /// # Safety
-    /// The kernel takes as many parameters as there are arguments, each of 64 bits, and with these it
-    /// writes and reads no memory but the device's, as long as it is held.
+    /// The kernel takes exactly these arguments, each of 64 bits, and accesses only memory of the device that
+    /// stays allocated until it is done.
     pub unsafe fn launch(
         &mut self,
         kernel: KernelId,
@@ -74,10 +74,10 @@ impl CudaDevice {
         self.note(answer)
     }
 
-    /// Sets `bytes` from `addr` on to `byte`, as work of a stream.
+    /// Sets `bytes` from `addr` to `byte`, as work of a stream.
     ///
     /// # Errors
-    /// [`DriverError::InvalidValue`] if they are not all held; what the driver says.
+    /// [`DriverError::InvalidValue`] if the range is not allocated; the driver's error.
     pub fn fill_bytes(
         &mut self,
         addr: DeviceAddr,
@@ -91,7 +91,7 @@ impl CudaDevice {
         self.note(answer)
     }
 
-    /// Sets `count` words of 4 bytes from `addr` on, a multiple of 4, to `word`, as work of a stream.
+    /// Sets `count` words of 4 bytes from `addr`, a multiple of 4, to `word`, as work of a stream.
     ///
     /// # Errors
     /// As [`CudaDevice::fill_bytes`].
@@ -108,7 +108,7 @@ impl CudaDevice {
         self.note(answer)
     }
 
-    /// Reads what is in memory from `addr` on. It waits for the work of no stream but the default one.
+    /// Reads memory at `addr`. Waits for the default stream only.
     ///
     /// # Errors
     /// As [`CudaDevice::fill_bytes`].
@@ -118,7 +118,7 @@ impl CudaDevice {
         self.note(answer)
     }
 
-    /// Writes to memory from `addr` on. It waits for the work of no stream but the default one.
+    /// Writes memory at `addr`. Waits for the default stream only.
     ///
     /// # Errors
     /// As [`CudaDevice::fill_bytes`].
@@ -128,8 +128,10 @@ impl CudaDevice {
         self.note(answer)
     }
 
+    /// Checks that a range is allocated from this device.
+    ///
     /// # Errors
-    /// [`DriverError::InvalidValue`] if there is no memory of this device behind all of `bytes`.
+    /// [`DriverError::InvalidValue`] if it is not.
     pub(super) fn ensure_held(&self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError> {
         match self.held.covers(addr, bytes) {
             true => Ok(()),

@@ -1,5 +1,5 @@
-//! The stream-ordered pool of a CUDA device: one of its own, so that nobody else's figures are in it and
-//! all of it goes with the device.
+//! The stream-ordered pool of a CUDA device. It is not CUDA's default pool, so its statistics exclude other
+//! users and it is freed with the device.
 
 use super::context::{PoolAttribute, Pools};
 use super::streams::FREE_STREAM;
@@ -14,7 +14,7 @@ impl CudaDevice {
         Ok(Pools { context, calls })
     }
 
-    /// The pool, made when it is first asked for.
+    /// Returns the pool and creates it on first use.
     fn pool(&mut self) -> Result<Pool, DriverError> {
         if let Some(pool) = self.pool {
             return Ok(pool);
@@ -26,7 +26,7 @@ impl CudaDevice {
         Ok(pool)
     }
 
-    /// Lets the peers work on what the pool gives out, if it is there already.
+    /// Gives the peers access to memory of the pool, if it exists.
     pub(super) fn open_pool_to_peers(&mut self) -> Result<(), DriverError> {
         let Some(pool) = self.pool.filter(|_| !self.peers.is_empty()) else {
             return Ok(());
@@ -111,7 +111,7 @@ impl StreamOrdered for CudaDevice {
         self.note(answer)
     }
 
-    /// 0 is all that CUDA takes for a peak.
+    /// CUDA accepts only 0 as a new peak.
     fn reset_pool_peaks(&mut self) -> Result<(), DriverError> {
         let pool = self.pool()?;
         let peaks = [

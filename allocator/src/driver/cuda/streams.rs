@@ -1,5 +1,8 @@
-//! What a [`StreamId`] means to CUDA.
-#![expect(unsafe_code, reason = "what streams of others are is a promise")]
+//! The CUDA streams behind [`StreamId`]s.
+#![expect(
+    unsafe_code,
+    reason = "the caller promises that its stream handles are valid"
+)]
 
 use std::collections::HashMap;
 
@@ -8,31 +11,33 @@ use foldhash::fast::FixedState;
 use super::symbols::Stream;
 use crate::driver::StreamId;
 
-/// What the streams that a device is told of are.
+/// The meaning of the stream identifiers passed to a device.
 #[derive(Clone, Copy, Debug)]
 pub enum StreamHandles {
-    /// [`StreamId::nth`] is the `k`-th stream, made by the device when it is first named, and unmade with
-    /// it; 0 is the default stream.
+    /// [`StreamId::nth`] is the `k`-th stream, created by the device on first use and destroyed with it; 0 is
+    /// the default stream.
     Numbered,
-    /// The identifier is the handle of a `CUstream` that somebody else made.
+    /// The identifier is the handle of a `CUstream` created by the program.
     Native(NativeStreams),
 }
 
-/// The promise that streams are what they are said to be.
+/// The promise that stream handles are valid.
 #[derive(Clone, Copy, Debug)]
 pub struct NativeStreams(());
 
 impl NativeStreams {
+    /// Makes the promise.
+    ///
     /// # Safety
-    /// Each [`StreamId`] that the device is ever given is 0, or the handle of a stream of the device's
-    /// primary context that is not destroyed before the device is done with the call.
+    /// Each [`StreamId`] passed to the device is 0, or the handle of a stream of the device's primary context
+    /// that is not destroyed before the call returns.
     #[must_use]
     pub const unsafe fn promised() -> Self {
         Self(())
     }
 }
 
-/// The stream on which memory is freed that several streams used. No handle has this value.
+/// The stream on which memory used by several streams is freed. No handle has this value.
 pub(super) const FREE_STREAM: StreamId = StreamId(u64::MAX);
 
 /// The streams of a device.
@@ -42,15 +47,15 @@ pub(super) struct Streams {
     made: HashMap<StreamId, Stream, FixedState>,
 }
 
-/// What is known of a stream.
+/// The result of looking up a stream.
 #[derive(Debug)]
-pub(super) enum Named {
-    /// It is there.
+pub(super) enum LookUp {
+    /// The stream exists.
     Known(Stream),
-    /// The device has still to make it.
+    /// The device has to create it.
     New,
-    /// There is no stream of that number.
-    Nothing,
+    /// No stream has this number.
+    Unknown,
 }
 
 impl Streams {
@@ -61,19 +66,19 @@ impl Streams {
         }
     }
 
-    pub(super) fn look_up(&self, id: StreamId) -> Named {
+    pub(super) fn look_up(&self, id: StreamId) -> LookUp {
         if let Some(&stream) = self.made.get(&id) {
-            return Named::Known(stream);
+            return LookUp::Known(stream);
         }
         let is_number = id.0.is_multiple_of(StreamId::nth(1).0);
         match self.handles {
-            _ if id == StreamId::DEFAULT => Named::Known(Stream::NULL),
-            _ if id == FREE_STREAM => Named::New,
-            StreamHandles::Native(_) => usize::try_from(id.0).map_or(Named::Nothing, |value| {
-                Named::Known(Stream::of_value(value))
+            _ if id == StreamId::DEFAULT => LookUp::Known(Stream::NULL),
+            _ if id == FREE_STREAM => LookUp::New,
+            StreamHandles::Native(_) => usize::try_from(id.0).map_or(LookUp::Unknown, |value| {
+                LookUp::Known(Stream::of_value(value))
             }),
-            StreamHandles::Numbered if is_number => Named::New,
-            StreamHandles::Numbered => Named::Nothing,
+            StreamHandles::Numbered if is_number => LookUp::New,
+            StreamHandles::Numbered => LookUp::Unknown,
         }
     }
 
@@ -81,7 +86,7 @@ impl Streams {
         self.made.insert(id, stream);
     }
 
-    /// Those the device made.
+    /// Removes and returns the streams created by the device.
     pub(super) fn take_made(&mut self) -> impl Iterator<Item = Stream> {
         std::mem::take(&mut self.made).into_values()
     }

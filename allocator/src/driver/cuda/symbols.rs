@@ -1,10 +1,9 @@
 //! The driver's library and its entry points.
 //!
-//! Every function is looked up by name before any is called, so that a driver which lacks one is an
-//! error. They are declared here as returning a number: cudarc's own declarations return a Rust `enum`,
-//! which a driver newer than it may leave with a value that is none of its variants, and they panic where
-//! the library or a symbol is missing. From cudarc come the search for the library and the layout of
-//! what is passed.
+//! All functions are looked up by name before the first call, so a driver that lacks one is reported as an
+//! error. They are declared here with a number as result: cudarc's declarations return a Rust `enum`, which
+//! a newer driver may fill with an invalid value, and they panic if the library or a symbol is missing.
+//! cudarc provides the search for the library and the layout of the arguments.
 #![expect(
     unsafe_code,
     reason = "the border to CUDA: functions found by name in a C library"
@@ -15,17 +14,14 @@ use std::sync::OnceLock;
 
 use cudarc::driver::sys;
 
-use super::error::CudaError;
+use super::error::{Code, CudaError};
 
-/// A `CUresult` as C returns it: 0 is success, and any number may come from a newer driver.
-pub(super) type Code = u32;
-
-/// What the driver gives out to be given back: a context, stream, event, pool, module or kernel.
+/// A handle of the driver: a context, stream, event, pool, module or kernel.
 #[repr(transparent)]
 #[derive(Debug)]
 pub(super) struct Handle<T>(*mut T);
 
-// SAFETY: a handle is a name that only the driver follows, and it takes all of them from every thread.
+// SAFETY: only the driver dereferences a handle, and it accepts handles from every thread.
 unsafe impl<T> Send for Handle<T> {}
 
 impl<T> Handle<T> {
@@ -64,7 +60,7 @@ pub(super) type Pointer = u64;
 /// A `CUmemGenericAllocationHandle`.
 pub(super) type Physical = u64;
 
-/// A table of entry points that the driver has all or the table is not there.
+/// Declares a table of entry points, which is available only if the driver has all of them.
 macro_rules! entry_points {
     (
         $(#[$doc:meta])*
@@ -77,7 +73,7 @@ macro_rules! entry_points {
         }
 
         impl $table {
-            /// The table, or the first symbol that the library lacks.
+            /// Returns the table, or the first symbol missing in the library.
             fn look_up() -> Result<Self, &'static str> {
                 Ok(Self {
                     $($call: {
@@ -95,7 +91,7 @@ macro_rules! entry_points {
 }
 
 entry_points! {
-    /// What every device needs.
+    /// Required on every device.
     Core {
         init = "cuInit" (c_uint);
         driver_version = "cuDriverGetVersion" (*mut c_int);
@@ -177,7 +173,7 @@ entry_points! {
     }
 }
 
-/// The driver's entry points. A table that not every driver has is there or names the symbol it lacks.
+/// The driver's entry points. An optional table is present or names the missing symbol.
 #[derive(Debug)]
 pub(super) struct Symbols {
     pub(super) core: Core,
@@ -187,7 +183,7 @@ pub(super) struct Symbols {
 }
 
 impl Symbols {
-    /// Those of this machine's driver, looked for once in the life of the process.
+    /// Returns the entry points of the installed driver, looked up once per process.
     pub(super) fn of_driver() -> Result<&'static Self, CudaError> {
         static SYMBOLS: OnceLock<Result<Symbols, CudaError>> = OnceLock::new();
         SYMBOLS
@@ -197,8 +193,8 @@ impl Symbols {
     }
 
     fn look_up() -> Result<Self, CudaError> {
-        // SAFETY: it loads the library and runs what the library does when loaded, as every user of CUDA.
-        // What is found here is what `culib` finds, which would panic otherwise.
+        // SAFETY: this loads the library and runs its initializers, as every user of CUDA does. `culib`
+        // finds the same library and would panic without it.
         if !unsafe { sys::is_culib_present() } {
             return Err(CudaError::NoDriver);
         }

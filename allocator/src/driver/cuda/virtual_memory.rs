@@ -11,7 +11,7 @@ impl CudaDevice {
         Ok(Calls { context, calls })
     }
 
-    /// Lets the peers work on what is mapped already.
+    /// Gives the peers access to existing mappings.
     pub(super) fn open_mappings_to_peers(&mut self) -> Result<(), DriverError> {
         let mapped: Vec<_> = self.held.mappings.iter().map(|(&a, &b)| (a, b)).collect();
         mapped
@@ -40,7 +40,7 @@ impl VirtualMemory for CudaDevice {
         Ok(())
     }
 
-    /// A device that cannot share memory by fabric is not asked to.
+    /// Refuses fabric handles without a driver call if the device does not support them.
     fn create(&mut self, bytes: u64, kind: HandleKind) -> Result<MemoryHandle, DriverError> {
         if kind == HandleKind::Fabric && !self.has_fabric {
             return Err(DriverError::NotSupported);

@@ -1,4 +1,4 @@
-//! What driver calls cost: as much when they are refused.
+//! The simulated cost of driver calls. A refused call costs as much as a successful one.
 
 use std::time::{Duration, Instant};
 
@@ -6,63 +6,63 @@ use crate::driver::DriverError;
 use crate::driver::calls::CallKind;
 use crate::driver::tap::Hook;
 
-/// What each call costs, nothing by default.
+/// The cost of each kind of call, zero by default.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Costs {
     per_call: [Cost; CallKind::COUNT],
-    /// Whether to wait that long, too, instead of only adding it up.
+    /// Whether to wait that long instead of only adding it up.
     pub spin: bool,
 }
 
-/// What a call costs, in nanoseconds. Giving access to several mappings at once costs as much as to each on
-/// its own: so it was measured on an H200 (driver 580), where 139 such calls for 685 mappings took 19 ms.
+/// The cost of a call in nanoseconds. `set_access` costs the same for each mapping, whether one call covers
+/// one mapping or several: on an H200 (driver 580), 139 calls for 685 mappings took 19 ms.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Cost {
-    /// Whatever it is about.
+    /// Per call.
     pub ns: u64,
-    /// For each MiB that it is about.
+    /// Per MiB.
     pub ns_per_mib: u64,
 }
 
 impl Cost {
-    /// Nanoseconds for a call about `bytes`.
+    /// Returns the nanoseconds of a call for `bytes`.
     #[must_use]
     pub fn of(self, bytes: u64) -> u64 {
-        let of_bytes = (u128::from(self.ns_per_mib) * u128::from(bytes)) >> 20;
-        let of_bytes = u64::try_from(of_bytes).unwrap_or(u64::MAX);
-        self.ns.saturating_add(of_bytes)
+        let for_bytes = (u128::from(self.ns_per_mib) * u128::from(bytes)) >> 20;
+        let for_bytes = u64::try_from(for_bytes).unwrap_or(u64::MAX);
+        self.ns.saturating_add(for_bytes)
     }
 }
 
 impl Costs {
-    /// Sets what each call of a kind costs.
+    /// Sets the cost of a kind of call.
     #[must_use]
     pub fn with(mut self, kind: CallKind, cost: Cost) -> Self {
         self.per_call[kind as usize] = cost;
         self
     }
 
-    /// What a call of a kind costs.
+    /// Returns the cost of a kind of call.
     #[must_use]
     pub fn of(&self, kind: CallKind) -> Cost {
         self.per_call[kind as usize]
     }
 }
 
-/// Simulated time: it passes only in driver calls.
+/// A simulated clock that advances only in driver calls.
 #[derive(Debug)]
 pub struct Clock {
     costs: Costs,
-    /// Nanoseconds in all.
+    /// Nanoseconds in total.
     elapsed_ns: u64,
-    /// Of each kind of call.
+    /// Nanoseconds by kind of call.
     of: [u64; CallKind::COUNT],
-    /// Mappings that were made since access was given last: the next call gives it to them.
+    /// Mappings made since the last `set_access`, which the next one covers.
     without_access: u64,
 }
 
 impl Clock {
-    /// No time has passed.
+    /// A clock at zero.
     #[must_use]
     pub fn new(costs: Costs) -> Self {
         Self {
@@ -73,13 +73,13 @@ impl Clock {
         }
     }
 
-    /// Nanoseconds that passed in calls of a kind.
+    /// Returns the nanoseconds spent in a kind of call.
     #[must_use]
     pub fn elapsed_in(&self, kind: CallKind) -> u64 {
         self.of[kind as usize]
     }
 
-    /// What a call about `bytes` costs now.
+    /// Returns the cost of a call for `bytes` made now.
     fn charge(&mut self, kind: CallKind, bytes: u64) -> u64 {
         let cost = self.costs.of(kind);
         match kind {
@@ -97,7 +97,7 @@ impl Clock {
 }
 
 impl Hook for Clock {
-    /// Lets the time pass that a call about `bytes` takes.
+    /// Advances the clock by the cost of the call.
     fn before(&mut self, kind: CallKind, bytes: u64) -> Result<(), DriverError> {
         let ns = self.charge(kind, bytes);
         self.elapsed_ns = self.elapsed_ns.saturating_add(ns);

@@ -1,35 +1,35 @@
-//! Failures to order.
+//! Failures injected on request.
 
 use crate::driver::DriverError;
 use crate::driver::calls::CallKind;
 use crate::driver::tap::Hook;
 
-/// Which of the calls to come will fail. A call that fails has changed nothing.
+/// Decides which calls fail. A failed call has no effect.
 #[derive(Debug, Default)]
 pub struct Faults {
-    /// `malloc` and `create` calls still to be refused.
+    /// Number of `malloc` and `create` calls still to refuse.
     refused: u64,
     planned: Option<Planned>,
     sticky: Option<DriverError>,
 }
 
-/// A failure to come.
+/// A planned failure.
 #[derive(Debug)]
 struct Planned {
-    /// Calls of any kind that go well before.
+    /// Calls of any kind that succeed first.
     calls: u64,
     error: DriverError,
-    /// Whether the device is broken from then on.
+    /// Whether the device stays broken.
     breaks: bool,
 }
 
 impl Faults {
-    /// Lets the next `count` calls of `malloc` or `create` report that memory is exhausted.
+    /// Makes the next `count` calls of `malloc` or `create` run out of memory.
     pub fn refuse_next(&mut self, count: u64) {
         self.refused = count;
     }
 
-    /// Lets one call of any kind fail with `error`, after `calls` that do not.
+    /// Makes one call of any kind fail with `error` after `calls` that succeed.
     pub fn fail_after(&mut self, calls: u64, error: DriverError) {
         let breaks = false;
         self.planned = Some(Planned {
@@ -39,7 +39,7 @@ impl Faults {
         });
     }
 
-    /// Breaks the device after `calls` that go well, see [`Self::set_sticky`].
+    /// Breaks the device after `calls` that succeed; see [`Self::set_sticky`].
     pub fn break_after(&mut self, calls: u64, error: DriverError) {
         let breaks = true;
         self.planned = Some(Planned {
@@ -49,20 +49,20 @@ impl Faults {
         });
     }
 
-    /// Forgets a planned failure; whether there was one still to come.
+    /// Cancels a planned failure. Returns whether one was planned.
     pub fn cancel(&mut self) -> bool {
         self.planned.take().is_some()
     }
 
-    /// Breaks the device: every call fails with `error` from now on, as after an illegal access
-    /// on a real one. `None` mends it.
+    /// Breaks the device: every call fails with `error`, as after an illegal access on a real device.
+    /// `None` repairs it.
     pub fn set_sticky(&mut self, error: Option<DriverError>) {
         self.sticky = error;
     }
 }
 
 impl Hook for Faults {
-    /// Fails if it is this call's turn.
+    /// Fails the call if it is the planned one.
     fn before(&mut self, kind: CallKind, _: u64) -> Result<(), DriverError> {
         self.last_error()?;
         match self.planned.take() {
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn the_planned_call_fails_and_no_other() {
+    fn only_the_planned_call_fails() {
         let error = || DriverError::Failed("planned".to_owned());
         let mut faults = Faults::default();
         faults.fail_after(2, error());
@@ -117,10 +117,10 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_refused_so_many_times() {
+    fn refuses_the_given_number_of_requests() {
         let mut faults = Faults::default();
         faults.refuse_next(2);
-        assert_eq!(strikes(&mut faults, 1), [false], "only calls for memory");
+        assert_eq!(strikes(&mut faults, 1), [false], "only requests for memory");
         let kinds = [CallKind::Malloc, CallKind::Create, CallKind::Malloc];
         let refused = kinds.map(|kind| faults.before(kind, 0).is_err());
         assert_eq!(refused, [true, true, false]);

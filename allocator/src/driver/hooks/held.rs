@@ -1,5 +1,5 @@
-//! What is held from a device, as its calls tell: allocations, physical memory behind handles, and what the
-//! device's own pool has taken.
+//! Memory held from a device, derived from its calls: allocations, physical memory behind handles, and the
+//! memory reserved by the device's pool.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,52 +10,52 @@ use crate::driver::tap::Hook;
 use crate::driver::{DeviceAddr, MemoryHandle};
 use crate::stats::Stat;
 
-/// Physical memory made by a call of its own.
+/// Physical memory created separately from addresses.
 #[derive(Debug)]
 struct Physical {
     bytes: u64,
     /// Addresses it is mapped at.
     mappings: u32,
-    /// Whether its handle was given up: then it is held only as long as it is mapped.
+    /// Whether its handle was released. The memory is then held only while it is mapped.
     is_released: bool,
 }
 
-/// A handle's memory at an address.
+/// The mapping of a handle's memory at an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mapping {
-    /// How much.
+    /// Size in bytes.
     pub bytes: u64,
-    /// Of which handle; all of it.
+    /// The handle, mapped as a whole.
     pub handle: MemoryHandle,
 }
 
-/// Watches the calls and knows what is held.
+/// Tracks the memory held from a device.
 ///
-/// Invariant: `bytes.current` is the sum of all allocations, in whole pages, of all physical memory, each
-/// handle once however often it is mapped, and of what the pool last said it holds.
+/// Invariant: `bytes.current` is the sum of all allocations, rounded up to the granularity, of all physical
+/// memory, counted once per handle, and of the bytes the pool last reported as reserved.
 #[derive(Debug)]
 pub struct Held {
-    /// What an allocation takes a whole number of.
+    /// Bytes of which every allocation is a multiple.
     granularity: u64,
     allocations: BTreeMap<DeviceAddr, u64>,
     handles: HashMap<MemoryHandle, Physical, FixedState>,
     mappings: BTreeMap<DeviceAddr, Mapping>,
-    /// Blocks of the pool, with their bytes: where its other memory lies, it does not tell.
+    /// Bytes of the blocks allocated from the pool. The addresses of its free memory are unknown.
     pool_blocks: BTreeMap<DeviceAddr, u64>,
-    /// Bytes that the pool holds, its free ones included.
+    /// Bytes reserved by the pool.
     pool_reserved: u64,
     bytes: Stat,
     ranges: Stat,
-    /// Times memory was taken: allocations, and mappings.
+    /// Number of allocations and mappings.
     taken: u64,
-    /// Times it was given back.
+    /// Number of frees and unmappings.
     returned: u64,
-    /// Calls for memory that were refused.
+    /// Number of requests that ran out of memory.
     refused: u64,
 }
 
 impl Held {
-    /// Nothing held, of a device with pages of `granularity` bytes.
+    /// Starts with nothing held from a device of this granularity.
     #[must_use]
     pub fn new(granularity: u64) -> Self {
         Self {
@@ -73,7 +73,7 @@ impl Held {
         }
     }
 
-    /// What an allocation of `bytes` takes from the device.
+    /// Rounds an allocation up to the granularity.
     #[must_use]
     pub fn in_pages(&self, bytes: u64) -> u64 {
         let pages = bytes.checked_next_multiple_of(self.granularity);
@@ -92,50 +92,50 @@ impl Held {
         self.ranges
     }
 
-    /// Sets the peaks to what is held now.
+    /// Resets the peaks to the current values.
     pub fn reset_peaks(&mut self) {
         self.bytes.reset_peak();
         self.ranges.reset_peak();
     }
 
-    /// Times memory was allocated or mapped.
+    /// Returns how often memory was allocated or mapped.
     #[must_use]
     pub fn taken(&self) -> u64 {
         self.taken
     }
 
-    /// Times memory was freed or unmapped.
+    /// Returns how often memory was freed or unmapped.
     #[must_use]
     pub fn returned(&self) -> u64 {
         self.returned
     }
 
-    /// Calls for memory that found none.
+    /// Returns how many requests ran out of memory.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// The allocations: address and bytes, in whole pages.
+    /// The allocations: address and bytes, rounded up to the granularity.
     pub fn allocations(&self) -> impl Iterator<Item = (DeviceAddr, u64)> {
         self.allocations.iter().map(|(&addr, &bytes)| (addr, bytes))
     }
 
-    /// The allocation that `addr` lies in: its address and bytes.
+    /// Returns the address and bytes of the allocation that contains `addr`.
     #[must_use]
     pub fn allocation_around(&self, addr: DeviceAddr) -> Option<(DeviceAddr, u64)> {
         let (&start, &bytes) = self.allocations.range(..=addr).next_back()?;
         (addr.offset_from(start) < bytes).then_some((start, bytes))
     }
 
-    /// The mappings, by address.
+    /// The mappings, ordered by address.
     pub fn mappings(&self) -> impl Iterator<Item = (DeviceAddr, Mapping)> {
         self.mappings
             .iter()
             .map(|(&addr, &mapping)| (addr, mapping))
     }
 
-    /// The blocks of the device's own pool: address and bytes.
+    /// The blocks allocated from the device's pool: address and bytes.
     pub fn pool_blocks(&self) -> impl Iterator<Item = (DeviceAddr, u64)> {
         self.pool_blocks.iter().map(|(&addr, &bytes)| (addr, bytes))
     }
@@ -228,14 +228,15 @@ impl Hook for Held {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::driver::sim::{GRANULARITY, SimConfig, SimDevice};
+    use crate::driver::GRANULARITY;
+    use crate::driver::sim::{SimConfig, SimDevice};
     use crate::driver::tap::Tap;
     use crate::driver::{Driver, HandleKind};
 
     const PAGE: u64 = GRANULARITY;
 
     #[test]
-    fn a_handle_counts_once_however_often_it_is_mapped() {
+    fn a_handle_counts_once_for_all_its_mappings() {
         let device = SimDevice::new(&SimConfig::with_capacity(8 * PAGE));
         let mut device = Tap::over(device, Held::new(PAGE));
         let allocation = device.malloc(1000).unwrap();
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_in_the_allocation_that_covers_it() {
+    fn finds_the_allocation_that_contains_an_address() {
         let device = SimDevice::new(&SimConfig::default());
         let mut device = Tap::over(device, Held::new(PAGE));
         let addr = device.malloc(1000).unwrap();

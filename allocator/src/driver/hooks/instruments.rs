@@ -1,5 +1,4 @@
-//! What every simulated device comes with: a count and a log of its calls, a clock that they cost time
-//! on, and failures to order.
+//! The hook of every simulated device: counts and logs calls, advances a clock, and injects failures.
 
 use super::cost::{Clock, Costs};
 use super::faults::Faults;
@@ -7,7 +6,7 @@ use crate::driver::DriverError;
 use crate::driver::calls::{Call, CallCounts, CallKind};
 use crate::driver::tap::{Hook, Tap};
 
-/// Counts every call, charges for it, and only then lets it fail: a call that fails costs as much.
+/// Counts and charges every call before it may fail, so that a failed call costs as much.
 #[derive(Debug)]
 pub struct Instruments {
     counts: CallCounts,
@@ -17,7 +16,7 @@ pub struct Instruments {
 }
 
 impl Instruments {
-    /// Nothing counted, no failures to come, no log; calls cost as much as `costs` says.
+    /// Starts with zero counts, no planned failure and no log.
     #[must_use]
     pub fn new(costs: Costs) -> Self {
         Self {
@@ -52,43 +51,43 @@ impl Hook for Instruments {
 }
 
 impl<D> Tap<D, Instruments> {
-    /// The failures to come.
+    /// The planned failures.
     pub fn faults_mut(&mut self) -> &mut Faults {
         &mut self.hook_mut().faults
     }
 
-    /// How often each call was made, failed ones included.
+    /// The number of calls by kind, including failed ones.
     #[must_use]
     pub fn counts(&self) -> &CallCounts {
         &self.hook().counts
     }
 
-    /// Nanoseconds that all calls so far have cost.
+    /// Returns the total cost of all calls in nanoseconds.
     #[must_use]
     pub fn elapsed_ns(&self) -> u64 {
         self.hook().elapsed_ns()
     }
 
-    /// Nanoseconds that calls of a kind have cost.
+    /// Returns the cost of a kind of call in nanoseconds.
     #[must_use]
     pub fn elapsed_in(&self, kind: CallKind) -> u64 {
         self.hook().clock.elapsed_in(kind)
     }
 
-    /// Starts or stops writing down the calls that change something.
+    /// Starts or stops the log of calls that change the device.
     pub fn set_logging(&mut self, on: bool) {
         self.hook_mut().log = on.then(Vec::new);
     }
 
-    /// Takes what was written down since the last time.
+    /// Takes the calls logged since the last time.
     pub fn take_log(&mut self) -> Vec<Call> {
         let mut log = Vec::new();
         self.swap_log(&mut log);
         log
     }
 
-    /// Takes what was written down since the last time; what `log` has is forgotten, its room is used
-    /// next.
+    /// Takes the calls logged since the last time. The contents of `log` are dropped; its capacity is
+    /// reused.
     pub fn swap_log(&mut self, log: &mut Vec<Call>) {
         log.clear();
         if let Some(written) = &mut self.hook_mut().log {

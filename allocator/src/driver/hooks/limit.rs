@@ -1,12 +1,12 @@
-//! A limit on the memory that may be taken from a device.
+//! A limit on the memory held from a device.
 
 use super::held::Held;
 use crate::driver::DriverError;
 use crate::driver::calls::{Call, CallKind};
 use crate::driver::tap::Hook;
 
-/// Refuses calls for memory that would bring what is held above a limit, as a device does that has no
-/// more. Not those to the device's own pool, which takes memory at times of its own.
+/// Refuses requests that would exceed a limit, as a smaller device would. It does not limit the device's
+/// pool, which reserves memory on its own.
 #[derive(Debug)]
 pub struct Limit {
     bytes: u64,
@@ -14,7 +14,7 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// At most `bytes` of a device with pages of `granularity` bytes.
+    /// Allows at most `bytes` of a device of this granularity.
     #[must_use]
     pub fn new(bytes: u64, granularity: u64) -> Self {
         Self {
@@ -23,7 +23,7 @@ impl Limit {
         }
     }
 
-    /// Allows `bytes` from now on. What is held above that stays.
+    /// Changes the limit. Memory already held beyond it stays.
     pub fn set(&mut self, bytes: u64) {
         self.bytes = bytes;
     }
@@ -53,11 +53,12 @@ impl Hook for Limit {
 mod tests {
     use super::*;
     use crate::driver::Driver;
-    use crate::driver::sim::{GRANULARITY, SimConfig, SimDevice};
+    use crate::driver::GRANULARITY;
+    use crate::driver::sim::{SimConfig, SimDevice};
     use crate::driver::tap::Tap;
 
     #[test]
-    fn no_more_is_held_than_is_allowed_and_what_comes_back_counts() {
+    fn freed_memory_can_be_allocated_again() {
         let device = SimDevice::new(&SimConfig::default());
         let limit = Limit::new(2 * GRANULARITY, GRANULARITY);
         let mut device = Tap::over(device, limit);

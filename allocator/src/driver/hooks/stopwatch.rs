@@ -1,4 +1,4 @@
-//! How long driver calls really take, on the host's clock.
+//! The measured time of driver calls, on the host's clock.
 
 use std::time::{Duration, Instant};
 
@@ -6,11 +6,11 @@ use crate::driver::DriverError;
 use crate::driver::calls::CallKind;
 use crate::driver::tap::Hook;
 
-/// Times every call, refused ones too. Nearest to the driver it times nothing else.
+/// Times every call, including refused ones. As the hook closest to the driver it times only the call.
 #[derive(Debug)]
 pub struct Stopwatch {
     of: [Duration; CallKind::COUNT],
-    /// When the call under way was made.
+    /// Start of the current call.
     begun: Instant,
 }
 
@@ -24,13 +24,13 @@ impl Default for Stopwatch {
 }
 
 impl Stopwatch {
-    /// How long all calls of a kind took.
+    /// Returns the total time of a kind of call.
     #[must_use]
     pub fn of(&self, kind: CallKind) -> Duration {
         self.of[kind as usize]
     }
 
-    /// How long all calls took.
+    /// Returns the total time of all calls.
     #[must_use]
     pub fn total(&self) -> Duration {
         self.of.iter().sum()
@@ -56,9 +56,9 @@ mod tests {
     use crate::driver::sim::{SimConfig, SimDevice};
     use crate::driver::tap::Tap;
 
-    /// A device that waits as long as its calls cost takes at least that long.
+    /// A device that spins for the cost of its calls takes at least that long.
     #[test]
-    fn a_call_is_timed_also_if_it_is_refused() {
+    fn refused_calls_are_timed() {
         let ns = 20_000;
         let mut costs = Costs::default().with(CallKind::Malloc, Cost { ns, ns_per_mib: 0 });
         costs.spin = true;

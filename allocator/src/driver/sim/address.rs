@@ -1,28 +1,27 @@
-//! Where the simulated device places allocations.
+//! Address policies: where the simulated device places allocations.
 //!
-//! An allocator that prefers low addresses decides by these rules, too: results hold for one address
-//! policy only. Nothing is ever placed at null.
+//! Allocators that prefer low addresses depend on the placement, so results hold for one address policy
+//! only. Nothing is placed at null.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::str::FromStr;
 
-use super::super::{DeviceAddr, DriverError};
-use super::GRANULARITY;
+use crate::driver::{DeviceAddr, DriverError, GRANULARITY};
 
 /// How addresses are chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum AddressPolicy {
-    /// Each range begins where the last one ended; none is used twice.
+    /// Each range starts where the previous one ended. Addresses are never reused.
     #[default]
     Up,
-    /// Each range ends where the last one began; none is used twice.
+    /// Each range ends where the previous one started. Addresses are never reused.
     Down,
-    /// The lowest free range that is large enough; ranges given back are used again.
+    /// The lowest free range that is large enough. Freed ranges are reused.
     FirstFit,
 }
 
 impl AddressPolicy {
-    /// What it is called.
+    /// Returns the name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -32,7 +31,7 @@ impl AddressPolicy {
         }
     }
 
-    /// Where it begins unless told otherwise: the first address, or the end of the first range.
+    /// Returns the default start: the first address, or the end of the first range.
     #[must_use]
     pub const fn base(self) -> u64 {
         match self {
@@ -53,25 +52,25 @@ impl FromStr for AddressPolicy {
     }
 }
 
-/// There is no address policy of that name.
+/// No address policy has this name.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("no address policy: write up, down or firstfit")]
 pub struct UnknownAddressPolicy;
 
-/// Where a recording says that a range was placed.
+/// A recorded placement of a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Placement {
-    /// Bytes asked for, if the recording says so.
+    /// Requested bytes, if recorded.
     pub bytes: Option<u64>,
-    /// Where they were placed.
+    /// The address of the range.
     pub addr: DeviceAddr,
 }
 
-/// Far from zero, so that no address is mistaken for null or for a small number.
+/// Far from zero, so that no address is mistaken for null or a small number.
 const BASE_UP: u64 = 0x200_0000_0000;
 /// Far from the ranges that grow upwards.
 const BASE_DOWN: u64 = 0x7f00_0000_0000;
-/// What `firstfit` has to give away at most: more than any device.
+/// Address space of `firstfit`, larger than any device.
 const FIRST_FIT_BYTES: u64 = 1 << 62;
 
 #[derive(Debug)]
@@ -82,19 +81,19 @@ enum Ranges {
     Down {
         next: u64,
     },
-    /// Free ranges: start → bytes. No two touch.
+    /// Free ranges: start → bytes. No two are adjacent.
     FirstFit {
         free: BTreeMap<u64, u64>,
     },
-    /// What a recording says.
+    /// The placements of a recording.
     Recorded(Recording),
 }
 
 #[derive(Debug, Default)]
 struct Recording {
-    /// What comes next, in order.
+    /// The remaining placements, in order.
     next: VecDeque<Placement>,
-    /// Ranges that were placed and not given back: start → bytes.
+    /// Ranges in use: start → bytes.
     held: BTreeMap<u64, u64>,
 }
 
@@ -103,7 +102,7 @@ struct Recording {
 pub(super) struct AddressSpace(Ranges);
 
 impl AddressSpace {
-    /// `base` is raised to the next multiple of the granularity above 0.
+    /// Rounds `base` up to a multiple of the granularity above 0.
     pub(super) fn new(policy: AddressPolicy, base: Option<u64>) -> Self {
         const HIGHEST: u64 = u64::MAX - (GRANULARITY - 1);
         let base = base.map(|base| {
@@ -122,7 +121,7 @@ impl AddressSpace {
         })
     }
 
-    /// From now on a recording says where ranges are placed, after what it said before.
+    /// Follows a recording, after the placements given before.
     pub(super) fn follow(&mut self, placements: impl IntoIterator<Item = Placement>) {
         if !matches!(self.0, Ranges::Recorded(_)) {
             self.0 = Ranges::Recorded(Recording::default());
@@ -132,7 +131,7 @@ impl AddressSpace {
         }
     }
 
-    /// Placements of the recording that nobody has asked for.
+    /// Returns the number of recorded placements not used yet.
     pub(super) fn left_of_recording(&self) -> usize {
         match &self.0 {
             Ranges::Recorded(recording) => recording.next.len(),
@@ -140,7 +139,7 @@ impl AddressSpace {
         }
     }
 
-    /// A range of `bytes`, a multiple of the granularity.
+    /// Places a range of `bytes`, a multiple of the granularity.
     pub(super) fn place(&mut self, bytes: u64) -> Result<DeviceAddr, DriverError> {
         let start = match &mut self.0 {
             Ranges::Up { next } => {
@@ -169,8 +168,8 @@ impl AddressSpace {
         Ok(DeviceAddr(start))
     }
 
-    /// Makes a range that [`Self::place`] returned free again.
-    pub(super) fn give_back(&mut self, addr: DeviceAddr, bytes: u64) {
+    /// Frees a range returned by [`Self::place`].
+    pub(super) fn free(&mut self, addr: DeviceAddr, bytes: u64) {
         let free = match &mut self.0 {
             Ranges::FirstFit { free } => free,
             Ranges::Recorded(recording) => {
@@ -194,13 +193,13 @@ impl AddressSpace {
 }
 
 impl Recording {
-    /// The next placement, if it is one of so many bytes and its range can be had.
+    /// Returns the next placement if its size matches and its range is vacant.
     fn place(&mut self, bytes: u64) -> Result<u64, DriverError> {
         let placed = self.next.front().and_then(|recorded| {
-            let said = recorded
+            let recorded_bytes = recorded
                 .bytes
                 .map(|b| b.checked_next_multiple_of(GRANULARITY));
-            let fits = said.is_none_or(|said| said == Some(bytes));
+            let fits = recorded_bytes.is_none_or(|recorded| recorded == Some(bytes));
             let start = recorded.addr.0;
             let end = start.checked_add(bytes)?;
             let below = self.held.range(..end).next_back();
@@ -230,10 +229,10 @@ mod tests {
     }
 
     #[test]
-    fn up_and_down_never_use_an_address_twice() {
+    fn up_and_down_never_reuse_an_address() {
         let mut up = AddressSpace::new(AddressPolicy::Up, Some(2 * MIB));
         assert_eq!((place(&mut up, 2), place(&mut up, 4)), (2 * MIB, 4 * MIB));
-        up.give_back(DeviceAddr(2 * MIB), 2 * MIB);
+        up.free(DeviceAddr(2 * MIB), 2 * MIB);
         assert_eq!(place(&mut up, 2), 8 * MIB);
 
         let mut down = AddressSpace::new(AddressPolicy::Down, Some(100 * MIB));
@@ -244,18 +243,22 @@ mod tests {
     }
 
     #[test]
-    fn first_fit_joins_what_is_given_back() {
+    fn first_fit_joins_freed_ranges() {
         let mut space = AddressSpace::new(AddressPolicy::FirstFit, Some(2 * MIB));
         let starts: Vec<u64> = (0..4).map(|_| place(&mut space, 2)).collect();
         for i in [0, 2, 1] {
-            space.give_back(DeviceAddr(starts[i]), 2 * MIB);
+            space.free(DeviceAddr(starts[i]), 2 * MIB);
         }
-        assert_eq!(place(&mut space, 8), 10 * MIB, "6 MiB in front are too few");
+        assert_eq!(
+            place(&mut space, 8),
+            10 * MIB,
+            "the 6 MiB below are too small"
+        );
         assert_eq!(place(&mut space, 6), 2 * MIB, "three ranges were joined");
     }
 
     #[test]
-    fn a_recording_is_followed_to_the_letter() {
+    fn follows_a_recording_exactly() {
         let mut space = AddressSpace::new(AddressPolicy::Up, None);
         let at = |bytes: Option<u64>, addr: u64| Placement {
             bytes,
@@ -273,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_recording_cannot_have_meant_is_refused() {
+    fn impossible_placements_are_refused() {
         let at = |addr: u64| Placement {
             bytes: None,
             addr: DeviceAddr(addr),
@@ -287,12 +290,15 @@ mod tests {
         let mut space = AddressSpace::new(AddressPolicy::Up, None);
         let bytes = Some(u64::MAX);
         space.follow([Placement { bytes, ..at(MIB) }]);
-        assert!(space.place(2 * MIB).is_err(), "no such number of bytes");
+        assert!(
+            space.place(2 * MIB).is_err(),
+            "more bytes than can be rounded up"
+        );
         let mut space = AddressSpace::new(AddressPolicy::Up, None);
         space.follow([at(8 * MIB), at(8 * MIB)]);
         assert_eq!(place(&mut space, 2), 8 * MIB);
-        space.give_back(DeviceAddr(8 * MIB), 2 * MIB);
-        assert_eq!(place(&mut space, 2), 8 * MIB, "used again");
+        space.free(DeviceAddr(8 * MIB), 2 * MIB);
+        assert_eq!(place(&mut space, 2), 8 * MIB, "reused");
     }
 
     #[test]

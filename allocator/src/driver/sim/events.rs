@@ -1,30 +1,30 @@
 //! Streams and events of the simulated device.
 //!
-//! A stream is two counters: how many events were recorded on it and how many of them are
-//! complete. They complete in the order they were recorded in. What a stream was made to wait for is
-//! kept, so that one can ask whether work of one stream comes after work of another.
+//! A stream has two counters: the events recorded on it, and how many of them are complete. Events complete
+//! in the order of recording. Waits between streams are kept, so that the order of work on two streams can
+//! be queried.
 
 use std::collections::BTreeMap;
 
-use super::super::{DriverError, EventId, StreamId};
+use crate::driver::{DriverError, EventId, StreamId};
 
 #[derive(Debug, Default)]
 struct Stream {
     recorded: u64,
     /// At most `recorded`.
     completed: u64,
-    /// Times all its work was waited for, with events or without.
+    /// How often all its work was waited for.
     drained: u64,
-    /// Its later work comes after so many events of other streams.
+    /// Events of other streams that its later work waits for: the first so many of each.
     after: BTreeMap<StreamId, u64>,
 }
 
-/// The last time an event was recorded: it is complete once `ticket` events of the stream are.
+/// The last recording of an event. It is complete once `ticket` events of the stream are.
 #[derive(Clone, Debug)]
 struct Recording {
     stream: StreamId,
     ticket: u64,
-    /// What the stream came after then.
+    /// The stream's `after` at that time.
     after: BTreeMap<StreamId, u64>,
 }
 
@@ -34,7 +34,7 @@ pub struct Streams {
     hold: bool,
     streams: BTreeMap<StreamId, Stream>,
     events: Vec<Option<Recording>>,
-    /// Times all streams were waited for.
+    /// How often all streams were waited for.
     all_drained: u64,
 }
 
@@ -48,7 +48,7 @@ impl Streams {
         }
     }
 
-    /// Whether events recorded from now on stay pending until completed or waited for.
+    /// Sets whether newly recorded events stay pending until they are completed or waited for.
     pub fn set_hold(&mut self, hold: bool) {
         self.hold = hold;
     }
@@ -60,14 +60,14 @@ impl Streams {
         }
     }
 
-    /// Lets a stream finish all its work.
+    /// Completes all work of a stream.
     pub fn drain(&mut self, stream: StreamId) {
         let stream = self.streams.entry(stream).or_default();
         stream.completed = stream.recorded;
         stream.drained += 1;
     }
 
-    /// Lets all streams finish all their work.
+    /// Completes all work of all streams.
     pub fn complete_all(&mut self) {
         for stream in self.streams.values_mut() {
             stream.completed = stream.recorded;
@@ -75,14 +75,14 @@ impl Streams {
         self.all_drained += 1;
     }
 
-    /// How often a stream has finished all its work at someone's wish.
+    /// Returns how often all work of a stream was waited for.
     #[must_use]
     pub fn times_drained(&self, stream: StreamId) -> u64 {
         let alone = self.streams.get(&stream);
         self.all_drained + alone.map_or(0, |stream| stream.drained)
     }
 
-    /// How many events were recorded on a stream, and how many of them are complete.
+    /// Returns the number of events recorded on a stream and how many of them are complete.
     #[must_use]
     pub fn progress(&self, stream: StreamId) -> (u64, u64) {
         self.streams
@@ -90,7 +90,7 @@ impl Streams {
             .map_or((0, 0), |stream| (stream.recorded, stream.completed))
     }
 
-    /// Whether all events recorded on any stream are complete.
+    /// Returns whether all recorded events are complete.
     #[must_use]
     pub fn all_complete(&self) -> bool {
         let mut streams = self.streams.values();
@@ -121,7 +121,7 @@ impl Streams {
         Ok(())
     }
 
-    /// Lets the later work of `stream` come after what `event` marks.
+    /// Makes later work of `stream` wait for `event`.
     pub(super) fn wait(&mut self, stream: StreamId, event: EventId) -> Result<(), DriverError> {
         let Some(recording) = self.recording(event)?.cloned() else {
             return Ok(());
@@ -135,8 +135,8 @@ impl Streams {
         Ok(())
     }
 
-    /// Whether the later work of `stream` comes after the event of `other` that was recorded as its
-    /// `ticket`-th: that is over, or was waited for.
+    /// Returns whether later work of `stream` is ordered after the `ticket`-th event of `other`: the event
+    /// is complete, or `stream` waits for it.
     #[must_use]
     pub fn comes_after(&self, stream: StreamId, other: StreamId, ticket: u64) -> bool {
         let waited = self
@@ -156,7 +156,7 @@ impl Streams {
             .is_some_and(|stream| stream.completed >= recording.ticket))
     }
 
-    /// Completes an event and all before it.
+    /// Completes an event and all earlier ones of its stream.
     pub(super) fn complete_through(&mut self, event: EventId) -> Result<(), DriverError> {
         let Some(recording) = self.recording(event)? else {
             return Ok(());
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_complete_in_order_and_only_as_far_as_told() {
+    fn events_complete_in_order_up_to_the_given_count() {
         let mut streams = Streams::new(true);
         let stream = StreamId::nth(1);
         let events: Vec<EventId> = (0..3).map(|_| streams.create().unwrap()).collect();
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_comes_after_all_that_was_waited_for() {
+    fn waits_are_transitive() {
         let [a, b, c] = [1, 2, 3].map(StreamId::nth);
         let mut streams = Streams::new(true);
         let [first, second] = [streams.create().unwrap(), streams.create().unwrap()];
@@ -216,8 +216,8 @@ mod tests {
         streams.wait(b, first).unwrap();
         streams.record(second, b).unwrap();
         streams.wait(c, second).unwrap();
-        assert!(streams.comes_after(c, a, 1), "by way of the other");
+        assert!(streams.comes_after(c, a, 1), "through the other stream");
         assert!(!streams.comes_after(a, c, 1));
-        assert!(!streams.comes_after(c, a, 2), "not recorded then");
+        assert!(!streams.comes_after(c, a, 2), "recorded later");
     }
 }

@@ -1,16 +1,16 @@
-//! What physical memory the simulated device has given out, and what is mapped where.
+//! Physical memory and mappings of the simulated device.
 
 use std::collections::{BTreeMap, HashMap};
 
 use foldhash::fast::FixedState;
 
-use super::super::{DeviceAddr, DriverError, MemoryHandle, MemoryInfo};
-use super::{GRANULARITY, PhysicalRange};
+use super::PhysicalRange;
+use crate::driver::{DeviceAddr, DriverError, GRANULARITY, MemoryHandle, MemoryInfo};
 
 #[derive(Debug)]
 struct Physical {
     bytes: u64,
-    /// Addresses it is mapped at.
+    /// Number of its mappings.
     mappings: u32,
     released: bool,
 }
@@ -21,13 +21,12 @@ struct Mapping {
     handle: MemoryHandle,
 }
 
-/// Invariant: `used` is the sum of all allocations and of all handles that are not both released
-/// and mapped nowhere.
+/// Invariant: `used` is the sum of all allocations and of all handles that are mapped or not released.
 #[derive(Debug)]
 pub(super) struct Memory {
-    /// Bytes there are.
+    /// Bytes in total.
     pub(super) capacity: u64,
-    /// Bytes of other processes.
+    /// Bytes held by other processes.
     pub(super) foreign: u64,
     used: u64,
     allocations: HashMap<DeviceAddr, u64, FixedState>,
@@ -55,7 +54,7 @@ impl Memory {
         self.used
     }
 
-    /// Bytes behind handles that are mapped nowhere.
+    /// Bytes of handles that are not mapped.
     pub(super) fn unmapped(&self) -> u64 {
         let handles = self.handles.values();
         let unmapped = handles.filter(|physical| physical.mappings == 0);
@@ -208,7 +207,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Fails unless mappings cover all of `bytes` from `addr` on.
+    /// Fails unless mappings cover all of `bytes` from `addr`.
     pub(super) fn ensure_mapped(&self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError> {
         let end = addr.0.saturating_add(bytes);
         let mut covered = addr.0;
@@ -267,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn one_handle_behind_two_addresses_is_charged_once_and_until_the_last() {
+    fn a_handle_mapped_twice_is_charged_once_until_the_last_unmap() {
         let mut memory = with_reservation();
         let handle = memory.create(PAGE).unwrap();
         memory.map(BASE, PAGE, handle).unwrap();
@@ -281,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn the_memory_behind_addresses_is_told_in_pieces() {
+    fn mapped_memory_is_reported_in_pieces() {
         let mut memory = with_reservation();
         let (a, b) = (memory.create(PAGE).unwrap(), memory.create(PAGE).unwrap());
         assert_eq!(memory.unmapped(), 2 * PAGE);
@@ -306,14 +305,14 @@ mod tests {
     }
 
     #[test]
-    fn wrong_ranges_and_handles_are_refused_and_change_nothing() {
+    fn invalid_ranges_and_handles_are_refused_without_effect() {
         let mut memory = with_reservation();
         let handle = memory.create(PAGE).unwrap();
         let invalid = Err(DriverError::InvalidValue);
         assert_eq!(memory.map(BASE.offset(8 * PAGE), PAGE, handle), invalid);
         assert_eq!(memory.map(BASE, 2 * PAGE, handle), invalid);
         memory.map(BASE, PAGE, handle).unwrap();
-        assert_eq!(memory.map(BASE, PAGE, handle), invalid, "mapped already");
+        assert_eq!(memory.map(BASE, PAGE, handle), invalid, "already mapped");
         assert_eq!(memory.remove_reservation(BASE, 8 * PAGE), invalid);
         assert_eq!(memory.ensure_mapped(BASE, 2 * PAGE), invalid);
         assert_eq!(memory.unmap(BASE.offset(PAGE), PAGE), invalid);
@@ -330,6 +329,6 @@ mod tests {
         assert!(memory.create(2 * PAGE).is_ok());
         assert_eq!(memory.create(PAGE), Err(DriverError::OutOfMemory));
         memory.capacity = PAGE;
-        assert_eq!(memory.info().free, 0, "shrunk below what is in use");
+        assert_eq!(memory.info().free, 0, "less than the memory in use");
     }
 }

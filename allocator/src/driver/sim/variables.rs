@@ -1,4 +1,4 @@
-//! A simulated device described by variables, such as those of an environment.
+//! Configures a simulated device from variables, such as environment variables.
 
 use std::fmt::Display;
 
@@ -7,24 +7,24 @@ use crate::bytes;
 use crate::driver::calls::CallKind;
 use crate::driver::hooks::cost::Cost;
 
-/// A variable whose value cannot be used.
+/// A variable with an invalid value.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{variable}: {reason}")]
 pub struct VariableError {
     /// The variable, with its prefix.
     pub variable: String,
-    /// What is wrong with its value, and what would be right.
+    /// The value, what is wrong with it, and what is expected.
     pub reason: String,
 }
 
 impl SimConfig {
-    /// The device that the variables `PREFIX_TOTAL_BYTES`, `PREFIX_FOREIGN_BYTES`, `PREFIX_ADDR`,
+    /// Reads the configuration from the variables `PREFIX_TOTAL_BYTES`, `PREFIX_FOREIGN_BYTES`, `PREFIX_ADDR`,
     /// `PREFIX_ADDR_BASE`, `PREFIX_HOLD_EVENTS`, `PREFIX_FREE_SYNCS` and
-    /// `PREFIX_{MALLOC,FREE,MAP,UNMAP}_NS` describe. A variable that is unset or empty keeps the
-    /// default. All others are ignored.
+    /// `PREFIX_{MALLOC,FREE,MAP,UNMAP}_NS`. An unset or empty variable keeps the default. Other variables
+    /// are ignored.
     ///
     /// # Errors
-    /// [`VariableError`] names the variable that is wrong, and why.
+    /// [`VariableError`] names the invalid variable and the reason.
     pub fn from_variables(
         prefix: &str,
         value: impl Fn(&str) -> Option<String>,

@@ -1,7 +1,8 @@
-//! Throughput of the replay of a conformance script, measured and printed as the oracle does it.
+//! Measures the throughput of replaying a script, and prints it as the oracle does.
 //!
-//! A run walks the whole script; run 0 only warms up. Timed are mallocs and frees with the operations
-//! on streams, events and the cache between them; printing and rare operations are left out. The figure is nanoseconds per allocation, each of which is freed once.
+//! A run walks the whole script; run 0 only warms up. The time covers mallocs and frees with the
+//! operations on streams, events and the cache between them; printing and rare operations are skipped.
+//! The unit is nanoseconds per allocation, each of which is freed once.
 
 use std::hint::black_box;
 use std::io::Write;
@@ -20,24 +21,25 @@ use statrs::statistics::{Data, Max, Min, OrderStatistics};
 
 type Allocator = PyTorch<SimDevice>;
 
-/// How to measure.
+/// Options of a measurement.
 #[derive(Clone, Copy, Debug)]
-pub struct Plan {
+pub struct BenchOptions {
     /// Timed runs, after one to warm up.
     pub runs: usize,
     /// Walks over the script in each run.
     pub walks: usize,
-    /// Threads that each walk the whole script at once, on streams of their own.
+    /// Threads that walk the whole script at the same time, each on its own streams.
     pub threads: usize,
-    /// Whether the cache is emptied, untimed, before each run.
+    /// Whether to empty the cache before each run, outside the measured time.
     pub cold: bool,
 }
 
-impl Plan {
-    /// Whether it can be carried out.
+impl BenchOptions {
+    /// Validates the options.
     ///
     /// # Errors
-    /// What is wrong with it.
+    ///
+    /// If a number is out of range.
     pub fn validate(self) -> anyhow::Result<()> {
         ensure!(
             self.runs > 0 && self.walks > 0,
@@ -48,48 +50,49 @@ impl Plan {
     }
 }
 
-/// What one run took.
+/// The times of a run.
 #[derive(Default)]
-struct Run {
+struct RunTimes {
     wall_ns: f64,
     cpu_ns: f64,
     tally: Tally,
 }
 
-/// Requests of a run, and those of them that failed.
+/// Requests of a run, and failed requests among them.
 #[derive(Clone, Copy, Default)]
 struct Tally {
     allocations: u64,
     ooms: u64,
 }
 
-/// Measures and prints one line for each run, as soon as it is over, and one for all.
+/// Measures, and prints one line after each run and a summary.
 ///
 /// # Errors
-/// If the output cannot be written, the script allocates under an id that is live, or the allocator
-/// fails other than for lack of memory.
+///
+/// If the output cannot be written, the script allocates under a live id, or the allocator fails for
+/// another reason than lack of memory.
 pub fn bench(
     script: &Script,
     allocator: Allocator,
-    plan: Plan,
+    options: BenchOptions,
     out: &mut impl Write,
 ) -> anyhow::Result<()> {
     let walker = Walker {
         script,
-        walks: plan.walks,
+        walks: options.walks,
     };
     let allocator = Mutex::new(allocator);
     let mut wall = Vec::new();
     let mut cpu = Vec::new();
     let mut overhead = Vec::new();
     let mut last = Tally::default();
-    for number in 0..=plan.runs {
-        if plan.cold {
+    for number in 0..=options.runs {
+        if options.cold {
             lock(&allocator).empty_cache()?;
         }
         let before = Counters::of(&lock(&allocator));
-        let run = if plan.threads > 1 {
-            walker.run_threads(&allocator, plan.threads)?
+        let run = if options.threads > 1 {
+            walker.run_threads(&allocator, options.threads)?
         } else {
             walker.run(&mut lock(&allocator))?
         };
@@ -118,12 +121,12 @@ pub fn bench(
         "bench api=raw cold={} threads={} ops={} allocs={} ooms={} runs={} \
          median_ns_per_pair={:.2} min={:.2} max={:.2} median_cpu={:.2} min_cpu={:.2} \
          loop_overhead={:.2}",
-        u8::from(plan.cold),
-        plan.threads,
+        u8::from(options.cold),
+        options.threads,
         script.ops().len(),
         last.allocations,
         last.ooms,
-        plan.runs,
+        options.runs,
         wall.clone().median(),
         wall.min(),
         wall.max(),
@@ -138,18 +141,18 @@ fn lock(allocator: &Mutex<Allocator>) -> std::sync::MutexGuard<'_, Allocator> {
     allocator.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Walks a script.
+/// Replays a script.
 #[derive(Clone, Copy)]
 struct Walker<'a> {
     script: &'a Script,
     walks: usize,
 }
 
-/// What an id of the script stands for, or null.
+/// The address of each id; null if it is not live.
 type Live = Vec<DeviceAddr>;
 
 impl Walker<'_> {
-    fn run(self, allocator: &mut Allocator) -> anyhow::Result<Run> {
+    fn run(self, allocator: &mut Allocator) -> anyhow::Result<RunTimes> {
         let mut live = self.nothing_live();
         let mut tally = Tally::default();
         let (started, cpu) = (Instant::now(), thread_cpu_ns());
@@ -158,7 +161,7 @@ impl Walker<'_> {
                 self.step(number, op, 0, allocator, &mut live, &mut tally)?;
             }
         }
-        let run = Run {
+        let run = RunTimes {
             wall_ns: started.elapsed().as_nanos() as f64,
             cpu_ns: thread_cpu_ns() - cpu,
             tally,
@@ -167,9 +170,9 @@ impl Walker<'_> {
         Ok(run)
     }
 
-    /// Thread i works on the script's streams plus i, all on one allocator behind one lock. The clock
-    /// starts before the first thread does and stops when the last has done its walks.
-    fn run_threads(self, allocator: &Mutex<Allocator>, threads: usize) -> anyhow::Result<Run> {
+    /// Walks the script on several threads at once, on one allocator behind a lock. Thread i adds i to
+    /// the script's streams. The clock starts before the first thread and stops after the last.
+    fn run_threads(self, allocator: &Mutex<Allocator>, threads: usize) -> anyhow::Result<RunTimes> {
         let start = Barrier::new(threads + 1);
         let work = |offset: u32| -> anyhow::Result<(f64, Tally, Live)> {
             let mut live = self.nothing_live();
@@ -193,9 +196,9 @@ impl Walker<'_> {
             let results: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
             (started.elapsed(), results)
         });
-        let mut run = Run {
+        let mut run = RunTimes {
             wall_ns: elapsed.as_nanos() as f64,
-            ..Run::default()
+            ..RunTimes::default()
         };
         for result in results {
             let (cpu_ns, tally, live) = match result {
@@ -210,7 +213,7 @@ impl Walker<'_> {
         Ok(run)
     }
 
-    /// What walking alone takes, in nanoseconds.
+    /// Measures the walk without an allocator, in nanoseconds.
     fn run_without_allocator(self) -> f64 {
         let mut live = self.nothing_live();
         let started = Instant::now();
@@ -231,7 +234,7 @@ impl Walker<'_> {
         vec![DeviceAddr::NULL; self.script.ids().len()]
     }
 
-    /// Does one operation; printing and rare ones are left out.
+    /// Performs one operation; skips printing and rare ones.
     fn step(
         self,
         number: usize,
@@ -284,7 +287,7 @@ fn thread_cpu_ns() -> f64 {
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
-/// What the allocator and the device have done so far.
+/// Counters of the allocator and the device.
 #[derive(Clone, Copy)]
 struct Counters {
     device_allocs: i64,

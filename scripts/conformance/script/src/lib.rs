@@ -1,26 +1,26 @@
-//! Scripts: lists of operations in the format of the conformance oracle, which drives PyTorch's own
-//! binary with them. Running one prints what the oracle prints, line for line.
+//! The script language of the conformance oracle, which drives PyTorch's own binary. Running a script on
+//! the reference prints what the oracle prints, line for line.
 //!
-//! One operation a line; `#` starts a comment; ids are any words; what a line has too much is ignored.
+//! A line has one operation; `#` starts a comment; ids are any words; extra fields are ignored.
 //!
 //! ```text
 //! a ID BYTES [STREAM]   allocate               c          empty the cache
 //! f ID                  free                   m F        limit memory to a fraction
 //! r ID STREAM           record a stream        o CONF     change the settings
-//! h 0|1                 hold events back       t BYTES    change the capacity
-//! e STREAM [N]   e *    complete events        u BYTES    change what others use
-//! y                     synchronize            x N        the next N allocations of memory fail
+//! h 0|1                 hold events            t BYTES    change the capacity
+//! e STREAM [N]   e *    complete events        u BYTES    change the memory used by others
+//! y                     synchronize            x N        fail the next N requests for device memory
 //! B P   E P   P P       begin or end allocating to private pool P; release it
 //! U P 0|1               use pool P when memory is exhausted
 //! N P   C P             never split blocks of pool P; empty its cache
 //! k   K                 reset peaks; reset totals
-//! s   S   p             print a line of statistics; all statistics; all memory held
+//! s   S   p             print a line of statistics; all statistics; all segments
 //! ```
 //!
-//! What is printed: `A ID ADDR` for an allocation, `oom ID MESSAGE`, `skip f ID` for an id that is
-//! not live, `err N OP MESSAGE` for any other error of operation N, counted from 0; `> CALL` for the
-//! device calls of an operation; `S …`, `STAT …`, `NUM …` for statistics, `SEG …` and `BLK …` for
-//! memory held, `TRC …` for the history. Stream k has the handle k · 0x1000.
+//! The output has `A ID ADDR` for an allocation, `oom ID MESSAGE`, `skip f ID` for an id that is not live,
+//! `err N OP MESSAGE` for any other error of operation N, counted from 0; `> CALL` for the driver calls of
+//! an operation; `S …`, `STAT …` and `NUM …` for statistics, `SEG …` and `BLK …` for segments and blocks,
+//! `TRC …` for the history. Stream k has the handle k · 0x1000.
 
 pub mod bench;
 mod parse;
@@ -34,7 +34,7 @@ pub use self::run::{Options, RunError, run};
 #[derive(Clone, PartialEq, Debug)]
 pub struct Script {
     ops: Vec<Op>,
-    /// Invariant: every id in `ops` is less than their number.
+    /// Invariant: every id in `ops` is an index into these names.
     ids: Vec<String>,
 }
 
@@ -45,16 +45,16 @@ impl Script {
         &self.ops
     }
 
-    /// The ids that operations refer to by number.
+    /// The names of the ids, to which operations refer by index.
     #[must_use]
     pub fn ids(&self) -> &[String] {
         &self.ids
     }
 }
 
-/// An operation. Ids are numbers into [`Script::ids`], streams are numbers as written.
+/// An operation. Ids are indices into [`Script::ids`]; streams are numbers as written.
 #[derive(Clone, PartialEq, Debug)]
-#[allow(missing_docs, reason = "the format above says what they are")]
+#[allow(missing_docs, reason = "the crate documents the operations")]
 pub enum Op {
     Malloc { id: u32, bytes: u64, stream: u32 },
     Free { id: u32 },
@@ -82,7 +82,7 @@ pub enum Op {
 }
 
 impl Op {
-    /// The letter it is written with.
+    /// The letter of the operation.
     #[must_use]
     pub fn code(&self) -> char {
         match self {

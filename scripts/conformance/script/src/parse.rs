@@ -1,10 +1,10 @@
-//! Reading a script.
+//! Parsing.
 
 use std::collections::HashMap;
 
 use super::{Op, Script};
 
-/// A line that is no operation.
+/// A line that is not an operation.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("line {line}: {reason}")]
 pub struct ParseError {
@@ -15,10 +15,11 @@ pub struct ParseError {
 }
 
 impl Script {
-    /// Parses a whole script.
+    /// Parses a script.
     ///
     /// # Errors
-    /// The first line that is no operation.
+    ///
+    /// The first line that is not an operation.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
         let mut ids = Ids::default();
         let mut ops = Vec::new();
@@ -90,7 +91,7 @@ fn parse_op(code: &str, words: &[&str], ids: &mut Ids) -> Result<Op, String> {
         "m" => Op::SetMemoryFraction(
             word(0)?
                 .parse()
-                .map_err(|_| format!("'{}' is no fraction", words[0]))?,
+                .map_err(|_| format!("'{}' is not a fraction", words[0]))?,
         ),
         "o" => Op::ApplySettings(word(0)?.to_owned()),
         "t" => Op::SetCapacity(number(word(0)?)?),
@@ -115,7 +116,7 @@ fn parse_op(code: &str, words: &[&str], ids: &mut Ids) -> Result<Op, String> {
     Ok(op)
 }
 
-/// A number as C writes it: decimal, hexadecimal after `0x`, octal after `0`.
+/// Parses a number as C does: decimal, hexadecimal after `0x`, octal after `0`.
 fn number(text: &str) -> Result<u64, String> {
     let (digits, radix) = if let Some(hex) = text.strip_prefix("0x") {
         (hex, 16)
@@ -125,9 +126,9 @@ fn number(text: &str) -> Result<u64, String> {
         (text, 10)
     };
     u64::from_str_radix(digits, radix)
-        .map_err(|_| format!("'{text}' is no number between 0 and 2^64"))
+        .map_err(|_| format!("'{text}' is not a number between 0 and 2^64"))
 }
 
 fn stream(text: &str) -> Result<u32, String> {
-    u32::try_from(number(text)?).map_err(|_| format!("'{text}' is no stream number"))
+    u32::try_from(number(text)?).map_err(|_| format!("'{text}' is not a stream number"))
 }

@@ -1,4 +1,4 @@
-//! The lines the oracle prints.
+//! The lines of the output.
 
 use std::io::{self, Write};
 
@@ -81,7 +81,7 @@ pub(super) fn segments(out: &mut impl Write, segments: &[SegmentInfo]) -> io::Re
             segment.blocks.len()
         )?;
         for block in &segment.blocks {
-            // The collector's counter is part of the format; PyTorch 2.11 never sets it.
+            // The counter of the garbage collector is part of the format; PyTorch 2.11 never sets it.
             writeln!(
                 out,
                 "BLK {} {} requested={} {} gc=0",

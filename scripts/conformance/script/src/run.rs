@@ -1,4 +1,4 @@
-//! Running a script.
+//! Running.
 
 use std::io::{self, Write};
 
@@ -11,38 +11,38 @@ use coalesce_alloc::error::Error;
 use coalesce_alloc::history::HistoryOptions;
 use coalesce_alloc::settings::SettingsError;
 
-/// What to print: the oracle's flags.
+/// What to print, as the flags of the oracle.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Options {
-    /// A line of statistics after each operation (`--stats`).
+    /// Print a line of statistics after each operation (`--stats`).
     pub stats: bool,
-    /// The history at the end (`--history`).
+    /// Print the history at the end (`--history`).
     pub history: bool,
-    /// The device calls of each operation (`--cudalog`).
+    /// Print the driver calls of each operation (`--cudalog`).
     pub calls: bool,
-    /// Leave the state at the end out (`--no-final`).
+    /// Omit the state at the end (`--no-final`).
     pub no_final: bool,
-    /// Leave the text of OOMs out (`--no-oom-msg`).
+    /// Omit the texts of OOMs (`--no-oom-msg`).
     pub no_oom_message: bool,
-    /// No line for each operation (`--quiet`).
+    /// Omit the line of each operation (`--quiet`).
     pub quiet: bool,
 }
 
-/// Entries of the history that the oracle keeps.
+/// The number of history entries that the oracle keeps.
 const HISTORY_ENTRIES: usize = 1 << 20;
 
-/// Why a script could not be run to its end.
+/// An error that ends a script early.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// An allocation under an id that is still live.
     #[error("op {op}: id {id} is already live")]
     AlreadyLive {
-        /// The operation, counted from 0.
+        /// The number of the operation, counted from 0.
         op: usize,
         /// The id.
         id: String,
     },
-    /// An error that ends PyTorch's process too.
+    /// An error that also ends PyTorch's process.
     #[error(transparent)]
     Fatal(#[from] SettingsError),
     /// The output could not be written.
@@ -50,11 +50,12 @@ pub enum RunError {
     Output(#[from] io::Error),
 }
 
-/// Runs a script and prints what the oracle prints. Returns how many operations failed for other
-/// reasons than lack of memory.
+/// Runs a script and prints what the oracle prints. Returns the number of operations that failed for
+/// other reasons than lack of memory.
 ///
 /// # Errors
-/// [`RunError`]; what was printed until then stands.
+///
+/// [`RunError`]. The output up to the error is written.
 pub fn run(
     script: &Script,
     allocator: &mut PyTorch<SimDevice>,
@@ -93,12 +94,12 @@ struct Runner<'a, W> {
     allocator: &'a mut PyTorch<SimDevice>,
     options: Options,
     out: &'a mut W,
-    /// The address of each live id; null for an allocation of no bytes.
+    /// The address of each live id; null for an allocation of 0 bytes.
     live: Vec<Option<DeviceAddr>>,
 }
 
 impl<W: Write> Runner<'_, W> {
-    /// Does one operation; whether it went well or only lacked memory.
+    /// Performs one operation. Returns whether it succeeded or only lacked memory.
     fn step(&mut self, number: usize, op: &Op) -> Result<bool, RunError> {
         let done = self.perform(number, op)?;
         let failed = match done {
@@ -162,7 +163,7 @@ impl<W: Write> Runner<'_, W> {
                 Ok(())
             }
             _ => {
-                let_time_pass(allocator.driver_mut(), op);
+                perform_on_device(allocator.driver_mut(), op);
                 Ok(())
             }
         };
@@ -240,8 +241,8 @@ impl<W: Write> Runner<'_, W> {
     }
 }
 
-/// The operations that are about the device alone.
-fn let_time_pass(device: &mut SimDevice, op: &Op) {
+/// Performs an operation on the device alone.
+fn perform_on_device(device: &mut SimDevice, op: &Op) {
     match *op {
         Op::HoldEvents(hold) => device.streams_mut().set_hold(hold),
         Op::CompleteEvents { stream: None, .. } => device.streams_mut().complete_all(),
@@ -249,7 +250,7 @@ fn let_time_pass(device: &mut SimDevice, op: &Op) {
             stream: Some(stream),
             count,
         } => device.streams_mut().complete(StreamId::nth(stream), count),
-        // It cannot fail: scripts order no failures but of memory.
+        // It cannot fail, because scripts inject only failures of requests for memory.
         Op::SynchronizeDevice => drop(device.synchronize_device()),
         Op::SetCapacity(bytes) => device.set_capacity(bytes),
         Op::SetForeign(bytes) => device.set_foreign(bytes),

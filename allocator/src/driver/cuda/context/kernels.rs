@@ -1,4 +1,4 @@
-//! The calls that touch what is in memory: kernels, fills and copies.
+//! The calls that access memory: kernels, fills and copies.
 
 use std::ffi::{CStr, c_uint, c_void};
 
@@ -7,11 +7,11 @@ use crate::driver::cuda::kernels::Launch;
 use crate::driver::cuda::symbols::{Kernel, Module, Pointer, Stream};
 
 impl Context {
-    /// Loads code in PTX.
+    /// Loads PTX code.
     pub(in crate::driver::cuda) fn load_module(&self, ptx: &CStr) -> Answer<Module> {
         let _entered = self.enter()?;
         let mut module = Module::NULL;
-        // SAFETY: `module` is a place for the one handle it writes; PTX ends with a zero.
+        // SAFETY: `module` receives the one handle it writes; PTX ends with a zero.
         let answer =
             unsafe { (self.symbols.core.load_module)(&raw mut module, ptx.as_ptr().cast()) };
         self.check("cuModuleLoadData", answer)?;
@@ -20,7 +20,7 @@ impl Context {
 
     pub(in crate::driver::cuda) fn unload_module(&self, module: Module) -> Answer<()> {
         let _entered = self.enter()?;
-        // SAFETY: the module was loaded here and is forgotten with this call, its kernels too.
+        // SAFETY: the module was loaded here; neither it nor its kernels are used after this call.
         let answer = unsafe { (self.symbols.core.unload_module)(module) };
         self.check("cuModuleUnload", answer)
     }
@@ -28,14 +28,14 @@ impl Context {
     pub(in crate::driver::cuda) fn kernel(&self, module: Module, name: &CStr) -> Answer<Kernel> {
         let _entered = self.enter()?;
         let mut kernel = Kernel::NULL;
-        // SAFETY: `kernel` is a place for the one handle it writes; the module is loaded.
+        // SAFETY: `kernel` receives the one handle it writes; the module is loaded.
         let answer = unsafe { (self.symbols.core.kernel)(&raw mut kernel, module, name.as_ptr()) };
         self.check("cuModuleGetFunction", answer)?;
         Ok(kernel)
     }
 
     /// # Safety
-    /// `kernel` takes as many arguments of 64 bits as there are, and writes only where it may.
+    /// `kernel` takes exactly these arguments of 64 bits and writes only to memory it may write.
     pub(in crate::driver::cuda) unsafe fn launch(
         &self,
         kernel: Kernel,
@@ -49,8 +49,8 @@ impl Context {
             .map(|argument| std::ptr::from_ref(argument).cast_mut().cast())
             .collect();
         let Launch { blocks, threads } = shape;
-        // SAFETY: the driver copies each argument from its place before it returns and writes none; that
-        // there are as many as the kernel takes is the caller's promise. Kernel and stream are live.
+        // SAFETY: the driver copies each argument before it returns and writes none; the caller promises that
+        // their number is right. Kernel and stream are live.
         let answer = unsafe {
             (self.symbols.core.launch)(
                 kernel,

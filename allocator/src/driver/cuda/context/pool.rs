@@ -1,4 +1,4 @@
-//! The calls for stream-ordered pools, and those about the memory of graphs.
+//! The calls for stream-ordered pools and for the memory of graphs.
 
 use std::ffi::c_uint;
 
@@ -8,10 +8,10 @@ use super::{Answer, Context, access_of, memory_of};
 use crate::driver::PoolUsage;
 use crate::driver::cuda::symbols::{Device, GraphCalls, Pointer, Pool, PoolCalls, Stream};
 
-/// Of a pool: what can be set and read.
+/// The attributes of a pool.
 pub(in crate::driver::cuda) use sys::CUmemPool_attribute as PoolAttribute;
 
-/// Which attributes of one kind of pool hold the figures of a [`PoolUsage`].
+/// The attributes that hold the values of a [`PoolUsage`].
 struct UsageAttributes {
     reserved: c_uint,
     reserved_peak: c_uint,
@@ -44,7 +44,7 @@ impl UsageAttributes {
     }
 }
 
-/// One device's calls for pools, which its driver has.
+/// The pool calls of one device.
 #[derive(Clone, Copy)]
 pub(in crate::driver::cuda) struct Pools<'a> {
     pub(in crate::driver::cuda) context: &'a Context,
@@ -52,7 +52,7 @@ pub(in crate::driver::cuda) struct Pools<'a> {
 }
 
 impl Pools<'_> {
-    /// A pool of memory of this device that is shared with no other process.
+    /// Creates a pool of this device that is not shared with other processes.
     pub(in crate::driver::cuda) fn create(self) -> Answer<Pool> {
         let _entered = self.context.enter()?;
         let mut pool = Pool::NULL;
@@ -65,24 +65,24 @@ impl Pools<'_> {
             usage: 0,
             reserved: [0; 54],
         };
-        // SAFETY: `pool` is a place for the one handle it writes; it only reads the properties.
+        // SAFETY: `pool` receives the one handle it writes; it only reads the properties.
         let answer = unsafe { (self.calls.create)(&raw mut pool, &raw const properties) };
         self.context.check("cuMemPoolCreate", answer)?;
         Ok(pool)
     }
 
-    /// Lets `peers` read and write what the pool gives out.
+    /// Gives `peers` access to memory of the pool.
     pub(in crate::driver::cuda) fn set_access(self, pool: Pool, peers: &[Device]) -> Answer<()> {
         let _entered = self.context.enter()?;
         let access: Vec<_> = peers.iter().map(|&device| access_of(device)).collect();
-        // SAFETY: the pool is live; it reads as many descriptions as it is told there are.
+        // SAFETY: the pool is live; the length passed is that of the slice.
         let answer = unsafe { (self.calls.set_access)(pool, access.as_ptr(), access.len()) };
         self.context.check("cuMemPoolSetAccess", answer)
     }
 
     pub(in crate::driver::cuda) fn destroy(self, pool: Pool) -> Answer<()> {
         let _entered = self.context.enter()?;
-        // SAFETY: the pool was created here and is forgotten with this call.
+        // SAFETY: the pool was created here and is not used after this call.
         let answer = unsafe { (self.calls.destroy)(pool) };
         self.context.check("cuMemPoolDestroy", answer)
     }
@@ -95,7 +95,7 @@ impl Pools<'_> {
     ) -> Answer<Pointer> {
         let _entered = self.context.enter()?;
         let mut addr = 0;
-        // SAFETY: `addr` is a place for the one address it writes; pool and stream are live.
+        // SAFETY: `addr` receives the one address it writes; pool and stream are live.
         let answer = unsafe { (self.calls.malloc)(&raw mut addr, bytes, pool, stream) };
         self.context.check("cuMemAllocFromPoolAsync", answer)?;
         Ok(addr)
@@ -108,7 +108,7 @@ impl Pools<'_> {
         self.context.check("cuMemFreeAsync", answer)
     }
 
-    /// An attribute that is a number of bytes.
+    /// Reads an attribute that is a number of bytes.
     pub(in crate::driver::cuda) fn bytes(
         self,
         pool: Pool,
@@ -166,7 +166,7 @@ impl Pools<'_> {
 }
 
 impl Context {
-    /// What graphs hold and use on this device.
+    /// Returns the memory of graphs on this device.
     pub(in crate::driver::cuda) fn graph_usage(&self, calls: &GraphCalls) -> Answer<PoolUsage> {
         UsageAttributes::OF_GRAPHS.read(|attribute| {
             let mut bytes = 0u64;
@@ -178,7 +178,7 @@ impl Context {
         })
     }
 
-    /// Returns what graphs hold and do not use.
+    /// Returns unused memory of graphs to the device.
     pub(in crate::driver::cuda) fn trim_graphs(&self, calls: &GraphCalls) -> Answer<()> {
         // SAFETY: the device exists.
         let answer = unsafe { (calls.trim)(self.device) };

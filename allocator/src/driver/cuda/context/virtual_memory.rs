@@ -6,7 +6,7 @@ use super::{Answer, Context, access_of, memory_of};
 use crate::driver::HandleKind;
 use crate::driver::cuda::symbols::{Device, Physical, Pointer, VirtualMemoryCalls};
 
-/// One device's calls for virtual memory, which its driver has.
+/// The virtual memory calls of one device.
 #[derive(Clone, Copy)]
 pub(in crate::driver::cuda) struct VirtualMemory<'a> {
     pub(in crate::driver::cuda) context: &'a Context,
@@ -14,8 +14,8 @@ pub(in crate::driver::cuda) struct VirtualMemory<'a> {
 }
 
 impl VirtualMemory<'_> {
-    /// What memory is asked for: on this device, to be shared as `kind` says, and such that network
-    /// cards can write to it if `rdma`, as PyTorch 2.11 asks for it.
+    /// The properties of the memory: on this device, shareable as `kind` says, accessible to network cards if
+    /// `rdma`, as PyTorch 2.11 requests it.
     fn properties(self, kind: HandleKind, rdma: bool) -> sys::CUmemAllocationProp {
         use sys::CUmemAllocationHandleType_enum as Type;
         sys::CUmemAllocationProp {
@@ -35,12 +35,12 @@ impl VirtualMemory<'_> {
         }
     }
 
-    /// What sizes and addresses must be multiples of, in bytes.
+    /// Returns the granularity of sizes and addresses, in bytes.
     pub(in crate::driver::cuda) fn granularity(self) -> Answer<u64> {
         let mut bytes = 0;
         let properties = self.properties(HandleKind::FileDescriptor, false);
         let option = sys::CUmemAllocationGranularity_flags::CU_MEM_ALLOC_GRANULARITY_MINIMUM as u32;
-        // SAFETY: `bytes` is a place for the one number it writes; it only reads the properties.
+        // SAFETY: `bytes` receives the one number it writes; it only reads the properties.
         let answer =
             unsafe { (self.calls.granularity)(&raw mut bytes, &raw const properties, option) };
         self.context
@@ -48,11 +48,11 @@ impl VirtualMemory<'_> {
         Ok(bytes as u64)
     }
 
-    /// Addresses wherever there are any, aligned as the device needs it.
+    /// Reserves addresses anywhere, with the device's alignment.
     pub(in crate::driver::cuda) fn reserve(self, bytes: usize) -> Answer<Pointer> {
         let _entered = self.context.enter()?;
         let mut addr = 0;
-        // SAFETY: `addr` is a place for the one address it writes.
+        // SAFETY: `addr` receives the one address it writes.
         let answer = unsafe { (self.calls.reserve)(&raw mut addr, bytes, 0, 0, 0) };
         self.context.check("cuMemAddressReserve", answer)?;
         Ok(addr)
@@ -74,7 +74,7 @@ impl VirtualMemory<'_> {
         let _entered = self.context.enter()?;
         let mut handle = 0;
         let properties = self.properties(kind, rdma);
-        // SAFETY: `handle` is a place for the one number it writes; it only reads the properties.
+        // SAFETY: `handle` receives the one number it writes; it only reads the properties.
         let answer =
             unsafe { (self.calls.create)(&raw mut handle, bytes, &raw const properties, 0) };
         self.context.check("cuMemCreate", answer)?;
@@ -83,12 +83,12 @@ impl VirtualMemory<'_> {
 
     pub(in crate::driver::cuda) fn release(self, handle: Physical) -> Answer<()> {
         let _entered = self.context.enter()?;
-        // SAFETY: the handle was created here and not released yet: the caller knows those there are.
+        // SAFETY: the handle was created here and not released, as the caller has checked.
         let answer = unsafe { (self.calls.release)(handle) };
         self.context.check("cuMemRelease", answer)
     }
 
-    /// Maps a handle from its beginning.
+    /// Maps a handle from its start.
     pub(in crate::driver::cuda) fn map(
         self,
         addr: Pointer,
@@ -96,13 +96,13 @@ impl VirtualMemory<'_> {
         handle: Physical,
     ) -> Answer<()> {
         let _entered = self.context.enter()?;
-        // SAFETY: the handle is live: the caller knows those there are. The driver refuses addresses that
-        // are not reserved or not empty.
+        // SAFETY: the handle is live, as the caller has checked. The driver refuses addresses that are not
+        // reserved or not empty.
         let answer = unsafe { (self.calls.map)(addr, bytes, 0, handle, 0) };
         self.context.check("cuMemMap", answer)
     }
 
-    /// Lets this device and `peers` read and write.
+    /// Gives this device and `peers` read and write access.
     pub(in crate::driver::cuda) fn set_access(
         self,
         addr: Pointer,
@@ -112,8 +112,7 @@ impl VirtualMemory<'_> {
         let _entered = self.context.enter()?;
         let all = std::iter::once(&self.context.device).chain(peers);
         let access: Vec<_> = all.map(|&device| access_of(device)).collect();
-        // SAFETY: it reads as many descriptions as it is told there are, and refuses addresses that are not
-        // mapped.
+        // SAFETY: the length passed is that of the slice. The driver refuses addresses that are not mapped.
         let answer = unsafe { (self.calls.set_access)(addr, bytes, access.as_ptr(), access.len()) };
         self.context.check("cuMemSetAccess", answer)
     }

@@ -1,0 +1,177 @@
+#!/usr/bin/env python3
+"""Checks the instructions for adding a policy, a family of workloads and a verb.
+
+    check.py [NAME...]       the procedures called NAME, or all: policy, family, verb
+
+For each procedure, the script copies the checkout to target/howto, takes exactly the documented
+steps there and runs a command that fails if a step is missing. The new file is the example of the
+documentation, and the documentation must contain every line that the script inserts. Status 1 if a
+procedure does not work as documented.
+
+The copies share build outputs with the checkout. A procedure takes 10 to 60 seconds on 2 cores.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+class Insert(NamedTuple):
+    """A line that goes into a file, before the first line that starts with `before`."""
+
+    file: str
+    line: str
+    before: str | None = None  # at the end of the file
+
+
+class Procedure(NamedTuple):
+    """What the documentation tells a contributor to do."""
+
+    docs: str  # the file with the instructions and the example
+    new_file: str
+    crate: str  # the example's name for the crate it goes into
+    inserts: list[Insert]
+    command: list[str]
+    expect: str  # a regular expression that the output of the command must match
+
+
+PROCEDURES = {
+    "policy": Procedure(
+        docs="allocator/src/policy.rs",
+        new_file="allocator/src/policy/exact_fit.rs",
+        crate="coalesce_alloc",
+        inserts=[
+            Insert("allocator/src/policy.rs", "mod exact_fit;", "mod "),
+            Insert(
+                "allocator/src/policy/registry.rs",
+                '"exact_fit", "reuses blocks of their exact size" => exact_fit::ExactFit;',
+                "    offline:",
+            ),
+            Insert(
+                "allocator/tests/suite/properties.rs",
+                'allocator_suite!(exact_fit, "exact_fit", "", tight(Up));',
+            ),
+        ],
+        command="cargo test -p coalesce-alloc --test suite properties::exact_fit".split(),
+        expect=r"test result: ok\. [1-9]",
+    ),
+    "family": Procedure(
+        docs="workloads/src/families.rs",
+        new_file="workloads/src/families/pulse.rs",
+        crate="coalesce_workloads",
+        inserts=[
+            Insert("workloads/src/families.rs", "pub mod pulse;", "pub mod "),
+            Insert(
+                "workloads/src/catalog.rs",
+                'Family::of::<crate::families::pulse::Pulse>("pulse"),',
+                "    Family::of::<",
+            ),
+        ],
+        command="cargo test -p coalesce-workloads --test main catalog::".split(),
+        expect=r"test result: ok\. [1-9]",
+    ),
+}
+
+
+class Stop(Exception):
+    """Why a procedure does not work as documented."""
+
+
+def documentation(path: Path) -> str:
+    """The module documentation of a Rust file."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    docs = [line.removeprefix("//!").removeprefix(" ") for line in lines if line.startswith("//!")]
+    return "\n".join(docs) + "\n"
+
+
+def example(docs: str, crate: str) -> str:
+    """The first block of code, without the part that tries it out."""
+    blocks = re.search(r"^```(?:ignore)?\n(.*?)^```$", docs, re.DOTALL | re.MULTILINE)
+    if blocks is None:
+        raise Stop("the documentation has no example")
+    code = blocks[1].split("// Try it:")[0].rstrip() + "\n"
+    return re.sub(rf"\b{crate}\b", "crate", code)
+
+
+def insert(file: Path, line: str, before: str | None) -> None:
+    """Inserts a line into a file of the copy."""
+    lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
+    at = len(lines)
+    if before is not None:
+        starts = [index for index, other in enumerate(lines) if other.startswith(before)]
+        if not starts:
+            raise Stop(f"{file}: no line starts with '{before}'")
+        at = starts[0]
+    lines.insert(at, line + "\n")
+    file.write_text("".join(lines), encoding="utf-8")
+
+
+def copy(folder: Path) -> None:
+    """Copies the checkout. Unchanged files keep their times, so cargo does not rebuild them."""
+    shutil.rmtree(folder, ignore_errors=True)
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=CHECKOUT,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    for name in filter(None, listed.stdout.split("\0")):
+        source = CHECKOUT / name
+        if not source.is_file():
+            continue  # deleted, but not from the index
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(source, target)
+
+
+def check(procedure: Procedure, folder: Path) -> None:
+    """Takes the documented steps in a copy and runs the command there."""
+    docs = documentation(CHECKOUT / procedure.docs)
+    for step in procedure.inserts:
+        if step.line not in docs:
+            raise Stop(f"{procedure.docs} does not tell to add: {step.line}")
+    copy(folder)
+    (folder / procedure.new_file).write_text(example(docs, procedure.crate), encoding="utf-8")
+    for step in procedure.inserts:
+        insert(folder / step.file, step.line, step.before)
+    target = os.environ.get("CARGO_TARGET_DIR", str(CHECKOUT / "target"))
+    done = subprocess.run(
+        procedure.command,
+        cwd=folder,
+        env={**os.environ, "CARGO_TARGET_DIR": target},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0 or re.search(procedure.expect, done.stdout) is None:
+        raise Stop(f"{' '.join(procedure.command)}, after the documented steps:\n{done.stdout}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help="policy, family or verb")
+    names = parser.parse_args().names or list(PROCEDURES)
+    failed = False
+    for name in names:
+        if name not in PROCEDURES:
+            parser.error(f"unknown procedure '{name}'; expected one of: {', '.join(PROCEDURES)}")
+        try:
+            check(PROCEDURES[name], CHECKOUT / "target" / "howto")
+            print(f"{name}: the documented steps work")
+        except Stop as stop:
+            failed = True
+            print(f"{name}: {stop}", file=sys.stderr)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
