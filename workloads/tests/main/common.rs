@@ -79,17 +79,6 @@ pub fn assert_frees_all(workload: &dyn Workload) {
     assert!(live.is_empty(), "{name} keeps {} allocations", live.len());
 }
 
-/// Asserts that the parameters are refused before the first operation, with this in the error.
-pub fn assert_refused(workload: &dyn Workload, expected: &str) {
-    let mut operations = 0;
-    let result = workload.emit(&mut |_: Op<'_>| {
-        operations += 1;
-        Ok(Answer::Done)
-    });
-    assert_eq!(operations, 0, "operations were emitted");
-    assert_contains(&result.unwrap_err().to_string(), expected);
-}
-
 #[track_caller]
 pub fn assert_contains(text: &str, expected: &str) {
     assert!(text.contains(expected), "no '{expected}' in: {text}");
