@@ -62,6 +62,21 @@ PROCEDURES = {
         command="cargo test -p coalesce-alloc --test suite properties::exact_fit".split(),
         expect=r"test result: ok\. [1-9]",
     ),
+    "family": Procedure(
+        docs="workloads/src/families.rs",
+        new_file="workloads/src/families/pulse.rs",
+        crate="coalesce_workloads",
+        inserts=[
+            Insert("workloads/src/families.rs", "pub mod pulse;", "pub mod "),
+            Insert(
+                "workloads/src/catalog.rs",
+                'Family::of::<crate::families::pulse::Pulse>("pulse"),',
+                "    Family::of::<",
+            ),
+        ],
+        command="cargo test -p coalesce-workloads --test main catalog::".split(),
+        expect=r"test result: ok\. [1-9]",
+    ),
 }
 
 

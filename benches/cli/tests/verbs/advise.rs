@@ -165,7 +165,10 @@ fn invalid_arguments_are_rejected() {
     let advise = |arguments: &[&str]| coalesce(&[&["advise"], arguments].concat(), "", &[]);
     let file = trace("example_interleaved_free");
     advise(&["nothing.csv"]).failure(1, &["nothing.csv", "no such file"]);
-    advise(&["transformr"]).failure(1, &["no file", "did you mean 'transformer'"]);
+    advise(&["transformr"]).failure(
+        1,
+        &["neither a file nor a preset", "did you mean 'transformer'"],
+    );
     advise(&[&file, "--conf", "max_split_size_mb:1"]).failure(1, &["too small"]);
     advise(&[&file, "--capacity", "1GiB", "--reserve-for-others", "1GiB"])
         .failure(1, &["leaves no device memory"]);

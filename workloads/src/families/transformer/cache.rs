@@ -1,14 +1,28 @@
-//! Keys and values of the tokens so far, kept so that they are not computed again.
+//! The key-value cache: keys and values of earlier tokens, kept instead of recomputed.
 
 use std::cell::{Cell, RefCell};
 
-use super::Kept;
+use serde::{Deserialize, Serialize};
+
 use crate::families::eager::Eager;
 use crate::families::eager::tensor::Tensor;
 
+/// How a key-value cache is stored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum CacheLayout {
+    /// One tensor per layer, copied to a longer one at each token.
+    Whole,
+    /// Pages of a fixed size.
+    Pages {
+        /// Tokens per page.
+        tokens: u64,
+    },
+}
+
 /// The cache of one request.
 pub(crate) struct Cache {
-    kept: Kept,
+    layout: CacheLayout,
     tokens: Cell<u64>,
     layers: RefCell<Vec<Layer>>,
 }
@@ -21,26 +35,26 @@ struct Layer {
 }
 
 impl Cache {
-    pub(super) fn new(kept: Kept) -> Self {
+    pub(crate) fn new(layout: CacheLayout) -> Self {
         Self {
-            kept,
+            layout,
             tokens: Cell::new(0),
             layers: RefCell::default(),
         }
     }
 
-    /// Tokens that are in it.
+    /// Number of cached tokens.
     pub(crate) fn tokens(&self) -> u64 {
         self.tokens.get()
     }
 
-    /// All layers have added so many tokens.
+    /// Counts new tokens, once all layers have cached them.
     pub(crate) fn advance(&self, tokens: u64) {
         self.tokens.set(self.tokens.get() + tokens);
     }
 
-    /// Adds keys and values of new tokens, `width` numbers each for all sequences together; those of
-    /// all tokens, or the new ones where the kernel finds the others by itself.
+    /// Adds the keys and values of new tokens, `width` elements per token for all sequences together.
+    /// Returns those of all tokens, or of the new ones if the kernel reads the others from pages.
     pub(crate) fn extended(
         &self,
         eager: &Eager<'_>,
@@ -53,8 +67,8 @@ impl Cache {
             layers.push(Layer::default());
         }
         let layer = &mut layers[layer];
-        match self.kept {
-            Kept::Whole => {
+        match self.layout {
+            CacheLayout::Whole => {
                 let all = [0, 1].map(|place| {
                     let all = eager.cat(layer.whole[place].as_ref(), &new[place]);
                     layer.whole[place] = Some(all.clone());
@@ -63,13 +77,13 @@ impl Cache {
                 new.into_iter().for_each(drop);
                 all
             }
-            Kept::Pages { tokens } => {
-                let all = self.tokens() + new[0].numbers() / width.max(1);
+            CacheLayout::Pages { tokens } => {
+                let all = self.tokens() + new[0].elements() / width.max(1);
                 let needed = all.div_ceil(tokens);
                 for (pages, new) in layer.pages.iter_mut().zip(&new) {
                     while (pages.len() as u64) < needed {
-                        let numbers = tokens * width;
-                        pages.push(eager.alloc(numbers, width, new.dtype(), "empty"));
+                        let elements = tokens * width;
+                        pages.push(eager.alloc(elements, width, new.dtype(), "empty"));
                     }
                 }
                 new
