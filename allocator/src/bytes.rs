@@ -1,19 +1,19 @@
-//! Amounts of memory as people write them.
+//! Parses sizes in bytes, as people write them.
 
-/// A text that is no amount of memory.
+/// The text is not a size in bytes.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("no amount of memory ({why}): write 1048576, 512MiB or 80GiB")]
-pub struct NoAmount {
+#[error("not a size in bytes ({why}); expected for example 1048576, 512MiB or 80GiB")]
+pub struct ParseBytesError {
     why: &'static str,
 }
 
-/// Parses `1048576`, `0x100000`, `80G`, `80GiB`, `1.5g`: a number and at most one of the binary
-/// units K, M, G, T, with or without `iB`.
+/// Parses `1048576`, `0x100000`, `80G`, `80GiB`, `1.5g`: a number with an optional binary unit K, M, G
+/// or T, with or without `iB`.
 ///
 /// # Errors
-/// [`NoAmount`]: what is wrong and what would be right, in a line.
-pub fn parse(text: &str) -> Result<u64, NoAmount> {
-    let wrong = |why| NoAmount { why };
+/// [`ParseBytesError`] with the reason and an example of the expected form.
+pub fn parse(text: &str) -> Result<u64, ParseBytesError> {
+    let wrong = |why| ParseBytesError { why };
     let (number, unit) = split_unit(text.trim());
     let scale: u64 = match unit.to_ascii_lowercase().as_str() {
         "" | "b" => 1,
@@ -21,7 +21,7 @@ pub fn parse(text: &str) -> Result<u64, NoAmount> {
         "m" | "mib" => 1 << 20,
         "g" | "gib" => 1 << 30,
         "t" | "tib" => 1 << 40,
-        "kb" | "mb" | "gb" | "tb" => return Err(wrong("units are binary, as in GiB")),
+        "kb" | "mb" | "gb" | "tb" => return Err(wrong("units are binary, use GiB")),
         _ => return Err(wrong("unknown unit")),
     };
     if let Some(digits) = number.strip_prefix("0x") {
@@ -33,7 +33,7 @@ pub fn parse(text: &str) -> Result<u64, NoAmount> {
     let value: f64 = number.parse().map_err(|_| wrong("not a number"))?;
     let bytes = value * scale as f64;
     if !(0.0..u64::MAX as f64).contains(&bytes) {
-        return Err(wrong("not between 0 and 2^64"));
+        return Err(wrong("out of range"));
     }
     Ok(bytes as u64)
 }
@@ -53,7 +53,7 @@ mod tests {
     use super::parse;
 
     #[test]
-    fn amounts_with_and_without_units() {
+    fn sizes_with_and_without_units() {
         for (text, bytes) in [
             ("0", 0),
             ("85899345920", 80 << 30),
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn errors_state_the_reason_and_the_expected_form() {
         for (text, why) in [
             ("80GB", "binary"),
             ("GiB", "not a number"),

@@ -1,11 +1,11 @@
-//! What it means that an allocator's state is broken.
+//! Violations of an allocator's invariants.
 
-/// A broken invariant: always a defect of the allocator, never of its user.
+/// A broken invariant: a defect of the allocator, never of its caller.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("broken invariant: {0}")]
 pub struct Violation(pub String);
 
-/// Fails with a message unless a condition holds.
+/// Returns a [`Violation`] with this message unless the condition holds.
 macro_rules! ensure {
     ($holds:expr, $($message:tt)+) => {
         if !$holds {

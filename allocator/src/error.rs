@@ -1,7 +1,7 @@
-//! Everything that can go wrong in an allocator, and what it says.
+//! Errors of allocators and their messages.
 //!
-//! Where PyTorch has a text for it, the text is PyTorch's. After any of these errors the allocator
-//! is consistent and goes on.
+//! Messages are PyTorch's where it has one. After any of these errors the allocator is consistent and
+//! usable.
 
 use std::fmt;
 
@@ -13,92 +13,92 @@ use crate::settings::SettingsError;
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// There is not enough memory, and returning what is cached did not help.
+    /// There is not enough memory, even after cached memory was returned.
     #[error(transparent)]
     OutOfMemory(Box<OutOfMemory>),
-    /// A request of 2^60 bytes or more, refused before anything else is done.
+    /// A request of 2^60 bytes or more, refused before any other step.
     #[error("CUDA out of memory. Tried to allocate more than 1EB memory.")]
     MoreThanOneExabyte,
-    /// An address that is not the start of a live allocation: never allocated, already freed, or
-    /// of another allocator.
+    /// An address that is not the start of a live allocation: never allocated, already freed, or from
+    /// another allocator.
     #[error("invalid device pointer: {0}")]
     InvalidPointer(DeviceAddr),
-    /// A share of memory outside 0 to 1.
+    /// A memory fraction outside 0 to 1.
     #[error("invalid fraction:{}. Please set within [0, 1].", significant(*.0))]
     InvalidFraction(f64),
-    /// A wrong settings string.
+    /// An invalid settings string.
     #[error(transparent)]
     Settings(#[from] SettingsError),
-    /// A wrong use of private pools.
+    /// An invalid use of private pools.
     #[error(transparent)]
     Pool(#[from] PoolError),
-    /// The device failed, other than for lack of memory.
+    /// The device failed for another reason than lack of memory.
     #[error("CUDA error: {0}")]
     Driver(DriverError),
-    /// A virtual memory call failed, other than for lack of memory.
+    /// A virtual memory call failed for another reason than lack of memory.
     #[error("CUDA driver error: {0}")]
     VirtualMemory(DriverError),
     /// PyTorch would have corrupted its own state here.
     #[error(transparent)]
     Hazard(#[from] Hazard),
-    /// Something that the policy does not serve at all.
+    /// A request that the policy does not support.
     #[error("{policy} does not serve {what}")]
     Unsupported {
         /// The policy's name.
         policy: &'static str,
-        /// What it does not serve.
+        /// The unsupported feature.
         what: &'static str,
     },
-    /// The allocator keeps track of nearly 2^32 blocks at most.
-    #[error("too many blocks: no more than 2^32 - 2^24 can be kept track of")]
+    /// The allocator can track nearly 2^32 blocks.
+    #[error("too many blocks: the limit is 2^32 - 2^24")]
     TooManyBlocks,
 }
 
-/// Not as the source: its words are in the error's own.
+/// The message already contains the driver error, so it is not the source.
 impl From<DriverError> for Error {
     fn from(error: DriverError) -> Self {
         Self::Driver(error)
     }
 }
 
-/// A failed request with all that is said about it.
+/// The details of a failed request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OutOfMemory {
     /// The policy's name.
     pub policy: &'static str,
-    /// Bytes asked for.
+    /// Requested bytes.
     pub requested: u64,
-    /// Bytes of the segment that the request needed: this is the figure in the text.
+    /// Bytes of the segment that the request needed; the message shows this figure.
     pub segment: u64,
-    /// The stream asked for.
+    /// The stream of the request.
     pub stream: StreamId,
     /// The device's number.
     pub device: u32,
-    /// Bytes the device has.
+    /// Device memory in bytes.
     pub device_total: u64,
-    /// Bytes of them nobody uses.
+    /// Free device memory in bytes.
     pub device_free: u64,
-    /// The limit on reserved bytes, if there is one.
+    /// The limit on reserved bytes, if any.
     pub limit: Option<u64>,
-    /// Bytes of blocks handed out.
+    /// Bytes of allocated blocks.
     pub allocated: u64,
-    /// Bytes of free blocks in private pools, which the text calls allocated.
+    /// Bytes of free blocks in private pools. The message counts them as allocated.
     pub private_free: u64,
-    /// Bytes held from the device.
+    /// Reserved bytes.
     pub reserved: u64,
 }
 
 impl std::error::Error for OutOfMemory {}
 
-/// Of the reference, PyTorch 2.11's text; two double spaces and all. Without the sentence on other
-/// processes, which needs NVML.
+/// For the reference, PyTorch 2.11's text including its double spaces, but without the sentence on
+/// other processes, which needs NVML.
 impl fmt::Display for OutOfMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.policy != "pytorch" {
             return write!(
                 f,
-                "{} is out of memory: {} asked for; the device has {} of which {} is free; {} is \
-                 allocated, {} held",
+                "{} is out of memory: requested {}; the device has {}, of which {} is free; \
+                 {} is allocated, {} reserved",
                 self.policy,
                 Size(self.requested),
                 Size(self.device_total),
@@ -144,7 +144,7 @@ impl fmt::Display for OutOfMemory {
     }
 }
 
-/// Bytes as PyTorch's messages print them. 1024 of a unit are still that unit.
+/// Prints bytes as PyTorch's messages do. Values up to 1024 of a unit keep that unit.
 struct Size(u64);
 
 impl fmt::Display for Size {
@@ -161,37 +161,37 @@ impl fmt::Display for Size {
     }
 }
 
-/// A wrong use of private pools.
+/// An invalid use of private pools.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PoolError {
-    /// Allocations already go to this pool. Its use count has been raised all the same, as in
-    /// PyTorch.
+    /// Allocations are already directed to this pool. As in PyTorch, its use count was increased
+    /// anyway.
     #[error("beginAllocateToPool: already recording to mempool_id")]
     AlreadyRecording,
-    /// Allocations do not go to this pool.
+    /// Allocations are not directed to this pool.
     #[error("endAllocatePool: not currently recording to mempool_id")]
     NotRecording,
-    /// There is no such pool. (An internal assertion in PyTorch.)
+    /// The pool does not exist. (An internal assertion in PyTorch.)
     #[error("no private pool {0}")]
     Unknown(MempoolId),
-    /// The pool was released by all its users and only waits for its memory to be returned. (An
-    /// internal assertion in PyTorch.)
+    /// The pool has no users and only waits for its memory to be returned. (An internal assertion in
+    /// PyTorch.)
     #[error("private pool {0} was released by all its users")]
     Released(MempoolId),
-    /// Allocations go to some pool, so streams may not be waited for. (An internal assertion in
-    /// PyTorch.)
+    /// Streams cannot be waited for while allocations are directed to a private pool. (An internal
+    /// assertion in PyTorch.)
     #[error("private pool {0} cannot be emptied while allocations go to a private pool")]
     Recording(MempoolId),
 }
 
-/// A place where PyTorch 2.11 corrupts its own state. The corruption is not reproduced: the
-/// operation stops short of it, or does the right thing, and then says so.
+/// A place where PyTorch 2.11 corrupts its own state. This allocator stops before that, or does the
+/// right thing, and reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Hazard {
-    /// To make room PyTorch returns an oversize free block without asking whether it is part of a
-    /// split segment. It happens when `max_split_size_mb` was changed, or expandable segments
+    /// To make room, PyTorch returns an oversize free block without checking whether it is part of a
+    /// split segment. This happens after `max_split_size_mb` was changed, or expandable segments were
     /// switched on, at run time. The block was kept.
     #[error(
         "hazard: PyTorch would cudaFree {addr} ({bytes} bytes), which is {}: split blocks became \
@@ -204,12 +204,12 @@ pub enum Hazard {
         addr: DeviceAddr,
         /// Its bytes.
         bytes: u64,
-        /// Whether it is the head of its segment: then a live tensor would lose its memory.
+        /// Whether it is the head of its segment. A live tensor would then lose its memory.
         is_head: bool,
     },
-    /// PyTorch counts a private pool's mappings once per allocation and its unmappings once per
-    /// region; one mapping that became two regions trips an internal assertion half-way. The
-    /// region was returned all the same.
+    /// PyTorch counts a private pool's mappings once per allocation and its unmappings once per region.
+    /// If one mapping becomes two regions, an internal assertion fails half-way. The region was
+    /// returned anyway.
     #[error(
         "hazard: PyTorch would fail its assertion cudaMalloc_count > 0 in private pool {pool}: a \
          mapping of its expandable segment came back in more pieces than it was made in. The \
@@ -219,8 +219,8 @@ pub enum Hazard {
         /// The pool.
         pool: MempoolId,
     },
-    /// By the same count PyTorch believes a private pool empty that is not, and destroys it under
-    /// its live blocks. The pool was kept.
+    /// By the same count, PyTorch considers a private pool empty that is not, and destroys it under its
+    /// live blocks. The pool was kept.
     #[error(
         "hazard: PyTorch would destroy private pool {pool} while blocks in it are in use (use \
          after free). The pool was kept; use private pools without expandable_segments"
@@ -229,16 +229,16 @@ pub enum Hazard {
         /// The pool.
         pool: MempoolId,
     },
-    /// Rounding the request up overflows 64 bits; PyTorch's raw interface then hands out a block
-    /// of no bytes.
+    /// Rounding up the request overflows 64 bits. PyTorch's raw interface then returns a block of zero
+    /// bytes.
     #[error("hazard: a request of {bytes} bytes overflows when it is rounded up")]
     SizeOverflow {
-        /// Bytes asked for.
+        /// Requested bytes.
         bytes: u64,
     },
 }
 
-/// A number with six significant digits, as C++ streams print it (`%g`).
+/// Formats a number with six significant digits, as C++ streams do (`%g`).
 fn significant(value: f64) -> String {
     if !value.is_finite() {
         return value.to_string().to_lowercase();

@@ -1,30 +1,30 @@
-//! What happened, in order: the entries of `torch.cuda.memory._record_memory_history`.
+//! The history of an allocator: the entries of `torch.cuda.memory._record_memory_history`.
 //!
-//! Source: PyTorch 2.11, `TraceEntry` and its ring buffer. Stack traces are not recorded: they
-//! belong to the language above.
+//! Source: PyTorch 2.11, `TraceEntry` and its ring buffer. Stack traces are not recorded; they belong
+//! to the calling language.
 
 use crate::driver::{DeviceAddr, StreamId};
 
-/// What an entry tells.
+/// The kind of a history entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// A block was handed out. The size is what was asked for.
+    /// A block was allocated. The size is the requested size.
     Alloc,
-    /// A block was given back; it may still wait for a stream.
+    /// A block was freed; it may still wait for a stream.
     FreeRequested,
-    /// A block became free; recorded before it is merged with its neighbours.
+    /// A block became free. Recorded before it is coalesced.
     FreeCompleted,
-    /// A segment came from `cudaMalloc`.
+    /// A segment was reserved with `cudaMalloc`.
     SegmentAlloc,
-    /// A segment is about to go back through `cudaFree`.
+    /// A segment is about to be returned with `cudaFree`.
     SegmentFree,
     /// Pages of an expandable segment were mapped.
     SegmentMap,
     /// Pages of an expandable segment were unmapped.
     SegmentUnmap,
-    /// A snapshot was taken. The size is all active bytes.
+    /// A snapshot was taken. The size is the sum of active bytes.
     Snapshot,
-    /// A request failed. The address is the bytes the device had free, the size the rounded
+    /// A request failed. The address is the device's free memory in bytes, the size the rounded
     /// request.
     Oom,
 }
@@ -59,67 +59,66 @@ impl Action {
         }
     }
 
-    /// The action of that name.
+    /// The action with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|action| action.name() == name)
     }
 
-    /// Whether a request ended, well or not.
+    /// Whether it ends a request, successfully or not.
     #[must_use]
     pub fn ends_request(self) -> bool {
         matches!(self, Self::Alloc | Self::Oom)
     }
 
-    /// Whether memory came from the device.
+    /// Whether it reserved memory.
     #[must_use]
     pub fn takes_memory(self) -> bool {
         matches!(self, Self::SegmentAlloc | Self::SegmentMap)
     }
 
-    /// Whether memory went back to the device.
+    /// Whether it returned memory to the device.
     #[must_use]
     pub fn returns_memory(self) -> bool {
         matches!(self, Self::SegmentFree | Self::SegmentUnmap)
     }
 
-    /// Whether memory came from the device or went back to it; otherwise the entry is about a block, or
-    /// about all.
+    /// Whether it reserved or returned memory. Other entries concern a block or the whole allocator.
     #[must_use]
     pub fn is_about_segments(self) -> bool {
         self.takes_memory() || self.returns_memory()
     }
 
-    /// Whether it is about pages of an expandable segment.
+    /// Whether it concerns pages of an expandable segment.
     #[must_use]
     pub fn is_about_pages(self) -> bool {
         matches!(self, Self::SegmentMap | Self::SegmentUnmap)
     }
 }
 
-/// One thing that happened.
+/// One entry of the history.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TraceEntry {
-    /// What.
+    /// The kind.
     pub action: Action,
-    /// Where; of an [`Action::Oom`] the bytes the device had free.
+    /// The address; for [`Action::Oom`], the device's free memory in bytes.
     pub addr: DeviceAddr,
     /// Bytes.
     pub size: u64,
-    /// On whose behalf.
+    /// The stream of the request.
     pub stream: StreamId,
-    /// When, in microseconds of the device's clock.
+    /// The time in microseconds of the device's clock.
     pub time_us: u64,
 }
 
-/// How to record.
+/// Options for recording a history.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HistoryOptions {
-    /// Entries to keep; the oldest go first. At least one is kept. (PyTorch's "state" is 1.)
+    /// Entries to keep, at least one; the oldest are dropped. (PyTorch's "state" is 1.)
     pub max_entries: usize,
-    /// Whether to forget what was recorded before.
+    /// Whether to discard earlier entries.
     pub clear: bool,
-    /// Actions that are not recorded.
+    /// Actions to leave out.
     pub skip: Vec<Action>,
 }
 
@@ -133,11 +132,11 @@ impl Default for HistoryOptions {
     }
 }
 
-/// A ring of entries, off until switched on.
+/// A ring buffer of entries, off until started.
 ///
-/// As in PyTorch, making the ring smaller does not forget the entries beyond its new end: only
-/// the first `max_entries` are overwritten from then on. And if a full ring is made larger, what is
-/// added from then on stands before the entries that had been written over the oldest ones.
+/// As in PyTorch, shrinking the ring does not drop the entries beyond its new end: only the first
+/// `max_entries` are overwritten from then on. If a full ring is enlarged, new entries come before
+/// those that had overwritten the oldest ones.
 #[derive(Debug, Default)]
 pub struct History {
     recording: bool,
@@ -159,7 +158,7 @@ impl History {
         }
     }
 
-    /// Stops recording and forgets everything.
+    /// Stops recording and discards all entries.
     pub fn stop(&mut self) {
         self.recording = false;
         self.skip.clear();
@@ -172,7 +171,7 @@ impl History {
         self.recording
     }
 
-    /// Adds an entry if its action is recorded now.
+    /// Adds an entry if its action is currently recorded.
     pub fn record(&mut self, entry: TraceEntry) {
         if !self.recording || self.skip.contains(&entry.action) {
             return;
@@ -190,7 +189,7 @@ impl History {
         }
     }
 
-    /// All entries, oldest first; but see [`History`] on rings whose size was changed.
+    /// All entries, oldest first; see [`History`] for rings whose size changed.
     pub fn entries(&self) -> impl Iterator<Item = &TraceEntry> {
         let (newer, older) = self.entries.split_at(self.next.min(self.entries.len()));
         older.iter().chain(newer)
@@ -236,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_ring_that_is_made_larger_tells_things_in_pytorchs_order() {
+    fn an_enlarged_full_ring_has_pytorchs_order() {
         let ring = |max_entries: usize| HistoryOptions {
             max_entries,
             ..HistoryOptions::default()

@@ -1,4 +1,4 @@
-//! An allocator made of a policy: all that is the same for every policy.
+//! Turns a policy into an allocator: everything that all policies share.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,24 +15,24 @@ use crate::policy::{Block, Policy, Refusal};
 use crate::snapshot::{BlockInfo, BlockState, SegmentInfo};
 use crate::stats::{DeviceStats, PoolKind};
 
-/// What other policies than PyTorch do not distinguish.
+/// Only PyTorch distinguishes kinds of pools.
 const KIND: PoolKind = PoolKind::Large;
 
-/// A block that is live.
+/// An allocated block.
 #[derive(Clone, Copy, Debug)]
 struct Live {
     block: Block,
-    /// Bytes the program asked for.
+    /// Requested bytes.
     requested: u64,
 }
 
-/// A policy, its device, the blocks it handed out, and what there is to count.
+/// A policy with its device, its allocated blocks and the statistics.
 ///
-/// - *reserved* is what was taken from the device, in its pages, physical memory behind several addresses
-///   once; of the device's own pool, what the pool says it holds;
-/// - *allocated* and *active* are the same: a policy that lets freed blocks wait for a stream does so
-///   on its own;
-/// - a *retry* is a further call for memory after the device refused one, within one request;
+/// - *reserved* is the memory obtained from the device, in whole pages. Physical memory behind several
+///   addresses counts once; for the device's own pool, the pool's figure counts.
+/// - *allocated* and *active* are the same: a policy that defers the reuse of freed blocks does so
+///   internally.
+/// - a *retry* is another driver call for memory after the device refused one within the same request.
 /// - a *segment* is one allocation from the device.
 #[derive(Debug)]
 pub struct Managed<P, D> {
@@ -40,16 +40,15 @@ pub struct Managed<P, D> {
     policy: P,
     device: Tap<D, Held>,
     live: BTreeMap<DeviceAddr, Live>,
-    /// Blocks that the program gave back and the policy could not take, for the device failed.
-    owed: Vec<Block>,
-    /// Bytes in use of each allocation that has any.
+    /// Freed blocks that the policy could not take back because the device failed.
+    failed_frees: Vec<Block>,
+    /// Bytes in use of each device allocation, if any.
     in_use: HashMap<DeviceAddr, u64, FixedState>,
     stats: DeviceStats,
 }
 
 impl<P: Policy, D: Driver> Managed<P, D> {
-    /// An allocator that does as `policy` says, on a device of which nothing has been taken. It goes by
-    /// `name` in its errors.
+    /// Creates an allocator that follows `policy` on an unused device. Errors show `name`.
     #[must_use]
     pub fn new(name: &'static str, policy: P, device: D) -> Self {
         let held = Held::new(device.granularity());
@@ -58,7 +57,7 @@ impl<P: Policy, D: Driver> Managed<P, D> {
             policy,
             device: Tap::over(device, held),
             live: BTreeMap::new(),
-            owed: Vec::new(),
+            failed_frees: Vec::new(),
             in_use: HashMap::default(),
             stats: DeviceStats {
                 max_split_size: -1,
@@ -67,7 +66,7 @@ impl<P: Policy, D: Driver> Managed<P, D> {
         }
     }
 
-    /// Brings the figures about the device up to date.
+    /// Updates the figures about the device.
     fn count_held(&mut self) {
         let held = self.device.hook();
         let reserved = &mut self.stats.reserved_bytes;
@@ -105,7 +104,7 @@ impl<P: Policy, D: Driver> Managed<P, D> {
         }
     }
 
-    fn book(&mut self, block: Block, requested: u64) {
+    fn count_allocation(&mut self, block: Block, requested: u64) {
         let stats = &mut self.stats;
         stats.allocation.increase(KIND, 1);
         stats.active.increase(KIND, 1);
@@ -115,7 +114,7 @@ impl<P: Policy, D: Driver> Managed<P, D> {
         self.use_segment(block, |used| used + block.bytes);
     }
 
-    fn unbook(&mut self, Live { block, requested }: Live) {
+    fn count_free(&mut self, Live { block, requested }: Live) {
         let stats = &mut self.stats;
         stats.allocation.decrease(KIND, 1);
         stats.active.decrease(KIND, 1);
@@ -125,10 +124,10 @@ impl<P: Policy, D: Driver> Managed<P, D> {
         self.use_segment(block, |used| used.saturating_sub(block.bytes));
     }
 
-    /// Changes how much of the block's segment is in use, and with it what is free in split segments.
+    /// Changes the bytes in use of the block's segment, and with it the free bytes in split segments.
     fn use_segment(&mut self, block: Block, change: impl FnOnce(u64) -> u64) {
         let Some((start, bytes)) = self.device.hook().allocation_around(block.addr) else {
-            return; // mapped memory: no segment that has to be returned as a whole
+            return; // mapped memory is not returned as a whole segment
         };
         let used = self.in_use.remove(&start).unwrap_or(0);
         let now = change(used);
@@ -149,8 +148,8 @@ impl<P: Policy, D: Driver> Managed<P, D> {
         stats.inactive_split.change(KIND, split(now) - split(used));
     }
 
-    /// The allocations, the blocks of the device's own pool, and the runs of mapped memory: each handle
-    /// where it is in use, or else where it was mapped lowest.
+    /// The device allocations, the blocks of the device's own pool, and the runs of mapped memory. A
+    /// handle mapped several times is listed where it is in use, or else at its lowest address.
     fn ranges(&self) -> Vec<(DeviceAddr, u64, bool)> {
         let held = self.device.hook();
         let mut ranges: Vec<_> = held
@@ -180,24 +179,24 @@ impl<P: Policy, D: Driver> Managed<P, D> {
         ranges
     }
 
-    /// Whether a live block touches these bytes.
+    /// Whether an allocated block overlaps these bytes.
     fn is_in_use(&self, addr: DeviceAddr, bytes: u64) -> bool {
         let before_end = self.live.range(..addr.offset(bytes)).next_back();
         before_end.is_some_and(|(start, live)| start.offset(live.block.bytes) > addr)
     }
 
-    fn give_back_what_is_owed(&mut self) -> Result<(), Error> {
-        while let Some(block) = self.owed.pop() {
-            self.give_back(block)?;
+    fn retry_failed_frees(&mut self) -> Result<(), Error> {
+        while let Some(block) = self.failed_frees.pop() {
+            self.free_block(block)?;
         }
         Ok(())
     }
 
-    fn give_back(&mut self, block: Block) -> Result<(), Error> {
+    fn free_block(&mut self, block: Block) -> Result<(), Error> {
         self.policy
             .free(&mut self.device, block)
             .map_err(|refusal| {
-                self.owed.push(block);
+                self.failed_frees.push(block);
                 self.explain(refusal, block.bytes, block.stream)
             })
     }
@@ -222,7 +221,7 @@ impl<P: Policy, D: Driver> Allocator for Managed<P, D> {
                 self.stats.num_alloc_retries += refused.cast_signed();
                 let requested = bytes;
                 self.live.insert(block.addr, Live { block, requested });
-                self.book(block, requested);
+                self.count_allocation(block, requested);
                 Ok(block.addr)
             }
             Err(refusal) => {
@@ -241,8 +240,8 @@ impl<P: Policy, D: Driver> Allocator for Managed<P, D> {
         }
         let live = self.live.remove(&addr);
         let live = live.ok_or(Error::InvalidPointer(addr))?;
-        self.unbook(live);
-        let freed = self.give_back(live.block);
+        self.count_free(live);
+        let freed = self.free_block(live.block);
         self.count_held();
         freed
     }
@@ -261,7 +260,7 @@ impl<P: Policy, D: Driver> Allocator for Managed<P, D> {
     }
 
     fn empty_cache(&mut self) -> Result<(), Error> {
-        let mut emptied = self.give_back_what_is_owed();
+        let mut emptied = self.retry_failed_frees();
         if emptied.is_ok() {
             let policy = self.policy.empty_cache(&mut self.device);
             emptied = policy.map_err(|refusal| self.explain(refusal, 0, StreamId::DEFAULT));
@@ -279,7 +278,7 @@ impl<P: Policy, D: Driver> Allocator for Managed<P, D> {
         self.stats.reset_peak();
     }
 
-    /// Their blocks are those that are live, and what lies between them.
+    /// Their blocks are the allocated ones and the gaps between them.
     fn segments(&self) -> Vec<SegmentInfo> {
         let of_range = |(address, bytes, is_expandable): (DeviceAddr, u64, bool)| {
             let end = address.offset(bytes);
@@ -310,8 +309,8 @@ impl<P: Policy, D: Driver> Allocator for Managed<P, D> {
         self.ranges().into_iter().map(of_range).collect()
     }
 
-    /// Every live block lies in memory that is held and apart from all others; then what the policy
-    /// says of itself.
+    /// Checks that every allocated block lies in reserved memory and overlaps no other, then the
+    /// policy's own state.
     fn check(&self) -> Result<(), Violation> {
         let ranges = self.ranges();
         let mut end_before = DeviceAddr::NULL;
@@ -326,7 +325,7 @@ impl<P: Policy, D: Driver> Allocator for Managed<P, D> {
             let held = ranges[..around].last();
             ensure!(
                 held.is_some_and(|&(start, bytes, _)| end <= start.offset(bytes)),
-                "block {addr} is not in memory that is held"
+                "block {addr} is not in reserved memory"
             );
             end_before = end;
         }

@@ -1,13 +1,13 @@
-//! The names of private pools.
+//! Ids of private pools.
 
 use std::fmt;
 
-/// Name of a private pool. `(0, n)` for pools of the user, `(n, 0)` for those of graphs.
+/// The id of a private pool: `(0, n)` for pools of the user, `(n, 0)` for those of CUDA graphs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct MempoolId(pub u64, pub u64);
 
 impl MempoolId {
-    /// The name of the default pools, which are not private.
+    /// The id of the default pools, which are not private.
     pub const DEFAULT: Self = Self(0, 0);
 }
 

@@ -1,5 +1,4 @@
-//! Offline placement: every buffer and its lifetime are known before the first one needs memory, and
-//! all get a fixed offset in one arena.
+//! Offline placement: all buffers and their lifetimes are known, and each gets a fixed offset in one arena.
 //!
 //! ```text
 //! offset
@@ -10,9 +9,9 @@
 //!   └──┴─────┴─────────┴─────────► time
 //! ```
 //!
-//! The problem is known as dynamic storage allocation: rectangles that may be moved up and down but
-//! not left or right. No placement is lower than the most bytes that live at one moment, the
-//! [`lower_bound`]; to find the lowest is NP-hard.
+//! The problem is known as dynamic storage allocation: rectangles can be moved up and down, but not left or
+//! right. No placement is lower than the peak of live bytes, the [`lower_bound`]. Finding the lowest
+//! placement is NP-hard.
 
 mod best_fit;
 mod branch_and_bound;
@@ -34,13 +33,13 @@ pub use self::check::Fault;
 use self::portfolio::Best;
 use self::sections::Problem;
 
-/// Memory that is needed from the moment `lower` until just before the moment `upper`.
+/// Memory that is live from time `lower` until just before time `upper`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Buffer {
-    /// The first moment, in any unit.
+    /// Start of the life, in any unit of time.
     pub lower: u64,
-    /// The moment after the last. A buffer with `upper <= lower` never lives: it gets offset 0
-    /// and counts for nothing.
+    /// End of the life, exclusive. A buffer with `upper <= lower` is never live: it gets offset 0 and is
+    /// otherwise ignored.
     pub upper: u64,
     /// Bytes, or any other unit of memory.
     pub size: u64,
@@ -51,55 +50,54 @@ impl Buffer {
         self.lower < self.upper && self.size > 0
     }
 
-    /// Whether there is a moment at which both live.
+    /// Whether both are live at some time.
     #[must_use]
     pub fn lives_with(&self, other: &Buffer) -> bool {
         self.lives() && other.lives() && self.lower < other.upper && other.lower < self.upper
     }
 }
 
-/// How long [`pack`] looks for a lower placement.
+/// The effort that [`pack`] spends on the search for a lower placement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Effort {
-    /// So many steps of search. The same buffers and steps always get the same placement.
+    /// Steps of search. The result depends only on the buffers and the steps.
     Steps(u64),
-    /// So much time. What is found depends on the machine and on what else it does.
+    /// Time. The result depends on the machine and its load.
     Time(Duration),
 }
 
 /// An offset for every buffer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Placement {
-    /// The offset of each buffer, in the order the buffers came in.
+    /// The offset of each buffer, in the given order.
     pub offsets: Vec<u64>,
-    /// The highest end of a buffer: what the arena must have.
+    /// The highest end of a buffer: the size of the arena.
     pub height: u64,
     /// The algorithm that found it.
     pub packer: &'static str,
 }
 
 impl Placement {
-    /// Verifies that no two buffers that live at one moment share memory, and that `height` is right.
+    /// Verifies that no two buffers that are live at the same time overlap, and that `height` is correct.
     ///
     /// # Errors
-    /// What is wrong, of the first fault found.
+    /// The first fault found.
     pub fn check(&self, buffers: &[Buffer]) -> Result<(), Fault> {
         check::check(self, buffers)
     }
 }
 
-/// Buffers whose sizes add up to 2^63 or more: offsets could overflow.
+/// The sizes of the buffers add up to 2^63 or more, so that offsets could overflow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the sizes of all buffers add up to 2^63 or more")]
 pub struct TooLarge;
 
-/// Places all buffers, as low as it can with so much effort.
+/// Places all buffers as low as possible with the given effort.
 ///
-/// Several packers try in turn, and the lowest placement is taken; one at the [`lower_bound`] ends
-/// it. A packer that only goes once through the buffers is not interrupted: 10^5 buffers are a
-/// matter of a second, whatever the effort.
+/// Tries several packers in turn and returns the lowest placement, or the first at the [`lower_bound`].
+/// Packers without search are not interrupted: 10^5 buffers take about a second, whatever the effort.
 ///
-/// Every offset is a sum of sizes: if all sizes are multiples of an alignment, all offsets are.
+/// Every offset is a sum of sizes: if all sizes are multiples of an alignment, so are all offsets.
 ///
 /// # Errors
 /// [`TooLarge`] if the sizes add up to 2^63 or more.
@@ -107,7 +105,7 @@ pub fn pack(buffers: &[Buffer], effort: Effort) -> Result<Placement, TooLarge> {
     pack_watched(buffers, effort, &mut |_| {})
 }
 
-/// Like [`pack`], and shows `watch` each placement that is lower than those before it.
+/// Like [`pack`]; also calls `watch` with each placement that is lower than all before.
 ///
 /// # Errors
 /// [`TooLarge`] if the sizes add up to 2^63 or more.
@@ -133,7 +131,7 @@ pub fn pack_watched(
     Ok(best.placement)
 }
 
-/// The most bytes that live at one moment: no placement is lower.
+/// Returns the peak of live bytes: no placement is lower.
 #[must_use]
 pub fn lower_bound(buffers: &[Buffer]) -> u64 {
     let mut changes: Vec<(u64, bool, u64)> = Vec::with_capacity(2 * buffers.len());
@@ -141,7 +139,7 @@ pub fn lower_bound(buffers: &[Buffer]) -> u64 {
         changes.push((buffer.lower, true, buffer.size));
         changes.push((buffer.upper, false, buffer.size));
     }
-    // What ends at a moment ends before anything begins at it.
+    // At the same time, ends come before beginnings.
     changes.sort_unstable();
     let (mut live, mut most) = (0u64, 0);
     for (_, begins, size) in changes {

@@ -1,29 +1,29 @@
 //! The reference: the caching allocator of PyTorch 2.11, decision for decision.
 //!
-//! This file is `malloc` and `free` as ordered lists of steps and nothing else; each step has a file
-//! of its own, and nothing but this file decides their order.
+//! This file contains `malloc` and `free` as ordered lists of steps. Each step has its own file; only
+//! this file decides their order.
 //!
 //! | file | decides |
 //! |---|---|
 //! | `size.rs` | how a request is rounded, and how large a segment it needs |
 //! | `private_pool.rs` | which pool serves a request |
-//! | `pool.rs`, `ordered.rs` | the order in which free blocks are looked through |
-//! | `fit.rs` | which free block is taken |
-//! | `split.rs` | whether it is cut |
-//! | `merge.rs` | with which neighbours a freed block is joined, and in which order |
-//! | `retry_ladder.rs` | what is tried when no block fits, and when memory is exhausted |
-//! | `segment.rs`, `expandable.rs`, `pages.rs` | how memory is taken from the device |
-//! | `garbage_collect.rs`, `release.rs` | what goes back to it, and when |
-//! | `events.rs` | when a block that several streams use is free |
-//! | `flat_hash.rs` | the order of things that PyTorch keeps in hash tables |
-//! | `block.rs`, `arena.rs` | what a block remembers, and where blocks live |
-//! | `snapshot.rs`, `restore.rs`, `check.rs` | telling, rebuilding and verifying the state |
+//! | `pool.rs`, `ordered.rs` | the order in which free blocks are searched |
+//! | `fit.rs` | which free block a request gets |
+//! | `split.rs` | whether the block is split |
+//! | `merge.rs` | which neighbours a freed block is coalesced with, and in which order |
+//! | `retry_ladder.rs` | what is tried when no cached block fits, and when memory is exhausted |
+//! | `segment.rs`, `expandable.rs`, `pages.rs` | how memory is reserved from the device |
+//! | `garbage_collect.rs`, `release.rs` | which memory returns to the device, and when |
+//! | `events.rs` | when a block used by several streams becomes free |
+//! | `flat_hash.rs`, `stream_set.rs` | the iteration order of PyTorch's hash tables |
+//! | `block.rs`, `arena.rs` | the state of a block, and the storage of blocks |
+//! | `snapshot.rs`, `restore.rs`, `check.rs` | reporting, rebuilding and verifying the state |
 //!
-//! **What is not modelled:** captures of CUDA graphs (private pools are, by hand), callbacks that
-//! free memory of other processes, memory shared between processes, pools with an allocator of
-//! their own, stack traces in the history, the allocator for host memory. The lock is the caller's.
+//! **Not modelled:** CUDA graph capture (private pools work without it), callbacks that free memory of
+//! other processes, memory shared between processes, pools with a custom allocator, stack traces in the
+//! history, and the host memory allocator. Callers provide the lock.
 //!
-//! **Where PyTorch corrupts itself** the corruption is not reproduced; see [`Hazard`].
+//! **Where PyTorch corrupts its own state**, this allocator reports a [`Hazard`] instead.
 //!
 //! [`Hazard`]: crate::error::Hazard
 
@@ -69,30 +69,30 @@ use crate::stats::{DeviceStats, PoolKind};
 
 pub use self::private_pool::StreamFilter;
 
-/// PyTorch's allocator of one device.
+/// PyTorch's allocator for one device.
 #[derive(Debug)]
 pub struct PyTorch<D> {
     driver: D,
-    /// The device's number in messages.
+    /// The device's number, shown in messages and snapshots.
     device: u32,
-    /// Bytes the device had when the allocator was made: memory fractions are shares of it.
+    /// Device memory in bytes when the allocator was created. Memory fractions refer to it.
     total_memory: u64,
     settings: Settings,
-    /// The most bytes that may be held from the device.
+    /// Limit on reserved bytes.
     limit: Option<u64>,
-    /// Bytes held from the device.
+    /// Reserved bytes.
     reserved: u64,
     blocks: Arena<Block>,
-    /// The blocks handed out, by address.
+    /// Allocated blocks by address.
     live: HashMap<DeviceAddr, BlockId, FixedState>,
     pools: Arena<BlockPool>,
-    /// Everybody's pool for small blocks.
+    /// The default pool of small blocks.
     small: PoolId,
-    /// Everybody's pool for large blocks.
+    /// The default pool of large blocks.
     large: PoolId,
     private_pools: PrivatePools,
     expandable_segments: Arena<ExpandableSegment>,
-    /// How memory of expandable segments can be shared; decided by the first attempt.
+    /// Sharing mode for the memory of expandable segments; the first attempt decides it.
     handle_kind: Option<HandleKind>,
     events: PendingEvents,
     stats: DeviceStats,
@@ -104,16 +104,16 @@ type BlockId = Id<Block>;
 /// Identifies a pool.
 type PoolId = Id<BlockPool>;
 
-/// What a malloc is looking for.
+/// A request after rounding.
 #[derive(Clone, Copy, Debug)]
 struct Request {
-    /// Bytes asked for.
+    /// Requested bytes.
     bytes: u64,
     /// Bytes of the block: `bytes` rounded up.
     size: u64,
     stream: StreamId,
     pool: PoolId,
-    /// Bytes of the segment if one is needed.
+    /// Bytes of the segment, if one is needed.
     segment_size: u64,
     /// Whether it may use expandable segments.
     expandable: bool,
@@ -159,14 +159,14 @@ impl<D: Driver> PyTorch<D> {
         allocator
     }
 
-    /// At least `bytes` of memory for use on `stream`, as tensors get it: null for zero bytes, and a
-    /// plain refusal from 2^60 on.
+    /// Allocates at least `bytes` bytes for use on `stream`, as for a tensor. Returns null for zero
+    /// bytes and refuses 2^60 bytes or more.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`], [`Error::MoreThanOneExabyte`]; [`Error::Driver`] or
-    /// [`Error::VirtualMemory`] if the device fails; [`Error::Pool`] if allocations go to a private pool
-    /// that is gone, or were to be borrowed from one without users; [`Error::Hazard`] where PyTorch would
-    /// corrupt itself; [`Error::TooManyBlocks`].
+    /// [`Error::OutOfMemory`], [`Error::MoreThanOneExabyte`] or [`Error::TooManyBlocks`];
+    /// [`Error::Driver`] or [`Error::VirtualMemory`] if the device fails; [`Error::Pool`] if the
+    /// private pool that serves this stream does not exist or a pool to borrow from has no users;
+    /// [`Error::Hazard`] where PyTorch would corrupt its state.
     pub fn malloc(&mut self, bytes: u64, stream: StreamId) -> Result<DeviceAddr, Error> {
         if bytes >= ONE_EXABYTE {
             return Err(Error::MoreThanOneExabyte);
@@ -174,7 +174,7 @@ impl<D: Driver> PyTorch<D> {
         self.raw_malloc(bytes, stream)
     }
 
-    /// As [`Self::malloc`], without the refusal (`raw_alloc_with_stream`).
+    /// Like [`Self::malloc`], but without the limit of 2^60 bytes (`raw_alloc_with_stream`).
     ///
     /// # Errors
     /// As [`Self::malloc`].
@@ -185,21 +185,21 @@ impl<D: Driver> PyTorch<D> {
         if !self.blocks.has_room() {
             return Err(Error::TooManyBlocks);
         }
-        // 1. Blocks whose streams are done become free.
+        // 1. Free the blocks whose streams have finished.
         if !self.private_pools.is_recording() {
             self.process_events()?;
         }
-        // 2. Round, choose the pool.
+        // 2. Round the size and choose the pool.
         let mut request = self.request(bytes, stream)?;
-        // 3. The best of the free blocks; else climb the ladder.
+        // 3. Take the best free block; otherwise try the retry ladder.
         let block = match self.take_free_block(&request) {
             Some(block) => block,
-            None => match self.climb_retry_ladder(&mut request)? {
+            None => match self.run_retry_ladder(&mut request)? {
                 Some(block) => block,
                 None => return Err(self.out_of_memory(&request)),
             },
         };
-        // 4. Cut off what is too much, and hand it out.
+        // 4. Split off the remainder and hand the block out.
         let block = if self.should_split(block, &request) {
             self.split(block, request.size)
         } else {
@@ -209,18 +209,18 @@ impl<D: Driver> PyTorch<D> {
         Ok(self.hand_out(block, &request))
     }
 
-    /// Takes back an allocation. Null is ignored.
+    /// Frees an allocation. Null is ignored.
     ///
     /// # Errors
-    /// [`Error::InvalidPointer`] if `addr` is not the start of a live allocation. [`Error::Driver`]
-    /// if an event could not be recorded: the allocation is gone all the same, and its memory is not
-    /// used again before its streams are done.
+    /// [`Error::InvalidPointer`] if `addr` is not the start of a live allocation. [`Error::Driver`] if
+    /// an event could not be recorded: the allocation is freed anyway, and its memory is not reused
+    /// before its streams have finished.
     pub fn free(&mut self, addr: DeviceAddr) -> Result<(), Error> {
         if addr.is_null() {
             return Ok(());
         }
         let id = self.live.remove(&addr).ok_or(Error::InvalidPointer(addr))?;
-        // 1. The program does not hold it any more.
+        // 1. It is no longer allocated.
         let block = &mut self.blocks[id];
         block.allocated = false;
         let (size, requested, stream) = (block.size, block.requested, block.stream);
@@ -231,7 +231,7 @@ impl<D: Driver> PyTorch<D> {
         if self.settings.is_oversize(size) {
             self.stats.oversize_allocations.decrease(1);
         }
-        // 2. It is free now, or waits for the other streams that use it.
+        // 2. It becomes free now, or waits for the other streams that use it.
         if self.blocks[id].stream_uses.is_none() {
             self.free_block(id);
             Ok(())
@@ -243,8 +243,8 @@ impl<D: Driver> PyTorch<D> {
         }
     }
 
-    /// Says that `stream`, too, uses an allocation. The stream it was made for is ignored, and so
-    /// is null.
+    /// Records that `stream` also uses an allocation. Null and the stream it was allocated for are
+    /// ignored.
     ///
     /// # Errors
     /// [`Error::InvalidPointer`] if `addr` is not the start of a live allocation.
@@ -259,29 +259,30 @@ impl<D: Driver> PyTorch<D> {
         Ok(())
     }
 
-    /// Returns all memory that can be returned, having waited for all streams
+    /// Waits for all streams and returns all cached memory to the device, as far as possible
     /// (`torch.cuda.empty_cache`).
     ///
     /// # Errors
-    /// [`Error::Driver`] or [`Error::VirtualMemory`] if the device fails, at the first call that does;
-    /// [`Error::Hazard`] where PyTorch would have corrupted itself.
+    /// [`Error::Driver`] or [`Error::VirtualMemory`] at the first driver call that fails;
+    /// [`Error::Hazard`] where PyTorch would have corrupted its state.
     pub fn empty_cache(&mut self) -> Result<(), Error> {
         self.release_cached_blocks(MempoolId::DEFAULT)
     }
 
-    /// Returns the memory of one private pool without users. A pool with users is left alone, and one
-    /// that does not exist is no error; [`MempoolId::DEFAULT`] is everybody's cache.
+    /// Returns the memory of one private pool without users. Pools with users and unknown pools are
+    /// left alone. [`MempoolId::DEFAULT`] means all cached memory.
     ///
     /// # Errors
-    /// As [`Self::empty_cache`]; [`PoolError::Recording`] while allocations go to any private pool.
+    /// As [`Self::empty_cache`]; [`PoolError::Recording`] while allocations are directed to any private
+    /// pool.
     ///
     /// [`PoolError::Recording`]: crate::error::PoolError::Recording
     pub fn empty_pool(&mut self, pool: MempoolId) -> Result<(), Error> {
         self.release_cached_blocks(pool)
     }
 
-    /// Limits the memory held to a share of what the device had when the allocator was made; 1 is no
-    /// limit. Nothing is returned if more is held already.
+    /// Limits reserved memory to a fraction of the device memory at creation; 1 means no limit. Memory
+    /// already reserved beyond the limit is kept.
     ///
     /// # Errors
     /// [`Error::InvalidFraction`] outside 0 to 1.
@@ -293,7 +294,7 @@ impl<D: Driver> PyTorch<D> {
         Ok(())
     }
 
-    /// The share the limit is; 1 if there is none.
+    /// The limit as a fraction of device memory; 1 without a limit.
     #[must_use]
     pub fn memory_fraction(&self) -> f64 {
         self.limit
@@ -303,7 +304,7 @@ impl<D: Driver> PyTorch<D> {
     /// Changes the settings (`torch.cuda.memory._set_allocator_settings`).
     ///
     /// # Errors
-    /// [`Error::Settings`]; what stands before the mistake is in force, as in PyTorch.
+    /// [`Error::Settings`]. Settings before the invalid one take effect, as in PyTorch.
     pub fn apply_settings(&mut self, conf: &str) -> Result<(), Error> {
         let mut settings = self.settings.clone();
         let applied = settings.apply(conf);
@@ -311,8 +312,8 @@ impl<D: Driver> PyTorch<D> {
         Ok(applied?)
     }
 
-    /// Puts settings in force. Where the device has no virtual memory there are no expandable
-    /// segments; PyTorch warns and goes on.
+    /// Adopts settings. On devices without virtual memory, expandable segments are off; PyTorch prints
+    /// a warning and continues.
     fn use_settings(&mut self, mut settings: Settings) {
         settings.expandable_segments &= self.driver.virtual_memory().is_some();
         self.settings = settings;
@@ -340,7 +341,7 @@ impl<D: Driver> PyTorch<D> {
         self.stats.reset_accumulated();
     }
 
-    /// Starts recording what happens, or stops and forgets it.
+    /// Starts recording the history, or stops and discards it.
     pub fn record_history(&mut self, options: Option<HistoryOptions>) {
         match options {
             Some(options) => self.history.start(options),
@@ -348,13 +349,13 @@ impl<D: Driver> PyTorch<D> {
         }
     }
 
-    /// What was recorded, oldest first.
+    /// The recorded history, oldest entry first.
     pub fn history(&self) -> impl Iterator<Item = &TraceEntry> {
         self.history.entries()
     }
 
-    /// The start and the bytes of the segment that a live allocation is part of
-    /// (`getBaseAllocation`); for expandable segments, which PyTorch refuses here, of the mapped run.
+    /// The start and size of the segment that contains a live allocation (`getBaseAllocation`). For
+    /// expandable segments, which PyTorch rejects here, the mapped run.
     ///
     /// # Errors
     /// [`Error::InvalidPointer`] if `addr` is not the start of a live allocation.
@@ -367,11 +368,11 @@ impl<D: Driver> PyTorch<D> {
         Ok((self.blocks[head].addr, bytes))
     }
 
-    /// The largest free block, or what the device has free if that is more (`cacheInfo`): what a
-    /// request could at best hope for.
+    /// The larger of the largest free block and the device's free memory (`cacheInfo`): an upper bound
+    /// for the next request.
     ///
     /// # Errors
-    /// [`Error::Driver`] if the device does not answer.
+    /// [`Error::Driver`] if the device fails.
     pub fn largest_free(&mut self) -> Result<u64, Error> {
         let device = self.driver.memory_info()?.free;
         let pools = self.pools.iter().flat_map(|(_, pool)| pool.free.iter());
@@ -383,8 +384,8 @@ impl<D: Driver> PyTorch<D> {
         &self.driver
     }
 
-    /// The device, to let time pass on it. Memory that this allocator holds must not be given back
-    /// behind its back.
+    /// The device, for example to advance its clock. Do not return memory that the allocator has
+    /// reserved.
     pub fn driver_mut(&mut self) -> &mut D {
         &mut self.driver
     }
@@ -403,14 +404,14 @@ impl<D: Driver> PyTorch<D> {
         })
     }
 
-    /// The pool that serves blocks of `size` for `stream` now.
+    /// The pool that currently serves blocks of `size` bytes for `stream`.
     fn pool_for(&self, size: u64, stream: StreamId) -> Result<PoolId, Error> {
         let kind = size::pool_kind(size);
         let redirection = self.private_pools.redirection(stream, kind)?;
         Ok(redirection.unwrap_or(self.default_pool(kind)))
     }
 
-    /// Everybody's pool of a kind.
+    /// The default pool of a kind.
     fn default_pool(&self, kind: PoolKind) -> PoolId {
         match kind {
             PoolKind::Small => self.small,
@@ -418,7 +419,7 @@ impl<D: Driver> PyTorch<D> {
         }
     }
 
-    /// Books a block as handed out.
+    /// Marks a block as allocated and updates the statistics.
     fn hand_out(&mut self, id: BlockId, request: &Request) -> DeviceAddr {
         let block = &mut self.blocks[id];
         block.allocated = true;
@@ -438,7 +439,7 @@ impl<D: Driver> PyTorch<D> {
         addr
     }
 
-    /// Writes the history, if it is on.
+    /// Appends to the history if it is on.
     fn trace(&mut self, action: Action, addr: DeviceAddr, size: u64, stream: StreamId) {
         if self.history.is_recording() {
             self.history.record(TraceEntry {
@@ -452,7 +453,7 @@ impl<D: Driver> PyTorch<D> {
     }
 }
 
-/// The limit on memory held that a share of all memory is; none for the whole.
+/// The limit in bytes for a fraction of all memory; `None` for the whole.
 fn limit(fraction: f64, total_memory: u64) -> Option<u64> {
     (fraction < 1.0).then_some((fraction * total_memory as f64) as u64)
 }

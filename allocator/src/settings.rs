@@ -1,8 +1,8 @@
-//! The settings of PyTorch's allocator: `PYTORCH_CUDA_ALLOC_CONF`, its keys, defaults, errors.
+//! The settings of PyTorch's allocator, `PYTORCH_CUDA_ALLOC_CONF`: keys, defaults and errors.
 //!
-//! Source: PyTorch 2.11, `AcceleratorAllocatorConfig` (the keys all devices share) and
-//! `CUDAAllocatorConfig` (CUDA's own). Each reads the whole string and skips the other's keys; which
-//! of them reads first depends on where the string comes from, and so does the text of some errors.
+//! Source: PyTorch 2.11, `AcceleratorAllocatorConfig` (the keys of all devices) and
+//! `CUDAAllocatorConfig` (the keys of CUDA). Each parses the whole string and skips the keys of the
+//! other. The origin of the string decides which one runs first, and with it the text of some errors.
 
 mod parse;
 mod roundup;
@@ -10,46 +10,46 @@ mod tokens;
 
 pub use self::roundup::RoundupDivisions;
 
-/// The environment variables, in the order in which they count. The first that is set, even to
-/// nothing, is the only one read. (PyTorch's own comments say otherwise; its binary does this.)
+/// The environment variables in order of precedence. Only the first one that is set, even to an empty
+/// string, is read. (PyTorch's comments say otherwise; its binary does this.)
 pub const VARIABLES: [&str; 3] = [
     "PYTORCH_CUDA_ALLOC_CONF",
     "PYTORCH_HIP_ALLOC_CONF",
     "PYTORCH_ALLOC_CONF",
 ];
 
-/// All settings, as a string has set them: there are none that no string can set. Sizes are in bytes.
+/// All settings. Every value can be written as a settings string. Sizes are in bytes.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Settings {
-    /// The string parsed last, whether it was good or not.
+    /// The last parsed string, valid or not.
     pub(crate) source: String,
     /// `large_segment_size_mb`: size of segments for requests between 1 MiB and 10 MiB, and of the
     /// pages of large expandable segments. Kept across parses.
     pub(crate) large_segment_size: u64,
-    /// `max_split_size_mb`: blocks of this size and above are never split, but in expandable segments.
-    /// Reset by each parse.
+    /// `max_split_size_mb`: blocks of at least this size are never split, except in expandable
+    /// segments. `None` for no limit. Reset by each parse.
     pub(crate) max_split_size: Option<u64>,
     /// `max_non_split_rounding_mb`: how much larger than the request such a block may be. Reset to
     /// `large_segment_size` by each parse.
     pub(crate) max_non_split_rounding: u64,
-    /// `garbage_collection_threshold`: share of the memory limit above which old cached blocks are
-    /// returned; 0 is off. Reset by each parse. Nothing happens without a memory limit.
+    /// `garbage_collection_threshold`: fraction of the memory limit above which old cached blocks are
+    /// returned; 0 is off. Reset by each parse. No effect without a memory limit.
     pub(crate) garbage_collection_threshold: f64,
     /// `roundup_power2_divisions`: how requests are rounded. Reset by each parse.
     pub(crate) roundup: RoundupDivisions,
     /// `expandable_segments`. Kept across parses.
     pub(crate) expandable_segments: bool,
-    /// `per_process_memory_fraction`: the memory limit of allocators made from now on. Kept.
+    /// `per_process_memory_fraction`: the memory limit of allocators created from now on. Kept.
     pub(crate) per_process_memory_fraction: f64,
-    /// `graph_capture_record_stream_reuse`. Kept. Graphs are not modelled: it has no effect.
+    /// `graph_capture_record_stream_reuse`. Kept. No effect: CUDA graphs are not modelled.
     pub(crate) graph_capture_record_stream_reuse: bool,
-    /// `release_lock_on_cudamalloc`. Kept. It changes no decision of a single thread.
+    /// `release_lock_on_cudamalloc`. Kept. No effect on the decisions of a single thread.
     pub(crate) release_lock_on_cudamalloc: bool,
-    /// The settings of the allocator for host memory, which is not modelled. Kept.
+    /// The settings of the host memory allocator, which is not modelled. Kept.
     pub(crate) pinned: PinnedSettings,
 }
 
-/// Settings of PyTorch's allocator for pinned host memory: parsed and reported, without effect.
+/// Settings of PyTorch's pinned host memory allocator: parsed and reported, without effect.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct PinnedSettings {
     /// `pinned_use_background_threads`
@@ -86,8 +86,8 @@ impl Default for Settings {
     }
 }
 
-/// The settings of a string as they are written there, each with its key; whether they are any is not
-/// looked at. A list in brackets has commas of its own.
+/// Splits a settings string into its settings, each with its key, without validation. Commas inside
+/// brackets do not separate.
 pub fn written(conf: &str) -> impl Iterator<Item = (&str, &str)> {
     let mut depth = 0_u32;
     let is_end = move |c: char| {
@@ -105,18 +105,18 @@ pub fn written(conf: &str) -> impl Iterator<Item = (&str, &str)> {
 }
 
 impl Settings {
-    /// The settings a process starts with whose environment has this string.
+    /// The settings of a process that starts with this string in its environment.
     ///
     /// # Errors
-    /// If the string is wrong. PyTorch reports it at the first use of CUDA and crashes at the
-    /// second; here there are no settings to go on with.
+    /// If the string is invalid. PyTorch reports this at the first use of CUDA and crashes at the
+    /// second.
     pub fn from_conf(conf: &str) -> Result<Self, SettingsError> {
         let mut settings = Self::default();
         parse::at_start(&mut settings, conf)?;
         Ok(settings)
     }
 
-    /// The settings a process starts with, `variable` being its environment.
+    /// The settings of a process that starts with the environment `variable`.
     ///
     /// # Errors
     /// As [`Settings::from_conf`].
@@ -127,12 +127,12 @@ impl Settings {
         }
     }
 
-    /// Changes the settings of a running process
-    /// (`torch.cuda.memory._set_allocator_settings`). Keys that are not kept across parses go back
-    /// to their defaults first: a string without `max_split_size_mb` switches that limit off.
+    /// Changes the settings of a running process (`torch.cuda.memory._set_allocator_settings`). Keys
+    /// that are not kept across parses return to their defaults first: a string without
+    /// `max_split_size_mb` removes that limit.
     ///
     /// # Errors
-    /// If the string is wrong. What stands before the error has been applied, as in PyTorch.
+    /// If the string is invalid. Settings before the error take effect, as in PyTorch.
     pub fn apply(&mut self, conf: &str) -> Result<(), SettingsError> {
         parse::at_run_time(self, conf)
     }
@@ -173,65 +173,65 @@ impl Settings {
         &self.roundup
     }
 
-    /// Whether a block of this size is kept whole, if it is not part of an expandable segment; and
-    /// whether a request of this size gets such a block.
+    /// Whether a block of this size is never split (outside expandable segments), and whether a request
+    /// of this size gets such a block.
     #[must_use]
     pub fn is_oversize(&self, bytes: u64) -> bool {
         self.max_split_size.is_some_and(|limit| bytes >= limit)
     }
 }
 
-/// What is wrong with a settings string. The texts are PyTorch's where it has one.
+/// An error in a settings string. Messages are PyTorch's where it has one.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SettingsError {
-    /// A key that does not exist.
+    /// An unknown key.
     #[error("Unrecognized key '{key}' in {parser} allocator config.")]
     UnknownKey {
         /// The key.
         key: String,
-        /// Which parser saw it: `CUDA` (environment) or `Accelerator` (run time).
+        /// The parser: `CUDA` (environment) or `Accelerator` (run time).
         parser: &'static str,
     },
-    /// A value outside its range; the text says which range.
+    /// A value outside the range that the text states.
     #[error("{0}")]
     OutOfRange(String),
-    /// A switch that is neither `True` nor `False`.
+    /// A boolean that is neither `True` nor `False`.
     #[error("Expected 'True' or 'False' at index {index} in ConfigTokenizer but got '{token}'")]
     NotABoolean {
-        /// Where, counted in tokens.
+        /// The index of the token.
         index: usize,
-        /// What stands there.
+        /// The token.
         token: String,
     },
-    /// A value that is no number. PyTorch lets the C++ exception escape, whose whole text is the
-    /// name of the function.
+    /// A value that is not a number. PyTorch lets the C++ exception escape, whose text is the name of
+    /// the function.
     #[error("{function}")]
     NotANumber {
         /// `stoull` or `stod`.
         function: &'static str,
     },
-    /// The string ends where a value should stand, or a list is not closed: an internal assertion
-    /// of PyTorch.
+    /// The string ends where a value is expected, or a list is not closed. (An internal assertion in
+    /// PyTorch.)
     #[error(
         "i < {length} INTERNAL ASSERT FAILED at \
          \"/pytorch/c10/core/{place}, please report a bug to PyTorch. {reason}"
     )]
     EndsEarly {
-        /// What PyTorch compares the index with.
+        /// The expression that PyTorch compares the index with.
         length: &'static str,
-        /// The file and the line of PyTorch 2.11's source that asserts, as it prints them.
+        /// The file and line of PyTorch 2.11's source that asserts, as it prints them.
         place: &'static str,
-        /// What PyTorch says.
+        /// PyTorch's message.
         reason: &'static str,
     },
-    /// The string asks for an allocator other than the one that is running.
+    /// The string selects another allocator than the running one.
     #[error(
         "Allocator backend parsed at runtime != allocator backend parsed at load time, \
          {wanted} != native"
     )]
     OtherBackend {
-        /// The backend asked for.
+        /// The selected backend.
         wanted: String,
     },
 }
@@ -243,14 +243,14 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     #[test]
-    fn settings_are_told_apart_as_they_are_written() {
+    fn settings_strings_are_split_at_top_level_commas() {
         let conf = "a:[1:2,3:4], b:1,,c";
         let expected = [("a", "a:[1:2,3:4]"), ("b", " b:1"), ("", ""), ("c", "c")];
         assert!(written(conf).eq(expected));
     }
 
     #[test]
-    fn the_first_variable_that_is_set_is_the_only_one_read() {
+    fn only_the_first_variable_that_is_set_is_read() {
         let cuda_empty = |name: &str| match name {
             "PYTORCH_CUDA_ALLOC_CONF" => Some(String::new()),
             _ => Some("expandable_segments:True".to_owned()),
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_leaves_what_stands_before_it_applied() {
+    fn settings_before_an_error_take_effect() {
         let mut settings = Settings::default();
         let error = settings
             .apply("max_split_size_mb:64,foo:1,expandable_segments:True")

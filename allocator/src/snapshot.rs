@@ -1,7 +1,7 @@
-//! The state of an allocator as `torch.cuda.memory._snapshot()` tells it.
+//! The state of an allocator in the form of `torch.cuda.memory._snapshot()`.
 //!
-//! Source: PyTorch 2.11. Serialised, the types below have PyTorch's keys in PyTorch's order, so
-//! that tools which read its snapshots can read these. Stack traces (`frames`) are always empty.
+//! Source: PyTorch 2.11. Serialised, these types have PyTorch's keys in PyTorch's order, so that tools
+//! for its snapshots can read them. Stack traces (`frames`) are always empty.
 
 use serde::ser::{SerializeMap, SerializeStruct};
 use serde::{Serialize, Serializer};
@@ -12,7 +12,7 @@ use crate::mempool::MempoolId;
 use crate::settings::Settings;
 use crate::stats::PoolKind;
 
-/// Everything at one moment.
+/// The complete state at one moment.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Snapshot {
     /// The segments of all devices, by device and address.
@@ -23,20 +23,19 @@ pub struct Snapshot {
     /// The settings in force.
     #[serde(serialize_with = "settings")]
     pub allocator_settings: Settings,
-    /// Annotations of the program; never any here.
+    /// Annotations of the program; always empty here.
     #[serde(serialize_with = "list")]
     pub external_annotations: [(); 0],
 }
 
-/// A contiguous range of memory held from the device: one `cudaMalloc`, or one mapped run of an
-/// expandable segment.
+/// A contiguous range of reserved memory: one `cudaMalloc`, or one mapped run of an expandable segment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SegmentInfo {
-    /// The device's number.
+    /// The number of the device.
     pub device: u32,
-    /// Where it starts.
+    /// The start address.
     pub address: DeviceAddr,
-    /// The stream its blocks are handed out for.
+    /// The stream its blocks are allocated for.
     pub stream: StreamId,
     /// The kind of pool it belongs to.
     pub kind: PoolKind,
@@ -44,7 +43,7 @@ pub struct SegmentInfo {
     pub pool: MempoolId,
     /// Whether it is part of an expandable segment.
     pub is_expandable: bool,
-    /// Its blocks, by address; they cover it without gaps.
+    /// Its blocks by address, without gaps.
     pub blocks: Vec<BlockInfo>,
 }
 
@@ -55,7 +54,7 @@ impl SegmentInfo {
         self.sum_of(|_| true, |block| block.size)
     }
 
-    /// Where it ends: behind its last block.
+    /// The end address of its last block.
     #[must_use]
     pub fn end(&self) -> DeviceAddr {
         let end = self.blocks.last();
@@ -64,19 +63,19 @@ impl SegmentInfo {
         })
     }
 
-    /// Bytes of the blocks handed out.
+    /// Bytes of the allocated blocks.
     #[must_use]
     pub fn allocated_size(&self) -> u64 {
         self.sum_of(BlockInfo::is_allocated, |block| block.size)
     }
 
-    /// Bytes of the blocks handed out or waiting for a stream.
+    /// Bytes of the active blocks: allocated or waiting for a stream.
     #[must_use]
     pub fn active_size(&self) -> u64 {
         self.sum_of(BlockInfo::is_active, |block| block.size)
     }
 
-    /// Bytes asked for in the active blocks.
+    /// Requested bytes of the active blocks.
     #[must_use]
     pub fn requested_size(&self) -> u64 {
         self.sum_of(BlockInfo::is_active, |block| block.requested_size)
@@ -94,21 +93,21 @@ impl SegmentInfo {
 /// A block of a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct BlockInfo {
-    /// Where it starts.
+    /// The start address.
     pub address: DeviceAddr,
     /// Its bytes.
     pub size: u64,
-    /// Bytes asked for. Of an inactive block those of the last user it had or was cut off from; 0 if
-    /// there was none.
+    /// Requested bytes. An inactive block keeps those of its last user, or of the block it was split
+    /// from; 0 if there was none.
     pub requested_size: u64,
-    /// What it is doing.
+    /// Its state.
     pub state: BlockState,
     #[serde(serialize_with = "list")]
     frames: [(); 0],
 }
 
 impl BlockInfo {
-    /// A block in a given state.
+    /// Creates a block.
     #[must_use]
     pub fn new(address: DeviceAddr, size: u64, requested_size: u64, state: BlockState) -> Self {
         Self {
@@ -120,25 +119,25 @@ impl BlockInfo {
         }
     }
 
-    /// Whether it is handed out.
+    /// Whether it is allocated.
     #[must_use]
     pub fn is_allocated(&self) -> bool {
         self.state == BlockState::ActiveAllocated
     }
 
-    /// Whether it is handed out or waiting for a stream.
+    /// Whether it is allocated or waiting for a stream.
     #[must_use]
     pub fn is_active(&self) -> bool {
         self.state != BlockState::Inactive
     }
 }
 
-/// What a block is doing.
+/// The state of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BlockState {
-    /// Handed out.
+    /// Allocated.
     ActiveAllocated,
-    /// Given back while other streams may still use it.
+    /// Freed while other streams may still use it.
     ActivePendingFree,
     /// Free.
     Inactive,
@@ -155,7 +154,7 @@ impl BlockState {
         }
     }
 
-    /// The state of that name.
+    /// The state with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         [
@@ -193,7 +192,7 @@ impl Serialize for SegmentInfo {
     }
 }
 
-/// A list also where serde takes an array for a tuple.
+/// Serialises as a list; serde would treat an array as a tuple.
 fn list<S: Serializer>(items: &[()], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(items)
 }

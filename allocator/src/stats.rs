@@ -1,16 +1,16 @@
-//! The statistics every policy reports: PyTorch's 122 figures, with its arithmetic.
+//! The statistics of every allocator: PyTorch's 122 figures, with its arithmetic.
 //!
 //! Source: PyTorch 2.11, `c10/core/CachingDeviceAllocator.h` and the binding behind
 //! `torch.cuda.memory_stats`.
 
 pub mod summary;
 
-/// Which of the two kinds of pools a figure belongs to.
+/// The kind of a pool.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum PoolKind {
-    /// Requests of at most 1 MiB, rounded.
+    /// Rounded requests of at most 1 MiB.
     Small,
-    /// All others.
+    /// Larger requests.
     Large,
 }
 
@@ -24,7 +24,7 @@ impl PoolKind {
         }
     }
 
-    /// The kind of that name.
+    /// The kind with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         let mut kinds = [Self::Small, Self::Large].into_iter();
@@ -34,13 +34,13 @@ impl PoolKind {
 
 /// One figure over time.
 ///
-/// Invariants between two resets: `current = allocated − freed` for a figure that began at zero,
-/// `peak ≥ current`. Totals beyond 2^63 wrap around, as PyTorch's in effect do.
+/// Invariants between two resets: `current = allocated − freed` if the figure started at zero, and
+/// `peak ≥ current`. Totals beyond 2^63 wrap around, as in PyTorch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stat {
-    /// Now.
+    /// The current value.
     pub current: i64,
-    /// The most since the last reset of peaks.
+    /// The highest value since the last reset of peaks.
     pub peak: i64,
     /// The sum of all increases since the last reset of totals.
     pub allocated: i64,
@@ -57,7 +57,7 @@ impl Stat {
         self.allocated = self.allocated.wrapping_add(amount);
     }
 
-    /// Takes `amount` away.
+    /// Subtracts `amount`.
     pub fn decrease(&mut self, amount: u64) {
         let amount = amount.cast_signed();
         self.current = self.current.wrapping_sub(amount);
@@ -75,15 +75,15 @@ impl Stat {
     }
 }
 
-/// One figure for both kinds of pools together and for each alone. The peaks of the kinds need
-/// not add up to the peak of all: they may lie at different times.
+/// One figure for all pools and for each kind alone. The peaks of the kinds may occur at different
+/// times, so they need not add up to the overall peak.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct StatArray {
-    /// Both kinds.
+    /// Both kinds of pools.
     pub all: Stat,
-    /// Small pools alone.
+    /// Small pools.
     pub small_pool: Stat,
-    /// Large pools alone.
+    /// Large pools.
     pub large_pool: Stat,
 }
 
@@ -94,13 +94,13 @@ impl StatArray {
         self.of_mut(kind).increase(amount);
     }
 
-    /// Takes `amount` from `all` and from one kind.
+    /// Subtracts `amount` from `all` and from one kind.
     pub fn decrease(&mut self, kind: PoolKind, amount: u64) {
         self.all.decrease(amount);
         self.of_mut(kind).decrease(amount);
     }
 
-    /// Applies a net change: nothing at all is touched by a change of zero.
+    /// Applies a net change. Zero changes nothing, not even a peak.
     pub fn change(&mut self, kind: PoolKind, net: i64) {
         match net {
             0 => {}
@@ -133,43 +133,42 @@ impl StatArray {
 /// All statistics of one device.
 ///
 /// *requested* ≤ *active* and *allocated* ≤ *active* ≤ *reserved*: a block that waits for a stream is
-/// active, and its request counts, but it is not allocated.
+/// active and its request counts, but it is not allocated.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DeviceStats {
-    /// Blocks handed out and not yet given back.
+    /// Allocated blocks.
     pub allocation: StatArray,
-    /// Segments held that came from `cudaMalloc`; expandable ones do not count.
+    /// Segments reserved with `cudaMalloc`; expandable segments do not count.
     pub segment: StatArray,
-    /// Blocks handed out, or given back but still waiting for a stream.
+    /// Blocks that are allocated, or freed but still waiting for a stream.
     pub active: StatArray,
-    /// Free blocks that are part of a split segment, so that the segment cannot be returned.
-    /// Expandable segments do not count.
+    /// Free blocks in split segments, which cannot be returned. Expandable segments do not count.
     pub inactive_split: StatArray,
     /// Bytes of the blocks in `allocation`.
     pub allocated_bytes: StatArray,
-    /// Bytes held from the device.
+    /// Reserved bytes.
     pub reserved_bytes: StatArray,
     /// Bytes of the blocks in `active`.
     pub active_bytes: StatArray,
     /// Bytes of the blocks in `inactive_split`.
     pub inactive_split_bytes: StatArray,
-    /// Bytes the program asked for in the blocks in `active`.
+    /// Requested bytes of the blocks in `active`.
     pub requested_bytes: StatArray,
-    /// Blocks handed out of at least `max_split_size`.
+    /// Allocated blocks of at least `max_split_size`.
     pub oversize_allocations: Stat,
     /// Segments of at least `max_split_size`.
     pub oversize_segments: Stat,
-    /// Attempts to take memory from the device after all cached memory was returned to it.
+    /// Attempts to reserve memory after all cached memory was returned.
     pub num_alloc_retries: i64,
     /// Requests that failed for lack of memory.
     pub num_ooms: i64,
-    /// Times all streams were waited for.
+    /// Waits for all streams.
     pub num_sync_all_streams: i64,
-    /// Times memory was taken from the device: `cudaMalloc`, or the mapping of a range.
+    /// Calls that reserved memory: `cudaMalloc`, or the mapping of a range.
     pub num_device_alloc: i64,
-    /// Times memory was returned to the device: `cudaFree`, or the unmapping of a range.
+    /// Calls that returned memory: `cudaFree`, or the unmapping of a range.
     pub num_device_free: i64,
-    /// The setting in bytes when the allocator was made; −1 for unlimited.
+    /// The setting in bytes at creation; −1 for no limit.
     pub max_split_size: i64,
 }
 
@@ -190,7 +189,7 @@ impl DeviceStats {
         ]
     }
 
-    /// The figures that are not kept by kind of pool, in PyTorch's order.
+    /// The figures without a breakdown by kind of pool, in PyTorch's order.
     #[must_use]
     pub fn oversize(&self) -> [(&'static str, &Stat); 2] {
         [
@@ -212,7 +211,7 @@ impl DeviceStats {
         ]
     }
 
-    /// What `torch.cuda.memory_stats()` returns: 122 dotted keys with their values, sorted.
+    /// Returns the 122 dotted keys of `torch.cuda.memory_stats()` with their values, sorted.
     #[must_use]
     pub fn flatten(&self) -> Vec<(String, i64)> {
         let mut flat = Vec::with_capacity(122);

@@ -48,11 +48,11 @@ pub fn count(number: u64, noun: &str) -> String {
     }
 }
 
-/// A settings string in a sentence: quoted, or `the default`.
+/// A settings string in a sentence: quoted, or `the default settings`.
 #[must_use]
 pub fn quoted(conf: &str) -> String {
     match conf {
-        "" => "the default".to_owned(),
+        "" => "the default settings".to_owned(),
         conf => format!("'{conf}'"),
     }
 }

@@ -1,11 +1,86 @@
-//! Families: generated workloads with parameters and a seed. [`catalog`](crate::catalog) lists them by name.
+//! Families: programs generated from parameters and a seed.
 //!
-//! - Models, composed of the same operators as their Python code: [`transformer`] (GPT-2, BERT, Llama; LoRA,
-//!   checkpointing), [`moe`], [`cnn`] and [`inference`].
-//! - Patterns: [`grad_accumulation`], [`fragmentation`] (and its variants), [`streams`], [`shared_gpu`],
-//!   [`batch_probe`] and [`experiment`].
-//! - Tools to write families with: [`program`] (ids and lifetimes), [`rng`] (reproducible random numbers),
-//!   [`lengths`] (batch and sequence lengths) and [`byte_count`] (sizes with units).
+//! A family emits the same operations for the same parameters and seed on every platform;
+//! `workloads/tests/main/digests.rs` has a digest of each preset.
+//!
+//! - **Models** ([`transformer`], [`moe`], [`cnn`], [`inference`]) are composed of operators as their
+//!   Python code is, on a framework without numbers (`eager`). [`lengths`] sets the size of their
+//!   batches; [`crate::realism`] compares them with recordings.
+//! - **Patterns** are written with [`program`] directly. Each isolates one cause: [`fragmentation`] has
+//!   eight causes of fragmentation, [`grad_accumulation`] mistakes in a training loop, [`streams`] blocks
+//!   that wait for another stream, [`shared_gpu`] other processes, [`batch_probe`] the search for the
+//!   largest batch, [`experiment`] the short examples of articles.
+//!
+//! # Adding a family
+//!
+//! 1. Write `families/NAME.rs` as in the example, with a struct of public fields, and declare it below:
+//!    `pub mod pulse;`. The fields are the parameters. The first paragraph of each field's documentation, and of the struct's, is what
+//!    `coalesce workloads` shows. `name` is the only field that is not a parameter: the member's name in
+//!    results. A field of bytes takes
+//!    `#[serde(with = "crate::families::byte_count")]` and is then read as `"12MiB"`, too.
+//! 2. Implement `Default` with a member that ends within a second or so.
+//! 3. Implement [`Workload`](crate::Workload). Check the parameters before the first operation, with
+//!    `parameters::within`: every value is either refused or runs without overflow and without an
+//!    unreasonable amount of host memory. Then run the program on a [`program::Program`], take all
+//!    randomness from [`rng::Rng`], and end with `finish`.
+//! 4. End every loop over a parameter once the sink has refused an operation: `step` and `is_over` of
+//!    [`program::Program`] tell. The catalog stops each member at its first operation to check its
+//!    parameters, so a loop that goes on would keep `coalesce` from starting.
+//! 5. Add a line to `FAMILIES` in `catalog.rs`:
+//!    `Family::of::<crate::families::pulse::Pulse>("pulse"),`
+//! 6. Add presets to `presets.toml`, and their digests to `tests/main/digests.rs`.
+//!
+//! `cargo test -p coalesce-workloads --test main` then checks the new family: that it is documented, that
+//! it refuses or runs every value of every parameter and stops when told to, and that its presets free
+//! what they allocate. `scripts/howto/check.py family` checks these steps with this example:
+//!
+//! ```ignore
+//! //! One short-lived block in each step.
+//!
+//! use documented::{Documented, DocumentedFields};
+//! use serde::{Deserialize, Serialize};
+//!
+//! use crate::families::parameters::{MOST_BYTES, within};
+//! use crate::families::program::Program;
+//! use crate::op::{Sink, Workload, WorkloadError};
+//!
+//! /// One short-lived block in each step.
+//! #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, Documented, DocumentedFields)]
+//! #[serde(default, deny_unknown_fields)]
+//! pub struct Pulse {
+//!     /// Name in results.
+//!     pub name: String,
+//!     /// Bytes of the block.
+//!     #[serde(with = "crate::families::byte_count")]
+//!     pub bytes: u64,
+//!     /// Steps.
+//!     pub steps: u64,
+//! }
+//!
+//! impl Default for Pulse {
+//!     fn default() -> Self {
+//!         Self { name: "pulse".to_owned(), bytes: 4 << 20, steps: 10 }
+//!     }
+//! }
+//!
+//! impl Workload for Pulse {
+//!     fn name(&self) -> &str {
+//!         &self.name
+//!     }
+//!
+//!     fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
+//!         within("pulse", [("bytes", self.bytes, 1..=MOST_BYTES)])?;
+//!         let mut program = Program::new(sink);
+//!         for step in 0..self.steps {
+//!             if !program.step(step) {
+//!                 break;
+//!             }
+//!             program.scratch(self.bytes, "empty");
+//!         }
+//!         program.finish()
+//!     }
+//! }
+//! ```
 
 pub mod batch_probe;
 pub mod byte_count;

@@ -34,7 +34,7 @@ pub enum Op<'a> {
     /// Return all cached memory to the device (`torch.cuda.empty_cache`).
     EmptyCache,
     /// Change something outside the program.
-    Around(Change),
+    Surroundings(Change),
     /// Enter a phase of the program: `step 3`, `forward`, `backward`, …
     Mark {
         /// The phase.

@@ -32,7 +32,7 @@ pub(crate) enum KeptOp {
         stream: u32,
     },
     EmptyCache,
-    Around(Change),
+    Surroundings(Change),
     Mark {
         tag: Tag,
     },
@@ -65,7 +65,7 @@ impl Ops {
             Op::Free { id } => KeptOp::Free { id },
             Op::RecordStream { id, stream } => KeptOp::RecordStream { id, stream },
             Op::EmptyCache => KeptOp::EmptyCache,
-            Op::Around(change) => KeptOp::Around(change),
+            Op::Surroundings(change) => KeptOp::Surroundings(change),
             Op::Mark { tag } => KeptOp::Mark {
                 tag: self.tags.number(tag),
             },
@@ -89,7 +89,7 @@ impl Ops {
             KeptOp::Free { id } => Op::Free { id },
             KeptOp::RecordStream { id, stream } => Op::RecordStream { id, stream },
             KeptOp::EmptyCache => Op::EmptyCache,
-            KeptOp::Around(change) => Op::Around(change),
+            KeptOp::Surroundings(change) => Op::Surroundings(change),
             KeptOp::Mark { tag } => Op::Mark {
                 tag: self.tags.text(tag),
             },

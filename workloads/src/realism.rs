@@ -6,7 +6,7 @@
 //! both: the number of tokens per expert and the scratch memory of convolutions.
 
 use crate::families::cnn::Cnn;
-use crate::families::inference::{Inference, Kept, Request};
+use crate::families::inference::{CacheLayout, Inference, Request};
 use crate::families::lengths::Lengths;
 use crate::families::moe::Moe;
 use crate::families::transformer::{Evaluation, Mistake, Precision, Shape, Transformer};
@@ -60,7 +60,7 @@ fn generation() -> Inference {
         kv_heads: 8,
         intermediate: 8192,
         vocabulary: 128_256,
-        cache: Kept::Whole,
+        cache: CacheLayout::Whole,
         requests: vec![Request {
             batch: 4,
             prompt: 376,

@@ -224,7 +224,7 @@ where
             None => Ok(Outcome::Skipped),
         },
         Op::EmptyCache => allocator.empty_cache().map(|()| Outcome::Done),
-        Op::Around(change) => {
+        Op::Surroundings(change) => {
             allocator.driver_mut().change(change);
             Ok(Outcome::Done)
         }

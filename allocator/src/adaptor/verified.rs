@@ -1,4 +1,4 @@
-//! An allocator whose memory is written to and looked at.
+//! Verifies the contents of allocated memory.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,18 +10,17 @@ use crate::driver::contents::{Contents, WORD, mixed};
 use crate::driver::{DeviceAddr, DriverError, StreamId};
 use crate::error::Error;
 
-/// Any allocator on a device with memory: what it hands out is used as a program uses it, and so that it
-/// shows if somebody else uses it, too.
+/// Wraps any allocator on a device with real memory and uses the allocations as a program does, so that
+/// use by anyone else shows.
 ///
-/// - A block is filled on its stream with a pattern of its own when it is allocated, and checked there
-///   when it is freed.
-/// - Every other stream that was recorded on it waits for that, then checks it and fills it once more,
-///   just before it is freed. The host does not wait: an allocator that gives the memory away before such
-///   a stream is done has two streams write to it.
+/// - When a block is allocated, its stream fills it with a unique pattern. When it is freed, its stream
+///   checks the pattern.
+/// - Just before the free, every other recorded stream waits for that check, checks the pattern itself
+///   and fills the block again. The host does not wait: if an allocator reuses the memory before such a
+///   stream has finished, two streams write to it.
 ///
-/// So blocks that overlap and memory that is reused too early end in words that are not the block's, in
-/// whichever of the two is checked last. The remainder of a block's bytes that makes no word of 8 is not
-/// looked at.
+/// Overlapping blocks and memory reused too early therefore show as foreign words in whichever block is
+/// checked last. A remainder of less than 8 bytes is not checked.
 #[derive(Debug)]
 pub struct Verified<A> {
     allocator: A,
@@ -30,44 +29,44 @@ pub struct Verified<A> {
     blocks: u64,
     /// Bytes filled so far.
     bytes: u64,
-    /// The checks under way, in the order in which the device was told of them.
+    /// The checks under way, in submission order.
     under_way: Vec<Corruption>,
-    /// What they have found, as far as is kept.
+    /// The first corruptions found.
     corruptions: Vec<Corruption>,
-    /// All that they have found.
+    /// Number of corruptions found.
     corrupt: u64,
 }
 
-/// A live block.
+/// An allocated block.
 #[derive(Clone, Debug)]
 struct Filled {
     /// Its number, counted from 0.
     block: u64,
     words: u64,
     stream: StreamId,
-    /// The other streams that work on it.
+    /// The other streams that use it.
     users: Vec<StreamId>,
 }
 
 impl Filled {
-    /// The seeds of blocks are nowhere near each other, or the pattern of one could be a shifted other's.
+    /// Seeds are far apart, so that no pattern is a shifted copy of another.
     fn seed(&self) -> u64 {
         mixed(!self.block)
     }
 }
 
-/// A block whose memory did not hold what was written there.
+/// A block whose contents changed unexpectedly.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Corruption {
     /// Its number among all blocks allocated, counted from 0.
     pub block: u64,
-    /// Where it was.
+    /// Its address.
     pub addr: DeviceAddr,
-    /// Bytes that were looked at.
+    /// Bytes checked.
     pub bytes: u64,
-    /// The stream that found it so: the block's own, or one recorded on it.
+    /// The stream that found the corruption: the block's own, or one recorded on it.
     pub stream: StreamId,
-    /// Words of 8 bytes that were others; 0 as long as that is not known.
+    /// Number of changed words of 8 bytes; 0 until known.
     pub words: u64,
 }
 
@@ -85,27 +84,27 @@ impl fmt::Display for Corruption {
     }
 }
 
-/// What was looked at.
+/// The result of a verification.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Verification {
     /// Blocks filled.
     pub blocks: u64,
     /// Bytes filled.
     pub bytes: u64,
-    /// Checks that found other words than were written. A block can have several checks.
+    /// Checks that found foreign words. A block can have several checks.
     pub corrupt: u64,
-    /// The first of them.
+    /// The first corruptions.
     pub first: Vec<Corruption>,
 }
 
-/// How many corruptions are told one by one.
-const TOLD: usize = 16;
+/// The number of corruptions listed individually.
+const MAX_LISTED: usize = 16;
 
 impl<A: Allocator> Verified<A>
 where
     A::Driver: Contents,
 {
-    /// Looks at what is allocated from now on.
+    /// Verifies allocations from now on.
     #[must_use]
     pub fn new(allocator: A) -> Self {
         Self {
@@ -119,7 +118,7 @@ where
         }
     }
 
-    /// Looks at the blocks that are live, too, and waits for all checks; what they found.
+    /// Checks the live blocks too, waits for all checks and returns the result.
     ///
     /// # Errors
     /// If the device fails.
@@ -144,15 +143,15 @@ where
                 continue;
             }
             self.corrupt += 1;
-            if self.corruptions.len() < TOLD {
+            if self.corruptions.len() < MAX_LISTED {
                 self.corruptions.push(Corruption { words, ..check });
             }
         }
         Ok(())
     }
 
-    /// Lets the block's own stream look at it, then the others.
-    fn look(&mut self, addr: DeviceAddr, filled: &Filled) -> Result<(), DriverError> {
+    /// Checks the block on its own stream, then on the others.
+    fn check_all(&mut self, addr: DeviceAddr, filled: &Filled) -> Result<(), DriverError> {
         self.check_on(filled.stream, addr, filled)?;
         for &user in &filled.users {
             self.allocator.driver_mut().follow(user, filled.stream)?;
@@ -204,7 +203,7 @@ where
         }
         let device = self.allocator.driver_mut();
         if let Err(error) = device.fill(addr, filled.words, filled.seed(), stream) {
-            // Nobody will know of it to free it.
+            // The caller does not get this address and cannot free it.
             let _ = self.allocator.free(addr);
             return Err(error.into());
         }
@@ -216,7 +215,7 @@ where
 
     fn free(&mut self, addr: DeviceAddr) -> Result<(), Error> {
         if let Some(filled) = self.live.get(&addr).cloned() {
-            self.look(addr, &filled)?;
+            self.check_all(addr, &filled)?;
             self.live.remove(&addr);
         }
         self.allocator.free(addr)

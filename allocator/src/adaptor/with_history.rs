@@ -1,4 +1,4 @@
-//! An allocator with a history of what was asked of it and of the memory it held.
+//! Records a history of an allocator's requests and segments.
 
 mod extents;
 
@@ -15,40 +15,40 @@ use crate::settings::Settings;
 use crate::snapshot::Snapshot;
 use crate::stats::DeviceStats;
 
-/// Any allocator, with the entries of [`History`] that its calls and its segments tell: what was handed
-/// out and given back, what failed, and by which memory its segments grew or shrank meanwhile.
+/// Wraps any allocator and records the entries of [`History`] that follow from its calls and segments:
+/// allocations, frees, failures, and the growth and shrinkage of segments.
 ///
-/// The reference keeps a history of its own, which knows more. Here a free is over when it is requested,
-/// and of what one call does to the segments only what is left of it is seen.
+/// The reference records its own, more detailed history. Here a free completes when it is requested,
+/// and of the changes that one call makes to the segments only the net effect is visible.
 #[derive(Debug)]
 pub struct WithHistory<A> {
     allocator: A,
     history: History,
-    /// Bytes asked for and the stream of each allocation.
+    /// Requested bytes and stream of each allocation.
     live: HashMap<DeviceAddr, (u64, StreamId), FixedState>,
-    /// The segments as the history has told them.
-    held: Extents,
-    /// Memory taken from the device and returned to it when they were last looked at.
+    /// The segments according to the history.
+    extents: Extents,
+    /// Number of calls that reserved and returned memory when the segments were last compared.
     device_calls: (i64, i64),
 }
 
 impl<A: Allocator> WithHistory<A> {
-    /// Records from now on. What lives already has no entries, and when it is freed neither a size nor a
-    /// stream.
+    /// Starts recording. Existing allocations have no entries; their frees are recorded with size 0 on
+    /// the default stream.
     #[must_use]
     pub fn new(allocator: A, options: HistoryOptions) -> Self {
         let mut history = History::default();
         history.start(options);
         Self {
             live: HashMap::default(),
-            held: Extents::of(&allocator.segments()),
+            extents: Extents::of(&allocator.segments()),
             device_calls: device_calls(allocator.stats()),
             allocator,
             history,
         }
     }
 
-    /// What happened.
+    /// The history.
     #[must_use]
     pub fn history(&self) -> &History {
         &self.history
@@ -76,22 +76,22 @@ impl<A: Allocator> WithHistory<A> {
         });
     }
 
-    /// Records how the segments have changed, if the device was called or `addr` is in none.
+    /// Records changes of the segments if the device was called or `addr` is in none.
     fn record_segments_for(&mut self, addr: DeviceAddr) {
         let calls = device_calls(self.allocator.stats());
-        if calls != self.device_calls || !self.held.contains(addr) {
+        if calls != self.device_calls || !self.extents.contains(addr) {
             self.record_segments();
         }
     }
 
-    /// Records how the segments have changed.
+    /// Records changes of the segments.
     fn record_segments(&mut self) {
         self.device_calls = device_calls(self.allocator.stats());
-        let held = Extents::of(&self.allocator.segments());
-        for (action, addr, bytes) in self.held.changes(&held) {
+        let extents = Extents::of(&self.allocator.segments());
+        for (action, addr, bytes) in self.extents.changes(&extents) {
             self.record(action, addr, bytes, StreamId::DEFAULT);
         }
-        self.held = held;
+        self.extents = extents;
     }
 }
 
@@ -153,7 +153,7 @@ mod tests {
     use crate::managed::Managed;
     use crate::policy::direct::Direct;
 
-    /// A policy under three adaptors, and none of them knows of another.
+    /// Three adaptors around a policy, independent of each other.
     #[test]
     fn adaptors_compose() {
         let page = GRANULARITY;

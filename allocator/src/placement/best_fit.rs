@@ -1,8 +1,8 @@
 //! Best fit on the skyline: memory is filled from the bottom up.
 //!
-//! The skyline is the height reached in each section. Its lowest stretch, the earliest of several,
-//! gets the first buffer in a given order among those that live within it. If there is none the
-//! stretch is raised to its lower neighbour, and what lies below is lost.
+//! The skyline is the height reached in each section. Its lowest stretch, the earliest among equals, gets
+//! the first buffer, in a given order, that lives within it. If there is none, the stretch is raised to its
+//! lower neighbour, and the memory below is lost.
 //!
 //! ```text
 //!      ┌──┐
@@ -12,14 +12,14 @@
 //! ```
 //!
 //! Source: Sekiyama, Imai, Negishi and Imajo, "Profile-guided memory optimization for deep neural
-//! networks" (2018), which takes the buffer that lives longest.
+//! networks" (2018), which takes the buffer with the longest life.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::sections::{Problem, Span};
 use super::waiting::Waiting;
 
-/// Places the buffers; `order` decides which one of those that fit.
+/// Places the buffers; `order` decides between those that fit.
 pub(super) fn place(problem: &Problem, order: &[usize]) -> Vec<u64> {
     let mut waiting = Waiting::new(problem, order);
     let mut skyline = Skyline::new(problem.sections());
@@ -41,11 +41,11 @@ pub(super) fn place(problem: &Problem, order: &[usize]) -> Vec<u64> {
     offsets
 }
 
-/// The height reached in each section, as stretches of equal height. Neighbours differ in height.
+/// The height reached in each section, as stretches of equal height. Adjacent stretches differ.
 struct Skyline {
-    /// By first section: the section after the last, and the height.
+    /// End (exclusive) and height of each stretch by its first section.
     stretches: BTreeMap<usize, (usize, u64)>,
-    /// The same by height.
+    /// Stretches by height.
     by_height: BTreeSet<(u64, usize)>,
 }
 
@@ -59,14 +59,14 @@ impl Skyline {
         skyline
     }
 
-    /// The lowest stretch, the earliest of several.
+    /// Returns the lowest stretch, the earliest among equals.
     fn lowest(&self) -> Option<(u64, Span)> {
         let &(height, first) = self.by_height.first()?;
         let &(end, _) = self.stretches.get(&first)?;
         Some((height, Span { first, end }))
     }
 
-    /// Puts a buffer into the lowest stretch, whose height is given.
+    /// Places a buffer in the lowest stretch, at `height`.
     fn put(&mut self, buffer: Span, height: u64, size: u64) {
         let around = self.stretches.range(..=buffer.first).next_back();
         let Some((&first, &(end, _))) = around else {
@@ -82,8 +82,8 @@ impl Skyline {
         self.join(buffer, height + size);
     }
 
-    /// Raises the lowest stretch to the lower of its neighbours. Without neighbours there is
-    /// nothing to raise it to, and nothing that waits outside.
+    /// Raises the lowest stretch to its lower neighbour. Without neighbours, no buffer can be waiting
+    /// outside of the stretch.
     fn raise_to_neighbour(&mut self, height: u64, stretch: Span) {
         let before = self.before(stretch).map(|(_, height)| height);
         let after = self.after(stretch).map(|(_, height)| height);
@@ -94,7 +94,7 @@ impl Skyline {
         self.join(stretch, neighbour);
     }
 
-    /// Inserts a stretch, as one with the neighbours of its height.
+    /// Inserts a stretch and merges it with neighbours of the same height.
     fn join(&mut self, stretch: Span, height: u64) {
         let Span { mut first, mut end } = stretch;
         if let Some((before, level)) = self.before(stretch)

@@ -1,15 +1,14 @@
-//! Branch and bound, with restarts.
+//! Branch and bound with restarts.
 //!
-//! How long the search for a placement takes is a matter of luck: in one order of the buffers it is
-//! found at once, in another one never. So many searches are begun. They are of two kinds, which get
-//! equally much:
+//! The time of a search depends on luck: with one order of the buffers it succeeds at once, with another
+//! never. So many searches are started. Two kinds share the budget equally:
 //!
-//! - at the lower bound, in the orders that are known to be good, each time for twice as long.
-//!   This is often the easiest, since a placement without waste leaves little choice;
-//! - at any height between the bound and the best placement so far, in blurred orders, most of them
-//!   short and few long (Luby, Sinclair and Zuckerman, 1993).
+//! - at the lower bound, in orders known to be good, each time for twice as long. This is often the easiest,
+//!   because a placement without waste leaves few choices;
+//! - at a random height between the bound and the best placement, in randomized orders, most of them short
+//!   and few long (Luby, Sinclair and Zuckerman, 1993).
 //!
-//! A search that ends without a placement proves that there is none, and raises the bound.
+//! A search that ends without a placement proves that none exists, and raises the bound.
 
 mod floor;
 mod nogoods;
@@ -24,12 +23,11 @@ use super::budget::Budget;
 use super::order::Random;
 use super::sections::Problem;
 
-/// The most buffers for which it is tried: a node takes time in proportion, and the stack has a call
-/// for each.
+/// Maximum number of buffers: the time of a node and the depth of the recursion are proportional to it.
 pub(super) const MOST_BUFFERS: usize = 2048;
 
-/// Looks for placements below `height` and tells `found` of each, until it has the lowest there is or
-/// the budget is spent.
+/// Searches for placements below `height` and calls `found` with each, until it has the lowest one or has
+/// spent the budget.
 pub(super) fn improve(
     problem: &Problem,
     mut height: u64,
@@ -38,11 +36,11 @@ pub(super) fn improve(
 ) {
     let mut bound = problem.lower_bound();
     let mut search = Search::new(problem);
-    let mut plan = Plan::new(problem);
+    let mut schedule = Schedule::new(problem);
     while height > bound && !budget.is_spent() {
-        let attempt = plan.next(bound, height);
+        let attempt = schedule.next(bound, height);
         let outcome = search.run(attempt.preference, attempt.target, attempt.nodes, budget);
-        plan.account(attempt.kind, attempt.nodes - search.nodes_left());
+        schedule.account(attempt.kind, attempt.nodes - search.nodes_left());
         match outcome {
             Outcome::Found => {
                 height = problem.height(search.offsets());
@@ -54,7 +52,7 @@ pub(super) fn improve(
     }
 }
 
-/// A search to be made.
+/// The parameters of a search.
 struct Attempt {
     kind: usize,
     preference: Preference,
@@ -62,10 +60,10 @@ struct Attempt {
     nodes: u64,
 }
 
-/// Which search comes next.
-struct Plan<'a> {
+/// Chooses the searches.
+struct Schedule<'a> {
     problem: &'a Problem,
-    /// Of each kind: how many searches there were, and how many nodes they visited.
+    /// Number of searches and of visited nodes of each kind.
     begun: [u64; 2],
     visited: [u64; 2],
     random: Random,
@@ -74,7 +72,7 @@ struct Plan<'a> {
 const AT_THE_BOUND: usize = 0;
 const BLURRED: usize = 1;
 
-impl<'a> Plan<'a> {
+impl<'a> Schedule<'a> {
     fn new(problem: &'a Problem) -> Self {
         Self {
             problem,
@@ -113,7 +111,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// 1, 1, 2, 1, 1, 2, 4, 1, 1, 2, 1, 1, 2, 4, 8, …: from 1 on, the `index`th number.
+/// Returns number `index`, from 1 on, of the sequence 1, 1, 2, 1, 1, 2, 4, 1, 1, 2, 1, 1, 2, 4, 8, …
 fn luby(mut index: u64) -> u64 {
     loop {
         let power = (index + 1).next_power_of_two();
@@ -129,7 +127,7 @@ mod tests {
     use super::luby;
 
     #[test]
-    fn long_searches_are_rare() {
+    fn the_sequence_is_lubys() {
         let sequence: Vec<u64> = (1..=15).map(luby).collect();
         assert_eq!(sequence, [1, 1, 2, 1, 1, 2, 4, 1, 1, 2, 1, 1, 2, 4, 8]);
     }

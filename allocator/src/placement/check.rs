@@ -1,35 +1,35 @@
-//! Whether a placement is one.
+//! Verifies placements.
 
 use std::collections::BTreeMap;
 
 use super::{Buffer, Placement};
 
-/// What is wrong with a placement.
+/// A fault of a placement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Fault {
-    /// There are more or fewer offsets than buffers.
+    /// The number of offsets differs from the number of buffers.
     #[error("{offsets} offsets for {buffers} buffers")]
     Count {
-        /// How many offsets.
+        /// Number of offsets.
         offsets: usize,
-        /// How many buffers.
+        /// Number of buffers.
         buffers: usize,
     },
-    /// Two buffers, by their indices, share memory while both live.
-    #[error("buffers {0} and {1} share memory while both live")]
+    /// Two buffers, given by their indexes, overlap while both are live.
+    #[error("buffers {0} and {1} share memory while both are live")]
     Overlap(usize, usize),
     /// The height is not the highest end of a buffer.
-    #[error("the height is {said}, but the highest end of a buffer is {is}")]
+    #[error("the height is {given}, but the highest end of a buffer is {actual}")]
     Height {
-        /// What the placement says.
-        said: u64,
-        /// What it is.
-        is: u64,
+        /// The height of the placement.
+        given: u64,
+        /// The highest end of a buffer.
+        actual: u64,
     },
 }
 
-/// Goes through time and keeps what lives in the order of offsets: whoever comes must fit between
-/// its neighbours.
+/// Sweeps through time and keeps the live buffers sorted by offset: a new one must fit between its
+/// neighbours.
 pub(super) fn check(placement: &Placement, buffers: &[Buffer]) -> Result<(), Fault> {
     let offsets = &placement.offsets;
     if offsets.len() != buffers.len() {
@@ -45,7 +45,7 @@ pub(super) fn check(placement: &Placement, buffers: &[Buffer]) -> Result<(), Fau
         changes.push((buffer.upper, false, index));
         height = offsets[index].saturating_add(buffer.size).max(height);
     }
-    // What ends at a moment ends before anything begins at it.
+    // At the same time, ends come before beginnings.
     changes.sort_unstable();
     let mut live: BTreeMap<u64, usize> = BTreeMap::new();
     let end = |index: usize| offsets[index].saturating_add(buffers[index].size);
@@ -65,8 +65,8 @@ pub(super) fn check(placement: &Placement, buffers: &[Buffer]) -> Result<(), Fau
     }
     if height != placement.height {
         return Err(Fault::Height {
-            said: placement.height,
-            is: height,
+            given: placement.height,
+            actual: height,
         });
     }
     Ok(())

@@ -1,15 +1,14 @@
-//! Interval colouring: if all buffers have one size, the lowest placement is known at once.
+//! Interval colouring: the lowest placement of buffers of one size.
 //!
-//! Memory is a row of places of that size. Buffers come in the order in which they begin and take
-//! any place that is free; a new one is opened only if all are taken, that is if so many live. So
-//! the height is the lower bound.
+//! Memory is a row of places of that size. Buffers, in the order of their starts, take any free place. A
+//! new place is opened only if all are taken, so the height is the lower bound.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::sections::Problem;
 
-/// Places the buffers, if they are all of one size.
+/// Places the buffers if all have one size.
 pub(super) fn place(problem: &Problem) -> Option<Vec<u64>> {
     let &size = problem.sizes.first()?;
     if problem.sizes.iter().any(|&other| other != size) {

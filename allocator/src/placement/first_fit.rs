@@ -1,7 +1,7 @@
-//! First fit: buffers in a given order, each at the lowest offset that is free during all its life.
+//! First fit: buffers in a given order, each at the lowest offset that is free during its life.
 //!
-//! Largest first it is TensorFlow Lite's and the usual planner's *greedy by size*; by start it is
-//! what an allocator would do that has only the free list to go by.
+//! With the largest buffers first, it is the *greedy by size* planner of TensorFlow Lite and others. In the
+//! order of starts, it is what an online allocator with a free list does.
 
 use super::occupied::Occupied;
 use super::sections::Problem;

@@ -1,8 +1,7 @@
-//! Local search over the orders of best fit: whoever sticks out comes first next time.
+//! Local search over the orders of best fit.
 //!
-//! After each placement the buffers that reach above the lower bound move to the front of the order,
-//! and the next placement is made. Where that changes nothing a buffer chosen at random moves
-//! forward. On recorded programs a few rounds are enough.
+//! After each placement, the buffers that exceed the lower bound move to the front of the order. If that
+//! does not change the order, a random buffer moves forward. Recorded workloads need only a few rounds.
 //!
 //! Source: Joslin and Clements, "Squeaky wheel optimization" (1999).
 
@@ -11,15 +10,15 @@ use super::budget::Budget;
 use super::order::{self, Key, Random};
 use super::sections::Problem;
 
-/// Where it begins: the orders take turns.
+/// The initial orders, which take turns.
 const STARTS: [&[Key]; 3] = [
     &[Key::Lifetime, Key::Size],
     &[Key::Pressure, Key::Area],
     &[Key::Size, Key::Lifetime],
 ];
 
-/// Looks for placements below `height` and tells `found` of each, for so many rounds at most, until
-/// the lower bound is reached or the budget is spent.
+/// Searches for placements below `height` and calls `found` with each, for at most `rounds` rounds, until
+/// it reaches the lower bound or has spent the budget.
 pub(super) fn improve(
     problem: &Problem,
     mut height: u64,
@@ -49,11 +48,11 @@ pub(super) fn improve(
     }
 }
 
-/// Moves some buffers to the front, and says whether that changes anything.
+/// Moves some buffers to the front. Returns whether the order changed.
 fn move_to_front(order: &mut [usize], is_moved: impl Fn(&usize) -> bool) -> bool {
     let stays = |buffer: &usize| !is_moved(buffer);
     let changes = !order.is_sorted_by_key(stays);
-    // The order among those that move is kept, and among those that stay.
+    // The sort is stable: both parts keep their order.
     order.sort_by_key(stays);
     changes
 }

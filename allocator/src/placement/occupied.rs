@@ -1,13 +1,13 @@
-//! Which memory is occupied when: a tree over the sections.
+//! The occupied memory over time, as a tree over the sections.
 
 use super::sections::Span;
 
-/// Stretches of memory: `(start, end)`, ascending, none empty, none touching the next.
+/// Stretches of memory, `(start, end)`: ascending, not empty, not adjacent.
 #[derive(Clone, Debug, Default)]
 struct Stretches(Vec<(u64, u64)>);
 
 impl Stretches {
-    /// Adds a stretch, which may touch or cover others.
+    /// Adds a stretch, which can touch or cover others.
     fn insert(&mut self, start: u64, end: u64) {
         let first = self.0.partition_point(|stretch| stretch.1 < start);
         let after = self.0.partition_point(|stretch| stretch.0 <= end);
@@ -20,7 +20,7 @@ impl Stretches {
         self.0.drain(first + 1..after);
     }
 
-    /// The lowest offset from `offset` on with `size` free bytes.
+    /// Returns the lowest offset from `offset` on with `size` free bytes.
     fn fit(&self, mut offset: u64, size: u64) -> u64 {
         let next = self.0.partition_point(|stretch| stretch.1 <= offset);
         for &(start, end) in &self.0[next..] {
@@ -33,13 +33,13 @@ impl Stretches {
     }
 }
 
-/// A binary tree over the sections whose nodes say what memory is occupied in their sections.
+/// A binary tree over the sections. Each node lists the memory occupied in its sections.
 ///
-/// A buffer is entered in the O(log n) highest nodes that lie within its span, and above them.
-/// Where buffers lie close together their stretches become one, so that the lists stay short.
+/// A buffer is entered in the O(log n) highest nodes within its span, and above them. Adjacent buffers merge
+/// into one stretch, so the lists stay short.
 #[derive(Debug)]
 pub(super) struct Occupied {
-    /// Of the root: the number of sections, rounded up to a power of two.
+    /// Sections of the root: rounded up to a power of two.
     width: usize,
     nodes: Vec<Node>,
 }
@@ -48,7 +48,7 @@ pub(super) struct Occupied {
 struct Node {
     /// Occupied in all sections of the node, by buffers whose span is not within its parent.
     throughout: Stretches,
-    /// Occupied in at least one section of the node, as far as is known here and below.
+    /// Occupied in at least one section of the node, as known here and below.
     somewhere: Stretches,
 }
 
@@ -63,11 +63,11 @@ impl Occupied {
         }
     }
 
-    /// The lowest offset with `size` bytes that are free during all of `span`.
+    /// Returns the lowest offset with `size` bytes that are free during `span`.
     pub(super) fn lowest_fit(&self, span: Span, size: u64) -> u64 {
         let mut lists = Vec::new();
         self.lists(ROOT, self.root_span(), span, &mut lists);
-        // Each list moves the offset up past what it occupies, until all agree.
+        // Each list moves the offset past its occupied stretches, until all agree.
         let (mut offset, mut agreeing) = (0, 0);
         for list in lists.iter().cycle() {
             let fit = list.fit(offset, size);
@@ -92,7 +92,7 @@ impl Occupied {
         }
     }
 
-    /// All that is occupied in a section of both `node` and `span`, as lists.
+    /// Collects the lists of memory occupied in a section of both `node` and `span`.
     fn lists<'a>(&'a self, node: usize, at: Span, span: Span, lists: &mut Vec<&'a Stretches>) {
         if !at.meets(span) {
             return;

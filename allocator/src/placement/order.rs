@@ -1,27 +1,26 @@
-//! Which buffers come first.
+//! Orders of the buffers.
 
 use std::cmp::Ordering;
 
 use super::sections::{Problem, Span};
 
-/// A quality by which buffers are put in order, the most of it first.
+/// A sort key of buffers, largest first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Key {
     /// Bytes.
     Size,
-    /// How long it lives.
+    /// Length of the life.
     Lifetime,
     /// Size times lifetime.
     Area,
-    /// The most bytes that live at any moment of its life, its own included.
+    /// Peak of live bytes during its life, including its own.
     Pressure,
-    /// How early it begins.
+    /// Start of the life, earliest first.
     Start,
 }
 
 impl Key {
-    /// How much of it each buffer has. Only the order of these numbers matters, so that rounding
-    /// does no harm.
+    /// Returns the key of each buffer. Only their order matters, so rounding does no harm.
     fn of(self, problem: &Problem) -> Vec<f64> {
         let (sizes, lifetimes) = (problem.sizes.iter(), problem.lifetimes.iter());
         let spans = problem.spans.iter();
@@ -41,8 +40,7 @@ impl Key {
     }
 }
 
-/// The buffers, most of the first key first; where they have equally much of it the next key
-/// decides, and in the end their number.
+/// Returns the buffers sorted by the keys in turn, largest first, and then by index.
 pub(super) fn by(problem: &Problem, keys: &[Key]) -> Vec<usize> {
     let qualities: Vec<Vec<f64>> = keys.iter().map(|key| key.of(problem)).collect();
     let mut order: Vec<usize> = (0..problem.len()).collect();
@@ -55,7 +53,7 @@ pub(super) fn by(problem: &Problem, keys: &[Key]) -> Vec<usize> {
     order
 }
 
-/// The maximum of any stretch of a list: for each power of two the maxima of all stretches so long.
+/// Range maxima of a list: for each power of two, the maxima of all ranges of that length.
 struct Maxima(Vec<Vec<u64>>);
 
 impl Maxima {
@@ -81,7 +79,7 @@ impl Maxima {
     }
 }
 
-/// Random numbers, the same for the same seed: splitmix64 (Steele, Lea and Flood, OOPSLA 2014).
+/// A seeded generator of random numbers: splitmix64 (Steele, Lea and Flood, OOPSLA 2014).
 #[derive(Clone, Debug)]
 pub(super) struct Random(u64);
 
@@ -90,14 +88,14 @@ impl Random {
         Self(seed)
     }
 
-    /// A number below `bound`, or 0 if there is none.
+    /// Returns a number below `bound`, or 0 if `bound` is 0.
     pub(super) fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         ((u128::from(scramble(self.0)) * u128::from(bound)) >> 64) as u64
     }
 }
 
-/// A number whose bits depend on all bits of the given one; no two give the same.
+/// Mixes the bits of a number. The mapping is one-to-one.
 pub(super) fn scramble(number: u64) -> u64 {
     let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -109,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn maxima_are_those_of_a_scan() {
+    fn range_maxima_equal_those_of_a_scan() {
         for len in 1..20 {
             let mut random = Random::new(len);
             let list: Vec<u64> = (0..len).map(|_| random.below(50)).collect();

@@ -1,18 +1,18 @@
-//! Several packers, of which the lowest placement counts.
+//! Runs several packers and keeps the lowest placement.
 //!
-//! None is best everywhere. Best fit is at the lower bound or near it where few large buffers live
-//! long and many small ones fill what they leave, as in training; only search finds a way where
-//! almost all memory is in use at almost all times.
+//! None is best everywhere. Best fit is at or near the lower bound if few large buffers live long and many
+//! small ones fill the gaps, as in training. If almost all memory is live at almost all times, only search
+//! finds a placement.
 
 use super::budget::Budget;
 use super::order::{self, Key};
 use super::sections::Problem;
 use super::{Placement, best_fit, branch_and_bound, colouring, first_fit, local_search};
 
-/// Places buffers in an order.
+/// Places buffers in a given order.
 type Packer = fn(&Problem, &[usize]) -> Vec<u64>;
 
-/// The packers that go once through the buffers, the most promising first.
+/// The packers without search, the most promising first.
 const ONCE: [(&str, Packer, &[Key]); 8] = [
     (
         "best fit by pressure",
@@ -44,19 +44,19 @@ const ONCE: [(&str, Packer, &[Key]); 8] = [
     ("first fit by start", first_fit::place, &[Key::Start]),
 ];
 
-/// How long the local search goes on where branch and bound follows.
+/// Rounds of local search if branch and bound follows.
 const ROUNDS_IF_FEW: u64 = 20;
 
 /// The lowest placement so far.
 pub(super) struct Best<'a> {
     pub placement: Placement,
-    /// The index of each buffer of the problem among all, of which some may never live.
+    /// The index of each buffer of the problem among all buffers, some of which may never be live.
     indices: Vec<usize>,
     watch: &'a mut dyn FnMut(&Placement),
 }
 
 impl<'a> Best<'a> {
-    /// Nothing is placed yet of so many buffers, of which those with the given indices live.
+    /// No placement yet of `buffers` buffers, of which `indices` are live.
     pub(super) fn new(
         buffers: usize,
         indices: Vec<usize>,
@@ -74,7 +74,7 @@ impl<'a> Best<'a> {
         }
     }
 
-    /// Keeps a placement if it is the lowest.
+    /// Keeps a placement if it is the lowest so far.
     fn offer(&mut self, problem: &Problem, offsets: &[u64], packer: &'static str) {
         let height = problem.height(offsets);
         if height >= self.placement.height {
@@ -89,7 +89,7 @@ impl<'a> Best<'a> {
     }
 }
 
-/// Runs one packer after the other until the lower bound is reached or the budget is spent.
+/// Runs the packers in turn until the lower bound is reached or the budget is spent.
 pub(super) fn run(problem: &Problem, budget: &mut Budget, best: &mut Best<'_>) {
     let bound = problem.lower_bound();
     if let Some(offsets) = colouring::place(problem) {

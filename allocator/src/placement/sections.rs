@@ -1,7 +1,7 @@
-//! What matters of time: which buffers live together.
+//! Sections: the times that matter for overlaps.
 //!
-//! Below, whatever lives at any moment lives at ① or at ②, and all of it: these two moments are the
-//! *sections*. A lifetime becomes a [`Span`] of sections, and two buffers live together exactly if
+//! In the figure, every set of buffers that is live at some time is also live at ① or at ②. These times are
+//! the *sections*. A lifetime becomes a [`Span`] of sections, and two buffers are live together exactly if
 //! their spans meet.
 //!
 //! ```text
@@ -11,11 +11,11 @@
 //!       ①          ②
 //! ```
 //!
-//! Source: the sections of MiniMalloc (Moffitt, ASPLOS 2023), less those within a neighbour.
+//! Source: the sections of MiniMalloc (Moffitt, ASPLOS 2023), without those contained in a neighbour.
 
 use super::Buffer;
 
-/// Consecutive sections, `first` to just before `end`. Never empty.
+/// Consecutive sections, from `first` to before `end`. Never empty.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(super) struct Span {
     pub first: usize,
@@ -36,26 +36,26 @@ impl Span {
     }
 }
 
-/// Buffers to be placed, all of which live. They are numbered from 0 on.
+/// Buffers to place, numbered from 0. All of them are live at some time.
 #[derive(Clone, Debug)]
 pub(super) struct Problem {
-    /// Of each buffer, more than 0.
+    /// Size of each buffer, more than 0.
     pub sizes: Vec<u64>,
-    /// When each buffer lives.
+    /// Lifetime of each buffer in sections.
     pub spans: Vec<Span>,
-    /// How long each buffer lives, in the unit of time of the buffers.
+    /// Length of each buffer's life, in its unit of time.
     pub lifetimes: Vec<u64>,
-    /// The bytes that live in each section.
+    /// Live bytes in each section.
     pub live: Vec<u64>,
 }
 
 impl Problem {
-    /// All of `buffers` must live, and their sizes must not add up to more than a `u64` holds.
+    /// All buffers must have a life, and the sum of their sizes must fit a `u64`.
     pub(super) fn new(buffers: &[Buffer]) -> Self {
         let spans = spans(buffers);
         let sections = spans.iter().map(|span| span.end).max().unwrap_or(0);
         let mut live = vec![0; sections];
-        // Differences first, then their sums: what goes below zero comes back.
+        // Differences first, then their sums; differences can wrap around.
         for (buffer, span) in buffers.iter().zip(&spans) {
             live[span.first] = buffer.size.wrapping_add(live[span.first]);
             if let Some(after) = live.get_mut(span.end) {
@@ -88,22 +88,22 @@ impl Problem {
         self.live.len()
     }
 
-    /// The most bytes that live in one section: no placement is lower.
+    /// Returns the peak of live bytes: no placement is lower.
     pub(super) fn lower_bound(&self) -> u64 {
         self.live.iter().copied().max().unwrap_or(0)
     }
 
-    /// The highest end of a buffer.
+    /// Returns the highest end of a buffer.
     pub(super) fn height(&self, offsets: &[u64]) -> u64 {
         let ends = offsets.iter().zip(&self.sizes);
         ends.map(|(offset, size)| offset + size).max().unwrap_or(0)
     }
 }
 
-/// The lifetime of each buffer in sections.
+/// Returns the lifetime of each buffer in sections.
 ///
-/// A section is where the last of some beginnings is followed by an end: nothing that lives begins
-/// later, and nothing has ended yet.
+/// A section is the last of several beginnings before an end: more buffers are live than shortly before,
+/// and none has ended yet.
 fn spans(buffers: &[Buffer]) -> Vec<Span> {
     let mut beginnings: Vec<u64> = buffers.iter().map(|buffer| buffer.lower).collect();
     let mut ends: Vec<u64> = buffers.iter().map(|buffer| buffer.upper).collect();
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn sections_are_the_moments_when_most_live() {
+    fn sections_are_the_times_of_most_live_buffers() {
         let problem = problem(&[(0, 20), (3, 10), (18, 27), (30, 31), (30, 40)]);
         let spans: Vec<(usize, usize)> = problem.spans.iter().map(|s| (s.first, s.end)).collect();
         assert_eq!(spans, [(0, 2), (0, 1), (1, 2), (2, 3), (2, 3)]);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_when_another_begins_does_not_live_with_it() {
+    fn a_buffer_that_ends_when_another_begins_does_not_overlap_it() {
         let problem = problem(&[(0, 5), (5, 9), (9, 10)]);
         assert_eq!(problem.live, [1, 1, 1]);
         assert_eq!(problem.lower_bound(), 1);

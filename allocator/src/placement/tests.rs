@@ -7,7 +7,7 @@ use super::branch_and_bound::MOST_BUFFERS;
 use super::order::Key;
 use super::*;
 
-/// Few moments and few sizes, so that there are many coincidences.
+/// Few times and sizes, so that many coincide.
 fn buffers(most: usize) -> impl Strategy<Value = Vec<Buffer>> {
     let size = prop_oneof![1..=4_u64, 1..=40_u64, Just(1 << 40)];
     let buffer = (0..30_u64, 1..12_u64, size).prop_map(|(lower, lifetime, size)| Buffer {
@@ -18,8 +18,8 @@ fn buffers(most: usize) -> impl Strategy<Value = Vec<Buffer>> {
     vec(buffer, 1..most)
 }
 
-/// Of memory of which all is in use at all times: no placement reaches the lower bound. Found at
-/// random; so few buffers rarely have that.
+/// Instances without a placement at the lower bound, although all memory is live at all times. Found by
+/// random search: they are rare with so few buffers.
 #[rustfmt::skip]
 const STUCK: [&[(u64, u64, u64)]; 6] = [
     &[(0, 1, 5), (0, 3, 1), (1, 2, 3), (1, 4, 2), (2, 5, 2), (2, 3, 1), (3, 4, 2), (4, 5, 4)],
@@ -30,7 +30,7 @@ const STUCK: [&[(u64, u64, u64)]; 6] = [
     &[(0, 4, 7), (0, 2, 3), (2, 5, 2), (2, 6, 1), (4, 6, 2), (4, 5, 2), (4, 6, 3), (5, 7, 4), (6, 7, 6)],
 ];
 
-/// One of those with a buffer more or a size changed.
+/// One of these with another buffer or a changed size.
 fn nearly_stuck() -> impl Strategy<Value = Vec<Buffer>> {
     let stuck = (0..STUCK.len()).prop_map(|index| {
         let buffer = |&(lower, upper, size): &(u64, u64, u64)| Buffer { lower, upper, size };
@@ -47,8 +47,8 @@ fn nearly_stuck() -> impl Strategy<Value = Vec<Buffer>> {
     })
 }
 
-/// Memory of 64 bytes for 64 moments, cut into buffers without waste: there is a placement at the
-/// lower bound.
+/// 64 bytes over 64 units of time, cut into buffers without waste, so that a placement at the lower bound
+/// exists.
 fn cut_to_pieces() -> impl Strategy<Value = Vec<Buffer>> {
     let cut = (any::<prop::sample::Index>(), 0..3_u8, 1..64_u64, 1..64_u64);
     let pieces = vec(cut, 1..12).prop_map(|cuts| {
@@ -92,7 +92,7 @@ fn overlap(a: (u64, u64), b: (u64, u64)) -> bool {
     a.0 < b.1 && b.0 < a.1
 }
 
-/// Whether offsets are a placement, and its height.
+/// Returns the height if the offsets are a valid placement.
 fn height_if_valid(buffers: &[Buffer], offsets: &[u64]) -> Option<u64> {
     let end = |index: usize| offsets[index] + buffers[index].size;
     for a in 0..buffers.len() {
@@ -109,7 +109,7 @@ fn height_if_valid(buffers: &[Buffer], offsets: &[u64]) -> Option<u64> {
     Some((0..buffers.len()).map(end).max().unwrap_or(0))
 }
 
-/// The most that live at one moment.
+/// Returns the peak of live bytes.
 fn most_live(buffers: &[Buffer]) -> u64 {
     let live = |moment: u64| {
         let here = buffers
@@ -120,10 +120,10 @@ fn most_live(buffers: &[Buffer]) -> u64 {
     (0..50).map(live).max().unwrap_or(0)
 }
 
-/// The lowest height, by first fit in all orders.
+/// Returns the lowest height, by first fit in all orders.
 ///
-/// A placement can be made again, and no higher, by first fit in the order of its offsets; done again
-/// and again this comes to a placement with ascending offsets, so that no others need be looked at.
+/// First fit in the order of a placement's offsets makes a placement that is no higher. Repeating this ends
+/// with ascending offsets, so only such placements are tried.
 fn lowest_height(buffers: &[Buffer]) -> u64 {
     let mut lowest = u64::MAX;
     try_all_orders(buffers, &mut Vec::new(), 0, &mut lowest);
@@ -149,7 +149,7 @@ fn try_all_orders(
             continue;
         }
         let size = buffers[next].size;
-        // Ascending as they are, and each free from where it ends.
+        // `placed` is in ascending order of offsets.
         let below = placed
             .iter()
             .filter(|&&(other, _)| buffers[next].lives_with(&buffers[other]));
@@ -175,7 +175,7 @@ fn unlimited() -> Budget {
 
 proptest! {
     #[test]
-    fn sections_say_who_lives_with_whom(buffers in buffers(40)) {
+    fn spans_meet_exactly_if_buffers_live_together(buffers in buffers(40)) {
         let problem = Problem::new(&buffers);
         for (a, span) in buffers.iter().zip(&problem.spans) {
             prop_assert!(span.first < span.end);
@@ -188,7 +188,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_places_places_without_overlap(buffers in buffers(40)) {
+    fn packers_place_without_overlap(buffers in buffers(40)) {
         let problem = Problem::new(&buffers);
         let keys = [Key::Size, Key::Lifetime, Key::Area, Key::Pressure, Key::Start];
         for order in keys.map(|key| order::by(&problem, &[key])) {
@@ -212,13 +212,13 @@ proptest! {
     }
 
     #[test]
-    fn first_fit_takes_the_lowest_offset_that_is_free(buffers in buffers(40)) {
+    fn first_fit_takes_the_lowest_free_offset(buffers in buffers(40)) {
         let problem = Problem::new(&buffers);
         let order: Vec<usize> = (0..buffers.len()).collect();
         let offsets = first_fit::place(&problem, &order);
         for index in order {
             let mut lower = offsets.clone();
-            // Where it could lie lower: at the bottom, or on top of another.
+            // Lower candidates: the bottom, and the top of another buffer.
             let ends = (0..index).map(|below| offsets[below] + buffers[below].size);
             for offset in ends.chain([0]).filter(|&offset| offset < offsets[index]) {
                 lower[index] = offset;
@@ -229,7 +229,7 @@ proptest! {
     }
 
     #[test]
-    fn buffers_of_one_size_are_at_the_lower_bound(mut buffers in buffers(40), size in 1..100_u64) {
+    fn buffers_of_one_size_reach_the_lower_bound(mut buffers in buffers(40), size in 1..100_u64) {
         for buffer in &mut buffers {
             buffer.size = size;
         }
@@ -250,9 +250,8 @@ proptest! {
         prop_assert_eq!(height, lowest_height(&buffers));
     }
 
-    /// Nothing is ruled out that leads to it.
     #[test]
-    fn branch_and_bound_puts_pieces_together_again(buffers in cut_to_pieces()) {
+    fn branch_and_bound_finds_placements_without_waste(buffers in cut_to_pieces()) {
         let problem = Problem::new(&buffers);
         let mut height = 65;
         branch_and_bound::improve(&problem, height, &mut unlimited(), &mut |offsets| {
@@ -262,7 +261,7 @@ proptest! {
     }
 
     #[test]
-    fn a_check_finds_what_two_loops_find(
+    fn the_check_agrees_with_a_naive_check(
         buffers in buffers(12),
         offsets in vec(0..60_u64, 12),
         height in 0..100_u64,
@@ -273,9 +272,9 @@ proptest! {
             Ok(()) => {
                 prop_assert_eq!(height_if_valid(&buffers, &placement.offsets), Some(height));
             }
-            Err(Fault::Height { said, is }) => {
-                prop_assert_eq!(said, height);
-                prop_assert_eq!(height_if_valid(&buffers, &placement.offsets), Some(is));
+            Err(Fault::Height { given, actual }) => {
+                prop_assert_eq!(given, height);
+                prop_assert_eq!(height_if_valid(&buffers, &placement.offsets), Some(actual));
             }
             Err(Fault::Overlap(a, b)) => {
                 let two = [buffers[a], buffers[b]];
@@ -287,7 +286,7 @@ proptest! {
     }
 }
 
-/// All live at once, and no two targets but the bound: a call for each buffer is on the stack.
+/// All buffers are live at once, so the recursion has a call for each.
 #[test]
 fn the_stack_is_deep_enough() {
     let buffer = |index: u64| Buffer {

@@ -1,16 +1,16 @@
-//! The buffers that wait for an offset, found by the time in which they live: a k-d tree.
+//! The buffers that have no offset yet, searchable by their lifetimes: a k-d tree.
 
 use super::sections::{Problem, Span};
 
-/// Buffers by their rank, that is their place in an order.
+/// Buffers by their rank, the position in an order.
 ///
-/// A buffer is a point, its first section and its end; to live within a span is to lie in a quarter
-/// of the plane. Each node of the tree knows of the points below it the greatest first section, the
-/// least end and the least rank, so that most of them need not be looked at.
+/// A buffer is a point: its first section and its end. Buffers that live within a span lie in a quarter of
+/// the plane. Each node has the greatest first section, the least end and the least rank of the points below
+/// it, so that a search skips most of them.
 pub(super) struct Waiting {
-    /// Node `n` is above the nodes `2n` and `2n + 1`; the last half are the points.
+    /// Node `n` has the children `2n` and `2n + 1`. The second half are the points.
     nodes: Vec<Node>,
-    /// Where each rank is among `nodes`.
+    /// Index in `nodes` of each rank.
     place: Vec<usize>,
 }
 
@@ -22,7 +22,7 @@ struct Node {
 }
 
 const ROOT: usize = 1;
-const NOBODY: Node = Node {
+const NONE: Node = Node {
     greatest_first: 0,
     least_end: usize::MAX,
     least_rank: usize::MAX,
@@ -41,7 +41,7 @@ impl Waiting {
             })
             .collect();
         halve(&mut points, leaves, Axis::First);
-        let mut nodes = vec![NOBODY; 2 * leaves];
+        let mut nodes = vec![NONE; 2 * leaves];
         let mut place = vec![0; order.len()];
         for (index, point) in points.into_iter().enumerate() {
             place[point.least_rank] = leaves + index;
@@ -54,17 +54,17 @@ impl Waiting {
         waiting
     }
 
-    /// The least rank whose buffer lives within `span`.
+    /// Returns the least rank whose buffer lives within `span`.
     pub(super) fn first_within(&self, span: Span) -> Option<usize> {
         let mut best = usize::MAX;
         self.search(ROOT, span, &mut best);
         (best < usize::MAX).then_some(best)
     }
 
-    /// Takes a buffer out.
+    /// Removes a buffer.
     pub(super) fn remove(&mut self, rank: usize) {
         let mut node = self.place[rank];
-        self.nodes[node] = NOBODY;
+        self.nodes[node] = NONE;
         while node > ROOT {
             node /= 2;
             self.sum_up(node);
@@ -82,7 +82,7 @@ impl Waiting {
             *best = node.least_rank;
             return;
         };
-        // The more promising half first: it may save the other.
+        // The more promising half first, so that the other can often be skipped.
         let swapped = usize::from(children[1].least_rank < children[0].least_rank);
         self.search(left + swapped, span, best);
         self.search(left + 1 - swapped, span, best);
@@ -104,8 +104,8 @@ enum Axis {
     End,
 }
 
-/// Puts points into the order of the leaves below a node with room for `leaves` of them: the lesser
-/// half along one axis to the left, and each half so along the other.
+/// Sorts points into the order of the `leaves` leaves below a node: the lower half along one axis to the
+/// left, and each half recursively along the other axis.
 fn halve(points: &mut [Node], leaves: usize, axis: Axis) {
     let half = leaves / 2;
     if points.len() <= 1 {

@@ -1,33 +1,34 @@
 //! Best fit with coalescing: the allocator of TensorFlow, XLA and JAX.
 //!
-//! Memory is taken from the device in few large regions, by default in one: three quarters of the
-//! device at the first request. A request gets the smallest idle chunk that is large enough, the one
-//! of the lowest address among equals. What it leaves over at the high end is cut off if that is at
-//! least as much as the request, or 128 MiB, and else given away with it. A chunk that is freed is
-//! joined with its idle neighbours at once. Regions are kept. There is one stream.
+//! Memory is taken from the device in few large regions, by default in one: three quarters of the device
+//! at the first request. A request gets the smallest idle chunk that is large enough, the lowest address
+//! among equals. The rest, at the high end, is split off if it is at least as large as the request or
+//! 128 MiB; otherwise it is part of the block. A freed chunk is merged with its idle neighbours at once.
+//! Regions are kept. It supports one stream.
 //!
-//! | knob | default | |
+//! | setting | default | |
 //! |---|---|---|
-//! | `growth` | `false` | take regions as they are needed: 2 MiB, then each twice as large as the last (`allow_growth`) |
-//! | `fraction` | `0.75` | of the device's memory: what is taken at first, or with `growth` at most |
+//! | `growth` | `false` | take regions as needed: 2 MiB, then each twice as large as the last (`allow_growth`) |
+//! | `fraction` | `0.75` | fraction of device memory to take at first, or with `growth` at most |
 //! | `limit` | | the same in bytes (`gpu_system_memory_size` of XLA, `memory_limit` of TensorFlow) |
-//! | `garbage_collection` | `false` | when no memory is left, give idle regions back and try again |
-//! | `fragmentation_fraction` | `0` | instead of 128 MiB: this fraction of the limit, unless it is 0 |
+//! | `garbage_collection` | `false` | return idle regions and try again before a request fails |
+//! | `fragmentation_fraction` | `0` | replaces the 128 MiB: fraction of the limit; 0 for 128 MiB |
 //!
-//! The defaults are those of JAX. TensorFlow does not grow by default either, but collects garbage
-//! (`TF_ENABLE_GPU_GARBAGE_COLLECTION`) and has its own rule for what it takes of the device.
+//! The defaults are those of JAX. TensorFlow does not grow by default either, but it collects garbage
+//! (`TF_ENABLE_GPU_GARBAGE_COLLECTION`) and has its own rule for the share of device memory.
 //!
-//! Source: openxla/xla, `xla/tsl/framework/bfc_allocator.{h,cc}` read at bd4780a, with its spatial
-//! partitioning off; the binaries of JAX 0.12.0.1 (`jax-cuda13-pjrt`) and TensorFlow 2.21.0 make the
-//! same decisions. Constants: chunks of 256 bytes, 128 MiB given away; first regions of 2 MiB, limits
-//! rounded up to 2 MiB, nine tenths of a region that the device does not have.
+//! Source: openxla/xla, `xla/tsl/framework/bfc_allocator.{h,cc}` at bd4780a, without spatial
+//! partitioning. The binaries of JAX 0.12.0.1 (`jax-cuda13-pjrt`) and TensorFlow 2.21.0 make the same
+//! decisions. Constants: chunks of 256 bytes, at most 128 MiB of internal fragmentation, a first region
+//! of 2 MiB, limits rounded up to 2 MiB, nine tenths of the size after the device refuses a region.
 //!
-//! **What differs:** what the original sorts into bins by size is one ordered set here, in the same
-//! order. A request that cannot be served fails at once; the original can wait 10 seconds for another
-//! thread to free something. There is no timing counter that holds freed chunks back, and no alignment
-//! to more than 256 bytes. Regions that touch are not joined, as over XLA's `DeviceMemAllocator`.
-//! TensorFlow 2.21.0 rounds smaller regions up where JAX rounds them down, and never returns if the
-//! device refuses it even the last 2304 bytes; here it is as in JAX.
+//! Differences:
+//! - The original sorts idle chunks into bins by size. Here one ordered set gives the same order.
+//! - A request that cannot be served fails at once. The original can wait 10 seconds for other threads.
+//! - There is no timing counter that delays the reuse of freed chunks, and no alignment above 256 bytes.
+//! - Regions that touch are not merged, as over XLA's `DeviceMemAllocator`.
+//! - TensorFlow 2.21.0 rounds smaller regions up where JAX rounds them down, and never returns if the
+//!   device refuses even the last 2304 bytes. Here it is as in JAX.
 
 pub(super) mod chunks;
 pub(super) mod supply;
@@ -52,10 +53,10 @@ pub struct Bfc {
 }
 
 impl Bfc {
-    /// The policy with the settings that `conf` sets.
+    /// Takes the settings of the [module](self).
     ///
     /// # Errors
-    /// [`PolicySettingsError`] if `conf` has a knob that does not exist, or a value that is none.
+    /// If a value is invalid.
     pub fn from_settings(settings: &mut PolicySettings) -> Result<Self, PolicySettingsError> {
         let growth = settings.take("growth", false)?;
         let supply = Supply::from_settings(settings, growth)?;
@@ -68,7 +69,7 @@ impl Bfc {
         })
     }
 
-    /// Takes the idle chunk that the request gets, cut to size.
+    /// Takes the best fit for a request, split to size.
     fn take_best_fit(&mut self, request: u64) -> Option<(DeviceAddr, u64)> {
         let fitting = (request, DeviceAddr::NULL)..;
         let &(bytes, addr) = self.idle.range(fitting).next()?;
@@ -83,7 +84,7 @@ impl Bfc {
         Some((addr, taken))
     }
 
-    /// Adds a region that has room for the request.
+    /// Takes a region from the device that has room for the request.
     fn extend(&mut self, device: &mut dyn Driver, request: u64) -> Result<(), Refusal> {
         let (addr, bytes) = self.supply.take(device, request)?;
         self.chunks.add_region(addr, bytes, ());
@@ -91,7 +92,7 @@ impl Bfc {
         Ok(())
     }
 
-    /// Gives all idle regions back if that makes room below the limit. Whether it does.
+    /// Returns all idle regions if that makes room below the limit. Returns whether it does.
     fn collect_garbage(&mut self, device: &mut dyn Driver, request: u64) -> Result<bool, Refusal> {
         if !self.garbage_collection {
             return Ok(false);
@@ -165,7 +166,7 @@ impl Policy for Bfc {
         let held: u64 = chunks.map(|(_, chunk)| chunk.bytes).sum();
         ensure!(
             held == self.supply.held(),
-            "{held} bytes in chunks, {} held",
+            "{held} bytes in chunks, {} reserved",
             self.supply.held()
         );
         let chunks = self.chunks.iter().filter(|(_, chunk)| !chunk.in_use);

@@ -1,42 +1,41 @@
-//! Best fit with coalescing from both ends of one arena: what XLA and JAX use since 2026 (spatial
+//! Best fit with coalescing from both ends of one arena, as in XLA and JAX since 2026 (spatial
 //! partitioning, `xla_gpu_enable_allocator_spatial_partitioning`).
 //!
-//! One arena is taken from the device at the first request. Chunks of the lower end fill it from
-//! below, those of the upper end from above, and one gap lies between them:
+//! One arena is taken from the device at the first request. Lower chunks fill it from below, upper chunks
+//! from above, with one gap between them:
 //!
 //! ```text
 //! low address [ lower ... hole ... lower ][        gap        ][ upper ... hole ... upper ] high address
 //! ```
 //!
-//! A request is served from the smallest hole of its own end that is large enough, else from the
-//! gap; never from a hole of the other end. What is freed at the edge of the gap becomes part of it,
-//! with the holes it reaches. The two ends have different rules:
+//! A request is served from the smallest hole of its end that is large enough, or else from the gap;
+//! never from a hole of the other end. A chunk freed at the edge of the gap becomes part of it, with the
+//! holes next to it. The ends have different rules:
 //!
 //! | | lower | upper |
 //! |---|---|---|
 //! | holes of equal size | the lowest first | the highest first |
-//! | a hole or the gap is cut | always, at its low end | if [`bfc`](super::bfc) would, at its high end |
+//! | a hole or the gap is split | always, at its low end | if [`bfc`](super::bfc) would, at its high end |
 //!
-//! So what lies at the lower end depends only on the requests for the lower end, as long as the gap
-//! is wide enough: XLA keeps the buffers of collective operations there, which have to have the same
-//! offsets on all devices, and everything else at the upper end. **Which end serves a request** is
-//! for the program to say in XLA. Here it follows from the size: requests of at least `lower_from`
-//! bytes are served by the lower end, where nothing is given away in addition.
+//! The layout of the lower end depends only on the requests for the lower end, as long as the gap is wide
+//! enough. XLA places the buffers of collective operations there, which need the same offsets on all
+//! devices, and everything else at the upper end. In XLA the program chooses the end. Here the size
+//! decides: the lower end serves requests of at least `lower_from` bytes, without excess.
 //!
-//! | knob | default | |
+//! | setting | default | |
 //! |---|---|---|
-//! | `lower_from` | `1MiB` | the smallest request of the lower end, in bytes asked for |
-//! | `fraction` | `0.75` | of the device's memory: the arena |
+//! | `lower_from` | `1MiB` | the smallest request of the lower end, in bytes |
+//! | `fraction` | `0.75` | the arena as a fraction of device memory |
 //! | `limit` | | the same in bytes |
 //! | `fragmentation_fraction` | `0` | as in `bfc`, at the upper end |
 //!
-//! Source: openxla/xla, `xla/tsl/framework/bfc_allocator.{h,cc}` read at bd4780a; the rules of the two
-//! ends are those that `CreateBFCAllocator` sets in the binary of JAX 0.12.0.1 (`jax-cuda13-pjrt`),
-//! which makes the same decisions.
+//! Source: openxla/xla, `xla/tsl/framework/bfc_allocator.{h,cc}` at bd4780a, with the rules that
+//! `CreateBFCAllocator` sets for the two ends in the binary of JAX 0.12.0.1 (`jax-cuda13-pjrt`), which
+//! makes the same decisions.
 //!
-//! **What differs:** as in [`bfc`](super::bfc). The arena does not grow: the original has a mode that
-//! extends it at its end, but JAX 0.12.0.1 does not use it. Nothing is aligned to more than 256 bytes,
-//! where XLA aligns collective buffers to what shared memory needs.
+//! Differences: as in [`bfc`](super::bfc). The arena does not grow: the original can extend it at its end,
+//! but JAX 0.12.0.1 does not use that. Nothing is aligned to more than 256 bytes; XLA aligns collective
+//! buffers for shared memory.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -48,8 +47,8 @@ use super::{Block, Policy, Refusal, only_default};
 use crate::check::{Violation, ensure};
 use crate::driver::{DeviceAddr, Driver, DriverError, StreamId};
 
-/// Whose a chunk is. From low to high addresses there are only lower ones, then at most one gap,
-/// then only upper ones.
+/// The part of the arena that a chunk belongs to. From low to high addresses: lower chunks, at most one
+/// gap, upper chunks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Span {
     Lower,
@@ -58,8 +57,8 @@ enum Span {
 }
 
 impl Owner for Span {
-    /// A hole that reaches the gap, or the other end, is the gap.
-    fn joined_with(self, other: Self) -> Self {
+    /// A hole next to the gap, or to the other end, becomes the gap.
+    fn merged_with(self, other: Self) -> Self {
         if self == other { self } else { Self::Gap }
     }
 }
@@ -106,7 +105,7 @@ impl Idle {
         }
     }
 
-    /// The chunk that a request gets: bytes and address.
+    /// Returns the best fit for a request: bytes and address.
     fn best_fit(&self, end: End, request: u64) -> Option<(u64, DeviceAddr)> {
         let hole = match end {
             End::Lower => {
@@ -133,10 +132,10 @@ pub struct BfcTwoEnded {
 }
 
 impl BfcTwoEnded {
-    /// The policy with the settings that `conf` sets.
+    /// Takes the settings of the [module](self).
     ///
     /// # Errors
-    /// [`PolicySettingsError`] if `conf` has a knob that does not exist, or a value that is none.
+    /// If a value is invalid.
     pub fn from_settings(settings: &mut PolicySettings) -> Result<Self, PolicySettingsError> {
         let supply = Supply::from_settings(settings, false)?;
         let lower_from = settings.take_bytes("lower_from", 1 << 20)?;
@@ -156,7 +155,7 @@ impl BfcTwoEnded {
         }
     }
 
-    /// Takes the chunk that the request gets, cut to size.
+    /// Takes the best fit for a request, split to size.
     fn take_best_fit(&mut self, end: End, request: u64) -> Option<(DeviceAddr, u64)> {
         let (bytes, addr) = self.idle.best_fit(end, request)?;
         self.idle.remove(addr, self.chunks.get(addr)?);
@@ -180,7 +179,7 @@ impl BfcTwoEnded {
         Some((taken, chunk.bytes))
     }
 
-    /// Takes the arena if there is none, all of it gap.
+    /// Takes the arena from the device. All of it is gap.
     fn take_arena(&mut self, device: &mut dyn Driver, request: u64) -> Result<(), Refusal> {
         let (addr, bytes) = self.supply.take(device, request)?;
         self.chunks.add_region(addr, bytes, Span::Gap);
@@ -188,7 +187,7 @@ impl BfcTwoEnded {
         Ok(())
     }
 
-    /// Whether no chunk of the same end lies between this one and the gap, or where the gap would be.
+    /// Whether no chunk of the same end lies between this one and the gap.
     fn is_at_the_edge(&self, addr: DeviceAddr, owner: Span) -> bool {
         let inwards = match owner {
             Span::Lower => self.chunks.next(addr),
@@ -269,7 +268,7 @@ impl Policy for BfcTwoEnded {
         }
         ensure!(
             held == self.supply.held(),
-            "{held} bytes in chunks, {} held",
+            "{held} bytes in chunks, {} reserved",
             self.supply.held()
         );
         ensure!(
@@ -290,7 +289,7 @@ mod tests {
     const LARGE: u64 = 2 * MIB;
     const SMALL: u64 = MIB / 2;
 
-    /// An arena of 16 MiB, and where it begins.
+    /// An arena of 16 MiB and its start.
     fn arena() -> (BfcTwoEnded, SimDevice, DeviceAddr) {
         let mut policy = PolicySettings::read(
             "limit:16MiB,fragmentation_fraction:0.01",
@@ -337,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_freed_at_the_edge_is_gap_with_the_holes_it_reaches() {
+    fn chunks_freed_at_the_edge_join_the_gap_with_adjacent_holes() {
         let (mut policy, mut device, start) = arena();
         let below: Vec<_> = (0..8)
             .map(|_| malloc(&mut policy, &mut device, LARGE).unwrap())

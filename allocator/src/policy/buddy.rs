@@ -1,23 +1,25 @@
-//! The binary buddy system: blocks are powers of two, cut in halves and joined with the half they
-//! were cut from.
+//! The binary buddy system: blocks are powers of two, split in halves and merged with the half they were
+//! split from.
 //!
 //! ```text
 //!  chunk of 2^30 bytes, at any multiple of 2 MiB; buddies are found by their offset in it
 //! ├───────────────────────────────────────────────────────────────┤
-//! │ 2^29, allocated               │ 2^28, free    │ 2^28, free in part
+//! │ 2^29, allocated               │ 2^28, free    │ 2^28, partly free
 //!                                   └─ its buddy ──► │ 2^27  │ 2^27 …
 //! ```
 //!
-//! Source: Knuth, *The Art of Computer Programming*, volume 1, section 2.5, algorithms R
-//! (reservation) and S (liberation), for one stretch of memory of a power of two. Beyond them:
-//! - the memory is taken from the device in chunks, each a buddy system of its own: of `chunk` bytes,
-//!   or of the request's size if that is more, or of half as many as often as the device has not so
-//!   many left;
-//! - before a request fails, chunks nobody uses are returned;
-//! - among free blocks of the same size the lowest address is taken. (Knuth's lists keep the order
-//!   in which blocks were freed.)
+//! One setting: `chunk`, the bytes to take from the device at once, rounded up to a power of two; 1 GiB
+//! by default.
 //!
-//! One stream.
+//! Source: Knuth, *The Art of Computer Programming*, volume 1, section 2.5, algorithms R (reservation)
+//! and S (liberation), for a region of a power of two. Beyond Knuth:
+//! - memory is taken from the device in chunks, each a separate buddy system. A chunk has `chunk` bytes,
+//!   or the size of the request if that is larger. The size is halved until the device can serve it;
+//! - before a request fails, unused chunks are returned;
+//! - among free blocks of equal size the lowest address is taken. Knuth's lists keep the order in which
+//!   blocks were freed.
+//!
+//! It supports one stream.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,35 +31,33 @@ use crate::driver::{DeviceAddr, Driver, DriverError, StreamId};
 /// The binary logarithm of a block's bytes.
 type Order = u32;
 
-/// Blocks have 512 bytes at least.
+/// The smallest block: 512 bytes.
 const MIN_ORDER: Order = 9;
-/// Addresses have so many bits.
+/// Number of orders: the bits of an address.
 const ORDERS: usize = u64::BITS as usize;
 
-/// The largest block there can be, and more than any device has: 2^60 bytes.
+/// The largest block, larger than any device: 2^60 bytes.
 const LARGEST: u64 = 1 << 60;
 
-/// The bytes of a chunk unless the settings say otherwise: 1 GiB.
+/// Default bytes of a chunk: 1 GiB.
 const DEFAULT_CHUNK: u64 = 1 << 30;
 
 /// The binary buddy system.
 #[derive(Debug)]
 pub struct Buddy {
-    /// The order of chunks, if the request is not larger and the device has so much left.
+    /// The order of a chunk, unless the request is larger or the device has less memory left.
     chunk_order: Order,
-    /// Memory taken from the device: where it begins and its order. A block never reaches across
-    /// two.
+    /// The order of each chunk by its address. A block never crosses chunks.
     chunks: BTreeMap<DeviceAddr, Order>,
     /// Free blocks by order. No two of them are buddies.
     free: [BTreeSet<DeviceAddr>; ORDERS],
 }
 
 impl Buddy {
-    /// One setting: `chunk`, the bytes to take from the device at once, rounded up to a power of two;
-    /// 1 GiB unless given.
+    /// Takes `chunk`, in bytes.
     ///
     /// # Errors
-    /// [`PolicySettingsError`] if `conf` says something else.
+    /// If the value is invalid.
     pub fn from_settings(settings: &mut PolicySettings) -> Result<Self, PolicySettingsError> {
         let chunk = settings.take_bytes("chunk", DEFAULT_CHUNK)?;
         Ok(Self {
@@ -67,8 +67,8 @@ impl Buddy {
         })
     }
 
-    /// Takes the lowest of the smallest free blocks of at least this order, and gives back its upper
-    /// halves until it has just this order.
+    /// Takes the lowest of the smallest free blocks of at least this order, and frees its upper halves
+    /// until it has this order.
     fn reserve(&mut self, order: Order) -> Option<DeviceAddr> {
         let sizes = self.free.iter_mut().zip(0..).skip(order as usize);
         let (addr, found) = sizes
@@ -80,7 +80,7 @@ impl Buddy {
         Some(addr)
     }
 
-    /// Makes a block free, joined with its buddy as long as that is free, too.
+    /// Frees a block and merges it with its buddy as long as that is free.
     fn liberate(&mut self, mut addr: DeviceAddr, mut order: Order) {
         let Some((base, whole)) = self.chunk_of(addr) else {
             return;
@@ -96,8 +96,8 @@ impl Buddy {
         self.free[order as usize].insert(addr);
     }
 
-    /// Takes a chunk for a block of this order from the device: of the usual order if it has so much,
-    /// otherwise the largest that it has.
+    /// Takes a chunk for a block of this order from the device: of the usual order, or the largest that
+    /// the device has memory for.
     fn grow(&mut self, device: &mut dyn Driver, order: Order) -> Result<(), DriverError> {
         let mut chunk = order.max(self.chunk_order);
         let addr = loop {
@@ -111,7 +111,7 @@ impl Buddy {
         Ok(())
     }
 
-    /// Returns the chunks nobody uses.
+    /// Returns the unused chunks.
     fn release_idle(&mut self, device: &mut dyn Driver) -> Result<(), DriverError> {
         let free = &self.free;
         let idle = |(&base, &order): (&DeviceAddr, &Order)| {
@@ -127,7 +127,7 @@ impl Buddy {
         Ok(())
     }
 
-    /// The chunk in which an address lies: where it begins and its order.
+    /// Returns the chunk that contains an address: its start and order.
     fn chunk_of(&self, addr: DeviceAddr) -> Option<(DeviceAddr, Order)> {
         let (&base, &order) = self.chunks.range(..=addr).next_back()?;
         (addr.offset_from(base) < 1 << order).then_some((base, order))
@@ -186,9 +186,9 @@ impl Policy for Buddy {
             let offset = addr.offset_from(base);
             ensure!(
                 order <= whole && offset.is_multiple_of(1 << order),
-                "free block {addr} of order {order} is none of the chunk of order {whole} at {base}"
+                "free block {addr} of order {order} does not fit the chunk of order {whole} at {base}"
             );
-            ensure!(addr >= end, "free block {addr} begins in another");
+            ensure!(addr >= end, "free block {addr} overlaps another");
             end = addr.offset(1 << order);
             let buddy = buddy_of(addr, order, base);
             ensure!(
@@ -200,12 +200,12 @@ impl Policy for Buddy {
     }
 }
 
-/// The order of the smallest block of at least so many bytes, which are no more than [`LARGEST`].
+/// Returns the order of the smallest block with at least `bytes`, at most [`LARGEST`].
 fn order_of(bytes: u64) -> Order {
     bytes.next_power_of_two().ilog2().max(MIN_ORDER)
 }
 
-/// The other half of the block of twice the size that a block was cut from.
+/// Returns the other half of the block that a block was split from.
 fn buddy_of(addr: DeviceAddr, order: Order, base: DeviceAddr) -> DeviceAddr {
     base.offset(addr.offset_from(base) ^ 1 << order)
 }
@@ -223,7 +223,7 @@ mod tests {
         SimDevice::new(&SimConfig::with_capacity(100 * MIB))
     }
 
-    /// Which blocks are free follows from which are live: the largest that hold no live one.
+    /// Derives the free blocks from the live ones: the largest blocks that contain no live one.
     fn free_blocks(buddy: &Buddy, live: &[Block]) -> BTreeSet<(Order, DeviceAddr)> {
         let mut free = BTreeSet::new();
         let mut rest: Vec<_> = buddy
@@ -251,9 +251,9 @@ mod tests {
     }
 
     proptest! {
-        /// Against a model that keeps no state: the lowest of the smallest free blocks is taken.
+        /// Compared with a stateless model: the lowest of the smallest free blocks is taken.
         #[test]
-        fn decides_as_the_definition_says(
+        fn decisions_are_those_of_the_definition(
             ops in prop::collection::vec((any::<bool>(), 0_u32..24, 1_u64..512, any::<prop::sample::Index>()), 1..300)
         ) {
             let (mut device, mut buddy) = (device(), PolicySettings::read("chunk:8MiB", Buddy::from_settings).unwrap());
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_are_as_large_as_the_request_or_as_the_device_has_left() {
+    fn chunks_fit_the_request_and_the_memory_left() {
         let (mut device, mut buddy) = (
             device(),
             PolicySettings::read("chunk:16MiB", Buddy::from_settings).unwrap(),
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_chunks_make_room() {
+    fn unused_chunks_are_returned_to_make_room() {
         let (mut device, mut buddy) = (
             device(),
             PolicySettings::read("chunk:32MiB", Buddy::from_settings).unwrap(),

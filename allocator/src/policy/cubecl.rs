@@ -1,19 +1,23 @@
-//! The memory management of CubeCL, on which Burn runs: slices of pages, or pages for one request each.
+//! The memory management of CubeCL, the runtime of Burn: slices of pages, or a page for each request.
 //!
-//! Source: crate cubecl-runtime 0.10.0 (tracel-ai/cubecl 7cf2037), `memory_management`, set up as the
-//! CUDA backend of that version does. That is the last release with pages in several sizes; from 0.11
-//! on the default moves live memory to other addresses, which no [`Policy`](super::Policy) can do.
+//! Source: crate cubecl-runtime 0.10.0 (tracel-ai/cubecl 7cf2037), `memory_management`, configured as the
+//! CUDA backend of that version does. It is the last release with pages in several sizes: from 0.11 on the
+//! default moves live memory to other addresses, which a [`Policy`](super::Policy) cannot do.
 //! - `sliced.rs`: `MemoryConfiguration::SubSlices`, the default.
 //! - `exclusive.rs`: `MemoryConfiguration::ExclusivePages`, for backends that cannot slice.
 //!
-//! Requests are rounded up to 512 bytes, as the client does before it asks. The largest request is a
-//! page of a quarter of the device. Each stream has a memory management of its own, and what another
-//! stream works on stays bound until that stream is done, which is what [`StreamSafe`] does. When
-//! memory is short nothing is returned to make room: the request fails.
+//! Requests are rounded up to 512 bytes, as CubeCL's client does. The largest request is a page of a
+//! quarter of the device. Each stream has its own memory management, and memory that another stream uses
+//! stays bound until that stream is done, as in [`StreamSafe`]. When memory is short, nothing is returned
+//! to make room: the request fails.
 //!
-//! What differs: memory comes from `cudaMalloc`, not from the stream-ordered pool of the driver; a
-//! pool may have more than 2^16 pages; there is no persistent pool, which nothing uses unless the
-//! program asks for it.
+//! | setting | default | |
+//! |---|---|---|
+//! | `max_page` | a quarter of the device | bytes of the largest page |
+//! | `cleanup` | 32 | exclusive pages only: requests between two looks for unused pages; 0 for never |
+//!
+//! Differences: memory comes from `cudaMalloc`, not from the driver's stream-ordered pool. A pool can have
+//! more than 2^16 pages. The persistent pool, which only programs that ask for it use, is left out.
 
 mod exclusive;
 mod sliced;
@@ -29,36 +33,35 @@ pub type Sliced = StreamSafe<sliced::SubSlices>;
 pub type Exclusive = StreamSafe<exclusive::ExclusivePages>;
 
 impl Sliced {
-    /// One setting: `max_page`, the bytes of the largest page; a quarter of the device unless given.
+    /// Takes `max_page`.
     ///
     /// # Errors
-    /// [`PolicySettingsError`] if `conf` says something else.
+    /// If the value is invalid.
     pub fn from_settings(settings: &mut PolicySettings) -> Result<Self, PolicySettingsError> {
         Ok(Self::over(sliced::SubSlices::from_settings(settings)?).without_retry())
     }
 }
 
 impl Exclusive {
-    /// Two settings: `max_page`, as for slices, and `cleanup`, after how many requests it looks for
-    /// pages that are not needed any more, or 0 for never; 32 unless given.
+    /// Takes `max_page` and `cleanup`.
     ///
     /// # Errors
-    /// [`PolicySettingsError`] if `conf` says something else.
+    /// If a value is invalid.
     pub fn from_settings(settings: &mut PolicySettings) -> Result<Self, PolicySettingsError> {
         Ok(Self::over(exclusive::ExclusivePages::from_settings(settings)?).without_retry())
     }
 }
 
-/// What all memory is aligned to, and sizes are multiples of.
+/// Alignment of addresses and sizes, in bytes.
 const ALIGNMENT: u64 = 512;
 
-/// More than any page has: 2^60 bytes.
+/// Upper limit of a page: 2^60 bytes.
 const LARGEST: u64 = 1 << 60;
 
-/// What is said of a request that no page is large enough for.
+/// Why a request larger than the largest page is refused.
 const LARGER_THAN_A_PAGE: &str = "requests of more than its largest page";
 
-/// Bytes of the largest page, if they are set.
+/// The setting `max_page`: bytes of the largest page.
 #[derive(Clone, Copy, Debug)]
 struct MaxPage(Option<u64>);
 

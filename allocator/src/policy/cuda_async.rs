@@ -1,11 +1,16 @@
-//! The driver's stream-ordered pool, `cudaMallocAsync`: the device's own, or a model of it where
-//! the device has none.
+//! The driver's stream-ordered pool, `cudaMallocAsync`: the pool of the device, or a model of it on
+//! devices without one.
 //!
-//! As PyTorch's `backend:cudaMallocAsync` (2.11) uses it:
-//! - free memory is kept whatever there is of it, where CUDA's default is to keep none: so does RMM;
-//! - a block that further streams were recorded on is freed on a stream of its own, made to wait for them
-//!   all;
-//! - emptying the cache is `cudaDeviceSynchronize` and `cudaMemPoolTrimTo` 0.
+//! | setting | default | |
+//! |---|---|---|
+//! | `release_threshold` | unlimited | bytes to keep when the device is idle |
+//! | `reuse_opportunistic` | `true` | reuse memory of another stream whose work is complete |
+//! | `reuse_internal_dependencies` | `true` | reuse memory of another stream by waiting for its work |
+//!
+//! The pool is used as by PyTorch's `backend:cudaMallocAsync` (2.11):
+//! - all free memory is kept, as in RMM; CUDA's default is to keep none;
+//! - a block used on further streams is freed on a separate stream that waits for all of them;
+//! - emptying the cache calls `cudaDeviceSynchronize` and `cudaMemPoolTrimTo` with 0.
 
 mod model;
 mod pool;
@@ -18,7 +23,7 @@ use self::pool::Pool;
 use super::settings::{PolicySettings, PolicySettingsError};
 use super::{Block, Policy, Refusal};
 
-/// What requests are rounded up to, in bytes.
+/// Granularity of requests in bytes.
 const UNIT: u64 = 512;
 
 /// See the [module](self).
@@ -36,7 +41,7 @@ enum Backend {
 }
 
 impl Backend {
-    /// The pool of a device that has one.
+    /// The pool of the device, or the model if it has none.
     fn of(device: &mut dyn Driver, settings: PoolSettings) -> Result<Self, Refusal> {
         Ok(match device.stream_ordered() {
             Some(pool) => Self::Pool(Pool::with(pool, settings)?),

@@ -1,26 +1,26 @@
-//! CuPy's memory pool: best fit among the free chunks of a stream, every chunk cut to size.
+//! CuPy's memory pool: best fit among the free chunks of a stream, always split to size.
 //!
-//! - Sizes are multiples of 512 bytes. There are no size classes and no minimum to take from the
-//!   device: an allocation has exactly the bytes of the request that caused it.
-//! - A stream has an arena of its own. A chunk goes back to the arena it came from, on whatever
-//!   stream it is freed, and is joined with its free neighbours at once.
-//! - The request gets the low end of the smallest chunk that is large enough; the rest, however
-//!   little, stays free.
-//! - When memory or the limit does not suffice, everything that is whole goes back to the device,
-//!   and it tries again.
+//! - Sizes are multiples of 512 bytes. There are no size classes and no minimum allocation: the device is
+//!   asked for exactly the size of the request.
+//! - Each stream has its own arena. A freed chunk returns to the arena it came from, on whatever stream
+//!   it is freed, and is merged with its free neighbours at once.
+//! - A request gets the low end of the smallest chunk that is large enough. The rest stays free, however
+//!   small it is.
+//! - If the device is out of memory or the limit is reached, the pool returns all free allocations and
+//!   tries again.
 //!
-//! Source: CuPy 14.2.0 (`dc1552a`), `cupy/cuda/memory.pyx`: `_Chunk`, `_Arena`,
-//! `SingleDeviceMemoryPool`.
+//! One setting: `limit`, the most bytes to reserve, as `set_limit` and `CUPY_GPU_MEMORY_LIMIT`; 0 (the
+//! default) for no limit.
 //!
-//! What differs:
-//! - Among equally large chunks CuPy takes the one whose Python object has the lowest address. That
-//!   depends on all that the process did before. Here it is the chunk whose object is the oldest,
-//!   which is what CuPy does on a heap whose addresses only grow. (A chunk is made when memory is
-//!   taken from the device and when one is cut: then the rest is the new one. Of joined chunks the
-//!   lowest in memory remains.)
-//! - CuPy's third attempt to get memory is left out. It follows a garbage collection of Python's,
-//!   which has nothing to collect here.
-//! - Where the device refuses to take memory back, CuPy forgets it. Here it stays in its arena.
+//! Source: CuPy 14.2.0 (`dc1552a`), `cupy/cuda/memory.pyx`: `_Chunk`, `_Arena`, `SingleDeviceMemoryPool`.
+//!
+//! Differences:
+//! - Among chunks of equal size CuPy takes the one whose Python object has the lowest address, which
+//!   depends on everything the process did before. Here the chunk with the oldest object is taken, as
+//!   CuPy does on a heap whose addresses only grow. An object is created when memory is taken from the
+//!   device and for the rest of a split chunk; of merged chunks the lowest one's object survives.
+//! - CuPy's third attempt, after a Python garbage collection, is left out.
+//! - If the device fails to take memory back, CuPy loses the memory. Here it stays in its arena.
 
 use crate::check::Violation;
 use crate::driver::{DeviceAddr, Driver, StreamId};
@@ -35,22 +35,21 @@ const UNIT: u64 = 512;
 /// CuPy's pool of one device.
 #[derive(Debug)]
 pub struct Cupy {
-    /// Bytes to hold at most.
+    /// The most bytes to reserve.
     limit: u64,
-    /// Bytes held.
+    /// Bytes reserved.
     held: u64,
-    /// All chunks. The rank of one is how many were made before it.
+    /// All chunks, ranked by age.
     chunks: Pieces<StreamId>,
-    /// Chunks made so far.
+    /// Chunks created so far.
     made: u64,
 }
 
 impl Cupy {
-    /// A pool with the knob `limit`: bytes it takes from the device at most, as `set_limit` and
-    /// `CUPY_GPU_MEMORY_LIMIT` say it; 0, the default: as many as there are.
+    /// Takes `limit`, in bytes.
     ///
     /// # Errors
-    /// If a knob is unknown or its value is no number of bytes.
+    /// If the value is invalid.
     pub fn from_settings(settings: &mut PolicySettings) -> Result<Self, PolicySettingsError> {
         let limit = settings.take_limit("limit")?;
         Ok(Self {
@@ -67,12 +66,12 @@ impl Cupy {
         self.made
     }
 
-    /// Whether the limit allows `size` bytes more.
+    /// Whether the limit allows another `size` bytes.
     fn within_limit(&self, size: u64) -> bool {
         self.held.saturating_add(size) <= self.limit
     }
 
-    /// A free chunk of the stream, cut to `size` bytes.
+    /// Takes a free chunk of the stream, split to `size` bytes.
     fn reuse(&mut self, size: u64, stream: StreamId) -> Option<DeviceAddr> {
         let (addr, bytes) = self.chunks.take_best_fit(stream, size)?;
         if bytes > size {
@@ -83,7 +82,7 @@ impl Cupy {
         Some(addr)
     }
 
-    /// A new chunk of `size` bytes.
+    /// Takes a new chunk of `size` bytes from the device.
     fn grow(
         &mut self,
         device: &mut dyn Driver,
@@ -91,7 +90,7 @@ impl Cupy {
         stream: StreamId,
     ) -> Result<DeviceAddr, Refusal> {
         if size > self.limit {
-            // Giving everything back would not help.
+            // Emptying the cache would not help.
             return Err(Refusal::OutOfMemory);
         }
         if !self.within_limit(size) {

@@ -1,7 +1,8 @@
-//! No policy at all: every request goes to the device, and so does every free.
+//! No caching: every malloc and free is a call of the driver.
 //!
-//! Source: `cudaMalloc` and `cudaFree`, as with `PYTORCH_NO_CUDA_MEMORY_CACHING=1`. It holds the least
-//! that a policy without placement of its own can, and pays for it at every call.
+//! Source: `cudaMalloc` and `cudaFree`, as with `PYTORCH_NO_CUDA_MEMORY_CACHING=1`. It reserves the least
+//! memory of all policies that do not share pages between blocks, and pays a driver call for each
+//! operation. It has no settings.
 
 use std::collections::HashSet;
 
@@ -13,7 +14,7 @@ use super::{Block, Policy, Refusal};
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub struct Direct {
-    /// Blocks that other streams work on, too.
+    /// Blocks that other streams use.
     shared: HashSet<DeviceAddr>,
 }
 
@@ -21,7 +22,7 @@ impl Direct {
     /// Has no settings.
     ///
     /// # Errors
-    /// If there are any.
+    /// None.
     pub fn from_settings(_: &mut PolicySettings) -> Result<Self, PolicySettingsError> {
         Ok(Self::default())
     }
@@ -42,7 +43,7 @@ impl Policy for Direct {
         })
     }
 
-    /// `cudaFree` waits for the device by itself, but that is nothing a driver promises.
+    /// Synchronizes explicitly: `cudaFree` does so itself, but drivers do not promise that.
     fn free(&mut self, device: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
         if self.shared.contains(&block.addr) {
             device.synchronize_device()?;

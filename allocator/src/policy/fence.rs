@@ -1,4 +1,4 @@
-//! Events that freed memory waits for, and whose.
+//! Events that guard freed memory until streams have finished with it.
 
 use std::collections::HashMap;
 
@@ -8,12 +8,12 @@ use crate::driver::{DeviceAddr, Driver, EventId, StreamId};
 
 use super::{Block, Refusal};
 
-/// The further streams that live blocks are used on.
+/// The other streams that use each live block.
 #[derive(Debug, Default)]
 pub(super) struct Users(HashMap<DeviceAddr, Vec<StreamId>, FixedState>);
 
 impl Users {
-    /// `stream`, too, uses the block.
+    /// Records that `stream` uses the block.
     pub(super) fn add(&mut self, block: Block, stream: StreamId) {
         let users = self.0.entry(block.addr).or_default();
         if !users.contains(&stream) {
@@ -21,30 +21,30 @@ impl Users {
         }
     }
 
-    /// Those of the block, if it has any.
+    /// Returns the other streams of a block, if it has any.
     pub(super) fn of(&self, block: Block) -> Option<&[StreamId]> {
         self.0.get(&block.addr).map(Vec::as_slice)
     }
 
-    /// The block is free.
+    /// Forgets the streams of a freed block.
     pub(super) fn forget(&mut self, block: Block) {
         self.0.remove(&block.addr);
     }
 }
 
-/// The ends of the work that streams had when memory was freed: it may be used again once all of it is
-/// over. Made and taken down by [`Fences`].
+/// Events at the end of the work that streams had when memory was freed. The memory can be reused once
+/// all of them are complete. [`Fences`] makes and recycles fences.
 #[derive(Debug)]
 pub(super) struct Fence(Vec<EventId>);
 
-/// Makes fences, and uses their events again.
+/// Makes fences and reuses their events.
 #[derive(Debug, Default)]
 pub(super) struct Fences {
     spare: Vec<EventId>,
 }
 
 impl Fences {
-    /// A fence at the present end of each stream's work.
+    /// Records an event at the current end of each stream's work.
     pub(super) fn raise(
         &mut self,
         device: &mut dyn Driver,
@@ -74,14 +74,14 @@ impl Fences {
         Ok(device.record_event(event, stream)?)
     }
 
-    /// Gives the events of a fence to the next.
+    /// Keeps the events of a fence for reuse.
     pub(super) fn take_down(&mut self, fence: Fence) {
         self.spare.extend(fence.0);
     }
 }
 
 impl Fence {
-    /// Whether all that it stands at the end of is over.
+    /// Whether all its events are complete.
     pub(super) fn is_over(&self, device: &mut dyn Driver) -> Result<bool, Refusal> {
         for &event in &self.0 {
             if !device.event_is_complete(event)? {
@@ -91,8 +91,7 @@ impl Fence {
         Ok(true)
     }
 
-    /// Lets all later work of `stream` wait for all that it stands at the end of; the caller does not
-    /// wait.
+    /// Makes later work of `stream` wait for its events. The caller does not wait.
     pub(super) fn hold_up(&self, device: &mut dyn Driver, stream: StreamId) -> Result<(), Refusal> {
         for &event in &self.0 {
             device.wait_event(stream, event)?;

@@ -1,5 +1,5 @@
-//! GMLake: free memory in several pieces is stitched together at new addresses, so that it serves a
-//! request that none of the pieces could.
+//! GMLake: several free ranges are mapped at consecutive new addresses, *stitched*, to serve a request that
+//! none of them could serve alone.
 //!
 //! ```text
 //!   segment, 24 MiB                 segment, 20 MiB
@@ -12,35 +12,42 @@
 //!                   └─────────────────────┘
 //! ```
 //!
-//! Source: GMLake (Guo et al., ASPLOS 2024) as published in antgroup/glake at fb24ee8: a change of the
-//! caching allocator of PyTorch 2.0. Where the paper and the code differ, this is the code.
+//! Source: GMLake (Guo et al., ASPLOS 2024) as published in antgroup/glake at fb24ee8, a modification of the
+//! caching allocator of PyTorch 2.0. Where the paper and the code differ, this follows the code.
+//!
+//! | setting | default | |
+//! |---|---|---|
+//! | `frag_limit` | 512 MiB | the smallest request to stitch for, in bytes |
+//! | `reuse_limit` | 10 | the largest ratio of a reused stitched block to its request |
+//! | `defrag_level` | 0 | 0 stitches before memory is taken from the device, 1 after the device has refused, 2 after cached memory was returned, too |
+//! | `auto_gc` | 1000 GiB | bytes of stitched addresses above which unused blocks are unmapped |
 //!
 //! # A request
 //!
-//! Up to 1 MiB: PyTorch's small pool. Segments of 2 MiB from `cudaMalloc`; best fit, split, coalesce,
-//! in multiples of 512 bytes. Above, in multiples of 2 MiB:
+//! The small pool serves requests up to 1 MiB as in PyTorch: segments of 2 MiB from `cudaMalloc`, best fit,
+//! split and coalesce, in multiples of 512 bytes. Larger requests, in multiples of 2 MiB, get
 //!
-//! 1. the best fit among the free ranges of the stream's segments, cut to size;
-//! 2. else the best fit among the stitched blocks whose memory is all free, if it has at most
-//!    `reuse_limit` times the bytes; memory behind what was not asked for stays free;
-//! 3. else, from `frag_limit` bytes on, the largest free ranges that add up, stitched;
-//! 4. else a new segment: 20 MiB for less than 10 MiB, else what is asked for, in chunks of 2 MiB of
-//!    physical memory each;
-//! 5. else all cached segments are returned, and 4 and 3 are tried for the last time.
+//! 1. the best fit among the free ranges of the stream's segments, split to size;
+//! 2. or the best fit among the stitched blocks whose memory is all free, if it is at most `reuse_limit`
+//!    times as large. The memory behind its unused end stays free;
+//! 3. or, from `frag_limit` bytes on, the largest free ranges that add up to the request, stitched;
+//! 4. or a new segment: 20 MiB for less than 10 MiB, otherwise the size of the request, in chunks of 2 MiB
+//!    of physical memory;
+//! 5. or the result of 4 and 3 once more, after all cached segments are returned.
 //!
-//! With `defrag_level` 1 the first try of 3 comes after 4, with 2 there is only the one at the end.
-//! A stitched block is kept once it is free. If all that were stitched have more than `auto_gc` bytes,
-//! those not in use are unmapped; so are some of them when the device has no addresses left.
+//! With `defrag_level` 1 the first attempt of 3 comes after 4; with 2 only the last one is made. A freed
+//! stitched block is kept. When all stitched blocks together exceed `auto_gc` bytes, the unused ones are
+//! unmapped; some of them are, too, when the device runs out of addresses.
 //!
-//! # What differs
+//! # Differences
 //!
-//! - The original crashes, or reads freed memory, when it returns a segment that three stitched blocks
-//!   have memory of, or one in use that does not use it. Here neither.
-//! - If the device fails while memory is stitched, the original loses that memory.
-//! - The original also makes an event at each request and records one at each free. Nothing that it
-//!   decides depends on those of blocks that are not stitched, so they are left out.
-//! - Not here: `vmmDefragment=0`, which is PyTorch's allocator; `reAlloc`, which is off by default and
-//!   not documented; PyTorch's own settings.
+//! - The original crashes or reads freed memory when it returns a segment that three stitched blocks map, or
+//!   one that a live stitched block maps but does not use. Here neither happens.
+//! - If the device fails during stitching, the original loses the memory.
+//! - The original creates an event for each request and records it at each free. For blocks that are not
+//!   stitched no decision depends on it, so it is left out.
+//! - Left out: `vmmDefragment=0`, which is PyTorch's allocator; `reAlloc`, which is off by default and not
+//!   documented; PyTorch's own settings.
 
 mod mapping;
 mod ranges;
@@ -62,19 +69,19 @@ use self::waiting::{Patience, Waiting};
 use super::settings::{PolicySettings, PolicySettingsError};
 use super::{Block, Policy, Refusal, malloc_or_retry};
 
-/// Small requests are multiples of this.
+/// Granularity of small requests, in bytes.
 const MIN_BLOCK: u64 = 512;
 /// The largest small request.
 const SMALL_LIMIT: u64 = 1 << 20;
-/// The segments of the small pool.
+/// Bytes of a segment of the small pool.
 const SMALL_SEGMENT: u64 = 2 << 20;
-/// How often addresses are looked for before a request does without.
+/// Attempts to reserve addresses for a request.
 const ATTEMPTS: u32 = 3;
 
 /// A request of a pool.
 #[derive(Clone, Copy)]
 struct Request {
-    /// Rounded as the pool wants it.
+    /// Bytes, rounded for the pool.
     bytes: u64,
     stream: StreamId,
 }
@@ -88,7 +95,7 @@ pub struct GmLake {
     auto_gc: u64,
     small: FreeRanges,
     large: FreeRanges,
-    /// Those of `large`.
+    /// The segments of `large`.
     segments: BTreeMap<DeviceAddr, Segment>,
     stitched: StitchedBlocks,
     waiting: Waiting,
@@ -96,17 +103,10 @@ pub struct GmLake {
 }
 
 impl GmLake {
-    /// The settings of the original:
-    ///
-    /// - `frag_limit` (512 MiB): the least request that memory is stitched for;
-    /// - `reuse_limit` (10): how many times as large as a request a stitched block may be that serves
-    ///   it;
-    /// - `defrag_level` (0): 0 stitches before memory is taken from the device, 1 after the device has
-    ///   refused it, 2 after cached memory was returned as well;
-    /// - `auto_gc` (1000 GiB): addresses of stitched blocks above which unused ones are given up.
+    /// Takes the settings of the [module](self).
     ///
     /// # Errors
-    /// If a setting is none of these or has no such value.
+    /// If a value is invalid.
     pub fn from_settings(settings: &mut PolicySettings) -> Result<Self, PolicySettingsError> {
         Ok(Self {
             frag_limit: settings.take_bytes("frag_limit", 512 << 20)?,
@@ -167,7 +167,7 @@ impl GmLake {
         if let Some(block) = self.stitch(device, request, 1)? {
             return Ok(block);
         }
-        // Nobody looks whether a range that becomes free now is large enough by itself.
+        // As in the original, ranges that become free here are not searched.
         self.release_cached(device)?;
         if let Some(segment) = self.new_segment(device, request)? {
             return Ok(self.large.take_first(segment, request));
@@ -176,7 +176,7 @@ impl GmLake {
         stitched.ok_or(Refusal::OutOfMemory)
     }
 
-    /// Waits for all blocks that wait for streams, then returns the segments that are free as a whole.
+    /// Waits for all pending blocks, then returns the segments that are entirely free.
     fn release_cached(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
         self.free_done(device, Patience::Wait)?;
         if let Some(memory) = device.virtual_memory() {
@@ -189,7 +189,7 @@ impl GmLake {
         Ok(())
     }
 
-    /// Takes back the blocks that no stream works on any longer.
+    /// Frees the pending blocks that no stream uses any more.
     fn free_done(
         &mut self,
         device: &mut dyn Driver,
@@ -201,12 +201,12 @@ impl GmLake {
         Ok(())
     }
 
-    /// Frees a block that nobody works on.
+    /// Frees a block that no stream uses.
     fn take_back(&mut self, device: &mut dyn Driver, block: Block) {
         let (ranges, returns) = (&mut self.large, &mut self.returns);
         if self.stitched.take_back(ranges, returns, block) {
             if let Some(memory) = device.virtual_memory() {
-                // Nothing is left of a torn block but addresses; they can wait.
+                // A torn block has only addresses left, which can be returned later.
                 let _kept_for_later = returns.settle(memory);
             }
         } else if block.bytes <= SMALL_LIMIT {

@@ -1,8 +1,9 @@
-//! A program that is known from its first request to its last, placed before it begins: what there is
-//! to gain by knowing.
+//! Offline placement: every request of the workload is placed in advance.
 //!
-//! Source: [`crate::placement`], which tries several packers and keeps the lowest placement. It has
-//! one setting: `steps`, how many steps of search it may take.
+//! One setting: `steps`, the steps of search to spend; 1,000,000 by default.
+//!
+//! Source: [`crate::placement`], which tries several packers and keeps the lowest placement. It shows what
+//! there is to gain from knowing the workload.
 
 use crate::lifetimes::{Lifetimes, TimedRequest};
 use crate::placement::{Effort, Placement, pack};
@@ -10,23 +11,23 @@ use crate::placement::{Effort, Placement, pack};
 use super::planned::{AllocationPlan, Step, UNIT};
 use super::settings::{PolicySettings, PolicySettingsError};
 
-/// Steps of search unless others are given: some seconds.
+/// Default steps of search: a few seconds.
 const STEPS: u64 = 1_000_000;
 
-/// Places all requests of the program.
+/// Places all requests of a workload.
 ///
 /// # Errors
-/// If there are settings that it does not have.
-pub fn plan(conf: &str, program: &Lifetimes) -> Result<AllocationPlan, PolicySettingsError> {
+/// If the settings are invalid.
+pub fn plan(conf: &str, lifetimes: &Lifetimes) -> Result<AllocationPlan, PolicySettingsError> {
     let steps = PolicySettings::read(conf, |settings| settings.take("steps", STEPS))?;
-    Ok(placed(program, Effort::Steps(steps)))
+    Ok(placed(lifetimes, Effort::Steps(steps)))
 }
 
-fn placed(program: &Lifetimes, effort: Effort) -> AllocationPlan {
-    // What cannot be placed is not planned.
+fn placed(lifetimes: &Lifetimes, effort: Effort) -> AllocationPlan {
+    // Requests that cannot be placed are not planned.
     let Ok(Placement {
         offsets, height, ..
-    }) = pack(&program.buffers(UNIT), effort)
+    }) = pack(&lifetimes.buffers(UNIT), effort)
     else {
         return AllocationPlan::default();
     };
@@ -36,7 +37,7 @@ fn placed(program: &Lifetimes, effort: Effort) -> AllocationPlan {
         offset: Some(offset),
     };
     AllocationPlan {
-        steps: program.requests.iter().zip(&offsets).map(step).collect(),
+        steps: lifetimes.requests.iter().zip(&offsets).map(step).collect(),
         height,
         ..AllocationPlan::default()
     }

@@ -1,22 +1,23 @@
 //! Sebastian Aaltonen's OffsetAllocator over blocks of device memory.
 //!
-//! Free regions of a block are kept in 256 bins, by sizes that are written as floating point numbers of
-//! three bits of mantissa: a free region is in the bin of its size rounded down, a request takes the
-//! region freed last of the first bin, of those from its own size rounded up on, that is not empty. So
-//! a region of up to an eighth more than the request may be passed over, and the time to find one never
-//! grows.
+//! The free regions of a block are kept in 256 bins. A bin is a size written as a floating-point number
+//! with three bits of mantissa. A free region belongs to the bin of its size, rounded down. A request
+//! takes the region freed last from the first nonempty bin at or above its size, rounded up. It may pass
+//! over a region that is up to an eighth larger than the request, but the search takes constant time.
 //!
-//! Source: the crate offset-allocator 0.2.0 itself, by which Bevy places its meshes: it decides where in
-//! a block. It knows units, whose number is 32 bits, and no memory. Ours is what lies between:
-//! - a unit is 256 bytes, so that a block cannot have more than 1 TiB;
-//! - blocks have 256 MiB as the Vulkan Memory Allocator's, or half as many as often as the device has
-//!   not so many left, and are tried from the lowest address on; what does not fit into an empty block
-//!   gets memory of its own, which is returned when it is freed;
-//! - there are at most as many allocations in a block as it has 4 KiB, since the crate takes host memory
-//!   for them in advance;
-//! - before a request fails, blocks nobody uses are returned.
+//! One setting: `block`, the bytes of a block, less than 1 TiB; 256 MiB by default.
 //!
-//! One stream.
+//! Source: the crate offset-allocator 0.2.0, which Bevy uses to place meshes, decides where in a block a
+//! request goes. It counts in units, with 32 bits, and manages no memory. The rest is ours:
+//! - a unit is 256 bytes, so a block has at most 1 TiB;
+//! - blocks have 256 MiB, as in the Vulkan Memory Allocator. If the device has less memory left, the size
+//!   is halved until the device can serve it. Blocks are tried from the lowest address on. A request that
+//!   does not fit an empty block gets its own allocation, which is returned when it is freed;
+//! - a block holds at most one allocation for each 4 KiB, because the crate allocates host memory for
+//!   them in advance;
+//! - before a request fails, unused blocks are returned.
+//!
+//! It supports one stream.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -30,38 +31,37 @@ use crate::driver::{DeviceAddr, Driver, DriverError, StreamId};
 
 /// Bytes of a unit.
 const UNIT: u64 = 256;
-/// Units for which there is one allocation at most.
+/// Units of a block for each allocation that it can hold.
 const UNITS_PER_ALLOCATION: u32 = 16;
-/// The fewest there is room for, however small the block.
+/// Minimum number of allocations that a block can hold.
 const FEWEST_ALLOCATIONS: u32 = 64;
-/// The most, however large: what the crate makes room for if it is not told.
+/// Maximum number of allocations that a block can hold, the crate's default.
 const MOST_ALLOCATIONS: u32 = 128 << 10;
-/// The bytes of a block unless the settings say otherwise: 256 MiB.
+/// Default bytes of a block: 256 MiB.
 const DEFAULT_BLOCK: u64 = 256 << 20;
 
 /// See the [module](self).
 pub struct OffsetAllocator {
-    /// Units of a block, if the device has so many left.
+    /// Units of a block, if the device has that much memory left.
     block: u32,
     arenas: BTreeMap<DeviceAddr, Arena>,
-    /// Memory of single requests.
+    /// Allocations for single requests.
     dedicated: BTreeSet<DeviceAddr>,
 }
 
-/// A block and what is where in it.
+/// A block and its allocations.
 struct Arena {
     units: u32,
     allocator: Allocator,
-    /// What was handed out, by the unit it begins with.
+    /// Live allocations by their first unit.
     live: HashMap<u32, Allocation>,
 }
 
 impl OffsetAllocator {
-    /// One setting: `block`, the bytes to take from the device at once, less than 1 TiB; 256 MiB unless
-    /// given.
+    /// Takes `block`, in bytes.
     ///
     /// # Errors
-    /// [`PolicySettingsError`] if `conf` says something else.
+    /// If the value is invalid.
     pub fn from_settings(settings: &mut PolicySettings) -> Result<Self, PolicySettingsError> {
         let block = settings.take_bytes("block", DEFAULT_BLOCK)?;
         Ok(Self {
@@ -71,7 +71,7 @@ impl OffsetAllocator {
         })
     }
 
-    /// Memory in a block there is.
+    /// Places a request in an existing block.
     fn place(&mut self, units: u64) -> Option<DeviceAddr> {
         let units = u32::try_from(units).ok()?;
         self.arenas
@@ -79,7 +79,7 @@ impl OffsetAllocator {
             .find_map(|(&base, arena)| Some(base.offset(arena.place(units)?)))
     }
 
-    /// Memory from the device: in a new block, or else for this request alone.
+    /// Takes memory from the device: a new block, or an allocation for this request alone.
     fn take(&mut self, device: &mut dyn Driver, units: u64) -> Result<DeviceAddr, DriverError> {
         let mut block = self.block;
         while fits(units, block) {
@@ -97,7 +97,7 @@ impl OffsetAllocator {
         Ok(addr)
     }
 
-    /// Returns the blocks nobody uses.
+    /// Returns the unused blocks.
     fn release_idle(&mut self, device: &mut dyn Driver) -> Result<(), DriverError> {
         let idle = |(&base, arena): (&DeviceAddr, &Arena)| {
             arena.live.is_empty().then_some((base, arena.units))
@@ -111,9 +111,9 @@ impl OffsetAllocator {
     }
 }
 
-/// Whether an empty block takes a request. A request is rounded up to a bin, a block rounded down.
+/// Whether a request fits an empty block. Requests are rounded up to a bin, blocks rounded down.
 fn fits(units: u64, block: u32) -> bool {
-    // Rounded up beyond 32 bits it is less than it was.
+    // A size that overflows when it is rounded up becomes smaller.
     let takes = |units| (units..=block).contains(&min_allocator_size(units));
     u32::try_from(units).is_ok_and(takes)
 }
@@ -129,7 +129,7 @@ impl Arena {
         }
     }
 
-    /// How many bytes above the block's start the memory is.
+    /// Places a request. Returns its offset in bytes.
     fn place(&mut self, units: u32) -> Option<u64> {
         let allocation = self.allocator.allocate(units)?;
         self.live.insert(allocation.offset, allocation);
@@ -193,7 +193,7 @@ impl Policy for OffsetAllocator {
             let all = sizes.sum::<u64>() + u64::from(free);
             ensure!(
                 all == u64::from(arena.units) || free == 0,
-                "the block at {base} has {} units, but {all} are free or handed out",
+                "the block at {base} has {} units, but {all} are free or live",
                 arena.units
             );
         }
@@ -211,9 +211,9 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     proptest! {
-        /// What is asked for in bytes is where the crate, asked in units, puts it.
+        /// The policy, in bytes, places blocks where the crate, in units, places them.
         #[test]
-        fn units_change_none_of_the_answers(
+        fn decisions_are_those_of_the_crate(
             ops in prop::collection::vec((any::<bool>(), 0_u32..19, 0_u64..1 << 19, any::<prop::sample::Index>()), 1..400)
         ) {
             let mut device = SimDevice::new(&SimConfig::with_capacity(4 * MIB));
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_block_takes_has_memory_of_its_own() {
+    fn requests_that_fit_no_block_get_their_own_allocation() {
         let mut device = SimDevice::new(&SimConfig::with_capacity(100 * MIB));
         let mut policy =
             PolicySettings::read("block:30MiB", OffsetAllocator::from_settings).unwrap();
@@ -255,21 +255,21 @@ mod tests {
                 .unwrap();
             (block, device.used() / MIB)
         };
-        // 29 MiB are no bin: rounded up they are 30.
+        // 29 MiB is not the size of a bin: it is rounded up to 30.
         assert_eq!(take(29 * MIB).1, 30);
         assert_eq!(take(MIB).1, 30);
         let (own, used) = take(30 * MIB + 1);
         assert_eq!((own.bytes, used), (30 * MIB + 256, 62));
         assert_eq!(take(20 * MIB).1, 92);
         assert_eq!(take(5 * MIB).1, 92);
-        // Neither 30 MiB nor 15 are left, but 7.5.
+        // The device has 8 MiB left: neither 30 nor 15 MiB fit, but 7.5.
         assert_eq!(take(6 * MIB).1, 100);
         policy.free(&mut device, own).unwrap();
         assert_eq!(device.used() / MIB, 68);
     }
 
     #[test]
-    fn the_smallest_blocks_hold_something() {
+    fn the_smallest_blocks_hold_a_request() {
         let mut device = SimDevice::new(&SimConfig::with_capacity(100 * MIB));
         for (block, bytes) in [("block:0", 1), ("block:256", 256), ("block:1KiB", 1000)] {
             let mut policy = PolicySettings::read(block, OffsetAllocator::from_settings).unwrap();
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_has_no_more_units_than_32_bits_count() {
+    fn the_units_of_a_block_fit_32_bits() {
         let policy = PolicySettings::read("block:4TiB", OffsetAllocator::from_settings).unwrap();
         assert_eq!(policy.block, u32::MAX);
         assert!(fits(1 << 31, u32::MAX));

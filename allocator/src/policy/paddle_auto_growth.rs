@@ -1,30 +1,37 @@
-//! PaddlePaddle's auto growth allocator: best fit, cutting from the high end.
+//! PaddlePaddle's auto growth allocator: best fit, split from the high end.
 //!
-//! - Sizes are multiples of the alignment. The request gets the high end of the smallest free block
-//!   that is large enough, the lowest address among equals; the rest, however little, stays free.
-//! - Where no block is large enough, a chunk is taken from the device: of the chunk size, or larger
-//!   if the request is.
-//! - With a small pool, requests up to its size and larger ones have chunks of their own, and a chunk
-//!   size each.
-//! - Idle chunks are kept until memory runs out; or, if so set, until the next chunk is taken, or not
-//!   at all.
+//! - Sizes are multiples of the alignment. A request gets the high end of the smallest free block that is
+//!   large enough, the lowest address among equals. The rest stays free, however small it is.
+//! - If no block is large enough, a chunk is taken from the device: of the chunk size, or of the
+//!   request's if that is larger.
+//! - With a small pool, small and large requests have separate chunks with separate chunk sizes.
+//! - Idle chunks are kept until memory runs out, until the next chunk is taken, or not at all, by setting.
 //!
-//! This is the allocator of one stream. Several streams, and `record_stream`, are the work of the
-//! layer above it, in Paddle as here: [`StreamSafe`].
+//! | setting | default | |
+//! |---|---|---|
+//! | `alignment_size` | 256 | alignment of sizes, a multiple of 256 bytes |
+//! | `auto_growth_chunk_size` | 0 | minimum bytes of a chunk, without a small pool |
+//! | `small_pool_size` | 0 | largest request of the small pool, in bytes; 0 for no small pool |
+//! | `small_pool_auto_growth_chunk_size` | 0 | minimum bytes of a chunk of the small pool |
+//! | `large_pool_auto_growth_chunk_size` | 0 | minimum bytes of any other chunk, with a small pool |
+//! | `free_idle_chunk` | `false` | return a chunk as soon as it is idle |
+//! | `free_when_no_cache_hit` | `false` | return idle chunks before taking another |
 //!
-//! Source: PaddlePaddle 3.3.1 (`7688495`), in `paddle/phi/core/memory/allocation`:
-//! `auto_growth_best_fit_allocator.{h,cc}`, and for how it is set up on a GPU `allocator_facade.cc`.
+//! [`AutoGrowth`] serves one stream. As in Paddle, [`StreamSafe`] above it adds further streams and
+//! `record_stream`.
 //!
-//! What differs:
-//! - Sizes are in bytes where Paddle's flags are in MiB.
-//! - The flags that take memory before the first request are left out
-//!   (`FLAGS_{small,large}_pool_pre_alloc_in_mb`), as is the padding of requests that some devices
-//!   other than GPUs ask for.
-//! - A freed block that another stream worked on waits for the work that stream has then; in Paddle,
-//!   for the work it had when it was recorded.
-//! - Before it gives up for lack of memory, Paddle waits for other threads to free some
-//!   (`FLAGS_gpu_allocator_retry_time`). There are no others here.
-//! - Where the device refuses to take a chunk back, Paddle ends with an error. Here the chunk stays.
+//! Source: PaddlePaddle 3.3.1 (`7688495`), `paddle/phi/core/memory/allocation`:
+//! `auto_growth_best_fit_allocator.{h,cc}`, and `allocator_facade.cc` for its configuration on a GPU.
+//!
+//! Differences:
+//! - Sizes are in bytes; Paddle's flags are in MiB.
+//! - The flags that take memory in advance are left out (`FLAGS_{small,large}_pool_pre_alloc_in_mb`), and
+//!   so is the padding that some devices other than GPUs need.
+//! - A freed block waits for the work that other streams have at the free; in Paddle, for the work they
+//!   had at `record_stream`.
+//! - Paddle waits for other threads to free memory before a request fails
+//!   (`FLAGS_gpu_allocator_retry_time`). Here there are none.
+//! - If the device fails to take a chunk back, Paddle ends with an error. Here the chunk is kept.
 
 use crate::check::Violation;
 use crate::driver::{DeviceAddr, Driver, StreamId};
@@ -34,13 +41,13 @@ use super::settings::{PolicySettings, PolicySettingsError};
 use super::stream_safe::StreamSafe;
 use super::{Block, Policy, Refusal, malloc_or_retry, only_default};
 
-/// What sizes are multiples of unless set otherwise (`FLAGS_alignment_size`), in bytes. Settings are
-/// multiples of it, because addresses have to be.
+/// Default alignment of sizes in bytes (`FLAGS_alignment_size`). Addresses are multiples of it, so every
+/// alignment must be, too.
 const ALIGNMENT: u64 = 256;
-/// No setting is larger, in bytes.
+/// Upper limit of all settings, in bytes.
 const LARGEST: u64 = 1 << 60;
 
-/// What chunks are taken for.
+/// The pool that a chunk belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Pool {
     Small,
@@ -50,34 +57,27 @@ enum Pool {
 /// Paddle's allocator of one stream.
 #[derive(Clone, Debug)]
 pub struct AutoGrowth {
-    /// What sizes are multiples of, in bytes.
+    /// Alignment of sizes, in bytes.
     alignment: u64,
-    /// Requests of at most this many bytes are small; 0 if all are large.
+    /// Largest request of the small pool, in bytes; 0 for no small pool.
     small_pool_size: u64,
-    /// Least bytes of a chunk for small requests; a multiple of the alignment.
+    /// Minimum bytes of a chunk of the small pool, a multiple of the alignment.
     small_chunk_size: u64,
-    /// Least bytes of any other chunk; a multiple of the alignment.
+    /// Minimum bytes of any other chunk, a multiple of the alignment.
     large_chunk_size: u64,
-    /// Whether a chunk is given back as soon as it is idle.
+    /// Whether a chunk is returned as soon as it is idle.
     free_idle_chunk: bool,
-    /// Whether idle chunks are given back before another is taken.
+    /// Whether idle chunks are returned before another is taken.
     free_when_no_cache_hit: bool,
-    /// All blocks. None ranks above another: among equals the address decides.
+    /// All blocks, with rank 0: the address decides among equals.
     blocks: Pieces<Pool>,
 }
 
 impl AutoGrowth {
-    /// An allocator with Paddle's flags as settings; sizes in bytes, 0 or off unless given:
-    /// - `alignment_size`: what sizes are multiples of; 256 unless given;
-    /// - `auto_growth_chunk_size`: least bytes of a chunk, where there is no small pool;
-    /// - `small_pool_size`: requests up to this size have chunks of their own;
-    /// - `small_pool_auto_growth_chunk_size`, `large_pool_auto_growth_chunk_size`: least bytes of a
-    ///   chunk, where there is a small pool;
-    /// - `free_idle_chunk`: give a chunk back as soon as it is idle;
-    /// - `free_when_no_cache_hit`: give idle chunks back before taking another.
+    /// Takes the settings of the [module](self).
     ///
     /// # Errors
-    /// If a knob is unknown or its value is not of its kind.
+    /// If a value is invalid.
     pub fn from_settings(settings: &mut PolicySettings) -> Result<Self, PolicySettingsError> {
         let alignment = take_alignment(settings)?;
         let chunk_size = take_size(settings, "auto_growth_chunk_size", 0)?;
@@ -109,7 +109,7 @@ impl AutoGrowth {
         }
     }
 
-    /// Hands out the last `size` of the `bytes` that a block in use has.
+    /// Splits the last `size` bytes off a block in use of `bytes`, and frees the front.
     fn take_high_end(&mut self, addr: DeviceAddr, bytes: u64, size: u64) -> DeviceAddr {
         if bytes == size {
             return addr;
@@ -179,7 +179,7 @@ impl Policy for AutoGrowth {
         if self.free_idle_chunk
             && let Some((chunk, bytes)) = self.blocks.would_be_idle_without(block.addr)
         {
-            // Given back while the block still counts as in use: if that fails, nothing has changed.
+            // The block is in use until the device has the chunk, so a failure changes nothing.
             device.free(chunk, bytes)?;
             self.blocks.remove(chunk);
         } else {
@@ -201,7 +201,7 @@ impl Policy for AutoGrowth {
     }
 }
 
-/// A knob for a size.
+/// Takes a setting in bytes.
 fn take_size(
     settings: &mut PolicySettings,
     key: &'static str,
@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_chunk_size_of_the_one_pool_does_not_count_for_two() {
+    fn the_chunk_size_without_a_small_pool_is_ignored_with_one() {
         let chunk_sizes = |conf| {
             let made = PolicySettings::read(conf, AutoGrowth::from_settings).unwrap();
             (made.small_chunk_size, made.large_chunk_size)
@@ -245,8 +245,8 @@ mod tests {
     }
 
     #[test]
-    fn sizes_that_cannot_be_are_refused() {
-        for (conf, said) in [
+    fn invalid_sizes_are_errors() {
+        for (conf, expected) in [
             ("alignment_size:0", "not a multiple of 256 bytes"),
             ("alignment_size:384", "not a multiple of 256 bytes"),
             ("small_pool_size:2097152TiB", "more than 2^60 bytes"),
@@ -254,7 +254,7 @@ mod tests {
             let error = PolicySettings::read(conf, AutoGrowth::from_settings)
                 .unwrap_err()
                 .to_string();
-            assert!(error.contains(said), "no '{said}' in: {error}");
+            assert!(error.contains(expected), "no '{expected}' in: {error}");
         }
     }
 }

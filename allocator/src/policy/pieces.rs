@@ -1,10 +1,10 @@
-//! Memory of the device cut into pieces, and the free ones searched by best fit.
+//! Device allocations split into pieces, with best fit among the free ones.
 //!
-//! The pieces of an allocation tile it: they follow one another without gap or overlap, and no two
-//! neighbours are free. Pieces of different allocations are never neighbours, even where their
-//! addresses meet, because an allocation can only be given back as a whole.
+//! The pieces of an allocation cover it without gap or overlap, and no two neighbours are free. Pieces of
+//! different allocations are never neighbours, even if their addresses touch: an allocation can only be
+//! returned as a whole.
 //!
-//! Free pieces are sorted into arenas by whatever the policy keeps apart: streams, small and large
+//! Free pieces belong to arenas, which separate what the policy separates: streams, small and large
 //! requests. An allocation belongs to one arena.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,15 +16,15 @@ use crate::driver::DeviceAddr;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Piece<A> {
     bytes: u64,
-    /// Which of equally large free pieces is taken first: the lowest rank, then the lowest address.
+    /// Order among free pieces of equal size: lowest rank first, then lowest address.
     rank: u64,
     arena: A,
-    /// Where the allocation begins that this is a part of.
+    /// Start of its allocation.
     allocation: DeviceAddr,
     is_free: bool,
 }
 
-/// A free piece, in the order of the search.
+/// A free piece, in search order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct FreePiece<A> {
     arena: A,
@@ -62,7 +62,7 @@ impl<A: Copy + Ord> Pieces<A> {
         self.by_addr.insert(allocation, piece);
     }
 
-    /// Takes the smallest free piece of an arena that has at least `bytes`; its address and size.
+    /// Takes the smallest free piece of an arena with at least `bytes`. Returns its address and size.
     pub(super) fn take_best_fit(&mut self, arena: A, bytes: u64) -> Option<(DeviceAddr, u64)> {
         let least = FreePiece {
             arena,
@@ -79,8 +79,8 @@ impl<A: Copy + Ord> Pieces<A> {
         Some((best.addr, best.bytes))
     }
 
-    /// Cuts a piece in use after its first `bytes`, less than it has. The rest gets a rank of its own
-    /// and is in use, too; where it begins.
+    /// Splits a piece in use after its first `bytes`. The rest is in use, too, and gets `rank`. Returns
+    /// the start of the rest.
     pub(super) fn cut(&mut self, addr: DeviceAddr, bytes: u64, rank: u64) -> DeviceAddr {
         let rest = addr.offset(bytes);
         if let Some(front) = self.by_addr.get_mut(&addr) {
@@ -95,8 +95,8 @@ impl<A: Copy + Ord> Pieces<A> {
         rest
     }
 
-    /// Frees a piece in use: it is joined with its free neighbours, and the lowest of them keeps its
-    /// rank.
+    /// Frees a piece in use and merges it with its free neighbours. The merged piece has the rank of the
+    /// lowest one.
     pub(super) fn free(&mut self, addr: DeviceAddr) {
         let Some(&(mut piece)) = self.by_addr.get(&addr) else {
             return;
@@ -138,7 +138,7 @@ impl<A: Copy + Ord> Pieces<A> {
         is_whole.then_some((first, below + here.bytes + above))
     }
 
-    /// Allocations of which no part is in use, with their sizes in bytes.
+    /// Returns the allocations without a piece in use, with their bytes.
     pub(super) fn idle_allocations(&self) -> Vec<(DeviceAddr, u64)> {
         let is_whole =
             |free: &&FreePiece<A>| self.prev(free.addr).is_none() && self.next(free.addr).is_none();
@@ -156,12 +156,12 @@ impl<A: Copy + Ord> Pieces<A> {
     }
 
     /// Verifies that
-    /// - the pieces of an allocation belong together and follow one another without gap;
+    /// - the pieces of an allocation follow one another without gap and have the same arena;
     /// - no two free pieces are neighbours;
-    /// - exactly the free pieces are found by the search.
+    /// - the search index holds exactly the free pieces.
     ///
     /// # Errors
-    /// The first of these that does not hold.
+    /// The first broken invariant.
     pub(super) fn check(&self) -> Result<(), Violation> {
         let mut before: Option<(DeviceAddr, &Piece<A>)> = None;
         let mut free = 0;
@@ -175,43 +175,43 @@ impl<A: Copy + Ord> Pieces<A> {
                     );
                     ensure!(
                         other.arena == piece.arena,
-                        "the piece at {addr} belongs elsewhere than its neighbour"
+                        "the piece at {addr} has another arena than its neighbour"
                     );
                     ensure!(
                         !(other.is_free && piece.is_free),
-                        "the free pieces at {start} and {addr} could be joined"
+                        "the free pieces at {start} and {addr} are not merged"
                     );
                 }
                 None => ensure!(
                     piece.allocation == addr,
-                    "the piece at {addr} is the first of its allocation but not its beginning"
+                    "the first piece at {addr} is not at the start of its allocation"
                 ),
             }
             if piece.is_free {
                 free += 1;
                 ensure!(
                     self.free.contains(&FreePiece::new(addr, piece)),
-                    "the free piece at {addr} is not found"
+                    "the free piece at {addr} is not in the index"
                 );
             }
             before = Some((addr, piece));
         }
         ensure!(
             self.free.len() == free,
-            "{} free pieces are found, {free} are there",
+            "{} free pieces in the index, expected {free}",
             self.free.len()
         );
         Ok(())
     }
 
-    /// The piece before, in the same allocation.
+    /// Returns the previous piece of the same allocation.
     fn prev(&self, addr: DeviceAddr) -> Option<(DeviceAddr, Piece<A>)> {
         let here = self.by_addr.get(&addr)?;
         let (&prev, &piece) = self.by_addr.range(..addr).next_back()?;
         (piece.allocation == here.allocation).then_some((prev, piece))
     }
 
-    /// The piece behind, in the same allocation.
+    /// Returns the next piece of the same allocation.
     fn next(&self, addr: DeviceAddr) -> Option<(DeviceAddr, Piece<A>)> {
         let here = self.by_addr.get(&addr)?;
         let next = addr.offset(here.bytes);

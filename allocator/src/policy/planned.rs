@@ -1,13 +1,13 @@
-//! Runs a plan: what a request gets was decided before the program began.
+//! Follows the plan of an offline policy.
 //!
-//! The arena is taken from the device at the first request that is in the plan, exactly as large as the
-//! plan is high. A request is known by its number alone. It gets its range of the arena if it is the
-//! request that was planned, of the same size on the same stream, and if the range is free: a program
-//! that does not do as foreseen may still use it. All others go to the fallback, which caches by best
-//! fit, each stream apart; so do all if the device refuses the arena, until the cache is emptied.
+//! The arena is taken from the device at the first planned request, with exactly the height of the plan.
+//! A request is identified by its number. It gets its planned range of the arena if its size and stream
+//! are as planned and the range is free. All other requests go to the fallback, which caches by best fit,
+//! for each stream separately. If the device refuses the arena, all requests go there until the cache is
+//! emptied. So a workload that deviates from the plan still runs.
 //!
 //! Source: STAlloc's `StaticAllocator` (infinigence/STAlloc, commit 3a9f97f), which ends the program if
-//! there is no memory for the arena and knows nothing of streams.
+//! there is no memory for the arena and does not support streams.
 
 mod arena;
 mod segments;
@@ -22,52 +22,52 @@ use self::segments::Segments;
 use super::stream_safe::StreamSafe;
 use super::{Block, Policy, Refusal};
 
-/// Offsets and sizes in an arena are multiples of so many bytes.
+/// Offsets and sizes in an arena are multiples of this many bytes.
 pub const UNIT: u64 = 512;
 
-/// What is planned for a request.
+/// The plan for one request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Step {
-    /// Bytes it is expected to ask for.
+    /// Expected bytes.
     pub bytes: u64,
-    /// The stream it is expected on.
+    /// Expected stream.
     pub stream: StreamId,
-    /// Where it lies in the arena. What has no place goes to the fallback.
+    /// Offset in the arena. Requests without one go to the fallback.
     pub offset: Option<u64>,
 }
 
 impl Step {
-    /// Bytes it occupies.
+    /// Bytes it occupies in the arena.
     fn extent(&self) -> u64 {
         self.bytes.next_multiple_of(UNIT)
     }
 }
 
-/// What every request gets.
+/// The plan for a workload.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct AllocationPlan {
-    /// The requests, in the order in which they are made.
+    /// The planned requests, in order.
     pub steps: Vec<Step>,
-    /// The steps from this one on are done over and over. Otherwise nothing is planned after the last.
+    /// The step from which the plan repeats. If `None`, nothing is planned after the last step.
     pub repeats_from: Option<usize>,
-    /// Requests of fewer bytes are not in the plan, and not counted.
+    /// Requests of fewer bytes are not planned and not counted.
     pub least: u64,
     /// Bytes of the arena.
     pub height: u64,
 }
 
-/// A plan that is being carried out. See the [module](self).
+/// A policy that follows a plan. See the [module](self).
 #[derive(Debug)]
 pub struct Planned {
     plan: Arc<AllocationPlan>,
-    /// The next step.
+    /// Index of the next step.
     next: usize,
     arena: Arena,
     fallback: StreamSafe<Segments>,
 }
 
 impl Planned {
-    /// Carries out `plan`.
+    /// Follows `plan`.
     pub fn new(plan: Arc<AllocationPlan>) -> Self {
         Self {
             next: 0,
@@ -77,7 +77,7 @@ impl Planned {
         }
     }
 
-    /// The step of this request, whose turn it then was, whether it is served or not.
+    /// Returns the step of this request and advances to the next one.
     fn step(&mut self, bytes: u64) -> Option<Step> {
         if bytes < self.plan.least {
             return None;
@@ -90,7 +90,7 @@ impl Planned {
         step
     }
 
-    /// The memory planned for a step, if it can be had.
+    /// Takes the range planned for a step, if it is free.
     fn claim(&mut self, device: &mut dyn Driver, step: Step) -> Result<Option<Block>, Refusal> {
         let Some(offset) = step.offset else {
             return Ok(None);
@@ -142,7 +142,7 @@ impl Policy for Planned {
         self.fallback.record_stream(device, block, stream)
     }
 
-    /// The arena goes, too, if nothing in it is in use. It is taken again for the next planned request.
+    /// Also returns the arena if it is not in use. The next planned request takes it again.
     fn empty_cache(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
         self.arena.give_back(device)?;
         self.fallback.empty_cache(device)
@@ -151,7 +151,7 @@ impl Policy for Planned {
     fn check(&self) -> Result<(), Violation> {
         for step in &self.plan.steps {
             let end = step.offset.map_or(0, |offset| offset + step.extent());
-            ensure!(end <= self.plan.height, "a step outside of the arena");
+            ensure!(end <= self.plan.height, "a planned step exceeds the arena");
         }
         self.arena.check()?;
         self.fallback.check()

@@ -1,20 +1,20 @@
-//! RMM's arena: one allocation of the device, from which every stream borrows.
+//! RMM's arena: one device allocation, from which every stream borrows.
 //!
-//! Requests are rounded up to 256 bytes. One of more than 1 MiB is served from the global arena: the
-//! first superblock with a free block that is large enough, cut down if it is idle and at least 1 MiB
-//! is left over. Others are served from the arena of their stream, by first fit, which borrows such a
-//! superblock of at least 1 MiB when it has no room; blocks of other streams may lie in it.
+//! Requests are rounded up to 256 bytes. The global arena serves requests of more than 1 MiB: from the
+//! first superblock with a large enough free block. An idle superblock is split if at least 1 MiB is left.
+//! The arena of the stream serves smaller requests by first fit. Without room, it borrows a superblock of
+//! at least 1 MiB in the same way; blocks of other streams may lie in it.
 //!
-//! A block of more than 1 MiB goes back to the global arena after its stream is done. One of at most
-//! 1 MiB goes back to the arena of its stream, without waiting, or else to wherever its superblock is,
-//! once the stream is done. Streams keep what they have borrowed until a request finds no room: then
-//! the device is waited for, all superblocks go back, and the request is tried once more.
+//! A block of more than 1 MiB is returned to the global arena after its stream is done. A smaller block is
+//! returned to the arena of its stream without waiting, or otherwise to the arena that has its superblock,
+//! once the stream is done. Streams keep borrowed superblocks until a request finds no room: then the
+//! device is synchronized, all superblocks are returned, and the request is tried once more.
 //!
-//! Setting, by RMM's name: `arena_size`, half of the memory the device has left by default, taken when
-//! the first request comes and rounded down to 256 bytes. RMM's arenas of threads, for per-thread
-//! default streams, do not exist here; its size classes, off as shipped, neither.
+//! One setting: `arena_size`, in bytes; half of the free device memory by default. It is taken at the
+//! first request and rounded down to 256 bytes.
 //!
-//! Source: librmm 26.10, `arena_memory_resource` and its library code.
+//! Source: librmm 26.10, `arena_memory_resource` and its library code. Its arenas for threads with
+//! per-thread default streams and its size classes, which are off by default, are left out.
 
 use std::collections::BTreeMap;
 
@@ -29,9 +29,9 @@ use super::{Block, Policy, Refusal};
 /// See the [module](self).
 #[derive(Debug)]
 pub struct RmmArena {
-    /// Bytes of the arena; half of what the device has if `None`.
+    /// Bytes of the arena; half of the free device memory if `None`.
     size: Option<u64>,
-    /// What was taken from the device.
+    /// The arena, once it is taken from the device.
     region: Option<Region>,
     global: Superblocks,
     streams: BTreeMap<StreamId, Superblocks>,
@@ -44,10 +44,10 @@ struct Region {
 }
 
 impl RmmArena {
-    /// Makes one with the setting `arena_size`.
+    /// Takes `arena_size`.
     ///
     /// # Errors
-    /// If there is another setting, or the arena has no room for a superblock of 1 MiB.
+    /// If it is invalid or less than a superblock of 1 MiB.
     pub fn from_settings(settings: &mut PolicySettings) -> Result<Self, PolicySettingsError> {
         let key = "arena_size";
         let size = settings.take_limit(key)?;
@@ -62,7 +62,7 @@ impl RmmArena {
         })
     }
 
-    /// Takes the arena, if that was not done yet.
+    /// Takes the arena at the first request.
     fn begin(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
         if self.region.is_some() {
             return Ok(());
@@ -100,7 +100,7 @@ impl RmmArena {
         device.synchronize_device()?;
         for borrowed in self.streams.values_mut() {
             for superblock in borrowed.take_all() {
-                self.global.insert_joined(superblock);
+                self.global.insert_merged(superblock);
             }
         }
         Ok(())
@@ -111,12 +111,12 @@ impl RmmArena {
     }
 }
 
-/// Whether the global arena serves requests of this size itself.
+/// Whether the global arena serves requests of this size.
 fn is_global(bytes: u64) -> bool {
     bytes > SMALLEST
 }
 
-/// A superblock of the global arena, and a block that was cut from it.
+/// Removes a superblock from the global arena and takes a block of it.
 fn take_superblock(global: &mut Superblocks, bytes: u64) -> Option<(Superblock, DeviceAddr)> {
     let mut superblock = global.take_superblock(bytes)?;
     let addr = superblock.take(bytes)?;
@@ -149,7 +149,7 @@ impl Policy for RmmArena {
     fn free(&mut self, device: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
         if is_global(block.bytes) {
             device.synchronize_stream(block.stream)?;
-            if self.global.give_back_joined(block) {
+            if self.global.give_back_merged(block) {
                 return Ok(());
             }
         }
@@ -160,12 +160,12 @@ impl Policy for RmmArena {
         device.synchronize_stream(block.stream)?;
         let mut streams = self.streams.values_mut();
         if !streams.any(|borrowed| borrowed.give_back(block)) {
-            self.global.give_back_joined(block);
+            self.global.give_back_merged(block);
         }
         Ok(())
     }
 
-    /// Returns the arena if no block of it is in use.
+    /// Returns the arena to the device if none of its blocks is in use.
     fn empty_cache(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
         let free: u64 = self.all().map(Superblocks::free_bytes).sum();
         let Some(region) = self.region.filter(|region| region.bytes == free) else {
@@ -198,7 +198,7 @@ mod tests {
     use crate::driver::sim::{SimConfig, SimDevice};
 
     #[test]
-    fn memory_that_other_streams_can_get_was_waited_for() {
+    fn memory_is_waited_for_before_other_streams_can_get_it() {
         let mut device = SimDevice::new(&SimConfig::default());
         let mut arena = PolicySettings::read("arena_size:4MiB", RmmArena::from_settings).unwrap();
         let waits = |device: &SimDevice| {
@@ -213,15 +213,19 @@ mod tests {
         assert_eq!(waits(&device), (0, 0));
 
         arena.free(&mut device, small).unwrap();
-        assert_eq!(waits(&device), (0, 0), "only its stream can get it");
+        assert_eq!(waits(&device), (0, 0), "only its stream can reuse it");
         arena.free(&mut device, large).unwrap();
         assert_eq!(waits(&device), (1, 0));
 
         let too_large = arena.malloc(&mut device, 4 << 20, on);
         assert_eq!(too_large, Err(Refusal::OutOfMemory));
-        assert_eq!(waits(&device), (1, 1), "superblocks went back");
+        assert_eq!(waits(&device), (1, 1), "superblocks were returned");
         arena.free(&mut device, other).unwrap();
-        assert_eq!(waits(&device), (2, 1), "its superblock is anyone's now");
+        assert_eq!(
+            waits(&device),
+            (2, 1),
+            "its superblock is in the global arena"
+        );
         arena.check().unwrap();
     }
 }

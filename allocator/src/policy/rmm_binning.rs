@@ -1,16 +1,18 @@
-//! RMM's bins: a request gets a block of the smallest bin that it fits into, and one that fits into
-//! none goes to the pool that the bins take their memory from.
+//! RMM's bins: a request gets a block of the smallest bin that it fits. Larger requests go to the pool that
+//! the bins take their memory from.
 //!
-//! The bins have blocks of 256 KiB, 512 KiB, 1 MiB, 2 MiB and 4 MiB, as in RMM's benchmarks; each
-//! takes its first 128 blocks in advance, 992 MiB in all. If there is not so much, nothing is held and
-//! every request fails. A bin that cannot grow does not send its requests on to the pool.
+//! The bins have blocks of 256 KiB, 512 KiB, 1 MiB, 2 MiB and 4 MiB, as in RMM's benchmarks. Each takes its
+//! first 128 blocks in advance, 992 MiB in all. If the device does not have that much, every request fails
+//! and nothing stays reserved. A bin that cannot grow does not pass its requests on to the pool.
 //!
-//! Settings, by RMM's names: `min_size_exponent` (18) and `max_size_exponent` (22) of the bins, powers
-//! of two; `initial_pool_size` and `maximum_pool_size` of the [pool](super::rmm_pool).
+//! | setting | default | |
+//! |---|---|---|
+//! | `min_size_exponent` | 18 | binary logarithm of the smallest bin's block size |
+//! | `max_size_exponent` | 22 | the same of the largest bin |
+//! | `initial_pool_size`, `maximum_pool_size` | | as in the [pool](super::rmm_pool) |
 //!
-//! What differs: see [`fixed_size`](super::rmm::fixed_size).
-//!
-//! Source: librmm 26.10, `binning_memory_resource`.
+//! Source: librmm 26.10, `binning_memory_resource`. For the differences see
+//! [`fixed_size`](super::rmm::fixed_size).
 
 use crate::check::Violation;
 use crate::driver::{Driver, StreamId};
@@ -24,18 +26,17 @@ use super::{Block, Policy, Refusal};
 #[derive(Debug)]
 pub struct RmmBinning {
     pool: RmmPool,
-    /// By the size of their blocks, the smallest first.
+    /// Smallest blocks first.
     bins: Vec<FixedSize>,
-    /// Whether the first memory of the pool and of all bins was taken.
+    /// Whether the initial memory of the pool and of all bins is taken.
     begun: bool,
 }
 
 impl RmmBinning {
-    /// Makes one with the settings `min_size_exponent`, `max_size_exponent`, `initial_pool_size` and
-    /// `maximum_pool_size`.
+    /// Takes the settings of the [module](self).
     ///
     /// # Errors
-    /// If a setting is unknown or cannot have the value given.
+    /// If a value is invalid.
     pub fn from_settings(settings: &mut PolicySettings) -> Result<Self, PolicySettingsError> {
         let smallest = take_exponent(settings, "min_size_exponent", 18)?;
         let largest = take_exponent(settings, "max_size_exponent", 22)?;
@@ -48,7 +49,7 @@ impl RmmBinning {
         })
     }
 
-    /// Takes the first memory, if that was not done yet.
+    /// Takes the initial memory at the first request.
     fn begin(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
         if self.begun {
             return Ok(());
@@ -56,7 +57,7 @@ impl RmmBinning {
         let taken = self.take_first_memory(device);
         self.begun = taken.is_ok();
         if taken.is_err() {
-            // What cannot be returned now is kept, and need not be taken the next time.
+            // Memory that cannot be returned is kept for the next attempt.
             self.return_idle_memory(device).ok();
         }
         taken
@@ -76,13 +77,13 @@ impl RmmBinning {
     }
 }
 
-/// The smallest bin whose blocks have so many bytes.
+/// Returns the smallest bin with blocks of at least `bytes`.
 fn bin_for(bins: &mut [FixedSize], bytes: u64) -> Option<&mut FixedSize> {
     bins.iter_mut().find(|bin| bytes <= bin.block_bytes())
 }
 
-/// The binary logarithm of a bin's size: at least that of 256, and such that RMM's `1 << exponent`, an
-/// `int`, has it.
+/// Takes the binary logarithm of a block size: at least that of 256, and small enough for RMM's
+/// `1 << exponent`, an `int`.
 fn take_exponent(
     settings: &mut PolicySettings,
     key: &'static str,

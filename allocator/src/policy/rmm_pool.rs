@@ -1,20 +1,20 @@
-//! RMM's pool: memory is taken from the device in large pieces and never returned, unless a limit is
-//! in the way.
+//! RMM's pool: memory is taken from the device in large chunks and kept, unless a limit requires otherwise.
 //!
-//! A request is rounded up to 256 bytes and served as [`stream_ordered`] says, by best fit. If no list
-//! can serve it, the pool grows: to twice its size, or by the request if that is more; under a limit by
-//! half of what is left, or by the request. If the device refuses, half as much is tried, and so on
-//! down to the request. If the limit leaves too little, allocations of the device that are free as a
-//! whole are returned in the order of their addresses, until it leaves enough.
+//! A request is rounded up to 256 bytes and served by best fit, as described in [`stream_ordered`]. If no
+//! list can serve it, the pool grows: by its own size, or by the request if that is larger; under a limit,
+//! by half of what the limit leaves, or by the request. If the device refuses, the growth is halved down to
+//! the request. If the limit leaves too little, idle device allocations are returned in address order until
+//! it leaves enough.
 //!
-//! Settings, by RMM's names: `initial_pool_size`, which the first request takes (RMM's C++ has no
-//! default; that of its Python, half of the memory the device has left, is taken), and
-//! `maximum_pool_size` (none). Both are multiples of 256.
+//! | setting | default | |
+//! |---|---|---|
+//! | `initial_pool_size` | half of the free device memory | bytes that the first request takes |
+//! | `maximum_pool_size` | none | the most bytes to reserve |
 //!
-//! What differs: a device that fails otherwise than by lack of memory is reported, and not tried again
-//! with half as much.
+//! Both are multiples of 256. RMM's C++ has no default for the initial size; this is the one of its Python.
 //!
-//! Source: librmm 26.10, `pool_memory_resource` and its library code.
+//! Source: librmm 26.10, `pool_memory_resource` and its library code. Difference: an error of the device
+//! other than lack of memory is reported; the growth is not halved.
 //!
 //! [`stream_ordered`]: super::rmm::stream_ordered
 
@@ -33,13 +33,13 @@ use super::{Block, Policy, Refusal};
 /// See the [module](self).
 #[derive(Debug)]
 pub struct RmmPool {
-    /// Bytes that the first request takes from the device; half of what it has if `None`.
+    /// Bytes that the first request takes; half of the free device memory if `None`.
     initial: Option<u64>,
-    /// Bytes that the pool may not grow beyond.
+    /// The most bytes to reserve.
     maximum: Option<u64>,
-    /// Whether the initial memory was taken.
+    /// Whether the initial memory is taken.
     begun: bool,
-    /// What was taken from the device: bytes by address.
+    /// Bytes of the device allocations by address.
     chunks: BTreeMap<DeviceAddr, u64>,
     /// Bytes of all chunks.
     bytes: u64,
@@ -74,12 +74,12 @@ impl RmmPool {
         })
     }
 
-    /// Whether nothing is held from the device.
+    /// Whether nothing is reserved.
     pub(super) fn is_empty(&self) -> bool {
         self.chunks.is_empty()
     }
 
-    /// Takes the initial memory, if that was not done yet.
+    /// Takes the initial memory at the first request.
     pub(super) fn begin(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
         if self.begun {
             return Ok(());
@@ -100,7 +100,7 @@ impl RmmPool {
         Ok(())
     }
 
-    /// Takes `wanted` bytes from the device, or half of it, and half again, down to `needed`.
+    /// Takes `wanted` bytes from the device, halved down to `needed` until it can serve them.
     fn take_chunk(
         &mut self,
         device: &mut dyn Driver,
@@ -124,7 +124,7 @@ impl RmmPool {
         }
     }
 
-    /// New memory for a request that no list can serve; all free memory is in one list now.
+    /// Grows for a request that no list can serve. All free memory is in one list then.
     fn grow(&mut self, device: &mut dyn Driver, request: u64) -> Result<FreeBlock, Refusal> {
         if self.growth(request).is_none() {
             self.reclaim(device, request)?;
@@ -133,10 +133,10 @@ impl RmmPool {
         self.take_chunk(device, wanted, request)
     }
 
-    /// Bytes to grow by for a request, `None` if the limit forbids it.
+    /// Returns the bytes to grow by for a request, `None` if the limit forbids it.
     ///
-    /// What the limit leaves is rounded up, and half of it need not be a multiple of 256: so the pool
-    /// may end up beyond the limit, by less than 256 bytes.
+    /// The remainder under the limit is rounded up, and half of it need not be a multiple of 256, so the
+    /// pool can exceed the limit by less than 256 bytes.
     fn growth(&self, request: u64) -> Option<u64> {
         let Some(maximum) = self.maximum else {
             return Some(self.bytes.max(request));
@@ -146,13 +146,13 @@ impl RmmPool {
         (request <= left).then(|| request.max(left / 2))
     }
 
-    /// Makes room under the limit: returns chunks that are free as a whole until a request fits.
+    /// Returns idle chunks until a request fits the limit.
     fn reclaim(&mut self, device: &mut dyn Driver, request: u64) -> Result<(), Refusal> {
         let Some(maximum) = self.maximum.filter(|&maximum| request <= maximum) else {
             return Ok(());
         };
         for chunk in self.idle_chunks() {
-            // Beyond the limit, RMM takes the difference for an immense number.
+            // Above the limit, the difference wraps around in RMM.
             if maximum.wrapping_sub(self.bytes) >= request {
                 break;
             }
@@ -177,7 +177,7 @@ impl RmmPool {
             .collect()
     }
 
-    /// Returns a chunk to the device that is in use nowhere.
+    /// Returns an idle chunk to the device.
     fn return_chunk(&mut self, device: &mut dyn Driver, addr: DeviceAddr) -> Result<(), Refusal> {
         let Some(&bytes) = self.chunks.get(&addr) else {
             return Ok(());
@@ -193,7 +193,7 @@ impl RmmPool {
     }
 }
 
-/// A setting that has to be a multiple of 256.
+/// Takes a setting in bytes, a multiple of 256.
 fn take_aligned(
     settings: &mut PolicySettings,
     key: &'static str,
@@ -244,7 +244,7 @@ impl Policy for RmmPool {
         self.free.give_back(device, block.stream, freed)
     }
 
-    /// Returns the chunks that are free as a whole.
+    /// Returns the idle chunks.
     fn empty_cache(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
         let idle = self.idle_chunks();
         if !idle.is_empty() {
@@ -264,7 +264,7 @@ impl Policy for RmmPool {
         let sum: u64 = self.chunks.values().sum();
         ensure!(
             sum == self.bytes,
-            "a pool of {} bytes has {sum}",
+            "a pool of {} bytes has chunks of {sum}",
             self.bytes
         );
         self.free.lists().try_for_each(CoalescingFreeList::check)?;
@@ -277,7 +277,7 @@ impl Policy for RmmPool {
                 ensure!(inside, "free block {} is in no chunk", block.addr);
                 ensure!(
                     block.is_head == self.chunks.contains_key(&block.addr),
-                    "free block {}: not at the start of a chunk, or not marked so",
+                    "free block {} is wrongly marked as the start of a chunk, or not marked",
                     block.addr
                 );
             }

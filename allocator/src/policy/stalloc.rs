@@ -1,33 +1,34 @@
-//! STAlloc: a plan made of one profile, by when and between which phases tensors live.
+//! STAlloc: a plan from one profile, by the lifetimes of tensors and the phases they live in.
 //!
-//! Source: infinigence/STAlloc, commit 3a9f97f (`Synthesizer`, `Allocator/StaticAllocator.hpp`), and
-//! the article on it (EuroSys'26, arXiv 2507.16274).
+//! Source: infinigence/STAlloc, commit 3a9f97f (`Synthesizer`, `Allocator/StaticAllocator.hpp`), and its
+//! paper (EuroSys'26, arXiv 2507.16274).
 //!
-//! 1. The program is profiled until its third iteration is over ([`profile`]). Requests of up to 512
+//! One setting: `algorithm`, one of `group`, `split-and-fuse` and `autotune` (default), which takes the
+//! lower result, as the original's `--autotune`.
+//!
+//! 1. The workload is profiled up to the end of its third iteration ([`profile`]). Requests of up to 512
 //!    bytes are not planned; all others are rounded up to 512.
-//! 2. Weights lie at the bottom, the optimiser's state above them, each where it stays. What lives only
-//!    before the first iteration lies where the state and the activations will be.
-//! 3. The activations of two iterations lie above. By one algorithm, `split-and-fuse`, tensors are
-//!    placed size by size ([`layers`]). By the other, `group`, those that go from phase to phase first
-//!    make groups ([`groups`]), which are placed alike ([`shelves`]); all others fill what these leave.
-//!    Of both the lower is taken, as with the original's `--autotune`; the setting `algorithm` asks for
-//!    one.
-//! 4. The first iteration runs by its plan, and all others by the plan of the second
-//!    ([`super::planned`]). A request that is not as planned goes to a caching allocator.
+//! 2. Weights are placed at the bottom and optimizer state above them, each tensor in its own range.
+//!    Tensors that live only before the first iteration overlap the ranges of state and activations.
+//! 3. The activations of two iterations are placed above. `split-and-fuse` places tensors size by size
+//!    ([`layers`]). `group` first collects the tensors that live across phases into groups ([`groups`]) and
+//!    places these in the same way ([`shelves`]); all other tensors fill the gaps.
+//! 4. The first iteration follows its plan; all others follow the plan of the second ([`super::planned`]).
+//!    A request that deviates from the plan goes to a caching allocator.
 //!
-//! What differs:
+//! Differences:
 //!
-//! - the original keeps requests of up to 512 bytes in slots of their own, and what is not as planned in
-//!   its copy of PyTorch's allocator: here the fallback has both;
-//! - it is told by the model when a layer begins whose sizes vary (experts), and does not plan what is
-//!   asked for there. No program tells that here: what has another size in the third iteration than
-//!   in the second is not planned. The original refuses such a program if no layer explains it;
-//! - it knows nothing of streams. Here a request on another stream than planned is not as planned;
-//! - what its program never gives back is not planned; here it lives until the program's end;
-//! - where the original fails or lets two tensors overlap, this does as its authors must have meant: a
-//!   group that was fused is not fused once more, the beginning of a fused group is cut off in all that
-//!   is known of it, and a tensor of the very first event has its place;
-//! - where to try out orders of tensors would take the original hours, none is ([`layers`]).
+//! - The original keeps requests of up to 512 bytes in separate slots, and unplanned requests in its copy of
+//!   PyTorch's allocator. Here the fallback serves both.
+//! - In the original, the model announces layers with varying sizes (experts), whose requests are not
+//!   planned. Workloads do not record that. Here a request whose size differs between the second and the
+//!   third iteration is not planned. The original refuses such a program if no layer explains it.
+//! - The original does not support streams. Here a request on another stream than planned deviates.
+//! - The original does not plan tensors that the program never frees. Here they live until its end.
+//! - Where the original fails or lets two tensors overlap, this does what its authors must have intended: a
+//!   fused group is not fused again, the start of a fused group is cut off consistently, and a tensor of
+//!   the very first event is placed.
+//! - The search over orders of tensors is skipped where it would take the original hours ([`layers`]).
 
 mod groups;
 mod layers;
@@ -49,11 +50,11 @@ use self::time::Period;
 use super::planned::{AllocationPlan, Step};
 use super::settings::{PolicySettings, PolicySettingsError};
 
-/// A group is dissolved if it has less than this share of the largest one's bytes …
+/// A group is dissolved if it has less than this fraction of the largest group's bytes …
 const MINOR_SHARE: f64 = 0.1;
 /// … and fewer tensors.
 const MINOR_COUNT: usize = 5;
-/// A group is dissolved if its time-memory product is less.
+/// A group is dissolved if its time-memory product is lower.
 const LEAST_DENSITY: f64 = 0.7;
 
 /// How activations are placed.
@@ -61,9 +62,9 @@ const LEAST_DENSITY: f64 = 0.7;
 enum Algorithm {
     /// Groups first.
     Group,
-    /// One by one.
+    /// Tensor by tensor.
     SplitAndFuse,
-    /// The better of both.
+    /// The lower of both results.
     Autotune,
 }
 
@@ -80,10 +81,10 @@ impl FromStr for Algorithm {
     }
 }
 
-/// Profiles the program and plans it.
+/// Profiles a workload and plans it.
 ///
 /// # Errors
-/// If there are settings that it does not have.
+/// If the settings are invalid.
 pub fn plan(conf: &str, lifetimes: &Lifetimes) -> Result<AllocationPlan, PolicySettingsError> {
     let algorithm = PolicySettings::read(conf, |settings| {
         settings.take("algorithm", Algorithm::Autotune)
@@ -91,7 +92,7 @@ pub fn plan(conf: &str, lifetimes: &Lifetimes) -> Result<AllocationPlan, PolicyS
     Ok(planned(lifetimes, algorithm))
 }
 
-/// The plan of a program.
+/// Returns the plan of a workload.
 fn planned(lifetimes: &Lifetimes, algorithm: Algorithm) -> AllocationPlan {
     let profile = Profile::of(lifetimes);
     let mut layout = Layout::default();
@@ -120,16 +121,16 @@ fn planned(lifetimes: &Lifetimes, algorithm: Algorithm) -> AllocationPlan {
     }
 }
 
-/// Where everything lies.
+/// The placement of all planned requests.
 #[derive(Debug, Default)]
 struct Layout {
-    /// By request.
+    /// Offset of each request by its index.
     offsets: BTreeMap<usize, u64>,
     height: u64,
 }
 
 impl Layout {
-    /// Adds a part of the arena that begins at `offset`. Where it ends.
+    /// Adds a part of the arena that begins at `offset`. Returns its end.
     fn add(&mut self, offset: u64, part: &Stack) -> u64 {
         let shifted = part
             .offsets
@@ -142,7 +143,7 @@ impl Layout {
     }
 }
 
-/// Each tensor at a place of its own, whenever it lives.
+/// Places each tensor in its own range, whenever it lives.
 fn side_by_side(tensors: &[Tensor]) -> Stack {
     let mut stack = Stack::default();
     for tensor in tensors {
@@ -151,7 +152,7 @@ fn side_by_side(tensors: &[Tensor]) -> Stack {
     stack
 }
 
-/// What lives only before the first iteration: in places of its own if they are no more than `room`.
+/// Places tensors that live only before the first iteration: in separate ranges if these fit `room`.
 fn before_the_first(tensors: &[Tensor], room: u64) -> Stack {
     let together: u64 = tensors.iter().map(|tensor| tensor.bytes).sum();
     if together < room {
@@ -199,7 +200,7 @@ fn in_groups(profile: &Profile) -> Stack {
     stack
 }
 
-/// The groups that are large and dense, and the tensors that count as such. All others become single.
+/// Returns the large and dense groups, and large tensors as groups. All others become single tensors.
 fn worthwhile(groups: Vec<Vec<Tensor>>, singles: &mut Vec<Tensor>) -> Vec<Group> {
     let bytes = |group: &Vec<Tensor>| group.iter().map(|tensor| tensor.bytes).sum::<u64>();
     let most = groups.iter().map(bytes).max().unwrap_or(0);
@@ -216,7 +217,7 @@ fn worthwhile(groups: Vec<Vec<Tensor>>, singles: &mut Vec<Tensor>) -> Vec<Group>
             groups.push(vec![*tensor]);
             singles.remove(index);
         }
-        // The one that moved up is passed over, as in the original.
+        // Skips the tensor that moved up, as in the original.
         index += 1;
     }
 

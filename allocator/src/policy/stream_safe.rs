@@ -1,9 +1,9 @@
-//! Several streams over a policy that knows of one.
+//! Support for several streams over a policy that supports one.
 //!
-//! Source: PaddlePaddle's `StreamSafeCUDAAllocator`: an allocator of its own for every stream, and
-//! blocks that other streams use, too, wait for events of those streams once they are freed. The waiting
-//! blocks of a stream are looked through at each of its requests; when memory is short, so are those of
-//! all streams, whose caches are then emptied.
+//! Source: PaddlePaddle's `StreamSafeCUDAAllocator`. Every stream has an allocator of its own. A freed
+//! block that other streams use waits for events on those streams. Each request first collects the
+//! waiting blocks of its stream; when memory is short, it collects those of all streams and empties all
+//! caches.
 
 use std::collections::BTreeMap;
 
@@ -13,11 +13,11 @@ use crate::driver::{Driver, StreamId};
 use super::fence::{Fence, Fences, Users};
 use super::{Block, Policy, Refusal};
 
-/// A freed block that other streams may still work on.
+/// A freed block that other streams may still use.
 #[derive(Debug)]
 struct Waiting {
     block: Block,
-    /// Where those streams were when it was freed.
+    /// The work of those streams when it was freed.
     fence: Fence,
 }
 
@@ -61,7 +61,7 @@ impl<P: Policy + Clone> StreamSafe<P> {
         self.streams.entry(stream).or_insert_with(|| fresh.clone())
     }
 
-    /// A request as a policy for one stream sees it.
+    /// Requests memory from the stream's policy, which knows only the default stream.
     fn ask(
         &mut self,
         device: &mut dyn Driver,
@@ -80,7 +80,7 @@ impl<P: Policy + Clone> StreamSafe<P> {
         self.of(block.stream).free(device, own)
     }
 
-    /// Takes back the blocks of a stream that no other works on any more.
+    /// Frees the waiting blocks of a stream that no other stream uses any more.
     fn collect(&mut self, device: &mut dyn Driver, stream: StreamId) -> Result<(), Refusal> {
         let mut still = Vec::new();
         let mut collected = Ok(());

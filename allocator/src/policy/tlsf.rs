@@ -1,18 +1,20 @@
 //! Two-level segregated fit over blocks of device memory, as in the Vulkan Memory Allocator.
 //!
-//! Small requests are regions of blocks of 256 MiB (`regions.rs`), tried from the fullest block to
-//! the emptiest; a request of more than half a block gets memory of its own, which is returned when
-//! it is freed. One empty block is kept, no more.
+//! Small requests are regions of blocks of 256 MiB (`regions.rs`), which are tried from the fullest to the
+//! emptiest. A request of more than half a block gets its own allocation, which is returned when it is
+//! freed. At most one empty block is kept.
 //!
-//! Source: Vulkan Memory Allocator 3.3.0, `vk_mem_alloc.h`: `AllocateMemoryOfType` and
-//! `VmaBlockVector`, as `vmaAllocateMemory` gets there with no flags and without
-//! `VK_EXT_memory_budget`. Requests are rounded up to 256 bytes, their alignment, as a Vulkan driver
-//! reports them. What differs:
-//! - there is no limit on the number of device allocations (`maxMemoryAllocationCount`);
-//! - a device that fails otherwise than for lack of memory ends the request;
+//! One setting: `block`, the preferred bytes of a block on devices of more than 1 GiB
+//! (`preferredLargeHeapBlockSize`); 256 MiB by default.
+//!
+//! Source: Vulkan Memory Allocator 3.3.0, `vk_mem_alloc.h`: `AllocateMemoryOfType` and `VmaBlockVector`, as
+//! `vmaAllocateMemory` reaches them without flags and without `VK_EXT_memory_budget`. Requests are rounded
+//! up to 256 bytes, the alignment that Vulkan drivers report. Differences:
+//! - the number of device allocations is not limited (`maxMemoryAllocationCount`);
+//! - an error of the device other than lack of memory ends the request;
 //! - `empty_cache`, which VMA does not have, returns the empty block.
 //!
-//! One stream.
+//! It supports one stream.
 
 mod regions;
 
@@ -25,35 +27,34 @@ use crate::driver::{DeviceAddr, Driver, DriverError, StreamId};
 
 use self::regions::Regions;
 
-/// What requests are rounded up to, and how all memory is aligned.
+/// Granularity of requests and alignment of all memory, in bytes.
 const ALIGNMENT: u64 = 256;
 /// `VMA_DEFAULT_LARGE_HEAP_BLOCK_SIZE`: 256 MiB.
 const LARGE_HEAP_BLOCK: u64 = 256 << 20;
-/// `VMA_SMALL_HEAP_MAX_SIZE`: on a device of no more than 1 GiB blocks have an eighth of it.
+/// `VMA_SMALL_HEAP_MAX_SIZE`: on a device of at most 1 GiB, a block has an eighth of it.
 const SMALL_HEAP: u64 = 1 << 30;
-/// `NEW_BLOCK_SIZE_SHIFT_MAX`: a new block has an eighth of the preferred size or more.
+/// `NEW_BLOCK_SIZE_SHIFT_MAX`: a new block has at least an eighth of the preferred size.
 const NEW_BLOCK_SIZE_SHIFT_MAX: u32 = 3;
 
 /// See the [module](self).
 #[derive(Debug)]
 pub struct Tlsf {
-    /// Preferred bytes of a block on a device that is not small.
+    /// Preferred bytes of a block on a device of more than 1 GiB.
     large_heap_block: u64,
     blocks: BTreeMap<DeviceAddr, Regions>,
-    /// The blocks as they are tried: sorted by free bytes, nearly.
+    /// The blocks in the order in which they are tried: nearly sorted by free bytes.
     order: Vec<DeviceAddr>,
-    /// Memory of single requests.
+    /// Bytes of the allocations for single requests.
     dedicated: BTreeMap<DeviceAddr, u64>,
-    /// Bytes of all memory taken from the device.
+    /// Bytes reserved from the device.
     held: u64,
 }
 
 impl Tlsf {
-    /// One setting: `block`, the preferred size of blocks on devices of more than 1 GiB
-    /// (`preferredLargeHeapBlockSize`); 256 MiB unless given.
+    /// Takes `block`, in bytes.
     ///
     /// # Errors
-    /// [`PolicySettingsError`] if `conf` says something else.
+    /// If the value is invalid.
     pub fn from_settings(settings: &mut PolicySettings) -> Result<Self, PolicySettingsError> {
         let large_heap_block = settings.take_bytes("block", LARGE_HEAP_BLOCK)?;
         Ok(Self {
@@ -65,7 +66,7 @@ impl Tlsf {
         })
     }
 
-    /// Memory for this request alone.
+    /// Takes an allocation for this request alone.
     fn allocate_dedicated(
         &mut self,
         device: &mut dyn Driver,
@@ -77,7 +78,7 @@ impl Tlsf {
         Ok(addr)
     }
 
-    /// A region of the first block that has one, or else of a new block.
+    /// Takes a region of the first block with room, or of a new block.
     fn allocate_region(
         &mut self,
         device: &mut dyn Driver,
@@ -105,8 +106,8 @@ impl Tlsf {
         Ok(base.offset(offset))
     }
 
-    /// Takes a block from the device: the first ones are smaller than preferred, and so are those that
-    /// come after the device or the budget ran short.
+    /// Takes a block from the device. The first blocks are smaller than preferred, and so are blocks that
+    /// the device or the budget has no room for otherwise.
     fn create_block(
         &self,
         device: &mut dyn Driver,
@@ -140,8 +141,8 @@ impl Tlsf {
         }
     }
 
-    /// The block to return when the region at `offset` of the one at `base` is freed: of two empty
-    /// ones, or if more than the budget is held.
+    /// Returns the block to release when the region at `offset` of the block at `base` is freed: a second
+    /// empty block, or an empty block over budget.
     fn surplus(&self, base: DeviceAddr, offset: u64, over_budget: bool) -> Option<DeviceAddr> {
         let has_empty = self.blocks.values().any(Regions::is_empty);
         if self.blocks.get(&base)?.is_last(offset) {
@@ -173,7 +174,7 @@ impl Tlsf {
         }
     }
 
-    /// The block in which an address lies.
+    /// Returns the block that contains an address.
     fn block_of(&self, addr: DeviceAddr) -> Option<DeviceAddr> {
         let (&base, regions) = self.blocks.range(..=addr).next_back()?;
         (addr.offset_from(base) < regions.bytes()).then_some(base)
@@ -229,7 +230,7 @@ impl Policy for Tlsf {
         };
         let offset = block.addr.offset_from(base);
         let over_budget = self.held >= budget(device);
-        // The device first: if it fails, nothing has happened.
+        // The device first, so that a failure changes nothing.
         if let Some(surplus) = self.surplus(base, offset, over_budget) {
             self.release(device, surplus)?;
         }
@@ -254,21 +255,20 @@ impl Policy for Tlsf {
         order.sort_unstable();
         ensure!(
             order.iter().eq(self.blocks.keys()),
-            "the blocks tried are not those there are"
+            "the search order does not hold exactly the blocks"
         );
         let bytes = self.blocks.values().map(Regions::bytes);
         let held = bytes.chain(self.dedicated.values().copied()).sum::<u64>();
         ensure!(
             held == self.held,
-            "{held} bytes held, {} counted",
+            "{held} bytes reserved, {} counted",
             self.held
         );
         self.blocks.values().try_for_each(Regions::check)
     }
 }
 
-/// What may be held: without `VK_EXT_memory_budget` four fifths of the device, no matter who else uses
-/// it.
+/// The budget without `VK_EXT_memory_budget`: four fifths of the device, whatever other processes use.
 fn budget(device: &dyn Driver) -> u64 {
     (u128::from(device.total_memory()) * 8 / 10) as u64
 }

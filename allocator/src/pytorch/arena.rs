@@ -1,4 +1,4 @@
-//! Places for things that refer to each other, by 32-bit numbers instead of pointers.
+//! Storage for values that refer to each other by 32-bit ids instead of pointers.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -7,17 +7,17 @@ use std::marker::PhantomData;
 use std::num::NonZeroU32;
 use std::ops::{Index, IndexMut};
 
-/// The place of a `T` in its arena. An `Option` of it takes no more room.
+/// The id of a `T` in its arena. `Option<Id<T>>` has the same size.
 ///
-/// The places of things that are gone are used again: an id is good as long as its thing is.
+/// Ids are reused: an id is valid as long as its value is stored.
 pub(super) struct Id<T> {
-    /// One more than the index.
+    /// The index plus 1.
     number: NonZeroU32,
     of: PhantomData<fn() -> T>,
 }
 
 impl<T> Id<T> {
-    /// The smallest id, for looking things up in order.
+    /// The smallest id, a lower bound for searches.
     pub(super) const FIRST: Self = Self {
         number: NonZeroU32::MIN,
         of: PhantomData,
@@ -36,76 +36,79 @@ impl<T> Id<T> {
     }
 }
 
-/// Things of one kind, each in its place.
+/// Values of one type, each in its slot.
 #[derive(Debug)]
 pub(super) struct Arena<T> {
-    places: Vec<Place<T>>,
+    slots: Vec<Slot<T>>,
     vacant: Vec<Id<T>>,
 }
 
 #[derive(Debug)]
-struct Place<T> {
-    taken: bool,
-    thing: T,
+struct Slot<T> {
+    occupied: bool,
+    value: T,
 }
 
-/// More things than one operation of an allocator makes.
+/// More values than one allocator operation creates.
 const HEADROOM: usize = 1 << 24;
 
 impl<T> Arena<T> {
-    /// Whether any one operation finds room for the things it makes.
+    /// Whether there is room for all values that one operation creates.
     pub(super) fn has_room(&self) -> bool {
-        self.places.len() - self.vacant.len() < u32::MAX as usize - HEADROOM
+        self.slots.len() - self.vacant.len() < u32::MAX as usize - HEADROOM
     }
 
-    /// Puts a thing in.
-    pub(super) fn insert(&mut self, thing: T) -> Id<T> {
-        let place = Place { taken: true, thing };
+    /// Inserts a value.
+    pub(super) fn insert(&mut self, value: T) -> Id<T> {
+        let slot = Slot {
+            occupied: true,
+            value,
+        };
         if let Some(id) = self.vacant.pop() {
-            self.places[id.index()] = place;
+            self.slots[id.index()] = slot;
             return id;
         }
-        self.places.push(place);
-        Id::of_index(self.places.len() - 1)
+        self.slots.push(slot);
+        Id::of_index(self.slots.len() - 1)
     }
 
-    /// Takes a thing out. It stays where it is, with its memory, until its place is taken.
+    /// Removes a value. It keeps its memory until its slot is reused.
     pub(super) fn remove(&mut self, id: Id<T>) {
-        self.places[id.index()].taken = false;
+        self.slots[id.index()].occupied = false;
         self.vacant.push(id);
     }
 
-    /// Takes the place of a thing that is gone, as it was left, or puts in a new one.
+    /// Reuses the slot and the value of a removed entry, or inserts a new value.
     pub(super) fn reuse_or_insert_with(&mut self, make: impl FnOnce() -> T) -> Id<T> {
         match self.vacant.pop() {
             Some(id) => {
-                self.places[id.index()].taken = true;
+                self.slots[id.index()].occupied = true;
                 id
             }
             None => self.insert(make()),
         }
     }
 
-    /// All things, by place: an order that means nothing.
+    /// All values in slot order, which has no meaning.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Id<T>, &T)> {
-        self.places
+        self.slots
             .iter()
             .enumerate()
-            .filter(|(_, place)| place.taken)
-            .map(|(index, place)| (Id::of_index(index), &place.thing))
+            .filter(|(_, slot)| slot.occupied)
+            .map(|(index, slot)| (Id::of_index(index), &slot.value))
     }
 
-    /// All things, to change them.
+    /// All values, mutable.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        let taken = self.places.iter_mut().filter(|place| place.taken);
-        taken.map(|place| &mut place.thing)
+        let occupied = self.slots.iter_mut().filter(|slot| slot.occupied);
+        occupied.map(|slot| &mut slot.value)
     }
 }
 
 impl<T> Default for Arena<T> {
     fn default() -> Self {
         Self {
-            places: Vec::new(),
+            slots: Vec::new(),
             vacant: Vec::new(),
         }
     }
@@ -115,17 +118,17 @@ impl<T> Index<Id<T>> for Arena<T> {
     type Output = T;
 
     fn index(&self, id: Id<T>) -> &T {
-        &self.places[id.index()].thing
+        &self.slots[id.index()].value
     }
 }
 
 impl<T> IndexMut<Id<T>> for Arena<T> {
     fn index_mut(&mut self, id: Id<T>) -> &mut T {
-        &mut self.places[id.index()].thing
+        &mut self.slots[id.index()].value
     }
 }
 
-// Derived, these would ask the same of T.
+// Derived implementations would require the same traits of `T`.
 
 impl<T> Clone for Id<T> {
     fn clone(&self) -> Self {
@@ -172,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_used_again_and_may_keep_their_thing() {
+    fn slots_are_reused_and_may_keep_their_value() {
         let mut arena = Arena::default();
         let a = arena.insert("a");
         let b = arena.insert("b");

@@ -1,4 +1,4 @@
-//! Blocks: what a segment consists of.
+//! Blocks, the pieces of a segment.
 
 use super::arena::{Arena, Id};
 use super::pages::ExpandableSegment;
@@ -6,18 +6,18 @@ use super::stream_set::StreamSet;
 use super::{BlockId, PoolId};
 use crate::driver::{DeviceAddr, StreamId};
 
-/// A piece of a segment: handed out, free, or not even mapped.
+/// A piece of a segment: allocated, waiting, free or unmapped.
 ///
-/// The blocks of a segment form a chain without gaps: `next.addr = addr + size`, and `next.prev`
-/// is this block. The ends have no neighbour.
+/// The blocks of a segment form a chain without gaps: `next.addr = addr + size`, and `next.prev` is
+/// this block. The first and last blocks have no neighbour on that side.
 #[derive(Debug)]
 pub(super) struct Block {
     pub(super) addr: DeviceAddr,
-    /// Bytes: more than 0, and a multiple of 512, unless more than 2^54 were asked for with absurdly
-    /// many `roundup_power2_divisions`.
+    /// Bytes: more than 0 and a multiple of 512. The exception is a request above 2^54 bytes with an
+    /// extreme `roundup_power2_divisions`.
     pub(super) size: u64,
-    /// Bytes its last user asked for. A free block keeps the figure, as snapshots show; what is
-    /// left over of a split block has that of the block.
+    /// Bytes of the last request. A free block keeps the value, as snapshots show; the remainder of a
+    /// split keeps that of the original block.
     pub(super) requested: u64,
     /// The stream whose requests it may serve.
     pub(super) stream: StreamId,
@@ -28,26 +28,25 @@ pub(super) struct Block {
     pub(super) next: Option<BlockId>,
     /// The expandable segment it is part of.
     pub(super) segment: Option<Id<ExpandableSegment>>,
-    /// Whether it is handed out.
+    /// Whether it is allocated.
     pub(super) allocated: bool,
-    /// Whether there is memory behind its addresses; only expandable segments have blocks without.
+    /// Whether its addresses are mapped. Only expandable segments have unmapped blocks.
     pub(super) mapped: bool,
-    /// Events to wait for before it is free.
+    /// Pending events; it becomes free after the last one.
     pub(super) event_count: u32,
-    /// Other streams that use it and for which there is no event yet; `None` for none.
+    /// Other streams that use it and have no event yet.
     pub(super) stream_uses: Option<Id<StreamSet>>,
-    /// How many searches the pool had seen when this block became free.
+    /// The number of searches in the pool when this block became free.
     pub(super) searches_before: u64,
 }
 
 impl Block {
-    /// Whether it is only a part of its segment. In an expandable segment an unmapped neighbour is
-    /// a neighbour.
+    /// Whether it is only part of its segment. In an expandable segment, unmapped neighbours count.
     pub(super) fn is_split(&self) -> bool {
         self.prev.is_some() || self.next.is_some()
     }
 
-    /// Whether nobody uses it: not the program, and no stream either.
+    /// Whether neither the program nor a stream uses it.
     pub(super) fn is_idle(&self) -> bool {
         !self.allocated && self.event_count == 0 && self.stream_uses.is_none()
     }
@@ -57,12 +56,12 @@ impl Block {
         self.segment.is_some()
     }
 
-    /// The address behind its last byte.
+    /// The end address.
     pub(super) fn end(&self) -> DeviceAddr {
         self.addr.offset(self.size)
     }
 
-    /// An idle block of the same segment, for a part of this one; linked to nothing yet.
+    /// Creates an idle, unlinked block for a part of this block.
     pub(super) fn part(&self, addr: DeviceAddr, size: u64) -> Self {
         Self {
             mapped: self.mapped,
@@ -70,7 +69,7 @@ impl Block {
         }
     }
 
-    /// A block that is a whole segment.
+    /// Creates a block that covers a whole segment.
     pub(super) fn whole_segment(
         addr: DeviceAddr,
         size: u64,
@@ -97,7 +96,7 @@ impl Block {
 }
 
 impl Arena<Block> {
-    /// Links `id` in between two neighbours.
+    /// Links `id` between two neighbours.
     pub(super) fn link(&mut self, id: BlockId, prev: Option<BlockId>, next: Option<BlockId>) {
         self[id].prev = prev;
         self[id].next = next;
@@ -109,7 +108,7 @@ impl Arena<Block> {
         }
     }
 
-    /// The size of a block together with the unmapped range behind it: what it can grow to.
+    /// The size of a block plus the unmapped range after it, into which it can grow.
     pub(super) fn size_with_unmapped_tail(&self, id: BlockId) -> u64 {
         let block = &self[id];
         let tail = block.next.map(|next| &self[next]);

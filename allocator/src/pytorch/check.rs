@@ -1,4 +1,4 @@
-//! Every invariant of the allocator's state, verified from scratch.
+//! Verifies every invariant of the allocator's state from scratch.
 
 use std::collections::HashMap;
 
@@ -12,15 +12,15 @@ use crate::stats::{DeviceStats, PoolKind};
 
 impl<D: Driver> PyTorch<D> {
     /// Verifies that
-    /// - the blocks of each segment form a chain without gaps, of one stream and one pool, and no
-    ///   two neighbours in it could be merged;
-    /// - exactly the idle blocks are in their pools, exactly those handed out are known by address,
-    ///   and exactly the pending ones wait for events or are deferred;
+    /// - the blocks of each segment form a chain without gaps, belong to one stream and one pool, and
+    ///   no two neighbours could be coalesced;
+    /// - exactly the idle blocks are in their pools, exactly the allocated blocks are in the address
+    ///   table, and exactly the pending ones wait for events or are deferred;
     /// - the blocks of an expandable segment cover its addresses and agree with its pages;
-    /// - the statistics of the present are what the blocks add up to.
+    /// - the current statistics equal the sums over the blocks.
     ///
     /// # Errors
-    /// The first of these that does not hold.
+    /// The first broken invariant.
     pub fn check(&self) -> Result<(), Violation> {
         for (id, block) in self.blocks.iter() {
             self.check_block(id, block)?;
@@ -34,7 +34,10 @@ impl<D: Driver> PyTorch<D> {
     fn check_block(&self, id: BlockId, block: &Block) -> Result<(), Violation> {
         let at = format!("block {id:?} at {} of {} bytes", block.addr, block.size);
         ensure!(block.size > 0, "{at} is empty");
-        ensure!(block.size.is_multiple_of(MIN_BLOCK), "{at}: odd size");
+        ensure!(
+            block.size.is_multiple_of(MIN_BLOCK),
+            "{at}: the size is not a multiple of 512"
+        );
         ensure!(
             block.mapped || block.is_expandable(),
             "{at}: unmapped outside an expandable segment"
@@ -43,14 +46,17 @@ impl<D: Driver> PyTorch<D> {
         if let Some(prev) = block.prev {
             ensure!(
                 self.blocks[prev].next == Some(id),
-                "{at}: previous points elsewhere"
+                "{at}: its previous block does not point back"
             );
         }
         let Some(next) = block.next else {
             return Ok(());
         };
         let next = &self.blocks[next];
-        ensure!(next.prev == Some(id), "{at}: next points elsewhere");
+        ensure!(
+            next.prev == Some(id),
+            "{at}: its next block does not point back"
+        );
         ensure!(
             next.addr == block.end(),
             "{at}: gap or overlap before {}",
@@ -58,11 +64,11 @@ impl<D: Driver> PyTorch<D> {
         );
         ensure!(
             (next.stream, next.pool, next.segment) == (block.stream, block.pool, block.segment),
-            "{at}: its neighbour belongs elsewhere"
+            "{at}: its neighbour differs in stream, pool or segment"
         );
         ensure!(
             !(block.is_idle() && next.is_idle() && block.mapped == next.mapped),
-            "{at} could be merged with its neighbour at {}",
+            "{at} was not coalesced with its neighbour at {}",
             next.addr
         );
         Ok(())
@@ -79,7 +85,7 @@ impl<D: Driver> PyTorch<D> {
                     && *entry == FreeBlock::new(entry.id, block);
                 ensure!(
                     in_place,
-                    "{} is among the free blocks but is not one",
+                    "{} is in the set of free blocks but is not free",
                     entry.addr
                 );
                 pooled += 1;
@@ -91,7 +97,7 @@ impl<D: Driver> PyTorch<D> {
                     && *entry == UnmappedBlock::new(entry.id, block);
                 ensure!(
                     in_place,
-                    "{} is among the unmapped ranges but is not one",
+                    "{} is in the set of unmapped ranges but is mapped",
                     entry.addr
                 );
                 pooled += 1;
@@ -102,13 +108,16 @@ impl<D: Driver> PyTorch<D> {
         for (addr, &id) in &self.live {
             let block = &self.blocks[id];
             let handed_out = block.allocated && block.addr == *addr;
-            ensure!(handed_out, "{addr} is live but its block is not");
+            ensure!(
+                handed_out,
+                "{addr} is in the address table but its block is not allocated"
+            );
         }
         let allocated = self.blocks.iter().filter(|(_, b)| b.allocated).count();
         let live = self.live.len();
         ensure!(
             live == allocated,
-            "{allocated} blocks handed out, {live} addresses live"
+            "{allocated} allocated blocks, but {live} live addresses"
         );
         Ok(())
     }
@@ -131,10 +140,10 @@ impl<D: Driver> PyTorch<D> {
             let should_be = !block.allocated && block.stream_uses.is_some();
             ensure!(
                 is_deferred == should_be,
-                "{addr} is forgotten or deferred for no reason"
+                "{addr} is wrongly deferred or not deferred"
             );
         }
-        ensure!(waiting.is_empty(), "events of blocks that are gone");
+        ensure!(waiting.is_empty(), "an event refers to a removed block");
         Ok(())
     }
 
@@ -149,7 +158,7 @@ impl<D: Driver> PyTorch<D> {
             let base = segment.base();
             ensure!(
                 covered == segment.bytes(),
-                "blocks do not cover the addresses from {base}"
+                "the blocks do not cover the addresses from {base}"
             );
             ensure!(
                 mapped == segment.mapped_bytes(),
@@ -162,7 +171,7 @@ impl<D: Driver> PyTorch<D> {
                     && block.size.is_multiple_of(page);
                 ensure!(
                     aligned,
-                    "the unmapped range at {} is not whole pages",
+                    "the unmapped range at {} does not consist of whole pages",
                     block.addr
                 );
             }
@@ -180,20 +189,20 @@ impl<D: Driver> PyTorch<D> {
             ] {
                 ensure!(
                     counted.current == true_value.current,
-                    "{name} ({kind}) says {} but is {}",
+                    "{name} ({kind}) is counted as {} but is {}",
                     counted.current,
                     true_value.current
                 );
                 ensure!(
                     counted.peak >= counted.current,
-                    "{name} ({kind}) is above its peak"
+                    "{name} ({kind}) exceeds its peak"
                 );
             }
         }
         let reserved = now.reserved_bytes.all.current.cast_unsigned();
         ensure!(
             self.reserved == reserved,
-            "holds {reserved} bytes, counts {}",
+            "{reserved} bytes are reserved, but {} are counted",
             self.reserved
         );
         for private in self.private_pools.iter() {
@@ -205,13 +214,14 @@ impl<D: Driver> PyTorch<D> {
                 .sum();
             ensure!(
                 private.reserved == held,
-                "a private pool holds {held} bytes, counts otherwise"
+                "a private pool reserves {held} bytes but counts {}",
+                private.reserved
             );
         }
         Ok(())
     }
 
-    /// The present of all statistics that follow from the blocks.
+    /// Recomputes the current statistics from the blocks.
     fn recount(&self) -> DeviceStats {
         let mut now = DeviceStats::default();
         for (_, block) in self.blocks.iter().filter(|(_, block)| block.mapped) {

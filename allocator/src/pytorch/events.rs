@@ -1,17 +1,17 @@
 //! Blocks that other streams use: what must have happened before they are free.
 //!
-//! `record_stream` notes a stream on the block. When the block is freed, an event is recorded on
-//! each of its streams and put at the end of that stream's queue. Queues are looked at in two places
-//! only: at the start of a malloc, from the front as far as events are complete, and before all
-//! cached memory is returned, when every event is waited for. A block is free when its last event
-//! was taken from a queue.
+//! `record_stream` records a stream on the block. When the block is freed, an event is recorded on each
+//! of its streams and appended to that stream's queue. Queues are processed in two places only: at the
+//! start of a malloc, from the front up to the first incomplete event, and before all cached memory is
+//! returned, when the allocator waits for every event. A block becomes free when its last event leaves
+//! its queue.
 //!
-//! While allocations go to a private pool no event is recorded or looked at: frees of such blocks
-//! are deferred, and the streams recorded on them meanwhile are taken to be done, as those of a graph
-//! capture are at its end. PyTorch does not look when that was: a stream recorded again afterwards is
-//! not waited for either, if the block is freed while allocations go to another pool. It comes back to
-//! deferred frees in the order of a hash of heap addresses; here it is the order in which they were
-//! freed.
+//! While allocations are directed to a private pool, no event is recorded or queried. Frees of blocks
+//! used by other streams are deferred, and streams recorded in the meantime count as finished, as the
+//! streams of a graph capture are when it ends. PyTorch does not check when that was: a stream recorded
+//! again later is not waited for either, if the block is freed while allocations are directed to
+//! another pool. PyTorch processes deferred frees in the order of a hash of heap addresses; here they
+//! keep the order of the frees.
 //!
 //! Source: PyTorch 2.11, `insert_events`, `process_events`, `synchronize_and_free_events`,
 //! `insert_events_deferred_until_no_capture`.
@@ -26,29 +26,31 @@ use crate::driver::{Driver, EventId, StreamId};
 use crate::error::{Error, PoolError};
 use crate::mempool::MempoolId;
 
-/// Blocks waiting for a stream, in the order of their events.
+/// Blocks that wait for a stream, in the order of their events.
 type Queue = VecDeque<(EventId, BlockId)>;
 
-/// Everything that waits.
+/// All pending events and deferred frees.
 ///
 /// Invariant: a block's `event_count` is the number of its entries in all queues.
 #[derive(Debug, Default)]
 pub(super) struct PendingEvents {
-    /// Sets that blocks refer to.
+    /// The sets that blocks refer to.
     stream_sets: Arena<StreamSet>,
     queues: Arena<Queue>,
-    /// The queue of each stream that has pending events.
+    /// The queue of each stream with pending events.
     of_stream: FlatHashMap<StreamKey, Id<Queue>>,
-    /// Blocks freed while allocations went to a private pool, or whose event could not be recorded.
+    /// Blocks freed while allocations were directed to a private pool, or whose event could not be
+    /// recorded.
     deferred: Vec<BlockId>,
-    /// Streams recorded while allocations went to a private pool: they are done by its end.
+    /// Streams recorded while allocations were directed to a private pool. They have finished when that
+    /// ends.
     recorded_in_capture: Vec<(BlockId, StreamKey)>,
-    /// Events that may be recorded again.
+    /// Events available for reuse.
     idle_events: Vec<EventId>,
 }
 
 impl PendingEvents {
-    /// Puts the free of a block off until events are looked at again.
+    /// Defers the free of a block until events are processed again.
     pub(super) fn defer(&mut self, id: BlockId) {
         self.deferred.push(id);
     }
@@ -61,7 +63,7 @@ impl PendingEvents {
         .flat_map(|(_, _, queue)| self.queues[queue].iter().map(|&(_, id)| id))
     }
 
-    /// The blocks whose free is put off.
+    /// The blocks with a deferred free.
     pub(super) fn deferred_blocks(&self) -> &[BlockId] {
         &self.deferred
     }
@@ -76,17 +78,17 @@ impl PendingEvents {
     }
 }
 
-/// Which pending events a walk is about.
+/// Which pending events to wait for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Waiting {
     /// All of them.
     All,
-    /// Those of blocks of one private pool.
+    /// The events of blocks in one private pool.
     OfPool(MempoolId),
 }
 
 impl<D: Driver> PyTorch<D> {
-    /// Notes that `stream` uses a block that is handed out.
+    /// Records that `stream` uses an allocated block.
     pub(super) fn note_stream(&mut self, id: BlockId, stream: StreamId) {
         let key = StreamKey {
             device: self.device,
@@ -104,10 +106,10 @@ impl<D: Driver> PyTorch<D> {
         }
     }
 
-    /// Records an event on each stream that uses the block, and puts the block into their queues.
+    /// Records an event on each stream that uses the block and appends the block to their queues.
     ///
-    /// If an event cannot be recorded, the block keeps the streams that are left and is deferred:
-    /// nobody gets it before they are done. (PyTorch forgets those streams.)
+    /// If an event cannot be recorded, the block keeps the remaining streams and is deferred, so that
+    /// it is not reused before they finish. (PyTorch forgets those streams.)
     pub(super) fn insert_events(&mut self, id: BlockId) -> Result<(), Error> {
         self.events
             .recorded_in_capture
@@ -147,8 +149,8 @@ impl<D: Driver> PyTorch<D> {
         }
     }
 
-    /// Frees the blocks whose events are complete: of each stream those before the first event that
-    /// is not.
+    /// Frees the blocks whose events are complete: for each stream, those before its first incomplete
+    /// event.
     pub(super) fn process_events(&mut self) -> Result<(), Error> {
         self.insert_deferred_events()?;
         let mut slot = 0;
@@ -196,7 +198,7 @@ impl<D: Driver> PyTorch<D> {
         }
     }
 
-    /// Takes an event that is over out of its queue and frees the block if it was the last.
+    /// Removes a completed event from its queue and frees the block if that was its last.
     fn finish_event(&mut self, queue: Id<Queue>, position: usize) {
         let Some((event, id)) = self.events.queues[queue].remove(position) else {
             return;
@@ -208,8 +210,8 @@ impl<D: Driver> PyTorch<D> {
         }
     }
 
-    /// The slot from which the walk over the queues goes on after the one at `slot`, which is
-    /// forgotten if it is empty.
+    /// Returns the slot at which the iteration over queues continues after `slot`. Removes the queue if
+    /// it is empty.
     fn next_queue(&mut self, slot: usize, queue: Id<Queue>) -> usize {
         if !self.events.queues[queue].is_empty() {
             return slot + 1;
@@ -219,8 +221,8 @@ impl<D: Driver> PyTorch<D> {
         slot
     }
 
-    /// Comes back to the blocks whose free was put off. Streams recorded since allocations went to a
-    /// private pool are done; for the others events are recorded now.
+    /// Processes the deferred frees. Streams recorded while allocations were directed to a private pool
+    /// have finished; events are recorded for the others.
     fn insert_deferred_events(&mut self) -> Result<(), Error> {
         if self.events.deferred.is_empty() {
             return Ok(());
@@ -251,7 +253,7 @@ impl<D: Driver> PyTorch<D> {
         if done.is_empty() {
             return;
         }
-        // PyTorch makes a new set of those that are left, so the order may change.
+        // PyTorch builds a new set from the remaining streams, so the order may change.
         events.stream_sets[set].reset();
         for &key in &left {
             events.stream_sets[set].insert(key, ());

@@ -1,8 +1,9 @@
-//! Expandable segments: one range of addresses for many blocks, with memory behind those in use.
+//! Expandable segments: one range of addresses for many blocks, of which only the parts in use are
+//! mapped.
 //!
-//! A segment reserves addresses for 1 1/8 of the device's memory and maps pages from its start as
-//! they are needed: 2 MiB each for small blocks, `large_segment_size` for large ones. Its chain of
-//! blocks covers the whole range, mapped or not.
+//! A segment reserves addresses for 1 1/8 of the device memory and maps pages from its start as needed:
+//! 2 MiB each for small blocks, `large_segment_size` for large ones. Its chain of blocks covers the
+//! whole range, mapped or not.
 //!
 //! Source: PyTorch 2.11, `ExpandableSegment` and the functions named below.
 
@@ -15,9 +16,9 @@ use crate::error::Error;
 use crate::history::Action;
 
 impl<D: Driver> PyTorch<D> {
-    /// A block for the request, mapped and in no pool (`try_allocate_expandable_block`). It may be
-    /// larger than the request. `None` if memory ran out; what was mapped until then stays in the
-    /// pool.
+    /// Returns a mapped block for the request that is in no pool (`try_allocate_expandable_block`). It
+    /// may be larger than the request. Returns `None` if memory ran out; pages mapped until then stay
+    /// in the pool.
     pub(super) fn alloc_expandable(&mut self, request: &Request) -> Result<Option<BlockId>, Error> {
         let mut candidate = self.find_expandable_block(request)?;
         let block = &self.blocks[candidate];
@@ -27,7 +28,7 @@ impl<D: Driver> PyTorch<D> {
                 return Ok(None);
             }
         }
-        // The candidate is mapped, and what follows it is unmapped until there is room enough.
+        // The candidate is mapped; the blocks after it are unmapped until it is large enough.
         while self.blocks[candidate].size < request.size {
             let missing = request.size - self.blocks[candidate].size;
             let Some(next) = self.blocks[candidate].next else {
@@ -43,8 +44,8 @@ impl<D: Driver> PyTorch<D> {
         Ok(Some(candidate))
     }
 
-    /// The lowest place where idle blocks, one of them unmapped, have room for the request
-    /// (`find_expandable_block`); failing that, a new segment.
+    /// Returns the first block of the lowest range of idle blocks, at least one of them unmapped, that
+    /// is large enough (`find_expandable_block`). Otherwise adds a segment.
     fn find_expandable_block(&mut self, request: &Request) -> Result<BlockId, Error> {
         let found = self.pools[request.pool]
             .unmapped_of(request.stream)
@@ -76,7 +77,7 @@ impl<D: Driver> PyTorch<D> {
         false
     }
 
-    /// A new segment, of which nothing is mapped: one block.
+    /// Adds a segment that consists of one unmapped block.
     pub(super) fn add_expandable_segment(
         &mut self,
         stream: StreamId,
@@ -94,8 +95,8 @@ impl<D: Driver> PyTorch<D> {
         Ok(block)
     }
 
-    /// Puts memory behind the first `bytes` of an unmapped block, whole pages of it, and joins the
-    /// result with its free neighbours (`map_block`). Whether there was memory enough.
+    /// Maps the pages of the first `bytes` of an unmapped block and coalesces the result with its free
+    /// neighbours (`map_block`). Returns whether there was enough memory.
     pub(super) fn map_block(&mut self, id: BlockId, bytes: u64) -> Result<bool, Error> {
         let (addr, size, stream) = {
             let block = &self.blocks[id];
@@ -134,8 +135,8 @@ impl<D: Driver> PyTorch<D> {
         Ok(true)
     }
 
-    /// Returns the memory behind the whole pages of a free block (`unmap_block`). If the device
-    /// fails half-way, the block is unmapped as far as it got.
+    /// Returns the memory of the whole pages in a free block to the device (`unmap_block`). If the
+    /// device fails half-way, the block is unmapped up to that point.
     pub(super) fn unmap_block(&mut self, id: BlockId) -> Result<(), Error> {
         let block = &self.blocks[id];
         let (start, end, stream, pool) = (block.addr, block.end(), block.stream, block.pool);
@@ -180,8 +181,7 @@ impl<D: Driver> PyTorch<D> {
         Ok(counted?)
     }
 
-    /// Gives the addresses of a segment back if nothing of it is mapped any more
-    /// (`release_expandable_segment`).
+    /// Frees the addresses of a segment if none of it is mapped (`release_expandable_segment`).
     pub(super) fn release_if_unmapped(&mut self, id: BlockId) -> Result<(), Error> {
         let block = &self.blocks[id];
         let Some(segment) = block.segment.filter(|_| !block.mapped && !block.is_split()) else {
@@ -189,7 +189,7 @@ impl<D: Driver> PyTorch<D> {
         };
         let vm = virtual_memory(&mut self.driver)?;
         self.expandable_segments[segment]
-            .give_up(vm)
+            .free_addresses(vm)
             .map_err(Error::VirtualMemory)?;
         self.pools.remove_block(&self.blocks, id);
         self.blocks.remove(id);
@@ -197,28 +197,28 @@ impl<D: Driver> PyTorch<D> {
         Ok(())
     }
 
-    /// Returns memory that a failing device left behind no block, and addresses that it did not take
-    /// back.
-    pub(super) fn settle_expandable_segments(&mut self) -> Result<(), Error> {
+    /// Returns leftovers of failed driver calls: memory that belongs to no block, and addresses that
+    /// the device did not take back.
+    pub(super) fn return_leftover_pages(&mut self) -> Result<(), Error> {
         let Some(vm) = self.driver.virtual_memory() else {
             return Ok(());
         };
         for segment in self.expandable_segments.iter_mut() {
-            segment.settle(vm).map_err(Error::VirtualMemory)?;
+            segment.return_leftovers(vm).map_err(Error::VirtualMemory)?;
         }
-        let was_given_up = |&id: &BlockId| {
+        let is_free_pending = |&id: &BlockId| {
             let segment = self.blocks[id].segment;
-            segment.is_some_and(|segment| self.expandable_segments[segment].was_given_up())
+            segment.is_some_and(|segment| self.expandable_segments[segment].is_free_pending())
         };
         let unmapped = self.pools.iter().flat_map(|(_, pool)| pool.unmapped.iter());
         let unmapped = unmapped.map(|range| range.id);
-        let given_up: Vec<BlockId> = unmapped.filter(was_given_up).collect();
-        given_up
+        let free_pending: Vec<BlockId> = unmapped.filter(is_free_pending).collect();
+        free_pending
             .into_iter()
             .try_for_each(|id| self.release_if_unmapped(id))
     }
 
-    /// Puts a new block of the same segment in between two others, and into its pool.
+    /// Inserts a new block of the same segment between two others and into its pool.
     pub(super) fn insert_part(
         &mut self,
         part: Block,

@@ -1,8 +1,8 @@
-//! Which free block a request gets.
+//! Selects the free block for a request.
 //!
-//! The smallest block of exactly the request's stream that is large enough, the lowest address
-//! among equals; then two rules that keep oversize blocks for oversize requests. A block they
-//! reject ends the search: no other is looked at.
+//! The best fit is the smallest block of the request's stream that is large enough, at the lowest
+//! address among equals. Two further rules reserve oversize blocks for oversize requests. If they
+//! reject the best fit, the search ends; no other block is considered.
 //!
 //! Source: PyTorch 2.11, `get_free_block`.
 
@@ -13,7 +13,7 @@ use crate::driver::Driver;
 use crate::settings::Settings;
 
 impl<D: Driver> PyTorch<D> {
-    /// Takes the free block that the request gets out of its pool, if there is one.
+    /// Removes the free block for the request from its pool, if there is one.
     pub(super) fn take_free_block(&mut self, request: &Request) -> Option<BlockId> {
         if self.collects_garbage() {
             self.pools[request.pool].searches += 1;
@@ -23,7 +23,7 @@ impl<D: Driver> PyTorch<D> {
         let mut best = block_of_stream(pool, at, request)?;
         if self.blocks[best.id].is_expandable() {
             at = if request.expandable {
-                self.least_expandable(pool, at, request)
+                self.smallest_expandable(pool, at, request)
             } else {
                 self.first_not_expandable(pool, at, request)
             };
@@ -36,10 +36,10 @@ impl<D: Driver> PyTorch<D> {
         Some(best.id)
     }
 
-    /// With expandable segments a block counts with what it can grow by. The walk goes on while the
-    /// next block can grow to less than this one: to the first minimum, not the least of all. A
-    /// block of another kind ends it and is taken.
-    fn least_expandable(&self, pool: &BlockPool, start: Cursor, request: &Request) -> Cursor {
+    /// With expandable segments, a block's size includes the unmapped range it can grow into. The
+    /// search advances while the next block can grow to less than the current one: it stops at the
+    /// first minimum, not the overall one. It also stops at a block of another kind and takes it.
+    fn smallest_expandable(&self, pool: &BlockPool, start: Cursor, request: &Request) -> Cursor {
         let extent = |block: FreeBlock| self.blocks.size_with_unmapped_tail(block.id);
         let mut at = start;
         while let Some(&here) = pool.free.get(at)
@@ -53,7 +53,7 @@ impl<D: Driver> PyTorch<D> {
         at
     }
 
-    /// With expandable segments switched off their blocks are passed over.
+    /// With expandable segments off, skips their blocks.
     fn first_not_expandable(&self, pool: &BlockPool, start: Cursor, request: &Request) -> Cursor {
         let mut at = pool.free.after(start);
         while let Some(block) = block_of_stream(pool, at, request)
@@ -65,7 +65,7 @@ impl<D: Driver> PyTorch<D> {
     }
 }
 
-/// The block at a cursor, if it is one of the request's stream.
+/// The block at a cursor, if it belongs to the request's stream.
 fn block_of_stream(pool: &BlockPool, at: Cursor, request: &Request) -> Option<FreeBlock> {
     pool.free
         .get(at)
@@ -73,8 +73,8 @@ fn block_of_stream(pool: &BlockPool, at: Cursor, request: &Request) -> Option<Fr
         .filter(|block| block.stream == request.stream)
 }
 
-/// Whether a block may serve a smaller request: an oversize block serves only oversize requests,
-/// and those only if it is less than `max_non_split_rounding` larger.
+/// Whether a block may serve a smaller request: an oversize block serves only oversize requests, and
+/// only if it is less than `max_non_split_rounding` larger.
 fn may_serve(block: u64, request: u64, settings: &Settings) -> bool {
     if settings.is_oversize(request) {
         block < request.wrapping_add(settings.max_non_split_rounding)
@@ -90,7 +90,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     #[test]
-    fn oversize_blocks_are_for_oversize_requests_of_nearly_their_size() {
+    fn oversize_blocks_serve_only_oversize_requests_of_similar_size() {
         let settings = Settings::from_conf("max_split_size_mb:100").unwrap();
         assert!(may_serve(99 * MIB, 50 * MIB, &settings));
         assert!(!may_serve(100 * MIB, 99 * MIB, &settings));

@@ -1,22 +1,22 @@
-//! A hash table that iterates in the order PyTorch's does.
+//! A hash table with the iteration order of PyTorch's.
 //!
 //! PyTorch keeps streams with pending events, the streams of a block and its private pools in
-//! `ska::flat_hash_map`, and walks them: which of two streams is polled first, hence which block is
-//! merged first, follows from the layout of that table. So the layout is reproduced: Fibonacci
-//! hashing, robin-hood probing of at most max(4, log2 of the slots) steps, growth by doubling from 4
-//! before the table would be more than half full, and removal that shifts the followers back. Keys
-//! that all collide make PyTorch's table grow until memory is exhausted; this one probes further.
-//! (Source: `c10/util/flat_hash_map.h`, checked against the binary with several recorded streams.)
+//! `ska::flat_hash_map` and iterates over them. The table layout decides which stream is polled first,
+//! and therefore which block is coalesced first, so this table reproduces the layout: Fibonacci
+//! hashing, robin-hood probing of at most max(4, log2 of the slots) steps, doubling from 4 slots before
+//! the table would be more than half full, and removal that shifts the following entries back. If all
+//! keys collide, PyTorch's table grows until memory is exhausted; this one probes further. (Source:
+//! `c10/util/flat_hash_map.h`, checked against the binary with several recorded streams.)
 
-/// A key with the hash PyTorch gives it.
+/// A key with PyTorch's hash.
 pub(super) trait FlatKey: Copy + Eq {
-    /// The hash before Fibonacci's multiplication.
+    /// The hash before Fibonacci multiplication.
     fn flat_hash(self) -> u64;
 }
 
 #[derive(Clone, Debug)]
 struct Entry<K, V> {
-    /// Steps from the slot its hash points to.
+    /// Steps from the slot that its hash points to.
     distance: u32,
     key: K,
     value: V,
@@ -25,7 +25,7 @@ struct Entry<K, V> {
 /// A map from `K` to `V`.
 #[derive(Clone, Debug)]
 pub(super) struct FlatHashMap<K, V> {
-    /// `buckets` slots that hashes point to, and some more for the last ones to overflow into.
+    /// `buckets` slots that hashes point to, plus overflow slots for the last ones.
     slots: Vec<Option<Entry<K, V>>>,
     /// A power of two, or 0.
     buckets: usize,
@@ -34,12 +34,12 @@ pub(super) struct FlatHashMap<K, V> {
     spare: Vec<Option<Entry<K, V>>>,
 }
 
-/// Slots of a table that has any.
+/// The smallest non-empty table.
 const MIN_BUCKETS: usize = 4;
-/// Steps that are always allowed.
+/// Probe steps that are always allowed.
 const MIN_LOOKUPS: u32 = 4;
-/// Buckets from which on a table does not grow if it is nearly empty.
-const ABSURD: usize = 1 << 16;
+/// From this many buckets on, a nearly empty table does not grow.
+const HUGE: usize = 1 << 16;
 /// 2^64 divided by the golden ratio.
 const FIBONACCI: u64 = 11_400_714_819_323_198_485;
 
@@ -55,13 +55,13 @@ impl<K, V> Default for FlatHashMap<K, V> {
 }
 
 impl<K: FlatKey, V: Copy> FlatHashMap<K, V> {
-    /// Whether nothing is in it.
+    /// Whether it is empty.
     pub(super) fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Forgets everything, the size of the table included, but keeps its memory: what is inserted
-    /// next goes where it would in a new table.
+    /// Removes all entries and resets the table size but keeps its memory. Later insertions go where
+    /// they would in a new table.
     pub(super) fn reset(&mut self) {
         self.slots.clear();
         self.buckets = 0;
@@ -74,7 +74,7 @@ impl<K: FlatKey, V: Copy> FlatHashMap<K, V> {
         self.slots[slot].as_ref().map(|entry| entry.value)
     }
 
-    /// Adds `key` if it is not there.
+    /// Inserts `key` unless it is present.
     pub(super) fn insert(&mut self, key: K, value: V) {
         let mut new = Entry {
             distance: 0,
@@ -103,24 +103,24 @@ impl<K: FlatKey, V: Copy> FlatHashMap<K, V> {
         }
     }
 
-    /// Removes `key` if it is there.
+    /// Removes `key` if present.
     pub(super) fn remove(&mut self, key: K) {
         if let Ok(slot) = self.find(key) {
             self.remove_at(slot);
         }
     }
 
-    /// The first filled slot at or after `slot`, with what is in it.
+    /// The first occupied slot at or after `slot`, with its entry.
     pub(super) fn at_or_after(&self, slot: usize) -> Option<(usize, K, V)> {
         if self.is_empty() {
-            return None; // the usual case, asked by every malloc
+            return None; // the usual case, on the path of every malloc
         }
         let tail = self.slots.iter().enumerate().skip(slot);
         tail.flat_map(|(slot, entry)| entry.as_ref().map(|e| (slot, e.key, e.value)))
             .next()
     }
 
-    /// Empties a slot. The followers move up, so what comes next is at or after the same slot.
+    /// Empties a slot. The following entries move up, so the next entry is at or after the same slot.
     pub(super) fn remove_at(&mut self, slot: usize) {
         if self.slots.get_mut(slot).and_then(Option::take).is_none() {
             return;
@@ -141,15 +141,15 @@ impl<K: FlatKey, V: Copy> FlatHashMap<K, V> {
         self.slots.iter().flatten().map(|entry| entry.key)
     }
 
-    /// Whether one more would fill more than half of the buckets.
+    /// Whether another entry would fill more than half of the buckets.
     fn is_full(&self) -> bool {
         2 * (self.len + 1) > self.buckets
     }
 
-    /// Steps from where it belongs that no entry may take.
+    /// The number of probe steps that no entry may reach.
     fn max_lookups(&self) -> u32 {
-        let is_absurdly_empty = self.buckets >= ABSURD && self.len < self.buckets / 64;
-        if is_absurdly_empty {
+        let is_nearly_empty = self.buckets >= HUGE && self.len < self.buckets / 64;
+        if is_nearly_empty {
             return u32::MAX;
         }
         self.buckets.trailing_zeros().max(MIN_LOOKUPS)
@@ -160,7 +160,7 @@ impl<K: FlatKey, V: Copy> FlatHashMap<K, V> {
         (key.flat_hash().wrapping_mul(FIBONACCI) >> shift) as usize
     }
 
-    /// The slot of `key`, or where the search for it ended and after how many steps.
+    /// The slot of `key`; otherwise the slot where the search ended and the steps it took.
     fn find(&self, key: K) -> Result<usize, (usize, u32)> {
         if self.buckets == 0 {
             return Err((0, 0));
@@ -178,14 +178,14 @@ impl<K: FlatKey, V: Copy> FlatHashMap<K, V> {
         Err((slot, distance))
     }
 
-    /// Puts `new` into a slot. Who was there moves on and takes the place of the next one who is
-    /// nearer to his own; if that leads too far, the last one takes the place of `new`, which is
-    /// given back.
+    /// Puts `new` into a slot. The displaced entry moves on and takes the slot of the next entry that
+    /// is closer to its own. If that takes too many steps, the last displaced entry takes the slot of
+    /// `new`, which is returned.
     fn place(&mut self, slot: usize, new: Entry<K, V>) -> Result<(), Entry<K, V>> {
         let Some(mut moving) = self.slots[slot].replace(new) else {
             return Ok(());
         };
-        let most = self.max_lookups();
+        let max = self.max_lookups();
         moving.distance += 1;
         for place in slot + 1.. {
             match self.slots.get_mut(place) {
@@ -199,13 +199,13 @@ impl<K: FlatKey, V: Copy> FlatHashMap<K, V> {
                     continue;
                 }
                 Some(_) => moving.distance += 1,
-                None if most < u32::MAX => break,
+                None if max < u32::MAX => break,
                 None => {
                     self.slots.push(Some(moving));
                     return Ok(());
                 }
             }
-            if moving.distance >= most {
+            if moving.distance >= max {
                 break;
             }
         }
@@ -244,10 +244,10 @@ mod tests {
     }
 
     proptest! {
-        /// Against the standard library's map; the order is checked against PyTorch's binary, by
-        /// the conformance runs with several streams.
+        /// Compares with the standard library's map. The conformance runs with several streams check
+        /// the order against PyTorch's binary.
         #[test]
-        fn holds_what_was_put_in(ops in prop::collection::vec((any::<bool>(), 0_u64..300), 1..600)) {
+        fn behaves_as_a_btree_map(ops in prop::collection::vec((any::<bool>(), 0_u64..300), 1..600)) {
             let mut map = FlatHashMap::default();
             let mut model = BTreeMap::new();
             for (i, (insert, key)) in ops.into_iter().enumerate() {
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_table_is_as_a_new_one() {
+    fn a_reset_table_behaves_like_a_new_one() {
         let mut new = FlatHashMap::default();
         let mut reset = FlatHashMap::default();
         (0..100).for_each(|key: u64| reset.insert(key * 0x1000, ()));
@@ -279,13 +279,13 @@ mod tests {
         }
         assert!(
             reset.keys().eq(new.keys()),
-            "the order is that of a new one"
+            "the order differs from that of a new table"
         );
     }
 
     #[test]
     fn keys_that_all_collide_do_not_exhaust_memory() {
-        // Multiples of the inverse of Fibonacci's factor: k hashes to k, so all go to slot 0.
+        // Multiples of the inverse of the Fibonacci factor: k hashes to k, so all go to slot 0.
         let inverse = (0..6).fold(FIBONACCI, |inverse, _| {
             let error = FIBONACCI.wrapping_mul(inverse);
             inverse.wrapping_mul(2_u64.wrapping_sub(error))
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_that_removes_sees_every_entry_once() {
+    fn an_iteration_with_removals_visits_every_entry_once() {
         let mut map = FlatHashMap::default();
         (0..100).for_each(|key: u64| map.insert(key * 0x1000, ()));
         let mut seen = 0;

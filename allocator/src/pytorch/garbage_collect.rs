@@ -1,8 +1,8 @@
-//! The garbage collector: returns cached segments that have not been used for long, before memory
-//! runs out and all of them have to go.
+//! Garbage collection: returns cached segments that have been free for long, before memory runs out and
+//! all of them must be returned.
 //!
-//! A block's age is the number of searches its pool has seen since it became free. Only everybody's
-//! large pool is collected.
+//! A block's age is the number of searches in its pool since it became free. Only the default large
+//! pool is collected.
 //!
 //! Source: PyTorch 2.11, `garbage_collect_cached_blocks`.
 
@@ -11,13 +11,13 @@ use crate::driver::Driver;
 use crate::error::Error;
 
 impl<D: Driver> PyTorch<D> {
-    /// Whether the collector is on: it needs a threshold and a limit.
+    /// Whether garbage collection is on: it needs a threshold and a limit.
     pub(super) fn collects_garbage(&self) -> bool {
         self.limit.is_some() && self.settings.garbage_collection_threshold > 0.0
     }
 
-    /// Returns segments that are at least of average age until reserved memory is down to the
-    /// threshold, or none is left to return. A pass is finished even if it has returned enough.
+    /// Returns segments of at least average age until reserved memory is down to the threshold or no
+    /// candidate remains. A pass always completes, even if it has returned enough.
     pub(super) fn collect_garbage(&mut self) -> Result<(), Error> {
         let Some(limit) = self.limit.filter(|_| self.collects_garbage()) else {
             return Ok(());
@@ -25,8 +25,7 @@ impl<D: Driver> PyTorch<D> {
         let threshold = (self.settings.garbage_collection_threshold * limit as f64) as u64;
         let target = self.reserved.saturating_sub(threshold);
         let mut reclaimed = 0;
-        // Unsplit blocks of expandable segments count for the average, though they are never
-        // returned here.
+        // Unsplit blocks of expandable segments count towards the average but are never returned here.
         let (mut count, mut ages) = (0_u64, 0_u64);
         for id in self.unsplit_large_blocks() {
             count += 1;

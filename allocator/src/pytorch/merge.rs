@@ -1,8 +1,6 @@
-//! A block becomes free: it is joined with its free neighbours, first the one before it, then the one
-//! after it.
+//! Coalesces a freed block with its free neighbours: first the one before it, then the one after it.
 //!
-//! The order decides nothing but which block survives; the freed one always does, and keeps what it
-//! remembers. Statistics see the net change alone.
+//! The freed block always survives and keeps its own state. Statistics record only the net change.
 //!
 //! Source: PyTorch 2.11, `free_block`, `try_merge_blocks`.
 
@@ -11,13 +9,13 @@ use crate::driver::Driver;
 use crate::history::Action;
 
 impl<D: Driver> PyTorch<D> {
-    /// Joins an idle block with its free neighbours and puts it into its pool.
+    /// Coalesces an idle block with its free neighbours and puts it into its pool.
     pub(super) fn free_block(&mut self, id: BlockId) {
         let block = &self.blocks[id];
         let (addr, size, requested, stream) =
             (block.addr, block.size, block.requested, block.stream);
         let (prev, next) = (block.prev, block.next);
-        // Recorded before the merge, so that the address is the user's.
+        // Recorded before coalescing, so that the address is the program's.
         self.trace(Action::FreeCompleted, addr, requested, stream);
 
         let (mut splits, mut split_bytes) = (0_i64, 0_i64);
@@ -44,8 +42,8 @@ impl<D: Driver> PyTorch<D> {
         self.stats.requested_bytes.decrease(kind, requested);
     }
 
-    /// Joins `gone`, a neighbour, into `kept` if nobody uses it and both have memory behind them or
-    /// neither has. The bytes that `kept` has gained.
+    /// Merges `gone`, a neighbour, into `kept` if it is idle and both are mapped or both unmapped.
+    /// Returns the bytes that `kept` gained.
     pub(super) fn try_merge(&mut self, kept: BlockId, gone: BlockId) -> Option<u64> {
         let other = &self.blocks[gone];
         if !other.is_idle() || other.mapped != self.blocks[kept].mapped {

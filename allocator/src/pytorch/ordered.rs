@@ -1,22 +1,22 @@
-//! An ordered set that needs no host memory once it is warm.
+//! An ordered set that allocates no host memory once warm.
 //!
-//! `BTreeSet` would do, but it allocates and frees nodes as it grows and shrinks, and a malloc must
-//! not allocate. Here the items lie in short sorted runs; a run that empties is kept for later.
+//! `BTreeSet` allocates and frees nodes as it grows and shrinks, but a malloc must not allocate. This
+//! set keeps its items in short sorted runs and reuses empty runs.
 //!
-//! Invariants: every run is sorted and not empty; all items of a run are smaller than all of the
-//! next; no run holds more than [`RUN`] items.
+//! Invariants: every run is sorted and not empty; all items of a run are smaller than all of the next;
+//! no run holds more than [`RUN`] items.
 
-/// Items in a run at most: moving half of one aside costs less than a cache miss.
+/// The most items in a run: shifting half of one costs less than a cache miss.
 const RUN: usize = 64;
 
-/// An ordered set of items that are unequal to each other.
+/// An ordered set of distinct items.
 #[derive(Debug)]
 pub(super) struct OrderedSet<T> {
     runs: Vec<Vec<T>>,
     spare: Vec<Vec<T>>,
 }
 
-/// A place in an [`OrderedSet`], valid until the set changes.
+/// A position in an [`OrderedSet`], valid until the set changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Cursor {
     run: usize,
@@ -33,7 +33,7 @@ impl<T> Default for OrderedSet<T> {
 }
 
 impl<T: Copy + Ord> OrderedSet<T> {
-    /// Adds an item that is not there yet.
+    /// Inserts an item that is not present.
     pub(super) fn insert(&mut self, item: T) {
         let run = self.run_of(&item).min(self.runs.len().saturating_sub(1));
         let Some(items) = self.runs.get_mut(run) else {
@@ -50,7 +50,7 @@ impl<T: Copy + Ord> OrderedSet<T> {
         }
     }
 
-    /// Removes an item; whether it was there.
+    /// Removes an item. Returns whether it was present.
     pub(super) fn remove(&mut self, item: &T) -> bool {
         let cursor = self.lower_bound(item);
         let found = self.get(cursor) == Some(item);
@@ -89,7 +89,7 @@ impl<T: Copy + Ord> OrderedSet<T> {
         self.runs.get(cursor.run)?.get(cursor.slot)
     }
 
-    /// The place after `cursor`.
+    /// The position after `cursor`.
     pub(super) fn after(&self, cursor: Cursor) -> Cursor {
         match self.runs.get(cursor.run) {
             Some(items) if cursor.slot + 1 < items.len() => Cursor {
@@ -124,7 +124,7 @@ impl<T: Copy + Ord> OrderedSet<T> {
         self.runs.iter().flatten()
     }
 
-    /// The run in which `item` is, if it is anywhere; the number of runs if all are smaller.
+    /// The run that contains `item` if any does; the number of runs if all items are smaller.
     fn run_of(&self, item: &T) -> usize {
         self.runs
             .partition_point(|items| items.last().is_some_and(|last| last < item))
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Against the standard library's set, over enough items for many runs.
+        /// Compares with the standard library's set, over enough items for many runs.
         #[test]
         fn behaves_as_a_btree_set(ops in prop::collection::vec((any::<bool>(), 0_u16..2000), 1..4000)) {
             let mut set = OrderedSet::default();

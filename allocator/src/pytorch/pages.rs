@@ -4,37 +4,37 @@ use std::ops::Range;
 
 use crate::driver::{DeviceAddr, DriverError, HandleKind, MemoryHandle, VirtualMemory};
 
-/// What is behind one page of addresses.
+/// The state of one page of addresses.
 ///
-/// Between two operations a page is empty or mapped. It is left over only if the device failed twice,
-/// at a step and at undoing it; the next operation that needs the page brings it forward, and all
-/// that is left over goes when everything cached is returned.
+/// Between operations, a page is empty or mapped. The other states remain only if a driver call failed
+/// and undoing it failed too. The next operation that needs the page completes the work, and emptying
+/// the cache clears all leftovers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Page {
     Empty,
-    /// Left over: memory that is mapped nowhere.
+    /// Leftover: memory that is not mapped.
     Created(MemoryHandle),
-    /// Left over: mapped memory that is behind no mapped block.
+    /// Leftover: mapped memory that belongs to no mapped block.
     Stray(MemoryHandle),
     Mapped(MemoryHandle),
 }
 
-/// A range of addresses with memory behind some of its pages.
+/// A range of addresses of which some pages are mapped.
 #[derive(Debug)]
 pub(super) struct ExpandableSegment {
     base: DeviceAddr,
     /// Bytes of a page.
     page_size: u64,
     page_count: u64,
-    /// From the first page as far as any was ever mapped; those behind are empty.
+    /// The pages from the first to the last one ever mapped; those after it are empty.
     pages: Vec<Page>,
-    /// Whether its addresses were to go back already, and the device failed.
-    given_up: bool,
+    /// Whether the device failed to free the addresses.
+    free_pending: bool,
 }
 
 impl ExpandableSegment {
-    /// Reserves addresses for `memory` bytes and an eighth more, so that pages can be given up at
-    /// the start and taken again at the end.
+    /// Reserves addresses for 1 1/8 of `memory` bytes, so that pages can be released at the start and
+    /// mapped at the end.
     pub(super) fn reserve(
         vm: &mut dyn VirtualMemory,
         memory: u64,
@@ -47,7 +47,7 @@ impl ExpandableSegment {
             page_size,
             page_count,
             pages: Vec::new(),
-            given_up: false,
+            free_pending: false,
         })
     }
 
@@ -64,19 +64,18 @@ impl ExpandableSegment {
         self.page_size
     }
 
-    /// Bytes of memory behind the range.
+    /// Mapped bytes.
     pub(super) fn mapped_bytes(&self) -> u64 {
         let mapped = self.pages.iter().filter(|p| matches!(p, Page::Mapped(_)));
         mapped.count() as u64 * self.page_size
     }
 
-    /// Maps the pages that hold `bytes` from `addr` on, the start of a page. Returns the bytes of
-    /// these pages, or `None` if the device gives no more memory. If it fails, the pages are as
-    /// before.
+    /// Maps the pages that contain `bytes` bytes from `addr`, the start of a page. Returns their size
+    /// in bytes, or `None` if the device is out of memory. On failure the pages are unchanged.
     ///
-    /// PyTorch asks for memory that can be shared by fabric first, and by file descriptor from then
-    /// on if the first attempt fails other than for lack of memory. If that first attempt went well,
-    /// later failures of this kind are taken for a lack of memory.
+    /// PyTorch first requests memory that can be shared by fabric. If the first attempt fails for
+    /// another reason than lack of memory, it uses file descriptors from then on. If the first attempt
+    /// succeeded, later failures of this kind count as lack of memory.
     pub(super) fn map(
         &mut self,
         vm: &mut dyn VirtualMemory,
@@ -89,7 +88,7 @@ impl ExpandableSegment {
         if self.pages.len() < pages.end {
             let more = pages.end - self.pages.len();
             if self.pages.try_reserve(more).is_err() {
-                return Ok(None); // no host memory for the table of so much device memory
+                return Ok(None); // not enough host memory for the page table
             }
             self.pages.resize(pages.end, Page::Empty);
         }
@@ -113,7 +112,7 @@ impl ExpandableSegment {
         failure
     }
 
-    /// The pages that lie wholly in `bytes` from `addr` on.
+    /// The pages that lie wholly in the `bytes` bytes from `addr`.
     pub(super) fn whole_pages(&self, addr: DeviceAddr, bytes: u64) -> Range<usize> {
         let start = addr.offset_from(self.base);
         let first = start.div_ceil(self.page_size);
@@ -121,8 +120,8 @@ impl ExpandableSegment {
         first as usize..end.max(first) as usize
     }
 
-    /// Unmaps pages and returns their memory, in order, until the device fails. Returns where the
-    /// unmapped range starts, its bytes, and whether the device failed.
+    /// Unmaps pages in order and returns their memory until the device fails. Returns the start of the
+    /// unmapped range, its bytes, and the outcome.
     pub(super) fn unmap(
         &mut self,
         vm: &mut dyn VirtualMemory,
@@ -144,8 +143,11 @@ impl ExpandableSegment {
         (addr, unmapped, outcome)
     }
 
-    /// Returns the memory of pages that a failing device left over.
-    pub(super) fn settle(&mut self, vm: &mut dyn VirtualMemory) -> Result<(), DriverError> {
+    /// Returns the memory of leftover pages.
+    pub(super) fn return_leftovers(
+        &mut self,
+        vm: &mut dyn VirtualMemory,
+    ) -> Result<(), DriverError> {
         for page in 0..self.pages.len() {
             if matches!(self.pages[page], Page::Created(_) | Page::Stray(_)) {
                 self.empty(vm, page)?;
@@ -154,19 +156,19 @@ impl ExpandableSegment {
         Ok(())
     }
 
-    /// Gives the addresses back. Nothing may be mapped any more.
-    pub(super) fn give_up(&mut self, vm: &mut dyn VirtualMemory) -> Result<(), DriverError> {
-        self.given_up = true;
-        self.settle(vm)?;
+    /// Frees the addresses. Nothing may be mapped.
+    pub(super) fn free_addresses(&mut self, vm: &mut dyn VirtualMemory) -> Result<(), DriverError> {
+        self.free_pending = true;
+        self.return_leftovers(vm)?;
         vm.free_address(self.base, self.bytes())
     }
 
-    /// Whether its addresses were to go back already, and the device failed.
-    pub(super) fn was_given_up(&self) -> bool {
-        self.given_up
+    /// Whether the device failed to free the addresses.
+    pub(super) fn is_free_pending(&self) -> bool {
+        self.free_pending
     }
 
-    /// Takes memory for the pages.
+    /// Creates memory for the pages.
     fn create(
         &mut self,
         vm: &mut dyn VirtualMemory,
@@ -181,7 +183,7 @@ impl ExpandableSegment {
         Ok(())
     }
 
-    /// Maps the memory of the pages, then gives access to the whole range.
+    /// Maps the memory of the pages, then enables access to the whole range.
     fn map_created(
         &mut self,
         vm: &mut dyn VirtualMemory,
@@ -201,11 +203,11 @@ impl ExpandableSegment {
         )
     }
 
-    /// Brings the pages from `first` on back to what they were, as far as the device lets us.
+    /// Restores the pages from `first` on, as far as the device allows.
     fn undo(&mut self, vm: &mut dyn VirtualMemory, first: usize, before: &[Page]) {
         for (page, &before) in (first..).zip(before) {
             if self.pages[page] != before {
-                // What cannot be undone now waits in its page for the next operation.
+                // If this fails, the page keeps its state for the next operation.
                 let _ = self.empty(vm, page);
             }
             if let Page::Mapped(handle) = self.pages[page] {
@@ -214,7 +216,7 @@ impl ExpandableSegment {
         }
     }
 
-    /// Takes a page one step after the other to empty.
+    /// Empties a page, one step after the other.
     fn empty(&mut self, vm: &mut dyn VirtualMemory, page: usize) -> Result<(), DriverError> {
         if let Page::Mapped(handle) | Page::Stray(handle) = self.pages[page] {
             vm.unmap(self.addr_of(page), self.page_size)?;

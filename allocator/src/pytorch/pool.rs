@@ -1,4 +1,4 @@
-//! Pools: the free blocks, in the order in which they are looked through.
+//! Pools: the free blocks in search order.
 
 use super::BlockId;
 use super::arena::Arena;
@@ -8,7 +8,7 @@ use crate::driver::{DeviceAddr, StreamId};
 use crate::mempool::MempoolId;
 use crate::stats::PoolKind;
 
-/// A free block in the order of the search: by stream, then size, then address.
+/// A free block in search order: by stream, then size, then address.
 ///
 /// The order is PyTorch 2.11's; later versions break ties differently.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -31,7 +31,7 @@ impl FreeBlock {
     }
 }
 
-/// A range without memory behind it: by stream, then address.
+/// An unmapped range, ordered by stream, then address.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct UnmappedBlock {
     pub(super) stream: StreamId,
@@ -50,17 +50,17 @@ impl UnmappedBlock {
     }
 }
 
-/// The free blocks of one kind: everybody's, or those of a private pool.
+/// The free blocks of one kind, of the default pools or of a private pool.
 #[derive(Debug)]
 pub(super) struct BlockPool {
     pub(super) kind: PoolKind,
     /// The private pool it belongs to.
     owner: Option<MempoolId>,
-    /// Idle blocks with memory behind them.
+    /// Mapped idle blocks.
     pub(super) free: OrderedSet<FreeBlock>,
-    /// Idle blocks of expandable segments without.
+    /// Unmapped blocks of expandable segments.
     pub(super) unmapped: OrderedSet<UnmappedBlock>,
-    /// Searches made in it while the garbage collector was on: its clock.
+    /// Number of searches while garbage collection was on: the clock for block ages.
     pub(super) searches: u64,
 }
 
@@ -85,13 +85,13 @@ impl BlockPool {
         self.owner
     }
 
-    /// What it is called: the name of its private pool, or [`MempoolId::DEFAULT`].
+    /// The id of its private pool, or [`MempoolId::DEFAULT`].
     pub(super) fn name(&self) -> MempoolId {
         self.owner.unwrap_or(MempoolId::DEFAULT)
     }
 
-    /// The smallest free block of `stream` with at least `size` bytes, the lowest of equals. If the
-    /// stream has none: the first block of the next stream, or the end.
+    /// The smallest free block of `stream` with at least `size` bytes, at the lowest address among
+    /// equals. If the stream has none: the first block of the next stream, or the end.
     pub(super) fn best_fit(&self, stream: StreamId, size: u64) -> Cursor {
         self.free.lower_bound(&FreeBlock {
             stream,
@@ -116,8 +116,7 @@ impl BlockPool {
 }
 
 impl Arena<BlockPool> {
-    /// Puts an idle block where it belongs: among the free or the unmapped ones of its pool. A free
-    /// one begins to age.
+    /// Inserts an idle block into its pool, as free or unmapped. A free block starts with age 0.
     pub(super) fn insert_block(&mut self, blocks: &mut Arena<Block>, id: BlockId) {
         let block = &mut blocks[id];
         let pool = &mut self[block.pool];
@@ -129,7 +128,7 @@ impl Arena<BlockPool> {
         }
     }
 
-    /// Takes a block out of its pool, in which it must be as it is now.
+    /// Removes a block from its pool. Its state must not have changed since it was inserted.
     pub(super) fn remove_block(&mut self, blocks: &Arena<Block>, id: BlockId) {
         let block = &blocks[id];
         let pool = &mut self[block.pool];
@@ -141,7 +140,7 @@ impl Arena<BlockPool> {
         debug_assert!(found, "block {id:?} was not in its pool");
     }
 
-    /// How many searches a free block has seen without being taken.
+    /// The number of searches since a free block was inserted.
     pub(super) fn age(&self, block: &Block) -> u64 {
         self[block.pool].searches - block.searches_before
     }

@@ -1,12 +1,12 @@
-//! Private pools: blocks apart from everybody's, as CUDA graphs and `torch.cuda.MemPool` use them.
+//! Private pools: separate pools for CUDA graphs and `torch.cuda.MemPool`.
 //!
-//! A pool lives from its first user until it has none and, by PyTorch's count, no memory either. Any
-//! name will do, that of the default pools too, as in PyTorch: `(0, 0)` then also names a private pool.
-//! While allocations are redirected to any pool, no event is looked at and everybody's cache is not
-//! emptied, not even to avoid running out of memory.
+//! A pool exists from its first user until it has no users and, by PyTorch's count, no memory. As in
+//! PyTorch, any id is accepted: `(0, 0)`, which denotes the default pools, can also name a private
+//! pool. While allocations are directed to any private pool, events are not processed and the default
+//! pools are not emptied, not even to avoid running out of memory.
 //!
 //! Source: PyTorch 2.11, `create_or_incref_pool`, `beginAllocateToPool`, `endAllocateToPool`,
-//! `releasePool`, `try_mempool_fallback`. Captures of CUDA graphs themselves are not modelled.
+//! `releasePool`, `try_mempool_fallback`. CUDA graph capture itself is not modelled.
 
 use std::fmt;
 
@@ -25,22 +25,22 @@ impl FlatKey for MempoolId {
     }
 }
 
-/// A private pool: one pool for each kind of blocks, and who still needs them.
+/// A private pool: one pool per kind of block, and its users.
 #[derive(Debug)]
 pub(super) struct PrivatePool {
     id: MempoolId,
-    /// Users. At 0 the pool's memory may be returned.
+    /// Number of users. At 0 the pool's memory may be returned.
     use_count: u64,
-    /// Segments taken less segments returned, counted as PyTorch counts them: with expandable
-    /// segments once per allocation that mapped pages, and once per region unmapped ([`Hazard`]).
+    /// Segments reserved minus segments returned, as PyTorch counts them: with expandable segments,
+    /// once per allocation that mapped pages and once per unmapped region ([`Hazard`]).
     device_mallocs: u64,
-    /// Bytes held from the device.
+    /// Reserved bytes.
     pub(super) reserved: u64,
     pub(super) small: PoolId,
     pub(super) large: PoolId,
 }
 
-/// Decides for which streams allocations are redirected.
+/// Selects the streams whose allocations are directed to a pool.
 pub type StreamFilter = Box<dyn Fn(StreamId) -> bool + Send>;
 
 struct Recording {
@@ -60,20 +60,20 @@ pub(super) struct PrivatePools {
     pools: Vec<PrivatePool>,
     /// Pools without users, in the order in which they are emptied.
     freeable: FlatHashMap<MempoolId, ()>,
-    /// Redirections, oldest first; the newest that accepts a stream counts.
+    /// Active redirections, oldest first. The newest one that accepts a stream applies.
     recordings: Vec<Recording>,
     use_on_oom: FlatHashMap<MempoolId, ()>,
     no_split: Vec<MempoolId>,
 }
 
 impl PrivatePools {
-    /// Whether allocations of some streams are redirected now.
+    /// Whether allocations of any stream are directed to a private pool.
     pub(super) fn is_recording(&self) -> bool {
         !self.recordings.is_empty()
     }
 
-    /// The pool of a kind to which allocations of `stream` are redirected, if they are. The pool is
-    /// gone if it was released and emptied before the redirection ended.
+    /// The pool of a kind to which allocations of `stream` are directed, if any. The pool may no longer
+    /// exist if it was released and emptied before the redirection ended.
     pub(super) fn redirection(
         &self,
         stream: StreamId,
@@ -87,7 +87,7 @@ impl PrivatePools {
         Ok(Some(pool.of(kind)))
     }
 
-    /// Whether blocks of this pool are handed out whole.
+    /// Whether blocks of this pool are never split.
     pub(super) fn is_never_split(&self, pool: MempoolId) -> bool {
         self.no_split.contains(&pool)
     }
@@ -109,7 +109,7 @@ impl PrivatePools {
         self.pools.iter()
     }
 
-    /// Forgets a pool that holds no memory and has no users.
+    /// Removes a pool that has no memory and no users.
     pub(super) fn remove(&mut self, id: MempoolId, pools: &mut Arena<BlockPool>) {
         if let Some(index) = self.pools.iter().position(|pool| pool.id == id) {
             let pool = self.pools.swap_remove(index);
@@ -177,17 +177,17 @@ impl PrivatePools {
 }
 
 impl PrivatePool {
-    /// Whether by PyTorch's count it holds no memory.
+    /// Whether, by PyTorch's count, it holds no memory.
     pub(super) fn counts_as_empty(&self) -> bool {
         self.device_mallocs == 0
     }
 
-    /// Counts an allocation that took memory from the device.
+    /// Counts an allocation that reserved memory.
     pub(super) fn count_malloc(&mut self) {
         self.device_mallocs += 1;
     }
 
-    /// Counts a segment or a region that went back to the device.
+    /// Counts a segment or region returned to the device.
     fn count_return(&mut self, bytes: u64) -> Result<(), Hazard> {
         self.reserved -= bytes;
         match self.device_mallocs.checked_sub(1) {
@@ -208,31 +208,30 @@ impl PrivatePool {
 }
 
 impl<D: Driver> PyTorch<D> {
-    /// The private pool that a pool belongs to.
+    /// The private pool that contains a pool.
     pub(super) fn private_pool_of(&mut self, pool: PoolId) -> Option<&mut PrivatePool> {
         self.private_pools.get_mut(self.pools[pool].owner()?)
     }
 
-    /// Counts a segment or a region of a pool that went back to the device, if the pool is private.
+    /// Counts a returned segment or region if its pool is private.
     pub(super) fn count_return(&mut self, pool: PoolId, bytes: u64) -> Result<(), Hazard> {
         let private = self.private_pool_of(pool);
         private.map_or(Ok(()), |private| private.count_return(bytes))
     }
 
-    /// Makes a private pool, or adds a user to one (`createOrIncrefPool`).
+    /// Creates a private pool, or adds a user to one (`createOrIncrefPool`).
     ///
     /// # Errors
-    /// [`PoolError::Released`] if it exists but has no users any more.
+    /// [`PoolError::Released`] if it exists but has no users.
     pub fn create_or_use_pool(&mut self, id: MempoolId) -> Result<(), Error> {
         Ok(self.private_pools.create_or_use(id, &mut self.pools)?)
     }
 
-    /// Redirects the allocations of streams that `accepts` to a private pool from now on, and adds a
-    /// user to it (`beginAllocateToPool`).
+    /// Directs the allocations of streams that `accepts` selects to a private pool, and adds a user to
+    /// it (`beginAllocateToPool`).
     ///
     /// # Errors
-    /// [`PoolError::AlreadyRecording`], having added the user all the same, or
-    /// [`PoolError::Released`].
+    /// [`PoolError::AlreadyRecording`], although the user was added, or [`PoolError::Released`].
     pub fn begin_allocate_to_pool(
         &mut self,
         id: MempoolId,
@@ -241,7 +240,7 @@ impl<D: Driver> PyTorch<D> {
         Ok(self.private_pools.begin(id, accepts, &mut self.pools)?)
     }
 
-    /// Ends the redirection; the pool keeps its users (`endAllocateToPool`).
+    /// Ends the redirection. The pool keeps its users (`endAllocateToPool`).
     ///
     /// # Errors
     /// [`PoolError::NotRecording`].
@@ -249,8 +248,8 @@ impl<D: Driver> PyTorch<D> {
         Ok(self.private_pools.end(id)?)
     }
 
-    /// Takes a user away (`releasePool`). Memory of a pool without users is returned when the cache
-    /// is emptied next.
+    /// Removes a user (`releasePool`). The memory of a pool without users is returned when the cache is
+    /// next emptied.
     ///
     /// # Errors
     /// [`PoolError::Unknown`], [`PoolError::Released`].
@@ -258,7 +257,7 @@ impl<D: Driver> PyTorch<D> {
         Ok(self.private_pools.release(id)?)
     }
 
-    /// How many users a private pool has.
+    /// The number of users of a private pool.
     ///
     /// # Errors
     /// [`PoolError::Unknown`].
@@ -267,7 +266,7 @@ impl<D: Driver> PyTorch<D> {
         Ok(pool.use_count)
     }
 
-    /// Whether a request that finds no memory elsewhere may take a free block of this pool.
+    /// Sets whether a request that finds no memory elsewhere may take a free block of this pool.
     pub fn set_use_on_oom(&mut self, id: MempoolId, on: bool) {
         if on {
             self.private_pools.use_on_oom.insert(id, ());
@@ -276,15 +275,15 @@ impl<D: Driver> PyTorch<D> {
         }
     }
 
-    /// Hands blocks of this pool out whole from now on.
+    /// Stops splitting blocks of this pool.
     pub fn set_no_split(&mut self, id: MempoolId) {
         if !self.private_pools.is_never_split(id) {
             self.private_pools.no_split.push(id);
         }
     }
 
-    /// A free block of a pool that may be used when memory is exhausted. The request then counts as
-    /// one of that pool. Only for requests of everybody's pools.
+    /// Takes a free block of a pool with `use_on_oom`. The request then belongs to that pool. Applies
+    /// only to requests of the default pools.
     pub(super) fn take_from_use_on_oom_pools(
         &mut self,
         request: &mut Request,
@@ -294,8 +293,8 @@ impl<D: Driver> PyTorch<D> {
         }
         let candidates: Vec<MempoolId> = self.private_pools.use_on_oom.keys().collect();
         for id in candidates {
-            // As PyTorch does it: redirect everything to the pool, search, undo. A pool that does
-            // not exist is made on the way and left without users.
+            // As in PyTorch: direct everything to the pool, search, undo. A pool that does not exist is
+            // created and left without users.
             self.begin_allocate_to_pool(id, Box::new(|_| true))?;
             let redirected = Request {
                 pool: self.pool_for(request.size, request.stream)?,
@@ -318,10 +317,10 @@ impl<D: Driver> PyTorch<D> {
 mod tests {
     use super::*;
 
-    /// The order in which pools are borrowed from depends on it.
+    /// The hash decides the order in which pools are borrowed from.
     #[test]
     fn pools_are_hashed_as_in_pytorch() {
-        assert_eq!(MempoolId(0, 7).flat_hash(), 7, "of torch.cuda.MemPool");
-        assert_eq!(MempoolId(3, 0).flat_hash(), 3, "of a graph capture");
+        assert_eq!(MempoolId(0, 7).flat_hash(), 7, "torch.cuda.MemPool");
+        assert_eq!(MempoolId(3, 0).flat_hash(), 3, "graph capture");
     }
 }

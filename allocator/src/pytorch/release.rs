@@ -1,4 +1,4 @@
-//! Cached memory goes back to the device.
+//! Returns cached memory to the device.
 //!
 //! Source: PyTorch 2.11, `release_available_cached_blocks`, `release_cached_blocks`,
 //! `release_blocks`.
@@ -9,13 +9,13 @@ use crate::driver::Driver;
 use crate::error::{Error, Hazard};
 use crate::mempool::MempoolId;
 
-/// Hazards met on the way: what was begun is finished, and then the first is told.
+/// Collects hazards, so that an operation completes before it reports the first.
 #[derive(Default)]
 struct Hazards(Option<Hazard>);
 
 impl Hazards {
-    /// Keeps a hazard for later; any other error counts at once.
-    fn put_off(&mut self, outcome: Result<(), Error>) -> Result<(), Error> {
+    /// Keeps a hazard for later; returns any other error at once.
+    fn defer(&mut self, outcome: Result<(), Error>) -> Result<(), Error> {
         match outcome {
             Err(Error::Hazard(hazard)) => {
                 self.0.get_or_insert(hazard);
@@ -31,9 +31,9 @@ impl Hazards {
 }
 
 impl<D: Driver> PyTorch<D> {
-    /// Returns just enough oversize blocks of the request's stream and pool: one that is large
-    /// enough if there is one, else the largest first until they add up. Only with a limit on
-    /// splitting. Whether they were enough; if not, they are gone all the same.
+    /// Returns just enough oversize blocks of the request's stream and pool: a single one that is large
+    /// enough, else the largest first until they add up. Does nothing without `max_split_size`. Returns
+    /// whether they were enough; the blocks are returned in any case.
     pub(super) fn release_available_cached_blocks(
         &mut self,
         request: &Request,
@@ -70,15 +70,15 @@ impl<D: Driver> PyTorch<D> {
         Ok(bytes >= wanted)
     }
 
-    /// Returns all cached memory that can be returned: of everybody's pools, unless allocations go
-    /// to a private pool, and of the private pools without users; or of one such pool alone.
+    /// Returns cached memory as far as possible: of the default pools, unless allocations are directed
+    /// to a private pool, and of all private pools without users; or of one such pool alone.
     pub(super) fn release_cached_blocks(&mut self, which: MempoolId) -> Result<(), Error> {
         let all = which == MempoolId::DEFAULT;
         if all && !self.private_pools.is_recording() {
             self.synchronize_and_free_events(Waiting::All)?;
             self.release_blocks(self.large)?;
             self.release_blocks(self.small)?;
-            self.settle_expandable_segments()?;
+            self.return_leftover_pages()?;
         }
         let mut hazards = Hazards::default();
         for id in self.private_pools.freeable() {
@@ -88,20 +88,20 @@ impl<D: Driver> PyTorch<D> {
             if !all {
                 self.synchronize_and_free_events(Waiting::OfPool(id))?;
             }
-            hazards.put_off(self.release_private_pool(id))?;
+            hazards.defer(self.release_private_pool(id))?;
         }
         hazards.first()
     }
 
-    /// Returns what can be returned of a private pool without users, and forgets it if by PyTorch's
-    /// count nothing is left.
+    /// Returns the memory of a private pool without users as far as possible, and removes the pool if
+    /// PyTorch's count is zero.
     fn release_private_pool(&mut self, id: MempoolId) -> Result<(), Error> {
         let Some((small, large)) = self.private_pools.get(id).map(|p| (p.small, p.large)) else {
             return Ok(());
         };
         let mut hazards = Hazards::default();
         for pool in [small, large] {
-            hazards.put_off(self.release_blocks(pool))?;
+            hazards.defer(self.release_blocks(pool))?;
         }
         if let Some(pool) = self.private_pools.get(id)
             && pool.counts_as_empty()
@@ -112,14 +112,14 @@ impl<D: Driver> PyTorch<D> {
                 self.private_pools.remove(id, &mut self.pools);
             } else {
                 let hazard = Hazard::PrivatePoolDestroyedInUse { pool: id };
-                hazards.put_off(Err(hazard.into()))?;
+                hazards.defer(Err(hazard.into()))?;
             }
         }
         hazards.first()
     }
 
-    /// Returns the segments of a pool that are wholly free, in the order of the search; then the
-    /// whole free pages of its expandable segments.
+    /// Returns the wholly free segments of a pool in search order, then the whole free pages of its
+    /// expandable segments.
     fn release_blocks(&mut self, pool: PoolId) -> Result<(), Error> {
         let (expandable, others): (Vec<BlockId>, Vec<BlockId>) = self.pools[pool]
             .free
@@ -133,17 +133,17 @@ impl<D: Driver> PyTorch<D> {
         }
         let mut hazards = Hazards::default();
         for id in expandable {
-            // Should the device fail at the last page, the addresses are known to be on their way.
+            // Even if the device fails at the last page, the addresses are marked for release.
             let unmapped = self.unmap_block(id);
             let released = self.release_if_unmapped(id);
-            hazards.put_off(unmapped)?;
+            hazards.defer(unmapped)?;
             released?;
         }
         hazards.first()
     }
 
-    /// Gives back the addresses of expandable segments of a pool in which nothing is mapped. PyTorch
-    /// leaks them when it destroys a private pool.
+    /// Frees the addresses of a pool's expandable segments that have nothing mapped. PyTorch leaks them
+    /// when it destroys a private pool.
     fn release_unmapped_segments(&mut self, pool: PoolId) -> Result<(), Error> {
         let ranges: Vec<BlockId> = self.pools[pool].unmapped.iter().map(|r| r.id).collect();
         for id in ranges {

@@ -1,12 +1,12 @@
-//! An allocator in the state that a snapshot tells of.
+//! Rebuilds an allocator from a snapshot.
 //!
-//! The device is asked for every segment and must place it where the snapshot says, as one that follows
-//! a recording does.
+//! Each segment is requested from the device, which must place it at the recorded address, as a device
+//! that follows a recording does.
 //!
-//! A snapshot does not tell everything. How long blocks have been free is forgotten (the garbage
-//! collector starts anew), and so are the streams that were recorded on blocks in use, and those that
-//! pending blocks wait for: they wait for their own. Of an expandable segment only the mapped runs are
-//! told; its addresses begin where the device places them, at the lowest run or below it.
+//! A snapshot is incomplete. It does not contain the ages of free blocks (garbage collection starts
+//! anew), the streams recorded on allocated blocks, or the streams that pending blocks wait for (they
+//! wait for their own). Of an expandable segment it contains only the mapped runs; the segment starts
+//! where the device places it, at or below the lowest run.
 
 use super::block::Block;
 use super::size::{MIN_BLOCK, page_size};
@@ -22,32 +22,32 @@ use crate::stats::PoolKind;
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RestoreError {
-    /// No allocator of this kind was ever in this state.
+    /// PyTorch's allocator cannot be in this state.
     #[error("segment at {segment}: {reason}")]
     Impossible {
-        /// Where.
+        /// The segment.
         segment: DeviceAddr,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// The device has placed a segment elsewhere.
+    /// The device placed a segment at another address.
     #[error("the device places at {placed} what the snapshot has at {recorded}")]
     Placed {
-        /// Where the snapshot has it.
+        /// The address in the snapshot.
         recorded: DeviceAddr,
-        /// Where it is now.
+        /// The address from the device.
         placed: DeviceAddr,
     },
-    /// The device gives no memory, or fails.
+    /// The device is out of memory or fails.
     #[error(transparent)]
     Device(#[from] Error),
 }
 
 impl<D: Driver> PyTorch<D> {
-    /// An allocator with these segments.
+    /// Creates an allocator with these segments.
     ///
     /// # Errors
-    /// [`RestoreError`]: the first segment that cannot be, or cannot be had where it was.
+    /// [`RestoreError`] for the first segment that is impossible or cannot be reserved at its address.
     pub fn restore(
         driver: D,
         settings: Settings,
@@ -81,11 +81,11 @@ impl<D: Driver> PyTorch<D> {
         ensure_placed(segment.address, placed)?;
         let pool = self.restored_pool(segment)?;
         let whole = Block::whole_segment(segment.address, bytes, segment.stream, pool, None);
-        let whole = self.book_segment(whole);
+        let whole = self.insert_segment(whole);
         self.cut_into_blocks(whole, segment)
     }
 
-    /// Rebuilds one range of addresses from its mapped runs, lowest first.
+    /// Rebuilds one expandable segment from its mapped runs, lowest first.
     fn restore_expandable(&mut self, runs: &[&SegmentInfo]) -> Result<(), RestoreError> {
         let first = runs[0];
         let page = page_size(first.kind, &self.settings);
@@ -124,7 +124,7 @@ impl<D: Driver> PyTorch<D> {
         Ok(())
     }
 
-    /// Maps a run inside the unmapped block `rest`; the block that it becomes.
+    /// Maps a run inside the unmapped block `rest`. Returns the mapped block.
     fn map_run(&mut self, rest: BlockId, run: &SegmentInfo) -> Result<BlockId, RestoreError> {
         let before = run.address.offset_from(self.blocks[rest].addr);
         let mut block = rest;
@@ -146,7 +146,7 @@ impl<D: Driver> PyTorch<D> {
         }
     }
 
-    /// Cuts a block that is in no pool into those of the snapshot, and books them.
+    /// Splits a block that is in no pool into the blocks of the snapshot and counts them.
     fn cut_into_blocks(
         &mut self,
         whole: BlockId,
@@ -166,7 +166,7 @@ impl<D: Driver> PyTorch<D> {
             self.blocks[id].requested = info.requested_size;
             self.restore_block(id, info.state)?;
         }
-        // Whether a free block is split is known only when all of them are there.
+        // Whether a free block is split is known only once all blocks exist.
         let mut at = Some(whole);
         while let Some(id) = at.filter(|&id| self.blocks[id].mapped) {
             let block = &self.blocks[id];
@@ -208,7 +208,7 @@ impl<D: Driver> PyTorch<D> {
         Ok(())
     }
 
-    /// The pool of a segment; a private one is made if need be, with one user.
+    /// The pool of a segment. Creates a missing private pool with one user.
     fn restored_pool(&mut self, segment: &SegmentInfo) -> Result<PoolId, Error> {
         if segment.pool == MempoolId::DEFAULT {
             return Ok(self.default_pool(segment.kind));
@@ -222,7 +222,7 @@ impl<D: Driver> PyTorch<D> {
     }
 }
 
-/// What the runs of one expandable segment have in common.
+/// The properties shared by the runs of one expandable segment.
 fn owner(segment: &SegmentInfo) -> (StreamId, PoolKind, MempoolId) {
     (segment.stream, segment.kind, segment.pool)
 }
@@ -241,15 +241,15 @@ fn ensure_placed(recorded: DeviceAddr, placed: DeviceAddr) -> Result<(), Restore
     Err(RestoreError::Placed { recorded, placed })
 }
 
-/// Fails if no allocator of this kind was ever in this state.
+/// Checks that PyTorch's allocator could be in this state.
 ///
 /// # Errors
-/// [`RestoreError::Impossible`]: the first segment that cannot be.
+/// [`RestoreError::Impossible`] for the first impossible segment.
 pub fn ensure_possible(segments: &[SegmentInfo]) -> Result<(), RestoreError> {
     in_order(segments).map(|_| ())
 }
 
-/// The segments by address, if they can be.
+/// The validated segments, sorted by address.
 fn in_order(segments: &[SegmentInfo]) -> Result<Vec<&SegmentInfo>, RestoreError> {
     let mut segments: Vec<&SegmentInfo> = segments.iter().collect();
     segments.sort_by_key(|segment| segment.address);
@@ -260,8 +260,7 @@ fn in_order(segments: &[SegmentInfo]) -> Result<Vec<&SegmentInfo>, RestoreError>
     Ok(segments)
 }
 
-/// Fails unless the segment lies behind `end` and its blocks could be blocks of this allocator. Where
-/// it ends itself.
+/// Checks that the segment starts at or after `end` and that its blocks are possible. Returns its end.
 fn validate(segment: &SegmentInfo, end: DeviceAddr) -> Result<DeviceAddr, RestoreError> {
     let wrong = |reason: String| Err(impossible(segment, reason));
     if segment.blocks.is_empty() {

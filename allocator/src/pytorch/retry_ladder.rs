@@ -1,8 +1,8 @@
-//! What happens when no cached block fits, step by step, and the end of it: out of memory.
+//! The steps taken when no cached block fits, up to the out-of-memory error.
 //!
-//! After a step that frees blocks nobody looks through the pool again: memory is taken from the
-//! device or not at all. A block that becomes free on the way and would fit is not used, and the
-//! same request succeeds when it is made once more.
+//! After a step that frees blocks, the pool is not searched again: memory comes from the device or not
+//! at all. A fitting block that becomes free on the way is not used, and the same request succeeds when
+//! repeated.
 //!
 //! Source: PyTorch 2.11, `malloc`.
 
@@ -14,15 +14,15 @@ use crate::history::Action;
 use crate::mempool::MempoolId;
 
 impl<D: Driver> PyTorch<D> {
-    /// A block that is in no pool and large enough, by the first step that has one; `None` if none
-    /// has. A block of a private pool changes the request into one of that pool.
-    pub(super) fn climb_retry_ladder(
+    /// Returns a large enough block that is in no pool, from the first step that yields one, or `None`.
+    /// A block of a private pool changes the request into one of that pool.
+    pub(super) fn run_retry_ladder(
         &mut self,
         request: &mut Request,
     ) -> Result<Option<BlockId>, Error> {
-        // 1. Return what has not been used for long, if the garbage collector is on.
+        // 1. Collect garbage, if that is on.
         self.collect_garbage()?;
-        // 2. Ask the device.
+        // 2. Request memory from the device.
         if let Some(block) = self.alloc_block(request, Attempt::First)? {
             return Ok(Some(block));
         }
@@ -30,14 +30,14 @@ impl<D: Driver> PyTorch<D> {
         if let Some(block) = self.take_from_use_on_oom_pools(request)? {
             return Ok(Some(block));
         }
-        // 4. Return just enough oversize blocks, then ask again.
+        // 4. Return just enough oversize blocks, then request again.
         if self.release_available_cached_blocks(request)?
             && let Some(block) = self.alloc_block(request, Attempt::First)?
         {
             return Ok(Some(block));
         }
-        // 5. Wait for all streams, return everything, then ask for the last time. Not while
-        //    allocations go to a private pool: waiting is not allowed then.
+        // 5. Wait for all streams, return all cached memory, then request a last time. Waiting is not
+        //    allowed while allocations are directed to a private pool.
         if self.private_pools.is_recording() {
             return Ok(None);
         }
@@ -45,7 +45,7 @@ impl<D: Driver> PyTorch<D> {
         self.alloc_block(request, Attempt::Retry)
     }
 
-    /// Books a request that found no memory.
+    /// Records a failed request and builds its error.
     pub(super) fn out_of_memory(&mut self, request: &Request) -> Error {
         let memory = match self.driver.memory_info() {
             Ok(memory) => memory,

@@ -1,4 +1,4 @@
-//! Segments: memory taken from the device and given back to it.
+//! Segments: memory reserved from the device and returned to it.
 //!
 //! Source: PyTorch 2.11, `alloc_block`, `release_block`.
 
@@ -8,18 +8,18 @@ use crate::driver::{Driver, DriverError};
 use crate::error::{Error, Hazard};
 use crate::history::Action;
 
-/// Which attempt to get memory from the device this is.
+/// The attempt to reserve memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Attempt {
-    /// One before all cached memory was returned.
+    /// Before all cached memory was returned.
     First,
-    /// The one after.
+    /// After all cached memory was returned.
     Retry,
 }
 
 impl<D: Driver> PyTorch<D> {
-    /// A block with memory from the device, large enough for the request and in no pool. `None` if
-    /// the device or the limit has none left.
+    /// Reserves memory and returns a block for the request that is in no pool. Returns `None` if the
+    /// device or the limit allows no more.
     pub(super) fn alloc_block(
         &mut self,
         request: &Request,
@@ -54,9 +54,9 @@ impl<D: Driver> PyTorch<D> {
         }
     }
 
-    /// Whether a segment of this size is more than the limit allows. Expandable segments are checked
-    /// with the same figure, whatever they would map: they may exceed the limit, or be refused
-    /// although they fit.
+    /// Whether a segment of this size exceeds the limit. As in PyTorch, expandable segments are checked
+    /// with the same size, whatever they would map: they may exceed the limit, or be refused although
+    /// they fit.
     fn would_exceed_limit(&self, segment_size: u64) -> bool {
         self.limit
             .is_some_and(|limit| self.reserved.saturating_add(segment_size) > limit)
@@ -64,14 +64,14 @@ impl<D: Driver> PyTorch<D> {
 
     fn add_segment(&mut self, block: Block) -> BlockId {
         let (addr, size, stream) = (block.addr, block.size, block.stream);
-        let id = self.book_segment(block);
+        let id = self.insert_segment(block);
         self.stats.num_device_alloc += 1;
         self.trace(Action::SegmentAlloc, addr, size, stream);
         id
     }
 
-    /// Books a block that is a whole segment as held.
-    pub(super) fn book_segment(&mut self, block: Block) -> BlockId {
+    /// Counts and inserts a block that is a whole segment.
+    pub(super) fn insert_segment(&mut self, block: Block) -> BlockId {
         let (size, kind) = (block.size, self.pools[block.pool].kind);
         if let Some(private) = self.private_pool_of(block.pool) {
             private.count_malloc();
@@ -86,10 +86,10 @@ impl<D: Driver> PyTorch<D> {
         self.blocks.insert(block)
     }
 
-    /// Gives a segment, a free block that is not split, back to the device.
+    /// Returns a segment, a free block that is not split, to the device.
     ///
-    /// As in PyTorch the attempt is counted and recorded even if the device refuses; the block is
-    /// then kept.
+    /// As in PyTorch, the call is counted and recorded even if the device fails; the block is then
+    /// kept.
     pub(super) fn release_block(&mut self, id: BlockId) -> Result<(), Error> {
         let block = &self.blocks[id];
         let (addr, size, stream, pool) = (block.addr, block.size, block.stream, block.pool);

@@ -1,37 +1,37 @@
-//! How requests are rounded, which pool serves them and how large a segment they need.
+//! Rounds requests, selects their pool and sizes their segments.
 //!
 //! Source: PyTorch 2.11, `round_size`, `roundup_power2_next_division`, `get_allocation_size`.
 
 use crate::settings::Settings;
 use crate::stats::PoolKind;
 
-/// Every block is a multiple of this many bytes.
+/// Block sizes are multiples of this many bytes.
 pub const MIN_BLOCK: u64 = 512;
-/// The largest request, rounded, that a small pool serves: 1 MiB. Also what must be left over of
-/// a large block for it to be split.
+/// The largest rounded request that a small pool serves: 1 MiB. A large block is split only if the
+/// remainder exceeds it.
 pub const SMALL_LIMIT: u64 = 1 << 20;
 /// The size of segments of small pools and of the pages of their expandable segments: 2 MiB.
 pub const SMALL_SEGMENT: u64 = 2 << 20;
-/// Requests below this many bytes, rounded, share segments of `large_segment_size`: 10 MiB.
+/// Rounded requests below 10 MiB share segments of `large_segment_size`.
 const MIN_LARGE_ALLOC: u64 = 10 << 20;
-/// Segments for larger requests are multiples of this many bytes: 2 MiB.
+/// Segments for larger requests are multiples of 2 MiB.
 const LARGE_ROUNDING: u64 = 2 << 20;
 
-/// The size of the block for a request of `bytes`, at least 1. `None` if that is no number.
+/// The block size for a request of `bytes`, at least 1. `None` on overflow.
 #[must_use]
 pub fn round_size(bytes: u64, settings: &Settings) -> Option<u64> {
     if bytes < MIN_BLOCK {
         return Some(MIN_BLOCK);
     }
     let divisions = settings.roundup.of(bytes);
-    // PyTorch's multiplication wraps around, too: absurdly many divisions count as none.
+    // PyTorch's multiplication wraps around too: extreme divisions count as none.
     if divisions > 1 && bytes > MIN_BLOCK.wrapping_mul(divisions) {
         return next_division(bytes, divisions);
     }
     bytes.checked_next_multiple_of(MIN_BLOCK)
 }
 
-/// The next of the `divisions` steps between the powers of two around `bytes`.
+/// Rounds up to the next of the `divisions` steps between two powers of two.
 fn next_division(bytes: u64, divisions: u64) -> Option<u64> {
     if bytes.is_power_of_two() {
         return Some(bytes);
@@ -43,7 +43,7 @@ fn next_division(bytes: u64, divisions: u64) -> Option<u64> {
     }
 }
 
-/// The kind of pool that serves a block of `size`.
+/// The kind of pool for blocks of `size` bytes.
 #[must_use]
 pub fn pool_kind(size: u64) -> PoolKind {
     if size <= SMALL_LIMIT {
@@ -53,7 +53,7 @@ pub fn pool_kind(size: u64) -> PoolKind {
     }
 }
 
-/// The size of a new segment for a block of `size`. `None` if that is no number.
+/// The size of a new segment for a block of `size` bytes. `None` on overflow.
 #[must_use]
 pub fn segment_size(size: u64, settings: &Settings) -> Option<u64> {
     if size <= SMALL_LIMIT {
@@ -65,7 +65,7 @@ pub fn segment_size(size: u64, settings: &Settings) -> Option<u64> {
     }
 }
 
-/// The size of the pages of an expandable segment made now.
+/// The page size of a new expandable segment.
 #[must_use]
 pub fn page_size(kind: PoolKind, settings: &Settings) -> u64 {
     match kind {
@@ -81,7 +81,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     #[test]
-    fn plain_rounding_is_to_512_bytes() {
+    fn default_rounding_is_to_512_bytes() {
         let settings = Settings::default();
         for (bytes, size) in [(1, 512), (511, 512), (512, 512), (513, 1024), (1025, 1536)] {
             assert_eq!(round_size(bytes, &settings), Some(size));
@@ -108,12 +108,12 @@ mod tests {
     }
 
     #[test]
-    fn one_division_is_plain_rounding_and_absurdly_many_are_powers_of_two() {
+    fn one_division_has_no_effect_and_extreme_divisions_give_powers_of_two() {
         let with = |conf: &str| Settings::from_conf(conf).unwrap();
         let one = with("roundup_power2_divisions:1");
         assert_eq!(round_size(2049, &one), Some(2560));
-        let absurd = with("roundup_power2_divisions:9223372036854775808");
-        assert_eq!(round_size(2049, &absurd), Some(4096));
+        let extreme = with("roundup_power2_divisions:9223372036854775808");
+        assert_eq!(round_size(2049, &extreme), Some(4096));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The state as PyTorch's snapshots tell it.
+//! Reports the state in the form of PyTorch's snapshots.
 //!
 //! Source: PyTorch 2.11, `snapshot`.
 
@@ -9,7 +9,7 @@ use crate::history::Action;
 use crate::snapshot::{BlockInfo, BlockState, SegmentInfo, Snapshot};
 
 impl<D: Driver> PyTorch<D> {
-    /// All memory held, by address. A mapped run of an expandable segment is a segment of its own.
+    /// All reserved memory by address. Each mapped run of an expandable segment is a separate segment.
     #[must_use]
     pub fn segments(&self) -> Vec<SegmentInfo> {
         let heads = self.blocks.iter().filter(|(_, block)| self.is_head(block));
@@ -18,8 +18,7 @@ impl<D: Driver> PyTorch<D> {
         segments
     }
 
-    /// Everything at this moment. Taking a snapshot is itself an entry in the history, seen by the
-    /// next one.
+    /// Takes a snapshot. This adds an entry to the history, which the next snapshot shows.
     pub fn snapshot(&mut self) -> Snapshot {
         let device_traces = vec![self.history.entries().copied().collect()];
         Snapshot {
@@ -30,7 +29,7 @@ impl<D: Driver> PyTorch<D> {
         }
     }
 
-    /// As [`Self::segments`], with the entry in the history that PyTorch makes.
+    /// Like [`Self::segments`], but records the entry that PyTorch adds to the history.
     pub fn observed_segments(&mut self) -> Vec<SegmentInfo> {
         let segments = self.segments();
         let active = segments.iter().map(SegmentInfo::active_size).sum();
@@ -39,7 +38,7 @@ impl<D: Driver> PyTorch<D> {
         segments
     }
 
-    /// The blocks from `head` on as far as there is memory behind them.
+    /// The mapped blocks from `head` on.
     pub(super) fn mapped_run(&self, head: BlockId) -> impl Iterator<Item = BlockId> {
         std::iter::successors(Some(head), |&id| self.blocks[id].next)
             .take_while(|&id| self.blocks[id].mapped)

@@ -1,4 +1,4 @@
-//! Whether a block is cut for a smaller request, and the cut.
+//! Splits blocks.
 //!
 //! Source: PyTorch 2.11, `should_split` and the first half of `alloc_found_block`.
 
@@ -8,10 +8,11 @@ use crate::driver::Driver;
 use crate::stats::PoolKind;
 
 impl<D: Driver> PyTorch<D> {
-    /// Whether what the request leaves over of a block is cut off.
+    /// Whether the remainder of a block is split off.
     ///
-    /// From 512 bytes on in small pools and, if the request may use expandable segments, in all;
-    /// otherwise only more than 1 MiB, and only if the request itself is not oversize.
+    /// Small pools, and all pools for requests that may use expandable segments, split off remainders
+    /// of at least 512 bytes. Otherwise the remainder must exceed 1 MiB and the request must not be
+    /// oversize.
     pub(super) fn should_split(&self, id: BlockId, request: &Request) -> bool {
         let block = &self.blocks[id];
         let pool = &self.pools[block.pool];
@@ -26,8 +27,8 @@ impl<D: Driver> PyTorch<D> {
         }
     }
 
-    /// Cuts the first `size` bytes off a block and puts the rest into its pool. Returns the front,
-    /// a new block; the rest is the old one, with what it remembers.
+    /// Splits the first `size` bytes off a block. Returns them as a new block; the remainder keeps the
+    /// identity of the old block and goes into its pool.
     pub(super) fn split(&mut self, rest: BlockId, size: u64) -> BlockId {
         let was_split = self.blocks[rest].is_split();
         let block = &self.blocks[rest];
@@ -43,7 +44,7 @@ impl<D: Driver> PyTorch<D> {
         if !expandable {
             let kind = self.pools[pool].kind;
             if was_split {
-                // A block that could not be released has become smaller.
+                // An unreturnable block became smaller.
                 self.stats.inactive_split_bytes.decrease(kind, size);
             } else {
                 self.stats.inactive_split_bytes.increase(kind, left);
@@ -53,7 +54,7 @@ impl<D: Driver> PyTorch<D> {
         front
     }
 
-    /// Books that a block is taken whole.
+    /// Updates the statistics for a block that is taken whole.
     pub(super) fn take_whole(&mut self, id: BlockId) {
         let block = &self.blocks[id];
         if block.is_split() && !block.is_expandable() {

@@ -1,17 +1,17 @@
-//! The two parsers of a settings string and the order in which they read it.
+//! The two parsers of a settings string, and their order.
 
 use super::tokens::Tokens;
 use super::{RoundupDivisions, Settings, SettingsError};
 
 const MIB: u64 = 1 << 20;
-/// The most a size in MiB can be without overflow in bytes; larger values are cut to it.
+/// The largest size in MiB that does not overflow in bytes; larger values are cut to it.
 const MAX_MIB: u64 = u64::MAX / MIB;
-/// Requests below this many MiB share large segments, which must therefore be larger.
+/// Requests below this many MiB share large segments, which must be larger.
 const MIN_LARGE_ALLOC_MIB: u64 = 10;
-/// The most threads that may pin memory.
+/// The limit on threads that pin memory.
 const MAX_REGISTER_THREADS: u64 = 128;
 
-/// Keys of the parser that all devices share.
+/// Keys of the parser for all devices.
 const SHARED_KEYS: [&str; 7] = [
     "large_segment_size_mb",
     "max_split_size_mb",
@@ -35,8 +35,8 @@ const CUDA_KEYS: [&str; 9] = [
     "per_process_memory_fraction",
 ];
 
-/// From the environment CUDA's parser reads first. Before that the library, when it is loaded, has
-/// stepped through the string up to the backend.
+/// For the environment, CUDA's parser runs first. Before that, the library scans the string up to the
+/// backend when it is loaded.
 pub(super) fn at_start(settings: &mut Settings, conf: &str) -> Result<(), SettingsError> {
     let tokens = Tokens::new(conf);
     for_each_key(&tokens, |key, i| match key {
@@ -47,7 +47,7 @@ pub(super) fn at_start(settings: &mut Settings, conf: &str) -> Result<(), Settin
     parse_shared(settings, conf, &tokens)
 }
 
-/// At run time the shared parser reads first.
+/// At run time, the shared parser runs first.
 pub(super) fn at_run_time(settings: &mut Settings, conf: &str) -> Result<(), SettingsError> {
     let tokens = Tokens::new(conf);
     parse_shared(settings, conf, &tokens)?;
@@ -59,8 +59,7 @@ fn parse_shared(settings: &mut Settings, conf: &str, tokens: &Tokens) -> Result<
     settings.roundup = RoundupDivisions::default();
     settings.garbage_collection_threshold = 0.0;
     conf.clone_into(&mut settings.source);
-    // The other limits are checked against the segment size, so it is read before them, wherever
-    // it stands.
+    // The other limits are checked against the segment size, so it is read before them, wherever it is.
     let mut i = 0;
     while i < tokens.len() {
         if tokens.get(i)? == "large_segment_size_mb" {
@@ -131,8 +130,8 @@ fn parse_cuda(settings: &mut Settings, tokens: &Tokens) -> Result<(), SettingsEr
     })
 }
 
-/// Calls `parse` with each key and its index; it returns the index of the value's last token. One
-/// token after each value is stepped over.
+/// Calls `parse` with each key and its index. `parse` returns the index of the value's last token; the
+/// token after it is skipped.
 fn for_each_key(
     tokens: &Tokens,
     mut parse: impl FnMut(&str, usize) -> Result<usize, SettingsError>,

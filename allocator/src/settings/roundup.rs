@@ -1,4 +1,4 @@
-//! `roundup_power2_divisions`: into how many steps each range between two powers of two is divided.
+//! `roundup_power2_divisions`: the number of steps between two powers of two.
 
 use serde::Serialize;
 use serde::ser::SerializeMap;
@@ -6,13 +6,13 @@ use serde::ser::SerializeMap;
 use super::SettingsError;
 use super::tokens::{Tokens, list_not_closed};
 
-/// Ranges that have a setting of their own.
+/// Ranges with separate divisions.
 const RANGES: usize = 16;
 
 /// The divisions for each range of sizes.
 ///
-/// Range k is [2^k MiB, 2^(k+1) MiB); range 0 also holds everything below, range 15 everything
-/// above. 0 and 1 both mean plain rounding.
+/// Range k is [2^k MiB, 2^(k+1) MiB). Range 0 also covers everything below, range 15 everything above.
+/// 0 and 1 both mean rounding to 512 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RoundupDivisions([u64; RANGES]);
 
@@ -25,10 +25,10 @@ impl RoundupDivisions {
     }
 
     /// Parses the value that starts at `index`, either one number for all ranges or a list
-    /// `[MIB:N,MIB:N,>:N]`. The first element of a list covers all ranges up to its own; the others
-    /// only their own, and gaps stay 0; `>` covers all ranges above the last one named.
+    /// `[MIB:N,MIB:N,>:N]`. The first element of a list covers all ranges up to its own, the others
+    /// only their own; gaps stay 0. `>` covers all ranges above the last one named.
     ///
-    /// Returns the index of the value's last token. What stands before an error is applied.
+    /// Returns the index of the value's last token. Elements before an error take effect.
     pub(super) fn parse(&mut self, tokens: &Tokens, index: usize) -> Result<usize, SettingsError> {
         if tokens.at(index)? != "[" {
             let divisions = tokens.unsigned(index)?;
@@ -74,7 +74,7 @@ impl RoundupDivisions {
     }
 }
 
-/// The range whose lower end is `mib`.
+/// The range that starts at `mib`.
 fn range_of_label(mib: u64) -> Result<usize, SettingsError> {
     if !mib.is_power_of_two() {
         return Err(out_of_range("the intervals have to be power of 2 "));
@@ -86,7 +86,7 @@ fn out_of_range(what: &str) -> SettingsError {
     SettingsError::OutOfRange(format!("For roundups, {what}"))
 }
 
-/// As in a snapshot: a map from the lower end in MiB to the divisions.
+/// Serialises as in a snapshot: a map from the lower end in MiB to the divisions.
 impl Serialize for RoundupDivisions {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(RANGES))?;
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_leaves_gaps_and_its_first_element_reaches_down() {
+    fn a_list_leaves_gaps_and_its_first_element_covers_lower_ranges() {
         assert_eq!(
             parse("[64:8,256:4]"),
             [8, 8, 8, 8, 8, 8, 8, 0, 4, 0, 0, 0, 0, 0, 0, 0]
@@ -122,13 +122,13 @@ mod tests {
     }
 
     #[test]
-    fn a_range_reaches_from_its_label_to_twice_that() {
+    fn a_range_covers_its_label_up_to_twice_that() {
         let mut divisions = RoundupDivisions::default();
         divisions
             .parse(&Tokens::new("[1:2,64:8,32768:16]"), 0)
             .unwrap();
         let mib = 1 << 20;
-        assert_eq!(divisions.of(1), 2, "everything below 1 MiB too");
+        assert_eq!(divisions.of(1), 2, "also covers sizes below 1 MiB");
         assert_eq!(divisions.of(2 * mib - 1), 2);
         assert_eq!(divisions.of(2 * mib), 0);
         assert_eq!(divisions.of(64 * mib), 8);

@@ -1,12 +1,12 @@
-//! The tokens of a settings string, read as PyTorch reads them.
+//! The tokens of a settings string, as PyTorch splits it.
 //!
-//! Separators are tokens, but nobody checks that they stand where they should: the parser only
-//! steps over a token there, whatever it is (`max_split_size_mb,200` is accepted).
+//! Separators are tokens, but the parser does not check them: it skips one token, whatever it is
+//! (`max_split_size_mb,200` is accepted).
 
 use super::SettingsError;
 
-/// A settings string in pieces: each of `, : [ ]` is a token; white space is dropped, even inside
-/// a word.
+/// A tokenised settings string. Each of `, : [ ]` is a token; white space is dropped, even inside a
+/// word.
 #[derive(Debug)]
 pub(super) struct Tokens(Vec<String>);
 
@@ -25,7 +25,7 @@ impl Tokens {
                     finish(&mut word, &mut tokens);
                     tokens.push(c.to_string());
                 }
-                // What C's isspace accepts.
+                // The characters that C's isspace accepts.
                 ' ' | '\t' | '\n' | '\r' | '\x0b' | '\x0c' => {}
                 _ => word.push(c),
             }
@@ -42,7 +42,7 @@ impl Tokens {
         self.token(index, "AllocatorConfig.h\":124")
     }
 
-    /// As [`Self::get`]; PyTorch asserts at another line.
+    /// Like [`Self::get`], for which PyTorch asserts at another line.
     pub(super) fn at(&self, index: usize) -> Result<&str, SettingsError> {
         self.token(index, "AllocatorConfig.h\":55")
     }
@@ -58,7 +58,7 @@ impl Tokens {
             })
     }
 
-    /// Steps over a token that ought to be a separator and need not be.
+    /// Skips a separator, which may be any token.
     pub(super) fn separator(&self, index: usize) -> Result<(), SettingsError> {
         self.get(index).map(|_| ())
     }
@@ -82,7 +82,7 @@ impl Tokens {
         }
     }
 
-    /// The last token of the value that belongs to the key at `index`.
+    /// The index of the last token of the value for the key at `index`.
     pub(super) fn skip_value(&self, index: usize) -> Result<usize, SettingsError> {
         self.separator(index + 1)?;
         let value = index + 2;
@@ -95,7 +95,7 @@ impl Tokens {
     }
 }
 
-/// PyTorch steps through a list where it skips a key and where it reads one, and asserts in both.
+/// PyTorch asserts both where it skips a list and where it reads one.
 pub(super) fn list_not_closed(length: &'static str, place: &'static str) -> SettingsError {
     SettingsError::EndsEarly {
         length,
@@ -104,7 +104,8 @@ pub(super) fn list_not_closed(length: &'static str, place: &'static str) -> Sett
     }
 }
 
-/// C++'s `std::stoull`: leading digits count, the rest is ignored, a minus sign wraps around.
+/// C++'s `std::stoull`: reads leading digits, ignores the rest, and negates with wrap-around after a
+/// minus sign.
 fn stoull(text: &str) -> Option<u64> {
     let (negative, digits) = match text.as_bytes().first() {
         Some(b'-') => (true, &text[1..]),
@@ -122,8 +123,8 @@ fn stoull(text: &str) -> Option<u64> {
     })
 }
 
-/// C++'s `std::stod`, but for hexadecimal numbers: the longest prefix that is a number counts; one
-/// too large or too small for a `double` is refused.
+/// C++'s `std::stod` without hexadecimal numbers: reads the longest prefix that is a number and rejects
+/// values too large or too small for a `double`.
 fn stod(text: &str) -> Option<f64> {
     let end = number_prefix(text);
     let value: f64 = text[..end].parse().ok()?;
@@ -136,7 +137,7 @@ fn stod(text: &str) -> Option<f64> {
     (value.is_normal() || is_zero).then_some(value)
 }
 
-/// How many bytes of `text` are a decimal number, `inf` or `nan`.
+/// The length of the prefix of `text` that is a decimal number, `inf` or `nan`.
 fn number_prefix(text: &str) -> usize {
     let bytes = text.as_bytes();
     let digits_from = |mut i: usize| {

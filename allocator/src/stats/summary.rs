@@ -1,7 +1,7 @@
-//! The report that `torch.cuda.memory_summary()` prints, character for character.
+//! The report of `torch.cuda.memory_summary()`, byte for byte.
 //!
-//! Source: PyTorch 2.11, `torch/cuda/memory.py`. The unit of a column is decided by its figure for
-//! both kinds of pools and kept for the rows of each kind below it.
+//! Source: PyTorch 2.11, `torch/cuda/memory.py`. The figure for all pools decides the unit of a column;
+//! the rows of each kind below it use the same unit.
 
 use std::fmt::Write;
 
@@ -10,12 +10,12 @@ use super::{DeviceStats, Stat, StatArray};
 /// Characters between the two bars of a line.
 const WIDTH: usize = 75;
 
-/// How figures of a row are scaled and printed.
+/// The scale and format of a row.
 #[derive(Clone, Copy)]
 enum Unit {
-    /// Steps of 1024, from 768 of a unit on.
+    /// Steps of 1024, from 768 of a unit.
     Bytes,
-    /// Steps of 1000, from 750 of a unit on.
+    /// Steps of 1000, from 750 of a unit.
     Count,
 }
 
@@ -39,7 +39,7 @@ impl Unit {
     }
 }
 
-/// The report for `device`; `abbreviated` leaves out the rows of the two kinds of pools.
+/// The report for `device`. `abbreviated` omits the rows of the two kinds of pools.
 #[must_use]
 pub fn memory_summary(stats: &DeviceStats, device: u32, abbreviated: bool) -> String {
     let rows: [(&str, &StatArray, Unit); 9] = [

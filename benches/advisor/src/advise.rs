@@ -1,341 +1,168 @@
-//! Which settings fit a program: `PYTORCH_CUDA_ALLOC_CONF` for it, found by replaying it.
+//! Finds the settings, `PYTORCH_CUDA_ALLOC_CONF`, that suit a workload, by replaying it under many.
 //!
-//! [`advise`] is given a program, a device and the settings it has now, and returns [`Advice`]: what the
-//! program needs, which settings are best for each [`Aim`], what they cost, what other allocators would
-//! do, and how far all that holds for the next run. [`text`] shows it.
+//! [`advise`] takes an [`AdviceRequest`]: a workload, a device and the current settings. It returns
+//! [`Advice`]: what the workload needs, which settings are best for each [`Aim`], what they cost, what other
+//! allocators would achieve, and whether all this holds for the next run. [`report`] shows it.
 //!
-//! | file | decides |
+//! | file | purpose |
 //! |---|---|
-//! | `sizes.rs` | which sizes matter in the program |
-//! | `conf.rs` | what a setting is, and how it is written |
-//! | `candidates.rs` | which settings are worth a try |
-//! | `search.rs` | which of them are tried, and how far |
-//! | `ground.rs` | how one is tried |
-//! | `peak.rs` | what memory was for when most of it was held |
-//! | `check.rs` | whether the allocator is the one that was recorded |
-//! | `others.rs` | which other policies are shown beside |
-//! | `stability.rs` | how the next run may differ |
-//! | `verdict.rs` | what is advised |
-//! | `text.rs` | how it is said |
-//! | `html.rs`, `chart.rs`, `map.rs`, `picture.rs` | how it is shown |
+//! | `request.rs`, `advice.rs` | the input and the result |
+//! | `simulator.rs` | replays the workload under given settings |
+//! | `search.rs` | decides which settings are tried |
+//! | `search/` | the settings worth trying for a workload |
+//! | `peak.rs` | what memory is used for at the peak |
+//! | `check.rs` | whether the replay reproduces the recording |
+//! | `others.rs` | how other policies compare |
+//! | `stability.rs` | how much the next run may differ |
+//! | `recommendation.rs` | what is recommended |
+//! | `report/` | the result as text and as an HTML page |
 
-mod candidates;
-mod chart;
+mod advice;
 mod check;
-mod conf;
-mod ground;
-pub mod html;
-mod map;
 mod others;
 mod peak;
-mod picture;
+mod recommendation;
+pub mod report;
+mod request;
 mod search;
-mod sizes;
+mod simulator;
 mod stability;
-pub mod text;
-mod verdict;
 
 use std::collections::BTreeSet;
-use std::thread;
-use std::time::Duration;
 
-use anyhow::{Context, anyhow};
-use coalesce_alloc::driver::sim::address::AddressPolicy;
-use coalesce_workloads::cached::Cached;
-use coalesce_workloads::formats::snapshot::Recording;
-use coalesce_workloads::op::Workload;
-use serde::Serialize;
-
-pub use self::check::Check;
-pub use self::conf::{Collector, Conf, Roundup};
-pub use self::ground::Figures;
-pub use self::others::Other;
-pub use self::peak::{FindPeak, Peak};
-pub use self::picture::{Picture, picture};
-pub use self::sizes::Sizes;
-pub use self::stability::{Spread, Spreads, Stability};
-pub use self::verdict::{Kind, Verdict};
-
-use self::candidates::Surroundings;
-use self::ground::Ground;
-use self::search::{Known, Search, Tried};
-use crate::diagnose::{Evidence, Finding, Subject, diagnose};
+use anyhow::Context;
 use coalesce_bench::measure::deadline::Deadline;
-use coalesce_bench::measure::profile::Profile;
 use coalesce_bench::measure::progress::Progress;
+use coalesce_workloads::op::Workload;
 
-/// What a person wants of a setting.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Aim {
-    /// To run in as little memory as can be: to fit, with the least risk, or with a larger batch.
-    LeastCapacity,
-    /// To wait for the driver as little as can be.
-    DriverTime,
-    /// To hold as little as can be, on a device with room: to leave it to others.
-    Reserved,
-}
+pub use self::advice::{Advice, RankedSettings};
+pub use self::check::RecordingCheck;
+pub use self::others::OtherPolicy;
+pub use self::peak::PeakBreakdown;
+pub use self::recommendation::{Recommendation, RecommendationKind};
+pub use self::request::{AdviceRequest, Aim};
+pub use self::search::SearchExtent;
+pub use self::simulator::RunFigures;
+pub use self::stability::{Spread, Spreads, Stability};
 
-impl Aim {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::LeastCapacity, Self::DriverTime, Self::Reserved];
+use self::peak::PeakFinder;
+use self::search::candidates::CandidateGenerator;
+use self::search::settings::CandidateSettings;
+use self::search::sizes::RequestSizes;
+use self::search::{MinimumMemory, PRESENT, Search, TriedSettings};
+use self::simulator::Simulator;
+use crate::diagnose::{Evidence, Finding, Subject, diagnose};
 
-    /// As it is written on the command line.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::LeastCapacity => "least-capacity",
-            Self::DriverTime => "driver-time",
-            Self::Reserved => "reserved",
-        }
-    }
-}
-
-/// What advice is asked for.
-#[derive(Clone, Copy)]
-pub struct Question<'a> {
-    /// The program, in memory.
-    pub program: &'a Cached,
-    /// The same program, if it looks at the answers that it gets, as one that ends at the first failure
-    /// does; otherwise `program` itself.
-    pub answering: &'a dyn Workload,
-    /// The snapshot that the program was taken from, if it was.
-    pub recording: Option<&'a Recording>,
-    /// What is strange about the program or not known of it, one sentence each.
-    pub remarks: &'a [String],
-    /// `PYTORCH_CUDA_ALLOC_CONF` as it is now.
-    pub present: &'a str,
-    /// Bytes of the device.
-    pub capacity: u64,
-    /// Bytes of it that are not for the program's tensors: other processes, the context, libraries.
-    pub others: u64,
-    /// What is wanted.
-    pub aim: Aim,
-    /// What the device's calls cost.
-    pub profile: &'a Profile,
-    /// Where the device places memory.
-    pub addresses: AddressPolicy,
-    /// How long to search; what was not finished then is left out. Without a limit the advice is the same
-    /// on every machine.
-    pub time_limit: Option<Duration>,
-    /// Copies of the program that are run to see how far the advice holds.
-    pub copies: u64,
-}
-
-/// The answer. Written as JSON, its fields keep their names and meaning. Bytes, counts, nanoseconds.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Advice {
-    /// The version of this format: 1.
-    pub format: u32,
-    /// The program's name.
-    pub workload: String,
-    /// Its operations, marks included.
-    pub events: u64,
-    /// Its requests.
-    pub allocations: u64,
-    /// What no allocator can do without: the most that is asked for at one time.
-    pub lower_bound_bytes: u64,
-    /// Bytes of the device.
-    pub capacity_bytes: u64,
-    /// Bytes of it that others hold.
-    pub others_bytes: u64,
-    /// What was wanted.
-    pub aim: Aim,
-    /// The cost profile that driver time is by.
-    pub profile: String,
-    /// Where the device places memory: `up`, `down` or `firstfit`.
-    pub addresses: &'static str,
-    /// What is advised.
-    pub verdict: Verdict,
-    /// Whether the recording comes out as it was recorded; none without a recording.
-    pub check: Option<Check>,
-    /// What is wrong with how the program uses its memory, the heaviest first.
-    pub findings: Vec<Finding>,
-    /// What memory is for at the peak, on the device, under the present setting.
-    pub peak: Peak,
-    /// The settings worth a look: the present one first, then by the aim.
-    pub ranking: Vec<Ranked>,
-    /// What other allocators would do.
-    pub others: Vec<Other>,
-    /// How far the figures hold for the next run; none if there was nothing to compare or no time.
-    pub stability: Option<Stability>,
-    /// What is strange about the program or not known of it, one sentence each.
-    pub remarks: Vec<String>,
-    /// How much was searched.
-    pub search: Extent,
-}
-
-/// A setting with its figures.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Ranked {
-    /// `PYTORCH_CUDA_ALLOC_CONF`; empty for the defaults.
-    pub conf: String,
-    /// Whether it is the present one.
-    pub is_present: bool,
-    /// Whether it is the advised one.
-    pub is_advised: bool,
-    /// Aims that it is best for.
-    pub best_for: Vec<Aim>,
-    /// Whether no other row is better in one of least capacity, driver time and reserved memory and not
-    /// worse in the others.
-    pub on_front: bool,
-    /// The least bytes that the program's allocator must be able to have, others not counted; none if
-    /// time was up.
-    pub least_capacity_bytes: Option<u64>,
-    /// It is no less than this. The same if it is known.
-    pub least_capacity_at_least_bytes: u64,
-    /// More bytes, with which it fails all the same, if that was seen. Looked for only for the present
-    /// setting and the best.
-    pub fails_above_bytes: Option<u64>,
-    /// Peak reserved with room for everything.
-    pub peak_reserved_bytes: u64,
-    /// On the device.
-    pub on_device: Figures,
-}
-
-/// How much was searched.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
-pub struct Extent {
-    /// Settings that were tried.
-    pub tried: u64,
-    /// Settings that were to be tried when time was up.
-    pub left: u64,
-    /// Settings under which the allocator failed.
-    pub failed: u64,
-    /// How long it took; the only figure that differs from run to run.
-    pub seconds: f64,
-}
-
-/// Percent of the time after which no more settings, no more least capacities, no more other policies are
-/// tried. What is left is for copies of the program.
+/// Percentages of the time limit after which no more settings, minimum capacities and other policies are
+/// tried. The rest is for perturbed copies of the workload.
 const SEARCHED: u32 = 50;
 const COMPLETED: u32 = 65;
 const COMPARED: u32 = 80;
-/// Percent of the time after which no more copies are begun: one takes some twenty replays.
+/// Percentage of the time limit after which no more copies are started: each takes about twenty replays.
 const COPIED: u32 = 90;
 
-/// Searches for the settings that fit.
+/// Searches for the settings that suit a workload.
 ///
 /// # Errors
-/// If the present settings are none, or the program cannot be replayed under them.
-pub fn advise(question: &Question<'_>) -> anyhow::Result<Advice> {
-    let deadline = Deadline::after(question.time_limit);
+/// If the current settings are invalid, or the workload cannot be replayed under them.
+pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
+    let deadline = Deadline::after(request.time_limit);
     let progress = Progress::new("replays", None);
-    let program = question.program;
-    let ground = Ground {
+    let simulator = Simulator {
         progress: Some(&progress),
-        ..Ground::of(question)?
+        ..Simulator::of(request)?
     };
-    let sizes = Sizes::of(program)?;
-    let surroundings = Surroundings {
-        kept: conf::kept_of(question.present),
-        free_permille: ground.available() / (ground.capacity / 1000).max(1),
-    };
-    let (check, findings) = examine(question, ground.available())?;
-    let mut find_peak = FindPeak::default();
-    ground
-        .watched_on_device(question.present, &mut find_peak)
-        .context("under the present settings (--conf says others)")?;
+    let sizes = RequestSizes::of(request.workload)?;
+    let free_permille = simulator.available() / (simulator.capacity / 1000).max(1);
+    let generator = CandidateGenerator::new(request.present, free_permille);
+    let check = request.recording.map(RecordingCheck::of);
+    let findings = findings(request, simulator.available())?;
+    let mut peak = PeakFinder::default();
+    simulator
+        .observe(request.present, &mut peak)
+        .context("under the current settings (set with --conf)")?;
     let mut search = Search::begin(
-        ground,
+        simulator,
         &sizes,
-        surroundings,
-        question.present,
+        generator,
+        request.present,
         deadline.at_percent(SEARCHED),
     )?;
-    search.run(question.aim)?;
+    search.run(request.aim)?;
     let completed = deadline.at_percent(COMPLETED);
-    let shown = shown(&mut search, question.aim, completed)?;
+    let shown = shown(&mut search, request.aim, completed)?;
     search.look_above(completed)?;
-    let others = others::others(ground, deadline.at_percent(COMPARED));
-    let best = search.best(question.aim);
-    let rival = best.filter(|&best| best != PRESENT);
-    let rival = rival.or_else(|| search.next_best(question.aim, PRESENT));
+    let others = others::compare(simulator, deadline.at_percent(COMPARED));
+    let best = search.best(request.aim);
+    let rival = best
+        .filter(|&best| best != PRESENT)
+        .or_else(|| search.next_best(request.aim, PRESENT));
     let copied = deadline.at_percent(COPIED);
-    let stability = stable(&search, rival, question.copies, copied)?;
-    let verdict = verdict::of(&ground, question, &search, best, stability.as_ref());
+    let stability = stability_against(&search, rival, request.copies, copied)?;
+    let verdict = recommendation::of(&simulator, request, &search, best, stability.as_ref());
     let advised = match verdict.kind {
-        Kind::Change => best,
+        RecommendationKind::Change => best,
         _ => None,
     };
-    let ranking = rank(&search, &shown, question.aim, advised);
     Ok(Advice {
         format: 1,
-        workload: program.name().to_owned(),
-        events: ground.demand.events,
-        allocations: ground.demand.allocations,
-        lower_bound_bytes: ground.demand.lower_bound_bytes,
-        capacity_bytes: ground.capacity,
-        others_bytes: ground.others,
-        aim: question.aim,
-        profile: question.profile.name.clone(),
-        addresses: question.addresses.name(),
+        workload: request.workload.name().to_owned(),
+        events: simulator.demand.events,
+        allocations: simulator.demand.allocations,
+        lower_bound_bytes: simulator.demand.lower_bound_bytes,
+        capacity_bytes: simulator.capacity,
+        others_bytes: simulator.others,
+        aim: request.aim,
+        profile: request.profile.name.clone(),
+        addresses: request.addresses.name(),
         verdict,
         check,
         findings,
-        peak: find_peak.peak,
-        ranking,
+        peak: peak.peak,
+        ranking: rank(&search, &shown, request.aim, advised),
         others,
         stability,
-        remarks: question.remarks.to_vec(),
-        search: Extent {
-            tried: search.extent.tried as u64,
-            left: search.extent.left as u64,
-            failed: search.extent.failed as u64,
+        remarks: request.remarks.to_vec(),
+        search: SearchExtent {
             seconds: (deadline.elapsed().as_secs_f64() * 10.0).round() / 10.0,
+            ..search.extent
         },
     })
 }
 
-/// The recording put to the test, and what is wrong with the program.
-fn examine(
-    question: &Question<'_>,
-    available: u64,
-) -> anyhow::Result<(Option<Check>, Vec<Finding>)> {
-    let diagnosed = || {
-        let evidence = Evidence::gather(Subject {
-            workload: question.answering,
-            recording: question.recording,
-            conf: question.present,
-            capacity: available,
-            address_policy: question.addresses,
-        });
-        evidence.map(|evidence| diagnose(&evidence))
-    };
-    thread::scope(|scope| {
-        let check = scope.spawn(|| question.recording.map(Check::of));
-        let findings = diagnosed().context("under the present settings (--conf says others)")?;
-        let check = check
-            .join()
-            .map_err(|_| anyhow!("the recording could not be checked"))?;
-        Ok((check, findings))
-    })
+fn findings(request: &AdviceRequest<'_>, available: u64) -> anyhow::Result<Vec<Finding>> {
+    let evidence = Evidence::gather(Subject {
+        workload: request.reactive,
+        recording: request.recording,
+        conf: request.present,
+        capacity: available,
+        address_policy: request.addresses,
+    });
+    let evidence = evidence.context("under the current settings (set with --conf)")?;
+    Ok(diagnose(&evidence))
 }
 
-/// The index of the present setting among those that were tried.
-const PRESENT: usize = 0;
-
-/// Which of those that were tried are shown, with their least capacities: the present one, the defaults,
-/// the best for each aim and the best of each kind alone.
+/// The indices of the settings to show, after their minimum memory has been found: the current settings,
+/// the defaults, the best for each aim and the best of each kind alone.
 fn shown(search: &mut Search<'_>, aim: Aim, deadline: Deadline) -> anyhow::Result<BTreeSet<usize>> {
-    let kinds: [fn(&Conf) -> bool; 6] = [
-        |conf| conf.keys() == 0,
-        |conf| conf.expandable && conf.keys() == 1,
-        |conf| conf.max_split_mib.is_some() && conf.keys() == 1,
-        |conf| conf.roundup.is_some() && conf.keys() == 1,
-        |conf| conf.collector.is_some() && conf.keys() <= 2,
-        |conf| conf.large_segment_mib.is_some() && conf.keys() == 1,
+    let kinds: [fn(&CandidateSettings) -> bool; 6] = [
+        |settings| settings.keys() == 0,
+        |settings| settings.expandable && settings.keys() == 1,
+        |settings| settings.max_split_mib.is_some() && settings.keys() == 1,
+        |settings| settings.roundup.is_some() && settings.keys() == 1,
+        |settings| settings.collector.is_some() && settings.keys() <= 2,
+        |settings| settings.large_segment_mib.is_some() && settings.keys() == 1,
     ];
     let mut shown = BTreeSet::from([PRESENT]);
     shown.extend(Aim::ALL.into_iter().filter_map(|aim| search.best(aim)));
     for kind in kinds {
         let best = search.best_where(aim, kind);
-        // Of a kind that is good for nothing else, what holds least is shown.
+        // If none of the kind suits the aim, the one that reserves least is shown.
         let best = best.or_else(|| search.best_where(Aim::Reserved, kind));
         shown.extend(best);
     }
     search.complete(&shown, deadline)?;
-    // With more known, another one may be best.
+    // The minimum memory just found may change which settings are best.
     shown.extend(Aim::ALL.into_iter().filter_map(|aim| search.best(aim)));
     Ok(shown)
 }
@@ -345,38 +172,35 @@ fn rank(
     shown: &BTreeSet<usize>,
     aim: Aim,
     advised: Option<usize>,
-) -> Vec<Ranked> {
+) -> Vec<RankedSettings> {
     let best_for = |index: usize| {
         let aims = Aim::ALL.into_iter();
         aims.filter(|&aim| search.best(aim) == Some(index))
             .collect()
     };
-    let rows = shown.iter().filter_map(|&index| {
-        let tried = search.tried.get(index)?;
-        Some((index, tried))
-    });
-    let all: Vec<(usize, &Tried)> = rows.collect();
-    let mut rows: Vec<(Option<u64>, Ranked)> = Vec::new();
+    let all = shown
+        .iter()
+        .filter_map(|&index| Some((index, search.tried.get(index)?)));
+    let all: Vec<(usize, &TriedSettings)> = all.collect();
+    let mut rows: Vec<(Option<u64>, RankedSettings)> = Vec::new();
     for &(index, tried) in &all {
-        let (known, floor) = match tried.least {
-            Known::Exactly(bytes) => (Some(bytes), bytes),
-            Known::NotBelow(bytes) => (None, bytes),
-        };
-        let row = Ranked {
-            conf: tried.text.clone(),
+        let row = RankedSettings {
+            conf: tried.conf.clone(),
             is_present: index == PRESENT,
             is_advised: Some(index) == advised,
             best_for: best_for(index),
-            on_front: !all.iter().any(|(_, other)| is_better(other, tried)),
-            least_capacity_bytes: known,
-            least_capacity_at_least_bytes: floor,
+            on_front: !all.iter().any(|(_, other)| dominates(other, tried)),
+            least_capacity_bytes: tried.minimum.known(),
+            least_capacity_at_least_bytes: match tried.minimum {
+                MinimumMemory::Exactly(bytes) | MinimumMemory::AtLeast(bytes) => bytes,
+            },
             fails_above_bytes: tried.fails_above,
             peak_reserved_bytes: tried.with_room.peak_reserved_bytes,
             on_device: tried.on_device,
         };
         rows.push((tried.score(aim), row));
     }
-    // What is not known, or does not run, comes last.
+    // Settings with an unknown score, or under which the program fails, come last.
     rows.sort_by_key(|(score, row)| {
         let last = score.is_none();
         (!row.is_present, last, *score, row.peak_reserved_bytes)
@@ -384,16 +208,16 @@ fn rank(
     rows.into_iter().map(|(_, row)| row).collect()
 }
 
-/// Whether one setting is better than another in something and worse in nothing.
-fn is_better(one: &Tried, other: &Tried) -> bool {
-    let scores = |tried: &Tried| Aim::ALL.map(|aim| tried.score(aim).unwrap_or(u64::MAX));
+/// Whether one setting is better than another for some aim and worse for none.
+fn dominates(one: &TriedSettings, other: &TriedSettings) -> bool {
+    let scores = |tried: &TriedSettings| Aim::ALL.map(|aim| tried.score(aim).unwrap_or(u64::MAX));
     let (one, other) = (scores(one), scores(other));
     one != other && one.iter().zip(&other).all(|(one, other)| one <= other)
 }
 
-/// The present setting and a rival on other copies of the program, if the least capacities of both are
-/// known.
-fn stable(
+/// Compares the current settings with a rival on perturbed copies of the workload, if the minimum memory of
+/// both is known.
+fn stability_against(
     search: &Search<'_>,
     rival: Option<usize>,
     copies: u64,
@@ -401,14 +225,11 @@ fn stable(
 ) -> anyhow::Result<Option<Stability>> {
     let known = |index: usize| {
         let tried = search.tried.get(index)?;
-        match tried.least {
-            Known::Exactly(bytes) => Some((tried.text.as_str(), bytes)),
-            Known::NotBelow(_) => None,
-        }
+        Some((tried.conf.as_str(), tried.minimum.known()?))
     };
     match (known(PRESENT), rival.and_then(known)) {
         (Some(present), Some(rival)) => {
-            stability::stability(search.ground, present, rival, copies, deadline)
+            stability::compare(search.simulator, present, rival, copies, deadline)
         }
         _ => Ok(None),
     }

@@ -1,46 +1,43 @@
-//! What is wrong with how a program uses its memory, and what helps: known traps of PyTorch's allocator
-//! and common mistakes of programs, each by a rule that says what it saw in this program.
+//! Reports what is wrong with how a program uses its memory, and what helps.
 //!
-//! [`Evidence`] is gathered by replaying the program with the settings it has; [`diagnose`] puts it to the
-//! rules, one a file. A rule is silent rather than wrong: it names the figures it rests on, and where
-//! another setting is the remedy, it has tried it.
+//! [`Evidence::gather`] replays the workload under its settings. [`diagnose`] then applies the rules in
+//! `rules/`, one kind of problem each, and returns their findings. A rule reports a problem only if its
+//! figures prove it. Where other settings are the remedy, the rule has replayed the workload under them.
 
-mod conf;
+pub mod call_site;
 pub mod evidence;
+pub mod improvement;
 pub mod log;
-pub mod place;
-pub mod relief;
 mod rules;
 pub mod steps;
 #[cfg(test)]
 mod testing;
-mod words;
 
 use std::cmp::Reverse;
 
 use serde::Serialize;
 
+pub use self::call_site::CallSite;
 pub use self::evidence::{Evidence, Subject};
-pub use self::place::Place;
 
-/// Something that was found.
+/// A problem that a rule found.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Finding {
-    /// The rule that found it.
+    /// The name of the rule.
     pub rule: &'static str,
-    /// What it is, in a sentence with the figure that matters.
+    /// The problem in one sentence, with the most important figure.
     pub headline: String,
-    /// What was seen in this program, one sentence each.
+    /// The facts that prove it, one sentence each.
     pub evidence: Vec<String>,
-    /// What to do, as it is typed where it can be.
+    /// What to do.
     pub remedy: String,
-    /// Bytes of memory it is about: findings are ordered by them.
+    /// Bytes of memory that the problem concerns. Findings are sorted by it.
     pub bytes: u64,
-    /// The places of the program it is about, the heaviest first; may be empty.
-    pub stacks: Vec<Place>,
+    /// The call sites responsible, largest first; may be empty.
+    pub stacks: Vec<CallSite>,
 }
 
-/// All that is found: that memory was short first, then the heaviest.
+/// All findings: out of memory first, then by bytes.
 #[must_use]
 pub fn diagnose(evidence: &Evidence<'_>) -> Vec<Finding> {
     let found = rules::RULES.iter().filter_map(|rule| rule(evidence));
@@ -50,7 +47,7 @@ pub fn diagnose(evidence: &Evidence<'_>) -> Vec<Finding> {
     findings
 }
 
-/// Findings as text.
+/// The findings as text.
 #[must_use]
 pub fn text(findings: &[Finding]) -> String {
     let mut text = String::new();
@@ -67,13 +64,13 @@ pub fn text(findings: &[Finding]) -> String {
         for sentence in evidence {
             text.push_str(&format!("   - {sentence}\n"));
         }
-        for place in stacks {
-            text.push_str(&format!("     {place}\n"));
+        for call_site in stacks {
+            text.push_str(&format!("     {call_site}\n"));
         }
         text.push_str(&format!("   > {remedy}\n"));
     }
     if findings.is_empty() {
-        text.push_str("Nothing found.\n");
+        text.push_str("No problems found.\n");
     }
     text
 }

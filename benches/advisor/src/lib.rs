@@ -1,4 +1,19 @@
-//! Advises.
+//! Finds the PyTorch allocator settings that suit a workload, and explains where its memory went.
+//!
+//! Both parts replay a workload (a PyTorch memory snapshot, a trace or a generated workload) on a simulated
+//! device. Neither needs a GPU.
+//!
+//! - [`diagnose`](diagnose()) replays the workload under its own settings and reports [`Finding`]s: known
+//!   pitfalls of PyTorch's allocator and common mistakes of training and inference programs, each with
+//!   figures and a remedy.
+//! - [`advise`](advise()) replays it under many settings and returns [`Advice`]: the settings to use, what
+//!   they cost, and how reliable that result is. [`report`] shows it as text or as an HTML page.
+//!
+//! The command line offers both as `coalesce diagnose` and `coalesce advise`.
 
 pub mod advise;
 pub mod diagnose;
+mod settings_string;
+
+pub use self::advise::{Advice, AdviceRequest, Aim, advise, report};
+pub use self::diagnose::{Evidence, Finding, Subject, diagnose};

@@ -1,7 +1,7 @@
-//! Advice for what others recorded: snapshots and histories of real programs.
+//! Advice for recordings by others: snapshots and histories of real programs.
 //!
 //! The recordings are not part of this repository. `COALESCE_PUBLIC_TRACES` and `COALESCE_SNAPSHOTS` name
-//! their folders; without them the tests say so and do nothing.
+//! their folders. Without them the tests print a note and pass.
 #![allow(missing_docs)]
 
 #[path = "../../../workloads/tests/main/elsewhere.rs"]
@@ -9,7 +9,8 @@ mod elsewhere;
 
 use std::path::{Path, PathBuf};
 
-use coalesce_advisor::advise::{Advice, Aim, Kind, Question, advise, html, picture};
+use coalesce_advisor::advise::report::html;
+use coalesce_advisor::advise::{Advice, AdviceRequest, Aim, RecommendationKind, advise};
 use coalesce_alloc::settings::Settings;
 use coalesce_bench::measure::profile::{PUBLISHED, Profile};
 use coalesce_workloads::cached::Cached;
@@ -19,18 +20,18 @@ use coalesce_workloads::input::Input;
 
 use self::elsewhere::{files, say};
 
-/// Other runs of each program; few, for this is not optimised.
+/// Perturbed copies of each workload; few, because tests are built without optimisation.
 const COPIES: u64 = 2;
-/// The recording of a tool's own tests, which no allocator has made.
+/// A made-up recording from the tests of another tool.
 const INVENTED: &str = "facebookresearch__mosaic__test_snapshots_output";
 
 fn advice(name: &str, recording: &Recording) -> Advice {
-    let answering = RecordedWorkload::new(name, recording).unwrap();
-    let program = Cached::of(&answering).unwrap();
+    let reactive = RecordedWorkload::new(name, recording).unwrap();
+    let workload = Cached::of(&reactive).unwrap();
     let present = recording.conf.clone().unwrap_or_default();
-    let question = Question {
-        program: &program,
-        answering: &answering,
+    let request = AdviceRequest {
+        workload: &workload,
+        reactive: &reactive,
         recording: Some(recording),
         remarks: &[],
         present: &present,
@@ -42,13 +43,13 @@ fn advice(name: &str, recording: &Recording) -> Advice {
         time_limit: None,
         copies: COPIES,
     };
-    let advice = advise(&question).unwrap();
-    let present = picture(&question, &present).unwrap();
-    assert!(html::page(&advice, &[&present]).contains("</html>"));
+    let advice = advise(&request).unwrap();
+    let page = html::page(&request, &advice).unwrap();
+    assert!(page.contains("</html>"));
     advice
 }
 
-/// What must hold of any advice.
+/// Checks what must hold for any advice.
 fn check(name: &str, advice: &Advice) {
     let present = advice.ranking.first().unwrap();
     assert!(present.is_present, "{name}");
@@ -65,7 +66,7 @@ fn check(name: &str, advice: &Advice) {
         + peak.inactive_split_bytes
         + peak.cached_bytes;
     assert_eq!(parts, peak.reserved_bytes, "{name}");
-    if advice.verdict.kind == Kind::Change {
+    if advice.verdict.kind == RecommendationKind::Change {
         let advised = advice.ranking.iter().find(|row| row.is_advised).unwrap();
         assert_eq!(advice.verdict.conf.as_ref(), Some(&advised.conf), "{name}");
         assert!(
@@ -85,7 +86,7 @@ fn all_get_advice(files: Vec<PathBuf>) {
             .to_string_lossy()
             .starts_with(INVENTED)
         {
-            // Refused, in words.
+            // Rejected with an explanation.
             assert!(!input.err().unwrap().to_string().is_empty());
             continue;
         }

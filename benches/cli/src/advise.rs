@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use coalesce_advisor::advise::{Advice, Aim, Picture, Question, advise, html, picture, text};
+use coalesce_advisor::report::{html, text};
+use coalesce_advisor::{AdviceRequest, Aim, advise};
 use coalesce_alloc::bytes;
 use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_bench::measure::capacity::USUAL;
@@ -17,7 +18,7 @@ use coalesce_workloads::input::Input;
 
 use super::output::print;
 
-/// Find the settings (PYTORCH_CUDA_ALLOC_CONF) under which a workload needs the least memory.
+/// Find the settings (PYTORCH_CUDA_ALLOC_CONF) that need the least memory.
 ///
 /// Replays the workload under many settings. Reports how much memory it needs, how much of the reserved memory
 /// is lost to fragmentation, which settings need less, their cost in driver time, and the smallest device on
@@ -92,14 +93,14 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         args.reserve_for_others < capacity,
         "--reserve-for-others leaves no device memory for the workload"
     );
-    let program = Cached::of(input.workload.as_ref())?;
+    let workload = Cached::of(input.workload.as_ref())?;
     let profile = Profile::load(&args.profile, Path::new(""))?;
-    let question = Question {
-        program: &program,
-        // A trace ignores answers, and reading the file for every replay would be slow.
-        answering: match input.recording {
+    let request = AdviceRequest {
+        workload: &workload,
+        // A trace does not react to results, and reading the file for every replay would be slow.
+        reactive: match input.recording {
             Some(_) => input.workload.as_ref(),
-            None => &program,
+            None => &workload,
         },
         recording: input.recording.as_ref(),
         remarks: &input.remarks,
@@ -112,9 +113,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         time_limit: time_limit(args.time_limit)?,
         copies: COPIES,
     };
-    let advice = advise(&question)?;
+    let advice = advise(&request)?;
     if let Some(path) = &args.html {
-        results::write(path, report(&question, &advice)?.as_bytes())?;
+        results::write(path, html::page(&request, &advice)?.as_bytes())?;
     }
     let page = match args.json {
         true => serde_json::to_string_pretty(&advice)? + "\n",
@@ -122,18 +123,6 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     print(&page)?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// The HTML report, with pictures of the current settings and of the advised ones or the best others.
-fn report(question: &Question<'_>, advice: &Advice) -> anyhow::Result<String> {
-    let advised = advice.ranking.iter().find(|row| row.is_advised);
-    let other = advised.or(advice.ranking.iter().find(|row| !row.is_present));
-    let mut pictures = vec![picture(question, question.present)?];
-    if let Some(row) = other {
-        pictures.push(picture(question, &row.conf)?);
-    }
-    let pictures: Vec<&Picture> = pictures.iter().collect();
-    Ok(html::page(advice, &pictures))
 }
 
 fn time_limit(seconds: f64) -> anyhow::Result<Option<Duration>> {

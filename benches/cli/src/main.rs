@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Replay, measure and explain the memory use of GPU caching allocators. Needs no GPU.
+/// Replay, measure and explain the memory use of GPU caching allocators
 #[derive(Parser)]
 #[command(name = "coalesce", version, arg_required_else_help = true)]
 struct Coalesce {

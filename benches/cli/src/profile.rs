@@ -13,8 +13,9 @@ use coalesce_bench::timing::profile::measure::{Effort, measure};
 
 use super::output::print;
 
-/// Measure the cost of driver calls on a GPU, and write a cost profile for the simulated device.
+/// Measure the cost of driver calls on a GPU, and write a cost profile.
 ///
+/// The simulated device charges its calls by such a profile.
 /// Allocates, maps and frees memory in sizes from 2 MiB to 16 GiB, as far as memory is free, and uses events and
 /// streams, each call alone on an idle device. The profile has a fixed cost and a cost per MiB for each call, fitted
 /// to the medians. All memory is freed. Pass the file to other verbs with `--profile FILE`.

@@ -269,7 +269,7 @@ impl Observer for Watch {
                 tag: tag.to_owned(),
             });
         }
-        self.has_surroundings |= matches!(step.op, Op::Around(_));
+        self.has_surroundings |= matches!(step.op, Op::Surroundings(_));
         if let (Outcome::Placed(_), Op::Malloc { tag, .. }) = (step.outcome, step.op) {
             self.failures_averted += u64::from(tag.starts_with(FAILED));
         }

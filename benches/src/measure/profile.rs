@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn invalid_profiles_are_rejected() {
-        for (text, said) in [
+        for (text, words) in [
             ("source = ''", "calls"),
             (
                 "source = ''\n[calls]\nmaloc = { ns = 1 }",
@@ -111,7 +111,7 @@ mod tests {
             ("source = ''\n[calls]\nmalloc = { ns = -1 }", "line 3"),
         ] {
             let error = format!("{:#}", Profile::parse("x", text).unwrap_err());
-            assert!(error.contains(said), "no '{said}' in: {error}");
+            assert!(error.contains(words), "no '{words}' in: {error}");
         }
     }
 }

@@ -344,7 +344,7 @@ pub(crate) mod tests {
     fn invalid_tables_are_rejected() {
         let good = written(&[row()]);
         let header = good.lines().next().unwrap();
-        for (text, said) in [
+        for (text, words) in [
             (String::new(), "no rows"),
             (format!("{header}\n"), "no rows"),
             ("workload\nx\n".to_owned(), "missing field"),
@@ -358,7 +358,7 @@ pub(crate) mod tests {
             ),
         ] {
             let error = format!("{:#}", read(text.as_bytes()).unwrap_err());
-            assert!(error.contains(said), "no '{said}' in: {error}");
+            assert!(error.contains(words), "no '{words}' in: {error}");
         }
     }
 

@@ -78,7 +78,7 @@ mod tests {
         other.1[0].sweep = "b".to_owned();
         let mut beyond = part("y", &[1]);
         beyond.1[0].cell = 7;
-        for (parts, said) in [
+        for (parts, words) in [
             (vec![], "no results"),
             (
                 vec![part("x", &[0]), other],
@@ -95,7 +95,7 @@ mod tests {
             (vec![part("x", &[0]), beyond], "cell 7 of 5"),
         ] {
             let error = merge(&parts).unwrap_err().to_string();
-            assert!(error.contains(said), "no '{said}' in: {error}");
+            assert!(error.contains(words), "no '{words}' in: {error}");
         }
     }
 }

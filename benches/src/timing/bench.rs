@@ -120,7 +120,7 @@ fn run_on<D: Measured>(
                 profile: &profile,
             };
             let measured = match plan.until.has_passed() {
-                true => Ok((left_out("out of time"), Vec::new())),
+                true => Ok((left_out("no time"), Vec::new())),
                 false => measure(cell, &walk, plan.time, &device),
             };
             let measured = measured.or_else(|error| explain(&error, &device));
@@ -200,7 +200,7 @@ fn explain<D: Driver>(
         .chain()
         .any(|cause| matches!(cause.downcast_ref(), Some(Error::OutOfMemory(_))));
     let reason = match cells::unsupported_feature(error) {
-        Some(feature) => format!("does not support {feature}"),
+        Some(feature) => format!("does not serve {feature}"),
         None if is_short => "out of memory".to_owned(),
         None => format!("{error:#}"),
     };

@@ -67,7 +67,7 @@ impl Walk {
                     }
                 }
                 // A walk times mallocs and frees only.
-                Op::EmptyCache | Op::Around(_) | Op::Mark { .. } => {}
+                Op::EmptyCache | Op::Surroundings(_) | Op::Mark { .. } => {}
             }
             Ok(Answer::Done)
         })?;

@@ -1,15 +1,13 @@
-//! The largest batch that fits, found by trying.
+//! The search for the largest batch that fits.
 //!
-//! The batch is doubled until memory runs out, then bisected between the last that fitted and the
-//! first that did not, as training frameworks do that choose it themselves. After a failure all that
-//! the step holds is given back. The answer is in the last mark, `largest batch N`, for
-//! [`LargestBatch`] to read.
+//! The batch is doubled until the device is out of memory, then bisected between the last that fit and
+//! the first that did not, as training frameworks do. A failed step frees everything it holds. The last
+//! mark, `largest batch N`, has the answer, which [`LargestBatch`] reads.
 //!
-//! It shows the allocator at the edge of the device, where an answer below the true one is memory
-//! lost: with the defaults 42 samples fit into 8 GiB, and that is found if the cache is emptied after
-//! a failure. If it is not, what the larger batch left is cut for the smaller one, the rest of each
-//! piece is too small for another, and the answer is 32. It does not show a program that goes on
-//! afterwards.
+//! This shows the allocator at the limit of the device, where fragmentation reduces the answer. With the
+//! defaults 42 samples fit into 8 GiB, and the search finds them if it empties the cache after a failure.
+//! If not, blocks of the larger batch are split for the smaller one, the remainders are too small to use,
+//! and the answer is 32. The program ends after the search.
 
 use documented::{Documented, DocumentedFields};
 use serde::{Deserialize, Serialize};
@@ -19,23 +17,23 @@ use crate::families::program::{Program, Tensor};
 use crate::op::{Op, Sink, Workload, WorkloadError};
 use crate::replay::{Observer, Step};
 
-/// Training steps with one batch after another, in search of the largest that fits.
+/// A search for the largest batch that fits, by training steps of different batches.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, Documented, DocumentedFields)]
 #[serde(default, deny_unknown_fields)]
 pub struct BatchProbe {
-    /// What it is called in results.
+    /// Name in results.
     pub name: String,
     /// Layers; below 2^16.
     pub layers: u64,
-    /// Bytes of a layer's parameters, of their gradients, and of each of two states.
+    /// Bytes of a layer's parameters, of its gradients, and of each of two optimizer states.
     #[serde(with = "crate::families::byte_count")]
     pub parameter_bytes: u64,
-    /// Bytes of a layer's activation for each sample of a batch.
+    /// Bytes of a layer's activation per sample.
     #[serde(with = "crate::families::byte_count")]
     pub sample_bytes: u64,
-    /// The largest batch that is tried: an answer on a device without end.
+    /// The largest batch to try, and so the answer on a roomy device.
     pub most: u64,
-    /// Whether the cache is emptied after a failure.
+    /// Whether the program empties the cache after a failure.
     pub empty_cache: bool,
 }
 
@@ -52,13 +50,13 @@ impl Default for BatchProbe {
     }
 }
 
-/// The words before the answer in the last mark.
+/// The text before the answer in the last mark.
 const ANSWER: &str = "largest batch ";
 
 /// Reads the answer of a [`BatchProbe`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LargestBatch {
-    /// Samples of the largest batch that fits, 0 if none does; nothing before the end.
+    /// Samples of the largest batch that fits, 0 if none does. `None` before the end.
     pub batch: Option<u64>,
 }
 
@@ -79,7 +77,19 @@ impl Workload for BatchProbe {
     }
 
     fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-        self.validate()?;
+        within(
+            "batch_probe",
+            [
+                ("layers", self.layers, 1..=(1 << 16) - 1),
+                ("parameter_bytes", self.parameter_bytes, 1..=1 << 58),
+                ("sample_bytes", self.sample_bytes, 1..=1 << 58),
+                (
+                    "most",
+                    self.most,
+                    1..=(1 << 58) / self.sample_bytes.clamp(1, 1 << 58),
+                ),
+            ],
+        )?;
         let mut program = Program::new(sink);
         program.mark("init");
         let mut state = Vec::new();
@@ -95,27 +105,11 @@ impl Workload for BatchProbe {
 }
 
 impl BatchProbe {
-    fn validate(&self) -> Result<(), WorkloadError> {
-        within(
-            "batch_probe",
-            [
-                ("layers", self.layers, 1..=(1 << 16) - 1),
-                ("parameter_bytes", self.parameter_bytes, 1..=1 << 58),
-                ("sample_bytes", self.sample_bytes, 1..=1 << 58),
-                (
-                    "most",
-                    self.most,
-                    1..=(1 << 58) / self.sample_bytes.clamp(1, 1 << 58),
-                ),
-            ],
-        )
-    }
-
     fn search(&self, program: &mut Program<'_>) -> u64 {
         let mut fits = 0;
         let mut fails = self.most + 1;
         while fits + 1 < fails && !program.is_over() {
-            // Doubled until the first failure: before it, nothing is known between.
+            // Doubles until the first failure, then bisects.
             let is_bounded = fails <= self.most;
             let batch = if is_bounded {
                 fits + (fails - fits) / 2
@@ -135,7 +129,7 @@ impl BatchProbe {
         fits
     }
 
-    /// Whether a step with such a batch fits. All of it is given back.
+    /// Runs a step, frees everything, and returns whether the step fit.
     fn step(&self, program: &mut Program<'_>, batch: u64) -> bool {
         let mut activations = Vec::new();
         let mut gradients = Vec::new();
@@ -145,7 +139,7 @@ impl BatchProbe {
         fits.is_some()
     }
 
-    /// Forward and back; nothing as soon as memory runs out.
+    /// Runs a forward and a backward pass, or returns `None` as soon as memory runs out.
     fn try_step(
         &self,
         program: &mut Program<'_>,

@@ -1,16 +1,16 @@
-//! Fields of families that are bytes: `bytes = "12MiB"` and `bytes = 12582912` mean the same.
+//! Byte counts in parameters: `bytes = "12MiB"` is `bytes = 12582912`.
 //!
-//! For `#[serde(with = "crate::families::byte_count")]`.
+//! Used as `#[serde(with = "crate::families::byte_count")]`.
 
 use std::fmt;
 
 use serde::de::{Deserializer, Error, Visitor};
 use serde::ser::Serializer;
 
-/// Writes the number with the largest unit it is a whole number of.
+/// Writes the number in the largest unit of which it is a multiple.
 ///
 /// # Errors
-/// Those of the format.
+/// Errors of the format.
 pub fn serialize<S: Serializer>(bytes: &u64, to: S) -> Result<S::Ok, S::Error> {
     let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
     let fits = |(shift, _): &(u32, &str)| *bytes > 0 && bytes.trailing_zeros() >= *shift;
@@ -20,10 +20,10 @@ pub fn serialize<S: Serializer>(bytes: &u64, to: S) -> Result<S::Ok, S::Error> {
     }
 }
 
-/// Reads a number, or a text with a unit.
+/// Reads a number or a text with a unit.
 ///
 /// # Errors
-/// If it is neither.
+/// If the value is neither.
 pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     from.deserialize_any(ByteCount)
 }

@@ -1,9 +1,8 @@
 //! Training of a convolutional network on images.
 //!
-//! It shows few and large activations of many sizes, scratch that differs by layer, and, with images
-//! of several sizes, sizes that differ by step. Batches may be loaded ahead on a stream of their own
-//! and handed over. It does not show what cuDNN really takes: the scratch of convolutions is drawn
-//! at random, once for each shape of weight, two of five having none.
+//! It has few and large activations of many sizes, a different workspace in each layer and, with images
+//! of several sizes, different sizes in each step. Batches may be prefetched on another stream. The
+//! workspaces are not those of cuDNN: each shape of weight draws one at random, and two of five have none.
 //!
 //! The network is torchvision's ResNet with bottlenecks.
 
@@ -18,6 +17,7 @@ use crate::families::eager::ops::image::Images;
 use crate::families::eager::optimizer;
 use crate::families::eager::tensor::{DType, Tensor};
 use crate::families::lengths::{Draw, Lengths};
+use crate::families::parameters::{below, refuse, refuse_if, within};
 use crate::families::rng::Rng;
 use crate::families::transformer::{Builder, Optimizer, Precision};
 use crate::op::{Sink, Workload, WorkloadError};
@@ -26,29 +26,29 @@ use crate::op::{Sink, Workload, WorkloadError};
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, Documented, DocumentedFields)]
 #[serde(default, deny_unknown_fields)]
 pub struct Cnn {
-    /// What it is called in results.
+    /// Name in results.
     pub name: String,
-    /// Blocks in each stage. After a stage images have half the side and twice the channels.
+    /// Blocks per stage; each stage halves the image side and doubles the channels.
     pub depths: Vec<u64>,
     /// Channels of the first stage.
     pub width: u64,
-    /// Classes that images may be of.
+    /// Classes.
     pub classes: u64,
     /// Images in a batch.
     pub batch: u64,
-    /// Pixels along a side of the images of a batch.
+    /// Pixels per image side.
     pub image: Lengths,
-    /// What numbers are stored as.
+    /// Data types: `mixed` computes products in 2 bytes, `half` stores everything in 2, `single` in 4.
     pub precision: Precision,
-    /// What updates the parameters.
+    /// Optimizer: `adamw`, `adamw_fused`, `momentum` or `sgd`.
     pub optimizer: Optimizer,
-    /// Whether the next batch is loaded on another stream while one is worked on.
+    /// Whether the next batch is prefetched on another stream.
     pub prefetch: bool,
-    /// Most scratch that a convolution takes, in MiB; 0 for none.
+    /// Largest workspace of a convolution in MiB; 0 for none.
     pub workspace_mib: u64,
     /// Training steps.
     pub steps: u64,
-    /// Determines sizes and scratch.
+    /// Seed of image sizes and workspaces.
     pub seed: u64,
 }
 
@@ -72,7 +72,7 @@ impl Default for Cnn {
     }
 }
 
-/// The stream that batches are loaded on, and the one that they are used on.
+/// The streams that load and use batches.
 const LOADER: u32 = 1;
 const DEFAULT: u32 = 0;
 
@@ -103,13 +103,12 @@ impl Workload for Cnn {
         let parameters = build.parameters;
         let mut optimizer = optimizer::Optimizer::new(self.optimizer.rule(), false, 1);
         let mut sides = self.image.draw(Rng::new(self.seed));
-        // Variables of the loop.
+        // These variables live across iterations.
         let (mut batch, mut next, mut loss) = (None, None, None);
         for step in 0..self.steps {
-            if eager.is_over() {
+            if !eager.step(step) {
                 break;
             }
-            eager.mark(&format!("step {step}"));
             if self.prefetch {
                 let ready = next.take().or_else(|| self.load(&eager, &mut sides));
                 batch = ready;
@@ -127,13 +126,13 @@ impl Workload for Cnn {
             }
             eager.mark("optimizer");
             optimizer.step(&eager, &parameters);
-            eager.forget_gradients(&parameters);
+            eager.clear_gradients(&parameters);
         }
         eager.finish((model, parameters, optimizer, batch, next, loss))
     }
 }
 
-/// Batches that were loaded on another stream are used on this one from now on.
+/// Records that the default stream uses a batch loaded on another stream.
 fn hand_over(eager: &Eager<'_>, batch: Option<&Batch>) {
     for tensor in batch.iter().flat_map(|batch| &batch.tensors) {
         eager.record_stream(tensor, DEFAULT);
@@ -152,10 +151,10 @@ impl Cnn {
             Precision::Half => DType::Half,
             Precision::Mixed | Precision::Single => DType::Single,
         };
-        let new = |numbers: u64, width: u64, dtype: DType| {
-            eager.alloc_on(stream, (numbers, width), dtype, "_to_copy")
+        let new = |elements: u64, width: u64, dtype: DType| {
+            eager.alloc_on(stream, (elements, width), dtype, "_to_copy")
         };
-        let pixels = new(images.numbers(), images.pixels(), dtype);
+        let pixels = new(images.elements(), images.pixels(), dtype);
         let classes = new(self.batch, 1, DType::Long);
         let tensors = [pixels, classes];
         Some(Batch { images, tensors })
@@ -176,7 +175,7 @@ impl Cnn {
         }
     }
 
-    /// Under mixed precision the loss is scaled up first, lest gradients vanish.
+    /// Runs the backward pass; mixed precision first scales the loss so that gradients do not vanish.
     fn backward(&self, eager: &Eager<'_>, loss: &Tensor) {
         if self.precision == Precision::Mixed {
             eager.backward(&eager.scale(loss, "mul"));
@@ -186,42 +185,36 @@ impl Cnn {
     }
 
     fn validate(&self) -> Result<(), WorkloadError> {
-        let wrong = |reason: String| {
-            Err(WorkloadError::Parameter {
-                family: "cnn",
-                reason,
-            })
-        };
-        if self.depths.is_empty() || self.depths.len() > 8 {
-            return wrong("depths must say from 1 to 8 stages".to_owned());
-        }
-        let (least, most) = (self.depths.iter().min(), self.depths.iter().max());
-        for (name, value, bits) in [
-            ("depths", least.copied().unwrap_or(0), 12),
-            ("depths", most.copied().unwrap_or(0), 12),
-            ("width", self.width, 14),
-            ("classes", self.classes, 24),
-            ("batch", self.batch, 20),
-            ("image", self.image.longest(), 14),
-        ] {
-            if !(1..1 << bits).contains(&value) {
-                return wrong(format!(
-                    "{name} is {value}; it must be at least 1 and below 2^{bits}"
-                ));
-            }
-        }
-        if self.workspace_mib >= 1 << 20 {
-            return wrong("workspace_mib must be below 2^20".to_owned());
-        }
+        const FAMILY: &str = "cnn";
+        within(
+            FAMILY,
+            [("the number of depths", self.depths.len() as u64, 1..=8)],
+        )?;
+        within(
+            FAMILY,
+            self.depths
+                .iter()
+                .map(|depth| ("depths", *depth, 1..=below(12))),
+        )?;
+        within(
+            FAMILY,
+            [
+                ("width", self.width, 1..=below(14)),
+                ("classes", self.classes, 1..=below(24)),
+                ("batch", self.batch, 1..=below(20)),
+                ("image", self.image.longest(), 1..=below(14)),
+                ("workspace_mib", self.workspace_mib, 0..=below(20)),
+            ],
+        )?;
         if let Some(fault) = self.image.fault() {
-            return wrong(format!("image {fault}"));
+            return refuse(FAMILY, format!("image {fault}"));
         }
         let pixels = u128::from(self.image.longest()).pow(2);
         let widest = u128::from(self.width) << (self.depths.len() + 1);
-        let activations = u128::from(self.batch) * (pixels + 64) * widest;
-        if activations * 8 >= 1 << 60 {
-            return wrong("a tensor would have 2^60 bytes or more".to_owned());
-        }
-        Ok(())
+        let bytes = u128::from(self.batch) * (pixels + 64) * widest * 8;
+        refuse_if(
+            FAMILY,
+            [(bytes >= 1 << 60, "a tensor would have 2^60 bytes or more")],
+        )
     }
 }

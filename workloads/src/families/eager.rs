@@ -1,18 +1,19 @@
-//! What a deep-learning framework does with memory when it runs a program operator by operator.
+//! The memory behaviour of an eager deep-learning framework, operator by operator.
 //!
-//! Models are written as their Python code is: values that refer to storage, locals that go at the
-//! end of a function, operators that keep what their derivatives need. When memory is asked for and
-//! given back then follows from the program, as it does in PyTorch: recomputation, mixed precision,
-//! adapters and evaluation are compositions, not cases.
+//! Models are written like their Python code: values that refer to storage, locals that end with their
+//! function, operators that save what their derivatives need. As in PyTorch, allocations and frees then
+//! follow from the program: checkpointing, mixed precision, adapters and evaluation are compositions, not
+//! special cases.
 //!
-//! - [`tensor`]: storage goes when nothing refers to it.
-//! - [`tape`] records the way back, [`engine`] takes it, [`checkpoint`] forgets and recomputes.
-//! - [`autocast`] computes in fewer bytes than are stored.
-//! - [`ops`]: the operators, each with its output, its scratch, and what it keeps.
-//! - [`optimizer`]: what happens after the way back; [`reducer`]: what several devices exchange
-//!   during it.
+//! - [`tensor`]: storage that is freed with its last reference.
+//! - [`tape`] records the graph, [`engine`] runs the backward pass, [`checkpoint`] discards activations
+//!   and recomputes them.
+//! - [`autocast`]: mixed precision.
+//! - [`ops`]: the operators, each with its output, its scratch and its saved tensors.
+//! - [`optimizer`]: clipping and the optimizer step; [`reducer`]: the exchange of gradients between
+//!   devices.
 //!
-//! It has sizes and lifetimes, and no numbers. Sizes of scratch are those of PyTorch 2.11 on an
+//! Tensors have sizes and lifetimes but no values. The sizes of scratch are those of PyTorch 2.11 on an
 //! H100, as far as the recorded traces show them.
 
 pub(crate) mod autocast;
@@ -36,25 +37,25 @@ use self::tensor::{Bin, DType, Parameter, Tensor};
 use crate::families::program::Program;
 use crate::op::{Sink, WorkloadError};
 
-/// A program under way, with the state that a framework keeps for a thread.
+/// A running program, with the state that a framework keeps per thread.
 pub(crate) struct Eager<'s> {
     program: RefCell<Program<'s>>,
     bin: Bin,
-    /// Numbers given out: later nodes have higher ones.
-    numbers: Cell<u64>,
-    /// Whether the way back is recorded.
+    /// The number of the next node: later nodes have higher numbers.
+    next_number: Cell<u64>,
+    /// Whether operators are recorded for the backward pass.
     recording: Cell<bool>,
-    /// Whether it is being taken, which is done by a thread of its own.
-    on_the_way_back: Cell<bool>,
-    /// Whether operators only seem to run: nothing that they make is needed any more.
+    /// Whether a backward pass is running, which PyTorch does on another thread.
+    in_backward: Cell<bool>,
+    /// Whether operators run without allocating, because their results are not needed.
     idle: Cell<bool>,
     autocast: RefCell<Option<Autocast>>,
     hook: RefCell<Option<Hook>>,
     reducer: RefCell<Option<Reducer>>,
-    /// What stays until the end.
+    /// Tensors that live until the end.
     kept: RefCell<Vec<Tensor>>,
-    /// Whether libraries have taken the memory that they take at their first use and keep: by thread
-    /// (forward, back) and kind (products, products with bias).
+    /// Whether libraries have allocated the workspaces that they keep from their first use on, by thread
+    /// (forward, backward) and kind (products, products with bias).
     workspaces: Cell<[[bool; 2]; 2]>,
 }
 
@@ -63,9 +64,9 @@ impl<'s> Eager<'s> {
         Self {
             program: RefCell::new(Program::new(sink)),
             bin: Bin::default(),
-            numbers: Cell::new(0),
+            next_number: Cell::new(0),
             recording: Cell::new(true),
-            on_the_way_back: Cell::new(false),
+            in_backward: Cell::new(false),
             idle: Cell::new(false),
             autocast: RefCell::new(None),
             hook: RefCell::new(None),
@@ -75,7 +76,7 @@ impl<'s> Eager<'s> {
         }
     }
 
-    /// Whether nothing more is wanted: a reason to stop working.
+    /// Whether the program should stop.
     pub(crate) fn is_over(&self) -> bool {
         self.program.borrow().is_over()
     }
@@ -85,7 +86,13 @@ impl<'s> Eager<'s> {
         self.program().mark(tag);
     }
 
-    /// Ends the program. What still lives goes now, oldest first.
+    /// Enters step `step`. Returns false if the program should stop.
+    #[must_use]
+    pub(crate) fn step(&self, step: u64) -> bool {
+        self.program().step(step)
+    }
+
+    /// Ends the program and frees everything alive, oldest first.
     pub(crate) fn finish<T>(self, alive: T) -> Result<(), WorkloadError> {
         drop(self.program());
         drop((alive, self.kept, self.reducer, self.autocast, self.hook));
@@ -96,60 +103,60 @@ impl<'s> Eager<'s> {
         program.finish()
     }
 
-    /// The program, once it has been told what nothing refers to any more.
+    /// The program, after freeing all blocks without references.
     fn program(&self) -> std::cell::RefMut<'_, Program<'s>> {
         let mut program = self.program.borrow_mut();
         program.free_all(self.bin.take());
         program
     }
 
-    /// A new tensor of rows of `width` numbers, outside the record.
-    pub(crate) fn alloc(&self, numbers: u64, width: u64, dtype: DType, tag: &str) -> Tensor {
-        let bytes = numbers * dtype.bytes();
-        self.alloc_bytes(bytes, tag).shaped(numbers, width, dtype)
+    /// Allocates a tensor of rows of `width` elements, without recording it.
+    pub(crate) fn alloc(&self, elements: u64, width: u64, dtype: DType, tag: &str) -> Tensor {
+        let bytes = elements * dtype.bytes();
+        self.alloc_bytes(bytes, tag).shaped(elements, width, dtype)
     }
 
-    /// A new tensor for use on a stream of that number.
+    /// Allocates a tensor on a stream.
     pub(crate) fn alloc_on(
         &self,
         stream: u32,
-        (numbers, width): (u64, u64),
+        (elements, width): (u64, u64),
         dtype: DType,
         tag: &str,
     ) -> Tensor {
-        let bytes = numbers * dtype.bytes();
+        let bytes = elements * dtype.bytes();
         let block = self.program().alloc_on(stream, bytes, tag);
         let tensor = Tensor::new(Rc::clone(&self.bin), Some(block), bytes);
-        tensor.shaped(numbers, width, dtype)
+        tensor.shaped(elements, width, dtype)
     }
 
-    /// Says that a stream of that number uses a tensor, too.
+    /// Records that another stream uses a tensor.
     pub(crate) fn record_stream(&self, tensor: &Tensor, stream: u32) {
         if let Some(block) = tensor.block() {
             self.program().record_stream(block, stream);
         }
     }
 
-    /// Memory for an operator's own use.
+    /// Allocates scratch of an operator.
     pub(crate) fn alloc_bytes(&self, bytes: u64, tag: &str) -> Tensor {
         let block = (!self.idle.get()).then(|| self.program().alloc(bytes, tag));
         Tensor::new(Rc::clone(&self.bin), block, bytes)
     }
 
-    /// A tensor like another one.
+    /// Allocates a tensor like another one.
     pub(crate) fn alloc_like(&self, like: &Tensor, tag: &str) -> Tensor {
-        self.alloc(like.numbers(), like.width(), like.dtype(), tag)
+        self.alloc(like.elements(), like.width(), like.dtype(), tag)
     }
 
-    /// A parameter that is trained.
-    pub(crate) fn parameter(&self, numbers: u64, width: u64, dtype: DType) -> Parameter {
-        let data = self.alloc(numbers, width, dtype, "_to_copy");
+    /// Creates a parameter.
+    pub(crate) fn parameter(&self, elements: u64, width: u64, dtype: DType) -> Parameter {
+        let data = self.alloc(elements, width, dtype, "_to_copy");
         Parameter::new(data, self.next_number())
     }
 
-    /// A parameter that is not trained.
-    pub(crate) fn frozen(&self, numbers: u64, width: u64, dtype: DType) -> Parameter {
-        Parameter::frozen(self.alloc(numbers, width, dtype, "_to_copy"))
+    /// Creates a parameter that is not trained.
+    pub(crate) fn frozen(&self, elements: u64, width: u64, dtype: DType) -> Parameter {
+        Parameter::frozen(self.alloc(elements, width, dtype, "_to_copy"))
     }
 
     /// Keeps a tensor until the program ends.
@@ -158,12 +165,10 @@ impl<'s> Eager<'s> {
     }
 
     fn next_number(&self) -> u64 {
-        let number = self.numbers.get();
-        self.numbers.set(number + 1);
-        number
+        self.next_number.replace(self.next_number.get() + 1)
     }
 
-    /// Runs something with the record on or off.
+    /// Runs `body` with recording on or off.
     pub(crate) fn with_recording<T>(&self, on: bool, body: impl FnOnce() -> T) -> T {
         let before = self.recording.replace(on);
         let result = body();
@@ -171,14 +176,14 @@ impl<'s> Eager<'s> {
         result
     }
 
-    /// A product was computed: at the first one of its kind its library takes a workspace.
+    /// Allocates the library's workspace at the first product of a kind.
     pub(crate) fn workspace(&self, with_bias: bool, tag: &str) {
         const PRODUCTS: u64 = 32 << 20;
         const WITH_BIAS: u64 = 1 << 20;
         if self.idle.get() {
             return;
         }
-        let thread = usize::from(self.on_the_way_back.get());
+        let thread = usize::from(self.in_backward.get());
         let kinds = [(true, PRODUCTS), (with_bias, WITH_BIAS)];
         for (kind, (used, bytes)) in kinds.into_iter().enumerate() {
             let mut workspaces = self.workspaces.get();

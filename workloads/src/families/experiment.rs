@@ -1,8 +1,8 @@
-//! The few lines with which articles show how memory is counted.
+//! Short examples of articles that explain PyTorch's memory statistics.
 //!
-//! Each is a program of a dozen tensors whose figures can be added up by hand; marks stand where an
-//! article reads `memory_allocated()`. They show what allocated, reserved and peak mean. They do not
-//! show how an allocator copes: nothing is ever tight.
+//! Each is a program of a dozen tensors whose figures can be checked by hand, with a mark where the
+//! article reads `memory_allocated()`. They show the meaning of allocated, reserved and peak memory; they
+//! do not challenge an allocator.
 
 use documented::{Documented, DocumentedFields};
 use serde::{Deserialize, Serialize};
@@ -11,39 +11,39 @@ use crate::families::parameters::within;
 use crate::families::program::{Program, Tensor};
 use crate::op::{Sink, Workload, WorkloadError};
 
-/// A few lines with which articles show how memory is counted.
+/// Short examples of articles that explain PyTorch's memory statistics.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, Documented, DocumentedFields)]
 #[serde(default, deny_unknown_fields)]
 pub struct Experiment {
-    /// What it is called in results.
+    /// Name in results.
     pub name: String,
-    /// Which lines: `product`, `product_fused`, `product_again`, `product_again_cleared`, `deleted`,
+    /// Which example: `product`, `product_fused`, `product_again`, `product_again_cleared`, `deleted`,
     /// `emptied`, `inference` or `inference_no_grad`.
-    pub program: Lines,
+    pub program: Example,
     /// Bytes of a tensor.
     #[serde(with = "crate::families::byte_count")]
     pub bytes: u64,
-    /// How many there are, where that can be chosen: layers or tensors; below 2^16.
+    /// Number of layers or tensors, where the example has several; below 2^16.
     pub count: u64,
 }
 
-/// The lines of an experiment.
+/// The examples.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Lines {
+pub enum Example {
     /// `y = 5 * x; y.mean().backward()`.
     Product,
     /// `(5 * x).mean().backward()`.
     ProductFused,
-    /// `y = 5 * x; y.mean().backward()` twice: the second gradient is added to the first.
+    /// `y = 5 * x; y.mean().backward()` twice: the second gradient accumulates into the first.
     ProductAgain,
-    /// The same with `x.grad = None` before each.
+    /// The same with `x.grad = None` before each repetition.
     ProductAgainCleared,
-    /// Tensors, `del` of all, and as many again.
+    /// Allocates tensors, deletes all, and repeats.
     Deleted,
-    /// Tensors, `del` of every other, `empty_cache()`; `del` of the rest, `empty_cache()`.
+    /// Allocates tensors, deletes every other and empties the cache, then the rest and again.
     Emptied,
-    /// `for layer in layers: x = layer(x)`: each output is kept for a way back that never comes.
+    /// `for layer in layers: x = layer(x)`: each output is kept for a backward pass that never runs.
     Inference,
     /// The same under `torch.no_grad()`.
     InferenceNoGrad,
@@ -53,7 +53,7 @@ impl Default for Experiment {
     fn default() -> Self {
         Self {
             name: "experiment".to_owned(),
-            program: Lines::Product,
+            program: Example::Product,
             bytes: 3 << 30,
             count: 10,
         }
@@ -76,14 +76,14 @@ impl Workload for Experiment {
         let mut program = Program::new(sink);
         program.mark("step 0");
         match self.program {
-            Lines::Product => self.product(&mut program),
-            Lines::ProductFused => self.product_fused(&mut program),
-            Lines::ProductAgain => self.product_again(&mut program, false),
-            Lines::ProductAgainCleared => self.product_again(&mut program, true),
-            Lines::Deleted => self.deleted(&mut program),
-            Lines::Emptied => self.emptied(&mut program),
-            Lines::Inference => self.inference(&mut program, true),
-            Lines::InferenceNoGrad => self.inference(&mut program, false),
+            Example::Product => self.product(&mut program),
+            Example::ProductFused => self.product_fused(&mut program),
+            Example::ProductAgain => self.product_again(&mut program, false),
+            Example::ProductAgainCleared => self.product_again(&mut program, true),
+            Example::Deleted => self.deleted(&mut program),
+            Example::Emptied => self.emptied(&mut program),
+            Example::Inference => self.inference(&mut program, true),
+            Example::InferenceNoGrad => self.inference(&mut program, false),
         }
         program.finish()
     }
@@ -115,7 +115,7 @@ impl Experiment {
         }
     }
 
-    /// The gradient of x: that of the mean lives until it was made.
+    /// Computes the gradient of x; the gradient of the product lives until then.
     fn backward(&self, program: &mut Program<'_>) -> Tensor {
         let of_loss = program.alloc(4, "ones_like");
         let of_product = program.alloc(self.bytes, "div");
@@ -125,8 +125,8 @@ impl Experiment {
         of_x
     }
 
-    /// Names keep what they stand for until they stand for something else: the second product is made
-    /// while the first is still there.
+    /// A name keeps its tensor until it is assigned again, so the second product is computed while the
+    /// first is live.
     fn product_again(&self, program: &mut Program<'_>, clears: bool) {
         let x = program.alloc(self.bytes, "zeros");
         let mut y: Option<Tensor> = None;
@@ -143,7 +143,7 @@ impl Experiment {
             let of_x = self.backward(program);
             program.free(loss);
             if gradient.is_some() {
-                program.free(of_x); // added to the one that is there
+                program.free(of_x); // accumulated into the existing one
             } else {
                 gradient = Some(of_x);
             }
@@ -170,16 +170,16 @@ impl Experiment {
     }
 
     fn emptied(&self, program: &mut Program<'_>) {
-        let (mut going, mut staying) = (Vec::new(), Vec::new());
+        let (mut every_other, mut rest) = (Vec::new(), Vec::new());
         for (nth, tensor) in self.tensors(program).into_iter().enumerate() {
             let list = if nth % 2 == 0 {
-                &mut going
+                &mut every_other
             } else {
-                &mut staying
+                &mut rest
             };
             list.push(tensor);
         }
-        for (tensors, mark) in [(going, "del every other"), (staying, "del the rest")] {
+        for (tensors, mark) in [(every_other, "del every other"), (rest, "del the rest")] {
             program.mark(mark);
             program.free_all(tensors);
             program.mark("empty_cache");

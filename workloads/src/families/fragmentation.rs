@@ -1,17 +1,17 @@
-//! Patterns that leave memory free but in pieces, one a file and each a family.
+//! Patterns that fragment memory, each a family in its own file.
 //!
 //! | family | pattern |
 //! |---|---|
-//! | [`Fragmentation`] | every k-th block freed, then larger ones wanted |
-//! | [`Comb`] | gaps between blocks that stay, wanted again a little larger |
-//! | [`Growth`] | buffers that grow by being copied, in steps or by doubling |
-//! | [`Sawtooth`] | up to a peak and down, each time with blocks of another size |
-//! | [`Phases`] | two phases of different sizes; which comes first matters |
-//! | [`Survivors`] | a few blocks of many live on, and pin what they lie in |
-//! | [`Churn`] | random sizes and lifetimes below a cap, as long as you like |
-//! | [`Adversary`] | Robson's construction, which no allocator withstands |
+//! | [`Fragmentation`] | frees every k-th block, then requests larger ones |
+//! | [`Comb`] | gaps between long-lived blocks, requested again slightly larger |
+//! | [`Growth`] | buffers that grow by copying, in steps or by doubling |
+//! | [`Sawtooth`] | fills to a peak and empties, each time with another block size |
+//! | [`Phases`] | two phases of different block sizes, in either order |
+//! | [`Survivors`] | a few blocks outlive the rest and pin their segments |
+//! | [`Churn`] | random sizes and lifetimes below a cap, for any number of events |
+//! | [`Adversary`] | Robson's construction, the worst case for every allocator |
 //!
-//! None of them is a real program: each is one cause, alone, so that its effect can be told.
+//! None is a real program: each isolates one cause so that its effect can be measured.
 
 mod adversary;
 mod churn;
@@ -30,9 +30,3 @@ pub use self::interleaved::Fragmentation;
 pub use self::phases::{Order, Phases};
 pub use self::sawtooth::Sawtooth;
 pub use self::survivors::Survivors;
-
-/// The most allocations that a member may hold at a time: they are held here, too.
-const MOST_LIVE: u64 = (1 << 24) - 1;
-
-/// The most bytes of an allocation.
-const MOST_BYTES: u64 = (1 << 60) - 1;

@@ -1,42 +1,41 @@
-//! Gradients added up over several micro-batches before each update, done right and with the common
-//! mistakes.
+//! Gradient accumulation over several micro-batches, without and with the common mistakes.
 //!
-//! Done right, each micro-batch is forward and back, and gradients go after the update. If they are
-//! never cleared, the next forward pass runs on top of them: the peak is the same, since it is reached
-//! at the end of a way back, but less memory is free in between, and in other pieces. If losses are
-//! added up as tensors and the way back is taken once, the activations of all micro-batches are live
-//! at once. If gradients are zeroed in place, the sums are right and the memory is that of gradients
-//! that are never cleared. If outputs are kept in a list, each micro-batch leaves one behind, and
-//! memory grows without end.
+//! Without a mistake each micro-batch has a forward and a backward pass, and gradients are freed after
+//! the update. Gradients that are never cleared stay live in the next forward pass: the peak, at the end
+//! of a backward pass, is the same, but memory is more fragmented. Losses that are summed as tensors,
+//! with one backward pass from the sum, keep the activations of all micro-batches live. Gradients that
+//! are zeroed in place need the memory of those that are never cleared. Outputs that are kept in a list
+//! grow without limit.
 //!
-//! All micro-batches are alike, so it shows no fragmentation by varying sizes; what is reserved beyond
-//! the peak depends on how gradients and activations fit into each other's holes.
+//! All micro-batches are equal, so varying sizes cause no fragmentation. Reserved memory beyond the peak
+//! depends on how gradients and activations fit into each other's holes.
 
 use documented::{Documented, DocumentedFields};
 use serde::{Deserialize, Serialize};
 
+use crate::families::parameters::{MOST_LIVE, below, within};
 use crate::families::program::{Program, Tensor};
 use crate::op::{Sink, Workload, WorkloadError};
 
-/// Training steps of several micro-batches each, of a stack of equal layers.
+/// Gradient accumulation over micro-batches in a stack of equal layers, with or without a mistake.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, Documented, DocumentedFields)]
 #[serde(default, deny_unknown_fields)]
 pub struct GradAccumulation {
-    /// What it is called in results.
+    /// Name in results.
     pub name: String,
     /// Layers.
     pub layers: u64,
-    /// Bytes of a layer's parameters, and of their gradients.
+    /// Bytes of a layer's parameters, and of its gradients.
     #[serde(with = "crate::families::byte_count")]
     pub parameter_bytes: u64,
-    /// Bytes of an activation that a layer keeps for each micro-batch.
+    /// Bytes of the activation that a layer keeps for the backward pass.
     #[serde(with = "crate::families::byte_count")]
     pub activation_bytes: u64,
-    /// Micro-batches before each update.
+    /// Micro-batches per update.
     pub micro_batches: u64,
     /// Updates.
     pub steps: u64,
-    /// What the programmer got wrong: `none`, `never_cleared`, `losses_kept`,
+    /// The programmer's mistake: `none`, `never_cleared`, `losses_kept`,
     /// `zeroed_in_place` or `outputs_kept`.
     pub mistake: Mistake,
 }
@@ -45,17 +44,16 @@ pub struct GradAccumulation {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mistake {
-    /// None: gradients are given back after each update.
+    /// None: gradients are freed after each update.
     None,
-    /// Gradients are never cleared. They stay where they are, and go on being added to.
+    /// Gradients are never cleared and keep accumulating.
     NeverCleared,
-    /// Losses are added up as tensors and the way back is taken from the sum: the activations of all
-    /// micro-batches of a step stay until then.
+    /// Losses are summed as tensors, with one backward pass from the sum: the activations of all
+    /// micro-batches of a step stay live.
     LossesKept,
-    /// Gradients are set to zero in place of being given back: they stay where they are, and no
-    /// memory is asked for.
+    /// Gradients are zeroed in place instead of being freed.
     ZeroedInPlace,
-    /// The output of the last layer, the logits, is put into a list for each micro-batch.
+    /// The logits of every micro-batch are kept in a list.
     OutputsKept,
 }
 
@@ -79,7 +77,15 @@ impl Workload for GradAccumulation {
     }
 
     fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-        self.validate()?;
+        let live = self.layers.saturating_mul(self.micro_batches.max(1));
+        within(
+            "grad_accumulation",
+            [
+                ("parameter_bytes", self.parameter_bytes, 0..=below(58)),
+                ("activation_bytes", self.activation_bytes, 0..=below(58)),
+                ("layers times micro_batches", live, 0..=MOST_LIVE),
+            ],
+        )?;
         let mut program = Program::new(sink);
         program.mark("init");
         for _ in 0..self.layers {
@@ -88,10 +94,9 @@ impl Workload for GradAccumulation {
         }
         let mut gradients = Vec::new();
         for step in 0..self.steps {
-            if program.is_over() {
+            if !program.step(step) {
                 break;
             }
-            program.mark(&format!("step {step}"));
             let mut graphs = Vec::new();
             for _ in 0..self.micro_batches {
                 let graph = self.forward(&mut program);
@@ -101,7 +106,7 @@ impl Workload for GradAccumulation {
                     self.backward(&mut program, graph, &mut gradients);
                 }
             }
-            // What was computed last is differentiated first.
+            // The backward pass runs in reverse order.
             while let Some(graph) = graphs.pop() {
                 self.backward(&mut program, graph, &mut gradients);
             }
@@ -117,28 +122,13 @@ impl Workload for GradAccumulation {
     }
 }
 
-/// What a micro-batch keeps for the way back.
+/// What a micro-batch keeps for the backward pass.
 struct Graph {
     activations: Vec<Tensor>,
     loss: Tensor,
 }
 
 impl GradAccumulation {
-    fn validate(&self) -> Result<(), WorkloadError> {
-        let live = self.layers.checked_mul(self.micro_batches.max(1));
-        let reason = if self.parameter_bytes >= 1 << 58 || self.activation_bytes >= 1 << 58 {
-            "parameter_bytes and activation_bytes must be below 2^58"
-        } else if live.is_none_or(|live| live >= 1 << 24) {
-            "layers times micro_batches must be below 2^24"
-        } else {
-            return Ok(());
-        };
-        Err(WorkloadError::Parameter {
-            family: "grad_accumulation",
-            reason: reason.to_owned(),
-        })
-    }
-
     fn forward(&self, program: &mut Program<'_>) -> Graph {
         program.mark("forward");
         let mut activations = Vec::new();
@@ -150,7 +140,7 @@ impl GradAccumulation {
         Graph { activations, loss }
     }
 
-    /// Makes the gradients, or adds to those that are there.
+    /// Computes gradients, or accumulates into existing ones.
     fn backward(&self, program: &mut Program<'_>, graph: Graph, gradients: &mut Vec<Tensor>) {
         program.mark("backward");
         let mut flowing = program.alloc(self.activation_bytes, "mean_backward");
@@ -162,7 +152,7 @@ impl GradAccumulation {
             if are_new {
                 gradients.push(gradient);
             } else {
-                program.free(gradient); // added to the one that is there
+                program.free(gradient); // accumulated into the existing one
             }
             if layer == last && self.mistake == Mistake::OutputsKept {
                 program.hold(activation);
@@ -174,7 +164,7 @@ impl GradAccumulation {
         program.free(graph.loss);
     }
 
-    /// AdamW: two numbers of state for each parameter, and scratch for all of them at once.
+    /// AdamW: two states per parameter, and scratch for all parameters at once.
     fn update(&self, program: &mut Program<'_>, is_first: bool) {
         program.mark("optimizer");
         if is_first {

@@ -1,69 +1,67 @@
-//! Generation of text, token by token, with a cache of keys and values.
+//! Text generation, token by token, with a key-value cache.
 //!
-//! It shows what serving does to an allocator: memory that grows with every token and goes all at
-//! once, requests of many lengths that come and go at different times. With a cache that is copied
-//! at each token every request is for a size that was never asked for before; with pages all
-//! requests are alike. With gradients left on by mistake nothing goes until the request is over.
-//! It does not show batches that requests join and leave, nor compiled code.
+//! This is the load of serving: memory that grows with every token and is freed at once, by requests of
+//! different lengths that start and end at different times. A cache that is copied at each token requests
+//! a new size each time; a paged cache always requests the same size. With gradients left on by mistake
+//! nothing is freed until the request ends. Continuous batching and compiled code are not covered.
 //!
-//! The model is Hugging Face's Llama in 2 bytes a number.
-
-pub(crate) mod cache;
+//! The model is Hugging Face's Llama in 2 bytes per element.
 
 use std::rc::Rc;
 
 use documented::{Documented, DocumentedFields};
 use serde::{Deserialize, Serialize};
 
-use self::cache::Cache;
 use crate::families::eager::Eager;
 use crate::families::eager::tensor::{DType, Tensor};
 use crate::families::lengths::Lengths;
+use crate::families::parameters::{MOST_LIVE, below, refuse, within};
 use crate::families::rng::Rng;
+pub use crate::families::transformer::CacheLayout;
 use crate::families::transformer::{
-    Batch, Builder, Llama, Precision, Sequences, Shape, Transformer,
+    Attention, Batch, Builder, Cache, Llama, Precision, Sequences, Shape, Transformer,
 };
 use crate::op::{Sink, Workload, WorkloadError};
 
-/// Generation of text by a Llama, token by token, with a cache of keys and values.
+/// Text generation by a Llama, token by token, with a key-value cache.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, Documented, DocumentedFields)]
 #[serde(default, deny_unknown_fields)]
 pub struct Inference {
-    /// What it is called in results.
+    /// Name in results.
     pub name: String,
-    /// Blocks of attention and feed-forward network.
+    /// Layers, each with attention and a feed-forward network.
     pub layers: u64,
     /// Width of the residual stream.
     pub hidden: u64,
     /// Attention heads.
     pub heads: u64,
-    /// Heads of keys and values, which groups of heads share; 0 for as many as there are heads.
+    /// Key-value heads, each shared by a group of attention heads; 0 for one per attention head.
     pub kv_heads: u64,
-    /// Width of the feed-forward network; 0 for four times that of the residual stream.
+    /// Width of the feed-forward network; 0 for four times `hidden`.
     pub intermediate: u64,
     /// Tokens in the vocabulary.
     pub vocabulary: u64,
-    /// How keys and values are kept.
-    pub cache: Kept,
-    /// Requests that are known beforehand, in this order.
+    /// Key-value cache: `whole` copies it at each token, `{ pages = { tokens = 16 } }` has fixed pages.
+    pub cache: CacheLayout,
+    /// Requests to serve first, in this order: `batch`, `prompt` and `new_tokens` of each.
     pub requests: Vec<Request>,
-    /// Requests after those, drawn at random.
+    /// Number of random requests after those.
     pub random_requests: u64,
     /// Sequences in a random request.
     pub batch: u64,
     /// Tokens in the prompt of a random request.
     pub prompt: Lengths,
-    /// Tokens that a random request is for.
+    /// Tokens to generate for a random request.
     pub new_tokens: Lengths,
-    /// Requests that are worked on at a time, a token each in turn.
+    /// Concurrent requests, which generate one token each in turn.
     pub live: u64,
-    /// Whether somebody forgot to say that no gradients are wanted.
+    /// Whether `torch.no_grad()` was forgotten.
     pub gradients: bool,
-    /// Determines the random requests.
+    /// Seed of the random requests.
     pub seed: u64,
 }
 
-/// A request for text.
+/// A request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Request {
@@ -71,25 +69,12 @@ pub struct Request {
     pub batch: u64,
     /// Tokens in the prompt.
     pub prompt: u64,
-    /// Tokens that are wanted.
+    /// Tokens to generate.
     pub new_tokens: u64,
 }
 
-/// How keys and values are kept.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Kept {
-    /// In one tensor a layer, which is copied to a longer one at each token.
-    Whole,
-    /// In pages of so many tokens each.
-    Pages {
-        /// Tokens of a page.
-        tokens: u64,
-    },
-}
-
 impl Default for Inference {
-    /// A model of about a billion parameters, four requests, two at a time.
+    /// A model of about a billion parameters and four requests, two at a time.
     fn default() -> Self {
         Self {
             name: "inference".to_owned(),
@@ -99,7 +84,7 @@ impl Default for Inference {
             kv_heads: 8,
             intermediate: 8192,
             vocabulary: 128_256,
-            cache: Kept::Whole,
+            cache: CacheLayout::Whole,
             requests: Vec::new(),
             random_requests: 4,
             batch: 1,
@@ -112,12 +97,13 @@ impl Default for Inference {
     }
 }
 
-/// A request that is being worked on.
-struct Work {
-    wanted: u64,
+/// A request in progress.
+struct Active {
+    /// Tokens still to generate.
+    remaining: u64,
     batch: u64,
     cache: Rc<Cache>,
-    /// Tokens so far, and which of them count.
+    /// Tokens so far, and their padding mask.
     tokens: Tensor,
     mask: Tensor,
     logits: Tensor,
@@ -144,7 +130,7 @@ impl Workload for Inference {
 impl Inference {
     fn serve(&self, eager: &Eager<'_>, model: &Llama) {
         let mut requests = self.all_requests().enumerate();
-        let mut live: Vec<Work> = Vec::new();
+        let mut live: Vec<Active> = Vec::new();
         loop {
             while (live.len() as u64) < self.live
                 && !eager.is_over()
@@ -157,26 +143,26 @@ impl Inference {
                 break;
             }
             eager.mark("decode");
-            // Alone, a request is worked on until it is done.
+            // A single request runs to its end.
             let turns = if self.live == 1 { u64::MAX } else { 1 };
-            for work in &mut live {
-                for _ in 0..turns.min(work.wanted) {
+            for request in &mut live {
+                for _ in 0..turns.min(request.remaining) {
                     if eager.is_over() {
                         return;
                     }
-                    work.decode(eager, model);
+                    request.decode(eager, model);
                 }
             }
-            live.retain(|work| work.wanted > 0);
+            live.retain(|request| request.remaining > 0);
         }
     }
 
     fn all_requests(&self) -> impl Iterator<Item = Request> + use<> {
         let prompts = self.prompt.draw(Rng::new(self.seed));
-        let wanted = self.new_tokens.draw(Rng::new(self.seed.wrapping_add(1)));
+        let new_tokens = self.new_tokens.draw(Rng::new(self.seed.wrapping_add(1)));
         let batch = self.batch;
         let random = prompts
-            .zip(wanted)
+            .zip(new_tokens)
             .map(move |(prompt, new_tokens)| Request {
                 batch,
                 prompt,
@@ -186,8 +172,8 @@ impl Inference {
         known.chain(random.take(self.random_requests as usize))
     }
 
-    /// What the prompt leaves behind.
-    fn prefill(&self, eager: &Eager<'_>, model: &Llama, request: Request) -> Work {
+    /// Processes the prompt of a request.
+    fn prefill(&self, eager: &Eager<'_>, model: &Llama, request: Request) -> Active {
         eager.mark("prefill");
         let shape = Sequences {
             batch: request.batch,
@@ -197,12 +183,12 @@ impl Inference {
         let mask = shape.ids(eager);
         let cache = Rc::new(Cache::new(self.cache));
         let batch = Batch {
-            counting: mask.clone(),
+            padding_mask: mask.clone(),
             ..Batch::of(tokens.clone())
         };
         let logits = model.next(eager, &batch, shape, &cache);
-        Work {
-            wanted: request.new_tokens,
+        Active {
+            remaining: request.new_tokens,
             batch: request.batch,
             cache,
             tokens,
@@ -211,7 +197,7 @@ impl Inference {
         }
     }
 
-    /// The model that serves.
+    /// The model.
     fn transformer(&self) -> Transformer {
         Transformer {
             name: self.name.clone(),
@@ -229,8 +215,8 @@ impl Inference {
     }
 }
 
-impl Work {
-    /// One more token.
+impl Active {
+    /// Generates one token.
     fn decode(&mut self, eager: &Eager<'_>, model: &Llama) {
         let shape = Sequences {
             batch: self.batch,
@@ -244,43 +230,38 @@ impl Work {
         };
         self.mask = mask;
         let batch = Batch {
-            counting: self.mask.clone(),
+            padding_mask: self.mask.clone(),
             ..Batch::of(token)
         };
         self.logits = model.next(eager, &batch, shape, &self.cache);
-        self.wanted -= 1;
+        self.remaining -= 1;
     }
 }
 
-/// More than this is not served.
-const MOST_TOKENS: u64 = 1 << 24;
+/// The most tokens of a prompt, a page or an answer.
+const MOST_TOKENS: u64 = below(24);
 
 impl Inference {
     fn validate(&self) -> Result<(), WorkloadError> {
         const FAMILY: &str = "inference";
-        let wrong = |reason: String| {
-            Err(WorkloadError::Parameter {
-                family: FAMILY,
-                reason,
-            })
-        };
         for (name, lengths) in [("prompt", &self.prompt), ("new_tokens", &self.new_tokens)] {
             if let Some(fault) = lengths.fault() {
-                return wrong(format!("{name} {fault}"));
+                return refuse(FAMILY, format!("{name} {fault}"));
             }
         }
-        if let Kept::Pages { tokens } = self.cache
-            && !(1..MOST_TOKENS).contains(&tokens)
-        {
-            return wrong("pages must have at least 1 token and fewer than 2^24".to_owned());
-        }
-        if !(1..1 << 24).contains(&self.live) {
-            return wrong("live must be at least 1 and below 2^24".to_owned());
-        }
+        let page = match self.cache {
+            CacheLayout::Whole => MOST_TOKENS,
+            CacheLayout::Pages { tokens } => tokens,
+        };
         let layers = self.live.saturating_mul(self.layers);
-        if layers >= 1 << 20 {
-            return wrong("live times layers must be below 2^20".to_owned());
-        }
+        within(
+            FAMILY,
+            [
+                ("cache.pages.tokens", page, 1..=MOST_TOKENS),
+                ("live", self.live, 1..=MOST_LIVE),
+                ("live times layers", layers, 0..=below(20)),
+            ],
+        )?;
         let drawn = Request {
             batch: self.batch,
             prompt: self.prompt.longest(),
@@ -292,28 +273,35 @@ impl Inference {
                 prompt,
                 new_tokens,
             } = *request;
-            if new_tokens >= MOST_TOKENS || prompt == 0 || prompt >= MOST_TOKENS {
-                return wrong("requests must have a prompt, and fewer than 2^24 tokens".to_owned());
-            }
+            within(
+                FAMILY,
+                [
+                    ("prompt", prompt, 1..=MOST_TOKENS),
+                    ("new_tokens", new_tokens, 0..=MOST_TOKENS),
+                ],
+            )?;
             let pages = match self.cache {
-                Kept::Whole => 1,
-                Kept::Pages { tokens } => (prompt + new_tokens).div_ceil(tokens),
+                CacheLayout::Whole => 1,
+                CacheLayout::Pages { tokens } => (prompt + new_tokens).div_ceil(tokens),
             };
             let graphs = if self.gradients { new_tokens + 1 } else { 1 };
-            if layers.saturating_mul(pages) >= 1 << 24 {
-                return wrong("live times layers times pages must be below 2^24".to_owned());
-            }
-            if layers.saturating_mul(graphs) >= 1 << 18 {
-                return wrong(
-                    "live times layers times new_tokens must be below 2^18 with gradients"
-                        .to_owned(),
-                );
-            }
-            // All that the model needs, as if the tokens came at once.
+            let (pages, graphs) = (layers.saturating_mul(pages), layers.saturating_mul(graphs));
+            within(
+                FAMILY,
+                [
+                    ("live times layers times pages", pages, 0..=below(24)),
+                    (
+                        "with gradients, live times layers times (new_tokens + 1)",
+                        graphs,
+                        0..=if self.gradients { below(18) } else { u64::MAX },
+                    ),
+                ],
+            )?;
+            // The model must also be valid for all tokens at once.
             let model = Transformer {
                 batch,
                 sequence: Lengths::Fixed(prompt + new_tokens),
-                attention: crate::families::transformer::Attention::Materialised,
+                attention: Attention::Materialised,
                 ..self.transformer()
             };
             model.validate(FAMILY)?;

@@ -1,10 +1,10 @@
-//! How long sequences are, or how large images.
+//! Lengths of sequences and sides of images, which vary by batch.
 
 use serde::{Deserialize, Serialize};
 
 use crate::families::rng::Rng;
 
-/// The lengths of the batches of a run, one after the other.
+/// The lengths of the batches of a run, in order.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(
     rename_all = "snake_case",
@@ -13,46 +13,44 @@ use crate::families::rng::Rng;
                  { sorted = { min = 1, max = 9, count = 4 } }, or { list = [1, 5, 9] }"
 )]
 pub enum Lengths {
-    /// Anything between two lengths, both possible.
+    /// Uniform between two lengths, inclusive.
     Uniform {
-        /// The least.
+        /// Shortest.
         min: u64,
-        /// The most.
+        /// Longest.
         max: u64,
     },
-    /// Between two lengths, each number of binary digits being as likely as any other: many short
-    /// ones and few long ones.
+    /// Between two lengths, inclusive, with each bit length equally likely: many short and few long ones.
     LogUniform {
-        /// The least.
+        /// Shortest.
         min: u64,
-        /// The most.
+        /// Longest.
         max: u64,
     },
-    /// Uniform, but shortest first, as samplers that group by length do it. The pattern starts again
-    /// after `count` batches.
+    /// Uniform, but shortest first, as samplers do that group by length. Repeats after `count` batches.
     Sorted {
-        /// The least.
+        /// Shortest.
         min: u64,
-        /// The most.
+        /// Longest.
         max: u64,
-        /// Batches until the shortest comes again.
+        /// Batches until the pattern repeats.
         count: u64,
     },
-    /// These, and then again from the first.
+    /// These lengths, repeated.
     List(Vec<u64>),
-    /// Always the same; a number alone.
+    /// Always the same; written as a number.
     #[serde(untagged)]
     Fixed(u64),
 }
 
-/// Lengths, without an end.
+/// An endless sequence of lengths.
 pub(crate) type Draw = Box<dyn Iterator<Item = u64>>;
 
-/// More lengths than this are not listed or sorted.
+/// The most lengths of a sorted pattern, which is held in memory.
 const MOST: u64 = 1 << 20;
 
 impl Lengths {
-    /// The longest there can be.
+    /// The longest possible length.
     #[must_use]
     pub fn longest(&self) -> u64 {
         match self {
@@ -64,7 +62,7 @@ impl Lengths {
         }
     }
 
-    /// What is wrong with it, if anything is.
+    /// What is wrong with the parameters, if anything.
     pub(crate) fn fault(&self) -> Option<String> {
         let (min, max) = match self {
             Self::Fixed(length) => (*length, *length),
@@ -81,7 +79,7 @@ impl Lengths {
         (!(1..=max).contains(&min)).then(|| format!("lengths cannot be from {min} to {max}"))
     }
 
-    /// The lengths, without an end.
+    /// Draws lengths without end.
     pub(crate) fn draw(&self, mut rng: Rng) -> Draw {
         match self.clone() {
             Self::Fixed(length) => Box::new(std::iter::repeat(length)),

@@ -1,34 +1,35 @@
-//! Training of a mixture of experts: a transformer whose feed-forward networks are many, of which
-//! each token is sent to a few.
+//! Training of a mixture of experts: a transformer that routes each token to a few of many feed-forward
+//! networks.
 //!
-//! It shows fragmentation that a fixed batch does not spare a program: how many tokens an expert is
-//! sent differs by expert, layer and step, and so do its activations. It does not show experts on
-//! several devices, nor kernels that compute all experts at once.
+//! This fragments memory even with batches of one size: the number of tokens routed to an expert varies
+//! by expert, layer and step, and so do its activations. Experts on several devices and fused kernels for
+//! all experts are not covered.
 //!
-//! It is modelled on Hugging Face's Mixtral with a list of experts, in 2 bytes a number.
+//! Modelled on Hugging Face's Mixtral with a list of experts, in 2 bytes per element.
 
 use documented::{Documented, DocumentedFields};
 use serde::{Deserialize, Serialize};
 
 use crate::families::lengths::Lengths;
+use crate::families::parameters::{below, refuse_if, within};
 use crate::families::transformer::{Optimizer, Precision, Routing, Shape, Transformer};
 use crate::op::{Sink, Workload, WorkloadError};
 
-/// Training of a transformer in which each token is sent to a few of many experts.
+/// Training of a transformer that routes each token to a few of many experts.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, Documented, DocumentedFields)]
 #[serde(default, deny_unknown_fields)]
 pub struct Moe {
-    /// What it is called in results.
+    /// Name in results.
     pub name: String,
-    /// Blocks of attention and experts.
+    /// Layers, each with attention and experts.
     pub layers: u64,
     /// Width of the residual stream.
     pub hidden: u64,
     /// Attention heads.
     pub heads: u64,
-    /// Heads of keys and values, which groups of heads share; 0 for as many as there are heads.
+    /// Key-value heads, each shared by a group of attention heads; 0 for one per attention head.
     pub kv_heads: u64,
-    /// Width of an expert; 0 for four times that of the residual stream.
+    /// Width of an expert; 0 for four times `hidden`.
     pub intermediate: u64,
     /// Tokens in the vocabulary.
     pub vocabulary: u64,
@@ -38,18 +39,18 @@ pub struct Moe {
     pub sequence: Lengths,
     /// Experts in each layer.
     pub experts: u64,
-    /// Experts that each token is sent to.
+    /// Experts per token.
     pub top_k: u64,
-    /// How uneven tokens are spread: how many times as busy as another an expert may be. With 1 all
-    /// are sent the same.
+    /// Imbalance of the routing: the most tokens of an expert relative to the fewest. With 1 all are
+    /// equal.
     pub skew: u64,
-    /// What updates the parameters.
+    /// Optimizer: `adamw`, `adamw_fused`, `momentum` or `sgd`.
     pub optimizer: Optimizer,
-    /// Whether only the input of each layer is kept, and the rest computed again when it is needed.
+    /// Whether activation checkpointing keeps only the input of each layer and recomputes the rest.
     pub recompute: bool,
     /// Training steps.
     pub steps: u64,
-    /// Determines the lengths, and who is sent what.
+    /// Seed of the lengths and of the routing.
     pub seed: u64,
 }
 
@@ -100,36 +101,28 @@ const FAMILY: &str = "moe";
 
 impl Moe {
     fn validate(&self) -> Result<(), WorkloadError> {
+        within(
+            FAMILY,
+            [
+                ("experts", self.experts, 1..=below(16)),
+                ("top_k", self.top_k, 1..=self.experts),
+                ("skew", self.skew, 1..=below(16)),
+                (
+                    "layers times experts",
+                    self.layers.saturating_mul(self.experts),
+                    1..=below(18),
+                ),
+            ],
+        )?;
         let tokens = u128::from(self.batch) * u128::from(self.sequence.longest());
-        let reason = if !(1..1 << 16).contains(&self.experts) {
-            format!(
-                "experts is {}; it must be at least 1 and below 2^16",
-                self.experts
-            )
-        } else if !(1..=self.experts).contains(&self.top_k) {
-            format!(
-                "top_k is {}; there are {} experts",
-                self.top_k, self.experts
-            )
-        } else if !(1..1 << 16).contains(&self.skew) {
-            format!(
-                "skew is {}; it must be at least 1 and below 2^16",
-                self.skew
-            )
-        } else if self.layers * self.experts >= 1 << 18 {
-            "layers times experts must be below 2^18".to_owned()
-        } else if tokens * u128::from(self.experts) * u128::from(self.top_k) * 8 >= 1 << 60 {
-            "a tensor would have 2^60 bytes or more".to_owned()
-        } else {
-            return Ok(());
-        };
-        Err(WorkloadError::Parameter {
-            family: FAMILY,
-            reason,
-        })
+        let masks = tokens * u128::from(self.experts) * u128::from(self.top_k) * 8;
+        refuse_if(
+            FAMILY,
+            [(masks >= 1 << 60, "a tensor would have 2^60 bytes or more")],
+        )
     }
 
-    /// The same without experts.
+    /// The transformer around the experts.
     fn transformer(&self) -> Transformer {
         Transformer {
             name: self.name.clone(),

@@ -1,6 +1,6 @@
-//! Writing a workload as the program it stands for.
+//! Writing a family as the program that it stands for.
 //!
-//! A tensor is a value that can be given back once: the compiler finds a double free.
+//! A [`Tensor`] can be freed only once: the compiler finds a double free.
 
 use std::collections::BTreeSet;
 
@@ -9,16 +9,16 @@ use crate::surroundings::Change;
 
 const DEFAULT_STREAM: u32 = 0;
 
-/// Memory that the program holds.
+/// Memory that the program has allocated.
 #[derive(Debug)]
-#[must_use = "a tensor nobody keeps is a leak: free it, or let the program hold it"]
+#[must_use = "a dropped tensor leaks its memory: free it or let the program hold it"]
 pub struct Tensor {
     id: u64,
     bytes: u64,
 }
 
 impl Tensor {
-    /// Bytes it was asked for with.
+    /// Requested bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
@@ -27,7 +27,9 @@ impl Tensor {
 
 /// A running program.
 ///
-/// Once the sink has had enough, nothing more is sent, and [`Program::finish`] says why.
+/// After the sink has refused an operation, nothing more is sent, every allocation seems to succeed,
+/// and [`Program::finish`] returns the sink's error. A loop over a parameter must therefore stop once
+/// [`Program::is_over`]; otherwise it runs through all its iterations, of which there can be 2^64.
 pub struct Program<'s> {
     sink: &'s mut dyn Sink,
     next_id: u64,
@@ -37,7 +39,7 @@ pub struct Program<'s> {
 }
 
 impl<'s> Program<'s> {
-    /// A program that has done nothing yet, on the default stream.
+    /// Starts a program.
     pub fn new(sink: &'s mut dyn Sink) -> Self {
         Self {
             sink,
@@ -47,7 +49,7 @@ impl<'s> Program<'s> {
         }
     }
 
-    /// Whether nothing more is wanted: a reason to stop working.
+    /// Whether the sink has refused an operation, so that the program should stop.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.outcome.is_err()
@@ -58,17 +60,24 @@ impl<'s> Program<'s> {
         self.send(Op::Mark { tag });
     }
 
-    /// A new tensor, made by operator `tag`.
+    /// Enters step `step`, counted from 0. Returns false if the program should stop.
+    #[must_use]
+    pub fn step(&mut self, step: u64) -> bool {
+        self.mark(&format!("step {step}"));
+        !self.is_over()
+    }
+
+    /// Allocates a tensor on the default stream, for operator `tag`.
     pub fn alloc(&mut self, bytes: u64, tag: &str) -> Tensor {
         self.alloc_on(DEFAULT_STREAM, bytes, tag)
     }
 
-    /// A new tensor for use on a stream of that number.
+    /// Allocates a tensor on a stream.
     pub fn alloc_on(&mut self, stream: u32, bytes: u64, tag: &str) -> Tensor {
         self.request(stream, bytes, tag).0
     }
 
-    /// A new tensor, or nothing if there is no memory for it.
+    /// Allocates a tensor, or returns `None` if the device is out of memory.
     pub fn try_alloc(&mut self, bytes: u64, tag: &str) -> Option<Tensor> {
         let (tensor, answer) = self.request(DEFAULT_STREAM, bytes, tag);
         (answer == Answer::Done).then_some(tensor)
@@ -86,7 +95,7 @@ impl<'s> Program<'s> {
         (Tensor { id, bytes }, answer)
     }
 
-    /// Says that a stream of that number uses a tensor, too.
+    /// Records that another stream uses a tensor.
     pub fn record_stream(&mut self, tensor: &Tensor, stream: u32) {
         let id = tensor.id;
         self.send(Op::RecordStream { id, stream });
@@ -97,30 +106,30 @@ impl<'s> Program<'s> {
         self.send(Op::EmptyCache);
     }
 
-    /// Lets something happen that is not the program's doing.
+    /// Changes the surroundings of the program.
     pub fn around(&mut self, change: Change) {
-        self.send(Op::Around(change));
+        self.send(Op::Surroundings(change));
     }
 
-    /// Gives a tensor back.
+    /// Frees a tensor.
     pub fn free(&mut self, tensor: Tensor) {
         self.send(Op::Free { id: tensor.id });
     }
 
-    /// Gives several tensors back, in order.
+    /// Frees several tensors, in order.
     pub fn free_all(&mut self, tensors: impl IntoIterator<Item = Tensor>) {
         for tensor in tensors {
             self.free(tensor);
         }
     }
 
-    /// Memory that an operator needs only while it runs.
+    /// Allocates the scratch of an operator and frees it.
     pub fn scratch(&mut self, bytes: u64, tag: &str) {
         let tensor = self.alloc(bytes, tag);
         self.free(tensor);
     }
 
-    /// Makes a tensor from another, which is then given back.
+    /// Allocates a tensor computed from another, which is then freed.
     pub fn replace(&mut self, old: Tensor, bytes: u64, tag: &str) -> Tensor {
         let new = self.alloc(bytes, tag);
         self.free(old);
@@ -132,10 +141,10 @@ impl<'s> Program<'s> {
         self.held.insert(tensor.id);
     }
 
-    /// Ends the program: what it still holds goes, oldest first.
+    /// Ends the program and frees all held tensors, oldest first.
     ///
     /// # Errors
-    /// Why the sink wanted no more, if it did.
+    /// The sink's error, if it refused an operation.
     pub fn finish(mut self) -> Result<(), WorkloadError> {
         self.mark("end");
         for id in std::mem::take(&mut self.held) {
@@ -144,7 +153,7 @@ impl<'s> Program<'s> {
         self.outcome
     }
 
-    /// Sends an operation. Once nothing more is wanted, all of them are taken to be done.
+    /// Sends an operation unless the program is over.
     fn send(&mut self, op: Op<'_>) -> Answer {
         if self.outcome.is_err() {
             return Answer::Done;

@@ -1,10 +1,9 @@
-//! A training loop on a device that others use, too.
+//! A training loop on a GPU shared with other processes.
 //!
-//! Other processes come and go, each with a fixed amount of memory; the steps of the program vary in
-//! size. It shows what it costs to have given nothing back: a cache that was harmless becomes the
-//! reason for a failure when a neighbour comes, and is flushed. With memory to spare nothing of it is
-//! to be seen. It does not show neighbours that fail because of the program: they always get what
-//! they want, even if less than nothing is left.
+//! Other processes come and go, each with a fixed amount of memory, and the program's steps vary in size.
+//! This shows the cost of cached memory: when a neighbour arrives, requests fail and the cache must be
+//! flushed. On a roomy device there is no effect. Neighbours always get their memory, even beyond the
+//! device's capacity; they never fail because of the program.
 
 use documented::{Documented, DocumentedFields};
 use serde::{Deserialize, Serialize};
@@ -15,33 +14,33 @@ use crate::families::rng::Rng;
 use crate::op::{Sink, Workload, WorkloadError};
 use crate::surroundings::Change;
 
-/// A training loop while other processes take memory and give it back.
+/// A training loop on a GPU whose other processes allocate and free memory.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, Documented, DocumentedFields)]
 #[serde(default, deny_unknown_fields)]
 pub struct SharedGpu {
-    /// What it is called in results.
+    /// Name in results.
     pub name: String,
     /// Other processes; below 2^10.
     pub neighbours: u64,
-    /// Bytes that each of them holds while it is there.
+    /// Bytes of each process while it is present.
     #[serde(with = "crate::families::byte_count")]
     pub neighbour_bytes: u64,
-    /// Steps after which a neighbour comes or goes, on average.
+    /// Average number of steps until a neighbour comes or goes.
     pub stay: u64,
     /// Layers; below 2^16.
     pub layers: u64,
-    /// Bytes of a layer's parameters, and of their gradients.
+    /// Bytes of a layer's parameters, and of its gradients.
     #[serde(with = "crate::families::byte_count")]
     pub parameter_bytes: u64,
-    /// Bytes of a layer's activation at least.
+    /// Fewest bytes of a layer's activation.
     #[serde(with = "crate::families::byte_count")]
     pub min_activation_bytes: u64,
-    /// Bytes of a layer's activation at most: all layers of a step have the same.
+    /// Most bytes of a layer's activation; all layers of a step have the same size.
     #[serde(with = "crate::families::byte_count")]
     pub max_activation_bytes: u64,
     /// Training steps.
     pub steps: u64,
-    /// Determines sizes, and when neighbours come and go.
+    /// Seed of sizes, and of when neighbours come and go.
     pub seed: u64,
 }
 
@@ -63,23 +62,7 @@ impl Default for SharedGpu {
 }
 
 impl SharedGpu {
-    fn validate(&self) -> Result<(), WorkloadError> {
-        let most = self.max_activation_bytes;
-        within(
-            "shared_gpu",
-            [
-                ("neighbours", self.neighbours, 0..=(1 << 10) - 1),
-                ("neighbour_bytes", self.neighbour_bytes, 0..=1 << 48),
-                ("stay", self.stay, 1..=1 << 32),
-                ("layers", self.layers, 1..=(1 << 16) - 1),
-                ("parameter_bytes", self.parameter_bytes, 1..=1 << 58),
-                ("min_activation_bytes", self.min_activation_bytes, 1..=most),
-                ("max_activation_bytes", most, 1..=1 << 58),
-            ],
-        )
-    }
-
-    /// A step forward and back, and an update.
+    /// A forward pass, a backward pass and an optimizer step.
     fn step(&self, program: &mut Program<'_>, activation_bytes: u64) {
         program.mark("forward");
         let activations = (0..self.layers).map(|_| {
@@ -108,7 +91,19 @@ impl Workload for SharedGpu {
     }
 
     fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-        self.validate()?;
+        let most = self.max_activation_bytes;
+        within(
+            "shared_gpu",
+            [
+                ("neighbours", self.neighbours, 0..=(1 << 10) - 1),
+                ("neighbour_bytes", self.neighbour_bytes, 0..=1 << 48),
+                ("stay", self.stay, 1..=1 << 32),
+                ("layers", self.layers, 1..=(1 << 16) - 1),
+                ("parameter_bytes", self.parameter_bytes, 1..=1 << 58),
+                ("min_activation_bytes", self.min_activation_bytes, 1..=most),
+                ("max_activation_bytes", most, 1..=1 << 58),
+            ],
+        )?;
         let mut program = Program::new(sink);
         let mut rng = Rng::new(self.seed);
         program.mark("init");
@@ -116,18 +111,17 @@ impl Workload for SharedGpu {
             let parameter = program.alloc(self.parameter_bytes, "parameter");
             program.hold(parameter);
         }
-        let mut is_there = vec![false; self.neighbours as usize];
+        let mut is_present = vec![false; self.neighbours as usize];
         for step in 0..self.steps {
-            if program.is_over() {
+            if !program.step(step) {
                 break;
             }
-            program.mark(&format!("step {step}"));
-            for is_there in &mut is_there {
-                *is_there ^= rng.happens(1, self.stay);
+            for is_present in &mut is_present {
+                *is_present ^= rng.happens(1, self.stay);
             }
-            let there = is_there.iter().filter(|is_there| **is_there).count() as u64;
+            let present = is_present.iter().filter(|is_present| **is_present).count() as u64;
             program.around(Change::Foreign {
-                bytes: there * self.neighbour_bytes,
+                bytes: present * self.neighbour_bytes,
             });
             let bytes = rng.between(self.min_activation_bytes, self.max_activation_bytes);
             self.step(&mut program, bytes);

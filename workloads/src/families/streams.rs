@@ -1,10 +1,10 @@
-//! Batches copied in on side streams ahead of time, while the default stream computes.
+//! Batches prefetched on side streams while the default stream computes.
 //!
-//! A batch belongs to the stream that copies it, and the program says that the default stream uses
-//! it, too (`record_stream`). When it gives the batch back, the device has not yet come to that
-//! work: the block waits for an event, and cannot be used again before. It shows what memory costs
-//! that is free to the program but not to the device, and that streams do not share. It does not
-//! show when events really complete: here the device is always as many batches behind.
+//! A batch belongs to the stream that copies it, and `record_stream` records that the default stream
+//! uses it, too. When the program frees the batch, the device has not reached that work yet, so the block
+//! waits for an event before it can be reused. This shows the cost of memory that the program has freed
+//! but the device still uses, and that streams do not share blocks. The device always lags by the same
+//! number of batches; real completion times vary.
 
 use std::collections::VecDeque;
 
@@ -17,39 +17,39 @@ use crate::families::rng::Rng;
 use crate::op::{Sink, Workload, WorkloadError};
 use crate::surroundings::Change;
 
-/// Batches copied in on side streams ahead of time; the device is some batches behind.
+/// Batches prefetched on side streams, with a device that lags behind the program.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, Documented, DocumentedFields)]
 #[serde(default, deny_unknown_fields)]
 pub struct Streams {
-    /// What it is called in results.
+    /// Name in results.
     pub name: String,
     /// Batches.
     pub batches: u64,
-    /// Side streams, which copy batches in turns; below 2^10.
+    /// Side streams, which copy batches in turn; below 2^10.
     pub streams: u64,
-    /// Batches that are copied ahead; below 2^10.
+    /// Batches copied ahead; below 2^10.
     pub ahead: u64,
-    /// Batches by which the device is behind the program; below 2^10.
+    /// Batches by which the device lags behind the program; below 2^10.
     pub lag: u64,
     /// Tensors of a batch; below 2^10.
     pub tensors: u64,
-    /// Bytes of such a tensor at least.
+    /// Fewest bytes of a tensor of a batch.
     #[serde(with = "crate::families::byte_count")]
     pub min_bytes: u64,
-    /// Bytes of such a tensor at most.
+    /// Most bytes of a tensor of a batch.
     #[serde(with = "crate::families::byte_count")]
     pub max_bytes: u64,
-    /// Tensors that are computed from a batch, on the default stream; below 2^16.
+    /// Tensors computed from a batch on the default stream; below 2^16.
     pub activations: u64,
-    /// Bytes of each.
+    /// Bytes of an activation.
     #[serde(with = "crate::families::byte_count")]
     pub activation_bytes: u64,
-    /// Determines sizes.
+    /// Seed of sizes.
     pub seed: u64,
 }
 
 impl Default for Streams {
-    /// Half-precision images of 224 × 224 and their like.
+    /// Half-precision images of about 224 × 224.
     fn default() -> Self {
         Self {
             name: "streams".to_owned(),
@@ -71,24 +71,7 @@ impl Default for Streams {
 const COMPUTE: u32 = 0;
 
 impl Streams {
-    fn validate(&self) -> Result<(), WorkloadError> {
-        const FEW: u64 = (1 << 10) - 1;
-        within(
-            "streams",
-            [
-                ("streams", self.streams, 1..=FEW),
-                ("ahead", self.ahead, 0..=FEW),
-                ("lag", self.lag, 0..=FEW),
-                ("tensors", self.tensors, 1..=FEW),
-                ("min_bytes", self.min_bytes, 1..=1 << 58),
-                ("max_bytes", self.max_bytes, self.min_bytes..=1 << 58),
-                ("activations", self.activations, 0..=(1 << 16) - 1),
-                ("activation_bytes", self.activation_bytes, 1..=1 << 58),
-            ],
-        )
-    }
-
-    /// Copies a batch in.
+    /// Copies a batch to the device.
     fn copy(&self, program: &mut Program<'_>, rng: &mut Rng, batch: u64) -> Vec<Tensor> {
         let stream = 1 + (batch % self.streams) as u32;
         let tensors = (0..self.tensors).map(|_| {
@@ -98,7 +81,7 @@ impl Streams {
         tensors.collect()
     }
 
-    /// Computes with a batch and gives it back.
+    /// Computes with a batch and frees it.
     fn compute(&self, program: &mut Program<'_>, batch: Vec<Tensor>) {
         for tensor in &batch {
             program.record_stream(tensor, COMPUTE);
@@ -116,17 +99,29 @@ impl Workload for Streams {
     }
 
     fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-        self.validate()?;
+        const FEW: u64 = (1 << 10) - 1;
+        within(
+            "streams",
+            [
+                ("streams", self.streams, 1..=FEW),
+                ("ahead", self.ahead, 0..=FEW),
+                ("lag", self.lag, 0..=FEW),
+                ("tensors", self.tensors, 1..=FEW),
+                ("min_bytes", self.min_bytes, 1..=1 << 58),
+                ("max_bytes", self.max_bytes, self.min_bytes..=1 << 58),
+                ("activations", self.activations, 0..=(1 << 16) - 1),
+                ("activation_bytes", self.activation_bytes, 1..=1 << 58),
+            ],
+        )?;
         let mut program = Program::new(sink);
         let mut rng = Rng::new(self.seed);
         let mut copied: VecDeque<Vec<Tensor>> = VecDeque::new();
         let mut next = 0;
         program.around(Change::HoldEvents(true));
         for batch in 0..self.batches {
-            if program.is_over() {
+            if !program.step(batch) {
                 break;
             }
-            program.mark(&format!("step {batch}"));
             while next < self.batches && next <= batch + self.ahead {
                 copied.push_back(self.copy(&mut program, &mut rng, next));
                 next += 1;
@@ -134,7 +129,7 @@ impl Workload for Streams {
             if let Some(tensors) = copied.pop_front() {
                 self.compute(&mut program, tensors);
             }
-            // An event for each tensor of the batch: that of so many batches ago is over.
+            // Completes the events of the batch `lag` batches ago, one per tensor.
             if batch >= self.lag {
                 program.around(Change::FinishEvents {
                     stream: COMPUTE,

@@ -1,15 +1,16 @@
-//! Training of transformers: parameters and optimizer state that stay, activations that are kept for
-//! the way back and go in reverse, gradients that live until the optimizer has used them, and many
-//! short-lived temporaries.
+//! Training of transformers: permanent parameters and optimizer states, activations that are freed in
+//! reverse order by the backward pass, gradients that live until the optimizer step, and many short-lived
+//! temporaries.
 //!
-//! It shows what allocators are tuned for: a stack of lifetimes with a bump at the loss. With
-//! variable lengths it shows fragmentation, since each step asks for other sizes. It does not show
-//! several streams or compiled code.
+//! This is the pattern that allocators are tuned for: a stack of lifetimes with a peak at the loss.
+//! Variable lengths cause fragmentation, because each step requests other sizes. Several streams and
+//! compiled code are not covered.
 //!
-//! Models are composed of operators as those of Hugging Face are, and run as PyTorch 2.11 runs them;
+//! The models are composed of the operators of Hugging Face's and run as PyTorch 2.11 runs them;
 //! [`realism`](crate::realism) compares them with recordings.
 
 mod bert;
+mod cache;
 mod experts;
 mod gpt2;
 mod llama;
@@ -23,12 +24,14 @@ mod validate;
 use documented::{Documented, DocumentedFields};
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::cache::Cache;
+pub use self::cache::CacheLayout;
 pub(crate) use self::experts::Routing;
 pub(crate) use self::llama::Llama;
 pub(crate) use self::parts::{Batch, Builder, Linear, Sequences};
 use self::training::Training;
 use crate::families::eager::Eager;
-use crate::families::eager::ops::attention::Way;
+use crate::families::eager::ops::attention::Backend;
 use crate::families::eager::optimizer::Rule;
 use crate::families::eager::tensor::{DType, Tensor};
 pub use crate::families::lengths::Lengths;
@@ -38,77 +41,78 @@ use crate::op::{Sink, Workload, WorkloadError};
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, Documented, DocumentedFields)]
 #[serde(default, deny_unknown_fields)]
 pub struct Transformer {
-    /// What it is called in results.
+    /// Name in results.
     pub name: String,
-    /// Which model.
+    /// Model: `gpt2`, `bert` or `llama`.
     pub shape: Shape,
-    /// Blocks of attention and feed-forward network.
+    /// Layers, each with attention and a feed-forward network.
     pub layers: u64,
     /// Width of the residual stream.
     pub hidden: u64,
     /// Attention heads.
     pub heads: u64,
-    /// Heads of keys and values, which groups of heads share; 0 for as many as there are heads.
+    /// Key-value heads, each shared by a group of attention heads; 0 for one per attention head.
     pub kv_heads: u64,
-    /// Width of the feed-forward network; 0 for four times that of the residual stream.
+    /// Width of the feed-forward network; 0 for four times `hidden`.
     pub intermediate: u64,
     /// Tokens in the vocabulary.
     pub vocabulary: u64,
-    /// Whether logits are products with the table of tokens, as in GPT-2; BERT has none. Llama may
-    /// have a parameter of its own for them.
+    /// Whether the output layer shares its weight with the token embedding; only Llama may have a separate
+    /// weight.
     pub tied: bool,
-    /// Positions that can be learned; 0 for as many as the longest sequence has.
+    /// Learned positions; 0 for the length of the longest sequence.
     pub positions: u64,
     /// Sequences in a batch.
     pub batch: u64,
     /// Tokens in a sequence.
     pub sequence: Lengths,
-    /// What numbers are stored as.
+    /// Data types: `mixed` computes products in 2 bytes, `half` stores everything in 2, `single` in 4.
     pub precision: Precision,
-    /// What updates the parameters.
+    /// Optimizer: `adamw`, `adamw_fused`, `momentum` or `sgd`.
     pub optimizer: Optimizer,
-    /// Whether the optimizer has copies of the parameters in 4 bytes, and computes with those.
+    /// Whether the optimizer keeps copies of the parameters in 4 bytes and computes with them.
     pub master_weights: bool,
-    /// Devices that divide gradients and optimizer state among them; this is one of them.
+    /// Devices that share gradients and optimizer states; this program runs on one of them.
     pub shards: u64,
-    /// MiB of gradients that devices exchange at a time; 0 if there is only one device. With one
-    /// shard all devices have everything, and buckets stay; with more they come and go.
+    /// MiB of a bucket of gradients that devices exchange; 0 for a single device. With one shard buckets
+    /// are permanent; with more they are temporary.
     pub bucket_mib: u64,
-    /// How attention is computed.
+    /// Attention: `flash` without scores in memory, or `materialised` with all scores in memory.
     pub attention: Attention,
-    /// Whether sequences of a batch are of several lengths, the longest of which is given: attention
-    /// then takes a mask. GPT-2 is not trained like that.
+    /// Whether the sequences of a batch are padded to `sequence`, so that attention takes a mask; not for
+    /// GPT-2.
     pub padded: bool,
-    /// Rank of the adapters of all products in layers, in 4 bytes, which are trained in place of the
-    /// parameters; 0 for none. Only for Llama.
+    /// Rank of LoRA adapters of all linear layers, in 4 bytes, trained instead of the parameters; 0 for
+    /// none. Only for Llama.
     pub lora_rank: u64,
-    /// Whether only the input of each layer is kept, and the rest computed again when it is needed.
+    /// Whether activation checkpointing keeps only the input of each layer and recomputes the rest.
     pub recompute: bool,
-    /// Batches whose gradients are added up before each update.
+    /// Batches per update, with gradient accumulation.
     pub micro_batches: u64,
-    /// What the programmer got wrong.
+    /// The programmer's mistake: `none`, `zeroed_in_place`, `never_cleared`, `losses_kept` or
+    /// `outputs_kept`.
     pub mistake: Mistake,
-    /// Batches without a way back, between the steps.
+    /// Evaluation between training steps: `every`, `batches`, `batch` and `sequence`.
     pub evaluation: Option<Evaluation>,
     /// Training steps.
     pub steps: u64,
-    /// Determines the lengths.
+    /// Seed of the lengths.
     pub seed: u64,
 }
 
-/// Which model is trained.
+/// The model to train.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Shape {
-    /// GPT-2: learned positions, norms before each part.
+    /// GPT-2: learned positions, pre-norm.
     Gpt2,
-    /// BERT: norms after each part, a classifier at the end.
+    /// BERT: post-norm, with a classifier at the end.
     Bert,
-    /// Llama: rotated positions, grouped heads, a gated feed-forward network.
+    /// Llama: rotary positions, grouped-query attention, a gated feed-forward network.
     Llama,
 }
 
-/// What numbers are stored as.
+/// The data types of a model.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Precision {
@@ -121,7 +125,7 @@ pub enum Precision {
 }
 
 impl Precision {
-    /// What parameters are stored as.
+    /// The type of parameters.
     pub(crate) fn stored(self) -> DType {
         match self {
             Self::Mixed | Self::Single => DType::Single,
@@ -130,19 +134,19 @@ impl Precision {
     }
 }
 
-/// What updates the parameters.
+/// The optimizer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Optimizer {
-    /// Two numbers of state for each parameter, and as much scratch as there are parameters.
+    /// AdamW: two states per parameter, and scratch of the size of all parameters.
     #[serde(rename = "adamw")]
     AdamW,
-    /// The same in one kernel, without scratch.
+    /// AdamW in one kernel, without scratch.
     #[serde(rename = "adamw_fused")]
     AdamWFused,
-    /// One number of state for each parameter.
+    /// SGD with momentum: one state per parameter.
     Momentum,
-    /// No state.
+    /// SGD: no state.
     Sgd,
 }
 
@@ -157,28 +161,28 @@ impl Optimizer {
     }
 }
 
-/// How attention is computed.
+/// The implementation of attention.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Attention {
-    /// Scores are never in memory.
+    /// A fused kernel that never stores the scores.
     Flash,
-    /// Scores of all pairs of tokens are kept for the way back.
+    /// Separate operators that keep the scores of all pairs of tokens for the backward pass.
     Materialised,
 }
 
 impl Attention {
-    fn unmasked(self) -> Way<'static> {
+    fn unmasked(self) -> Backend<'static> {
         match self {
-            Self::Flash => Way::Flash,
-            Self::Materialised => Way::Materialised,
+            Self::Flash => Backend::Flash,
+            Self::Materialised => Backend::Math,
         }
     }
 
-    /// With a mask, if there is one.
-    fn way(self, mask: Option<&Tensor>) -> Way<'_> {
+    /// The backend for an optional mask.
+    fn backend(self, mask: Option<&Tensor>) -> Backend<'_> {
         match (self, mask) {
-            (Self::Flash, Some(mask)) => Way::Masked(mask),
+            (Self::Flash, Some(mask)) => Backend::Efficient(mask),
             _ => self.unmasked(),
         }
     }
@@ -188,26 +192,26 @@ impl Attention {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mistake {
-    /// None: gradients are given back after each update.
+    /// None: gradients are freed after each update.
     None,
-    /// Gradients are set to zero where they are, and stay.
+    /// Gradients are zeroed in place instead of being freed.
     ZeroedInPlace,
-    /// Gradients are never cleared. They stay where they are, and go on being added to.
+    /// Gradients are never cleared and keep accumulating.
     NeverCleared,
-    /// Losses of micro-batches are added up as tensors and the way back is taken from the sum: the
-    /// activations of all of them stay until then.
+    /// Losses of micro-batches are summed as tensors, with one backward pass from the sum: the
+    /// activations of all micro-batches stay live.
     LossesKept,
-    /// What the model returns is kept in a list.
+    /// The model's outputs are kept in a list.
     OutputsKept,
 }
 
-/// Batches without a way back, between the steps.
+/// Evaluation without a backward pass, between training steps.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Evaluation {
-    /// After how many training steps.
+    /// Training steps between evaluations.
     pub every: u64,
-    /// Batches each time.
+    /// Batches per evaluation.
     pub batches: u64,
     /// Sequences in a batch.
     pub batch: u64,
@@ -216,7 +220,7 @@ pub struct Evaluation {
 }
 
 impl Default for Transformer {
-    /// GPT-2 small, one sequence of 1024 tokens a batch.
+    /// GPT-2 small with one sequence of 1024 tokens per batch.
     fn default() -> Self {
         Self {
             name: "transformer".to_owned(),
@@ -261,7 +265,7 @@ impl Workload for Transformer {
 }
 
 impl Transformer {
-    /// Runs it, perhaps with experts in place of feed-forward networks.
+    /// Runs the training, with experts instead of feed-forward networks if there is a routing.
     pub(crate) fn train(
         &self,
         routing: Option<Routing>,

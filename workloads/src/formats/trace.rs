@@ -187,7 +187,9 @@ impl LiveIds {
             Op::RecordStream { id, .. } if !self.0.contains_key(&id) => {
                 Err(format!("record_stream of id {id}, which is not live"))
             }
-            Op::RecordStream { .. } | Op::EmptyCache | Op::Around(_) | Op::Mark { .. } => Ok(()),
+            Op::RecordStream { .. } | Op::EmptyCache | Op::Surroundings(_) | Op::Mark { .. } => {
+                Ok(())
+            }
         }
     }
 }
@@ -230,7 +232,7 @@ pub fn write(
                 writeln!(out, "mark,{id},0,{stream},record_stream")?;
             }
             Op::Mark { tag } => writeln!(out, "mark,-1,0,0,{}", one_field(tag))?,
-            Op::EmptyCache | Op::Around(_) => left_out += 1,
+            Op::EmptyCache | Op::Surroundings(_) => left_out += 1,
         }
         Ok(Answer::Done)
     })?;

@@ -165,7 +165,9 @@ fn every_value_of_every_parameter_is_refused_or_runs() {
             );
             thread::sleep(Duration::from_millis(5));
         }
-        values.join().unwrap();
+        if let Err(panic) = values.join() {
+            std::panic::resume_unwind(panic);
+        }
     }
 }
 

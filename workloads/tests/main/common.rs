@@ -71,23 +71,12 @@ pub fn assert_frees_all(workload: &dyn Workload) {
                 Op::Malloc { id, .. } => assert!(live.insert(id), "{name}: {id} is live already"),
                 Op::Free { id } => assert!(live.remove(&id), "{name}: {id} is not live"),
                 Op::RecordStream { id, .. } => assert!(live.contains(&id), "{name}: {id}"),
-                Op::EmptyCache | Op::Around(_) | Op::Mark { .. } => {}
+                Op::EmptyCache | Op::Surroundings(_) | Op::Mark { .. } => {}
             }
             Ok(Answer::Done)
         })
         .unwrap();
     assert!(live.is_empty(), "{name} keeps {} allocations", live.len());
-}
-
-/// Asserts that the parameters are refused before the first operation, with this in the error.
-pub fn assert_refused(workload: &dyn Workload, expected: &str) {
-    let mut operations = 0;
-    let result = workload.emit(&mut |_: Op<'_>| {
-        operations += 1;
-        Ok(Answer::Done)
-    });
-    assert_eq!(operations, 0, "operations were emitted");
-    assert_contains(&result.unwrap_err().to_string(), expected);
 }
 
 #[track_caller]

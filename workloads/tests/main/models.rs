@@ -1,8 +1,7 @@
-//! Families of models: members free all their allocations, features change the peak, and invalid
-//! parameters are refused.
+//! Families of models: members free all their allocations, and features change the peak.
 
 use coalesce_workloads::families::cnn::Cnn;
-use coalesce_workloads::families::inference::{Inference, Kept, Request};
+use coalesce_workloads::families::inference::{CacheLayout, Inference, Request};
 use coalesce_workloads::families::lengths::Lengths;
 use coalesce_workloads::families::moe::Moe;
 use coalesce_workloads::families::rng::Rng;
@@ -13,7 +12,7 @@ use coalesce_workloads::op::{Answer, Op, Workload, WorkloadError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::common::{assert_frees_all, assert_refused, measured, operations};
+use crate::common::{assert_frees_all, measured, operations};
 
 fn small_transformer() -> Transformer {
     Transformer {
@@ -111,7 +110,7 @@ fn small_members() -> Vec<Box<dyn Workload>> {
             ..Moe::default()
         }));
     }
-    for cache in [Kept::Whole, Kept::Pages { tokens: 4 }] {
+    for cache in [CacheLayout::Whole, CacheLayout::Pages { tokens: 4 }] {
         for gradients in [false, true] {
             members.push(Box::new(Inference {
                 layers: 2,
@@ -227,194 +226,6 @@ fn parameters_round_trip_through_json() {
     survives(&Moe::default());
     survives(&Inference::default());
     survives(&Cnn::default());
-}
-
-#[test]
-fn invalid_parameters_are_refused() {
-    let good = small_transformer;
-    let most = (1 << 24) - 1;
-    for (wrong, expected) in [
-        (
-            Transformer {
-                layers: 0,
-                ..good()
-            },
-            "layers is 0",
-        ),
-        (
-            Transformer {
-                layers: 1 << 16,
-                ..good()
-            },
-            "below 2^16",
-        ),
-        (
-            Transformer { heads: 3, ..good() },
-            "3 heads cannot share a width of 64",
-        ),
-        (
-            Transformer {
-                sequence: Lengths::Uniform { min: 9, max: 8 },
-                ..good()
-            },
-            "from 9 to 8",
-        ),
-        (
-            Transformer {
-                sequence: Lengths::Fixed(most),
-                batch: most,
-                vocabulary: most,
-                ..good()
-            },
-            "2^60 bytes",
-        ),
-    ] {
-        assert_refused(&wrong, expected);
-    }
-}
-
-#[test]
-fn invalid_transformers_are_refused() {
-    let with = |change: &dyn Fn(&mut Transformer), expected: &str| {
-        let mut wrong = small_transformer();
-        change(&mut wrong);
-        assert_refused(&wrong, expected);
-    };
-    with(&|t| t.kv_heads = 2, "only llama");
-    with(&|t| t.tied = false, "only llama");
-    with(&|t| t.lora_rank = 4, "only llama");
-    with(&|t| t.padded = true, "no mask");
-    with(&|t| t.shards = 2, "bucket_mib is 0");
-    with(&|t| t.shards = 0, "shards is 0");
-    with(&|t| t.positions = 10, "positions are 10");
-    with(&|t| t.sequence = Lengths::List(vec![]), "sequence is 0");
-    with(
-        &|t| (t.shape, t.kv_heads) = (Shape::Llama, 3),
-        "4 heads cannot share 3",
-    );
-    with(
-        &|t| {
-            (t.mistake, t.micro_batches) = (transformer::Mistake::LossesKept, 1 << 20);
-        },
-        "live at once",
-    );
-    with(
-        &|t| {
-            t.sequence = Lengths::Sorted {
-                min: 1,
-                max: 2,
-                count: 0,
-            }
-        },
-        "count is 0",
-    );
-    // One token of one number per head: only the size that kernels round it up to is too large.
-    with(
-        &|t| {
-            (t.batch, t.hidden, t.heads) = ((1 << 24) - 1, 1 << 23, 1 << 23);
-            (t.sequence, t.vocabulary) = (Lengths::Fixed(1), 1);
-        },
-        "2^60",
-    );
-}
-
-#[test]
-fn other_invalid_models_are_refused() {
-    for (experts, top_k, skew, expected) in [
-        (0, 1, 1, "experts is 0"),
-        (4, 5, 1, "top_k is 5"),
-        (4, 2, 0, "skew is 0"),
-        ((1 << 16) - 1, 1, 1, "below 2^18"),
-    ] {
-        let wrong = Moe {
-            layers: 8,
-            experts,
-            top_k,
-            skew,
-            ..Moe::default()
-        };
-        assert_refused(&wrong, expected);
-    }
-    let generation = Inference::default;
-    let request = |prompt: u64, new_tokens: u64| Request {
-        batch: 1,
-        prompt,
-        new_tokens,
-    };
-    for (wrong, expected) in [
-        (
-            Inference {
-                requests: vec![request(0, 1)],
-                ..generation()
-            },
-            "must have a prompt",
-        ),
-        (
-            Inference {
-                requests: vec![request(1, 1 << 24)],
-                ..generation()
-            },
-            "fewer than 2^24 tokens",
-        ),
-        (
-            Inference {
-                requests: vec![request(1, 1 << 20)],
-                gradients: true,
-                ..generation()
-            },
-            "with gradients",
-        ),
-        (
-            Inference {
-                cache: Kept::Pages { tokens: 0 },
-                ..generation()
-            },
-            "at least 1 token",
-        ),
-        (
-            Inference {
-                live: 0,
-                ..generation()
-            },
-            "live must be",
-        ),
-    ] {
-        assert_refused(&wrong, expected);
-    }
-    for (wrong, expected) in [
-        (
-            Cnn {
-                depths: vec![],
-                ..Cnn::default()
-            },
-            "from 1 to 8 stages",
-        ),
-        (
-            Cnn {
-                depths: vec![1, 0],
-                ..Cnn::default()
-            },
-            "depths is",
-        ),
-        (
-            Cnn {
-                image: Lengths::Fixed(1 << 14),
-                ..Cnn::default()
-            },
-            "image is",
-        ),
-        (
-            Cnn {
-                batch: (1 << 20) - 1,
-                width: (1 << 14) - 1,
-                image: Lengths::Fixed((1 << 14) - 1),
-                ..Cnn::default()
-            },
-            "2^60",
-        ),
-    ] {
-        assert_refused(&wrong, expected);
-    }
 }
 
 /// Parameters of every magnitude are refused or run: no arithmetic overflows.

@@ -1,4 +1,4 @@
-//! The memory that an allocator holds, and what became of it since.
+//! Compares the reserved memory of an allocator at two times.
 
 use std::collections::BTreeMap;
 
@@ -6,53 +6,54 @@ use crate::driver::DeviceAddr;
 use crate::history::Action;
 use crate::snapshot::SegmentInfo;
 
-/// Segments by address: their bytes, and whether they are expandable. They are disjoint.
+/// Disjoint segments by address, with their bytes and whether they are expandable.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Extents(BTreeMap<DeviceAddr, (u64, bool)>);
 
 impl Extents {
     pub(super) fn of(segments: &[SegmentInfo]) -> Self {
-        let held = |segment: &SegmentInfo| {
+        let extents = |segment: &SegmentInfo| {
             let what = (segment.total_size(), segment.is_expandable);
             (segment.address, what)
         };
-        Self(segments.iter().map(held).collect())
+        Self(segments.iter().map(extents).collect())
     }
 
-    /// Whether an address is in one of them.
+    /// Whether a segment contains an address.
     pub(super) fn contains(&self, addr: DeviceAddr) -> bool {
         let before = self.0.range(..=addr).next_back();
         before.is_some_and(|(start, (bytes, _))| addr < start.offset(*bytes))
     }
 
-    /// What leads from here to `later`: first what was returned, then what was taken. Of expandable
-    /// segments that is only the memory at their ends or in between.
+    /// The changes from `self` to `later`: first the memory returned, then the memory reserved. For
+    /// expandable segments, only the changed parts.
     pub(super) fn changes(&self, later: &Self) -> Vec<(Action, DeviceAddr, u64)> {
         let gone = self.without(later, [Action::SegmentFree, Action::SegmentUnmap]);
         let taken = later.without(self, [Action::SegmentAlloc, Action::SegmentMap]);
         gone.into_iter().chain(taken).collect()
     }
 
-    /// The segments that are not in `other`, told as one action; of expandable ones the parts, as another.
+    /// The segments that are not in `other`, as the first action; of expandable ones the parts, as the
+    /// second.
     fn without(&self, other: &Self, actions: [Action; 2]) -> Vec<(Action, DeviceAddr, u64)> {
         let [whole, part] = actions;
-        let mut told = Vec::new();
+        let mut changes = Vec::new();
         for (&start, &(bytes, is_expandable)) in &self.0 {
             if other.0.get(&start) == Some(&(bytes, is_expandable)) {
                 continue;
             }
             if !is_expandable {
-                told.push((whole, start, bytes));
+                changes.push((whole, start, bytes));
                 continue;
             }
             for (start, bytes) in other.gaps(start, bytes) {
-                told.push((part, start, bytes));
+                changes.push((part, start, bytes));
             }
         }
-        told
+        changes
     }
 
-    /// The parts of a range that no expandable segment here covers.
+    /// The parts of a range that no expandable segment covers.
     fn gaps(&self, start: DeviceAddr, bytes: u64) -> Vec<(DeviceAddr, u64)> {
         let end = start.offset(bytes);
         let mut gaps = Vec::new();
@@ -83,7 +84,7 @@ impl Extents {
 mod tests {
     use super::*;
 
-    fn held(segments: &[(u64, u64, bool)]) -> Extents {
+    fn extents(segments: &[(u64, u64, bool)]) -> Extents {
         let segments = segments.iter();
         Extents(
             segments
@@ -93,9 +94,9 @@ mod tests {
     }
 
     #[test]
-    fn plain_segments_come_and_go_as_a_whole() {
-        let before = held(&[(0, 10, false), (20, 10, false)]);
-        let after = held(&[(0, 20, false), (20, 10, false)]);
+    fn ordinary_segments_change_as_a_whole() {
+        let before = extents(&[(0, 10, false), (20, 10, false)]);
+        let after = extents(&[(0, 20, false), (20, 10, false)]);
         let expected = [
             (Action::SegmentFree, DeviceAddr(0), 10),
             (Action::SegmentAlloc, DeviceAddr(0), 20),
@@ -106,8 +107,8 @@ mod tests {
 
     #[test]
     fn expandable_segments_grow_shrink_split_and_merge() {
-        let before = held(&[(10, 40, true), (60, 10, true)]);
-        let after = held(&[(10, 10, true), (30, 50, true)]);
+        let before = extents(&[(10, 40, true), (60, 10, true)]);
+        let after = extents(&[(10, 10, true), (30, 50, true)]);
         let expected = [
             (Action::SegmentUnmap, DeviceAddr(20), 10),
             (Action::SegmentMap, DeviceAddr(50), 10),
@@ -123,9 +124,9 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_in_a_segment_or_not() {
-        let held = held(&[(10, 10, false)]);
-        assert!(held.contains(DeviceAddr(10)) && held.contains(DeviceAddr(19)));
-        assert!(!held.contains(DeviceAddr(9)) && !held.contains(DeviceAddr(20)));
+    fn segments_contain_their_addresses() {
+        let extents = extents(&[(10, 10, false)]);
+        assert!(extents.contains(DeviceAddr(10)) && extents.contains(DeviceAddr(19)));
+        assert!(!extents.contains(DeviceAddr(9)) && !extents.contains(DeviceAddr(20)));
     }
 }

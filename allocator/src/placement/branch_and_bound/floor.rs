@@ -1,12 +1,12 @@
-//! How low the search may still place buffers.
+//! The lowest place that a search may still use.
 
-/// The place of the buffer that was placed last: nothing goes below, and at the same offset nothing
-/// of a lower rank.
+/// The place of the last placed buffer. No buffer is placed below, and none of a lower rank at the same
+/// offset.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Floor {
     offset: u64,
     rank: u32,
-    /// Names the ranking: ranks of two rankings say nothing of each other.
+    /// Identifies the ranking. Ranks of different rankings cannot be compared.
     ranking: u64,
 }
 
@@ -17,7 +17,7 @@ impl Floor {
         ranking: 0,
     };
 
-    /// Everything from `offset` on.
+    /// Allows all places from `offset` on.
     pub(super) fn from(offset: u64, ranking: u64) -> Self {
         Self {
             offset,
@@ -26,7 +26,7 @@ impl Floor {
         }
     }
 
-    /// The floor after a buffer of the same ranking was placed.
+    /// Returns the floor after a buffer of the same ranking was placed.
     pub(super) fn raised_to(self, offset: u64, rank: u32) -> Self {
         Self {
             offset,
@@ -44,7 +44,7 @@ impl Floor {
         (offset, rank) >= (self.offset, self.rank)
     }
 
-    /// Whether it is certain that this floor admits all that `other` admits.
+    /// Whether this floor certainly admits everything that `other` admits.
     pub(super) fn is_at_most(self, other: Self) -> bool {
         let same_ranking = self.ranking == other.ranking;
         self.offset < other.offset

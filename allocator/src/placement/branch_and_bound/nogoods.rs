@@ -1,17 +1,17 @@
-//! States of the search that are known to lead nowhere.
+//! States of the search that are known to fail.
 
 use super::floor::Floor;
 
-/// A table of a fixed size, in which the newest of several states with one place is kept.
+/// A table of fixed size that keeps the newest state in each place.
 ///
-/// States are compared by 64-bit fingerprints. Two that differ and have the same one would cut off a
-/// part of the search that had not been looked at: this can cost a placement, never its validity.
+/// States are compared by 64-bit fingerprints. A collision can cut off an unexplored part of the search: it
+/// can cost a placement, but never makes one invalid.
 pub(super) struct Nogoods(Vec<Nogood>);
 
 #[derive(Clone, Copy)]
 struct Nogood {
     fingerprint: u64,
-    /// From here on there is no way; from a lower floor on there might be.
+    /// The search fails from this floor on. It may succeed from a lower one.
     floor: Floor,
 }
 

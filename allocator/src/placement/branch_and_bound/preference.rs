@@ -1,18 +1,17 @@
-//! Which of several buffers is tried first at an offset.
+//! The order in which buffers are tried at an offset.
 
 use crate::placement::order::{self, Key, Random};
 use crate::placement::sections::Problem;
 
-/// An order of the buffers that may depend on what is left to be placed.
+/// An order of the buffers that can depend on what is left to place.
 ///
-/// By lifetime or by pressure, the most bytes that are left in any section of a buffer's life;
-/// equal ones by two more keys.
+/// Sorts by lifetime or by pressure, the peak of bytes left during a buffer's life, and then by two more keys.
 #[derive(Clone, Debug)]
 pub(super) struct Preference {
-    /// Whether pressure is multiplied by the weight of a buffer, or the weight stands alone.
+    /// Whether the key is pressure times weight, or the weight alone.
     by_pressure: bool,
     weights: Vec<f64>,
-    /// The place of each buffer among equals.
+    /// Position of each buffer among equals.
     ties: Vec<u32>,
 }
 
@@ -24,7 +23,7 @@ const KEYS: [[Key; 3]; 3] = [
 ];
 
 impl Preference {
-    /// How many [`Preference::new`] knows.
+    /// Number of orders of [`Preference::new`].
     pub(super) const COUNT: u64 = KEYS.len() as u64;
 
     pub(super) fn new(problem: &Problem, number: u64) -> Self {
@@ -42,7 +41,7 @@ impl Preference {
         }
     }
 
-    /// The same with each weight multiplied by a random number around 1.
+    /// Multiplies each weight by a random number, proportional to one between 0.5 and 1.5.
     pub(super) fn blurred(mut self, random: &mut Random) -> Self {
         const BLUR_PERCENT: u64 = 50;
         for weight in &mut self.weights {
@@ -51,8 +50,7 @@ impl Preference {
         self
     }
 
-    /// What buffers are sorted by, the greatest first: of a buffer in whose sections at most
-    /// `pressure` bytes are left.
+    /// Returns the sort key of a buffer, greatest first, given the peak of bytes left during its life.
     pub(super) fn key(&self, buffer: usize, pressure: u64) -> (f64, u32) {
         let pressure = if self.by_pressure {
             pressure as f64

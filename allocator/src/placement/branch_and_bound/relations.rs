@@ -1,15 +1,15 @@
-//! How buffers stand to each other, whatever is placed.
+//! Relations between buffers that do not depend on the placement.
 
 use std::collections::HashMap;
 
 use crate::placement::sections::Problem;
 
 pub(super) struct Relations {
-    /// Which buffers live at some moment together with each.
+    /// The buffers that are live together with each buffer at some time.
     pub companions: Vec<Vec<u32>>,
-    /// Which buffers live in each section. There are some in every one.
+    /// The buffers that are live in each section, never none.
     pub inhabitants: Vec<Vec<u32>>,
-    /// The twin of each buffer, of its size and span, with the next lower number.
+    /// For each buffer, the next lower one of the same size and span.
     pub elder_twins: Vec<Option<u32>>,
 }
 

@@ -1,24 +1,24 @@
 //! One search: is there a placement no higher than a target?
 //!
-//! Depth first. A buffer is only ever put on top of what has been placed at its time, and nothing
-//! goes below what went before it; every placement without needless gaps can be reached so. A branch
-//! ends where it is seen that it cannot reach the target:
+//! Depth first. A buffer is only placed on top of the buffers placed during its life, and never below the
+//! last placed one. Every placement without needless gaps can be reached in this way. A branch ends when it
+//! cannot reach the target:
 //!
-//! - *section inference*: in each section something must be able to go so low that all that is left
-//!   there has room above;
-//! - *skipped buffers*: one that could have gone below the last can only go on top of another that
-//!   is still to be placed, so much higher it must go;
-//! - *dominance*: nothing goes so high that another buffer would fit below it;
+//! - *section inference*: in each section, some buffer must fit low enough to leave room above for everything
+//!   left there;
+//! - *skipped buffers*: a buffer that could have been placed below the last one can only go on top of another
+//!   unplaced buffer, which raises its lowest offset;
+//! - *dominance*: no buffer is placed so high that another would fit below it;
 //! - *twins*, of one size and span, are placed in the order of their numbers;
-//! - *no companions*: a buffer with which nothing lives that is left has no alternative;
-//! - *nogoods*: the same buffers were left before, each with the same lowest offset, in vain.
+//! - *no companions*: a buffer without unplaced buffers during its life has no alternative place;
+//! - *nogoods*: the same buffers with the same lowest offsets were left before, and the search failed.
 //!
-//! Where no buffer that is left crosses from one section to the next, the parts on both sides do not
-//! depend on each other: they are searched one by one, the fullest first.
+//! If no unplaced buffer crosses from one section to the next, the parts on both sides are independent: they
+//! are searched separately, the fullest first.
 //!
-//! Source: Moffitt, "MiniMalloc" (ASPLOS 2023), for canonical placements, section inference,
-//! dominance, the lack of companions and parts; SuperMalloc (fpedd/omnimalloc, 2026) for twins.
-//! Skipped buffers and nogoods are additions.
+//! Source: Moffitt, "MiniMalloc" (ASPLOS 2023), for canonical placements, section inference, dominance,
+//! missing companions and parts; SuperMalloc (fpedd/omnimalloc, 2026) for twins. Skipped buffers and nogoods
+//! are additions.
 
 use super::floor::Floor;
 use super::nogoods::Nogoods;
@@ -27,18 +27,18 @@ use super::state::{Part, State};
 use crate::placement::budget::Budget;
 use crate::placement::sections::Problem;
 
-/// How a search ended.
+/// The outcome of a search.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Outcome {
-    /// With a placement.
+    /// It found a placement.
     Found,
-    /// There is none.
+    /// No placement exists.
     Impossible,
-    /// Too many nodes or steps.
+    /// It used up its nodes or steps.
     GaveUp,
 }
 
-/// A buffer that may be placed next, in the order in which they are tried.
+/// A candidate for the next placement, in the order of trial.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Candidate {
     offset: u64,
@@ -46,16 +46,16 @@ struct Candidate {
     buffer: u32,
 }
 
-/// A search, whose memory serves the next one, too.
+/// A search. The next one reuses its memory.
 pub(super) struct Search<'a> {
     state: State<'a>,
     target: u64,
-    /// How many nodes may still be visited.
+    /// Number of nodes that may still be visited.
     nodes: u64,
     nogoods: Nogoods,
-    /// Of all nodes on the way to the current one.
+    /// Candidates of all nodes on the path to the current one.
     candidates: Vec<Candidate>,
-    /// An inhabitant of each section that could go low enough when one was last looked for.
+    /// For each section, a buffer that could go low enough at the last test.
     witnesses: Vec<u32>,
 }
 
@@ -73,8 +73,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Searches for a placement no higher than `target`, and visits at most `nodes` nodes that
-    /// might lead to one.
+    /// Searches for a placement no higher than `target` and visits at most `nodes` nodes.
     pub(super) fn run(
         &mut self,
         preference: Preference,
@@ -89,18 +88,17 @@ impl<'a> Search<'a> {
         self.search(whole, floor, budget)
     }
 
-    /// After [`Outcome::Found`]: the offset of each buffer.
+    /// Returns the offset of each buffer, after [`Outcome::Found`].
     pub(super) fn offsets(&self) -> &[u64] {
         self.state.offsets()
     }
 
-    /// How many of the nodes of the last search were not visited.
+    /// Returns the number of nodes that the last search did not visit.
     pub(super) fn nodes_left(&self) -> u64 {
         self.nodes
     }
 
-    /// Places all buffers of a part, none below `floor`. If that is impossible or takes too long,
-    /// nothing has changed.
+    /// Places all buffers of a part, none below `floor`. Changes nothing if it fails or gives up.
     fn search(&mut self, part: Part, floor: Floor, budget: &mut Budget) -> Outcome {
         if part.is_empty() {
             return Outcome::Found;
@@ -128,8 +126,8 @@ impl<'a> Search<'a> {
         outcome
     }
 
-    /// Section inference: the highest offset that leaves room for all that is left in any section of
-    /// the part; none if in some section nothing can go so low.
+    /// Section inference: returns the highest offset that leaves room for everything left in each section
+    /// of the part, or `None` if no buffer of some section can go that low.
     fn ceiling(&mut self, part: Part, floor: Floor) -> Option<u64> {
         let mut ceiling = self.target;
         for section in part.sections.sections() {
@@ -161,7 +159,7 @@ impl<'a> Search<'a> {
         Outcome::Found
     }
 
-    /// Tries each buffer that may be the next.
+    /// Tries each candidate for the next placement.
     fn branch(&mut self, part: Part, floor: Floor, ceiling: u64, budget: &mut Budget) -> Outcome {
         let before = self.state.mark();
         let first = self.candidates.len();

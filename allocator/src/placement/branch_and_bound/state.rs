@@ -1,4 +1,4 @@
-//! How far a search is: what has been placed, and what follows from it for the rest.
+//! The state of a search: the placed buffers, and the constraints on the others.
 
 use std::cmp::Reverse;
 
@@ -8,7 +8,7 @@ use super::relations::Relations;
 use crate::placement::order::scramble;
 use crate::placement::sections::{Problem, Span};
 
-/// A part of what is left that does not depend on the others: no buffer crosses its bounds.
+/// An independent part of the unplaced buffers: none crosses its bounds.
 #[derive(Clone, Copy)]
 pub(super) struct Part {
     pub sections: Span,
@@ -22,7 +22,7 @@ impl Part {
         self.first == self.end
     }
 
-    /// The same after one of its buffers was placed.
+    /// Returns the part after one of its buffers was placed.
     pub(super) fn less_one(self) -> Self {
         Self {
             end: self.end - 1,
@@ -31,12 +31,12 @@ impl Part {
     }
 }
 
-/// What can be taken back.
+/// A change that can be undone.
 enum Change {
     Placed(u32),
-    /// The lowest offset of a buffer was raised from this.
+    /// A buffer's lowest offset was raised from this value.
     Raised(u32, u64),
-    /// The rank of a buffer was this.
+    /// A buffer's rank was this.
     Ranked(u32, u32),
 }
 
@@ -44,19 +44,19 @@ pub(super) struct State<'a> {
     problem: &'a Problem,
     pub relations: Relations,
     preference: Preference,
-    /// Makes fingerprints of one search mean nothing to the next.
+    /// Makes fingerprints of different searches differ.
     salt: u64,
-    /// The buffers without an offset, by parts, and among them those that were placed.
+    /// The buffers by parts. In each part, the unplaced buffers come first.
     open: Vec<u32>,
     is_open: Vec<bool>,
-    /// The top of what has been placed at the time of a buffer; once it is placed, its offset.
+    /// The lowest possible offset of each unplaced buffer; the offset of each placed one.
     lowest: Vec<u64>,
-    /// Which of several buffers is tried first at an offset.
+    /// Order of trial at an offset.
     ranks: Vec<u32>,
-    /// The bytes of open buffers in each section.
+    /// Bytes of unplaced buffers in each section.
     live: Vec<u64>,
     changes: Vec<Change>,
-    /// Scratch, for each section.
+    /// Scratch space for each section.
     crossings: Vec<i32>,
 }
 
@@ -78,7 +78,7 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Nothing is placed. Returns all as one part, which may consist of several.
+    /// Unplaces all buffers. Returns them as one part, which may be divisible.
     pub(super) fn restart(&mut self, preference: Preference) -> Part {
         self.take_back(0);
         self.lowest.fill(0);
@@ -94,12 +94,12 @@ impl<'a> State<'a> {
         }
     }
 
-    /// The offset of each buffer that was placed.
+    /// Returns the offset of each placed buffer.
     pub(super) fn offsets(&self) -> &[u64] {
         &self.lowest
     }
 
-    /// The buffers of a part.
+    /// Returns the unplaced buffers of a part.
     pub(super) fn open(&self, part: Part) -> &[u32] {
         &self.open[part.first..part.end]
     }
@@ -108,12 +108,12 @@ impl<'a> State<'a> {
         self.is_open[buffer as usize]
     }
 
-    /// The lowest offset that an open buffer can have.
+    /// Returns the lowest possible offset of an unplaced buffer.
     pub(super) fn lowest(&self, buffer: u32) -> u64 {
         self.lowest[buffer as usize]
     }
 
-    /// Where an open buffer would end at its lowest offset.
+    /// Returns the end of an unplaced buffer at its lowest offset.
     pub(super) fn lowest_top(&self, buffer: u32) -> u64 {
         self.lowest(buffer) + self.problem.sizes[buffer as usize]
     }
@@ -122,12 +122,12 @@ impl<'a> State<'a> {
         self.ranks[buffer as usize]
     }
 
-    /// The bytes of open buffers in a section.
+    /// Returns the bytes of unplaced buffers in a section.
     pub(super) fn live(&self, section: usize) -> u64 {
         self.live[section]
     }
 
-    /// The buffers left in a part and their lowest offsets as a number.
+    /// Returns a hash of the unplaced buffers of a part and their lowest offsets.
     pub(super) fn fingerprint(&self, part: Part) -> u64 {
         let each = self.open(part).iter().map(|&buffer| {
             let who = scramble(self.salt ^ u64::from(buffer));
@@ -136,8 +136,7 @@ impl<'a> State<'a> {
         each.fold(0, u64::wrapping_add)
     }
 
-    /// Ranks the buffers of a part by what is left of it. Returns its floor: nothing goes below
-    /// `offset`.
+    /// Ranks the buffers of a part by preference. Returns its floor at `offset`.
     pub(super) fn rank(&mut self, part: Part, offset: u64) -> Floor {
         let key = |&buffer: &u32| {
             let span = self.problem.spans[buffer as usize];
@@ -153,12 +152,11 @@ impl<'a> State<'a> {
             let before = std::mem::replace(&mut self.ranks[buffer as usize], rank as u32);
             self.changes.push(Change::Ranked(buffer, before));
         }
-        // The ranks follow from which buffers are left, and so does the name of the ranking.
+        // The ranks depend only on the buffers left, so the fingerprint identifies the ranking.
         Floor::from(offset, self.fingerprint(part))
     }
 
-    /// Whether a buffer is open and can be placed at `offset` or below it, if nothing is placed below
-    /// `floor`.
+    /// Whether a buffer is unplaced and can be placed at or below `offset`, with nothing below `floor`.
     pub(super) fn can_go_so_low(&self, buffer: u32, offset: u64, floor: Floor) -> bool {
         let lowest = self.lowest(buffer);
         if !self.is_open(buffer) || lowest > offset {
@@ -167,7 +165,7 @@ impl<'a> State<'a> {
         if floor.admits(lowest, self.rank_of(buffer)) {
             return true;
         }
-        // Skipped: it can only go on top of one that is still to be placed.
+        // A skipped buffer can only go on top of an unplaced one.
         let companions = &self.relations.companions[buffer as usize];
         companions.iter().any(|&below| {
             let bottom = self.lowest(below).max(floor.offset());
@@ -175,7 +173,7 @@ impl<'a> State<'a> {
         })
     }
 
-    /// The parts of a part that do not depend on each other, the fullest first.
+    /// Divides a part into independent parts, the fullest first.
     pub(super) fn split(&mut self, part: Part) -> Vec<Part> {
         let cuts = self.cuts(part);
         if cuts.len() == 1 {
@@ -205,7 +203,7 @@ impl<'a> State<'a> {
         parts
     }
 
-    /// The sections from which no open buffer of a part crosses to the next. The last is one.
+    /// Returns the sections after which no unplaced buffer of a part continues, including the last.
     fn cuts(&mut self, part: Part) -> Vec<usize> {
         let sections = part.sections.sections();
         self.crossings[sections.clone()].fill(0);
@@ -222,7 +220,7 @@ impl<'a> State<'a> {
         sections.filter(is_cut).collect()
     }
 
-    /// Places a buffer of a part at its lowest offset. Says whether any that is open lives with it.
+    /// Places a buffer of a part at its lowest offset. Returns whether an unplaced one is live with it.
     pub(super) fn place(&mut self, part: Part, buffer: u32) -> bool {
         let index = buffer as usize;
         let open = &mut self.open[part.first..part.end];
@@ -249,12 +247,12 @@ impl<'a> State<'a> {
         has_companions
     }
 
-    /// How many changes there were: with it [`Self::take_back`] comes back to here.
+    /// Returns a mark of the current state for [`Self::take_back`].
     pub(super) fn mark(&self) -> usize {
         self.changes.len()
     }
 
-    /// Takes back all changes since `mark`, but for the order within parts.
+    /// Undoes all changes since `mark`, except the order within parts.
     pub(super) fn take_back(&mut self, mark: usize) {
         for change in self.changes.drain(mark..).rev() {
             match change {

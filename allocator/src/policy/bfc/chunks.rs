@@ -1,8 +1,8 @@
-//! Regions of memory and the chunks they are cut into.
+//! Regions of memory and the chunks they are split into.
 //!
-//! The chunks of a region lie one behind the other and cover it. Each is idle or in use as a whole,
-//! and idle neighbours are one chunk. Regions never grow together, even where they touch: each goes
-//! back to the device by itself.
+//! The chunks of a region cover it without gaps. Each is idle or in use as a whole, and no two idle
+//! chunks are neighbours. Regions are never merged, even if they touch: each is returned to the device by
+//! itself.
 //!
 //! Source: openxla/xla, `xla/tsl/framework/bfc_allocator.{h,cc}`: `AllocationRegion`, `Chunk`,
 //! `SplitChunk`, `TryToCoalesce`, `MergeChunks`, `DeallocateFreeRegions`.
@@ -12,23 +12,23 @@ use std::collections::BTreeMap;
 use crate::check::{Violation, ensure};
 use crate::driver::DeviceAddr;
 
-/// Bytes that all chunks are multiples of, and aligned to (`kMinAllocationSize`).
+/// Size and alignment of chunks are multiples of this many bytes (`kMinAllocationSize`).
 pub(in crate::policy) const GRANULE: u64 = 256;
 
-/// What a request for `bytes` takes of a chunk: whole granules.
+/// Rounds a request up to whole granules.
 pub(in crate::policy) fn rounded(bytes: u64) -> u64 {
     bytes.next_multiple_of(GRANULE)
 }
 
-/// Whose a chunk is, for a policy that tells chunks apart.
+/// The owner of a chunk, for a policy that distinguishes chunks.
 pub(in crate::policy) trait Owner: Copy + Eq {
-    /// Whose the whole is when two idle neighbours are joined.
-    fn joined_with(self, other: Self) -> Self;
+    /// The owner of the chunk that two idle neighbours are merged into.
+    fn merged_with(self, other: Self) -> Self;
 }
 
-/// Everybody's.
+/// For a policy that does not distinguish chunks.
 impl Owner for () {
-    fn joined_with(self, (): Self) {}
+    fn merged_with(self, (): Self) {}
 }
 
 /// A part of a region.
@@ -58,7 +58,7 @@ impl<O> Default for Chunks<O> {
 }
 
 impl<O: Owner> Chunks<O> {
-    /// Adds a region, one idle chunk.
+    /// Adds a region as one idle chunk.
     pub(in crate::policy) fn add_region(&mut self, addr: DeviceAddr, bytes: u64, owner: O) {
         self.regions.insert(addr, bytes);
         let chunk = Chunk {
@@ -69,13 +69,13 @@ impl<O: Owner> Chunks<O> {
         self.chunks.insert(addr, chunk);
     }
 
-    /// Forgets an idle region, which is one chunk.
+    /// Removes an idle region.
     pub(in crate::policy) fn remove_region(&mut self, addr: DeviceAddr) {
         self.regions.remove(&addr);
         self.chunks.remove(&addr);
     }
 
-    /// The regions no part of which is in use, from low to high addresses, with their bytes.
+    /// Returns the regions without a chunk in use, in address order, with their bytes.
     pub(in crate::policy) fn idle_regions(&self) -> Vec<(DeviceAddr, u64)> {
         let idle = |&(addr, bytes): &(DeviceAddr, u64)| {
             let chunk = self.chunks.get(&addr);
@@ -97,7 +97,7 @@ impl<O: Owner> Chunks<O> {
         self.chunks.get_mut(&addr)
     }
 
-    /// The chunk behind the one at `addr` in its region.
+    /// Returns the chunk after the one at `addr` in its region.
     pub(in crate::policy) fn next(&self, addr: DeviceAddr) -> Option<(DeviceAddr, &Chunk<O>)> {
         let end = addr.offset(self.chunks.get(&addr)?.bytes);
         if self.regions.contains_key(&end) {
@@ -106,7 +106,7 @@ impl<O: Owner> Chunks<O> {
         self.chunks.get(&end).map(|chunk| (end, chunk))
     }
 
-    /// The chunk before the one at `addr` in its region.
+    /// Returns the chunk before the one at `addr` in its region.
     pub(in crate::policy) fn prev(&self, addr: DeviceAddr) -> Option<(DeviceAddr, &Chunk<O>)> {
         if self.regions.contains_key(&addr) {
             return None;
@@ -115,8 +115,8 @@ impl<O: Owner> Chunks<O> {
         Some((before, chunk))
     }
 
-    /// Cuts the idle chunk at `addr` in two of the same owner, `front` bytes and the rest, neither
-    /// of them empty. Returns where the rest begins.
+    /// Splits the idle chunk at `addr` after `front` bytes, less than it has. Both chunks have its owner.
+    /// Returns the start of the rest.
     pub(in crate::policy) fn cut(&mut self, addr: DeviceAddr, front: u64) -> DeviceAddr {
         let back = addr.offset(front);
         if let Some(chunk) = self.chunks.get_mut(&addr) {
@@ -130,8 +130,8 @@ impl<O: Owner> Chunks<O> {
         back
     }
 
-    /// Joins the idle chunk at `addr` with its idle neighbours, the one behind it first; `unlist` is
-    /// told each of them as it was. Returns where the whole begins.
+    /// Merges the idle chunk at `addr` with its idle neighbours, first with the one after it. Calls
+    /// `unlist` with each neighbour before it is merged. Returns the start of the merged chunk.
     pub(in crate::policy) fn coalesce(
         &mut self,
         addr: DeviceAddr,
@@ -139,23 +139,23 @@ impl<O: Owner> Chunks<O> {
     ) -> DeviceAddr {
         if let Some((next, chunk)) = self.next(addr).filter(|(_, chunk)| !chunk.in_use) {
             unlist(next, chunk);
-            self.join(addr, next);
+            self.merge(addr, next);
         }
         if let Some((prev, chunk)) = self.prev(addr).filter(|(_, chunk)| !chunk.in_use) {
             unlist(prev, chunk);
-            self.join(prev, addr);
+            self.merge(prev, addr);
             return prev;
         }
         addr
     }
 
-    /// Makes one chunk of two neighbours.
-    fn join(&mut self, front: DeviceAddr, back: DeviceAddr) {
+    /// Merges two neighbours.
+    fn merge(&mut self, front: DeviceAddr, back: DeviceAddr) {
         if let Some(gone) = self.chunks.remove(&back)
             && let Some(kept) = self.chunks.get_mut(&front)
         {
             kept.bytes += gone.bytes;
-            kept.owner = kept.owner.joined_with(gone.owner);
+            kept.owner = kept.owner.merged_with(gone.owner);
         }
     }
 
@@ -163,11 +163,11 @@ impl<O: Owner> Chunks<O> {
         self.chunks.iter().map(|(&addr, chunk)| (addr, chunk))
     }
 
-    /// Verifies that chunks of whole granules cover each region, and nothing else, and that no two
-    /// idle ones are neighbours.
+    /// Verifies that chunks of whole granules cover the regions and nothing else, and that no two idle
+    /// chunks are neighbours.
     ///
     /// # Errors
-    /// The first of these that does not hold.
+    /// The first broken invariant.
     pub(in crate::policy) fn check(&self) -> Result<(), Violation> {
         let mut covered = 0;
         for (&start, &bytes) in &self.regions {
@@ -182,8 +182,8 @@ impl<O: Owner> Chunks<O> {
                     "the chunk at {at} has {} bytes",
                     chunk.bytes
                 );
-                let joined = chunk.in_use || !idle_before;
-                ensure!(joined, "the idle chunk at {at} has an idle one before it");
+                let merged = chunk.in_use || !idle_before;
+                ensure!(merged, "the idle chunk at {at} has an idle one before it");
                 idle_before = !chunk.in_use;
                 at = at.offset(chunk.bytes);
                 covered += 1;

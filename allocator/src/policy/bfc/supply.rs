@@ -1,8 +1,7 @@
-//! How much memory is taken from the device at a time and in all, and how much of it may be given
-//! away in addition to what was asked for.
+//! How much memory is taken from the device, and how large a block may be in excess of its request.
 //!
 //! Source: openxla/xla, `xla/tsl/framework/bfc_allocator.cc`: the constructor, `Extend`,
-//! `ShouldSplitChunk`; and `CreateBFCAllocator` for the limit, which it rounds up to 2 MiB.
+//! `ShouldSplitChunk`; and `CreateBFCAllocator`, which rounds the limit up to 2 MiB.
 
 use std::str::FromStr;
 
@@ -11,17 +10,17 @@ use crate::driver::{DeviceAddr, Driver, DriverError};
 use crate::policy::Refusal;
 use crate::policy::settings::{PolicySettings, PolicySettingsError};
 
-/// The smallest first region of a pool that grows, and what limits are rounded up to: 2 MiB.
+/// First region of a pool that grows, and the granularity of limits: 2 MiB.
 const MIN_REGION: u64 = 2 << 20;
 
-/// Fewer bytes than these may be given away, unless a knob says otherwise: 128 MiB.
+/// Default bound of a block's excess over its request: 128 MiB.
 const MAX_INTERNAL_FRAGMENTATION: u64 = 128 << 20;
 
-/// What is asked for when the device has less, as a part of what was asked for before. The original
-/// computes it in single precision.
+/// Factor by which a region shrinks after the device refuses it. The original computes in single
+/// precision.
 const BACKPEDAL_FACTOR: f32 = 0.9;
 
-/// A part of a whole, from 0 to 1.
+/// A fraction from 0 to 1.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Fraction(f64);
 
@@ -44,34 +43,34 @@ impl FromStr for Fraction {
     }
 }
 
-/// The settings of this file.
+/// The settings that bound the memory.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Settings {
     growth: bool,
-    /// Bytes to use at most.
+    /// The most bytes to reserve.
     limit: Option<u64>,
-    /// The same, if there is no `limit`, as a fraction of the device's memory.
+    /// The same as a fraction of device memory, if there is no `limit`.
     fraction: Fraction,
-    /// Bytes that may be given away, as a fraction of the limit; 0: the default.
+    /// Bound of a block's excess over its request, as a fraction of the limit; 0 for the default.
     fragmentation_fraction: Fraction,
 }
 
-/// What follows from the settings once the device is known.
+/// The bounds in bytes, once the device is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Limits {
-    /// Bytes of all regions together at most.
+    /// The most bytes of all regions together.
     total: u64,
-    /// Bytes that may be given away: fewer than these.
+    /// A block's excess over its request stays below this.
     internal_fragmentation: u64,
-    /// Bytes of the next region, if there is room for them.
+    /// Bytes of the next region, if there is room.
     next_region: u64,
 }
 
-/// What has been taken from the device, and what comes next.
+/// The memory taken from the device, and the size of the next region.
 #[derive(Debug)]
 pub(in crate::policy) struct Supply {
     settings: Settings,
-    /// Set when memory is first asked for.
+    /// Set at the first request.
     limits: Option<Limits>,
     /// Bytes of all regions.
     held: u64,
@@ -105,7 +104,7 @@ impl Supply {
                 total,
                 internal_fragmentation: match settings.fragmentation_fraction {
                     Fraction(0.0) => MAX_INTERNAL_FRAGMENTATION,
-                    // Of less than a byte nothing is left: an exact fit is not cut.
+                    // At least 1, so that an exact fit is not split.
                     fraction => fraction.of(total).max(1),
                 },
                 next_region: if settings.growth {
@@ -117,14 +116,14 @@ impl Supply {
         })
     }
 
-    /// Bytes that may still be taken.
+    /// Returns the bytes that can still be taken.
     pub(in crate::policy) fn available(&mut self, device: &dyn Driver) -> u64 {
         let held = self.held;
         self.limits(device).total.saturating_sub(held)
     }
 
-    /// Whether what `request` bytes leave over of a chunk is cut off: if it is at least as much as
-    /// the request, or more than may be given away.
+    /// Whether the rest of a chunk is split off: if it is at least as large as the request or as the bound
+    /// of the excess.
     pub(in crate::policy) fn should_split(&self, chunk: u64, request: u64) -> bool {
         let slack = self.limits.map_or(MAX_INTERNAL_FRAGMENTATION, |limits| {
             limits.internal_fragmentation
@@ -132,9 +131,9 @@ impl Supply {
         chunk >= 2 * request || chunk - request >= slack
     }
 
-    /// Takes a region of at least `request` bytes: as large as the last one doubled, doubled on
-    /// until the request fits, but no more than is left of the limit. While the device does not
-    /// have so much, it is asked for nine tenths of it.
+    /// Takes a region of at least `request` bytes: twice the last one, doubled until the request fits,
+    /// but at most what the limit leaves. If the device refuses, tries nine tenths of the size, again and
+    /// again.
     ///
     /// # Errors
     /// [`Refusal::OutOfMemory`] if the limit or the device has no room for the request.
@@ -171,10 +170,10 @@ impl Supply {
         Ok((addr, bytes))
     }
 
-    /// Gives a region back.
+    /// Returns a region to the device.
     ///
     /// # Errors
-    /// If the device does not take it.
+    /// Errors of the device.
     pub(in crate::policy) fn give_back(
         &mut self,
         device: &mut dyn Driver,
@@ -191,12 +190,12 @@ impl Supply {
     }
 }
 
-/// Twice as many bytes, as far as they can be counted.
+/// Twice as many bytes, saturating.
 fn doubled(bytes: u64) -> u64 {
     bytes.saturating_mul(2)
 }
 
-/// What is asked for next when the device has refused `bytes`: always fewer.
+/// The size to try after the device has refused `bytes`: always smaller.
 fn backpedalled(bytes: u64) -> u64 {
     let fewer = (bytes as f32 * BACKPEDAL_FACTOR) as u64;
     (fewer - fewer % GRANULE).min(bytes - GRANULE)
@@ -233,13 +232,13 @@ mod tests {
     }
 
     #[test]
-    fn without_growth_all_is_taken_at_once() {
+    fn without_growth_one_region_is_taken() {
         let mut supply = supply("fraction:0.3", false).unwrap();
         assert_eq!(regions(&mut supply, 100 * MIB, &[256]), [Ok(30 * MIB)]);
     }
 
     #[test]
-    fn a_full_device_is_asked_for_less_until_the_request_does_not_fit() {
+    fn regions_shrink_on_a_full_device_until_the_request_does_not_fit() {
         let mut supply = supply("limit:100MiB", false).unwrap();
         let once = 100 * MIB / 10 * 9;
         assert_eq!(regions(&mut supply, 90 * MIB, &[80 * MIB]), [Ok(once)]);
@@ -248,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fraction_is_one() {
+    fn fractions_outside_0_to_1_are_errors() {
         for wrong in ["fraction:1.5", "fraction:nan", "fragmentation_fraction:-1"] {
             assert!(supply(wrong, false).is_err(), "{wrong}");
         }

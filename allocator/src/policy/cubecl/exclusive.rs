@@ -1,16 +1,16 @@
 //! A page for each request, in buckets by size.
 //!
-//! A request goes to the smallest of 24 buckets that takes it, from 32 KiB to the largest page. It gets
-//! a free page of that bucket that is large enough, of those the one used most, or else a new page: as
-//! large as the bucket's requests are on average, or as the request if that is more.
+//! 24 buckets take requests from 32 KiB to the largest page. A request goes to the smallest bucket that
+//! takes it and gets a free page of the bucket that is large enough, the most used one among them.
+//! Otherwise it gets a new page, as large as the average request of the bucket or as the request if that
+//! is larger.
 //!
-//! Every page counts how often it was found free, less how often it was used. Now and then, the less
-//! often the larger its pages are, a bucket counts, and returns the pages that were found free five
-//! times.
+//! Every page counts how often it was found free, less how often it was used. From time to time, less
+//! often for larger pages, a bucket counts and returns the pages found free five times.
 //!
-//! Source: `MemoryManagement::from_configuration`, `ExclusiveMemoryPool`. The original looks whether
-//! it is time to count whenever its user asks it to: the wgpu backend at the end of each batch of up to
-//! 32 tasks, the CUDA backend never. Here it does so before every 32nd request.
+//! Source: `MemoryManagement::from_configuration`, `ExclusiveMemoryPool`. The original counts when its user
+//! asks for it: the wgpu backend after each batch of up to 32 tasks, the CUDA backend never. Here it counts
+//! before every 32nd request.
 
 use super::super::settings::{PolicySettings, PolicySettingsError};
 use super::super::{Block, Policy, Refusal, only_default};
@@ -20,28 +20,28 @@ use crate::driver::{DeviceAddr, Driver, DriverError, StreamId};
 
 /// The largest request of the first bucket: 32 KiB.
 const MIN_BUCKET: u64 = 32 << 10;
-/// Buckets at most; those that come out equally large count once.
+/// Maximum number of buckets. Buckets of equal size are merged.
 const BUCKETS: u32 = 24;
-/// How much of the average is the last request's part.
+/// Weight of the last request in the average.
 const AVERAGE_DECAY: f64 = 0.01;
-/// How often a page is found free before it is returned.
+/// Number of times that a page is found free before it is returned.
 const RETURNED_AT: u32 = 5;
-/// Requests in which a page of no size is found free so often.
+/// Requests until an empty page has been found free that often.
 const BASE_PERIOD: f64 = 5000.0;
-/// Bytes that make the period longer by as much again: 1 GiB.
+/// Bytes of a page that add another base period: 1 GiB.
 const PERIOD_SCALE: f64 = (1 << 30) as f64;
-/// Requests between two looks, unless the settings say otherwise.
+/// Default number of requests between two looks for unused pages.
 const DEFAULT_CLEANUP: u64 = 32;
 
 /// The memory management of one stream.
 #[derive(Clone, Debug)]
 pub struct ExclusivePages {
     max_page: MaxPage,
-    /// Requests between two looks; 0 for none.
+    /// Requests between two looks for unused pages; 0 for never.
     cleanup: u64,
     /// Requests so far.
     requests: u64,
-    /// Smallest first. Made when the device is known.
+    /// Smallest first. Created at the first request.
     buckets: Vec<Bucket>,
 }
 
@@ -49,11 +49,11 @@ pub struct ExclusivePages {
 struct Bucket {
     /// Bytes of the largest request.
     max_size: u64,
-    /// Requests between two counts at least.
+    /// Minimum number of requests between two counts.
     period: u64,
-    /// The request before which it counted last.
+    /// Requests before the last count.
     counted_at: u64,
-    /// Bytes of a request, on average.
+    /// Average bytes of a request.
     average: f64,
     pages: Vec<Page>,
 }
@@ -63,7 +63,7 @@ struct Page {
     addr: DeviceAddr,
     bytes: u64,
     is_free: bool,
-    /// How often it was found free, less how often it was used.
+    /// Times found free, less times used.
     free_count: u32,
 }
 
@@ -82,14 +82,13 @@ impl ExclusivePages {
         })
     }
 
-    /// The bucket that serves requests of this size. Its pages, too, are larger than the requests of
-    /// the bucket before.
+    /// Returns the bucket for a request or page of this size.
     fn bucket_for(&mut self, bytes: u64) -> Option<&mut Bucket> {
         let mut buckets = self.buckets.iter_mut();
         buckets.find(|bucket| bytes <= bucket.max_size)
     }
 
-    /// Lets the buckets count whose time has come.
+    /// Lets the buckets count whose period is over.
     fn look_for_idle_pages(&mut self, device: &mut dyn Driver) -> Result<(), DriverError> {
         let mut outcome = Ok(());
         for bucket in &mut self.buckets {
@@ -102,7 +101,7 @@ impl ExclusivePages {
     }
 }
 
-/// Buckets at equal distances on the logarithmic scale, up to the largest page.
+/// Returns buckets at equal distances on a logarithmic scale, up to the largest page.
 fn buckets(max_page: u64) -> Vec<Bucket> {
     let smallest = (MIN_BUCKET as f64).ln();
     let range = (max_page as f64).ln() - smallest;
@@ -127,7 +126,7 @@ impl Bucket {
         }
     }
 
-    /// Uses a free page of those that are large enough, or a new one.
+    /// Takes a free page that is large enough, or a new one.
     fn reserve(&mut self, device: &mut dyn Driver, bytes: u64) -> Result<&Page, DriverError> {
         self.average = self.average * (1.0 - AVERAGE_DECAY) + bytes as f64 * AVERAGE_DECAY;
         let index = match self.most_used(bytes) {
@@ -140,7 +139,7 @@ impl Bucket {
         Ok(page)
     }
 
-    /// The first of the free pages with the least count.
+    /// Returns the free page with the lowest count, the first among equals.
     fn most_used(&self, bytes: u64) -> Option<usize> {
         let fits = |&(_, page): &(usize, &Page)| page.is_free && page.bytes >= bytes;
         let fitting = self.pages.iter().enumerate().filter(fits);
@@ -155,14 +154,14 @@ impl Bucket {
             addr: device.malloc(bytes)?,
             bytes,
             is_free: true,
-            // Found free once after this use, it is returned.
+            // Returned when it is found free once after this use.
             free_count: RETURNED_AT,
         });
         Ok(self.pages.len() - 1)
     }
 
-    /// Counts once more that the free pages are free, and returns those whose count is `limit` by
-    /// then. One that the device refuses is kept.
+    /// Increases the count of all free pages and returns the pages that reach `limit`. A page that the
+    /// device does not take back is kept.
     fn count(&mut self, device: &mut dyn Driver, limit: u32) -> Result<(), DriverError> {
         let mut outcome = Ok(());
         self.pages.retain_mut(|page| {
@@ -264,12 +263,12 @@ mod tests {
                 .windows(2)
                 .all(|pair| (1.77..1.82).contains(&ratio(pair)))
         );
-        // 5000 requests and as many for each GiB, in five counts.
+        // 5000 requests plus 5000 for each GiB, in five counts.
         assert_eq!((buckets[0].period, buckets[23].period), (1000, 21_000));
     }
 
     #[test]
-    fn devices_too_small_for_a_bucket_have_one_all_the_same() {
+    fn the_smallest_devices_have_a_bucket() {
         for max_page in [0, 1, 511, 512] {
             assert!(!buckets(max_page).is_empty());
         }

@@ -1,9 +1,8 @@
-//! Slices of pages: a ladder of pools with ever larger pages, and in each the first slice that is large
-//! enough.
+//! Slices of pages: a ladder of pools with increasing page sizes, and first fit in each pool.
 //!
-//! With a largest page of 20 GiB, a quarter of 80:
+//! With a largest page of 20 GiB, a quarter of 80 GiB:
 //!
-//! | pages of    | for requests up to | and of more than           |
+//! | page size   | for requests up to | and of more than           |
 //! |-------------|--------------------|----------------------------|
 //! | 20 MiB      | 640 KiB            | 16 MiB                     |
 //! | 80 MiB      | 5 MiB              | 64 MiB                     |
@@ -12,12 +11,12 @@
 //! | 5 GiB       | 2.5 GiB            | 4 GiB                      |
 //! | 20 GiB      | 20 GiB             |                            |
 //!
-//! A request goes to the first pool that takes it, and to no other: if none of its pages has room, it
-//! gets a new one. Pages are only returned when the cache is emptied.
+//! A request goes to the first pool that accepts it and to no other. If none of the pool's pages has room,
+//! the pool takes a new page. Pages are returned only when the cache is emptied.
 //!
-//! Source: `MemoryManagement::from_configuration`, `SlicedPool`, `MemoryPage`. The original joins
-//! neighbouring free slices before it looks at a page; they are joined here as they become free, which
-//! gives the same answers because all sizes are multiples of the alignment.
+//! Source: `MemoryManagement::from_configuration`, `SlicedPool`, `MemoryPage`. The original merges
+//! neighbouring free slices before it searches a page. Here they are merged when they are freed, with the
+//! same result, because all sizes are multiples of the alignment.
 
 use std::collections::BTreeMap;
 
@@ -27,14 +26,14 @@ use super::{ALIGNMENT, LARGER_THAN_A_PAGE, MaxPage};
 use crate::check::{Violation, ensure};
 use crate::driver::{DeviceAddr, Driver, DriverError, StreamId};
 
-/// Pages are quartered as long as they have 32 MiB at least.
+/// Pages are quartered while they have at least 32 MiB.
 const QUARTERED_FROM: u64 = 32 << 20;
 
 /// The memory management of one stream.
 #[derive(Clone, Debug)]
 pub struct SubSlices {
     max_page: MaxPage,
-    /// Smallest pages first. Made when the device is known.
+    /// Smallest pages first. Created at the first request.
     pools: Vec<Pool>,
 }
 
@@ -51,7 +50,7 @@ struct Pool {
 struct Page {
     addr: DeviceAddr,
     bytes: u64,
-    /// Free slices: offset → bytes. No two touch.
+    /// Bytes of the free slices by offset. No two touch.
     free: BTreeMap<u64, u64>,
 }
 
@@ -67,14 +66,14 @@ impl SubSlices {
         })
     }
 
-    /// The pool that serves requests of this size.
+    /// Returns the pool for requests of this size.
     fn pool_for(&mut self, bytes: u64) -> Option<&mut Pool> {
         self.pools.iter_mut().find(|pool| pool.accepts(bytes))
     }
 }
 
-/// The pools for a largest page: each has pages a quarter as large as the next, and takes slices half
-/// as large, in proportion, as the next.
+/// Returns the pools for a largest page. Each has pages a quarter as large as the next, and its largest
+/// slice is half as large in proportion to the page.
 fn ladder(max_page: u64) -> Vec<Pool> {
     let mut pools = vec![Pool::new(max_page / ALIGNMENT * ALIGNMENT, u32::MIN)];
     let mut page = max_page;
@@ -95,7 +94,7 @@ impl Pool {
         }
     }
 
-    /// Small slices of a page, or nearly all of it: less than a fifth may be left over.
+    /// Whether the pool takes requests of this size: small slices, or more than four fifths of a page.
     fn accepts(&self, bytes: u64) -> bool {
         let left_over = self.page_size.checked_sub(bytes);
         bytes <= self.max_slice_size || left_over.is_some_and(|left| left * 5 < self.page_size)
@@ -111,7 +110,7 @@ impl Pool {
         addr.ok_or(DriverError::OutOfMemory)
     }
 
-    /// Returns the pages of which nothing is used. One that the device refuses is kept.
+    /// Returns the unused pages. A page that the device does not take back is kept.
     fn cleanup(&mut self, device: &mut dyn Driver) -> Result<(), DriverError> {
         let mut outcome = Ok(());
         self.pages.retain(|page| {
@@ -146,7 +145,7 @@ impl Page {
         self.addr <= addr && addr.offset_from(self.addr) < self.bytes
     }
 
-    /// Takes the front of the first slice that is large enough.
+    /// Takes the front of the first free slice that is large enough.
     fn reserve(&mut self, bytes: u64) -> Option<DeviceAddr> {
         let mut slices = self.free.iter();
         let (&offset, &slice) = slices.find(|&(_, &slice)| slice >= bytes)?;
@@ -157,7 +156,7 @@ impl Page {
         Some(self.addr.offset(offset))
     }
 
-    /// Makes a slice free and joins it with its free neighbours.
+    /// Frees a slice and merges it with its free neighbours.
     fn release(&mut self, mut offset: u64, mut bytes: u64) {
         if let Some(next) = self.free.remove(&(offset + bytes)) {
             bytes += next;
@@ -226,7 +225,7 @@ impl Policy for SubSlices {
             }
             ensure!(
                 end <= Some(page.bytes),
-                "a free slice reaches beyond the page at {}",
+                "a free slice exceeds the page at {}",
                 page.addr
             );
         }
@@ -260,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn less_than_a_fifth_of_a_page_may_be_left_over() {
+    fn a_large_slice_leaves_less_than_a_fifth_of_its_page() {
         let pool = Pool::new(20 * MIB, 5);
         for (bytes, accepted) in [
             (640 << 10, true),

@@ -1,20 +1,21 @@
-//! A model of the driver's pool, for devices that have none.
+//! A model of the driver's pool, for devices without one.
 //!
-//! What it takes from where:
+//! Its rules and their sources:
 //!
-//! - A block freed on a stream can be taken at once by a request on that stream. Other streams may take
-//!   it if the work before the free is over (`cudaMemPoolReuseAllowOpportunistic`), or by being made to
-//!   wait for that work (`cudaMemPoolReuseAllowInternalDependencies`). Both are on by default. (CUDA C++
-//!   Programming Guide 12.9, "Stream Ordered Memory Allocator".) The third rule, which follows the
-//!   program's own waits, needs what a workload does not tell.
-//! - It grows by multiples of 32 MiB: what is reserved in rapidsai/rmm#1245 is exactly 2518 times that.
-//! - Above the release threshold free memory goes back when the device is idle.
-//! - A block that other streams work on is free once they are done.
-//! - Best fit, in units of 512 bytes, blocks of one chunk coalesce, chunks do not. That the pool moves
-//!   pages to join free ranges, as is sometimes said, is not what users see: pytorch/pytorch#110194 fails
-//!   for 0.7 GiB with 25 GiB free.
+//! - A block freed on a stream can be reused at once on that stream. Other streams can reuse it if the
+//!   work before the free is complete (`cudaMemPoolReuseAllowOpportunistic`), or by waiting for that work
+//!   (`cudaMemPoolReuseAllowInternalDependencies`). Both are on by default (CUDA C++ Programming Guide
+//!   12.9, "Stream Ordered Memory Allocator"). The third rule follows the program's own waits between
+//!   streams, which a workload does not record.
+//! - The pool grows by multiples of 32 MiB: the reserved memory in rapidsai/rmm#1245 is exactly 2518 times
+//!   that.
+//! - Above the release threshold, free memory is returned when the device is idle.
+//! - A block used on other streams is free once they are done.
+//! - Best fit in units of 512 bytes. Blocks of one chunk are merged; chunks are not. Some say that the pool
+//!   remaps pages to merge free ranges, but users see otherwise: pytorch/pytorch#110194 fails for 0.7 GiB
+//!   with 25 GiB free.
 //!
-//! Its calls cost nothing here but what goes to the device below: the chunks.
+//! Calls cost nothing but the driver calls for chunks.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -23,25 +24,25 @@ use crate::driver::{DeviceAddr, Driver, EventId, PoolSettings, StreamId};
 use crate::policy::fence::{Fence, Fences};
 use crate::policy::{Block, Policy, Refusal, malloc_or_retry};
 
-/// What chunks are multiples of.
+/// Granularity of chunks in bytes.
 const GROWTH: u64 = 32 << 20;
 
-/// A piece of a chunk.
+/// A part of a chunk.
 #[derive(Debug)]
 struct Piece {
     bytes: u64,
-    /// The chunk it is part of.
+    /// Its chunk.
     chunk: DeviceAddr,
     state: State,
 }
 
 #[derive(Debug)]
 enum State {
-    /// Handed out; the other streams that work on it.
+    /// Live, with the other streams that use it.
     Used { users: Vec<StreamId> },
-    /// Free for the next request on its stream.
+    /// Free for requests on its stream.
     Free { stream: StreamId },
-    /// Freed on its stream, while other streams may still work on it: until these events.
+    /// Freed on its stream, but other streams may use it until these events.
     Fenced { stream: StreamId, fence: Fence },
 }
 
@@ -54,18 +55,18 @@ impl State {
 /// See the [module](self).
 ///
 /// Invariants: the pieces of a chunk cover it without gaps; no two neighbours in a chunk are free for the
-/// same stream; `free` holds exactly the pieces that are free.
+/// same stream; `free` holds exactly the free pieces.
 #[derive(Debug)]
 pub(super) struct Model {
     settings: PoolSettings,
-    /// Chunks by address, with their bytes.
+    /// Bytes of the chunks by address.
     chunks: BTreeMap<DeviceAddr, u64>,
     /// Bytes of all chunks.
     held: u64,
     pieces: BTreeMap<DeviceAddr, Piece>,
     free: BTreeSet<(StreamId, u64, DeviceAddr)>,
     fenced: BTreeSet<DeviceAddr>,
-    /// An event for each stream, to ask how far it is.
+    /// An event for each stream, to query its progress.
     ends: HashMap<StreamId, EventId>,
     fences: Fences,
 }
@@ -84,14 +85,14 @@ impl Model {
         }
     }
 
-    /// The smallest piece that is free for `stream` and large enough.
+    /// Returns the smallest large enough piece that is free for `stream`.
     fn best_fit(&self, stream: StreamId, bytes: u64) -> Option<DeviceAddr> {
         let from = (stream, bytes, DeviceAddr::NULL);
         let (own, _, addr) = self.free.range(from..).next()?;
         (*own == stream).then_some(*addr)
     }
 
-    /// The best fit among the pieces of other streams.
+    /// Returns the best fit among the pieces of other streams.
     fn best_fit_elsewhere(&self, stream: StreamId, bytes: u64) -> Option<(StreamId, DeviceAddr)> {
         let elsewhere = self.free.iter().filter(|&&(own, ..)| own != stream);
         let fitting = elsewhere.filter(|&&(_, size, _)| size >= bytes);
@@ -100,7 +101,7 @@ impl Model {
             .map(|&(own, _, addr)| (own, addr))
     }
 
-    /// Takes `bytes` from the front of a free piece; the rest of it is free for `stream`.
+    /// Takes the first `bytes` of a free piece. The rest is free for `stream`.
     fn take(&mut self, addr: DeviceAddr, bytes: u64, stream: StreamId) -> Block {
         self.set_free(addr, None);
         if let Some(piece) = self.pieces.get_mut(&addr) {
@@ -127,7 +128,7 @@ impl Model {
         }
     }
 
-    /// Makes a piece free for a stream, or for none, and keeps the index.
+    /// Makes a piece free for a stream, or for none, and updates the index.
     fn set_free(&mut self, addr: DeviceAddr, stream: Option<StreamId>) {
         let Some(piece) = self.pieces.get_mut(&addr) else {
             return;
@@ -141,7 +142,7 @@ impl Model {
         }
     }
 
-    /// Makes a piece free for its stream and one with its neighbours that are.
+    /// Makes a piece free for its stream and merges it with neighbours that are free for it.
     fn release(&mut self, addr: DeviceAddr, stream: StreamId) {
         self.set_free(addr, Some(stream));
         if let Some((&after, _)) = self.pieces.range(addr.offset(1)..).next() {
@@ -152,7 +153,7 @@ impl Model {
         }
     }
 
-    /// Joins two neighbours if they are of one chunk and both free for `stream`.
+    /// Merges two neighbours of one chunk if both are free for `stream`.
     fn join(&mut self, first: DeviceAddr, second: DeviceAddr, stream: StreamId) {
         let (Some(a), Some(b)) = (self.pieces.get(&first), self.pieces.get(&second)) else {
             return;
@@ -171,7 +172,7 @@ impl Model {
         }
     }
 
-    /// Frees the fenced pieces that no other stream works on any more.
+    /// Frees the fenced pieces that no other stream uses any more.
     fn lift_fences(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
         let fenced: Vec<DeviceAddr> = self.fenced.iter().copied().collect();
         for addr in fenced {
@@ -194,7 +195,7 @@ impl Model {
         Ok(())
     }
 
-    /// Marks the present end of a stream's work; whether that work is over, and the mark.
+    /// Records an event at the end of a stream's work. Returns whether the work is complete, and the event.
     fn is_over(
         &mut self,
         device: &mut dyn Driver,
@@ -209,8 +210,8 @@ impl Model {
         Ok((device.event_is_complete(event)?, event))
     }
 
-    /// Whether a stream that takes memory from another finds it unused: the work on it is over, or it is
-    /// made to wait for that, as far as either is allowed.
+    /// Whether `follower` can reuse memory of another stream: its work is complete, or `follower` now waits
+    /// for it, as the settings allow.
     fn may_follow(
         &mut self,
         device: &mut dyn Driver,
@@ -252,8 +253,7 @@ impl Model {
         Ok(addr)
     }
 
-    /// Returns free chunks until at most `keep` bytes are held, if there are so many. No stream works on
-    /// any.
+    /// Returns free chunks to the device until at most `keep` bytes are reserved. No stream uses them.
     fn trim(&mut self, device: &mut dyn Driver, keep: u64) -> Result<(), Refusal> {
         let chunks: Vec<(DeviceAddr, u64)> = self.chunks.iter().map(|(&a, &b)| (a, b)).collect();
         for (addr, bytes) in chunks {
@@ -278,7 +278,7 @@ impl Model {
         inside.all(|(_, piece)| matches!(piece.state, State::Free { .. }))
     }
 
-    /// Whether all work of the streams that freed pieces are kept for is over.
+    /// Whether the work of all streams that have free pieces is complete.
     fn is_idle(&mut self, device: &mut dyn Driver) -> Result<bool, Refusal> {
         let streams: BTreeSet<StreamId> = self.free.iter().map(|&(stream, ..)| stream).collect();
         for stream in streams {
@@ -373,13 +373,16 @@ impl Policy for Model {
                 _ => None,
             });
         let free: BTreeSet<_> = free.collect();
-        ensure!(free == self.free, "the index of free pieces is another");
+        ensure!(
+            free == self.free,
+            "the index does not hold exactly the free pieces"
+        );
         for &(stream, bytes, addr) in &self.free {
             let next = addr.offset(bytes);
             let touching = self.pieces.get(&next).zip(self.pieces.get(&addr));
             let apart =
                 touching.is_none_or(|(b, a)| a.chunk != b.chunk || !b.state.is_free_for(stream));
-            ensure!(apart, "{addr} and {next} should be one");
+            ensure!(apart, "{addr} and {next} are not merged");
         }
         Ok(())
     }

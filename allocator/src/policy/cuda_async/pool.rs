@@ -4,11 +4,10 @@ use crate::driver::{Driver, DriverError, PoolSettings, StreamId, StreamOrdered};
 use crate::policy::fence::{Fences, Users};
 use crate::policy::{Block, Policy, Refusal};
 
-/// What is to be remembered of its blocks: the streams, other than their own, that work on them.
+/// Tracks the other streams that use the blocks of the device's pool.
 ///
-/// The free of a block that others work on is the work of one more stream, which waits for its own stream
-/// and for theirs (PyTorch 2.11, `CUDAMallocAsyncAllocator.cpp`): no stream of the program has to wait for
-/// another.
+/// A block used on other streams is freed on a separate stream that waits for all of them (PyTorch 2.11,
+/// `CUDAMallocAsyncAllocator.cpp`), so that no stream of the program waits for another.
 #[derive(Debug, Default)]
 pub(super) struct Pool {
     users: Users,
@@ -16,7 +15,7 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    /// The pool with these settings.
+    /// Configures the pool of the device.
     pub(super) fn with(
         pool: &mut dyn StreamOrdered,
         settings: PoolSettings,
@@ -26,13 +25,13 @@ impl Pool {
     }
 }
 
-/// The device's pool, which it had when the first block was asked for.
+/// Returns the device's pool.
 fn of(device: &mut dyn Driver) -> Result<&mut dyn StreamOrdered, DriverError> {
     device.stream_ordered().ok_or(DriverError::NotSupported)
 }
 
 impl Policy for Pool {
-    /// What the pool holds can grow here alone, so it is asked for that here.
+    /// Also queries the reserved memory, which grows only here.
     fn malloc(
         &mut self,
         device: &mut dyn Driver,

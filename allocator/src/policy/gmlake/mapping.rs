@@ -1,4 +1,4 @@
-//! Memory behind addresses, chunk by chunk, and taking it apart again on a device that may fail.
+//! Maps memory chunk by chunk, and undoes mappings on a device that may fail.
 //!
 //! Source: GMLake, `VmmSegment`. The original undoes all mappings of a range in one call.
 
@@ -6,14 +6,14 @@ use crate::driver::{DeviceAddr, DriverError, HandleKind, MemoryHandle, VirtualMe
 
 use super::ranges::Range;
 
-/// Bytes of a handle: the granularity of device memory, and of everything in the large pool.
+/// Bytes of a handle: the granularity of device memory and of the large pool.
 pub(super) const CHUNK: u64 = 2 << 20;
 
-/// Reserved addresses with memory behind them.
+/// A reserved address range with memory mapped to it.
 #[derive(Debug)]
 pub(super) struct Mapping {
     pub(super) range: Range,
-    /// Bytes from the start on that have memory behind them: all of them, but for what is on its way.
+    /// Bytes mapped from the start on: all of them, except while the mapping is made or undone.
     mapped: u64,
 }
 
@@ -32,7 +32,7 @@ impl Mapping {
         Ok(())
     }
 
-    /// Takes the memory away behind all but the first `bytes`. Can be called again after a failure.
+    /// Unmaps all but the first `bytes`. Can be called again after a failure.
     pub(super) fn shrink(
         &mut self,
         memory: &mut dyn VirtualMemory,
@@ -52,8 +52,8 @@ impl Mapping {
     }
 }
 
-/// What is on its way back to the device. Whatever is to be returned passes through here, so that
-/// nothing is lost if the device fails half way: it is tried again the next time.
+/// Mappings and memory to be returned to the device. What a failing device does not take back stays here
+/// and is tried again the next time.
 #[derive(Debug, Default)]
 pub(super) struct Returns {
     mappings: Vec<Mapping>,
@@ -69,7 +69,7 @@ impl Returns {
         self.handles.extend(handles);
     }
 
-    /// Returns all there is: mappings, addresses, then memory.
+    /// Returns everything: mappings, addresses, then memory.
     pub(super) fn settle(&mut self, memory: &mut dyn VirtualMemory) -> Result<(), DriverError> {
         while let Some(mapping) = self.mappings.last_mut() {
             mapping.undo(memory)?;
@@ -82,7 +82,7 @@ impl Returns {
         Ok(())
     }
 
-    /// New memory of so many chunks. If it cannot be had none is kept.
+    /// Creates memory of so many chunks. Keeps none if the device fails.
     pub(super) fn create(
         &mut self,
         memory: &mut dyn VirtualMemory,
@@ -101,7 +101,7 @@ impl Returns {
         Ok(handles)
     }
 
-    /// New addresses for `handles`, in their order. If it cannot be done nothing of it is kept.
+    /// Maps `handles`, in order, to new addresses. Keeps nothing if the device fails.
     pub(super) fn map(
         &mut self,
         memory: &mut dyn VirtualMemory,
@@ -120,7 +120,7 @@ impl Returns {
         }
     }
 
-    /// Undoes what led to `error`, which counts; what cannot be undone now is kept for later.
+    /// Settles after `error` and returns it. What cannot be settled is kept for later.
     pub(super) fn settle_after(
         &mut self,
         memory: &mut dyn VirtualMemory,

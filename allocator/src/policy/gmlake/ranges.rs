@@ -1,8 +1,7 @@
 //! Free ranges of segments: best fit, split, coalesce.
 //!
-//! The original keeps a list of blocks for each segment and joins every block that becomes free with
-//! its free neighbours. So its free blocks are the longest free ranges of a segment, and these are all
-//! that is kept here.
+//! The original lists the blocks of each segment and merges every freed block with its free neighbours. Its
+//! free blocks are therefore the maximal free ranges of a segment, and only these are kept here.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +11,7 @@ use crate::policy::Block;
 
 use super::Request;
 
-/// Bytes in one piece.
+/// A contiguous range of bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Range {
     pub(super) addr: DeviceAddr,
@@ -20,7 +19,7 @@ pub(super) struct Range {
 }
 
 impl Range {
-    /// The bytes of a block.
+    /// The range of a block.
     pub(super) fn of(block: Block) -> Self {
         let Block { addr, bytes, .. } = block;
         Self { addr, bytes }
@@ -35,7 +34,7 @@ impl Range {
         self.addr.offset(self.bytes)
     }
 
-    /// Its first `bytes`, or all of it if it has no more.
+    /// Returns its first `bytes`, or all of it if it has fewer.
     pub(super) fn first(self, bytes: u64) -> Self {
         let bytes = bytes.min(self.bytes);
         Self { bytes, ..self }
@@ -50,7 +49,7 @@ impl Range {
     }
 }
 
-/// What the order of the search looks at: stream, bytes, address.
+/// Search order: stream, bytes, address.
 type BySize = (StreamId, u64, DeviceAddr);
 
 #[derive(Clone, Copy, Debug)]
@@ -60,10 +59,10 @@ struct Segment {
     stream: StreamId,
 }
 
-/// The segments of a pool and what is free of them.
+/// The segments of a pool and their free ranges.
 ///
-/// Invariants: `by_addr` and `by_size` hold the same ranges; each lies in one segment; two of the
-/// same segment never touch.
+/// Invariants: `by_addr` and `by_size` hold the same ranges; each lies in one segment; two ranges of a
+/// segment never touch.
 #[derive(Debug, Default)]
 pub(super) struct FreeRanges {
     segments: BTreeMap<DeviceAddr, Segment>,
@@ -72,20 +71,20 @@ pub(super) struct FreeRanges {
 }
 
 impl FreeRanges {
-    /// A segment more, free as a whole.
+    /// Adds a segment, entirely free.
     pub(super) fn add_segment(&mut self, range: Range, stream: StreamId) {
         self.segments.insert(range.addr, Segment { range, stream });
         self.insert(range, stream);
     }
 
-    /// Forgets a segment that is free as a whole.
+    /// Removes a segment that is entirely free.
     pub(super) fn remove_segment(&mut self, range: Range) {
         if let Some(segment) = self.segments.remove(&range.addr) {
             self.remove(range, segment.stream);
         }
     }
 
-    /// The segments that are free as a whole, in the order of the search.
+    /// Returns the segments that are entirely free, in search order.
     pub(super) fn whole_segments(&self) -> Vec<Range> {
         let free = self.by_size.iter();
         let free = free.map(|&(_, bytes, addr)| Range { addr, bytes });
@@ -96,14 +95,14 @@ impl FreeRanges {
         free.filter(is_whole).collect()
     }
 
-    /// The smallest free range of the stream with so many bytes; the lowest address among equals.
+    /// Returns the smallest free range of the stream with at least `bytes`, the lowest address among equals.
     pub(super) fn best_fit(&self, stream: StreamId, bytes: u64) -> Option<Range> {
         let from = (stream, bytes, DeviceAddr::NULL);
         let &(of, bytes, addr) = self.by_size.range(from..).next()?;
         (of == stream).then_some(Range { addr, bytes })
     }
 
-    /// The free ranges of the stream, the largest first; the highest address among equals.
+    /// Returns the free ranges of the stream, the largest first, the highest address among equals.
     pub(super) fn largest_first(&self, stream: StreamId) -> impl Iterator<Item = Range> {
         let least = (stream, 0, DeviceAddr::NULL);
         let most = (stream, u64::MAX, DeviceAddr(u64::MAX));
@@ -124,7 +123,7 @@ impl FreeRanges {
         before_end.is_some_and(|(&addr, &bytes)| Range { addr, bytes }.overlaps(range))
     }
 
-    /// Takes `range`, all of it free; what surrounds it stays.
+    /// Takes `range`, which is free. The free bytes around it stay.
     pub(super) fn take(&mut self, range: Range) {
         let (Some(free), Some(segment)) = (self.free_around(range), self.segment_around(range))
         else {
@@ -140,7 +139,7 @@ impl FreeRanges {
         }
     }
 
-    /// Hands out the first bytes of `free`, a free range.
+    /// Takes the first bytes of `free`, a free range.
     pub(super) fn take_first(&mut self, free: Range, request: Request) -> Block {
         let Range { addr, bytes } = free.first(request.bytes);
         self.take(Range { addr, bytes });
@@ -152,7 +151,7 @@ impl FreeRanges {
         }
     }
 
-    /// Puts `range` back, joined with what is free on either side of it.
+    /// Frees `range` and merges it with the free ranges next to it.
     pub(super) fn give(&mut self, range: Range) {
         let Some(segment) = self.segment_around(range) else {
             return;
@@ -218,11 +217,14 @@ impl FreeRanges {
             );
             let stream = segment.map_or(StreamId::DEFAULT, |segment| segment.stream);
             let entry = (stream, bytes, addr);
-            ensure!(self.by_size.contains(&entry), "{addr} is not in the order");
+            ensure!(
+                self.by_size.contains(&entry),
+                "{addr} is not in the size index"
+            );
             if let Some(before) = before {
                 ensure!(before.end() <= addr, "{addr} is free twice");
                 let is_start = self.segments.contains_key(&addr);
-                ensure!(before.end() < addr || is_start, "{addr} is not joined");
+                ensure!(before.end() < addr || is_start, "{addr} is not merged");
             }
             before = Some(free);
         }
@@ -250,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_back_is_joined_but_not_across_segments() {
+    fn freed_ranges_are_merged_but_not_across_segments() {
         let mut ranges = two_segments();
         for part in [range(120, 10), range(140, 10), range(150, 50)] {
             ranges.take(part);
@@ -269,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_gets_the_smallest_and_lowest_of_its_stream() {
+    fn best_fit_is_the_smallest_and_lowest_of_its_stream() {
         let mut ranges = two_segments();
         let other = StreamId::nth(1);
         ranges.add_segment(range(0, 10), other);

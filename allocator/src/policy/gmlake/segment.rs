@@ -1,4 +1,4 @@
-//! Segments of the large pool: physical memory in chunks, and addresses for it.
+//! Segments of the large pool: physical memory in chunks, mapped to a range of addresses.
 //!
 //! Source: GMLake, `realloc_block`, `release_block`.
 
@@ -10,19 +10,19 @@ use super::ranges::Range;
 use super::stitched::Garbage;
 use super::{ATTEMPTS, GmLake, Request, memory_of};
 
-/// The segment for a request of less than [`PACKED_LIMIT`]; a larger one gets what it asks for.
+/// Bytes of a segment for a request below [`PACKED_LIMIT`]. Larger requests get segments of their size.
 const PACKED_SEGMENT: u64 = 20 << 20;
 const PACKED_LIMIT: u64 = 10 << 20;
 
 #[derive(Debug)]
 pub(super) struct Segment {
     mapping: Mapping,
-    /// The memory behind its addresses, chunk by chunk.
+    /// The mapped memory, chunk by chunk.
     handles: Vec<MemoryHandle>,
 }
 
 impl GmLake {
-    /// A new segment for a large request, if the device has memory and addresses for it.
+    /// Takes a segment for a large request, if the device has memory and addresses for it.
     pub(super) fn new_segment(
         &mut self,
         device: &mut dyn Driver,
@@ -43,7 +43,7 @@ impl GmLake {
                 Err(Refusal::OutOfMemory) => {}
                 Err(refusal) => return Err(refusal),
             }
-            // With memory to spare it must be addresses that are short.
+            // With memory to spare, the device is out of addresses.
             let memory_is_short = device.memory_info()?.free <= bytes;
             if memory_is_short || self.stitched.cached_bytes(request.stream) < bytes {
                 break;
@@ -65,7 +65,7 @@ impl GmLake {
         }
     }
 
-    /// The memory behind a range of a segment.
+    /// Returns the memory mapped to a range of a segment.
     pub(super) fn memory_behind(&self, range: Range) -> &[MemoryHandle] {
         let segment = self.segments.range(..=range.addr).next_back();
         let chunks = segment.and_then(|(&start, segment)| {
@@ -76,7 +76,7 @@ impl GmLake {
         chunks.unwrap_or_default()
     }
 
-    /// Returns all segments that are free as a whole.
+    /// Returns all segments that are entirely free to the device.
     pub(super) fn release_segments(
         &mut self,
         memory: &mut dyn VirtualMemory,
@@ -95,7 +95,7 @@ impl GmLake {
     }
 }
 
-/// What is taken from the device for a large request.
+/// Returns the bytes of a segment for a large request.
 fn segment_bytes(request: u64) -> u64 {
     if request < PACKED_LIMIT {
         PACKED_SEGMENT

@@ -1,4 +1,4 @@
-//! Stitching: free ranges that are too small by themselves get addresses in one piece.
+//! Stitching: maps free ranges that are too small alone to consecutive addresses.
 //!
 //! Source: GMLake, `get_fused_fragmented_blocks`.
 
@@ -10,9 +10,9 @@ use super::stitched::Garbage;
 use super::{ATTEMPTS, GmLake, Request, memory_of};
 
 impl GmLake {
-    /// Free ranges of the stream, stitched to a block for the request. `None` if they are not enough,
-    /// the request is too small or the device has no addresses, and if it is too early: `time` counts
-    /// how often stitching was tried for this request before.
+    /// Stitches free ranges of the stream into a block for the request. Returns `None` if they do not
+    /// suffice, the request is too small, the device has no addresses, or `time`, the number of earlier
+    /// attempts for this request, is below `defrag_level`.
     pub(super) fn stitch(
         &mut self,
         device: &mut dyn Driver,
@@ -44,8 +44,8 @@ impl GmLake {
         Ok(None)
     }
 
-    /// The largest free ranges of the stream, the last one cut, that have so many bytes together.
-    /// `None` if the stream has one range only, or all of them have less.
+    /// Returns the largest free ranges of the stream that add up to the request, the last one split, or
+    /// `None` if they do not suffice or the stream has only one.
     fn parts_for(&self, request: Request) -> Option<Vec<Range>> {
         self.large.largest_first(request.stream).nth(1)?;
         let mut left = request.bytes;
@@ -61,8 +61,8 @@ impl GmLake {
         None
     }
 
-    /// Gives up unused stitched blocks if all have too many addresses. If the device fails at that, so
-    /// does the request that `block` was stitched for.
+    /// Unmaps unused stitched blocks if all together exceed `auto_gc`. If the device fails, so does the
+    /// request that `block` was stitched for.
     fn limit_addresses(&mut self, device: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
         if self.stitched.bytes() <= self.auto_gc {
             return Ok(());
@@ -74,7 +74,7 @@ impl GmLake {
         collected
     }
 
-    /// Gives up stitched blocks that are not handed out.
+    /// Unmaps cached stitched blocks.
     pub(super) fn collect(
         &mut self,
         device: &mut dyn Driver,

@@ -1,12 +1,12 @@
-//! Stitched blocks: free ranges of several segments behind addresses in one piece.
+//! Stitched blocks: free ranges of several segments, mapped to consecutive addresses.
 //!
-//! A stitched block is only another view of memory that belongs to segments. It can be handed out
-//! while all of that memory is free; in the meantime parts of it may be handed out under their own
-//! addresses, or as parts of other stitched blocks.
+//! A stitched block is another view of memory that belongs to segments. It can be handed out while all of
+//! that memory is free. While it is not, parts of its memory can be handed out at their own addresses or
+//! in other stitched blocks.
 //!
 //! Source: GMLake, `free_fused_blocks`, `fragmented_free_fused_blocks`, `get_free_block`,
-//! `garbage_collect_fused_blocks`. The original counts the free chunks of each stitched block and
-//! keeps the usable ones apart; here it is asked for when somebody wants to know.
+//! `garbage_collect_fused_blocks`. The original counts the free chunks of each stitched block and keeps the
+//! usable ones separately; here this is computed when needed.
 
 use std::collections::BTreeMap;
 
@@ -19,26 +19,26 @@ use super::mapping::{Mapping, Returns};
 use super::ranges::{FreeRanges, Range};
 use super::{Request, memory_of};
 
-/// When a block was freed the last time.
+/// The last free of a block.
 #[derive(Debug)]
 struct Mark {
-    /// At the end of the work that its stream had then.
+    /// The work that its stream had then.
     fence: Fence,
-    /// Stitched blocks freed before.
+    /// Number of stitched blocks freed before.
     order: u64,
 }
 
 #[derive(Debug)]
 struct Stitched {
     mapping: Mapping,
-    /// The memory behind its addresses, in their order, as ranges of segments.
+    /// The mapped memory in address order, as ranges of segments.
     parts: Vec<Range>,
-    /// `None` until it is freed for the first time.
+    /// `None` before the first free.
     last_use: Option<Mark>,
 }
 
 impl Stitched {
-    /// The memory behind its first `bytes`.
+    /// Returns the memory mapped to its first `bytes`.
     fn behind(&self, bytes: u64) -> Vec<Range> {
         let mut left = bytes;
         let mut behind = Vec::new();
@@ -69,32 +69,32 @@ impl Stitched {
 #[derive(Debug)]
 struct Live {
     stitched: Stitched,
-    /// Bytes handed out: the first ones. The memory behind the others is anybody's.
+    /// Bytes in use, from the start on. The memory of the rest can be used otherwise.
     used: u64,
-    /// Whether it has lost memory it did not use, and is of no use once freed.
+    /// Whether it lost memory that it did not use. It is unmapped once freed.
     torn: bool,
 }
 
-/// What the order of the search looks at: stream, bytes, address.
+/// Search order: stream, bytes, address.
 type Key = (StreamId, u64, DeviceAddr);
 
-/// How many blocks are given up to get their addresses back.
+/// How many cached blocks to unmap for their addresses.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Garbage {
-    /// Bytes of unusable blocks that are enough, if not all are wanted.
+    /// Bytes of unusable blocks that suffice; `None` for all.
     enough: Option<u64>,
-    /// Whether usable blocks go, too.
+    /// Whether to unmap usable blocks, too.
     usable: bool,
 }
 
 impl Garbage {
-    /// Everything that is not handed out.
+    /// All cached blocks.
     pub(super) const ALL: Self = Self {
         enough: None,
         usable: true,
     };
 
-    /// What goes after so many attempts to find addresses for `bytes` have failed before.
+    /// What to unmap after `attempts` failed attempts to reserve addresses for `bytes`.
     pub(super) fn after(attempts: u32, bytes: u64) -> Self {
         match attempts {
             0 => Self {
@@ -110,14 +110,14 @@ impl Garbage {
     }
 }
 
-/// All stitched blocks. Invariant: what the live ones use is free in no segment and used by no other.
+/// All stitched blocks. Invariant: memory that a live one uses is not free and not used by another.
 #[derive(Debug, Default)]
 pub(super) struct StitchedBlocks {
-    /// Those that are not handed out, usable or not.
+    /// Blocks that are not live, usable or not.
     cached: BTreeMap<Key, Stitched>,
     live: BTreeMap<DeviceAddr, Live>,
-    /// Bytes ever stitched less those collected. As in the original, what goes together with a
-    /// segment is not deducted.
+    /// Bytes stitched less bytes collected. As in the original, blocks that are unmapped together with a
+    /// segment are not deducted.
     bytes: u64,
     /// Blocks freed so far.
     frees: u64,
@@ -125,19 +125,19 @@ pub(super) struct StitchedBlocks {
 }
 
 impl StitchedBlocks {
-    /// Bytes of addresses, by the original's count.
+    /// Bytes of addresses, as the original counts them.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Bytes of addresses of a stream's blocks that are not handed out.
+    /// Bytes of addresses of a stream's cached blocks.
     pub(super) fn cached_bytes(&self, stream: StreamId) -> u64 {
         let of_stream = |&&(of, ..): &&Key| of == stream;
         let keys = self.cached.keys().filter(of_stream);
         keys.map(|&(_, bytes, _)| bytes).sum()
     }
 
-    /// Hands out a new block: `mapping`, which has `parts` behind it.
+    /// Adds a live block: `mapping`, which maps `parts`.
     pub(super) fn add(
         &mut self,
         ranges: &mut FreeRanges,
@@ -155,8 +155,8 @@ impl StitchedBlocks {
         self.hand_out(ranges, stitched, Request { bytes, stream })
     }
 
-    /// Hands out a usable block again: the smallest of the stream with so many bytes, unless it has
-    /// more than `limit` times as many.
+    /// Reuses a usable block: the smallest of the stream that is large enough and at most `limit` times
+    /// as large as the request.
     pub(super) fn reuse(
         &mut self,
         ranges: &mut FreeRanges,
@@ -192,7 +192,7 @@ impl StitchedBlocks {
         }
     }
 
-    /// Marks the end of a block's use on its own stream, if it is a stitched one.
+    /// Records the end of a block's use on its own stream, if the block is stitched.
     pub(super) fn mark(&mut self, device: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
         let Some(live) = self.live.get_mut(&block.addr) else {
             return Ok(());
@@ -206,7 +206,7 @@ impl StitchedBlocks {
         Ok(())
     }
 
-    /// Takes a block back, if it is a stitched one; whether it is. A torn one goes to `returns`.
+    /// Frees a block if it is stitched. Returns whether it is. A torn block goes to `returns`.
     pub(super) fn take_back(
         &mut self,
         ranges: &mut FreeRanges,
@@ -229,9 +229,8 @@ impl StitchedBlocks {
         true
     }
 
-    /// Gives up blocks that are not handed out and whose last use is over: first those that are not
-    /// usable, then the others. Of a stream's blocks those go first that were freed first, up to one
-    /// that is still in use on the device.
+    /// Unmaps cached blocks whose last use is complete, unusable ones first. The blocks of a stream go in
+    /// the order in which they were freed, up to one that the device still uses.
     pub(super) fn collect(
         &mut self,
         device: &mut dyn Driver,
@@ -266,7 +265,7 @@ impl StitchedBlocks {
         Ok(())
     }
 
-    /// Those that are not handed out, usable or not, by stream and then by when they were freed.
+    /// Returns the cached blocks, usable or not, by stream and then by the order of their frees.
     fn by_age(&self, ranges: &FreeRanges, usable: bool) -> Vec<(Key, u64)> {
         let blocks = self.cached.iter();
         let wanted = blocks.filter(|(_, stitched)| stitched.is_free(ranges) == usable);
@@ -275,7 +274,7 @@ impl StitchedBlocks {
         by_age
     }
 
-    /// Whether the device has done what was asked of it before the block was freed.
+    /// Whether the work submitted before the block was freed is complete.
     fn is_over(&self, device: &mut dyn Driver, key: &Key) -> Result<bool, Refusal> {
         let stitched = self.cached.get(key);
         match stitched.and_then(|stitched| stitched.last_use.as_ref()) {
@@ -284,10 +283,10 @@ impl StitchedBlocks {
         }
     }
 
-    /// Lets go of the memory of a segment that is free as a whole. Blocks that are not handed out go
-    /// with it. One that is handed out does not use it and keeps only what it uses.
+    /// Unmaps the memory of a segment that is entirely free. Cached blocks that map it are unmapped; a
+    /// live block that maps it does not use it and keeps only what it uses.
     ///
-    /// The original crashes when such a block is freed later.
+    /// The original crashes when such a live block is freed later.
     pub(super) fn forget(
         &mut self,
         memory: &mut dyn VirtualMemory,
@@ -342,7 +341,7 @@ impl StitchedBlocks {
         }
         for (&(_, bytes, addr), stitched) in &self.cached {
             let behind: u64 = stitched.parts.iter().map(|part| part.bytes).sum();
-            ensure!(behind == bytes, "not all of {addr} has memory behind it");
+            ensure!(behind == bytes, "{addr} is not entirely mapped");
         }
         Ok(())
     }

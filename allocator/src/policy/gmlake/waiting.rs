@@ -1,17 +1,17 @@
-//! Freed blocks that other streams still work on.
+//! Freed blocks that other streams may still use.
 //!
-//! A block recorded on other streams is free once an event on each of them is complete: the same rule
-//! as PyTorch's, from which GMLake has it (`recordStream`, `insert_events`, `process_events`).
+//! A block recorded on other streams is free once an event on each of them is complete. The rule is
+//! PyTorch's, from which GMLake has it (`recordStream`, `insert_events`, `process_events`).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::driver::{DeviceAddr, Driver, DriverError, EventId, StreamId};
 use crate::policy::Block;
 
-/// What to do about an event that is not complete.
+/// What to do with an incomplete event.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Patience {
-    /// Come back later.
+    /// Try again later.
     Ask,
     /// Wait for it.
     Wait,
@@ -20,31 +20,31 @@ pub(super) enum Patience {
 #[derive(Debug)]
 struct Pending {
     block: Block,
-    /// Events that are not known to be complete: at least one.
+    /// Number of events not known to be complete, at least one.
     events: usize,
 }
 
-/// Who uses which blocks, and what is waited for.
+/// The streams that use blocks, and the blocks that wait for them.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
-    /// Other streams that work on live blocks.
+    /// Other streams that use live blocks.
     uses: BTreeMap<DeviceAddr, BTreeSet<StreamId>>,
     /// Freed blocks by address.
     pending: BTreeMap<DeviceAddr, Pending>,
-    /// Their events, by stream, in the order they were recorded in.
+    /// Their events by stream, in the order of recording.
     queues: BTreeMap<StreamId, VecDeque<(EventId, DeviceAddr)>>,
-    /// Events to use again.
+    /// Events for reuse.
     spare: Vec<EventId>,
 }
 
 impl Waiting {
-    /// Notes that `stream`, another one than the block's, works on a live block.
+    /// Records that `stream`, not the block's own, uses a live block.
     pub(super) fn record(&mut self, block: Block, stream: StreamId) {
         self.uses.entry(block.addr).or_default().insert(stream);
     }
 
-    /// Lets a block wait for the streams that work on it; whether there are any. If the device fails
-    /// the block is live as before.
+    /// Makes a freed block wait for the streams that use it. Returns whether there are any. If the device
+    /// fails, the block stays live.
     pub(super) fn defer(
         &mut self,
         device: &mut dyn Driver,
@@ -78,7 +78,7 @@ impl Waiting {
         Ok(true)
     }
 
-    /// A block that no stream works on any longer, if there is one.
+    /// Removes a block that no stream uses any more, if there is one.
     pub(super) fn next_done(
         &mut self,
         device: &mut dyn Driver,

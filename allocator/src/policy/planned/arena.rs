@@ -1,8 +1,8 @@
-//! The arena that a plan is laid out in: which ranges of it are in use, and who worked there last.
+//! The arena of a plan: which ranges are in use, and which streams used them last.
 //!
-//! A range is handed out where the plan says, so that nothing is searched: all there is to know is
-//! whether a block in it is live. If other streams worked there, or still do, the stream that gets it
-//! is made to wait for them on the device; nobody waits for that.
+//! The plan fixes every range, so nothing is searched; the arena only checks for live blocks. If other
+//! streams used a range, or still do, the stream that takes it waits for them on the device. The caller
+//! does not wait.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,14 @@ use crate::driver::{DeviceAddr, Driver, DriverError, StreamId};
 use crate::policy::Refusal;
 use crate::policy::fence::Fences;
 
-/// A range that was handed out before.
+/// A range that was taken before.
 #[derive(Clone, Debug)]
 struct Span {
     end: u64,
     is_live: bool,
-    /// The stream it was asked for on.
+    /// The stream that took it.
     stream: StreamId,
-    /// Those that its block was recorded on.
+    /// The other streams that its block was recorded on.
     others: Vec<StreamId>,
 }
 
@@ -28,23 +28,23 @@ impl Span {
     }
 }
 
-/// One allocation of the device, and what is where in it.
+/// One device allocation and its ranges.
 #[derive(Debug)]
 pub(super) struct Arena {
     bytes: u64,
-    /// Where it is, while it is held.
+    /// Start address, while it is reserved.
     base: Option<DeviceAddr>,
-    /// The device had no memory for it: it is not asked again until the cache is emptied.
+    /// Whether the device had no memory for it. It is not asked again until the cache is emptied.
     is_refused: bool,
-    /// By offset. They do not overlap; what none covers was not used since the arena was taken.
+    /// Ranges by offset, without overlaps. The rest was not used since the arena was taken.
     spans: BTreeMap<u64, Span>,
-    /// A block was recorded on another stream since the arena was taken.
+    /// Whether a block was recorded on another stream since the arena was taken.
     is_shared: bool,
     fences: Fences,
 }
 
 impl Arena {
-    /// An arena of `bytes` that is still to be taken from the device.
+    /// An arena of `bytes`, not yet taken from the device.
     pub(super) fn new(bytes: u64) -> Self {
         Self {
             bytes,
@@ -61,7 +61,7 @@ impl Arena {
         self.offset_of(addr).is_some()
     }
 
-    /// Hands out `bytes` at `offset` to `stream`, unless a block is there.
+    /// Takes `bytes` at `offset` for `stream`, unless a live block overlaps them.
     pub(super) fn claim(
         &mut self,
         device: &mut dyn Driver,
@@ -94,7 +94,7 @@ impl Arena {
         Ok(Some(base.offset(offset)))
     }
 
-    /// Another stream works on the block at `addr`.
+    /// Records that another stream uses the block at `addr`.
     pub(super) fn record_stream(&mut self, addr: DeviceAddr, stream: StreamId) {
         if let Some(span) = self.span_at(addr)
             && !span.others.contains(&stream)
@@ -104,14 +104,14 @@ impl Arena {
         }
     }
 
-    /// Takes the block at `addr` back.
+    /// Frees the block at `addr`.
     pub(super) fn release(&mut self, addr: DeviceAddr) {
         if let Some(span) = self.span_at(addr) {
             span.is_live = false;
         }
     }
 
-    /// Returns it to the device if no block is in it, and lets it be taken again.
+    /// Returns the arena to the device if it has no live block. It can then be taken again.
     pub(super) fn give_back(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
         self.is_refused = false;
         let Some(base) = self.base else {
@@ -121,7 +121,7 @@ impl Arena {
             return Ok(());
         }
         if self.is_shared {
-            // That the device itself waits for all work is nothing a driver promises.
+            // Drivers do not promise that a free waits for all work.
             device.synchronize_device()?;
         }
         device.free(base, self.bytes)?;
@@ -142,7 +142,7 @@ impl Arena {
         self.spans.get_mut(&offset)
     }
 
-    /// Where it is, taken from the device if need be and possible.
+    /// Returns the start address. Takes the arena from the device if necessary and possible.
     fn base(&mut self, device: &mut dyn Driver) -> Result<Option<DeviceAddr>, Refusal> {
         if self.base.is_none() && !self.is_refused {
             match device.malloc(self.bytes) {
@@ -154,7 +154,7 @@ impl Arena {
         Ok(self.base)
     }
 
-    /// Lets all later work of `stream` wait for all that others have now.
+    /// Makes later work of `stream` wait for the current work of the others.
     fn follow(
         &mut self,
         device: &mut dyn Driver,
@@ -163,12 +163,12 @@ impl Arena {
     ) -> Result<(), Refusal> {
         let fence = self.fences.raise(device, others)?;
         let held_up = fence.hold_up(device, stream);
-        // What waits for an event waits for what it marks now, not for what it may mark later.
+        // A wait refers to the event as recorded now, so the event can be recorded again.
         self.fences.take_down(fence);
         held_up
     }
 
-    /// The spans that have bytes between `offset` and `end`, each with its start.
+    /// Returns the ranges that overlap `offset..end`, each with its start.
     fn touching(&self, offset: u64, end: u64) -> impl Iterator<Item = (u64, &Span)> {
         let before = self.spans.range(..offset).next_back();
         let before = before.filter(|(_, span)| span.end > offset);
@@ -179,7 +179,7 @@ impl Arena {
             .map(|(&start, span)| (start, span))
     }
 
-    /// Cuts `offset..end` out of all spans.
+    /// Cuts `offset..end` out of all ranges.
     fn clear(&mut self, offset: u64, end: u64) {
         let first = |arena: &Self| arena.touching(offset, end).next().map(|(start, _)| start);
         while let Some(start) = first(self)
@@ -195,7 +195,7 @@ impl Arena {
         }
     }
 
-    /// Verifies that the spans lie in the arena and apart.
+    /// Verifies that the ranges lie in the arena and do not overlap.
     pub(super) fn check(&self) -> Result<(), Violation> {
         let mut end_before = 0;
         for (&start, span) in &self.spans {
@@ -205,7 +205,7 @@ impl Arena {
         }
         ensure!(
             end_before <= self.bytes,
-            "a planned range outside the arena"
+            "a planned range exceeds the arena"
         );
         Ok(())
     }

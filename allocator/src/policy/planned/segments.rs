@@ -1,9 +1,9 @@
-//! A small caching allocator for what no plan covers: best fit in segments, on one stream.
+//! A small caching allocator for requests that are not planned: best fit in segments, on one stream.
 //!
-//! Source: the rules of PyTorch's caching allocator with its default settings, of which STAlloc (commit
-//! 3a9f97f, `CUDACachingAllocator.cpp`) has a copy for the same purpose: its sizes of blocks and
-//! segments, and when a block is cut. But when the device refuses, all segments without a block go back
-//! to it; PyTorch tries first with those that are large enough alone.
+//! Source: the rules of PyTorch's caching allocator with default settings, of which STAlloc (commit
+//! 3a9f97f, `CUDACachingAllocator.cpp`) has a copy for the same purpose: block sizes, segment sizes and
+//! the split rule. When the device is out of memory, all segments without a block are returned; PyTorch
+//! first tries a segment that is large enough alone.
 
 use crate::check::Violation;
 use crate::driver::{DeviceAddr, Driver, StreamId};
@@ -16,12 +16,12 @@ use crate::stats::PoolKind;
 /// See the [module](self).
 #[derive(Clone, Debug, Default)]
 pub struct Segments {
-    /// Small requests and all others do not share segments.
+    /// Small and large requests have separate segments.
     pieces: Pieces<PoolKind>,
 }
 
 impl Segments {
-    /// Takes a segment from the device, to which it gives back what it caches if it must.
+    /// Takes a segment from the device, after returning cached segments if necessary.
     fn grow(
         &mut self,
         device: &mut dyn Driver,
@@ -35,8 +35,8 @@ impl Segments {
     }
 }
 
-/// Whether a block is cut when so many bytes are left of it.
-fn cuts_off(pool: PoolKind, rest: u64) -> bool {
+/// Whether the rest of a block is split off.
+fn should_split(pool: PoolKind, rest: u64) -> bool {
     match pool {
         PoolKind::Small => rest >= MIN_BLOCK,
         PoolKind::Large => rest > SMALL_LIMIT,
@@ -56,7 +56,7 @@ impl Policy for Segments {
             Some(found) => found,
             None => self.grow(device, pool, bytes)?,
         };
-        let is_cut = cuts_off(pool, found - bytes);
+        let is_cut = should_split(pool, found - bytes);
         if is_cut {
             let rest = self.pieces.cut(addr, bytes, 0);
             self.pieces.free(rest);

@@ -1,12 +1,12 @@
-//! Blocks of one size, cut from a pool 128 at a time.
+//! Blocks of one size, split from a pool 128 at a time.
 //!
-//! The free blocks of a stream stand in a queue: the one that was freed longest ago is next. Blocks are
-//! never joined, and go back to the pool only when the cache is emptied.
+//! The free blocks of a stream form a queue: the block freed longest ago is next. Blocks are never merged,
+//! and they are returned to the pool only when the cache is emptied.
 //!
 //! Source: librmm 26.10, `fixed_size_memory_resource` and `mr/detail/fixed_size_free_list.hpp`. RMM does
-//! not record the stream's event when it takes blocks from the pool, so that a third stream could use
-//! them before the work that the pool had the stream wait for is done; here it is recorded before another
-//! stream waits for it.
+//! not record the stream's event when it takes blocks from the pool, so a third stream could use them
+//! before work that the pool made the stream wait for is complete. Here the event is recorded before
+//! another stream waits for it.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
@@ -16,7 +16,7 @@ use crate::driver::{DeviceAddr, Driver, StreamId};
 use crate::policy::rmm_pool::RmmPool;
 use crate::policy::{Block, Policy, Refusal};
 
-/// Blocks that a chunk is cut into.
+/// Blocks in a chunk.
 const BLOCKS_IN_A_CHUNK: u64 = 128;
 
 /// Free blocks of one size, the next one first.
@@ -48,13 +48,13 @@ impl FreeList for Queue {
 pub(in crate::policy) struct FixedSize {
     /// Bytes of every block: a multiple of 256.
     block_bytes: u64,
-    /// What the pool gave, by address.
+    /// Chunks taken from the pool, by address.
     chunks: BTreeMap<DeviceAddr, Block>,
     free: StreamOrdered<Queue>,
 }
 
 impl FixedSize {
-    /// A bin of blocks of so many bytes, none of them there yet.
+    /// An empty bin of blocks of `block_bytes`.
     pub(in crate::policy) fn new(block_bytes: u64) -> Self {
         Self {
             block_bytes,
@@ -68,7 +68,7 @@ impl FixedSize {
         self.block_bytes
     }
 
-    /// Takes the first chunk, if there is none.
+    /// Takes the first chunk if there is none yet.
     pub(in crate::policy) fn begin(
         &mut self,
         device: &mut dyn Driver,
@@ -81,7 +81,7 @@ impl FixedSize {
         Ok(())
     }
 
-    /// A block for work on `stream`.
+    /// Takes a block for work on `stream`.
     pub(in crate::policy) fn malloc(
         &mut self,
         device: &mut dyn Driver,
@@ -119,7 +119,7 @@ impl FixedSize {
         Ok(())
     }
 
-    /// Takes back a block that [`FixedSize::malloc`] gave.
+    /// Frees a block of [`FixedSize::malloc`].
     pub(in crate::policy) fn free(
         &mut self,
         device: &mut dyn Driver,
@@ -128,7 +128,7 @@ impl FixedSize {
         self.free.give_back(device, block.stream, block.addr)
     }
 
-    /// Returns the chunks to the pool of which no block is in use.
+    /// Returns the chunks without a block in use to the pool.
     pub(in crate::policy) fn return_idle_chunks(
         &mut self,
         device: &mut dyn Driver,
@@ -162,17 +162,17 @@ impl FixedSize {
             .collect()
     }
 
-    /// Verifies that every free block is one of a chunk, and there once.
+    /// Verifies that every free block belongs to a chunk and is listed once.
     pub(in crate::policy) fn check(&self) -> Result<(), Violation> {
         let mut seen = HashSet::new();
         for &block in self.free.lists().flat_map(|queue| &queue.0) {
-            ensure!(seen.insert(block), "free block {block} is there twice");
+            ensure!(seen.insert(block), "free block {block} is listed twice");
             let chunk = self.chunks.range(..=block).next_back();
             let is_cut = chunk.is_some_and(|(addr, &chunk)| {
                 let into = block.offset_from(*addr);
                 is_inside(block, chunk) && into.is_multiple_of(self.block_bytes)
             });
-            ensure!(is_cut, "free block {block} is of no chunk");
+            ensure!(is_cut, "free block {block} is in no chunk");
         }
         Ok(())
     }

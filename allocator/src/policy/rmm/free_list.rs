@@ -1,8 +1,7 @@
-//! The free memory of a pool that is safe to use on one stream: best fit, joined when it is put in.
+//! The free memory of a pool that is safe to use on one stream: best fit, coalesced on insertion.
 //!
-//! A request gets the smallest block that it fits into, the lowest address among equals, and what is
-//! left over of the block stays in the list. RMM walks a list sorted by address; an index by size finds
-//! the same block at once.
+//! A request gets the smallest block that is large enough, the lowest address among equals. The rest of
+//! the block stays in the list. RMM walks a list sorted by address; an index by size finds the same block.
 //!
 //! Source: librmm 26.10, `mr/detail/coalescing_free_list.hpp`.
 
@@ -13,20 +12,20 @@ use super::stream_ordered::FreeList;
 use crate::check::{Violation, ensure};
 use crate::driver::DeviceAddr;
 
-/// Free memory without a gap, all from one allocation of the device.
+/// A contiguous range of free memory of one device allocation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::policy) struct FreeBlock {
     pub(in crate::policy) addr: DeviceAddr,
-    /// More than 0. Not always a multiple of 256: a pool that cannot grow by what it wants tries half
-    /// of that, and half again.
+    /// More than 0. Not always a multiple of 256, because a pool halves its growth until the device can
+    /// serve it.
     pub(in crate::policy) bytes: u64,
-    /// Whether an allocation of the device begins with it. Two allocations may lie side by side and
-    /// are returned apart, so this block is joined with none before it.
+    /// Whether it is at the start of a device allocation. Adjacent allocations are returned separately,
+    /// so it is not merged with a block before it.
     pub(in crate::policy) is_head: bool,
 }
 
 impl FreeBlock {
-    /// What a request of `bytes` leaves over.
+    /// Returns the rest after a request of `bytes`.
     pub(in crate::policy) fn rest_after(self, bytes: u64) -> Option<Self> {
         (self.bytes > bytes).then(|| Self {
             addr: self.addr.offset(bytes),
@@ -39,7 +38,7 @@ impl FreeBlock {
         self.addr.offset(self.bytes) == next.addr && !next.is_head
     }
 
-    fn joined_with(self, next: Self) -> Self {
+    fn merged_with(self, next: Self) -> Self {
         Self {
             bytes: self.bytes + next.bytes,
             ..self
@@ -51,7 +50,7 @@ impl FreeBlock {
 #[derive(Debug, Default)]
 pub(in crate::policy) struct CoalescingFreeList {
     by_addr: BTreeMap<DeviceAddr, FreeBlock>,
-    /// The same blocks.
+    /// The same blocks by size.
     by_size: BTreeSet<(u64, DeviceAddr)>,
 }
 
@@ -75,7 +74,7 @@ impl CoalescingFreeList {
         self.by_addr.range(addr..).next().map(|(_, &b)| b)
     }
 
-    /// The blocks that begin in a range of addresses.
+    /// Returns the blocks that begin in a range of addresses.
     pub(in crate::policy) fn inside(
         &self,
         range: Range<DeviceAddr>,
@@ -83,14 +82,14 @@ impl CoalescingFreeList {
         self.by_addr.range(range).map(|(_, &block)| block)
     }
 
-    /// Forgets the blocks that begin in a range of addresses.
+    /// Removes the blocks that begin in a range of addresses.
     pub(in crate::policy) fn remove_inside(&mut self, range: &Range<DeviceAddr>) {
         while let Some(block) = self.after(range.start).filter(|b| b.addr < range.end) {
             self.remove(block.addr);
         }
     }
 
-    /// Verifies that both orders have the same blocks, and that no two of them could be joined.
+    /// Verifies that both indexes hold the same blocks and that all adjacent blocks are merged.
     pub(in crate::policy) fn check(&self) -> Result<(), Violation> {
         ensure!(
             self.by_size.len() == self.by_addr.len(),
@@ -101,7 +100,7 @@ impl CoalescingFreeList {
         for (&addr, &block) in &self.by_addr {
             ensure!(
                 block.addr == addr && self.by_size.contains(&(block.bytes, addr)),
-                "free block {addr} is filed wrongly"
+                "free block {addr} is missing in an index"
             );
             if let Some(before) = self.before(addr) {
                 ensure!(
@@ -110,7 +109,7 @@ impl CoalescingFreeList {
                 );
                 ensure!(
                     !before.is_adjacent_to(block),
-                    "free block {addr} should be one with the one before"
+                    "free block {addr} is not merged with the one before"
                 );
             }
         }
@@ -136,14 +135,14 @@ impl FreeList for CoalescingFreeList {
     fn insert(&mut self, mut block: FreeBlock) {
         if let Some(before) = self.before(block.addr).filter(|b| b.is_adjacent_to(block)) {
             self.remove(before.addr);
-            block = before.joined_with(block);
+            block = before.merged_with(block);
         }
         if let Some(after) = self
             .after(block.addr)
             .filter(|&after| block.is_adjacent_to(after))
         {
             self.remove(after.addr);
-            block = block.joined_with(after);
+            block = block.merged_with(after);
         }
         self.by_size.insert((block.bytes, block.addr));
         self.by_addr.insert(block.addr, block);

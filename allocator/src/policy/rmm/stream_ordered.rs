@@ -1,16 +1,16 @@
-//! A list of free memory for each stream, and one stream that helps itself from the list of another.
+//! A free list for each stream, and rules for taking memory from the lists of other streams.
 //!
-//! Every stream has an event, recorded whenever memory is freed on the stream: whoever waits for it may
-//! use all that is in the stream's list. A request is served
+//! Every stream has an event, recorded whenever memory is freed on the stream. A stream that has waited
+//! for the event can use all memory in the list. A request is served
 //! 1. from the list of its own stream, without waiting;
-//! 2. else from the first list of another stream that can serve it, after waiting for that stream's
-//!    event; what is left over stays in that list;
-//! 3. else the other lists are joined with its own, one after the other, each after waiting for its
-//!    event, until that serves it.
+//! 2. or from the first list of another stream that can serve it, after waiting for that stream's event.
+//!    The rest of the block stays in that list;
+//! 3. or by merging the other lists into its own, one after the other, each after waiting for its event,
+//!    until it can be served.
 //!
-//! The other streams are gone through in the order in which RMM first saw them. RMM says the order of
-//! the handles of their events, which are addresses in the driver: they grow where the driver makes
-//! one event after the other in fresh memory, and nothing promises that.
+//! Other streams are tried in the order in which they were first seen. RMM uses the order of the handles
+//! of their events, which are addresses in the driver. They usually grow from event to event, but nothing
+//! guarantees that.
 //!
 //! Source: librmm 26.10, `mr/detail/stream_ordered_memory_resource.hpp`.
 
@@ -19,44 +19,44 @@ use crate::policy::Refusal;
 
 /// Free memory that is safe to use on one stream.
 pub(in crate::policy) trait FreeList: Default {
-    /// What is put in.
+    /// An entry of the list.
     type Block;
 
-    /// Whether [`FreeList::take`] has an answer.
+    /// Whether [`FreeList::take`] would succeed.
     fn can_serve(&self, bytes: u64) -> bool;
 
-    /// Takes out `bytes`; what is left over of a block stays.
+    /// Takes `bytes`. The rest of the block stays in the list.
     fn take(&mut self, bytes: u64) -> Option<DeviceAddr>;
 
-    /// Puts a block in.
+    /// Inserts a block.
     fn insert(&mut self, block: Self::Block);
 
-    /// Puts in all that another list has.
+    /// Inserts all blocks of another list.
     fn absorb(&mut self, other: Self);
 }
 
 #[derive(Debug)]
 struct Stream<L> {
     id: StreamId,
-    /// All work on the memory in the list is done once this is over. While the memory is as the device
-    /// gave it, the event was never recorded, and is over.
+    /// Once it is complete, so is all work on the memory in the list. It is complete, too, before it is
+    /// first recorded: then the memory is unused.
     event: EventId,
-    /// Memory was put in that the event does not stand for yet: it is recorded before anybody waits.
+    /// Whether the event does not cover all memory in the list. It is recorded before any stream waits.
     is_behind: bool,
-    /// `None` once another stream has taken it over.
+    /// `None` once it was merged into the list of another stream.
     list: Option<L>,
 }
 
-/// The place of a stream among those seen.
+/// Index of a stream among those seen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::policy) struct Seat(usize);
 
 /// See the [module](self).
 #[derive(Debug)]
 pub(in crate::policy) struct StreamOrdered<L> {
-    /// In the order in which they were first seen.
+    /// Streams in the order in which they were first seen.
     streams: Vec<Stream<L>>,
-    /// Events of streams that were forgotten, for others to come.
+    /// Events of forgotten streams, for reuse.
     spare: Vec<EventId>,
 }
 
@@ -70,7 +70,7 @@ impl<L> Default for StreamOrdered<L> {
 }
 
 impl<L> Stream<L> {
-    /// Has the event stand for all work that the stream has now, if it does not yet for all that counts.
+    /// Records the event at the end of the stream's work if it does not cover all memory in the list.
     fn catch_up(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
         if self.is_behind {
             device.record_event(self.event, self.id)?;
@@ -81,7 +81,7 @@ impl<L> Stream<L> {
 }
 
 impl<L: FreeList> StreamOrdered<L> {
-    /// The seat of a stream: the last one if it is new.
+    /// Returns the seat of a stream, a new one if it was not seen before.
     pub(in crate::policy) fn seat(
         &mut self,
         device: &mut dyn Driver,
@@ -103,7 +103,7 @@ impl<L: FreeList> StreamOrdered<L> {
         Ok(Seat(self.streams.len() - 1))
     }
 
-    /// Memory of `bytes` for work on the stream that sits there, if there is any.
+    /// Takes `bytes` for work on a stream, if any list can serve them.
     pub(in crate::policy) fn take(
         &mut self,
         device: &mut dyn Driver,
@@ -150,7 +150,7 @@ impl<L: FreeList> StreamOrdered<L> {
             let (id, event) = (self.streams[seat.0].id, self.streams[seat.0].event);
             self.streams[other].catch_up(device)?;
             device.wait_event(id, self.streams[other].event)?;
-            // Who waits for this stream waits for the other one, too, from now on.
+            // From now on, waiting for this stream includes waiting for the other one.
             device.record_event(event, id)?;
             if let Some(list) = self.streams[other].list.take() {
                 self.own(seat).absorb(list);
@@ -162,7 +162,7 @@ impl<L: FreeList> StreamOrdered<L> {
         Ok(None)
     }
 
-    /// Takes memory back on which a stream has worked.
+    /// Frees memory that a stream has used.
     pub(in crate::policy) fn give_back(
         &mut self,
         device: &mut dyn Driver,
@@ -176,13 +176,13 @@ impl<L: FreeList> StreamOrdered<L> {
         Ok(())
     }
 
-    /// Puts in memory that is safe to use after the work that the stream has now.
+    /// Inserts memory that is safe to use after the current work of the stream.
     pub(in crate::policy) fn insert_used(&mut self, seat: Seat, block: L::Block) {
         self.streams[seat.0].is_behind = true;
         self.insert(seat, block);
     }
 
-    /// Puts in memory that is safe to use on the stream as it is.
+    /// Inserts memory that the stream can use at once.
     pub(in crate::policy) fn insert(&mut self, seat: Seat, block: L::Block) {
         self.own(seat).insert(block);
     }
@@ -191,7 +191,7 @@ impl<L: FreeList> StreamOrdered<L> {
         self.streams[seat.0].list.get_or_insert_default()
     }
 
-    /// Waits until all memory in the lists is safe to use everywhere.
+    /// Waits until all memory in the lists is safe to use on any stream.
     pub(in crate::policy) fn synchronize(
         &mut self,
         device: &mut dyn Driver,
@@ -203,7 +203,7 @@ impl<L: FreeList> StreamOrdered<L> {
         Ok(())
     }
 
-    /// Forgets all streams, as if none had been seen.
+    /// Forgets all streams.
     pub(in crate::policy) fn forget(&mut self) {
         let events = self.streams.drain(..).map(|stream| stream.event);
         self.spare.extend(events);
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_uses_the_memory_of_another_stream_without_waiting() {
+    fn a_stream_waits_before_it_uses_memory_of_another() {
         let mut device = SimDevice::new(&SimConfig::default());
         let mut lists = StreamOrdered::<CoalescingFreeList>::default();
         let freed = FreeBlock {
@@ -258,7 +258,7 @@ mod tests {
         let taken = lists.take(&mut device, other, 0x100).unwrap();
         assert_eq!((taken, calls(&device)), (Some(DeviceAddr(0x1100)), (1, 1)));
 
-        // The lists are joined all the same, and the event of this stream then stands for both.
+        // The lists are merged even so, and the event of this stream then covers both.
         let taken = lists.take(&mut device, other, 0x1000).unwrap();
         assert_eq!((taken, calls(&device)), (None, (2, 2)));
         let taken = lists.take(&mut device, other, 0x100).unwrap();

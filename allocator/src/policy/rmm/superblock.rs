@@ -1,8 +1,7 @@
-//! Superblocks: what a stream's arena borrows from the global one, and blocks are cut from.
+//! Superblocks: the regions that a stream's arena borrows from the global one and splits into blocks.
 //!
-//! Everything goes by address: the first superblock with a free block that is large enough, and in it
-//! the first such block. Free blocks of a superblock are joined, and so are neighbours among the global
-//! arena's superblocks of which no block is in use.
+//! Searches go by address: the first superblock with a large enough free block, and the first such block
+//! in it. Free blocks of a superblock are merged, and so are adjacent idle superblocks of the global arena.
 //!
 //! Source: librmm 26.10, `mr/detail/arena.hpp`.
 
@@ -12,21 +11,21 @@ use crate::check::{Violation, ensure};
 use crate::driver::DeviceAddr;
 use crate::policy::Block;
 
-/// No superblock is smaller: 1 MiB.
+/// Minimum bytes of a superblock: 1 MiB.
 pub(in crate::policy) const SMALLEST: u64 = 1 << 20;
 
-/// A piece of the arena, and which parts of it are free.
+/// A region of the arena and its free blocks.
 #[derive(Debug)]
 pub(in crate::policy) struct Superblock {
     addr: DeviceAddr,
     /// At least [`SMALLEST`].
     bytes: u64,
-    /// Bytes of the free blocks, by address; no two are neighbours.
+    /// Bytes of the free blocks by address. No two are adjacent.
     free: BTreeMap<DeviceAddr, u64>,
 }
 
 impl Superblock {
-    /// One of which no block is in use.
+    /// An idle superblock.
     pub(in crate::policy) fn new(addr: DeviceAddr, bytes: u64) -> Self {
         Self {
             addr,
@@ -53,7 +52,7 @@ impl Superblock {
             .map(|(&addr, &block)| (addr, block))
     }
 
-    /// Cuts `bytes` off the first free block that is large enough.
+    /// Takes `bytes` of the first free block that is large enough.
     pub(in crate::policy) fn take(&mut self, bytes: u64) -> Option<DeviceAddr> {
         let (addr, block) = self.first_fit(bytes)?;
         self.free.remove(&addr);
@@ -63,7 +62,7 @@ impl Superblock {
         Some(addr)
     }
 
-    /// Takes back a block that was cut off.
+    /// Frees a block.
     fn give_back(&mut self, block: Block) {
         let (mut addr, mut bytes) = (block.addr, block.bytes);
         if let Some((&before, &length)) = self.free.range(..addr).next_back()
@@ -78,7 +77,7 @@ impl Superblock {
         self.free.insert(addr, bytes);
     }
 
-    /// Cuts an idle superblock down to what a request needs, if what is left over makes another.
+    /// Shrinks an idle superblock to the request if the rest is large enough for a superblock. Returns it.
     fn split_for(&mut self, request: u64) -> Option<Self> {
         let needed = request.max(SMALLEST);
         if !self.is_idle() || self.bytes < needed + SMALLEST {
@@ -89,7 +88,7 @@ impl Superblock {
         Some(rest)
     }
 
-    fn can_be_joined_with(&self, next: &Self) -> bool {
+    fn can_merge_with(&self, next: &Self) -> bool {
         self.is_idle() && next.is_idle() && self.end() == next.addr
     }
 
@@ -108,7 +107,7 @@ impl Superblock {
             );
             ensure!(
                 end.is_none_or(|end| end < addr),
-                "free block {addr} overlaps the one before, or should be one with it"
+                "free block {addr} overlaps the one before, or is not merged with it"
             );
             end = Some(addr.offset(bytes));
         }
@@ -121,15 +120,14 @@ impl Superblock {
 pub(in crate::policy) struct Superblocks(BTreeMap<DeviceAddr, Superblock>);
 
 impl Superblocks {
-    /// Cuts `bytes` off the first free block that is large enough.
+    /// Takes `bytes` of the first free block that is large enough.
     pub(in crate::policy) fn take(&mut self, bytes: u64) -> Option<DeviceAddr> {
         self.0
             .values_mut()
             .find_map(|superblock| superblock.take(bytes))
     }
 
-    /// Takes out the first superblock with a free block of `bytes`; of an idle one only as much as is
-    /// needed.
+    /// Removes the first superblock with a free block of `bytes`, shrunk to the request if it is idle.
     pub(in crate::policy) fn take_superblock(&mut self, bytes: u64) -> Option<Superblock> {
         let mut superblocks = self.0.values();
         let addr = superblocks
@@ -142,21 +140,21 @@ impl Superblocks {
         Some(found)
     }
 
-    /// Puts one in as it is.
+    /// Inserts a superblock without merging.
     pub(in crate::policy) fn insert(&mut self, superblock: Superblock) {
         self.0.insert(superblock.addr, superblock);
     }
 
-    /// Puts one in and joins it with its neighbours, if no block of them is in use.
-    pub(in crate::policy) fn insert_joined(&mut self, mut superblock: Superblock) {
+    /// Inserts a superblock and merges it with idle neighbours, if it is idle.
+    pub(in crate::policy) fn insert_merged(&mut self, mut superblock: Superblock) {
         let before = self.0.range(..superblock.addr).next_back();
         if let Some((&addr, before)) = before
-            && before.can_be_joined_with(&superblock)
+            && before.can_merge_with(&superblock)
         {
             superblock = Superblock::new(addr, before.bytes + superblock.bytes);
         }
         let after = self.0.get(&superblock.end());
-        if let Some(after) = after.filter(|after| superblock.can_be_joined_with(after)) {
+        if let Some(after) = after.filter(|after| superblock.can_merge_with(after)) {
             let bytes = superblock.bytes + after.bytes;
             self.0.remove(&superblock.end());
             superblock = Superblock::new(superblock.addr, bytes);
@@ -164,7 +162,7 @@ impl Superblocks {
         self.insert(superblock);
     }
 
-    /// Takes back a block. Whether it is of a superblock here.
+    /// Frees a block if it belongs to one of the superblocks. Returns whether it does.
     pub(in crate::policy) fn give_back(&mut self, block: Block) -> bool {
         let Some(superblock) = self.around(block) else {
             return false;
@@ -173,8 +171,8 @@ impl Superblocks {
         true
     }
 
-    /// The same; a superblock of which no block is in use any more is joined with its neighbours.
-    pub(in crate::policy) fn give_back_joined(&mut self, block: Block) -> bool {
+    /// The same. If the superblock becomes idle, merges it with idle neighbours.
+    pub(in crate::policy) fn give_back_merged(&mut self, block: Block) -> bool {
         let Some(superblock) = self.around(block) else {
             return false;
         };
@@ -182,7 +180,7 @@ impl Superblocks {
         if superblock.is_idle() {
             let addr = superblock.addr;
             if let Some(idle) = self.0.remove(&addr) {
-                self.insert_joined(idle);
+                self.insert_merged(idle);
             }
         }
         true
@@ -193,7 +191,7 @@ impl Superblocks {
         superblock.contains(block).then_some(superblock)
     }
 
-    /// Takes out all of them.
+    /// Removes all superblocks.
     pub(in crate::policy) fn take_all(&mut self) -> impl Iterator<Item = Superblock> {
         std::mem::take(&mut self.0).into_values()
     }
@@ -211,7 +209,7 @@ impl Superblocks {
         self.0.values().map(|superblock| superblock.bytes).sum()
     }
 
-    /// Verifies that they are apart, and so are the free blocks in each.
+    /// Verifies that superblocks, and the free blocks in each, do not overlap.
     pub(in crate::policy) fn check(&self) -> Result<(), Violation> {
         let mut end = DeviceAddr::NULL;
         for superblock in self.0.values() {

@@ -1,10 +1,9 @@
-//! Tensors that go from one phase into another: groups, and their fusion.
+//! Groups of tensors that live across phases, and their fusion.
 //!
-//! What is asked for in one phase and given back in another lives all at once on the way, so that such
-//! a group lies without gaps, its tensors on top of each other. Where one group comes to its end while
-//! another begins, tensors of the smaller one can take the places that those of the larger one leave.
-//! Whether that is worth it the *time-memory product* tells: the share of a group's rectangle of bytes
-//! and time that its tensors fill.
+//! All tensors allocated in one phase and freed in another live at the same time in between, so that a group
+//! can be stacked without gaps. Where one group ends while another begins, tensors of the smaller one can
+//! take the ranges that tensors of the larger one leave. Whether that pays is decided by the *time-memory
+//! product*: the fraction of a group's rectangle of bytes and time that its tensors fill.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -13,10 +12,10 @@ use super::layers::Tensor;
 use super::skyline::Skyline;
 use super::time::{Life, heap_order};
 
-/// Tensors that are placed as one.
+/// Tensors that are placed as a unit.
 #[derive(Clone, Debug)]
 pub(super) struct Group {
-    /// From the first request to the last end.
+    /// From the first request to the last free.
     pub(super) life: Life,
     pub(super) bytes: u64,
     /// Each with its offset in the group.
@@ -24,7 +23,7 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// Tensors on top of each other, the longest-lived at the bottom. None of no tensors.
+    /// Stacks tensors, the longest-lived at the bottom. Returns `None` for no tensors.
     pub(super) fn stacked(tensors: &[Tensor]) -> Option<Self> {
         let mut tensors = tensors.to_vec();
         tensors.sort_by_key(|tensor| Reverse(tensor.life.length()));
@@ -56,7 +55,7 @@ impl Group {
     }
 }
 
-/// Groups by size, the largest first.
+/// Returns the groups by size, the largest first.
 pub(super) fn by_size(groups: Vec<Group>) -> impl Iterator<Item = Vec<Group>> {
     let mut sizes: BTreeMap<Reverse<u64>, Vec<Group>> = BTreeMap::new();
     for group in groups {
@@ -66,8 +65,8 @@ pub(super) fn by_size(groups: Vec<Group>) -> impl Iterator<Item = Vec<Group>> {
     alike.map(|alike| heap_order(alike, |group| group.life.from))
 }
 
-/// Fuses groups: each, the largest first, with the first larger one that gains by it. A group is fused
-/// once.
+/// Fuses groups, the largest first, each with the first larger group for which fusion pays. A group is
+/// fused at most once.
 pub(super) fn fused(groups: Vec<Group>) -> Vec<Group> {
     let mut larger: Vec<Group> = Vec::new();
     let mut fused = Vec::new();
@@ -89,9 +88,9 @@ pub(super) fn fused(groups: Vec<Group>) -> Vec<Group> {
     fused
 }
 
-/// Puts tensors of the smaller group where those of the larger one are no more, or are not yet: one
-/// group of the larger one's size, and the tensors that found no place. None if the groups are not
-/// neighbours in time, or if that makes them no denser.
+/// Places tensors of the smaller group where those of the larger one do not live any more, or do not live
+/// yet. Returns a group of the larger one's size and the tensors that did not fit, or `None` if the groups
+/// are not neighbours in time or become no denser.
 fn fuse(larger: &Group, smaller: &Group) -> Option<Vec<Group>> {
     let is_former = larger.life.from <= smaller.life.from;
     let (former, latter) = if is_former {
@@ -102,7 +101,7 @@ fn fuse(larger: &Group, smaller: &Group) -> Option<Vec<Group>> {
     if !former.overlaps(latter) || former.until > latter.until {
         return None;
     }
-    // If the larger one is the latter, time is looked at backwards.
+    // If the larger group is the latter, time is reversed.
     let horizon = latter.until;
     let life = |tensor: &Tensor| match is_former {
         true => tensor.life,
@@ -150,7 +149,7 @@ fn fuse(larger: &Group, smaller: &Group) -> Option<Vec<Group>> {
         tensors: placed,
     };
     let rest = Group::stacked(&guests);
-    // What is left over counts for as much as what was put together.
+    // The rest counts as much as the fused group.
     let density = together.density() * rest.as_ref().unwrap_or(&together).density();
     let is_denser = density > larger.density() * smaller.density();
     is_denser.then(|| [Some(together), rest].into_iter().flatten().collect())

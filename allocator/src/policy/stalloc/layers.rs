@@ -1,9 +1,8 @@
-//! Tensors of one size side by side: memory layers.
+//! Memory layers: tensors of one size side by side.
 //!
-//! A layer is a stripe of the arena that was made for tensors of one size, one at a time. Sizes come
-//! largest first. Each first fills what the layers there are have left, one on top of the other; the
-//! rest gets new layers of its own size, as few as the colouring of intervals needs, on top of all
-//! others.
+//! A layer is a stripe of the arena for tensors of one size, one at a time. Sizes are placed largest first.
+//! Tensors first fill the gaps of existing layers, stacked on top of each other. The others get new layers
+//! of their size on top, as few as interval colouring needs.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -11,18 +10,18 @@ use std::collections::BTreeMap;
 use super::skyline::Skyline;
 use super::time::{FirstEnds, Life, Period, heap_order, rows};
 
-/// Rounds in which the order of tensors is tried out before they are placed.
+/// Rounds that try out orders of tensors before they are placed.
 const REHEARSALS: usize = 6;
-/// Tensors times layers from which on nothing is tried out: the original does it then, too, and needs
-/// hours.
+/// Product of tensors and layers from which on no orders are tried. The original tries them even then and
+/// takes hours.
 const TOO_MANY: usize = 1 << 22;
 
-/// A request, as it is planned.
+/// A planned request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Tensor {
-    /// Its position in the program.
+    /// Its index in the workload.
     pub(super) request: usize,
-    /// Its size in the arena.
+    /// Bytes in the arena.
     pub(super) bytes: u64,
     pub(super) life: Life,
 }
@@ -32,12 +31,12 @@ pub(super) struct Tensor {
 struct Layer {
     offset: u64,
     bytes: u64,
-    /// Up to where it is filled, from its bottom.
+    /// The filled height over time.
     skyline: Skyline,
 }
 
 impl Layer {
-    /// Whether one of some tensors of so many bytes, whose first ends are these, could lie in it.
+    /// Whether the layer has room for one of the tensors of `bytes` with these first ends.
     fn has_room_for_any(&self, first_ends: &FirstEnds, bytes: u64) -> bool {
         let limit = self.bytes.checked_sub(bytes);
         limit.is_some_and(|limit| {
@@ -46,7 +45,7 @@ impl Layer {
         })
     }
 
-    /// Puts a tensor on top of all that lies in the layer while it lives, if there is room. The offset
+    /// Places a tensor on top of the layer's tensors during its life, if there is room. Returns its offset
     /// in the arena.
     fn fill(&mut self, tensor: &Tensor) -> Option<u64> {
         let floor = self.skyline.stack(tensor.life, tensor.bytes, self.bytes);
@@ -54,11 +53,11 @@ impl Layer {
     }
 }
 
-/// Layers on top of each other, and what lies in them.
+/// Layers on top of each other, and the tensors in them.
 #[derive(Debug, Default)]
 pub(super) struct Stack {
     layers: Vec<Layer>,
-    /// The offset of each request placed.
+    /// Offset of each placed request.
     pub(super) offsets: BTreeMap<usize, u64>,
 }
 
@@ -68,9 +67,9 @@ impl Stack {
         self.layers.last().map_or(0, |top| top.offset + top.bytes)
     }
 
-    /// Puts a layer on top, with tensors in it, each at an offset in the layer. None of it is filled
-    /// below `ground`. From the moment before a tensor is asked for until the moment before it ends
-    /// the layer counts as filled: so does the original count.
+    /// Adds a layer on top with tensors, each at an offset in the layer. Nothing is placed below `ground`
+    /// later. As in the original, a tensor fills the layer from the event before its request until the
+    /// event before its end.
     pub(super) fn push(&mut self, bytes: u64, ground: u64, mut tensors: Vec<(u64, Tensor)>) {
         let offset = self.height();
         let mut skyline = Skyline::flat(ground);
@@ -88,7 +87,7 @@ impl Stack {
         });
     }
 
-    /// Places tensors, the largest first.
+    /// Places tensors, largest first.
     pub(super) fn place(&mut self, tensors: &[Tensor], period: Period) {
         let mut sizes: BTreeMap<Reverse<u64>, Vec<Tensor>> = BTreeMap::new();
         for &tensor in tensors {
@@ -125,9 +124,9 @@ impl Stack {
         }
     }
 
-    /// The order in which tensors of one size are offered to the layers: those that find no room when
-    /// every layer is offered all of them come first. Their positions in the last order are then taken
-    /// for their numbers: so does the original, and its plans depend on it.
+    /// Returns the order in which tensors of one size are placed in the layers: first those that fit no
+    /// layer when every layer is offered all tensors. As in the original, whose plans depend on it, the
+    /// positions in the last order then serve as tensor numbers.
     fn rehearse(&self, bytes: u64, tensors: &[Tensor]) -> Vec<usize> {
         let mut order: Vec<usize> = (0..tensors.len()).collect();
         if order.len() == 1 {
@@ -159,7 +158,7 @@ impl Stack {
     }
 }
 
-/// Tensors in the order of the rows they would be in, had each row a layer of its own.
+/// Returns the tensors in the order of their rows, if each row had its own layer.
 fn by_rows(tensors: &[Tensor], period: Period) -> Vec<Tensor> {
     let lives: Vec<Life> = tensors.iter().map(|tensor| tensor.life).collect();
     let indices = rows(&lives, period).into_iter().flatten();

@@ -1,8 +1,7 @@
-//! What the planner makes of a program known in advance: iterations, phases, and what kind of tensor
-//! each request is.
+//! The profile of a workload: iterations, phases and the kind of tensor of each request.
 //!
-//! As the original profiles three iterations, requests of later ones are not looked at; they are
-//! expected to repeat the second.
+//! The original profiles three iterations, so later requests are ignored. They are expected to repeat the
+//! second iteration.
 
 use std::collections::BTreeMap;
 
@@ -15,49 +14,48 @@ use super::time::{Life, Period};
 
 /// Requests of fewer bytes are not planned.
 pub(super) const LEAST: u64 = 513;
-/// Iterations that are profiled. After them comes the tail.
+/// Iterations that are profiled. The tail follows.
 const PROFILED: u32 = 3;
 
-/// When in the program something happens.
+/// The iteration that an event belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Iteration {
-    /// Before the first.
+    /// Before the first iteration.
     Head,
-    /// In one of those that are profiled.
+    /// One of the profiled iterations.
     Nth(u32),
-    /// After them.
+    /// After the profiled iterations.
     Tail,
 }
 
-/// Where in an iteration something happens: a phase is the way through the model and back of one
-/// micro-batch.
+/// The phase of an iteration that an event belongs to: the forward or backward pass of one micro-batch.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Phase {
     /// Before the first micro-batch.
     Initial,
-    /// The forward pass of so many a micro-batch, counted from 0 in each iteration.
+    /// The forward pass of a micro-batch, numbered from 0 in each iteration.
     Forward(u32),
-    /// The backward pass, and what follows it.
+    /// The backward pass of a micro-batch, and what follows it.
     Backward(u32),
 }
 
-/// What kind of tensor a request is, by where its life begins and ends.
+/// The kind of tensor of a request, by where its life begins and ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
-    /// There from before the first iteration until after the last: weights.
+    /// Lives from before the first iteration until after the last: weights.
     Weights,
-    /// There from the first iteration until after the last: the optimiser's state.
+    /// Lives from the first iteration until after the last: optimizer state.
     State,
-    /// There only before the first iteration.
+    /// Lives only before the first iteration.
     Initial,
-    /// There from before the first iteration until during one, or of another size in each iteration:
-    /// not planned.
+    /// Not planned: lives from before the first iteration into one, or changes its size between
+    /// iterations.
     Unplanned,
-    /// All others.
+    /// All other tensors.
     Activation,
 }
 
-/// A moment of the program.
+/// The iteration and phase of an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Moment {
     iteration: Iteration,
@@ -71,11 +69,11 @@ impl Moment {
     };
 }
 
-/// The course of a program, as its marks tell it: `step …` begins an iteration, `forward` and
-/// `backward` a phase, `end` the tail. Without steps it is one iteration.
+/// Iterations and phases of a workload, from its marks: `step …` begins an iteration, `forward` and
+/// `backward` a phase, `end` the tail. A workload without steps is one iteration.
 #[derive(Debug)]
 struct Course {
-    /// Each with its first event, in order.
+    /// Moments with their first events, in order.
     turns: Vec<(u64, Moment)>,
 }
 
@@ -120,7 +118,7 @@ impl Course {
         Self { turns }
     }
 
-    /// Where in the program an event is.
+    /// Returns the moment of an event.
     fn at(&self, event: u64) -> Moment {
         let next = self.turns.partition_point(|&(at, _)| at <= event);
         // The first turn is at 0.
@@ -129,7 +127,7 @@ impl Course {
 }
 
 impl Kind {
-    /// The kind of what is asked for and given back in these iterations.
+    /// The kind of a tensor that is allocated and freed in these iterations.
     fn of(from: Iteration, until: Iteration) -> Self {
         match (from, until) {
             (Iteration::Head, Iteration::Tail) => Self::Weights,
@@ -141,7 +139,7 @@ impl Kind {
     }
 }
 
-/// A request that is looked at.
+/// A profiled request.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     tensor: Tensor,
@@ -151,7 +149,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// Whether it is of the iterations for which there is a plan.
+    /// Whether it belongs to a planned iteration: the first two, or before.
     fn is_planned(&self) -> bool {
         self.from.iteration <= Iteration::Nth(1)
     }
@@ -161,8 +159,8 @@ impl Entry {
     }
 }
 
-/// Takes out what is *dynamic*: activations that have not the same size in the second and the third
-/// iteration. One is known in another iteration by its number among the activations there.
+/// Excludes *dynamic* activations, whose size differs between the second and the third iteration.
+/// Activations of different iterations correspond by their number in the iteration.
 fn set_dynamic_apart(entries: &mut [Entry]) {
     let activations = |nth: u32| -> Vec<usize> {
         let is_activation = |entry: &Entry| {
@@ -185,7 +183,7 @@ fn set_dynamic_apart(entries: &mut [Entry]) {
     }
 }
 
-/// A program, as it is planned.
+/// The profiled requests of a workload.
 #[derive(Debug)]
 pub(super) struct Profile {
     /// In the order of the requests.
@@ -219,26 +217,26 @@ impl Profile {
         Self { entries }
     }
 
-    /// All requests for which there is a step in the plan, by position.
+    /// Returns the indexes of the requests that have a step in the plan.
     pub(super) fn steps(&self) -> impl Iterator<Item = usize> {
         let planned = self.entries.iter().filter(|entry| entry.is_planned());
         planned.map(|entry| entry.tensor.request)
     }
 
-    /// The step with which the second iteration begins, if there is one.
+    /// Returns the first step of the second iteration, if there is one.
     pub(super) fn second_iteration(&self) -> Option<usize> {
         let is_second = |entry: &Entry| entry.from.iteration == Iteration::Nth(1);
         self.entries.iter().position(is_second)
     }
 
-    /// The tensors of a kind for which there is a plan.
+    /// Returns the planned tensors of a kind.
     pub(super) fn tensors(&self, kind: Kind) -> Vec<Tensor> {
         let planned = self.entries.iter().filter(|entry| entry.is_planned());
         let of_kind = planned.filter(|entry| entry.kind == kind);
         of_kind.map(|entry| entry.tensor).collect()
     }
 
-    /// The most bytes of tensors that are planned, or would be if their iteration were.
+    /// Returns the peak of all tensors except unplanned ones, in bytes.
     pub(super) fn peak(&self) -> u64 {
         let entries = self.entries.iter();
         let planned = entries.filter(|entry| entry.kind != Kind::Unplanned);
@@ -255,8 +253,8 @@ impl Profile {
         self.entries.iter().filter(of_kind)
     }
 
-    /// The activations that are in another phase at the end of their life than at its beginning, by
-    /// iteration and phases.
+    /// Returns the activations that are freed in another phase than they are allocated in, by iteration
+    /// and phases.
     pub(super) fn crossing(&self) -> Vec<Vec<Tensor>> {
         let mut groups: BTreeMap<_, Vec<Tensor>> = BTreeMap::new();
         for entry in self.activations().filter(|entry| entry.crosses_phases()) {
@@ -268,13 +266,13 @@ impl Profile {
         groups
     }
 
-    /// All other activations.
+    /// Returns all other activations.
     pub(super) fn staying(&self) -> Vec<Tensor> {
         let staying = self.activations().filter(|entry| !entry.crosses_phases());
         staying.map(|entry| entry.tensor).collect()
     }
 
-    /// The second iteration, as it is told by all activations, or by those alone that stay in a phase.
+    /// Returns the second iteration, as defined by all activations or only by those within a phase.
     pub(super) fn period(&self, staying_only: bool) -> Period {
         let told = |entry: &&Entry| !(staying_only && entry.crosses_phases());
         let second = Iteration::Nth(1);

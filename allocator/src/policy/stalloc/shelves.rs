@@ -1,8 +1,7 @@
-//! Groups side by side: shelves, the layers of groups.
+//! Shelves: layers of groups.
 //!
-//! As with single tensors, groups of one size come after those of all larger ones, go where those have
-//! left room at all times they need, and else into new shelves. A row of groups that went onto a shelf
-//! has its own height there from then on.
+//! As with single tensors, groups of one size are placed after all larger ones: in gaps of existing shelves,
+//! or on new shelves. A row of groups on a shelf keeps its own height there.
 
 use std::cmp::Reverse;
 
@@ -10,14 +9,14 @@ use super::groups::{Group, by_size};
 use super::layers::{Stack, Tensor};
 use super::time::{Life, Period, rows};
 
-/// Groups one after the other, at one height.
+/// Groups one after the other at one height.
 #[derive(Debug, Default)]
 struct Row {
     /// From the bottom of the shelf.
     offset: u64,
     bytes: u64,
     groups: Vec<Group>,
-    /// When it is in use, now or a period later.
+    /// Lifetimes of its groups, and the same one period later.
     busy: Vec<Life>,
 }
 
@@ -37,7 +36,7 @@ impl Row {
     }
 }
 
-/// A stripe of the arena for groups of one size, with rows of smaller ones in it.
+/// A stripe of the arena for groups of one size, with rows of smaller groups.
 #[derive(Debug)]
 struct Shelf {
     bytes: u64,
@@ -45,16 +44,16 @@ struct Shelf {
 }
 
 impl Shelf {
-    /// Takes the groups for which there is room, all of one size and in the order of time; the others
-    /// remain.
+    /// Takes the groups for which there is room. They have one size and come in the order of time. The
+    /// others remain.
     ///
-    /// Rows are tried one above the other within each row there is, then above the highest of them.
-    /// That only those rows are filled in which the new row ends below the *size* of the old one, which
-    /// is right for rows at the bottom alone, is as in the original.
+    /// New rows are tried one above the other within each existing row, then above the highest one. As in
+    /// the original, an existing row is filled only if the new row ends below the *size* of the old one,
+    /// which is correct only for rows at the bottom.
     fn take(&mut self, groups: &mut Vec<Group>, bytes: u64, period: Period) {
         let mut above = 0;
         let mut index = 0;
-        // New rows come last, and are gone through, too.
+        // New rows are appended, and visited, too.
         while let Some(row) = self.rows.get(index) {
             index += 1;
             if row.bytes < bytes {
@@ -69,7 +68,7 @@ impl Shelf {
         self.take_between(above, self.bytes, groups, bytes, period);
     }
 
-    /// Fills new rows from `offset` up to `limit`, until one stays empty.
+    /// Adds rows from `offset` up to `limit`, until one stays empty.
     fn take_between(
         &mut self,
         mut offset: u64,
@@ -105,7 +104,7 @@ impl Shelf {
     }
 }
 
-/// Lays groups out on shelves, and the shelves on top of each other, the largest at the bottom.
+/// Places groups on shelves, and stacks the shelves, the largest at the bottom.
 pub(super) fn shelved(groups: Vec<Group>, period: Period) -> Stack {
     let mut shelves: Vec<Shelf> = Vec::new();
     for mut alike in by_size(groups) {
@@ -130,14 +129,14 @@ pub(super) fn shelved(groups: Vec<Group>, period: Period) -> Stack {
     shelves.sort_by_key(|shelf| Reverse(shelf.bytes));
     let mut stack = Stack::default();
     for Shelf { bytes, rows } in shelves {
-        // Below its highest row nothing more is looked for.
+        // Nothing is placed below the highest row later.
         let ground = rows.iter().map(|row| row.offset).max().unwrap_or(0);
         stack.push(bytes, ground, rows.iter().flat_map(placed).collect());
     }
     stack
 }
 
-/// The tensors of a row, each with its offset in the shelf.
+/// Returns the tensors of a row, each with its offset in the shelf.
 fn placed(row: &Row) -> impl Iterator<Item = (u64, Tensor)> {
     let tensors = row.groups.iter().flat_map(|group| &group.tensors);
     tensors.map(|&(offset, tensor)| (row.offset + offset, tensor))

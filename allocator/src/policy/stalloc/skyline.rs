@@ -1,18 +1,17 @@
-//! How high a stripe of memory is filled, over time.
+//! The filled height of a stripe of memory over time.
 
 use super::time::Life;
 
 /// A height for every moment.
 #[derive(Clone, Debug)]
 pub(super) struct Skyline {
-    /// Moments at which the height changes, in order, each with the height from then on. It is `ground`
-    /// before the first.
+    /// Times at which the height changes, in order, with the new height. Before the first it is `ground`.
     steps: Vec<(u64, u64)>,
     ground: u64,
 }
 
 impl Skyline {
-    /// As high as `ground` at all times.
+    /// A constant height of `ground`.
     pub(super) fn flat(ground: u64) -> Self {
         Self {
             steps: Vec::new(),
@@ -20,7 +19,7 @@ impl Skyline {
         }
     }
 
-    /// Puts `bytes` on top of all that is there during `life`, but not above `limit`. Where they begin.
+    /// Stacks `bytes` on the highest point during `life`, up to `limit`. Returns their start.
     pub(super) fn stack(&mut self, life: Life, bytes: u64, limit: u64) -> Option<u64> {
         let highest = limit.checked_sub(bytes)?;
         let floor = self.top(life.from, life.until, highest)?;
@@ -28,7 +27,7 @@ impl Skyline {
         Some(floor)
     }
 
-    /// The times at which it is at most `limit`: first and last moment of each.
+    /// Returns the intervals in which the height is at most `limit`: first and last event of each.
     pub(super) fn lows(&self, limit: u64) -> impl Iterator<Item = (u64, u64)> {
         let before = (0, self.ground);
         let starts = std::iter::once(before).chain(self.steps.iter().copied());
@@ -43,7 +42,7 @@ impl Skyline {
         })
     }
 
-    /// The greatest height from the moment `from` up to and with `until`, if it is at most `highest`.
+    /// Returns the greatest height from `from` to `until`, inclusive, if it is at most `highest`.
     fn top(&self, from: u64, until: u64, highest: u64) -> Option<u64> {
         let first = self.steps.partition_point(|&(at, _)| at <= from);
         let mut top = self.before(first);
@@ -56,7 +55,7 @@ impl Skyline {
         (top <= highest).then_some(top)
     }
 
-    /// Makes it `height` from the moment `from` up to and with `until`.
+    /// Sets the height from `from` to `until`, inclusive.
     pub(super) fn set(&mut self, from: u64, until: u64, height: u64) {
         let first = self.steps.partition_point(|&(at, _)| at < from);
         let after = self.steps.partition_point(|&(at, _)| at <= until + 1);
@@ -65,7 +64,7 @@ impl Skyline {
         self.steps.splice(first..after, changed);
     }
 
-    /// The height just before the step of that index.
+    /// Returns the height before the step at `index`.
     fn before(&self, index: usize) -> u64 {
         match index.checked_sub(1) {
             Some(last) => self.steps[last].1,

@@ -1,11 +1,11 @@
-//! Lifetimes, and the period in which they come again.
+//! Lifetimes, and the period after which they recur.
 
-/// From one event to another.
+/// A lifetime, from one event to another.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Life {
-    /// The request.
+    /// The event of the request.
     pub(super) from: u64,
-    /// Its end, later than `from`.
+    /// The event of its end, later than `from`.
     pub(super) until: u64,
 }
 
@@ -14,7 +14,7 @@ impl Life {
         self.from < other.until && other.from < self.until
     }
 
-    /// The same looked at backwards from the moment `horizon`, which is not before its end.
+    /// Returns the lifetime in reversed time, counted from `horizon`, which is not before its end.
     pub(super) fn mirrored(self, horizon: u64) -> Self {
         Self {
             from: horizon - self.until,
@@ -22,12 +22,12 @@ impl Life {
         }
     }
 
-    /// In events.
+    /// Length in events.
     pub(super) fn length(self) -> u64 {
         self.until - self.from
     }
 
-    /// From the first beginning to the last end.
+    /// Returns the smallest lifetime that contains both.
     pub(super) fn around(self, other: Self) -> Self {
         Self {
             from: self.from.min(other.from),
@@ -36,19 +36,19 @@ impl Life {
     }
 }
 
-/// The second iteration, which is what the program does over and over from then on.
+/// The second iteration, which the workload repeats from then on.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Period {
-    /// Its first request; none if the program has no second iteration.
+    /// Its first request; `None` without a second iteration.
     pub(super) start: Option<u64>,
     /// From its first request to the last end in it.
     pub(super) length: u64,
-    /// When the last of all that is planned ends.
+    /// The last end of all planned tensors.
     pub(super) horizon: u64,
 }
 
 impl Period {
-    /// When something is there again one period later, as far as that is still looked at.
+    /// Returns the lifetime one period later, up to the horizon, if it recurs.
     pub(super) fn again(self, life: Life) -> Option<Life> {
         let from = life.from + self.length;
         let recurs = self.start.is_some_and(|start| life.from >= start);
@@ -59,10 +59,10 @@ impl Period {
     }
 }
 
-/// The first ends: of all lifetimes that begin at some moment or later.
+/// For every event, the first end of all lifetimes that begin then or later.
 #[derive(Debug)]
 pub(super) struct FirstEnds {
-    /// Beginnings in order, each with the first end of what begins then or later.
+    /// Beginnings in order, each with the first end of the lifetimes that begin then or later.
     by_start: Vec<(u64, u64)>,
 }
 
@@ -78,7 +78,7 @@ impl FirstEnds {
         Self { by_start }
     }
 
-    /// Whether one of them is over at the moment `last` and did not begin before `from`.
+    /// Whether one of the lifetimes begins at `from` or later and ends by `last`.
     pub(super) fn any_within(&self, (from, last): (u64, u64)) -> bool {
         let index = self.by_start.partition_point(|&(start, _)| start < from);
         let first = self.by_start.get(index);
@@ -86,9 +86,9 @@ impl FirstEnds {
     }
 }
 
-/// Splits lifetimes into as few rows without overlaps as there are at one moment: each goes behind
-/// the one in its row that ends latest before it begins. What recurs keeps its place in the row free.
-/// The rows, as positions in `lives`.
+/// Splits lifetimes into rows without overlaps, as few as possible: each joins the row whose last lifetime
+/// ends latest before it begins. The recurrence of a lifetime keeps its place in the row free. Returns the
+/// rows as indexes into `lives`.
 pub(super) fn rows(lives: &[Life], period: Period) -> Vec<Vec<usize>> {
     let mut rows: Vec<Row> = Vec::new();
     for (index, &life) in lives.iter().enumerate() {
@@ -105,13 +105,13 @@ pub(super) fn rows(lives: &[Life], period: Period) -> Vec<Vec<usize>> {
     rows.into_iter().map(|row| row.members).collect()
 }
 
-/// Lifetimes one after the other.
+/// Lifetimes without overlap.
 #[derive(Debug, Default)]
 struct Row {
     members: Vec<usize>,
-    /// The end of the last.
+    /// The end of the last lifetime.
     end: u64,
-    /// When its members are there again, in order.
+    /// The recurrences of its members, in order.
     again: Vec<Life>,
 }
 
@@ -132,9 +132,8 @@ impl Row {
     }
 }
 
-/// The order in which things are read that were put on a heap by their beginnings, one after the
-/// other: as a heap lies in memory. The original takes it for the order of the beginnings, which it is
-/// if they come in order.
+/// Returns the memory order of a heap into which the elements were pushed by their beginnings. The original
+/// takes it for the order of beginnings, which is only true if they come in order.
 pub(super) fn heap_order<T>(
     things: impl IntoIterator<Item = T>,
     from: impl Fn(&T) -> u64,

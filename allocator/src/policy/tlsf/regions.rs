@@ -1,4 +1,4 @@
-//! One block of device memory, cut into regions by two-level segregated fit.
+//! One block of device memory, split into regions by two-level segregated fit.
 //!
 //! ```text
 //!  0                                                      tail            bytes
@@ -9,22 +9,22 @@
 //!          list of its size, the one freed last first
 //! ```
 //!
-//! Free regions are kept in lists by size: 32 lists for each power of two, so that a list holds sizes
-//! within 1/32 of each other. What lies behind the last region, the *tail*, is in no list and is cut
-//! only if the larger lists are empty.
+//! Free regions are kept in lists by size: 32 lists for each power of two, so that the sizes in a list
+//! differ by less than 1/32. The *tail* after the last region is in no list and is used only if the lists
+//! of larger sizes are empty.
 //!
-//! Source: `VmaBlockMetadata_TLSF` (its "null block" is the tail here), with the default strategy.
-//! Every size here is a multiple of 256, so that no alignment is ever missing. The bitmaps that find a
-//! list at once are an ordered set here, which gives the same answer.
+//! Source: `VmaBlockMetadata_TLSF`, with the default strategy; its "null block" is the tail here. All sizes
+//! are multiples of 256, so alignment never wastes memory. An ordered set replaces the bitmaps that find a
+//! list, with the same results.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::check::{Violation, ensure};
 
-/// The largest size without second-level lists of its own.
+/// The largest size without its own second-level lists.
 const SMALL: u64 = 256;
-/// The first level begins at 2^7: so many are subtracted from a size's logarithm.
+/// The first level begins at 2^7.
 const MEMORY_CLASS_SHIFT: u32 = 7;
 /// There are 2^5 second-level lists for each power of two.
 const SECOND_LEVEL_INDEX: u32 = 5;
@@ -34,7 +34,7 @@ const SECOND_LEVEL_INDEX: u32 = 5;
 struct List(u32, u64);
 
 impl List {
-    /// The one that a free region of so many bytes is in.
+    /// Returns the list of a free region of `bytes`.
     fn of(bytes: u64) -> Self {
         if bytes <= SMALL {
             return Self(0, (bytes - 1) / 64);
@@ -46,7 +46,7 @@ impl List {
         )
     }
 
-    /// The first all of whose regions have so many bytes: the one after [`List::of`].
+    /// Returns the first list whose regions all have at least `bytes`: the one after [`List::of`].
     fn holding_at_least(bytes: u64) -> Self {
         if bytes <= SMALL {
             return Self::of(SMALL + 1);
@@ -55,16 +55,16 @@ impl List {
     }
 }
 
-/// When a region became free: larger is later.
+/// When a region was freed: larger is later.
 type Stamp = u64;
 
-/// A free region, in the order in which they are looked at.
+/// A free region, in search order.
 type Free = (List, Reverse<Stamp>, u64);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Region {
     bytes: u64,
-    /// `None` if it was handed out.
+    /// `None` while it is taken.
     freed: Option<Stamp>,
 }
 
@@ -72,20 +72,20 @@ struct Region {
 #[derive(Debug)]
 pub(super) struct Regions {
     bytes: u64,
-    /// Offset → region, without the tail. They leave no gap.
+    /// Regions by offset, without gaps and without the tail.
     regions: BTreeMap<u64, Region>,
-    /// Those that are free. No two of them touch, and none touches the tail.
+    /// The free regions. No two touch, and none touches the tail.
     free: BTreeSet<Free>,
-    /// Their bytes.
+    /// Bytes of the free regions.
     free_bytes: u64,
-    /// Where the tail begins.
+    /// Start of the tail.
     tail: u64,
-    /// How many regions became free so far.
+    /// Number of regions freed so far.
     stamp: Stamp,
 }
 
 impl Regions {
-    /// All of it is tail.
+    /// A block that is all tail.
     pub(super) fn new(bytes: u64) -> Self {
         Self {
             bytes,
@@ -97,29 +97,29 @@ impl Regions {
         }
     }
 
-    /// The bytes of the block.
+    /// Bytes of the block.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The bytes that are not handed out.
+    /// Bytes that are not taken.
     pub(super) fn free_bytes(&self) -> u64 {
         self.free_bytes + self.tail_bytes()
     }
 
-    /// Whether nothing is handed out.
+    /// Whether nothing is taken.
     pub(super) fn is_empty(&self) -> bool {
         self.tail == 0
     }
 
-    /// Whether nothing but the region at `offset` is handed out.
+    /// Whether only the region at `offset` is taken.
     pub(super) fn is_last(&self, offset: u64) -> bool {
         let taken = |&(_, region): &(&u64, &Region)| region.freed.is_none();
         let mut taken = self.regions.iter().filter(taken);
         taken.next().is_some_and(|(&at, _)| at == offset) && taken.next().is_none()
     }
 
-    /// Hands out `bytes`, a multiple of 256. Their offset.
+    /// Takes `bytes`, a multiple of 256. Returns their offset.
     pub(super) fn allocate(&mut self, bytes: u64) -> Option<u64> {
         if bytes > self.free_bytes() {
             return None;
@@ -137,7 +137,7 @@ impl Regions {
         Some(self.cut(free, bytes))
     }
 
-    /// Takes back the region at `offset`.
+    /// Frees the region at `offset`.
     pub(super) fn free(&mut self, mut offset: u64) {
         let Some(mut region) = self.regions.remove(&offset) else {
             return;
@@ -161,7 +161,7 @@ impl Regions {
         self.insert_free(offset, region.bytes);
     }
 
-    /// Every invariant of the block.
+    /// Verifies the invariants of the block.
     pub(super) fn check(&self) -> Result<(), Violation> {
         let (mut end, mut free_bytes, mut free_before) = (0, 0, false);
         let mut free = BTreeSet::new();
@@ -194,15 +194,14 @@ impl Regions {
         self.bytes - self.tail
     }
 
-    /// The region that was freed last of the first list that is not empty, of those that hold only
-    /// large enough ones.
+    /// Returns the region freed last from the first nonempty list that holds only large enough regions.
     fn first_of_larger_lists(&self, bytes: u64) -> Option<Free> {
         let list = List::holding_at_least(bytes);
         let newest = Reverse(Stamp::MAX);
         self.free.range((list, newest, 0)..).next().copied()
     }
 
-    /// The region that was freed last, of the large enough ones in the list of this size.
+    /// Returns the large enough region freed last from the list of this size.
     fn first_fit_of_own_list(&self, bytes: u64) -> Option<Free> {
         let newest = Reverse(Stamp::MAX);
         let own = (List::of(bytes), newest, 0)..(List::holding_at_least(bytes), newest, 0);
@@ -211,7 +210,7 @@ impl Regions {
             .copied()
     }
 
-    /// Hands out the front of a free region; the rest of it becomes one.
+    /// Takes the front of a free region. The rest stays free.
     fn cut(&mut self, (_, _, offset): Free, bytes: u64) -> u64 {
         if let Some(&region) = self.regions.get(&offset)
             && self.remove_free(offset, region)
@@ -241,7 +240,7 @@ impl Regions {
         self.regions.insert(offset, Region { bytes, freed });
     }
 
-    /// Takes a region out, if it is free; whether it was.
+    /// Removes a region if it is free. Returns whether it was.
     fn remove_free(&mut self, offset: u64, region: Region) -> bool {
         let Some(stamp) = region.freed else {
             return false;
@@ -262,7 +261,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn larger_lists_hold_what_is_large_enough_and_the_next_is_the_first_of_them(
+        fn the_next_list_is_the_first_that_holds_only_large_enough_regions(
             units in 1_u64..1 << 40, permille in 950_u64..1050
         ) {
             let (bytes, other) = (units * 256, (units * permille).div_ceil(1000) * 256);
@@ -275,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn freed_regions_are_joined_and_the_last_one_is_the_tail_again() {
+    fn freed_regions_are_merged_and_the_last_one_joins_the_tail() {
         let mut regions = Regions::new(8192);
         let offsets = [0, 1, 2, 3].map(|_| regions.allocate(1024).unwrap());
         assert_eq!(offsets, [0, 1024, 2048, 3072]);
@@ -284,7 +283,8 @@ mod tests {
         regions.free(1024);
         regions.check().unwrap();
         assert_eq!(regions.free.len(), 1);
-        // Smaller than what is free in front, and cut from there, but not what is in its own list.
+        // Taken from the region of a larger list. The next request comes from the tail, because the
+        // rest of the region is in its own list.
         assert_eq!(regions.allocate(2816), Some(0));
         assert_eq!(regions.allocate(256), Some(4096));
         regions.free(3072);

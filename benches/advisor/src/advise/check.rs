@@ -1,64 +1,54 @@
-//! Whether the allocator that is replayed is the one that was recorded: a recording put to the test.
+//! Checks whether the replay reproduces the recording.
 
 use coalesce_workloads::formats::snapshot::Recording;
 use coalesce_workloads::formats::snapshot::verify::{Known, Verification, verify};
 use serde::Serialize;
 
-/// A recording replayed at its own addresses, under its own settings. See
-/// [`verify`](mod@workloads::recording::verify).
+/// The result of replaying a recording at its own addresses under its own settings. See
+/// [`verify`](mod@coalesce_workloads::formats::snapshot::verify).
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Check {
-    /// Whether everything came out as recorded.
+pub struct RecordingCheck {
+    /// Whether everything matches.
     pub is_exact: bool,
     /// Allocations of the recording.
     pub allocations: usize,
-    /// Those of them that lie where they were recorded.
+    /// Allocations with their recorded address.
     pub exact: usize,
-    /// Segments and pages of the recording that were taken or returned.
+    /// Times the recording allocates or frees a segment, or maps or unmaps pages.
     pub segment_events: usize,
-    /// Those of them that came about, in kind, place and size.
+    /// Those that the replay predicts in kind, address and size.
     pub predicted: usize,
-    /// Times all cached memory was returned because there was no more.
+    /// Retries after emptying the cache.
     pub retries: u64,
-    /// Requests of the recording that failed.
+    /// Failed requests of the recording.
     pub ooms: usize,
-    /// What came out differently first, or why nothing can be compared.
+    /// The first difference, or why nothing can be compared.
     pub difference: Option<String>,
 }
 
-impl Check {
-    /// Puts a recording to the test.
+impl RecordingCheck {
+    /// Checks a recording.
     #[must_use]
     pub fn of(recording: &Recording) -> Self {
-        match verify(recording, Known::default()) {
-            Ok(verdict) => Self::told(&verdict),
-            Err(error) => Self::told(&Verification::default()).because(error.to_string()),
-        }
-    }
-
-    fn told(verdict: &Verification) -> Self {
-        let difference = verdict.difference.as_ref();
+        let (verification, error) = match verify(recording, Known::default()) {
+            Ok(verification) => (verification, None),
+            Err(error) => (Verification::default(), Some(error.to_string())),
+        };
+        let first = verification.difference.as_ref();
+        let difference = first.map(|first| format!("entry {}: {}", first.entry, first.reason));
         Self {
-            is_exact: verdict.is_exact(),
-            allocations: verdict.allocations,
-            exact: verdict.exact,
-            segment_events: verdict.segment_events,
-            predicted: verdict.predicted,
-            retries: verdict.retries,
-            ooms: verdict.ooms,
-            difference: difference.map(|first| format!("entry {}: {}", first.entry, first.reason)),
+            is_exact: error.is_none() && verification.is_exact(),
+            allocations: verification.allocations,
+            exact: verification.exact,
+            segment_events: verification.segment_events,
+            predicted: verification.predicted,
+            retries: verification.retries,
+            ooms: verification.ooms,
+            difference: error.or(difference),
         }
     }
 
-    fn because(self, difference: String) -> Self {
-        Self {
-            is_exact: false,
-            difference: Some(difference),
-            ..self
-        }
-    }
-
-    /// The same in a sentence.
+    /// The result in a sentence.
     #[must_use]
     pub fn sentence(&self) -> String {
         let Self {
@@ -70,18 +60,17 @@ impl Check {
         } = self;
         match (&self.difference, self.is_exact) {
             (_, true) => format!(
-                "Replayed under the settings it was recorded with, every one of its {allocations} \
-                 allocations lies where it lay, and all {segment_events} segments and pages came and went \
-                 as they did."
+                "The replay under the recorded settings matches the recording: all {allocations} allocations \
+                 have their recorded addresses, and all {segment_events} segment and page events are the same."
             ),
             (Some(difference), _) if *allocations == 0 => {
-                format!("The recording could not be put to the test: {difference}.")
+                format!("The recording could not be verified: {difference}.")
             }
             (difference, _) => format!(
-                "Replayed under the settings it was recorded with, {exact} of its {allocations} allocations \
-                 lie where they lay and {predicted} of {segment_events} segments and pages came and went as \
-                 they did; the first difference: {}. `coalesce verify` says more.",
-                difference.as_deref().unwrap_or("blocks at the end")
+                "The replay under the recorded settings differs from the recording: {exact} of {allocations} \
+                 allocations have their recorded addresses, and {predicted} of {segment_events} segment and \
+                 page events are the same. First difference: {}. Run `coalesce verify` for details.",
+                difference.as_deref().unwrap_or("the blocks at the end")
             ),
         }
     }

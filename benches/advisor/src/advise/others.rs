@@ -1,58 +1,58 @@
-//! What other allocators would do with the program.
+//! What other policies would achieve with the workload.
 
 use std::time::Duration;
 
 use coalesce_alloc::policy::POLICIES;
-use serde::Serialize;
-
-use super::ground::{Figures, Ground};
 use coalesce_bench::measure::cell::{self, unsupported_feature};
 use coalesce_bench::measure::deadline::Deadline;
 use coalesce_bench::measure::parallel;
+use serde::Serialize;
 
-/// Another policy beside PyTorch's.
+use super::simulator::{RunFigures, Simulator};
+
+/// A policy other than PyTorch's.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Other {
+pub struct OtherPolicy {
     /// Its name, as `coalesce policies` lists it.
     pub policy: &'static str,
-    /// What it is, in a line.
+    /// What it does, in one line.
     pub summary: &'static str,
-    /// What it does not serve of the program, if anything. There are no figures then.
+    /// A feature of the workload that it does not support. There are no figures then.
     pub unsupported: Option<&'static str>,
-    /// Why else there are none, if there are none.
+    /// Another reason why there are no figures.
     pub error: Option<String>,
-    /// Peak reserved with room for everything, in bytes.
+    /// The peak of reserved memory on a roomy device, in bytes.
     pub peak_reserved_bytes: Option<u64>,
-    /// The least bytes that it must be able to have, as far as they were found.
+    /// The minimum device memory in bytes, if it was found in time.
     pub least_capacity_bytes: Option<u64>,
-    /// On the device.
-    pub on_device: Option<Figures>,
+    /// Figures on the given device.
+    pub on_device: Option<RunFigures>,
 }
 
-impl Other {
-    /// Why there are no figures, if there are none.
-    pub(super) fn hindrance(&self) -> Option<String> {
+impl OtherPolicy {
+    /// Why there are no figures.
+    pub(super) fn obstacle(&self) -> Option<String> {
         let unsupported = self
             .unsupported
-            .map(|what| format!("does not serve {what}"));
+            .map(|feature| format!("does not support {feature}"));
         unsupported.or(self.error.clone())
     }
 }
 
-/// Those that are shown: what a program can have instead, and what could be had at best.
+/// The policies to show: the alternatives for a program, and what would be possible at best.
 const SHOWN: [&str; 5] = ["cuda_async", "gmlake", "stalloc", "offline", "direct"];
+/// Finding the minimum memory takes about this many times the first two replays.
+const REPLAYS: u32 = 7;
 
-pub(super) fn others(ground: Ground<'_>, deadline: Deadline) -> Vec<Other> {
-    let shown = POLICIES
-        .iter()
-        .filter(|policy| SHOWN.contains(&policy.name));
-    let mut shown: Vec<_> = shown.collect();
-    shown.sort_by_key(|policy| SHOWN.iter().position(|name| *name == policy.name));
-    let others = parallel::map(&shown, |policy| {
+/// Runs the workload under other policies until the deadline.
+pub(super) fn compare(simulator: Simulator<'_>, deadline: Deadline) -> Vec<OtherPolicy> {
+    let policies = SHOWN.map(|name| POLICIES.iter().find(|policy| policy.name == name));
+    let policies: Vec<_> = policies.into_iter().flatten().collect();
+    let others = parallel::map(&policies, |policy| {
         if deadline.has_passed() {
             return None;
         }
-        let mut other = Other {
+        let mut other = OtherPolicy {
             policy: policy.name,
             summary: policy.summary,
             unsupported: None,
@@ -61,9 +61,9 @@ pub(super) fn others(ground: Ground<'_>, deadline: Deadline) -> Vec<Other> {
             least_capacity_bytes: None,
             on_device: None,
         };
-        if let Err(error) = run(ground, policy.offline, &mut other, deadline) {
+        if let Err(error) = run(simulator, policy.offline, &mut other, deadline) {
             match unsupported_feature(&error) {
-                Some(what) => other.unsupported = Some(what),
+                Some(feature) => other.unsupported = Some(feature),
                 None => other.error = Some(format!("{error:#}")),
             }
         }
@@ -74,30 +74,27 @@ pub(super) fn others(ground: Ground<'_>, deadline: Deadline) -> Vec<Other> {
 
 /// Fills in the figures.
 fn run(
-    ground: Ground<'_>,
-    foreseeing: bool,
-    other: &mut Other,
+    simulator: Simulator<'_>,
+    is_offline: bool,
+    other: &mut OtherPolicy,
     deadline: Deadline,
 ) -> anyhow::Result<()> {
     let begun = Deadline::after(None);
-    let plan = cell::plan(other.policy, "", ground.program)?;
-    let ground = ground.planned(plan.as_ref());
-    let (on_device, with_room) = ground.both(other.policy, "")?;
+    let plan = cell::plan(other.policy, "", simulator.workload)?;
+    let simulator = simulator.with_plan(plan.as_ref());
+    let (on_device, with_room) = simulator.both(other.policy, "")?;
     other.on_device = Some(on_device);
-    let held = with_room.peak_reserved_bytes;
-    other.peak_reserved_bytes = Some(held);
-    // What was planned takes what it takes, however large the device is.
-    if foreseeing {
-        other.least_capacity_bytes = Some(held);
+    let reserved = with_room.peak_reserved_bytes;
+    other.peak_reserved_bytes = Some(reserved);
+    // An offline policy needs what it planned, whatever the capacity.
+    if is_offline {
+        other.least_capacity_bytes = Some(reserved);
         return Ok(());
     }
-    // A dozen replays more, or not at all.
-    const REPLAYS: u32 = 7;
     let needed: Duration = begun.elapsed() * REPLAYS;
-    if deadline.is_within(needed) {
-        return Ok(());
+    if !deadline.is_within(needed) {
+        let bracket = simulator.bracket(other.policy, "", reserved)?;
+        other.least_capacity_bytes = Some(simulator.minimum(other.policy, "", bracket)?);
     }
-    let bracket = ground.bracket(other.policy, "", held)?;
-    other.least_capacity_bytes = Some(ground.least(other.policy, "", bracket)?);
     Ok(())
 }

@@ -1,40 +1,41 @@
-//! What the memory was for when most of it was held.
+//! What memory is used for at the peak.
 
 use coalesce_alloc::stats::{DeviceStats, StatArray};
 use coalesce_workloads::op::WorkloadError;
 use coalesce_workloads::replay::{Observer, Step};
 use serde::Serialize;
 
-/// Reserved memory at its peak, in parts: they add up to it. All in bytes.
+/// The parts of reserved memory at its peak, which add up to it, in bytes.
 ///
-/// Nothing may be returned for long once it is there; of all that time, it is the moment when most was
-/// asked for. What is not asked for then is lost.
+/// Reserved memory may stay at its peak for long. The figures are those of the event during that time at
+/// which most was requested; the rest is lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
-pub struct Peak {
+pub struct PeakBreakdown {
     /// The event, counted from 0.
     pub event: u64,
-    /// Held from the device.
+    /// Reserved from the device.
     pub reserved_bytes: u64,
-    /// Asked for by what lived then.
+    /// Requested by live tensors.
     pub requested_bytes: u64,
-    /// **Rounding**: what its blocks had beyond that, for sizes are rounded and little is not cut off.
+    /// **Rounding**: what their blocks have beyond that, because sizes are rounded up and small remainders
+    /// are not split off.
     pub rounding_bytes: u64,
-    /// Given back by the program, but waiting for another stream. Rounding of these is in it.
+    /// Freed by the program but waiting for another stream, including rounding.
     pub pending_bytes: u64,
-    /// **Fragmentation**: free, but part of a segment in use, so that it can neither be returned nor
-    /// serve a larger request. None in expandable segments, by PyTorch's count.
+    /// **Fragmentation**: free, but in a partly used segment, so that it can neither be returned nor serve a
+    /// larger request. PyTorch counts none in expandable segments.
     pub inactive_split_bytes: u64,
-    /// All other free memory: segments that are free as a whole, and what is free in expandable ones.
+    /// All other free memory: unused segments, and free memory in expandable segments.
     pub cached_bytes: u64,
 }
 
-impl Peak {
+impl PeakBreakdown {
     fn of(event: u64, stats: &DeviceStats) -> Self {
         let now = |array: &StatArray| array.all.current.max(0).unsigned_abs();
         let reserved = now(&stats.reserved_bytes);
         let (active, allocated) = (now(&stats.active_bytes), now(&stats.allocated_bytes));
         let pending = active.saturating_sub(allocated);
-        // Requested memory counts that of pending blocks, too; how much is not counted.
+        // The counter of requested memory includes pending blocks, to an unknown amount.
         let requested = now(&stats.requested_bytes).min(allocated);
         let inactive_split = now(&stats.inactive_split_bytes);
         Self {
@@ -51,23 +52,23 @@ impl Peak {
     }
 }
 
-/// Finds the peak of a run.
+/// Finds the peak of a replay.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct FindPeak {
-    /// The highest so far.
-    pub peak: Peak,
-    /// Bytes asked for then, those of blocks that wait for a stream included.
-    asked: u64,
+pub struct PeakFinder {
+    /// The highest peak so far.
+    pub peak: PeakBreakdown,
+    /// Bytes requested at that peak, including pending blocks.
+    requested: u64,
 }
 
-impl Observer for FindPeak {
+impl Observer for PeakFinder {
     fn after(&mut self, step: &Step<'_>) -> Result<(), WorkloadError> {
         let now = |array: &StatArray| array.all.current.max(0).unsigned_abs();
-        let held = now(&step.stats.reserved_bytes);
-        let asked = now(&step.stats.requested_bytes);
-        if (held, asked) > (self.peak.reserved_bytes, self.asked) {
-            self.peak = Peak::of(step.event, step.stats);
-            self.asked = asked;
+        let reserved = now(&step.stats.reserved_bytes);
+        let requested = now(&step.stats.requested_bytes);
+        if (reserved, requested) > (self.peak.reserved_bytes, self.requested) {
+            self.peak = PeakBreakdown::of(step.event, step.stats);
+            self.requested = requested;
         }
         Ok(())
     }
@@ -82,9 +83,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_parts_add_up_to_what_is_held_when_most_is_asked_for() {
+    fn the_parts_add_up_to_reserved_memory_when_most_is_requested() {
         let mut stats = DeviceStats::default();
-        let mut find = FindPeak::default();
+        let mut finder = PeakFinder::default();
         let mut see = |event: u64, stats: &DeviceStats| {
             let (op, outcome) = (Op::EmptyCache, Outcome::Done);
             let step = Step {
@@ -93,7 +94,7 @@ mod tests {
                 outcome,
                 stats,
             };
-            find.after(&step).unwrap();
+            finder.after(&step).unwrap();
         };
         stats.reserved_bytes.increase(PoolKind::Large, 100);
         see(0, &stats);
@@ -104,7 +105,7 @@ mod tests {
         see(1, &stats);
         stats.requested_bytes.decrease(PoolKind::Large, 20);
         see(2, &stats);
-        let expected = Peak {
+        let expected = PeakBreakdown {
             event: 1,
             reserved_bytes: 100,
             requested_bytes: 50,
@@ -113,6 +114,6 @@ mod tests {
             inactive_split_bytes: 30,
             cached_bytes: 10,
         };
-        assert_eq!(find.peak, expected);
+        assert_eq!(finder.peak, expected);
     }
 }

@@ -1,190 +1,196 @@
-//! The search: which settings are tried, and how far.
+//! Decides which settings are tried, and how thoroughly.
 //!
-//! Every candidate is replayed on the device, and with room for everything if that is not the same. The
-//! least capacity takes a dozen replays more, so it is only found for who can win: the best so far is the
-//! bound, one replay a little below it says whether a candidate is better, and only then is it bisected.
-//! What is tried depends on the program and the device alone, not on which thread was first.
+//! Every candidate is replayed on the given device, and on a roomy device if that makes a difference. Finding
+//! the minimum memory takes about twelve more replays, so it is found only for settings that can be best: one
+//! replay just below the best minimum so far tells whether a candidate is better, and only then is its minimum
+//! bisected. The settings tried depend only on the workload and the device, not on the order of threads.
+
+pub(super) mod candidates;
+pub(super) mod settings;
+pub(super) mod sizes;
 
 use std::collections::BTreeSet;
 
 use coalesce_alloc::driver::GRANULARITY;
-
-use super::Aim;
-use super::candidates::Surroundings;
-use super::conf::Conf;
-use super::ground::{Figures, Ground, PYTORCH};
-use super::sizes::Sizes;
 use coalesce_bench::measure::deadline::Deadline;
 use coalesce_bench::measure::least::{Bracket, fails_above};
 use coalesce_bench::measure::parallel;
+use serde::Serialize;
 
-/// What is known of a setting.
+use self::candidates::{CandidateGenerator, pairs};
+use self::settings::CandidateSettings;
+use self::sizes::RequestSizes;
+use super::request::Aim;
+use super::simulator::{PYTORCH, RunFigures, Simulator};
+
+/// The index of the current settings in [`Search::tried`].
+pub(super) const PRESENT: usize = 0;
+
+/// Settings with what is known about them.
 #[derive(Clone, Debug)]
-pub(super) struct Tried {
-    /// None of a present setting that is not one of those searched for.
-    pub conf: Option<Conf>,
-    pub text: String,
-    pub on_device: Figures,
-    pub with_room: Figures,
-    pub least: Known,
-    /// More bytes than the least, with which it fails all the same; none if that was not looked for, or
-    /// not seen.
+pub(super) struct TriedSettings {
+    /// `None` for current settings that the search would not generate.
+    pub settings: Option<CandidateSettings>,
+    /// The settings string.
+    pub conf: String,
+    pub on_device: RunFigures,
+    /// Figures on a roomy device.
+    pub with_room: RunFigures,
+    pub minimum: MinimumMemory,
+    /// More memory than the minimum with which the workload fails nevertheless; `None` if not tested or not
+    /// found.
     pub fails_above: Option<u64>,
-    /// Whether it was looked for.
+    /// Whether that was tested.
     pub looked_above: bool,
 }
 
-/// What is known of the least bytes that an allocator must be able to have.
+/// What is known about the minimum memory of settings, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Known {
+pub(super) enum MinimumMemory {
     Exactly(u64),
-    /// More than so many, or so many.
-    NotBelow(u64),
+    AtLeast(u64),
 }
 
-impl Tried {
-    /// How good it is for an aim; the less the better. `None` if that is not known, or the program does
-    /// not run to its end.
+impl MinimumMemory {
+    /// The minimum, if it has been found.
+    pub fn known(self) -> Option<u64> {
+        match self {
+            Self::Exactly(bytes) => Some(bytes),
+            Self::AtLeast(_) => None,
+        }
+    }
+}
+
+impl TriedSettings {
+    /// The score for an aim; lower is better. `None` if it is unknown or the workload does not complete.
     pub fn score(&self, aim: Aim) -> Option<u64> {
-        match (aim, self.least) {
-            (Aim::LeastCapacity, _) => self.safe(),
+        match aim {
+            Aim::LeastCapacity => self.safe(),
             _ if !self.on_device.fits() => None,
-            (Aim::DriverTime, _) => Some(self.on_device.driver_time_ns),
-            (Aim::Reserved, _) => Some(self.on_device.peak_reserved_bytes),
+            Aim::DriverTime => Some(self.on_device.driver_time_ns),
+            Aim::Reserved => Some(self.on_device.peak_reserved_bytes),
         }
     }
 
-    /// Bytes with which, and with more than which, it runs to its end, as far as was seen: a page more
-    /// than those with which it does not.
-    pub fn safe(&self) -> Option<u64> {
-        let Known::Exactly(least) = self.least else {
-            return None;
-        };
+    /// The memory from which on the workload always completes, as far as tested: one page more than the
+    /// largest amount with which it fails.
+    fn safe(&self) -> Option<u64> {
+        let minimum = self.minimum.known()?;
         let above = self
             .fails_above
             .map(|bytes| bytes.saturating_add(GRANULARITY));
-        Some(above.map_or(least, |above| above.max(least)))
+        Some(above.map_or(minimum, |above| above.max(minimum)))
     }
 
-    /// How many keys have to be written.
     fn keys(&self) -> usize {
-        self.conf.as_ref().map_or(0, Conf::keys)
+        self.settings.as_ref().map_or(0, CandidateSettings::keys)
     }
 }
 
-/// How far a search got.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Extent {
-    /// Settings that were tried.
-    pub tried: usize,
-    /// Settings that were to be tried when time was up.
-    pub left: usize,
+/// How much was searched.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+pub struct SearchExtent {
+    /// Settings tried.
+    pub tried: u64,
+    /// Settings left untried when time was up.
+    pub left: u64,
     /// Settings under which the allocator failed.
-    pub failed: usize,
+    pub failed: u64,
+    /// Duration of the search, the only figure that differs from run to run.
+    pub seconds: f64,
 }
 
 pub(super) struct Search<'a> {
-    pub ground: Ground<'a>,
-    sizes: &'a Sizes,
-    surroundings: Surroundings,
+    pub simulator: Simulator<'a>,
+    sizes: &'a RequestSizes,
+    generator: CandidateGenerator,
     deadline: Deadline,
     seen: BTreeSet<String>,
-    pub tried: Vec<Tried>,
-    pub extent: Extent,
+    pub tried: Vec<TriedSettings>,
+    pub extent: SearchExtent,
 }
 
 impl<'a> Search<'a> {
-    /// A search that knows the present setting, the defaults and expandable segments, each as well as can
-    /// be. The present setting is the first that was tried.
+    /// Tries the current settings first, then the defaults and expandable segments, and finds the minimum
+    /// memory of each.
     pub fn begin(
-        ground: Ground<'a>,
-        sizes: &'a Sizes,
-        surroundings: Surroundings,
+        simulator: Simulator<'a>,
+        sizes: &'a RequestSizes,
+        generator: CandidateGenerator,
         present: &str,
         deadline: Deadline,
     ) -> anyhow::Result<Self> {
+        let generated = [generator.defaults(), generator.expandable()]
+            .map(|settings| (settings.to_string(), settings));
+        let as_generated = generated.iter().find(|(conf, _)| conf == present);
+        let as_generated = as_generated.map(|(_, settings)| settings.clone());
+        let mut first = vec![(as_generated, present.to_owned())];
+        let others = generated.into_iter().filter(|(conf, _)| conf != present);
+        first.extend(others.map(|(conf, settings)| (Some(settings), conf)));
         let mut search = Self {
-            ground,
+            simulator,
             sizes,
-            surroundings,
+            generator,
             deadline,
-            seen: BTreeSet::new(),
+            seen: first.iter().map(|(_, conf)| conf.clone()).collect(),
             tried: Vec::new(),
-            extent: Extent::default(),
+            extent: SearchExtent::default(),
         };
-        let known = [
-            search.surroundings.defaults(),
-            search.surroundings.expandable(),
-        ];
-        let mut first: Vec<(Option<Conf>, String)> = Vec::new();
-        let as_known = known.iter().find(|conf| conf.to_string() == present);
-        first.push((as_known.cloned(), present.to_owned()));
-        let others = known.into_iter().map(|conf| (conf.to_string(), conf));
-        let others = others.filter(|(text, _)| text != present);
-        first.extend(others.map(|(text, conf)| (Some(conf), text)));
-        search
-            .seen
-            .extend(first.iter().map(|(_, text)| text.clone()));
-        let tried = parallel::map(&first, |(conf, text)| {
-            let mut tried = search.try_out(conf.clone(), text)?;
-            search.find_least(&mut tried)?;
+        let tried = parallel::map(&first, |(settings, conf)| {
+            let mut tried = search.try_settings(settings.clone(), conf)?;
+            search.find_minimum(&mut tried)?;
             Ok(tried)
         });
         search.tried = tried.into_iter().collect::<anyhow::Result<_>>()?;
-        search.extent.tried = search.tried.len();
+        search.extent.tried = search.tried.len() as u64;
         Ok(search)
     }
 
-    /// Tries what there is to try, until time is up.
+    /// Tries all candidates, until the deadline.
     pub fn run(&mut self, aim: Aim) -> anyhow::Result<()> {
         const ROUNDS: usize = 3;
-        self.round(self.surroundings.singles(self.sizes))?;
+        self.round(self.generator.singles(self.sizes))?;
         for _ in 0..ROUNDS {
             let good = self.good(aim);
-            let lines: Vec<u64> = self.confs().filter_map(|conf| conf.max_split_mib).collect();
-            let mut next = self.surroundings.pairs(&good);
-            for conf in &good {
-                next.extend(self.surroundings.around(conf, &lines, self.sizes));
+            let tried = self
+                .tried
+                .iter()
+                .filter_map(|tried| tried.settings.as_ref());
+            let lines: Vec<u64> = tried
+                .filter_map(|settings| settings.max_split_mib)
+                .collect();
+            let mut next = pairs(&good);
+            for settings in &good {
+                next.extend(self.generator.around(settings, &lines, self.sizes));
             }
             self.round(next)?;
         }
         Ok(())
     }
 
-    fn confs(&self) -> impl Iterator<Item = &Conf> {
-        self.tried.iter().filter_map(|tried| tried.conf.as_ref())
-    }
-
-    /// The best of each kind, for the aim and for the least capacity.
-    fn good(&self, aim: Aim) -> Vec<Conf> {
-        let kinds: [fn(&Conf) -> bool; 5] = [
-            |conf| conf.expandable,
-            |conf| conf.max_split_mib.is_some(),
-            |conf| conf.roundup.is_some(),
-            |conf| conf.collector.is_some(),
-            |conf| conf.large_segment_mib.is_some(),
+    /// The best of each kind, for the aim and for the minimum memory.
+    fn good(&self, aim: Aim) -> Vec<CandidateSettings> {
+        let kinds: [fn(&CandidateSettings) -> bool; 5] = [
+            |settings| settings.expandable,
+            |settings| settings.max_split_mib.is_some(),
+            |settings| settings.roundup.is_some(),
+            |settings| settings.collector.is_some(),
+            |settings| settings.large_segment_mib.is_some(),
         ];
         let mut good = Vec::new();
         for kind in kinds {
             for aim in [aim, Aim::LeastCapacity] {
-                // Of those whose least capacity is not known, what holds least is taken.
-                let order = |tried: &&Tried| {
-                    let score = tried.score(aim).unwrap_or(u64::MAX);
+                // If the minimum memory is unknown, the settings that reserve least are taken.
+                let order = |tried: &&TriedSettings| {
                     (
-                        score,
+                        tried.score(aim).unwrap_or(u64::MAX),
                         tried.on_device.ooms,
                         tried.on_device.retries,
                         tried.with_room.peak_reserved_bytes,
                     )
                 };
-                let of_kind = self
-                    .tried
-                    .iter()
-                    .filter(|tried| tried.conf.as_ref().is_some_and(kind));
-                let best = of_kind
-                    .min_by_key(order)
-                    .and_then(|tried| tried.conf.clone());
-                good.extend(best);
+                let best = self.of_kind(kind).min_by_key(order);
+                good.extend(best.and_then(|tried| tried.settings.clone()));
             }
         }
         good.sort();
@@ -192,82 +198,91 @@ impl<'a> Search<'a> {
         good
     }
 
-    /// Tries some settings, each at most once in a search.
-    fn round(&mut self, confs: Vec<Conf>) -> anyhow::Result<()> {
+    fn of_kind(
+        &self,
+        kind: impl Fn(&CandidateSettings) -> bool,
+    ) -> impl Iterator<Item = &TriedSettings> {
+        let tried = self.tried.iter();
+        tried.filter(move |tried| tried.settings.as_ref().is_some_and(&kind))
+    }
+
+    /// Tries candidates, each at most once in a search.
+    fn round(&mut self, candidates: Vec<CandidateSettings>) -> anyhow::Result<()> {
         let mut fresh = Vec::new();
-        for conf in confs {
-            if self.seen.insert(conf.to_string()) {
-                fresh.push(conf);
+        for settings in candidates {
+            if self.seen.insert(settings.to_string()) {
+                fresh.push(settings);
             }
         }
-        let bound = self.bound();
-        let results = parallel::map(&fresh, |conf| {
+        let known = self
+            .tried
+            .iter()
+            .filter_map(|tried| tried.score(Aim::LeastCapacity));
+        let bound = known.min().unwrap_or(u64::MAX);
+        let results = parallel::map(&fresh, |settings| {
             (!self.deadline.has_passed()).then(|| {
-                let mut tried = self.try_out(Some(conf.clone()), &conf.to_string())?;
-                self.find_least_below(bound, &mut tried)?;
+                let mut tried = self.try_settings(Some(settings.clone()), &settings.to_string())?;
+                self.find_minimum_below(bound, &mut tried)?;
                 anyhow::Ok(tried)
             })
         });
         for result in results {
             match result {
                 Some(Ok(tried)) => self.tried.push(tried),
-                // A setting that breaks the allocator is none to advise.
+                // Never advise a setting that breaks the allocator.
                 Some(Err(_)) => self.extent.failed += 1,
                 None => self.extent.left += 1,
             }
         }
-        self.extent.tried = self.tried.len();
+        self.extent.tried = self.tried.len() as u64;
         Ok(())
     }
 
-    /// The least bytes of the best so far.
-    fn bound(&self) -> u64 {
-        let known = self
-            .tried
-            .iter()
-            .filter_map(|tried| tried.score(Aim::LeastCapacity));
-        known.min().unwrap_or(u64::MAX)
-    }
-
-    fn try_out(&self, conf: Option<Conf>, text: &str) -> anyhow::Result<Tried> {
-        let (on_device, with_room) = self.ground.both(PYTORCH, text)?;
-        Ok(Tried {
-            conf,
-            text: text.to_owned(),
+    fn try_settings(
+        &self,
+        settings: Option<CandidateSettings>,
+        conf: &str,
+    ) -> anyhow::Result<TriedSettings> {
+        let (on_device, with_room) = self.simulator.both(PYTORCH, conf)?;
+        Ok(TriedSettings {
+            settings,
+            conf: conf.to_owned(),
             on_device,
             with_room,
-            least: Known::NotBelow(self.ground.demand.lower_bound_bytes),
+            minimum: MinimumMemory::AtLeast(self.lower_bound()),
             fails_above: None,
             looked_above: false,
         })
     }
 
-    /// Finds the least bytes if they are less than `bound` by more than is worth a word.
-    fn find_least_below(&self, bound: u64, tried: &mut Tried) -> anyhow::Result<()> {
-        let worth = bound.saturating_sub(tolerance(self.ground.demand.lower_bound_bytes));
-        let worth = worth / GRANULARITY * GRANULARITY;
-        let lower_bound = self.ground.demand.lower_bound_bytes;
-        if worth < lower_bound || !self.ground.fits(PYTORCH, &tried.text, worth)? {
-            tried.least = Known::NotBelow(worth.max(lower_bound));
+    /// Finds the minimum memory if it is lower than `bound` by more than the tolerance.
+    fn find_minimum_below(&self, bound: u64, tried: &mut TriedSettings) -> anyhow::Result<()> {
+        let lower_bound = self.lower_bound();
+        let target = bound.saturating_sub(tolerance(lower_bound));
+        let target = target / GRANULARITY * GRANULARITY;
+        if target < lower_bound || !self.simulator.fits(PYTORCH, &tried.conf, target)? {
+            tried.minimum = MinimumMemory::AtLeast(target.max(lower_bound));
             return Ok(());
         }
-        let bracket = Bracket::new(lower_bound, worth);
-        tried.least = Known::Exactly(self.ground.least(PYTORCH, &tried.text, bracket)?);
+        let bracket = Bracket::new(lower_bound, target);
+        let minimum = self.simulator.minimum(PYTORCH, &tried.conf, bracket)?;
+        tried.minimum = MinimumMemory::Exactly(minimum);
         Ok(())
     }
 
-    /// Finds the least bytes.
-    fn find_least(&self, tried: &mut Tried) -> anyhow::Result<()> {
-        if let Known::NotBelow(floor) = tried.least {
-            let held = tried.with_room.peak_reserved_bytes;
-            let mut bracket = self.ground.bracket(PYTORCH, &tried.text, held)?;
+    /// Finds the minimum memory.
+    fn find_minimum(&self, tried: &mut TriedSettings) -> anyhow::Result<()> {
+        if let MinimumMemory::AtLeast(floor) = tried.minimum {
+            let reserved = tried.with_room.peak_reserved_bytes;
+            let mut bracket = self.simulator.bracket(PYTORCH, &tried.conf, reserved)?;
             bracket.learn(floor.saturating_sub(GRANULARITY), false);
-            tried.least = Known::Exactly(self.ground.least(PYTORCH, &tried.text, bracket)?);
+            let minimum = self.simulator.minimum(PYTORCH, &tried.conf, bracket)?;
+            tried.minimum = MinimumMemory::Exactly(minimum);
         }
         Ok(())
     }
 
-    /// Finds the least bytes of some of those that were tried, by index, until time is up.
+    /// Finds the minimum memory of some tried settings, by index, until the deadline.
     pub fn complete(&mut self, which: &BTreeSet<usize>, deadline: Deadline) -> anyhow::Result<()> {
         let which: Vec<usize> = which.iter().copied().collect();
         let found = parallel::map(&which, |&index| {
@@ -275,97 +290,93 @@ impl<'a> Search<'a> {
             if deadline.has_passed() {
                 return None;
             }
-            Some(self.find_least(&mut tried).map(|()| tried.least))
+            Some(self.find_minimum(&mut tried).map(|()| tried.minimum))
         });
         for (index, found) in which.into_iter().zip(found) {
             if let (Some(tried), Some(found)) = (self.tried.get_mut(index), found) {
-                tried.least = found?;
+                tried.minimum = found?;
             }
         }
         Ok(())
     }
 
-    /// Looks at whether the present setting and the best for the least capacity fail with more memory
-    /// than they need, until the best is one that was looked at.
+    /// Tests whether the current settings and those with the lowest minimum memory fail with more memory than
+    /// that. Repeats this until the best settings have been tested.
     pub fn look_above(&mut self, deadline: Deadline) -> anyhow::Result<()> {
-        let mut next = Some(super::PRESENT);
+        let mut next = Some(PRESENT);
         while let Some(tried) = next.and_then(|index| self.tried.get_mut(index)) {
             if deadline.has_passed() {
                 return Ok(());
             }
-            if let Known::Exactly(least) = tried.least {
-                let (ground, conf) = (self.ground, &tried.text);
+            if let Some(minimum) = tried.minimum.known() {
+                let (simulator, conf) = (self.simulator, &tried.conf);
                 tried.fails_above =
-                    fails_above(least, tried.with_room.peak_reserved_bytes, &|bytes| {
-                        ground.fits(PYTORCH, conf, bytes)
+                    fails_above(minimum, tried.with_room.peak_reserved_bytes, &|bytes| {
+                        simulator.fits(PYTORCH, conf, bytes)
                     })?;
             }
             tried.looked_above = true;
-            let best = self.best(Aim::LeastCapacity);
-            let is_new = |&index: &usize| {
-                self.tried
-                    .get(index)
-                    .is_some_and(|tried| !tried.looked_above)
+            let is_untested = |&index: &usize| {
+                let tried = self.tried.get(index);
+                tried.is_some_and(|tried| !tried.looked_above)
             };
-            next = best.filter(is_new);
+            next = self.best(Aim::LeastCapacity).filter(is_untested);
         }
         Ok(())
     }
 
-    /// The index of the best for an aim. Of those that are nearly as good, the one with the fewest keys,
-    /// and of those the one that is better otherwise.
-    pub fn best(&self, aim: Aim) -> Option<usize> {
-        best_of(&self.tried, aim, self.ground.demand.lower_bound_bytes)
+    fn lower_bound(&self) -> u64 {
+        self.simulator.demand.lower_bound_bytes
     }
 
-    /// The index of the best for an aim but for one.
-    pub fn next_best(&self, aim: Aim, but: usize) -> Option<usize> {
-        let others = self
-            .tried
-            .iter()
-            .enumerate()
-            .filter(|&(index, _)| index != but);
+    /// The index of the best settings for an aim. Among settings within the tolerance, those with the fewest
+    /// keys are best, and among these the ones with the best other figures.
+    pub fn best(&self, aim: Aim) -> Option<usize> {
+        self.best_of(aim, self.tried.iter().enumerate())
+    }
+
+    /// The index of the best settings for an aim other than `excluded`.
+    pub fn next_best(&self, aim: Aim, excluded: usize) -> Option<usize> {
+        let others = self.tried.iter().enumerate();
+        let others = others.filter(|&(index, _)| index != excluded);
         let scored = others.filter_map(|(index, tried)| Some((tried.score(aim)?, index)));
         scored.min().map(|(_, index)| index)
     }
 
-    /// The index of the best for an aim among those of which something holds.
-    pub fn best_where(&self, aim: Aim, holds: impl Fn(&Conf) -> bool) -> Option<usize> {
-        let of_kind = |tried: &&Tried| tried.conf.as_ref().is_some_and(&holds);
-        let tried: Vec<Tried> = self.tried.iter().filter(of_kind).cloned().collect();
-        let best = best_of(&tried, aim, self.ground.demand.lower_bound_bytes)?;
-        let text = &tried.get(best)?.text;
-        self.tried.iter().position(|tried| tried.text == *text)
+    /// The index of the best settings of a kind for an aim.
+    pub fn best_where(&self, aim: Aim, kind: fn(&CandidateSettings) -> bool) -> Option<usize> {
+        let tried = self.tried.iter().enumerate();
+        let of_kind = tried.filter(|(_, tried)| tried.settings.as_ref().is_some_and(kind));
+        self.best_of(aim, of_kind)
+    }
+
+    fn best_of<'t>(
+        &self,
+        aim: Aim,
+        tried: impl Iterator<Item = (usize, &'t TriedSettings)> + Clone,
+    ) -> Option<usize> {
+        let lowest = tried.clone().filter_map(|(_, tried)| tried.score(aim));
+        let lowest = lowest.min()?;
+        let as_good = match aim {
+            Aim::LeastCapacity | Aim::Reserved => {
+                lowest.saturating_add(tolerance(self.lower_bound()))
+            }
+            Aim::DriverTime => lowest.saturating_add(lowest / 50),
+        };
+        let good = tried.filter(|(_, tried)| tried.score(aim).is_some_and(|s| s <= as_good));
+        let best = good.min_by_key(|(_, tried)| {
+            (
+                tried.keys(),
+                tried.score(aim),
+                tried.on_device.driver_time_ns,
+                tried.minimum.known().unwrap_or(u64::MAX),
+            )
+        });
+        best.map(|(index, _)| index)
     }
 }
 
-/// Bytes that make no difference: half a percent of what is asked for, at least a page.
+/// Bytes that make no difference: half a percent of the peak of requested memory, at least one page.
 pub(super) fn tolerance(lower_bound: u64) -> u64 {
     (lower_bound / 200).max(GRANULARITY)
-}
-
-fn best_of(tried: &[Tried], aim: Aim, lower_bound: u64) -> Option<usize> {
-    let least = tried.iter().filter_map(|tried| tried.score(aim)).min()?;
-    let as_good = match aim {
-        Aim::LeastCapacity | Aim::Reserved => least.saturating_add(tolerance(lower_bound)),
-        Aim::DriverTime => least.saturating_add(least / 50),
-    };
-    let good = tried
-        .iter()
-        .enumerate()
-        .filter(|(_, tried)| tried.score(aim).is_some_and(|score| score <= as_good));
-    let best = good.min_by_key(|(_, tried)| {
-        let on_device = tried.on_device;
-        let known = match tried.least {
-            Known::Exactly(bytes) => bytes,
-            Known::NotBelow(_) => u64::MAX,
-        };
-        (
-            tried.keys(),
-            tried.score(aim),
-            on_device.driver_time_ns,
-            known,
-        )
-    });
-    best.map(|(index, _)| index)
 }

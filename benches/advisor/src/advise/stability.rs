@@ -1,93 +1,99 @@
-//! How far advice holds for the next run of the same program, which is never quite the same.
+//! How far advice holds for the next run of the same program, which never repeats exactly.
 
+use coalesce_bench::measure::deadline::Deadline;
+use coalesce_bench::measure::least::Bracket;
+use coalesce_bench::measure::parallel;
 use coalesce_workloads::cached::Cached;
 use coalesce_workloads::perturbed::perturbed;
 use serde::Serialize;
 
-use super::Aim;
-use super::ground::{Ground, PYTORCH};
-use coalesce_bench::measure::deadline::Deadline;
-use coalesce_bench::measure::least::Bracket;
-use coalesce_bench::measure::parallel;
+use super::request::Aim;
+use super::simulator::{PYTORCH, Simulator};
 
-/// Other copies of the program under the present setting and another. See
-/// [`perturbed`](mod@workloads::perturbed) for what is other in them.
+/// Perturbed copies of the workload under the current settings and others. See
+/// [`perturbed`](mod@coalesce_workloads::perturbed) for how they differ.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Stability {
-    /// The other setting: the best for the aim or, if that is the present one, the next best.
+    /// The other settings: the best for the aim or, if those are the current ones, the next best.
     pub conf: String,
-    /// Copies that were run; their seeds are 1, 2, ….
+    /// Copies that were replayed; their seeds are 1, 2, ….
     pub copies: u64,
-    /// Copies that were to be run.
+    /// Copies that were requested.
     pub wanted: u64,
-    /// Of the present setting.
+    /// The current settings.
     pub present: Spreads,
-    /// Of the other setting.
+    /// The other settings.
     pub other: Spreads,
-    /// Copies in which the other setting runs in less memory than the present one.
+    /// Copies that need less memory under the other settings.
     pub needs_less: u64,
-    /// Copies in which it holds less where there is room for everything.
+    /// Copies that reserve less on a roomy device under the other settings.
     pub reserves_less: u64,
 }
 
-/// How far figures of a setting are apart.
+/// The distribution of figures over the copies.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Spreads {
-    /// Least capacity by what the copy asks for at its peak.
+    /// Minimum memory divided by the peak of requested memory.
     pub least_capacity: Spread,
-    /// Peak reserved with room for everything, by the same.
+    /// Peak of reserved memory on a roomy device divided by the peak of requested memory.
     pub peak_reserved: Spread,
 }
 
-/// The least, the middle and the most of some shares.
+/// Minimum, median and maximum of ratios.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Spread {
-    /// The least.
+    /// The minimum.
     pub min: f64,
     /// The lower median.
     pub median: f64,
-    /// The most.
+    /// The maximum.
     pub max: f64,
 }
 
 impl Stability {
-    /// Whether the other setting is better for an aim in more than two thirds of the copies.
+    /// The number of copies for which the other settings are better; `None` for driver time, which is not
+    /// measured on copies.
+    #[must_use]
+    pub fn better(&self, aim: Aim) -> Option<u64> {
+        match aim {
+            Aim::LeastCapacity => Some(self.needs_less),
+            Aim::Reserved => Some(self.reserves_less),
+            Aim::DriverTime => None,
+        }
+    }
+
+    /// Whether the other settings are better for more than two thirds of the copies.
     #[must_use]
     pub fn confirms(&self, aim: Aim) -> bool {
-        let better = match aim {
-            Aim::LeastCapacity => self.needs_less,
-            Aim::Reserved => self.reserves_less,
-            // Time was not looked at.
-            Aim::DriverTime => return true,
-        };
-        3 * better > 2 * self.copies
+        self.better(aim)
+            .is_none_or(|better| 3 * better > 2 * self.copies)
     }
 }
 
 impl Spread {
-    fn of(mut shares: Vec<f64>) -> Option<Self> {
-        shares.sort_by(f64::total_cmp);
-        let middle = shares.len().checked_sub(1)? / 2;
+    fn of(mut ratios: Vec<f64>) -> Option<Self> {
+        ratios.sort_by(f64::total_cmp);
+        let middle = ratios.len().checked_sub(1)? / 2;
         Some(Self {
-            min: *shares.first()?,
-            median: *shares.get(middle)?,
-            max: *shares.last()?,
+            min: *ratios.first()?,
+            median: *ratios.get(middle)?,
+            max: *ratios.last()?,
         })
     }
 }
 
-/// One setting on one copy, in bytes.
+/// Figures of one copy under one of the settings, in bytes.
 #[derive(Clone, Copy)]
-struct Copy {
+struct CopyFigures {
     lower_bound: u64,
-    least: u64,
+    minimum: u64,
     reserved: u64,
 }
 
-/// Runs copies of the program under two settings until time is up. `least` is what each needs for the
-/// program itself. `None` if there was no time for a single copy.
-pub(super) fn stability(
-    ground: Ground<'_>,
+/// Replays copies of the workload under two settings until the deadline. Each of the settings comes with its
+/// minimum memory for the workload itself. Returns `None` if there was no time for a single copy.
+pub(super) fn compare(
+    simulator: Simulator<'_>,
     present: (&str, u64),
     other: (&str, u64),
     wanted: u64,
@@ -96,24 +102,21 @@ pub(super) fn stability(
     let seeds: Vec<u64> = (1..=wanted).collect();
     let copies = parallel::map(&seeds, |&seed| {
         (!deadline.has_passed()).then(|| {
-            let program = perturbed(ground.program, seed);
-            let present = run(ground, &program, present)?;
-            let other = run(ground, &program, other)?;
+            let copy = perturbed(simulator.workload, seed);
+            let present = run(simulator, &copy, present)?;
+            let other = run(simulator, &copy, other)?;
             anyhow::Ok((present, other))
         })
     });
-    let copies: Vec<(Copy, Copy)> = copies
-        .into_iter()
-        .flatten()
-        .collect::<anyhow::Result<_>>()?;
-    let count = |is_better: fn(&Copy, &Copy) -> bool| {
-        let better = copies
-            .iter()
-            .filter(|(present, other)| is_better(other, present));
+    let copies = copies.into_iter().flatten();
+    let copies: Vec<(CopyFigures, CopyFigures)> = copies.collect::<anyhow::Result<_>>()?;
+    let count = |figure: fn(&CopyFigures) -> u64| {
+        let pairs = copies.iter();
+        let better = pairs.filter(|(present, other)| figure(other) < figure(present));
         better.count() as u64
     };
-    let presents: Vec<Copy> = copies.iter().map(|(present, _)| *present).collect();
-    let others: Vec<Copy> = copies.iter().map(|(_, other)| *other).collect();
+    let presents: Vec<CopyFigures> = copies.iter().map(|(present, _)| *present).collect();
+    let others: Vec<CopyFigures> = copies.iter().map(|(_, other)| *other).collect();
     let (Some(present_spreads), Some(other_spreads)) = (spreads(&presents), spreads(&others))
     else {
         return Ok(None);
@@ -124,32 +127,36 @@ pub(super) fn stability(
         wanted,
         present: present_spreads,
         other: other_spreads,
-        needs_less: count(|one, other| one.least < other.least),
-        reserves_less: count(|one, other| one.reserved < other.reserved),
+        needs_less: count(|copy| copy.minimum),
+        reserves_less: count(|copy| copy.reserved),
     }))
 }
 
-fn run(ground: Ground<'_>, program: &Cached, (conf, least): (&str, u64)) -> anyhow::Result<Copy> {
-    let original = ground.demand.lower_bound_bytes;
-    let ground = ground.with(program)?;
-    let (_, with_room) = ground.both(PYTORCH, conf)?;
-    let lower_bound = ground.demand.lower_bound_bytes;
-    let mut bracket = ground.bracket(PYTORCH, conf, with_room.peak_reserved_bytes)?;
-    // It will be about as much beyond what is asked for as it was for the program itself.
-    let guess = u128::from(least) * u128::from(lower_bound) / u128::from(original.max(1));
+fn run(
+    simulator: Simulator<'_>,
+    copy: &Cached,
+    (conf, minimum): (&str, u64),
+) -> anyhow::Result<CopyFigures> {
+    let original = simulator.demand.lower_bound_bytes;
+    let simulator = simulator.with(copy)?;
+    let (_, with_room) = simulator.both(PYTORCH, conf)?;
+    let lower_bound = simulator.demand.lower_bound_bytes;
+    let mut bracket = simulator.bracket(PYTORCH, conf, with_room.peak_reserved_bytes)?;
+    // The ratio to requested memory is about the same as for the workload itself.
+    let guess = u128::from(minimum) * u128::from(lower_bound) / u128::from(original.max(1));
     let guess = u64::try_from(guess).unwrap_or(u64::MAX);
     narrow(&mut bracket, guess, &|bytes| {
-        ground.fits(PYTORCH, conf, bytes)
+        simulator.fits(PYTORCH, conf, bytes)
     })?;
-    Ok(Copy {
+    Ok(CopyFigures {
         lower_bound,
-        least: bracket.suffices(),
+        minimum: bracket.suffices(),
         reserved: with_room.peak_reserved_bytes,
     })
 }
 
-/// Looks for the least near a guess, in steps that double, and then between the last two of them to a
-/// quarter of a percent.
+/// Searches for the minimum near a guess, in steps that double, and then between the last two steps to
+/// within a quarter of a percent.
 fn narrow(
     bracket: &mut Bracket,
     guess: u64,
@@ -175,13 +182,13 @@ fn narrow(
     bracket.close_to(unit, fits)
 }
 
-fn spreads(copies: &[Copy]) -> Option<Spreads> {
-    let shares = |bytes: fn(&Copy) -> u64| {
-        let share = |copy: &Copy| bytes(copy) as f64 / copy.lower_bound.max(1) as f64;
-        Spread::of(copies.iter().map(share).collect())
+fn spreads(copies: &[CopyFigures]) -> Option<Spreads> {
+    let ratios = |bytes: fn(&CopyFigures) -> u64| {
+        let ratio = |copy: &CopyFigures| bytes(copy) as f64 / copy.lower_bound.max(1) as f64;
+        Spread::of(copies.iter().map(ratio).collect())
     };
     Some(Spreads {
-        least_capacity: shares(|copy| copy.least)?,
-        peak_reserved: shares(|copy| copy.reserved)?,
+        least_capacity: ratios(|copy| copy.minimum)?,
+        peak_reserved: ratios(|copy| copy.reserved)?,
     })
 }

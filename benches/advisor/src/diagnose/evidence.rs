@@ -1,4 +1,4 @@
-//! What the rules look at: a replay of the program with its settings, and what follows from it.
+//! The evidence for the rules: a replay of the workload under its settings, and what follows from it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -18,31 +18,31 @@ use coalesce_workloads::measure::Measures;
 use coalesce_workloads::op::Workload;
 use coalesce_workloads::replay::{Tally, replay, replay_until};
 
-use super::conf;
-use super::log::{Allocation, Log};
-use super::place::Place;
+use super::call_site::CallSite;
+use super::log::{Allocation, Level, Log};
 use super::steps::{Steps, is_update};
+use crate::settings_string::{with, without};
 
-/// What is diagnosed: a program with its settings on a device.
+/// What is diagnosed: a workload under its settings on a device.
 #[derive(Clone, Copy)]
 pub struct Subject<'a> {
-    /// The program.
+    /// The workload.
     pub workload: &'a dyn Workload,
-    /// The recording that the program was taken from, if it was: its requests must be those of the
-    /// program, in order, but that the program begins with the blocks that were live already.
+    /// The recording that the workload was read from. The workload's last requests are those of the
+    /// recording, in order; requests for the blocks that were live when it began precede them.
     pub recording: Option<&'a Recording>,
-    /// `PYTORCH_CUDA_ALLOC_CONF`.
+    /// The settings string, `PYTORCH_CUDA_ALLOC_CONF`.
     pub conf: &'a str,
-    /// Bytes of the device.
+    /// Bytes of device memory.
     pub capacity: u64,
-    /// How the device places memory.
+    /// Where the device places memory.
     pub address_policy: AddressPolicy,
 }
 
-/// What came of a program with some settings.
+/// The result of a replay under other settings or on another device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Trial {
-    /// The figures.
+    /// Peaks and counters.
     pub measures: Measures,
     /// Requests that failed.
     pub ooms: u64,
@@ -58,10 +58,10 @@ impl Subject<'_> {
         Ok(PyTorch::new(device, settings))
     }
 
-    /// The program with other settings, or on another device.
+    /// Replays the workload under other settings or on another device.
     ///
     /// # Errors
-    /// If the settings are wrong, or the program cannot be read.
+    /// If the settings are invalid or the workload cannot be read.
     pub fn tried(&self, conf: &str, capacity: u64) -> anyhow::Result<Trial> {
         let mut allocator = self.allocator(conf, capacity)?;
         let tally = replay(self.workload, &mut allocator, &mut ())?;
@@ -71,7 +71,7 @@ impl Subject<'_> {
         })
     }
 
-    /// What is held once `event` is over.
+    /// The segments after an event.
     fn segments_after(&self, event: u64) -> anyhow::Result<Vec<SegmentInfo>> {
         let mut allocator = self.allocator(self.conf, self.capacity)?;
         replay_until(self.workload, &mut allocator, event, &mut ())?;
@@ -79,67 +79,75 @@ impl Subject<'_> {
     }
 }
 
-/// What was held at one moment.
+/// Memory at one moment.
 #[derive(Clone, Debug)]
 pub struct Moment {
-    /// The event that was over.
+    /// The last event before it.
     pub event: u64,
     /// The segments with their blocks.
     pub segments: Vec<SegmentInfo>,
-    /// The live allocations by address, as numbers of [`Log::allocations`].
+    /// The live allocations by address, as indices of [`Log::allocations`].
     pub live: HashMap<DeviceAddr, usize>,
 }
 
-/// What the rules look at.
+impl Moment {
+    /// Sizes of the free blocks, in bytes.
+    pub fn free_blocks(&self) -> impl Iterator<Item = u64> + Clone {
+        let blocks = self.segments.iter().flat_map(|segment| &segment.blocks);
+        let free = blocks.filter(|block| !block.is_active());
+        free.map(|block| block.size)
+    }
+}
+
+/// What the rules examine.
 pub struct Evidence<'a> {
     /// What is diagnosed.
     pub subject: Subject<'a>,
-    /// The settings, read.
+    /// The parsed settings.
     pub settings: Settings,
     /// The replay.
     pub log: Log,
-    /// Its figures.
+    /// Peaks and counters of the replay.
     pub measures: Measures,
-    /// How it went.
+    /// Events and failures of the replay.
     pub tally: Tally,
-    /// The steps, if the program has any that show.
+    /// The steps, if any were recognised.
     pub steps: Option<Steps>,
-    /// The events with which updates of the parameters begin, as far as the program says.
+    /// The events at which optimizer steps begin, as far as marks or annotations tell.
     pub updates: Vec<u64>,
-    /// When the most was held from the device for large blocks; for small ones, if that is more. (A small
-    /// segment taken at last would say nothing of what the memory went to.)
+    /// The peak of memory reserved for large blocks; for small blocks if that is more. (The peak of both
+    /// together may follow a small segment that has nothing to do with the memory's use.)
     pub peak: Moment,
-    /// When a request first failed, if one did.
+    /// The first failed request.
     pub first_oom: Option<Moment>,
-    /// Who asked, for each allocation of the log: a number of `sites`.
-    pub site_of: Vec<u32>,
-    /// Who asks.
-    sites: Vec<Site>,
+    /// The origin of each allocation in the log, as an index of `origins`.
+    origin_of: Vec<u32>,
+    origins: Vec<Origin>,
     trials: Mutex<HashMap<(String, u64), Option<Trial>>>,
 }
 
-/// Who asks: an operator, at a place of the program if that is known.
+/// Who requests memory: an operator, with its call stack if that was recorded.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-struct Site {
+struct Origin {
     tag: u32,
     stack: Option<StackId>,
 }
 
-/// What the requests with one tag amount to.
+/// Totals of the requests with one tag.
 #[derive(Clone, Copy, Default)]
-struct Sum {
+struct TagSum {
     count: u64,
     bytes: u64,
-    /// The bytes of the heaviest site, and its number.
-    heaviest: (u64, u32),
+    /// Bytes of the largest origin, and its index.
+    largest: (u64, u32),
 }
 
 impl<'a> Evidence<'a> {
-    /// Replays the program, twice more to see what was held when most was and when memory was short.
+    /// Replays the workload, and again up to the peak and up to the first failed request.
     ///
     /// # Errors
-    /// If the settings are wrong, the program cannot be read, or the allocator fails other than for lack
-    /// of memory.
+    /// If the settings are invalid, the workload cannot be read, or the allocator fails for another reason
+    /// than lack of memory.
     pub fn gather(subject: Subject<'a>) -> anyhow::Result<Self> {
         let mut allocator = subject.allocator(subject.conf, subject.capacity)?;
         let mut log = Log::default();
@@ -159,36 +167,36 @@ impl<'a> Evidence<'a> {
         let peak = [small, large]
             .into_iter()
             .flatten()
-            .max_by_key(|&(_, held)| held);
+            .max_by_key(|&(_, reserved)| reserved);
         let peak = moment(peak.map_or(0, |(event, _)| event))?;
         let first_oom = tally
             .first_oom
             .map(|first| moment(first.event))
             .transpose()?;
-        let (sites, site_of) = sites(&log, subject.recording);
+        let (origins, origin_of) = origins(&log, subject.recording);
         Ok(Self {
             settings: allocator.settings().clone(),
             measures: Measures::of(allocator.stats()),
-            steps: Steps::find(&log, &site_of),
+            steps: Steps::find(&log, &origin_of),
             updates: updates(&log, subject.recording),
             subject,
             log,
             tally,
             peak,
             first_oom,
-            site_of,
-            sites,
+            origin_of,
+            origins,
             trials: Mutex::default(),
         })
     }
 
-    /// The program with other settings on the same device; nothing if that cannot be.
+    /// Replays the workload under other settings; `None` if that fails.
     #[must_use]
     pub fn with_conf(&self, conf: &str) -> Option<Trial> {
         self.trial(conf, self.subject.capacity)
     }
 
-    /// The program on another device; nothing if that cannot be.
+    /// Replays the workload on a device of another capacity; `None` if that fails.
     #[must_use]
     pub fn with_capacity(&self, capacity: u64) -> Option<Trial> {
         self.trial(self.subject.conf, capacity)
@@ -203,103 +211,120 @@ impl<'a> Evidence<'a> {
         trial.clone()
     }
 
-    /// The most bytes that may be held from the device, if `per_process_memory_fraction` sets a limit.
+    /// The most bytes that may be reserved, if `per_process_memory_fraction` sets a limit.
     #[must_use]
     pub fn limit(&self) -> Option<u64> {
         let fraction = self.settings.per_process_memory_fraction();
         (fraction < 1.0).then_some((self.subject.capacity as f64 * fraction) as u64)
     }
 
-    /// The settings with expandable segments; and without `max_split_size_mb`, with which they grow.
+    /// The settings with expandable segments, and without `max_split_size_mb`, which makes these grow.
     #[must_use]
     pub fn expandable(&self) -> String {
-        let whole = conf::with(self.subject.conf, "max_split_size_mb", None);
-        conf::with(&whole, "expandable_segments", Some("True"))
+        let unlimited = self.conf_without("max_split_size_mb");
+        with(&unlimited, "expandable_segments", "True")
     }
 
-    /// Bytes of the block that a request of `bytes` needs.
+    /// The settings without a key.
+    #[must_use]
+    pub fn conf_without(&self, key: &str) -> String {
+        without(self.subject.conf, &[key])
+    }
+
+    /// Memory at the peak.
+    #[must_use]
+    pub fn peak_level(&self) -> Level {
+        self.log.level(self.peak.event)
+    }
+
+    /// Size of the block that a request needs, in bytes.
     #[must_use]
     pub fn block_size(&self, bytes: u64) -> Option<u64> {
         size::round_size(bytes, &self.settings)
     }
 
-    /// The kind of pool that serves a request.
+    /// The pool that serves a request.
     #[must_use]
     pub fn kind_of(&self, request: &Allocation) -> Option<PoolKind> {
         self.block_size(request.bytes).map(size::pool_kind)
     }
 
-    /// Bytes that are taken from the device for a request of `bytes` that no block fits, unless into
-    /// an expandable segment.
+    /// Size of the segment allocated for a request that no cached block fits, in bytes. Expandable segments
+    /// grow instead.
     #[must_use]
     pub fn segment_size(&self, bytes: u64) -> Option<u64> {
         size::segment_size(self.block_size(bytes)?, &self.settings)
     }
 
-    /// Whether so many bytes are worth a word: a hundredth of what is held at the peak, and a page of
-    /// the device. Nobody changes a program or a setting for less.
+    /// Whether the bytes matter: at least 1 % of the peak of reserved memory and one 2 MiB page. Less is not
+    /// worth changing a program or a setting.
     #[must_use]
-    pub fn is_worth_a_word(&self, bytes: u64) -> bool {
+    pub fn is_significant(&self, bytes: u64) -> bool {
         const SHARE: u64 = 100;
         const LEAST: u64 = 2 << 20;
         bytes >= LEAST && bytes >= self.measures.peak_reserved_bytes / SHARE
     }
 
-    /// Where the program asked for some allocations, as numbers of the log, with what `weight` says of
-    /// each in bytes: at most [`Place::MOST`] places, the heaviest first.
+    /// The call sites of some allocations, given as indices of the log with the bytes to attribute to each:
+    /// at most [`CallSite::MOST`], largest first.
     #[must_use]
-    pub fn places(
-        &self,
-        allocations: impl IntoIterator<Item = usize>,
-        weight: impl Fn(usize, &Allocation) -> u64,
-    ) -> Vec<Place> {
-        let mut by_site: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
-        for index in allocations {
-            let allocation = self.log.allocations.get(index);
-            if let (Some(&site), Some(allocation)) = (self.site_of.get(index), allocation) {
-                let (count, bytes) = by_site.entry(site).or_default();
+    pub fn call_sites(&self, allocations: impl IntoIterator<Item = (usize, u64)>) -> Vec<CallSite> {
+        let mut by_origin: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+        for (index, attributed) in allocations {
+            if let Some(&origin) = self.origin_of.get(index) {
+                let (count, bytes) = by_origin.entry(origin).or_default();
                 *count += 1;
-                *bytes = bytes.saturating_add(weight(index, allocation));
+                *bytes = bytes.saturating_add(attributed);
             }
         }
-        // Many ways lead to one line: they are told together, with the heaviest of their stacks.
-        let mut by_tag: BTreeMap<u32, Sum> = BTreeMap::new();
-        for (site, (count, bytes)) in by_site {
-            let tag = self.sites.get(site as usize).map_or(0, |site| site.tag);
-            let sum = by_tag.entry(tag).or_default();
+        // Many call stacks can lead to one operator: they are reported together, with the largest of them.
+        let mut by_tag: BTreeMap<u32, TagSum> = BTreeMap::new();
+        for (index, (count, bytes)) in by_origin {
+            let origin = self.origins.get(index as usize);
+            let sum = by_tag
+                .entry(origin.map_or(0, |origin| origin.tag))
+                .or_default();
             sum.count += count;
             sum.bytes = sum.bytes.saturating_add(bytes);
-            sum.heaviest = sum.heaviest.max((bytes, site));
+            sum.largest = sum.largest.max((bytes, index));
         }
-        let mut sums: Vec<Sum> = by_tag.into_values().collect();
+        let mut sums: Vec<TagSum> = by_tag.into_values().collect();
         sums.sort_by_key(|sum| Reverse(sum.bytes));
-        let places = sums.into_iter().take(Place::MOST);
-        places.filter_map(|sum| self.place(&sum)).collect()
+        let largest = sums.into_iter().take(CallSite::MOST);
+        largest.filter_map(|sum| self.call_site(&sum)).collect()
     }
 
-    fn place(&self, sum: &Sum) -> Option<Place> {
-        let (_, site) = sum.heaviest;
-        let site = self.sites.get(site as usize)?;
-        let tag = self.log.tags.get(site.tag as usize)?;
+    fn call_site(&self, sum: &TagSum) -> Option<CallSite> {
+        let (_, origin) = sum.largest;
+        let origin = self.origins.get(origin as usize)?;
+        let tag = self.log.tags.get(origin.tag as usize)?;
         let stacks = self.subject.recording.map(|recording| &recording.stacks);
         let stack = stacks
-            .zip(site.stack)
+            .zip(origin.stack)
             .and_then(|(stacks, id)| stacks.get(id.0 as usize));
-        Some(Place::new(tag, stack, sum.count, sum.bytes))
+        Some(CallSite::new(tag, stack, sum.count, sum.bytes))
     }
 
-    /// The allocations asked for in some events, with their numbers in the log.
+    /// All allocations with their indices in the log.
+    pub fn allocations(&self) -> impl Iterator<Item = (usize, &Allocation)> + Clone {
+        self.log.allocations.iter().enumerate()
+    }
+
+    /// The allocations requested in some events, with their indices in the log.
     pub fn born_in(&self, events: Range<u64>) -> impl Iterator<Item = (usize, &Allocation)> {
-        let first = self
-            .log
-            .allocations
-            .partition_point(|a| a.born < events.start);
-        let born = self.log.born_in(&events).iter().enumerate();
-        born.map(move |(index, a)| (first + index, a))
+        let before = |event: u64| self.log.allocations.partition_point(|a| a.born < event);
+        let first = before(events.start);
+        let number = before(events.end).saturating_sub(first);
+        self.allocations().skip(first).take(number)
     }
 }
 
-/// The events with which updates begin: marks of the optimizer, or what the recording says of it.
+/// The sum of the bytes attributed to some allocations.
+pub fn total(attributed: &[(usize, u64)]) -> u64 {
+    attributed.iter().map(|&(_, bytes)| bytes).sum()
+}
+
+/// The events at which optimizer steps begin: the optimizer's marks, or else the recording's annotations.
 fn updates(log: &Log, recording: Option<&Recording>) -> Vec<u64> {
     let marks = log.marks.iter().filter(|mark| is_update(&mark.tag));
     let marked: Vec<u64> = marks.map(|mark| mark.event).collect();
@@ -323,37 +348,37 @@ fn updates(log: &Log, recording: Option<&Recording>) -> Vec<u64> {
         .collect()
 }
 
-/// Who asks, and which of them asked for each allocation.
-fn sites(log: &Log, recording: Option<&Recording>) -> (Vec<Site>, Vec<u32>) {
+/// The different origins, and the index of each allocation's origin.
+fn origins(log: &Log, recording: Option<&Recording>) -> (Vec<Origin>, Vec<u32>) {
     let stacks = recording.map(|recording| request_stacks(recording, log.allocations.len()));
     let stack_of = |index: usize| stacks.as_ref().and_then(|stacks| *stacks.get(index)?);
-    let mut sites = Vec::new();
-    let mut numbers: HashMap<Site, u32> = HashMap::new();
-    let mut number = |site: Site| {
-        *numbers.entry(site).or_insert_with(|| {
-            sites.push(site);
-            u32::try_from(sites.len() - 1).unwrap_or(u32::MAX)
+    let mut origins = Vec::new();
+    let mut indices: HashMap<Origin, u32> = HashMap::new();
+    let mut index_of = |origin: Origin| {
+        *indices.entry(origin).or_insert_with(|| {
+            origins.push(origin);
+            u32::try_from(origins.len() - 1).unwrap_or(u32::MAX)
         })
     };
     let allocations = log.allocations.iter().enumerate();
-    let site_of = allocations.map(|(index, a)| {
-        number(Site {
+    let origin_of = allocations.map(|(index, a)| {
+        index_of(Origin {
             tag: a.tag,
             stack: stack_of(index),
         })
     });
-    let site_of = site_of.collect();
-    (sites, site_of)
+    let origin_of = origin_of.collect();
+    (origins, origin_of)
 }
 
-/// The stack of each of a program's `requests`, the last of which are those of the recording. What came
-/// before was live when it began.
+/// The call stack of each of the workload's `requests`. The last of them are those of the recording; the
+/// blocks before them were live when it began.
 fn request_stacks(recording: &Recording, requests: usize) -> Vec<Option<StackId>> {
     let entries = recording.entries.iter().enumerate();
     let recorded = entries.filter(|(_, entry)| entry.action.ends_request());
     let stack = |(index, _)| recording.entry_stacks.get(index).copied();
     let recorded: Vec<Option<StackId>> = recorded.map(stack).collect();
     let before = requests.saturating_sub(recorded.len());
-    let nobody = std::iter::repeat_n(None, before);
-    nobody.chain(recorded).collect()
+    let unknown = std::iter::repeat_n(None, before);
+    unknown.chain(recorded).collect()
 }

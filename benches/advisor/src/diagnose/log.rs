@@ -1,6 +1,6 @@
-//! What a replay leaves to be looked at: each allocation, the memory after each event, the phases.
+//! The log of a replay: each allocation, the memory after each event, and the phases.
 //!
-//! About 150 bytes are kept for each allocation.
+//! It takes about 150 bytes per allocation.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -10,76 +10,70 @@ use coalesce_alloc::stats::{DeviceStats, StatArray};
 use coalesce_workloads::op::{Op, WorkloadError};
 use coalesce_workloads::replay::{Observer, Outcome, Step};
 
-/// All that happened, in order.
+/// Everything that happened, in order.
 #[derive(Debug, Default)]
 pub struct Log {
     /// The requests, in order.
     pub allocations: Vec<Allocation>,
     /// Memory after each event.
     pub levels: Vec<Level>,
-    /// What the program said of its phases, in order.
+    /// The marks, in order.
     pub marks: Vec<Mark>,
     /// The events at which the program emptied the cache.
     pub emptied: Vec<u64>,
-    /// The names that requests came with, by [`Allocation::tag`].
+    /// The tags of requests, by [`Allocation::tag`].
     pub tags: Vec<String>,
     tag_numbers: HashMap<String, u32>,
-    /// The live allocations, by their ids: where they are in `allocations`.
+    /// The live allocations by id, as indices of `allocations`.
     live: HashMap<u64, usize>,
     before: Counters,
 }
 
-/// One request and what became of it.
+/// A request and its outcome.
 #[derive(Clone, Copy, Debug)]
 pub struct Allocation {
-    /// The event of its malloc.
+    /// The event of its allocation.
     pub born: u64,
-    /// The event of its free; `u64::MAX` if it never was.
+    /// The event of its free; `u64::MAX` if never freed.
     pub freed: u64,
-    /// Where it lies; null if there was no memory for it.
+    /// Its address; null if the request failed.
     pub addr: DeviceAddr,
-    /// Bytes asked for.
+    /// Bytes requested.
     pub bytes: u64,
-    /// Bytes of the block that was handed out; 0 if there was none.
+    /// Bytes of its block; 0 if the request failed.
     pub block: u64,
-    /// Bytes taken from the device for it.
+    /// Bytes reserved from the device to serve it.
     pub taken: u64,
     /// The number of its stream.
     pub stream: u32,
-    /// Who asked, as a number of [`Log::tags`].
+    /// Its tag, as an index of [`Log::tags`].
     pub tag: u32,
-    /// Whether there was no memory for it.
+    /// Whether the request failed.
     pub failed: bool,
-    /// Whether all cached memory was given back for it.
+    /// Whether the cache was emptied to serve it (a retry).
     pub retried: bool,
 }
 
 impl Allocation {
-    /// Whether it is live once this event is over.
+    /// Whether it is live after an event.
     #[must_use]
     pub fn is_live_after(&self, event: u64) -> bool {
         !self.failed && self.born <= event && event < self.freed
     }
-
-    /// Whether it was asked for in these events.
-    #[must_use]
-    pub fn is_born_in(&self, events: &Range<u64>) -> bool {
-        events.contains(&self.born)
-    }
 }
 
-/// Memory at one moment, in bytes: *requested* ≤ *active* ≤ *reserved*; and what was called so far.
+/// Memory at one moment, in bytes (*requested* ≤ *active* ≤ *reserved*), and the driver calls so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Level {
-    /// Asked for in the active blocks.
+    /// Requested in active blocks.
     pub requested: u64,
-    /// In blocks handed out.
+    /// In allocated blocks.
     pub allocated: u64,
-    /// In blocks handed out or waiting for a stream.
+    /// In blocks that are allocated or wait for a stream.
     pub active: u64,
-    /// Held from the device.
+    /// Reserved from the device.
     pub reserved: u64,
-    /// Held for small blocks.
+    /// Reserved for small blocks.
     pub reserved_small: u64,
     /// Times memory was taken from the device.
     pub device_allocs: u64,
@@ -87,16 +81,16 @@ pub struct Level {
     pub device_frees: u64,
 }
 
-/// The program enters a phase.
+/// The beginning of a phase.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mark {
-    /// When.
+    /// Its event.
     pub event: u64,
-    /// Which.
+    /// The name of the phase.
     pub tag: String,
 }
 
-/// Totals that only grow, to tell what one event did.
+/// Totals that only grow; their differences tell what one event did.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counters {
     block_bytes: i64,
@@ -121,15 +115,15 @@ impl Log {
         self.levels.len() as u64
     }
 
-    /// The memory after an event.
+    /// Memory after an event.
     #[must_use]
     pub fn level(&self, event: u64) -> Level {
         let index = usize::try_from(event).unwrap_or(usize::MAX);
         self.levels.get(index).copied().unwrap_or_default()
     }
 
-    /// The event after which `figure` is first at its most in some events, with that figure; nothing
-    /// if there are no events.
+    /// The first of some events after which `figure` is at its maximum, with that maximum; `None` if there
+    /// are no events.
     #[must_use]
     pub fn peak(&self, events: &Range<u64>, figure: impl Fn(&Level) -> u64) -> Option<(u64, u64)> {
         let figures = self.levels_in(events).iter().map(figure);
@@ -140,7 +134,7 @@ impl Log {
         Some((events.start + index as u64, most))
     }
 
-    /// The memory after each of some events.
+    /// Memory after each of some events.
     #[must_use]
     pub fn levels_in(&self, events: &Range<u64>) -> &[Level] {
         let index = |event: u64| {
@@ -152,7 +146,7 @@ impl Log {
             .unwrap_or_default()
     }
 
-    /// The allocations asked for in some events.
+    /// The allocations requested in some events.
     #[must_use]
     pub fn born_in(&self, events: &Range<u64>) -> &[Allocation] {
         let before = |event: u64| self.allocations.partition_point(|a| a.born < event);
@@ -161,14 +155,14 @@ impl Log {
             .unwrap_or_default()
     }
 
-    /// The first request from an event on, with its number.
+    /// The first request at or after an event, with its index.
     #[must_use]
     pub fn first_request_from(&self, event: u64) -> Option<(usize, &Allocation)> {
         let index = self.allocations.partition_point(|a| a.born < event);
         Some((index, self.allocations.get(index)?))
     }
 
-    /// The phase that an event lies in: the last mark before it, nothing before the first.
+    /// The phase of an event: the last mark up to it.
     #[must_use]
     pub fn phase(&self, event: u64) -> Option<&Mark> {
         let after = self.marks.partition_point(|mark| mark.event <= event);

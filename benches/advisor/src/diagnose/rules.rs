@@ -1,41 +1,57 @@
-//! The rules, one a file: what each looks for, from which figure on, and why.
+//! The rules. Each is a function that checks one criterion and returns a finding if it is met.
+//!
+//! The documentation of each rule gives its criterion, the thresholds and the reason.
+//!
+//! | folder | problems |
+//! |---|---|
+//! | `device/` | too little memory, and needless traffic with the device |
+//! | `fragmentation/` | free memory that cannot be used |
+//! | `program/` | mistakes of the program: leaks, kept gradients and graphs, short peaks |
+//! | `settings/` | settings that cost memory or have no effect |
 
-mod churn;
-mod collection;
-mod emptied;
-mod fraction;
-mod fragmentation;
-mod gradients;
-mod graph;
-mod growth;
-mod hidden;
-mod lengths;
-mod losses;
-mod max_split;
-mod max_split_at_run_time;
-mod max_split_boundary;
-mod max_split_expandable;
-mod max_split_segment;
-mod out_of_memory;
-mod pending;
-mod retries;
-mod retry_once;
-mod roundup;
-mod roundup_gaps;
-mod small_pool;
-mod survivors;
-mod tails;
-mod transient;
+mod device {
+    pub mod churn;
+    pub mod emptied;
+    pub mod out_of_memory;
+    pub mod pending;
+    pub mod retries;
+    pub mod retry_once;
+}
+mod fragmentation {
+    pub mod general;
+    pub mod hidden;
+    pub mod lengths;
+    pub mod small_pool;
+    pub mod survivors;
+    pub mod tails;
+}
+mod program {
+    pub mod gradients;
+    pub mod graph;
+    pub mod growth;
+    pub mod losses;
+    pub mod transient;
+}
+mod settings {
+    pub mod collection;
+    pub mod fraction;
+    pub mod max_split;
+    pub mod roundup;
+}
 
+use self::device::{churn, emptied, out_of_memory, pending, retries, retry_once};
+use self::fragmentation::{general, hidden, lengths, small_pool, survivors, tails};
+use self::program::{gradients, graph, growth, losses, transient};
+use self::settings::{collection, fraction, max_split, roundup};
 use super::{Evidence, Finding};
 
-/// What a rule finds, if it finds anything.
+/// Returns a finding if the evidence meets the rule's criterion.
 pub type Rule = fn(&Evidence<'_>) -> Option<Finding>;
 
-/// The rule whose finding comes first, whatever the others weigh: its program does not run to its end.
+/// The rule whose finding is listed first regardless of its bytes: the program does not complete.
 pub const MOST_URGENT: &str = out_of_memory::NAME;
 
-/// All rules. Their order counts among findings about equally many bytes.
+/// All rules. Among findings about equally many bytes, the rule listed first is reported first.
 pub const RULES: &[Rule] = &[
     out_of_memory::rule,
     growth::rule,
@@ -44,7 +60,7 @@ pub const RULES: &[Rule] = &[
     graph::rule,
     lengths::rule,
     survivors::rule,
-    fragmentation::rule,
+    general::rule,
     small_pool::rule,
     tails::rule,
     pending::rule,
@@ -53,14 +69,14 @@ pub const RULES: &[Rule] = &[
     emptied::rule,
     transient::rule,
     retry_once::rule,
-    max_split::rule,
-    max_split_boundary::rule,
-    max_split_segment::rule,
-    max_split_at_run_time::rule,
-    max_split_expandable::rule,
+    max_split::costly,
+    max_split::boundary,
+    max_split::segment,
+    max_split::at_run_time,
+    max_split::expandable,
     collection::rule,
     fraction::rule,
-    roundup::rule,
-    roundup_gaps::rule,
+    roundup::costly,
+    roundup::gaps,
     hidden::rule,
 ];

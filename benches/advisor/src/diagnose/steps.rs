@@ -1,111 +1,107 @@
-//! The steps of a program: what it does again and again.
+//! Recognises the steps of a program, its repeated iterations.
 //!
-//! The first of these that shows at least [`FEWEST`]:
-//! 1. marks with a number that grows: `step 3`, `ProfilerStep#3`;
-//! 2. marks of the optimizer: a step lasts from one update to the next;
-//! 3. a request that is made once a step. Requests are the same if the same place asks; or, if nothing
-//!    shows then, if they are for as much. From one to the next the program asks for nearly the same
-//!    ([`ALIKE_PERCENT`] %, in whatever order), for half of the program at least. Of the rarest such
-//!    requests the one is taken before which least is live.
+//! Uses the first of these methods that finds at least [`FEWEST`] steps:
+//! 1. marks with increasing numbers, such as `step 3` or `ProfilerStep#3`;
+//! 2. marks of the optimizer: a step lasts from one optimizer step to the next;
+//! 3. a request that occurs once per step. Two requests are the same if they have the same origin, or, if
+//!    that finds nothing, the same size. Between two occurrences the program must make nearly the same
+//!    requests ([`ALIKE_PERCENT`] %, in any order), and the steps must cover at least half of the program.
+//!    Among the rarest such requests, the one with the least live memory before it is used.
 //!
-//! If there is none, there are no steps, and whoever needs them is silent.
+//! If none of them succeeds, the rules that need steps report nothing.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::log::{Allocation, Log, Mark};
 
-/// Fewer are no repetition.
+/// The fewest repetitions that count as steps.
 pub const FEWEST: usize = 3;
-/// How much of what a step asks for, in requests, the next asks for, too. Data decide on some requests of
-/// most programs, so not all.
+/// The share of requests that consecutive steps have in common. In most programs a few requests depend on
+/// the data.
 pub const ALIKE_PERCENT: usize = 90;
-/// Fewer requests are a loop within a step.
+/// Requests in the shortest step; shorter repetitions are loops within a step.
 const SHORTEST: usize = 8;
-/// So many rare requests are looked at; more would cost time, and what a step does once is rare.
+/// The number of candidates examined, rarest first: requests that occur once per step are rare.
 const RARE: usize = 64;
 
-/// How the steps were found.
+/// How steps were recognised.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Found {
-    /// The program says where they begin.
+pub enum StepSource {
+    /// Numbered marks.
     Marked,
-    /// From update to update.
+    /// Marks of the optimizer.
     Updates,
-    /// Its requests repeat.
+    /// Repeated requests.
     Periodic,
 }
 
 /// The steps of a program, in order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Steps {
-    /// How they were found.
-    pub found: Found,
+    /// How they were recognised.
+    pub source: StepSource,
     /// The events of each; each begins where the one before ends.
     pub events: Vec<Range<u64>>,
 }
 
 impl Steps {
-    /// The steps of the program that left this log, if it has any. `sites` tells who asked, for each
-    /// allocation, as a number.
+    /// Recognises the steps in a log. `origins` numbers the origin of each allocation.
     #[must_use]
-    pub fn find(log: &Log, sites: &[u32]) -> Option<Self> {
-        let marked = || numbered(log).map(|begins| Self::between(Found::Marked, &begins, log));
-        let updates = || updates(log).map(|begins| Self::between(Found::Updates, &begins, log));
-        let by_site = || {
-            periodic(
-                log,
-                kinds(log, |at, _| {
-                    sites.get(at).map_or(0, |&site| u64::from(site))
-                }),
-            )
-        };
+    pub fn find(log: &Log, origins: &[u32]) -> Option<Self> {
+        let marked = || numbered(log).map(|begins| Self::starting(StepSource::Marked, begins, log));
+        let updates =
+            || updates(log).map(|begins| Self::starting(StepSource::Updates, begins, log));
+        let origin = |at: usize| origins.get(at).map_or(0, |&origin| u64::from(origin));
+        let by_origin = || periodic(log, kinds(log, |at, _| origin(at)));
         let by_size = || periodic(log, kinds(log, |_, a| a.bytes));
-        let periodic = || {
-            by_site()
-                .or_else(by_size)
-                .map(|begins| Self::upto_last(&begins))
-        };
-        marked().or_else(updates).or_else(periodic)
+        let periodic = || by_origin().or_else(by_size);
+        marked()
+            .or_else(updates)
+            .or_else(|| Some(Self::between(StepSource::Periodic, &periodic()?)))
     }
 
-    /// All steps but the first two: until then a program makes what it keeps, gradients and the state of
-    /// the optimizer.
+    /// All steps after the second. The first two allocate what a program keeps: gradients and optimizer
+    /// state.
     #[must_use]
     pub fn warm(&self) -> &[Range<u64>] {
         self.events.get(2..).unwrap_or_default()
     }
 
-    /// The event with which the last step ends.
+    /// The events of the warm steps together.
+    #[must_use]
+    pub fn warm_events(&self) -> Option<Range<u64>> {
+        let warm = self.warm();
+        Some(warm.first()?.start..warm.last()?.end)
+    }
+
+    /// The event at which the last step ends.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.events.last().map_or(0, |last| last.end)
     }
 
-    /// Steps that begin at these events; the last ends with the program or at its mark `end`.
-    fn between(found: Found, begins: &[u64], log: &Log) -> Self {
+    /// Steps that begin at these events. The last ends with the program or at its mark `end`.
+    fn starting(source: StepSource, begins: Vec<u64>, log: &Log) -> Self {
         let last = begins.last().copied().unwrap_or(0);
         let is_end = |mark: &&Mark| mark.tag == "end" && mark.event > last;
         let end = log.marks.iter().find(is_end).map(|mark| mark.event);
-        let mut bounds = begins.to_vec();
+        let mut bounds = begins;
         bounds.push(end.unwrap_or_else(|| log.end()));
-        Self {
-            found,
-            ..Self::upto_last(&bounds)
-        }
+        Self::between(source, &bounds)
     }
 
     /// Steps between these events.
-    fn upto_last(bounds: &[u64]) -> Self {
+    fn between(source: StepSource, bounds: &[u64]) -> Self {
         let pairs = bounds.iter().zip(bounds.iter().skip(1));
         Self {
-            found: Found::Periodic,
+            source,
             events: pairs.map(|(&start, &end)| start..end).collect(),
         }
     }
 }
 
-/// The events of the marks with a growing number, of the name that has most of them.
+/// The events of the marks with increasing numbers; of several names, the one with most marks.
 fn numbered(log: &Log) -> Option<Vec<u64>> {
     let mut by_name: BTreeMap<&str, Vec<(u64, u64)>> = BTreeMap::new();
     for Mark { event, tag } in &log.marks {
@@ -115,14 +111,14 @@ fn numbered(log: &Log) -> Option<Vec<u64>> {
             by_name.entry(name).or_default().push((number, *event));
         }
     }
-    let grow = |marks: &[(u64, u64)]| marks.is_sorted_by(|(a, _), (b, _)| a < b);
+    let increase = |marks: &[(u64, u64)]| marks.is_sorted_by(|(a, _), (b, _)| a < b);
     let candidates = by_name.into_values();
-    let steps = candidates.filter(|marks| marks.len() >= FEWEST && grow(marks));
+    let steps = candidates.filter(|marks| marks.len() >= FEWEST && increase(marks));
     let most = steps.max_by_key(Vec::len)?;
     Some(most.into_iter().map(|(_, event)| event).collect())
 }
 
-/// The events with which updates begin; of several optimizers, those of the first.
+/// The events at which optimizer steps begin; of several optimizers, those of the first.
 fn updates(log: &Log) -> Option<Vec<u64>> {
     let first = log.marks.iter().find(|mark| is_update(&mark.tag))?;
     let same = log.marks.iter().filter(|mark| mark.tag == first.tag);
@@ -130,14 +126,14 @@ fn updates(log: &Log) -> Option<Vec<u64>> {
     (begins.len() >= FEWEST).then_some(begins)
 }
 
-/// Whether a phase is that of the optimizer: `optimizer`, `Optimizer.step#AdamW.step`.
+/// Whether a phase is an optimizer step: `optimizer`, `Optimizer.step#AdamW.step`.
 #[must_use]
 pub fn is_update(tag: &str) -> bool {
     let tag = tag.to_ascii_lowercase();
     tag.starts_with("optimizer") && !tag.contains("zero_grad")
 }
 
-/// The events of the requests with which steps begin, if requests repeat.
+/// The events of the requests that begin the steps, if requests repeat.
 fn periodic(log: &Log, (kinds, number): (Vec<usize>, usize)) -> Option<Vec<u64>> {
     let mut places = vec![Vec::new(); number];
     for (at, &kind) in kinds.iter().enumerate() {
@@ -151,7 +147,7 @@ fn periodic(log: &Log, (kinds, number): (Vec<usize>, usize)) -> Option<Vec<u64>>
         .filter_map(|places| alike(places, &kinds, &mut counts))
         .collect();
     let longest = found.iter().map(|begins| begins.len()).min()?;
-    // A step less may be complete, as the first or the last.
+    // The first or the last step may be incomplete.
     found.retain(|begins| begins.len() <= longest + 1);
     let born = |at: usize| log.allocations.get(at).map_or(0, |a| a.born);
     let live_before = |&at: &usize| {
@@ -164,7 +160,7 @@ fn periodic(log: &Log, (kinds, number): (Vec<usize>, usize)) -> Option<Vec<u64>>
     Some(quietest.iter().map(|&at| born(at)).collect())
 }
 
-/// What each request is to be told from others by, as a number, and how many numbers there are.
+/// Numbers the different kinds of requests: the kind of each request, and the number of kinds.
 fn kinds(log: &Log, what: impl Fn(usize, &Allocation) -> u64) -> (Vec<usize>, usize) {
     let mut numbers = BTreeMap::new();
     let allocations = log.allocations.iter().enumerate();
@@ -176,8 +172,8 @@ fn kinds(log: &Log, what: impl Fn(usize, &Allocation) -> u64) -> (Vec<usize>, us
     (kinds, numbers.len())
 }
 
-/// The last of these places between which all is alike, if that is half of the program. `counts` has a
-/// zero for each kind of request.
+/// The longest suffix of these places between which the requests are alike, if it covers half of the
+/// program. `counts` has a zero for each kind of request.
 fn alike<'p>(places: &'p [usize], kinds: &[usize], counts: &mut [usize]) -> Option<&'p [usize]> {
     let between = |pair: &[usize]| match *pair {
         [start, end] if end - start >= SHORTEST => kinds.get(start..end),
@@ -198,7 +194,7 @@ fn alike<'p>(places: &'p [usize], kinds: &[usize], counts: &mut [usize]) -> Opti
     (found.len() > FEWEST && covered * 2 >= kinds.len()).then_some(found)
 }
 
-/// How many requests two steps have in common.
+/// The number of requests that two steps have in common.
 fn in_common(one: &[usize], other: &[usize], counts: &mut [usize]) -> usize {
     for &kind in one {
         counts[kind] += 1;
@@ -229,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_with_numbers_come_first() {
+    fn numbered_marks_take_precedence() {
         let found = steps(|program| {
             hold(program, 1, MIB);
             for step in 5..9 {
@@ -239,17 +235,17 @@ mod tests {
             }
         });
         let found = found.unwrap();
-        assert_eq!(found.found, Found::Marked);
+        assert_eq!(found.source, StepSource::Marked);
         assert_eq!(
             found.events,
             [1..5, 5..9, 9..13, 13..17],
-            "the mark `end` is in none"
+            "the mark `end` belongs to no step"
         );
         assert_eq!(found.warm().len(), 2);
     }
 
     #[test]
-    fn updates_are_the_next_best() {
+    fn optimizer_steps_are_used_without_numbered_marks() {
         let found = steps(|program| {
             for _ in 0..4 {
                 burst(program, 1, MIB);
@@ -257,12 +253,12 @@ mod tests {
             }
         });
         let found = found.unwrap();
-        assert_eq!(found.found, Found::Updates);
+        assert_eq!(found.source, StepSource::Updates);
         assert_eq!(found.events, [2..5, 5..8, 8..11, 11..12]);
     }
 
     #[test]
-    fn requests_that_repeat_begin_a_step_where_least_is_live() {
+    fn repeated_requests_begin_a_step_where_least_is_live() {
         let found = steps(|program| {
             hold(program, 7, 5 * MIB);
             for _ in 0..5 {
@@ -272,13 +268,13 @@ mod tests {
             }
         });
         let found = found.unwrap();
-        assert_eq!(found.found, Found::Periodic);
-        // Seven that stay, and eleven requests with their frees a step.
+        assert_eq!(found.source, StepSource::Periodic);
+        // Seven tensors that stay, and eleven requests and frees per step.
         assert_eq!(found.events, [7..29, 29..51, 51..73, 73..95]);
     }
 
     #[test]
-    fn what_does_not_repeat_has_no_steps() {
+    fn nothing_repeats() {
         let found = steps(|program| (0..200).for_each(|n| program.scratch(n * n * 512, "")));
         assert_eq!(found, None);
         let found = steps(|program| {
@@ -286,6 +282,6 @@ mod tests {
                 .into_iter()
                 .for_each(|tag| program.mark(tag))
         });
-        assert_eq!(found, None, "numbers that fall");
+        assert_eq!(found, None, "decreasing numbers");
     }
 }

@@ -1,4 +1,4 @@
-//! Programs of a few lines, put to one rule.
+//! Short workloads for testing one rule.
 
 use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
@@ -13,7 +13,7 @@ use super::{Evidence, Finding, Subject};
 pub const MIB: u64 = 1 << 20;
 pub const GIB: u64 = 1 << 30;
 
-/// A program as a function.
+/// A workload written as a function.
 struct Written<F>(F);
 
 impl<F: Fn(&mut Program<'_>) + Send + Sync> Workload for Written<F> {
@@ -28,14 +28,24 @@ impl<F: Fn(&mut Program<'_>) + Send + Sync> Workload for Written<F> {
     }
 }
 
-/// Settings, bytes of the device, and what was recorded.
+/// The settings string, the device's capacity in bytes, and the recording.
 pub struct Scene<'a>(pub &'a str, pub u64, pub Option<&'a Recording>);
 
-/// A device with room, and no settings.
-pub const ROOMY: Scene<'_> = Scene("", 80 * GIB, None);
+/// The default settings on a roomy device.
+pub const ROOMY: Scene<'_> = Scene::with_conf("");
 
-impl Scene<'_> {
-    /// What a rule finds in a program.
+impl<'a> Scene<'a> {
+    /// A roomy device.
+    pub const fn with_conf(conf: &'a str) -> Self {
+        Self(conf, 80 * GIB, None)
+    }
+
+    /// A roomy device with a recording under the default settings.
+    pub const fn recorded(recording: &'a Recording) -> Self {
+        Self("", 80 * GIB, Some(recording))
+    }
+
+    /// Applies a rule to a workload.
     pub fn find(
         &self,
         rule: Rule,
@@ -44,15 +54,15 @@ impl Scene<'_> {
         self.gather(program, rule)
     }
 
-    /// What somebody makes of the evidence.
+    /// Gathers the evidence of a workload and passes it to `look`.
     pub fn gather<T>(
         &self,
         program: impl Fn(&mut Program<'_>) + Send + Sync,
         look: impl Fn(&Evidence<'_>) -> T,
     ) -> T {
-        let program = Written(program);
+        let workload = Written(program);
         let evidence = Evidence::gather(Subject {
-            workload: &program,
+            workload: &workload,
             recording: self.2,
             conf: self.0,
             capacity: self.1,
@@ -62,7 +72,7 @@ impl Scene<'_> {
     }
 }
 
-/// Several tensors of so many bytes.
+/// Several tensors of the same size.
 pub fn several(program: &mut Program<'_>, number: u64, bytes: u64) -> Vec<Tensor> {
     (0..number)
         .map(|_| program.alloc(bytes, "several"))
@@ -76,13 +86,13 @@ pub fn hold(program: &mut Program<'_>, number: u64, bytes: u64) {
     }
 }
 
-/// Several tensors that are given back at once.
+/// Several tensors that are freed together.
 pub fn burst(program: &mut Program<'_>, number: u64, bytes: u64) {
     let tensors = several(program, number, bytes);
     program.free_all(tensors);
 }
 
-/// A recording of nothing but entries: action, address, bytes.
+/// A recording that consists of entries alone: action, address, bytes.
 pub fn recording(entries: &[(Action, u64, u64)]) -> Recording {
     let entry = |&(action, addr, size): &(Action, u64, u64)| TraceEntry {
         action,

@@ -29,21 +29,21 @@ fn fragmented() -> String {
 }
 
 #[test]
-fn the_verdict_comes_first_and_can_be_pasted() {
+fn the_text_begins_with_a_command_to_paste() {
     let text = coalesce(&["advise", &fragmented()], "", &[]).success();
     assert!(
         text.starts_with("export PYTORCH_CUDA_ALLOC_CONF="),
         "{text}"
     );
     for words in [
-        "The program then runs in",
+        "With these settings the program completes in",
         "lower bound",
         "Settings, best for least-capacity first",
-        "(present",
+        "(current",
         "advised",
         "Other allocators",
-        "How far to believe it",
-        "other runs of the program",
+        "Reliability",
+        "perturbed runs of the program",
     ] {
         assert!(text.contains(words), "no '{words}' in: {text}");
     }
@@ -149,17 +149,26 @@ fn the_html_report_is_self_contained() {
         assert!(!html.contains(loads), "{loads}");
     }
     // All slots of the template are filled.
-    for slot in ["@title@", "@verdict@", "@charts@", "@maps@", "@belief@"] {
+    for slot in [
+        "@title@",
+        "@recommendation@",
+        "@charts@",
+        "@maps@",
+        "@reliability@",
+    ] {
         assert!(!html.contains(slot), "{slot}");
     }
 }
 
 #[test]
-fn invalid_questions_are_rejected() {
+fn invalid_arguments_are_rejected() {
     let advise = |arguments: &[&str]| coalesce(&[&["advise"], arguments].concat(), "", &[]);
     let file = trace("example_interleaved_free");
     advise(&["nothing.csv"]).failure(1, &["nothing.csv", "no such file"]);
-    advise(&["transformr"]).failure(1, &["no file", "did you mean 'transformer'"]);
+    advise(&["transformr"]).failure(
+        1,
+        &["neither a file nor a preset", "did you mean 'transformer'"],
+    );
     advise(&[&file, "--conf", "max_split_size_mb:1"]).failure(1, &["too small"]);
     advise(&[&file, "--capacity", "1GiB", "--reserve-for-others", "1GiB"])
         .failure(1, &["leaves no device memory"]);

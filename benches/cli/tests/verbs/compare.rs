@@ -48,8 +48,8 @@ fn a_change_is_shown_and_fails_beyond_the_limit() {
     let (old, new) = ([row("a", 100, 50)], [row("a", 103, 50)]);
     let ended = compare("compare_more", &old, &new, &[]);
     assert_eq!(ended.code, Some(1));
-    let said = "OTHER w, , pytorch, a, 1TiB, up: peak_reserved_bytes 100 -> 103 (+3.00 %)";
-    assert!(ended.out.contains(said), "{}", ended.out);
+    let line = "OTHER w, , pytorch, a, 1TiB, up: peak_reserved_bytes 100 -> 103 (+3.00 %)";
+    assert!(ended.out.contains(line), "{}", ended.out);
     compare("compare_allowed", &old, &new, &["--allow", "3%"]).success();
     compare("compare_wrong", &old, &new, &["--allow", "3"]).failure(2, &["5%"]);
 }

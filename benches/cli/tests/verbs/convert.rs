@@ -97,9 +97,12 @@ fn logs_written_by_rmm_are_read() {
         &["wrong.log, line 2", "free of 0x1, which is not live"],
     );
     wrong("1,0,malloc,0x1,5,0", &["line 2", "unknown action 'malloc'"]);
-    wrong("1,0,free,0x1,5", &["line 2", "5 fields, not the 6"]);
-    wrong("1,0,allocate,xyz,5,0", &["pointer 'xyz' is no hexadecimal"]);
-    wrong("1,0,allocate,0x1,-5,0", &["size '-5' is no number"]);
+    wrong("1,0,free,0x1,5", &["line 2", "5 fields instead of the 6"]);
+    wrong(
+        "1,0,allocate,xyz,5,0",
+        &["pointer 'xyz' is not a hexadecimal"],
+    );
+    wrong("1,0,allocate,0x1,-5,0", &["size '-5' is not a number"]);
 }
 
 /// A buffer lives from its lower time to just before its upper time.

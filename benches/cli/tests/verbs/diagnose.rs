@@ -72,7 +72,7 @@ fn findings_have_figures_and_a_remedy() {
     let path = path.to_str().unwrap();
     let text = coalesce(&["diagnose", path, "--capacity", "32MiB"], "", &[]).success();
     for words in [
-        "1. Memory is short by",
+        "1. The device is too small by",
         "no setting helps",
         "32.0 MiB",
         "a smaller batch",
@@ -80,17 +80,17 @@ fn findings_have_figures_and_a_remedy() {
         assert!(text.contains(words), "no '{words}' in: {text}");
     }
     let text = coalesce(&["diagnose", path], "", &[]).success();
-    assert_eq!(text, "Nothing found.\n");
+    assert_eq!(text, "No problems found.\n");
 }
 
 #[test]
 fn invalid_workloads_are_rejected_with_a_reason() {
-    let refused = |arguments: &[&str], words: &[&str]| {
+    let rejected = |arguments: &[&str], words: &[&str]| {
         coalesce(&[&["diagnose"], arguments].concat(), "", &[]).failure(1, words);
     };
-    refused(&["none.csv"], &["none.csv"]);
-    refused(&["no_preset"], &["no_preset"]);
-    refused(&["churn", "--conf", "max_split"], &["max_split"]);
+    rejected(&["none.csv"], &["none.csv"]);
+    rejected(&["no_preset"], &["no_preset"]);
+    rejected(&["churn", "--conf", "max_split"], &["max_split"]);
 }
 
 /// A snapshot has the findings of its workload under the recorded settings.

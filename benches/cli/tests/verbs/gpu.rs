@@ -125,7 +125,7 @@ fn every_policy_is_timed_with_its_memory() {
     let text = on_a_gpu("bench", &[&arguments[..], &policies, &to].concat(), &[]).success();
     assert!(text.contains("hot_4KiB on cuda:0"), "{text}");
     assert!(
-        text.contains("does not support work on more than one stream"),
+        text.contains("does not serve work on more than one stream"),
         "{text}"
     );
     let cells = table(&out.join("cells.csv"));
@@ -194,7 +194,7 @@ fn invalid_measurements_are_rejected_with_a_reason() {
     let program = &trace("example_interleaved_free");
     refused(
         &["profile", "--device", "cuda:3"],
-        &["no CUDA device 3", "the driver sees 1"],
+        &["no CUDA device 3", "the driver finds 1"],
     );
     refused(&["profile", "--device", "sim"], &["no GPU", "cuda:0"]);
     refused(

@@ -109,7 +109,7 @@ fn invalid_instances_are_rejected_with_a_reason() {
     place(
         &[wrong],
         1,
-        &["wrong.csv, line 3", "upper 4 is not after lower 4"],
+        &["wrong.csv, line 3", "upper 4 is not greater than lower 4"],
     );
     let vast = format!("id,lower,upper,size\na,0,1,{0}\nb,0,1,{0}\n", u64::MAX);
     let vast = scratch("vast.csv", vast);

@@ -49,10 +49,10 @@ fn a_benchmark_prints_the_line_of_the_oracle() {
     let leaking = "a x 1\na x 1\nf x\n";
     coalesce(&["script", "--bench", "1", "--inner", "1"], leaking, &[])
         .failure(2, &["op 1: id x is already live"]);
-    for (arguments, said) in [
+    for (arguments, words) in [
         (&["script", "--bench", "0"][..], "at least 1"),
         (&["script", "--bench", "1", "--threads", "65"], "1 to 64"),
     ] {
-        coalesce(arguments, "a x 1\nf x\n", &[]).failure(1, &[said]);
+        coalesce(arguments, "a x 1\nf x\n", &[]).failure(1, &[words]);
     }
 }

@@ -144,7 +144,7 @@ fn an_invalid_sweep_is_rejected_in_one_line() {
     let folder = scratch_folder("sweep_wrong");
     let good = fs::read_to_string(sweep(&folder)).unwrap();
     let (path, out) = (folder.join("wrong.toml"), folder.join("out.csv"));
-    for (old, new, said) in [
+    for (old, new, words) in [
         ("[settings]", "[setings]", "unknown field `setings`"),
         ("[settings]", "[settings", "line 2"),
         ("divisions:8", "divisons:8", "setting round8"),
@@ -200,7 +200,7 @@ fn an_invalid_sweep_is_rejected_in_one_line() {
         fs::write(&path, good.replace(old, new)).unwrap();
         let ended = run(&path, &out, &[]);
         assert_eq!(ended.err.lines().count(), 1, "{}", ended.err);
-        ended.failure(1, &["wrong.toml", said]);
+        ended.failure(1, &["wrong.toml", words]);
     }
     let sweep = folder.join("sweep.toml");
     run(&sweep, &out, &["--partition", "5/4"]).failure(2, &["5/4", "1/n"]);

@@ -85,7 +85,7 @@ fn an_impossible_recording_is_reported() {
     let path = file("impossible.pickle", &wrong);
     let ended = coalesce(&["verify", path.to_str().unwrap()], "", &[]);
     assert_eq!(ended.code, Some(1), "{}", ended.err);
-    for words in ["impossible", "- entry ", "cannot be"] {
+    for words in ["impossible", "- entry ", "no block in use begins there"] {
         assert!(ended.out.contains(words), "no '{words}' in: {}", ended.out);
     }
 }

@@ -92,8 +92,8 @@ mod tests {
             panic!("expected only mallocs: {latencies:?}");
         };
         assert_eq!((malloc.count, malloc.call), (1000, "malloc"));
-        let said = (malloc.p50_ns, malloc.p99_ns, malloc.p999_ns, malloc.max_ns);
-        assert_eq!(said, (100, 100, 100, 90_000));
+        let percentiles = (malloc.p50_ns, malloc.p99_ns, malloc.p999_ns, malloc.max_ns);
+        assert_eq!(percentiles, (100, 100, 100, 90_000));
         assert_eq!(malloc.mean_ns, 189);
     }
 }

@@ -1,4 +1,4 @@
-//! ResNet: convolutions, each with a norm, in blocks around which the images are added.
+//! ResNet: convolutions with batch normalisation, in blocks with a residual connection.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use crate::families::eager::tensor::{DType, Parameter, Tensor};
 use crate::families::rng::Rng;
 use crate::families::transformer::{Builder, Linear};
 
-/// How much wider the last convolution of a block is than the others.
+/// Channels of the last convolution of a block, relative to the others.
 const EXPANSION: u64 = 4;
 
 pub(super) struct ResNet {
@@ -19,7 +19,7 @@ pub(super) struct ResNet {
     classifier: Linear,
 }
 
-/// A convolution and the norm of its images.
+/// A convolution and its batch normalisation.
 struct Convolution {
     weight: Parameter,
     norm: [Parameter; 2],
@@ -33,11 +33,11 @@ struct Block {
     narrow: Convolution,
     middle: Convolution,
     wide: Convolution,
-    /// What makes the images fit for the sum, if they do not.
+    /// Adapts the residual to the shape of the block's output, where it changes.
     shortcut: Option<Convolution>,
 }
 
-/// Draws the scratch of convolutions, the same for the same weight.
+/// Draws the workspaces of convolutions, equal for equal weights.
 pub(super) struct Scratch {
     rng: Rng,
     most: u64,
@@ -125,9 +125,9 @@ impl Convolution {
     ) -> Self {
         let weight = build.table(channels, before * window * window);
         let norm = [build.table(1, channels), build.table(1, channels)];
-        for numbers in [channels, channels] {
-            // Mean and deviation over all batches so far.
-            let tensor = build.eager.alloc(numbers, 1, DType::Single, "_to_copy");
+        for elements in [channels, channels] {
+            // Running mean and variance.
+            let tensor = build.eager.alloc(elements, 1, DType::Single, "_to_copy");
             build.eager.keep(tensor);
         }
         let batches = build.eager.alloc(1, 1, DType::Long, "_to_copy");

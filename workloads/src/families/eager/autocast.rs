@@ -1,16 +1,16 @@
-//! Automatic mixed precision: products are computed in half the bytes that parameters are stored in.
+//! Automatic mixed precision: products run in half the bytes of the parameters.
 
 use super::Eager;
 use super::tensor::{DType, Tensor};
 
-/// Casts of parameters, which are made once and kept until the end of the region.
+/// Casts of parameters, cached until the end of the region.
 #[derive(Default)]
 pub(super) struct Autocast {
     casts: Vec<(u64, Tensor)>,
 }
 
 impl Eager<'_> {
-    /// Runs something under mixed precision.
+    /// Runs `body` under mixed precision.
     pub(crate) fn autocast<T>(&self, body: impl FnOnce() -> T) -> T {
         let outer = self.autocast.replace(Some(Autocast::default()));
         let result = body();
@@ -18,7 +18,7 @@ impl Eager<'_> {
         result
     }
 
-    /// The tensor as products take it.
+    /// The tensor in the type of products.
     pub(crate) fn lowered(&self, tensor: &Tensor) -> Tensor {
         if self.autocast.borrow().is_none() || tensor.dtype() != DType::Single {
             return tensor.clone();
@@ -39,7 +39,7 @@ impl Eager<'_> {
         cast
     }
 
-    /// The tensor as exponentials and norms take it.
+    /// The tensor in the type of exponentials and norms.
     pub(crate) fn raised(&self, tensor: &Tensor) -> Tensor {
         if self.autocast.borrow().is_none() {
             return tensor.clone();

@@ -1,5 +1,5 @@
-//! Forgetting what a part of a model keeps for the way back, and computing it again when the first
-//! of it is needed.
+//! Activation checkpointing: discards the saved tensors of a part of a model and recomputes them when the
+//! backward pass needs the first.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -7,21 +7,21 @@ use std::rc::Rc;
 use super::Eager;
 use super::tensor::Tensor;
 
-/// What happens to tensors that are saved.
+/// What happens to saved tensors.
 pub(super) enum Hook {
-    /// They are not.
-    Forget(Rc<Frame>),
-    /// They take the places of those that were not.
+    /// They are discarded.
+    Discard(Rc<Frame>),
+    /// They replace discarded ones.
     Refill(Rc<Frame>),
 }
 
-/// A part of a model that will be run again.
+/// A part of a model that will be recomputed.
 pub(crate) struct Frame {
     again: Box<dyn Fn(&Eager<'_>)>,
     autocast: bool,
-    /// How many tensors were forgotten.
+    /// Number of discarded tensors.
     expected: Cell<usize>,
-    was_run_again: Cell<bool>,
+    was_recomputed: Cell<bool>,
     places: RefCell<Vec<Option<Tensor>>>,
 }
 
@@ -30,14 +30,13 @@ impl Frame {
         self.expected.get()
     }
 
-    pub(super) fn forget(&self) {
+    pub(super) fn discard(&self) {
         self.expected.set(self.expected.get() + 1);
     }
 }
 
 impl Eager<'_> {
-    /// Runs a part of a model without keeping what is inside it. Its input must be all that it
-    /// depends on.
+    /// Runs a part of a model without saving its tensors. The part must depend only on its input.
     pub(crate) fn checkpoint(
         &self,
         input: &Tensor,
@@ -47,7 +46,7 @@ impl Eager<'_> {
             return part(self, input);
         }
         let part = Rc::new(part);
-        // The graph of the second run ends here; it is never walked.
+        // The graph of the recomputation ends here and is never walked.
         let start = if input.needs_gradient() {
             input.needing_gradient(self)
         } else {
@@ -58,17 +57,17 @@ impl Eager<'_> {
             again: Box::new(move |eager| drop(again(eager, &start))),
             autocast: self.autocast.borrow().is_some(),
             expected: Cell::new(0),
-            was_run_again: Cell::new(false),
+            was_recomputed: Cell::new(false),
             places: RefCell::default(),
         });
-        let outer = self.hook.replace(Some(Hook::Forget(frame)));
+        let outer = self.hook.replace(Some(Hook::Discard(frame)));
         let output = part(self, input);
         self.hook.replace(outer);
         output
     }
 
-    /// A tensor is saved: in a second run it takes its place. After the last one the rest of the run
-    /// is for nothing.
+    /// During recomputation, stores a saved tensor. After the last one the rest of the part runs without
+    /// allocating.
     pub(super) fn refill(&self, tensor: &Tensor) {
         if let Some(Hook::Refill(frame)) = &*self.hook.borrow() {
             let mut places = frame.places.borrow_mut();
@@ -81,9 +80,9 @@ impl Eager<'_> {
         }
     }
 
-    /// Takes tensors out of their places, which are filled first if they have not been.
-    pub(super) fn recall(&self, frame: &Rc<Frame>, first: usize, count: usize) -> Vec<Tensor> {
-        if !frame.was_run_again.replace(true) {
+    /// Takes discarded tensors, after recomputing the part if that has not happened yet.
+    pub(super) fn recompute(&self, frame: &Rc<Frame>, first: usize, count: usize) -> Vec<Tensor> {
+        if !frame.was_recomputed.replace(true) {
             let outer = self.hook.replace(Some(Hook::Refill(Rc::clone(frame))));
             self.with_recording(true, || {
                 if frame.autocast {

@@ -1,4 +1,4 @@
-//! The way back: nodes run latest first, once all gradients of their outputs are there.
+//! The backward pass: nodes run latest first, once all gradients of their outputs have arrived.
 
 use std::collections::{BinaryHeap, HashMap};
 use std::rc::Rc;
@@ -12,13 +12,13 @@ use super::tensor::{DType, Tensor};
 /// Nodes by their number.
 type Map<T> = HashMap<u64, T, FixedState>;
 
-/// Nodes whose turn it may be, with their gradients.
+/// Nodes to run, with their gradients.
 #[derive(Default)]
 struct Queue {
-    /// Priorities and numbers.
+    /// Priorities and numbers of nodes whose gradients have all arrived.
     ready: BinaryHeap<(u64, u64)>,
     waiting: Map<(Rc<Node>, Gradients)>,
-    /// How many gradients are still to come.
+    /// Number of gradients that have not arrived yet, by node.
     missing: Map<u64>,
 }
 
@@ -29,7 +29,7 @@ impl Eager<'_> {
         let ones = self.alloc_like(loss, "ones_like");
         let mut queue = Queue::default();
         queue.count(&root.node);
-        self.on_the_way_back.set(true);
+        self.in_backward.set(true);
         self.with_recording(false, || {
             queue.arrive(self, root, Some(ones.clone()));
             while let Some((node, gradients)) = queue.next() {
@@ -40,7 +40,7 @@ impl Eager<'_> {
             }
             self.reduce_waiting();
         });
-        self.on_the_way_back.set(false);
+        self.in_backward.set(false);
     }
 
     fn run(&self, queue: &mut Queue, node: &Node, mut gradients: Gradients) {
@@ -56,31 +56,31 @@ impl Eager<'_> {
         let Some((backward, saved)) = work else {
             return;
         };
-        let (kept, recalled, frame) = match saved {
+        let (kept, recomputed, frame) = match saved {
             Saved::Kept(kept) => (kept, Vec::new(), None),
-            Saved::Forgotten {
+            Saved::Discarded {
                 frame,
                 first,
                 count,
             } => {
-                let recalled = self.recall(&frame, first, count);
-                (Vec::new(), recalled, Some(frame))
+                let recomputed = self.recompute(&frame, first, count);
+                (Vec::new(), recomputed, Some(frame))
             }
         };
         let wants: Vec<bool> = node.inputs.iter().map(|i| i.edge.is_some()).collect();
         let call = Call {
             gradients: &gradients,
-            saved: if recalled.is_empty() {
+            saved: if recomputed.is_empty() {
                 &kept
             } else {
-                &recalled
+                &recomputed
             },
             wants: &wants,
         };
         let mut results = backward(self, &call);
         results.resize(node.inputs.len(), None);
-        // What was recalled belongs to the operator alone, what was kept to the record.
-        recalled.into_iter().rev().for_each(drop);
+        // Recomputed tensors belong to the operator alone, saved ones to the graph.
+        recomputed.into_iter().rev().for_each(drop);
         for (result, input) in results.iter_mut().zip(&node.inputs) {
             *result = result.take().map(|gradient| self.fitted(gradient, input));
         }
@@ -93,7 +93,7 @@ impl Eager<'_> {
         }
     }
 
-    /// A gradient that only its parameter refers to.
+    /// The gradient itself if nothing else refers to it, or a copy.
     pub(super) fn own(&self, gradient: Tensor) -> Tensor {
         if gradient.is_only_handle() {
             return gradient;
@@ -101,11 +101,11 @@ impl Eager<'_> {
         self.alloc_like(&gradient, "clone")
     }
 
-    /// A gradient in the shape of what it is the gradient of.
+    /// The gradient in the shape and type of its input.
     fn fitted(&self, gradient: Tensor, input: &Input) -> Tensor {
         let mut gradient = gradient;
-        if gradient.numbers() > input.numbers {
-            gradient = self.sum_to(&gradient, input.numbers, input.width);
+        if gradient.elements() > input.elements {
+            gradient = self.sum_to(&gradient, input.elements, input.width);
         }
         if gradient.dtype() != input.dtype {
             gradient = self.converted(&gradient, input.dtype);
@@ -114,20 +114,20 @@ impl Eager<'_> {
     }
 
     pub(super) fn converted(&self, tensor: &Tensor, dtype: DType) -> Tensor {
-        self.alloc(tensor.numbers(), tensor.width(), dtype, "_to_copy")
+        self.alloc(tensor.elements(), tensor.width(), dtype, "_to_copy")
     }
 
-    /// Adds two gradients, in place if nobody can see it.
-    fn added(&self, there: Tensor) -> Tensor {
-        if there.is_sole() && !there.is_view() {
-            return there;
+    /// Adds two gradients, in place if nothing else refers to the first.
+    fn added(&self, first: Tensor) -> Tensor {
+        if first.is_sole() && !first.is_view() {
+            return first;
         }
-        self.alloc_like(&there, "add")
+        self.alloc_like(&first, "add")
     }
 }
 
 impl Queue {
-    /// Counts the gradients that each node will be given.
+    /// Counts the gradients that each node will receive.
     fn count(&mut self, root: &Rc<Node>) {
         let mut unseen = vec![Rc::clone(root)];
         self.missing.insert(root.number, 1);
@@ -147,7 +147,7 @@ impl Queue {
         self.waiting.remove(&number)
     }
 
-    /// A gradient of an output has come, or will not come.
+    /// Receives a gradient of an output, or that there is none.
     fn arrive(&mut self, eager: &Eager<'_>, edge: &Edge, gradient: Option<Tensor>) {
         let node = &edge.node;
         let (_, gradients) = self
@@ -158,7 +158,7 @@ impl Queue {
             && let Some(place) = gradients.get_mut(edge.output)
         {
             *place = Some(match place.take() {
-                Some(there) => eager.added(there),
+                Some(first) => eager.added(first),
                 None => gradient,
             });
         }

@@ -1,7 +1,6 @@
 //! The operators.
 //!
-//! Arguments that are given away go when the operator is done, as the temporaries of an expression
-//! do.
+//! Arguments passed by value are dropped after the operator, like the temporaries of an expression.
 
 pub(crate) mod arithmetic;
 pub(crate) mod attention;

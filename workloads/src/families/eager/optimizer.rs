@@ -1,33 +1,33 @@
-//! What happens after the way back: gradients are clipped, and parameters updated.
+//! Gradient clipping and the optimizer step.
 
 use super::Eager;
 use super::reducer::share;
 use super::tensor::{DType, Parameter, Tensor};
 
-/// What updates the parameters, with its state.
+/// An optimizer with its state.
 pub(crate) struct Optimizer {
     rule: Rule,
-    /// Whether it has copies of the parameters in four bytes.
+    /// Whether it keeps copies of the parameters in four bytes.
     has_copies: bool,
-    /// Devices that each update a share of the parameters.
+    /// Devices that each update a shard of the parameters.
     shards: u64,
     kept: Vec<Tensor>,
 }
 
-/// How parameters are updated.
+/// The update rule.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rule {
-    /// AdamW; the denominators of all parameters are live at once.
+    /// AdamW, with the denominators of all parameters live at once.
     AdamW,
     /// AdamW in one kernel.
     AdamWFused,
-    /// Gradient descent with momentum and decay of weights.
+    /// SGD with momentum and weight decay.
     Momentum,
-    /// Gradient descent.
+    /// SGD.
     Sgd,
 }
 
-/// Numbers that a kernel over many tensors takes at a time.
+/// Elements that a multi-tensor kernel processes at a time.
 const CHUNK: u64 = 65_536;
 
 impl Optimizer {
@@ -46,13 +46,13 @@ impl Optimizer {
         let data: Vec<&Tensor> = trained.map(Parameter::tensor).collect();
         let has_copies = self.has_copies;
         let new = |data: &Tensor, tag: &str| {
-            let numbers = share(data.numbers(), self.shards);
+            let elements = share(data.elements(), self.shards);
             let dtype = if has_copies {
                 DType::Single
             } else {
                 data.dtype()
             };
-            eager.alloc(numbers, numbers, dtype, tag)
+            eager.alloc(elements, elements, dtype, tag)
         };
         let each = |tag: &str| -> Vec<Tensor> { data.iter().map(|data| new(data, tag)).collect() };
         let is_first = self.kept.is_empty();
@@ -88,7 +88,7 @@ impl Optimizer {
 }
 
 impl Eager<'_> {
-    /// Scales the gradients so that their norm is not too large.
+    /// Clips the norm of the gradients.
     pub(crate) fn clip_gradients(&self, parameters: &[Parameter]) {
         let gradients = parameters.iter().filter_map(Parameter::gradient);
         let gradients: Vec<Tensor> = gradients.collect();
@@ -96,7 +96,7 @@ impl Eager<'_> {
             return;
         };
         let number = |tag: &str| self.alloc(1, 1, dtype, tag);
-        let longest = gradients.iter().map(Tensor::numbers).max().unwrap_or(0);
+        let longest = gradients.iter().map(Tensor::elements).max().unwrap_or(0);
         let count = gradients.len() as u64;
         let partial = self.alloc_bytes(4 * count * longest.div_ceil(CHUNK), "zeros");
         let norms: Vec<Tensor> = gradients.iter().map(|_| number("_foreach_norm")).collect();
@@ -117,8 +117,8 @@ impl Eager<'_> {
         drop((factor, norm));
     }
 
-    /// Forgets all gradients.
-    pub(crate) fn forget_gradients(&self, parameters: &[Parameter]) {
+    /// Drops all gradients.
+    pub(crate) fn clear_gradients(&self, parameters: &[Parameter]) {
         for parameter in parameters {
             parameter.clear_gradient();
         }

@@ -1,20 +1,20 @@
-//! Training on several devices, as one of them sees it: gradients are exchanged in buckets.
+//! Data-parallel training as seen by one device: gradients are exchanged in buckets.
 
 use std::cell::RefCell;
 
 use super::Eager;
 use super::tensor::{DType, Gradient, Parameter, Tensor};
 
-/// Sums up gradients over the devices, of which each keeps its share.
+/// Sums gradients over the devices, each of which keeps its shard.
 pub(crate) struct Reducer {
     shards: u64,
     bucket_bytes: u64,
-    /// Gradients that wait until their bucket is full, and where their sums go.
+    /// Gradients waiting for a full bucket, and where their sums go.
     waiting: RefCell<Vec<(Gradient, Tensor)>>,
 }
 
 impl Reducer {
-    /// For a number of devices, at least one, and buckets of so many bytes.
+    /// Creates a reducer for a number of devices, at least one.
     pub(crate) fn new(shards: u64, bucket_bytes: u64) -> Self {
         Self {
             shards,
@@ -24,12 +24,12 @@ impl Reducer {
     }
 }
 
-/// The numbers of a device's share.
-pub(super) fn share(numbers: u64, shards: u64) -> u64 {
-    numbers.div_ceil(shards.max(1))
+/// Elements of a device's shard.
+pub(super) fn share(elements: u64, shards: u64) -> u64 {
+    elements.div_ceil(shards.max(1))
 }
 
-/// How tensors are put into buckets of so many bytes: the bytes of each bucket.
+/// Assigns tensors to buckets in order and returns the bytes of each bucket.
 fn buckets(sizes: impl Iterator<Item = u64>, most: u64) -> Vec<u64> {
     let mut buckets: Vec<u64> = Vec::new();
     for bytes in sizes {
@@ -42,13 +42,13 @@ fn buckets(sizes: impl Iterator<Item = u64>, most: u64) -> Vec<u64> {
 }
 
 impl Eager<'_> {
-    /// From now on gradients are divided among devices.
-    pub(crate) fn divide_gradients(&self, reducer: Reducer) {
+    /// Shards gradients among devices.
+    pub(crate) fn shard_gradients(&self, reducer: Reducer) {
         self.reducer.replace(Some(reducer));
     }
 
-    /// Buckets for the gradients of all parameters, which stay. Each gradient is copied there, summed
-    /// up over the devices, and copied back.
+    /// Allocates permanent buckets for the gradients of all parameters. Each gradient is copied there,
+    /// summed over the devices, and copied back.
     pub(crate) fn keep_buckets(&self, parameters: &[Parameter], bytes: u64) {
         let sizes = parameters.iter().rev().map(|p| p.tensor().bytes());
         for bytes in buckets(sizes, bytes) {
@@ -56,7 +56,7 @@ impl Eager<'_> {
         }
     }
 
-    /// Scratch for fetching the parameters that other devices have updated.
+    /// Allocates scratch to fetch the parameters that other devices have updated.
     pub(super) fn gather(&self, parameters: &[&Tensor]) {
         let Some(bytes) = self.bucket_bytes() else {
             return;
@@ -71,10 +71,10 @@ impl Eager<'_> {
         reducer.as_ref().map(|reducer| reducer.bucket_bytes)
     }
 
-    /// Keeps a gradient, or what is to be this device's share of it.
+    /// Keeps a gradient, or its shard once the bucket is full.
     pub(super) fn keep_gradient(&self, place: &Gradient, gradient: Tensor) {
         let Some(most) = self.bucket_bytes() else {
-            // Added to the one that is there in place.
+            // An existing gradient is accumulated in place.
             if place.borrow().is_none() {
                 let own = self.own(gradient);
                 place.replace(Some(own));
@@ -92,7 +92,7 @@ impl Eager<'_> {
         }
     }
 
-    /// Sums up the gradients of a bucket.
+    /// Reduces the waiting gradients.
     pub(super) fn reduce_waiting(&self) {
         let (list, shards) = match &*self.reducer.borrow() {
             Some(reducer) => (reducer.waiting.take(), reducer.shards),
@@ -105,9 +105,9 @@ impl Eager<'_> {
         let bucket = self.alloc_bytes(bytes, "cat");
         for (place, gradient) in list {
             if place.borrow().is_none() {
-                let numbers = share(gradient.numbers(), shards);
+                let elements = share(gradient.elements(), shards);
                 let dtype: DType = gradient.dtype();
-                let own = self.alloc(numbers, numbers, dtype, "_reduce_scatter_base_");
+                let own = self.alloc(elements, elements, dtype, "_reduce_scatter_base_");
                 place.replace(Some(own));
             }
             drop(gradient);

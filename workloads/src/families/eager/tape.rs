@@ -1,4 +1,4 @@
-//! The record of what was computed, from which gradients are.
+//! The graph of recorded operators, from which gradients are computed.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -7,7 +7,7 @@ use super::Eager;
 use super::checkpoint::{Frame, Hook};
 use super::tensor::{DType, Gradient, Tensor};
 
-/// Where a gradient goes: an output of the node that made the tensor.
+/// Where a gradient goes: an output of the node that computed the tensor.
 #[derive(Clone)]
 pub(crate) struct Edge {
     pub(super) node: Rc<Node>,
@@ -20,7 +20,7 @@ impl Edge {
     }
 }
 
-/// An operator that was run, or a parameter.
+/// A recorded operator, or a parameter.
 pub(crate) struct Node {
     pub(super) number: u64,
     pub(super) inputs: Vec<Input>,
@@ -28,42 +28,43 @@ pub(crate) struct Node {
     pub(super) work: Work,
 }
 
-/// An input of a node: what its gradient must look like, and where that goes, if anywhere.
+/// An input of a node: the shape of its gradient, and where that goes, if anywhere.
 pub(super) struct Input {
     pub(super) edge: Option<Edge>,
-    pub(super) numbers: u64,
+    pub(super) elements: u64,
     pub(super) width: u64,
     pub(super) dtype: DType,
 }
 
+/// The work of a node in the backward pass.
 pub(super) enum Work {
-    /// Keep the gradient.
+    /// Keep the gradient of a parameter.
     Keep(Gradient),
-    /// Compute those of the inputs. Nothing is left once that was done.
+    /// Compute the gradients of the inputs; `None` once done.
     Compute(RefCell<Option<(Backward, Saved)>>),
 }
 
-/// Gradients of the inputs, from those of the outputs.
+/// Computes gradients of inputs from those of outputs.
 pub(super) type Backward = Box<dyn FnOnce(&Eager<'_>, &Call<'_>) -> Gradients>;
 
-/// One for each input that wants one.
+/// Gradients, one per input that needs one.
 pub(crate) type Gradients = Vec<Option<Tensor>>;
 
-/// What a node is given on the way back.
+/// The arguments of a node in the backward pass.
 pub(crate) struct Call<'a> {
-    /// Gradients of the outputs; none where an output was not used.
+    /// Gradients of the outputs; `None` for unused outputs.
     pub(crate) gradients: &'a [Option<Tensor>],
-    /// What was saved, in that order.
+    /// Saved tensors, in order of saving.
     pub(crate) saved: &'a [Tensor],
-    /// Which inputs want a gradient.
+    /// Which inputs need a gradient.
     pub(crate) wants: &'a [bool],
 }
 
-/// What a node keeps.
+/// The saved tensors of a node.
 pub(super) enum Saved {
     Kept(Vec<Tensor>),
-    /// Nothing: it is part of what will be computed again.
-    Forgotten {
+    /// None: they will be recomputed.
+    Discarded {
         frame: Rc<Frame>,
         first: usize,
         count: usize,
@@ -80,7 +81,7 @@ impl Node {
         }
     }
 
-    /// Nodes run latest first, but gradients of parameters are kept at once.
+    /// Nodes run latest first, but parameters keep their gradients at once.
     pub(super) fn priority(&self) -> u64 {
         match self.work {
             Work::Keep(_) => u64::MAX,
@@ -93,7 +94,7 @@ impl Node {
     }
 }
 
-/// A record can be long: it is taken apart link by link, for each would otherwise drop the next.
+/// Drops a graph iteratively: dropping a long one recursively would overflow the stack.
 impl Drop for Node {
     fn drop(&mut self) {
         if let Work::Compute(work) = &mut self.work {
@@ -111,10 +112,10 @@ impl Drop for Node {
     }
 }
 
-/// An operator that is being run.
+/// An operator being run.
 pub(crate) struct Recording<'e, 's> {
     eager: &'e Eager<'s>,
-    /// None if no gradient will be wanted.
+    /// `None` if no gradient is needed.
     inputs: Option<Vec<Input>>,
     saved: Saved,
 }
@@ -125,7 +126,7 @@ impl<'s> Eager<'s> {
         let needed = self.recording.get() && inputs.iter().any(|input| input.needs_gradient());
         let inputs = needed.then(|| inputs.iter().map(|input| Input::of(input)).collect());
         let saved = match &*self.hook.borrow() {
-            Some(Hook::Forget(frame)) if needed => Saved::Forgotten {
+            Some(Hook::Discard(frame)) if needed => Saved::Discarded {
                 frame: Rc::clone(frame),
                 first: frame.expected(),
                 count: 0,
@@ -144,7 +145,7 @@ impl Input {
     fn of(tensor: &Tensor) -> Self {
         Self {
             edge: tensor.edge().cloned(),
-            numbers: tensor.numbers(),
+            elements: tensor.elements(),
             width: tensor.width(),
             dtype: tensor.dtype(),
         }
@@ -152,20 +153,20 @@ impl Input {
 }
 
 impl Recording<'_, '_> {
-    /// Whether the gradient of an input will be wanted.
+    /// Whether an input needs a gradient.
     pub(crate) fn wants(&self, input: usize) -> bool {
         let inputs = self.inputs.as_deref().unwrap_or_default();
         inputs.get(input).is_some_and(|input| input.edge.is_some())
     }
 
-    /// Keeps a tensor for the way back.
+    /// Saves a tensor for the backward pass.
     pub(crate) fn save(&mut self, tensor: &Tensor) {
         if self.inputs.is_none() {
             return;
         }
         match &mut self.saved {
-            Saved::Forgotten { frame, count, .. } => {
-                frame.forget();
+            Saved::Discarded { frame, count, .. } => {
+                frame.discard();
                 *count += 1;
             }
             Saved::Kept(kept) => {
@@ -175,14 +176,14 @@ impl Recording<'_, '_> {
         }
     }
 
-    /// Keeps a tensor if the gradient of an input will be wanted.
+    /// Saves a tensor if an input needs a gradient.
     pub(crate) fn save_for(&mut self, input: usize, tensor: &Tensor) {
         if self.wants(input) {
             self.save(tensor);
         }
     }
 
-    /// The output, and how to get from its gradient to those of the inputs.
+    /// Returns the output, recorded with the function that computes the gradients of the inputs.
     pub(crate) fn finish(
         self,
         output: Tensor,
@@ -199,7 +200,7 @@ impl Recording<'_, '_> {
         output.with_edge(Edge::new(node, 0))
     }
 
-    /// As [`Self::finish`], with several outputs.
+    /// Like [`Self::finish`], with several outputs.
     pub(crate) fn finish_all(
         self,
         outputs: Vec<Tensor>,
@@ -219,9 +220,9 @@ impl Recording<'_, '_> {
 
 impl Eager<'_> {
     fn node(&self, inputs: Vec<Input>, outputs: usize, work: Backward, saved: Saved) -> Rc<Node> {
-        // What saves nothing has nothing to do with what is computed again.
+        // A node without saved tensors needs no recomputation.
         let saved = match saved {
-            Saved::Forgotten { count: 0, .. } => Saved::Kept(Vec::new()),
+            Saved::Discarded { count: 0, .. } => Saved::Kept(Vec::new()),
             saved => saved,
         };
         Rc::new(Node {

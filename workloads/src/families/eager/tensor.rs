@@ -1,4 +1,4 @@
-//! Tensors: handles on storage, which goes with the last of them.
+//! Tensors: handles to storage, which is freed with the last of them.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -7,11 +7,11 @@ use super::Eager;
 use super::tape::{Edge, Node};
 use crate::families::program;
 
-/// What a number is stored as.
+/// The type of elements.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum DType {
     Bool,
-    /// Two bytes, either of the two formats.
+    /// `float16` or `bfloat16`.
     Half,
     Single,
     /// Indices.
@@ -29,13 +29,13 @@ impl DType {
     }
 }
 
-/// Blocks that nothing refers to any more. Storage that goes cannot reach the program, so it leaves
-/// its block here; the program gives all of them back before it does anything else.
+/// Blocks of dropped storage. Storage cannot reach the program when it is dropped, so it leaves its block
+/// here; the program frees them before its next operation.
 pub(super) type Bin = Rc<RefCell<Vec<program::Tensor>>>;
 
 struct Storage {
     bin: Bin,
-    /// None if the operator that made it only seemed to run.
+    /// `None` if the operator ran without allocating.
     block: Option<program::Tensor>,
 }
 
@@ -45,13 +45,13 @@ impl Drop for Storage {
     }
 }
 
-/// Rows of numbers in storage, and where the gradient goes if there is to be one.
+/// Rows of elements in storage, and where the gradient goes if it needs one.
 #[derive(Clone)]
 pub(crate) struct Tensor(Rc<Variable>);
 
 struct Variable {
     storage: Rc<Storage>,
-    numbers: u64,
+    elements: u64,
     width: u64,
     dtype: DType,
     is_view: bool,
@@ -64,7 +64,7 @@ impl Tensor {
         let storage = Storage { bin, block };
         Self(Rc::new(Variable {
             storage: Rc::new(storage),
-            numbers: bytes,
+            elements: bytes,
             width: bytes,
             dtype: DType::Bool,
             is_view: false,
@@ -77,7 +77,7 @@ impl Tensor {
     fn on_storage(&self, shape: (u64, u64), dtype: DType, edge: Option<Edge>, view: bool) -> Self {
         Self(Rc::new(Variable {
             storage: Rc::clone(&self.0.storage),
-            numbers: shape.0,
+            elements: shape.0,
             width: shape.1,
             dtype,
             is_view: view,
@@ -86,27 +86,27 @@ impl Tensor {
         }))
     }
 
-    pub(super) fn shaped(&self, numbers: u64, width: u64, dtype: DType) -> Self {
-        self.on_storage((numbers, width), dtype, None, false)
+    pub(super) fn shaped(&self, elements: u64, width: u64, dtype: DType) -> Self {
+        self.on_storage((elements, width), dtype, None, false)
     }
 
-    /// The same numbers in rows of another width. Its gradient is that of the whole.
+    /// The same elements in rows of another width, with the same gradient.
     pub(crate) fn reshaped(&self, width: u64) -> Self {
         let edge = self.0.edge.clone();
-        self.on_storage((self.0.numbers, width), self.0.dtype, edge, true)
+        self.on_storage((self.0.elements, width), self.0.dtype, edge, true)
     }
 
-    /// A part of the numbers, without a gradient.
-    pub(crate) fn part(&self, numbers: u64, width: u64) -> Self {
-        self.on_storage((numbers, width), self.0.dtype, None, true)
+    /// A part of the elements, without a gradient.
+    pub(crate) fn part(&self, elements: u64, width: u64) -> Self {
+        self.on_storage((elements, width), self.0.dtype, None, true)
     }
 
-    /// As a view of another tensor is: nothing is added to it in place.
+    /// A view of the tensor, which gradients are not added to in place.
     pub(super) fn as_view(&self) -> Self {
         self.reshaped(self.0.width)
     }
 
-    /// A new tensor whose rows are no sequences: products take it as it is, not as a view.
+    /// The same tensor marked as a plain matrix: products need no view of it.
     pub(super) fn as_matrix(&self) -> Self {
         Self(Rc::new(Variable {
             storage: Rc::clone(&self.0.storage),
@@ -120,25 +120,25 @@ impl Tensor {
         self.0.is_matrix
     }
 
-    /// The same numbers without a gradient.
+    /// The same elements without a gradient.
     pub(crate) fn detached(&self) -> Self {
-        let shape = (self.0.numbers, self.0.width);
+        let shape = (self.0.elements, self.0.width);
         self.on_storage(shape, self.0.dtype, None, self.0.is_view)
     }
 
     pub(super) fn with_edge(&self, edge: Edge) -> Self {
-        let shape = (self.0.numbers, self.0.width);
+        let shape = (self.0.elements, self.0.width);
         self.on_storage(shape, self.0.dtype, Some(edge), self.0.is_view)
     }
 
-    /// The same numbers as if they were trained.
+    /// The same elements, needing a gradient.
     pub(crate) fn needing_gradient(&self, eager: &Eager<'_>) -> Self {
         let leaf = Node::leaf(eager.next_number(), Gradient::default());
         self.with_edge(Edge::new(Rc::new(leaf), 0))
     }
 
-    pub(crate) fn numbers(&self) -> u64 {
-        self.0.numbers
+    pub(crate) fn elements(&self) -> u64 {
+        self.0.elements
     }
 
     pub(crate) fn width(&self) -> u64 {
@@ -146,7 +146,7 @@ impl Tensor {
     }
 
     pub(crate) fn rows(&self) -> u64 {
-        self.0.numbers / self.0.width.max(1)
+        self.0.elements / self.0.width.max(1)
     }
 
     pub(crate) fn dtype(&self) -> DType {
@@ -154,7 +154,7 @@ impl Tensor {
     }
 
     pub(crate) fn bytes(&self) -> u64 {
-        self.0.numbers * self.0.dtype.bytes()
+        self.0.elements * self.0.dtype.bytes()
     }
 
     pub(super) fn block(&self) -> Option<&program::Tensor> {
@@ -169,12 +169,12 @@ impl Tensor {
         self.0.edge.is_some()
     }
 
-    /// Whether nothing else refers to it or its storage, so that it may be overwritten.
+    /// Whether this is the only reference to the tensor and its storage, so that it may be overwritten.
     pub(super) fn is_sole(&self) -> bool {
         Rc::strong_count(&self.0) == 1 && Rc::strong_count(&self.0.storage) == 1
     }
 
-    /// Whether nothing else refers to it, though perhaps to its storage.
+    /// Whether this is the only reference to the tensor, though not necessarily to its storage.
     pub(super) fn is_only_handle(&self) -> bool {
         Rc::strong_count(&self.0) == 1
     }
@@ -184,10 +184,10 @@ impl Tensor {
     }
 }
 
-/// Where the gradient of a parameter stays.
+/// The gradient of a parameter.
 pub(super) type Gradient = Rc<RefCell<Option<Tensor>>>;
 
-/// A tensor that is trained.
+/// A trained tensor.
 #[derive(Clone)]
 pub(crate) struct Parameter {
     tensor: Tensor,
@@ -213,7 +213,7 @@ impl Parameter {
         &self.tensor
     }
 
-    /// Its gradient, if there is one.
+    /// The gradient, if there is one.
     pub(crate) fn gradient(&self) -> Option<Tensor> {
         self.gradient.borrow().clone()
     }
@@ -222,7 +222,7 @@ impl Parameter {
         self.gradient.borrow().is_some()
     }
 
-    /// Forgets the gradient.
+    /// Drops the gradient.
     pub(crate) fn clear_gradient(&self) {
         drop(self.gradient.take());
     }

@@ -1,11 +1,11 @@
-//! The framework by itself: what is sent for small programs, operator by operator.
+//! The operations that the framework emits for small programs.
 
 use super::Eager;
-use super::ops::attention::{Heads, Way};
+use super::ops::attention::{Backend, Heads};
 use super::tensor::{DType, Tensor};
 use crate::op::{Answer, Op};
 
-/// What a program sends: `+tag` for memory that it asks for, `-tag` for what it gives back.
+/// The operations of a program: `+tag` for an allocation, `-tag` for a free.
 fn sent(body: impl FnOnce(&Eager<'_>)) -> Vec<String> {
     let mut events = Vec::new();
     let mut tags = std::collections::HashMap::new();
@@ -32,12 +32,12 @@ fn input(eager: &Eager<'_>) -> Tensor {
 }
 
 #[test]
-fn temporaries_go_when_their_operator_is_done() {
+fn temporaries_are_freed_after_their_operator() {
     let events = sent(|eager| {
         let x = input(eager);
         let y = eager.add(eager.tanh(&x), eager.gelu(&x));
         drop(y);
-        eager.mark("y has gone");
+        eager.mark("y is dropped");
     });
     let expected = [
         "+input",
@@ -47,7 +47,7 @@ fn temporaries_go_when_their_operator_is_done() {
         "-tanh",
         "-gelu",
         "-add",
-        "y has gone",
+        "y is dropped",
         "-input",
         "end",
     ];
@@ -55,7 +55,7 @@ fn temporaries_go_when_their_operator_is_done() {
 }
 
 #[test]
-fn gradients_that_meet_are_added_in_place_if_nobody_sees_it() {
+fn gradients_accumulate_in_place_if_not_shared() {
     let events = sent(|eager| {
         let x = eager.parameter(8, 8, DType::Single);
         let y = eager.add(eager.tanh(x.tensor()), eager.gelu(x.tensor()));
@@ -87,7 +87,7 @@ fn gradients_that_meet_are_added_in_place_if_nobody_sees_it() {
 }
 
 #[test]
-fn a_checkpoint_runs_again_up_to_what_is_saved_last() {
+fn a_checkpoint_recomputes_up_to_its_last_saved_tensor() {
     let events = sent(|eager| {
         let x = eager.parameter(8, 8, DType::Single);
         let loss = eager.checkpoint(x.tensor(), |eager, x| {
@@ -97,12 +97,12 @@ fn a_checkpoint_runs_again_up_to_what_is_saved_last() {
         eager.backward(&loss);
     });
     let (forward, backward) = events.split_at(events.iter().position(|e| e == "backward").unwrap());
-    // Nothing is kept, though both operators save something.
+    // Nothing is kept, though both operators save tensors.
     assert_eq!(
         forward,
         ["+_to_copy", "+tanh", "+gelu", "-tanh", "+scale", "-gelu"]
     );
-    // Neither the last operator is run again, nor the one before: its input is all that it saves.
+    // The last operator is not recomputed, nor is the one before, which saves only its input.
     let again = backward.iter().filter(|e| *e == "+tanh").count();
     assert_eq!(again, 1, "{backward:?}");
     assert!(!backward.contains(&"+gelu".to_owned()), "{backward:?}");
@@ -110,7 +110,7 @@ fn a_checkpoint_runs_again_up_to_what_is_saved_last() {
 }
 
 #[test]
-fn casts_of_parameters_are_made_once_and_kept_for_the_region() {
+fn casts_of_parameters_are_cached_for_the_region() {
     let events = sent(|eager| {
         let weight = eager.parameter(64, 8, DType::Single);
         let x = input(eager);
@@ -128,9 +128,9 @@ fn casts_of_parameters_are_made_once_and_kept_for_the_region() {
     assert_eq!(casts, 5);
 }
 
-/// Dropping a record link by link must not need a stack as deep as the record is long.
+/// Dropping a long graph must not overflow the stack.
 #[test]
-fn long_records_can_be_dropped() {
+fn long_graphs_can_be_dropped() {
     let events = sent(|eager| {
         let x = eager.parameter(1, 1, DType::Single);
         let mut y = x.tensor().clone();
@@ -143,7 +143,7 @@ fn long_records_can_be_dropped() {
 }
 
 #[test]
-fn attention_with_scores_keeps_them_for_the_way_back() {
+fn math_attention_saves_scores() {
     let heads = Heads {
         batch: 1,
         heads: 1,
@@ -153,10 +153,10 @@ fn attention_with_scores_keeps_them_for_the_way_back() {
         keys: 1,
         dropout: false,
     };
-    let live = |way: &Way<'_>| {
+    let live = |backend: &Backend<'_>| {
         sent(|eager| {
             let q = eager.parameter(8, 8, DType::Single);
-            let output = eager.attention([q.tensor(); 3], heads, way);
+            let output = eager.attention([q.tensor(); 3], heads, backend);
             eager.mark("forward is over");
             drop(output);
         })
@@ -165,7 +165,7 @@ fn attention_with_scores_keeps_them_for_the_way_back() {
         .map(|event| if event.starts_with('+') { 1 } else { -1 })
         .sum::<i32>()
     };
-    // Beside input and output: sums and seeds, or the workspace of products and scores twice.
-    assert_eq!(live(&Way::Flash), 5);
-    assert_eq!(live(&Way::Materialised), 4);
+    // Beside input and output: sums and seeds, or the workspace of products and two tensors of scores.
+    assert_eq!(live(&Backend::Flash), 5);
+    assert_eq!(live(&Backend::Math), 4);
 }

@@ -1,22 +1,21 @@
-//! Robson's construction: as much memory as any allocator must waste that cannot move blocks.
+//! Robson's construction: the memory that every allocator wastes that cannot move blocks.
 //!
-//! J. M. Robson proved (1971, 1974) that a program which never has more than M live, in blocks of
-//! sizes 1, 2, 4, … n, can make every such allocator hold at least M (1 + ½ log2 n) − n + 1. In
-//! round i it picks an offset and frees every block that does not cover an address with that offset
-//! modulo 2^i. Each that stays denies a chunk of 2^i to the next blocks: all that was freed is asked
-//! for again in blocks of 2^i, and few of them fit where something was.
+//! J. M. Robson proved (1971, 1974) that a program with at most M live, in blocks of sizes 1, 2, 4, … n,
+//! can force every such allocator to hold at least M (1 + ½ log2 n) − n + 1. In round i it picks an
+//! offset and frees every block that does not cover an address with that offset modulo 2^i. Each
+//! remaining block denies a chunk of 2^i: the freed memory is requested again in blocks of 2^i, and few
+//! of them fit.
 //!
-//! The program must know where its blocks lie, and a workload does not. It therefore keeps a model
-//! of the allocator it is written against: best fit in one contiguous range, the lowest of equal
-//! holes, and the range grows only if none fits. That is what expandable segments are for one pool;
-//! the stream is the same for all, and against others it only misses.
+//! The construction needs the addresses of its blocks, which a workload does not know. It models the
+//! allocator that it targets: best fit in one contiguous range, the lowest of equal holes, and growth
+//! only if no hole fits. This is how expandable segments serve one pool. The operations are the same for
+//! all allocators, and merely less effective against others.
 //!
-//! Against PyTorch's best fit with expandable segments the model is exact, and the bound is reached
-//! to the page: with the defaults 104 MiB are reserved for 16 MiB, 6.500 M where the bound is 6.438 M;
-//! in the large pool, with blocks from 2 MiB to 1 GiB, 179220 MiB for 32 GiB, 5.469 M where the bound
-//! is 5.469 M. Without expandable segments it is 6.500 M and 5.625 M. It does not show the worst that
-//! can be done to best fit, which Robson found later (1977) to be near M n; and no real program does
-//! this.
+//! Against PyTorch's best fit with expandable segments the model is exact, and the bound is reached up to
+//! one page: the defaults reserve 104 MiB for 16 MiB, 6.500 M with a bound of 6.438 M; in the large
+//! pool, blocks from 2 MiB to 1 GiB reserve 179220 MiB for 32 GiB, 5.469 M with a bound of 5.469 M.
+//! Without expandable segments it is 6.500 M and 5.625 M. The worst case of best fit is higher: Robson
+//! (1977) found it near M n. No real program does this.
 
 mod contiguous;
 
@@ -24,24 +23,23 @@ use documented::{Documented, DocumentedFields};
 use serde::{Deserialize, Serialize};
 
 use self::contiguous::Contiguous;
-use super::{MOST_BYTES, MOST_LIVE};
-use crate::families::parameters::{refuse, within};
+use crate::families::parameters::{MOST_BYTES, MOST_LIVE, refuse_if, within};
 use crate::families::program::{Program, Tensor};
 use crate::op::{Sink, Workload, WorkloadError};
 
-/// Robson's construction against best fit: no allocator that cannot move blocks does well.
+/// Robson's construction against best fit, a worst case for every allocator that cannot move blocks.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, Documented, DocumentedFields)]
 #[serde(default, deny_unknown_fields)]
 pub struct Adversary {
-    /// What it is called in results.
+    /// Name in results.
     pub name: String,
-    /// Bytes of the smallest blocks, in which all others are counted.
+    /// Bytes of the smallest block, the unit of all sizes.
     #[serde(with = "crate::families::byte_count")]
     pub unit_bytes: u64,
-    /// Bytes that are live at most: so many units, less than 2^24.
+    /// Most live bytes; fewer than 2^24 units.
     #[serde(with = "crate::families::byte_count")]
     pub live_bytes: u64,
-    /// Rounds; in the last one blocks are of 2^rounds units.
+    /// Rounds; the blocks of the last one have 2^rounds units.
     pub rounds: u64,
 }
 
@@ -58,8 +56,8 @@ impl Default for Adversary {
 }
 
 impl Adversary {
-    /// What any allocator that cannot move blocks must hold at the least, in bytes; nothing if the
-    /// parameters have no meaning.
+    /// Robson's bound: the bytes that every allocator must hold that cannot move blocks. `None` if the
+    /// parameters are invalid.
     #[must_use]
     pub fn bound_bytes(&self) -> Option<u64> {
         self.validate().ok()?;
@@ -81,11 +79,9 @@ impl Adversary {
                 ("rounds", self.rounds, 1..=23),
             ],
         )?;
-        if self.unit_bytes << self.rounds > self.live_bytes {
-            let reason = "a block of the last round would be larger than live_bytes";
-            return refuse("adversary", reason.to_owned());
-        }
-        Ok(())
+        let is_too_large = self.unit_bytes << self.rounds > self.live_bytes;
+        let reason = "a block of the last round would be larger than live_bytes";
+        refuse_if("adversary", [(is_too_large, reason)])
     }
 }
 
@@ -107,10 +103,9 @@ impl Workload for Adversary {
         attack.fill(&mut program, 1);
         let mut offset = 0;
         for round in 1..=self.rounds {
-            if program.is_over() {
+            if !program.step(round) {
                 break;
             }
-            program.mark(&format!("step {round}"));
             let chunk = 1 << round;
             offset = attack.best_offset(offset, chunk);
             attack.free_all_but(&mut program, offset, chunk);
@@ -121,9 +116,9 @@ impl Workload for Adversary {
     }
 }
 
-/// A live block; in units.
+/// A live block. All fields in units.
 struct Block {
-    /// Where it lies, if the model is right.
+    /// Its address, if the model is right.
     start: u64,
     len: u64,
     tensor: Tensor,
@@ -136,18 +131,18 @@ impl Block {
     }
 }
 
-/// The construction under way; in units.
+/// The state of the construction, in units.
 struct Attack {
     unit_bytes: u64,
-    /// What is live at most.
+    /// Most live units.
     units: u64,
     range: Contiguous,
     live: Vec<Block>,
 }
 
 impl Attack {
-    /// Of the two offsets that are `before` modulo half a chunk, that for which the blocks which
-    /// cover it deny the most memory.
+    /// Returns the better of the two offsets that are `before` modulo half a chunk: the one whose
+    /// covering blocks deny the most memory.
     fn best_offset(&self, before: u64, chunk: u64) -> u64 {
         let denied = |offset: u64| -> u64 {
             let survivors = self.live.iter().filter(|block| block.covers(offset, chunk));
@@ -161,7 +156,7 @@ impl Attack {
         }
     }
 
-    /// Frees every block that is not in the way of a chunk.
+    /// Frees every block that does not cover `offset` modulo `chunk`.
     fn free_all_but(&mut self, program: &mut Program<'_>, offset: u64, chunk: u64) {
         for block in std::mem::take(&mut self.live) {
             if block.covers(offset, chunk) {
@@ -173,7 +168,7 @@ impl Attack {
         }
     }
 
-    /// Allocates as many blocks of `len` as may be live.
+    /// Allocates blocks of `len` up to the limit of live units.
     fn fill(&mut self, program: &mut Program<'_>, len: u64) {
         let live: u64 = self.live.iter().map(|block| block.len).sum();
         for _ in 0..(self.units - live) / len {

@@ -1,35 +1,33 @@
-//! A comb: gaps between blocks that stay.
+//! A comb: gaps between long-lived blocks.
 //!
-//! Each round puts down teeth and gaps in turn and frees the gaps; the next round's gaps are a
-//! little larger and fit into none of the old ones; and neither do teeth, being larger still. It
-//! shows a cache that has plenty and can serve nothing: results that are kept, with a buffer beside
-//! each that grows from step to step. What is reserved beyond the request grows with the square of
-//! the rounds. It does not show gaps of mixed sizes, of which some would fit, nor small teeth: those
-//! would lie in the old gaps.
+//! Each round allocates teeth and gaps alternately and frees the gaps. The gaps of the next round are
+//! slightly larger and fit none of the old ones; nor do the teeth, which are larger still. Real programs
+//! do this when they keep a result and use a growing buffer in each step. The cache holds much free
+//! memory and can serve no request: reserved memory beyond the requested grows with the square of the
+//! rounds. Gaps of mixed sizes and small teeth, which would fit old gaps, are not covered.
 
 use documented::{Documented, DocumentedFields};
 use serde::{Deserialize, Serialize};
 
-use super::{MOST_BYTES, MOST_LIVE};
-use crate::families::parameters::{refuse, within};
+use crate::families::parameters::{MOST_BYTES, MOST_LIVE, refuse, within};
 use crate::families::program::{Program, Tensor};
 use crate::op::{Sink, Workload, WorkloadError};
 
-/// Gaps between blocks that stay, wanted again a little larger.
+/// Gaps between long-lived blocks, requested again slightly larger.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, Documented, DocumentedFields)]
 #[serde(default, deny_unknown_fields)]
 pub struct Comb {
-    /// What it is called in results.
+    /// Name in results.
     pub name: String,
-    /// Teeth that a round puts down, with as many gaps; all rounds together at most 2^24.
+    /// Teeth per round, with as many gaps; fewer than 2^24 in all rounds together.
     pub teeth: u64,
-    /// Bytes of a tooth, which stays until the end.
+    /// Bytes of a tooth, which lives until the end.
     #[serde(with = "crate::families::byte_count")]
     pub tooth_bytes: u64,
     /// Bytes of a gap in the first round.
     #[serde(with = "crate::families::byte_count")]
     pub gap_bytes: u64,
-    /// Bytes by which a gap is larger in each round than in the one before.
+    /// Bytes that gaps grow by from round to round.
     #[serde(with = "crate::families::byte_count")]
     pub growth_bytes: u64,
     /// Rounds.
@@ -67,10 +65,7 @@ impl Comb {
         )?;
         match self.last_gap() {
             Some(..=MOST_BYTES) => Ok(()),
-            _ => refuse(
-                "comb",
-                "the last gap would have 2^60 bytes or more".to_owned(),
-            ),
+            _ => refuse("comb", "the last gap would have 2^60 bytes or more"),
         }
     }
 
@@ -89,10 +84,9 @@ impl Workload for Comb {
         self.validate()?;
         let mut program = Program::new(sink);
         for round in 0..self.rounds {
-            if program.is_over() {
+            if !program.step(round) {
                 break;
             }
-            program.mark(&format!("step {round}"));
             let gap_bytes = self.gap_bytes + round * self.growth_bytes;
             let mut gaps: Vec<Tensor> = Vec::new();
             for _ in 0..self.teeth {

@@ -1,50 +1,50 @@
-//! Interleaved frees: memory is free but in pieces.
+//! Interleaved frees, which leave free memory in pieces.
 //!
-//! Rounds of: fill with blocks of nearly one size, free every k-th, ask for blocks that do not fit
-//! the holes and for some that do, free everything in a random order. It shows what a hole between
-//! survivors costs. It does not show lifetimes of a real program: nothing is kept for long.
+//! Each round allocates blocks of nearly one size, frees every k-th, requests some blocks that do not fit
+//! the holes and some that do, and frees everything in random order. This shows the cost of holes between
+//! live blocks. Nothing lives long, unlike in real programs.
 //!
-//! The textbook case, its default: ten tensors of 1024 × 1024 floats, every other
-//! one freed, then one of 4096 × 4096. 20 MiB are free, none of it usable for 64 MiB.
+//! The default is the textbook case: ten tensors of 1024 × 1024 floats, every other one freed, then one of
+//! 4096 × 4096. 20 MiB are free, and none of it can serve 64 MiB.
 
 use documented::{Documented, DocumentedFields};
 use serde::{Deserialize, Serialize};
 
+use crate::families::parameters::{MOST_BYTES, MOST_LIVE, below, within};
 use crate::families::program::{Program, Tensor};
 use crate::families::rng::Rng;
 use crate::op::{Sink, Workload, WorkloadError};
 
-/// Rounds of interleaved frees.
+/// Every k-th block freed, then larger blocks requested.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, Documented, DocumentedFields)]
 #[serde(default, deny_unknown_fields)]
 pub struct Fragmentation {
-    /// What it is called in results.
+    /// Name in results.
     pub name: String,
-    /// Blocks to fill with. This many, `large` and `small` are live at once: each below 2^24.
+    /// Blocks per round; `blocks`, `large` and `small` are each below 2^24.
     pub blocks: u64,
-    /// Bytes of a block at least; at most an eighth more, if `jitter` is set.
+    /// Bytes of a block; with `jitter` up to an eighth more.
     #[serde(with = "crate::families::byte_count")]
     pub bytes: u64,
-    /// Whether the sizes of blocks differ.
+    /// Whether block sizes vary.
     pub jitter: bool,
-    /// Every how many blocks one is freed.
+    /// One block in this many is freed.
     pub every: u64,
-    /// Blocks asked for afterwards that are larger than a hole.
+    /// Blocks of `large_bytes` requested afterwards, meant not to fit a hole.
     pub large: u64,
-    /// Their bytes.
+    /// Bytes of a large block.
     #[serde(with = "crate::families::byte_count")]
     pub large_bytes: u64,
-    /// Blocks asked for afterwards that are half a hole.
+    /// Blocks of half a hole requested afterwards.
     pub small: u64,
     /// Rounds.
     pub rounds: u64,
-    /// Determines sizes and the order of the last frees.
+    /// Seed of sizes and of the order of the last frees.
     pub seed: u64,
 }
 
 impl Default for Fragmentation {
-    /// The case that articles on fragmentation begin with: in 40 MiB every other 4 MiB free, and
-    /// 64 MiB wanted.
+    /// The textbook case: every other 4 MiB of 40 MiB is free, and 64 MiB are requested.
     fn default() -> Self {
         Self {
             name: "fragmentation".to_owned(),
@@ -61,49 +61,29 @@ impl Default for Fragmentation {
     }
 }
 
-impl Fragmentation {
-    fn validate(&self) -> Result<(), WorkloadError> {
-        let counts = [
-            ("blocks", self.blocks),
-            ("large", self.large),
-            ("small", self.small),
-        ];
-        let too_many = counts.into_iter().find(|(_, count)| *count >= 1 << 24);
-        let reason = if let Some((name, count)) = too_many {
-            format!("{name} is {count}; it must be below 2^24")
-        } else if !(1..1 << 40).contains(&self.bytes) {
-            format!(
-                "bytes is {}; it must be at least 1 and below 2^40",
-                self.bytes
-            )
-        } else if self.large_bytes >= 1 << 60 {
-            format!("large_bytes is {}; it must be below 2^60", self.large_bytes)
-        } else if self.every == 0 {
-            "every is 0; it must be at least 1".to_owned()
-        } else {
-            return Ok(());
-        };
-        Err(WorkloadError::Parameter {
-            family: "fragmentation",
-            reason,
-        })
-    }
-}
-
 impl Workload for Fragmentation {
     fn name(&self) -> &str {
         &self.name
     }
 
     fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-        self.validate()?;
+        within(
+            "fragmentation",
+            [
+                ("blocks", self.blocks, 0..=MOST_LIVE),
+                ("bytes", self.bytes, 1..=below(40)),
+                ("every", self.every, 1..=u64::MAX),
+                ("large", self.large, 0..=MOST_LIVE),
+                ("large_bytes", self.large_bytes, 0..=MOST_BYTES),
+                ("small", self.small, 0..=MOST_LIVE),
+            ],
+        )?;
         let mut program = Program::new(sink);
         let mut rng = Rng::new(self.seed);
         for round in 0..self.rounds {
-            if program.is_over() {
+            if !program.step(round) {
                 break;
             }
-            program.mark(&format!("step {round}"));
             self.round(&mut program, &mut rng);
         }
         program.finish()

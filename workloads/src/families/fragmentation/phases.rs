@@ -1,42 +1,41 @@
-//! Two phases of different sizes, of which only one is live at a time.
+//! Two phases with different block sizes, one live at a time.
 //!
-//! Training and evaluation, prompt and decoding: each phase asks for its own blocks and gives all
-//! of them back before the other begins. It shows how much of one phase's memory serves the other.
-//! The order matters: large blocks can be cut for small ones, but segments of one small block each
-//! cannot be joined. So small blocks first need the memory of both phases, and large ones first
-//! that of one. It does not show anything that lives through both.
+//! Training and evaluation, or prefill and decoding: each phase allocates its blocks and frees them all
+//! before the other begins. This shows how much memory of one phase can serve the other. The order
+//! matters: large blocks can be split, but small blocks in different segments cannot be coalesced. With
+//! small blocks first, memory for both phases is reserved; with large blocks first, memory for one.
+//! Allocations that live through both phases are not covered.
 
 use documented::{Documented, DocumentedFields};
 use serde::{Deserialize, Serialize};
 
-use super::{MOST_BYTES, MOST_LIVE};
-use crate::families::parameters::within;
+use crate::families::parameters::{MOST_BYTES, MOST_LIVE, within};
 use crate::families::program::{Program, Tensor};
 use crate::op::{Sink, Workload, WorkloadError};
 
-/// Two phases of different sizes, in turns; which comes first matters.
+/// Two alternating phases with different block sizes, in either order.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, Documented, DocumentedFields)]
 #[serde(default, deny_unknown_fields)]
 pub struct Phases {
-    /// What it is called in results.
+    /// Name in results.
     pub name: String,
     /// Blocks of phase A; below 2^24.
     pub a_blocks: u64,
-    /// Bytes of each.
+    /// Bytes of a block of phase A.
     #[serde(with = "crate::families::byte_count")]
     pub a_bytes: u64,
     /// Blocks of phase B; below 2^24.
     pub b_blocks: u64,
-    /// Bytes of each.
+    /// Bytes of a block of phase B.
     #[serde(with = "crate::families::byte_count")]
     pub b_bytes: u64,
-    /// Which phase comes first in a round: `a_then_b` or `b_then_a`.
+    /// Order of the phases in a round: `a_then_b` or `b_then_a`.
     pub order: Order,
     /// Rounds of both phases.
     pub rounds: u64,
 }
 
-/// Which phase comes first.
+/// The order of the phases.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
@@ -47,7 +46,7 @@ pub enum Order {
 }
 
 impl Default for Phases {
-    /// As many bytes in both phases: 60 × 12 MiB, and 12 × 60 MiB.
+    /// The same number of bytes in both phases: 60 × 12 MiB and 12 × 60 MiB.
     fn default() -> Self {
         Self {
             name: "phases".to_owned(),
@@ -61,8 +60,12 @@ impl Default for Phases {
     }
 }
 
-impl Phases {
-    fn validate(&self) -> Result<(), WorkloadError> {
+impl Workload for Phases {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
         within(
             "phases",
             [
@@ -71,17 +74,7 @@ impl Phases {
                 ("b_blocks", self.b_blocks, 0..=MOST_LIVE),
                 ("b_bytes", self.b_bytes, 1..=MOST_BYTES),
             ],
-        )
-    }
-}
-
-impl Workload for Phases {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-        self.validate()?;
+        )?;
         let mut program = Program::new(sink);
         let a = ("a", self.a_blocks, self.a_bytes);
         let b = ("b", self.b_blocks, self.b_bytes);
@@ -90,10 +83,9 @@ impl Workload for Phases {
             Order::BThenA => [b, a],
         };
         for round in 0..self.rounds {
-            if program.is_over() {
+            if !program.step(round) {
                 break;
             }
-            program.mark(&format!("step {round}"));
             for (phase, blocks, bytes) in phases {
                 program.mark(phase);
                 let tensors = (0..blocks).map(|_| program.alloc(bytes, phase));

@@ -1,40 +1,38 @@
-//! A sawtooth: memory fills up to a peak and empties to a floor, each time with another size.
+//! A sawtooth: memory fills to a peak and empties to a floor, each time with another block size.
 //!
-//! All blocks of a tooth have one size, that of its batch; those that stay when it falls are
-//! scattered. It shows what a size that changes costs when the peak never does: blocks that were
-//! cut for one tooth are too small, or too large by a bit, for the next. It does not show sizes that
-//! differ at one time.
+//! All blocks of a tooth have one size, which depends on its batch; the survivors of its fall are
+//! scattered. This shows the cost of a changing size under a constant peak: blocks split for one tooth
+//! are too small, or slightly too large, for the next. Different sizes at the same time are not covered.
 
 use documented::{Documented, DocumentedFields};
 use serde::{Deserialize, Serialize};
 
-use super::{MOST_BYTES, MOST_LIVE};
-use crate::families::parameters::within;
+use crate::families::parameters::{MOST_BYTES, MOST_LIVE, within};
 use crate::families::program::{Program, Tensor};
 use crate::families::rng::Rng;
 use crate::op::{Sink, Workload, WorkloadError};
 
-/// Up to a peak and down to a floor, each time with blocks of another size.
+/// Memory fills to a peak and empties to a floor, each time with another block size.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, Documented, DocumentedFields)]
 #[serde(default, deny_unknown_fields)]
 pub struct Sawtooth {
-    /// What it is called in results.
+    /// Name in results.
     pub name: String,
-    /// Bytes that are live at the top of a tooth at most.
+    /// Most live bytes at the top of a tooth.
     #[serde(with = "crate::families::byte_count")]
     pub peak_bytes: u64,
-    /// Bytes that are live between teeth at most.
+    /// Most live bytes between teeth.
     #[serde(with = "crate::families::byte_count")]
     pub floor_bytes: u64,
-    /// Bytes of a block at least; the peak has room for less than 2^24 of them.
+    /// Fewest bytes of a block; the peak holds fewer than 2^24 of them.
     #[serde(with = "crate::families::byte_count")]
     pub min_bytes: u64,
-    /// Bytes of a block at most.
+    /// Most bytes of a block.
     #[serde(with = "crate::families::byte_count")]
     pub max_bytes: u64,
-    /// Times up and down.
+    /// Teeth.
     pub teeth: u64,
-    /// Determines sizes, and which blocks stay.
+    /// Seed of sizes, and of which blocks survive.
     pub seed: u64,
 }
 
@@ -52,8 +50,12 @@ impl Default for Sawtooth {
     }
 }
 
-impl Sawtooth {
-    fn validate(&self) -> Result<(), WorkloadError> {
+impl Workload for Sawtooth {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
         within(
             "sawtooth",
             [
@@ -67,26 +69,15 @@ impl Sawtooth {
                     0..=MOST_LIVE,
                 ),
             ],
-        )
-    }
-}
-
-impl Workload for Sawtooth {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-        self.validate()?;
+        )?;
         let mut program = Program::new(sink);
         let mut rng = Rng::new(self.seed);
         let mut live: Vec<Tensor> = Vec::new();
         let mut live_bytes = 0;
         for tooth in 0..self.teeth {
-            if program.is_over() {
+            if !program.step(tooth) {
                 break;
             }
-            program.mark(&format!("step {tooth}"));
             let bytes = rng.between(self.min_bytes, self.max_bytes);
             while live_bytes + bytes <= self.peak_bytes && !program.is_over() {
                 live.push(program.alloc(bytes, "empty"));

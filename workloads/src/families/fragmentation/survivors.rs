@@ -1,48 +1,46 @@
-//! A few blocks of many live on, and pin what they lie in.
+//! A few blocks outlive the rest and pin their segments.
 //!
-//! Each generation fills memory and goes, but for one block in so many, which stays for some
-//! generations: a result that was kept, a cached shape, a leak. A segment with one of them in it
-//! cannot be returned and serves only what fits beside it. So emptying the cache, which follows each
-//! generation if asked for, gives back less than what is free. It does not show survivors that could
-//! be told from the rest by size or by who asked.
+//! Each generation fills memory and is freed, except for every n-th block, which survives some
+//! generations: a result, a cached shape, a leak. A segment with a survivor cannot be returned to the
+//! device and serves only what fits beside it, so `empty_cache` returns less than the free memory.
+//! Survivors have the sizes of other blocks; an allocator cannot recognise them.
 
 use std::collections::VecDeque;
 
 use documented::{Documented, DocumentedFields};
 use serde::{Deserialize, Serialize};
 
-use super::{MOST_BYTES, MOST_LIVE};
-use crate::families::parameters::within;
+use crate::families::parameters::{MOST_BYTES, MOST_LIVE, within};
 use crate::families::program::{Program, Tensor};
 use crate::families::rng::Rng;
 use crate::op::{Sink, Workload, WorkloadError};
 
-/// A few blocks of many live on, and pin what they lie in.
+/// A few blocks outlive the rest and pin their segments.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, Documented, DocumentedFields)]
 #[serde(default, deny_unknown_fields)]
 pub struct Survivors {
-    /// What it is called in results.
+    /// Name in results.
     pub name: String,
-    /// Blocks of a generation; times `lifetime` below 2^24.
+    /// Blocks of a generation; times `lifetime` + 1 below 2^24.
     pub blocks: u64,
-    /// Bytes of a block at least.
+    /// Fewest bytes of a block.
     #[serde(with = "crate::families::byte_count")]
     pub min_bytes: u64,
-    /// Bytes of a block at most.
+    /// Most bytes of a block.
     #[serde(with = "crate::families::byte_count")]
     pub max_bytes: u64,
-    /// Every how many blocks one survives its generation.
+    /// One block in this many survives its generation.
     pub every: u64,
-    /// Generations after which survivors go, too.
+    /// Generations after which survivors are freed.
     pub lifetime: u64,
-    /// Whether the cache is emptied after each generation.
+    /// Whether the program empties the cache after each generation.
     pub empty_cache: bool,
-    /// Bytes of a block that is wanted for a moment after each generation; 0 for none.
+    /// Bytes of a short-lived block after each generation; 0 for none.
     #[serde(with = "crate::families::byte_count")]
     pub large_bytes: u64,
     /// Generations.
     pub generations: u64,
-    /// Determines sizes.
+    /// Seed of sizes.
     pub seed: u64,
 }
 
@@ -63,47 +61,40 @@ impl Default for Survivors {
     }
 }
 
-impl Survivors {
-    fn validate(&self) -> Result<(), WorkloadError> {
-        let live = self.blocks.saturating_mul(self.lifetime.saturating_add(1));
-        within(
-            "survivors",
-            [
-                ("blocks", self.blocks, 1..=MOST_LIVE),
-                ("blocks times one more than lifetime", live, 0..=MOST_LIVE),
-                ("min_bytes", self.min_bytes, 1..=MOST_BYTES),
-                ("max_bytes", self.max_bytes, self.min_bytes..=MOST_BYTES),
-                ("every", self.every, 1..=u64::MAX),
-                ("large_bytes", self.large_bytes, 0..=MOST_BYTES),
-            ],
-        )
-    }
-}
-
 impl Workload for Survivors {
     fn name(&self) -> &str {
         &self.name
     }
 
     fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-        self.validate()?;
+        let live = self.blocks.saturating_mul(self.lifetime.saturating_add(1));
+        within(
+            "survivors",
+            [
+                ("blocks", self.blocks, 1..=MOST_LIVE),
+                ("blocks times (lifetime + 1)", live, 0..=MOST_LIVE),
+                ("min_bytes", self.min_bytes, 1..=MOST_BYTES),
+                ("max_bytes", self.max_bytes, self.min_bytes..=MOST_BYTES),
+                ("every", self.every, 1..=u64::MAX),
+                ("large_bytes", self.large_bytes, 0..=MOST_BYTES),
+            ],
+        )?;
         let mut program = Program::new(sink);
         let mut rng = Rng::new(self.seed);
         let mut survivors: VecDeque<Vec<Tensor>> = VecDeque::new();
         for generation in 0..self.generations {
-            if program.is_over() {
+            if !program.step(generation) {
                 break;
             }
-            program.mark(&format!("step {generation}"));
-            let (mut staying, mut going) = (Vec::new(), Vec::new());
+            let (mut kept, mut freed) = (Vec::new(), Vec::new());
             for block in 0..self.blocks {
                 let bytes = rng.between(self.min_bytes, self.max_bytes);
-                let stays = (block + 1).is_multiple_of(self.every);
-                let tensors = if stays { &mut staying } else { &mut going };
-                tensors.push(program.alloc(bytes, if stays { "kept" } else { "empty" }));
+                let survives = (block + 1).is_multiple_of(self.every);
+                let tensors = if survives { &mut kept } else { &mut freed };
+                tensors.push(program.alloc(bytes, if survives { "kept" } else { "empty" }));
             }
-            program.free_all(going);
-            survivors.push_back(staying);
+            program.free_all(freed);
+            survivors.push_back(kept);
             if survivors.len() as u64 > self.lifetime {
                 program.free_all(survivors.pop_front().into_iter().flatten());
             }

@@ -1,4 +1,4 @@
-//! BERT: an encoder with norms after each part, a classifier of whole sequences at the end.
+//! BERT: a post-norm encoder with a classifier of whole sequences.
 
 use super::model::Model;
 use super::parts::{Batch, Builder, LayerNorm, Linear, Output, Sequences};
@@ -7,7 +7,7 @@ use crate::families::eager::Eager;
 use crate::families::eager::ops::attention::Heads;
 use crate::families::eager::tensor::{DType, Parameter, Tensor};
 
-/// Segments of a sequence, and classes that it may be of.
+/// Segments of a sequence, and classes of sequences.
 const SEGMENTS: u64 = 2;
 const CLASSES: u64 = 2;
 
@@ -19,7 +19,7 @@ pub(super) struct Bert {
     layers: Vec<Layer>,
     pooler: Linear,
     classifier: Linear,
-    /// Numbers of positions and segments of the longest sequence.
+    /// Buffers of positions and segments, for the longest sequence.
     buffers: [Tensor; 2],
     padded: bool,
     recompute: bool,
@@ -37,7 +37,7 @@ struct Layer {
     attention: Attention,
 }
 
-/// A product, and the norm of its sum with the residual.
+/// A linear layer, the sum with the residual, and a norm.
 #[derive(Clone)]
 struct LinearAndNorm(Linear, LayerNorm);
 
@@ -103,7 +103,7 @@ impl Bert {
 
     fn encoded(&self, eager: &Eager<'_>, batch: &Batch, shape: Sequences, train: bool) -> Tensor {
         let embedded = self.embeddings(eager, batch, train);
-        let mask = mask::both_ways(eager, &batch.counting, shape, self.padded);
+        let mask = mask::bidirectional(eager, &batch.padding_mask, shape, self.padded);
         let mut hidden = embedded.clone();
         for layer in &self.layers {
             hidden = if self.recompute && train {
@@ -131,12 +131,12 @@ impl Bert {
 }
 
 impl Model for Bert {
-    /// One label a sequence.
+    /// One label per sequence.
     fn batch(&self, eager: &Eager<'_>, shape: Sequences) -> Batch {
         Batch {
             tokens: shape.ids(eager),
             segments: shape.ids(eager),
-            counting: shape.ids(eager),
+            padding_mask: shape.ids(eager),
             labels: eager.alloc(shape.batch, 1, DType::Long, "_to_copy"),
         }
     }
@@ -183,8 +183,8 @@ impl Layer {
             keys: shape.length,
             dropout: train,
         };
-        let way = self.attention.way(mask);
-        eager.attention([&query, &key, &value], heads, &way)
+        let backend = self.attention.backend(mask);
+        eager.attention([&query, &key, &value], heads, &backend)
     }
 }
 

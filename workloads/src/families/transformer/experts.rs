@@ -1,26 +1,25 @@
-//! A feed-forward network of experts, of which each token is sent to a few.
+//! A mixture of experts: each token is routed to a few of them.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use super::llama::Gated;
-use super::parts::{Builder, Linear};
+use super::parts::{Builder, Gated, Linear};
 use crate::families::eager::Eager;
 use crate::families::eager::tensor::{DType, Tensor};
 use crate::families::rng::Rng;
 
-/// How many experts there are, and how tokens are spread over them.
+/// The number of experts and the distribution of tokens over them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Routing {
     pub(crate) experts: u64,
-    /// Experts that each token is sent to.
+    /// Experts per token.
     pub(crate) top_k: u64,
-    /// How many times as busy as another an expert may be.
+    /// The most tokens of an expert, relative to the fewest.
     pub(crate) skew: u64,
     pub(crate) seed: u64,
 }
 
-/// What decides where tokens go: nothing but chance, for there are no numbers to decide by.
+/// Routes tokens at random, since there are no values to decide by.
 #[derive(Clone)]
 pub(super) struct Router {
     routing: Routing,
@@ -34,7 +33,7 @@ pub(super) struct Experts {
     top_k: u64,
 }
 
-/// Tokens that each expert is sent.
+/// The number of tokens routed to each expert.
 pub(super) type Shares = Rc<[u64]>;
 
 impl Router {
@@ -47,7 +46,7 @@ impl Router {
         self.routing
     }
 
-    /// Spreads tokens over the experts; no expert is sent a token twice.
+    /// Distributes tokens over the experts; no expert gets a token twice.
     pub(super) fn shares(&self, tokens: u64) -> Shares {
         const UNIT: u64 = 1000;
         let mut rng = self.rng.borrow_mut();
@@ -91,7 +90,7 @@ impl Experts {
         drop(weights);
         let weights = eager.to(eager.div(&chosen, eager.row_sums(&chosen)), dtype);
         drop(chosen);
-        let mut output = eager.alloc(x.numbers(), x.width(), dtype, "zeros");
+        let mut output = eager.alloc(x.elements(), x.width(), dtype, "zeros");
         let choices = tokens * self.top_k;
         let experts = self.experts.len() as u64;
         let mask = eager.alloc(choices * experts, experts, DType::Long, "zeros");

@@ -1,8 +1,8 @@
-//! GPT-2: learned positions, norms before each part, one product for queries, keys and values.
+//! GPT-2: learned positions, pre-norm, one linear layer for queries, keys and values.
 
 use super::model::Model;
 use super::parts::{
-    Batch, Builder, LayerNorm, Linear, Output, Sequences, look_for_packing, positions,
+    Batch, Builder, LayerNorm, Linear, Output, Sequences, detect_packing, positions,
 };
 use super::{Attention, Transformer};
 use crate::families::eager::Eager;
@@ -27,7 +27,7 @@ struct Layer {
     down: Linear,
     hidden: u64,
     heads: u64,
-    attention_way: Attention,
+    attention_kind: Attention,
 }
 
 impl Gpt2 {
@@ -47,7 +47,7 @@ impl Gpt2 {
                     down: build.linear(wide, hidden, true),
                     hidden,
                     heads: config.heads,
-                    attention_way: config.attention,
+                    attention_kind: config.attention,
                 })
                 .collect(),
             norm: build.layer_norm(hidden),
@@ -66,7 +66,7 @@ impl Gpt2 {
         let positions = positions(eager, shape.length);
         let of_positions = eager.embedding(&positions, &self.positions);
         let mut hidden = eager.add(&embeddings, &of_positions);
-        look_for_packing(eager, shape);
+        detect_packing(eager, shape);
         if train {
             hidden = eager.dropout(hidden);
         }
@@ -123,7 +123,7 @@ impl Layer {
             dropout: train,
         };
         let mut output = match &parts[..] {
-            [q, k, v] => eager.attention([q, k, v], heads, &self.attention_way.unmasked()),
+            [q, k, v] => eager.attention([q, k, v], heads, &self.attention_kind.unmasked()),
             _ => all.clone(),
         };
         output = self.projection.run_transposed(eager, &output);
@@ -144,7 +144,7 @@ impl Layer {
     }
 }
 
-/// 0.5 x (1 + tanh(√(2/π) (x + 0.044715 x³))), one operator after the other.
+/// GELU as separate operators: 0.5 x (1 + tanh(√(2/π) (x + 0.044715 x³))).
 fn activation(eager: &Eager<'_>, x: &Tensor) -> Tensor {
     let half = eager.scale(x, "mul");
     let cubic = eager.add(x, eager.scale(eager.pow(x), "mul"));

@@ -1,22 +1,21 @@
-//! Llama: rotated positions, groups of heads that share keys and values, a gated feed-forward
-//! network, no biases.
+//! Llama: rotary positions, grouped-query attention, a gated feed-forward network, no biases.
 
 use std::rc::Rc;
 
+use super::cache::Cache;
 use super::experts::{Experts, Router, Routing, Shares};
 use super::model::Model;
-use super::parts::{Batch, Builder, Linear, Output, Sequences, look_for_packing, positions};
+use super::parts::{Batch, Builder, Gated, Linear, Output, Sequences, detect_packing, positions};
 use super::self_attention::{Context, SelfAttention, keep_frequencies, rotations};
 use super::{Transformer, mask};
 use crate::families::eager::Eager;
 use crate::families::eager::tensor::{DType, Parameter, Tensor};
-use crate::families::inference::cache::Cache;
 
 pub(crate) struct Llama {
     tokens: Parameter,
     layers: Vec<Layer>,
     norm: Parameter,
-    /// What the hidden states are multiplied with at the end, if not with the table of tokens.
+    /// The output layer, if it does not share the weight of the token embedding.
     head: Option<Linear>,
     head_size: u64,
     padded: bool,
@@ -35,14 +34,6 @@ struct Layer {
 enum Network {
     Gated(Gated),
     Experts(Experts, Router),
-}
-
-/// A feed-forward network with a gate.
-#[derive(Clone)]
-pub(super) struct Gated {
-    gate: Linear,
-    up: Linear,
-    down: Linear,
 }
 
 impl Llama {
@@ -85,7 +76,7 @@ impl Llama {
         }
     }
 
-    /// What the layers make of tokens, which come after those in the cache, if there is one.
+    /// Runs the layers on tokens, which follow those in the cache.
     fn hidden_states(
         &self,
         eager: &Eager<'_>,
@@ -99,12 +90,12 @@ impl Llama {
             let past = cache.map_or(0, |cache| cache.tokens());
             Some(mask::causal(
                 eager,
-                &batch.counting,
+                &batch.padding_mask,
                 shape,
                 past + shape.length,
             ))
         } else {
-            look_for_packing(eager, shape);
+            detect_packing(eager, shape);
             None
         };
         let [cosine, sine] = rotations(eager, shape.length, self.head_size, embedded.dtype());
@@ -118,7 +109,7 @@ impl Llama {
         };
         let mut hidden = embedded.clone();
         if train && self.layers.first().is_some_and(Layer::is_adapted) {
-            // So that checkpoints are recorded though nothing before them is trained.
+            // Checkpoints are recorded only if their input needs a gradient; no earlier parameter is trained.
             hidden = hidden.needing_gradient(eager);
         }
         for layer in &self.layers {
@@ -140,26 +131,26 @@ impl Llama {
     }
 }
 
-/// Gives all products adapters. They are made as the model is stored, and then widened.
+/// Adds adapters to all linear layers. They are created in the type of the model, then cast to 4 bytes.
 fn adapt(layers: &mut [Layer], rank: u64, build: &mut Builder<'_, '_>) {
     let (eager, stored) = (build.eager, build.dtype);
-    let mut products: Vec<&mut Linear> = layers.iter_mut().flat_map(Layer::products).collect();
-    let narrow: Vec<[Tensor; 2]> = products
+    let mut linears: Vec<&mut Linear> = layers.iter_mut().flat_map(Layer::linears).collect();
+    let narrow: Vec<[Tensor; 2]> = linears
         .iter()
-        .map(|product| {
-            let sizes = product.adapter_sizes(rank);
-            sizes.map(|numbers| eager.alloc(numbers, numbers, stored, "_to_copy"))
+        .map(|linear| {
+            let sizes = linear.adapter_sizes(rank);
+            sizes.map(|elements| eager.alloc(elements, elements, stored, "_to_copy"))
         })
         .collect();
     build.dtype = DType::Single;
-    for (product, narrow) in products.iter_mut().zip(narrow) {
-        product.adapt(build, rank);
+    for (linear, narrow) in linears.iter_mut().zip(narrow) {
+        linear.adapt(build, rank);
         drop(narrow);
     }
 }
 
 impl Llama {
-    /// The logits of the next token after those in the cache and these.
+    /// The logits of the token after the cached and the given ones.
     pub(crate) fn next(
         &self,
         eager: &Eager<'_>,
@@ -187,11 +178,11 @@ impl Model for Llama {
         if !self.padded {
             return Batch::of(tokens);
         }
-        // Padding is no label.
+        // Labels are copied to mask the padding.
         let labels = eager.alloc_like(&tokens, "clone");
         Batch {
             labels,
-            counting: shape.ids(eager),
+            padding_mask: shape.ids(eager),
             ..Batch::of(tokens)
         }
     }
@@ -220,13 +211,13 @@ impl Layer {
         hidden
     }
 
-    /// All products that an adapter may be given to.
-    fn products(&mut self) -> Vec<&mut Linear> {
-        let mut products: Vec<&mut Linear> = self.attention.products().into();
-        if let Network::Gated(Gated { gate, up, down }) = &mut self.network {
-            products.extend([gate, up, down]);
+    /// The linear layers that can have an adapter.
+    fn linears(&mut self) -> Vec<&mut Linear> {
+        let mut linears: Vec<&mut Linear> = self.attention.linears().into();
+        if let Network::Gated(network) = &mut self.network {
+            linears.extend(network.linears());
         }
-        products
+        linears
     }
 
     fn is_adapted(&self) -> bool {
@@ -240,27 +231,11 @@ impl Network {
         Self::Experts(experts, router.clone())
     }
 
-    /// Which expert is sent how many tokens.
+    /// The number of tokens routed to each expert.
     fn shares(&self, tokens: u64) -> Shares {
         match self {
             Self::Gated(_) => Shares::default(),
             Self::Experts(_, router) => router.shares(tokens),
         }
-    }
-}
-
-impl Gated {
-    pub(super) fn new(hidden: u64, wide: u64, build: &mut Builder<'_, '_>) -> Self {
-        Self {
-            gate: build.linear(hidden, wide, false),
-            up: build.linear(hidden, wide, false),
-            down: build.linear(wide, hidden, false),
-        }
-    }
-
-    pub(super) fn run(&self, eager: &Eager<'_>, x: &Tensor) -> Tensor {
-        let gate = eager.silu(self.gate.run(eager, x));
-        let up = self.up.run(eager, x);
-        self.down.run(eager, eager.mul(gate, up))
     }
 }

@@ -1,15 +1,15 @@
-//! What models are built of.
+//! Building blocks of models.
 
 use std::borrow::Borrow;
 
 use crate::families::eager::Eager;
 use crate::families::eager::tensor::{DType, Parameter, Tensor};
 
-/// Makes parameters, and lists them in the order in which they are made.
+/// Creates parameters and lists them in order of creation.
 pub(crate) struct Builder<'e, 's> {
     pub(crate) eager: &'e Eager<'s>,
     pub(crate) dtype: DType,
-    /// Whether parameters are not trained, and not listed.
+    /// Whether new parameters are frozen, and so not listed.
     pub(crate) frozen: bool,
     pub(crate) parameters: Vec<Parameter>,
 }
@@ -24,7 +24,7 @@ impl<'e, 's> Builder<'e, 's> {
         }
     }
 
-    /// Rows of `width` numbers.
+    /// A parameter of rows of `width` elements.
     pub(crate) fn table(&mut self, rows: u64, width: u64) -> Parameter {
         if self.frozen {
             return self.eager.frozen(rows * width, width, self.dtype);
@@ -34,7 +34,7 @@ impl<'e, 's> Builder<'e, 's> {
         parameter
     }
 
-    /// A weight, and perhaps a bias.
+    /// A linear layer, with or without bias.
     pub(crate) fn linear(&mut self, narrow: u64, wide: u64, bias: bool) -> Linear {
         Linear {
             weight: self.table(wide, narrow),
@@ -51,7 +51,7 @@ impl<'e, 's> Builder<'e, 's> {
     }
 }
 
-/// A product with a weight.
+/// A linear layer.
 #[derive(Clone)]
 pub(crate) struct Linear {
     weight: Parameter,
@@ -59,7 +59,7 @@ pub(crate) struct Linear {
     adapter: Option<Adapter>,
 }
 
-/// Two narrow products beside a wide one, with the same result when they are added.
+/// A LoRA adapter: two narrow linear layers whose result is added to that of a wide one.
 #[derive(Clone)]
 struct Adapter {
     down: Parameter,
@@ -75,13 +75,13 @@ impl Linear {
         }
     }
 
-    /// Numbers of the two products of an adapter of a certain rank.
+    /// Sizes of the two weights of an adapter of this rank.
     pub(crate) fn adapter_sizes(&self, rank: u64) -> [u64; 2] {
         let weight = self.weight.tensor();
         [weight.width() * rank, weight.rows() * rank]
     }
 
-    /// Gives it an adapter of a certain rank.
+    /// Adds an adapter of this rank.
     pub(crate) fn adapt(&mut self, build: &mut Builder<'_, '_>, rank: u64) {
         let weight = self.weight.tensor();
         let (narrow, wide) = (weight.width(), weight.rows());
@@ -95,7 +95,7 @@ impl Linear {
         self.adapter.is_some()
     }
 
-    /// As GPT-2 does it.
+    /// Runs as GPT-2's `Conv1D`, with a transposed weight.
     pub(crate) fn run_transposed(&self, eager: &Eager<'_>, x: impl Borrow<Tensor>) -> Tensor {
         match &self.bias {
             Some(bias) => eager.addmm(bias, x, &self.weight),
@@ -128,6 +128,35 @@ impl LayerNorm {
     }
 }
 
+/// A feed-forward network with a gate.
+#[derive(Clone)]
+pub(super) struct Gated {
+    gate: Linear,
+    up: Linear,
+    down: Linear,
+}
+
+impl Gated {
+    pub(super) fn new(hidden: u64, wide: u64, build: &mut Builder<'_, '_>) -> Self {
+        Self {
+            gate: build.linear(hidden, wide, false),
+            up: build.linear(hidden, wide, false),
+            down: build.linear(wide, hidden, false),
+        }
+    }
+
+    /// The linear layers that can have an adapter.
+    pub(super) fn linears(&mut self) -> [&mut Linear; 3] {
+        [&mut self.gate, &mut self.up, &mut self.down]
+    }
+
+    pub(super) fn run(&self, eager: &Eager<'_>, x: &Tensor) -> Tensor {
+        let gate = eager.silu(self.gate.run(eager, x));
+        let up = self.up.run(eager, x);
+        self.down.run(eager, eager.mul(gate, up))
+    }
+}
+
 /// Sequences of one length.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sequences {
@@ -140,55 +169,55 @@ impl Sequences {
         self.batch * self.length
     }
 
-    /// Indices of tokens, from the host.
+    /// Token ids, copied from the host.
     pub(crate) fn ids(self, eager: &Eager<'_>) -> Tensor {
         let tokens = self.tokens();
         eager.alloc(tokens, self.length, DType::Long, "_to_copy")
     }
 }
 
-/// What a model is given. Where it takes less than this, one tensor is in several places.
+/// The inputs of a model. A model that takes fewer shares one tensor among the fields.
 pub(crate) struct Batch {
-    /// Indices of tokens.
+    /// Token ids.
     pub(crate) tokens: Tensor,
-    /// Which segment of its sequence a token belongs to.
+    /// The segment of each token.
     pub(crate) segments: Tensor,
-    /// Which tokens are not padding.
-    pub(crate) counting: Tensor,
-    /// What should come out.
+    /// The padding mask.
+    pub(crate) padding_mask: Tensor,
+    /// The expected output.
     pub(crate) labels: Tensor,
 }
 
 impl Batch {
-    /// Of tokens, each of which is the label of the one before.
+    /// A batch of tokens, each the label of the one before.
     pub(crate) fn of(tokens: Tensor) -> Self {
         Self {
             segments: tokens.clone(),
-            counting: tokens.clone(),
+            padding_mask: tokens.clone(),
             labels: tokens.clone(),
             tokens,
         }
     }
 }
 
-/// What a model makes of a batch.
+/// The outputs of a model.
 pub(crate) struct Output {
     pub(crate) loss: Tensor,
     pub(crate) logits: Tensor,
 }
 
-/// The numbers of tokens in their sequence.
+/// The positions of tokens in their sequence.
 pub(crate) fn positions(eager: &Eager<'_>, length: u64) -> Tensor {
     let range = eager.alloc(length, length, DType::Long, "arange");
     eager.shift(range)
 }
 
-/// Whether several sequences are packed into one: whether positions start again somewhere.
-pub(crate) fn look_for_packing(eager: &Eager<'_>, shape: Sequences) {
+/// Checks whether several sequences are packed into one, that is, whether positions restart.
+pub(crate) fn detect_packing(eager: &Eager<'_>, shape: Sequences) {
     let Sequences { batch, length } = shape;
     let tokens = shape.tokens();
-    let longs = |numbers: u64, tag: &str| eager.alloc(numbers, 1, DType::Long, tag);
-    let flags = |numbers: u64, tag: &str| eager.alloc(numbers, 1, DType::Bool, tag);
+    let longs = |elements: u64, tag: &str| eager.alloc(elements, 1, DType::Long, tag);
+    let flags = |elements: u64, tag: &str| eager.alloc(elements, 1, DType::Bool, tag);
     let first = longs(batch, "sub");
     let difference = {
         let longer = longs(tokens + batch, "cat");

@@ -1,15 +1,15 @@
-//! Attention among the tokens of a sequence, with rotated positions and groups of heads.
+//! Grouped-query self-attention with rotary positions.
 
 use std::rc::Rc;
 
+use super::cache::Cache;
 use super::parts::{Builder, Linear, Sequences};
 use super::{Attention, Transformer};
 use crate::families::eager::Eager;
-use crate::families::eager::ops::attention::{Heads, Way};
+use crate::families::eager::ops::attention::{Backend, Heads};
 use crate::families::eager::tensor::{DType, Tensor};
-use crate::families::inference::cache::Cache;
 
-/// Attention with rotated positions.
+/// Grouped-query attention with rotary positions.
 #[derive(Clone)]
 pub(super) struct SelfAttention {
     query: Linear,
@@ -22,11 +22,11 @@ pub(super) struct SelfAttention {
     attention: Attention,
 }
 
-/// What all layers of a pass use.
+/// Tensors shared by all layers of a pass.
 #[derive(Clone)]
 pub(super) struct Context {
     pub(super) shape: Sequences,
-    /// Numbers of the tokens in their sequence, which every layer is given.
+    /// Positions of the tokens, passed to every layer.
     pub(super) _positions: Tensor,
     pub(super) cosine: Tensor,
     pub(super) sine: Tensor,
@@ -50,8 +50,8 @@ impl SelfAttention {
         }
     }
 
-    /// All products that an adapter may be given to.
-    pub(super) fn products(&mut self) -> [&mut Linear; 4] {
+    /// The linear layers that can have an adapter.
+    pub(super) fn linears(&mut self) -> [&mut Linear; 4] {
         [
             &mut self.query,
             &mut self.key,
@@ -90,20 +90,20 @@ impl SelfAttention {
             keys: past + shape.length,
             dropout: false,
         };
-        let way = self.attention.way(context.mask.as_ref());
+        let backend = self.attention.backend(context.mask.as_ref());
         let groups = self.heads / self.kv_heads;
-        let is_masked = matches!(way, Way::Masked(_)) && groups > 1;
+        let is_masked = matches!(backend, Backend::Efficient(_)) && groups > 1;
         let mut output = if is_masked && shape.length > 1 {
-            // The kernel does not know of groups: each head is given keys and values of its own.
+            // The kernel does not support groups: keys and values are repeated for each head.
             let [key, value] = [&key, &value].map(|shared| eager.repeat(shared, groups));
             heads.kv_heads = self.heads;
-            eager.attention([&query, &key, &value], heads, &way)
+            eager.attention([&query, &key, &value], heads, &backend)
         } else if is_masked {
-            // The heads of a group ask as if they were tokens.
+            // The heads of a group become queries of one head.
             (heads.heads, heads.queries) = (self.kv_heads, groups);
-            eager.contiguous(&eager.attention([&query, &key, &value], heads, &way))
+            eager.contiguous(&eager.attention([&query, &key, &value], heads, &backend))
         } else {
-            eager.attention([&query, &key, &value], heads, &way)
+            eager.attention([&query, &key, &value], heads, &backend)
         };
         output = self.output.run(eager, output.reshaped(x.width()));
         drop(query);
@@ -112,30 +112,30 @@ impl SelfAttention {
     }
 }
 
-/// Pairs of numbers rotated by the position of their token.
+/// Rotates pairs of elements by the position of their token.
 pub(super) fn rotated(eager: &Eager<'_>, x: &Tensor, context: &Context) -> Tensor {
     let straight = eager.mul(x, &context.cosine);
     let across = eager.mul(eager.rotate_half(x), &context.sine);
     eager.add(straight, across)
 }
 
-/// Frequencies of the rotations, and what they were at first.
+/// Keeps the frequencies of the rotations and their original values.
 pub(super) fn keep_frequencies(eager: &Eager<'_>, head_size: u64) {
     for _ in 0..2 {
         eager.keep(eager.alloc(head_size / 2, 1, DType::Single, "_to_copy"));
     }
 }
 
-/// Cosines and sines for all positions.
+/// Computes cosines and sines for all positions.
 pub(super) fn rotations(
     eager: &Eager<'_>,
     length: u64,
     head_size: u64,
     dtype: DType,
 ) -> [Tensor; 2] {
-    let numbers = length * head_size;
+    let elements = length * head_size;
     let new =
-        |part: u64, tag: &str| eager.alloc(numbers / part, head_size / part, DType::Single, tag);
+        |part: u64, tag: &str| eager.alloc(elements / part, head_size / part, DType::Single, tag);
     let positions = eager.alloc(length, 1, DType::Single, "_to_copy");
     let angles = new(2, "mul");
     drop(positions);

@@ -1,9 +1,12 @@
-//! The training loop: batches, the way forward and back, the optimizer's step.
+//! The training loop: forward passes, backward passes and optimizer steps.
 
+use super::bert::Bert;
 use super::experts::Routing;
-use super::model::{self, Model};
+use super::gpt2::Gpt2;
+use super::llama::Llama;
+use super::model::Model;
 use super::parts::{Batch, Builder, Output, Sequences};
-use super::{Evaluation, Mistake, Transformer};
+use super::{Evaluation, Mistake, Shape, Transformer};
 use crate::families::eager::Eager;
 use crate::families::eager::optimizer::Optimizer;
 use crate::families::eager::reducer::Reducer;
@@ -11,18 +14,18 @@ use crate::families::eager::tensor::{DType, Parameter, Tensor};
 use crate::families::lengths::Draw;
 use crate::families::rng::Rng;
 
-/// A training run under way.
+/// A training run in progress.
 pub(super) struct Training<'a, 'e, 's> {
     config: &'a Transformer,
     eager: &'e Eager<'s>,
     model: Box<dyn Model>,
     parameters: Vec<Parameter>,
     optimizer: Optimizer,
-    /// The loss of the last batch: a variable of the loop, and with it what is left of its record.
+    /// The loss of the last batch: a loop variable that keeps what is left of its graph alive.
     loss: Option<Tensor>,
-    /// What the last evaluated batch gave: a variable, too, which nobody clears before the next step.
+    /// The outputs of the last evaluated batch: a loop variable, not cleared before the next step.
     evaluated: Option<(Output, Tensor)>,
-    /// What was kept by mistake.
+    /// Outputs kept by mistake.
     outputs: Vec<Tensor>,
 }
 
@@ -34,10 +37,14 @@ impl<'a, 'e, 's> Training<'a, 'e, 's> {
     ) -> Self {
         eager.mark("init");
         let mut build = Builder::new(eager, config.precision.stored());
-        let model = model::new(config, routing, &mut build);
+        let model: Box<dyn Model> = match config.shape {
+            Shape::Gpt2 => Box::new(Gpt2::new(config, &mut build)),
+            Shape::Bert => Box::new(Bert::new(config, &mut build)),
+            Shape::Llama => Box::new(Llama::new(config, routing, &mut build)),
+        };
         let bucket = config.bucket_mib << 20;
         if config.shards > 1 {
-            eager.divide_gradients(Reducer::new(config.shards, bucket));
+            eager.shard_gradients(Reducer::new(config.shards, bucket));
         } else if bucket > 0 {
             eager.keep_buckets(&build.parameters, bucket);
         }
@@ -64,10 +71,9 @@ impl<'a, 'e, 's> Training<'a, 'e, 's> {
             (evaluation, evaluation.sequence.draw(rng))
         });
         for step in 0..self.config.steps {
-            if self.eager.is_over() {
+            if !self.eager.step(step) {
                 break;
             }
-            self.eager.mark(&format!("step {step}"));
             self.step(&mut lengths);
             if let Some((evaluation, lengths)) = &mut evaluated
                 && (step + 1).is_multiple_of(evaluation.every)
@@ -77,7 +83,7 @@ impl<'a, 'e, 's> Training<'a, 'e, 's> {
         }
     }
 
-    /// What lives until the program ends.
+    /// Returns everything that lives until the program ends.
     pub(super) fn into_alive(self) -> impl Sized + use<> {
         (
             self.model,
@@ -125,7 +131,7 @@ impl<'a, 'e, 's> Training<'a, 'e, 's> {
             self.config.mistake,
             Mistake::NeverCleared | Mistake::ZeroedInPlace
         ) {
-            self.eager.forget_gradients(&self.parameters);
+            self.eager.clear_gradients(&self.parameters);
         }
     }
 
@@ -138,7 +144,7 @@ impl<'a, 'e, 's> Training<'a, 'e, 's> {
         };
         if self.config.mistake == Mistake::OutputsKept {
             let loss = self.eager.scale(&output.loss, "div");
-            // Once the way back was taken, nothing on the device is left of their record.
+            // After the backward pass, their graph holds no device memory.
             let Output { loss: kept, logits } = output;
             self.outputs.extend([kept.detached(), logits.detached()]);
             return loss;
@@ -147,7 +153,7 @@ impl<'a, 'e, 's> Training<'a, 'e, 's> {
         self.eager.scale(output.loss, "div")
     }
 
-    /// Batches without a way back, all in one region of mixed precision.
+    /// Evaluates batches without gradients, all in one autocast region.
     fn evaluate(&mut self, evaluation: &Evaluation, lengths: &mut Draw) {
         self.eager.mark("eval");
         let last = &mut self.evaluated;

@@ -6,8 +6,8 @@
 //! others. They belong to the malloc
 //!
 //! - if stacks were recorded: if both were called from the same place;
-//! - otherwise: unless the device had memory for the new segments, which is certain if more was reserved
-//!   at another time. Without a garbage collector, a malloc returns nothing while there is memory.
+//! - otherwise: unless more memory was reserved at another time, so that the device had room for the new
+//!   segments. Without a garbage collector, a malloc returns nothing while the device has room.
 //!
 //! Source: PyTorch 2.11, where entries are written.
 
@@ -53,10 +53,10 @@ pub fn calls(recording: &Recording, collects_garbage: bool) -> Vec<Call> {
     let mut reader = Reader {
         recording,
         collects_garbage,
-        peak: peak_held(entries),
+        peak: peak_reserved(entries),
         calls: Vec::new(),
     };
-    let (mut at, mut held) = (0, 0);
+    let (mut at, mut reserved) = (0, 0);
     while let Some(first) = entries.get(at) {
         let end = match first.action {
             Action::FreeRequested => {
@@ -69,16 +69,16 @@ pub fn calls(recording: &Recording, collects_garbage: bool) -> Vec<Call> {
                 }
             }
             Action::Snapshot => reader.push(CallKind::Snapshot, at..at + 1),
-            _ => reader.read_run(at, held),
+            _ => reader.read_run(at, reserved),
         };
-        held += entries[at..end].iter().map(held_by).sum::<i128>();
+        reserved += entries[at..end].iter().map(added_by).sum::<i128>();
         at = end;
     }
     reader.calls
 }
 
 /// Bytes that an entry adds to the reserved memory.
-fn held_by(entry: &TraceEntry) -> i128 {
+fn added_by(entry: &TraceEntry) -> i128 {
     match entry.action {
         action if action.takes_memory() => entry.size.into(),
         action if action.returns_memory() => -i128::from(entry.size),
@@ -87,12 +87,12 @@ fn held_by(entry: &TraceEntry) -> i128 {
 }
 
 /// The peak of reserved memory, in bytes above the reserved memory at the start.
-pub(super) fn peak_held(entries: &[TraceEntry]) -> i128 {
-    let mut held = 0;
+pub(super) fn peak_reserved(entries: &[TraceEntry]) -> i128 {
+    let mut reserved = 0;
     let mut peak = 0;
     for entry in entries {
-        held += held_by(entry);
-        peak = peak.max(held);
+        reserved += added_by(entry);
+        peak = peak.max(reserved);
     }
     peak
 }
@@ -113,8 +113,8 @@ impl Reader<'_> {
     }
 
     /// Reads the entries from `start` up to an allocation, a failure, or an entry that belongs to neither.
-    /// `held` bytes are reserved before, above the reserved memory at the start.
-    fn read_run(&mut self, start: usize, held: i128) -> usize {
+    /// `reserved` bytes are reserved before, above the reserved memory at the start.
+    fn read_run(&mut self, start: usize, reserved: i128) -> usize {
         let rest = self.recording.entries.iter().enumerate().skip(start);
         let is_end = |action: Action| {
             let ends_before = matches!(action, Action::FreeRequested | Action::Snapshot);
@@ -129,7 +129,7 @@ impl Reader<'_> {
             _ => return self.push(self.kind_without_malloc(start..before), start..before),
         };
         let end = before + 1;
-        let split = self.end_of_empty_cache(start..end, held);
+        let split = self.end_of_empty_cache(start..end, reserved);
         if split > start {
             self.push(CallKind::EmptyCache, start..split);
         }
@@ -146,13 +146,13 @@ impl Reader<'_> {
     }
 
     /// The end of the `empty_cache` at the beginning of a run that ends with a malloc.
-    fn end_of_empty_cache(&self, run: Range<usize>, held: i128) -> usize {
+    fn end_of_empty_cache(&self, run: Range<usize>, reserved: i128) -> usize {
         let entries = &self.recording.entries[run.clone()];
         let returns = |entry: &TraceEntry| entry.action.returns_memory();
         let Some(last_return) = entries.iter().rposition(returns) else {
             return run.start;
         };
-        let taken: i128 = entries[last_return + 1..].iter().map(held_by).sum();
+        let taken: i128 = entries[last_return + 1..].iter().map(added_by).sum();
         let by_malloc = match self.same_caller(run.start + last_return, run.end - 1) {
             Some(same) => same,
             None if entries
@@ -161,7 +161,7 @@ impl Reader<'_> {
             {
                 true
             }
-            None => taken > 0 && (self.collects_garbage || held + taken > self.peak),
+            None => taken > 0 && (self.collects_garbage || reserved + taken > self.peak),
         };
         if by_malloc {
             run.start

@@ -29,7 +29,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use self::budget::Budget;
-use self::fields::{unsigned, whole};
+use self::fields::whole;
 use self::remarks::Remarks;
 use self::stacks::{Frames, Stacks};
 use super::{Annotation, Recording};
@@ -136,7 +136,7 @@ impl<'a> Reader<'a> {
             return Err(node.error(reason));
         };
         let number = device.map_or(Ok(0), |device| whole(device, "device"))?;
-        let time_us = time_us.map_or(Ok(0), |time| unsigned(time, "time_us"))?;
+        let time_us = time_us.map_or(Ok(0), |time| whole(time, "time_us"))?;
         let name = self.budget.text(name, "name")?.into_owned();
         let stage = self.budget.text(stage, "stage")?;
         let device = self.device(number);

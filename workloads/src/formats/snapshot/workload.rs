@@ -233,7 +233,7 @@ impl<'a> Writer<'a> {
                 Action::FreeCompleted => {
                     for stream in self.waits.end(addr, waited) {
                         let over = Change::FinishEvents { stream, count: 1 };
-                        self.ops.push(Op::Around(over));
+                        self.ops.push(Op::Surroundings(over));
                     }
                     // Requested in the same call, or before the first entry.
                     if let Some(id) = self.live.remove(&addr) {
@@ -249,9 +249,9 @@ impl<'a> Writer<'a> {
     fn free_later(&mut self, addr: DeviceAddr, id: u64) {
         let stream = self.waits.begin(addr);
         self.ops.push(Op::RecordStream { id, stream });
-        self.ops.push(Op::Around(Change::HoldEvents(true)));
+        self.ops.push(Op::Surroundings(Change::HoldEvents(true)));
         self.ops.push(Op::Free { id });
-        self.ops.push(Op::Around(Change::HoldEvents(false)));
+        self.ops.push(Op::Surroundings(Change::HoldEvents(false)));
     }
 
     /// Writes the marks of the steps that begin before `time_us`.

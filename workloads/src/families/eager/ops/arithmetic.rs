@@ -1,23 +1,23 @@
-//! Operators that work number by number.
+//! Elementwise operators.
 
 use std::borrow::Borrow;
 
 use crate::families::eager::Eager;
 use crate::families::eager::tensor::{DType, Tensor};
 
-/// Of two shapes that are broadcast together, the larger, in the wider type.
+/// Allocates the result of broadcasting two tensors: the larger shape in the wider type.
 fn shape_of(eager: &Eager<'_>, left: &Tensor, right: &Tensor, tag: &str) -> Tensor {
-    let larger = if right.numbers() > left.numbers() {
+    let larger = if right.elements() > left.elements() {
         right
     } else {
         left
     };
     let dtype = left.dtype().max(right.dtype());
-    eager.alloc(larger.numbers(), larger.width(), dtype, tag)
+    eager.alloc(larger.elements(), larger.width(), dtype, tag)
 }
 
 impl Eager<'_> {
-    /// The same numbers in another type; the tensor itself if it is of that type.
+    /// Converts to another type. Returns the tensor itself if it has that type.
     pub(crate) fn to(&self, x: impl Borrow<Tensor>, dtype: DType) -> Tensor {
         let x = x.borrow();
         if x.dtype() == dtype {
@@ -46,7 +46,7 @@ impl Eager<'_> {
         })
     }
 
-    /// Adds to a tensor in its place.
+    /// Adds in place.
     pub(crate) fn add_in_place(&self, left: Tensor, right: &Tensor) -> Tensor {
         let record = self.record(&[&left, right]);
         record.finish(left.detached(), |_, gradient, call| {
@@ -68,7 +68,7 @@ impl Eager<'_> {
         record.save_for(1, left);
         let product = shape_of(self, left, right, "mul");
         record.finish(product, |eager, gradient, call| {
-            // Each factor's gradient is computed with the other one; the second's comes first.
+            // The gradient of each factor needs the other one; that of the second is computed first.
             let (of_left, of_right) = match (call.wants, call.saved) {
                 ([true, true], [right, left]) => (Some(right), Some(left)),
                 ([true, _], [right]) => (Some(right), None),
@@ -100,7 +100,7 @@ impl Eager<'_> {
         })
     }
 
-    /// Adds a number.
+    /// Adds a scalar.
     pub(crate) fn shift(&self, x: impl Borrow<Tensor>) -> Tensor {
         let x = x.borrow();
         let record = self.record(&[x]);
@@ -108,7 +108,7 @@ impl Eager<'_> {
         record.finish(sum, |_, gradient, _| vec![Some(gradient.clone())])
     }
 
-    /// Multiplies by a number.
+    /// Multiplies by a scalar.
     pub(crate) fn scale(&self, x: impl Borrow<Tensor>, tag: &'static str) -> Tensor {
         let x = x.borrow();
         let record = self.record(&[x]);
@@ -122,7 +122,7 @@ impl Eager<'_> {
         self.scale(x, "neg")
     }
 
-    /// A power, which mixed precision computes in four bytes.
+    /// Raises to a power, in four bytes under mixed precision.
     pub(crate) fn pow(&self, x: impl Borrow<Tensor>) -> Tensor {
         let x = self.raised(x.borrow());
         let mut record = self.record(&[&x]);
@@ -137,7 +137,7 @@ impl Eager<'_> {
         })
     }
 
-    /// One divided by the root.
+    /// The reciprocal of the square root.
     pub(crate) fn rsqrt(&self, x: impl Borrow<Tensor>) -> Tensor {
         let x = x.borrow();
         let mut record = self.record(&[x]);
@@ -179,11 +179,11 @@ impl Eager<'_> {
         })
     }
 
-    /// Sets a random part of the numbers to zero.
+    /// Sets random elements to zero.
     pub(crate) fn dropout(&self, x: impl Borrow<Tensor>) -> Tensor {
         let x = x.borrow();
         let mut record = self.record(&[x]);
-        let mask = self.alloc(x.numbers(), x.width(), DType::Bool, "native_dropout");
+        let mask = self.alloc(x.elements(), x.width(), DType::Bool, "native_dropout");
         let output = self.alloc_like(x, "native_dropout");
         record.save(&mask);
         record.finish(output, |eager, gradient, _| {

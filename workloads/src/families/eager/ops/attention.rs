@@ -1,4 +1,4 @@
-//! Attention, in three ways: without scores in memory, the same with a mask, and with scores.
+//! Scaled dot-product attention with three backends.
 
 use crate::families::eager::Eager;
 use crate::families::eager::tape::Gradients;
@@ -10,34 +10,39 @@ pub(crate) struct Heads {
     pub(crate) batch: u64,
     pub(crate) heads: u64,
     pub(crate) kv_heads: u64,
-    /// Numbers of a head.
+    /// Elements of a head.
     pub(crate) size: u64,
-    /// Tokens that ask, and that are asked.
+    /// Query tokens and key tokens per sequence.
     pub(crate) queries: u64,
     pub(crate) keys: u64,
     pub(crate) dropout: bool,
 }
 
-/// How attention is computed.
-pub(crate) enum Way<'a> {
-    /// Flash attention.
+/// The implementation of attention, as in PyTorch's `SDPBackend`.
+pub(crate) enum Backend<'a> {
+    /// Flash attention: no scores in memory, no mask.
     Flash,
-    /// The kernel that takes a mask: which token may attend to which.
-    Masked(&'a Tensor),
-    /// One operator after the other.
-    Materialised,
+    /// Memory-efficient attention with a mask: no scores in memory.
+    Efficient(&'a Tensor),
+    /// Separate operators, with scores in memory.
+    Math,
 }
 
 impl Eager<'_> {
-    /// What each query makes of the values.
-    pub(crate) fn attention(&self, inputs: [&Tensor; 3], heads: Heads, way: &Way<'_>) -> Tensor {
-        match way {
-            Way::Flash => self.flash_attention(inputs, heads),
-            Way::Masked(mask) => {
+    /// Runs attention on queries, keys and values.
+    pub(crate) fn attention(
+        &self,
+        inputs: [&Tensor; 3],
+        heads: Heads,
+        backend: &Backend<'_>,
+    ) -> Tensor {
+        match backend {
+            Backend::Flash => self.flash_attention(inputs, heads),
+            Backend::Efficient(mask) => {
                 let bias = self.bias_of(mask, heads);
-                self.masked_attention(inputs, &bias, heads)
+                self.efficient_attention(inputs, &bias, heads)
             }
-            Way::Materialised => self.materialised_attention(inputs, heads),
+            Backend::Math => self.math_attention(inputs, heads),
         }
     }
 
@@ -64,21 +69,21 @@ impl Eager<'_> {
         output
     }
 
-    /// The mask as numbers that are added to the scores, in rows that kernels can read.
+    /// Converts the mask to an additive bias with aligned rows.
     fn bias_of(&self, mask: &Tensor, heads: Heads) -> Tensor {
         let dtype = DType::Half;
         let constants = [(); 2].map(|()| self.alloc(1, 1, dtype, "scalar_tensor"));
-        let bias = self.alloc(mask.numbers(), heads.keys, dtype, "where");
+        let bias = self.alloc(mask.elements(), heads.keys, dtype, "where");
         drop(constants);
         let aligned = heads.keys.next_multiple_of(8);
         if aligned == heads.keys {
             return bias;
         }
-        let rows = mask.numbers() / heads.keys.max(1);
+        let rows = mask.elements() / heads.keys.max(1);
         self.alloc(rows * aligned, aligned, dtype, "constant_pad_nd")
     }
 
-    fn masked_attention(&self, [q, k, v]: [&Tensor; 3], bias: &Tensor, heads: Heads) -> Tensor {
+    fn efficient_attention(&self, [q, k, v]: [&Tensor; 3], bias: &Tensor, heads: Heads) -> Tensor {
         const TAG: &str = "_efficient_attention_forward";
         let mut record = self.record(&[q, k, v]);
         for input in [bias, k, q, v] {
@@ -90,11 +95,11 @@ impl Eager<'_> {
         record.save(&sums);
         record.save(&output);
         record.finish(output, move |eager, gradient, _| {
-            heads.masked_backward(eager, gradient)
+            heads.efficient_backward(eager, gradient)
         })
     }
 
-    fn materialised_attention(&self, [q, k, v]: [&Tensor; 3], heads: Heads) -> Tensor {
+    fn math_attention(&self, [q, k, v]: [&Tensor; 3], heads: Heads) -> Tensor {
         let scores = (heads.rows() * heads.keys, heads.keys);
         let mut weights = self.batched_product([q, k], scores);
         weights = self.scale(&weights, "mul");
@@ -103,7 +108,7 @@ impl Eager<'_> {
         if heads.dropout {
             weights = self.dropout(&weights);
         }
-        self.batched_product([&weights, v], (q.numbers(), q.width()))
+        self.batched_product([&weights, v], (q.elements(), q.width()))
     }
 }
 
@@ -112,7 +117,7 @@ impl Heads {
         self.batch * self.heads * self.queries
     }
 
-    /// Gradients of queries, keys and values.
+    /// Allocates the gradients of queries, keys and values.
     fn gradients(self, eager: &Eager<'_>, of_output: &Tensor, tag: &str) -> Gradients {
         let width = self.kv_heads * self.size;
         let keys = self.batch * self.keys * width;
@@ -130,7 +135,7 @@ impl Heads {
         let wide = self.size.next_multiple_of(32);
         let of_q_wide = eager.alloc(rows * wide, wide, DType::Single, TAG);
         if self.kv_heads < self.heads {
-            // Each head has its own; those of a group are summed up.
+            // Gradients are computed per attention head, then summed over each group.
             let each = self.batch * self.keys * self.heads * self.size;
             let of_each = [(); 2].map(|()| eager.alloc(each, self.size, of_output.dtype(), TAG));
             of_each.into_iter().rev().for_each(drop);
@@ -140,11 +145,11 @@ impl Heads {
         gradients
     }
 
-    fn masked_backward(self, eager: &Eager<'_>, of_output: &Tensor) -> Gradients {
+    fn efficient_backward(self, eager: &Eager<'_>, of_output: &Tensor) -> Gradients {
         const TAG: &str = "_efficient_attention_backward";
         let gradients = self.gradients(eager, of_output, TAG);
         let sums = eager.alloc(self.rows(), 1, DType::Single, TAG);
-        // Blocks of queries are added up in four bytes, each with a counter.
+        // Blocks of queries accumulate in four bytes, each with a counter.
         let block = if self.size > 64 { 128 } else { 64 };
         let blocks = self.queries.div_ceil(block);
         let bytes = blocks * (4 * block * self.size + 16);

@@ -1,35 +1,35 @@
-//! Tables that are looked up.
+//! Embeddings.
 
 use crate::families::eager::Eager;
 use crate::families::eager::tensor::{DType, Parameter, Tensor};
 
 const TAG: &str = "embedding_dense_backward";
-/// Up to so many indices one kernel does it all; more are sorted first.
+/// The most indices that one kernel handles without sorting.
 const UNSORTED: u64 = 3072;
-/// Rows that are summed up together.
+/// Rows summed together.
 const TOGETHER: u64 = 10;
 
 impl Eager<'_> {
-    /// Rows of a table, one for each index.
+    /// Looks up a row of the table for each index.
     pub(crate) fn embedding(&self, indices: &Tensor, table: &Parameter) -> Tensor {
         let table = table.tensor();
         let mut record = self.record(&[table]);
         record.save(indices);
         let width = table.width();
-        let rows = indices.numbers();
+        let rows = indices.elements();
         let output = self.alloc(rows * width, width, table.dtype(), "index_select");
-        let (numbers, dtype) = (table.numbers(), table.dtype());
+        let (elements, dtype) = (table.elements(), table.dtype());
         record.finish(output, move |eager, _, _| {
-            let of_table = || eager.alloc(numbers, width, dtype, "zeros");
+            let of_table = || eager.alloc(elements, width, dtype, "zeros");
             vec![Some(if rows > UNSORTED {
-                eager.sorted_sums(rows, numbers / width.max(1), width, of_table)
+                eager.sorted_sums(rows, elements / width.max(1), width, of_table)
             } else {
                 of_table()
             })]
         })
     }
 
-    /// Sorts indices and sums up the rows of each: first parts of them, then the parts.
+    /// Sorts the indices and sums the rows of each, first in parts, then the parts.
     fn sorted_sums(
         &self,
         indices: u64,
@@ -37,7 +37,7 @@ impl Eager<'_> {
         width: u64,
         of_table: impl FnOnce() -> Tensor,
     ) -> Tensor {
-        let longs = |numbers: u64| self.alloc(numbers, 1, DType::Long, TAG);
+        let longs = |elements: u64| self.alloc(elements, 1, DType::Long, TAG);
         let distinct = indices.min(table);
         let sorted = [longs(indices), longs(indices)];
         let range = self.alloc(indices, 1, DType::Long, "arange");

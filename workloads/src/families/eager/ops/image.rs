@@ -1,21 +1,21 @@
-//! Operators on images: channels of squares of numbers.
+//! Operators on square images.
 
 use std::borrow::Borrow;
 
 use crate::families::eager::Eager;
 use crate::families::eager::tensor::{DType, Parameter, Tensor};
 
-/// Images of one size. A tensor of them has rows of one channel of one image.
+/// Images of one size. Each row of their tensor is one channel of one image.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Images {
     pub(crate) batch: u64,
     pub(crate) channels: u64,
-    /// Numbers along each of the two sides.
+    /// Pixels per side.
     pub(crate) side: u64,
 }
 
 impl Images {
-    pub(crate) fn numbers(self) -> u64 {
+    pub(crate) fn elements(self) -> u64 {
         self.batch * self.channels * self.pixels()
     }
 
@@ -23,7 +23,7 @@ impl Images {
         self.side * self.side
     }
 
-    /// As a window of a size leaves it that moves by a stride.
+    /// The output of a convolution or pooling with this window and stride.
     pub(crate) fn after(self, channels: u64, window: u64, stride: u64) -> Self {
         let padded = self.side + 2 * (window / 2);
         let side = padded.saturating_sub(window) / stride + 1;
@@ -35,7 +35,7 @@ impl Images {
     }
 }
 
-/// Scratch of a convolution: forward, for the gradient of the images, for that of the weight.
+/// Workspaces of a convolution: forward, gradient of the images, gradient of the weight.
 pub(crate) type Workspaces = [u64; 3];
 
 impl Eager<'_> {
@@ -59,14 +59,14 @@ impl Eager<'_> {
         let mut record = self.record(&[&x, &weight]);
         record.save(&x);
         record.save(&weight);
-        let output = self.alloc(after.numbers(), after.pixels(), x.dtype(), TAG);
+        let output = self.alloc(after.elements(), after.pixels(), x.dtype(), TAG);
         self.workspace_of(workspaces[0], TAG);
-        let shapes = [&x, &weight].map(|input| (input.numbers(), input.width()));
+        let shapes = [&x, &weight].map(|input| (input.elements(), input.width()));
         record.finish(output, move |eager, gradient, call| {
             let of = |n: usize| {
                 call.wants[n].then(|| {
-                    let (numbers, width) = shapes[n];
-                    let of = eager.alloc(numbers, width, gradient.dtype(), BACKWARD);
+                    let (elements, width) = shapes[n];
+                    let of = eager.alloc(elements, width, gradient.dtype(), BACKWARD);
                     eager.workspace_of(workspaces[n + 1], BACKWARD);
                     of
                 })
@@ -76,7 +76,7 @@ impl Eager<'_> {
         })
     }
 
-    /// Batch normalisation, with mean and deviation of each channel.
+    /// Batch normalisation, saving mean and deviation of each channel.
     pub(crate) fn batch_norm(
         &self,
         x: impl Borrow<Tensor>,
@@ -89,7 +89,7 @@ impl Eager<'_> {
         let mut record = self.record(&[x, weight.tensor(), bias.tensor()]);
         record.save(x);
         let output = self.alloc_like(x, TAG);
-        let channels = weight.tensor().numbers();
+        let channels = weight.tensor().elements();
         let statistic = || self.alloc(channels, channels, DType::Single, TAG);
         let statistics = [statistic(), statistic()];
         for statistic in &statistics {
@@ -103,7 +103,7 @@ impl Eager<'_> {
         })
     }
 
-    /// Sets negative numbers to zero, in place.
+    /// Sets negative elements to zero, in place.
     pub(crate) fn relu_in_place(&self, x: Tensor) -> Tensor {
         let mut record = self.record(&[&x]);
         record.save(&x);
@@ -112,18 +112,18 @@ impl Eager<'_> {
         })
     }
 
-    /// The largest number of each window, and where it is.
+    /// The largest element of each window, saving its position.
     pub(crate) fn max_pool(&self, x: &Tensor, after: Images) -> Tensor {
         const TAG: &str = "max_pool2d_with_indices";
         let mut record = self.record(&[x]);
         record.save(x);
-        let output = self.alloc(after.numbers(), after.pixels(), x.dtype(), TAG);
-        let places = self.alloc(after.numbers(), after.pixels(), DType::Long, TAG);
+        let output = self.alloc(after.elements(), after.pixels(), x.dtype(), TAG);
+        let places = self.alloc(after.elements(), after.pixels(), DType::Long, TAG);
         record.save(&places);
-        let (numbers, width) = (x.numbers(), x.width());
+        let (elements, width) = (x.elements(), x.width());
         record.finish(output, move |eager, gradient, _| {
             let tag = "max_pool2d_with_indices_backward";
-            vec![Some(eager.alloc(numbers, width, gradient.dtype(), tag))]
+            vec![Some(eager.alloc(elements, width, gradient.dtype(), tag))]
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Products with a weight.
+//! Linear layers and matrix products.
 
 use std::borrow::Borrow;
 
@@ -7,7 +7,7 @@ use crate::families::eager::tape::Gradients;
 use crate::families::eager::tensor::{Parameter, Tensor};
 
 impl Eager<'_> {
-    /// A product; the bias, if there is one, is added by the same kernel.
+    /// A linear layer; the kernel also adds the bias, if there is one.
     pub(crate) fn linear(
         &self,
         x: impl Borrow<Tensor>,
@@ -23,7 +23,7 @@ impl Eager<'_> {
         }
     }
 
-    /// The same as GPT-2 does it: the casts come in another order.
+    /// A linear layer as in GPT-2: the casts are in another order.
     pub(crate) fn addmm(
         &self,
         bias: &Parameter,
@@ -67,18 +67,18 @@ impl Eager<'_> {
 }
 
 impl Eager<'_> {
-    /// Products of many pairs of matrices, each pair by itself.
+    /// A batched matrix product.
     pub(crate) fn batched_product(&self, [x, y]: [&Tensor; 2], shape: (u64, u64)) -> Tensor {
         let mut record = self.record(&[x, y]);
         record.save_for(0, y);
         record.save_for(1, x);
         let output = self.alloc(shape.0, shape.1, x.dtype(), "bmm");
         self.workspace(false, "bmm");
-        let shapes = [x, y].map(|input| (input.numbers(), input.width()));
+        let shapes = [x, y].map(|input| (input.elements(), input.width()));
         record.finish(output, move |eager, gradient, call| {
             let of = |n: usize| {
-                let (numbers, width) = shapes[n];
-                call.wants[n].then(|| eager.alloc(numbers, width, gradient.dtype(), "bmm"))
+                let (elements, width) = shapes[n];
+                call.wants[n].then(|| eager.alloc(elements, width, gradient.dtype(), "bmm"))
             };
             let of_y = of(1);
             vec![of(0), of_y]
@@ -86,7 +86,7 @@ impl Eager<'_> {
     }
 }
 
-/// Rows that are multiplied, and their widths before and after.
+/// Rows to multiply, and their widths before and after.
 #[derive(Clone, Copy)]
 struct Shapes {
     rows: u64,
@@ -100,21 +100,21 @@ impl Shapes {
         Self {
             rows: x.rows(),
             narrow: x.width(),
-            wide: weight.numbers() / x.width().max(1),
+            wide: weight.elements() / x.width().max(1),
             is_matrix: x.is_matrix(),
         }
     }
 
     fn of_x(self, eager: &Eager<'_>, gradient: &Tensor) -> Tensor {
-        let numbers = self.rows * self.narrow;
-        let of_x = eager.alloc(numbers, self.narrow, gradient.dtype(), "mm");
+        let elements = self.rows * self.narrow;
+        let of_x = eager.alloc(elements, self.narrow, gradient.dtype(), "mm");
         eager.workspace(false, "mm");
         if self.is_matrix { of_x } else { of_x.as_view() }
     }
 
     fn of_weight(self, eager: &Eager<'_>, gradient: &Tensor) -> Tensor {
-        let numbers = self.narrow * self.wide;
-        let of_weight = eager.alloc(numbers, self.narrow, gradient.dtype(), "mm");
+        let elements = self.narrow * self.wide;
+        let of_weight = eager.alloc(elements, self.narrow, gradient.dtype(), "mm");
         eager.workspace(false, "mm");
         of_weight.as_view()
     }

@@ -1,4 +1,4 @@
-//! The loss: cross entropy.
+//! Losses.
 
 use std::borrow::Borrow;
 
@@ -6,7 +6,7 @@ use crate::families::eager::Eager;
 use crate::families::eager::tensor::{DType, Tensor};
 
 impl Eager<'_> {
-    /// The mean of the negative logarithm of the probability of each label.
+    /// Cross entropy, averaged over the labels.
     pub(crate) fn cross_entropy(&self, logits: impl Borrow<Tensor>, labels: &Tensor) -> Tensor {
         let probabilities = self.log_softmax(logits.borrow());
         self.nll_loss(&self.raised(&probabilities), labels)
@@ -30,11 +30,11 @@ impl Eager<'_> {
         let one = || self.alloc(1, 1, x.dtype(), "nll_loss_forward");
         let (output, total) = (one(), one());
         record.save(&total);
-        let (numbers, width) = (x.numbers(), x.width());
+        let (elements, width) = (x.elements(), x.width());
         record.finish(output, move |eager, gradient, _| {
             let dtype = gradient.dtype();
             vec![Some(eager.alloc(
-                numbers,
+                elements,
                 width,
                 dtype,
                 "nll_loss_backward",
@@ -42,13 +42,13 @@ impl Eager<'_> {
         })
     }
 
-    /// The loss of a language model: each token is the label of the one before.
+    /// The loss of a causal language model: each token is the label of the one before.
     pub(crate) fn language_model_loss(&self, logits: &Tensor, labels: &Tensor) -> Tensor {
         let logits = self.to(logits, DType::Single);
-        let numbers = labels.numbers();
-        let padded = numbers + labels.rows();
+        let elements = labels.elements();
+        let padded = elements + labels.rows();
         let padded = self.alloc(padded, 1, DType::Long, "constant_pad_nd");
-        let labels = self.alloc(numbers, 1, DType::Long, "clone");
+        let labels = self.alloc(elements, 1, DType::Long, "clone");
         let loss = self.cross_entropy(&logits, &labels);
         drop(logits);
         drop(padded);

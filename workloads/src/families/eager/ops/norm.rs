@@ -1,4 +1,4 @@
-//! Norms.
+//! Norms, means and softmax.
 
 use std::borrow::Borrow;
 
@@ -6,7 +6,7 @@ use crate::families::eager::Eager;
 use crate::families::eager::tensor::{DType, Parameter, Tensor};
 
 impl Eager<'_> {
-    /// Layer normalisation, with mean and deviation of each row.
+    /// Layer normalisation, saving mean and deviation of each row.
     pub(crate) fn layer_norm(
         &self,
         x: impl Borrow<Tensor>,
@@ -38,14 +38,14 @@ impl Eager<'_> {
     pub(crate) fn mean(&self, x: impl Borrow<Tensor>) -> Tensor {
         let x = x.borrow();
         let record = self.record(&[x]);
-        let (numbers, width) = (x.numbers(), x.width());
+        let (elements, width) = (x.elements(), x.width());
         let mean = self.alloc(x.rows(), 1, x.dtype(), "mean");
         record.finish(mean, move |eager, gradient, _| {
-            vec![Some(eager.alloc(numbers, width, gradient.dtype(), "div"))]
+            vec![Some(eager.alloc(elements, width, gradient.dtype(), "div"))]
         })
     }
 
-    /// Shares of each row, in four bytes.
+    /// Softmax of each row, in four bytes.
     pub(crate) fn softmax(&self, x: impl Borrow<Tensor>) -> Tensor {
         let x = self.to(x, DType::Single);
         let mut record = self.record(&[&x]);
@@ -58,7 +58,7 @@ impl Eager<'_> {
         })
     }
 
-    /// Division by the root mean square, one operator after the other, in four bytes.
+    /// RMS normalisation as separate operators, in four bytes.
     pub(crate) fn rms_norm(&self, x: impl Borrow<Tensor>, weight: &Parameter) -> Tensor {
         let before = x.borrow().dtype();
         let mut hidden = self.to(x, DType::Single);

@@ -1,22 +1,22 @@
-//! Sums over rows, which need scratch if there are many of them.
+//! Sums, which need scratch if they are shared among blocks of threads.
 
 use crate::families::eager::Eager;
 use crate::families::eager::tensor::Tensor;
 
-/// Processors of the device, and threads that each can have at a time.
+/// Multiprocessors of the device, and resident threads of each.
 const PROCESSORS: u64 = 132;
 const THREADS_A_PROCESSOR: u64 = 2048;
 /// Threads of a warp and of a block.
 const WARP: u64 = 32;
 const BLOCK: u64 = 512;
-/// Values that a thread adds up by itself: at least, and at most if others could help.
+/// Fewest and most values that one thread sums if others could help.
 const LEAST_VALUES: u64 = 16;
 const MOST_VALUES: u64 = 256;
 
-/// Bytes of the partial sums, and of the counters of blocks that are done, if each of `columns` sums
-/// over `rows` is shared among several blocks.
+/// Bytes of the partial sums and of the counters of finished blocks, for `columns` sums over `rows`.
+/// `None` if no sum is shared among several blocks.
 fn scratch_of_sums(rows: u64, columns: u64) -> Option<[u64; 2]> {
-    // Columns that a thread does at a time.
+    // Columns per vectorised load.
     let vector = [4, 2, 1].into_iter().find(|v| columns.is_multiple_of(*v))?;
     let threads = BLOCK / vector;
     let fit = |wanted: u64| 1 << wanted.clamp(1, threads).ilog2();
@@ -38,10 +38,10 @@ fn scratch_of_sums(rows: u64, columns: u64) -> Option<[u64; 2]> {
 }
 
 impl Eager<'_> {
-    /// The sums over all rows, outside the record.
+    /// The sum of each column, without recording it.
     pub(crate) fn column_sums(&self, x: &Tensor, columns: u64) -> Tensor {
         let sums = self.alloc(columns, columns, x.dtype(), "sum");
-        let rows = x.numbers() / columns.max(1);
+        let rows = x.elements() / columns.max(1);
         if let Some([partial, counters]) = scratch_of_sums(rows, columns) {
             let partial = self.alloc_bytes(partial, "sum");
             drop(self.alloc_bytes(counters, "sum"));
@@ -54,19 +54,19 @@ impl Eager<'_> {
     pub(crate) fn row_sums(&self, x: &Tensor) -> Tensor {
         let record = self.record(&[x]);
         let sums = self.alloc(x.rows(), 1, x.dtype(), "sum");
-        let (numbers, width) = (x.numbers(), x.width());
+        let (elements, width) = (x.elements(), x.width());
         record.finish(sums, move |_, gradient, _| {
-            // One number stands for all of its row.
-            vec![Some(gradient.part(numbers, width))]
+            // The gradient of a row is broadcast, as a view.
+            vec![Some(gradient.part(elements, width))]
         })
     }
 
-    /// What was broadcast is summed up again.
-    pub(crate) fn sum_to(&self, x: &Tensor, numbers: u64, width: u64) -> Tensor {
+    /// Sums a gradient over its broadcast dimensions.
+    pub(crate) fn sum_to(&self, x: &Tensor, elements: u64, width: u64) -> Tensor {
         if width == 1 {
-            return self.alloc(numbers, 1, x.dtype(), "sum");
+            return self.alloc(elements, 1, x.dtype(), "sum");
         }
-        self.column_sums(x, numbers).reshaped(width)
+        self.column_sums(x, elements).reshaped(width)
     }
 }
 
@@ -74,9 +74,9 @@ impl Eager<'_> {
 mod tests {
     use super::scratch_of_sums;
 
-    /// As recorded: rows, columns, partial sums, counters.
+    /// Recorded rows, columns, partial sums and counters.
     #[test]
-    fn scratch_is_that_of_the_recordings() {
+    fn scratch_matches_the_recordings() {
         for (rows, columns, partial, counters) in [
             (8192, 768, 50_331_648, 24),
             (8192, 3072, 138_412_032, 96),

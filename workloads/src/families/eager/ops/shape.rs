@@ -1,4 +1,4 @@
-//! Operators that put numbers elsewhere.
+//! Operators that reshape, copy or concatenate.
 
 use std::borrow::Borrow;
 
@@ -6,58 +6,58 @@ use crate::families::eager::Eager;
 use crate::families::eager::tensor::Tensor;
 
 impl Eager<'_> {
-    /// A tensor cut along its rows into parts of these widths. Their gradients are put together.
+    /// Splits rows into parts of these widths, whose gradients are concatenated.
     pub(crate) fn split(&self, x: &Tensor, widths: &[u64]) -> Vec<Tensor> {
         let record = self.record(&[x]);
         let rows = x.rows();
         let parts = widths.iter().map(|width| x.part(rows * width, *width));
-        let (numbers, width) = (x.numbers(), x.width());
+        let (elements, width) = (x.elements(), x.width());
         record.finish_all(parts.collect(), move |eager, call| {
             let mut gradients = call.gradients.iter().flatten();
             vec![
                 gradients
                     .next()
-                    .map(|gradient| eager.alloc(numbers, width, gradient.dtype(), "cat")),
+                    .map(|gradient| eager.alloc(elements, width, gradient.dtype(), "cat")),
             ]
         })
     }
 
-    /// Half of the numbers negated and put in the place of the other half.
+    /// Swaps the halves of each row and negates one.
     pub(crate) fn rotate_half(&self, x: impl Borrow<Tensor>) -> Tensor {
         let x = x.borrow();
         let [first, second] = self.halves(x);
-        let (numbers, width) = (x.numbers(), x.width());
+        let (elements, width) = (x.elements(), x.width());
         let negated = self.neg(second);
         let record = self.record(&[&negated, &first]);
-        let output = self.alloc(numbers, width, x.dtype(), "cat");
+        let output = self.alloc(elements, width, x.dtype(), "cat");
         drop(negated);
         let half = width / 2;
         record.finish(output, move |_, gradient, _| {
-            let part = || Some(gradient.part(numbers / 2, half));
+            let part = || Some(gradient.part(elements / 2, half));
             vec![part(), part()]
         })
     }
 
-    /// One tensor after another.
+    /// Concatenates two tensors.
     pub(crate) fn cat(&self, first: Option<&Tensor>, second: &Tensor) -> Tensor {
         let inputs: Vec<&Tensor> = first.into_iter().chain([second]).collect();
         let record = self.record(&inputs);
-        let shapes: Vec<(u64, u64)> = inputs.iter().map(|x| (x.numbers(), x.width())).collect();
-        let numbers = shapes.iter().map(|(numbers, _)| numbers).sum();
-        let output = self.alloc(numbers, second.width(), second.dtype(), "cat");
+        let shapes: Vec<(u64, u64)> = inputs.iter().map(|x| (x.elements(), x.width())).collect();
+        let elements = shapes.iter().map(|(elements, _)| elements).sum();
+        let output = self.alloc(elements, second.width(), second.dtype(), "cat");
         record.finish(output, move |_, gradient, _| {
             let parts = shapes.iter();
-            let parts = parts.map(|(numbers, width)| Some(gradient.part(*numbers, *width)));
+            let parts = parts.map(|(elements, width)| Some(gradient.part(*elements, *width)));
             parts.collect()
         })
     }
 
-    /// Every row several times, as heads that share keys and values are.
+    /// Repeats rows, as for key-value heads shared by a group.
     pub(crate) fn repeat(&self, x: &Tensor, times: u64) -> Tensor {
         let record = self.record(&[x]);
-        let (numbers, width) = (x.numbers() * times, x.width() * times);
-        let output = self.alloc(numbers, width, x.dtype(), "clone");
-        let before = (x.numbers(), x.width());
+        let (elements, width) = (x.elements() * times, x.width() * times);
+        let output = self.alloc(elements, width, x.dtype(), "clone");
+        let before = (x.elements(), x.width());
         record.finish(output, move |eager, gradient, _| {
             vec![Some(eager.alloc(
                 before.0,
@@ -68,7 +68,7 @@ impl Eager<'_> {
         })
     }
 
-    /// The same numbers, copied so that they lie in order.
+    /// A contiguous copy.
     pub(crate) fn contiguous(&self, x: &Tensor) -> Tensor {
         let record = self.record(&[x]);
         record.finish(self.alloc_like(x, "clone"), |_, gradient, _| {
@@ -76,28 +76,28 @@ impl Eager<'_> {
         })
     }
 
-    /// Each row cut into heads, and heads put before tokens. The gradient has to be put back.
+    /// Splits rows into heads and transposes heads and tokens, as a view. The gradient is copied back.
     pub(crate) fn per_head(&self, x: &Tensor, size: u64) -> Tensor {
         let record = self.record(&[x]);
         let width = x.width();
         record.finish(x.reshaped(size).detached(), move |eager, gradient, _| {
-            let numbers = gradient.numbers();
-            let copy = eager.alloc(numbers, width, gradient.dtype(), "clone");
+            let elements = gradient.elements();
+            let copy = eager.alloc(elements, width, gradient.dtype(), "clone");
             vec![Some(copy.as_view())]
         })
     }
 
-    /// Some of the numbers, as a view.
-    pub(crate) fn slice(&self, x: &Tensor, numbers: u64, width: u64) -> Tensor {
+    /// A part of the elements, as a view.
+    pub(crate) fn slice(&self, x: &Tensor, elements: u64, width: u64) -> Tensor {
         let record = self.record(&[x]);
-        let (all, before) = (x.numbers(), x.width());
-        record.finish(x.part(numbers, width), move |eager, gradient, _| {
+        let (all, before) = (x.elements(), x.width());
+        record.finish(x.part(elements, width), move |eager, gradient, _| {
             vec![Some(eager.alloc(all, before, gradient.dtype(), "zeros"))]
         })
     }
 
     fn halves(&self, x: &Tensor) -> [Tensor; 2] {
-        let (numbers, width) = (x.numbers(), x.width());
-        [(); 2].map(|()| self.slice(x, numbers / 2, width / 2))
+        let (elements, width) = (x.elements(), x.width());
+        [(); 2].map(|()| self.slice(x, elements / 2, width / 2))
     }
 }

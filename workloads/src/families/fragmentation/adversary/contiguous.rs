@@ -1,20 +1,20 @@
-//! Where best fit puts blocks in one range that grows at its end.
+//! A model of best fit in one range that grows at its end.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A range of memory, in any unit.
+/// A range of memory, in units.
 #[derive(Debug, Default)]
 pub(super) struct Contiguous {
-    /// Holes between blocks, by start; none of them touch. What is after the last block is no hole.
+    /// Lengths of the holes by start. Holes are never adjacent, and none follows the last block.
     holes: BTreeMap<u64, u64>,
-    /// The same as (length, start).
+    /// The holes as (length, start).
     by_length: BTreeSet<(u64, u64)>,
     /// The end of the last block.
     end: u64,
 }
 
 impl Contiguous {
-    /// Places a block: in the smallest hole that is large enough, the lowest of these, or at the end.
+    /// Places a block in the smallest hole that fits, the lowest of equal ones, or at the end.
     pub(super) fn place(&mut self, len: u64) -> u64 {
         let fit = self.by_length.range((len, 0)..).next().copied();
         let Some((hole, start)) = fit else {
@@ -29,7 +29,7 @@ impl Contiguous {
         start
     }
 
-    /// Frees a block, and joins it with the holes beside it.
+    /// Frees a block and coalesces it with adjacent holes.
     pub(super) fn free(&mut self, mut start: u64, mut len: u64) {
         let before = self.holes.range(..start).next_back();
         if let Some((&hole, &hole_len)) = before
@@ -66,7 +66,7 @@ mod tests {
     use super::Contiguous;
 
     #[test]
-    fn the_smallest_hole_the_lowest_of_these_or_the_end() {
+    fn places_in_the_smallest_lowest_hole_or_at_the_end() {
         let mut range = Contiguous::default();
         let starts: Vec<u64> = [3, 1, 2, 1, 2, 1].map(|len| range.place(len)).into();
         assert_eq!(starts, [0, 3, 4, 6, 7, 9]);
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn holes_join_and_the_last_one_is_none() {
+    fn holes_coalesce_and_the_last_one_shrinks_the_range() {
         let mut range = Contiguous::default();
         for _ in 0..6 {
             range.place(1);

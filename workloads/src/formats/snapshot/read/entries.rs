@@ -4,7 +4,7 @@ use coalesce_alloc::MempoolId;
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::history::{Action, TraceEntry};
 
-use super::fields::{bits, pool, unsigned};
+use super::fields::{bits, pool, whole};
 use super::{Device, Reader};
 use crate::formats::pickle::{Node, PickleError};
 use crate::formats::snapshot::StackId;
@@ -65,13 +65,13 @@ impl<'a> Reader<'a> {
         let entry = TraceEntry {
             action,
             addr: DeviceAddr(bits(place?, "the address of an entry")?),
-            size: unsigned(size.ok_or_else(|| missing("size"))?, "the size of an entry")?,
+            size: whole(size.ok_or_else(|| missing("size"))?, "the size of an entry")?,
             stream: match stream {
                 Some(stream) => StreamId(bits(stream, "the stream of an entry")?),
                 None => StreamId::DEFAULT,
             },
             time_us: match time_us {
-                Some(time) => unsigned(time, "the time of an entry")?,
+                Some(time) => whole(time, "the time of an entry")?,
                 None => 0,
             },
         };

@@ -51,11 +51,6 @@ pub(super) fn text<'a>(node: Node<'a>, what: &str) -> Result<Cow<'a, str>, Pickl
         .ok_or_else(|| unexpected(node, what, "a string"))
 }
 
-/// A count of bytes or microseconds.
-pub(super) fn unsigned(node: Node<'_>, what: &str) -> Result<u64, PickleError> {
-    whole(node, what)
-}
-
 /// A number in the range of the unsigned type `T`.
 pub(super) fn whole<T: TryFrom<i128>>(node: Node<'_>, what: &str) -> Result<T, PickleError> {
     let int = node.integer().and_then(|int| T::try_from(int).ok());

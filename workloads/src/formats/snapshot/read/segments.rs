@@ -7,7 +7,7 @@ use coalesce_alloc::stats::PoolKind;
 
 use super::Reader;
 use super::budget::Budget;
-use super::fields::{bits, pool, unsigned, whole};
+use super::fields::{bits, pool, whole};
 use crate::formats::pickle::{Node, PickleError};
 use crate::formats::snapshot::StackId;
 
@@ -82,7 +82,7 @@ impl<'a> Reader<'a> {
             end = DeviceAddr(block.address.0.wrapping_add(block.size));
             segment.blocks.push(block);
         }
-        let size = size.map(|size| unsigned(size, "the size of a segment"));
+        let size = size.map(|size| whole::<u64>(size, "the size of a segment"));
         let is_filled = size
             .transpose()?
             .is_none_or(|size| size == segment.total_size());
@@ -103,7 +103,7 @@ impl<'a> Reader<'a> {
             self.budget.fields(node, "a block", BLOCK_KEYS)?;
         let missing = |key: &str| node.error(format!("a block without '{key}'"));
         let size = size.ok_or_else(|| missing("size"))?;
-        let size = unsigned(size, "the size of a block")?;
+        let size: u64 = whole(size, "the size of a block")?;
         let state = state_of(state.ok_or_else(|| missing("state"))?, &mut self.budget)?;
         let address = match address {
             Some(address) => DeviceAddr(bits(address, "the address of a block")?),
@@ -121,7 +121,7 @@ impl<'a> Reader<'a> {
         let requested = requested.or(real_size);
         let frames = frames.or(user_frames);
         let requested_size = match requested {
-            Some(requested) => unsigned(requested, "the requested size of a block")?,
+            Some(requested) => whole(requested, "the requested size of a block")?,
             None if state == BlockState::Inactive => 0,
             None => {
                 self.device(number).remarks.unsized_blocks += 1;

@@ -176,11 +176,11 @@ fn candidates(
     free.sort_by_key(|block| (block.size, block.addr));
     let first_fit = free.partition_point(|block| block.size < size);
     let near = first_fit.saturating_sub(TOO_SMALL)..first_fit.saturating_add(ENOUGH);
-    let told = free
+    let shown = free
         .into_iter()
         .enumerate()
         .filter(|(place, block)| near.contains(place) || block.is_recorded || block.is_ours);
-    told.map(|(_, block)| block).collect()
+    shown.map(|(_, block)| block).collect()
 }
 
 impl fmt::Display for Difference {

@@ -6,7 +6,7 @@
 //! collector returns segments that were kept. Bisection therefore finds the limit, between the peak of
 //! reserved memory and the limit under which the collector never runs.
 
-use super::super::calls::peak_held;
+use super::super::calls::peak_reserved;
 use super::super::rewind::RecordingError;
 use super::trial::{Attempt, Trial};
 
@@ -15,9 +15,9 @@ use super::trial::{Attempt, Trial};
 pub(super) fn search(trial: &mut Trial<'_>, without: Attempt) -> Result<Attempt, RecordingError> {
     let prepared = trial.prepared;
     let segments = prepared.start.segments.iter();
-    let held: u64 = segments.map(|segment| segment.total_size()).sum();
-    let more = u64::try_from(peak_held(&prepared.recording.entries)).unwrap_or(u64::MAX);
-    let mut low = held.saturating_add(more);
+    let reserved: u64 = segments.map(|segment| segment.total_size()).sum();
+    let more = u64::try_from(peak_reserved(&prepared.recording.entries)).unwrap_or(u64::MAX);
+    let mut low = reserved.saturating_add(more);
     let most = low as f64 / prepared.settings.garbage_collection_threshold();
     let mut high = (most as u64).saturating_add(1).min(without.guesses.memory);
     while low <= high {

@@ -33,7 +33,7 @@ fn operations(program: &RecordedWorkload, fail: &[u64]) -> Vec<String> {
             Op::Malloc { id, .. } => (format!("malloc {id}"), Answer::Done),
             Op::Free { id } => (format!("free {id}"), Answer::Done),
             Op::RecordStream { id, stream } => (format!("{id} on {stream}"), Answer::Done),
-            Op::Around(change) => (format!("{change:?}"), Answer::Done),
+            Op::Surroundings(change) => (format!("{change:?}"), Answer::Done),
             Op::EmptyCache => ("empty".to_owned(), Answer::Done),
             Op::Mark { tag } => (tag.to_owned(), Answer::Done),
         };

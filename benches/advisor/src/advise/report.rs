@@ -1,0 +1,7 @@
+//! Advice as a page of text, or as an HTML page with charts.
+
+mod chart;
+pub mod html;
+mod map;
+mod picture;
+pub mod text;

@@ -1,0 +1,95 @@
+//! The data that charts and maps show: memory over time, and the segments at the peak.
+
+use std::collections::HashMap;
+
+use coalesce_alloc::driver::DeviceAddr;
+use coalesce_alloc::snapshot::SegmentInfo;
+use coalesce_bench::measure::timeline::{Point, Timeline};
+use coalesce_workloads::op::{Op, WorkloadError};
+use coalesce_workloads::replay::{Observer, Outcome, Step, replay_until};
+
+use crate::advise::peak::PeakFinder;
+use crate::advise::request::AdviceRequest;
+use crate::advise::simulator::Simulator;
+
+/// A replay of the workload on the given device.
+#[derive(Clone, Debug)]
+pub(super) struct Picture {
+    /// The settings string.
+    pub conf: String,
+    /// Memory over time.
+    pub points: Vec<Point>,
+    /// The events at which steps begin.
+    pub steps: Vec<u64>,
+    /// The segments at the peak.
+    pub segments: Vec<SegmentInfo>,
+    /// The tags of the blocks allocated at the peak, by address.
+    pub owners: HashMap<DeviceAddr, String>,
+}
+
+impl Picture {
+    /// Replays the workload under a settings string.
+    pub fn of(request: &AdviceRequest<'_>, conf: &str) -> anyhow::Result<Self> {
+        let simulator = Simulator::of(request)?;
+        let mut steps = StepMarks::default();
+        let mut peak = (PeakFinder::default(), &mut steps);
+        let mut timeline = (Timeline::default(), &mut peak);
+        simulator.observe(conf, &mut timeline)?;
+        let points = timeline.0.points().to_vec();
+        let mut owners = Owners::default();
+        let mut allocator = simulator.allocator(conf)?;
+        let event = peak.0.peak.event;
+        replay_until(request.reactive, allocator.as_mut(), event, &mut owners)?;
+        Ok(Self {
+            conf: conf.to_owned(),
+            points,
+            steps: steps.0,
+            segments: allocator.segments(),
+            owners: owners.tags,
+        })
+    }
+
+    /// Bytes reserved at the peak.
+    pub fn reserved(&self) -> u64 {
+        self.segments.iter().map(SegmentInfo::total_size).sum()
+    }
+}
+
+/// Collects the events at which steps begin.
+#[derive(Default)]
+struct StepMarks(Vec<u64>);
+
+impl Observer for StepMarks {
+    fn after(&mut self, step: &Step<'_>) -> Result<(), WorkloadError> {
+        match step.op {
+            Op::Mark { tag } if tag.starts_with("step") => self.0.push(step.event),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// Collects the tags of live allocations.
+#[derive(Default)]
+struct Owners {
+    tags: HashMap<DeviceAddr, String>,
+    addresses: HashMap<u64, DeviceAddr>,
+}
+
+impl Observer for Owners {
+    fn after(&mut self, step: &Step<'_>) -> Result<(), WorkloadError> {
+        match (step.op, step.outcome) {
+            (Op::Malloc { id, tag, .. }, Outcome::Placed(addr)) => {
+                self.addresses.insert(id, addr);
+                self.tags.insert(addr, tag.to_owned());
+            }
+            (Op::Free { id }, _) => {
+                if let Some(addr) = self.addresses.remove(&id) {
+                    self.tags.remove(&addr);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}

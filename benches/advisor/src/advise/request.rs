@@ -1,0 +1,68 @@
+//! What advice is requested for.
+
+use std::time::Duration;
+
+use coalesce_alloc::driver::sim::address::AddressPolicy;
+use coalesce_bench::measure::profile::Profile;
+use coalesce_workloads::cached::Cached;
+use coalesce_workloads::formats::snapshot::Recording;
+use coalesce_workloads::op::Workload;
+use serde::Serialize;
+
+/// What settings are chosen for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Aim {
+    /// The lowest minimum device memory: to fit, with the least risk, or with a larger batch.
+    LeastCapacity,
+    /// The shortest driver time.
+    DriverTime,
+    /// The lowest peak of reserved memory on the given device, to leave memory to others.
+    Reserved,
+}
+
+impl Aim {
+    /// All aims.
+    pub const ALL: [Self; 3] = [Self::LeastCapacity, Self::DriverTime, Self::Reserved];
+
+    /// The name on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::LeastCapacity => "least-capacity",
+            Self::DriverTime => "driver-time",
+            Self::Reserved => "reserved",
+        }
+    }
+}
+
+/// A workload, a device and the current settings.
+#[derive(Clone, Copy)]
+pub struct AdviceRequest<'a> {
+    /// The workload, in memory.
+    pub workload: &'a Cached,
+    /// The same workload, if it reacts to the results of its requests, such as one that ends at the first
+    /// failed request; otherwise `workload` itself.
+    pub reactive: &'a dyn Workload,
+    /// The snapshot that the workload was read from.
+    pub recording: Option<&'a Recording>,
+    /// What is unusual or unknown about the workload, one sentence each.
+    pub remarks: &'a [String],
+    /// The current settings string, `PYTORCH_CUDA_ALLOC_CONF`.
+    pub present: &'a str,
+    /// Bytes of device memory.
+    pub capacity: u64,
+    /// Bytes of it that are not for the program's tensors: other processes, the context, libraries.
+    pub others: u64,
+    /// What settings are chosen for.
+    pub aim: Aim,
+    /// The costs of driver calls.
+    pub profile: &'a Profile,
+    /// Where the device places memory.
+    pub addresses: AddressPolicy,
+    /// How long to search; whatever is unfinished then is omitted. Without a limit, the advice is the same on
+    /// every machine.
+    pub time_limit: Option<Duration>,
+    /// Number of perturbed copies of the workload that test how far the advice holds.
+    pub copies: u64,
+}

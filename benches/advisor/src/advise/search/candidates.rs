@@ -1,0 +1,190 @@
+//! Generates the settings worth trying for a workload.
+//!
+//! First each kind of setting alone, in coarse steps, at values that matter for the sizes requested. Then
+//! finer steps around good settings, and good settings of different kinds combined.
+
+use super::settings::{
+    CandidateSettings, CollectorSetting, MEMORY_FRACTION, RoundupSetting, kept_of,
+};
+use super::sizes::{MIB, RequestSizes};
+
+/// The size of segments that requests below 10 MiB share, and the lowest valid `max_split_size_mb`.
+const LARGE_SEGMENT_MIB: u64 = 20;
+/// The number of values of `max_split_size_mb` that are tried first.
+const SPLIT_LINES: u64 = 10;
+/// A range with at least this many different sizes may benefit from rounding.
+const CROWDED: u64 = 8;
+
+/// Generates candidates for a device and the current settings.
+#[derive(Clone, Debug)]
+pub(in crate::advise) struct CandidateGenerator {
+    /// As [`CandidateSettings::kept`].
+    kept: String,
+    /// Thousandths of the device that others leave free.
+    free_permille: u64,
+}
+
+impl CandidateGenerator {
+    pub fn new(present: &str, free_permille: u64) -> Self {
+        Self {
+            kept: kept_of(present),
+            free_permille,
+        }
+    }
+
+    /// The default settings.
+    pub fn defaults(&self) -> CandidateSettings {
+        CandidateSettings {
+            kept: self.kept.clone(),
+            ..CandidateSettings::default()
+        }
+    }
+
+    /// Expandable segments alone.
+    pub fn expandable(&self) -> CandidateSettings {
+        CandidateSettings {
+            expandable: true,
+            ..self.defaults()
+        }
+    }
+
+    /// Each kind alone, in turns, so that every kind has been tried if time runs out early.
+    pub fn singles(&self, sizes: &RequestSizes) -> Vec<CandidateSettings> {
+        let splits = split_values(sizes)
+            .into_iter()
+            .map(|mib| CandidateSettings {
+                max_split_mib: Some(mib),
+                ..self.defaults()
+            });
+        let roundups = roundups(sizes)
+            .into_iter()
+            .map(|roundup| CandidateSettings {
+                roundup: Some(roundup),
+                ..self.defaults()
+            });
+        // The collector needs a limit: all available memory, but below 1.0, which means no limit.
+        let limit =
+            (!self.kept.contains(MEMORY_FRACTION)).then_some(self.free_permille.clamp(1, 999));
+        let collectors = [80, 60, 50, 70, 90].map(|threshold_percent| CandidateSettings {
+            collector: Some(CollectorSetting {
+                threshold_percent,
+                fraction_permille: limit,
+            }),
+            ..self.defaults()
+        });
+        // Requests below 10 MiB share segments.
+        let shared: &[u64] = match sizes.any_between(MIB, 10 * MIB) {
+            true => &[64, 12, 32, 128],
+            false => &[],
+        };
+        let segments = shared.iter().map(|&mib| CandidateSettings {
+            large_segment_mib: Some(mib),
+            ..self.defaults()
+        });
+        // Every request above 1 MiB uses pages of an expandable segment.
+        let pages = [12, 32, 64].map(|mib| CandidateSettings {
+            large_segment_mib: Some(mib),
+            ..self.expandable()
+        });
+        in_turns([
+            pages.to_vec(),
+            splits.collect(),
+            roundups.collect(),
+            collectors.to_vec(),
+            segments.collect(),
+        ])
+    }
+
+    /// Finer steps around good settings: values of `max_split_size_mb` halfway to the next ones tried, and
+    /// values of `max_non_split_rounding_mb`.
+    pub fn around(
+        &self,
+        good: &CandidateSettings,
+        tried: &[u64],
+        sizes: &RequestSizes,
+    ) -> Vec<CandidateSettings> {
+        let Some(mib) = good.max_split_mib else {
+            return Vec::new();
+        };
+        let lines = sizes.split_lines(LARGE_SEGMENT_MIB);
+        let below = tried.iter().copied().filter(|&other| other < mib).max();
+        let above = tried.iter().copied().filter(|&other| other > mib).min();
+        let between = |low: u64, high: u64| {
+            let lines: Vec<u64> = lines
+                .iter()
+                .copied()
+                .filter(|&line| low < line && line < high)
+                .collect();
+            lines.get(lines.len() / 2).copied()
+        };
+        let finer = [
+            between(below.unwrap_or(0), mib),
+            between(mib, above.unwrap_or(u64::MAX)),
+        ];
+        let mut around: Vec<CandidateSettings> = finer
+            .into_iter()
+            .flatten()
+            .map(|mib| CandidateSettings {
+                max_split_mib: Some(mib),
+                ..good.clone()
+            })
+            .collect();
+        if good.non_split_rounding_mib.is_none() {
+            around.extend([64, 256, 1024].map(|mib| CandidateSettings {
+                non_split_rounding_mib: Some(mib),
+                ..good.clone()
+            }));
+        }
+        around
+    }
+}
+
+/// All sensible combinations of two of these settings.
+pub(super) fn pairs(good: &[CandidateSettings]) -> Vec<CandidateSettings> {
+    let pairs = good.iter().enumerate();
+    let pairs = pairs.flat_map(|(at, one)| good[..at].iter().map(move |other| (one, other)));
+    pairs.filter_map(|(one, other)| other.and(one)).collect()
+}
+
+/// The first of each list, then the second of each, and so on.
+fn in_turns<const N: usize>(lists: [Vec<CandidateSettings>; N]) -> Vec<CandidateSettings> {
+    let mut lists = lists.map(Vec::into_iter);
+    let mut all = Vec::new();
+    loop {
+        let before = all.len();
+        all.extend(lists.iter_mut().filter_map(Iterator::next));
+        if all.len() == before {
+            return all;
+        }
+    }
+}
+
+fn split_values(sizes: &RequestSizes) -> Vec<u64> {
+    let lines = sizes.split_lines(LARGE_SEGMENT_MIB);
+    let mut values = sizes.main_split_lines(LARGE_SEGMENT_MIB, SPLIT_LINES);
+    // Powers of two, which people commonly use, up to the largest size requested.
+    let largest = lines.last().copied().unwrap_or(0);
+    let usual = (5..).map(|log2| 1_u64 << log2);
+    values.extend(usual.take_while(|&mib| mib <= largest));
+    values.sort_unstable();
+    values.dedup();
+    values
+}
+
+fn roundups(sizes: &RequestSizes) -> Vec<RoundupSetting> {
+    let mut roundups: Vec<RoundupSetting> = [2, 4, 8, 16].map(RoundupSetting::All).to_vec();
+    // Rounding small requests wastes little and gains little.
+    let crowded = |count: u64| -> Vec<usize> {
+        let ranges = sizes.ranges_with(count).into_iter();
+        ranges.filter(|&range| range > 0).collect()
+    };
+    let mut lists = vec![crowded(CROWDED), crowded(4 * CROWDED)];
+    lists.dedup();
+    for ranges in lists.into_iter().filter(|ranges| !ranges.is_empty()) {
+        roundups.extend([2, 4, 8].map(|divisions| RoundupSetting::Ranges {
+            ranges: ranges.clone(),
+            divisions,
+        }));
+    }
+    roundups
+}

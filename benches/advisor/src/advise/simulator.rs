@@ -1,0 +1,220 @@
+//! Replays a workload on a simulated device under given settings.
+
+use anyhow::ensure;
+use coalesce_alloc::Allocator;
+use coalesce_alloc::driver::calls::CallKind;
+use coalesce_alloc::driver::sim::SimDevice;
+use coalesce_alloc::driver::sim::address::AddressPolicy;
+use coalesce_alloc::policy::OfflinePlan;
+use coalesce_bench::measure::cell::{Cell, Run};
+use coalesce_bench::measure::least::{self, Bracket, LARGEST};
+use coalesce_bench::measure::profile::Profile;
+use coalesce_bench::measure::progress::Progress;
+use coalesce_workloads::cached::Cached;
+use coalesce_workloads::demand::Demand;
+use coalesce_workloads::measure::Measures;
+use coalesce_workloads::op::Workload;
+use coalesce_workloads::replay::Observer;
+use serde::Serialize;
+
+use super::request::AdviceRequest;
+use crate::settings_string::label;
+
+/// The name of the reference in the policy registry.
+pub(super) const PYTORCH: &str = "pytorch";
+
+/// A workload on a device.
+#[derive(Clone, Copy)]
+pub(super) struct Simulator<'a> {
+    /// The workload as it runs while every request is served.
+    pub workload: &'a Cached,
+    /// The same workload where requests may fail: it may end then, or continue differently.
+    pub reactive: &'a dyn Workload,
+    pub demand: Demand,
+    /// Bytes of device memory.
+    pub capacity: u64,
+    /// Bytes of it that others hold.
+    pub others: u64,
+    pub addresses: AddressPolicy,
+    pub profile: &'a Profile,
+    /// The plan of an offline policy.
+    pub plan: Option<&'a OfflinePlan>,
+    /// Shows each replay.
+    pub progress: Option<&'a Progress>,
+}
+
+/// The costs of a replay.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct RunFigures {
+    /// The peak of reserved memory, in bytes.
+    pub peak_reserved_bytes: u64,
+    /// Retries after emptying the cache.
+    pub retries: u64,
+    /// Failed requests. A program ends at the first.
+    pub ooms: u64,
+    /// Times memory was taken from the device.
+    pub device_allocs: u64,
+    /// Times memory was returned to it.
+    pub device_frees: u64,
+    /// Driver calls of any kind.
+    pub driver_calls: u64,
+    /// Time spent in them, in ns, by the cost profile.
+    pub driver_time_ns: u64,
+}
+
+impl RunFigures {
+    /// Whether the workload completes.
+    #[must_use]
+    pub fn fits(&self) -> bool {
+        self.ooms == 0
+    }
+
+    /// Whether memory was never returned, so that a larger device changes nothing.
+    fn had_room(&self) -> bool {
+        self.fits() && self.device_frees == 0
+    }
+
+    fn of(run: &Run) -> Self {
+        let measures = Measures::of(run.allocator.stats());
+        let device = run.allocator.driver();
+        let calls = CallKind::ALL.iter().map(|&kind| device.counts().of(kind));
+        Self {
+            peak_reserved_bytes: measures.peak_reserved_bytes,
+            retries: measures.retries,
+            ooms: run.tally.ooms,
+            device_allocs: measures.device_allocs,
+            device_frees: measures.device_frees,
+            driver_calls: calls.sum(),
+            driver_time_ns: device.elapsed_ns(),
+        }
+    }
+}
+
+impl<'a> Simulator<'a> {
+    /// The simulator for a request.
+    pub fn of(request: &AdviceRequest<'a>) -> anyhow::Result<Self> {
+        Ok(Self {
+            workload: request.workload,
+            reactive: request.reactive,
+            demand: Demand::of(request.workload)?,
+            capacity: request.capacity,
+            others: request.others,
+            addresses: request.addresses,
+            profile: request.profile,
+            progress: None,
+            plan: None,
+        })
+    }
+
+    /// The reference on a new device.
+    pub fn allocator(&self, conf: &str) -> anyhow::Result<Box<dyn Allocator<Driver = SimDevice>>> {
+        self.cell(PYTORCH, conf).allocator(self.capacity)
+    }
+
+    fn report_progress(&self, policy: &str, conf: &str) {
+        if let Some(progress) = self.progress {
+            let settings = if policy == PYTORCH {
+                label(conf)
+            } else {
+                policy
+            };
+            progress.add(1, settings);
+        }
+    }
+
+    /// Bytes available to the workload.
+    pub fn available(&self) -> u64 {
+        self.capacity.saturating_sub(self.others)
+    }
+
+    /// The same simulator for an offline policy.
+    pub fn with_plan(self, plan: Option<&'a OfflinePlan>) -> Self {
+        Self { plan, ..self }
+    }
+
+    /// The same device with another workload.
+    pub fn with(self, workload: &'a Cached) -> anyhow::Result<Self> {
+        Ok(Self {
+            workload,
+            reactive: workload,
+            demand: Demand::of(workload)?,
+            ..self
+        })
+    }
+
+    fn cell<'c>(&'c self, policy: &'c str, conf: &'c str) -> Cell<'c> {
+        Cell {
+            workload: self.workload,
+            demand: self.demand,
+            policy,
+            setting: conf,
+            conf,
+            plan: self.plan,
+            others: self.others,
+            address_policy: self.addresses,
+            profile: self.profile,
+        }
+    }
+
+    /// Replays on the given device under an observer.
+    pub fn observe(&self, conf: &str, observer: &mut dyn Observer) -> anyhow::Result<RunFigures> {
+        self.run(PYTORCH, conf, self.capacity, observer)
+    }
+
+    /// Replays on the given device and on a roomy one.
+    pub fn both(&self, policy: &str, conf: &str) -> anyhow::Result<(RunFigures, RunFigures)> {
+        let on_device = self.run(policy, conf, self.capacity, &mut ())?;
+        if on_device.had_room() {
+            return Ok((on_device, on_device));
+        }
+        let with_room = self.run(policy, conf, LARGEST, &mut ())?;
+        ensure!(
+            with_room.fits(),
+            "{}, {policy} {conf}: requests fail on a device of any capacity",
+            self.workload.name()
+        );
+        Ok((on_device, with_room))
+    }
+
+    fn run(
+        &self,
+        policy: &str,
+        conf: &str,
+        capacity: u64,
+        observer: &mut dyn Observer,
+    ) -> anyhow::Result<RunFigures> {
+        let cell = Cell {
+            workload: self.reactive,
+            ..self.cell(policy, conf)
+        };
+        let run = cell.run(capacity, observer)?;
+        self.report_progress(policy, conf);
+        Ok(RunFigures::of(&run))
+    }
+
+    /// Whether the workload completes with `bytes` of memory.
+    pub fn fits(&self, policy: &str, conf: &str, bytes: u64) -> anyhow::Result<bool> {
+        let capacity = bytes.saturating_add(self.others);
+        let fits = least::fits(&self.cell(policy, conf), capacity)?;
+        self.report_progress(policy, conf);
+        Ok(fits)
+    }
+
+    /// The minimum memory in bytes, between known bounds.
+    pub fn minimum(&self, policy: &str, conf: &str, mut bracket: Bracket) -> anyhow::Result<u64> {
+        bracket.close(&|bytes| self.fits(policy, conf, bytes))?;
+        Ok(bracket.suffices())
+    }
+
+    /// Bounds of the minimum memory, given the peak of reserved memory on a roomy device.
+    pub fn bracket(
+        &self,
+        policy: &str,
+        conf: &str,
+        reserved_with_room: u64,
+    ) -> anyhow::Result<Bracket> {
+        let mut bracket = Bracket::new(self.demand.lower_bound_bytes, reserved_with_room);
+        bracket.widen(&|bytes| self.fits(policy, conf, bytes))?;
+        Ok(bracket)
+    }
+}

@@ -1,0 +1,125 @@
+//! Where a program requests memory.
+
+use std::fmt;
+
+use coalesce_bench::text::amount;
+use coalesce_workloads::formats::snapshot::Stack;
+use serde::Serialize;
+
+/// A place in the program with the allocations made there.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct CallSite {
+    /// The operator; empty if unknown.
+    pub tag: String,
+    /// The call stack, innermost frame first: `FILE:LINE FUNCTION`. Empty if not recorded.
+    pub frames: Vec<String>,
+    /// The innermost frame in the program's own code.
+    pub own_frame: Option<String>,
+    /// Number of allocations.
+    pub allocations: u64,
+    /// Bytes that the finding attributes to them.
+    pub bytes: u64,
+}
+
+impl CallSite {
+    /// The most call sites that a finding names: more of them rarely change what is to be done.
+    pub const MOST: usize = 5;
+
+    /// A call site with the totals of its allocations.
+    #[must_use]
+    pub fn new(tag: &str, stack: Option<&Stack>, allocations: u64, bytes: u64) -> Self {
+        let frames = stack.map_or(&[][..], |stack| &stack.frames);
+        let written = |name: &str, file: &str, line: u64| match line {
+            // C++ frames have no line; PyTorch writes 2^64 − 1.
+            0 | u64::MAX => format!("{file} {name}"),
+            line => format!("{file}:{line} {name}"),
+        };
+        let frames = frames.iter().map(|frame| {
+            let text = written(&frame.name, &frame.filename, frame.line);
+            (text, is_own(&frame.filename))
+        });
+        let (frames, own): (Vec<String>, Vec<bool>) = frames.unzip();
+        let own = own.iter().position(|&own| own);
+        Self {
+            tag: tag.to_owned(),
+            own_frame: own.and_then(|innermost| frames.get(innermost).cloned()),
+            frames,
+            allocations,
+            bytes,
+        }
+    }
+}
+
+/// `3 × mm at train.py:12 forward: 1.50 GiB`
+impl fmt::Display for CallSite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} × ", self.allocations)?;
+        let frame = self.own_frame.as_ref().or(self.frames.first());
+        match (self.tag.is_empty(), frame) {
+            // The tags of a recorded workload already contain the frame.
+            (false, Some(frame)) if !self.tag.contains(':') => {
+                write!(f, "{} at {frame}", self.tag)?
+            }
+            (false, _) => f.write_str(&self.tag)?,
+            (true, Some(frame)) => f.write_str(frame)?,
+            (true, None) => {
+                f.write_str("unknown call site (no frames, as in the backward pass)")?
+            }
+        }
+        write!(f, ": {}", amount(self.bytes))
+    }
+}
+
+/// Whether a file belongs to neither an installed package nor Python nor C++.
+fn is_own(file: &str) -> bool {
+    let is_python = file.ends_with(".py") || file.starts_with("<ipython");
+    let installed = [
+        "site-packages/",
+        "dist-packages/",
+        "/lib/python",
+        "python3.",
+        "torch/",
+    ];
+    is_python && !installed.iter().any(|folder| file.contains(folder))
+}
+
+#[cfg(test)]
+mod tests {
+    use coalesce_workloads::formats::snapshot::Frame;
+
+    use super::*;
+
+    #[test]
+    fn the_innermost_own_frame_is_shown() {
+        let frame = |name: &str, filename: &str, line| Frame {
+            name: name.to_owned(),
+            filename: filename.to_owned(),
+            line,
+        };
+        let frames = [
+            frame("at::empty", "??", u64::MAX),
+            frame(
+                "forward",
+                "/venv/lib/python3.11/site-packages/torch/nn/linear.py",
+                134,
+            ),
+            frame("forward", "/app/train.py", 24),
+            frame("main", "/app/run.py", 3),
+        ];
+        let stack = Stack {
+            frames: frames.map(Into::into).to_vec(),
+        };
+        let call_site = CallSite::new("addmm", Some(&stack), 2, 3 << 20);
+        assert_eq!(
+            call_site.own_frame.as_deref(),
+            Some("/app/train.py:24 forward")
+        );
+        assert_eq!(call_site.frames[0], "?? at::empty");
+        assert_eq!(
+            call_site.to_string(),
+            "2 × addmm at /app/train.py:24 forward: 3.0 MiB"
+        );
+        let unknown = CallSite::new("", None, 1, 0);
+        assert!(unknown.to_string().contains("no frames"));
+    }
+}

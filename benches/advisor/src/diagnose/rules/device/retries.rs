@@ -1,0 +1,77 @@
+//! The device is nearly too small: the cache is emptied to serve requests.
+//!
+//! **Criterion.** No request fails, and at least one is served only after the cache was emptied.
+//!
+//! **Reason.** When `cudaMalloc` fails, PyTorch synchronises all streams, returns all cached memory and
+//! retries (`num_alloc_retries`). This is slow, and the program fails if it needs a little more.
+
+use coalesce_bench::measure::capacity::ROOMY;
+use coalesce_bench::text::{amount, count, quoted};
+
+use crate::diagnose::{Evidence, Finding};
+
+pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
+    let retries = evidence.measures.retries;
+    if retries == 0 || evidence.tally.ooms > 0 {
+        return None;
+    }
+    let retried = evidence.allocations().filter(|(_, a)| a.retried);
+    let roomy = evidence.with_capacity(ROOMY)?.measures.peak_reserved_bytes;
+    let missing = roomy.saturating_sub(evidence.subject.capacity);
+    let expandable = evidence.expandable();
+    let trial = evidence.with_conf(&expandable)?;
+    let less = "a smaller batch, or torch.utils.checkpoint";
+    let remedy = if trial.ooms == 0 && trial.measures.retries < retries {
+        format!("Set PYTORCH_CUDA_ALLOC_CONF={expandable}; or reduce memory: {less}")
+    } else {
+        format!("Reduce the memory needed at one time: {less}")
+    };
+    Some(Finding {
+        rule: "retries",
+        headline: format!(
+            "The device is nearly too small: the cache is emptied {} to serve a request",
+            count(retries, "time")
+        ),
+        evidence: vec![
+            format!(
+                "On a roomy device the program reserves {}, {} more than this device has",
+                amount(roomy),
+                amount(missing),
+            ),
+            format!(
+                "With {}, the cache is emptied {} and {} is reserved at the peak",
+                quoted(&expandable),
+                count(trial.measures.retries, "time"),
+                amount(trial.measures.peak_reserved_bytes),
+            ),
+        ],
+        remedy,
+        bytes: missing,
+        stacks: evidence.call_sites(retried.map(|(index, a)| (index, a.bytes))),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use coalesce_workloads::families::program::Program;
+
+    use super::rule;
+    use crate::diagnose::testing::{MIB, Scene};
+
+    fn grow(program: &mut Program<'_>) {
+        program.scratch(60 * MIB, "short");
+        program.scratch(70 * MIB, "long");
+    }
+
+    #[test]
+    fn the_cache_is_emptied_for_a_larger_request() {
+        let found = Scene("", 100 * MIB, None).find(rule, grow).unwrap();
+        assert_eq!(found.bytes, 30 * MIB, "a roomy device has 130 MiB reserved");
+        assert_eq!(found.stacks[0].tag, "long");
+    }
+
+    #[test]
+    fn the_device_has_room_for_both() {
+        assert_eq!(Scene("", 200 * MIB, None).find(rule, grow), None);
+    }
+}

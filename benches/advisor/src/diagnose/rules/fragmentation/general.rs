@@ -1,0 +1,80 @@
+//! Fragmentation that expandable segments would avoid and no other rule explains.
+//!
+//! **Criterion.** At the peak, at least [`FREE_PERCENT`] % of reserved memory is free. Expandable segments
+//! are disabled, and with them the peak of reserved memory is lower by [`SAVED_PERCENT`] %. Other rules
+//! cover sizes that change from step to step, survivors, and settings that limit splitting.
+//!
+//! **Reason.** At the peak, no free block was large enough for the request, whatever their sum.
+
+use coalesce_bench::text::{amount, count, percent_of};
+
+use super::{lengths, survivors};
+use crate::diagnose::improvement::Improvement;
+use crate::diagnose::{Evidence, Finding};
+
+/// PyTorch loses up to this share to rounding and temporary tensors anyway.
+const FREE_PERCENT: u64 = 10;
+/// A smaller saving does not justify the cost of mapping pages.
+const SAVED_PERCENT: u64 = 5;
+
+pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
+    if evidence.settings.expandable_segments() || evidence.settings.max_split_size().is_some() {
+        return None;
+    }
+    let peak = evidence.peak_level();
+    let lost = peak.reserved - peak.active;
+    if lost < peak.reserved / 100 * FREE_PERCENT || !evidence.is_significant(lost) {
+        return None;
+    }
+    let expandable = evidence.expandable();
+    let improvement = Improvement::of(evidence, &expandable)?;
+    if improvement.saved < peak.reserved / 100 * SAVED_PERCENT
+        || lengths::rule(evidence).is_some()
+        || survivors::rule(evidence).is_some()
+    {
+        return None;
+    }
+    let free = evidence.peak.free_blocks();
+    let (number, largest) = (free.clone().count(), free.max().unwrap_or(0));
+    let (index, request) = evidence.log.first_request_from(evidence.peak.event)?;
+    Some(Finding {
+        rule: "fragmentation",
+        headline: format!("At the peak, {} is free but fragmented", amount(lost)),
+        evidence: vec![
+            format!(
+                "{} of the {} reserved is free, in {}; the largest is {}, and the request is for {}",
+                percent_of(lost, peak.reserved),
+                amount(peak.reserved),
+                count(number as u64, "block"),
+                amount(largest),
+                amount(request.bytes),
+            ),
+            improvement.sentence,
+        ],
+        remedy: format!("Set PYTORCH_CUDA_ALLOC_CONF={expandable}"),
+        bytes: improvement.saved,
+        stacks: evidence.call_sites([(index, request.bytes)]),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::rule;
+    use crate::diagnose::testing::{MIB, ROOMY};
+
+    #[test]
+    fn a_growing_buffer() {
+        let found = ROOMY.find(rule, |program| {
+            (0..30).for_each(|n| program.scratch((20 + 2 * n) * MIB, "cat"));
+        });
+        assert!(found.unwrap().bytes > 1000 * MIB);
+    }
+
+    #[test]
+    fn a_buffer_of_constant_size() {
+        let found = ROOMY.find(rule, |program| {
+            (0..30).for_each(|_| program.scratch(20 * MIB, "cat"))
+        });
+        assert_eq!(found, None);
+    }
+}

@@ -1,0 +1,135 @@
+//! A few live tensors keep segments reserved that are otherwise free.
+//!
+//! **Criterion.** At the first failed request, or else at the peak, active blocks fill at most
+//! [`FULL_PERCENT`] % of some segments of the large pool, and the free memory in these segments is at least
+//! [`PINNED_PERCENT`] % of reserved memory. Expandable segments do not count, because their free memory
+//! serves requests of any size.
+//!
+//! **Reason.** A segment is returned to the device only when all of it is free (PyTorch 2.11,
+//! `release_blocks`), and free memory of different segments never coalesces. At both moments a request
+//! needed more than any free block had, so this free memory was of no use to it.
+
+use coalesce_alloc::snapshot::{BlockInfo, SegmentInfo};
+use coalesce_alloc::stats::PoolKind;
+use coalesce_bench::text::{amount, count, percent_of};
+
+use crate::diagnose::evidence::Moment;
+use crate::diagnose::improvement::Improvement;
+use crate::diagnose::{Evidence, Finding};
+use crate::settings_string::set;
+
+/// Fuller segments are in normal use.
+const FULL_PERCENT: u64 = 25;
+/// Segments usually have up to this share free for other reasons.
+const PINNED_PERCENT: u64 = 10;
+
+pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
+    let moment = evidence.first_oom.as_ref().unwrap_or(&evidence.peak);
+    let is_pinned = |segment: &&SegmentInfo| is_pinned(segment);
+    let pinned: Vec<&SegmentInfo> = moment.segments.iter().filter(is_pinned).collect();
+    let free = pinned.iter().map(|segment| free_in(segment)).sum::<u64>();
+    let reserved: u64 = moment.segments.iter().map(SegmentInfo::total_size).sum();
+    if free < reserved / 100 * PINNED_PERCENT || !evidence.is_significant(free) {
+        return None;
+    }
+    let survivors = |segment: &SegmentInfo| segment.blocks.iter().filter(|b| b.is_active()).count();
+    let number: usize = pinned.iter().map(|segment| survivors(segment)).sum();
+    let bytes: u64 = pinned.iter().map(|segment| segment.active_size()).sum();
+    let mut facts = vec![format!(
+        "{} ({}) keep segments of {} reserved, {} of all reserved memory {}",
+        count(number as u64, "active block"),
+        amount(bytes),
+        amount(free + bytes),
+        percent_of(free + bytes, reserved),
+        match evidence.first_oom {
+            Some(_) => "when the first request fails",
+            None => "at the peak",
+        },
+    )];
+    let mut remedy = "Allocate long-lived tensors before large short-lived ones, or copy them \
+                      (tensor.clone()) after the large ones are freed"
+        .to_owned();
+    let expandable = evidence.expandable();
+    if let Some(improvement) = Improvement::of(evidence, &expandable) {
+        facts.push(improvement.sentence);
+        remedy.push_str(&format!("; or {}", set(&expandable)));
+    }
+    Some(Finding {
+        rule: "survivors",
+        headline: format!(
+            "Active blocks of {} keep {} of free memory in {} from being returned",
+            amount(bytes),
+            amount(free),
+            count(pinned.len() as u64, "segment"),
+        ),
+        evidence: facts,
+        remedy,
+        bytes: free,
+        stacks: evidence.call_sites(shares(moment, &pinned)),
+    })
+}
+
+fn is_pinned(segment: &SegmentInfo) -> bool {
+    let (active, total) = (segment.active_size(), segment.total_size());
+    segment.kind == PoolKind::Large
+        && !segment.is_expandable
+        && active > 0
+        && active <= total / 100 * FULL_PERCENT
+}
+
+fn free_in(segment: &SegmentInfo) -> u64 {
+    segment.total_size() - segment.active_size()
+}
+
+/// The bytes that each survivor keeps reserved, with its index in the log. The survivors of a segment share
+/// its free memory equally.
+fn shares(moment: &Moment, pinned: &[&SegmentInfo]) -> Vec<(usize, u64)> {
+    let mut shares = Vec::new();
+    for segment in pinned {
+        let survivors: Vec<&BlockInfo> = segment.blocks.iter().filter(|b| b.is_active()).collect();
+        let share = free_in(segment) / survivors.len().max(1) as u64;
+        let indices = survivors
+            .iter()
+            .filter_map(|block| moment.live.get(&block.address));
+        shares.extend(indices.map(|&index| (index, share)));
+    }
+    shares
+}
+
+#[cfg(test)]
+mod tests {
+    use coalesce_workloads::families::program::Program;
+
+    use super::rule;
+    use crate::diagnose::testing::{MIB, ROOMY, hold};
+
+    /// Keeps the first `kept` of the five blocks in each of ten segments, and then requests a large one.
+    fn leave(program: &mut Program<'_>, kept: usize) {
+        let blocks: Vec<_> = (0..50)
+            .map(|_| program.alloc(4 * MIB, "statistic"))
+            .collect();
+        for (index, block) in blocks.into_iter().enumerate() {
+            if index % 5 < kept {
+                program.hold(block);
+            } else {
+                program.free(block);
+            }
+        }
+        hold(program, 1, 30 * MIB);
+    }
+
+    #[test]
+    fn one_block_stays_in_each_segment() {
+        let found = ROOMY.find(rule, |program| leave(program, 1)).unwrap();
+        assert_eq!(found.bytes, 10 * 16 * MIB);
+        let place = &found.stacks[0];
+        assert_eq!((&place.tag[..], place.allocations), ("statistic", 10));
+        assert_eq!(place.bytes, found.bytes);
+    }
+
+    #[test]
+    fn segments_are_free_or_half_full() {
+        assert_eq!(ROOMY.find(rule, |program| leave(program, 0)), None);
+        assert_eq!(ROOMY.find(rule, |program| leave(program, 3)), None);
+    }
+}

@@ -1,0 +1,79 @@
+//! Blocks are larger than their requests because their remainders are not split off.
+//!
+//! **Criterion.** At the peak, the allocated blocks exceed their rounded requests by [`TAIL_PERCENT`] % of
+//! reserved memory.
+//!
+//! **Reason.** Except in expandable segments, a large block is split only if more than 1 MiB remains, and a
+//! block of `max_split_size_mb` or more is never split (PyTorch 2.11, `should_split`). The remainder counts
+//! as allocated; only *allocated − requested* shows it.
+
+use coalesce_bench::text::{amount, count, percent_of, quoted};
+
+use crate::diagnose::Finding;
+use crate::diagnose::evidence::{Evidence, total};
+
+/// Below this share, other remedies save more.
+const TAIL_PERCENT: u64 = 3;
+
+pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
+    let tail_of = |index: usize| {
+        let a = evidence.log.allocations.get(index)?;
+        let tail = a.block.checked_sub(evidence.block_size(a.bytes)?)?;
+        (tail > 0).then_some((index, tail))
+    };
+    let live = evidence.peak.live.values().copied();
+    let tails: Vec<(usize, u64)> = live.filter_map(tail_of).collect();
+    let bytes = total(&tails);
+    let reserved = evidence.measures.peak_reserved_bytes;
+    if bytes < reserved / 100 * TAIL_PERCENT || !evidence.is_significant(bytes) {
+        return None;
+    }
+    let expandable = evidence.expandable();
+    let trial = evidence.with_conf(&expandable)?;
+    Some(Finding {
+        rule: "tails",
+        headline: format!(
+            "{} is allocated but not requested: remainders of blocks that are not split",
+            amount(bytes)
+        ),
+        evidence: vec![
+            format!(
+                "At the peak, {} are larger than their requests, by {} on average; together that is {} of \
+                 reserved memory",
+                count(tails.len() as u64, "block"),
+                amount(bytes / tails.len() as u64),
+                percent_of(bytes, reserved),
+            ),
+            format!(
+                "With {}, which splits blocks down to 512 bytes, {} is reserved at the peak instead of {}",
+                quoted(&expandable),
+                amount(trial.measures.peak_reserved_bytes),
+                amount(reserved),
+            ),
+        ],
+        remedy: format!("Set PYTORCH_CUDA_ALLOC_CONF={expandable}"),
+        bytes,
+        stacks: evidence.call_sites(tails),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::rule;
+    use crate::diagnose::testing::{MIB, ROOMY, Scene, hold};
+
+    #[test]
+    fn remainders_of_less_than_a_mib() {
+        let found = ROOMY.find(rule, |program| hold(program, 20, 11 * MIB + MIB / 4));
+        assert_eq!(found.unwrap().bytes, 20 * (MIB / 4 * 3));
+    }
+
+    #[test]
+    fn no_remainders() {
+        let found = ROOMY.find(rule, |program| hold(program, 20, 12 * MIB));
+        assert_eq!(found, None);
+        let expandable = Scene::with_conf("expandable_segments:True");
+        let found = expandable.find(rule, |program| hold(program, 20, 11 * MIB + MIB / 4));
+        assert_eq!(found, None);
+    }
+}

@@ -1,0 +1,220 @@
+//! Gradients are never freed and stay allocated through every forward pass.
+//!
+//! **Criterion.** At least [`FEWEST_UPDATES`] optimizer steps are known. The tensors allocated before the
+//! first and live at the last are *lasting*; a parameter and its gradient are two of the same size.
+//! *Dropped* tensors are allocated between two optimizer steps and freed before the second, and match half
+//! of the lasting tensors one to one; between any two optimizer steps they are significant. *Renewed*
+//! tensors are allocated between two optimizer steps, live at the second but not for good, and of the size
+//! of a lasting tensor; they never number more than [`RENEWED_PERCENT`] % of the dropped tensors.
+//!
+//! **Reason.** The backward pass computes each gradient in a tensor of its parameter's size. If gradients
+//! were cleared (`set_to_none=True`, the default), that tensor becomes the gradient and is live at the
+//! optimizer step. Otherwise it is added to the old gradient and dropped. Other copies of the parameters,
+//! such as an averaged model, occur together with renewed gradients.
+//!
+//! Gradients that are zeroed in place look the same and take as much memory; the remedy covers both. So do
+//! gradients that stay in the buckets of `DistributedDataParallel`, where this is intended.
+
+use std::collections::BTreeMap;
+
+use coalesce_bench::text::{amount, count};
+
+use crate::diagnose::log::Allocation;
+use crate::diagnose::{Evidence, Finding};
+
+/// Two backward passes after the first.
+const FEWEST_UPDATES: usize = 3;
+/// Some tensors of a parameter's size are live at an optimizer step for other reasons.
+const RENEWED_PERCENT: u64 = 25;
+
+/// The number of tensors of each size in bytes.
+type SizeCounts = BTreeMap<u64, u64>;
+
+/// A number of tensors and their bytes.
+#[derive(Clone, Copy, Default)]
+struct TensorSum {
+    tensors: u64,
+    bytes: u64,
+}
+
+pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
+    let updates = &evidence.updates;
+    let (&first, &last) = (updates.first()?, updates.last()?);
+    if updates.len() < FEWEST_UPDATES {
+        return None;
+    }
+    let before = evidence.born_in(0..first);
+    let lasting: Vec<(usize, &Allocation)> =
+        before.filter(|(_, a)| a.is_live_after(last)).collect();
+    let lasting_sizes = sizes(lasting.iter().map(|&(_, a)| a));
+    let halves: SizeCounts = lasting_sizes
+        .iter()
+        .map(|(&bytes, &n)| (bytes, n / 2))
+        .collect();
+    let between = updates.iter().zip(updates.iter().skip(1));
+    let between = between.map(|(&start, &end)| {
+        let born = evidence.log.born_in(&(start..end)).iter();
+        // The first optimizer step allocates optimizer state, which is not a gradient.
+        let is_state = |a: &Allocation| end < last && a.is_live_after(last);
+        let born = born.filter(|a| !is_state(a));
+        let (renewed, dropped): (Vec<_>, Vec<_>) = born.partition(|a| a.is_live_after(end));
+        (
+            matched(&lasting_sizes, &renewed),
+            matched(&halves, &dropped),
+        )
+    });
+    let between: Vec<(TensorSum, TensorSum)> = between.collect();
+    let kept = between
+        .iter()
+        .map(|&(_, dropped)| dropped)
+        .min_by_key(|dropped| dropped.bytes)?;
+    let renewed = between
+        .iter()
+        .map(|&(renewed, _)| renewed)
+        .max_by_key(|renewed| renewed.tensors)?;
+    if !evidence.is_significant(kept.bytes)
+        || renewed.tensors * 100 > kept.tensors * RENEWED_PERCENT
+    {
+        return None;
+    }
+    Some(Finding {
+        rule: "gradients",
+        headline: format!(
+            "Gradients are never freed: {} stays allocated through every forward pass",
+            amount(kept.bytes)
+        ),
+        evidence: vec![
+            format!(
+                "Between any two of {}, {} of the sizes of parameters are allocated and freed again: gradients \
+                 that are added to existing ones",
+                count(updates.len() as u64, "optimizer step"),
+                count(kept.tensors, "tensor"),
+            ),
+            format!(
+                "No new gradients are kept: at most {} of these sizes ({}) are live at the next optimizer step",
+                count(renewed.tensors, "tensor"),
+                amount(renewed.bytes),
+            ),
+        ],
+        remedy: "Call optimizer.zero_grad(set_to_none=True) after each optimizer.step(); with \
+                 set_to_none=False the gradients are correct but keep this memory allocated"
+            .to_owned(),
+        bytes: kept.bytes,
+        stacks: evidence.call_sites(later_half(&lasting, &lasting_sizes)),
+    })
+}
+
+fn sizes<'a>(allocations: impl Iterator<Item = &'a Allocation>) -> SizeCounts {
+    let mut sizes = SizeCounts::new();
+    for a in allocations {
+        *sizes.entry(a.bytes).or_default() += 1;
+    }
+    sizes
+}
+
+/// The tensors that can be paired one to one with tensors of these sizes.
+fn matched(sizes: &SizeCounts, tensors: &[&Allocation]) -> TensorSum {
+    let mut left = sizes.clone();
+    let mut sum = TensorSum::default();
+    for a in tensors {
+        if let Some(left) = left.get_mut(&a.bytes).filter(|left| **left > 0) {
+            *left -= 1;
+            sum.tensors += 1;
+            sum.bytes += a.bytes;
+        }
+    }
+    sum
+}
+
+/// The later half of the tensors of each size: gradients are allocated after their parameters.
+fn later_half(lasting: &[(usize, &Allocation)], sizes: &SizeCounts) -> Vec<(usize, u64)> {
+    let mut seen = SizeCounts::new();
+    let later = lasting.iter().filter(|(_, a)| {
+        let seen = seen.entry(a.bytes).or_default();
+        *seen += 1;
+        *seen > sizes.get(&a.bytes).map_or(0, |n| n.div_ceil(2))
+    });
+    later.map(|&(index, a)| (index, a.bytes)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use coalesce_workloads::families::program::Program;
+
+    use super::rule;
+    use crate::diagnose::testing::{MIB, ROOMY, burst, hold, several};
+
+    /// Four steps with eight parameters. `clear` frees the gradients; `average` keeps an averaged model.
+    fn train(program: &mut Program<'_>, clear: bool, average: bool) {
+        hold(program, 8, 4 * MIB);
+        let mut gradients = Vec::new();
+        for step in 0..4 {
+            program.mark(&format!("step {step}"));
+            if average && step == 0 {
+                hold(program, 8, 4 * MIB);
+            }
+            burst(program, 4, 10 * MIB);
+            program.mark("backward");
+            if gradients.is_empty() {
+                gradients = several(program, 8, 4 * MIB);
+            } else {
+                (0..8).for_each(|_| program.scratch(4 * MIB, "mm"));
+            }
+            program.mark("optimizer");
+            if step == 0 {
+                hold(program, 16, 4 * MIB);
+            }
+            burst(program, 8, 4 * MIB);
+            if clear {
+                program.free_all(gradients.drain(..));
+            }
+        }
+        program.free_all(gradients);
+    }
+
+    #[test]
+    fn never_cleared() {
+        let found = ROOMY
+            .find(rule, |program| train(program, false, false))
+            .unwrap();
+        assert_eq!(found.bytes, 8 * 4 * MIB);
+    }
+
+    /// The parameters follow the first mark, as in a program that marks only its optimizer steps.
+    #[test]
+    fn never_cleared_in_a_recording_of_the_whole_program() {
+        let found = ROOMY.find(rule, |program| {
+            program.mark("step 0");
+            train(program, false, false);
+        });
+        assert_eq!(found.unwrap().bytes, 8 * 4 * MIB);
+    }
+
+    #[test]
+    fn adapters_of_a_model_that_is_dequantized_in_each_step() {
+        let found = ROOMY.find(rule, |program| {
+            hold(program, 8, 4 * MIB);
+            hold(program, 8, MIB);
+            for _ in 0..4 {
+                (0..8).for_each(|_| program.scratch(4 * MIB, "dequantize"));
+                let gradients = several(program, 8, MIB);
+                program.mark("optimizer");
+                program.free_all(gradients);
+            }
+        });
+        assert_eq!(found, None);
+    }
+
+    #[test]
+    fn cleared_after_each_optimizer_step() {
+        assert_eq!(
+            ROOMY.find(rule, |program| train(program, true, false)),
+            None
+        );
+    }
+
+    #[test]
+    fn an_averaged_model_is_not_a_gradient() {
+        assert_eq!(ROOMY.find(rule, |program| train(program, true, true)), None);
+    }
+}

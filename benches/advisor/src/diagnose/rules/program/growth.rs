@@ -1,0 +1,131 @@
+//! A memory leak: memory grows with every step.
+//!
+//! **Criterion.** There are at least [`FEWEST_STEPS`] steps. Every step except the first and the last leaves
+//! at least [`PER_MILLE`] ‰ of the peak live until the last step ends, and no step leaves less than half as
+//! much as another. The first step does not count because it allocates what a program keeps: gradients and
+//! optimizer state. The last does not count because its tensors are still in use. A cache that keeps only
+//! the newest tensor is not a leak, nor is a tensor that replaces a smaller one.
+//!
+//! The rule `graph` covers inference that keeps its graphs.
+//!
+//! **Reason.** Losses, outputs or graphs kept in a list survive from every step alike. Tensors kept from
+//! some steps only, such as the results of an evaluation, are uneven and not reported.
+
+use std::ops::Range;
+
+use coalesce_bench::text::{amount, count};
+
+use super::graph;
+use crate::diagnose::Finding;
+use crate::diagnose::evidence::{Evidence, total};
+
+/// At least two steps between the first and the last.
+const FEWEST_STEPS: usize = 4;
+/// Less would take a thousand steps to double memory: keeping a loss of 4 bytes per step is harmless.
+const PER_MILLE: u64 = 1;
+
+pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
+    let steps = evidence.steps.as_ref()?;
+    if steps.events.len() < FEWEST_STEPS {
+        return None;
+    }
+    let last = steps.end().checked_sub(1)?;
+    let between = steps.events.get(1..steps.events.len() - 1)?;
+    let kept_in = |events: Range<u64>| {
+        let born = evidence.born_in(events);
+        let kept = born.filter(|(_, a)| a.is_live_after(last));
+        kept.map(|(index, a)| (index, a.bytes)).collect::<Vec<_>>()
+    };
+    let kept = between.iter().map(|step| total(&kept_in(step.clone())));
+    let kept: Vec<u64> = kept.collect();
+    let (least, most) = (*kept.iter().min()?, *kept.iter().max()?);
+    let peak = evidence.measures.peak_requested_bytes;
+    if least < (peak / 1000 * PER_MILLE).max(1) || least < most / 2 {
+        return None;
+    }
+    if graph::rule(evidence).is_some() {
+        return None;
+    }
+    let leaked = kept_in(between.first()?.start..between.last()?.end);
+    let bytes = total(&leaked);
+    let per_step = bytes / kept.len() as u64;
+    let capacity = evidence.subject.capacity;
+    Some(Finding {
+        rule: "growth",
+        headline: format!(
+            "Memory leak: each step leaves {} allocated that is never freed",
+            amount(per_step)
+        ),
+        evidence: vec![
+            format!(
+                "Each of {} between the first and the last leaves {} to {} live at the end, {} in total",
+                count(kept.len() as u64, "step"),
+                amount(least),
+                amount(most),
+                count(leaked.len() as u64, "tensor"),
+            ),
+            format!(
+                "The peak of requested memory is {}; at this rate a device of {} is full after {}",
+                amount(peak),
+                amount(capacity),
+                count(capacity.saturating_sub(peak) / per_step.max(1), "more step"),
+            ),
+        ],
+        remedy: "Keep numbers instead of tensors: append loss.item() or tensor.detach().cpu() to lists, and \
+                 use torch.no_grad() for computations that are never differentiated"
+            .to_owned(),
+        bytes,
+        stacks: evidence.call_sites(leaked),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::rule;
+    use crate::diagnose::testing::{MIB, ROOMY};
+
+    #[test]
+    fn losses_are_kept_in_a_list() {
+        let found = ROOMY.find(rule, |program| {
+            for step in 0..6 {
+                program.mark(&format!("step {step}"));
+                program.scratch(100 * MIB, "mm");
+                let loss = program.alloc(3 * MIB, "loss");
+                program.hold(loss);
+            }
+        });
+        let found = found.unwrap();
+        assert_eq!(
+            found.bytes,
+            4 * 3 * MIB,
+            "all steps but the first and the last"
+        );
+        assert_eq!((found.stacks.len(), found.stacks[0].allocations), (1, 4));
+        assert!(found.headline.contains("3.0 MiB"), "{}", found.headline);
+    }
+
+    #[test]
+    fn only_the_newest_tensor_is_kept() {
+        let found = ROOMY.find(rule, |program| {
+            let mut loss = program.alloc(3 * MIB, "loss");
+            for step in 0..6 {
+                program.mark(&format!("step {step}"));
+                loss = program.replace(loss, (4 + step) * MIB, "loss");
+            }
+            program.hold(loss);
+        });
+        assert_eq!(found, None);
+    }
+
+    #[test]
+    fn only_every_other_step_keeps_much() {
+        let found = ROOMY.find(rule, |program| {
+            for step in 0..8 {
+                program.mark(&format!("step {step}"));
+                let kept = program.alloc((step % 2 * 8 + 1) * MIB, "metric");
+                program.hold(kept);
+            }
+        });
+        assert_eq!(found, None);
+    }
+}

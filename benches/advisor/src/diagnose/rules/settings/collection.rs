@@ -1,0 +1,65 @@
+//! `garbage_collection_threshold` without a memory limit has no effect.
+//!
+//! **Criterion.** The threshold is set, and `per_process_memory_fraction` is not.
+//!
+//! **Reason.** The threshold is a fraction of the limit set by `per_process_memory_fraction` or by
+//! `torch.cuda.set_per_process_memory_fraction`. Without a limit, or with one of 1.0, nothing is ever
+//! collected (PyTorch 2.11; pytorch/pytorch#106660, #150917). A limit that the program sets at run time is
+//! not in its settings; the remedy mentions this case.
+
+use coalesce_bench::text::amount;
+
+use crate::diagnose::{Evidence, Finding};
+use crate::settings_string::with;
+
+pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
+    let threshold = evidence.settings.garbage_collection_threshold();
+    if threshold <= 0.0 || evidence.limit().is_some() {
+        return None;
+    }
+    let peak = evidence.peak_level();
+    let cached = peak.reserved - peak.active;
+    let limited = with(evidence.subject.conf, "per_process_memory_fraction", "0.95");
+    Some(Finding {
+        rule: "collection",
+        headline: format!(
+            "garbage_collection_threshold:{threshold} has no effect without a memory limit"
+        ),
+        evidence: vec![format!(
+            "At the peak, {} is cached and never collected",
+            amount(cached)
+        )],
+        remedy: format!(
+            "Set PYTORCH_CUDA_ALLOC_CONF={limited}; or call torch.cuda.set_per_process_memory_fraction, \
+             unless the program already calls it with less than 1.0"
+        ),
+        bytes: cached,
+        stacks: Vec::new(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::rule;
+    use crate::diagnose::testing::{MIB, Scene};
+
+    #[test]
+    fn a_threshold_needs_a_limit() {
+        let find = |conf| {
+            Scene::with_conf(conf).find(rule, |program| {
+                program.scratch(30 * MIB, "");
+                program.scratch(60 * MIB, "");
+            })
+        };
+        assert_eq!(
+            find("garbage_collection_threshold:0.8").unwrap().bytes,
+            30 * MIB
+        );
+        assert!(find("garbage_collection_threshold:0.8,per_process_memory_fraction:1.0").is_some());
+        assert_eq!(
+            find("garbage_collection_threshold:0.8,per_process_memory_fraction:0.9"),
+            None
+        );
+        assert_eq!(find(""), None);
+    }
+}

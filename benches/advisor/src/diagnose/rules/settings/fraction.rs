@@ -1,0 +1,86 @@
+//! `per_process_memory_fraction` rejects a request although the device has room.
+//!
+//! **Criterion.** A request failed, `per_process_memory_fraction` is set, and reserved memory together with
+//! the segment for the request exceeds that fraction of the device but not the device.
+//!
+//! **Reason.** The limit is compared with the size of a whole segment: 20 MiB for a request of 1 to 10 MiB,
+//! even with expandable segments, where the request may need one page or none (PyTorch 2.11,
+//! `alloc_block`). The error message reports how much is free, which is misleading.
+
+use coalesce_bench::text::amount;
+
+use crate::diagnose::{Evidence, Finding};
+use crate::settings_string::set;
+
+pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
+    let moment = evidence.first_oom.as_ref()?;
+    let limit = evidence.limit()?;
+    let (index, request) = evidence.log.first_request_from(moment.event)?;
+    let segment = evidence.segment_size(request.bytes)?;
+    let reserved = evidence.log.level(moment.event).reserved;
+    let capacity = evidence.subject.capacity;
+    let needed = reserved.saturating_add(segment);
+    if needed <= limit || needed > capacity {
+        return None;
+    }
+    let mut facts = vec![format!(
+        "{} is reserved and the limit is {}; a segment of {} for the request of {} would exceed it",
+        amount(reserved),
+        amount(limit),
+        amount(segment),
+        amount(request.bytes),
+    )];
+    if evidence.settings.expandable_segments() && segment > request.bytes {
+        facts.push(format!(
+            "Expandable segments are enabled: the request needs less than the {} that is checked against \
+             the limit",
+            amount(segment)
+        ));
+    }
+    Some(Finding {
+        rule: "fraction",
+        headline: format!(
+            "per_process_memory_fraction rejects a request for {} while {} of the device is free",
+            amount(request.bytes),
+            amount(capacity - reserved)
+        ),
+        evidence: facts,
+        remedy: format!(
+            "Raise per_process_memory_fraction, or remove it: {}",
+            set(&evidence.conf_without("per_process_memory_fraction"))
+        ),
+        bytes: capacity - limit,
+        stacks: evidence.call_sites([(index, request.bytes)]),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::rule;
+    use crate::diagnose::testing::{MIB, Scene, hold};
+
+    const HALF: Scene<'_> = Scene("per_process_memory_fraction:0.5", 200 * MIB, None);
+
+    #[test]
+    fn the_device_has_room() {
+        let found = HALF.find(rule, |program| {
+            hold(program, 1, 90 * MIB);
+            hold(program, 1, 2 * MIB);
+        });
+        let found = found.unwrap();
+        assert!(
+            found.headline.contains("110.0 MiB of the device is free"),
+            "{}",
+            found.headline
+        );
+    }
+
+    #[test]
+    fn the_device_is_too_small() {
+        let found = HALF.find(rule, |program| {
+            hold(program, 1, 90 * MIB);
+            hold(program, 1, 150 * MIB);
+        });
+        assert_eq!(found, None);
+    }
+}

@@ -1,0 +1,330 @@
+//! Five ways in which `max_split_size_mb` costs memory.
+//!
+//! A block of the limit or more is never split and serves only requests of nearly its size (PyTorch 2.11,
+//! `get_free_block`). Smaller requests then take new memory although such blocks are free.
+
+use std::collections::HashMap;
+
+use coalesce_alloc::history::Action;
+use coalesce_bench::text::{amount, count};
+
+use crate::diagnose::Finding;
+use crate::diagnose::evidence::{Evidence, total};
+use crate::diagnose::improvement::Improvement;
+use crate::diagnose::log::Allocation;
+use crate::settings_string::{set, with};
+
+const KEY: &str = "max_split_size_mb";
+
+/// The limit costs more than it saves.
+///
+/// **Criterion.** It is set, expandable segments are disabled, removing it is an improvement, and neither
+/// [`boundary`] nor [`segment`] explains why.
+pub fn costly(evidence: &Evidence<'_>) -> Option<Finding> {
+    let limit = limit_without_expandable_segments(evidence)?;
+    let without = evidence.conf_without(KEY);
+    let improvement = Improvement::of(evidence, &without)?;
+    if boundary(evidence).is_some() || segment(evidence).is_some() {
+        return None;
+    }
+    let oversize = evidence.peak.free_blocks().filter(|&block| block >= limit);
+    Some(Finding {
+        rule: "max_split",
+        headline: format!("max_split_size_mb costs {}", amount(improvement.saved)),
+        evidence: vec![
+            format!(
+                "At the peak, {} is free in blocks of at least {}, which serve no smaller request",
+                amount(oversize.sum()),
+                amount(limit)
+            ),
+            improvement.sentence,
+        ],
+        remedy: format!("Raise max_split_size_mb, or remove it: {}", set(&without)),
+        bytes: improvement.saved,
+        stacks: Vec::new(),
+    })
+}
+
+/// Requests are just below the limit, but their segments are not.
+///
+/// **Criterion.** Requests smaller than the limit took segments that are not smaller, and a limit that is
+/// 2 MiB higher is an improvement. [`segment`] covers a limit of the size of a shared segment.
+///
+/// **Reason.** Segments of 10 MiB and more are multiples of 2 MiB: a request for 99 MiB takes 100 MiB. With
+/// a limit of 100 MiB this segment is oversize. Once free it serves oversize requests only, so the next
+/// request for 99 MiB calls `cudaMalloc` again.
+pub fn boundary(evidence: &Evidence<'_>) -> Option<Finding> {
+    let limit = limit_without_expandable_segments(evidence)?;
+    if limit == evidence.settings.large_segment_size() {
+        return None;
+    }
+    let is_below = |a: &Allocation| evidence.block_size(a.bytes).is_some_and(|b| b < limit);
+    let caught = evidence
+        .allocations()
+        .filter(|(_, a)| is_below(a) && a.taken >= limit);
+    let (taken, higher, improvement) = with_higher_limit(evidence, limit, caught)?;
+    Some(Finding {
+        rule: "max_split_boundary",
+        headline: format!(
+            "{} just below max_split_size_mb take {} from the device, which they cannot reuse",
+            count(taken.len() as u64, "request"),
+            amount(total(&taken))
+        ),
+        evidence: vec![
+            format!(
+                "The requests are smaller than {}, but their segments are not: once free, these serve only \
+                 larger requests",
+                amount(limit)
+            ),
+            improvement.sentence,
+        ],
+        remedy: format!("Set PYTORCH_CUDA_ALLOC_CONF={higher}"),
+        bytes: improvement.saved,
+        stacks: evidence.call_sites(taken),
+    })
+}
+
+/// The limit equals the size of the segments that small tensors share.
+///
+/// **Criterion.** The limit is the size of the segments for requests of 1 to 10 MiB (20 MiB, or
+/// `large_segment_size_mb`), such segments were allocated, and a limit that is 2 MiB higher is an
+/// improvement.
+///
+/// **Reason.** Once such a segment is entirely free, it is oversize and serves no request below the limit.
+/// Each burst of requests allocates new segments.
+pub fn segment(evidence: &Evidence<'_>) -> Option<Finding> {
+    let limit = limit_without_expandable_segments(evidence)?;
+    if limit != evidence.settings.large_segment_size() {
+        return None;
+    }
+    let shares = |bytes: u64| evidence.segment_size(bytes) == Some(limit);
+    let taking = evidence
+        .allocations()
+        .filter(|(_, a)| a.taken > 0 && shares(a.bytes));
+    let (taken, higher, improvement) = with_higher_limit(evidence, limit, taking)?;
+    Some(Finding {
+        rule: "max_split_segment",
+        headline: format!(
+            "max_split_size_mb equals the segment size, {}: free segments of that size serve no smaller request",
+            amount(limit)
+        ),
+        evidence: vec![
+            format!(
+                "{} of 1 to 10 MiB each took a new segment",
+                count(taken.len() as u64, "request")
+            ),
+            improvement.sentence,
+        ],
+        remedy: format!("Set PYTORCH_CUDA_ALLOC_CONF={higher}"),
+        bytes: improvement.saved,
+        stacks: evidence.call_sites(taken),
+    })
+}
+
+/// Settings were changed at run time, and live tensors lost their memory.
+///
+/// **Criterion.** In the recording, a segment from `cudaMalloc` was returned with a smaller size than it
+/// was allocated with.
+///
+/// **Reason.** To make room, PyTorch 2.11 returns free blocks of `max_split_size_mb` or more without
+/// checking that they are whole segments (`release_available_cached_blocks`). Such a block is part of a
+/// segment only if the limit was changed after the block was split, or if expandable segments were enabled.
+/// `cudaFree` of the first block in a segment also frees the memory of the tensors behind it.
+pub fn at_run_time(evidence: &Evidence<'_>) -> Option<Finding> {
+    let mut allocated = HashMap::new();
+    let mut parts = Vec::new();
+    for entry in &evidence.subject.recording?.entries {
+        match entry.action {
+            Action::SegmentAlloc => {
+                allocated.insert(entry.addr, entry.size);
+            }
+            Action::SegmentFree => {
+                let whole = allocated.remove(&entry.addr);
+                let larger = whole.filter(|&whole| whole > entry.size);
+                parts.extend(larger.map(|whole| (entry, whole)));
+            }
+            _ => {}
+        }
+    }
+    let lost: u64 = parts.iter().map(|(entry, whole)| whole - entry.size).sum();
+    let (first, whole) = parts.first()?;
+    Some(Finding {
+        rule: "max_split_at_run_time",
+        headline: format!(
+            "{} returned in part while the rest, {}, was in use: its tensors lost their memory",
+            match parts.len() {
+                1 => "A segment was".to_owned(),
+                several => format!("{several} segments were"),
+            },
+            amount(lost)
+        ),
+        evidence: vec![format!(
+            "The segment at {} was allocated with {} and returned with {}; {} in total",
+            first.addr,
+            amount(*whole),
+            amount(first.size),
+            count(parts.len() as u64, "such return"),
+        )],
+        remedy: "Set max_split_size_mb and expandable_segments in PYTORCH_CUDA_ALLOC_CONF before the first \
+                 allocation; do not change them with torch.cuda.memory._set_allocator_settings"
+            .to_owned(),
+        bytes: lost,
+        stacks: Vec::new(),
+    })
+}
+
+/// The limit makes expandable segments grow.
+///
+/// **Criterion.** Both are set, and removing the limit is an improvement.
+///
+/// **Reason.** Freed neighbours in an expandable segment coalesce to ranges of any size. A range that has
+/// reached the limit serves no smaller request, and new pages are mapped instead (pytorch/pytorch#123548).
+pub fn expandable(evidence: &Evidence<'_>) -> Option<Finding> {
+    let limit = evidence.settings.max_split_size()?;
+    if !evidence.settings.expandable_segments() {
+        return None;
+    }
+    let without = evidence.conf_without(KEY);
+    let improvement = Improvement::of(evidence, &without)?;
+    Some(Finding {
+        rule: "max_split_expandable",
+        headline: format!(
+            "max_split_size_mb makes expandable segments grow by {}",
+            amount(improvement.saved)
+        ),
+        evidence: vec![
+            format!(
+                "Free ranges of at least {} serve no smaller request",
+                amount(limit)
+            ),
+            improvement.sentence,
+        ],
+        remedy: format!("Remove max_split_size_mb: {}", set(&without)),
+        bytes: improvement.saved,
+        stacks: Vec::new(),
+    })
+}
+
+fn limit_without_expandable_segments(evidence: &Evidence<'_>) -> Option<u64> {
+    let limit = evidence.settings.max_split_size()?;
+    (!evidence.settings.expandable_segments()).then_some(limit)
+}
+
+/// The bytes that requests took from the device, at least two of them, and settings with a limit that is
+/// 2 MiB higher with their improvement.
+fn with_higher_limit<'a>(
+    evidence: &Evidence<'_>,
+    limit: u64,
+    requests: impl Iterator<Item = (usize, &'a Allocation)>,
+) -> Option<(Vec<(usize, u64)>, String, Improvement)> {
+    let served = requests.filter(|(_, a)| !a.failed);
+    let taken: Vec<(usize, u64)> = served.map(|(index, a)| (index, a.taken)).collect();
+    if taken.len() < 2 {
+        return None;
+    }
+    let mib = (limit >> 20) + 2;
+    let higher = with(evidence.subject.conf, KEY, &mib.to_string());
+    let improvement = Improvement::of(evidence, &higher)?;
+    Some((taken, higher, improvement))
+}
+
+#[cfg(test)]
+mod tests {
+    use coalesce_alloc::history::Action::{SegmentAlloc, SegmentFree};
+    use coalesce_workloads::families::program::Program;
+
+    use super::{at_run_time, boundary, costly, expandable, segment};
+    use crate::diagnose::testing::{MIB, Scene, burst, hold, recording, several};
+
+    #[test]
+    fn a_large_free_block_serves_no_smaller_request() {
+        let limited = Scene::with_conf("max_split_size_mb:64");
+        let found = limited.find(costly, |program| {
+            program.scratch(100 * MIB, "large");
+            burst(program, 4, 25 * MIB);
+        });
+        let found = found.unwrap();
+        assert!(found.bytes >= 100 * MIB, "{}", found.bytes);
+        assert!(found.remedy.contains("unset"), "{}", found.remedy);
+        let all_active = limited.find(costly, |program| {
+            hold(program, 1, 100 * MIB);
+            hold(program, 4, 25 * MIB);
+        });
+        assert_eq!(all_active, None);
+    }
+
+    #[test]
+    fn segments_of_100_mib_for_99() {
+        let limited = Scene::with_conf("max_split_size_mb:100");
+        let find = |bytes: u64| {
+            limited.find(boundary, move |program| {
+                (0..5).for_each(|_| program.scratch(bytes, "mm"));
+            })
+        };
+        let found = find(99 * MIB).unwrap();
+        assert_eq!(found.bytes, 400 * MIB, "five segments instead of one");
+        assert!(
+            found.remedy.contains("max_split_size_mb:102"),
+            "{}",
+            found.remedy
+        );
+        assert_eq!(find(100 * MIB), None);
+        assert_eq!(find(90 * MIB), None);
+    }
+
+    #[test]
+    fn each_burst_allocates_new_segments() {
+        let find = |conf| {
+            Scene::with_conf(conf).find(segment, |program| {
+                (0..5).for_each(|_| burst(program, 8, 5 * MIB));
+            })
+        };
+        let found = find("max_split_size_mb:20").unwrap();
+        assert_eq!(found.bytes, 4 * 40 * MIB);
+        assert!(
+            found.remedy.contains("max_split_size_mb:22"),
+            "{}",
+            found.remedy
+        );
+        assert_eq!(find("max_split_size_mb:22"), None, "above the segment size");
+    }
+
+    #[test]
+    fn a_segment_is_returned_smaller_than_allocated() {
+        let find = |returned: u64| {
+            let recording = recording(&[
+                (SegmentAlloc, 2 * MIB, 100 * MIB),
+                (SegmentFree, 2 * MIB, returned),
+            ]);
+            let scene = Scene::recorded(&recording);
+            scene.find(at_run_time, |program| program.scratch(MIB, ""))
+        };
+        assert_eq!(find(60 * MIB).unwrap().bytes, 40 * MIB);
+        assert_eq!(find(100 * MIB), None);
+    }
+
+    /// Frees two neighbours of 15 MiB and keeps a tensor behind them.
+    fn fenced(program: &mut Program<'_>) {
+        for _ in 0..5 {
+            let pair = several(program, 2, 15 * MIB);
+            hold(program, 1, 2 * MIB);
+            program.free_all(pair);
+        }
+    }
+
+    #[test]
+    fn free_ranges_of_expandable_segments_reach_the_limit() {
+        let both = Scene::with_conf("max_split_size_mb:24,expandable_segments:True");
+        let found = both.find(expandable, fenced).unwrap();
+        assert!(found.bytes > 100 * MIB, "{}", found.bytes);
+        assert!(
+            found
+                .remedy
+                .ends_with("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"),
+            "{}",
+            found.remedy
+        );
+        let unreached = Scene::with_conf("max_split_size_mb:500,expandable_segments:True");
+        assert_eq!(unreached.find(expandable, fenced), None);
+    }
+}

@@ -1,0 +1,148 @@
+//! Two problems of `roundup_power2_divisions`.
+
+use coalesce_alloc::pytorch::size::{MIN_BLOCK, SMALL_LIMIT};
+use coalesce_bench::text::{amount, percent_of};
+
+use crate::diagnose::Finding;
+use crate::diagnose::evidence::{Evidence, total};
+use crate::diagnose::improvement::Improvement;
+use crate::settings_string::set;
+
+const KEY: &str = "roundup_power2_divisions";
+/// A smaller unrounded share may be intended.
+const UNROUNDED_PERCENT: u64 = 25;
+
+/// Rounding costs more than it saves.
+///
+/// **Criterion.** The key is set, and removing it is an improvement.
+///
+/// **Reason.** Rounding lets freed blocks serve requests of similar sizes, but the rounded-up part is lost.
+/// With N divisions that is up to 1/N of each block. Requests below 10 MiB may also move from shared
+/// segments to their own.
+pub fn costly(evidence: &Evidence<'_>) -> Option<Finding> {
+    let lost_to_rounding = |index: usize| {
+        let bytes = evidence.log.allocations.get(index)?.bytes;
+        let plain = bytes.max(1).checked_next_multiple_of(MIN_BLOCK)?;
+        let lost = evidence.block_size(bytes)?.checked_sub(plain)?;
+        (lost > 0).then_some((index, lost))
+    };
+    let live = evidence.peak.live.values().copied();
+    let rounded: Vec<(usize, u64)> = live.filter_map(lost_to_rounding).collect();
+    if rounded.is_empty() || !evidence.subject.conf.contains(KEY) {
+        return None;
+    }
+    let without = evidence.conf_without(KEY);
+    let improvement = Improvement::of(evidence, &without)?;
+    Some(Finding {
+        rule: "roundup",
+        headline: format!(
+            "roundup_power2_divisions costs {}",
+            amount(improvement.saved)
+        ),
+        evidence: vec![
+            format!(
+                "At the peak, {} is lost to rounding",
+                amount(total(&rounded))
+            ),
+            improvement.sentence,
+        ],
+        remedy: format!(
+            "Use more divisions, or remove the setting: {}",
+            set(&without)
+        ),
+        bytes: improvement.saved,
+        stacks: evidence.call_sites(rounded),
+    })
+}
+
+/// Some sizes are not rounded although the setting suggests it.
+///
+/// **Criterion.** The key is set, and at least [`UNROUNDED_PERCENT`] % of the bytes requested in large
+/// blocks have sizes with 1 division, or with 0 divisions that the list does not state explicitly.
+///
+/// **Reason.** Each element of a list covers the sizes from its label to twice that. Sizes between two
+/// labels, and above the last one without `>`, are not rounded at all. One division equals no rounding,
+/// although the documentation speaks of powers of two (PyTorch 2.11; pytorch/pytorch#161139).
+pub fn gaps(evidence: &Evidence<'_>) -> Option<Finding> {
+    let (_, list) = evidence.subject.conf.split_once(KEY)?;
+    let label = |bytes: u64| 1_u64 << bytes.max(1).ilog2().saturating_sub(20).min(15);
+    let is_intended = |bytes: u64| {
+        let mut elements = list.split(['[', ',', ']']);
+        elements.any(|element| element.trim() == format!("{}:0", label(bytes)))
+    };
+    // Rounding hardly matters in the small pool.
+    let large = evidence
+        .allocations()
+        .filter(|(_, a)| a.bytes > SMALL_LIMIT);
+    let requested: u64 = large.clone().map(|(_, a)| a.bytes).sum();
+    let is_unrounded = |bytes: u64| evidence.settings.roundup().of(bytes) <= 1;
+    let gaps = large.filter(|(_, a)| is_unrounded(a.bytes) && !is_intended(a.bytes));
+    let gaps: Vec<(usize, u64)> = gaps.map(|(index, a)| (index, a.bytes)).collect();
+    let unrounded = total(&gaps);
+    if unrounded == 0 || unrounded < requested / 100 * UNROUNDED_PERCENT {
+        return None;
+    }
+    let mut labels: Vec<u64> = gaps.iter().map(|&(_, bytes)| label(bytes)).collect();
+    labels.sort_unstable();
+    labels.dedup();
+    let labels: Vec<String> = labels.iter().map(u64::to_string).collect();
+    let largest = gaps.iter().map(|&(_, bytes)| bytes).max().unwrap_or(0);
+    Some(Finding {
+        rule: "roundup_gaps",
+        headline: format!(
+            "roundup_power2_divisions does not round {} of the requested memory",
+            percent_of(unrounded, requested)
+        ),
+        evidence: vec![
+            format!(
+                "These labels (in MiB) are not rounded: {}",
+                labels.join(", ")
+            ),
+            format!(
+                "The largest request among them is for {}",
+                amount(largest)
+            ),
+        ],
+        remedy: "Give each label at least 2 divisions and cover all larger sizes with `>`, as in \
+                 roundup_power2_divisions:[256:8,512:4,1024:4,>:2]; the first element also applies to all \
+                 smaller sizes"
+            .to_owned(),
+        bytes: 0,
+        stacks: evidence.call_sites(gaps),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{costly, gaps};
+    use crate::diagnose::testing::{MIB, Scene, hold};
+
+    #[test]
+    fn requests_just_above_a_division() {
+        let two = Scene::with_conf("roundup_power2_divisions:2");
+        let find = |bytes| two.find(costly, move |program| hold(program, 10, bytes));
+        assert_eq!(
+            find(65 * MIB).unwrap().bytes,
+            10 * (96 - 66) * MIB,
+            "segments are multiples of 2 MiB anyway"
+        );
+        assert_eq!(find(64 * MIB), None);
+    }
+
+    #[test]
+    fn sizes_that_no_element_covers() {
+        let find =
+            |conf, bytes| Scene::with_conf(conf).find(gaps, move |program| hold(program, 4, bytes));
+        let list = "roundup_power2_divisions:[64:4,256:4]";
+        let found = find(list, 130 * MIB).unwrap();
+        assert!(found.evidence[0].contains("128"), "{}", found.evidence[0]);
+        assert!(
+            find("roundup_power2_divisions:1", 130 * MIB).is_some(),
+            "one division rounds nothing"
+        );
+        assert_eq!(find(list, 300 * MIB), None);
+        let explicit = "roundup_power2_divisions:[64:4,128:0,256:4]";
+        assert_eq!(find(explicit, 130 * MIB), None);
+        assert_eq!(find("", 130 * MIB), None);
+    }
+}
