@@ -30,9 +30,10 @@ pub struct Args {
 
 /// The tables for Markdown files: name, source, and the function that makes it.
 type Make = fn(&[Row]) -> String;
-const TABLES: [(&str, &str, Make); 4] = [
+const TABLES: [(&str, &str, Make); 5] = [
     ("efficiency", "default.csv", readme::efficiencies),
     ("least", "least.csv", readme::least_capacities),
+    ("headline", "policies.csv", pareto::headline),
     ("policies", "policies.csv", pareto::policies),
     ("fronts", "policies.csv", pareto::fronts),
 ];

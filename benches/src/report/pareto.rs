@@ -115,9 +115,35 @@ struct Way<'a> {
     on_front: usize,
 }
 
+/// The ways in the short table of policies; the full table has all.
+const HEADLINE: [&str; 12] = [
+    "pytorch",
+    "pytorch/expand",
+    "bfc/growth",
+    "rmm_pool/grow",
+    "cuda_async",
+    "cupy",
+    "paddle_auto_growth",
+    "cubecl_sliced",
+    "tlsf",
+    "offset_allocator",
+    "gmlake",
+    "offline",
+];
+
 /// The memory and the costs of each policy over all workloads, as a table in Markdown.
 #[must_use]
 pub fn policies(rows: &[Row]) -> String {
+    selected_policies(rows, |_| true)
+}
+
+/// The rows of [`policies`] for the best-known policies.
+#[must_use]
+pub fn headline(rows: &[Row]) -> String {
+    selected_policies(rows, |name| HEADLINE.contains(&name))
+}
+
+fn selected_policies(rows: &[Row], is_selected: impl Fn(&str) -> bool) -> String {
     let mut order: Vec<String> = Vec::new();
     let mut ways: BTreeMap<String, Way<'_>> = BTreeMap::new();
     for row in rows {
@@ -149,7 +175,7 @@ pub fn policies(rows: &[Row]) -> String {
     ];
     let headings = headings.map(Column::right).into_iter();
     let mut table = Table::new(std::iter::once(Column::left("policy")).chain(headings));
-    for name in order {
+    for name in order.into_iter().filter(|name| is_selected(name)) {
         let way = &ways[&name];
         let is_offline = way.roomy.iter().any(|row| is_offline(&row.policy));
         let mark = if is_offline { "°" } else { "" };
