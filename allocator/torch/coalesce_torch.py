@@ -1,22 +1,22 @@
-"""PyTorch on the allocators of Coalesce.
+"""Coalesce as the allocator of PyTorch.
 
     import coalesce_torch
 
     coalesce_torch.enable()  # before the first tensor on a GPU
 
-The library libcoalesce_torch.so lies beside this file, or where COALESCE_TORCH_LIB says. Which
-policy serves, and how, is in COALESCE_TORCH_ALLOC:
+The library libcoalesce_torch.so must be next to this file, or COALESCE_TORCH_LIB must hold its
+path. COALESCE_TORCH_ALLOC selects the policy:
 
     COALESCE_TORCH_ALLOC="policy=pytorch;conf=expandable_segments:True;history=100000"
 
-policy is one of `coalesce policies` that need not know the program in advance; without one,
-PyTorch's own decisions are made, under PYTORCH_CUDA_ALLOC_CONF unless there is a conf. history is
-how many entries dump_snapshot() tells; without it there is none.
+policy is any policy listed by `coalesce policies` except the offline ones. The default makes the
+decisions of PyTorch's own allocator. conf holds its settings; without it, PYTORCH_CUDA_ALLOC_CONF
+applies. history is the number of history entries in a snapshot; without it none are recorded.
 
-The functions below tell what those of the same names in torch.cuda tell of PyTorch's own allocator,
-in the same form. PyTorch itself refuses them for others, so that a program which prints its peak
-would end with an error: enable() lets torch.cuda.memory_stats, all that is built on it
-(memory_allocated, memory_summary, ...), reset_peak_memory_stats and memory._snapshot ask Coalesce.
+The functions below return the same as those of the same name in torch.cuda. PyTorch does not
+support them for pluggable allocators, and a program that prints its peak would fail. enable()
+therefore makes torch.cuda.memory_stats, the functions built on it (memory_allocated,
+memory_summary, ...), reset_peak_memory_stats and memory._snapshot report on Coalesce.
 """
 
 import ctypes
@@ -42,7 +42,7 @@ __all__ = [
     "reset_peak_memory_stats",
 ]
 
-# What PyTorch lets an allocator do besides malloc and free, and what does it.
+# Optional hooks of a pluggable allocator, and the functions that implement them.
 _HOOKS = {
     "set_record_stream_fn": "coalesce_record_stream",
     "set_reset_fn": "coalesce_empty_cache",
@@ -52,14 +52,14 @@ _HOOKS = {
 }
 
 _library = None
-_allocator = None  # PyTorch keeps the address of what is in this one
+_allocator = None  # PyTorch keeps a pointer into this object
 
 
 def enable():
-    """Lets PyTorch take all memory of its tensors on GPUs from Coalesce, from now on and for good.
+    """Makes PyTorch allocate GPU memory through Coalesce for the rest of the process.
 
-    ValueError if the environment is wrong, OSError if there is no library, RuntimeError if PyTorch
-    has used its own allocator already.
+    Raises ValueError if the settings are invalid, OSError if the library is not found, RuntimeError
+    if PyTorch has used its own allocator already.
     """
     global _allocator
     if _allocator is not None:
@@ -82,67 +82,67 @@ def enable():
 
 
 def is_enabled():
-    """Whether PyTorch takes its memory from Coalesce."""
+    """Returns whether PyTorch allocates through Coalesce."""
     return _allocator is not None
 
 
 def memory_stats(device=None):
-    """As torch.cuda.memory_stats: its 122 figures, in its order."""
-    return OrderedDict(_asked("coalesce_memory_stats", _ordinal(device)))
+    """Like torch.cuda.memory_stats: the same 122 statistics in the same order."""
+    return OrderedDict(_call("coalesce_memory_stats", _ordinal(device)))
 
 
 def memory_summary(device=None, abbreviated=False):
-    """As torch.cuda.memory_summary: a table to print."""
-    return _asked("coalesce_memory_summary", _ordinal(device), int(abbreviated))
+    """Like torch.cuda.memory_summary: a printable table."""
+    return _call("coalesce_memory_summary", _ordinal(device), int(abbreviated))
 
 
 def memory_allocated(device=None):
-    """Bytes of the tensors there are."""
+    """Bytes allocated to tensors."""
     return memory_stats(device)["allocated_bytes.all.current"]
 
 
 def max_memory_allocated(device=None):
-    """The most bytes of tensors since the start or the last reset of peaks."""
+    """Peak of memory_allocated since the start or the last reset."""
     return memory_stats(device)["allocated_bytes.all.peak"]
 
 
 def memory_reserved(device=None):
-    """Bytes held from the device."""
+    """Bytes reserved from the device."""
     return memory_stats(device)["reserved_bytes.all.current"]
 
 
 def max_memory_reserved(device=None):
-    """The most bytes held from the device since the start or the last reset of peaks."""
+    """Peak of memory_reserved since the start or the last reset."""
     return memory_stats(device)["reserved_bytes.all.peak"]
 
 
 def reset_peak_memory_stats(device=None):
-    """Sets all peaks of a device to what there is now."""
-    _asked("coalesce_reset_peak_stats", _ordinal(device))
+    """Resets all peaks of a device to the current values."""
+    _call("coalesce_reset_peak_stats", _ordinal(device))
 
 
 def empty_cache():
-    """Returns to the devices what can be returned. torch.cuda.empty_cache does the same."""
+    """Returns cached memory to the devices. Same as torch.cuda.empty_cache."""
     _load().coalesce_empty_cache()
 
 
 def memory_snapshot():
-    """As torch.cuda.memory._snapshot, without stack traces."""
-    snapshot = _asked("coalesce_snapshot", torch.cuda.device_count())
+    """Like torch.cuda.memory._snapshot, without stack traces."""
+    snapshot = _call("coalesce_snapshot", torch.cuda.device_count())
     for segment in snapshot["segments"]:
         segment["segment_pool_id"] = tuple(segment["segment_pool_id"])
     return snapshot
 
 
 def dump_snapshot(filename="dump_snapshot.pickle"):
-    """As torch.cuda.memory._dump_snapshot: a file for pytorch.org/memory_viz, or for coalesce."""
+    """Writes a snapshot for pytorch.org/memory_viz or for coalesce."""
     snapshot = memory_snapshot()
     with open(filename, "wb") as file:
         pickle.dump(snapshot, file)
 
 
 def _nested(flat):
-    """The figures as PyTorch's Python code has them from C++: a dictionary for each dot."""
+    """Converts flat keys to the nested dictionaries that PyTorch's C++ code returns."""
     nested = {}
     for key, value in flat.items():
         *path, last = key.split(".")
@@ -153,7 +153,7 @@ def _nested(flat):
     return nested
 
 
-# What PyTorch's Python code asks of its C++ code.
+# Replacements for the C++ functions that PyTorch's Python code calls.
 _ANSWERS = {
     "_cuda_memoryStats": lambda device: _nested(memory_stats(device)),
     "_cuda_resetPeakMemoryStats": lambda device: reset_peak_memory_stats(device),
@@ -164,13 +164,14 @@ _ANSWERS = {
 def _load():
     global _library
     if _library is None:
-        beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libcoalesce_torch.so")
+        folder = os.path.dirname(os.path.abspath(__file__))
+        default_path = os.path.join(folder, "libcoalesce_torch.so")
         try:
-            library = ctypes.CDLL(os.environ.get("COALESCE_TORCH_LIB") or beside)
+            library = ctypes.CDLL(os.environ.get("COALESCE_TORCH_LIB") or default_path)
         except OSError as error:
             raise OSError(
-                f"{error}; `cargo build --release -p coalesce-torch` makes libcoalesce_torch.so: "
-                "put it beside coalesce_torch.py, or its path into COALESCE_TORCH_LIB"
+                f"{error}; build the library with `cargo build --release -p coalesce-torch` and "
+                "put it next to coalesce_torch.py, or set COALESCE_TORCH_LIB to its path"
             ) from None
         for function in (
             "coalesce_configuration_error",
@@ -186,8 +187,8 @@ def _load():
     return _library
 
 
-def _asked(function, *arguments):
-    """The value in the library's reply."""
+def _call(function, *arguments):
+    """Calls a function of the library and returns the value of its reply."""
     library = _load()
     reply = json.loads(_text(getattr(library, function)(*arguments)))
     if "error" in reply:
@@ -196,7 +197,7 @@ def _asked(function, *arguments):
 
 
 def _text(address):
-    """A text of the library's, which has it back afterwards."""
+    """Copies a text of the library and releases it."""
     if not address:
         return None
     try:

@@ -1,4 +1,4 @@
-//! The one environment variable: which policy serves PyTorch, and how.
+//! The settings in the environment variable `COALESCE_TORCH_ALLOC`.
 
 use std::fmt::Write;
 
@@ -8,65 +8,65 @@ use coalesce_alloc::settings::{Settings, SettingsError};
 /// The variable's name.
 pub const VARIABLE: &str = "COALESCE_TORCH_ALLOC";
 
-/// What the variable says.
+/// The parsed variable.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Conf {
-    /// Who decides.
+    /// The policy.
     pub policy: Choice,
-    /// Entries of the history to keep; none is no history.
+    /// Number of history entries to keep; `None` records no history.
     pub history: Option<usize>,
 }
 
-/// A policy with its settings, which have been found right.
+/// A policy with valid settings.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Choice {
-    /// PyTorch's own.
+    /// The reference.
     Reference(Settings),
-    /// Another one, by its name.
+    /// Another policy.
     Other {
         /// The name.
         name: String,
-        /// The settings as they were written.
+        /// The settings string.
         conf: String,
     },
 }
 
-/// What is wrong with the environment.
+/// An invalid environment.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfError {
-    /// Something between two semicolons that is no setting.
+    /// A part that is not a pair.
     #[error("{VARIABLE}: '{0}' is not KEY=VALUE; {USAGE}")]
     NotAPair(String),
-    /// A key there is not.
+    /// An unknown key.
     #[error("{VARIABLE}: unknown key '{0}'; {USAGE}")]
     UnknownKey(String),
-    /// A key that stands twice.
+    /// A repeated key.
     #[error("{VARIABLE}: '{0}' is given twice")]
     Twice(String),
-    /// A history of no certain length.
+    /// The history length is not a number.
     #[error("{VARIABLE}: history={0} is not a number of entries, as in history=100000")]
     NoCount(String),
-    /// There is no such policy, it cannot serve here, or its settings are wrong.
+    /// An unknown or offline policy, or invalid settings.
     #[error("{VARIABLE}: {}", with_causes(.0))]
     Policy(#[from] BuildError),
-    /// PyTorch's own variable is wrong.
+    /// An invalid `PYTORCH_CUDA_ALLOC_CONF`.
     #[error("PYTORCH_CUDA_ALLOC_CONF: {0}")]
     PyTorch(#[from] SettingsError),
 }
 
-/// What would be right.
-const USAGE: &str = "write policy=NAME;conf=SETTINGS;history=ENTRIES, or less";
+/// The expected form.
+const USAGE: &str = "expected policy=NAME;conf=SETTINGS;history=ENTRIES, each part optional";
 
 impl Conf {
-    /// What the environment asks for, `variable` being it: `policy=NAME;conf=SETTINGS;history=ENTRIES`,
-    /// of which anything may be left out.
+    /// Reads the environment through `variable`: `policy=NAME;conf=SETTINGS;history=ENTRIES`, each part
+    /// optional.
     ///
-    /// The policy is `pytorch` if nothing else is said; its settings are then those of
-    /// `PYTORCH_CUDA_ALLOC_CONF`, as for PyTorch's own allocator, unless there is a `conf`.
+    /// The default policy is `pytorch`. Without `conf` it reads its settings from
+    /// `PYTORCH_CUDA_ALLOC_CONF`, as PyTorch's own allocator does.
     ///
     /// # Errors
-    /// [`ConfError`]: what is wrong, and what would be right.
+    /// [`ConfError`] names the invalid part and the expected form.
     pub fn from_env(variable: impl Fn(&str) -> Option<String>) -> Result<Self, ConfError> {
         let text = variable(VARIABLE).unwrap_or_default();
         let (mut name, mut conf, mut history) = (None, None, None);
@@ -94,7 +94,7 @@ impl Conf {
         })
     }
 
-    /// The settings of PyTorch's that are in force: the default where another policy serves.
+    /// Returns the reference's settings, the default ones for other policies.
     #[must_use]
     pub fn settings(&self) -> Settings {
         match &self.policy {
@@ -128,7 +128,7 @@ fn entries(text: &str) -> Result<usize, ConfError> {
         .map_err(|_| ConfError::NoCount(text.to_owned()))
 }
 
-/// An error and what it comes from, in a line.
+/// Formats an error with its causes on one line.
 fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_word_it_is_pytorchs_policy_with_pytorchs_variable() {
+    fn the_default_is_the_reference_with_pytorchs_variable() {
         let expandable = "expandable_segments:True".to_owned();
         let conf =
             Conf::from_env(|name| (name == "PYTORCH_CUDA_ALLOC_CONF").then(|| expandable.clone()));
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn all_of_it_can_be_said() {
+    fn all_parts_are_parsed() {
         let asked = conf(" history=7 ;policy=bfc; conf=growth:false;");
         let policy = Choice::Other {
             name: "bfc".to_owned(),
@@ -179,10 +179,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_what_would_be_right() {
+    fn invalid_values_are_reported_with_the_expected_form() {
         for (text, words) in [
             ("pytorch", "'pytorch' is not KEY=VALUE"),
-            ("polcy=bfc", "unknown key 'polcy'; write policy=NAME"),
+            ("polcy=bfc", "unknown key 'polcy'; expected policy=NAME"),
             ("policy=bfc;policy=bfc", "'policy' is given twice"),
             ("history=many", "history=many is not a number"),
             (

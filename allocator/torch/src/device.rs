@@ -1,4 +1,4 @@
-//! The allocator of one device, whatever its policy.
+//! The allocator of one device, with any policy.
 
 use coalesce_alloc::Allocator;
 use coalesce_alloc::PyTorch;
@@ -16,29 +16,29 @@ use coalesce_alloc::stats::DeviceStats;
 
 use crate::conf::{Choice, Conf};
 
-/// A device of which a policy without a limit of its own can be given a share only.
+/// A device with a limit, for policies that do not limit themselves.
 type Limited<D> = Tap<D, Limit>;
 
-/// An allocator of one of several devices.
+/// The allocator of one device of several.
 pub struct DeviceAllocator<D: Driver> {
     ordinal: u32,
     policy: Policy<D>,
 }
 
 enum Policy<D: Driver> {
-    /// PyTorch's, which keeps its own history.
+    /// The reference, which records its own history.
     Reference(Box<PyTorch<Limited<D>>>),
-    /// Another.
+    /// Another policy.
     Plain(Box<dyn Allocator<Driver = Limited<D>>>),
-    /// Another, with a history.
+    /// Another policy with a history.
     WithHistory(Box<WithHistory<Box<dyn Allocator<Driver = Limited<D>>>>>),
 }
 
 impl<D: Driver + 'static> DeviceAllocator<D> {
-    /// An allocator that holds nothing yet of `device`, the `ordinal`-th.
+    /// Creates an allocator for `device`, the `ordinal`-th.
     ///
     /// # Errors
-    /// If the policy cannot be made, which [`Conf`] has ruled out.
+    /// If the policy cannot be built, which a valid [`Conf`] rules out.
     pub fn new(ordinal: u32, device: D, conf: &Conf) -> Result<Self, BuildError> {
         let limit = Limit::new(u64::MAX, device.granularity());
         let device = Tap::over(device, limit);
@@ -65,7 +65,7 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
         Ok(Self { ordinal, policy })
     }
 
-    /// Memory for work on `stream`.
+    /// Allocates memory for work on `stream`.
     ///
     /// # Errors
     /// As [`Allocator::malloc`].
@@ -74,7 +74,7 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
         answer.map_err(|error| self.of_this_device(error))
     }
 
-    /// Takes memory back.
+    /// Frees memory.
     ///
     /// # Errors
     /// As [`Allocator::free`].
@@ -82,7 +82,7 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
         self.allocator_mut().free(addr)
     }
 
-    /// Says that another stream works on an allocation.
+    /// Records that another stream uses an allocation.
     ///
     /// # Errors
     /// As [`Allocator::record_stream`].
@@ -90,7 +90,7 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
         self.allocator_mut().record_stream(addr, stream)
     }
 
-    /// Returns to the device what can be returned.
+    /// Returns cached memory to the device.
     ///
     /// # Errors
     /// As [`Allocator::empty_cache`].
@@ -98,8 +98,7 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
         self.allocator_mut().empty_cache()
     }
 
-    /// Limits the memory held to a share of what the device has; 1 is no limit. What is held above
-    /// that stays.
+    /// Limits reserved memory to a fraction of the device; 1 is no limit. Memory already held beyond it stays.
     ///
     /// # Errors
     /// [`Error::InvalidFraction`] outside 0 to 1.
@@ -121,7 +120,7 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
         Ok(())
     }
 
-    /// Lets the device of that number work on this one's memory.
+    /// Gives another device access to the memory of this one.
     ///
     /// # Errors
     /// If the device fails.
@@ -129,7 +128,7 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
         Ok(self.allocator_mut().driver_mut().open_to_peer(peer)?)
     }
 
-    /// The segment that a live allocation is part of: where it starts, and its bytes.
+    /// Returns the address and bytes of the segment of a live allocation.
     ///
     /// # Errors
     /// [`Error::InvalidPointer`] if `addr` is not the start of a live allocation.
@@ -144,18 +143,18 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
         base.ok_or(Error::InvalidPointer(addr))
     }
 
-    /// What is counted.
+    /// Returns the statistics.
     #[must_use]
     pub fn stats(&self) -> &DeviceStats {
         self.allocator().stats()
     }
 
-    /// Sets every peak to its current value.
+    /// Resets all peaks to the current values.
     pub fn reset_peak_stats(&mut self) {
         self.allocator_mut().reset_peak_stats();
     }
 
-    /// Everything at this moment, with the history if one is kept.
+    /// Returns a snapshot, with the history if one is recorded.
     pub fn snapshot(&mut self) -> Snapshot {
         let mut snapshot = match &mut self.policy {
             Policy::Reference(allocator) => allocator.snapshot(),
@@ -176,12 +175,12 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
     /// Verifies the allocator's state.
     ///
     /// # Errors
-    /// The first invariant found broken.
+    /// The first broken invariant.
     pub fn check(&self) -> Result<(), Violation> {
         self.allocator().check()
     }
 
-    /// An allocator knows of one device; here are several, and the message is to name the right one.
+    /// Sets the device number in an error message. The allocator itself knows only one device.
     fn of_this_device(&self, mut error: Error) -> Error {
         if let Error::OutOfMemory(details) = &mut error {
             details.device = self.ordinal;

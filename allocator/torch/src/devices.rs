@@ -1,4 +1,4 @@
-//! The allocators of all devices of the process, each behind a lock of its own.
+//! The allocators of all devices of the process, each behind a lock.
 
 use std::mem;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,33 +13,33 @@ use crate::conf::{Conf, ConfError};
 use crate::device::DeviceAllocator;
 use crate::failure::{Failure, guarded};
 
-/// As many as PyTorch can number: its `DeviceIndex` has 8 bits with a sign.
+/// Maximum number of devices: PyTorch's `DeviceIndex` is a signed 8-bit integer.
 const MOST_DEVICES: usize = 128;
 
-/// What there is of one device.
+/// The state of one device.
 enum State<D: Driver> {
-    /// No call has named it.
+    /// Not used yet.
     Untouched,
-    /// It is in use.
+    /// In use.
     Ready(DeviceAllocator<D>),
-    /// A panic has left its allocator in disorder. Nothing more is taken from it or given back to it, and
-    /// what it holds stays where it is: programs may be working on it.
+    /// A panic has corrupted its allocator, for the given reason. It serves no more calls, and its memory
+    /// stays allocated because the program may still use it.
     Broken(DeviceAllocator<D>, String),
 }
 
-/// All devices of the process, made when they are first named.
+/// All devices of the process, opened on first use.
 pub struct Devices<D: Driver> {
     open: fn(u32) -> Result<D, String>,
     variable: fn(&str) -> Option<String>,
     conf: OnceLock<Result<Conf, ConfError>>,
     states: [Mutex<State<D>>; MOST_DEVICES],
-    /// One more than the highest ordinal named so far.
-    named: AtomicUsize,
+    /// One more than the highest ordinal used so far.
+    used: AtomicUsize,
 }
 
 impl<D: Driver + 'static> Devices<D> {
-    /// No device yet. `open` makes the n-th one, or says why not; `variable` is the environment, which is
-    /// read once.
+    /// Creates the table. `open` opens a device by its number or returns the reason why it cannot; `variable`
+    /// reads the environment, once.
     #[must_use]
     pub const fn new(
         open: fn(u32) -> Result<D, String>,
@@ -50,24 +50,24 @@ impl<D: Driver + 'static> Devices<D> {
             variable,
             conf: OnceLock::new(),
             states: [const { Mutex::new(State::Untouched) }; MOST_DEVICES],
-            named: AtomicUsize::new(0),
+            used: AtomicUsize::new(0),
         }
     }
 
-    /// What the environment asks for.
+    /// Returns the settings in the environment.
     ///
     /// # Errors
-    /// If it cannot be understood; no call but this one does anything then.
+    /// If they are invalid. All other calls then fail too.
     pub fn conf(&self) -> Result<&Conf, Failure> {
         let conf = self.conf.get_or_init(|| Conf::from_env(self.variable));
         conf.as_ref()
             .map_err(|error| Failure::new(error.to_string()))
     }
 
-    /// Memory of one device. Null for zero bytes.
+    /// Allocates memory of a device. Returns null for zero bytes.
     ///
     /// # Errors
-    /// If there is none, the environment or the ordinal is wrong, or the device fails.
+    /// If memory runs out, the environment or the ordinal is invalid, or the device fails.
     pub fn malloc(
         &self,
         ordinal: i32,
@@ -77,7 +77,7 @@ impl<D: Driver + 'static> Devices<D> {
         self.with(ordinal, |device| Ok(device.malloc(bytes, stream)?))
     }
 
-    /// Takes memory back.
+    /// Frees memory.
     ///
     /// # Errors
     /// If `addr` is not the start of a live allocation of that device, or the device fails.
@@ -85,16 +85,15 @@ impl<D: Driver + 'static> Devices<D> {
         self.with(ordinal, |device| Ok(device.free(addr)?))
     }
 
-    /// Limits the memory of one device that is held to a share of all.
+    /// Limits the reserved memory of a device to a fraction of its memory.
     ///
     /// # Errors
-    /// If the share is not one, or as [`Self::malloc`].
+    /// If the fraction is not between 0 and 1, or as [`Self::malloc`].
     pub fn set_memory_fraction(&self, ordinal: i32, fraction: f64) -> Result<(), Failure> {
         self.with(ordinal, |device| Ok(device.set_memory_fraction(fraction)?))
     }
 
-    /// Says that a stream works on an allocation of whatever device. Memory of others is not its business,
-    /// as in PyTorch.
+    /// Records that a stream uses an allocation of any device. Other addresses are ignored, as in PyTorch.
     ///
     /// # Errors
     /// If a device fails.
@@ -103,7 +102,7 @@ impl<D: Driver + 'static> Devices<D> {
         Ok(())
     }
 
-    /// The segment that an allocation of whatever device is part of: where it starts, and its bytes.
+    /// Returns the address and bytes of the segment of an allocation of any device.
     ///
     /// # Errors
     /// If there is no such allocation.
@@ -112,18 +111,18 @@ impl<D: Driver + 'static> Devices<D> {
         base.ok_or_else(|| Error::InvalidPointer(addr).into())
     }
 
-    /// Empties the caches of all devices that are in use.
+    /// Empties the caches of all devices in use.
     ///
     /// # Errors
-    /// Of the first that fails; those after it are not touched.
+    /// The error of the first device that fails; later devices are skipped.
     pub fn empty_cache(&self) -> Result<(), Failure> {
         self.each_ready(|_, device| Ok(device.empty_cache()?))
     }
 
-    /// What is counted of one device; zeros if nothing was asked of it yet.
+    /// Returns the statistics of a device, zeros if it was not used yet.
     ///
     /// # Errors
-    /// If the environment or the ordinal is wrong.
+    /// If the environment or the ordinal is invalid.
     pub fn stats(&self, ordinal: i32) -> Result<DeviceStats, Failure> {
         let max_split_size = self.conf()?.settings().max_split_size();
         Ok(match &*self.lock(ordinal)? {
@@ -135,10 +134,10 @@ impl<D: Driver + 'static> Devices<D> {
         })
     }
 
-    /// Sets the peaks of one device to their current values.
+    /// Resets the peaks of a device to the current values.
     ///
     /// # Errors
-    /// If the ordinal is wrong.
+    /// If the ordinal is invalid.
     pub fn reset_peak_stats(&self, ordinal: i32) -> Result<(), Failure> {
         if let State::Ready(device) = &mut *self.lock(ordinal)? {
             device.reset_peak_stats();
@@ -146,10 +145,10 @@ impl<D: Driver + 'static> Devices<D> {
         Ok(())
     }
 
-    /// The state of all devices, with a history for each of the first `count`.
+    /// Returns a snapshot of all devices, with a history for each of the first `count`.
     ///
     /// # Errors
-    /// If the environment is wrong.
+    /// If the environment is invalid.
     pub fn snapshot(&self, count: usize) -> Result<Snapshot, Failure> {
         let mut all = Snapshot {
             segments: Vec::new(),
@@ -168,7 +167,7 @@ impl<D: Driver + 'static> Devices<D> {
         Ok(all)
     }
 
-    /// Does something with a device, which is made if this is the first call that names it.
+    /// Runs `work` on a device and opens it on first use.
     fn with<T>(
         &self,
         ordinal: i32,
@@ -178,35 +177,35 @@ impl<D: Driver + 'static> Devices<D> {
         if let State::Untouched = *state {
             *state = State::Ready(self.make(ordinal)?);
             drop(state);
-            self.introduce(ordinal)?;
+            self.connect_peers(ordinal)?;
             state = self.lock(ordinal)?;
         }
         match &mut *state {
             State::Ready(device) => work(device),
             State::Broken(_, why) => Err(Failure::new(format!(
-                "device {ordinal} is out of use since a bug in its allocator: {why}"
+                "device {ordinal} is disabled because of a bug in its allocator: {why}"
             ))),
-            State::Untouched => Err(no_such(ordinal)),
+            State::Untouched => Err(no_device(ordinal)),
         }
     }
 
     fn make(&self, ordinal: i32) -> Result<DeviceAllocator<D>, Failure> {
         let conf = self.conf()?;
-        let number = u32::try_from(ordinal).map_err(|_| no_such(ordinal))?;
+        let number = u32::try_from(ordinal).map_err(|_| no_device(ordinal))?;
         let device = (self.open)(number)
             .map_err(|why| Failure::new(format!("cannot use device {ordinal}: {why}")))?;
         let allocator = DeviceAllocator::new(number, device, conf);
         let allocator = allocator.map_err(|error| Failure::new(error.to_string()))?;
-        let named = usize::try_from(ordinal).unwrap_or(0).saturating_add(1);
-        self.named.fetch_max(named, Ordering::Release);
+        let used = usize::try_from(ordinal).unwrap_or(0).saturating_add(1);
+        self.used.fetch_max(used, Ordering::Release);
         Ok(allocator)
     }
 
-    /// Lets a new device and each of those in use work on each other's memory: PyTorch copies from one to
-    /// the other where it can, and has no function for a pluggable allocator to be told. Only one lock is
-    /// held at a time. Of two devices that are new at once, the later to be introduced finds the other.
-    fn introduce(&self, newcomer: i32) -> Result<(), Failure> {
-        let number = u32::try_from(newcomer).map_err(|_| no_such(newcomer))?;
+    /// Enables peer access between a new device and all devices in use. PyTorch copies directly between
+    /// devices where possible, and does not tell a pluggable allocator about it. Only one lock is held at a
+    /// time. If two devices are opened at once, the second one to get here finds the first.
+    fn connect_peers(&self, newcomer: i32) -> Result<(), Failure> {
+        let number = u32::try_from(newcomer).map_err(|_| no_device(newcomer))?;
         let mut others = Vec::new();
         self.each_ready(|other, device| {
             let other = u32::try_from(other).unwrap_or(number);
@@ -224,13 +223,13 @@ impl<D: Driver + 'static> Devices<D> {
         Ok(())
     }
 
-    /// Does something with every device in use, in order.
+    /// Runs `work` on every device in use, in order.
     fn each_ready(
         &self,
         mut work: impl FnMut(usize, &mut DeviceAllocator<D>) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let named = self.named.load(Ordering::Acquire);
-        for (ordinal, state) in self.states.iter().enumerate().take(named) {
+        let used = self.used.load(Ordering::Acquire);
+        for (ordinal, state) in self.states.iter().enumerate().take(used) {
             if let State::Ready(device) = &mut *recovered(state) {
                 work(ordinal, device)?;
             }
@@ -238,7 +237,7 @@ impl<D: Driver + 'static> Devices<D> {
         Ok(())
     }
 
-    /// What the first device says that knows the address it is asked for; nothing if none does.
+    /// Returns the answer of the device that knows the address, `None` if no device does.
     fn owner<T>(
         &self,
         mut ask: impl FnMut(&mut DeviceAllocator<D>) -> Result<T, Error>,
@@ -247,7 +246,7 @@ impl<D: Driver + 'static> Devices<D> {
         self.each_ready(|_, device| {
             if answer.is_none() {
                 match ask(device) {
-                    Ok(said) => answer = Some(said),
+                    Ok(value) => answer = Some(value),
                     Err(Error::InvalidPointer(_)) => {}
                     Err(error) => return Err(error.into()),
                 }
@@ -258,14 +257,14 @@ impl<D: Driver + 'static> Devices<D> {
     }
 
     fn lock(&self, ordinal: i32) -> Result<MutexGuard<'_, State<D>>, Failure> {
-        let index = usize::try_from(ordinal).map_err(|_| no_such(ordinal))?;
-        let state = self.states.get(index).ok_or_else(|| no_such(ordinal))?;
+        let index = usize::try_from(ordinal).map_err(|_| no_device(ordinal))?;
+        let state = self.states.get(index).ok_or_else(|| no_device(ordinal))?;
         Ok(recovered(state))
     }
 }
 
-/// Locks a device. If a thread panicked while it had the lock, the device stays in use only if its
-/// allocator is still consistent.
+/// Locks a device. If a thread panicked while holding the lock, the device stays in use only if its
+/// allocator is consistent.
 fn recovered<D: Driver + 'static>(state: &Mutex<State<D>>) -> MutexGuard<'_, State<D>> {
     state.lock().unwrap_or_else(|poisoned| {
         let mut guard = PoisonError::into_inner(poisoned);
@@ -273,12 +272,12 @@ fn recovered<D: Driver + 'static>(state: &Mutex<State<D>>) -> MutexGuard<'_, Sta
             State::Ready(device) => Ok(device.check()),
             State::Untouched | State::Broken(..) => Ok(Ok(())),
         });
-        let disorder = match verdict {
+        let corruption = match verdict {
             Ok(Ok(())) => None,
             Ok(Err(violation)) => Some(violation.to_string()),
             Err(failure) => Some(failure.message),
         };
-        if let Some(why) = disorder {
+        if let Some(why) = corruption {
             *guard = match mem::replace(&mut *guard, State::Untouched) {
                 State::Ready(device) => State::Broken(device, why),
                 other => other,
@@ -289,8 +288,8 @@ fn recovered<D: Driver + 'static>(state: &Mutex<State<D>>) -> MutexGuard<'_, Sta
     })
 }
 
-fn no_such(ordinal: i32) -> Failure {
-    Failure::new(format!("there is no device {ordinal}"))
+fn no_device(ordinal: i32) -> Failure {
+    Failure::new(format!("no device {ordinal}"))
 }
 
 #[cfg(test)]
@@ -306,7 +305,7 @@ mod tests {
     use super::*;
 
     const MIB: u64 = 1 << 20;
-    /// A call for so much memory panics.
+    /// A request of this size panics.
     const DISASTER: u64 = 66 * MIB;
 
     #[derive(Debug)]
@@ -323,10 +322,10 @@ mod tests {
 
     fn open(ordinal: u32) -> Result<Device, String> {
         if ordinal >= 2 {
-            return Err("there are two".to_owned());
+            return Err("only two devices".to_owned());
         }
         let config = SimConfig {
-            // No two devices give out the same address.
+            // The devices use disjoint addresses.
             address_base: Some(u64::from(ordinal + 1) << 40),
             ..SimConfig::with_capacity(1 << 30)
         };
@@ -342,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn each_device_has_an_allocator_of_its_own_from_the_first_call_on() {
+    fn each_device_gets_an_allocator_on_first_use() {
         let devices = devices();
         let untouched = devices.stats(1).unwrap();
         assert_eq!(untouched.reserved_bytes.all.current, 0);
@@ -368,17 +367,17 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_an_error_that_says_so() {
+    fn invalid_requests_are_reported() {
         let devices = devices();
         let fail = |ordinal, bytes| {
             devices
                 .malloc(ordinal, bytes, StreamId::DEFAULT)
                 .unwrap_err()
         };
-        let why = "cannot use device 2: there are two";
+        let why = "cannot use device 2: only two devices";
         assert_eq!(fail(2, 1), Failure::new(why));
-        assert_eq!(fail(-1, 1), Failure::new("there is no device -1"));
-        assert_eq!(fail(128, 1), Failure::new("there is no device 128"));
+        assert_eq!(fail(-1, 1), Failure::new("no device -1"));
+        assert_eq!(fail(128, 1), Failure::new("no device 128"));
         let short = fail(1, 2 << 30);
         assert!(short.is_out_of_memory);
         assert!(short.message.contains("GPU 1 has"), "{}", short.message);
@@ -389,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_of_a_device_holds_for_every_policy() {
+    fn the_memory_fraction_limits_every_policy() {
         for variable in [|_: &str| None, |_: &str| Some("policy=bfc".to_owned())] {
             let devices = Devices::new(open, variable);
             devices.set_memory_fraction(0, 0.5).unwrap();
@@ -402,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_panic_a_consistent_allocator_goes_on() {
+    fn a_consistent_allocator_survives_a_panic() {
         let devices = devices();
         let before = malloc(&devices, MIB).unwrap();
         let failed = malloc(&devices, DISASTER).unwrap_err();
@@ -414,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_panic_an_allocator_in_disorder_is_left_alone() {
+    fn a_corrupted_allocator_is_disabled() {
         let devices = devices();
         let kept = malloc(&devices, MIB).unwrap();
         let why = "of two blocks at one address";
@@ -431,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn many_threads_get_memory_of_their_own() {
+    fn threads_get_distinct_memory() {
         let devices = devices();
         let work = |seed: u64| {
             let devices = &devices;

@@ -1,22 +1,20 @@
-//! Telling PyTorch that there is no memory.
+//! Throws C++ exceptions into PyTorch.
 //!
-//! PyTorch takes whatever a pluggable allocator returns for a tensor's address, null included: the next
-//! kernel then reads address 0 and the process is lost. The frames above the call are C++, though, and
-//! understand an exception, which a function of another language may throw as well: it is made and
-//! thrown by the functions that PyTorch's own libraries export, found by name in the process, and passes
-//! through Rust's frames as the ABI `C-unwind` allows.
+//! PyTorch uses whatever a pluggable allocator returns as a tensor's address, even null, and the next kernel
+//! would access address 0. But its C++ code handles exceptions thrown by the allocator. They are created and
+//! thrown by functions that PyTorch's libraries export, looked up by name in the process, and pass through
+//! Rust frames with the ABI `C-unwind`.
 //!
-//! - `c10::OutOfMemoryError`, which Python sees as `torch.OutOfMemoryError`, if memory is short;
-//! - `c10::Error`, which Python sees as `RuntimeError`, for all else.
+//! - `c10::OutOfMemoryError`, in Python `torch.OutOfMemoryError`, if memory runs out;
+//! - `c10::Error`, in Python `RuntimeError`, for all other failures.
 //!
-//! What is taken for granted is the Itanium C++ ABI: how names are mangled, that an object begins with
-//! the pointer to its class's virtual functions, and that in that table the type's description and the
-//! destructor stand where the ABI puts them. No layout of a class is, but that an exception has at most
-//! `ROOM` bytes and a string at most `STRING_ROOM`. If a name is missing, in another PyTorch or
-//! outside of one, nothing is thrown.
+//! This relies on the Itanium C++ ABI: name mangling, the vtable pointer at the start of an object, and the
+//! positions of the type information and the destructor in the vtable. The layout of classes is not relied
+//! on, except that an exception has at most `ROOM` bytes and a string at most `STRING_ROOM`. If a symbol is
+//! missing, in another version of PyTorch or without PyTorch, nothing is thrown.
 //!
-//! Sources: PyTorch 2.11, `c10/util/Exception.h`; Itanium C++ ABI 2.5.2 (tables of virtual functions) and
-//! 2.4 of its exception handling.
+//! Sources: PyTorch 2.11, `c10/util/Exception.h`; Itanium C++ ABI 2.5.2 (vtables) and section 2.4 of its
+//! exception handling.
 #![expect(unsafe_code, reason = "calls C++")]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -25,16 +23,16 @@ use std::sync::OnceLock;
 
 use crate::failure::Failure;
 
-/// Bytes set aside for an exception: `c10::OutOfMemoryError` has 128.
+/// Bytes reserved for an exception: `c10::OutOfMemoryError` has 128.
 const ROOM: usize = 1024;
-/// Bytes set aside for a `std::string`, which has 32.
+/// Bytes reserved for a `std::string`, which has 32.
 const STRING_ROOM: usize = 128;
 
-/// Throws what `failure` says at the C++ code that called. Returns only if that cannot be done.
+/// Throws `failure` into the calling C++ code. Returns only if that is not possible.
 ///
 /// # Safety
-/// All frames up to the C++ ones must let an exception pass: `extern "C-unwind"` functions, and no
-/// `catch_unwind` between.
+/// All frames up to the C++ code must allow unwinding: `extern "C-unwind"` functions without
+/// `catch_unwind` in between.
 pub unsafe fn throw(failure: &Failure) {
     static THROWER: OnceLock<Option<Thrower>> = OnceLock::new();
     let Some(thrower) = THROWER.get_or_init(Thrower::find) else {
@@ -44,7 +42,7 @@ pub unsafe fn throw(failure: &Failure) {
     let Ok(message) = CString::new(message) else {
         return;
     };
-    // SAFETY: the functions are those that were looked for, and exceptions may pass.
+    // SAFETY: the functions have the declared types, and exceptions may pass.
     unsafe {
         match &thrower.out_of_memory {
             Some(class) if failure.is_out_of_memory => class.throw(&message),
@@ -53,36 +51,36 @@ pub unsafe fn throw(failure: &Failure) {
     }
 }
 
-/// Where exceptions say that they come from.
+/// The source location reported by exceptions.
 const FUNCTION: &CStr = c"coalesce_malloc_or_throw";
 const FILE: &CStr = c"libcoalesce_torch.so";
 
 /// `c10::detail::torchCheckFail(function, file, line, message)`, which throws a `c10::Error`.
 type CheckFail = unsafe extern "C-unwind" fn(*const c_char, *const c_char, u32, *const c_char) -> !;
 
-/// What exceptions are made with.
+/// The functions that create and throw exceptions.
 struct Thrower {
     check_fail: CheckFail,
     out_of_memory: Option<OutOfMemoryError>,
 }
 
-/// `c10::OutOfMemoryError`: a `c10::Error` with virtual functions of its own.
+/// `c10::OutOfMemoryError`: a `c10::Error` with another vtable.
 struct OutOfMemoryError {
-    /// Its table of virtual functions.
+    /// Its vtable.
     vtable: Vtable,
     /// `c10::Error::Error(SourceLocation, std::string)`.
-    make_error: unsafe extern "C-unwind" fn(*mut c_void, SourceLocation, *mut StringRoom),
+    make_error: unsafe extern "C-unwind" fn(*mut c_void, SourceLocation, *mut StringStorage),
     /// `std::string::string(const char*, const std::allocator<char>&)`.
-    make_string: unsafe extern "C-unwind" fn(*mut StringRoom, *const c_char, *const c_char),
+    make_string: unsafe extern "C-unwind" fn(*mut StringStorage, *const c_char, *const c_char),
     /// `std::string::~string()`.
-    drop_string: unsafe extern "C-unwind" fn(*mut StringRoom),
+    drop_string: unsafe extern "C-unwind" fn(*mut StringStorage),
     /// `__cxa_allocate_exception`.
     allocate: unsafe extern "C-unwind" fn(usize) -> *mut c_void,
     /// `__cxa_throw`.
     throw: unsafe extern "C-unwind" fn(*mut c_void, *const c_void, *const c_void) -> !,
 }
 
-/// `c10::SourceLocation`, which is passed as C passes it.
+/// `c10::SourceLocation`, passed like a C struct.
 #[repr(C)]
 struct SourceLocation {
     function: *const c_char,
@@ -90,25 +88,25 @@ struct SourceLocation {
     line: u32,
 }
 
-/// Room for a `std::string`.
+/// Storage for a `std::string`.
 #[repr(C, align(16))]
-struct StringRoom([u8; STRING_ROOM]);
+struct StringStorage([u8; STRING_ROOM]);
 
-/// A table of virtual functions as the ABI lays it out: the offset to the top of the object, the type's
-/// description, then the functions, of which the destructor of a complete object is the first.
+/// A vtable in the layout of the ABI: the offset to the top of the object, the type information, then the
+/// virtual functions, the first of which is the complete object destructor.
 #[derive(Clone, Copy)]
 struct Vtable(*const [*const c_void; 3]);
 
-// SAFETY: it is a constant of a library that stays loaded.
+// SAFETY: the vtable is a constant of a library that stays loaded.
 unsafe impl Send for Vtable {}
 // SAFETY: as above.
 unsafe impl Sync for Vtable {}
 
 impl Thrower {
-    /// What there is in the process; nothing if it has no PyTorch, or one too different.
+    /// Looks the functions up in the process. Returns `None` without PyTorch or with an incompatible version.
     fn find() -> Option<Self> {
         let torch = Library::loaded(c"libc10_cuda.so")?;
-        // SAFETY: the types are those that the names spell.
+        // SAFETY: the types match the mangled names.
         unsafe {
             Some(Self {
                 check_fail: torch.function(c"_ZN3c106detail14torchCheckFailEPKcS2_jS2_")?,
@@ -121,7 +119,7 @@ impl Thrower {
 impl OutOfMemoryError {
     fn find(torch: &Library) -> Option<Self> {
         let vtable = torch.symbol(c"_ZTVN3c1016OutOfMemoryErrorE")?;
-        // SAFETY: the types are those that the names spell.
+        // SAFETY: the types match the mangled names.
         unsafe {
             Some(Self {
                 vtable: Vtable(vtable.cast()),
@@ -147,11 +145,11 @@ impl OutOfMemoryError {
             file: FILE.as_ptr(),
             line: line!(),
         };
-        let mut text = StringRoom([0; STRING_ROOM]);
+        let mut text = StringStorage([0; STRING_ROOM]);
         let empty = [0; 1];
-        // SAFETY: the class adds no data to `c10::Error`, so an object of that one becomes one of this
-        // one with its virtual functions. The constructor takes the string's contents and leaves
-        // destroying it to its caller. `std::allocator<char>` has no state: any address will do.
+        // SAFETY: the class adds no data to `c10::Error`, so replacing the vtable turns a `c10::Error` into
+        // it. The constructor moves the string's contents; the caller destroys the string.
+        // `std::allocator<char>` has no state, so any address will do.
         unsafe {
             let exception = (self.allocate)(ROOM);
             (self.make_string)(&mut text, message.as_ptr(), empty.as_ptr());
@@ -165,7 +163,7 @@ impl OutOfMemoryError {
     }
 }
 
-/// A library of the process, with those it needs itself.
+/// A loaded library with its dependencies.
 struct Library(*mut c_void);
 
 unsafe extern "C" {
@@ -174,11 +172,11 @@ unsafe extern "C" {
 }
 
 impl Library {
-    /// The library of this name, if it is loaded already.
+    /// Returns the library of this name if it is loaded.
     fn loaded(name: &CStr) -> Option<Self> {
         const RTLD_LAZY: c_int = 1;
         const RTLD_NOLOAD: c_int = 4;
-        // SAFETY: the name is a C string; nothing is loaded, so nothing is run.
+        // SAFETY: the name is a C string; `RTLD_NOLOAD` loads nothing, so no initializer runs.
         let library = unsafe { dlopen(name.as_ptr(), RTLD_LAZY | RTLD_NOLOAD) };
         (!library.is_null()).then_some(Self(library))
     }
@@ -190,12 +188,11 @@ impl Library {
     }
 
     /// # Safety
-    /// `F` must be a pointer to a function of the type that the name's has.
+    /// `F` must be a function pointer of the symbol's type.
     unsafe fn function<F: Copy>(&self, name: &CStr) -> Option<F> {
         let symbol = self.symbol(name)?;
         assert_pointer_sized::<F>();
-        // SAFETY: `F` is a function pointer, which on this platform is as large as any, and this one is
-        // not null.
+        // SAFETY: `F` is a function pointer of pointer size, and the symbol is not null.
         Some(unsafe { transmute_copy(&symbol) })
     }
 }

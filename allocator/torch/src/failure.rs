@@ -1,4 +1,4 @@
-//! What can go wrong between PyTorch and an allocator, and who is told.
+//! Errors reported to PyTorch.
 
 use std::any::Any;
 use std::io::Write;
@@ -6,17 +6,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use coalesce_alloc::error::Error;
 
-/// Why a call did not do its work.
+/// The reason why a call failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
-    /// Whether there is not enough memory: programs recover from that, and from nothing else.
+    /// Whether memory ran out, the only failure that programs recover from.
     pub is_out_of_memory: bool,
-    /// What is said, in the words of PyTorch where it has any.
+    /// The message, as in PyTorch where it has one.
     pub message: String,
 }
 
 impl Failure {
-    /// One that has nothing to do with memory being short.
+    /// A failure other than out of memory.
     pub fn new(message: impl Into<String>) -> Self {
         Self {
             is_out_of_memory: false,
@@ -24,9 +24,9 @@ impl Failure {
         }
     }
 
-    /// Says it on standard error, for callers that know only that there was a failure.
+    /// Prints the failure to standard error, for callers that cannot return it.
     pub fn print(&self) {
-        // Nobody can be told that nobody can be told.
+        // A failed write cannot be reported.
         let _ = writeln!(std::io::stderr(), "coalesce: {}", self.message);
     }
 }
@@ -40,8 +40,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// Does the work of one call from C. A panic ends here: it must not unwind into the caller, whose
-/// frames are not Rust's.
+/// Runs the body of a C function. A panic becomes a failure: it must not unwind into C frames.
 pub fn guarded<T>(work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|payload| {
         let what = text(&*payload);

@@ -1,9 +1,8 @@
-//! The functions that C sees.
+//! The exported C functions.
 //!
-//! None of them lets a panic out. Those that PyTorch calls without looking at what they return say on
-//! standard error what went wrong; [`coalesce_malloc_or_throw`] and the hooks throw it, if PyTorch is
-//! there to catch it.
-#![expect(unsafe_code, reason = "the border to C")]
+//! None of them panics. [`coalesce_malloc`] and [`coalesce_free`] print failures to standard error;
+//! [`coalesce_malloc_or_throw`] and the hooks throw them if PyTorch is loaded.
+#![expect(unsafe_code, reason = "the C interface")]
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::ptr;
@@ -18,23 +17,23 @@ use crate::exception::throw;
 use crate::failure::{Failure, guarded};
 use crate::reply::{memory_stats, reply};
 
-/// The devices that PyTorch uses. Never dropped: tensors may be given back until the process is gone.
+/// The devices that PyTorch uses. Never dropped, because tensors may be freed until the process ends.
 static DEVICES: Devices<CudaDevice> = Devices::new(open, variable);
 
 fn open(ordinal: u32) -> Result<CudaDevice, String> {
-    // SAFETY: the streams are those that PyTorch passes. It works in the primary contexts and never
-    // destroys a stream of its own; one that it was lent (`torch.cuda.ExternalStream`) must outlive the
-    // tensors made and used on it, as with PyTorch's own allocator.
+    // SAFETY: PyTorch passes the streams. It uses the primary contexts and never destroys its streams; an
+    // external stream (`torch.cuda.ExternalStream`) must outlive the tensors used on it, as with PyTorch's
+    // own allocator.
     let streams = StreamHandles::Native(unsafe { NativeStreams::promised() });
     CudaDevice::open(ordinal, streams).map_err(|error| error.to_string())
 }
 
 fn variable(name: &str) -> Option<String> {
-    // What is not Unicode is not right either, and is then found wrong as it is printed.
+    // A value that is not Unicode is invalid and is reported as such when parsed.
     std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
 }
 
-/// A stream by PyTorch's handle.
+/// Returns the stream with PyTorch's handle.
 fn stream_id(stream: *mut c_void) -> StreamId {
     StreamId(stream.addr() as u64)
 }
@@ -44,18 +43,18 @@ fn device_addr(address: *mut c_void) -> DeviceAddr {
 }
 
 fn pointer(addr: DeviceAddr) -> *mut c_void {
-    // An address of the device, which nobody on this side reads.
+    // A device address, never dereferenced on the host.
     ptr::without_provenance_mut(addr.0 as usize)
 }
 
 fn malloc(size: isize, device: c_int, stream: *mut c_void) -> Result<*mut c_void, Failure> {
-    // PyTorch means an unsigned number; what is negative as a signed one is too much in any case.
+    // PyTorch passes an unsigned size; a negative value is too large in any case.
     let bytes = size.cast_unsigned() as u64;
     guarded(|| DEVICES.malloc(device, bytes, stream_id(stream))).map(pointer)
 }
 
-/// At least `size` bytes on `device` for work on `stream`; null for zero bytes. If there are none:
-/// null, and a message on standard error.
+/// Allocates at least `size` bytes on `device` for work on `stream`. Returns null for zero bytes. On failure
+/// it prints a message to standard error and returns null.
 #[unsafe(no_mangle)]
 pub extern "C" fn coalesce_malloc(size: isize, device: c_int, stream: *mut c_void) -> *mut c_void {
     malloc(size, device, stream).unwrap_or_else(|failure| {
@@ -64,8 +63,8 @@ pub extern "C" fn coalesce_malloc(size: isize, device: c_int, stream: *mut c_voi
     })
 }
 
-/// As [`coalesce_malloc`]; if there is no memory, PyTorch gets an exception. This one is for tensors,
-/// the other for `torch.cuda.MemPool`, which takes null for what it is.
+/// Like [`coalesce_malloc`], but throws an exception into PyTorch on failure. Tensors need this one;
+/// `torch.cuda.MemPool` handles null and uses the other.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn coalesce_malloc_or_throw(
     size: isize,
@@ -78,7 +77,7 @@ pub extern "C-unwind" fn coalesce_malloc_or_throw(
     })
 }
 
-/// Takes back what a malloc returned. PyTorch says again what it asked for; the address is enough.
+/// Frees an allocation. PyTorch also passes the requested size and the stream, which are not needed.
 #[unsafe(no_mangle)]
 pub extern "C" fn coalesce_free(
     address: *mut c_void,
@@ -92,27 +91,27 @@ pub extern "C" fn coalesce_free(
     }
 }
 
-/// For `set_record_stream_fn`: `stream`, too, works on an allocation.
+/// For `set_record_stream_fn`: records that `stream` uses an allocation.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn coalesce_record_stream(address: *mut c_void, stream: *mut c_void) {
     let (addr, stream) = (device_addr(address), stream_id(stream));
     finish(guarded(|| DEVICES.record_stream(addr, stream)));
 }
 
-/// For `set_reset_fn`: returns to the devices what can be returned (`torch.cuda.empty_cache`).
+/// For `set_reset_fn`: returns cached memory to the devices (`torch.cuda.empty_cache`).
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn coalesce_empty_cache() {
     finish(guarded(|| DEVICES.empty_cache()));
 }
 
-/// For `set_memory_fraction_fn`: limits what is held of a device
+/// For `set_memory_fraction_fn`: limits the reserved memory of a device
 /// (`torch.cuda.set_per_process_memory_fraction`).
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn coalesce_set_memory_fraction(fraction: f64, device: c_int) {
     finish(guarded(|| DEVICES.set_memory_fraction(device, fraction)));
 }
 
-/// For `set_base_alloc_fn`: the start of the segment that an allocation is part of, and its bytes.
+/// For `set_base_alloc_fn`: returns the address and size of the segment of an allocation.
 ///
 /// # Safety
 /// `size` must be null or point to a `size_t`.
@@ -124,7 +123,7 @@ pub unsafe extern "C-unwind" fn coalesce_base_allocation(
     match guarded(|| DEVICES.base_allocation(device_addr(address))) {
         Ok((base, bytes)) => {
             if !size.is_null() {
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller guarantees it.
                 unsafe { size.write(bytes as usize) };
             }
             pointer(base)
@@ -136,17 +135,17 @@ pub unsafe extern "C-unwind" fn coalesce_base_allocation(
     }
 }
 
-/// For `set_begin_allocate_to_pool`, whose arguments are C++'s and are not looked at: captures of CUDA
-/// graphs and memory pools get an error before anything has been captured.
+/// For `set_begin_allocate_to_pool`, whose C++ arguments are ignored: CUDA graph capture and memory pools
+/// fail before anything is captured.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn coalesce_refuse_pool() {
     thrown(&Failure::new(
-        "Coalesce does not serve captures of CUDA graphs and torch.cuda.MemPool: PyTorch asks for \
-         them in C++ alone",
+        "Coalesce does not support CUDA graph capture and torch.cuda.MemPool: PyTorch offers them to C++ \
+         allocators only",
     ));
 }
 
-/// What is wrong with the environment, or null. To be given to [`coalesce_release_text`].
+/// Returns the error in the environment, or null. Free it with [`coalesce_release_text`].
 #[unsafe(no_mangle)]
 pub extern "C" fn coalesce_configuration_error() -> *mut c_char {
     match guarded(|| DEVICES.conf().map(|_| ())) {
@@ -155,13 +154,13 @@ pub extern "C" fn coalesce_configuration_error() -> *mut c_char {
     }
 }
 
-/// The statistics of a device, as JSON: see [`reply`]. To be given to [`coalesce_release_text`].
+/// Returns the statistics of a device as JSON; see [`reply`]. Free it with [`coalesce_release_text`].
 #[unsafe(no_mangle)]
 pub extern "C" fn coalesce_memory_stats(device: c_int) -> *mut c_char {
     answer(|| Ok(reply(DEVICES.stats(device).map(|s| memory_stats(&s)))))
 }
 
-/// The report of `torch.cuda.memory_summary` for a device, as JSON: see [`reply`]. To be given to
+/// Returns the report of `torch.cuda.memory_summary` for a device as JSON; see [`reply`]. Free it with
 /// [`coalesce_release_text`].
 #[unsafe(no_mangle)]
 pub extern "C" fn coalesce_memory_summary(device: c_int, abbreviated: c_int) -> *mut c_char {
@@ -172,29 +171,29 @@ pub extern "C" fn coalesce_memory_summary(device: c_int, abbreviated: c_int) -> 
     })
 }
 
-/// The state of all devices, with a history for each of the first `device_count`, as JSON: see [`reply`].
-/// To be given to [`coalesce_release_text`].
+/// Returns a snapshot of all devices, with a history for each of the first `device_count`, as JSON; see
+/// [`reply`]. Free it with [`coalesce_release_text`].
 #[unsafe(no_mangle)]
 pub extern "C" fn coalesce_snapshot(device_count: c_int) -> *mut c_char {
     let count = usize::try_from(device_count).unwrap_or(0);
     answer(|| Ok(reply(DEVICES.snapshot(count))))
 }
 
-/// Sets the peaks of a device to their current values, and answers null, as JSON: see [`reply`]. To be
-/// given to [`coalesce_release_text`].
+/// Resets the peaks of a device to the current values and returns null as JSON; see [`reply`]. Free it with
+/// [`coalesce_release_text`].
 #[unsafe(no_mangle)]
 pub extern "C" fn coalesce_reset_peak_stats(device: c_int) -> *mut c_char {
     answer(|| Ok(reply(DEVICES.reset_peak_stats(device))))
 }
 
-/// Frees a text that came from here.
+/// Frees a text returned by one of these functions. Null is ignored.
 ///
 /// # Safety
-/// It must have come from here, and not have been given back yet. Null is ignored.
+/// The text must come from one of these functions and must not be freed twice.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coalesce_release_text(text: *mut c_char) {
     if !text.is_null() {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it.
         drop(unsafe { CString::from_raw(text) });
     }
 }
@@ -205,11 +204,11 @@ fn finish(done: Result<(), Failure>) {
     }
 }
 
-/// Throws a failure at PyTorch, or prints it if that cannot be done.
+/// Throws a failure into PyTorch, or prints it if that is not possible.
 fn thrown(failure: &Failure) {
     #[cfg(unix)]
-    // SAFETY: the callers are `C-unwind` functions, which PyTorch's C++ code calls, and have left every
-    // `catch_unwind` behind.
+    // SAFETY: the callers are `C-unwind` functions called by PyTorch's C++ code, outside any
+    // `catch_unwind`.
     unsafe {
         throw(failure)
     };
@@ -235,7 +234,7 @@ mod tests {
     const NO_DEVICE: c_int = -1;
 
     fn read(text: *mut c_char) -> String {
-        // SAFETY: it came from here, and goes back once.
+        // SAFETY: the text comes from this library and is freed once.
         unsafe {
             let content = CStr::from_ptr(text).to_string_lossy().into_owned();
             coalesce_release_text(text);
@@ -243,9 +242,9 @@ mod tests {
         }
     }
 
-    /// Without PyTorch in the process there is nobody to throw at.
+    /// Without PyTorch in the process nothing can be thrown.
     #[test]
-    fn a_failure_is_null_and_nothing_else_happens() {
+    fn a_failure_returns_null() {
         let default = ptr::null_mut();
         assert!(coalesce_malloc(1, NO_DEVICE, default).is_null());
         assert!(coalesce_malloc_or_throw(1, NO_DEVICE, default).is_null());
@@ -255,7 +254,7 @@ mod tests {
         coalesce_empty_cache();
         coalesce_refuse_pool();
         let mut bytes = 7;
-        // SAFETY: `bytes` is a place for a size.
+        // SAFETY: `bytes` is a `size_t`.
         let base = unsafe { coalesce_base_allocation(default, &raw mut bytes) };
         assert!(base.is_null());
         assert_eq!(bytes, 7);
@@ -264,8 +263,8 @@ mod tests {
     }
 
     #[test]
-    fn every_question_has_an_answer() {
-        let error = r#"{"error":"there is no device -1"}"#;
+    fn every_query_has_a_reply() {
+        let error = r#"{"error":"no device -1"}"#;
         assert_eq!(read(coalesce_memory_stats(NO_DEVICE)), error);
         assert_eq!(read(coalesce_memory_summary(NO_DEVICE, 0)), error);
         assert_eq!(read(coalesce_reset_peak_stats(NO_DEVICE)), error);

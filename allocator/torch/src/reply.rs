@@ -1,4 +1,4 @@
-//! What Python reads: JSON with what was asked for, or with why there is nothing.
+//! Replies to Python: JSON with a value or an error.
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -21,7 +21,7 @@ pub fn reply(answer: Result<impl Serialize, Failure>) -> String {
     .to_string()
 }
 
-/// The dictionary of `torch.cuda.memory_stats()`, its keys in PyTorch's order.
+/// Returns the dictionary of `torch.cuda.memory_stats()`, with the keys in PyTorch's order.
 #[must_use]
 pub fn memory_stats(stats: &DeviceStats) -> Map<String, Value> {
     let flat = stats.flatten().into_iter();
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_a_value_or_an_error() {
+    fn a_reply_is_a_value_or_an_error() {
         assert_eq!(reply(Ok([1, 2])), r#"{"value":[1,2]}"#);
         let failure = Failure::new("no \"such\" device");
         assert_eq!(

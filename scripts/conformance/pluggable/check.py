@@ -248,7 +248,7 @@ assert coalesce_torch.is_enabled()
 try:
     memory.memory_stats(200)
 except RuntimeError as error:
-    assert str(error) == "there is no device 200", error
+    assert str(error) == "no device 200", error
 else:
     raise SystemExit("no error")
 """,
