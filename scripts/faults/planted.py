@@ -153,8 +153,8 @@ FAULTS = [
     Fault(
         "release: a failed free is counted as done",
         f"{REFERENCE}/segment.rs",
-        "self.driver.free(addr)?;",
-        "let _ = self.driver.free(addr);",
+        "self.driver.free(addr, size)?;",
+        "let _ = self.driver.free(addr, size);",
     ),
     Fault(
         "expandable segments: unmapped bytes stay reserved",
@@ -289,7 +289,7 @@ FAULTS = [
     Fault(
         "managed: a block whose free failed is lost",
         "allocator/src/managed.rs",
-        "            self.owed.push(block);\n",
+        "                self.failed_frees.push(block);\n",
         "",
     ),
     Fault(

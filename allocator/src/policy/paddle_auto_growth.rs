@@ -145,10 +145,10 @@ impl AutoGrowth {
 pub type PaddleAutoGrowth = StreamSafe<AutoGrowth>;
 
 impl PaddleAutoGrowth {
-    /// Takes the settings of [`AutoGrowth::from_settings`].
+    /// Takes Paddle's flags as settings.
     ///
     /// # Errors
-    /// As there.
+    /// If a value is invalid.
     pub fn from_settings(settings: &mut PolicySettings) -> Result<Self, PolicySettingsError> {
         Ok(Self::over(AutoGrowth::from_settings(settings)?))
     }
