@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that the documented steps for adding a policy are complete.
+"""Checks that the documented steps for adding a policy, a family or a verb are complete.
 
     check.py [NAME...]       the procedures called NAME, or all of PROCEDURES
 
@@ -76,6 +76,14 @@ PROCEDURES = {
         ],
         command="cargo test -p coalesce-workloads --test main catalog::".split(),
         expect=r"test result: ok\. [1-9]",
+    ),
+    "verb": Procedure(
+        docs="benches/cli/src/main.rs",
+        new_file="benches/cli/src/hello.rs",
+        crate="coalesce",
+        inserts=[Insert("benches/cli/src/main.rs", "mod hello; Hello", "    mod advise;")],
+        command="cargo run --quiet -p coalesce-gpu -- hello --name Ada".split(),
+        expect=r"Hello, Ada!",
     ),
 }
 

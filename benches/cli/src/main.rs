@@ -1,6 +1,34 @@
 //! The program `coalesce`: one verb a file.
 //!
-//! To add a verb, write a file with `Args` and `run`, and add a line to the list below.
+//! # Adding a verb
+//!
+//! 1. Write `NAME.rs` as in the example, with `Args` and `run`. The documentation of `Args` and of its fields
+//!    is the verb's `--help`. Print with `output::print`, which lets a closed pipe end the program quietly.
+//! 2. Add a line to the list below: `mod hello; Hello`
+//!
+//! `scripts/howto/check.py verb` checks these steps with this example:
+//!
+//! ```ignore
+//! //! `coalesce hello`: greets.
+//!
+//! use std::process::ExitCode;
+//!
+//! use super::output::print;
+//!
+//! /// Greet somebody.
+//! #[derive(clap::Args)]
+//! #[command(after_help = "Example:\n  coalesce hello --name Ada")]
+//! pub struct Args {
+//!     /// Whom to greet.
+//!     #[arg(long, default_value = "world")]
+//!     name: String,
+//! }
+//!
+//! pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+//!     print(&format!("Hello, {}!\n", args.name))?;
+//!     Ok(ExitCode::SUCCESS)
+//! }
+//! ```
 
 mod output;
 

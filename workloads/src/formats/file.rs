@@ -117,16 +117,19 @@ impl InputFile {
         &self.path
     }
 
-    /// The first line, or as much of it as a line may have, without consuming it.
-    pub(super) fn peek_line(&mut self) -> Result<Vec<u8>, FileError> {
+    /// The first line, or as much of it as a line may have and as can be read, without consuming it. An
+    /// error is kept for the reader that knows what the content is, and so where the error is.
+    pub(super) fn peek_line(&mut self) -> Vec<u8> {
         let mut line = Vec::new();
         let mut start = (&mut self.content).take(LONGEST_LINE);
-        start
-            .read_until(b'\n', &mut line)
-            .map_err(|error| FileError::new(&self.path, error))?;
+        let read = start.read_until(b'\n', &mut line);
         let rest = mem::replace(&mut self.content, Box::new(io::empty()));
+        let rest = match read {
+            Ok(_) => rest,
+            Err(error) => Box::new(BufReader::new(Failed(Some(error)))),
+        };
         self.content = Box::new(Cursor::new(line.clone()).chain(rest));
-        Ok(line)
+        line
     }
 
     pub(super) fn lines(self) -> Lines {
@@ -161,6 +164,15 @@ impl InputFile {
             format!("longer than the limit of {limit} bytes")
         };
         Err(FileError::new(&self.path, reason))
+    }
+}
+
+/// A reader after an error.
+struct Failed(Option<io::Error>);
+
+impl Read for Failed {
+    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+        Err(self.0.take().unwrap_or(io::ErrorKind::Other.into()))
     }
 }
 

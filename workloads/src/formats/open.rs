@@ -24,7 +24,7 @@ pub enum Opened {
 /// [`FileError`] if the file cannot be read.
 pub fn open(path: impl AsRef<Path>) -> Result<Opened, FileError> {
     let mut file = InputFile::open(path.as_ref())?;
-    let first_line = file.peek_line()?;
+    let first_line = file.peek_line();
     if snapshot::read::is_snapshot(&first_line) {
         return Ok(Opened::Snapshot(snapshot::read::read_file(file)?));
     }
