@@ -95,6 +95,9 @@ impl Fragmentation {
         let mut kept: Vec<Tensor> = Vec::new();
         let mut holes: Vec<Tensor> = Vec::new();
         for block in 0..self.blocks {
+            if program.is_over() {
+                return;
+            }
             let extra = if self.jitter { self.bytes / 8 } else { 0 };
             let tensor = program.alloc(self.bytes + rng.below(extra + 1), "empty");
             if block % self.every == 0 {
@@ -112,7 +115,9 @@ impl Fragmentation {
         for _ in 0..self.small {
             kept.push(program.alloc(self.bytes.div_ceil(2), "empty"));
         }
-        rng.shuffle(&mut kept);
+        if !program.is_over() {
+            rng.shuffle(&mut kept);
+        }
         program.free_all(kept);
     }
 }
