@@ -6,7 +6,7 @@
 //! - [`timing`]: how long calls take, on the simulated device or on a GPU.
 //! - [`report`]: tables, comparisons and plots of results.
 //! - [`realism`]: compares generated workloads with the recorded ones that they imitate.
-//! - [`input`] opens what the user names on the command line; [`convert`] writes it in other formats.
+//! - [`convert`]: writes a workload in the formats of other tools.
 //! - [`text`]: amounts, durations and tables as people read them.
 
 pub mod convert;

@@ -15,7 +15,7 @@ pub fn print(text: &str) -> anyhow::Result<()> {
 /// Prints bytes.
 ///
 /// # Errors
-/// As [`print`].
+/// As [`print()`].
 pub fn print_bytes(bytes: &[u8]) -> anyhow::Result<()> {
     let written = stdout().write_all(bytes);
     written.context("cannot write to standard output")

@@ -4,9 +4,10 @@ use std::fs;
 use std::io::{Write, stderr};
 use std::path::PathBuf;
 
-/// Prints a line even if the test succeeds, which `println!` does not under the test harness.
+/// Prints a line even if the test succeeds. The test harness captures what `eprintln!` prints.
 pub fn say(line: &str) {
-    writeln!(stderr(), "{line}").unwrap();
+    let mut out = stderr();
+    writeln!(out, "{line}").unwrap();
 }
 
 /// The files with this ending in the folder that `variable` names, sorted. Prints a note and returns none

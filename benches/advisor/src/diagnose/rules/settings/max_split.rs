@@ -210,15 +210,18 @@ fn limit_without_expandable_segments(evidence: &Evidence<'_>) -> Option<u64> {
     (!evidence.settings.expandable_segments()).then_some(limit)
 }
 
-/// The bytes that requests took from the device, at least two of them, and settings with a limit that is
+/// The requests by index with the bytes that each took from the device.
+type Taken = Vec<(usize, u64)>;
+
+/// The requests that took memory from the device, at least two of them, and settings with a limit that is
 /// 2 MiB higher with their improvement.
 fn with_higher_limit<'a>(
     evidence: &Evidence<'_>,
     limit: u64,
     requests: impl Iterator<Item = (usize, &'a Allocation)>,
-) -> Option<(Vec<(usize, u64)>, String, Improvement)> {
+) -> Option<(Taken, String, Improvement)> {
     let served = requests.filter(|(_, a)| !a.failed);
-    let taken: Vec<(usize, u64)> = served.map(|(index, a)| (index, a.taken)).collect();
+    let taken: Taken = served.map(|(index, a)| (index, a.taken)).collect();
     if taken.len() < 2 {
         return None;
     }
