@@ -4,7 +4,6 @@
 //! `gpu/cells.csv` and `gpu/latencies.csv` into the results folder.
 
 use std::io::{Write, stdout};
-use std::process::ExitCode;
 use std::time::Duration;
 
 use coalesce_bench::measure::deadline::Deadline;
@@ -13,18 +12,12 @@ use coalesce_bench::timing::bench::{self, Plan, record, text};
 use coalesce_bench::timing::device::{Device, DeviceName};
 use coalesce_bench::timing::machine;
 
-fn main() -> ExitCode {
+fn main() -> anyhow::Result<()> {
     // The arguments of a plain `cargo bench`. A filter or an option selects another benchmark.
-    if !std::env::args().skip(1).eq(["--bench"]) {
-        return ExitCode::SUCCESS;
+    if std::env::args().skip(1).eq(["--bench"]) {
+        run()?;
     }
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("gpu: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    Ok(())
 }
 
 fn run() -> anyhow::Result<()> {

@@ -4,7 +4,6 @@
 //! files are identical on every machine. `COALESCE_SWEEP` names another sweep.
 
 use std::io::{Write, stdout};
-use std::process::ExitCode;
 
 use anyhow::ensure;
 use coalesce_bench::measure::record::{self, Row};
@@ -14,19 +13,13 @@ use coalesce_bench::report::table;
 use coalesce_bench::sweep::plan::Plan;
 use coalesce_bench::sweep::run::Runner;
 
-fn main() -> ExitCode {
+fn main() -> anyhow::Result<()> {
     // The arguments of a plain `cargo bench`. A filter or an option selects another benchmark, and must not overwrite
     // results.
-    if !std::env::args().skip(1).eq(["--bench"]) {
-        return ExitCode::SUCCESS;
+    if std::env::args().skip(1).eq(["--bench"]) {
+        run()?;
     }
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("peak_memory: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    Ok(())
 }
 
 /// Runs the sweep. A failing cell does not prevent the results of the others.

@@ -161,6 +161,15 @@ impl<'a, 'w, W: Write> Pickler<'w, W> {
     }
 }
 
+/// The methods for integers of 8 to 64 bits.
+macro_rules! integers {
+    ($($method:ident: $int:ty,)+) => {
+        $(fn $method(self, int: $int) -> Result<(), WriteError> {
+            self.integer(int.into())
+        })+
+    };
+}
+
 impl<'a, 'w, W: Write> Serializer for &'a mut Pickler<'w, W> {
     type Ok = ();
     type Error = WriteError;
@@ -180,40 +189,13 @@ impl<'a, 'w, W: Write> Serializer for &'a mut Pickler<'w, W> {
         }])
     }
 
-    fn serialize_i8(self, int: i8) -> Result<(), WriteError> {
-        self.integer(int.into())
-    }
-
-    fn serialize_i16(self, int: i16) -> Result<(), WriteError> {
-        self.integer(int.into())
-    }
-
-    fn serialize_i32(self, int: i32) -> Result<(), WriteError> {
-        self.integer(int.into())
-    }
-
-    fn serialize_i64(self, int: i64) -> Result<(), WriteError> {
-        self.integer(int.into())
+    integers! {
+        serialize_i8: i8, serialize_i16: i16, serialize_i32: i32, serialize_i64: i64,
+        serialize_u8: u8, serialize_u16: u16, serialize_u32: u32, serialize_u64: u64,
     }
 
     fn serialize_i128(self, int: i128) -> Result<(), WriteError> {
         self.integer(int)
-    }
-
-    fn serialize_u8(self, int: u8) -> Result<(), WriteError> {
-        self.integer(int.into())
-    }
-
-    fn serialize_u16(self, int: u16) -> Result<(), WriteError> {
-        self.integer(int.into())
-    }
-
-    fn serialize_u32(self, int: u32) -> Result<(), WriteError> {
-        self.integer(int.into())
-    }
-
-    fn serialize_u64(self, int: u64) -> Result<(), WriteError> {
-        self.integer(int.into())
     }
 
     fn serialize_f32(self, float: f32) -> Result<(), WriteError> {
