@@ -92,7 +92,7 @@ fn errors_are_one_line_and_suggest_a_fix() {
             build("fragmentatoin", ""),
             &["no family", "mean 'fragmentation'"],
         ),
-        (build("zzz", ""), &["expected one of: transformer, "]),
+        (build("zzz", ""), &["expected one of: ", "transformer, "]),
         (
             presets::build("fragmentation_artikel", Table::new()),
             &["no preset", "mean 'fragmentation_article'"],
