@@ -3,13 +3,13 @@
 
     check.py [NAME...]       the procedures called NAME, or all of PROCEDURES
 
-For each procedure, the script copies the checkout to target/howto/checkout, takes exactly the documented
-steps there and runs a command that fails if a step is missing. The new file is the example of the
-documentation, and the documentation must contain every line that the script inserts. Status 1 if a
-procedure does not work as documented.
+For each procedure, the script copies the checkout to target/howto/checkout, takes exactly the
+documented steps there and runs a command that fails if a step is missing. The new file is the
+example of the documentation, and the documentation must contain every line that the script inserts.
+Status 1 if a procedure does not work as documented.
 
-The copies are built in target/howto/build. In the target folder of the checkout cargo would take the
-files of the copy for those of the checkout, and not notice changes there. From clean, all procedures
+The copies are built in target/howto/build. In the target folder of the checkout, cargo would take
+the copied files for its own and miss changes of the checkout. From clean, all procedures
 take about four minutes on 2 cores.
 """
 
