@@ -75,8 +75,8 @@ impl Stat {
     }
 }
 
-/// One figure for all pools and for each kind alone. The peaks of the kinds may occur at different
-/// times, so they need not add up to the overall peak.
+/// A statistic over all pools, and over the small and the large pool separately. The two pools may peak at
+/// different times, so their peaks need not add up to the overall peak.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct StatArray {
     /// Both kinds of pools.

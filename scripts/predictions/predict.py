@@ -217,7 +217,7 @@ def arguments():
         action="store_true",
         help="only run the programs; copy --keep to a machine that has coalesce",
     )
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="so many at once")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="programs to run at once")
     parser.add_argument(
         "--also", action="append", default=[], metavar="CONF", help="more settings for all programs"
     )

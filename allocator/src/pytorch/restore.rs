@@ -141,7 +141,7 @@ impl<D: Driver> PyTorch<D> {
         } else {
             Err(impossible(
                 run,
-                "the device has not so much memory".to_owned(),
+                "the device does not have enough memory".to_owned(),
             ))
         }
     }

@@ -14,8 +14,8 @@ use coalesce_script::{Options, RunError, Script};
 /// Run a conformance script from standard input and print the reference's decisions.
 ///
 /// Flags, environment variables (PYTORCH_CUDA_ALLOC_CONF, FAKE_TOTAL_BYTES, FAKE_ADDR, ...), output and exit
-/// status are those of the oracle in scripts/conformance. Exit status: 1 for invalid settings, 2 for an invalid
-/// script, 3 if an operation failed for a reason other than out of memory.
+/// status are those of the oracle in scripts/conformance. Exits with 1 if the settings are invalid, 2 if
+/// the script is invalid, and 3 if an operation failed with an error other than out of memory.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  printf 'a x 3000000\\nf x\\np\\n' | coalesce script --stats --cudalog"

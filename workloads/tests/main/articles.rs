@@ -104,7 +104,8 @@ fn uncleared_gradient_costs_3_gib_in_the_second_step() {
     assert_eq!(cleared, (at(expected), 12));
 }
 
-/// With gradients, ten outputs of 256 MiB and the input are live; without, one input and one output.
+/// With gradients enabled, the input and ten outputs of 256 MiB each stay live. Under `no_grad`, only one input and
+/// one output do.
 #[test]
 fn inference_without_no_grad_keeps_every_output() {
     let peak = |name: &str| measured(preset(name, "").as_ref(), "").peak_allocated_bytes / MIB;

@@ -15,7 +15,7 @@ struct Stream {
     completed: u64,
     /// How often all its work was waited for.
     drained: u64,
-    /// Events of other streams that its later work waits for: the first so many of each.
+    /// For each other stream, how many of its events must be complete before later work on this one begins.
     after: BTreeMap<StreamId, u64>,
 }
 

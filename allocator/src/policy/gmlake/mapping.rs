@@ -82,7 +82,7 @@ impl Returns {
         Ok(())
     }
 
-    /// Creates memory of so many chunks. Keeps none if the device fails.
+    /// Creates this many chunks of memory. Keeps none if the device fails.
     pub(super) fn create(
         &mut self,
         memory: &mut dyn VirtualMemory,

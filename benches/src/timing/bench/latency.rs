@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::measure::statistics::percentile;
 use crate::timing::walk::Times;
 
-/// Times of one kind of call in one cell, in nanoseconds on the host, including the overhead of the clock.
+/// The latency of one kind of call in one cell: host time in nanoseconds, including the overhead of reading the clock.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Latency {
     /// The device.

@@ -7,8 +7,8 @@
 //! a ID BYTES [STREAM]   allocate               c          empty the cache
 //! f ID                  free                   m F        limit memory to a fraction
 //! r ID STREAM           record a stream        o CONF     change the settings
-//! h 0|1                 hold events            t BYTES    change the capacity
-//! e STREAM [N]   e *    complete events        u BYTES    change the memory used by others
+//! h 0|1                 hold events            t BYTES    set the capacity
+//! e STREAM [N]   e *    complete events        u BYTES    set the memory used by others
 //! y                     synchronize            x N        fail the next N requests for device memory
 //! B P   E P   P P       begin or end allocating to private pool P; release it
 //! U P 0|1               use pool P when memory is exhausted

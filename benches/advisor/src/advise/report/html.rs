@@ -92,7 +92,7 @@ fn recommendation(advice: &Advice) -> String {
     )
 }
 
-/// A figure for each picture, titled with its settings.
+/// Renders each picture as a `<figure>`, with its settings as the title.
 fn figures(pictures: &[Picture], draw: impl Fn(&Picture) -> String) -> String {
     let figures = pictures.iter().enumerate().map(|(index, picture)| {
         let which = match index {
