@@ -44,7 +44,7 @@ fn advice(name: &str, recording: &Recording) -> Advice {
         copies: COPIES,
     };
     let advice = advise(&request).unwrap();
-    let page = html::page(&request, &advice).unwrap();
+    let page = html::page(&request, &advice, "2026-11-22").unwrap();
     assert!(page.contains("</html>"));
     advice
 }

@@ -113,15 +113,20 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         time_limit: time_limit(args.time_limit)?,
         copies: COPIES,
     };
-    let advice = advise(&request)?;
     if let Some(path) = &args.html {
-        results::write(path, html::page(&request, &advice)?.as_bytes())?;
+        results::ensure_writable(path)?;
     }
+    let advice = advise(&request)?;
     let page = match args.json {
         true => serde_json::to_string_pretty(&advice)? + "\n",
         false => text::page(&advice),
     };
     print(&page)?;
+    // Last, so that an error here loses nothing.
+    if let Some(path) = &args.html {
+        let today = time::OffsetDateTime::now_utc().date().to_string();
+        results::write(path, html::page(&request, &advice, &today)?.as_bytes())?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 
