@@ -136,6 +136,14 @@ pub(super) fn chart(picture: &Picture, scale: Scale) -> String {
             "<line class=\"grid\" x2=\"{WIDTH}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>"
         );
     }
+    let _ = write!(
+        svg,
+        "<polygon class=\"allocated\" points=\"{}\"/><polygon class=\"requested\" points=\"{}\"/>\
+         <polyline class=\"reserved\" points=\"{}\"/>",
+        area(|point| point.allocated),
+        area(|point| point.requested),
+        line(|point| point.reserved)
+    );
     let marks = picture.marked_steps().iter().map(|&event| ("step", event));
     let failed = picture.failure.map(|event| ("failed", event));
     for (class, event) in marks.chain(failed) {
@@ -145,14 +153,6 @@ pub(super) fn chart(picture: &Picture, scale: Scale) -> String {
             "<line class=\"{class}\" x1=\"{x:.1}\" x2=\"{x:.1}\" y2=\"{HEIGHT}\"/>"
         );
     }
-    let _ = write!(
-        svg,
-        "<polygon class=\"allocated\" points=\"{}\"/><polygon class=\"requested\" points=\"{}\"/>\
-         <polyline class=\"reserved\" points=\"{}\"/>",
-        area(|point| point.allocated),
-        area(|point| point.requested),
-        line(|point| point.reserved)
-    );
     for (class, bytes, _) in scale.lines() {
         let y = scale.y(bytes);
         let _ = write!(
