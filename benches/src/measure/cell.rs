@@ -9,7 +9,8 @@ use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::tap::Tap;
 use coalesce_alloc::error::Error;
-use coalesce_alloc::policy::{self, OfflinePlan};
+use coalesce_alloc::policy::{self, OfflinePlan, POLICIES};
+use coalesce_alloc::settings::Settings;
 use coalesce_workloads::demand::Demand;
 use coalesce_workloads::families::batch_probe::LargestBatch;
 use coalesce_workloads::lifetimes;
@@ -108,7 +109,8 @@ impl Cell<'_> {
         Ok(Run { allocator, tally })
     }
 
-    /// A new allocator on a new simulated device of `capacity` bytes.
+    /// A new allocator on a new simulated device of `capacity` bytes, with the memory that the workload
+    /// begins with if the policy and the settings allow it.
     ///
     /// # Errors
     /// If the policy is unknown, the settings are invalid, or the policy is offline and `plan` is missing.
@@ -116,12 +118,21 @@ impl Cell<'_> {
         &self,
         capacity: u64,
     ) -> anyhow::Result<Box<dyn Allocator<Driver = SimDevice>>> {
-        self.allocator_on(SimDevice::new(&SimConfig {
+        let config = SimConfig {
             foreign: self.others,
             address_policy: self.address_policy,
             costs: self.profile.costs.clone(),
             ..SimConfig::with_capacity(capacity)
-        }))
+        };
+        // Other policies cannot begin with segments of the reference.
+        if self.policy == POLICIES[0].name
+            && let Some(start) = self.workload.start()
+            && let Ok(settings) = Settings::from_conf(self.conf)
+            && let Some(allocator) = start.restore(&config, &settings)
+        {
+            return Ok(Box::new(allocator));
+        }
+        self.allocator_on(SimDevice::new(&config))
     }
 
     /// A new allocator on an unused device.

@@ -7,6 +7,7 @@
 //! opposite direction: the state that one of our allocators reports.
 
 pub mod calls;
+pub mod coverage;
 mod device;
 mod origin;
 pub mod read;

@@ -17,6 +17,7 @@ use coalesce_workloads::formats::snapshot::{Recording, StackId};
 use coalesce_workloads::measure::Measures;
 use coalesce_workloads::op::Workload;
 use coalesce_workloads::replay::{Tally, replay, replay_until};
+use coalesce_workloads::start;
 
 use super::call_site::CallSite;
 use super::log::{Allocation, Level, Log};
@@ -50,12 +51,12 @@ pub struct Trial {
 
 impl Subject<'_> {
     fn allocator(&self, conf: &str, capacity: u64) -> anyhow::Result<PyTorch<SimDevice>> {
-        let device = SimDevice::new(&SimConfig {
+        let config = SimConfig {
             address_policy: self.address_policy,
             ..SimConfig::with_capacity(capacity)
-        });
+        };
         let settings = Settings::from_conf(conf).with_context(|| format!("settings '{conf}'"))?;
-        Ok(PyTorch::new(device, settings))
+        Ok(start::reference(self.workload, &config, settings))
     }
 
     /// Replays the workload under other settings or on another device.
