@@ -8,6 +8,7 @@
 
 pub mod calls;
 mod device;
+pub mod limit;
 mod origin;
 pub mod read;
 pub mod rewind;
