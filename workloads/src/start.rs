@@ -126,15 +126,22 @@ impl StartState {
     /// Builds the reference in this state on a new simulated device. None if the state
     /// [cannot exist](Self::is_possible_under) under these settings.
     ///
-    /// If the device or the limit in the settings is too small, all cached memory is left out, because the
+    /// If the device, the limit in the settings or `limit`, in bytes, is too small, all cached memory is left out, because the
     /// program would have returned it. If the rest is too large, the last segments are left out.
     #[must_use]
-    pub fn restore(&self, config: &SimConfig, settings: &Settings) -> Option<PyTorch<SimDevice>> {
+    pub fn restore(
+        &self,
+        config: &SimConfig,
+        settings: &Settings,
+        limit: Option<u64>,
+    ) -> Option<PyTorch<SimDevice>> {
         if !self.is_possible_under(settings) {
             return None;
         }
-        let limit = (config.capacity as f64 * settings.per_process_memory_fraction()) as u64;
-        let room = config.capacity.saturating_sub(config.foreign).min(limit);
+        let fraction = settings.per_process_memory_fraction();
+        let room = (config.capacity as f64 * fraction) as u64;
+        let room = room.min(config.capacity.saturating_sub(config.foreign));
+        let room = room.min(limit.unwrap_or(u64::MAX));
         let addresses = config.capacity.saturating_add(config.capacity / 8);
         let bytes = |segment: &SegmentInfo| match segment.is_expandable {
             true => segment.total_size(),
@@ -238,14 +245,15 @@ fn without_free_pages(run: &SegmentInfo, base: DeviceAddr, page: u64) -> Vec<Seg
 }
 
 /// The reference on a new simulated device, in the state in which the workload begins if that state can
-/// exist under the settings, and empty otherwise.
+/// exist under the settings, and empty otherwise. `limit` is as in [`StartState::restore`].
 #[must_use]
 pub fn reference(
     workload: &dyn Workload,
     config: &SimConfig,
     settings: Settings,
+    limit: Option<u64>,
 ) -> PyTorch<SimDevice> {
     let restored = workload.start();
-    let restored = restored.and_then(|start| start.restore(config, &settings));
+    let restored = restored.and_then(|start| start.restore(config, &settings, limit));
     restored.unwrap_or_else(|| PyTorch::new(SimDevice::new(config), settings))
 }
