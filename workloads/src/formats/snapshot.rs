@@ -7,7 +7,9 @@
 //! opposite direction: the state that one of our allocators reports.
 
 pub mod calls;
+pub mod coverage;
 mod device;
+pub mod limit;
 mod origin;
 pub mod read;
 pub mod release;
