@@ -17,6 +17,7 @@
 //! | `failure.rs` | the request that fails |
 //! | `confidence.rs` | how far the answer can be trusted |
 //! | `answer.rs` | the answer |
+//! | `job.rs` | one setting for all ranks of a job |
 //! | `report/` | the result as text and as an HTML page |
 
 mod advice;
@@ -24,6 +25,7 @@ mod answer;
 mod check;
 mod confidence;
 mod failure;
+mod job;
 mod others;
 mod peak;
 pub mod report;
@@ -37,6 +39,7 @@ use std::collections::BTreeSet;
 use anyhow::Context;
 use coalesce_bench::measure::deadline::Deadline;
 use coalesce_bench::measure::progress::Progress;
+use coalesce_workloads::formats::snapshot::Recording;
 use coalesce_workloads::op::Workload;
 
 pub use self::advice::{Advice, RankedSettings};
@@ -44,6 +47,7 @@ pub use self::answer::{Answer, AnswerKind, FailureCause};
 pub use self::check::RecordingCheck;
 pub use self::confidence::{Confidence, ConfidenceLevel};
 pub use self::failure::Failure;
+pub use self::job::{JobAdvice, RankNeeds, one_for_all};
 pub use self::others::OtherPolicy;
 pub use self::peak::PeakBreakdown;
 pub use self::request::{AdviceRequest, Aim};
@@ -84,6 +88,7 @@ pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
     let free_permille = simulator.available() / (simulator.capacity / 1000).max(1);
     let generator = CandidateGenerator::new(request.present, free_permille);
     let check = request.recording.map(RecordingCheck::of);
+    let coverage = request.recording.map(Recording::coverage);
     let findings = findings(request)?;
     let mut failure = FailureFinder::default();
     let mut peak = (PeakFinder::default(), &mut failure);
@@ -115,7 +120,7 @@ pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
         best,
         stability: stability.as_ref(),
         failure: failure.found(),
-        confidence: Confidence::of(check.as_ref()),
+        confidence: Confidence::of(check.as_ref(), coverage.as_ref()),
     }
     .answer();
     let advised = match answer.kind {
@@ -140,6 +145,8 @@ pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
         ranking: rank(&search, &shown, request.aim, advised),
         others,
         stability,
+        conditions: request.conditions.to_vec(),
+        coverage,
         remarks: request.remarks.to_vec(),
         search: SearchExtent {
             seconds: (deadline.elapsed().as_secs_f64() * 10.0).round() / 10.0,

@@ -15,5 +15,5 @@ pub mod advise;
 pub mod diagnose;
 mod settings_string;
 
-pub use self::advise::{Advice, AdviceRequest, Aim, advise, report};
+pub use self::advise::{Advice, AdviceRequest, Aim, advise, one_for_all, report};
 pub use self::diagnose::{Evidence, Finding, Subject, diagnose};

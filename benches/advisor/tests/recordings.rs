@@ -35,6 +35,7 @@ fn advice(name: &str, recording: &Recording) -> Advice {
         reactive: &reactive,
         recording: Some(recording),
         remarks: &[],
+        conditions: &[],
         present: &present,
         capacity: memory.and_then(|found| found.device).unwrap_or(80 << 30),
         others: 0,

@@ -1,5 +1,6 @@
 //! The result. Written as JSON, its fields keep their names and meaning.
 
+use coalesce_workloads::formats::snapshot::coverage::Coverage;
 use serde::Serialize;
 
 use super::answer::Answer;
@@ -49,6 +50,10 @@ pub struct Advice {
     pub others: Vec<OtherPolicy>,
     /// How far the figures hold for the next run; none if there was no time or nothing to compare.
     pub stability: Option<Stability>,
+    /// Where settings, device memory, limit and addresses come from, one line each.
+    pub conditions: Vec<String>,
+    /// How much of the program is recorded; none without a recording.
+    pub coverage: Option<Coverage>,
     /// What is unusual or unknown about the workload, one sentence each.
     pub remarks: Vec<String>,
     /// How much was searched.

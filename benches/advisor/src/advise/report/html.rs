@@ -42,7 +42,7 @@ fn with_pictures(advice: &Advice, pictures: &[Picture], date: &str) -> String {
     let unit = text::unit(advice);
     let parts = [
         ("title", escape(&advice.workload)),
-        ("about", escape(&text::about(advice))),
+        ("about", about(advice)),
         ("answer", answer(advice)),
         ("legend", legend(pictures, scale)),
         ("charts", figures(pictures, |picture| chart(picture, scale))),
@@ -88,6 +88,13 @@ fn paragraphs(sentences: &[String]) -> String {
         .iter()
         .map(|sentence| format!("<p>{}</p>\n", escape(sentence)));
     paragraphs.collect()
+}
+
+/// The workload, and the conditions under which it was replayed.
+fn about(advice: &Advice) -> String {
+    let lines = std::iter::once(text::about(advice)).chain(advice.conditions.iter().cloned());
+    let lines: Vec<String> = lines.map(|line| escape(&line)).collect();
+    lines.join("<br>\n")
 }
 
 /// Renders each picture as a `<figure>`, with its settings as the title.

@@ -46,13 +46,17 @@ fn answer(advice: &Advice) -> String {
 
 /// The shell command that applies the advised settings, if there are any.
 pub(super) fn command(answer: &Answer) -> Option<String> {
-    match (answer.kind, answer.conf.as_deref()?) {
-        (AnswerKind::Change, "") => Some("unset PYTORCH_CUDA_ALLOC_CONF".to_owned()),
-        (AnswerKind::Change, conf) => Some(format!(
-            "export PYTORCH_CUDA_ALLOC_CONF={}",
-            shell_quoted(conf)
-        )),
+    match answer.kind {
+        AnswerKind::Change => answer.conf.as_deref().map(export),
         _ => None,
+    }
+}
+
+/// The shell command that applies settings.
+pub(super) fn export(conf: &str) -> String {
+    match conf {
+        "" => "unset PYTORCH_CUDA_ALLOC_CONF".to_owned(),
+        conf => format!("export PYTORCH_CUDA_ALLOC_CONF={}", shell_quoted(conf)),
     }
 }
 
@@ -67,7 +71,6 @@ fn shell_quoted(conf: &str) -> String {
 fn peak(advice: &Advice) -> String {
     let peak = &advice.peak;
     let unit = unit(advice);
-    let present = advice.ranking.iter().find(|row| row.is_present);
     let mut table = Table::new([
         Column::left("Memory at the peak"),
         Column::right(""),
@@ -111,11 +114,12 @@ fn peak(advice: &Advice) -> String {
         "",
         meaning,
     ]);
+    let conditions = advice.conditions.iter();
+    let conditions: String = conditions.map(|line| format!("  {line}\n")).collect();
     format!(
-        "{}: {}\nCurrent settings: {}\n\n{}",
+        "{}: {}\n{conditions}\n{}",
         advice.workload,
         about(advice),
-        present.map_or("", |row| label(&row.conf)),
         table.text()
     )
 }
@@ -137,18 +141,12 @@ pub(super) fn unit(advice: &Advice) -> Unit {
     Unit::of(reserved.max(advice.lower_bound_bytes))
 }
 
-/// The workload and the device.
+/// The size of the workload.
 pub(super) fn about(advice: &Advice) -> String {
-    let unit = unit(advice);
-    let others = match advice.others_bytes {
-        0 => String::new(),
-        bytes => format!(", {} of it for others", unit.amount(bytes)),
-    };
     format!(
-        "{}, {}; device with {}{others}",
+        "{}, {}",
         count(advice.events, "event"),
         count(advice.allocations, "allocation"),
-        unit.amount(advice.capacity_bytes)
     )
 }
 
@@ -313,7 +311,7 @@ pub(super) fn reliability(advice: &Advice) -> Vec<String> {
 }
 
 /// Paragraphs in lines of at most 110 characters.
-fn paragraphs(paragraphs: impl IntoIterator<Item = String>) -> String {
+pub(super) fn paragraphs(paragraphs: impl IntoIterator<Item = String>) -> String {
     const WIDTH: usize = 110;
     let mut lines = String::new();
     for paragraph in paragraphs {
