@@ -32,10 +32,10 @@ pub struct Args {
     /// plain or gzip-compressed; or the name of a preset.
     workload: String,
     /// Device memory. Default: the memory at the time of an out-of-memory error in the snapshot, else 80GiB.
-    #[arg(long, value_parser = bytes::parse)]
+    #[arg(long, value_parser = bytes::parse_memory)]
     capacity: Option<u64>,
     /// Part of the device memory that other processes, the CUDA context and libraries use.
-    #[arg(long, default_value = "0", value_parser = bytes::parse)]
+    #[arg(long, default_value = "0", value_parser = bytes::parse_memory)]
     reserve_for_others: u64,
     /// Current settings, in the format of PYTORCH_CUDA_ALLOC_CONF. Default: those in the snapshot. The variable
     /// itself is not read.

@@ -28,7 +28,7 @@ pub struct Args {
     #[arg(long)]
     conf: Option<String>,
     /// Device memory. Default: the memory at the time of an out-of-memory error in the snapshot, else 80GiB.
-    #[arg(long, value_parser = bytes::parse)]
+    #[arg(long, value_parser = bytes::parse_memory)]
     capacity: Option<u64>,
     /// Device number, if the snapshot covers several devices. Default: the device with the most entries.
     #[arg(long)]

@@ -52,7 +52,7 @@ pub struct Args {
     #[arg(long)]
     verify: bool,
     /// Memory of the simulated device. Default: 80GiB.
-    #[arg(long, value_parser = bytes::parse)]
+    #[arg(long, value_parser = bytes::parse_memory)]
     capacity: Option<u64>,
     /// Where the simulated device places memory: up, down or firstfit. Default: as recorded in the snapshot, else up. Results
     /// depend on it, because allocators prefer low addresses.

@@ -5,13 +5,42 @@ use coalesce_alloc::settings::{Settings, SettingsError, written};
 
 use super::Recording;
 
-/// The settings of a recording that PyTorch 2.11 knows.
+/// A settings string, as far as PyTorch 2.11 knows its keys.
 #[derive(Clone, PartialEq, Debug)]
 pub struct KnownSettings {
     /// The known settings.
     pub settings: Settings,
+    /// The same as a settings string.
+    pub conf: String,
     /// Ignored keys of earlier or later versions.
     pub unknown: Vec<String>,
+}
+
+impl KnownSettings {
+    /// Reads a settings string of any release.
+    ///
+    /// # Errors
+    /// If a value is invalid in PyTorch 2.11.
+    pub fn of(conf: &str) -> Result<Self, SettingsError> {
+        let mut conf = conf.to_owned();
+        let mut unknown = Vec::new();
+        loop {
+            match Settings::from_conf(&conf) {
+                Ok(settings) => {
+                    return Ok(Self {
+                        settings,
+                        conf,
+                        unknown,
+                    });
+                }
+                Err(SettingsError::UnknownKey { key, .. }) if !unknown.contains(&key) => {
+                    conf = without(&conf, &key);
+                    unknown.push(key);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
 }
 
 impl Recording {
@@ -21,22 +50,11 @@ impl Recording {
     /// # Errors
     /// If a value is invalid in PyTorch 2.11.
     pub fn settings(&self) -> Result<KnownSettings, SettingsError> {
-        let mut conf = match &self.conf {
-            Some(conf) => conf.clone(),
-            None if self.has_expandable_segments() => "expandable_segments:True".to_owned(),
-            None => String::new(),
-        };
-        let mut unknown = Vec::new();
-        loop {
-            match Settings::from_conf(&conf) {
-                Ok(settings) => return Ok(KnownSettings { settings, unknown }),
-                Err(SettingsError::UnknownKey { key, .. }) if !unknown.contains(&key) => {
-                    conf = without(&conf, &key);
-                    unknown.push(key);
-                }
-                Err(error) => return Err(error),
-            }
-        }
+        KnownSettings::of(match &self.conf {
+            Some(conf) => conf,
+            None if self.has_expandable_segments() => "expandable_segments:True",
+            None => "",
+        })
     }
 
     fn has_expandable_segments(&self) -> bool {
@@ -70,6 +88,7 @@ mod tests {
         let conf = "later:[1:2,3:4],expandable_segments:True, other:1,max_split_size_mb:100";
         let known = settings(conf).unwrap();
         assert_eq!(known.unknown, ["later", "other"]);
+        assert_eq!(known.conf, "expandable_segments:True,max_split_size_mb:100");
         assert!(known.settings.expandable_segments() && known.settings.max_split_size().is_some());
         assert!(
             settings("max_split_size_mb:1").is_err(),
