@@ -5,10 +5,9 @@
 //! **Reason.** When `cudaMalloc` fails, PyTorch synchronises all streams, returns all cached memory and
 //! retries (`num_alloc_retries`). This is slow, and the program fails if it needs a little more.
 
-use coalesce_bench::measure::capacity::ROOMY;
 use coalesce_bench::text::{amount, count, quoted};
 
-use crate::diagnose::{Evidence, Finding};
+use crate::diagnose::{Evidence, Finding, SEE_ADVISE};
 
 pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     let retries = evidence.measures.retries;
@@ -16,15 +15,17 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         return None;
     }
     let retried = evidence.allocations().filter(|(_, a)| a.retried);
-    let roomy = evidence.with_capacity(ROOMY)?.measures.peak_reserved_bytes;
-    let missing = roomy.saturating_sub(evidence.subject.capacity);
+    let roomy = evidence.with_room()?.measures.peak_reserved_bytes;
+    let missing = roomy.saturating_sub(evidence.available());
     let expandable = evidence.expandable();
     let trial = evidence.with_conf(&expandable)?;
     let less = "a smaller batch, or torch.utils.checkpoint";
-    let remedy = if trial.ooms == 0 && trial.measures.retries < retries {
-        format!("Set PYTORCH_CUDA_ALLOC_CONF={expandable}; or reduce memory: {less}")
+    let helps = trial.ooms == 0 && trial.measures.retries < retries;
+    let remedy = format!("Reduce the memory needed at one time: {less}");
+    let remedy = if helps {
+        format!("{remedy}. {SEE_ADVISE}")
     } else {
-        format!("Reduce the memory needed at one time: {less}")
+        remedy
     };
     Some(Finding {
         rule: "retries",
@@ -46,6 +47,7 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
             ),
         ],
         remedy,
+        conf: helps.then_some(expandable),
         bytes: missing,
         stacks: evidence.call_sites(retried.map(|(index, a)| (index, a.bytes))),
     })
