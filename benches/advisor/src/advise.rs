@@ -84,7 +84,7 @@ pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
     let free_permille = simulator.available() / (simulator.capacity / 1000).max(1);
     let generator = CandidateGenerator::new(request.present, free_permille);
     let check = request.recording.map(RecordingCheck::of);
-    let findings = findings(request, simulator.available())?;
+    let findings = findings(request)?;
     let mut failure = FailureFinder::default();
     let mut peak = (PeakFinder::default(), &mut failure);
     simulator
@@ -148,12 +148,13 @@ pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
     })
 }
 
-fn findings(request: &AdviceRequest<'_>, available: u64) -> anyhow::Result<Vec<Finding>> {
+fn findings(request: &AdviceRequest<'_>) -> anyhow::Result<Vec<Finding>> {
     let evidence = Evidence::gather(Subject {
         workload: request.reactive,
         recording: request.recording,
         conf: request.present,
-        capacity: available,
+        capacity: request.capacity.saturating_sub(request.others),
+        limit: request.limit,
         address_policy: request.addresses,
     });
     let evidence = evidence.context("under the current settings (set with --conf)")?;
