@@ -64,6 +64,7 @@ use self::search::sizes::RequestSizes;
 use self::search::{MinimumMemory, PRESENT, Search, TriedSettings};
 use self::simulator::Simulator;
 use crate::diagnose::{Evidence, Finding, Subject, diagnose};
+use crate::holders::{Holders, Holdings};
 
 /// Percentages of the time limit after which no more settings, minimum capacities and other policies are
 /// tried. The rest is for perturbed copies of the workload.
@@ -89,13 +90,14 @@ pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
     let generator = CandidateGenerator::new(request.present, free_permille);
     let check = request.recording.map(RecordingCheck::of);
     let coverage = request.recording.map(Recording::coverage);
-    let findings = findings(request)?;
     let mut failure = FailureFinder::default();
     let mut peak = (PeakFinder::default(), &mut failure);
     simulator
         .observe(request.present, &mut peak)
         .context("under the current settings (set with --conf)")?;
     let peak = peak.0.peak;
+    let failure = failure.found();
+    let (findings, holdings) = examine(request, failure.as_ref())?;
     let mut search = Search::begin(
         simulator,
         &sizes,
@@ -119,7 +121,8 @@ pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
         search: &search,
         best,
         stability: stability.as_ref(),
-        failure: failure.found(),
+        failure,
+        holdings: &holdings,
         confidence: Confidence::of(check.as_ref(), coverage.as_ref()),
     }
     .answer();
@@ -141,6 +144,7 @@ pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
         answer,
         check,
         findings,
+        holdings,
         peak,
         ranking: rank(&search, &shown, request.aim, advised),
         others,
@@ -155,7 +159,11 @@ pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
     })
 }
 
-fn findings(request: &AdviceRequest<'_>) -> anyhow::Result<Vec<Finding>> {
+/// The findings, and who holds memory when a request fails, or else at the peak of requested memory.
+fn examine(
+    request: &AdviceRequest<'_>,
+    failure: Option<&Failure>,
+) -> anyhow::Result<(Vec<Finding>, Holdings)> {
     let evidence = Evidence::gather(Subject {
         workload: request.reactive,
         recording: request.recording,
@@ -165,7 +173,12 @@ fn findings(request: &AdviceRequest<'_>) -> anyhow::Result<Vec<Finding>> {
         address_policy: request.addresses,
     });
     let evidence = evidence.context("under the current settings (set with --conf)")?;
-    Ok(diagnose(&evidence))
+    let log = &evidence.log;
+    let peak = || log.peak(&(0..log.end()), |level| level.requested);
+    let event = failure.map(|failure| failure.event);
+    let event = event.or_else(|| peak().map(|(event, _)| event));
+    let holdings = Holders::of(&evidence).at(event.unwrap_or(0));
+    Ok((diagnose(&evidence), holdings))
 }
 
 /// The indices of the settings to show, after their minimum memory has been found: the current settings,

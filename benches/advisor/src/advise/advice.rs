@@ -12,6 +12,7 @@ use super::search::SearchExtent;
 use super::simulator::RunFigures;
 use super::stability::Stability;
 use crate::diagnose::Finding;
+use crate::holders::Holdings;
 
 /// Which settings to use, and why.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -42,6 +43,9 @@ pub struct Advice {
     pub check: Option<RecordingCheck>,
     /// Problems in how the program uses its memory, largest first.
     pub findings: Vec<Finding>,
+    /// Who holds memory when a request fails under the current settings, or else at the peak of requested
+    /// memory.
+    pub holdings: Holdings,
     /// What memory is used for at the peak on the device, under the current settings.
     pub peak: PeakBreakdown,
     /// The settings worth showing: the current ones first, then by the aim.

@@ -12,6 +12,7 @@ use super::failure::Failure;
 use super::request::{AdviceRequest, Aim};
 use super::search::{PRESENT, Search, TriedSettings, tolerance};
 use super::stability::Stability;
+use crate::holders::Holdings;
 
 /// The answer to what a person with this workload should do.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -99,6 +100,8 @@ pub(super) struct Facts<'a> {
     pub stability: Option<&'a Stability>,
     /// The request that fails under the current settings.
     pub failure: Option<Failure>,
+    /// Who holds memory at that request.
+    pub holdings: &'a Holdings,
     pub confidence: Confidence,
 }
 

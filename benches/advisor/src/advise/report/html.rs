@@ -2,6 +2,7 @@
 
 mod answer;
 mod findings;
+mod holders;
 mod tables;
 
 use std::fmt::Write;
@@ -10,6 +11,7 @@ use coalesce_bench::text::{escape, percent_of};
 
 use self::answer::answer;
 use self::findings::findings;
+use self::holders::holders;
 use self::tables::{others, ranking};
 use super::chart::{Scale, chart, legend};
 use super::map::{bytes_per_row, map};
@@ -44,6 +46,7 @@ fn with_pictures(advice: &Advice, pictures: &[Picture], date: &str) -> String {
         ("title", escape(&advice.workload)),
         ("about", about(advice)),
         ("answer", answer(advice)),
+        ("holders", holders(advice)),
         ("legend", legend(pictures, scale)),
         ("charts", figures(pictures, |picture| chart(picture, scale))),
         ("peak", peak(advice)),

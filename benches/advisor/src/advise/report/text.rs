@@ -7,6 +7,7 @@ use crate::advise::answer::{Answer, AnswerKind};
 use crate::advise::request::Aim;
 use crate::advise::simulator::RunFigures;
 use crate::advise::stability::Spread;
+use crate::holders::Category;
 use crate::settings_string::label;
 
 /// The page: the answer first, then the evidence.
@@ -15,6 +16,7 @@ pub fn page(advice: &Advice) -> String {
     let parts = [
         answer(advice),
         peak(advice),
+        holders(advice),
         findings(advice),
         ranking(advice),
         others(advice),
@@ -122,6 +124,64 @@ fn peak(advice: &Advice) -> String {
         about(advice),
         table.text()
     )
+}
+
+/// Holders shown; the rest is summed up.
+pub(super) const MOST_HOLDERS: usize = 10;
+
+fn holders(advice: &Advice) -> String {
+    let holdings = &advice.holdings;
+    let unit = unit(advice);
+    let mut table = Table::new([
+        Column::right("bytes"),
+        Column::right("blocks"),
+        Column::left("category"),
+        Column::left("holder"),
+    ]);
+    for holder in holdings.holders.iter().take(MOST_HOLDERS) {
+        table.row([
+            unit.amount(holder.bytes),
+            holder.blocks.to_string(),
+            holder.category.name().to_owned(),
+            holder.to_string(),
+        ]);
+    }
+    let rest = holdings.holders.iter().skip(MOST_HOLDERS);
+    let (number, bytes) = rest.fold((0, 0), |(number, bytes), holder| {
+        (number + 1, bytes + holder.bytes)
+    });
+    if number > 0 {
+        let others = format!("{number} more");
+        table.row([unit.amount(bytes), String::new(), String::new(), others]);
+    }
+    let lines = [holders_title(advice), categories(advice)];
+    format!("{}{}", paragraphs(lines), table.text())
+}
+
+/// When the holders hold what they hold.
+pub(super) fn holders_title(advice: &Advice) -> String {
+    let total = unit(advice).amount(advice.holdings.total_bytes);
+    match advice.answer.failure {
+        Some(_) => format!("Who held the {total} of requested memory when the request failed"),
+        None => format!("Who holds the {total} at the peak of requested memory"),
+    }
+}
+
+/// The categories with their shares, and the share that could not be told.
+pub(super) fn categories(advice: &Advice) -> String {
+    let holdings = &advice.holdings;
+    let known = holdings.categories.iter();
+    let known = known.filter(|one| one.category != Category::Unknown);
+    let parts = known.map(|one| {
+        let share = percent_of(one.bytes, holdings.total_bytes);
+        format!("{} {share}", one.category.name())
+    });
+    let parts: Vec<String> = parts.collect();
+    let unknown = percent_of(holdings.unknown_bytes, holdings.total_bytes);
+    match parts.is_empty() {
+        true => "The recording does not show what this memory is for.".to_owned(),
+        false => format!("{}; the purpose of {unknown} is unknown.", parts.join(", ")),
+    }
 }
 
 fn findings(advice: &Advice) -> String {
