@@ -20,7 +20,8 @@ use coalesce_workloads::replay::{Tally, replay, replay_until};
 
 use super::call_site::CallSite;
 use super::log::{Allocation, Level, Log};
-use super::steps::{Steps, is_update};
+use super::steps::stacks::RequestStacks;
+use super::steps::{self, Steps, repeats};
 use crate::settings_string::{with, without};
 
 /// What is diagnosed: a workload under its settings on a device.
@@ -113,7 +114,9 @@ pub struct Evidence<'a> {
     pub tally: Tally,
     /// The steps, if any were recognised.
     pub steps: Option<Steps>,
-    /// The events at which optimizer steps begin, as far as marks or annotations tell.
+    /// The events that the program repeats: its steps, or the layers or tokens within one.
+    pub repeats: Vec<Range<u64>>,
+    /// The events at which optimizer steps begin, as far as marks, annotations or call stacks tell.
     pub updates: Vec<u64>,
     /// The peak of memory reserved for large blocks; for small blocks if that is more. (The peak of both
     /// together may follow a small segment that has nothing to do with the memory's use.)
@@ -173,12 +176,15 @@ impl<'a> Evidence<'a> {
             .first_oom
             .map(|first| moment(first.event))
             .transpose()?;
-        let (origins, origin_of) = origins(&log, subject.recording);
+        let stacks = RequestStacks::new(subject.recording, log.allocations.len());
+        let (origins, origin_of) = origins(&log, &stacks);
+        let repeats = repeats::find(&log, &origin_of).unwrap_or_default();
         Ok(Self {
             settings: allocator.settings().clone(),
             measures: Measures::of(allocator.stats()),
-            steps: Steps::find(&log, &origin_of),
-            updates: updates(&log, subject.recording),
+            steps: Steps::find(&log, &stacks, &repeats),
+            updates: steps::all_updates(&log, subject.recording, &stacks),
+            repeats,
             subject,
             log,
             tally,
@@ -324,34 +330,8 @@ pub fn total(attributed: &[(usize, u64)]) -> u64 {
     attributed.iter().map(|&(_, bytes)| bytes).sum()
 }
 
-/// The events at which optimizer steps begin: the optimizer's marks, or else the recording's annotations.
-fn updates(log: &Log, recording: Option<&Recording>) -> Vec<u64> {
-    let marks = log.marks.iter().filter(|mark| is_update(&mark.tag));
-    let marked: Vec<u64> = marks.map(|mark| mark.event).collect();
-    let Some(recording) = recording.filter(|_| marked.is_empty()) else {
-        return marked;
-    };
-    let entries = recording.entries.iter();
-    let times = entries
-        .filter(|entry| entry.action.ends_request())
-        .map(|entry| entry.time_us);
-    let times: Vec<u64> = times.collect();
-    let before = log.allocations.len().saturating_sub(times.len());
-    let annotations = recording.annotations.iter();
-    let begins = annotations.filter(|a| a.is_start && is_update(&a.name));
-    let event_at = |time_us: u64| {
-        let next = before + times.partition_point(|&time| time < time_us);
-        log.allocations.get(next).map_or(log.end(), |a| a.born)
-    };
-    begins
-        .map(|annotation| event_at(annotation.time_us))
-        .collect()
-}
-
 /// The different origins, and the index of each allocation's origin.
-fn origins(log: &Log, recording: Option<&Recording>) -> (Vec<Origin>, Vec<u32>) {
-    let stacks = recording.map(|recording| request_stacks(recording, log.allocations.len()));
-    let stack_of = |index: usize| stacks.as_ref().and_then(|stacks| *stacks.get(index)?);
+fn origins(log: &Log, stacks: &RequestStacks<'_>) -> (Vec<Origin>, Vec<u32>) {
     let mut origins = Vec::new();
     let mut indices: HashMap<Origin, u32> = HashMap::new();
     let mut index_of = |origin: Origin| {
@@ -364,21 +344,9 @@ fn origins(log: &Log, recording: Option<&Recording>) -> (Vec<Origin>, Vec<u32>) 
     let origin_of = allocations.map(|(index, a)| {
         index_of(Origin {
             tag: a.tag,
-            stack: stack_of(index),
+            stack: stacks.id(index),
         })
     });
     let origin_of = origin_of.collect();
     (origins, origin_of)
-}
-
-/// The call stack of each of the workload's `requests`. The last of them are those of the recording; the
-/// blocks before them were live when it began.
-fn request_stacks(recording: &Recording, requests: usize) -> Vec<Option<StackId>> {
-    let entries = recording.entries.iter().enumerate();
-    let recorded = entries.filter(|(_, entry)| entry.action.ends_request());
-    let stack = |(index, _)| recording.entry_stacks.get(index).copied();
-    let recorded: Vec<Option<StackId>> = recorded.map(stack).collect();
-    let before = requests.saturating_sub(recorded.len());
-    let unknown = std::iter::repeat_n(None, before);
-    unknown.chain(recorded).collect()
 }
