@@ -14,14 +14,18 @@
 //! | `check.rs` | whether the replay reproduces the recording |
 //! | `others.rs` | how other policies compare |
 //! | `stability.rs` | how much the next run may differ |
-//! | `recommendation.rs` | what is recommended |
+//! | `failure.rs` | the request that fails |
+//! | `confidence.rs` | how far the answer can be trusted |
+//! | `answer.rs` | the answer |
 //! | `report/` | the result as text and as an HTML page |
 
 mod advice;
+mod answer;
 mod check;
+mod confidence;
+mod failure;
 mod others;
 mod peak;
-mod recommendation;
 pub mod report;
 mod request;
 mod search;
@@ -36,15 +40,19 @@ use coalesce_bench::measure::progress::Progress;
 use coalesce_workloads::op::Workload;
 
 pub use self::advice::{Advice, RankedSettings};
+pub use self::answer::{Answer, AnswerKind, FailureCause};
 pub use self::check::RecordingCheck;
+pub use self::confidence::{Confidence, ConfidenceLevel};
+pub use self::failure::Failure;
 pub use self::others::OtherPolicy;
 pub use self::peak::PeakBreakdown;
-pub use self::recommendation::{Recommendation, RecommendationKind};
 pub use self::request::{AdviceRequest, Aim};
 pub use self::search::SearchExtent;
 pub use self::simulator::RunFigures;
 pub use self::stability::{Spread, Spreads, Stability};
 
+use self::answer::Facts;
+use self::failure::FailureFinder;
 use self::peak::PeakFinder;
 use self::search::candidates::CandidateGenerator;
 use self::search::settings::CandidateSettings;
@@ -76,11 +84,13 @@ pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
     let free_permille = simulator.available() / (simulator.capacity / 1000).max(1);
     let generator = CandidateGenerator::new(request.present, free_permille);
     let check = request.recording.map(RecordingCheck::of);
-    let findings = findings(request, simulator.available())?;
-    let mut peak = PeakFinder::default();
+    let findings = findings(request)?;
+    let mut failure = FailureFinder::default();
+    let mut peak = (PeakFinder::default(), &mut failure);
     simulator
         .observe(request.present, &mut peak)
         .context("under the current settings (set with --conf)")?;
+    let peak = peak.0.peak;
     let mut search = Search::begin(
         simulator,
         &sizes,
@@ -99,13 +109,21 @@ pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
         .or_else(|| search.next_best(request.aim, PRESENT));
     let copied = deadline.at_percent(COPIED);
     let stability = stability_against(&search, rival, request.copies, copied)?;
-    let verdict = recommendation::of(&simulator, request, &search, best, stability.as_ref());
-    let advised = match verdict.kind {
-        RecommendationKind::Change => best,
+    let answer = Facts {
+        request,
+        search: &search,
+        best,
+        stability: stability.as_ref(),
+        failure: failure.found(),
+        confidence: Confidence::of(check.as_ref()),
+    }
+    .answer();
+    let advised = match answer.kind {
+        AnswerKind::Change => best,
         _ => None,
     };
     Ok(Advice {
-        format: 1,
+        format: 2,
         workload: request.workload.name().to_owned(),
         events: simulator.demand.events,
         allocations: simulator.demand.allocations,
@@ -115,10 +133,10 @@ pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
         aim: request.aim,
         profile: request.profile.name.clone(),
         addresses: request.addresses.name(),
-        verdict,
+        answer,
         check,
         findings,
-        peak: peak.peak,
+        peak,
         ranking: rank(&search, &shown, request.aim, advised),
         others,
         stability,
@@ -130,12 +148,13 @@ pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
     })
 }
 
-fn findings(request: &AdviceRequest<'_>, available: u64) -> anyhow::Result<Vec<Finding>> {
+fn findings(request: &AdviceRequest<'_>) -> anyhow::Result<Vec<Finding>> {
     let evidence = Evidence::gather(Subject {
         workload: request.reactive,
         recording: request.recording,
         conf: request.present,
-        capacity: available,
+        capacity: request.capacity.saturating_sub(request.others),
+        limit: request.limit,
         address_policy: request.addresses,
     });
     let evidence = evidence.context("under the current settings (set with --conf)")?;

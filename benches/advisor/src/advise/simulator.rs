@@ -6,6 +6,8 @@ use coalesce_alloc::driver::calls::CallKind;
 use coalesce_alloc::driver::sim::SimDevice;
 use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::policy::OfflinePlan;
+use coalesce_bench::measure::capacity::ROOMY;
+pub(super) use coalesce_bench::measure::cell::REFERENCE as PYTORCH;
 use coalesce_bench::measure::cell::{Cell, Run};
 use coalesce_bench::measure::least::{self, Bracket, LARGEST};
 use coalesce_bench::measure::profile::Profile;
@@ -20,9 +22,6 @@ use serde::Serialize;
 use super::request::AdviceRequest;
 use crate::settings_string::label;
 
-/// The name of the reference in the policy registry.
-pub(super) const PYTORCH: &str = "pytorch";
-
 /// A workload on a device.
 #[derive(Clone, Copy)]
 pub(super) struct Simulator<'a> {
@@ -35,6 +34,8 @@ pub(super) struct Simulator<'a> {
     pub capacity: u64,
     /// Bytes of it that others hold.
     pub others: u64,
+    /// The most bytes that the program may reserve.
+    pub limit: Option<u64>,
     pub addresses: AddressPolicy,
     pub profile: &'a Profile,
     /// The plan of an offline policy.
@@ -99,6 +100,7 @@ impl<'a> Simulator<'a> {
             demand: Demand::of(request.workload)?,
             capacity: request.capacity,
             others: request.others,
+            limit: request.limit,
             addresses: request.addresses,
             profile: request.profile,
             progress: None,
@@ -124,7 +126,8 @@ impl<'a> Simulator<'a> {
 
     /// Bytes available to the workload.
     pub fn available(&self) -> u64 {
-        self.capacity.saturating_sub(self.others)
+        let free = self.capacity.saturating_sub(self.others);
+        self.limit.map_or(free, |limit| limit.min(free))
     }
 
     /// The same simulator for an offline policy.
@@ -151,6 +154,7 @@ impl<'a> Simulator<'a> {
             conf,
             plan: self.plan,
             others: self.others,
+            limit: self.limit,
             address_policy: self.addresses,
             profile: self.profile,
         }
@@ -167,7 +171,11 @@ impl<'a> Simulator<'a> {
         if on_device.had_room() {
             return Ok((on_device, on_device));
         }
-        let with_room = self.run(policy, conf, LARGEST, &mut ())?;
+        let with_room = Self {
+            limit: None,
+            ..*self
+        };
+        let with_room = with_room.run(policy, conf, LARGEST, &mut ())?;
         ensure!(
             with_room.fits(),
             "{}, {policy} {conf}: requests fail on a device of any capacity",
@@ -192,10 +200,19 @@ impl<'a> Simulator<'a> {
         Ok(RunFigures::of(&run))
     }
 
-    /// Whether the workload completes with `bytes` of memory.
+    /// Whether the workload completes with `bytes` of memory: under such a limit if the program has a limit, else
+    /// on such a device.
     pub fn fits(&self, policy: &str, conf: &str, bytes: u64) -> anyhow::Result<bool> {
-        let capacity = bytes.saturating_add(self.others);
-        let fits = least::fits(&self.cell(policy, conf), capacity)?;
+        let device = bytes.saturating_add(self.others);
+        let (limit, capacity) = match self.limit {
+            Some(_) => (Some(bytes), device.max(ROOMY)),
+            None => (None, device),
+        };
+        let cell = Cell {
+            limit,
+            ..self.cell(policy, conf)
+        };
+        let fits = least::fits(&cell, capacity)?;
         self.report_progress(policy, conf);
         Ok(fits)
     }

@@ -13,10 +13,12 @@ use coalesce_alloc::pytorch::{PyTorch, size};
 use coalesce_alloc::settings::Settings;
 use coalesce_alloc::snapshot::SegmentInfo;
 use coalesce_alloc::stats::PoolKind;
+use coalesce_bench::measure::capacity::{ROOMY, fraction};
 use coalesce_workloads::formats::snapshot::{Recording, StackId};
 use coalesce_workloads::measure::Measures;
 use coalesce_workloads::op::Workload;
 use coalesce_workloads::replay::{Tally, replay, replay_until};
+use coalesce_workloads::start;
 
 use super::call_site::CallSite;
 use super::log::{Allocation, Level, Log};
@@ -36,6 +38,8 @@ pub struct Subject<'a> {
     pub conf: &'a str,
     /// Bytes of device memory.
     pub capacity: u64,
+    /// The most bytes that the program may reserve, as with `torch.cuda.set_per_process_memory_fraction`.
+    pub limit: Option<u64>,
     /// Where the device places memory.
     pub address_policy: AddressPolicy,
 }
@@ -51,12 +55,16 @@ pub struct Trial {
 
 impl Subject<'_> {
     fn allocator(&self, conf: &str, capacity: u64) -> anyhow::Result<PyTorch<SimDevice>> {
-        let device = SimDevice::new(&SimConfig {
+        let config = SimConfig {
             address_policy: self.address_policy,
             ..SimConfig::with_capacity(capacity)
-        });
+        };
         let settings = Settings::from_conf(conf).with_context(|| format!("settings '{conf}'"))?;
-        Ok(PyTorch::new(device, settings))
+        let mut allocator = start::reference(self.workload, &config, settings, self.limit);
+        if let Some(limit) = self.limit {
+            allocator.set_memory_fraction(fraction(limit, capacity))?;
+        }
+        Ok(allocator)
     }
 
     /// Replays the workload under other settings or on another device.
@@ -126,7 +134,7 @@ pub struct Evidence<'a> {
     /// The origin of each allocation in the log, as an index of `origins`.
     origin_of: Vec<u32>,
     origins: Vec<Origin>,
-    trials: Mutex<HashMap<(String, u64), Option<Trial>>>,
+    trials: Mutex<HashMap<String, Option<Trial>>>,
 }
 
 /// Who requests memory: an operator, with its call stack if that was recorded.
@@ -199,29 +207,37 @@ impl<'a> Evidence<'a> {
     /// Replays the workload under other settings; `None` if that fails.
     #[must_use]
     pub fn with_conf(&self, conf: &str) -> Option<Trial> {
-        self.trial(conf, self.subject.capacity)
-    }
-
-    /// Replays the workload on a device of another capacity; `None` if that fails.
-    #[must_use]
-    pub fn with_capacity(&self, capacity: u64) -> Option<Trial> {
-        self.trial(self.subject.conf, capacity)
-    }
-
-    fn trial(&self, conf: &str, capacity: u64) -> Option<Trial> {
-        let key = (conf.to_owned(), capacity);
         let mut trials = self.trials.lock().ok()?;
         let trial = trials
-            .entry(key)
-            .or_insert_with(|| self.subject.tried(conf, capacity).ok());
+            .entry(conf.to_owned())
+            .or_insert_with(|| self.subject.tried(conf, self.subject.capacity).ok());
         trial.clone()
     }
 
-    /// The most bytes that may be reserved, if `per_process_memory_fraction` sets a limit.
+    /// Replays the workload on a roomy device without a limit; `None` if that fails.
+    #[must_use]
+    pub fn with_room(&self) -> Option<Trial> {
+        let subject = Subject {
+            limit: None,
+            ..self.subject
+        };
+        let conf = self.conf_without("per_process_memory_fraction");
+        subject.tried(&conf, ROOMY).ok()
+    }
+
+    /// The most bytes that may be reserved, if the subject has a limit or `per_process_memory_fraction` sets one.
     #[must_use]
     pub fn limit(&self) -> Option<u64> {
         let fraction = self.settings.per_process_memory_fraction();
-        (fraction < 1.0).then_some((self.subject.capacity as f64 * fraction) as u64)
+        let set = (fraction < 1.0).then_some((self.subject.capacity as f64 * fraction) as u64);
+        self.subject.limit.or(set)
+    }
+
+    /// Bytes that the program can reserve: the limit, or the whole device.
+    #[must_use]
+    pub fn available(&self) -> u64 {
+        let capacity = self.subject.capacity;
+        self.limit().map_or(capacity, |limit| limit.min(capacity))
     }
 
     /// The settings with expandable segments, and without `max_split_size_mb`, which makes these grow.

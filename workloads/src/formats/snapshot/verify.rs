@@ -10,7 +10,7 @@
 
 mod answers;
 mod difference;
-mod extents;
+pub(super) mod extents;
 mod guesses;
 mod limit;
 mod prepared;
