@@ -22,6 +22,7 @@ use coalesce_workloads::start;
 
 use super::call_site::CallSite;
 use super::log::{Allocation, Level, Log};
+use super::recorded::Recorded;
 use super::steps::stacks::RequestStacks;
 use super::steps::{self, Steps, repeats};
 use crate::settings_string::{with, without};
@@ -131,6 +132,7 @@ pub struct Evidence<'a> {
     pub peak: Moment,
     /// The first failed request.
     pub first_oom: Option<Moment>,
+    recorded: Option<Recorded<'a>>,
     /// The origin of each allocation in the log, as an index of `origins`.
     origin_of: Vec<u32>,
     origins: Vec<Origin>,
@@ -184,15 +186,20 @@ impl<'a> Evidence<'a> {
             .first_oom
             .map(|first| moment(first.event))
             .transpose()?;
-        let stacks = RequestStacks::new(subject.recording, log.allocations.len());
-        let (origins, origin_of) = origins(&log, &stacks);
+        let recorded = subject
+            .recording
+            .map(|recording| Recorded::of(recording, subject.workload, &log, &tally))
+            .transpose()?;
+        let stacks = RequestStacks::new(recorded.as_ref(), &log);
+        let (origins, origin_of) = origins(&log, recorded.as_ref());
         let repeats = repeats::find(&log, &origin_of).unwrap_or_default();
         Ok(Self {
             settings: allocator.settings().clone(),
             measures: Measures::of(allocator.stats()),
             steps: Steps::find(&log, &stacks, &repeats),
-            updates: steps::all_updates(&log, subject.recording, &stacks),
+            updates: steps::all_updates(&log, recorded.as_ref(), &stacks),
             repeats,
+            recorded,
             subject,
             log,
             tally,
@@ -327,6 +334,22 @@ impl<'a> Evidence<'a> {
         Some(CallSite::new(tag, stack, sum.count, sum.bytes))
     }
 
+    /// The call stack of an allocation, given by its index in the log.
+    #[must_use]
+    pub fn stack_of(&self, allocation: usize) -> Option<StackId> {
+        let origin = *self.origin_of.get(allocation)?;
+        self.origins.get(origin as usize)?.stack
+    }
+
+    /// The recorded entry of an allocation, given by its index in the log. Blocks that were live when the recording
+    /// began have none.
+    #[must_use]
+    pub fn entry_of(&self, allocation: usize) -> Option<usize> {
+        self.recorded
+            .as_ref()?
+            .entry_of(self.log.allocations.get(allocation)?)
+    }
+
     /// All allocations with their indices in the log.
     pub fn allocations(&self) -> impl Iterator<Item = (usize, &Allocation)> + Clone {
         self.log.allocations.iter().enumerate()
@@ -347,7 +370,12 @@ pub fn total(attributed: &[(usize, u64)]) -> u64 {
 }
 
 /// The different origins, and the index of each allocation's origin.
-fn origins(log: &Log, stacks: &RequestStacks<'_>) -> (Vec<Origin>, Vec<u32>) {
+fn origins(log: &Log, recorded: Option<&Recorded<'_>>) -> (Vec<Origin>, Vec<u32>) {
+    let by_tag = recorded.map(Recorded::stacks_by_tag).unwrap_or_default();
+    let stack_of = |allocation: &Allocation| match recorded?.entry_of(allocation) {
+        Some(entry) => recorded?.recording.entry_stacks.get(entry).copied(),
+        None => by_tag.get(log.tags.get(allocation.tag as usize)?).copied(),
+    };
     let mut origins = Vec::new();
     let mut indices: HashMap<Origin, u32> = HashMap::new();
     let mut index_of = |origin: Origin| {
@@ -356,11 +384,10 @@ fn origins(log: &Log, stacks: &RequestStacks<'_>) -> (Vec<Origin>, Vec<u32>) {
             u32::try_from(origins.len() - 1).unwrap_or(u32::MAX)
         })
     };
-    let allocations = log.allocations.iter().enumerate();
-    let origin_of = allocations.map(|(index, a)| {
+    let origin_of = log.allocations.iter().map(|allocation| {
         index_of(Origin {
-            tag: a.tag,
-            stack: stacks.id(index),
+            tag: allocation.tag,
+            stack: stack_of(allocation),
         })
     });
     let origin_of = origin_of.collect();

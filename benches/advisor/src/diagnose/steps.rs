@@ -19,10 +19,9 @@ pub mod stacks;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use coalesce_workloads::formats::snapshot::Recording;
-
 use self::stacks::RequestStacks;
 use super::log::{Log, Mark};
+use super::recorded::Recorded;
 
 /// The fewest repetitions that count as steps.
 pub const FEWEST: usize = 3;
@@ -58,7 +57,7 @@ impl Steps {
     /// Recognises the steps in a log with the call stacks of its requests and with what it
     /// [repeats](repeats::find).
     #[must_use]
-    pub fn find(log: &Log, stacks: &RequestStacks<'_>, repeats: &[Range<u64>]) -> Option<Self> {
+    pub fn find(log: &Log, stacks: &RequestStacks, repeats: &[Range<u64>]) -> Option<Self> {
         let starting = |source, begins| Self::starting(source, begins, log);
         let marked = || Some(starting(StepSource::Marked, numbered(log)?));
         let updates = || Some(starting(StepSource::Updates, updates(log)?));
@@ -181,30 +180,20 @@ fn names_steps(name: &str) -> bool {
 /// The events at which optimizer steps begin: the optimizer's marks, or else the recording's annotations, or
 /// else its call stacks.
 #[must_use]
-pub fn all_updates(
+pub(super) fn all_updates(
     log: &Log,
-    recording: Option<&Recording>,
-    stacks: &RequestStacks<'_>,
+    recorded: Option<&Recorded<'_>>,
+    stacks: &RequestStacks,
 ) -> Vec<u64> {
     let marks = log.marks.iter().filter(|mark| is_update(&mark.tag));
     let marked: Vec<u64> = marks.map(|mark| mark.event).collect();
-    let Some(recording) = recording.filter(|_| marked.is_empty()) else {
+    let Some(recorded) = recorded.filter(|_| marked.is_empty()) else {
         return marked;
     };
-    let entries = recording.entries.iter();
-    let times = entries
-        .filter(|entry| entry.action.ends_request())
-        .map(|entry| entry.time_us);
-    let times: Vec<u64> = times.collect();
-    let before = log.allocations.len().saturating_sub(times.len());
-    let annotations = recording.annotations.iter();
+    let annotations = recorded.recording.annotations.iter();
     let begins = annotations.filter(|a| a.is_start && is_update(&a.name));
-    let event_at = |time_us: u64| {
-        let next = before + times.partition_point(|&time| time < time_us);
-        log.allocations.get(next).map_or(log.end(), |a| a.born)
-    };
     let annotated: Vec<u64> = begins
-        .map(|annotation| event_at(annotation.time_us))
+        .map(|annotation| recorded.event_at(log, annotation.time_us))
         .collect();
     match annotated.is_empty() {
         true => stacks.updates(log),

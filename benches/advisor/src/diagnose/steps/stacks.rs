@@ -7,11 +7,12 @@
 
 use std::collections::HashMap;
 
-use coalesce_workloads::formats::snapshot::{Frame, Recording, Stack, StackId};
+use coalesce_workloads::formats::snapshot::{Frame, Stack, StackId};
 
 use super::repeats::SHORTEST;
 use super::{FEWEST, StepSource};
-use crate::diagnose::log::Log;
+use crate::diagnose::log::{Allocation, Log};
+use crate::diagnose::recorded::Recorded;
 
 /// The fewest requests without Python frames that show a backward pass.
 const BACKWARD: usize = 3;
@@ -19,12 +20,12 @@ const BACKWARD: usize = 3;
 const LAYERS: u32 = 3;
 
 /// The call stacks of a log's requests.
-pub struct RequestStacks<'a> {
+pub struct RequestStacks {
     /// The stack of each request; `None` if unknown.
     of: Vec<Option<StackId>>,
     outlines: Vec<Outline>,
     /// The frames of all paths as a tree; the first node is the root.
-    nodes: Vec<Node<'a>>,
+    nodes: Vec<Node>,
 }
 
 /// The properties of a stack.
@@ -38,9 +39,11 @@ struct Outline {
 }
 
 /// A frame of a path.
-struct Node<'a> {
+struct Node {
     parent: u32,
-    frame: Option<&'a Frame>,
+    /// Its line; empty for the root.
+    place: String,
+    line: u64,
 }
 
 /// A line of the program that several paths pass.
@@ -50,24 +53,22 @@ struct Line {
     visits: Vec<usize>,
 }
 
-impl<'a> RequestStacks<'a> {
-    /// Examines the stacks of a workload's `requests`. The last of them are those of the recording; the blocks
-    /// before them were live when it began.
+impl RequestStacks {
+    /// Examines the stacks of the requests in a log.
     #[must_use]
-    pub fn new(recording: Option<&'a Recording>, requests: usize) -> Self {
-        let (of, stacks) = recording.map_or((Vec::new(), &[][..]), |recording| {
-            let entries = recording.entries.iter().enumerate();
-            let recorded = entries.filter(|(_, entry)| entry.action.ends_request());
-            let stack = |(index, _)| recording.entry_stacks.get(index).copied();
-            let recorded: Vec<Option<StackId>> = recorded.map(stack).collect();
-            let before = requests.saturating_sub(recorded.len());
-            let unknown = std::iter::repeat_n(None, before);
-            (unknown.chain(recorded).collect(), &recording.stacks[..])
-        });
+    pub(in crate::diagnose) fn new(recorded: Option<&Recorded<'_>>, log: &Log) -> Self {
+        let recording = recorded.map(|recorded| recorded.recording);
+        let stack_of = |a: &Allocation| {
+            let entry = recorded?.entry_of(a)?;
+            recording?.entry_stacks.get(entry).copied()
+        };
+        let of = log.allocations.iter().map(stack_of).collect();
+        let stacks = recording.map_or(&[][..], |recording| &recording.stacks);
         let mut tree = HashMap::new();
         let mut nodes = vec![Node {
             parent: 0,
-            frame: None,
+            place: String::new(),
+            line: 0,
         }];
         let outlines = stacks.iter().map(|stack| {
             let mut outline = Outline::of(stack);
@@ -77,7 +78,8 @@ impl<'a> RequestStacks<'a> {
                 parent = *tree.entry(key).or_insert_with(|| {
                     nodes.push(Node {
                         parent,
-                        frame: Some(frame),
+                        place: frame.place(),
+                        line: frame.line,
                     });
                     u32::try_from(nodes.len() - 1).unwrap_or(u32::MAX)
                 });
@@ -142,9 +144,8 @@ impl<'a> RequestStacks<'a> {
         if !trains && !all(&|start, end| self.repeats_layers(start, end)) {
             return None;
         }
-        let frame = self.nodes.get(line as usize)?.frame?;
         let source = StepSource::Loop {
-            place: frame.place(),
+            place: self.nodes.get(line as usize)?.place.clone(),
             trains,
         };
         let born = |request: &usize| log.allocations.get(*request).map(|a| a.born);
@@ -174,11 +175,8 @@ impl<'a> RequestStacks<'a> {
         }
         let loops = frames.into_iter().filter_map(|(parent, lines)| {
             let line = once_per_repetition(lines, |line| {
-                let frame = self
-                    .nodes
-                    .get(line.node as usize)
-                    .and_then(|node| node.frame);
-                frame.map_or(0, |frame| frame.line)
+                let node = self.nodes.get(line.node as usize);
+                node.map_or(0, |node| node.line)
             })?;
             let covered = last_request.get(parent as usize)? - line.visits.first()?;
             (covered * 2 >= self.of.len()).then_some((covered, line))
@@ -253,19 +251,11 @@ impl Outline {
 fn path(stack: &Stack) -> impl Iterator<Item = &Frame> {
     let frames = stack.frames.iter().rev().map(AsRef::as_ref);
     let python = frames.filter(|frame: &&Frame| frame.is_python());
-    python.take_while(|frame| !is_module(frame) && (!is_torch(frame) || wraps(frame)))
+    python.take_while(|frame| !is_module(frame) && (!frame.is_of_torch() || wraps(frame)))
 }
 
 fn normalized(file: &str) -> String {
     file.replace('\\', "/")
-}
-
-fn is_torch(frame: &Frame) -> bool {
-    let file = normalized(&frame.filename);
-    ["-packages/torch/", "/pytorch/torch/"]
-        .iter()
-        .any(|folder| file.contains(folder))
-        || file.starts_with("torch/")
 }
 
 /// Whether a frame of PyTorch calls the program's own code: decorators and launchers.

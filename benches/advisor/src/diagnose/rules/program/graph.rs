@@ -4,15 +4,16 @@
 //! repeats as many requests: tokens, or layers. At least [`KEPT_PERCENT`] % of the bytes they request are
 //! still live when the second next phase begins, and that is significant. At least [`DROPPED_PERCENT`] % of
 //! these bytes are later freed in groups of [`DROPPED_TOGETHER`] tensors or more with no request between.
-//! They do not have the sizes of parameters, and no request has failed before.
+//! No request has failed before. Tensors of the size of a parameter, or half of it, do not count.
 //!
 //! **Reason.** Under `torch.no_grad()`, the output of an operator is freed once the next operator has used
 //! it, and only a token's entry in a cache is kept. With gradients enabled, autograd keeps what each
 //! operator would need in the backward pass. A cache that is copied for each token keeps only the newest
 //! copy. A backward pass frees the activations of an operator, requests a gradient, frees those of the
 //! operator before: only a graph that is dropped is freed in one go. A recording that ends earlier does
-//! not show whether a backward pass follows. So are gradients freed that are set to none, which have the
-//! sizes of parameters, and all tensors of a function that fails.
+//! not show whether a backward pass follows. Other tensors are freed in one go as well: gradients that are
+//! set to none and the parameters that autocast caches in half precision have the sizes of parameters; a
+//! function that fails drops all its tensors.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -59,7 +60,8 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
                 amount(requested),
             ),
             format!(
-                "{} of that is freed in one go, with no request between, which a backward pass would make",
+                "{} of that, without copies of parameters, is freed in one go: a backward pass makes requests between \
+                 frees",
                 amount(dropped)
             ),
         ],
@@ -71,38 +73,36 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     })
 }
 
-/// The tensors that the phases of a run but the last two keep beyond the next phase.
-fn kept_of<'e>(evidence: &'e Evidence<'_>, run: &PhaseRun) -> Vec<&'e Allocation> {
-    let pairs = run.phases.iter().zip(run.phases.iter().skip(2));
-    let kept = pairs.flat_map(|(phase, second_next)| {
-        let born = evidence.log.born_in(phase).iter();
-        born.filter(|a| a.is_live_after(second_next.start))
-    });
-    kept.collect()
-}
-
 /// Bytes that the phases of a run keep and that are later freed without a backward pass, if most of them
-/// are.
+/// are. Copies of parameters do not count.
 fn dropped_together(evidence: &Evidence<'_>, run: &PhaseRun) -> Option<u64> {
     let log = &evidence.log;
-    let mut kept = kept_of(evidence, run);
-    let total: u64 = kept.iter().map(|a| a.bytes).sum();
-    let start = run.phases.first()?.start;
-    let last = run.phases.last()?.start;
-    let mut parameters: BTreeMap<u64, u64> = BTreeMap::new();
+    let (start, last) = (run.phases.first()?.start, run.phases.last()?.start);
+    // The numbers of copies by size, in their own and in half precision.
+    let mut copies: BTreeMap<u64, u64> = BTreeMap::new();
     for a in log.born_in(&(0..start)) {
         if a.is_live_after(last) {
-            *parameters.entry(a.bytes).or_default() += 1;
+            *copies.entry(a.bytes).or_default() += 1;
+            *copies.entry(a.bytes / 2).or_default() += 1;
         }
     }
-    let like_parameters: u64 = kept
-        .iter()
-        .filter(|a| {
-            let left = parameters.get_mut(&a.bytes).filter(|left| **left > 0);
-            left.map(|left| *left -= 1).is_some()
-        })
-        .map(|a| a.bytes)
-        .sum();
+    let mut requested = 0_u64;
+    let mut kept: Vec<&Allocation> = Vec::new();
+    for (phase, second_next) in run.phases.iter().zip(run.phases.iter().skip(2)) {
+        for a in log.born_in(phase) {
+            let is_kept = a.is_live_after(second_next.start);
+            if is_kept
+                && let Some(copies) = copies.get_mut(&a.bytes)
+                && *copies > 0
+            {
+                *copies -= 1;
+                continue;
+            }
+            requested += a.bytes;
+            kept.extend(is_kept.then_some(a));
+        }
+    }
+    let total: u64 = kept.iter().map(|a| a.bytes).sum();
     let failed = |a: &Allocation| {
         let tag = log.tags.get(a.tag as usize);
         a.failed || tag.is_some_and(|tag| tag.starts_with(FAILED))
@@ -116,7 +116,9 @@ fn dropped_together(evidence: &Evidence<'_>, run: &PhaseRun) -> Option<u64> {
     let groups = kept.chunk_by(no_request_between);
     let dropped = groups.filter(|group| group.len() >= DROPPED_TOGETHER);
     let dropped: u64 = dropped.flatten().map(|a| a.bytes).sum();
-    let is_graph = like_parameters * 2 < total && dropped >= total / 100 * DROPPED_PERCENT;
+    let is_graph = evidence.is_significant(dropped)
+        && total >= requested / 100 * KEPT_PERCENT
+        && dropped >= total / 100 * DROPPED_PERCENT;
     is_graph.then_some(dropped)
 }
 
