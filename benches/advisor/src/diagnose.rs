@@ -20,7 +20,10 @@ use serde::Serialize;
 pub use self::call_site::CallSite;
 pub use self::evidence::{Evidence, Subject};
 
-/// A problem that a rule found.
+/// The remedy of a finding about settings. A rule evaluates one alternative; `advise` compares many.
+const SEE_ADVISE: &str = "`coalesce advise` finds the best settings for this workload";
+
+/// A problem that a rule found. It explains; `advise` decides which settings are best.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Finding {
     /// The name of the rule.
@@ -31,6 +34,8 @@ pub struct Finding {
     pub evidence: Vec<String>,
     /// What to do.
     pub remedy: String,
+    /// The settings string that the rule evaluated; `None` if the remedy changes the program.
+    pub conf: Option<String>,
     /// Bytes of memory that the problem concerns. Findings are sorted by it.
     pub bytes: u64,
     /// The call sites responsible, largest first; may be empty.

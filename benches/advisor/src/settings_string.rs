@@ -18,14 +18,6 @@ pub fn with(conf: &str, key: &str, value: &str) -> String {
     }
 }
 
-/// The instruction to use these settings, as part of a sentence.
-pub fn set(conf: &str) -> String {
-    match conf {
-        "" => "unset PYTORCH_CUDA_ALLOC_CONF".to_owned(),
-        conf => format!("set PYTORCH_CUDA_ALLOC_CONF={conf}"),
-    }
-}
-
 /// The settings in a table.
 pub fn label(conf: &str) -> &str {
     match conf {

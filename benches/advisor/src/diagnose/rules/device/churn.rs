@@ -11,8 +11,8 @@ use std::ops::Range;
 
 use coalesce_bench::text::{amount, count};
 
-use crate::diagnose::Finding;
 use crate::diagnose::evidence::{Evidence, total};
+use crate::diagnose::{Finding, SEE_ADVISE};
 
 /// Fewer calls per step do not matter.
 const CALLS: u64 = 4;
@@ -57,11 +57,12 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
             amount(per_step),
         )],
         remedy: match evidence.settings.garbage_collection_threshold() {
-            0.0 => "Raise or remove max_split_size_mb, or set expandable_segments:True".to_owned(),
+            0.0 => format!("Return less memory: raise or remove max_split_size_mb. {SEE_ADVISE}"),
             threshold => format!(
                 "Raise garbage_collection_threshold, now {threshold}: the memory it collects is needed again"
             ),
         },
+        conf: None,
         bytes: per_step,
         stacks: evidence.call_sites(taken),
     })

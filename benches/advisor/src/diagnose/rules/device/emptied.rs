@@ -43,6 +43,7 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         remedy:
             "Remove torch.cuda.empty_cache() from the loop: PyTorch reuses cached memory anyway"
                 .to_owned(),
+        conf: None,
         bytes: per_step,
         stacks: Vec::new(),
     })

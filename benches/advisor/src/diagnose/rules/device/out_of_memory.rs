@@ -13,7 +13,7 @@ use coalesce_bench::text::{amount, count, percent_of, quoted};
 
 use crate::diagnose::evidence::Moment;
 use crate::diagnose::log::Allocation;
-use crate::diagnose::{Evidence, Finding};
+use crate::diagnose::{Evidence, Finding, SEE_ADVISE};
 
 pub const NAME: &str = "out_of_memory";
 
@@ -52,6 +52,7 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
             remedy: "Reduce the memory needed at one time: a smaller batch or shorter inputs, \
                      torch.utils.checkpoint, lower precision, or less optimizer state"
                 .to_owned(),
+            conf: None,
             bytes: missing,
             stacks: evidence.call_sites(live),
         });
@@ -74,13 +75,14 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
             amount(segment)
         ));
     }
-    let (tried, remedy) = try_expandable_segments(evidence);
+    let (tried, remedy, conf) = try_expandable_segments(evidence);
     facts.push(tried);
     Some(Finding {
         rule: NAME,
         headline: format!("{fails} although enough memory is free: it is fragmented"),
         evidence: facts,
         remedy,
+        conf,
         bytes: request.bytes.max(capacity - active),
         stacks: evidence.call_sites([(index, request.bytes)]),
     })
@@ -131,7 +133,7 @@ fn out_of_reach(moment: &Moment, request: &Allocation) -> Vec<String> {
 }
 
 /// The effect of expandable segments, and the remedy that follows from it.
-fn try_expandable_segments(evidence: &Evidence<'_>) -> (String, String) {
+fn try_expandable_segments(evidence: &Evidence<'_>) -> (String, String, Option<String>) {
     let conf = evidence.expandable();
     let enabled =
         evidence.settings.expandable_segments() && evidence.settings.max_split_size().is_none();
@@ -142,8 +144,8 @@ fn try_expandable_segments(evidence: &Evidence<'_>) -> (String, String) {
     };
     let fact = match &trial {
         Some(trial) if trial.ooms == 0 => {
-            let remedy = format!("Set PYTORCH_CUDA_ALLOC_CONF={conf}");
-            return (format!("With {}, no request fails", quoted(&conf)), remedy);
+            let fact = format!("With {}, no request fails", quoted(&conf));
+            return (fact, SEE_ADVISE.to_owned(), Some(conf));
         }
         Some(trial) => format!(
             "With {}, {} still fail instead of {}",
@@ -155,7 +157,7 @@ fn try_expandable_segments(evidence: &Evidence<'_>) -> (String, String) {
         None => format!("{} could not be tried", quoted(&conf)),
     };
     let remedy = "Reduce the memory needed at one time: a smaller batch, or torch.utils.checkpoint";
-    (fact, remedy.to_owned())
+    (fact, remedy.to_owned(), None)
 }
 
 #[cfg(test)]

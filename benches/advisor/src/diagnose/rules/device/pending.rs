@@ -71,6 +71,7 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
                  (torch.cuda.current_stream().wait_stream(side)) and drop the tensor after that, instead of \
                  calling tensor.record_stream(side); or prefetch fewer batches"
             .to_owned(),
+        conf: None,
         bytes,
         stacks: Vec::new(),
     })

@@ -8,7 +8,7 @@
 use coalesce_bench::measure::capacity::ROOMY;
 use coalesce_bench::text::{amount, count, quoted};
 
-use crate::diagnose::{Evidence, Finding};
+use crate::diagnose::{Evidence, Finding, SEE_ADVISE};
 
 pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     let retries = evidence.measures.retries;
@@ -21,10 +21,12 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     let expandable = evidence.expandable();
     let trial = evidence.with_conf(&expandable)?;
     let less = "a smaller batch, or torch.utils.checkpoint";
-    let remedy = if trial.ooms == 0 && trial.measures.retries < retries {
-        format!("Set PYTORCH_CUDA_ALLOC_CONF={expandable}; or reduce memory: {less}")
+    let helps = trial.ooms == 0 && trial.measures.retries < retries;
+    let remedy = format!("Reduce the memory needed at one time: {less}");
+    let remedy = if helps {
+        format!("{remedy}. {SEE_ADVISE}")
     } else {
-        format!("Reduce the memory needed at one time: {less}")
+        remedy
     };
     Some(Finding {
         rule: "retries",
@@ -46,6 +48,7 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
             ),
         ],
         remedy,
+        conf: helps.then_some(expandable),
         bytes: missing,
         stacks: evidence.call_sites(retried.map(|(index, a)| (index, a.bytes))),
     })

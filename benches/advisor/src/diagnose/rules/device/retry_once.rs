@@ -46,6 +46,7 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         remedy: "Catch torch.OutOfMemoryError and repeat the operation, which then succeeds; or avoid the \
                  wait with wait_stream instead of record_stream"
             .to_owned(),
+        conf: None,
         bytes: requested,
         stacks: Vec::new(),
     })

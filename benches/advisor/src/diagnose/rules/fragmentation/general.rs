@@ -10,7 +10,7 @@ use coalesce_bench::text::{amount, count, percent_of};
 
 use super::{lengths, survivors};
 use crate::diagnose::improvement::Improvement;
-use crate::diagnose::{Evidence, Finding};
+use crate::diagnose::{Evidence, Finding, SEE_ADVISE};
 
 /// PyTorch loses up to this share to rounding and temporary tensors anyway.
 const FREE_PERCENT: u64 = 10;
@@ -51,7 +51,8 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
             ),
             improvement.sentence,
         ],
-        remedy: format!("Set PYTORCH_CUDA_ALLOC_CONF={expandable}"),
+        remedy: SEE_ADVISE.to_owned(),
+        conf: Some(expandable),
         bytes: improvement.saved,
         stacks: evidence.call_sites([(index, request.bytes)]),
     })

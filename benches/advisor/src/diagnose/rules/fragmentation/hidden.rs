@@ -53,6 +53,7 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         remedy: "Measure fragmentation by reserved_bytes − active_bytes instead of inactive_split_bytes; this \
                  memory serves later requests of any size, but not other processes"
             .to_owned(),
+        conf: None,
         bytes: stuck,
         stacks: Vec::new(),
     })

@@ -14,10 +14,10 @@ use std::collections::BTreeSet;
 use coalesce_alloc::pytorch::size::SMALL_LIMIT;
 use coalesce_bench::text::{amount, count, percent_of};
 
-use crate::diagnose::Finding;
 use crate::diagnose::evidence::{Evidence, total};
 use crate::diagnose::improvement::Improvement;
 use crate::diagnose::log::Allocation;
+use crate::diagnose::{Finding, SEE_ADVISE};
 
 /// Workspaces change size even if inputs do not.
 const NEW_PERCENT: u64 = 25;
@@ -93,8 +93,9 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         ),
         evidence: facts,
         remedy: format!(
-            "Set PYTORCH_CUDA_ALLOC_CONF={expandable}; or pad inputs to a few lengths and run the longest batch first"
+            "Pad inputs to a few lengths and run the longest batch first. {SEE_ADVISE}"
         ),
+        conf: Some(expandable),
         bytes: lost,
         stacks: evidence.call_sites(taken),
     })
@@ -149,7 +150,7 @@ mod tests {
             found.headline
         );
         assert!(
-            found.remedy.contains("expandable_segments:True"),
+            found.conf.as_deref() == Some("expandable_segments:True"),
             "{}",
             found.remedy
         );

@@ -35,7 +35,6 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         Some((index, evidence.log.allocations.get(index)?.bytes))
     });
     let live: Vec<(usize, u64)> = live.collect();
-    let expandable = evidence.expandable();
     Some(Finding {
         rule: "small_pool",
         headline: format!(
@@ -50,10 +49,11 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
             amount(free),
             percent_of(free, evidence.measures.peak_reserved_bytes),
         )],
-        remedy: format!(
-            "Combine small long-lived tensors into one (torch.cat, or views of a flat buffer); or set \
-             PYTORCH_CUDA_ALLOC_CONF={expandable}, which returns pages of 2 MiB one by one"
-        ),
+        remedy:
+            "Combine small long-lived tensors into one (torch.cat, or views of a flat buffer). \
+                 Expandable segments return pages of 2 MiB one by one"
+                .to_owned(),
+        conf: Some(evidence.expandable()),
         bytes: free,
         stacks: evidence.call_sites(live),
     })

@@ -16,7 +16,6 @@ use coalesce_bench::text::{amount, count, percent_of};
 use crate::diagnose::evidence::Moment;
 use crate::diagnose::improvement::Improvement;
 use crate::diagnose::{Evidence, Finding};
-use crate::settings_string::set;
 
 /// Fuller segments are in normal use.
 const FULL_PERCENT: u64 = 25;
@@ -46,13 +45,14 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
             None => "at the peak",
         },
     )];
-    let mut remedy = "Allocate long-lived tensors before large short-lived ones, or copy them \
+    let remedy = "Allocate long-lived tensors before large short-lived ones, or copy them \
                       (tensor.clone()) after the large ones are freed"
         .to_owned();
     let expandable = evidence.expandable();
+    let mut conf = None;
     if let Some(improvement) = Improvement::of(evidence, &expandable) {
         facts.push(improvement.sentence);
-        remedy.push_str(&format!("; or {}", set(&expandable)));
+        conf = Some(expandable);
     }
     Some(Finding {
         rule: "survivors",
@@ -64,6 +64,7 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         ),
         evidence: facts,
         remedy,
+        conf,
         bytes: free,
         stacks: evidence.call_sites(shares(moment, &pinned)),
     })

@@ -9,8 +9,8 @@
 
 use coalesce_bench::text::{amount, count, percent_of, quoted};
 
-use crate::diagnose::Finding;
 use crate::diagnose::evidence::{Evidence, total};
+use crate::diagnose::{Finding, SEE_ADVISE};
 
 /// Below this share, other remedies save more.
 const TAIL_PERCENT: u64 = 3;
@@ -51,7 +51,8 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
                 amount(reserved),
             ),
         ],
-        remedy: format!("Set PYTORCH_CUDA_ALLOC_CONF={expandable}"),
+        remedy: SEE_ADVISE.to_owned(),
+        conf: Some(expandable),
         bytes,
         stacks: evidence.call_sites(tails),
     })

@@ -99,6 +99,7 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         remedy: "Call optimizer.zero_grad(set_to_none=True) after each optimizer.step(); with \
                  set_to_none=False the gradients are correct but keep this memory allocated"
             .to_owned(),
+        conf: None,
         bytes: kept.bytes,
         stacks: evidence.call_sites(later_half(&lasting, &lasting_sizes)),
     })

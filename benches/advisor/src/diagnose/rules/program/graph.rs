@@ -47,6 +47,7 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         )],
         remedy: "Wrap the loop in `with torch.inference_mode():` or `with torch.no_grad():`"
             .to_owned(),
+        conf: None,
         bytes: kept,
         stacks: evidence.call_sites(live.map(|(index, a)| (index, a.bytes))),
     })

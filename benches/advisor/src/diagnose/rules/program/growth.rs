@@ -74,6 +74,7 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         remedy: "Keep numbers instead of tensors: append loss.item() or tensor.detach().cpu() to lists, and \
                  use torch.no_grad() for computations that are never differentiated"
             .to_owned(),
+        conf: None,
         bytes,
         stacks: evidence.call_sites(leaked),
     })

@@ -51,6 +51,7 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         remedy: "Call (loss / micro_batches).backward() after each micro-batch instead of summing the losses \
                  and calling backward() once"
             .to_owned(),
+        conf: None,
         bytes: worst.kept - one_pass,
         stacks: evidence.call_sites(kept_by.map(|(index, a)| (index, a.bytes))),
     })

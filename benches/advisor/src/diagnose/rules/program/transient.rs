@@ -79,6 +79,7 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
             percent_of(above, peak),
         )],
         remedy: remedy(phase).to_owned(),
+        conf: None,
         bytes: above,
         stacks: evidence.call_sites(transient.map(|(index, a)| (index, a.bytes))),
     })

@@ -29,10 +29,10 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
             "At the peak, {} is cached and never collected",
             amount(cached)
         )],
-        remedy: format!(
-            "Set PYTORCH_CUDA_ALLOC_CONF={limited}; or call torch.cuda.set_per_process_memory_fraction, \
-             unless the program already calls it with less than 1.0"
-        ),
+        remedy: "Remove it, or set a limit: per_process_memory_fraction, or \
+                 torch.cuda.set_per_process_memory_fraction, unless the program already calls it with less than 1.0"
+            .to_owned(),
+        conf: Some(limited),
         bytes: cached,
         stacks: Vec::new(),
     })

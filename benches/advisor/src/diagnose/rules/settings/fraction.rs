@@ -10,7 +10,6 @@
 use coalesce_bench::text::amount;
 
 use crate::diagnose::{Evidence, Finding};
-use crate::settings_string::set;
 
 pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     let moment = evidence.first_oom.as_ref()?;
@@ -45,10 +44,8 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
             amount(capacity - reserved)
         ),
         evidence: facts,
-        remedy: format!(
-            "Raise per_process_memory_fraction, or remove it: {}",
-            set(&evidence.conf_without("per_process_memory_fraction"))
-        ),
+        remedy: "Raise per_process_memory_fraction, or remove it".to_owned(),
+        conf: Some(evidence.conf_without("per_process_memory_fraction")),
         bytes: capacity - limit,
         stacks: evidence.call_sites([(index, request.bytes)]),
     })

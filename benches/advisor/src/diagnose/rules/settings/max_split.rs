@@ -8,11 +8,11 @@ use std::collections::HashMap;
 use coalesce_alloc::history::Action;
 use coalesce_bench::text::{amount, count};
 
-use crate::diagnose::Finding;
 use crate::diagnose::evidence::{Evidence, total};
 use crate::diagnose::improvement::Improvement;
 use crate::diagnose::log::Allocation;
-use crate::settings_string::{set, with};
+use crate::diagnose::{Finding, SEE_ADVISE};
+use crate::settings_string::with;
 
 const KEY: &str = "max_split_size_mb";
 
@@ -39,7 +39,8 @@ pub fn costly(evidence: &Evidence<'_>) -> Option<Finding> {
             ),
             improvement.sentence,
         ],
-        remedy: format!("Raise max_split_size_mb, or remove it: {}", set(&without)),
+        remedy: format!("Raise or remove max_split_size_mb. {SEE_ADVISE}"),
+        conf: Some(without),
         bytes: improvement.saved,
         stacks: Vec::new(),
     })
@@ -78,7 +79,8 @@ pub fn boundary(evidence: &Evidence<'_>) -> Option<Finding> {
             ),
             improvement.sentence,
         ],
-        remedy: format!("Set PYTORCH_CUDA_ALLOC_CONF={higher}"),
+        remedy: format!("A limit 2 MiB higher avoids this. {SEE_ADVISE}"),
+        conf: Some(higher),
         bytes: improvement.saved,
         stacks: evidence.call_sites(taken),
     })
@@ -115,7 +117,8 @@ pub fn segment(evidence: &Evidence<'_>) -> Option<Finding> {
             ),
             improvement.sentence,
         ],
-        remedy: format!("Set PYTORCH_CUDA_ALLOC_CONF={higher}"),
+        remedy: format!("A limit 2 MiB higher avoids this. {SEE_ADVISE}"),
+        conf: Some(higher),
         bytes: improvement.saved,
         stacks: evidence.call_sites(taken),
     })
@@ -165,9 +168,10 @@ pub fn at_run_time(evidence: &Evidence<'_>) -> Option<Finding> {
             amount(first.size),
             count(parts.len() as u64, "such return"),
         )],
-        remedy: "Set max_split_size_mb and expandable_segments in PYTORCH_CUDA_ALLOC_CONF before the first \
+        remedy: "Fix max_split_size_mb and expandable_segments in PYTORCH_CUDA_ALLOC_CONF before the first \
                  allocation; do not change them with torch.cuda.memory._set_allocator_settings"
             .to_owned(),
+        conf: None,
         bytes: lost,
         stacks: Vec::new(),
     })
@@ -199,7 +203,8 @@ pub fn expandable(evidence: &Evidence<'_>) -> Option<Finding> {
             ),
             improvement.sentence,
         ],
-        remedy: format!("Remove max_split_size_mb: {}", set(&without)),
+        remedy: format!("Remove max_split_size_mb. {SEE_ADVISE}"),
+        conf: Some(without),
         bytes: improvement.saved,
         stacks: Vec::new(),
     })
@@ -248,7 +253,7 @@ mod tests {
         });
         let found = found.unwrap();
         assert!(found.bytes >= 100 * MIB, "{}", found.bytes);
-        assert!(found.remedy.contains("unset"), "{}", found.remedy);
+        assert_eq!(found.conf.as_deref(), Some(""));
         let all_active = limited.find(costly, |program| {
             hold(program, 1, 100 * MIB);
             hold(program, 4, 25 * MIB);
@@ -267,7 +272,7 @@ mod tests {
         let found = find(99 * MIB).unwrap();
         assert_eq!(found.bytes, 400 * MIB, "five segments instead of one");
         assert!(
-            found.remedy.contains("max_split_size_mb:102"),
+            found.conf.as_deref() == Some("max_split_size_mb:102"),
             "{}",
             found.remedy
         );
@@ -285,7 +290,7 @@ mod tests {
         let found = find("max_split_size_mb:20").unwrap();
         assert_eq!(found.bytes, 4 * 40 * MIB);
         assert!(
-            found.remedy.contains("max_split_size_mb:22"),
+            found.conf.as_deref() == Some("max_split_size_mb:22"),
             "{}",
             found.remedy
         );

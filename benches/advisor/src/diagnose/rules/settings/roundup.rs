@@ -3,10 +3,9 @@
 use coalesce_alloc::pytorch::size::{MIN_BLOCK, SMALL_LIMIT};
 use coalesce_bench::text::{amount, percent_of};
 
-use crate::diagnose::Finding;
 use crate::diagnose::evidence::{Evidence, total};
 use crate::diagnose::improvement::Improvement;
-use crate::settings_string::set;
+use crate::diagnose::{Finding, SEE_ADVISE};
 
 const KEY: &str = "roundup_power2_divisions";
 /// A smaller unrounded share may be intended.
@@ -46,10 +45,8 @@ pub fn costly(evidence: &Evidence<'_>) -> Option<Finding> {
             ),
             improvement.sentence,
         ],
-        remedy: format!(
-            "Use more divisions, or remove the setting: {}",
-            set(&without)
-        ),
+        remedy: format!("Use more divisions, or remove the setting. {SEE_ADVISE}"),
+        conf: Some(without),
         bytes: improvement.saved,
         stacks: evidence.call_sites(rounded),
     })
@@ -107,6 +104,7 @@ pub fn gaps(evidence: &Evidence<'_>) -> Option<Finding> {
                  roundup_power2_divisions:[256:8,512:4,1024:4,>:2]; the first element also applies to all \
                  smaller sizes"
             .to_owned(),
+        conf: None,
         bytes: 0,
         stacks: evidence.call_sites(gaps),
     })
