@@ -41,8 +41,7 @@ impl Deadline {
     /// The time that is left; `None` without a limit.
     #[must_use]
     pub fn remaining(self) -> Option<Duration> {
-        self.limit
-            .map(|limit| limit.saturating_sub(self.elapsed()))
+        self.limit.map(|limit| limit.saturating_sub(self.elapsed()))
     }
 
     /// Whether the deadline will pass within the given time.

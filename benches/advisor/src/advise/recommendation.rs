@@ -4,9 +4,10 @@ use coalesce_bench::text::{amount, duration, quoted};
 use serde::Serialize;
 
 use super::request::{AdviceRequest, Aim};
-use super::search::{PRESENT, Search, TriedSettings, tolerance};
+use super::search::{PRESENT, Search, TriedSettings};
 use super::simulator::Simulator;
 use super::stability::Stability;
+use super::worth::Worth;
 
 /// What is recommended.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -170,30 +171,21 @@ fn without_remarks(
         return keep(String::new());
     };
     let (before, after) = (present.score(request.aim), advised.score(request.aim));
-    let is_worthwhile = match (before, after) {
-        (None, Some(_)) => true,
-        (Some(before), Some(after)) => {
-            let least = match request.aim {
-                Aim::DriverTime => before / 20,
-                _ => tolerance(lower_bound),
-            };
-            before.saturating_sub(after) > least
+    let fits_now = advised.fits() && !present.fits();
+    match Worth::of(request.aim, present, advised, lower_bound, stability) {
+        Worth::Change => {}
+        Worth::AsGood => return keep(present_figures(request.aim, before, lower_bound)),
+        Worth::Unreliable => {
+            return keep(format!(
+                "{} {} is better in this run, but not reliably so: it is better in {} of {} perturbed runs.",
+                present_figures(request.aim, before, lower_bound),
+                capitalised(&quoted(&advised.conf)),
+                stability
+                    .and_then(|known| known.better(request.aim))
+                    .unwrap_or(0),
+                stability.map_or(0, |known| known.copies)
+            ));
         }
-        _ => false,
-    };
-    // Settings that make the workload fit are worthwhile in any case.
-    let fits_now = advised.on_device.fits() && !present.on_device.fits();
-    if advised.conf == present.conf || !(is_worthwhile || fits_now) {
-        return keep(present_figures(request.aim, before, lower_bound));
-    }
-    if let Some(stability) = stability.filter(|known| !fits_now && !known.confirms(request.aim)) {
-        return keep(format!(
-            "{} {} is better in this run, but not reliably so: it is better in {} of {} perturbed runs.",
-            present_figures(request.aim, before, lower_bound),
-            capitalised(&quoted(&advised.conf)),
-            stability.better(request.aim).unwrap_or(0),
-            stability.copies
-        ));
     }
     let mut sentence = gain(request, before, after.unwrap_or(0), lower_bound);
     if fits_now {

@@ -7,7 +7,8 @@ use coalesce_alloc::driver::sim::SimDevice;
 use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::policy::OfflinePlan;
 use coalesce_bench::measure::cell::{Cell, Run};
-use coalesce_bench::measure::least::{self, Bracket, LARGEST};
+use coalesce_bench::measure::deadline::{Deadline, UntilDeadline};
+use coalesce_bench::measure::least;
 use coalesce_bench::measure::profile::Profile;
 use coalesce_bench::measure::progress::Progress;
 use coalesce_workloads::cached::Cached;
@@ -18,7 +19,7 @@ use coalesce_workloads::replay::Observer;
 use serde::Serialize;
 
 use super::request::AdviceRequest;
-use crate::settings_string::label;
+use crate::settings_string::{known_part, label};
 
 /// The name of the reference in the policy registry.
 pub(super) const PYTORCH: &str = "pytorch";
@@ -41,10 +42,12 @@ pub(super) struct Simulator<'a> {
     pub plan: Option<&'a OfflinePlan>,
     /// Shows each replay.
     pub progress: Option<&'a Progress>,
+    /// When replays end with an error.
+    pub deadline: Deadline,
 }
 
 /// The costs of a replay.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct RunFigures {
     /// The peak of reserved memory, in bytes.
     pub peak_reserved_bytes: u64,
@@ -103,12 +106,14 @@ impl<'a> Simulator<'a> {
             profile: request.profile,
             progress: None,
             plan: None,
+            deadline: Deadline::after(None),
         })
     }
 
     /// The reference on a new device.
     pub fn allocator(&self, conf: &str) -> anyhow::Result<Box<dyn Allocator<Driver = SimDevice>>> {
-        self.cell(PYTORCH, conf).allocator(self.capacity)
+        self.cell(self.reactive, PYTORCH, &known_part(conf))
+            .allocator(self.capacity)
     }
 
     fn report_progress(&self, policy: &str, conf: &str) {
@@ -127,6 +132,11 @@ impl<'a> Simulator<'a> {
         self.capacity.saturating_sub(self.others)
     }
 
+    /// The same simulator with another deadline.
+    pub fn until(self, deadline: Deadline) -> Self {
+        Self { deadline, ..self }
+    }
+
     /// The same simulator for an offline policy.
     pub fn with_plan(self, plan: Option<&'a OfflinePlan>) -> Self {
         Self { plan, ..self }
@@ -142,9 +152,9 @@ impl<'a> Simulator<'a> {
         })
     }
 
-    fn cell<'c>(&'c self, policy: &'c str, conf: &'c str) -> Cell<'c> {
+    fn cell<'c>(&'c self, workload: &'c dyn Workload, policy: &'c str, conf: &'c str) -> Cell<'c> {
         Cell {
-            workload: self.workload,
+            workload,
             demand: self.demand,
             policy,
             setting: conf,
@@ -164,16 +174,27 @@ impl<'a> Simulator<'a> {
     /// Replays on the given device and on a roomy one.
     pub fn both(&self, policy: &str, conf: &str) -> anyhow::Result<(RunFigures, RunFigures)> {
         let on_device = self.run(policy, conf, self.capacity, &mut ())?;
+        Ok((on_device, self.with_room(policy, conf, on_device)?))
+    }
+
+    /// Replays on a roomy device, unless the figures on the given device are the same.
+    pub fn with_room(
+        &self,
+        policy: &str,
+        conf: &str,
+        on_device: RunFigures,
+    ) -> anyhow::Result<RunFigures> {
         if on_device.had_room() {
-            return Ok((on_device, on_device));
+            return Ok(on_device);
         }
-        let with_room = self.run(policy, conf, LARGEST, &mut ())?;
+        let roomy = least::roomy(self.demand.lower_bound_bytes);
+        let with_room = self.run(policy, conf, roomy, &mut ())?;
         ensure!(
             with_room.fits(),
             "{}, {policy} {conf}: requests fail on a device of any capacity",
             self.workload.name()
         );
-        Ok((on_device, with_room))
+        Ok(with_room)
     }
 
     fn run(
@@ -183,10 +204,9 @@ impl<'a> Simulator<'a> {
         capacity: u64,
         observer: &mut dyn Observer,
     ) -> anyhow::Result<RunFigures> {
-        let cell = Cell {
-            workload: self.reactive,
-            ..self.cell(policy, conf)
-        };
+        let workload = self.timed(self.reactive);
+        let known = known_part(conf);
+        let cell = self.cell(&workload, policy, &known);
         let run = cell.run(capacity, observer)?;
         self.report_progress(policy, conf);
         Ok(RunFigures::of(&run))
@@ -195,26 +215,18 @@ impl<'a> Simulator<'a> {
     /// Whether the workload completes with `bytes` of memory.
     pub fn fits(&self, policy: &str, conf: &str, bytes: u64) -> anyhow::Result<bool> {
         let capacity = bytes.saturating_add(self.others);
-        let fits = least::fits(&self.cell(policy, conf), capacity)?;
+        let workload = self.timed(self.workload);
+        let known = known_part(conf);
+        let fits = least::fits(&self.cell(&workload, policy, &known), capacity)?;
         self.report_progress(policy, conf);
         Ok(fits)
     }
 
-    /// The minimum memory in bytes, between known bounds.
-    pub fn minimum(&self, policy: &str, conf: &str, mut bracket: Bracket) -> anyhow::Result<u64> {
-        bracket.close(&|bytes| self.fits(policy, conf, bytes))?;
-        Ok(bracket.suffices())
-    }
-
-    /// Bounds of the minimum memory, given the peak of reserved memory on a roomy device.
-    pub fn bracket(
-        &self,
-        policy: &str,
-        conf: &str,
-        reserved_with_room: u64,
-    ) -> anyhow::Result<Bracket> {
-        let mut bracket = Bracket::new(self.demand.lower_bound_bytes, reserved_with_room);
-        bracket.widen(&|bytes| self.fits(policy, conf, bytes))?;
-        Ok(bracket)
+    /// The workload until the deadline.
+    pub fn timed<'w>(&self, workload: &'w dyn Workload) -> UntilDeadline<'w> {
+        UntilDeadline {
+            workload,
+            deadline: self.deadline,
+        }
     }
 }
