@@ -51,7 +51,7 @@ def look(browser, report, name, width, scheme, out):
         said = plot.locator("xpath=..").locator("output").inner_text()
         if "reserved" not in said:
             wrong.append(f"the chart says '{said}'")
-    for selector in ["h1", ".verdict p", ".chart svg polyline", "svg.map rect", "tbody tr"]:
+    for selector in ["h1", ".answer p", ".chart svg polyline", "svg.map rect", "tbody tr"]:
         if page.locator(selector).count() == 0:
             wrong.append(f"there is no {selector}")
     if out:

@@ -15,14 +15,18 @@
 //! | `others.rs` | how other policies compare |
 //! | `stability.rs` | how much the next run may differ |
 //! | `worth.rs` | whether a gain is worth a change |
-//! | `recommendation.rs` | what is recommended |
+//! | `failure.rs` | the request that fails |
+//! | `confidence.rs` | how far the answer can be trusted |
+//! | `answer.rs` | the answer |
 //! | `report/` | the result as text and as an HTML page |
 
 mod advice;
+mod answer;
 mod check;
+mod confidence;
+mod failure;
 mod others;
 mod peak;
-mod recommendation;
 pub mod report;
 mod request;
 mod search;
@@ -40,15 +44,19 @@ use coalesce_bench::measure::progress::Progress;
 use coalesce_workloads::op::Workload;
 
 pub use self::advice::{Advice, RankedSettings};
+pub use self::answer::{Answer, AnswerKind, FailureCause};
 pub use self::check::RecordingCheck;
+pub use self::confidence::{Confidence, ConfidenceLevel};
+pub use self::failure::Failure;
 pub use self::others::OtherPolicy;
 pub use self::peak::PeakBreakdown;
-pub use self::recommendation::{Recommendation, RecommendationKind};
 pub use self::request::{AdviceRequest, Aim};
 pub use self::search::SearchExtent;
 pub use self::simulator::RunFigures;
 pub use self::stability::{Gain, Spread, Spreads, Stability};
 
+use self::answer::Facts;
+use self::failure::FailureFinder;
 use self::peak::PeakFinder;
 use self::search::candidates::CandidateGenerator;
 use self::search::settings::CandidateSettings;
@@ -90,8 +98,10 @@ pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
     let generator = CandidateGenerator::new(request.present, free_permille);
     // No settings make room for more than there is.
     let can_fit = simulator.demand.lower_bound_bytes <= simulator.available();
-    let mut peak = PeakFinder::default();
+    let mut failure = FailureFinder::default();
+    let mut peak = (PeakFinder::default(), &mut failure);
     let figures = simulator.observe(request.present, &mut peak);
+    let peak = peak.0.peak;
     let begin = || {
         let mut search = Search::begin(
             simulator.until(deadline.at_percent(COMPLETED)),
@@ -142,13 +152,21 @@ pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
         others = others::compare(simulator, deadline.at_percent(COMPARED));
         left_out.after_search(stability.as_ref(), &others, deadline);
     }
-    let verdict = recommendation::of(&simulator, request, &search, best, stability.as_ref());
-    let advised = match verdict.kind {
-        RecommendationKind::Change => best,
+    let answer = Facts {
+        request,
+        search: &search,
+        best,
+        stability: stability.as_ref(),
+        failure: failure.found(),
+        confidence: Confidence::of(check.as_ref()),
+    }
+    .answer();
+    let advised = match answer.kind {
+        AnswerKind::Change => best,
         _ => None,
     };
     Ok(Advice {
-        format: 1,
+        format: 2,
         workload: request.workload.name().to_owned(),
         events: simulator.demand.events,
         allocations: simulator.demand.allocations,
@@ -158,10 +176,10 @@ pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
         aim: request.aim,
         profile: request.profile.name.clone(),
         addresses: request.addresses.name(),
-        verdict,
+        answer,
         check,
         findings,
-        peak: peak.peak,
+        peak,
         ranking: rank(&search, &shown, request.aim, advised),
         others,
         stability,

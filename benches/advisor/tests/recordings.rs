@@ -10,7 +10,7 @@ mod elsewhere;
 use std::path::{Path, PathBuf};
 
 use coalesce_advisor::advise::report::html;
-use coalesce_advisor::advise::{Advice, AdviceRequest, Aim, RecommendationKind, advise};
+use coalesce_advisor::advise::{Advice, AdviceRequest, Aim, AnswerKind, advise};
 use coalesce_alloc::settings::Settings;
 use coalesce_bench::measure::profile::{PUBLISHED, Profile};
 use coalesce_workloads::cached::Cached;
@@ -66,15 +66,15 @@ fn check(name: &str, advice: &Advice) {
         + peak.inactive_split_bytes
         + peak.cached_bytes;
     assert_eq!(parts, peak.reserved_bytes, "{name}");
-    if advice.verdict.kind == RecommendationKind::Change {
+    if advice.answer.kind == AnswerKind::Change {
         let advised = advice.ranking.iter().find(|row| row.is_advised).unwrap();
-        assert_eq!(advice.verdict.conf.as_ref(), Some(&advised.conf), "{name}");
+        assert_eq!(advice.answer.conf.as_ref(), Some(&advised.conf), "{name}");
         assert!(
             advised.least_capacity_bytes < present.least_capacity_bytes,
             "{name}"
         );
     }
-    say(&format!("{name}: {}", advice.verdict.sentence));
+    say(&format!("{name}: {}", advice.answer.sentences.join(" ")));
 }
 
 fn all_get_advice(files: Vec<PathBuf>) {

@@ -10,6 +10,7 @@ pub mod calls;
 mod device;
 mod origin;
 pub mod read;
+pub mod release;
 pub mod rewind;
 pub mod settings;
 pub mod verify;
@@ -25,6 +26,7 @@ use coalesce_alloc::snapshot::SegmentInfo;
 use foldhash::fast::FixedState;
 
 pub use self::read::read;
+use self::release::Releases;
 
 /// The part of a snapshot that concerns one device.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -47,6 +49,8 @@ pub struct Recording {
     pub block_stacks: HashMap<DeviceAddr, StackId, FixedState>,
     /// All stacks, without duplicates. The first is the empty stack.
     pub stacks: Vec<Stack>,
+    /// The releases of PyTorch that write the keys of the snapshot.
+    pub written_by: Releases,
     /// The phases that the program announced, in order of time.
     pub annotations: Vec<Annotation>,
     /// Anomalies that the reader could work around, one sentence each.

@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 
+use super::answer::Answer;
 use super::check::RecordingCheck;
 use super::others::OtherPolicy;
 use super::peak::PeakBreakdown;
-use super::recommendation::Recommendation;
 use super::request::Aim;
 use super::search::SearchExtent;
 use super::simulator::RunFigures;
@@ -15,7 +15,7 @@ use crate::diagnose::Finding;
 /// Which settings to use, and why.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Advice {
-    /// The version of this format: 1.
+    /// The version of this format: 2.
     pub format: u32,
     /// The workload's name.
     pub workload: String,
@@ -35,8 +35,8 @@ pub struct Advice {
     pub profile: String,
     /// Where the device places memory: `up`, `down` or `firstfit`.
     pub addresses: &'static str,
-    /// What is recommended.
-    pub verdict: Recommendation,
+    /// What to do, and why.
+    pub answer: Answer,
     /// Whether the replay reproduces the recording; none without a recording.
     pub check: Option<RecordingCheck>,
     /// Problems in how the program uses its memory, largest first.

@@ -448,7 +448,12 @@ impl<'a> Search<'a> {
     /// The index of the best settings for an aim. Among settings within the tolerance, those with the fewest
     /// keys are best, and among these the ones with the best other figures.
     pub fn best(&self, aim: Aim) -> Option<usize> {
-        self.best_of(aim, self.tried.iter().enumerate())
+        let best = |aim| self.best_of(aim, self.tried.iter().enumerate());
+        match aim {
+            // Without time to find any minimum memory, settings under which the workload fits.
+            Aim::LeastCapacity => best(aim).or_else(|| best(Aim::Reserved)),
+            _ => best(aim),
+        }
     }
 
     /// The index of the best settings for an aim other than `excluded`.

@@ -32,6 +32,7 @@ use self::budget::Budget;
 use self::fields::whole;
 use self::remarks::Remarks;
 use self::stacks::{Frames, Stacks};
+use super::release::Releases;
 use super::{Annotation, Recording};
 use crate::formats::file::{FileError, InputFile};
 use crate::formats::pickle::{Node, Pickle, PickleError};
@@ -69,7 +70,7 @@ fn from_pickle(pickle: &Pickle) -> Result<Vec<Recording>, PickleError> {
         budget: Budget::of(pickle),
     };
     reader.snapshot(pickle.root())?;
-    Ok(reader.finish())
+    Ok(reader.finish(Releases::of_keys(pickle.root())))
 }
 
 /// Reads a snapshot into recordings.
@@ -188,11 +189,12 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    fn finish(self) -> Vec<Recording> {
+    fn finish(self, written_by: Releases) -> Vec<Recording> {
         let finished = self.devices.into_iter().map(|(number, device)| Recording {
             device: number,
             stacks: device.stacks.finish(&self.frames),
             remarks: device.remarks.sentences(),
+            written_by,
             ..device.recording
         });
         let is_used =

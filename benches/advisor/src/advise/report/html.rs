@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use coalesce_bench::text::{amount, duration, escape, percent_of};
+use coalesce_bench::text::{Unit, duration, escape, percent_of};
 
 use super::chart::{Scale, chart};
 use super::map::{bytes_per_row, map};
@@ -33,13 +33,14 @@ fn with_pictures(advice: &Advice, pictures: &[Picture]) -> String {
     let available = advice.capacity_bytes.saturating_sub(advice.others_bytes);
     let scale = Scale::of(pictures, available, advice.lower_bound_bytes);
     let per_row = bytes_per_row(pictures);
+    let unit = text::unit(advice);
     let parts = [
         ("title", escape(&advice.workload)),
         ("about", escape(&text::about(advice))),
-        ("recommendation", recommendation(advice)),
+        ("answer", answer(advice)),
         ("charts", figures(pictures, |picture| chart(picture, scale))),
         ("peak", peak(advice)),
-        ("row", amount(per_row)),
+        ("row", unit.amount(per_row)),
         ("maps", figures(pictures, |picture| map(picture, per_row))),
         ("findings", findings(&advice.findings)),
         ("ranking", ranking(advice)),
@@ -80,15 +81,21 @@ fn paragraphs(sentences: &[String]) -> String {
     paragraphs.collect()
 }
 
-fn recommendation(advice: &Advice) -> String {
-    let recommendation = &advice.verdict;
-    let command = text::command(recommendation).map_or_else(String::new, |command| {
+fn answer(advice: &Advice) -> String {
+    let answer = &advice.answer;
+    let command = text::command(answer).map_or_else(String::new, |command| {
         format!("<pre>{}</pre>", escape(&command))
     });
+    let confidence = paragraphs(&answer.confidence.reasons);
+    let (before, after) = match answer.confidence.level.is_weak() {
+        true => (confidence, String::new()),
+        false => (String::new(), confidence),
+    };
     format!(
-        "<div class=\"recommendation {}\">{command}{}</div>",
-        recommendation.kind.name(),
-        paragraphs(&text::sentences(recommendation))
+        "<div class=\"answer {}\">{before}{}{command}{}{after}</div>",
+        answer.kind.name(),
+        paragraphs(&answer.sentences),
+        paragraphs(&answer.also)
     )
 }
 
@@ -109,6 +116,7 @@ fn figures(pictures: &[Picture], draw: impl Fn(&Picture) -> String) -> String {
 }
 
 fn peak(advice: &Advice) -> String {
+    let unit = text::unit(advice);
     let peak = &advice.peak;
     let (mut bar, mut legend) = (String::new(), String::new());
     for (name, bytes, colour) in [
@@ -130,16 +138,16 @@ fn peak(advice: &Advice) -> String {
         let _ = write!(
             legend,
             "<span><i style=\"background:var(--{colour})\"></i>{name}: {} ({})</span>",
-            amount(bytes),
+            unit.amount(bytes),
             percent_of(bytes, peak.reserved_bytes)
         );
     }
     format!(
         "<p>Under the current settings, {} is reserved at the peak (event {}). The peak of requested memory is \
          {}.</p><div class=\"bar\">{bar}</div><div class=\"legend\">{legend}</div>",
-        amount(peak.reserved_bytes),
+        unit.amount(peak.reserved_bytes),
         peak.event,
-        amount(advice.lower_bound_bytes)
+        unit.amount(advice.lower_bound_bytes)
     )
 }
 
@@ -180,16 +188,17 @@ fn finding(finding: &Finding) -> String {
 }
 
 fn ranking(advice: &Advice) -> String {
-    let rows: String = advice.ranking.iter().map(row).collect();
+    let unit = text::unit(advice);
+    let rows: String = advice.ranking.iter().map(|one| row(one, unit)).collect();
     format!(
         "<div class=\"scroll\"><table><thead><tr><th>PYTORCH_CUDA_ALLOC_CONF</th><th>needs</th>\
-         <th>reserves</th><th>retries</th><th>OOMs</th><th>driver calls</th><th>driver time</th></tr></thead>\
+         <th>holds</th><th>retries</th><th>OOMs</th><th>driver calls</th><th>driver time</th></tr></thead>\
          <tbody>{rows}</tbody></table></div><p class=\"faint\">{}</p>",
         escape(&text::legend(advice))
     )
 }
 
-fn row(row: &RankedSettings) -> String {
+fn row(row: &RankedSettings, unit: Unit) -> String {
     let mut tags = Vec::new();
     if row.is_present {
         tags.push("current".to_owned());
@@ -205,7 +214,7 @@ fn row(row: &RankedSettings) -> String {
     if row.on_front {
         tags.push("Pareto-optimal".to_owned());
     }
-    tags.extend(text::fails_above(row));
+    tags.extend(text::fails_above(row, unit));
     let tags: String = tags
         .iter()
         .map(|tag| format!("<span class=\"tag\">{}</span>", escape(tag)))
@@ -220,8 +229,8 @@ fn row(row: &RankedSettings) -> String {
         "<tr{class}><td><code>{}</code>{tags}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>\
          <td>{}</td><td>{}</td></tr>\n",
         escape(label(&row.conf)),
-        escape(&text::needs(row)),
-        amount(text::reserved(row)),
+        escape(&text::needs(row, unit)),
+        unit.amount(text::reserved(row)),
         figures.retries,
         figures.ooms,
         figures.driver_calls,
@@ -230,14 +239,15 @@ fn row(row: &RankedSettings) -> String {
 }
 
 fn others(advice: &Advice) -> String {
-    let rows: String = advice.others.iter().map(other).collect();
+    let unit = text::unit(advice);
+    let rows: String = advice.others.iter().map(|one| other(one, unit)).collect();
     format!(
-        "<div class=\"scroll\"><table><thead><tr><th>Allocator</th><th>needs</th><th>reserves</th>\
+        "<div class=\"scroll\"><table><thead><tr><th>Allocator</th><th>needs</th><th>holds</th>\
          <th>driver calls</th><th>driver time</th></tr></thead><tbody>{rows}</tbody></table></div>"
     )
 }
 
-fn other(other: &OtherPolicy) -> String {
+fn other(other: &OtherPolicy, unit: Unit) -> String {
     let name = format!(
         "<b>{}</b> <span class=\"faint\">{}</span>",
         escape(other.policy),
@@ -249,7 +259,8 @@ fn other(other: &OtherPolicy) -> String {
             escape(&obstacle)
         );
     }
-    let bytes = |bytes: Option<u64>| bytes.map_or_else(|| "?".to_owned(), amount);
+    let bytes =
+        |bytes: Option<u64>| bytes.map_or_else(|| "?".to_owned(), |bytes| unit.amount(bytes));
     let figures = other.on_device;
     format!(
         "<tr><td>{name}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n",

@@ -1,20 +1,19 @@
 //! Advice as a page of text.
 
-use coalesce_bench::text::{Column, Table, amount, count, duration, percent, percent_of, quoted};
+use coalesce_bench::text::{Column, Table, Unit, count, duration, percent, percent_of, quoted};
 
 use crate::advise::advice::{Advice, RankedSettings};
-use crate::advise::check::RecordingCheck;
-use crate::advise::recommendation::{Recommendation, RecommendationKind};
+use crate::advise::answer::{Answer, AnswerKind};
 use crate::advise::request::Aim;
 use crate::advise::simulator::RunFigures;
 use crate::advise::stability::Spread;
 use crate::settings_string::label;
 
-/// The page.
+/// The page: the answer first, then the evidence.
 #[must_use]
 pub fn page(advice: &Advice) -> String {
     let parts = [
-        recommendation(advice),
+        answer(advice),
         peak(advice),
         findings(advice),
         ranking(advice),
@@ -25,25 +24,31 @@ pub fn page(advice: &Advice) -> String {
     parts.join("\n")
 }
 
-fn recommendation(advice: &Advice) -> String {
-    let recommendation = &advice.verdict;
-    let command = command(recommendation);
-    let command = command.map_or_else(String::new, |command| format!("{command}\n\n"));
-    command + &paragraphs(sentences(recommendation))
+fn answer(advice: &Advice) -> String {
+    let answer = &advice.answer;
+    let is_weak = answer.confidence.level.is_weak();
+    let mut text = String::new();
+    let confidence = paragraphs(answer.confidence.reasons.iter().cloned());
+    if is_weak {
+        text.push_str(&confidence);
+        text.push('\n');
+    }
+    text.push_str(&paragraphs(answer.sentences.iter().cloned()));
+    if let Some(command) = command(answer) {
+        text.push_str(&format!("\n  {command}\n\n"));
+    }
+    text.push_str(&paragraphs(answer.also.iter().cloned()));
+    if !is_weak {
+        text.push_str(&confidence);
+    }
+    text
 }
 
-/// The recommendation, one sentence or two each.
-pub(super) fn sentences(recommendation: &Recommendation) -> Vec<String> {
-    let mut sentences = vec![recommendation.sentence.clone()];
-    sentences.extend(recommendation.also.iter().cloned());
-    sentences
-}
-
-/// The shell command that applies the recommended settings, if there are any.
-pub(super) fn command(recommendation: &Recommendation) -> Option<String> {
-    match (recommendation.kind, recommendation.conf.as_deref()?) {
-        (RecommendationKind::Change, "") => Some("unset PYTORCH_CUDA_ALLOC_CONF".to_owned()),
-        (RecommendationKind::Change, conf) => Some(format!(
+/// The shell command that applies the advised settings, if there are any.
+pub(super) fn command(answer: &Answer) -> Option<String> {
+    match (answer.kind, answer.conf.as_deref()?) {
+        (AnswerKind::Change, "") => Some("unset PYTORCH_CUDA_ALLOC_CONF".to_owned()),
+        (AnswerKind::Change, conf) => Some(format!(
             "export PYTORCH_CUDA_ALLOC_CONF={}",
             shell_quoted(conf)
         )),
@@ -61,6 +66,7 @@ fn shell_quoted(conf: &str) -> String {
 
 fn peak(advice: &Advice) -> String {
     let peak = &advice.peak;
+    let unit = unit(advice);
     let present = advice.ranking.iter().find(|row| row.is_present);
     let mut table = Table::new([
         Column::left("Memory at the peak"),
@@ -95,13 +101,13 @@ fn peak(advice: &Advice) -> String {
     for (name, bytes, meaning) in [all].into_iter().chain(parts) {
         if bytes > 0 {
             let share = percent_of(bytes, peak.reserved_bytes);
-            table.row([name, &amount(bytes), &share, meaning]);
+            table.row([name, &unit.amount(bytes), &share, meaning]);
         }
     }
     let meaning = "peak of requested memory; no allocator can use less";
     table.row([
         "lower bound",
-        &amount(advice.lower_bound_bytes),
+        &unit.amount(advice.lower_bound_bytes),
         "",
         meaning,
     ]);
@@ -124,39 +130,41 @@ fn findings(advice: &Advice) -> String {
     format!("Findings (run `coalesce diagnose` for the evidence)\n{lines}")
 }
 
+/// The unit of all amounts on the page.
+pub(super) fn unit(advice: &Advice) -> Unit {
+    let present = advice.ranking.iter().find(|row| row.is_present);
+    let reserved = present.map_or(0, |row| row.peak_reserved_bytes);
+    Unit::of(reserved.max(advice.lower_bound_bytes))
+}
+
 /// The workload and the device.
 pub(super) fn about(advice: &Advice) -> String {
+    let unit = unit(advice);
     let others = match advice.others_bytes {
         0 => String::new(),
-        bytes => format!(", {} of it for others", amount(bytes)),
+        bytes => format!(", {} of it for others", unit.amount(bytes)),
     };
     format!(
         "{}, {}; device with {}{others}",
         count(advice.events, "event"),
         count(advice.allocations, "allocation"),
-        amount(advice.capacity_bytes)
+        unit.amount(advice.capacity_bytes)
     )
 }
 
 fn figures_table(last: &str) -> Table {
-    let figures = [
-        "needs",
-        "reserves",
-        "retries",
-        "OOMs",
-        "calls",
-        "driver time",
-    ];
+    let figures = ["needs", "holds", "retries", "OOMs", "calls", "driver time"];
     let figures = figures.into_iter().map(Column::right);
     Table::new(figures.chain(["", last].map(Column::left)))
 }
 
 fn ranking(advice: &Advice) -> String {
     let mut table = figures_table("settings");
+    let unit = unit(advice);
     for row in &advice.ranking {
-        let figures = figures(needs(row), amount(reserved(row)), &row.on_device);
+        let figures = figures(needs(row, unit), unit.amount(reserved(row)), &row.on_device);
         let front = if row.on_front { "*" } else { "" };
-        let settings = format!("{}{}", label(&row.conf), notes(row));
+        let settings = format!("{}{}", label(&row.conf), notes(row, unit));
         table.row(figures.into_iter().chain([front.to_owned(), settings]));
     }
     format!(
@@ -182,19 +190,19 @@ fn figures(needs: String, reserves: String, on_device: &RunFigures) -> [String; 
 /// Explains the columns of the table of settings.
 pub(super) fn legend(advice: &Advice) -> String {
     format!(
-        "needs: minimum device memory, the smallest capacity on which the program completes. reserves: peak of \
-         reserved memory on this device. calls and driver time: driver calls on this device and their time, by \
-         the cost profile '{}'. * or Pareto-optimal: no other row is better in one of needs, reserves and driver \
-         time without being worse in another.",
+        "needs: the least memory with which the program completes. holds: the peak of reserved memory on this \
+         device, which includes free memory that the allocator keeps while there is room. calls and driver time: \
+         driver calls on this device and their time, by the cost profile '{}'. * or Pareto-optimal: no other row \
+         is better in one of needs, holds and driver time without being worse in another.",
         advice.profile
     )
 }
 
 /// The minimum device memory, or a lower bound of it.
-pub(super) fn needs(row: &RankedSettings) -> String {
+pub(super) fn needs(row: &RankedSettings, unit: Unit) -> String {
     match row.least_capacity_bytes {
-        Some(bytes) => amount(bytes),
-        None => format!("> {}", amount(row.least_capacity_at_least_bytes)),
+        Some(bytes) => unit.amount(bytes),
+        None => format!("> {}", unit.amount(row.least_capacity_at_least_bytes)),
     }
 }
 
@@ -206,7 +214,7 @@ pub(super) fn reserved(row: &RankedSettings) -> u64 {
     }
 }
 
-fn notes(row: &RankedSettings) -> String {
+fn notes(row: &RankedSettings, unit: Unit) -> String {
     let mut notes = Vec::new();
     if row.is_present {
         notes.push("current".to_owned());
@@ -220,7 +228,7 @@ fn notes(row: &RankedSettings) -> String {
         let aims: Vec<&str> = row.best_for.iter().map(|aim| aim.name()).collect();
         notes.push(format!("best for {}", aims.join(" and ")));
     }
-    notes.extend(fails_above(row));
+    notes.extend(fails_above(row, unit));
     if notes.is_empty() {
         return String::new();
     }
@@ -228,9 +236,9 @@ fn notes(row: &RankedSettings) -> String {
 }
 
 /// A warning that the program fails on a device larger than the minimum.
-pub(super) fn fails_above(row: &RankedSettings) -> Option<String> {
+pub(super) fn fails_above(row: &RankedSettings, unit: Unit) -> Option<String> {
     let bytes = row.fails_above_bytes?;
-    Some(format!("but fails on {}", amount(bytes)))
+    Some(format!("but fails with {}", unit.amount(bytes)))
 }
 
 fn others(advice: &Advice) -> String {
@@ -238,9 +246,11 @@ fn others(advice: &Advice) -> String {
         return String::new();
     }
     let mut table = figures_table("policy");
+    let unit = unit(advice);
     let mut obstacles = String::new();
     for other in &advice.others {
-        let known = |bytes: Option<u64>| bytes.map_or_else(|| "?".to_owned(), amount);
+        let known =
+            |bytes: Option<u64>| bytes.map_or_else(|| "?".to_owned(), |bytes| unit.amount(bytes));
         match (other.obstacle(), &other.on_device) {
             (None, Some(on_device)) => {
                 let figures = figures(
@@ -266,8 +276,7 @@ fn reliability_section(advice: &Advice) -> String {
 
 /// How reliable the advice is, one sentence or two each.
 pub(super) fn reliability(advice: &Advice) -> Vec<String> {
-    let check = advice.check.iter().map(RecordingCheck::sentence);
-    let mut sentences: Vec<String> = check.chain(advice.remarks.iter().cloned()).collect();
+    let mut sentences = advice.remarks.clone();
     if let Some(stability) = &advice.stability {
         let excess = |spread: &Spread| {
             let over = |ratio: f64| percent(ratio - 1.0);

@@ -1,0 +1,216 @@
+//! The answer: what became of the program, what to change, and how much that gains.
+//!
+//! Decided here, put into sentences in `answer/sentences.rs`.
+
+mod sentences;
+
+use coalesce_bench::text::Unit;
+use serde::Serialize;
+
+use super::confidence::Confidence;
+use super::failure::Failure;
+use super::request::{AdviceRequest, Aim};
+use super::search::{PRESENT, Search, TriedSettings};
+use super::stability::Stability;
+use super::worth::Worth;
+
+/// The answer to what a person with this workload should do.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Answer {
+    /// What to do.
+    pub kind: AnswerKind,
+    /// The settings string to set, empty for the defaults; none if nothing is to be changed.
+    pub conf: Option<String>,
+    /// Why a request fails under the current settings; none if no request fails.
+    pub cause: Option<FailureCause>,
+    /// That request.
+    pub failure: Option<Failure>,
+    /// Bytes of memory that the program may reserve.
+    pub available_bytes: u64,
+    /// **Needs**: bytes of memory with which the program completes under the advised settings, or under the
+    /// current ones if nothing is to be changed. If no settings suffice, the least that was found. None if
+    /// it was not found in time.
+    pub needs_bytes: Option<u64>,
+    /// Bytes available beyond that.
+    pub spare_bytes: u64,
+    /// Bytes that are missing if no settings suffice.
+    pub missing_bytes: u64,
+    /// How far the answer can be trusted.
+    pub confidence: Confidence,
+    /// The answer in sentences, the most important first.
+    pub sentences: Vec<String>,
+    /// Remarks, one sentence each: what other aims would gain, and the PyTorch version that a setting needs.
+    pub also: Vec<String>,
+}
+
+/// What to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AnswerKind {
+    /// Other settings are better.
+    Change,
+    /// The current settings are as good as any that were tried.
+    Keep,
+    /// The workload fits under none of the settings tried, although its requested memory would.
+    TooLarge,
+    /// More memory is requested at one time than is available: only requesting less helps.
+    Impossible,
+}
+
+impl AnswerKind {
+    /// The name in JSON.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Change => "change",
+            Self::Keep => "keep",
+            Self::TooLarge => "too_large",
+            Self::Impossible => "impossible",
+        }
+    }
+}
+
+/// Why a request fails.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureCause {
+    /// The request and all live tensors would fit into the available memory, but what is free lies in pieces
+    /// that are too small, or is lost to rounding.
+    Fragmentation,
+    /// The request and all live tensors need more memory than is available.
+    TooMuchMemory,
+}
+
+impl FailureCause {
+    fn of(failure: &Failure, available: u64) -> Self {
+        match failure.demand_bytes() > available {
+            true => Self::TooMuchMemory,
+            false => Self::Fragmentation,
+        }
+    }
+}
+
+/// What the answer is decided from.
+pub(super) struct Facts<'a> {
+    pub request: &'a AdviceRequest<'a>,
+    pub search: &'a Search<'a>,
+    /// The index of the best settings for the aim.
+    pub best: Option<usize>,
+    /// The best settings on perturbed copies of the workload.
+    pub stability: Option<&'a Stability>,
+    /// The request that fails under the current settings.
+    pub failure: Option<Failure>,
+    pub confidence: Confidence,
+}
+
+/// What is advised.
+enum Decision<'a> {
+    Impossible,
+    /// No settings suffice; those that need least.
+    TooLarge(&'a TriedSettings),
+    Keep(Reason<'a>),
+    Change(&'a TriedSettings),
+}
+
+/// Why nothing is to be changed.
+enum Reason<'a> {
+    /// No settings are better by more than makes a difference.
+    AsGood,
+    /// These settings are better, but not for most perturbed copies.
+    Unreliable(&'a TriedSettings, &'a Stability),
+}
+
+impl Facts<'_> {
+    /// The answer.
+    pub fn answer(self) -> Answer {
+        let available = self.available();
+        let decision = self.decision();
+        let (kind, conf, chosen) = match &decision {
+            Decision::Impossible => (AnswerKind::Impossible, None, None),
+            Decision::TooLarge(least) => (AnswerKind::TooLarge, None, Some(*least)),
+            Decision::Keep(_) => (AnswerKind::Keep, None, self.present()),
+            Decision::Change(best) => (AnswerKind::Change, Some(best.conf.clone()), Some(*best)),
+        };
+        let needs = match kind {
+            AnswerKind::Impossible => Some(self.lower_bound()),
+            _ => chosen.and_then(|chosen| chosen.score(Aim::LeastCapacity)),
+        };
+        let also = match &conf {
+            Some(conf) => sentences::other_aims(&self, conf)
+                .into_iter()
+                .chain(sentences::required_versions(conf))
+                .collect(),
+            None if kind == AnswerKind::Keep => sentences::other_aims(&self, self.request.present),
+            None => Vec::new(),
+        };
+        Answer {
+            cause: self.cause(),
+            sentences: sentences::of(&self, &decision),
+            needs_bytes: needs,
+            spare_bytes: needs.map_or(0, |needs| available.saturating_sub(needs)),
+            missing_bytes: needs.map_or(0, |needs| needs.saturating_sub(available)),
+            available_bytes: available,
+            failure: self.failure,
+            confidence: self.confidence,
+            kind,
+            conf,
+            also,
+        }
+    }
+
+    fn decision(&self) -> Decision<'_> {
+        if self.lower_bound() > self.available() {
+            return Decision::Impossible;
+        }
+        let least = self.tried(self.search.best(Aim::LeastCapacity));
+        let minimum = |tried: &TriedSettings| tried.minimum.known();
+        let too_large = least
+            .filter(|least| minimum(least).map_or(!least.fits(), |bytes| bytes > self.available()));
+        if let Some(least) = too_large {
+            return Decision::TooLarge(least);
+        }
+        let (Some(present), Some(best)) = (self.present(), self.tried(self.best)) else {
+            return Decision::Keep(Reason::AsGood);
+        };
+        let (aim, lower_bound) = (self.request.aim, self.lower_bound());
+        match (
+            Worth::of(aim, present, best, lower_bound, self.stability),
+            self.stability,
+        ) {
+            (Worth::Change, _) => Decision::Change(best),
+            (Worth::Unreliable, Some(stability)) => {
+                Decision::Keep(Reason::Unreliable(best, stability))
+            }
+            _ => Decision::Keep(Reason::AsGood),
+        }
+    }
+
+    fn cause(&self) -> Option<FailureCause> {
+        let failure = self.failure.as_ref()?;
+        Some(FailureCause::of(failure, self.available()))
+    }
+
+    fn tried(&self, index: Option<usize>) -> Option<&TriedSettings> {
+        self.search.tried.get(index?)
+    }
+
+    fn present(&self) -> Option<&TriedSettings> {
+        self.tried(Some(PRESENT))
+    }
+
+    fn available(&self) -> u64 {
+        self.search.simulator.available()
+    }
+
+    fn lower_bound(&self) -> u64 {
+        self.search.simulator.demand.lower_bound_bytes
+    }
+
+    /// The unit of all amounts.
+    fn unit(&self) -> Unit {
+        let reserved = self
+            .present()
+            .map_or(0, |row| row.with_room.peak_reserved_bytes);
+        Unit::of(reserved.max(self.lower_bound()))
+    }
+}

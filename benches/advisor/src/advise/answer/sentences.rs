@@ -1,0 +1,254 @@
+//! The answer in sentences.
+
+use coalesce_bench::text::{Unit, capitalised, duration, quoted};
+
+use super::super::request::Aim;
+use super::super::search::TriedSettings;
+use super::{Decision, Facts, FailureCause, Reason};
+
+/// The answer, the most important sentence first.
+pub(super) fn of(facts: &Facts<'_>, decision: &Decision<'_>) -> Vec<String> {
+    let mut sentences: Vec<String> = died(facts).into_iter().collect();
+    sentences.extend(match decision {
+        Decision::Impossible => impossible(facts),
+        Decision::TooLarge(least) => too_large(facts, least),
+        Decision::Keep(reason) => keep(facts, reason),
+        Decision::Change(best) => change(facts, best),
+    });
+    sentences
+}
+
+/// What became of the program; none if no request fails.
+fn died(facts: &Facts<'_>) -> Option<String> {
+    let failure = facts.failure.as_ref()?;
+    let amount = |bytes| facts.unit().amount(bytes);
+    let who = match (failure.is_recorded, failure.is_handled) {
+        (true, false) => "The program died",
+        (true, true) => "A request failed, which the program handled,",
+        (false, _) => "Under the current settings, the program runs out of memory",
+    };
+    let available = amount(facts.available());
+    let request = in_both_units(facts, failure.request_bytes);
+    let demand = amount(failure.demand_bytes());
+    Some(match facts.cause()? {
+        FailureCause::TooMuchMemory => format!(
+            "{who} because it needs too much memory, not because of fragmentation: with the failed request for \
+             {request}, its tensors would take {demand}, and {available} is available."
+        ),
+        FailureCause::Fragmentation => format!(
+            "{who} because of fragmentation: with the failed request for {request}, its tensors would take \
+             {demand} of the {available} available, but {} of the {} that the allocator held was free in pieces \
+             that could not serve the request.",
+            amount(failure.free_bytes),
+            amount(failure.reserved_bytes),
+        ),
+    })
+}
+
+/// An amount in the unit of the page, and in its own as in PyTorch's messages.
+fn in_both_units(facts: &Facts<'_>, bytes: u64) -> String {
+    let own = Unit::of(bytes);
+    match facts.unit() {
+        unit if unit == own => own.amount(bytes),
+        unit => format!("{} ({})", unit.amount(bytes), own.amount(bytes)),
+    }
+}
+
+fn impossible(facts: &Facts<'_>) -> Vec<String> {
+    let amount = |bytes| facts.unit().amount(bytes);
+    let (demand, available) = (facts.lower_bound(), facts.available());
+    vec![format!(
+        "No setting can help: the program requests {} at its peak, and {} is available. At least {} must go.",
+        amount(demand),
+        amount(available),
+        amount(demand.saturating_sub(available))
+    )]
+}
+
+fn too_large(facts: &Facts<'_>, least: &TriedSettings) -> Vec<String> {
+    let amount = |bytes| facts.unit().amount(bytes);
+    let available = facts.available();
+    let needs = least.minimum.known().unwrap_or(u64::MAX);
+    vec![format!(
+        "No setting that was tried makes the program fit: it needs least with {}, {}, and {} is available. At \
+         least {} must go. At its peak it requests {}.",
+        quoted(&least.conf),
+        amount(needs),
+        amount(available),
+        amount(needs.saturating_sub(available)),
+        amount(facts.lower_bound())
+    )]
+}
+
+fn keep(facts: &Facts<'_>, reason: &Reason<'_>) -> Vec<String> {
+    let which = match facts.request.present {
+        "" => "The default settings",
+        _ => "The current settings",
+    };
+    let mut sentences = vec![format!(
+        "{which} are fine: none that were tried are better by more than makes a difference.{}",
+        present_figures(facts)
+    )];
+    if let Reason::Unreliable(best, stability) = reason {
+        sentences[0] = format!("{which} are fine.{}", present_figures(facts));
+        sentences.push(format!(
+            "{} is better in this run, but not reliably so: it is better in {} of {} perturbed runs.",
+            capitalised(&quoted(&best.conf)),
+            stability.better(facts.request.aim).unwrap_or(0),
+            stability.copies
+        ));
+    }
+    sentences
+}
+
+/// The figures of the current settings for the aim.
+fn present_figures(facts: &Facts<'_>) -> String {
+    let amount = |bytes| facts.unit().amount(bytes);
+    let aim = facts.request.aim;
+    let Some(score) = facts.present().and_then(|present| present.score(aim)) else {
+        return String::new();
+    };
+    let requested = amount(facts.lower_bound());
+    match aim {
+        Aim::LeastCapacity => format!(
+            " The program completes with {} of memory and requests {requested} at its peak.",
+            amount(score)
+        ),
+        Aim::DriverTime => format!(" Driver calls take {}.", duration(score)),
+        Aim::Reserved => format!(
+            " The program holds {} at its peak and requests {requested} of it.",
+            amount(score)
+        ),
+    }
+}
+
+fn change(facts: &Facts<'_>, best: &TriedSettings) -> Vec<String> {
+    let present = facts.present();
+    let mut sentences = Vec::new();
+    let amount = |bytes| facts.unit().amount(bytes);
+    if let Some(failure) = &facts.failure {
+        let served = match failure.is_recorded && !failure.is_handled {
+            true => "the same run gets this request served",
+            false => "it completes",
+        };
+        let needs = best.score(Aim::LeastCapacity);
+        let spare = needs.map_or_else(String::new, |needs| {
+            format!(
+                ": it needs {}, {} less than available",
+                amount(needs),
+                amount(facts.available().saturating_sub(needs))
+            )
+        });
+        sentences.push(format!("With the settings below, {served}{spare}."));
+        if failure.is_recorded && !failure.is_handled {
+            sentences
+                .push("What the program does after the failed request is not recorded.".to_owned());
+        }
+    } else {
+        sentences.push(gain(facts, best));
+    }
+    sentences.extend(present.and_then(|present| slower_driver(facts, present, best)));
+    sentences
+}
+
+/// What the advised settings gain for the aim.
+fn gain(facts: &Facts<'_>, best: &TriedSettings) -> String {
+    let aim = facts.request.aim;
+    let amount = |bytes| facts.unit().amount(bytes);
+    let before = facts.present().and_then(|present| present.score(aim));
+    let after = best.score(aim).unwrap_or(0);
+    let instead = match (aim, before) {
+        (_, None) => String::new(),
+        (Aim::DriverTime, Some(before)) => format!(" instead of {}", duration(before)),
+        (_, Some(before)) => {
+            let saved = amount(before.saturating_sub(after));
+            format!(" instead of {}, {saved} less", amount(before))
+        }
+    };
+    let requested = amount(facts.lower_bound());
+    match aim {
+        Aim::LeastCapacity => format!(
+            "With the settings below, the program completes with {} of memory{instead}. It requests {requested} \
+             at its peak.",
+            amount(after)
+        ),
+        Aim::DriverTime => format!(
+            "With the settings below, driver calls take {}{instead}, by the cost profile '{}'.",
+            duration(after),
+            facts.request.profile.name
+        ),
+        Aim::Reserved => format!(
+            "With the settings below, the program holds {} at its peak{instead}. It requests {requested} of it.",
+            amount(after)
+        ),
+    }
+}
+
+/// A warning if driver calls take more than a quarter longer.
+fn slower_driver(
+    facts: &Facts<'_>,
+    present: &TriedSettings,
+    best: &TriedSettings,
+) -> Option<String> {
+    let (now, then) = (&present.on_device, &best.on_device);
+    let is_slower = then.driver_time_ns > now.driver_time_ns * 5 / 4;
+    if facts.request.aim == Aim::DriverTime || !is_slower || !now.fits() {
+        return None;
+    }
+    let times = then.driver_time_ns as f64 / now.driver_time_ns.max(1) as f64;
+    Some(format!(
+        "Driver calls then take {times:.1} times as long: {} instead of {}.",
+        duration(then.driver_time_ns),
+        duration(now.driver_time_ns)
+    ))
+}
+
+/// What other aims would gain over the chosen settings, if it is much.
+pub(super) fn other_aims(facts: &Facts<'_>, chosen: &str) -> Vec<String> {
+    let search = facts.search;
+    let Some(chosen) = search.tried.iter().find(|tried| tried.conf == chosen) else {
+        return Vec::new();
+    };
+    let amount = |bytes| facts.unit().amount(bytes);
+    let others = Aim::ALL
+        .into_iter()
+        .filter(|&other| other != facts.request.aim);
+    let better = others.filter_map(|other| {
+        let best = facts.tried(search.best(other))?;
+        let (now, then) = (chosen.score(other)?, best.score(other)?);
+        // A gain of less than a tenth is not worth another choice.
+        if then.saturating_mul(10) > now.saturating_mul(9) {
+            return None;
+        }
+        let (goal, now, then) = match other {
+            Aim::LeastCapacity => ("to need the least memory", amount(now), amount(then)),
+            Aim::DriverTime => (
+                "to spend the least time in driver calls",
+                duration(now),
+                duration(then),
+            ),
+            Aim::Reserved => (
+                "to hold the least memory on this device",
+                amount(now),
+                amount(then),
+            ),
+        };
+        let conf = quoted(&best.conf);
+        Some(format!(
+            "{}, use {conf}: {then} instead of {now}.",
+            capitalised(goal)
+        ))
+    });
+    better.collect()
+}
+
+/// Keys that older PyTorch versions do not know, with the first version that does.
+const SINCE: [(&str, &str); 2] = [
+    ("large_segment_size_mb", "2.11"),
+    ("per_process_memory_fraction", "2.10"),
+];
+
+pub(super) fn required_versions(conf: &str) -> impl Iterator<Item = String> {
+    let new = SINCE.into_iter().filter(|(key, _)| conf.contains(key));
+    new.map(|(key, version)| format!("{key} requires PyTorch {version} or later."))
+}

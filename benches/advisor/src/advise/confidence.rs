@@ -1,0 +1,54 @@
+//! How far the answer can be trusted.
+
+use serde::Serialize;
+
+use super::check::RecordingCheck;
+
+/// How far the answer can be trusted, and why.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Confidence {
+    /// The level.
+    pub level: ConfidenceLevel,
+    /// The reasons, one sentence each; empty for a workload that is not a recording.
+    pub reasons: Vec<String>,
+}
+
+/// How far an answer can be trusted.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ConfidenceLevel {
+    /// The workload is not a recording: there is nothing to compare its replay with.
+    Unchecked,
+    /// The replay reproduces the whole program.
+    Exact,
+    /// The replay reproduces what is recorded; the beginning of the program is not.
+    RecordedPart,
+    /// The replay differs from the recording: the figures are estimates.
+    Estimate,
+}
+
+impl ConfidenceLevel {
+    /// Whether the answer must be read with care, so that the reasons come before it.
+    #[must_use]
+    pub fn is_weak(self) -> bool {
+        self >= Self::RecordedPart
+    }
+}
+
+impl Confidence {
+    pub(super) fn of(check: Option<&RecordingCheck>) -> Self {
+        let Some(check) = check else {
+            return Self {
+                level: ConfidenceLevel::Unchecked,
+                reasons: Vec::new(),
+            };
+        };
+        Self {
+            level: match check.is_exact {
+                true => ConfidenceLevel::Exact,
+                false => ConfidenceLevel::Estimate,
+            },
+            reasons: vec![check.sentence()],
+        }
+    }
+}

@@ -1,0 +1,461 @@
+//! The release of PyTorch that wrote a snapshot.
+//!
+//! A snapshot does not name its release. Releases differ in what they write, in the settings that they
+//! accept, and in the line numbers of their source files, so each of these bounds the release.
+
+mod frames;
+
+use std::fmt;
+use std::str::FromStr;
+
+use coalesce_alloc::settings::written;
+
+use super::Recording;
+use crate::formats::pickle::Node;
+
+/// A release of PyTorch without its patch level: 2.11.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Release {
+    /// The first number.
+    pub major: u16,
+    /// The second number.
+    pub minor: u16,
+}
+
+impl Release {
+    /// The release whose decisions the reference makes.
+    pub const REFERENCE: Self = two(11);
+
+    /// The release after this one.
+    const fn next(self) -> Self {
+        let Self { major, minor } = self;
+        Self {
+            major,
+            minor: minor.saturating_add(1),
+        }
+    }
+}
+
+/// 2.`minor`.
+const fn two(minor: u16) -> Release {
+    Release { major: 2, minor }
+}
+
+impl fmt::Display for Release {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+/// The text is not a release.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("not a release of PyTorch; expected for example 2.8")]
+pub struct ParseReleaseError;
+
+impl FromStr for Release {
+    type Err = ParseReleaseError;
+
+    /// Parses `2.8`, `2.8.1`, `v2.8.0+cu128`.
+    fn from_str(text: &str) -> Result<Self, ParseReleaseError> {
+        let text = text.trim();
+        let text = text.strip_prefix('v').unwrap_or(text);
+        let mut parts = text.splitn(3, '.');
+        let mut number = || parts.next()?.parse().ok();
+        let release = number().zip(number());
+        let (major, minor) = release.ok_or(ParseReleaseError)?;
+        let is_patch = |patch: &str| patch.starts_with(|c: char| c.is_ascii_digit());
+        match parts.next() {
+            Some(patch) if !is_patch(patch) => Err(ParseReleaseError),
+            _ => Ok(Self { major, minor }),
+        }
+    }
+}
+
+/// A range of releases: the one that is meant is in it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Releases {
+    /// The first release of the range.
+    pub from: Option<Release>,
+    /// The first release after the range.
+    pub before: Option<Release>,
+    /// How the range is known.
+    pub evidence: ReleaseEvidence,
+}
+
+/// How a release is known.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub enum ReleaseEvidence {
+    /// Nothing is known.
+    #[default]
+    Unknown,
+    /// No snapshot: the reference's release.
+    Assumed,
+    /// The keys and fields of the snapshot, and its settings.
+    Keys,
+    /// The line numbers of PyTorch's source files in its stacks.
+    Stacks,
+    /// The user.
+    Given,
+}
+
+impl Releases {
+    /// The reference's release, for workloads that no release recorded.
+    pub const REFERENCE: Self = Self::only(Release::REFERENCE, ReleaseEvidence::Assumed);
+
+    /// One release.
+    const fn only(release: Release, evidence: ReleaseEvidence) -> Self {
+        Self {
+            from: Some(release),
+            before: Some(release.next()),
+            evidence,
+        }
+    }
+
+    /// The release that the user names.
+    #[must_use]
+    pub const fn given(release: Release) -> Self {
+        Self::only(release, ReleaseEvidence::Given)
+    }
+
+    /// Whether every release in the range accepts this key in a settings string. PyTorch ends a program
+    /// whose settings string contains an unknown key.
+    #[must_use]
+    pub fn know(&self, key: &str) -> bool {
+        let Some(&(_, since, until)) = KEYS.iter().find(|(known, ..)| *known == key) else {
+            return false;
+        };
+        since <= self.from.unwrap_or(OLDEST)
+            && until.is_none_or(|until| self.before.is_some_and(|before| before <= until))
+    }
+
+    /// The keys of a settings string that some release in the range does not accept.
+    pub fn unknown_keys<'a>(&self, conf: &'a str) -> impl Iterator<Item = &'a str> + use<'_, 'a> {
+        let keys = written(conf).map(|(key, _)| key);
+        keys.filter(|key| !key.is_empty() && !self.know(key))
+    }
+
+    /// Whether the range contains the release.
+    #[must_use]
+    pub fn contains(&self, release: Release) -> bool {
+        self.from.is_none_or(|from| from <= release)
+            && self.before.is_none_or(|before| release < before)
+    }
+
+    /// The range: `PyTorch 2.6 to 2.8`.
+    #[must_use]
+    pub fn range(&self) -> String {
+        let last = |before: Release| Release {
+            minor: before.minor.saturating_sub(1),
+            ..before
+        };
+        match (self.from, self.before.map(last)) {
+            (None, None) => "an unknown release of PyTorch".to_owned(),
+            (Some(from), None) => format!("PyTorch {from} or later"),
+            (None, Some(last)) => format!("PyTorch {last} or earlier"),
+            (Some(from), Some(last)) if from == last => format!("PyTorch {from}"),
+            (Some(from), Some(last)) if from.next() == last => format!("PyTorch {from} or {last}"),
+            (Some(from), Some(last)) => format!("PyTorch {from} to {last}"),
+        }
+    }
+
+    /// The range without the releases before `from` and from `before` on. A claim that would leave nothing
+    /// is ignored.
+    fn narrowed(
+        self,
+        from: Option<Release>,
+        before: Option<Release>,
+        evidence: ReleaseEvidence,
+    ) -> Self {
+        let narrower = Self {
+            from: self.from.max(from),
+            before: self.before.into_iter().chain(before).min(),
+            evidence: self.evidence.max(evidence),
+        };
+        let is_empty = narrower.from.zip(narrower.before);
+        match is_empty.is_some_and(|(from, before)| from >= before) {
+            true => self,
+            false => narrower,
+        }
+    }
+}
+
+impl fmt::Display for Releases {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let evidence = match self.evidence {
+            ReleaseEvidence::Unknown => "",
+            ReleaseEvidence::Assumed => ", the release of the reference",
+            ReleaseEvidence::Keys => ", from the snapshot's keys",
+            ReleaseEvidence::Stacks => ", from the line numbers in the snapshot's stacks",
+            ReleaseEvidence::Given => ", as given",
+        };
+        write!(f, "{}{evidence}", self.range())
+    }
+}
+
+/// The first release that records a history as these snapshots contain it.
+const OLDEST: Release = two(0);
+
+/// The keys of a settings string, with the first release that accepts each, and the first that does not
+/// any more.
+///
+/// Source: `c10/cuda/CUDAAllocatorConfig.h` and `c10/core/AllocatorConfig.h` of the releases 2.0 to 2.15,
+/// and the pull requests of pytorch/pytorch that are named behind the keys.
+const KEYS: [(&str, Release, Option<Release>); 23] = [
+    ("backend", two(0), None),
+    ("max_split_size_mb", two(0), None),
+    ("garbage_collection_threshold", two(0), None),
+    ("roundup_power2_divisions", two(0), None),
+    // Replaced by the list form of roundup_power2_divisions.
+    (
+        "roundup_bypass_threshold_mb",
+        Release {
+            major: 1,
+            minor: 13,
+        },
+        Some(two(0)),
+    ),
+    ("expandable_segments", two(1), None),        // #96995
+    ("release_lock_on_cudamalloc", two(2), None), // #108367
+    ("release_lock_on_hipmalloc", two(2), None),
+    ("pinned_use_cuda_host_register", two(2), None), // #110123
+    ("pinned_use_hip_host_register", two(2), None),
+    ("pinned_num_register_threads", two(2), None), // #110123
+    ("max_non_split_rounding_mb", two(6), None),   // #136174
+    ("pinned_use_background_threads", two(6), None), // #135524
+    ("graph_capture_record_stream_reuse", two(9), None), // #158352
+    ("per_process_memory_fraction", two(10), None), // #161035
+    ("pinned_reserve_segment_size_mb", two(10), None), // #164501
+    ("large_segment_size_mb", two(11), None),      // #172056
+    ("throw_on_cudamalloc_oom", two(12), None),    // #179473
+    ("pinned_free_catch_all", two(12), None),
+    ("pinned_max_round_threshold_mb", two(13), None),
+    ("pinned_max_cached_size_mb", two(13), None),
+    ("expandable_segments_reserve", two(15), None), // #192269
+    ("expandable_segments_reserve_by_class", two(15), None), // #192269
+];
+
+/// What a snapshot contains from some release on.
+///
+/// Source: the structs that `torch/csrc/cuda/Module.cpp` and `torch/csrc/cuda/memory_snapshot.cpp` write, in
+/// `c10/cuda/CUDACachingAllocator.h` of the releases 2.0 to 2.15; the pull requests of pytorch/pytorch that
+/// are named behind the keys; and public snapshots whose stacks show their release.
+const SIGNS: [(Level, &str, Release); 12] = [
+    (Level::Block, "address", two(1)),
+    (Level::Segment, "is_expandable", two(1)), // #96995
+    (Level::Segment, "segment_pool_id", two(1)),
+    (Level::Entry, "time_us", two(2)),
+    (Level::Top, "allocator_settings", two(3)), // #119404
+    (Level::Top, "external_annotations", two(5)), // #129072
+    (Level::Entry, "compile_context", two(8)),  // #152707
+    (
+        Level::Settings,
+        "graph_capture_record_stream_reuse",
+        two(9), // #158352
+    ),
+    (Level::Entry, "user_metadata", two(10)), // #165490
+    (Level::Entry, "pool_id", two(12)),       // #177717
+    (Level::Top, "host_traces", two(14)),
+    (Level::Top, "host_segments", two(14)),
+];
+
+/// A key whose absence says nothing, because not every later release writes it in every case.
+const OPTIONAL: [&str; 2] = ["host_traces", "host_segments"];
+
+/// A kind of dict in a snapshot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Level {
+    Top,
+    Settings,
+    Entry,
+    Segment,
+    Block,
+}
+
+impl Releases {
+    /// The releases that write these keys. A key that is present is proof; one that is missing may also
+    /// have been removed, so it only counts where nothing contradicts it.
+    pub(super) fn of_keys(root: Node<'_>) -> Self {
+        fn first<'a>(dict: Option<Node<'a>>, key: &str) -> Option<Node<'a>> {
+            dict?.get(key)?.items()?.next()
+        }
+        let top = Some(root).filter(|root| root.pairs().is_some());
+        let segment = match top {
+            Some(_) => first(top, "segments"),
+            None => root.items().and_then(|mut segments| segments.next()),
+        };
+        let traces = top.and_then(|top| top.get("device_traces")?.items());
+        let entry = traces.and_then(|mut traces| {
+            traces.find_map(|entries| entries.items().and_then(|mut entries| entries.next()))
+        });
+        let level = |level| match level {
+            Level::Top => top.filter(|top| top.get("device_traces").is_some()),
+            Level::Settings => top.and_then(|top| top.get("allocator_settings")),
+            Level::Entry => entry,
+            Level::Segment => segment,
+            Level::Block => first(segment, "blocks"),
+        };
+        let seen = SIGNS.iter().filter_map(|&(at, key, since)| {
+            let dict = level(at).filter(|dict| dict.pairs().is_some())?;
+            Some((key, since, dict.get(key).is_some()))
+        });
+        let present = seen.clone().filter(|&(.., is_present)| is_present);
+        let from = present.map(|(_, since, _)| since).max();
+        let absent = seen.filter(|&(key, _, is_present)| !is_present && !OPTIONAL.contains(&key));
+        let before = absent
+            .map(|(_, since, _)| since)
+            .filter(|&before| from.is_none_or(|from| from < before));
+        match (from, before.min()) {
+            (None, None) => Self::default(),
+            (from, before) => Self {
+                from,
+                before,
+                evidence: ReleaseEvidence::Keys,
+            },
+        }
+    }
+}
+
+impl Recording {
+    /// The releases of PyTorch that may have made the recording.
+    #[must_use]
+    pub fn releases(&self) -> Releases {
+        let keys = written(self.conf.as_deref().unwrap_or_default()).map(|(key, _)| key);
+        let since = keys.filter_map(|key| {
+            let (_, since, _) = KEYS.iter().find(|(known, ..)| *known == key)?;
+            Some(*since)
+        });
+        let known = match since.max() {
+            // The program ran, so its release accepted its settings.
+            Some(since) => self
+                .written_by
+                .narrowed(Some(since), None, ReleaseEvidence::Keys),
+            None => self.written_by,
+        };
+        match frames::releases(&self.stacks) {
+            Some((from, last)) => {
+                known.narrowed(Some(from), Some(last.next()), ReleaseEvidence::Stacks)
+            }
+            None => known,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::formats::pickle::{Pickle, to_writer};
+    use crate::formats::snapshot::{Frame, Stack};
+
+    fn of(snapshot: &Value) -> Releases {
+        let mut bytes = Vec::new();
+        to_writer(snapshot, &mut bytes).unwrap();
+        Releases::of_keys(Pickle::read(bytes).unwrap().root())
+    }
+
+    /// A snapshot with these keys in its settings and in its only entry.
+    fn snapshot(settings: &[&str], entry: &[&str]) -> Value {
+        let dict = |keys: &[&str]| {
+            keys.iter()
+                .map(|key| ((*key).to_owned(), json!(0)))
+                .collect()
+        };
+        let (settings, entry): (Value, Value) =
+            (Value::Object(dict(settings)), Value::Object(dict(entry)));
+        json!({
+            "segments": [{"is_expandable": false, "segment_pool_id": [0, 0], "blocks": [{"address": 1}]}],
+            "device_traces": [[], [entry]],
+            "allocator_settings": settings,
+            "external_annotations": [],
+        })
+    }
+
+    #[test]
+    fn keys_bound_the_release() {
+        let reuse = "graph_capture_record_stream_reuse";
+        let entry = ["time_us", "compile_context", "user_metadata", "pool_id"];
+        for (snapshot, range) in [
+            (snapshot(&[], &entry[..1]), "PyTorch 2.5 to 2.7"),
+            (snapshot(&[], &entry[..2]), "PyTorch 2.8"),
+            (snapshot(&[reuse], &entry[..2]), "PyTorch 2.9"),
+            (snapshot(&[reuse], &entry[..3]), "PyTorch 2.10 or 2.11"),
+            (snapshot(&[reuse], &entry), "PyTorch 2.12 or later"),
+            // A tool removed what it did not need.
+            (snapshot(&[], &entry), "PyTorch 2.12 or later"),
+            (
+                json!({"segments": [], "device_traces": []}),
+                "PyTorch 2.2 or earlier",
+            ),
+            (
+                json!([{"is_expandable": false, "blocks": []}]),
+                "PyTorch 2.1 or later",
+            ),
+            (json!({"segments": []}), "an unknown release of PyTorch"),
+        ] {
+            assert_eq!(of(&snapshot).range(), range, "{snapshot}");
+        }
+    }
+
+    #[test]
+    fn settings_and_stacks_bound_the_release() {
+        let written_by = of(&snapshot(
+            &["graph_capture_record_stream_reuse"],
+            &["time_us", "compile_context", "user_metadata"],
+        ));
+        let mut recording = Recording {
+            written_by,
+            ..Recording::default()
+        };
+        assert_eq!(
+            recording.releases().to_string(),
+            "PyTorch 2.10 or 2.11, from the snapshot's keys"
+        );
+        assert!(!recording.releases().know("large_segment_size_mb"));
+        recording.conf = Some("large_segment_size_mb:32".to_owned());
+        assert_eq!(recording.releases().range(), "PyTorch 2.11");
+        assert!(recording.releases().know("large_segment_size_mb"));
+        recording.conf = None;
+        let frame = |line| Frame {
+            name: "_call_impl".to_owned(),
+            filename: "/env/site-packages/torch/nn/modules/module.py".to_owned(),
+            line,
+        };
+        let stack = |line| Stack {
+            frames: vec![Arc::new(frame(line))],
+        };
+        recording.stacks = vec![Stack::default(), stack(1844), stack(1787)];
+        assert_eq!(
+            recording.releases().to_string(),
+            "PyTorch 2.10, from the line numbers in the snapshot's stacks"
+        );
+        recording.stacks = vec![stack(1)];
+        assert_eq!(recording.releases().range(), "PyTorch 2.10 or 2.11");
+    }
+
+    #[test]
+    fn every_release_of_the_range_must_know_a_key() {
+        let unknown = Releases::default();
+        assert!(unknown.know("max_split_size_mb") && !unknown.know("expandable_segments"));
+        let conf = "expandable_segments:True,max_non_split_rounding_mb:64,roundup_power2_divisions:[1:2,>:4]";
+        let given = |text: &str| Releases::given(text.parse().unwrap());
+        let keys: Vec<_> = given("2.5").unknown_keys(conf).map(str::to_owned).collect();
+        assert_eq!(keys, ["max_non_split_rounding_mb"]);
+        assert!(given("2.6").unknown_keys(conf).next().is_none());
+        assert!(Releases::REFERENCE.know("large_segment_size_mb"));
+        assert!(!Releases::REFERENCE.know("throw_on_cudamalloc_oom"));
+        assert!(!Releases::REFERENCE.know("roundup_bypass_threshold_mb"));
+    }
+
+    #[test]
+    fn releases_are_written_as_people_write_them() {
+        for text in ["2.11", "2.11.0", "v2.11.0+cu130", " 2.11.0a0+git1 "] {
+            assert_eq!(text.parse(), Ok(Release::REFERENCE), "{text}");
+        }
+        for text in ["", "2", "2.x", "11", "2.11.x"] {
+            assert_eq!(text.parse::<Release>(), Err(ParseReleaseError), "{text}");
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! The release of PyTorch that the line numbers of its source files show.
+
+use super::{Release, two};
+use crate::formats::snapshot::{Frame, Stack};
+
+/// A call that most stacks contain: the end of its file's name, and the function.
+const CALLS: [(&str, &str); 3] = [
+    ("torch/nn/modules/module.py", "_wrapped_call_impl"),
+    ("torch/nn/modules/module.py", "_call_impl"),
+    ("torch/autograd/graph.py", "_engine_run_backward"),
+];
+
+/// The line of each call, in the last patch release of each release on PyPI; 0 where there is no such call.
+const LINES: [(Release, [u64; CALLS.len()]); 16] = [
+    (two(0), [0, 1501, 0]),
+    (two(1), [1518, 1527, 0]),
+    (two(2), [1511, 1520, 0]),
+    (two(3), [1532, 1541, 744]),
+    (two(4), [1553, 1562, 769]),
+    (two(5), [1736, 1747, 825]),
+    (two(6), [1739, 1750, 823]),
+    (two(7), [1751, 1762, 824]),
+    (two(8), [1773, 1784, 829]),
+    (two(9), [1775, 1786, 841]),
+    (two(10), [1776, 1787, 865]),
+    (two(11), [1779, 1790, 869]),
+    (two(12), [1778, 1789, 882]),
+    (two(13), [1778, 1789, 979]),
+    (two(14), [1783, 1794, 1072]),
+    (two(15), [1787, 1798, 0]),
+];
+
+/// The first and the last release whose lines the stacks show. None if they show none or contradict each
+/// other, as those of a build from source can.
+pub(super) fn releases(stacks: &[Stack]) -> Option<(Release, Release)> {
+    /// More stacks than a program needs to run a module or a backward pass.
+    const ENOUGH: usize = 10_000;
+    let mut possible = [true; LINES.len()];
+    let mut is_known = false;
+    for frame in stacks.iter().take(ENOUGH).flat_map(|stack| &stack.frames) {
+        let Some(call) = call_of(frame) else { continue };
+        let matches = LINES.map(|(_, lines)| lines[call] == frame.line);
+        if !matches.contains(&true) {
+            continue;
+        }
+        is_known = true;
+        for (possible, matches) in possible.iter_mut().zip(matches) {
+            *possible &= matches;
+        }
+        if possible.iter().filter(|possible| **possible).count() < 2 {
+            break;
+        }
+    }
+    let mut left = (LINES.iter().zip(possible)).filter(|(_, possible)| *possible);
+    let ((first, _), _) = left.next().filter(|_| is_known)?;
+    let last = left.last().map_or(*first, |((last, _), _)| *last);
+    Some((*first, last))
+}
+
+/// The index of the frame's call in [`CALLS`].
+fn call_of(frame: &Frame) -> Option<usize> {
+    let is_call = |(file, name): &(&str, &str)| {
+        frame.name == *name && frame.filename.replace('\\', "/").ends_with(file)
+    };
+    CALLS.iter().position(is_call)
+}
