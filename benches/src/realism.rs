@@ -65,6 +65,7 @@ fn rows(workload: &dyn Workload) -> anyhow::Result<[Row; 2]> {
             conf,
             plan: None,
             others: 0,
+            limit: None,
             address_policy: AddressPolicy::Up,
             profile: &profile,
         };

@@ -7,6 +7,7 @@ use toml::Table;
 
 use crate::catalog::{self, CatalogError};
 use crate::formats::snapshot::Recording;
+use crate::formats::snapshot::coverage::Coverage;
 use crate::formats::snapshot::rewind::RecordingError;
 use crate::formats::snapshot::workload::RecordedWorkload;
 use crate::formats::{self, FileError, Opened};
@@ -19,6 +20,8 @@ pub struct Input {
     pub workload: Box<dyn Workload>,
     /// The recording of a memory snapshot.
     pub recording: Option<Recording>,
+    /// How much of the recorded program the snapshot covers.
+    pub coverage: Option<Coverage>,
     /// Unusual properties of the input and missing information, one sentence each.
     pub remarks: Vec<String>,
 }
@@ -98,6 +101,7 @@ impl Input {
         Self {
             workload,
             recording: None,
+            coverage: None,
             remarks: Vec::new(),
         }
     }
@@ -143,6 +147,7 @@ impl Input {
             ));
         }
         Ok(Self {
+            coverage: Some(workload.coverage()),
             workload: Box::new(workload),
             recording: Some(recording),
             remarks,

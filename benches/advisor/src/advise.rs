@@ -261,7 +261,8 @@ fn findings(request: &AdviceRequest<'_>, simulator: Simulator<'_>) -> anyhow::Re
         workload: &workload,
         recording: request.recording,
         conf: &conf,
-        capacity: simulator.available(),
+        capacity: request.capacity.saturating_sub(request.others),
+        limit: request.limit,
         address_policy: request.addresses,
     })?;
     let findings = diagnose(&evidence);

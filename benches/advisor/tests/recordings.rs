@@ -29,14 +29,16 @@ fn advice(name: &str, recording: &Recording) -> Advice {
     let reactive = RecordedWorkload::new(name, recording).unwrap();
     let workload = Cached::of(&reactive).unwrap();
     let present = recording.conf.clone().unwrap_or_default();
+    let memory = recording.memory_limit();
     let request = AdviceRequest {
         workload: &workload,
         reactive: &reactive,
         recording: Some(recording),
         remarks: &[],
         present: &present,
-        capacity: recording.capacity().unwrap_or(80 << 30),
+        capacity: memory.and_then(|found| found.device).unwrap_or(80 << 30),
         others: 0,
+        limit: None,
         aim: Aim::LeastCapacity,
         profile: &Profile::load(PUBLISHED, Path::new("")).unwrap(),
         addresses: recording.address_policy().unwrap_or_default(),

@@ -4,18 +4,15 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use coalesce_advisor::report::{html, text};
 use coalesce_advisor::{AdviceRequest, Aim, advise};
-use coalesce_alloc::bytes;
-use coalesce_alloc::driver::sim::address::AddressPolicy;
-use coalesce_bench::measure::capacity::USUAL;
+use coalesce_bench::measure::cell::REFERENCE;
 use coalesce_bench::measure::profile::{self, Profile};
 use coalesce_bench::measure::results;
 use coalesce_workloads::cached::Cached;
-use coalesce_workloads::formats::snapshot::Recording;
-use coalesce_workloads::input::Input;
 
+use super::conditions::ConditionFlags;
 use super::output::print;
 
 /// Find the settings (PYTORCH_CUDA_ALLOC_CONF) that need the least memory.
@@ -31,26 +28,12 @@ pub struct Args {
     /// A PyTorch memory snapshot, a trace (see workloads/traces/README.md), an RMM log or a MiniMalloc instance,
     /// plain or gzip-compressed; or the name of a preset.
     workload: String,
-    /// Device memory. Default: the memory at the time of an out-of-memory error in the snapshot, else 80GiB.
-    #[arg(long, value_parser = bytes::parse)]
-    capacity: Option<u64>,
-    /// Part of the device memory that other processes, the CUDA context and libraries use.
-    #[arg(long, default_value = "0", value_parser = bytes::parse)]
-    reserve_for_others: u64,
-    /// Current settings, in the format of PYTORCH_CUDA_ALLOC_CONF. Default: those in the snapshot. The variable
-    /// itself is not read.
-    #[arg(long)]
-    conf: Option<String>,
-    /// Device number, if the snapshot covers several devices. Default: the device with the most entries.
-    #[arg(long)]
-    recorded_device: Option<u32>,
+    #[command(flatten)]
+    conditions: ConditionFlags,
     /// Goal: run on the smallest device, spend the least time in the driver, or reserve the least memory on
     /// a roomy device.
     #[arg(long = "for", value_name = "AIM", default_value = "least-capacity", value_parser = aim)]
     aim: Aim,
-    /// Where the simulated device places memory: up, down or firstfit. Default: as recorded in the snapshot, else up.
-    #[arg(long, value_parser = str::parse::<AddressPolicy>)]
-    addresses: Option<AddressPolicy>,
     /// Cost of driver calls: `published`, or a TOML file like benches/profiles/published.toml.
     #[arg(long, default_value = profile::PUBLISHED)]
     profile: String,
@@ -81,18 +64,10 @@ fn aim(text: &str) -> Result<Aim, String> {
 const COPIES: u64 = 8;
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let input = Input::open(&args.workload, args.recorded_device)?;
-    let recording = input.recording.as_ref();
-    let recorded = recording.and_then(|recording| recording.conf.clone());
-    let present = args.conf.clone().or(recorded).unwrap_or_default();
-    let recorded = recording.and_then(Recording::capacity);
-    // The recorded capacity already excludes other processes.
-    let recorded = recorded.map(|bytes| bytes.saturating_add(args.reserve_for_others));
-    let capacity = args.capacity.or(recorded).unwrap_or(USUAL);
-    ensure!(
-        args.reserve_for_others < capacity,
-        "--reserve-for-others leaves no device memory for the workload"
-    );
+    let input = args.conditions.open(&args.workload)?;
+    let conditions = args.conditions.resolve(&input, REFERENCE)?;
+    let mut remarks = input.remarks.clone();
+    remarks.extend(conditions.sources.iter().cloned());
     let workload = Cached::of(input.workload.as_ref())?;
     let profile = Profile::load(&args.profile, Path::new(""))?;
     let request = AdviceRequest {
@@ -103,13 +78,14 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             None => &workload,
         },
         recording: input.recording.as_ref(),
-        remarks: &input.remarks,
-        present: &present,
-        capacity,
-        others: args.reserve_for_others,
+        remarks: &remarks,
+        present: &conditions.conf,
+        capacity: conditions.capacity,
+        others: conditions.others,
+        limit: conditions.limit,
         aim: args.aim,
         profile: &profile,
-        addresses: args.addresses.unwrap_or_else(|| input.address_policy()),
+        addresses: conditions.addresses,
         time_limit: time_limit(args.time_limit)?,
         copies: COPIES,
     };

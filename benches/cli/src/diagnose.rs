@@ -3,12 +3,9 @@
 use std::process::ExitCode;
 
 use coalesce_advisor::diagnose::{self, Evidence, Subject};
-use coalesce_alloc::bytes;
-use coalesce_alloc::driver::sim::address::AddressPolicy;
-use coalesce_bench::measure::capacity::USUAL;
-use coalesce_workloads::formats::snapshot::Recording;
-use coalesce_workloads::input::Input;
+use coalesce_bench::measure::cell::REFERENCE;
 
+use super::conditions::ConditionFlags;
 use super::output::print;
 
 /// Find problems in a workload's memory use, and suggest remedies.
@@ -23,40 +20,28 @@ pub struct Args {
     /// A PyTorch memory snapshot, a trace (see workloads/traces/README.md), an RMM log or a MiniMalloc instance,
     /// plain or gzip-compressed; or the name of a preset.
     workload: String,
-    /// Current settings, in the format of PYTORCH_CUDA_ALLOC_CONF. Default: those in the snapshot. The variable
-    /// itself is not read.
-    #[arg(long)]
-    conf: Option<String>,
-    /// Device memory. Default: the memory at the time of an out-of-memory error in the snapshot, else 80GiB.
-    #[arg(long, value_parser = bytes::parse)]
-    capacity: Option<u64>,
-    /// Device number, if the snapshot covers several devices. Default: the device with the most entries.
-    #[arg(long)]
-    recorded_device: Option<u32>,
-    /// Where the simulated device places memory: up, down or firstfit. Default: as recorded in the snapshot, else up.
-    #[arg(long, value_parser = str::parse::<AddressPolicy>)]
-    addresses: Option<AddressPolicy>,
+    #[command(flatten)]
+    conditions: ConditionFlags,
     /// Print a JSON array.
     #[arg(long)]
     json: bool,
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let input = Input::open(&args.workload, args.recorded_device)?;
-    let recording = input.recording.as_ref();
-    let recorded = recording.and_then(|recording| recording.conf.as_deref());
-    let capacity = recording.and_then(Recording::capacity);
+    let input = args.conditions.open(&args.workload)?;
+    let conditions = args.conditions.resolve(&input, REFERENCE)?;
     let evidence = Evidence::gather(Subject {
         workload: input.workload.as_ref(),
-        recording,
-        conf: args.conf.as_deref().or(recorded).unwrap_or(""),
-        capacity: args.capacity.or(capacity).unwrap_or(USUAL),
-        address_policy: args.addresses.unwrap_or_else(|| input.address_policy()),
+        recording: input.recording.as_ref(),
+        conf: &conditions.conf,
+        capacity: conditions.capacity - conditions.others,
+        limit: conditions.limit,
+        address_policy: conditions.addresses,
     })?;
     let findings = diagnose::diagnose(&evidence);
     let text = match args.json {
         true => serde_json::to_string_pretty(&findings)? + "\n",
-        false => diagnose::text(&findings),
+        false => conditions.text() + &diagnose::text(&findings),
     };
     print(&text)?;
     Ok(ExitCode::SUCCESS)

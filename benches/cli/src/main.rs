@@ -30,6 +30,7 @@
 //! }
 //! ```
 
+mod conditions;
 mod output;
 
 use std::io;

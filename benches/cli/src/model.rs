@@ -86,6 +86,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 conf,
                 plan: None,
                 others: 0,
+                limit: None,
                 address_policy: AddressPolicy::default(),
                 profile: &profile,
             };

@@ -5,10 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::ensure;
 use clap::builder::{PossibleValue, PossibleValuesParser};
-use coalesce_alloc::bytes;
-use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::policy::POLICIES;
-use coalesce_bench::measure::capacity::USUAL;
 use coalesce_bench::measure::cell::{self, Cell};
 use coalesce_bench::measure::profile::{self, Profile};
 use coalesce_bench::measure::progress::Progress;
@@ -18,11 +15,11 @@ use coalesce_bench::timing::device::{Device, DeviceName};
 use coalesce_bench::timing::on_gpu;
 use coalesce_workloads::demand::{Demand, DemandCount};
 use coalesce_workloads::formats::snapshot::workload::FAILED;
-use coalesce_workloads::input::Input;
 use coalesce_workloads::op::{Op, WorkloadError};
 use coalesce_workloads::replay::{Observer, Outcome, Step};
 use serde::Serialize;
 
+use super::conditions::ConditionFlags;
 use super::output::print;
 
 /// Replay a workload through an allocator and report its memory use.
@@ -41,9 +38,6 @@ pub struct Args {
     /// The allocator.
     #[arg(long, default_value = "pytorch", value_parser = policies())]
     policy: String,
-    /// The settings to replay under, in the format of PYTORCH_CUDA_ALLOC_CONF. The variable itself is not read.
-    #[arg(long, default_value = "", hide_default_value = true)]
-    conf: String,
     /// Device: sim, auto (the first GPU, else the simulated device) or cuda:0.
     #[arg(long, default_value_t = DeviceName::Sim)]
     device: DeviceName,
@@ -51,19 +45,11 @@ pub struct Args {
     /// that use the block. The exit status is 1 if a check fails.
     #[arg(long)]
     verify: bool,
-    /// Memory of the simulated device. Default: 80GiB.
-    #[arg(long, value_parser = bytes::parse)]
-    capacity: Option<u64>,
-    /// Where the simulated device places memory: up, down or firstfit. Default: as recorded in the snapshot, else up. Results
-    /// depend on it, because allocators prefer low addresses.
-    #[arg(long, value_parser = str::parse::<AddressPolicy>)]
-    addresses: Option<AddressPolicy>,
+    #[command(flatten)]
+    conditions: ConditionFlags,
     /// Cost of driver calls: `published`, or a TOML file like benches/profiles/published.toml.
     #[arg(long, default_value = profile::PUBLISHED)]
     profile: String,
-    /// Device number, if the snapshot covers several devices. Default: the device with the most entries.
-    #[arg(long, value_name = "NUMBER")]
-    recorded_device: Option<u32>,
     /// Print a JSON object.
     #[arg(long)]
     json: bool,
@@ -124,25 +110,24 @@ struct FailedRequest {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let input = Input::open(&args.workload, args.recorded_device)?;
+    let input = args.conditions.open(&args.workload)?;
     for remark in &input.remarks {
         eprintln!("coalesce: {remark}");
     }
-    let plan = cell::plan(&args.policy, &args.conf, &*input.workload)?;
+    let conditions = args.conditions.resolve(&input, &args.policy)?;
+    let conf = &conditions.conf;
+    let plan = cell::plan(&args.policy, conf, &*input.workload)?;
     let cell = Cell {
         workload: &*input.workload,
         // Counted during the replay, so that a long trace is read once.
         demand: Demand::default(),
         policy: &args.policy,
-        setting: if args.conf.is_empty() {
-            "default"
-        } else {
-            &args.conf
-        },
-        conf: &args.conf,
+        setting: if conf.is_empty() { "default" } else { conf },
+        conf,
         plan: plan.as_ref(),
-        others: 0,
-        address_policy: args.addresses.unwrap_or_else(|| input.address_policy()),
+        others: conditions.others,
+        limit: conditions.limit,
+        address_policy: conditions.addresses,
         profile: &Profile::load(&args.profile, Path::new(""))?,
     };
     let mut watch = Watch {
@@ -152,7 +137,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         has_surroundings: false,
     };
     let mut count = (DemandCount::default(), &mut watch);
-    let (row, on_gpu) = measure(args, &cell, &mut count)?;
+    let (row, on_gpu) = measure(args, &cell, conditions.capacity, &mut count)?;
     let row = Row {
         lower_bound_bytes: count.0.demand.lower_bound_bytes,
         ..row
@@ -163,6 +148,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             "The workload's changes of other processes' memory and of running kernels are not made on a GPU."
                 .to_owned(),
         );
+    }
+    if on_gpu.is_none() && input.recording.is_some() {
+        remarks.extend(conditions.sources.iter().cloned());
     }
     let report = Report {
         row,
@@ -189,6 +177,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 fn measure(
     args: &Args,
     cell: &Cell<'_>,
+    capacity: u64,
     observer: &mut dyn Observer,
 ) -> anyhow::Result<(Row, Option<OnGpu>)> {
     let device = args.device.open()?;
@@ -201,15 +190,22 @@ fn measure(
                  GPU, such as --device cuda:0",
                 reason.map_or_else(String::new, |reason| reason + "; ")
             );
-            let row = cell.measure(args.capacity.unwrap_or(USUAL), observer)?;
+            let row = cell.measure(capacity, observer)?;
             return Ok((row, None));
         }
         Device::Cuda(gpu) => *gpu,
     };
+    let flags = &args.conditions;
+    let simulated = flags.capacity.or(flags.limit).is_some() || flags.addresses.is_some();
     ensure!(
-        args.capacity.is_none() && args.addresses.is_none(),
-        "--capacity and --addresses apply to the simulated device only, not to {name}"
+        !simulated && flags.reserve_for_others == 0,
+        "--capacity, --limit, --reserve-for-others and --addresses apply to the simulated device only, not to \
+         {name}"
     );
+    let cell = &Cell {
+        limit: None,
+        ..*cell
+    };
     let (row, times, verdict) = if args.verify {
         let (row, times, verdict) = on_gpu::verify(cell, gpu, observer)?;
         (row, times, Some(verdict))

@@ -1,7 +1,6 @@
 //! One measurement: a workload under a policy and its settings on a device.
 
 use anyhow::Context;
-use coalesce_alloc::Allocator;
 use coalesce_alloc::driver::Driver;
 use coalesce_alloc::driver::calls::{CallCounts, CallKind};
 use coalesce_alloc::driver::hooks::Instruments;
@@ -10,6 +9,8 @@ use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::tap::Tap;
 use coalesce_alloc::error::Error;
 use coalesce_alloc::policy::{self, OfflinePlan};
+use coalesce_alloc::settings::Settings;
+use coalesce_alloc::{Allocator, PyTorch};
 use coalesce_workloads::demand::Demand;
 use coalesce_workloads::families::batch_probe::LargestBatch;
 use coalesce_workloads::lifetimes;
@@ -18,9 +19,12 @@ use coalesce_workloads::op::{Workload, WorkloadError};
 use coalesce_workloads::replay::{Observer, Tally, replay};
 use coalesce_workloads::surroundings::Surroundings;
 
-use crate::measure::capacity::Capacity;
+use crate::measure::capacity::{self, Capacity};
 use crate::measure::profile::Profile;
 use crate::measure::record::{Row, six_digits};
+
+/// The name of the reference among the policies.
+pub const REFERENCE: &str = "pytorch";
 
 /// A measurement to make.
 #[derive(Clone, Copy)]
@@ -39,6 +43,10 @@ pub struct Cell<'a> {
     pub plan: Option<&'a OfflinePlan>,
     /// Bytes of the device that other processes use.
     pub others: u64,
+    /// The most bytes that the process may reserve, as with `torch.cuda.set_per_process_memory_fraction`. The
+    /// reference compares it with whole segments; a limit on the device's memory would be more generous. Other
+    /// policies have no such limit: they run on a device of that size.
+    pub limit: Option<u64>,
     /// How the device places memory.
     pub address_policy: AddressPolicy,
     /// Costs of driver calls.
@@ -108,7 +116,8 @@ impl Cell<'_> {
         Ok(Run { allocator, tally })
     }
 
-    /// A new allocator on a new simulated device of `capacity` bytes.
+    /// A new allocator on a new simulated device of `capacity` bytes, with the memory that the workload
+    /// begins with if the policy and the settings allow it.
     ///
     /// # Errors
     /// If the policy is unknown, the settings are invalid, or the policy is offline and `plan` is missing.
@@ -116,12 +125,28 @@ impl Cell<'_> {
         &self,
         capacity: u64,
     ) -> anyhow::Result<Box<dyn Allocator<Driver = SimDevice>>> {
-        self.allocator_on(SimDevice::new(&SimConfig {
+        let capacity = match self.limit.filter(|_| self.policy != REFERENCE) {
+            Some(limit) => capacity.min(limit.saturating_add(self.others)),
+            None => capacity,
+        };
+        let config = SimConfig {
             foreign: self.others,
             address_policy: self.address_policy,
             costs: self.profile.costs.clone(),
             ..SimConfig::with_capacity(capacity)
-        }))
+        };
+        // Other policies cannot begin with segments of the reference.
+        if self.policy == REFERENCE
+            && let Some(start) = self.workload.start()
+            && let Ok(settings) = Settings::from_conf(self.conf)
+            && let Some(mut allocator) = start.restore(&config, &settings, self.limit)
+        {
+            if let Some(limit) = self.limit {
+                allocator.set_memory_fraction(capacity::fraction(limit, capacity))?;
+            }
+            return Ok(Box::new(allocator));
+        }
+        self.allocator_on(SimDevice::new(&config))
     }
 
     /// A new allocator on an unused device.
@@ -132,10 +157,18 @@ impl Cell<'_> {
         &self,
         device: D,
     ) -> anyhow::Result<Box<dyn Allocator<Driver = D>>> {
-        match self.plan {
-            Some(plan) => Ok(plan.build(device)),
-            None => Ok(policy::build(self.policy, device, self.conf)?),
+        if let Some(plan) = self.plan {
+            return Ok(plan.build(device));
         }
+        let Some(limit) = self.limit.filter(|_| self.policy == REFERENCE) else {
+            return Ok(policy::build(self.policy, device, self.conf)?);
+        };
+        let settings = Settings::from_conf(self.conf)
+            .with_context(|| format!("PYTORCH_CUDA_ALLOC_CONF '{}'", self.conf))?;
+        let fraction = capacity::fraction(limit, device.total_memory());
+        let mut allocator = PyTorch::new(device, settings);
+        allocator.set_memory_fraction(fraction)?;
+        Ok(Box::new(allocator))
     }
 
     /// The row of a cell that cannot be measured because the policy does not support `feature`.

@@ -1,10 +1,12 @@
 //! Time limits.
 
+use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use coalesce_workloads::op::{Op, Sink, Workload, WorkloadError};
+use coalesce_workloads::start::StartState;
 
 /// A moment after which no further work is started.
 #[derive(Clone, Copy, Debug)]
@@ -83,6 +85,10 @@ impl Workload for UntilDeadline<'_> {
             operations = operations.wrapping_add(1);
             sink.op(op)
         })
+    }
+
+    fn start(&self) -> Option<&Arc<StartState>> {
+        self.workload.start()
     }
 }
 

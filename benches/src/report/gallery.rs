@@ -102,6 +102,7 @@ fn timeline(plan: &Plan, entry: &Entry) -> anyhow::Result<String> {
             conf,
             plan: None,
             others: 0,
+            limit: None,
             address_policy: AddressPolicy::Up,
             profile: &plan.profile,
         };

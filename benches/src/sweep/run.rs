@@ -110,6 +110,7 @@ impl<'a> Runner<'a> {
             conf: &planned.conf,
             plan: plan.as_ref(),
             others: 0,
+            limit: None,
             address_policy: planned.address_policy,
             profile: &self.plan.profile,
         };

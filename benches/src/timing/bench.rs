@@ -116,6 +116,7 @@ fn run_on<D: Measured>(
                 conf,
                 plan: None,
                 others: 0,
+                limit: None,
                 address_policy: AddressPolicy::default(),
                 profile: &profile,
             };

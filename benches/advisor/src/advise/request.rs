@@ -54,6 +54,8 @@ pub struct AdviceRequest<'a> {
     pub capacity: u64,
     /// Bytes of it that are not for the program's tensors: other processes, the context, libraries.
     pub others: u64,
+    /// The most bytes that the program may reserve, as with `torch.cuda.set_per_process_memory_fraction`.
+    pub limit: Option<u64>,
     /// What settings are chosen for.
     pub aim: Aim,
     /// The costs of driver calls.

@@ -6,6 +6,8 @@ use coalesce_alloc::driver::calls::CallKind;
 use coalesce_alloc::driver::sim::SimDevice;
 use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::policy::OfflinePlan;
+use coalesce_bench::measure::capacity::ROOMY;
+pub(super) use coalesce_bench::measure::cell::REFERENCE as PYTORCH;
 use coalesce_bench::measure::cell::{Cell, Run};
 use coalesce_bench::measure::deadline::{Deadline, UntilDeadline};
 use coalesce_bench::measure::least;
@@ -21,9 +23,6 @@ use serde::Serialize;
 use super::request::AdviceRequest;
 use crate::settings_string::{known_part, label};
 
-/// The name of the reference in the policy registry.
-pub(super) const PYTORCH: &str = "pytorch";
-
 /// A workload on a device.
 #[derive(Clone, Copy)]
 pub(super) struct Simulator<'a> {
@@ -36,6 +35,8 @@ pub(super) struct Simulator<'a> {
     pub capacity: u64,
     /// Bytes of it that others hold.
     pub others: u64,
+    /// The most bytes that the program may reserve.
+    pub limit: Option<u64>,
     pub addresses: AddressPolicy,
     pub profile: &'a Profile,
     /// The plan of an offline policy.
@@ -102,6 +103,7 @@ impl<'a> Simulator<'a> {
             demand: Demand::of(request.workload)?,
             capacity: request.capacity,
             others: request.others,
+            limit: request.limit,
             addresses: request.addresses,
             profile: request.profile,
             progress: None,
@@ -129,7 +131,8 @@ impl<'a> Simulator<'a> {
 
     /// Bytes available to the workload.
     pub fn available(&self) -> u64 {
-        self.capacity.saturating_sub(self.others)
+        let free = self.capacity.saturating_sub(self.others);
+        self.limit.map_or(free, |limit| limit.min(free))
     }
 
     /// The same simulator with another deadline.
@@ -161,6 +164,7 @@ impl<'a> Simulator<'a> {
             conf,
             plan: self.plan,
             others: self.others,
+            limit: self.limit,
             address_policy: self.addresses,
             profile: self.profile,
         }
@@ -188,7 +192,11 @@ impl<'a> Simulator<'a> {
             return Ok(on_device);
         }
         let roomy = least::roomy(self.demand.lower_bound_bytes);
-        let with_room = self.run(policy, conf, roomy, &mut ())?;
+        let with_room = Self {
+            limit: None,
+            ..*self
+        };
+        let with_room = with_room.run(policy, conf, roomy, &mut ())?;
         ensure!(
             with_room.fits(),
             "{}, {policy} {conf}: requests fail on a device of any capacity",
@@ -212,12 +220,21 @@ impl<'a> Simulator<'a> {
         Ok(RunFigures::of(&run))
     }
 
-    /// Whether the workload completes with `bytes` of memory.
+    /// Whether the workload completes with `bytes` of memory: under such a limit if the program has a limit, else
+    /// on such a device.
     pub fn fits(&self, policy: &str, conf: &str, bytes: u64) -> anyhow::Result<bool> {
-        let capacity = bytes.saturating_add(self.others);
+        let device = bytes.saturating_add(self.others);
+        let (limit, capacity) = match self.limit {
+            Some(_) => (Some(bytes), device.max(ROOMY)),
+            None => (None, device),
+        };
         let workload = self.timed(self.workload);
         let known = known_part(conf);
-        let fits = least::fits(&self.cell(&workload, policy, &known), capacity)?;
+        let cell = Cell {
+            limit,
+            ..self.cell(&workload, policy, &known)
+        };
+        let fits = least::fits(&cell, capacity)?;
         self.report_progress(policy, conf);
         Ok(fits)
     }

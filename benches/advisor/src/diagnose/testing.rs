@@ -66,6 +66,7 @@ impl<'a> Scene<'a> {
             recording: self.2,
             conf: self.0,
             capacity: self.1,
+            limit: None,
             address_policy: AddressPolicy::Up,
         });
         look(&evidence.unwrap())

@@ -4,7 +4,6 @@ use std::cmp::Ordering;
 
 use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::history::Action;
-use coalesce_alloc::snapshot::SegmentInfo;
 
 use super::Recording;
 
@@ -25,28 +24,6 @@ impl Recording {
             Ordering::Less => Some(AddressPolicy::Down),
             Ordering::Equal => None,
         }
-    }
-
-    /// Bytes that the allocator could have reserved, known if a request failed: the reserved bytes and the
-    /// free bytes of the device at that time. The maximum if several requests failed.
-    #[must_use]
-    pub fn capacity(&self) -> Option<u64> {
-        let segments = self.segments.iter();
-        let mut reserved: u64 = segments.map(SegmentInfo::total_size).sum();
-        let mut capacity = None;
-        // Backwards, because only the state at the end is known.
-        for entry in self.entries.iter().rev() {
-            match entry.action {
-                action if action.takes_memory() => reserved = reserved.saturating_sub(entry.size),
-                action if action.returns_memory() => reserved = reserved.saturating_add(entry.size),
-                Action::Oom => {
-                    let free = entry.addr.0;
-                    capacity = capacity.max(Some(reserved.saturating_add(free)));
-                }
-                _ => {}
-            }
-        }
-        capacity
     }
 }
 

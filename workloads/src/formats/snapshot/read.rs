@@ -12,7 +12,7 @@
 //! | `address` of a block | the end of the block before it |
 //! | `segment_pool_id`, `is_expandable` | the default pool; not expandable |
 //! | `pool_id` of an entry, new after 2.11 | [unknown](Recording::entry_pools) |
-//! | `external_annotations` | none |
+//! | `external_annotations`, `forward_frames`, `user_metadata` | none |
 //!
 //! Unknown keys are ignored. Two other forms are read as well: the list of segments that
 //! `torch.cuda.memory_snapshot()` returns, and a history published as CSV (`read/history.rs`).

@@ -10,6 +10,8 @@ use super::Recording;
 pub struct KnownSettings {
     /// The known settings.
     pub settings: Settings,
+    /// The same as a settings string.
+    pub conf: String,
     /// Ignored keys of earlier or later versions.
     pub unknown: Vec<String>,
 }
@@ -29,7 +31,13 @@ impl Recording {
         let mut unknown = Vec::new();
         loop {
             match Settings::from_conf(&conf) {
-                Ok(settings) => return Ok(KnownSettings { settings, unknown }),
+                Ok(settings) => {
+                    return Ok(KnownSettings {
+                        settings,
+                        conf,
+                        unknown,
+                    });
+                }
                 Err(SettingsError::UnknownKey { key, .. }) if !unknown.contains(&key) => {
                     conf = without(&conf, &key);
                     unknown.push(key);

@@ -21,7 +21,7 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     let moment = evidence.first_oom.as_ref()?;
     let (index, request) = evidence.log.first_request_from(moment.event)?;
     let active: u64 = moment.segments.iter().map(SegmentInfo::active_size).sum();
-    let capacity = evidence.limit().unwrap_or(evidence.subject.capacity);
+    let capacity = evidence.available();
     let missing = active
         .saturating_add(request.bytes)
         .saturating_sub(capacity);

@@ -5,7 +5,6 @@
 //! **Reason.** When `cudaMalloc` fails, PyTorch synchronises all streams, returns all cached memory and
 //! retries (`num_alloc_retries`). This is slow, and the program fails if it needs a little more.
 
-use coalesce_bench::measure::capacity::ROOMY;
 use coalesce_bench::text::{amount, count, quoted};
 
 use crate::diagnose::{Evidence, Finding, SEE_ADVISE};
@@ -16,8 +15,8 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         return None;
     }
     let retried = evidence.allocations().filter(|(_, a)| a.retried);
-    let roomy = evidence.with_capacity(ROOMY)?.measures.peak_reserved_bytes;
-    let missing = roomy.saturating_sub(evidence.subject.capacity);
+    let roomy = evidence.with_room()?.measures.peak_reserved_bytes;
+    let missing = roomy.saturating_sub(evidence.available());
     let expandable = evidence.expandable();
     let trial = evidence.with_conf(&expandable)?;
     let less = "a smaller batch, or torch.utils.checkpoint";

@@ -49,7 +49,7 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     let leaked = kept_in(between.first()?.start..between.last()?.end);
     let bytes = total(&leaked);
     let per_step = bytes / kept.len() as u64;
-    let capacity = evidence.subject.capacity;
+    let capacity = evidence.available();
     Some(Finding {
         rule: "growth",
         headline: format!(

@@ -1,0 +1,304 @@
+//! The conditions of a replay, the same for all verbs: settings, device memory, limit and addresses, from flags
+//! and from the recording.
+
+use std::path::Path;
+
+use anyhow::ensure;
+use coalesce_alloc::bytes;
+use coalesce_alloc::driver::sim::address::AddressPolicy;
+use coalesce_bench::measure::capacity::{ROOMY, USUAL};
+use coalesce_bench::measure::cell::{Cell, REFERENCE};
+use coalesce_bench::measure::profile::{PUBLISHED, Profile};
+use coalesce_bench::text::{amount, quoted};
+use coalesce_workloads::demand::Demand;
+use coalesce_workloads::formats::snapshot::Recording;
+use coalesce_workloads::formats::snapshot::limit::{LimitCause, MemoryLimit, Refusal};
+use coalesce_workloads::formats::snapshot::workload::FAILED;
+use coalesce_workloads::input::{Input, InputError};
+use coalesce_workloads::op::{Op, WorkloadError};
+use coalesce_workloads::replay::{Observer, Outcome, Step};
+
+/// Flags about the conditions of a replay.
+#[derive(clap::Args)]
+pub struct ConditionFlags {
+    /// Settings to replay under, in the format of PYTORCH_CUDA_ALLOC_CONF; "" for the defaults. Default: those in
+    /// the snapshot. The variable itself is not read.
+    #[arg(long)]
+    pub conf: Option<String>,
+    /// Memory of the simulated device. Default: if a request failed in the snapshot, the reserved and the free
+    /// memory at that time; 80GiB for traces and presets; else enough for everything.
+    #[arg(long, value_parser = bytes::parse)]
+    pub capacity: Option<u64>,
+    /// The most memory that the process may reserve, as with torch.cuda.set_per_process_memory_fraction. Default:
+    /// inferred from failed and repeated requests in the snapshot.
+    #[arg(long, value_name = "BYTES", value_parser = bytes::parse)]
+    pub limit: Option<u64>,
+    /// Part of the device memory that other processes, the CUDA context and libraries use.
+    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes::parse)]
+    pub reserve_for_others: u64,
+    /// Where the simulated device places memory: up, down or firstfit. Default: as recorded in the snapshot, else
+    /// up. Results depend on it, because allocators prefer low addresses.
+    #[arg(long, value_parser = str::parse::<AddressPolicy>)]
+    pub addresses: Option<AddressPolicy>,
+    /// Device number, if the snapshot covers several devices. Default: the device that ran out of memory last,
+    /// else the busiest.
+    #[arg(long, value_name = "NUMBER")]
+    pub recorded_device: Option<u32>,
+}
+
+/// The conditions of a replay.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Conditions {
+    /// The settings string.
+    pub conf: String,
+    /// Bytes of device memory.
+    pub capacity: u64,
+    /// Bytes of it that others hold.
+    pub others: u64,
+    /// The most bytes that the process may reserve.
+    pub limit: Option<u64>,
+    /// Where the device places memory.
+    pub addresses: AddressPolicy,
+    /// Where each condition comes from, one sentence each.
+    pub sources: Vec<String>,
+}
+
+impl Conditions {
+    /// The sources, one a line.
+    pub fn text(&self) -> String {
+        self.sources
+            .iter()
+            .map(|source| format!("{source}\n"))
+            .collect::<String>()
+            + "\n"
+    }
+}
+
+impl ConditionFlags {
+    /// Opens the workload.
+    pub fn open(&self, workload: &str) -> Result<Input, InputError> {
+        Input::open(workload, self.recorded_device)
+    }
+
+    /// The conditions for a replay under a policy.
+    pub fn resolve(&self, input: &Input, policy: &str) -> anyhow::Result<Conditions> {
+        let (conf, settings) = self.settings(input.recording.as_ref(), policy);
+        let recorded = input.recording.as_ref().and_then(Recording::address_policy);
+        let (addresses, placed) = match (self.addresses, recorded) {
+            (Some(addresses), _) => (addresses, "as requested"),
+            (None, Some(addresses)) => (addresses, "as recorded"),
+            (None, None) => (AddressPolicy::default(), "the default"),
+        };
+        let mut conditions = Conditions {
+            conf,
+            capacity: 0,
+            others: self.reserve_for_others,
+            limit: self.limit,
+            addresses,
+            sources: Vec::new(),
+        };
+        let found = input.recording.as_ref().and_then(Recording::memory_limit);
+        self.memory(input, found.as_ref(), &mut conditions)?;
+        ensure!(
+            conditions.others < conditions.capacity,
+            "--reserve-for-others leaves no device memory for the workload"
+        );
+        conditions.sources.push(settings);
+        let addresses = format!("addresses: {}, {placed}", addresses.name());
+        conditions.sources.push(addresses);
+        Ok(conditions)
+    }
+
+    fn settings(&self, recording: Option<&Recording>, policy: &str) -> (String, String) {
+        let of = |conf: &str, origin: &str| {
+            (
+                conf.to_owned(),
+                format!("settings: {}, {origin}", quoted(conf)),
+            )
+        };
+        if let Some(conf) = &self.conf {
+            return of(conf, "as requested");
+        }
+        let Some(recording) = recording.filter(|_| policy == REFERENCE) else {
+            return of("", "because none are given");
+        };
+        match (recording.settings(), &recording.conf) {
+            (Ok(known), Some(_)) => of(&known.conf, "as recorded"),
+            (Ok(known), None) => of(&known.conf, "because none are recorded"),
+            // The replay reports what is wrong.
+            (Err(_), conf) => of(conf.as_deref().unwrap_or(""), "as recorded"),
+        }
+    }
+
+    /// Sets device memory and limit, and describes their origin.
+    fn memory(
+        &self,
+        input: &Input,
+        found: Option<&MemoryLimit>,
+        conditions: &mut Conditions,
+    ) -> anyhow::Result<()> {
+        let found = found.filter(|_| self.capacity.is_none());
+        let full = found.filter(|found| found.cause == LimitCause::Device);
+        let trial = Trial::of(input, conditions.addresses)?;
+        let memory = match (self.capacity, full, found.and_then(|found| found.device)) {
+            (Some(capacity), ..) => Some((capacity, "as requested".to_owned())),
+            (None, Some(found), _) => {
+                let bytes = trial.reproducing(found, |bytes| (bytes, None))?;
+                Some((bytes, full_device(found)))
+            }
+            (None, None, Some(device)) => {
+                let origin = "reserved and free memory together when a request failed";
+                Some((device, origin.to_owned()))
+            }
+            (None, None, None) if input.recording.is_some() => None,
+            (None, None, None) => Some((USUAL, "because none is given".to_owned())),
+        };
+        let source = match &memory {
+            Some((bytes, origin)) => format!("device memory: {}, {origin}", amount(*bytes)),
+            None if self.limit.or(found.map(|found| found.at_least)).is_some() => {
+                "device memory: not recorded; simulated as more than the limit".to_owned()
+            }
+            None => "device memory: not recorded; simulated without a limit".to_owned(),
+        };
+        conditions.sources.push(source);
+        conditions.capacity = memory.map_or(ROOMY, |(bytes, _)| bytes);
+        if self.capacity.is_none() && input.recording.is_some() {
+            // What others held when it was recorded is not part of it.
+            conditions.capacity = conditions.capacity.saturating_add(conditions.others);
+        }
+        let source = match (self.limit, found) {
+            (Some(limit), _) => format!("limit: {}, as requested", amount(limit)),
+            (None, Some(found)) if full.is_none() => {
+                let capacity = conditions.capacity;
+                let limit = trial.reproducing(found, |bytes| (capacity, Some(bytes)))?;
+                conditions.limit = Some(limit);
+                limit_source(found, limit)
+            }
+            _ => return Ok(()),
+        };
+        conditions.sources.push(source);
+        Ok(())
+    }
+}
+
+/// The device memory of a recording that ended on a full device, where it comes from.
+fn full_device(found: &MemoryLimit) -> String {
+    let Refusal {
+        reserved,
+        requested,
+        free,
+        ..
+    } = found.evidence;
+    format!(
+        "all that this process could have: the device was full when {} were refused, with {} reserved and {} \
+         free; the rest was held by other processes or contexts",
+        amount(requested),
+        amount(reserved),
+        amount(free.unwrap_or(0)),
+    )
+}
+
+/// Where a limit comes from.
+fn limit_source(found: &MemoryLimit, used: u64) -> String {
+    let (low, high) = (amount(found.at_least), amount(found.below));
+    let bracket = match low == high {
+        true => format!("about {low}"),
+        false => format!("between {low} and {high}"),
+    };
+    let Refusal {
+        requested, free, ..
+    } = found.evidence;
+    let requested = amount(requested);
+    let evidence = match free {
+        Some(free) => format!(
+            "the refusal of {requested} while the device had {} free",
+            amount(free)
+        ),
+        None => format!("the return of cached memory to serve a request of {requested}"),
+    };
+    let cause = match found.cause {
+        LimitCause::Unknown => "; whether a limit or a full device refused it is not recorded",
+        _ => "",
+    };
+    let changed = match found.changed {
+        true => "; it changed during the recording, this is the last",
+        false => "",
+    };
+    format!("limit: {bracket}, inferred from {evidence}{cause}{changed}; {used} bytes are used")
+}
+
+/// Replays a recording under its own settings, to see whether requests fail as recorded.
+struct Trial<'a> {
+    input: &'a Input,
+    conf: String,
+    addresses: AddressPolicy,
+    profile: Profile,
+}
+
+impl<'a> Trial<'a> {
+    fn of(input: &'a Input, addresses: AddressPolicy) -> anyhow::Result<Self> {
+        let recording = input.recording.as_ref();
+        let settings = recording.and_then(|recording| recording.settings().ok());
+        Ok(Self {
+            input,
+            conf: settings.map_or_else(String::new, |known| known.conf),
+            addresses,
+            profile: Profile::load(PUBLISHED, Path::new(""))?,
+        })
+    }
+
+    /// The bytes within a bracket for which requests fail as recorded: the fewest possible if those do, else the
+    /// most. `device` tells capacity and limit for a number of bytes.
+    fn reproducing(
+        &self,
+        found: &MemoryLimit,
+        device: impl Fn(u64) -> (u64, Option<u64>),
+    ) -> anyhow::Result<u64> {
+        let (capacity, limit) = device(found.at_least);
+        match self.fails_as_recorded(capacity, limit)? {
+            true => Ok(found.at_least),
+            false => Ok(found.below - 1),
+        }
+    }
+
+    fn fails_as_recorded(&self, capacity: u64, limit: Option<u64>) -> anyhow::Result<bool> {
+        let cell = Cell {
+            workload: &*self.input.workload,
+            demand: Demand::default(),
+            policy: REFERENCE,
+            setting: &self.conf,
+            conf: &self.conf,
+            plan: None,
+            others: 0,
+            limit,
+            address_policy: self.addresses,
+            profile: &self.profile,
+        };
+        let mut watch = UntilDifferent { differs: false };
+        match cell.run(capacity, &mut watch) {
+            Ok(_) => Ok(true),
+            Err(_) if watch.differs => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Ends a replay at the first request that fails and did not when recorded, or the other way round.
+struct UntilDifferent {
+    differs: bool,
+}
+
+impl Observer for UntilDifferent {
+    fn after(&mut self, step: &Step<'_>) -> Result<(), WorkloadError> {
+        let Op::Malloc { tag, .. } = step.op else {
+            return Ok(());
+        };
+        self.differs = (step.outcome == Outcome::OutOfMemory) != tag.starts_with(FAILED);
+        match self.differs {
+            true => Err(WorkloadError::Stopped(
+                "differs from the recording".to_owned(),
+            )),
+            false => Ok(()),
+        }
+    }
+}

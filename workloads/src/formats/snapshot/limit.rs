@@ -1,0 +1,206 @@
+//! How much memory the recorded process could reserve.
+//!
+//! Neither the device memory nor a limit (`torch.cuda.set_per_process_memory_fraction`) is recorded, but the
+//! history brackets what was possible:
+//!
+//! - What was reserved at any time was possible.
+//! - Reserved memory and a new segment were too much together where a request failed, and where a request
+//!   returned cached memory before it took new memory (a retry).
+//!
+//! An entry about a failed request also contains the free memory of the device. If the segment would have
+//! fitted into it, a limit refused the request; otherwise the device was full, and the process could have
+//! reserved the free memory as well.
+//!
+//! Source: PyTorch 2.11, `alloc_block`. The limit is compared with reserved memory and the whole segment,
+//! also where an expandable segment needs a page only.
+
+use std::ops::Range;
+
+use coalesce_alloc::history::{Action, TraceEntry};
+use coalesce_alloc::pytorch::size;
+use coalesce_alloc::settings::Settings;
+use coalesce_alloc::snapshot::SegmentInfo;
+
+use super::Recording;
+use super::calls::{Call, CallKind, calls};
+
+/// Bytes that the recorded process could reserve, as a bracket.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MemoryLimit {
+    /// Bytes that the process could reserve.
+    pub at_least: u64,
+    /// Bytes that it could not reserve.
+    pub below: u64,
+    /// Why it could not.
+    pub cause: LimitCause,
+    /// The refusal that `below` follows from.
+    pub evidence: Refusal,
+    /// Bytes of the device that this process could use at the last failed request, without a limit: its
+    /// reserved memory and the device's free memory.
+    pub device: Option<u64>,
+    /// Failed requests.
+    pub failures: usize,
+    /// Requests served after cached memory was returned.
+    pub retries: usize,
+    /// Whether the bounds of the whole recording contradict each other, so that the limit or the memory of
+    /// other processes changed. The bracket is then that of the last refusal.
+    pub changed: bool,
+}
+
+/// Why memory was refused.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum LimitCause {
+    /// A limit of the process: the device had enough free memory.
+    Limit,
+    /// The device was full.
+    Device,
+    /// Either: no request failed, so the free memory is not recorded.
+    Unknown,
+}
+
+/// A segment that could not be reserved.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Refusal {
+    /// The index of the last entry of the request.
+    pub entry: usize,
+    /// Bytes of the request; rounded, if it failed.
+    pub requested: u64,
+    /// Bytes of the segment for it, or of the pages that it needs at most.
+    pub segment: u64,
+    /// Bytes reserved when it was refused.
+    pub reserved: u64,
+    /// Free bytes of the device, if the request failed in the end.
+    pub free: Option<u64>,
+    /// Whether the device had room for the segment, if its free memory is known.
+    pub had_room: Option<bool>,
+}
+
+impl Refusal {
+    /// Bytes that the process could not reserve.
+    fn too_much(&self) -> u64 {
+        self.reserved.saturating_add(self.segment)
+    }
+
+    /// Bytes that this process could use at that time on the device.
+    fn device(&self) -> Option<u64> {
+        self.free.map(|free| self.reserved.saturating_add(free))
+    }
+}
+
+impl Recording {
+    /// How much memory the process could reserve, if memory was refused.
+    #[must_use]
+    pub fn memory_limit(&self) -> Option<MemoryLimit> {
+        let settings = self.settings().ok()?.settings;
+        let reserved = self.reserved_before_entries();
+        let collects_garbage = settings.garbage_collection_threshold() > 0.0;
+        let calls = calls(self, collects_garbage);
+        let refusals: Vec<Refusal> = calls
+            .iter()
+            .filter_map(|call| self.refusal(call, &reserved, &settings))
+            .collect();
+        let last = refusals.last()?;
+        let failed = || refusals.iter().filter(|refusal| refusal.free.is_some());
+        let cause = match failed().next_back().and_then(|refusal| refusal.had_room) {
+            Some(true) => LimitCause::Limit,
+            Some(false) => LimitCause::Device,
+            None => LimitCause::Unknown,
+        };
+        let device = failed().next_back().and_then(Refusal::device);
+        // A full device held what was reserved and what was free.
+        let possible = |refusal: &Refusal| match refusal.had_room {
+            Some(false) => refusal.device(),
+            _ => None,
+        };
+        let peak = reserved.iter().copied().max().unwrap_or(0);
+        let at_least = failed().filter_map(possible).fold(peak, u64::max);
+        let tightest = refusals.iter().min_by_key(|refusal| refusal.too_much())?;
+        let changed = at_least >= tightest.too_much();
+        let (at_least, evidence) = match changed {
+            true => (possible(last).unwrap_or(last.reserved), last),
+            false => (at_least, tightest),
+        };
+        Some(MemoryLimit {
+            at_least,
+            below: evidence.too_much().max(at_least.saturating_add(1)),
+            cause,
+            evidence: *evidence,
+            device,
+            failures: failed().count(),
+            retries: refusals.len() - failed().count(),
+            changed,
+        })
+    }
+
+    /// The reserved bytes before each entry, and after the last.
+    fn reserved_before_entries(&self) -> Vec<u64> {
+        let segments = self.segments.iter();
+        let mut reserved: u64 = segments.map(SegmentInfo::total_size).sum();
+        let mut before = vec![reserved];
+        // Backwards, because only the state at the end is known.
+        for entry in self.entries.iter().rev() {
+            match entry.action {
+                action if action.takes_memory() => reserved = reserved.saturating_sub(entry.size),
+                action if action.returns_memory() => reserved = reserved.saturating_add(entry.size),
+                _ => {}
+            }
+            before.push(reserved);
+        }
+        before.reverse();
+        before
+    }
+
+    /// The refusal in a call: of a request that failed, or that returned memory because it was refused some.
+    fn refusal(&self, call: &Call, reserved: &[u64], settings: &Settings) -> Option<Refusal> {
+        let Range { start, end } = call.entries;
+        let entries = self.entries.get(start..end)?;
+        let last = entries.last()?;
+        let refused_at = match (call.kind, last.action) {
+            // Refused again after everything was returned.
+            (CallKind::FailedMalloc, Action::Oom) => end - 1,
+            // The garbage collector returns memory before any is refused.
+            (CallKind::Malloc, Action::Alloc)
+                if settings.garbage_collection_threshold() == 0.0 && retried(entries) =>
+            {
+                start
+            }
+            _ => return None,
+        };
+        let block = size::round_size(last.size, settings)?;
+        let segment = size::segment_size(block, settings)?;
+        // From the device, expandable segments take whole pages.
+        let most = match settings.expandable_segments() {
+            true => {
+                let page = size::page_size(size::pool_kind(block), settings);
+                block.checked_next_multiple_of(page)?.max(segment)
+            }
+            false => segment,
+        };
+        let free = (last.action == Action::Oom).then_some(last.addr.0);
+        let had_room = free.map(|free| free >= most);
+        Some(Refusal {
+            entry: end - 1,
+            requested: last.size,
+            segment: if had_room == Some(true) {
+                segment
+            } else {
+                most
+            },
+            reserved: *reserved.get(refused_at)?,
+            free,
+            had_room,
+        })
+    }
+}
+
+/// Whether a request returned memory and then took some.
+fn retried(entries: &[TraceEntry]) -> bool {
+    let returned = entries
+        .iter()
+        .position(|entry| entry.action.returns_memory());
+    returned.is_some_and(|at| {
+        entries[at..]
+            .iter()
+            .any(|entry| entry.action.takes_memory())
+    })
+}
