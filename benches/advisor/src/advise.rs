@@ -213,10 +213,21 @@ fn remarks(request: &AdviceRequest<'_>, search: &Search<'_>, left_out: &LeftOut)
     if !left_out.skipped.is_empty() {
         remarks.push(format!(
             "Time ran out for {}; --time-limit sets the limit.",
-            left_out.skipped.join(", ")
+            listed(&left_out.skipped)
         ));
     }
     remarks
+}
+
+/// The items as part of a sentence: `a, b and c`.
+fn listed(items: &[String]) -> String {
+    match items {
+        [all @ .., before, last] => {
+            let all = all.iter().map(|item| format!("{item}, "));
+            format!("{}{before} and {last}", all.collect::<String>())
+        }
+        items => items.concat(),
+    }
 }
 
 /// What the advice lacks.
@@ -246,9 +257,11 @@ impl LeftOut {
         if stability.is_none() && deadline.at_percent(COPIED).has_passed() {
             self.skipped.push("perturbed runs".to_owned());
         }
-        let missing = others::missing(others);
-        self.skipped
-            .extend(missing.map(|policy| format!("the policy {policy}")));
+        let missing: Vec<&str> = others::missing(others).collect();
+        if !missing.is_empty() {
+            let missing = missing.join(", ");
+            self.skipped.push(format!("other allocators ({missing})"));
+        }
     }
 }
 

@@ -449,9 +449,10 @@ impl<'a> Search<'a> {
     /// keys are best, and among these the ones with the best other figures.
     pub fn best(&self, aim: Aim) -> Option<usize> {
         let best = |aim| self.best_of(aim, self.tried.iter().enumerate());
+        let fits_now = self.tried.get(PRESENT).is_some_and(TriedSettings::fits);
         match aim {
-            // Without time to find any minimum memory, settings under which the workload fits.
-            Aim::LeastCapacity => best(aim).or_else(|| best(Aim::Reserved)),
+            // If there was no time to find any minimum memory, settings that make the workload fit.
+            Aim::LeastCapacity if !fits_now => best(aim).or_else(|| best(Aim::Reserved)),
             _ => best(aim),
         }
     }
@@ -497,7 +498,8 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Closes the bracket of the minimum memory, as far as the simulator's deadline allows.
+/// Closes the bracket of the minimum memory, as far as the simulator's deadline allows. What is known to the
+/// tolerance by then is good enough.
 fn narrow(
     tried: &mut TriedSettings,
     simulator: Simulator<'_>,
@@ -506,6 +508,12 @@ fn narrow(
     let closed = bracket.close(&|bytes| simulator.fits(PYTORCH, &tried.conf, bytes));
     tried.minimum = match closed {
         Ok(()) => MinimumMemory::Exactly(bracket.suffices()),
+        Err(_)
+            if bracket.suffices() - bracket.at_least()
+                <= tolerance(simulator.demand.lower_bound_bytes) =>
+        {
+            MinimumMemory::Exactly(bracket.suffices())
+        }
         Err(_) if simulator.deadline.has_passed() => MinimumMemory::AtLeast(bracket.at_least()),
         Err(error) => return Err(error),
     };
