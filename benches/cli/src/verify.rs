@@ -32,7 +32,7 @@ pub struct Args {
     snapshots: Vec<PathBuf>,
     /// Device memory, which snapshots do not contain. It matters if a limit is a fraction of it; by default such a
     /// limit is found by trial.
-    #[arg(long, value_parser = bytes::parse)]
+    #[arg(long, value_parser = bytes::parse_memory)]
     capacity: Option<u64>,
     /// Fraction of the device memory that the process could use at the start, if it was set with
     /// torch.cuda.memory.set_per_process_memory_fraction and not in the settings.
