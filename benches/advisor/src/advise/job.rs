@@ -6,6 +6,7 @@
 
 use std::cmp::Reverse;
 
+use coalesce_bench::measure::least::Bracket;
 use coalesce_bench::measure::parallel;
 use coalesce_bench::text::{Unit, percent_of, quoted};
 use serde::Serialize;
@@ -141,8 +142,12 @@ fn needs_under(conf: &str, request: &AdviceRequest<'_>, advice: &Advice) -> Opti
     }
     let simulator = Simulator::of(request).ok()?;
     let (_, with_room) = simulator.both(PYTORCH, conf).ok()?;
-    let bracket = simulator.bracket(PYTORCH, conf, with_room.peak_reserved_bytes);
-    simulator.minimum(PYTORCH, conf, bracket.ok()?).ok()
+    let demand = simulator.demand.lower_bound_bytes;
+    let mut bracket = Bracket::new(demand, with_room.peak_reserved_bytes);
+    let fits = |bytes: u64| simulator.fits(PYTORCH, conf, bytes);
+    bracket.widen(&fits).ok()?;
+    bracket.close(&fits).ok()?;
+    Some(bracket.suffices())
 }
 
 /// What the rank that needs most needs.
