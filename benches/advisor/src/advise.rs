@@ -37,6 +37,7 @@ use std::collections::BTreeSet;
 use anyhow::Context;
 use coalesce_bench::measure::deadline::Deadline;
 use coalesce_bench::measure::progress::Progress;
+use coalesce_workloads::formats::snapshot::Recording;
 use coalesce_workloads::op::Workload;
 
 pub use self::advice::{Advice, RankedSettings};
@@ -109,13 +110,14 @@ pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
         .or_else(|| search.next_best(request.aim, PRESENT));
     let copied = deadline.at_percent(COPIED);
     let stability = stability_against(&search, rival, request.copies, copied)?;
+    let coverage = request.recording.map(Recording::coverage);
     let answer = Facts {
         request,
         search: &search,
         best,
         stability: stability.as_ref(),
         failure: failure.found(),
-        confidence: Confidence::of(check.as_ref()),
+        confidence: Confidence::of(check.as_ref(), coverage.as_ref()),
     }
     .answer();
     let advised = match answer.kind {
