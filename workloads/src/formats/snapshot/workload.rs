@@ -14,6 +14,7 @@
 //!   up to it.
 //! - Streams are numbered in the order of their handles, because allocators may order by them; the default
 //!   stream is 0.
+//! - The ids number the requests from 0, in order.
 //! - `step N` marks the begin of the profiler's step N, or else the end of the N-th optimizer step.
 
 mod waits;
@@ -168,6 +169,8 @@ struct Writer<'a> {
     steps: std::vec::IntoIter<(u64, String)>,
     next_step: Option<(u64, String)>,
     live: HashMap<DeviceAddr, u64, FixedState>,
+    /// The origins of the stacks seen so far.
+    origins: HashMap<StackId, String, FixedState>,
     waits: Waits,
     next_id: u64,
     ops: Ops,
@@ -191,6 +194,7 @@ impl<'a> Writer<'a> {
             next_step: steps.next(),
             steps,
             live: HashMap::default(),
+            origins: HashMap::default(),
             next_id: 0,
             ops: Ops::default(),
             failures: Vec::new(),
@@ -230,11 +234,15 @@ impl<'a> Writer<'a> {
         stack: StackId,
         failed: bool,
     ) {
-        let stack = self.recording.stacks.get(stack.0 as usize);
-        let mut tag = stack.map_or_else(String::new, super::Stack::origin);
-        if failed {
-            tag = format!("{FAILED}: {tag}");
-        }
+        let stacks = &self.recording.stacks;
+        let origin = self.origins.entry(stack).or_insert_with(|| {
+            let stack = stacks.get(stack.0 as usize);
+            stack.map_or_else(String::new, super::Stack::origin)
+        });
+        let tag = match failed {
+            true => &format!("{FAILED}: {origin}"),
+            false => &*origin,
+        };
         let stream = self.streams.binary_search(&stream).unwrap_or(0) as u32;
         let id = self.next_id;
         self.next_id += 1;
@@ -247,7 +255,7 @@ impl<'a> Writer<'a> {
             id,
             bytes,
             stream,
-            tag: &tag,
+            tag,
         });
     }
 
