@@ -163,6 +163,7 @@ pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
         others = others::compare(simulator, deadline.at_percent(COMPARED));
         left_out.after_search(stability.as_ref(), &others, deadline);
     }
+    let coverage = request.recording.map(Recording::coverage);
     let answer = Facts {
         request,
         search: &search,

@@ -14,6 +14,7 @@ use coalesce_workloads::cached::Cached;
 use coalesce_workloads::input::Input;
 
 use super::conditions::{ConditionFlags, Conditions};
+use super::history;
 use super::output::print;
 
 /// Find the settings (PYTORCH_CUDA_ALLOC_CONF) that need the least memory.
@@ -76,6 +77,7 @@ struct Subject {
 impl Subject {
     fn open(args: &Args, name: &str) -> anyhow::Result<Self> {
         let input = args.conditions.open(name)?;
+        history::require(&input, name)?;
         let conditions = args.conditions.resolve(&input, REFERENCE)?;
         let workload = Cached::of(input.workload.as_ref())?;
         Ok(Self {

@@ -1,6 +1,6 @@
 //! How far the answer can be trusted.
 
-use coalesce_bench::text::Unit;
+use coalesce_bench::text::coverage::missing;
 use coalesce_workloads::formats::snapshot::coverage::Coverage;
 use serde::Serialize;
 
@@ -51,36 +51,22 @@ impl ConfidenceLevel {
 impl Confidence {
     /// The confidence in an answer about a recording that covers `coverage` of its program.
     pub(super) fn of(check: Option<&RecordingCheck>, coverage: Option<&Coverage>) -> Self {
-        let (Some(check), Some(coverage)) = (check, coverage) else {
+        let Some(check) = check else {
             return Self {
                 level: ConfidenceLevel::Unchecked,
                 reasons: Vec::new(),
             };
         };
-        let level = match (check.is_exact, coverage.is_complete()) {
-            (true, true) => ConfidenceLevel::Exact,
-            (true, false) => ConfidenceLevel::RecordedPart,
-            (false, _) => ConfidenceLevel::Estimate,
+        let mut reasons = coverage.map(missing).unwrap_or_default();
+        let level = match check.is_exact {
+            true if reasons.is_empty() => ConfidenceLevel::Exact,
+            true => ConfidenceLevel::RecordedPart,
+            false => ConfidenceLevel::Estimate,
         };
-        let missing = (!coverage.is_complete()).then(|| missing_part(coverage));
-        let estimate = (!check.is_exact).then(|| "The figures are estimates.".to_owned());
-        let reasons = estimate.into_iter().chain(missing);
-        Self {
-            level,
-            reasons: reasons.chain([check.sentence()]).collect(),
+        if level == ConfidenceLevel::Estimate {
+            reasons.insert(0, "The figures are estimates.".to_owned());
         }
+        reasons.push(check.sentence());
+        Self { level, reasons }
     }
-}
-
-/// What is known about a program whose beginning is not recorded.
-fn missing_part(coverage: &Coverage) -> String {
-    let start = coverage.start;
-    let unit = Unit::of(coverage.peak_reserved_bytes);
-    format!(
-        "The beginning of the program is not recorded: at the first entry it already held {}, {} of it in use. \
-         All figures are of the recorded part, in which it held up to {}; the program as a whole may need more.",
-        unit.amount(start.reserved_bytes),
-        unit.amount(start.in_use_bytes),
-        unit.amount(coverage.peak_reserved_bytes)
-    )
 }
