@@ -165,12 +165,18 @@ impl Facts<'_> {
         if self.lower_bound() > self.available() {
             return Decision::Impossible;
         }
-        let least = self.tried(self.search.best(Aim::LeastCapacity));
-        let minimum = |tried: &TriedSettings| tried.minimum.known();
-        let too_large = least
-            .filter(|least| minimum(least).map_or(!least.fits(), |bytes| bytes > self.available()));
-        if let Some(least) = too_large {
-            return Decision::TooLarge(least);
+        if !self.search.tried.iter().any(|tried| self.fits(tried)) {
+            let known = self.tried(self.search.best(Aim::LeastCapacity));
+            // Without any known minimum, the settings that reserve least are named.
+            let all = self
+                .search
+                .tried
+                .iter()
+                .filter(|tried| tried.error.is_none());
+            let least = known.or(all.min_by_key(|tried| tried.with_room.peak_reserved_bytes));
+            if let Some(least) = least {
+                return Decision::TooLarge(least);
+            }
         }
         let (Some(present), Some(best)) = (self.present(), self.tried(self.best)) else {
             return Decision::Keep(Reason::AsGood);
@@ -186,6 +192,12 @@ impl Facts<'_> {
             }
             _ => Decision::Keep(Reason::AsGood),
         }
+    }
+
+    /// Whether the workload completes with the available memory under some settings.
+    fn fits(&self, tried: &TriedSettings) -> bool {
+        let known = tried.minimum.known();
+        tried.fits() || known.is_some_and(|bytes| bytes <= self.available())
     }
 
     fn cause(&self) -> Option<FailureCause> {

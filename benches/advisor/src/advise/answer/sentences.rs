@@ -42,13 +42,18 @@ fn died(facts: &Facts<'_>) -> Option<String> {
             "{who} because it needs too much memory, not because of fragmentation: with the failed request for \
              {request}, its tensors would take {demand}, and {available} is available."
         ),
-        FailureCause::Fragmentation => format!(
-            "{who} because of fragmentation: with the failed request for {request}, its tensors would take \
-             {demand} of the {available} available, but {} of the {} that the allocator held was free in pieces \
-             that could not serve the request.",
-            amount(failure.free_bytes),
-            amount(failure.reserved_bytes),
-        ),
+        FailureCause::Fragmentation => {
+            let lost = match failure.free_bytes >= failure.request_bytes {
+                true => "in pieces that could not serve the request",
+                false => "and the request needed a new segment",
+            };
+            format!(
+                "{who} because of fragmentation: with the failed request for {request}, its tensors would take \
+                 {demand} of the {available} available, but the allocator held {}, {} of it free, {lost}.",
+                amount(failure.reserved_bytes),
+                amount(failure.free_bytes),
+            )
+        }
     })
 }
 
@@ -90,14 +95,18 @@ fn impossible(facts: &Facts<'_>) -> Vec<String> {
 fn too_large(facts: &Facts<'_>, least: &TriedSettings) -> Vec<String> {
     let amount = |bytes| facts.unit().amount(bytes);
     let available = facts.available();
-    let needs = least.minimum.known().unwrap_or(u64::MAX);
+    let needs = match least.minimum.known() {
+        Some(needs) => format!(
+            "it needs least with {}, {}, and {} is available. At least {} must go.",
+            quoted(&least.conf),
+            amount(needs),
+            amount(available),
+            amount(needs.saturating_sub(available))
+        ),
+        None => format!("{} is available.", amount(available)),
+    };
     vec![format!(
-        "No setting that was tried makes the program fit: it needs least with {}, {}, and {} is available. At \
-         least {} must go. At its peak it requests {}.",
-        quoted(&least.conf),
-        amount(needs),
-        amount(available),
-        amount(needs.saturating_sub(available)),
+        "No setting that was tried makes the program fit: {needs} At its peak it requests {}.",
         amount(facts.lower_bound())
     )]
 }
