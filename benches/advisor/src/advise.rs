@@ -32,6 +32,8 @@ mod request;
 mod search;
 mod simulator;
 mod stability;
+#[cfg(test)]
+mod tests;
 mod worth;
 
 use std::collections::BTreeSet;
@@ -41,6 +43,7 @@ use coalesce_alloc::settings::Settings;
 use coalesce_bench::measure::deadline::Deadline;
 use coalesce_bench::measure::parallel;
 use coalesce_bench::measure::progress::Progress;
+use coalesce_workloads::formats::snapshot::release::Releases;
 use coalesce_workloads::op::Workload;
 
 pub use self::advice::{Advice, RankedSettings};
@@ -66,7 +69,7 @@ use self::simulator::Simulator;
 use crate::diagnose::{Evidence, Finding, Subject, diagnose};
 use crate::settings_string::{known_part, unknown_keys};
 
-/// Percentages of the time limit at which each part ends: the findings; the first settings and the trial of
+/// Percentages of the time limit at which each part ends: verification and findings; the first settings and the trial of
 /// others; minimum capacities; larger capacities; perturbed copies of the workload; other policies.
 const EXPLAINED: u32 = 40;
 const SEARCHED: u32 = 50;
@@ -95,7 +98,12 @@ pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
     };
     let sizes = RequestSizes::of(request.workload)?;
     let free_permille = simulator.available() / (simulator.capacity / 1000).max(1);
-    let generator = CandidateGenerator::new(request.present, free_permille);
+    let generator = CandidateGenerator::new(
+        request.present,
+        // A limit need not be set.
+        request.limit.is_none().then_some(free_permille),
+        request.releases,
+    );
     // No settings make room for more than there is.
     let can_fit = simulator.demand.lower_bound_bytes <= simulator.available();
     let mut failure = FailureFinder::default();
@@ -116,7 +124,9 @@ pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
         anyhow::Ok(search)
     };
     let explain = || {
-        let check = request.recording.map(RecordingCheck::of);
+        let until = deadline.at_percent(EXPLAINED).moment();
+        let check = request.recording;
+        let check = check.map(|recording| RecordingCheck::of(recording, until));
         (
             check,
             findings(request, simulator.until(deadline.at_percent(EXPLAINED))),
@@ -201,6 +211,14 @@ fn remarks(request: &AdviceRequest<'_>, search: &Search<'_>, left_out: &LeftOut)
             "PyTorch 2.11, the release that is simulated, does not know {} in the current settings. The replays \
              ignore it, and the advised settings keep it.",
             unknown.join(", ")
+        ));
+    }
+    let unoffered = search.unoffered();
+    if !unoffered.is_empty() && request.releases != Releases::REFERENCE {
+        remarks.push(format!(
+            "The program runs under {}: {} cannot be set there and was not tried.",
+            request.releases.range(),
+            listed(&unoffered)
         ));
     }
     let present = search.tried.get(PRESENT);

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use coalesce_advisor::report::{html, text};
@@ -11,6 +11,8 @@ use coalesce_bench::measure::cell::REFERENCE;
 use coalesce_bench::measure::profile::{self, Profile};
 use coalesce_bench::measure::results;
 use coalesce_workloads::cached::Cached;
+use coalesce_workloads::formats::snapshot::Recording;
+use coalesce_workloads::formats::snapshot::release::Releases;
 
 use super::conditions::ConditionFlags;
 use super::output::print;
@@ -37,8 +39,8 @@ pub struct Args {
     /// Cost of driver calls: `published`, or a TOML file like benches/profiles/published.toml.
     #[arg(long, default_value = profile::PUBLISHED)]
     profile: String,
-    /// Seconds to search; 0 for no limit. Steps in progress are finished, and the diagnosis and the verification
-    /// of a snapshot always run, so the command can take longer.
+    /// Seconds until the answer, with the most important parts first; 0 for no limit. If reading the file takes
+    /// more than half of it, the rest takes another half.
     #[arg(
         long,
         value_name = "SECONDS",
@@ -64,11 +66,34 @@ fn aim(text: &str) -> Result<Aim, String> {
 const COPIES: u64 = 8;
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let started = Instant::now();
+    let limit = time_limit(args.time_limit)?;
     let input = args.conditions.open(&args.workload)?;
     let conditions = args.conditions.resolve(&input, REFERENCE)?;
     let mut remarks = input.remarks.clone();
     remarks.extend(conditions.sources.iter().cloned());
+    let recording = input.recording.as_ref();
+    let present = recording.filter(|_| args.conditions.conf.is_none());
+    let present = present.and_then(|recording| recording.conf.clone());
+    let present = present.unwrap_or_else(|| conditions.conf.clone());
+    let releases = recording.map_or(Releases::REFERENCE, Recording::releases);
     let workload = Cached::of(input.workload.as_ref())?;
+    let limit = limit.map(|limit| {
+        // Drawing the page takes some more replays.
+        let limit = if args.html.is_some() {
+            limit * 4 / 5
+        } else {
+            limit
+        };
+        let reading = started.elapsed();
+        if reading > limit / 2 {
+            remarks.push(format!(
+                "Reading the file took {:.1} s, so that the answer takes longer than --time-limit.",
+                reading.as_secs_f64()
+            ));
+        }
+        limit.saturating_sub(reading).max(limit / 2)
+    });
     let profile = Profile::load(&args.profile, Path::new(""))?;
     let request = AdviceRequest {
         workload: &workload,
@@ -79,14 +104,15 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         },
         recording: input.recording.as_ref(),
         remarks: &remarks,
-        present: &conditions.conf,
+        present: &present,
+        releases,
         capacity: conditions.capacity,
         others: conditions.others,
         limit: conditions.limit,
         aim: args.aim,
         profile: &profile,
         addresses: conditions.addresses,
-        time_limit: time_limit(args.time_limit)?,
+        time_limit: limit,
         copies: COPIES,
     };
     let advice = advise(&request)?;
