@@ -6,16 +6,20 @@
 //! others. They belong to the malloc
 //!
 //! - if stacks were recorded: if both were called from the same place;
-//! - otherwise: unless more memory was reserved at another time, so that the device had room for the new
-//!   segments. Without a garbage collector, a malloc returns nothing while the device has room.
+//! - otherwise: unless the malloc could have used one of the returned segments; or unless more memory was
+//!   reserved at another time, so that the device had room for the new segments. Without a garbage collector,
+//!   a malloc returns nothing while the device has room.
 //!
 //! Source: PyTorch 2.11, where entries are written.
 
 use std::ops::Range;
 
+use coalesce_alloc::MempoolId;
 use coalesce_alloc::history::{Action, TraceEntry};
+use coalesce_alloc::pytorch::size::{SMALL_LIMIT, SMALL_SEGMENT};
 
 use super::Recording;
+use super::settings::KnownSettings;
 
 /// The kind of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,6 +58,7 @@ pub fn calls(recording: &Recording, collects_garbage: bool) -> Vec<Call> {
         recording,
         collects_garbage,
         peak: peak_reserved(entries),
+        uses_any_cached: uses_any_cached(recording),
         calls: Vec::new(),
     };
     let (mut at, mut reserved) = (0, 0);
@@ -102,7 +107,18 @@ struct Reader<'a> {
     collects_garbage: bool,
     /// The peak of reserved memory, in bytes above the reserved memory at the start.
     peak: i128,
+    /// Whether a malloc takes any cached segment of its stream that is large enough.
+    uses_any_cached: bool,
     calls: Vec<Call>,
+}
+
+/// Whether a malloc takes any cached segment of its stream that is large enough: all are split, and none
+/// belongs to another pool.
+fn uses_any_cached(recording: &Recording) -> bool {
+    let splits_all = |known: KnownSettings| known.settings.max_split_size().is_none();
+    let mut segments = recording.segments.iter();
+    recording.settings().is_ok_and(splits_all)
+        && segments.all(|segment| segment.pool == MempoolId::DEFAULT)
 }
 
 impl Reader<'_> {
@@ -155,6 +171,7 @@ impl Reader<'_> {
         let taken: i128 = entries[last_return + 1..].iter().map(added_by).sum();
         let by_malloc = match self.same_caller(run.start + last_return, run.end - 1) {
             Some(same) => same,
+            None if self.would_serve(&entries[..=last_return], entries.last()) => false,
             None if entries
                 .last()
                 .is_some_and(|last| last.action == Action::Oom) =>
@@ -168,6 +185,32 @@ impl Reader<'_> {
         } else {
             run.start + last_return + 1
         }
+    }
+
+    /// Whether one of the `returned` segments was free before and large enough for a request.
+    fn would_serve(&self, returned: &[TraceEntry], request: Option<&TraceEntry>) -> bool {
+        let Some(request) = request.filter(|_| self.uses_any_cached) else {
+            return false;
+        };
+        // Segments that became free on the way are not searched.
+        let were_free = !returned
+            .iter()
+            .any(|entry| entry.action == Action::FreeCompleted);
+        // No settings round up further than this.
+        let most = request.size.checked_next_power_of_two();
+        // The size of a segment tells its pool, unless rounding may have changed that of the request.
+        let is_small = request.size <= SMALL_LIMIT / 2;
+        let is_large = request.size > SMALL_LIMIT;
+        were_free
+            && returned.iter().any(|entry| {
+                entry.action == Action::SegmentFree
+                    && entry.stream == request.stream
+                    && match entry.size {
+                        SMALL_SEGMENT => is_small,
+                        _ => is_large,
+                    }
+                    && most.is_some_and(|most| entry.size >= most)
+            })
     }
 
     /// Whether two entries were written in calls from the same place, if stacks were recorded.

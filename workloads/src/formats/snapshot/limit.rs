@@ -35,9 +35,8 @@ pub struct MemoryLimit {
     pub cause: LimitCause,
     /// The refusal that `below` follows from.
     pub evidence: Refusal,
-    /// Bytes of the device that this process could use at the last failed request, without a limit: its
-    /// reserved memory and the device's free memory.
-    pub device: Option<u64>,
+    /// The last failed request.
+    pub failure: Option<Refusal>,
     /// Failed requests.
     pub failures: usize,
     /// Requests served after cached memory was returned.
@@ -45,6 +44,14 @@ pub struct MemoryLimit {
     /// Whether the bounds of the whole recording contradict each other, so that the limit or the memory of
     /// other processes changed. The bracket is then that of the last refusal.
     pub changed: bool,
+}
+
+impl MemoryLimit {
+    /// Bytes of the device that this process could use at the last failed request, without a limit.
+    #[must_use]
+    pub fn device(&self) -> Option<u64> {
+        self.failure?.device()
+    }
 }
 
 /// Why memory was refused.
@@ -81,8 +88,10 @@ impl Refusal {
         self.reserved.saturating_add(self.segment)
     }
 
-    /// Bytes that this process could use at that time on the device.
-    fn device(&self) -> Option<u64> {
+    /// Bytes of the device that this process could use at that time without a limit: its reserved memory and the
+    /// free memory of the device.
+    #[must_use]
+    pub fn device(&self) -> Option<u64> {
         self.free.map(|free| self.reserved.saturating_add(free))
     }
 }
@@ -101,12 +110,12 @@ impl Recording {
             .collect();
         let last = refusals.last()?;
         let failed = || refusals.iter().filter(|refusal| refusal.free.is_some());
-        let cause = match failed().next_back().and_then(|refusal| refusal.had_room) {
+        let failure = failed().next_back().copied();
+        let cause = match failure.and_then(|refusal| refusal.had_room) {
             Some(true) => LimitCause::Limit,
             Some(false) => LimitCause::Device,
             None => LimitCause::Unknown,
         };
-        let device = failed().next_back().and_then(Refusal::device);
         // A full device held what was reserved and what was free.
         let possible = |refusal: &Refusal| match refusal.had_room {
             Some(false) => refusal.device(),
@@ -125,11 +134,24 @@ impl Recording {
             below: evidence.too_much().max(at_least.saturating_add(1)),
             cause,
             evidence: *evidence,
-            device,
+            failure,
             failures: failed().count(),
             retries: refusals.len() - failed().count(),
             changed,
         })
+    }
+
+    /// The entries about failed requests.
+    pub fn failures(&self) -> impl DoubleEndedIterator<Item = &TraceEntry> {
+        let entries = self.entries.iter();
+        entries.filter(|entry| entry.action == Action::Oom)
+    }
+
+    /// The most bytes that were reserved at any time.
+    #[must_use]
+    pub fn peak_reserved(&self) -> u64 {
+        let reserved = self.reserved_before_entries().into_iter();
+        reserved.max().unwrap_or(0)
     }
 
     /// The reserved bytes before each entry, and after the last.
@@ -203,4 +225,156 @@ fn retried(entries: &[TraceEntry]) -> bool {
             .iter()
             .any(|entry| entry.action.takes_memory())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use coalesce_alloc::driver::StreamId;
+    use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
+    use coalesce_alloc::error::Error;
+    use coalesce_alloc::history::HistoryOptions;
+    use coalesce_alloc::{Allocator, PyTorch};
+
+    use super::*;
+    use crate::families::rng::Rng;
+
+    const MIB: u64 = 1 << 20;
+    const ROOM: u64 = 1 << 36;
+
+    fn allocator(conf: &str, capacity: u64, others: u64) -> PyTorch<SimDevice> {
+        let device = SimDevice::new(&SimConfig {
+            foreign: others,
+            ..SimConfig::with_capacity(capacity)
+        });
+        let mut allocator = PyTorch::new(device, Settings::from_conf(conf).unwrap());
+        allocator.record_history(Some(HistoryOptions::default()));
+        allocator
+    }
+
+    fn recording(conf: &str, allocator: &PyTorch<SimDevice>) -> Recording {
+        Recording {
+            conf: Some(conf.to_owned()),
+            entries: allocator.history().copied().collect(),
+            segments: allocator.segments(),
+            ..Recording::default()
+        }
+    }
+
+    /// Runs a random program that survives failed requests.
+    fn run(allocator: &mut PyTorch<SimDevice>, seed: u64) {
+        let mut rng = Rng::new(seed);
+        let mut live = Vec::new();
+        for _ in 0..300 {
+            if live.is_empty() || rng.happens(5, 9) {
+                match allocator.malloc(rng.log_uniform(1, 64 * MIB), StreamId::DEFAULT) {
+                    Ok(addr) => live.push(addr),
+                    Err(Error::OutOfMemory(_)) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            } else {
+                let freed = rng.below(live.len() as u64) as usize;
+                allocator.free(live.swap_remove(freed)).unwrap();
+            }
+        }
+    }
+
+    /// The last entries of a recording.
+    fn end(recording: &Recording, dropped: usize) -> Recording {
+        let mut recording = recording.clone();
+        recording.entries.drain(..dropped);
+        recording
+    }
+
+    const CONFS: [&str; 3] = ["", "expandable_segments:True", "max_split_size_mb:32"];
+
+    #[test]
+    fn a_limit_is_bracketed_while_the_device_has_room() {
+        let mut failed = 0;
+        for (seed, conf) in (0..30).zip(CONFS.into_iter().cycle()) {
+            let limit = (300 + 7 * seed) * MIB + 12345;
+            let mut allocator = allocator(conf, ROOM, 0);
+            let fraction = limit as f64 / ROOM as f64;
+            allocator.set_memory_fraction(fraction).unwrap();
+            run(&mut allocator, seed);
+            let recording = recording(conf, &allocator);
+            for dropped in [0, recording.entries.len() / 2] {
+                let recording = end(&recording, dropped);
+                let Some(found) = recording.memory_limit() else {
+                    assert_eq!(recording.failures().count(), 0);
+                    continue;
+                };
+                let bracket = found.at_least..found.below;
+                assert!(bracket.contains(&limit), "{conf}, {seed}: {found:?}");
+                assert!(!found.changed, "{found:?}");
+                if recording.failures().count() > 0 {
+                    failed += 1;
+                    assert_eq!(found.cause, LimitCause::Limit);
+                    assert_eq!(found.device(), Some(ROOM));
+                }
+            }
+        }
+        assert!(failed > 20, "{failed} recordings with failed requests");
+    }
+
+    #[test]
+    fn a_full_device_is_told_from_a_limit() {
+        let (capacity, others) = (512 * MIB, 130 * MIB);
+        let mut failed = 0;
+        for (seed, conf) in (0..30).zip(CONFS.into_iter().cycle()) {
+            let mut allocator = allocator(conf, capacity, others);
+            run(&mut allocator, seed);
+            let recording = recording(conf, &allocator);
+            let Some(found) = recording.memory_limit() else {
+                continue;
+            };
+            if recording.failures().count() > 0 {
+                failed += 1;
+                assert_eq!(found.cause, LimitCause::Device, "{conf}, {seed}");
+                assert_eq!(found.at_least, capacity - others);
+                assert_eq!(found.device(), Some(capacity - others));
+            }
+            assert!(found.below > capacity - others, "{conf}, {seed}: {found:?}");
+        }
+        assert!(failed > 10, "{failed} recordings with failed requests");
+    }
+
+    #[test]
+    fn returned_memory_brackets_the_limit_unless_the_program_returned_it() {
+        let program = |limit: u64, empties: bool| {
+            let mut allocator = allocator("", ROOM, 0);
+            let fraction = limit as f64 / ROOM as f64;
+            allocator.set_memory_fraction(fraction).unwrap();
+            for bytes in [100 * MIB, 120 * MIB] {
+                let addr = allocator.malloc(bytes, StreamId::DEFAULT).unwrap();
+                allocator.free(addr).unwrap();
+                if empties {
+                    allocator.empty_cache().unwrap();
+                    allocator.malloc(90 * MIB, StreamId::DEFAULT).unwrap();
+                }
+            }
+            recording("", &allocator).memory_limit()
+        };
+        let found = program(150 * MIB, false).unwrap();
+        assert_eq!((found.at_least, found.below), (120 * MIB, 220 * MIB));
+        assert_eq!((found.cause, found.retries), (LimitCause::Unknown, 1));
+        assert_eq!(program(1000 * MIB, false), None);
+        // A segment of 100 MiB would have served the request of 90 MiB.
+        assert_eq!(program(ROOM, true), None);
+    }
+
+    #[test]
+    fn a_limit_that_changed_is_the_last_one() {
+        let mut allocator = allocator("", ROOM, 0);
+        let first = allocator.malloc(500 * MIB, StreamId::DEFAULT).unwrap();
+        allocator.free(first).unwrap();
+        allocator.empty_cache().unwrap();
+        allocator
+            .set_memory_fraction(100.0 * MIB as f64 / ROOM as f64)
+            .unwrap();
+        allocator.malloc(60 * MIB, StreamId::DEFAULT).unwrap();
+        allocator.malloc(80 * MIB, StreamId::DEFAULT).unwrap_err();
+        let found = recording("", &allocator).memory_limit().unwrap();
+        assert!(found.changed);
+        assert_eq!((found.at_least, found.below), (60 * MIB, 140 * MIB));
+    }
 }
