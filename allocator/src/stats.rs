@@ -64,6 +64,12 @@ impl Stat {
         self.freed = self.freed.wrapping_add(amount);
     }
 
+    fn take_back(&mut self, amount: u64) {
+        let amount = amount.cast_signed();
+        self.current = self.current.wrapping_sub(amount);
+        self.allocated = self.allocated.wrapping_sub(amount);
+    }
+
     /// Sets the peak to the current value.
     pub fn reset_peak(&mut self) {
         self.peak = self.current;
@@ -123,6 +129,19 @@ impl StatArray {
             PoolKind::Small => &mut self.small_pool,
             PoolKind::Large => &mut self.large_pool,
         }
+    }
+
+    /// Undoes an increase; the peak stays.
+    pub fn take_back(&mut self, kind: PoolKind, amount: u64) {
+        self.all.take_back(amount);
+        self.of_mut(kind).take_back(amount);
+    }
+
+    /// Sets all totals to zero.
+    pub(crate) fn reset_accumulated(&mut self) {
+        self.each_mut()
+            .into_iter()
+            .for_each(Stat::reset_accumulated);
     }
 
     fn each_mut(&mut self) -> [&mut Stat; 3] {

@@ -2,8 +2,11 @@
 //!
 //! Reading a recording takes as long as replaying it.
 
+use std::sync::Arc;
+
 use crate::op::{Answer, Op, Sink, Workload, WorkloadError};
 use crate::ops::Ops;
+use crate::start::StartState;
 
 /// The operations of another workload if no request fails. The copy ignores the answers, even if the
 /// original does not.
@@ -11,6 +14,7 @@ use crate::ops::Ops;
 pub struct Cached {
     name: String,
     pub(crate) ops: Ops,
+    pub(crate) start: Option<Arc<StartState>>,
 }
 
 impl Cached {
@@ -27,6 +31,7 @@ impl Cached {
         Ok(Self {
             name: workload.name().to_owned(),
             ops,
+            start: workload.start().cloned(),
         })
     }
 
@@ -53,6 +58,10 @@ impl Workload for Cached {
             sink.op(op)?;
         }
         Ok(())
+    }
+
+    fn start(&self) -> Option<&Arc<StartState>> {
+        self.start.as_ref()
     }
 }
 

@@ -21,7 +21,8 @@
 //! - [`op`]: the operations and the contract of workloads; [`surroundings`]: changes outside the program.
 //! - [`input`]: opens a file, a preset or a family by name. [`catalog`]: the families and their
 //!   parameters; [`presets`]: ready-made workloads.
-//! - [`replay`](mod@replay): drives an allocator, with observers. [`measure`]: the results;
+//! - [`replay`](mod@replay): drives an allocator, with observers. [`start`]: the memory that is reserved
+//!   when a recording begins. [`measure`]: the results;
 //!   [`demand`]: the minimum that any allocator needs.
 //! - [`cached`]: a workload in memory, to replay many times; [`perturbed`](mod@perturbed): another run of
 //!   the same program; [`lifetimes`]: the lifetimes of its requests, for offline policies.
@@ -52,6 +53,7 @@ pub mod perturbed;
 pub mod presets;
 pub mod realism;
 pub mod replay;
+pub mod start;
 pub mod surroundings;
 
 pub use input::Input;

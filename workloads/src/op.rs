@@ -2,7 +2,9 @@
 
 use std::error::Error;
 use std::io;
+use std::sync::Arc;
 
+use crate::start::StartState;
 use crate::surroundings::Change;
 
 /// An operation of a program on its allocator. Ids name allocations and are unique among live ones.
@@ -78,6 +80,12 @@ pub trait Workload: Send + Sync {
     /// # Errors
     /// The error of the sink, or [`WorkloadError::Source`] if the source cannot be read.
     fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError>;
+
+    /// The memory that is reserved before the first operation, if any. The first operations request its
+    /// live blocks, for allocators that cannot start with it.
+    fn start(&self) -> Option<&Arc<StartState>> {
+        None
+    }
 }
 
 /// The reason why a workload ended early.

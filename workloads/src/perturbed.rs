@@ -19,11 +19,13 @@ const JITTER: u64 = 200;
 /// Another run of the same program, determined by `seed`.
 ///
 /// Consecutive frees are shuffled. Sizes above 1 MiB change by up to 2 %, all requests of one size by the
-/// same factor, so equal sizes stay equal.
+/// same factor, so equal sizes stay equal. Another run does not begin with the recorded segments: it
+/// begins with the live blocks alone.
 #[must_use]
 pub fn perturbed(workload: &Cached, seed: u64) -> Cached {
     let mut rng = Rng::new(seed);
     let mut other = workload.clone();
+    other.start = None;
     let is_free = |op: &KeptOp| matches!(op, KeptOp::Free { .. });
     for burst in other.ops.kept.chunk_by_mut(|a, b| is_free(a) && is_free(b)) {
         rng.shuffle(burst);

@@ -1,14 +1,17 @@
 //! Replays a workload with an allocator.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use coalesce_alloc::Allocator;
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::error::Error;
-use coalesce_alloc::stats::DeviceStats;
+use coalesce_alloc::snapshot::BlockInfo;
+use coalesce_alloc::stats::{DeviceStats, PoolKind};
 use foldhash::fast::FixedState;
 
 use crate::op::{Answer, Op, Workload, WorkloadError};
+use crate::start::StartState;
 use crate::surroundings::Surroundings;
 
 /// The outcome of an operation.
@@ -73,6 +76,8 @@ pub struct Tally {
     pub skipped_frees: u64,
     /// The first failed request.
     pub first_oom: Option<FirstOom>,
+    /// Whether the allocator began with the [recorded segments](crate::start).
+    pub begins_as_recorded: bool,
 }
 
 /// The state of the allocator at a failed request.
@@ -108,7 +113,8 @@ impl FirstOom {
     }
 }
 
-/// Replays a whole workload. A request that fails for lack of memory does not end the replay.
+/// Replays a whole workload. A request that fails for lack of memory does not end the replay. If the
+/// allocator was [restored](crate::start) for the workload, the first requests get the restored blocks.
 ///
 /// # Errors
 /// If the workload cannot be read, the allocator fails for another reason than lack of memory, or the
@@ -121,13 +127,24 @@ pub fn replay<A: Allocator + ?Sized, O: Observer + ?Sized>(
 where
     A::Driver: Surroundings,
 {
-    let mut tally = Tally::default();
     let mut live: HashMap<u64, DeviceAddr, FixedState> = HashMap::default();
+    let mut restored = RestoredBlocks::of(workload, allocator);
+    let mut tally = Tally {
+        begins_as_recorded: restored.is_some(),
+        ..Tally::default()
+    };
     workload.emit(&mut |op: Op<'_>| {
         let event = tally.events;
         tally.events += 1;
-        let outcome = perform(op, allocator, &mut live)
-            .map_err(|source| WorkloadError::Allocator { event, source })?;
+        let block = restored.as_mut().and_then(|restored| restored.take(op));
+        let outcome = match (op, block) {
+            (Op::Malloc { id, .. }, Some(addr)) => {
+                live.insert(id, addr);
+                Ok(Outcome::Placed(addr))
+            }
+            _ => perform(op, allocator, &mut live),
+        };
+        let outcome = outcome.map_err(|source| WorkloadError::Allocator { event, source })?;
         match (op, outcome) {
             (_, Outcome::OutOfMemory) => {
                 tally.ooms += 1;
@@ -137,12 +154,14 @@ where
             (Op::Free { .. }, Outcome::Skipped) => tally.skipped_frees += 1,
             _ => {}
         }
-        let stats = allocator.stats();
+        restored.take_if(|restored| restored.blocks.is_empty());
+        let partial = restored.as_ref();
+        let partial = partial.map(|restored| restored.reported(allocator.stats()));
         observer.after(&Step {
             event,
             op,
             outcome,
-            stats,
+            stats: partial.as_ref().unwrap_or_else(|| allocator.stats()),
         })?;
         Ok(match outcome {
             Outcome::OutOfMemory => Answer::OutOfMemory,
@@ -191,6 +210,75 @@ impl<O: Observer + ?Sized> Observer for Until<'_, O> {
             true => Err(WorkloadError::Stopped("seen enough".to_owned())),
             false => Ok(()),
         }
+    }
+}
+
+/// The blocks that were restored with the allocator and not requested yet, by address. The requests for
+/// them are answered one by one, and the statistics that observers see count a block from its request on.
+struct RestoredBlocks<'w> {
+    start: &'w StartState,
+    blocks: HashMap<DeviceAddr, (PoolKind, BlockInfo), FixedState>,
+    /// The number, bytes and requested bytes of `blocks`, by kind.
+    sums: [(PoolKind, [u64; 3]); 2],
+}
+
+impl<'w> RestoredBlocks<'w> {
+    /// The blocks of a restored allocator; none for any other.
+    fn of<A: Allocator + ?Sized>(workload: &'w dyn Workload, allocator: &A) -> Option<Self> {
+        let is_reserved = |_: &&Arc<StartState>| allocator.stats().reserved_bytes.all.current > 0;
+        let start = workload.start().filter(is_reserved)?;
+        let segments = allocator.segments();
+        let blocks = segments.iter().flat_map(|segment| {
+            let allocated = segment.blocks.iter().filter(|block| block.is_allocated());
+            allocated.map(|&block| (block.address, (segment.kind, block)))
+        });
+        let blocks: HashMap<_, _, FixedState> = blocks.collect();
+        let mut sums = [PoolKind::Small, PoolKind::Large].map(|kind| (kind, [0; 3]));
+        for &block in blocks.values() {
+            add(&mut sums, block, u64::wrapping_add);
+        }
+        Some(Self {
+            start,
+            blocks,
+            sums,
+        })
+    }
+
+    /// The address of the restored block that this operation requests, if any.
+    fn take(&mut self, op: Op<'_>) -> Option<DeviceAddr> {
+        let Op::Malloc { id, .. } = op else {
+            return None;
+        };
+        let addr = self.start.address_of(id)?;
+        let block = self.blocks.remove(&addr)?;
+        add(&mut self.sums, block, u64::wrapping_sub);
+        Some(addr)
+    }
+
+    /// The statistics without the blocks that were not requested yet.
+    fn reported(&self, stats: &DeviceStats) -> DeviceStats {
+        let mut stats = stats.clone();
+        for (kind, [number, bytes, requested]) in self.sums {
+            stats.allocation.take_back(kind, number);
+            stats.active.take_back(kind, number);
+            stats.allocated_bytes.take_back(kind, bytes);
+            stats.active_bytes.take_back(kind, bytes);
+            stats.requested_bytes.take_back(kind, requested);
+        }
+        stats
+    }
+}
+
+/// Adds a block to the sums of its kind, or subtracts it.
+fn add(
+    sums: &mut [(PoolKind, [u64; 3]); 2],
+    (kind, block): (PoolKind, BlockInfo),
+    by: fn(u64, u64) -> u64,
+) {
+    for (_, [number, bytes, requested]) in sums.iter_mut().filter(|(other, _)| *other == kind) {
+        *number = by(*number, 1);
+        *bytes = by(*bytes, block.size);
+        *requested = by(*requested, block.requested_size);
     }
 }
 

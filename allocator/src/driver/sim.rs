@@ -130,6 +130,11 @@ impl SimDevice {
         self.driver_mut().addresses.follow(placements);
     }
 
+    /// Ends a recording: `policy` places new ranges, away from those in use.
+    pub fn leave_recording(&mut self, policy: AddressPolicy) {
+        self.driver_mut().addresses.leave_recording(policy);
+    }
+
     /// Returns the number of recorded placements not used yet.
     #[must_use]
     pub fn left_of_recording(&self) -> usize {

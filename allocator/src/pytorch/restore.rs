@@ -44,7 +44,8 @@ pub enum RestoreError {
 }
 
 impl<D: Driver> PyTorch<D> {
-    /// Creates an allocator with these segments.
+    /// Creates an allocator with these segments. The statistics count their memory and blocks, but not
+    /// the driver calls that reserved them.
     ///
     /// # Errors
     /// [`RestoreError`] for the first segment that is impossible or cannot be reserved at its address.
@@ -72,6 +73,10 @@ impl<D: Driver> PyTorch<D> {
         for range in ranges {
             allocator.restore_expandable(&range)?;
         }
+        let stats = &mut allocator.stats;
+        stats.num_device_alloc = 0;
+        stats.segment.reset_accumulated();
+        stats.reserved_bytes.reset_accumulated();
         Ok(allocator)
     }
 

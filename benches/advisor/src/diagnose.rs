@@ -8,10 +8,11 @@ pub mod call_site;
 pub mod evidence;
 pub mod improvement;
 pub mod log;
+mod recorded;
 mod rules;
 pub mod steps;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 
 use std::cmp::Reverse;
 

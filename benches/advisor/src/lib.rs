@@ -13,7 +13,9 @@
 
 pub mod advise;
 pub mod diagnose;
+pub mod holders;
 mod settings_string;
 
 pub use self::advise::{Advice, AdviceRequest, Aim, advise, report};
 pub use self::diagnose::{Evidence, Finding, Subject, diagnose};
+pub use self::holders::{Holder, Holders, Holdings};

@@ -116,7 +116,8 @@ impl Cell<'_> {
         Ok(Run { allocator, tally })
     }
 
-    /// A new allocator on a new simulated device of `capacity` bytes.
+    /// A new allocator on a new simulated device of `capacity` bytes, with the memory that the workload
+    /// begins with if the policy and the settings allow it.
     ///
     /// # Errors
     /// If the policy is unknown, the settings are invalid, or the policy is offline and `plan` is missing.
@@ -128,12 +129,24 @@ impl Cell<'_> {
             Some(limit) => capacity.min(limit.saturating_add(self.others)),
             None => capacity,
         };
-        self.allocator_on(SimDevice::new(&SimConfig {
+        let config = SimConfig {
             foreign: self.others,
             address_policy: self.address_policy,
             costs: self.profile.costs.clone(),
             ..SimConfig::with_capacity(capacity)
-        }))
+        };
+        // Other policies cannot begin with segments of the reference.
+        if self.policy == REFERENCE
+            && let Some(start) = self.workload.start()
+            && let Ok(settings) = Settings::from_conf(self.conf)
+            && let Some(mut allocator) = start.restore(&config, &settings, self.limit)
+        {
+            if let Some(limit) = self.limit {
+                allocator.set_memory_fraction(capacity::fraction(limit, capacity))?;
+            }
+            return Ok(Box::new(allocator));
+        }
+        self.allocator_on(SimDevice::new(&config))
     }
 
     /// A new allocator on an unused device.

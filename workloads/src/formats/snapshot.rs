@@ -7,9 +7,10 @@
 //! opposite direction: the state that one of our allocators reports.
 
 pub mod calls;
+pub mod coverage;
 mod device;
 pub mod limit;
-mod origin;
+pub mod origin;
 pub mod read;
 pub mod release;
 pub mod rewind;
@@ -44,6 +45,12 @@ pub struct Recording {
     /// The pool of each entry, in the order of `entries`; empty in snapshots of PyTorch 2.11 and earlier,
     /// which do not record it.
     pub entry_pools: Vec<MempoolId>,
+    /// The stacks of the forward pass that led to an allocation of the backward pass, by the index of its entry.
+    /// PyTorch 2.9 and later record them while `torch.autograd.set_detect_anomaly` is on.
+    pub forward_stacks: HashMap<usize, StackId, FixedState>,
+    /// What the program noted about an entry with `torch.cuda.memory._set_memory_metadata`, by the index of the
+    /// entry; entries without a note are absent.
+    pub entry_labels: HashMap<usize, String, FixedState>,
     /// The segments after the last entry, by address.
     pub segments: Vec<SegmentInfo>,
     /// The stacks that allocated the blocks of `segments`, by the address of the block.

@@ -131,6 +131,39 @@ impl AddressSpace {
         }
     }
 
+    /// Ends a recording. `policy` places new ranges, away from those in use. Addresses that grow start
+    /// above them, addresses that shrink end below them.
+    pub(super) fn leave_recording(&mut self, policy: AddressPolicy) {
+        let Ranges::Recorded(Recording { held, .. }) = &self.0 else {
+            return;
+        };
+        let ends = held.iter().map(|(&start, &bytes)| (start, start + bytes));
+        let (Some(&lowest), Some(highest)) = (held.keys().next(), ends.clone().map(|e| e.1).max())
+        else {
+            *self = Self::new(policy, None);
+            return;
+        };
+        let base = match policy {
+            AddressPolicy::Up => highest,
+            AddressPolicy::Down => lowest / GRANULARITY * GRANULARITY,
+            AddressPolicy::FirstFit => lowest.min(policy.base()),
+        };
+        let mut space = Self::new(policy, Some(base));
+        if let Ranges::FirstFit { free } = &mut space.0 {
+            for (start, end) in ends {
+                let around = free.range(..=start).next_back();
+                let Some((&from, &bytes)) = around.filter(|&(from, bytes)| end <= from + bytes)
+                else {
+                    continue;
+                };
+                free.remove(&from);
+                let parts = [(from, start - from), (end, from + bytes - end)];
+                free.extend(parts.into_iter().filter(|&(_, bytes)| bytes > 0));
+            }
+        }
+        *self = space;
+    }
+
     /// Returns the number of recorded placements not used yet.
     pub(super) fn left_of_recording(&self) -> usize {
         match &self.0 {

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use coalesce_bench::text::amount;
-use coalesce_workloads::formats::snapshot::Stack;
+use coalesce_workloads::formats::snapshot::origin::Owner;
+use coalesce_workloads::formats::snapshot::{Frame, Stack};
 use serde::Serialize;
 
 /// A place in the program with the allocations made there.
@@ -11,9 +12,10 @@ use serde::Serialize;
 pub struct CallSite {
     /// The operator; empty if unknown.
     pub tag: String,
-    /// The call stack, innermost frame first: `FILE:LINE FUNCTION`. Empty if not recorded.
+    /// The call stack, innermost frame first, without the frames of the recorder and the interpreter:
+    /// `FILE:LINE FUNCTION`. Empty if not recorded.
     pub frames: Vec<String>,
-    /// The innermost frame in the program's own code.
+    /// The frame to blame: the innermost of the program's own code, or else of a library.
     pub own_frame: Option<String>,
     /// Number of allocations.
     pub allocations: u64,
@@ -28,22 +30,13 @@ impl CallSite {
     /// A call site with the totals of its allocations.
     #[must_use]
     pub fn new(tag: &str, stack: Option<&Stack>, allocations: u64, bytes: u64) -> Self {
-        let frames = stack.map_or(&[][..], |stack| &stack.frames);
-        let written = |name: &str, file: &str, line: u64| match line {
-            // C++ frames have no line; PyTorch writes 2^64 − 1.
-            0 | u64::MAX => format!("{file} {name}"),
-            line => format!("{file}:{line} {name}"),
-        };
-        let frames = frames.iter().map(|frame| {
-            let text = written(&frame.name, &frame.filename, frame.line);
-            (text, is_own(&frame.filename))
-        });
-        let (frames, own): (Vec<String>, Vec<bool>) = frames.unzip();
-        let own = own.iter().position(|&own| own);
+        let blamed = stack.and_then(Stack::blamed);
+        let blamed =
+            blamed.filter(|frame| matches!(frame.owner(), Owner::Program | Owner::Library));
         Self {
             tag: tag.to_owned(),
-            own_frame: own.and_then(|innermost| frames.get(innermost).cloned()),
-            frames,
+            own_frame: blamed.map(Frame::to_string),
+            frames: stack.map_or_else(Vec::new, Stack::readable),
             allocations,
             bytes,
         }
@@ -70,23 +63,8 @@ impl fmt::Display for CallSite {
     }
 }
 
-/// Whether a file belongs to neither an installed package nor Python nor C++.
-fn is_own(file: &str) -> bool {
-    let is_python = file.ends_with(".py") || file.starts_with("<ipython");
-    let installed = [
-        "site-packages/",
-        "dist-packages/",
-        "/lib/python",
-        "python3.",
-        "torch/",
-    ];
-    is_python && !installed.iter().any(|folder| file.contains(folder))
-}
-
 #[cfg(test)]
 mod tests {
-    use coalesce_workloads::formats::snapshot::Frame;
-
     use super::*;
 
     #[test]
@@ -114,7 +92,7 @@ mod tests {
             call_site.own_frame.as_deref(),
             Some("/app/train.py:24 forward")
         );
-        assert_eq!(call_site.frames[0], "?? at::empty");
+        assert_eq!(call_site.frames.len(), 3, "without at::empty");
         assert_eq!(
             call_site.to_string(),
             "2 × addmm at /app/train.py:24 forward: 3.0 MiB"

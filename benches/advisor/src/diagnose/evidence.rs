@@ -18,9 +18,11 @@ use coalesce_workloads::formats::snapshot::{Recording, StackId};
 use coalesce_workloads::measure::Measures;
 use coalesce_workloads::op::Workload;
 use coalesce_workloads::replay::{Tally, replay, replay_until};
+use coalesce_workloads::start;
 
 use super::call_site::CallSite;
 use super::log::{Allocation, Level, Log};
+use super::recorded::Recorded;
 use super::steps::{Steps, is_update};
 use crate::settings_string::{with, without};
 
@@ -53,12 +55,12 @@ pub struct Trial {
 
 impl Subject<'_> {
     fn allocator(&self, conf: &str, capacity: u64) -> anyhow::Result<PyTorch<SimDevice>> {
-        let device = SimDevice::new(&SimConfig {
+        let config = SimConfig {
             address_policy: self.address_policy,
             ..SimConfig::with_capacity(capacity)
-        });
+        };
         let settings = Settings::from_conf(conf).with_context(|| format!("settings '{conf}'"))?;
-        let mut allocator = PyTorch::new(device, settings);
+        let mut allocator = start::reference(self.workload, &config, settings, self.limit);
         if let Some(limit) = self.limit {
             allocator.set_memory_fraction(fraction(limit, capacity))?;
         }
@@ -127,6 +129,7 @@ pub struct Evidence<'a> {
     pub peak: Moment,
     /// The first failed request.
     pub first_oom: Option<Moment>,
+    recorded: Option<Recorded<'a>>,
     /// The origin of each allocation in the log, as an index of `origins`.
     origin_of: Vec<u32>,
     origins: Vec<Origin>,
@@ -180,12 +183,17 @@ impl<'a> Evidence<'a> {
             .first_oom
             .map(|first| moment(first.event))
             .transpose()?;
-        let (origins, origin_of) = origins(&log, subject.recording);
+        let recorded = subject
+            .recording
+            .map(|recording| Recorded::of(recording, subject.workload, &log, &tally))
+            .transpose()?;
+        let (origins, origin_of) = origins(&log, recorded.as_ref());
         Ok(Self {
             settings: allocator.settings().clone(),
             measures: Measures::of(allocator.stats()),
             steps: Steps::find(&log, &origin_of),
-            updates: updates(&log, subject.recording),
+            updates: updates(&log, recorded.as_ref()),
+            recorded,
             subject,
             log,
             tally,
@@ -320,6 +328,22 @@ impl<'a> Evidence<'a> {
         Some(CallSite::new(tag, stack, sum.count, sum.bytes))
     }
 
+    /// The call stack of an allocation, given by its index in the log.
+    #[must_use]
+    pub fn stack_of(&self, allocation: usize) -> Option<StackId> {
+        let origin = *self.origin_of.get(allocation)?;
+        self.origins.get(origin as usize)?.stack
+    }
+
+    /// The recorded entry of an allocation, given by its index in the log. Blocks that were live when the recording
+    /// began have none.
+    #[must_use]
+    pub fn entry_of(&self, allocation: usize) -> Option<usize> {
+        self.recorded
+            .as_ref()?
+            .entry_of(self.log.allocations.get(allocation)?)
+    }
+
     /// All allocations with their indices in the log.
     pub fn allocations(&self) -> impl Iterator<Item = (usize, &Allocation)> + Clone {
         self.log.allocations.iter().enumerate()
@@ -340,33 +364,26 @@ pub fn total(attributed: &[(usize, u64)]) -> u64 {
 }
 
 /// The events at which optimizer steps begin: the optimizer's marks, or else the recording's annotations.
-fn updates(log: &Log, recording: Option<&Recording>) -> Vec<u64> {
+fn updates(log: &Log, recorded: Option<&Recorded<'_>>) -> Vec<u64> {
     let marks = log.marks.iter().filter(|mark| is_update(&mark.tag));
     let marked: Vec<u64> = marks.map(|mark| mark.event).collect();
-    let Some(recording) = recording.filter(|_| marked.is_empty()) else {
+    let Some(recorded) = recorded.filter(|_| marked.is_empty()) else {
         return marked;
     };
-    let entries = recording.entries.iter();
-    let times = entries
-        .filter(|entry| entry.action.ends_request())
-        .map(|entry| entry.time_us);
-    let times: Vec<u64> = times.collect();
-    let before = log.allocations.len().saturating_sub(times.len());
-    let annotations = recording.annotations.iter();
+    let annotations = recorded.recording.annotations.iter();
     let begins = annotations.filter(|a| a.is_start && is_update(&a.name));
-    let event_at = |time_us: u64| {
-        let next = before + times.partition_point(|&time| time < time_us);
-        log.allocations.get(next).map_or(log.end(), |a| a.born)
-    };
     begins
-        .map(|annotation| event_at(annotation.time_us))
+        .map(|annotation| recorded.event_at(log, annotation.time_us))
         .collect()
 }
 
 /// The different origins, and the index of each allocation's origin.
-fn origins(log: &Log, recording: Option<&Recording>) -> (Vec<Origin>, Vec<u32>) {
-    let stacks = recording.map(|recording| request_stacks(recording, log.allocations.len()));
-    let stack_of = |index: usize| stacks.as_ref().and_then(|stacks| *stacks.get(index)?);
+fn origins(log: &Log, recorded: Option<&Recorded<'_>>) -> (Vec<Origin>, Vec<u32>) {
+    let by_tag = recorded.map(Recorded::stacks_by_tag).unwrap_or_default();
+    let stack_of = |allocation: &Allocation| match recorded?.entry_of(allocation) {
+        Some(entry) => recorded?.recording.entry_stacks.get(entry).copied(),
+        None => by_tag.get(log.tags.get(allocation.tag as usize)?).copied(),
+    };
     let mut origins = Vec::new();
     let mut indices: HashMap<Origin, u32> = HashMap::new();
     let mut index_of = |origin: Origin| {
@@ -375,25 +392,12 @@ fn origins(log: &Log, recording: Option<&Recording>) -> (Vec<Origin>, Vec<u32>) 
             u32::try_from(origins.len() - 1).unwrap_or(u32::MAX)
         })
     };
-    let allocations = log.allocations.iter().enumerate();
-    let origin_of = allocations.map(|(index, a)| {
+    let origin_of = log.allocations.iter().map(|allocation| {
         index_of(Origin {
-            tag: a.tag,
-            stack: stack_of(index),
+            tag: allocation.tag,
+            stack: stack_of(allocation),
         })
     });
     let origin_of = origin_of.collect();
     (origins, origin_of)
-}
-
-/// The call stack of each of the workload's `requests`. The last of them are those of the recording; the
-/// blocks before them were live when it began.
-fn request_stacks(recording: &Recording, requests: usize) -> Vec<Option<StackId>> {
-    let entries = recording.entries.iter().enumerate();
-    let recorded = entries.filter(|(_, entry)| entry.action.ends_request());
-    let stack = |(index, _)| recording.entry_stacks.get(index).copied();
-    let recorded: Vec<Option<StackId>> = recorded.map(stack).collect();
-    let before = requests.saturating_sub(recorded.len());
-    let unknown = std::iter::repeat_n(None, before);
-    unknown.chain(recorded).collect()
 }

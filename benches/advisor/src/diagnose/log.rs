@@ -32,6 +32,8 @@ pub struct Log {
 /// A request and its outcome.
 #[derive(Clone, Copy, Debug)]
 pub struct Allocation {
+    /// Its id in the workload.
+    pub id: u64,
     /// The event of its allocation.
     pub born: u64,
     /// The event of its free; `u64::MAX` if never freed.
@@ -205,6 +207,7 @@ impl Observer for Log {
                 tag,
             } => {
                 let allocation = Allocation {
+                    id,
                     born: step.event,
                     freed: u64::MAX,
                     addr: match step.outcome {

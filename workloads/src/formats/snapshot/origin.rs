@@ -1,25 +1,133 @@
-//! A short name for the origin of an allocation.
+//! Who made an allocation: which frame of its stack is to blame, and a short name for it.
+//!
+//! Stacks that PyTorch records with `stacks="all"`, the default, begin with the C++ frames of the recorder and of the
+//! allocator. Only then come the operator, PyTorch's Python code, libraries and the program.
+
+use std::fmt;
 
 use super::{Frame, Stack};
+
+/// The owner of the code in a frame.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Owner {
+    /// The user: Python code outside installed packages, including notebooks and editable installs.
+    Program,
+    /// An installed package other than PyTorch.
+    Library,
+    /// PyTorch's Python code.
+    Torch,
+    /// Code that a compiler generated, as TorchInductor does.
+    Generated,
+    /// Python itself: its standard library and code without a file.
+    Python,
+    /// C++ or C.
+    Native,
+}
+
+/// The owners in the order in which they are blamed. Generated code comes after PyTorch, because its lines mean
+/// nothing to a reader.
+const BLAMED: [Owner; 5] = [
+    Owner::Program,
+    Owner::Library,
+    Owner::Torch,
+    Owner::Generated,
+    Owner::Python,
+];
+
+/// Folders and files at the top of PyTorch's Python package, which identify a source checkout of it.
+const TOP_OF_TORCH: [&str; 32] = [
+    "_compile.py",
+    "_decomp",
+    "_dynamo",
+    "_functorch",
+    "_higher_order_ops",
+    "_inductor",
+    "_library",
+    "_meta_registrations.py",
+    "_ops.py",
+    "_prims",
+    "_prims_common",
+    "_refs",
+    "_subclasses",
+    "_tensor.py",
+    "_utils.py",
+    "amp",
+    "ao",
+    "autograd",
+    "cuda",
+    "distributed",
+    "distributions",
+    "fft",
+    "functional.py",
+    "fx",
+    "jit",
+    "linalg",
+    "nested",
+    "nn",
+    "optim",
+    "overrides.py",
+    "serialization.py",
+    "storage.py",
+];
 
 impl Frame {
     /// Whether it is a frame of Python code.
     #[must_use]
     pub fn is_python(&self) -> bool {
-        self.filename.ends_with(".py") || self.filename.starts_with("<ipython-input")
+        let file = self.filename.as_str();
+        if file.ends_with(".py") || file.starts_with('<') {
+            return true;
+        }
+        // A script without an extension, such as /usr/bin/torchrun.
+        let base = file.rsplit(['/', '\\']).next().unwrap_or_default();
+        let is_path = file.starts_with('/') && !base.is_empty() && !base.contains('.');
+        is_path && !self.name.contains(['(', ':'])
+    }
+
+    /// The owner of its code, by the file's path.
+    #[must_use]
+    pub fn owner(&self) -> Owner {
+        if !self.is_python() {
+            return Owner::Native;
+        }
+        let file = self.filename.as_str();
+        if file.starts_with('<') {
+            let typed = ["<ipython", "<stdin", "<command", "<cell", "<doctest"];
+            return match file {
+                _ if typed.iter().any(|prefix| file.starts_with(prefix)) => Owner::Program,
+                _ if file.starts_with("<eval_with_key>") => Owner::Generated,
+                _ => Owner::Python,
+            };
+        }
+        let parts: Vec<&str> = file
+            .split(['/', '\\'])
+            .filter(|part| !part.is_empty())
+            .collect();
+        owner_of_path(&parts)
     }
 
     /// Whether it belongs to PyTorch's own Python code.
     #[must_use]
     pub fn is_of_torch(&self) -> bool {
-        self.filename.contains("site-packages/torch/") || self.filename.starts_with("torch/")
+        self.owner() == Owner::Torch
     }
 
     /// The file without its folders, and the line.
     #[must_use]
     pub fn place(&self) -> String {
+        let file = self.file();
+        match self.line {
+            // C++ frames have no line; PyTorch writes 2^64 − 1.
+            0 | u64::MAX => file.to_owned(),
+            line => format!("{file}:{line}"),
+        }
+    }
+
+    /// The file without its folders.
+    #[must_use]
+    pub fn file(&self) -> &str {
         let file = self.filename.rsplit(['/', '\\']).next();
-        format!("{}:{}", file.unwrap_or(&self.filename), self.line)
+        file.unwrap_or(&self.filename)
     }
 
     /// The PyTorch operator that it calls: `addmm` of `at::_ops::addmm::call(…)`.
@@ -30,45 +138,215 @@ impl Frame {
     }
 }
 
+/// `/app/train.py:24 forward`
+impl fmt::Display for Frame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.filename)?;
+        // C++ frames have no line; PyTorch writes 2^64 − 1.
+        if !matches!(self.line, 0 | u64::MAX) {
+            write!(f, ":{}", self.line)?;
+        }
+        write!(f, " {}", self.name)
+    }
+}
+
+fn owner_of_path(parts: &[&str]) -> Owner {
+    let installed = |part: &&str| ["site-packages", "dist-packages"].contains(part);
+    if let Some(at) = parts.iter().rposition(installed) {
+        return match parts.get(at + 1) {
+            Some(&("torch" | "functorch")) => Owner::Torch,
+            _ => Owner::Library,
+        };
+    }
+    let follows = |first: &str, is_next: &dyn Fn(&str) -> bool| {
+        let mut pairs = parts.windows(2);
+        pairs.any(|pair| pair[0] == first && is_next(pair[1]))
+    };
+    if parts.iter().any(|part| part.starts_with("torchinductor")) || follows(".triton", &|_| true) {
+        return Owner::Generated;
+    }
+    let is_top = |next: &str| TOP_OF_TORCH.contains(&next) || next == "__init__.py";
+    if follows("torch", &is_top) || follows("torch", &|next| next == "utils") && is_of_utils(parts)
+    {
+        return Owner::Torch;
+    }
+    // Code that Hugging Face downloads with a model.
+    if parts.contains(&"transformers_modules") || parts.iter().any(|part| part.ends_with(".egg")) {
+        return Owner::Library;
+    }
+    // …/lib/python3.12/threading.py, and on Windows …\Python312\Lib\threading.py
+    let is_interpreter = |part: &str| {
+        let version = part
+            .strip_prefix("python")
+            .or_else(|| part.strip_prefix("pypy"));
+        version.is_some_and(|version| version.starts_with(|c: char| c.is_ascii_digit()))
+    };
+    if parts.first().is_some_and(|part| is_interpreter(part)) || follows("lib", &is_interpreter) {
+        return Owner::Python;
+    }
+    let is_install = |folder: &str| {
+        let folder = folder.to_ascii_lowercase();
+        ["python", "conda"].iter().any(|name| folder.contains(name))
+    };
+    let mut folders = parts.windows(3);
+    let is_windows = parts.first().is_some_and(|drive| drive.ends_with(':'));
+    let of_install = |triple: &[&str]| {
+        triple[1].eq_ignore_ascii_case("lib") && (is_install(triple[0]) || triple[0] == "envs")
+    };
+    let below_envs = || {
+        let mut quads = parts.windows(3);
+        quads.any(|three| three[0] == "envs" && three[2].eq_ignore_ascii_case("lib"))
+    };
+    if is_windows && (folders.any(of_install) || below_envs()) {
+        return Owner::Python;
+    }
+    let is_launcher = parts.len() >= 2 && parts[parts.len() - 2] == "bin";
+    match is_launcher && !parts[parts.len() - 1].contains('.') {
+        true => Owner::Library,
+        false => Owner::Program,
+    }
+}
+
+/// Whether a file below `torch/utils` is PyTorch's, because programs have folders with this name, too.
+fn is_of_utils(parts: &[&str]) -> bool {
+    const FILES: [&str; 8] = [
+        "_contextlib.py",
+        "_device.py",
+        "_foreach_utils.py",
+        "_python_dispatch.py",
+        "_pytree.py",
+        "checkpoint.py",
+        "hooks.py",
+        "dataloader.py",
+    ];
+    parts.last().is_some_and(|file| FILES.contains(file))
+}
+
 /// Operators that allocate the result of another operator.
 const ALLOCATING: [&str; 3] = ["empty", "new_empty", "resize"];
 
+/// C++ functions that say nothing about the origin of an allocation: the recorder, the allocator, the dispatcher,
+/// the interpreter and the C library.
+const MEANINGLESS: [&str; 20] = [
+    "torch::unwind",
+    "torch::CapturedTraceback",
+    "torch::cuda::(anonymous",
+    "torch::cuda::_memory",
+    "c10::",
+    "at::detail::empty",
+    "at::empty",
+    "at::native::empty",
+    "at::_ops::",
+    "at::(anonymous",
+    "at::TensorBase",
+    "at::Tensor::",
+    "at::meta::",
+    "torch::autograd::",
+    "torch::jit::",
+    "torch::PythonArgParser",
+    "torch::utils::",
+    "std::",
+    "void ",
+    "(anonymous",
+];
+
 impl Stack {
-    /// The innermost Python frame outside PyTorch, or else the innermost Python frame.
+    /// The frame to blame: the innermost of the program, or else of a library, of PyTorch's Python code, of
+    /// generated code or of Python. `None` if no frame is Python code.
     #[must_use]
-    pub fn innermost_of_program(&self) -> Option<&Frame> {
-        let frames = self.frames.iter().map(AsRef::as_ref);
-        let mut python = frames.filter(|frame: &&Frame| frame.is_python());
-        let own = python.clone().find(|frame| !frame.is_of_torch());
-        own.or_else(|| python.next())
-    }
-
-    /// The innermost operator that computes something, if C++ frames were recorded, or else the innermost
-    /// Python function.
-    #[must_use]
-    pub fn operator(&self) -> Option<&str> {
-        let operators = self.frames.iter().filter_map(|frame| frame.operator());
-        let allocates = |name: &str| ALLOCATING.iter().any(|prefix| name.starts_with(prefix));
-        let computing = operators.clone().find(|name| !allocates(name));
-        let python = || self.frames.iter().find(|frame| frame.is_python());
-        let function = || python().map(|frame| frame.name.as_str());
-        computing
-            .or_else(|| operators.clone().next())
-            .or_else(function)
-    }
-
-    /// The operator and the line of the program: `addmm (train.py:24)`. Empty for an empty stack.
-    #[must_use]
-    pub fn origin(&self) -> String {
-        match (self.operator(), self.innermost_of_program()) {
-            (Some(operator), Some(frame)) => format!("{operator} ({})", frame.place()),
-            (Some(operator), None) => operator.to_owned(),
-            (None, _) => {
-                let innermost = self.frames.first();
-                innermost.map_or_else(String::new, |frame| frame.name.clone())
+    pub fn blamed(&self) -> Option<&Frame> {
+        let mut best: Option<(usize, &Frame)> = None;
+        for frame in self.frames.iter().map(AsRef::as_ref) {
+            let owner = frame.owner();
+            let rank = BLAMED.iter().position(|&blamed| blamed == owner);
+            match rank {
+                Some(0) => return Some(frame),
+                Some(rank) if best.is_none_or(|(least, _)| rank < least) => {
+                    best = Some((rank, frame));
+                }
+                _ => {}
             }
         }
+        best.map(|(_, frame)| frame)
     }
+
+    /// The innermost frame of a library through which the program, which is blamed, made the allocation.
+    #[must_use]
+    pub fn library(&self) -> Option<&Frame> {
+        let mut library = None;
+        for frame in self.frames.iter().map(AsRef::as_ref) {
+            match frame.owner() {
+                Owner::Program => return library,
+                Owner::Library if library.is_none() => library = Some(frame),
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// The innermost operator that computes something, if C++ frames were recorded; or else a meaningful C++
+    /// function, as the node of the backward pass; or else the innermost Python function.
+    #[must_use]
+    pub fn operator(&self) -> Option<&str> {
+        let allocates = |name: &&str| ALLOCATING.iter().any(|prefix| name.starts_with(prefix));
+        let mut operators = self.frames.iter().filter_map(|frame| frame.operator());
+        let python = || {
+            let mut frames = self.frames.iter();
+            frames.find(|frame| frame.is_python())
+        };
+        operators
+            .find(|name| !allocates(name))
+            .or_else(|| self.frames.iter().find_map(|frame| node(&frame.name)))
+            .or_else(|| python().map(|frame| frame.name.as_str()))
+            .or_else(|| self.frames.iter().find_map(|frame| meaningful(frame)))
+    }
+
+    /// The frames as text, without those of the recorder, the allocator, the dispatcher and the interpreter:
+    /// `FILE:LINE FUNCTION`, or the function alone for C++.
+    #[must_use]
+    pub fn readable(&self) -> Vec<String> {
+        let frames = self.frames.iter().map(AsRef::as_ref);
+        let text = |frame: &Frame| match frame.owner() {
+            Owner::Native => {
+                let name = frame.operator().or_else(|| node(&frame.name));
+                name.or_else(|| meaningful(frame)).map(str::to_owned)
+            }
+            _ => Some(frame.to_string()),
+        };
+        let mut frames: Vec<String> = frames.filter_map(text).collect();
+        frames.dedup();
+        frames
+    }
+
+    /// The operator and the line to blame: `addmm (train.py:24)`. Empty if the stack says nothing.
+    #[must_use]
+    pub fn origin(&self) -> String {
+        match (self.operator(), self.blamed()) {
+            (Some(operator), Some(frame)) => format!("{operator} ({})", frame.place()),
+            (Some(operator), None) => operator.to_owned(),
+            (None, _) => String::new(),
+        }
+    }
+}
+
+/// The node of the backward pass that a C++ function executes: `MulBackward0`.
+fn node(function: &str) -> Option<&str> {
+    let (_, rest) = function.split_once("torch::autograd::generated::")?;
+    let end = rest.find("_apply").or_else(|| rest.find("::"))?;
+    rest.get(..end)
+}
+
+/// The name of a C++ function if it says something about the origin, without its parameters.
+fn meaningful(frame: &Frame) -> Option<&str> {
+    let name = frame.name.as_str();
+    let is_c = |name: &str| !name.contains("::");
+    let is_noise = name.is_empty()
+        || is_c(name)
+        || name.contains("CUDAAllocator")
+        || name.contains("CachingAllocator")
+        || name.contains("THP")
+        || MEANINGLESS.iter().any(|prefix| name.starts_with(prefix));
+    (!is_noise).then(|| name.split('(').next().unwrap_or(name))
 }
 
 #[cfg(test)]
@@ -77,7 +355,7 @@ mod tests {
 
     use super::*;
 
-    fn origin(frames: &[(&str, &str)]) -> String {
+    fn stack(frames: &[(&str, &str)]) -> Stack {
         let frames = frames.iter().map(|&(name, filename)| {
             Arc::new(Frame {
                 name: name.to_owned(),
@@ -85,8 +363,13 @@ mod tests {
                 line: 7,
             })
         });
-        let frames = frames.collect();
-        Stack { frames }.origin()
+        Stack {
+            frames: frames.collect(),
+        }
+    }
+
+    fn origin(frames: &[(&str, &str)]) -> String {
+        stack(frames).origin()
     }
 
     #[test]
@@ -109,8 +392,135 @@ mod tests {
             origin(&[&native[..], &python].concat()),
             "addmm (train.py:7)"
         );
-        assert_eq!(origin(&native[..2]), "empty_memory_format");
-        assert_eq!(origin(&native[..1]), "torch::unwind::unwind()");
+        assert_eq!(origin(&native[..2]), "", "the recorder and the allocator");
         assert_eq!(origin(&[]), "");
+    }
+
+    /// The frames that `stacks="all"` puts on top of every stack.
+    const RECORDER: [(&str, &str); 7] = [
+        ("torch::unwind::unwind()", "??"),
+        ("torch::CapturedTraceback::gather(bool, bool, bool)", "??"),
+        (
+            "torch::cuda::(anonymous namespace)::gather_with_cpp()",
+            "memory_snapshot.cpp",
+        ),
+        (
+            "c10::cuda::CUDACachingAllocator::Native::DeviceCachingAllocator::malloc(unsigned long)",
+            "CUDACachingAllocator.cpp",
+        ),
+        (
+            "at::detail::empty_generic(c10::ArrayRef<long>, c10::Allocator*)",
+            "??",
+        ),
+        (
+            "at::(anonymous namespace)::structured_mul::set_output_raw_strided(long)",
+            "RegisterCUDA_0.cpp",
+        ),
+        (
+            "torch::autograd::THPVariable_mul(_object*, _object*, _object*)",
+            "python_variable_methods.cpp",
+        ),
+    ];
+
+    #[test]
+    fn the_recorder_is_never_blamed() {
+        let behind = |rest: &[(&'static str, &'static str)]| {
+            let stack = stack(&[&RECORDER[..], rest].concat());
+            (stack.origin(), stack.blamed().map(Frame::place))
+        };
+        assert_eq!(behind(&[]), (String::new(), None));
+        let backward = (
+            "torch::autograd::generated::MulBackward0::apply(std::vector<at::Tensor>&&)",
+            "??",
+        );
+        assert_eq!(behind(&[backward]).0, "MulBackward0");
+        let call = ("PyObject_Vectorcall", "??");
+        let library = (
+            "forward",
+            "/env/lib/python3.12/site-packages/transformers/modeling.py",
+        );
+        let own = ("main", "/home/me/train.py");
+        assert_eq!(behind(&[call, library]).1.unwrap(), "modeling.py:7");
+        assert_eq!(behind(&[call, library, call, own]).1.unwrap(), "train.py:7");
+    }
+
+    #[test]
+    fn the_library_below_the_program_is_known() {
+        let library = (
+            "forward",
+            "/env/lib/python3.12/site-packages/transformers/modeling.py",
+        );
+        let own = ("main", "/home/me/train.py");
+        let launcher = ("run", "/env/lib/python3.12/site-packages/torchrun/run.py");
+        let found = |frames: &[(&str, &str)]| stack(frames).library().map(Frame::place);
+        assert_eq!(
+            found(&[library, own, launcher]).as_deref(),
+            Some("modeling.py:7")
+        );
+        assert_eq!(found(&[own, launcher]), None);
+        assert_eq!(found(&[library, launcher]), None, "the library is blamed");
+    }
+
+    #[test]
+    fn the_path_tells_the_owner() {
+        let owner = |file: &str| stack(&[("f", file)]).frames[0].owner();
+        let program = [
+            "/home/me/train.py",
+            "/tmp/ipykernel_137282/1784485557.py",
+            "<ipython-input-3-abc>",
+            r"D:\Dev\assignment\model.py",
+            "/workspace/vllm/vllm/worker.py",
+            "/home/me/projects/torch/utils/data.py",
+            "/home/me/torch/train.py",
+            "/root/lib/select_n.py",
+            "train.py",
+        ];
+        for file in program {
+            assert_eq!(owner(file), Owner::Program, "{file}");
+        }
+        let library = [
+            "/x/.venv/lib/python3.12/site-packages/einops/einops.py",
+            r"C:\x\.venv\lib\site-packages\transformers\cache_utils.py",
+            "/usr/lib/python3/dist-packages/deepspeed/engine.py",
+            "/root/.cache/huggingface/modules/transformers_modules/a/modeling.py",
+            "/usr/local/bin/torchrun",
+        ];
+        for file in library {
+            assert_eq!(owner(file), Owner::Library, "{file}");
+        }
+        let torch = [
+            "site-packages/torch/optim/adam.py",
+            "torch/nn/functional.py",
+            r"D:\x\.venv\Lib\site-packages\torch\nn\modules\module.py",
+            "/opt/pytorch/pytorch/torch/nn/modules/linear.py",
+            "/home/me/pytorch/torch/utils/checkpoint.py",
+        ];
+        for file in torch {
+            assert_eq!(owner(file), Owner::Torch, "{file}");
+        }
+        let python = [
+            "<frozen runpy>",
+            "<string>",
+            "/usr/local/lib/python3.12/contextlib.py",
+            "python3.11/threading.py",
+            r"C:\Users\z\AppData\Roaming\uv\python\cpython-3.10.19-windows-x86_64-none\lib\copy.py",
+            r"C:\ProgramData\anaconda3\envs\pt\lib\asyncio\events.py",
+        ];
+        for file in python {
+            assert_eq!(owner(file), Owner::Python, "{file}");
+        }
+        let generated = ["/tmp/torchinductor_me/ab/cabcdef.py", "<eval_with_key>.3"];
+        for file in generated {
+            assert_eq!(owner(file), Owner::Generated, "{file}");
+        }
+        for file in [
+            "??",
+            "",
+            "engine.cpp",
+            "./nptl/pthread_create.c",
+            "thread48.o",
+        ] {
+            assert_eq!(owner(file), Owner::Native, "{file}");
+        }
     }
 }

@@ -14,22 +14,29 @@
 //!   up to it.
 //! - Streams are numbered in the order of their handles, because allocators may order by them; the default
 //!   stream is 0.
+//! - The ids number the requests from 0, in order.
 //! - `step N` marks the begin of the profiler's step N, or else the end of the N-th optimizer step.
 
 mod waits;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::history::{Action, TraceEntry};
+use coalesce_alloc::settings::Settings;
+use coalesce_alloc::snapshot::SegmentInfo;
 use foldhash::fast::FixedState;
 
 use self::waits::Waits;
 use super::calls::{Call, CallKind, calls};
-use super::rewind::{RecordingError, Start, rewind};
+use super::coverage::Coverage;
+use super::rewind::{KindsByAddress, RecordingError, Start, rewind};
+use super::verify::extents::{Extents, Owner, owner};
 use super::{Annotation, Recording, StackId};
 use crate::op::{Answer, Op, Sink, Workload, WorkloadError};
 use crate::ops::Ops;
+use crate::start::StartState;
 use crate::surroundings::Change;
 
 /// The prefix of the tag of a request that failed when recorded.
@@ -43,6 +50,8 @@ pub struct RecordedWorkload {
     /// The indices in `ops` of the requests that failed when recorded, in order.
     failures: Vec<usize>,
     remarks: Vec<String>,
+    coverage: Coverage,
+    start: Option<Arc<StartState>>,
 }
 
 impl RecordedWorkload {
@@ -62,10 +71,18 @@ impl RecordedWorkload {
         }
         Ok(Self {
             name: name.into(),
+            start: state_at(recording, &start, &writer.streams, known.settings),
             ops: writer.ops,
             failures: writer.failures,
             remarks: start.remarks,
+            coverage: recording.coverage(),
         })
+    }
+
+    /// How much of the program is recorded.
+    #[must_use]
+    pub fn coverage(&self) -> Coverage {
+        self.coverage
     }
 
     /// Missing information, one sentence each.
@@ -105,6 +122,44 @@ impl Workload for RecordedWorkload {
         }
         Ok(())
     }
+
+    fn start(&self) -> Option<&Arc<StartState>> {
+        self.start.as_ref()
+    }
+}
+
+/// The state at the start of a recording, with the numbers that the workload gives to streams.
+fn state_at(
+    recording: &Recording,
+    start: &Start,
+    streams: &[StreamId],
+    settings: Settings,
+) -> Option<Arc<StartState>> {
+    // The owners of pages, with their first address and their last.
+    let mut owners: Vec<(Owner, (DeviceAddr, DeviceAddr))> = Vec::new();
+    for run in start.segments.iter().filter(|run| run.is_expandable) {
+        match owners.iter_mut().find(|(known, _)| *known == owner(run)) {
+            Some((_, (_, end))) => *end = run.end(),
+            None => owners.push((owner(run), (run.address, run.end()))),
+        }
+    }
+    let mut bases: HashMap<DeviceAddr, DeviceAddr> = HashMap::new();
+    if !owners.is_empty() {
+        let kinds = KindsByAddress::of(recording, &settings);
+        let extents = Extents::of(recording, start, &kinds);
+        let memory = extents.most_memory(&settings);
+        for (_, pages) in owners {
+            bases.insert(pages.0, extents.base(pages, memory, &settings));
+        }
+    }
+    let mut segments = start.segments.clone();
+    for segment in &mut segments {
+        let number = streams.binary_search(&segment.stream).unwrap_or(0);
+        segment.stream = StreamId::nth(u32::try_from(number).unwrap_or(u32::MAX));
+    }
+    let base_of = |first: &SegmentInfo| bases.get(&first.address).copied();
+    let base_of = |first: &SegmentInfo| base_of(first).unwrap_or(first.address);
+    StartState::new(segments, base_of, settings).map(Arc::new)
 }
 
 struct Writer<'a> {
@@ -114,6 +169,8 @@ struct Writer<'a> {
     steps: std::vec::IntoIter<(u64, String)>,
     next_step: Option<(u64, String)>,
     live: HashMap<DeviceAddr, u64, FixedState>,
+    /// The origins of the stacks seen so far.
+    origins: HashMap<StackId, String, FixedState>,
     waits: Waits,
     next_id: u64,
     ops: Ops,
@@ -137,6 +194,7 @@ impl<'a> Writer<'a> {
             next_step: steps.next(),
             steps,
             live: HashMap::default(),
+            origins: HashMap::default(),
             next_id: 0,
             ops: Ops::default(),
             failures: Vec::new(),
@@ -176,11 +234,15 @@ impl<'a> Writer<'a> {
         stack: StackId,
         failed: bool,
     ) {
-        let stack = self.recording.stacks.get(stack.0 as usize);
-        let mut tag = stack.map_or_else(String::new, super::Stack::origin);
-        if failed {
-            tag = format!("{FAILED}: {tag}");
-        }
+        let stacks = &self.recording.stacks;
+        let origin = self.origins.entry(stack).or_insert_with(|| {
+            let stack = stacks.get(stack.0 as usize);
+            stack.map_or_else(String::new, super::Stack::origin)
+        });
+        let tag = match failed {
+            true => &format!("{FAILED}: {origin}"),
+            false => &*origin,
+        };
         let stream = self.streams.binary_search(&stream).unwrap_or(0) as u32;
         let id = self.next_id;
         self.next_id += 1;
@@ -193,7 +255,7 @@ impl<'a> Writer<'a> {
             id,
             bytes,
             stream,
-            tag: &tag,
+            tag,
         });
     }
 

@@ -9,7 +9,7 @@ use super::{Device, Reader};
 use crate::formats::pickle::{Node, PickleError};
 use crate::formats::snapshot::StackId;
 
-const KEYS: [&str; 8] = [
+const KEYS: [&str; 10] = [
     "action",
     "addr",
     "size",
@@ -18,6 +18,8 @@ const KEYS: [&str; 8] = [
     "frames",
     "device_free",
     "pool_id",
+    "forward_frames",
+    "user_metadata",
 ];
 
 impl<'a> Reader<'a> {
@@ -47,6 +49,8 @@ impl<'a> Reader<'a> {
             frames,
             device_free,
             pool_id,
+            forward,
+            metadata,
         ] = self.budget.fields(node, "an entry", KEYS)?;
         let missing = |key: &str| node.error(format!("an entry without '{key}'"));
         let action = action.and_then(Node::raw_text);
@@ -83,6 +87,19 @@ impl<'a> Reader<'a> {
             Some(id) => Some(pool(id, "the pool of an entry")?),
             None => None,
         };
+        let index = self.device(number).recording.entries.len();
+        if let Some(forward) = forward.filter(|list| list.items().is_some()) {
+            let forward = self.formatted_stack(number, forward)?;
+            let recording = &mut self.device(number).recording;
+            recording.forward_stacks.insert(index, forward);
+        }
+        if let Some(label) =
+            metadata.filter(|label| label.raw_text().is_some_and(|t| !t.is_empty()))
+        {
+            let label = self.budget.text(label, "user_metadata")?.into_owned();
+            let recording = &mut self.device(number).recording;
+            recording.entry_labels.insert(index, label);
+        }
         let device = self.device(number);
         device.remarks.timeless += u64::from(time_us.is_none());
         device.add(entry, stack, pool);
@@ -98,6 +115,19 @@ impl<'a> Reader<'a> {
         let ids = items.map(|frame| self.frames.id(frame, &mut self.budget));
         let stack = ids.collect::<Result<_, _>>()?;
         Ok(self.device(number).stacks.add(frames.id(), stack))
+    }
+
+    /// The stack in a list of lines as Python's `traceback.format_stack` writes them, outermost frame first.
+    fn formatted_stack(&mut self, number: u32, lines: Node<'a>) -> Result<StackId, PickleError> {
+        if let Some(known) = self.device(number).stacks.known(lines.id()) {
+            return Ok(known);
+        }
+        let mut ids = Vec::new();
+        for line in self.budget.list(lines, "forward_frames")? {
+            ids.extend(self.frames.formatted(line, &mut self.budget)?);
+        }
+        ids.reverse();
+        Ok(self.device(number).stacks.add(lines.id(), ids.into()))
     }
 }
 

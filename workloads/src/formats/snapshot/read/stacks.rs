@@ -46,14 +46,53 @@ impl Frames {
             filename: named(filename, "the filename of a frame")?,
             line: line.map_or(Ok(0), |line| bits(line, "the line of a frame"))?,
         });
+        let id = self.add(frame);
+        self.by_node.insert(node.id(), id);
+        Ok(id)
+    }
+
+    /// The index of the frame in a line of `traceback.format_stack`; `None` if the line has another form.
+    pub(super) fn formatted(
+        &mut self,
+        node: Node<'_>,
+        budget: &mut Budget,
+    ) -> Result<Option<FrameId>, PickleError> {
+        if let Some(&id) = self.by_node.get(&node.id()) {
+            return Ok(Some(id));
+        }
+        let text = budget.text(node, "a line of forward_frames")?;
+        let Some(frame) = parse(&text) else {
+            return Ok(None);
+        };
+        let id = self.add(Arc::new(frame));
+        self.by_node.insert(node.id(), id);
+        Ok(Some(id))
+    }
+
+    fn add(&mut self, frame: Arc<Frame>) -> FrameId {
         let next = self.frames.len() as FrameId;
         let id = *self.by_content.entry(Arc::clone(&frame)).or_insert(next);
         if id == next {
             self.frames.push(frame);
         }
-        self.by_node.insert(node.id(), id);
-        Ok(id)
+        id
     }
+}
+
+/// Parses `File "train.py", line 12, in forward`, followed by the line of code.
+fn parse(text: &str) -> Option<Frame> {
+    let rest = text.trim_start().strip_prefix("File \"")?;
+    let (filename, rest) = rest.split_once("\", line ")?;
+    let digits = rest
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(rest.len());
+    let (line, rest) = rest.split_at(digits);
+    let name = rest.strip_prefix(", in ").unwrap_or_default();
+    Some(Frame {
+        name: name.lines().next().unwrap_or_default().to_owned(),
+        filename: filename.to_owned(),
+        line: line.parse().ok()?,
+    })
 }
 
 /// The stacks of a device, without duplicates; the first is the empty stack.

@@ -18,19 +18,23 @@ use super::super::Recording;
 use super::super::rewind::{KindsByAddress, Start};
 
 /// The owner of the pages in an address range; it usually has one range.
-pub(super) type Owner = (StreamId, PoolKind, MempoolId);
+pub(in super::super) type Owner = (StreamId, PoolKind, MempoolId);
 
 /// The owner of a mapped run of pages.
-pub(super) fn owner(segment: &SegmentInfo) -> Owner {
+pub(in super::super) fn owner(segment: &SegmentInfo) -> Owner {
     (segment.stream, segment.kind, segment.pool)
 }
 
 /// Addresses in use: pages of expandable segments with their owner, and other segments without one.
 #[derive(Debug, Default)]
-pub(super) struct Extents(BTreeMap<DeviceAddr, Option<Owner>>);
+pub(in super::super) struct Extents(BTreeMap<DeviceAddr, Option<Owner>>);
 
 impl Extents {
-    pub(super) fn of(recording: &Recording, start: &Start, kinds: &KindsByAddress) -> Self {
+    pub(in super::super) fn of(
+        recording: &Recording,
+        start: &Start,
+        kinds: &KindsByAddress,
+    ) -> Self {
         let mut used = BTreeMap::new();
         for segment in start.segments.iter().chain(&recording.segments) {
             let owner = segment.is_expandable.then(|| owner(segment));
@@ -55,13 +59,13 @@ impl Extents {
     }
 
     /// Whether there are any pages.
-    pub(super) fn is_any_owned(&self) -> bool {
+    pub(in super::super) fn is_any_owned(&self) -> bool {
         self.0.values().any(Option::is_some)
     }
 
     /// The start of the range that contains an owner's pages from `first` to `end`, on a device of `memory`
     /// bytes: the lowest address that the owner used and from which a range reaches `end`.
-    pub(super) fn base(
+    pub(in super::super) fn base(
         &self,
         (first, end): (DeviceAddr, DeviceAddr),
         memory: u64,
@@ -82,7 +86,7 @@ impl Extents {
     }
 
     /// The maximum bytes of device memory that the addresses allow.
-    pub(super) fn most_memory(&self, settings: &Settings) -> u64 {
+    pub(in super::super) fn most_memory(&self, settings: &Settings) -> u64 {
         /// 2 TiB: more than any device has, and few enough pages for a table. A power of two, so that the
         /// share for any limit is exact.
         const PLENTY: u64 = 1 << 41;
@@ -102,7 +106,7 @@ impl Extents {
     }
 
     /// The maximum bytes of device memory for which the range that begins at `base` ends before `end`.
-    pub(super) fn memory_between(
+    pub(in super::super) fn memory_between(
         &self,
         base: DeviceAddr,
         end: DeviceAddr,

@@ -1,0 +1,408 @@
+//! Who holds memory at an event: by line of the program, category, stream and pool.
+//!
+//! [`Holders::of`] decides once what each allocation of a replay is for; [`Holders::at`] then adds up the live ones.
+//! What no evidence shows is [`Category::Unknown`], and its share is stated.
+
+mod category;
+mod role;
+mod timeline;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+
+use coalesce_bench::text::amount;
+use coalesce_workloads::formats::snapshot::workload::FAILED;
+use coalesce_workloads::formats::snapshot::{Frame, Stack, StackId};
+use serde::Serialize;
+
+pub use self::category::Category;
+use self::timeline::Timeline;
+use crate::diagnose::Evidence;
+use crate::diagnose::log::Allocation;
+
+/// Memory that one place of the program holds for one purpose.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Holder {
+    /// The file without its folders, and the line: `attention.py:88`. Empty if no stack names one.
+    pub place: String,
+    /// The function; without a stack the operator or the tag of a trace, which may be empty.
+    pub function: String,
+    /// The path of the file; empty if no stack names one.
+    pub file: String,
+    /// The line of a library through which `place` requested the memory: `modeling_mixtral.py:634 forward`.
+    pub library: Option<String>,
+    /// The operator that requested most of it; empty if unknown.
+    pub operator: String,
+    /// Whether `place` is in the forward pass and the backward pass of its result requested the memory.
+    pub is_of_backward: bool,
+    /// What the memory is for.
+    pub category: Category,
+    /// Bytes requested.
+    pub bytes: u64,
+    /// Number of blocks.
+    pub blocks: u64,
+    /// The number of the stream.
+    pub stream: u32,
+    /// The private pool, as PyTorch's pair of numbers; `None` for the default pool.
+    pub pool: Option<(u64, u64)>,
+    /// The program's own note, from `torch.cuda.memory._set_memory_metadata`.
+    pub label: Option<String>,
+    /// One of the stacks, innermost frame first, without the frames of the recorder and the interpreter:
+    /// `FILE:LINE FUNCTION`. Empty if not recorded.
+    pub frames: Vec<String>,
+}
+
+/// `attention.py:88 forward (addmm)`
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.place.as_str(), self.function.as_str()) {
+            ("", "") => f.write_str("no call stack")?,
+            ("", function) => f.write_str(function)?,
+            (place, function) => write!(f, "{place} {function}")?,
+        }
+        if let Some(library) = &self.library {
+            write!(f, " > {library}")?;
+        }
+        if !self.operator.is_empty() && self.operator != self.function {
+            write!(f, " ({})", self.operator)?;
+        }
+        if self.is_of_backward {
+            f.write_str(", backward pass")?;
+        }
+        if let Some(label) = &self.label {
+            write!(f, " [{label}]")?;
+        }
+        Ok(())
+    }
+}
+
+/// Bytes that one category holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct CategoryBytes {
+    /// The category.
+    pub category: Category,
+    /// Bytes requested.
+    pub bytes: u64,
+}
+
+/// Bytes that tensors of one stream hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct StreamBytes {
+    /// The number of the stream.
+    pub stream: u32,
+    /// Bytes requested.
+    pub bytes: u64,
+}
+
+/// Who holds memory after an event.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Holdings {
+    /// The event, counted from 0.
+    pub event: u64,
+    /// Bytes requested by all live allocations.
+    pub total_bytes: u64,
+    /// The holders, largest first. Their bytes add up to `total_bytes`.
+    pub holders: Vec<Holder>,
+    /// Bytes of each category that holds any, largest first. They add up to `total_bytes`.
+    pub categories: Vec<CategoryBytes>,
+    /// Bytes of each stream, largest first. They add up to `total_bytes`.
+    pub streams: Vec<StreamBytes>,
+    /// Bytes whose category is unknown.
+    pub unknown_bytes: u64,
+    /// Bytes whose call site is unknown.
+    pub unplaced_bytes: u64,
+}
+
+impl Holdings {
+    /// Bytes of a category.
+    #[must_use]
+    pub fn bytes_of(&self, category: Category) -> u64 {
+        let mut found = self.categories.iter();
+        let found = found.find(|one| one.category == category);
+        found.map_or(0, |one| one.bytes)
+    }
+
+    /// The categories in one sentence: `parameters 1.20 GiB, activations 3.40 GiB; unknown 0.10 GiB`.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        let known = self.categories.iter();
+        let known = known.filter(|one| one.category != Category::Unknown);
+        let known: Vec<String> = known
+            .map(|one| format!("{} {}", one.category.name(), amount(one.bytes)))
+            .collect();
+        match (known.is_empty(), self.unknown_bytes) {
+            (_, 0) => known.join(", "),
+            (true, bytes) => format!("unknown {}", amount(bytes)),
+            (false, bytes) => format!("{}; unknown {}", known.join(", "), amount(bytes)),
+        }
+    }
+}
+
+/// What tells holders apart.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Key {
+    site: u32,
+    category: Category,
+    stream: u32,
+    pool: Option<(u64, u64)>,
+    label: Option<String>,
+}
+
+/// A place of the program.
+#[derive(Clone, PartialEq, Eq, Hash, Default)]
+struct Site {
+    file: String,
+    line: u64,
+    function: String,
+    library: Option<String>,
+    is_of_backward: bool,
+}
+
+#[derive(Default)]
+struct Sum {
+    bytes: u64,
+    blocks: u64,
+    /// Bytes by operator and stack.
+    operators: BTreeMap<(String, Option<StackId>), u64>,
+}
+
+/// Knows what each allocation of a replay is for.
+pub struct Holders<'a> {
+    evidence: &'a Evidence<'a>,
+    timeline: Timeline<'a>,
+}
+
+impl<'a> Holders<'a> {
+    /// Examines the allocations of a replay.
+    #[must_use]
+    pub fn of(evidence: &'a Evidence<'a>) -> Self {
+        Self {
+            evidence,
+            timeline: Timeline::of(evidence),
+        }
+    }
+
+    /// Who holds memory at the peak of reserved memory.
+    #[must_use]
+    pub fn at_peak(&self) -> Holdings {
+        self.at(self.evidence.peak.event)
+    }
+
+    /// Who holds memory when the first request fails.
+    #[must_use]
+    pub fn at_first_oom(&self) -> Option<Holdings> {
+        let moment = self.evidence.first_oom.as_ref()?;
+        Some(self.at(moment.event))
+    }
+
+    /// What an allocation, given by its index in the log, is for.
+    #[must_use]
+    pub fn category(&self, allocation: usize) -> Category {
+        self.timeline.category(allocation)
+    }
+
+    /// Who holds memory after an event.
+    #[must_use]
+    pub fn at(&self, event: u64) -> Holdings {
+        let mut sites = Sites::default();
+        let mut sums: HashMap<Key, Sum> = HashMap::new();
+        for (index, allocation) in self.evidence.allocations() {
+            if allocation.born > event {
+                break;
+            }
+            if !allocation.is_live_after(event) {
+                continue;
+            }
+            let origin = self.origin(index, allocation);
+            let key = Key {
+                site: sites.number(&origin),
+                category: self.category(index),
+                stream: allocation.stream,
+                pool: self.pool(index),
+                label: self.label(index),
+            };
+            let sum = sums.entry(key).or_default();
+            sum.bytes += allocation.bytes;
+            sum.blocks += 1;
+            let stack = origin.stack.map(|(id, _)| id);
+            *sum.operators.entry((origin.operator(), stack)).or_default() += allocation.bytes;
+        }
+        let mut holders: Vec<Holder> = sums
+            .into_iter()
+            .map(|(key, sum)| self.holder(&sites, key, sum))
+            .collect();
+        holders.sort_by_cached_key(|holder| (Reverse(holder.bytes), holder.to_string()));
+        summed(event, holders)
+    }
+
+    fn holder(&self, sites: &Sites, key: Key, sum: Sum) -> Holder {
+        let site = sites
+            .sites
+            .get(key.site as usize)
+            .cloned()
+            .unwrap_or_default();
+        let most = sum.operators.into_iter().max_by_key(|&(_, bytes)| bytes);
+        let ((operator, stack), _) = most.unwrap_or_default();
+        let stack = stack.and_then(|id| self.stack(id));
+        let frame = Frame {
+            name: String::new(),
+            filename: site.file.clone(),
+            line: site.line,
+        };
+        Holder {
+            place: if site.file.is_empty() {
+                String::new()
+            } else {
+                frame.place()
+            },
+            function: site.function,
+            file: site.file,
+            library: site.library,
+            operator,
+            is_of_backward: site.is_of_backward,
+            category: key.category,
+            bytes: sum.bytes,
+            blocks: sum.blocks,
+            stream: key.stream,
+            pool: key.pool,
+            label: key.label,
+            frames: stack.map_or_else(Vec::new, Stack::readable),
+        }
+    }
+
+    fn stack(&self, id: StackId) -> Option<&'a Stack> {
+        self.evidence.subject.recording?.stacks.get(id.0 as usize)
+    }
+
+    fn origin(&self, index: usize, allocation: &Allocation) -> Origin<'_> {
+        let tag = self.evidence.log.tags.get(allocation.tag as usize);
+        let tag = tag.map_or("", String::as_str);
+        let tag = tag
+            .strip_prefix(FAILED)
+            .map_or(tag, |tag| tag.trim_start_matches(": "));
+        let recording = self.evidence.subject.recording;
+        let forward = recording
+            .zip(self.evidence.entry_of(index))
+            .and_then(|(recording, entry)| recording.forward_stacks.get(&entry).copied());
+        let is_of_backward = forward.is_some();
+        let id = forward.or_else(|| self.evidence.stack_of(index));
+        let stack = id.and_then(|id| Some((id, self.stack(id)?)));
+        let stack = stack.filter(|(_, stack)| !stack.frames.is_empty());
+        Origin {
+            tag,
+            stack,
+            is_of_backward,
+        }
+    }
+
+    fn pool(&self, index: usize) -> Option<(u64, u64)> {
+        let recording = self.evidence.subject.recording?;
+        let pool = recording.pool_of(self.evidence.entry_of(index)?);
+        (pool != coalesce_alloc::MempoolId::DEFAULT).then_some((pool.0, pool.1))
+    }
+
+    fn label(&self, index: usize) -> Option<String> {
+        let recording = self.evidence.subject.recording?;
+        let entry = self.evidence.entry_of(index)?;
+        recording.entry_labels.get(&entry).cloned()
+    }
+}
+
+/// Adds up holders.
+fn summed(event: u64, holders: Vec<Holder>) -> Holdings {
+    let mut categories: BTreeMap<Category, u64> = BTreeMap::new();
+    let mut streams: BTreeMap<u32, u64> = BTreeMap::new();
+    for holder in &holders {
+        *categories.entry(holder.category).or_default() += holder.bytes;
+        *streams.entry(holder.stream).or_default() += holder.bytes;
+    }
+    let unknown_bytes = categories.get(&Category::Unknown).copied().unwrap_or(0);
+    let categories = categories.into_iter();
+    let mut categories: Vec<_> = categories
+        .map(|(category, bytes)| CategoryBytes { category, bytes })
+        .collect();
+    categories.sort_by_key(|one| Reverse(one.bytes));
+    let streams = streams.into_iter();
+    let mut streams: Vec<_> = streams
+        .map(|(stream, bytes)| StreamBytes { stream, bytes })
+        .collect();
+    streams.sort_by_key(|one| Reverse(one.bytes));
+    let unplaced = holders.iter().filter(|holder| holder.place.is_empty());
+    Holdings {
+        event,
+        total_bytes: holders.iter().map(|holder| holder.bytes).sum(),
+        unknown_bytes,
+        unplaced_bytes: unplaced.map(|holder| holder.bytes).sum(),
+        categories,
+        streams,
+        holders,
+    }
+}
+
+/// Where an allocation comes from.
+struct Origin<'a> {
+    tag: &'a str,
+    stack: Option<(StackId, &'a Stack)>,
+    is_of_backward: bool,
+}
+
+impl Origin<'_> {
+    fn operator(&self) -> String {
+        let operator = self.stack.and_then(|(_, stack)| stack.operator());
+        operator.unwrap_or_default().to_owned()
+    }
+
+    fn site(&self) -> Site {
+        let Some((_, stack)) = self.stack else {
+            return Site {
+                function: self.tag.to_owned(),
+                ..Site::default()
+            };
+        };
+        let Some(frame) = stack.blamed() else {
+            return Site {
+                function: stack.operator().unwrap_or_default().to_owned(),
+                ..Site::default()
+            };
+        };
+        let library = stack.library();
+        Site {
+            file: frame.filename.clone(),
+            line: frame.line,
+            function: frame.name.clone(),
+            library: library.map(|frame| format!("{} {}", frame.place(), frame.name)),
+            is_of_backward: self.is_of_backward,
+        }
+    }
+}
+
+/// The places, without duplicates.
+#[derive(Default)]
+struct Sites {
+    sites: Vec<Site>,
+    by_content: HashMap<Site, u32>,
+    by_stack: HashMap<(StackId, bool), u32>,
+}
+
+impl Sites {
+    fn number(&mut self, origin: &Origin<'_>) -> u32 {
+        let known = origin.stack.map(|(id, _)| (id, origin.is_of_backward));
+        if let Some(&number) = known.and_then(|key| self.by_stack.get(&key)) {
+            return number;
+        }
+        let site = origin.site();
+        let next = u32::try_from(self.sites.len()).unwrap_or(u32::MAX);
+        let number = *self.by_content.entry(site.clone()).or_insert(next);
+        if number == next {
+            self.sites.push(site);
+        }
+        if let Some(key) = known {
+            self.by_stack.insert(key, number);
+        }
+        number
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,199 @@
+//! Decides what each allocation is for, from what the program was doing at its birth and at its end.
+
+use std::ops::Range;
+
+use super::category::Category;
+use super::role::Role;
+use crate::diagnose::Evidence;
+use crate::diagnose::log::Allocation;
+
+/// The roles of all allocations, and the optimizer's steps.
+pub(super) struct Timeline<'a> {
+    evidence: &'a Evidence<'a>,
+    /// The role of each allocation.
+    roles: Vec<Role>,
+    /// The events of each step of the optimizer, in order.
+    updates: Vec<Range<u64>>,
+}
+
+impl<'a> Timeline<'a> {
+    pub(super) fn of(evidence: &'a Evidence<'a>) -> Self {
+        let roles = roles(evidence);
+        let updates = updates(evidence, &roles);
+        Self {
+            evidence,
+            roles,
+            updates,
+        }
+    }
+
+    fn role(&self, allocation: usize) -> Role {
+        self.roles.get(allocation).copied().unwrap_or_default()
+    }
+
+    /// The first step of the optimizer that begins after an event.
+    fn next_update(&self, event: u64) -> Option<&Range<u64>> {
+        let next = self.updates.partition_point(|update| update.start <= event);
+        self.updates.get(next)
+    }
+
+    /// Whether a backward pass runs at an event.
+    fn is_backward(&self, event: u64) -> bool {
+        let after = self.index_at(event);
+        let is_backward =
+            |index: usize| matches!(self.role(index), Role::Backward | Role::Recompute);
+        is_backward(after) || after.checked_sub(1).is_some_and(is_backward)
+    }
+
+    /// The index of the first allocation at or after an event.
+    fn index_at(&self, event: u64) -> usize {
+        let allocations = &self.evidence.log.allocations;
+        allocations.partition_point(|a| a.born < event)
+    }
+
+    /// The number of steps of the optimizer that begin while an allocation is live.
+    fn updates_outlived(&self, allocation: &Allocation) -> usize {
+        let before = |event: u64| self.updates.partition_point(|update| update.start <= event);
+        before(allocation.freed).saturating_sub(before(allocation.born))
+    }
+
+    /// The event at which the run of allocations with the role of this one ends.
+    fn end_of_run(&self, index: usize) -> u64 {
+        let role = self.role(index);
+        let rest = self.roles.iter().skip(index);
+        let end = index + rest.take_while(|&&other| other == role).count();
+        let end = self.evidence.log.allocations.get(end);
+        end.map_or(u64::MAX, |next| next.born)
+    }
+
+    /// What an allocation is for.
+    pub(super) fn category(&self, index: usize) -> Category {
+        let Some(allocation) = self.evidence.log.allocations.get(index) else {
+            return Category::Unknown;
+        };
+        match self.role(index) {
+            Role::Workspace => Category::Workspace,
+            Role::Gather => Category::Parameters,
+            Role::Reduce => Category::Gradients,
+            Role::Recompute => Category::Activations,
+            Role::Data => Category::Inputs,
+            Role::Optimizer => self.of_optimizer(allocation),
+            Role::Backward => self.of_backward(allocation),
+            Role::Setup => match allocation.freed < self.end_of_run(index) {
+                true => Category::Temporaries,
+                false => Category::Parameters,
+            },
+            Role::Init => match allocation.freed == u64::MAX {
+                true => Category::Parameters,
+                false => Category::Unknown,
+            },
+            Role::Forward => match self.updates_outlived(allocation) {
+                0 | 1 => Category::Activations,
+                _ => Category::Unknown,
+            },
+            Role::Program => self.of_program(index, allocation),
+            Role::Unknown => Category::Unknown,
+        }
+    }
+
+    fn of_optimizer(&self, allocation: &Allocation) -> Category {
+        let after = self
+            .updates
+            .partition_point(|update| update.start <= allocation.born);
+        let update = after
+            .checked_sub(1)
+            .and_then(|index| self.updates.get(index));
+        match update {
+            Some(update) if update.end == u64::MAX && allocation.freed == u64::MAX => {
+                Category::Unknown
+            }
+            Some(update) if allocation.freed >= update.end => Category::OptimizerState,
+            _ => Category::Temporaries,
+        }
+    }
+
+    fn of_backward(&self, allocation: &Allocation) -> Category {
+        match self.next_update(allocation.born) {
+            Some(update) if allocation.freed >= update.start => Category::Gradients,
+            None if allocation.freed == u64::MAX => Category::Unknown,
+            _ => Category::Temporaries,
+        }
+    }
+
+    fn of_program(&self, index: usize, allocation: &Allocation) -> Category {
+        if allocation.freed != u64::MAX && self.is_backward(allocation.freed) {
+            return Category::Activations;
+        }
+        // Inputs come before the forward pass and live while it runs.
+        let following = self.roles.iter().skip(index);
+        let mut following = following.filter(|role| **role != Role::Program);
+        let before = self.roles.iter().take(index).rev();
+        let mut before = before.filter(|role| **role != Role::Program);
+        let precedes = following.next() == Some(&Role::Forward)
+            && !matches!(before.next(), Some(Role::Forward | Role::Backward));
+        let forward = self
+            .roles
+            .iter()
+            .skip(index)
+            .position(|role| *role == Role::Forward);
+        let forward = forward.and_then(|at| self.evidence.log.allocations.get(index + at));
+        let lives = forward.is_some_and(|forward| allocation.freed > forward.born);
+        match precedes && lives && self.updates_outlived(allocation) <= 1 {
+            true => Category::Inputs,
+            false => Category::Unknown,
+        }
+    }
+}
+
+/// The role of each allocation: by its stack, or else by the phase.
+fn roles(evidence: &Evidence<'_>) -> Vec<Role> {
+    let recording = evidence.subject.recording;
+    let stacks = recording.map_or(&[][..], |recording| &recording.stacks);
+    let by_stack: Vec<Role> = stacks.iter().map(Role::of).collect();
+    // The threads of the backward pass have no Python frames.
+    let has_python = stacks
+        .iter()
+        .any(|stack| stack.frames.iter().any(|frame| frame.is_python()));
+    let role_of = |index: usize, allocation: &Allocation| {
+        let phase = evidence.log.phase(allocation.born);
+        let phase = phase.map_or(Role::Unknown, |mark| Role::of_phase(&mark.tag));
+        let id = evidence.stack_of(index);
+        let role = id.and_then(|id| by_stack.get(id.0 as usize).copied());
+        match role {
+            Some(role) if role != Role::Unknown => role,
+            _ if !matches!(phase, Role::Unknown | Role::Program) => phase,
+            Some(_) if has_python && id.is_some_and(|id| id.0 == 0) => Role::Backward,
+            _ => phase,
+        }
+    };
+    evidence
+        .allocations()
+        .map(|(index, allocation)| role_of(index, allocation))
+        .collect()
+}
+
+/// The steps of the optimizer: runs of its allocations, and the steps that marks and annotations announce.
+fn updates(evidence: &Evidence<'_>, roles: &[Role]) -> Vec<Range<u64>> {
+    let allocations = &evidence.log.allocations;
+    let born = |index: usize| allocations.get(index).map(|a| a.born);
+    let end_from = |index: usize| {
+        let rest = roles.iter().skip(index);
+        let run = rest.take_while(|role| **role == Role::Optimizer).count();
+        born(index + run).unwrap_or(u64::MAX)
+    };
+    let begins = roles.iter().enumerate().filter(|&(index, role)| {
+        let before = index.checked_sub(1).and_then(|before| roles.get(before));
+        *role == Role::Optimizer && before != Some(&Role::Optimizer)
+    });
+    let mut updates: Vec<Range<u64>> = begins
+        .filter_map(|(index, _)| Some(born(index)?..end_from(index)))
+        .collect();
+    for &start in &evidence.updates {
+        let index = allocations.partition_point(|a| a.born < start);
+        updates.push(start..end_from(index));
+    }
+    updates.sort_by_key(|update| (update.start, update.end));
+    // A mark and the allocations after it are one step.
+    updates.dedup_by(|later, earlier| later.start <= earlier.end && later.end == earlier.end);
+    updates
+}

@@ -1,0 +1,138 @@
+//! How much of a program a recording covers.
+
+use std::collections::HashSet;
+
+use coalesce_alloc::driver::DeviceAddr;
+use coalesce_alloc::history::Action;
+use coalesce_alloc::snapshot::SegmentInfo;
+use foldhash::fast::FixedState;
+use serde::Serialize;
+
+use super::Recording;
+
+/// How much of a program a recording covers, with the memory that it shows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct Coverage {
+    /// Which part is missing.
+    pub extent: Extent,
+    /// Number of entries.
+    pub entries: usize,
+    /// Memory before the first entry.
+    pub start: MemoryUse,
+    /// Memory after the last entry.
+    pub end: MemoryUse,
+    /// The peak of reserved memory from the first entry to the last, in bytes.
+    pub peak_reserved_bytes: u64,
+}
+
+/// The part of a program that a recording lacks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Extent {
+    /// Nothing was reserved before the first entry, so nothing of the memory's history is missing.
+    Complete,
+    /// Memory was reserved before the first entry: the recorder started later, or its ring buffer dropped
+    /// the oldest entries.
+    BeginningMissing,
+    /// Only the segments at the end are recorded.
+    NoHistory,
+}
+
+/// Memory at one moment, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct MemoryUse {
+    /// Reserved from the device.
+    pub reserved_bytes: u64,
+    /// Requested in blocks that are allocated or wait for a stream.
+    pub in_use_bytes: u64,
+}
+
+impl Coverage {
+    /// Whether nothing of the memory's history is missing.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.extent == Extent::Complete
+    }
+
+    /// Whether the history looks as if the recorder's ring buffer was full, so that it dropped older
+    /// entries: their number is as round as its size usually is.
+    #[must_use]
+    pub fn may_have_dropped_entries(&self) -> bool {
+        const ROUND: usize = 1000;
+        self.extent == Extent::BeginningMissing && self.entries.is_multiple_of(ROUND)
+    }
+}
+
+impl Recording {
+    /// How much of the program is recorded.
+    #[must_use]
+    pub fn coverage(&self) -> Coverage {
+        let end = memory_at_end(&self.segments);
+        // Differences to the end, because only the end is known.
+        let mut reserved = i128::from(end.reserved_bytes);
+        let mut peak = reserved;
+        for entry in self.entries.iter().rev() {
+            match entry.action {
+                action if action.takes_memory() => reserved -= i128::from(entry.size),
+                action if action.returns_memory() => reserved += i128::from(entry.size),
+                _ => {}
+            }
+            peak = peak.max(reserved);
+        }
+        let clamped = |bytes: i128| u64::try_from(bytes.max(0)).unwrap_or(u64::MAX);
+        let start = MemoryUse {
+            reserved_bytes: clamped(reserved),
+            in_use_bytes: self.in_use_at_start(),
+        };
+        let is_about_memory = |action: Action| !matches!(action, Action::Snapshot | Action::Oom);
+        let mut actions = self.entries.iter().map(|entry| entry.action);
+        Coverage {
+            extent: match start.reserved_bytes {
+                _ if !actions.any(is_about_memory) && !self.segments.is_empty() => {
+                    Extent::NoHistory
+                }
+                0 => Extent::Complete,
+                _ => Extent::BeginningMissing,
+            },
+            entries: self.entries.len(),
+            start,
+            end,
+            peak_reserved_bytes: clamped(peak),
+        }
+    }
+
+    /// Bytes requested in the blocks that were in use before the first entry.
+    fn in_use_at_start(&self) -> u64 {
+        // Addresses whose latest user began after the first entry, or is already counted.
+        let mut known: HashSet<DeviceAddr, FixedState> = HashSet::default();
+        let mut bytes = 0_u64;
+        for entry in &self.entries {
+            match entry.action {
+                Action::Alloc => _ = known.insert(entry.addr),
+                Action::FreeRequested if known.insert(entry.addr) => {
+                    bytes = bytes.saturating_add(entry.size);
+                }
+                Action::FreeCompleted if !known.remove(&entry.addr) => {
+                    bytes = bytes.saturating_add(entry.size);
+                }
+                _ => {}
+            }
+        }
+        let blocks = self.segments.iter().flat_map(|segment| &segment.blocks);
+        let unknown = blocks.filter(|block| block.is_active() && !known.contains(&block.address));
+        // Some versions did not record the requested size.
+        let sizes = unknown.map(|block| match block.requested_size {
+            0 => block.size,
+            requested => requested,
+        });
+        sizes.fold(bytes, u64::saturating_add)
+    }
+}
+
+fn memory_at_end(segments: &[SegmentInfo]) -> MemoryUse {
+    let sum = |of: fn(&SegmentInfo) -> u64| segments.iter().map(of).fold(0, u64::saturating_add);
+    MemoryUse {
+        reserved_bytes: sum(SegmentInfo::total_size),
+        in_use_bytes: sum(SegmentInfo::requested_size),
+    }
+}
