@@ -16,10 +16,11 @@ use std::ops::Range;
 
 use coalesce_alloc::MempoolId;
 use coalesce_alloc::history::{Action, TraceEntry};
-use coalesce_alloc::pytorch::size::{SMALL_LIMIT, SMALL_SEGMENT};
+use coalesce_alloc::pytorch::size::{self, SMALL_SEGMENT};
+use coalesce_alloc::settings::Settings;
+use coalesce_alloc::stats::PoolKind;
 
 use super::Recording;
-use super::settings::KnownSettings;
 
 /// The kind of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,7 +59,7 @@ pub fn calls(recording: &Recording, collects_garbage: bool) -> Vec<Call> {
         recording,
         collects_garbage,
         peak: peak_reserved(entries),
-        uses_any_cached: uses_any_cached(recording),
+        takes_any_cached: takes_any_cached(recording),
         calls: Vec::new(),
     };
     let (mut at, mut reserved) = (0, 0);
@@ -107,18 +108,18 @@ struct Reader<'a> {
     collects_garbage: bool,
     /// The peak of reserved memory, in bytes above the reserved memory at the start.
     peak: i128,
-    /// Whether a malloc takes any cached segment of its stream that is large enough.
-    uses_any_cached: bool,
+    /// The settings, if a malloc takes any cached segment of its stream that is large enough: all are split,
+    /// and none belongs to another pool.
+    takes_any_cached: Option<Settings>,
     calls: Vec<Call>,
 }
 
-/// Whether a malloc takes any cached segment of its stream that is large enough: all are split, and none
-/// belongs to another pool.
-fn uses_any_cached(recording: &Recording) -> bool {
-    let splits_all = |known: KnownSettings| known.settings.max_split_size().is_none();
+/// See [`Reader::takes_any_cached`].
+fn takes_any_cached(recording: &Recording) -> Option<Settings> {
+    let settings = recording.settings().ok()?.settings;
     let mut segments = recording.segments.iter();
-    recording.settings().is_ok_and(splits_all)
-        && segments.all(|segment| segment.pool == MempoolId::DEFAULT)
+    let one_pool = segments.all(|segment| segment.pool == MempoolId::DEFAULT);
+    (one_pool && settings.max_split_size().is_none()).then_some(settings)
 }
 
 impl Reader<'_> {
@@ -187,30 +188,25 @@ impl Reader<'_> {
         }
     }
 
-    /// Whether one of the `returned` segments was free before and large enough for a request.
+    /// Whether one of the `returned` segments was free before and would have served a request.
     fn would_serve(&self, returned: &[TraceEntry], request: Option<&TraceEntry>) -> bool {
-        let Some(request) = request.filter(|_| self.uses_any_cached) else {
+        let known = self.takes_any_cached.as_ref().zip(request);
+        let Some((settings, request)) = known else {
             return false;
         };
+        let Some(size) = size::round_size(request.size, settings) else {
+            return false;
+        };
+        let is_small = |bytes: u64| bytes <= SMALL_SEGMENT;
+        let fits = |entry: &TraceEntry| {
+            entry.action == Action::SegmentFree
+                && entry.stream == request.stream
+                && is_small(entry.size) == (size::pool_kind(size) == PoolKind::Small)
+                && entry.size >= size
+        };
         // Segments that became free on the way are not searched.
-        let were_free = !returned
-            .iter()
-            .any(|entry| entry.action == Action::FreeCompleted);
-        // No settings round up further than this.
-        let most = request.size.checked_next_power_of_two();
-        // The size of a segment tells its pool, unless rounding may have changed that of the request.
-        let is_small = request.size <= SMALL_LIMIT / 2;
-        let is_large = request.size > SMALL_LIMIT;
-        were_free
-            && returned.iter().any(|entry| {
-                entry.action == Action::SegmentFree
-                    && entry.stream == request.stream
-                    && match entry.size {
-                        SMALL_SEGMENT => is_small,
-                        _ => is_large,
-                    }
-                    && most.is_some_and(|most| entry.size >= most)
-            })
+        let mut returned = returned.iter();
+        returned.clone().any(fits) && !returned.any(|entry| entry.action == Action::FreeCompleted)
     }
 
     /// Whether two entries were written in calls from the same place, if stacks were recorded.

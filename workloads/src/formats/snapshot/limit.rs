@@ -3,7 +3,7 @@
 //! Neither the device memory nor a limit (`torch.cuda.set_per_process_memory_fraction`) is recorded, but the
 //! history brackets what was possible:
 //!
-//! - What was reserved at any time was possible.
+//! - What was reserved was possible.
 //! - Reserved memory and a new segment were too much together where a request failed, and where a request
 //!   returned cached memory before it took new memory (a retry).
 //!
@@ -20,6 +20,7 @@ use coalesce_alloc::history::{Action, TraceEntry};
 use coalesce_alloc::pytorch::size;
 use coalesce_alloc::settings::Settings;
 use coalesce_alloc::snapshot::SegmentInfo;
+use coalesce_alloc::stats::PoolKind;
 
 use super::Recording;
 use super::calls::{Call, CallKind, calls};
@@ -121,8 +122,21 @@ impl Recording {
             Some(false) => refusal.device(),
             _ => None,
         };
-        let peak = reserved.iter().copied().max().unwrap_or(0);
-        let at_least = failed().filter_map(possible).fold(peak, u64::max);
+        let granted = calls.iter().filter_map(|call| {
+            let taken = self.granted(call, &reserved, &settings)?;
+            Some(match cause {
+                LimitCause::Device => taken.after,
+                LimitCause::Limit | LimitCause::Unknown => taken.checked,
+            })
+        });
+        // The last page of expandable segments may exceed a limit.
+        let unsure = match settings.expandable_segments() {
+            true => size::page_size(PoolKind::Large, &settings),
+            false => 0,
+        };
+        let at_start = reserved.first().map(|start| start.saturating_sub(unsure));
+        let granted = granted.chain(at_start);
+        let at_least = granted.chain(failed().filter_map(possible)).max()?;
         let tightest = refusals.iter().min_by_key(|refusal| refusal.too_much())?;
         let changed = at_least >= tightest.too_much();
         let (at_least, evidence) = match changed {
@@ -172,6 +186,20 @@ impl Recording {
         before
     }
 
+    /// The memory that a call was granted.
+    fn granted(&self, call: &Call, reserved: &[u64], settings: &Settings) -> Option<Granted> {
+        let Range { start, end } = call.entries;
+        let entries = self.entries.get(start..end)?;
+        let last = entries.last().filter(|_| call.kind == CallKind::Malloc)?;
+        let takes = |entry: &TraceEntry| entry.action.takes_memory();
+        let first = start + entries.iter().position(takes)?;
+        let segment = size::segment_size(size::round_size(last.size, settings)?, settings)?;
+        Some(Granted {
+            after: *reserved.get(end)?,
+            checked: reserved.get(first)?.saturating_add(segment),
+        })
+    }
+
     /// The refusal in a call: of a request that failed, or that returned memory because it was refused some.
     fn refusal(&self, call: &Call, reserved: &[u64], settings: &Settings) -> Option<Refusal> {
         let Range { start, end } = call.entries;
@@ -215,6 +243,15 @@ impl Recording {
     }
 }
 
+/// Memory that a request was granted.
+struct Granted {
+    /// Bytes reserved after it.
+    after: u64,
+    /// Bytes that did not exceed the limit. With expandable segments fewer or more are reserved, because these
+    /// take whole pages, and only where memory is missing.
+    checked: u64,
+}
+
 /// Whether a request returned memory and then took some.
 fn retried(entries: &[TraceEntry]) -> bool {
     let returned = entries
@@ -229,11 +266,11 @@ fn retried(entries: &[TraceEntry]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use coalesce_alloc::PyTorch;
     use coalesce_alloc::driver::StreamId;
     use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
     use coalesce_alloc::error::Error;
     use coalesce_alloc::history::HistoryOptions;
-    use coalesce_alloc::{Allocator, PyTorch};
 
     use super::*;
     use crate::families::rng::Rng;
@@ -291,7 +328,7 @@ mod tests {
     fn a_limit_is_bracketed_while_the_device_has_room() {
         let mut failed = 0;
         for (seed, conf) in (0..30).zip(CONFS.into_iter().cycle()) {
-            let limit = (300 + 7 * seed) * MIB + 12345;
+            let limit = (150 + 5 * seed) * MIB + 12345;
             let mut allocator = allocator(conf, ROOM, 0);
             let fraction = limit as f64 / ROOM as f64;
             allocator.set_memory_fraction(fraction).unwrap();
