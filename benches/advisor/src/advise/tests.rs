@@ -62,6 +62,7 @@ fn advice(
         reactive: &workload,
         recording: None,
         remarks: &[],
+        conditions: &[],
         present: "",
         releases: Releases::REFERENCE,
         capacity: 80 * GIB,
