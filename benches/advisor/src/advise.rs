@@ -46,6 +46,7 @@ pub use self::confidence::{Confidence, ConfidenceLevel};
 pub use self::failure::Failure;
 pub use self::others::OtherPolicy;
 pub use self::peak::PeakBreakdown;
+pub(crate) use self::peak::PeakFinder;
 pub use self::request::{AdviceRequest, Aim};
 pub use self::search::SearchExtent;
 pub use self::simulator::RunFigures;
