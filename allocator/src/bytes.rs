@@ -2,18 +2,41 @@
 
 /// The text is not a size in bytes.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("not a size in bytes ({why}); expected for example 1048576, 512MiB or 80GiB")]
-pub struct ParseBytesError {
-    why: &'static str,
+pub enum ParseBytesError {
+    /// Not a number with a unit.
+    #[error("not a size in bytes ({0}); expected for example 80GiB, 80GB or 85899345920")]
+    Invalid(&'static str),
+    /// A number without a unit that is too small for device memory.
+    #[error("{0} bytes? write {0}GiB or {0}MiB with its unit, or {0}B if bytes are meant")]
+    NoUnit(u64),
 }
 
-/// Parses `1048576`, `0x100000`, `80G`, `80GiB`, `1.5g`: a number with an optional binary unit K, M, G
-/// or T, with or without `iB`.
+/// Parses an amount of device memory as [`parse`], but refuses a number below 1 MiB without a unit, except
+/// 0: whoever writes `80` does not mean 80 bytes.
+///
+/// # Errors
+/// [`ParseBytesError`] with the reason and an example of the expected form.
+pub fn parse_memory(text: &str) -> Result<u64, ParseBytesError> {
+    const SMALLEST: u64 = 1 << 20;
+    let bytes = parse(text)?;
+    match text.trim().parse() {
+        Ok(number) if number > 0 && number < SMALLEST => Err(ParseBytesError::NoUnit(number)),
+        _ => Ok(bytes),
+    }
+}
+
+/// Parses `1048576`, `0x100000`, `80GiB`, `80 GB`, `1.5t`: a number with an optional unit, in any case.
+///
+/// | unit | factor |
+/// |---|---|
+/// | none, `B` | 1 |
+/// | `KiB`, `MiB`, `GiB`, `TiB` | powers of 1024 |
+/// | `K`, `M`, `G`, `T` | the same: device memory is counted in them |
+/// | `KB`, `MB`, `GB`, `TB` | powers of 1000 |
 ///
 /// # Errors
 /// [`ParseBytesError`] with the reason and an example of the expected form.
 pub fn parse(text: &str) -> Result<u64, ParseBytesError> {
-    let wrong = |why| ParseBytesError { why };
     let (number, unit) = split_unit(text.trim());
     let scale: u64 = match unit.to_ascii_lowercase().as_str() {
         "" | "b" => 1,
@@ -21,19 +44,28 @@ pub fn parse(text: &str) -> Result<u64, ParseBytesError> {
         "m" | "mib" => 1 << 20,
         "g" | "gib" => 1 << 30,
         "t" | "tib" => 1 << 40,
-        "kb" | "mb" | "gb" | "tb" => return Err(wrong("units are binary, use GiB")),
-        _ => return Err(wrong("unknown unit")),
+        "kb" => 1_000,
+        "mb" => 1_000_000,
+        "gb" => 1_000_000_000,
+        "tb" => 1_000_000_000_000,
+        _ if number.is_empty() && unit.starts_with('-') => {
+            return Err(ParseBytesError::Invalid("below 0"));
+        }
+        _ => return Err(ParseBytesError::Invalid("unknown unit")),
     };
+    let invalid = ParseBytesError::Invalid("not a number");
     if let Some(digits) = number.strip_prefix("0x") {
-        return u64::from_str_radix(digits, 16).map_err(|_| wrong("not a number"));
+        return u64::from_str_radix(digits, 16).map_err(|_| invalid);
     }
     if let Ok(value) = number.parse::<u64>() {
-        return value.checked_mul(scale).ok_or_else(|| wrong("too large"));
+        return value
+            .checked_mul(scale)
+            .ok_or(ParseBytesError::Invalid("too large"));
     }
-    let value: f64 = number.parse().map_err(|_| wrong("not a number"))?;
+    let value: f64 = number.parse().map_err(|_| invalid)?;
     let bytes = value * scale as f64;
     if !(0.0..u64::MAX as f64).contains(&bytes) {
-        return Err(wrong("out of range"));
+        return Err(ParseBytesError::Invalid("out of range"));
     }
     Ok(bytes as u64)
 }
@@ -50,28 +82,48 @@ fn split_unit(text: &str) -> (&str, &str) {
 
 #[cfg(test)]
 mod tests {
-    use super::parse;
+    use super::*;
 
     #[test]
-    fn sizes_with_and_without_units() {
+    fn each_unit_has_its_own_meaning() {
         for (text, bytes) in [
             ("0", 0),
             ("85899345920", 80 << 30),
             ("80GiB", 80 << 30),
             ("80 gib", 80 << 30),
+            ("24G", 24 << 30),
+            ("24g", 24 << 30),
+            ("24GB", 24_000_000_000),
+            ("80 GB", 80_000_000_000),
+            ("1.5TB", 1_500_000_000_000),
+            ("512M", 512 << 20),
+            ("512mb", 512_000_000),
             ("1.5k", 1536),
+            ("80B", 80),
             ("0x300000000000", 0x3000_0000_0000),
         ] {
             assert_eq!(parse(text), Ok(bytes), "{text}");
+            assert_eq!(parse_memory(text), Ok(bytes), "{text}");
         }
+    }
+
+    #[test]
+    fn small_numbers_of_device_memory_need_a_unit() {
+        assert_eq!(parse("80"), Ok(80));
+        let hint = parse_memory(" 80 ").unwrap_err().to_string();
+        assert_eq!(
+            hint,
+            "80 bytes? write 80GiB or 80MiB with its unit, or 80B if bytes are meant"
+        );
+        assert!(parse_memory("1048575").is_err() && parse_memory("1048576").is_ok());
     }
 
     #[test]
     fn errors_state_the_reason_and_the_expected_form() {
         for (text, why) in [
-            ("80GB", "binary"),
+            ("80GX", "unknown unit"),
             ("GiB", "not a number"),
-            ("-1", "unknown unit"),
+            ("-1", "below 0"),
             ("1.2.3M", "not a number"),
             ("99999999999G", "too large"),
             ("1e9", "unknown unit"),

@@ -5,13 +5,14 @@
 //! | [`trace`] | our traces, CSV with an optional JSON header | `op,id,bytes,stream,tag`, or anything else |
 //! | [`rmm`] | logs of RMM's `logging_resource_adaptor` | `Thread,Time,Action,Pointer,Size,Stream` |
 //! | [`minimalloc`] | instances of offline placement | columns `id,lower,upper,size` in any order |
-//! | [`snapshot`] | PyTorch's memory snapshots, which are [`pickle`]s, and histories published as CSV | the byte 0x80, or `action,addr,size,stream,time_us` |
+//! | [`snapshot`] | PyTorch's memory snapshots: [`pickle`]s, pages of memory_viz, JSON, and histories published as CSV | the byte 0x80, `<!DOCTYPE`, `{` or `[`, or `action,addr,size,stream,time_us` |
 //!
-//! [`open()`] recognises a file by its first line and opens it; every format may be compressed with gzip.
-//! To add a format: write a module with a type that implements [`Workload`](crate::Workload), and add its
-//! first line to [`open()`].
+//! [`open()`] recognises a file by its first bytes and opens it; every format may be compressed with gzip.
+//! Other formats cause an error that names them (`foreign.rs`). To add a format: write a module with a type
+//! that implements [`Workload`](crate::Workload), and add its first line to [`open()`].
 
 pub mod file;
+mod foreign;
 pub mod minimalloc;
 mod open;
 pub mod pickle;
@@ -27,7 +28,7 @@ pub use self::open::{Opened, open};
 /// The name of a file without the extensions of the formats: `gpt2` for `gpt2.csv.gz`, `gpt2.log` and
 /// `gpt2.pickle`.
 pub(crate) fn stem(path: &Path) -> String {
-    const EXTENSIONS: [&str; 5] = [".csv", ".log", ".txt", ".pickle", ".pkl"];
+    const EXTENSIONS: [&str; 7] = [".csv", ".log", ".txt", ".pickle", ".pkl", ".html", ".json"];
     let name = path.file_name().unwrap_or(path.as_os_str());
     let name = name.to_string_lossy();
     let name = name.strip_suffix(".gz").unwrap_or(&name);

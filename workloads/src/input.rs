@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use coalesce_alloc::driver::sim::address::AddressPolicy;
 use toml::Table;
 
-use crate::catalog::{self, CatalogError};
+use crate::catalog::{self, CatalogError, Unknown};
 use crate::formats::snapshot::Recording;
 use crate::formats::snapshot::coverage::Coverage;
 use crate::formats::snapshot::rewind::RecordingError;
@@ -31,15 +31,23 @@ pub struct Input {
 #[non_exhaustive]
 pub enum InputError {
     /// The name looks like a file name, but the file does not exist.
-    #[error("{0}: no such file")]
-    Missing(String),
+    #[error("{name}: no such file{}", meant(nearest))]
+    Missing {
+        /// The name.
+        name: String,
+        /// The name of a file that was probably meant.
+        nearest: Option<String>,
+    },
     /// The name is neither a file nor a preset nor a family.
-    #[error("'{name}' is neither a file nor a preset; `coalesce workloads` lists the presets")]
+    #[error(
+        "'{name}' is neither a file nor a preset or family{}; `coalesce workloads` lists presets and families",
+        meant(nearest)
+    )]
     Unknown {
         /// The name.
         name: String,
-        /// The error of the lookup.
-        source: CatalogError,
+        /// The name that was probably meant.
+        nearest: Option<String>,
     },
     /// The parameters of a preset are invalid.
     #[error(transparent)]
@@ -70,6 +78,37 @@ pub enum InputError {
     Empty(PathBuf),
 }
 
+/// The error for a name, with the file, preset or family that was probably meant.
+fn unknown(name: &str) -> InputError {
+    let presets = presets::list().unwrap_or_default();
+    let presets = presets.into_iter().map(|preset| preset.name);
+    let families = catalog::families()
+        .iter()
+        .map(|family| family.name.to_owned());
+    let known = presets.chain(families).chain(files_beside(Path::new(name)));
+    InputError::Unknown {
+        nearest: Unknown::new(name, known).nearest().map(str::to_owned),
+        name: name.to_owned(),
+    }
+}
+
+/// The files in the folder of a path, written like the path.
+fn files_beside(path: &Path) -> impl Iterator<Item = String> {
+    let parent = path.parent().unwrap_or(Path::new("")).to_owned();
+    let folder = match parent.as_os_str().is_empty() {
+        true => Path::new("."),
+        false => &parent,
+    };
+    let files = folder.read_dir().into_iter().flatten().flatten();
+    let files = files.filter(|file| file.file_type().is_ok_and(|kind| kind.is_file()));
+    files.map(move |file| parent.join(file.file_name()).to_string_lossy().into_owned())
+}
+
+fn meant(nearest: &Option<String>) -> String {
+    let nearest = nearest.as_ref();
+    nearest.map_or_else(String::new, |name| format!("; did you mean '{name}'?"))
+}
+
 impl Input {
     /// Opens a file of any [format](formats), a preset or a family, in this order. `device` selects the
     /// device of a snapshot of several; the default is the device with the most entries.
@@ -85,13 +124,17 @@ impl Input {
             };
         }
         if path.components().count() > 1 || path.extension().is_some() {
-            return Err(InputError::Missing(name.to_owned()));
+            let nearest = Unknown::new(name, files_beside(path))
+                .nearest()
+                .map(str::to_owned);
+            let name = name.to_owned();
+            return Err(InputError::Missing { name, nearest });
         }
         let workload = match presets::find(name) {
             Ok(preset) => preset.build(Table::new())?,
-            Err(_) => catalog::build(name, name, Table::new()).map_err(|source| {
-                let name = name.to_owned();
-                InputError::Unknown { name, source }
+            Err(_) => catalog::build(name, name, Table::new()).map_err(|error| match error {
+                CatalogError::Family(_) => unknown(name),
+                other => InputError::Preset(other),
             })?,
         };
         Ok(Self::of_workload(workload))

@@ -184,7 +184,7 @@ mod tests {
             ("growth", "has no value"),
             ("growth:true,growth:true", "twice"),
             ("growth:yes", "growth: invalid value 'yes'"),
-            ("chunk:2MB", "units are binary"),
+            ("chunk:2MX", "unknown unit"),
             (
                 "grow:true",
                 "unknown key 'grow'; expected one of: growth, chunk, limit",

@@ -27,14 +27,14 @@ pub struct ConditionFlags {
     pub conf: Option<String>,
     /// Memory of the simulated device. Default: if a request failed in the snapshot, the reserved and the free
     /// memory at that time; 80GiB for traces and presets; else enough for everything.
-    #[arg(long, value_parser = bytes::parse)]
+    #[arg(long, value_parser = bytes::parse_memory)]
     pub capacity: Option<u64>,
     /// The most memory that the process may reserve, as with torch.cuda.set_per_process_memory_fraction. Default:
     /// inferred from failed and repeated requests in the snapshot.
-    #[arg(long, value_name = "BYTES", value_parser = bytes::parse)]
+    #[arg(long, value_name = "BYTES", value_parser = bytes::parse_memory)]
     pub limit: Option<u64>,
     /// Part of the device memory that other processes, the CUDA context and libraries use.
-    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes::parse)]
+    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes::parse_memory)]
     pub reserve_for_others: u64,
     /// Where the simulated device places memory: up, down or firstfit. Default: as recorded in the snapshot, else
     /// up. Results depend on it, because allocators prefer low addresses.

@@ -47,7 +47,7 @@ pub struct Args {
     #[arg(long, default_value = "", hide_default_value = true)]
     conf: String,
     /// For `snapshot`: device memory.
-    #[arg(long, default_value = "80GiB", value_parser = bytes::parse)]
+    #[arg(long, default_value = "80GiB", value_parser = bytes::parse_memory)]
     capacity: u64,
     /// For `snapshot`: where the simulated device places memory: up, down or firstfit.
     #[arg(long, default_value = "up", value_parser = str::parse::<AddressPolicy>)]

@@ -60,7 +60,7 @@ impl fmt::Display for Capacity {
                     (1 << 40, "TiB"),
                     (1 << 30, "GiB"),
                     (1 << 20, "MiB"),
-                    (1, ""),
+                    (1, "B"),
                 ];
                 let whole = |(scale, _): &(u64, &str)| bytes > 0 && bytes.is_multiple_of(*scale);
                 let (scale, unit) = units.into_iter().find(whole).unwrap_or((1, ""));
@@ -99,7 +99,7 @@ impl FromStr for Capacity {
         if text.ends_with('%') {
             return percent(text).map(Self::OfDemand).ok_or(InvalidCapacity);
         }
-        bytes::parse(text)
+        bytes::parse_memory(text)
             .map(Self::Bytes)
             .map_err(|_| InvalidCapacity)
     }
@@ -115,7 +115,7 @@ mod tests {
             "1TiB",
             "80GiB",
             "512MiB",
-            "1000",
+            "1000B",
             "110%",
             "least",
             "least+25%",
@@ -126,7 +126,7 @@ mod tests {
         }
         for text in [
             "",
-            "80GB",
+            "80",
             "%",
             "-1%",
             "1.5%",

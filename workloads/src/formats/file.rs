@@ -4,13 +4,13 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read, Write};
-use std::mem;
 use std::path::{Path, PathBuf};
 
 use flate2::Compression;
 use flate2::bufread::MultiGzDecoder;
 use flate2::write::GzEncoder;
 
+use super::foreign;
 use crate::op::WorkloadError;
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
@@ -86,6 +86,8 @@ impl From<FileError> for WorkloadError {
 /// An open file.
 pub(super) struct InputFile {
     path: PathBuf,
+    /// The first bytes of the decompressed content.
+    start: Vec<u8>,
     /// The decompressed content that has not been read.
     content: Box<dyn BufRead>,
     /// Bytes on disk.
@@ -93,43 +95,52 @@ pub(super) struct InputFile {
 }
 
 impl InputFile {
+    /// Opens a file. Files of formats that no reader knows cause an error that names the format.
     pub(super) fn open(path: &Path) -> Result<Self, FileError> {
+        /// More bytes than any header line has.
+        const START: u64 = 1 << 16;
         let open = || {
             let size = size_of_file(path)?;
             let mut file = BufReader::new(File::open(path)?);
-            let content: Box<dyn BufRead> = if file.fill_buf()?.starts_with(&GZIP_MAGIC) {
-                Box::new(BufReader::new(MultiGzDecoder::new(file)))
+            let mut content: Box<dyn BufRead> = if file.fill_buf()?.starts_with(&GZIP_MAGIC) {
+                Box::new(BufReader::new(Unpacked {
+                    gzip: MultiGzDecoder::new(file),
+                    bytes: 0,
+                }))
             } else {
                 Box::new(file)
             };
-            Ok((size, content))
+            let mut start = Vec::new();
+            // An error is kept for the reader that knows what the content is, and so where the error is.
+            if let Err(error) = content.by_ref().take(START).read_to_end(&mut start) {
+                content = Box::new(BufReader::new(Failed(Some(error))));
+            } else if let Some(what) = foreign::describe(path, &start) {
+                return Ok(Err(FileError::at_byte(path, 0, what)));
+            }
+            let content = Box::new(Cursor::new(start.clone()).chain(content));
+            Ok(Ok(Self {
+                path: path.to_owned(),
+                start,
+                content,
+                size,
+            }))
         };
-        let opened = open().map_err(|error: io::Error| FileError::new(path, error));
-        let (size, content) = opened?;
-        Ok(Self {
-            path: path.to_owned(),
-            content,
-            size,
-        })
+        let opened = open().map_err(|error: io::Error| match error.kind() {
+            io::ErrorKind::PermissionDenied => {
+                FileError::new(path, "no permission to read the file")
+            }
+            _ => FileError::new(path, error),
+        });
+        opened?
     }
 
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The first line, or as much of it as a line may have and as can be read, without consuming it. An
-    /// error is kept for the reader that knows what the content is, and so where the error is.
-    pub(super) fn peek_line(&mut self) -> Vec<u8> {
-        let mut line = Vec::new();
-        let mut start = (&mut self.content).take(LONGEST_LINE);
-        let read = start.read_until(b'\n', &mut line);
-        let rest = mem::replace(&mut self.content, Box::new(io::empty()));
-        let rest = match read {
-            Ok(_) => rest,
-            Err(error) => Box::new(BufReader::new(Failed(Some(error)))),
-        };
-        self.content = Box::new(Cursor::new(line.clone()).chain(rest));
-        line
+    /// The first bytes of the decompressed content.
+    pub(super) fn start(&self) -> &[u8] {
+        &self.start
     }
 
     pub(super) fn lines(self) -> Lines {
@@ -167,6 +178,32 @@ impl InputFile {
     }
 }
 
+/// The content of a file compressed with gzip.
+struct Unpacked<R> {
+    gzip: MultiGzDecoder<R>,
+    /// Bytes read so far.
+    bytes: u64,
+}
+
+impl<R: BufRead> Read for Unpacked<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.gzip.read(buffer).map_err(|error| {
+            let problem = match error.kind() {
+                io::ErrorKind::UnexpectedEof => {
+                    "the compressed data ends early: the file is truncated"
+                }
+                _ => "the compressed data is damaged",
+            };
+            let bytes = self.bytes;
+            let reason =
+                format!("{problem} ({error}, after {bytes} unpacked bytes); copy it again");
+            io::Error::new(error.kind(), reason)
+        })?;
+        self.bytes += read as u64;
+        Ok(read)
+    }
+}
+
 /// A reader after an error.
 struct Failed(Option<io::Error>);
 
@@ -182,12 +219,11 @@ fn size_of_file(path: &Path) -> io::Result<u64> {
     if metadata.is_file() {
         return Ok(metadata.len());
     }
-    let kind = if metadata.is_dir() {
-        "a directory"
+    let reason = if metadata.is_dir() {
+        "a directory, not a regular file; name a file in it"
     } else {
-        "a pipe or a device"
+        "a pipe or a device, not a regular file, which can be read more than once"
     };
-    let reason = format!("{kind}, not a regular file, which can be read more than once");
     Err(io::Error::new(io::ErrorKind::InvalidInput, reason))
 }
 

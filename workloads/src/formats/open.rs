@@ -17,23 +17,21 @@ pub enum Opened {
     Workload(Box<dyn Workload>),
 }
 
-/// Opens an input file of any format, plain or compressed with gzip. The first line decides what it is; a
-/// file of an unknown format is read as a trace, whose errors say what a trace looks like.
+/// Opens an input file of any format, plain or compressed with gzip. The first bytes decide what it is; a
+/// text file of an unknown format is read as a trace, whose errors say what a trace looks like.
 ///
 /// # Errors
 /// [`FileError`] if the file cannot be read.
 pub fn open(path: impl AsRef<Path>) -> Result<Opened, FileError> {
-    let mut file = InputFile::open(path.as_ref())?;
-    let first_line = file.peek_line();
-    if snapshot::read::is_snapshot(&first_line) {
+    let file = InputFile::open(path.as_ref())?;
+    if snapshot::read::is_snapshot(file.start()) {
         return Ok(Opened::Snapshot(snapshot::read::read_file(file)?));
     }
-    let text = str::from_utf8(&first_line).unwrap_or_default();
-    Ok(Opened::Workload(
-        match text.trim_end_matches(['\n', '\r']) {
-            rmm::COLUMNS => Box::new(RmmLog::new(file)?),
-            header if minimalloc::is_header(header) => Box::new(InstanceFile::new(file)?),
-            _ => Box::new(TraceFile::new(file)?),
-        },
-    ))
+    let first_line = file.start().split(|&byte| byte == b'\n').next();
+    let text = str::from_utf8(first_line.unwrap_or_default()).unwrap_or_default();
+    Ok(Opened::Workload(match text.trim_end_matches('\r') {
+        rmm::COLUMNS => Box::new(RmmLog::new(file)?),
+        header if minimalloc::is_header(header) => Box::new(InstanceFile::new(file)?),
+        _ => Box::new(TraceFile::new(file)?),
+    }))
 }

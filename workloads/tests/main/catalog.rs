@@ -114,8 +114,8 @@ fn errors_are_one_line_and_suggest_a_fix() {
             &["blocks: ", "`-1`"],
         ),
         (
-            build("fragmentation", "bytes = '4MB'"),
-            &["bytes: ", "units are binary"],
+            build("fragmentation", "bytes = '4MX'"),
+            &["bytes: ", "unknown unit"],
         ),
         (build("fragmentation", "bytes = -4"), &["bytes: ", "12MiB"]),
         (build("fragmentation", "every = 0"), &["every is 0"]),

@@ -4,3 +4,4 @@ mod fixtures;
 mod history;
 mod mistakes;
 mod recorded;
+mod wrapped;

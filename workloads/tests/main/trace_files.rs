@@ -61,7 +61,7 @@ fn plain_and_compressed_traces_are_equal() {
 fn errors_name_file_line_and_reason() {
     let head = "op,id,bytes,stream,tag\n";
     let cases = [
-        ("empty", String::new(), "line 1: not a trace"),
+        ("empty", String::new(), "byte 0: the file is empty"),
         (
             "foreign",
             "id,lower,upper,size\n".to_owned(),

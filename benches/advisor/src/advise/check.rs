@@ -1,14 +1,17 @@
 //! Checks whether the replay reproduces the recording.
 
 use coalesce_workloads::formats::snapshot::Recording;
-use coalesce_workloads::formats::snapshot::verify::{Known, Verification, verify};
+use coalesce_workloads::formats::snapshot::verify::{Difference, Known, Verification, verify};
 use serde::Serialize;
 
 /// The result of replaying a recording at its own addresses under its own settings. See
 /// [`verify`](mod@coalesce_workloads::formats::snapshot::verify).
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct RecordingCheck {
-    /// Whether everything matches.
+    /// `exact`, `different`, `nothing to verify`, or `impossible` if PyTorch's allocator cannot have made the
+    /// recording.
+    pub verdict: &'static str,
+    /// Whether the recording contains allocations and everything matches.
     pub is_exact: bool,
     /// Allocations of the recording.
     pub allocations: usize,
@@ -34,9 +37,12 @@ impl RecordingCheck {
             Ok(verification) => (verification, None),
             Err(error) => (Verification::default(), Some(error.to_string())),
         };
-        let first = verification.difference.as_ref();
-        let difference = first.map(|first| format!("entry {}: {}", first.entry, first.reason));
+        let difference = verification.difference.as_ref().map(Difference::summary);
         Self {
+            verdict: match &error {
+                Some(_) => "impossible",
+                None => verification.verdict().name(),
+            },
             is_exact: error.is_none() && verification.is_exact(),
             allocations: verification.allocations,
             exact: verification.exact,
@@ -59,18 +65,20 @@ impl RecordingCheck {
             ..
         } = self;
         match (&self.difference, self.is_exact) {
+            (None, false) => {
+                "There is nothing to verify: the recording contains no allocation.".to_owned()
+            }
             (_, true) => format!(
                 "The replay under the recorded settings matches the recording: all {allocations} allocations \
                  have their recorded addresses, and all {segment_events} segment and page events are the same."
             ),
-            (Some(difference), _) if *allocations == 0 => {
+            (Some(difference), _) if self.verdict == "impossible" => {
                 format!("The recording could not be verified: {difference}.")
             }
-            (difference, _) => format!(
+            (Some(difference), _) => format!(
                 "The replay under the recorded settings differs from the recording: {exact} of {allocations} \
                  allocations have their recorded addresses, and {predicted} of {segment_events} segment and \
-                 page events are the same. First difference: {}. Run `coalesce verify` for details.",
-                difference.as_deref().unwrap_or("the blocks at the end")
+                 page events are the same. First difference: {difference}. Run `coalesce verify` for details."
             ),
         }
     }

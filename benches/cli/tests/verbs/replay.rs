@@ -91,7 +91,14 @@ fn invalid_replays_are_rejected_with_a_reason() {
     refused(&["none.csv"], 1, &["none.csv", "no such file"]);
     refused(&[good, "--policy", "best"], 2, &["'best'", "pytorch"]);
     refused(&[good, "--conf", "max_split"], 1, &["max_split"]);
-    refused(&[good, "--capacity", "80GB"], 2, &["80GB", "80GiB"]);
+    refused(&[good, "--capacity", "80GX"], 2, &["80GX", "80GiB"]);
+    refused(
+        &[good, "--capacity", "80"],
+        2,
+        &["80 bytes?", "80GiB", "80B"],
+    );
+    refused(&["llama2_7b_chat.pickle"], 1, &["no such file"]);
+    refused(&["nosuch"], 1, &["neither a file nor a preset or family"]);
     refused(&[good, "--addresses", "left"], 2, &["left", "firstfit"]);
     let twice = scratch(
         "twice.csv",

@@ -7,7 +7,7 @@ use coalesce_alloc::driver::StreamId;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::history::HistoryOptions;
 use coalesce_alloc::settings::Settings;
-use coalesce_alloc::snapshot::Snapshot;
+use coalesce_alloc::snapshot::{BlockState, Snapshot};
 use coalesce_workloads::formats::pickle::write;
 
 use super::{coalesce, scratch};
@@ -91,18 +91,81 @@ fn an_impossible_recording_is_reported() {
 }
 
 #[test]
-fn invalid_snapshots_are_rejected_with_a_reason() {
-    let refused = |arguments: &[&str], code: i32, words: &[&str]| {
-        coalesce(&[&["verify"], arguments].concat(), "", &[]).failure(code, words);
+fn invalid_arguments_are_rejected_with_a_reason() {
+    let refused = |arguments: &[&str], words: &[&str]| {
+        coalesce(&[&["verify"], arguments].concat(), "", &[]).failure(2, words);
     };
-    refused(&[], 2, &["<SNAPSHOTS>"]);
-    refused(&["none.pickle"], 1, &["none.pickle", "No such file"]);
-    refused(&["a", "--fraction", "0.5"], 2, &["--capacity"]);
+    refused(&[], &["<SNAPSHOTS>"]);
+    refused(&["a", "--fraction", "0.5"], &["--capacity"]);
     refused(
         &["a", "--capacity", "1", "--fraction", "2"],
-        2,
         &["'2'", "0.5"],
     );
+}
+
+/// Verifies files, expects an exit status and returns the rows of the table and the whole text.
+fn rows(files: &[&PathBuf], status: i32) -> (Vec<String>, String) {
+    let files = files.iter().map(|file| file.to_str().unwrap());
+    let arguments: Vec<&str> = ["verify"].into_iter().chain(files.clone()).collect();
+    let ended = coalesce(&arguments, "", &[]);
+    assert_eq!(ended.code, Some(status), "{}{}", ended.out, ended.err);
+    let rows = ended.out.lines().skip(1).take(files.count());
+    (rows.map(str::to_owned).collect(), ended.out.clone())
+}
+
+#[test]
+fn an_unreadable_file_does_not_keep_others_from_being_verified() {
+    let missing = PathBuf::from("none.pickle");
     let other = scratch("no.pickle", "op,id,bytes,stream,tag\n");
-    refused(&[other.to_str().unwrap()], 1, &["no.pickle"]);
+    let good = file("after_unreadable.pickle", &snapshot(""));
+    let (rows, text) = rows(&[&missing, &other, &good], 2);
+    for (row, (name, verdict)) in rows.iter().zip([
+        ("none.pickle", "unreadable"),
+        ("no.pickle", "unreadable"),
+        ("after_unreadable.pickle", "exact"),
+    ]) {
+        assert!(row.starts_with(name) && row.ends_with(verdict), "{row}");
+    }
+    assert!(text.contains("No such file"), "{text}");
+}
+
+#[test]
+fn recordings_without_allocations_are_not_verified() {
+    let mut empty = snapshot("");
+    empty.device_traces = vec![Vec::new()];
+    let without_history = file("without_history.pickle", &empty);
+    empty.segments = Vec::new();
+    let without_device = file("without_device.pickle", &empty);
+    let exact = file("before_nothing.pickle", &snapshot(""));
+    for (nothing, reason) in [
+        (&without_history, "_record_memory_history()"),
+        (&without_device, "no memory of any device"),
+    ] {
+        let (rows, text) = rows(&[&exact, nothing], 2);
+        assert!(rows[0].ends_with("exact"), "{text}");
+        assert!(rows[1].ends_with("nothing to verify"), "{text}");
+        assert!(text.contains(reason), "{text}");
+    }
+}
+
+#[test]
+fn a_difference_at_the_end_is_described() {
+    let mut wrong = snapshot("");
+    let mut blocks = wrong
+        .segments
+        .iter_mut()
+        .flat_map(|segment| &mut segment.blocks);
+    let block = blocks.find(|block| block.is_active()).unwrap();
+    // No entry of the history frees the block.
+    block.state = BlockState::ActivePendingFree;
+    let path = file("end.pickle", &wrong);
+    let (rows, text) = rows(&[&path], 1);
+    assert!(rows[0].ends_with("different"), "{text}");
+    for words in [
+        "at the end: the replay ends with a block of",
+        "in use instead of",
+        "waiting for a stream",
+    ] {
+        assert!(text.contains(words), "no '{words}' in: {text}");
+    }
 }

@@ -14,8 +14,9 @@
 //! | `pool_id` of an entry, new after 2.11 | [unknown](Recording::entry_pools) |
 //! | `external_annotations`, `forward_frames`, `user_metadata` | none |
 //!
-//! Unknown keys are ignored. Two other forms are read as well: the list of segments that
-//! `torch.cuda.memory_snapshot()` returns, and a history published as CSV (`read/history.rs`).
+//! Unknown keys are ignored. Other forms are read as well: the list of segments that
+//! `torch.cuda.memory_snapshot()` returns, a snapshot in a page of memory_viz or in JSON
+//! (`read/wrapped.rs`), and a history published as CSV (`read/history.rs`).
 
 mod budget;
 mod entries;
@@ -24,6 +25,7 @@ mod history;
 mod remarks;
 mod segments;
 mod stacks;
+mod wrapped;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -32,6 +34,7 @@ use self::budget::Budget;
 use self::fields::whole;
 use self::remarks::Remarks;
 use self::stacks::{Frames, Stacks};
+use self::wrapped::Form;
 use super::release::Releases;
 use super::{Annotation, Recording};
 use crate::formats::file::{FileError, InputFile};
@@ -41,7 +44,7 @@ use crate::formats::pickle::{Node, Pickle, PickleError};
 pub(in crate::formats) fn is_snapshot(start: &[u8]) -> bool {
     /// The first byte of a pickle of protocol 2 and later.
     const PROTO: u8 = 0x80;
-    start.first() == Some(&PROTO) || history::is_history(start)
+    start.first() == Some(&PROTO) || history::is_history(start) || Form::of(start).is_some()
 }
 
 /// Reads a snapshot, plain or compressed with gzip. Returns one recording for each device that has entries
@@ -59,8 +62,17 @@ pub(in crate::formats) fn read_file(file: InputFile) -> Result<Vec<Recording>, F
     if history::is_history(&bytes) {
         return Ok(vec![history::read(&path, &bytes)?]);
     }
+    let form = Form::of(&bytes);
+    let bytes = match form {
+        Some(form) => form.unwrap(&bytes),
+        None => Ok(bytes),
+    };
+    let bytes = bytes.map_err(|reason| FileError::new(&path, reason))?;
     let recordings = Pickle::read(bytes).and_then(|pickle| from_pickle(&pickle));
-    recordings.map_err(|error| FileError::at_byte(&path, error.at, error.reason))
+    recordings.map_err(|PickleError { at, reason }| match form {
+        Some(_) => FileError::new(&path, format!("the snapshot in it, byte {at}: {reason}")),
+        None => FileError::at_byte(&path, at, reason),
+    })
 }
 
 fn from_pickle(pickle: &Pickle) -> Result<Vec<Recording>, PickleError> {

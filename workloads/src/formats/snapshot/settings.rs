@@ -5,7 +5,7 @@ use coalesce_alloc::settings::{Settings, SettingsError, written};
 
 use super::Recording;
 
-/// The settings of a recording that PyTorch 2.11 knows.
+/// A settings string, as far as PyTorch 2.11 knows its keys.
 #[derive(Clone, PartialEq, Debug)]
 pub struct KnownSettings {
     /// The known settings.
@@ -16,23 +16,18 @@ pub struct KnownSettings {
     pub unknown: Vec<String>,
 }
 
-impl Recording {
-    /// The settings of the recorded program. If the snapshot does not contain them, the defaults, with
-    /// expandable segments if it has any.
+impl KnownSettings {
+    /// Reads a settings string of any release.
     ///
     /// # Errors
     /// If a value is invalid in PyTorch 2.11.
-    pub fn settings(&self) -> Result<KnownSettings, SettingsError> {
-        let mut conf = match &self.conf {
-            Some(conf) => conf.clone(),
-            None if self.has_expandable_segments() => "expandable_segments:True".to_owned(),
-            None => String::new(),
-        };
+    pub fn of(conf: &str) -> Result<Self, SettingsError> {
+        let mut conf = conf.to_owned();
         let mut unknown = Vec::new();
         loop {
             match Settings::from_conf(&conf) {
                 Ok(settings) => {
-                    return Ok(KnownSettings {
+                    return Ok(Self {
                         settings,
                         conf,
                         unknown,
@@ -45,6 +40,21 @@ impl Recording {
                 Err(error) => return Err(error),
             }
         }
+    }
+}
+
+impl Recording {
+    /// The settings of the recorded program. If the snapshot does not contain them, the defaults, with
+    /// expandable segments if it has any.
+    ///
+    /// # Errors
+    /// If a value is invalid in PyTorch 2.11.
+    pub fn settings(&self) -> Result<KnownSettings, SettingsError> {
+        KnownSettings::of(match &self.conf {
+            Some(conf) => conf,
+            None if self.has_expandable_segments() => "expandable_segments:True",
+            None => "",
+        })
     }
 
     fn has_expandable_segments(&self) -> bool {
@@ -78,6 +88,7 @@ mod tests {
         let conf = "later:[1:2,3:4],expandable_segments:True, other:1,max_split_size_mb:100";
         let known = settings(conf).unwrap();
         assert_eq!(known.unknown, ["later", "other"]);
+        assert_eq!(known.conf, "expandable_segments:True,max_split_size_mb:100");
         assert!(known.settings.expandable_segments() && known.settings.max_split_size().is_some());
         assert!(
             settings("max_split_size_mb:1").is_err(),

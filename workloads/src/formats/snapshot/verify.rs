@@ -55,17 +55,50 @@ pub struct Verification {
     pub is_end_equal: bool,
     /// The memory limit that was found by trial, in bytes.
     pub limit: Option<u64>,
-    /// The first decision that differs from the recorded one.
+    /// The first decision that differs from the recorded one, or else the difference of the states at the end.
     pub difference: Option<Difference>,
     /// Missing information, one sentence each.
     pub remarks: Vec<String>,
 }
 
+/// What a verification proves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// The replay reproduces all recorded decisions, at least one allocation among them.
+    Exact,
+    /// A decision or the state at the end differs.
+    Different,
+    /// The recording contains no allocation, so that it proves nothing.
+    Nothing,
+}
+
+impl Verdict {
+    /// The verdict as tables and JSON show it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Exact => "exact",
+            Self::Different => "different",
+            Self::Nothing => "nothing to verify",
+        }
+    }
+}
+
 impl Verification {
-    /// Whether the replay reproduces the whole recording.
+    /// What the verification proves.
+    #[must_use]
+    pub fn verdict(&self) -> Verdict {
+        match (&self.difference, self.allocations) {
+            (Some(_), _) => Verdict::Different,
+            (None, 0) => Verdict::Nothing,
+            (None, _) => Verdict::Exact,
+        }
+    }
+
+    /// Whether the replay reproduces the whole recording, which contains allocations.
     #[must_use]
     pub fn is_exact(&self) -> bool {
-        self.difference.is_none() && self.is_end_equal
+        self.verdict() == Verdict::Exact
     }
 }
 
@@ -101,9 +134,10 @@ pub fn verify(recording: &Recording, known: Known) -> Result<Verification, Recor
             run.guesses.memory
         ));
     }
-    if let Some((index, deviation)) = run.stopped {
-        let difference = Difference::find(&trial, &run.guesses, index, deviation)?;
-        verification.difference = Some(difference);
-    }
+    verification.difference = match run.stopped {
+        Some((index, deviation)) => Some(Difference::find(&trial, &run.guesses, index, deviation)?),
+        None => Difference::at_end(recording, &run.segments),
+    };
+    verification.is_end_equal = verification.difference.is_none();
     Ok(verification)
 }

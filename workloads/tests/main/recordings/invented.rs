@@ -138,7 +138,9 @@ fn assert_exact(setup: Setup, seed: u64, recording: &Recording, lost: usize) -> 
         .difference
         .as_ref()
         .map_or(String::new(), ToString::to_string);
-    assert!(verdict.is_exact(), "{what}: {verdict:#?}\n{difference}");
+    // The last entries of a recording may contain no allocation.
+    let is_same = verdict.difference.is_none() && verdict.is_end_equal;
+    assert!(is_same, "{what}: {verdict:#?}\n{difference}");
     assert_eq!(verdict.exact, verdict.allocations, "{what}");
     assert_eq!(verdict.predicted, verdict.segment_events, "{what}");
     verdict

@@ -7,6 +7,7 @@ use coalesce_alloc::history::{Action, TraceEntry};
 use coalesce_alloc::pytorch::size;
 use coalesce_alloc::snapshot::{BlockState, SegmentInfo};
 
+use super::super::Recording;
 use super::super::calls::{Call, CallKind};
 use super::super::rewind::RecordingError;
 use super::guesses::Guesses;
@@ -16,8 +17,8 @@ use super::trial::Trial;
 /// The first decision that differs from the recorded one.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Difference {
-    /// The index of the last entry of the call.
-    pub entry: usize,
+    /// The index of the last entry of the call; none if only the states at the end differ.
+    pub entry: Option<usize>,
     /// The difference, in a sentence.
     pub reason: String,
     /// Recorded entries before the call.
@@ -71,7 +72,7 @@ impl Difference {
         let recorded = prepared.entries_of(call).to_vec();
         let segments = replay.segments();
         Ok(Self {
-            entry: end.saturating_sub(1),
+            entry: Some(end.saturating_sub(1)),
             reason: reason(call, &recorded, &deviation, &segments),
             before: entries[call.entries.start.saturating_sub(AROUND)..call.entries.start].to_vec(),
             candidates: candidates(&recorded, &deviation.ours, &segments, |bytes| {
@@ -81,6 +82,74 @@ impl Difference {
             ours: deviation.ours,
             after: entries[end..entries.len().min(end + AROUND)].to_vec(),
         })
+    }
+
+    /// The difference between the `replayed` blocks at the end and the recorded ones.
+    pub(super) fn at_end(recording: &Recording, replayed: &[SegmentInfo]) -> Option<Self> {
+        let (ours, recorded) = (layout(replayed), layout(&recording.segments));
+        let same = ours.iter().zip(&recorded);
+        let first = same.take_while(|(ours, recorded)| ours == recorded).count();
+        let (ours, recorded) = (ours.get(first), recorded.get(first));
+        let block = |&(addr, bytes, state): &Block| {
+            format!("{bytes} bytes at {addr}, {}", describe_state(state))
+        };
+        let reason = match (ours, recorded) {
+            (None, None) => return None,
+            (Some(ours), Some(recorded)) => format!(
+                "the replay ends with a block of {} instead of {}",
+                block(ours),
+                block(recorded)
+            ),
+            (Some(ours), None) => {
+                format!("the replay ends with another block: {}", block(ours))
+            }
+            (None, Some(recorded)) => {
+                format!(
+                    "the replay ends without a recorded block: {}",
+                    block(recorded)
+                )
+            }
+        };
+        let entries = &recording.entries;
+        Some(Self {
+            entry: None,
+            reason,
+            before: entries[entries.len().saturating_sub(AROUND)..].to_vec(),
+            recorded: Vec::new(),
+            ours: Vec::new(),
+            after: Vec::new(),
+            candidates: Vec::new(),
+        })
+    }
+
+    /// The place and the reason, in a line.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        match self.entry {
+            Some(entry) => format!("entry {entry}: {}", self.reason),
+            None => format!("at the end: {}", self.reason),
+        }
+    }
+}
+
+/// The address, size and state of a block.
+type Block = (DeviceAddr, u64, BlockState);
+
+/// All blocks, by address.
+fn layout(segments: &[SegmentInfo]) -> Vec<Block> {
+    let blocks = segments.iter().flat_map(|segment| &segment.blocks);
+    let mut blocks: Vec<Block> = blocks
+        .map(|block| (block.address, block.size, block.state))
+        .collect();
+    blocks.sort_by_key(|&(addr, ..)| addr);
+    blocks
+}
+
+fn describe_state(state: BlockState) -> &'static str {
+    match state {
+        BlockState::Inactive => "free",
+        BlockState::ActiveAllocated => "in use",
+        BlockState::ActivePendingFree => "waiting for a stream",
     }
 }
 
@@ -131,14 +200,11 @@ fn describe_address(addr: DeviceAddr, segments: &[SegmentInfo], recorded: &[Trac
             false => "not in memory of this process".to_owned(),
         };
     };
-    let what = match block.state {
-        BlockState::Inactive => "free",
-        BlockState::ActiveAllocated => "in use",
-        BlockState::ActivePendingFree => "waiting for a stream",
-    };
     format!(
-        "in a block of {} bytes at {}, {what}",
-        block.size, block.address
+        "in a block of {} bytes at {}, {}",
+        block.size,
+        block.address,
+        describe_state(block.state)
     )
 }
 
@@ -185,7 +251,7 @@ fn candidates(
 
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "entry {}: {}", self.entry, self.reason)?;
+        writeln!(f, "{}", self.summary())?;
         for (title, entries) in [
             ("before", &self.before),
             ("recorded", &self.recorded),

@@ -1,8 +1,7 @@
 //! Replays from the first call to the last, or to the first that deviates, and repeats with better guesses.
 
-use coalesce_alloc::driver::DeviceAddr;
 use coalesce_alloc::history::{Action, TraceEntry};
-use coalesce_alloc::snapshot::{BlockInfo, BlockState, SegmentInfo};
+use coalesce_alloc::snapshot::SegmentInfo;
 
 use super::super::calls::CallKind;
 use super::super::rewind::RecordingError;
@@ -115,14 +114,11 @@ impl Trial<'_> {
             }
         }
         verification.retries = replay.retries();
-        let segments = replay.segments();
-        verification.is_end_equal =
-            stopped.is_none() && layout(&segments) == layout(&prepared.recording.segments);
         Ok(Attempt {
             verification,
             stopped,
             retried,
-            segments,
+            segments: replay.segments(),
             guesses,
         })
     }
@@ -153,13 +149,4 @@ fn common_segment_events(ours: &[TraceEntry], recorded: &[TraceEntry]) -> usize 
     pairs
         .take_while(|(ours, recorded)| ours == recorded)
         .count()
-}
-
-/// The address, size and state of all blocks, by address.
-fn layout(segments: &[SegmentInfo]) -> Vec<(DeviceAddr, u64, BlockState)> {
-    let blocks = segments.iter().flat_map(|segment| &segment.blocks);
-    let place = |block: &BlockInfo| (block.address, block.size, block.state);
-    let mut blocks: Vec<_> = blocks.map(place).collect();
-    blocks.sort_by_key(|&(addr, ..)| addr);
-    blocks
 }

@@ -1,0 +1,90 @@
+//! Files that are neither a snapshot nor a trace, recognised by their first bytes.
+
+use std::path::Path;
+
+/// What a file is, and what would be right instead. None if a reader may know the format.
+pub(super) fn describe(path: &Path, start: &[u8]) -> Option<String> {
+    if start.is_empty() {
+        return Some("the file is empty; its writer failed or has not finished".to_owned());
+    }
+    let magic = MAGIC.iter().find(|(magic, _)| start.starts_with(magic));
+    let extension = path.extension().unwrap_or_default().to_string_lossy();
+    let of_tool = TOOLS.iter().find(|(known, _)| extension == *known);
+    let (what, instead) = match (magic, of_tool) {
+        (Some((_, Foreign::Packed(tool))), _) => {
+            return Some(format!(
+                "compressed with {tool}; unpack it first, or compress it with gzip, which is read"
+            ));
+        }
+        (Some((_, Foreign::Zip)), _) if contains(start, b"data.pkl") => {
+            ("a zip archive of torch.save", SNAPSHOT)
+        }
+        (Some((_, Foreign::Zip)), _) => ("a zip archive", "unpack it first"),
+        (Some((_, Foreign::Other(what, instead))), _) => (*what, *instead),
+        (None, Some((_, what))) => (*what, SNAPSHOT),
+        (None, None) if start.get(257..262) == Some(b"ustar") => {
+            ("a tar archive", "unpack it first")
+        }
+        (None, None) => return None,
+    };
+    Some(format!("{what}, not a snapshot or a trace; {instead}"))
+}
+
+/// Writes what this program reads.
+const SNAPSHOT: &str = "torch.cuda.memory._dump_snapshot(\"snapshot.pickle\") writes a snapshot";
+
+enum Foreign {
+    /// Compressed by a program other than gzip.
+    Packed(&'static str),
+    Zip,
+    /// What it is, and what would be right instead.
+    Other(&'static str, &'static str),
+}
+
+const MAGIC: [(&[u8], Foreign); 19] = [
+    (
+        b"version https://git-lfs.github.com/",
+        Foreign::Other("a Git LFS pointer", "`git lfs pull` fetches the file"),
+    ),
+    (
+        b"/annex/objects/",
+        Foreign::Other("a git-annex pointer", "`git annex get` fetches the file"),
+    ),
+    (b"\xfd7zXZ\0", Foreign::Packed("xz")),
+    (b"\x28\xb5\x2f\xfd", Foreign::Packed("zstd")),
+    (b"BZh", Foreign::Packed("bzip2")),
+    (b"\x04\x22\x4d\x18", Foreign::Packed("lz4")),
+    (b"7z\xbc\xaf\x27\x1c", Foreign::Packed("7-Zip")),
+    (b"PK\x03\x04", Foreign::Zip),
+    (
+        b"SQLite format 3\0",
+        Foreign::Other("an SQLite database, as Nsight Systems exports it", SNAPSHOT),
+    ),
+    (b"PAR1", Foreign::Other("a Parquet file", SNAPSHOT)),
+    (b"\x89HDF\r\n", Foreign::Other("an HDF5 file", SNAPSHOT)),
+    (b"\x93NUMPY", Foreign::Other("a NumPy array", SNAPSHOT)),
+    (b"\x7fELF", Foreign::Other("a program", SNAPSHOT)),
+    (b"%PDF-", Foreign::Other("a PDF document", SNAPSHOT)),
+    (b"\x89PNG\r\n", Foreign::Other("a picture", SNAPSHOT)),
+    (b"\xff\xd8\xff", Foreign::Other("a picture", SNAPSHOT)),
+    // Protocols 0 and 1 have no header; a snapshot begins with its dict.
+    (b"(dp", Foreign::Other(OLD_PICKLE, NEW_PICKLE)),
+    (b"}q\x00", Foreign::Other(OLD_PICKLE, NEW_PICKLE)),
+    (b"(lp", Foreign::Other(OLD_PICKLE, NEW_PICKLE)),
+];
+
+const OLD_PICKLE: &str = "a pickle of protocol 0 or 1";
+const NEW_PICKLE: &str = "write it again with pickle.dump(snapshot, file)";
+
+/// Formats known by the extension of their files.
+const TOOLS: [(&str, &str); 4] = [
+    ("nsys-rep", "a report of Nsight Systems"),
+    ("qdrep", "a report of Nsight Systems"),
+    ("qdstrm", "a report of Nsight Systems"),
+    ("ncu-rep", "a report of Nsight Compute"),
+];
+
+/// Whether `bytes` contain `part`.
+pub(super) fn contains(bytes: &[u8], part: &[u8]) -> bool {
+    bytes.windows(part.len()).any(|window| window == part)
+}

@@ -1,0 +1,104 @@
+//! Snapshots inside other formats: pages of memory_viz, and JSON.
+
+use serde_json::Value;
+
+use crate::formats::foreign::contains;
+use crate::formats::pickle::to_writer;
+
+/// The form of a file that may contain a snapshot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Form {
+    /// A page that `torch.cuda._memory_viz` writes: the pickle in base64 inside a script.
+    Page,
+    /// `json.dump` of a snapshot.
+    Json,
+}
+
+impl Form {
+    pub(super) fn of(start: &[u8]) -> Option<Self> {
+        let text = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start);
+        let text = text.trim_ascii_start();
+        let tag = text.get(..5).unwrap_or_default().to_ascii_lowercase();
+        match text.first()? {
+            b'{' | b'[' => Some(Self::Json),
+            b'<' if tag == b"<!doc" || tag == b"<html" => Some(Self::Page),
+            _ => None,
+        }
+    }
+
+    /// The pickle of the snapshot in a file.
+    pub(super) fn unwrap(self, bytes: &[u8]) -> Result<Vec<u8>, String> {
+        match self {
+            Self::Page => of_page(bytes),
+            Self::Json => of_json(bytes),
+        }
+    }
+}
+
+fn of_page(page: &[u8]) -> Result<Vec<u8>, String> {
+    const KEY: &[u8] = b"\"base64\":";
+    let wrong = "an HTML page without a snapshot; expected a page of torch.cuda._memory_viz \
+                 (trace_plot or segment_plot) from PyTorch 2.1 or later, or the snapshot itself";
+    let at = page.windows(KEY.len()).position(|window| window == KEY);
+    let value = at.and_then(|at| page.get(at + KEY.len()..));
+    let value = value.and_then(|value| value.trim_ascii_start().strip_prefix(b"\""));
+    let value = value.ok_or(wrong)?;
+    let len = value.iter().position(|&byte| byte == b'"');
+    let text = value.get(..len.ok_or("the page ends inside its snapshot: it is truncated")?);
+    decode(text.unwrap_or_default())
+        .ok_or_else(|| "the snapshot in the page is not base64".to_owned())
+}
+
+/// Decodes base64.
+fn decode(text: &[u8]) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
+    let (mut bits, mut count) = (0_u32, 0_u32);
+    for &digit in text
+        .strip_suffix(b"=")
+        .map_or(text, |text| text.strip_suffix(b"=").unwrap_or(text))
+    {
+        let value = match digit {
+            b'A'..=b'Z' => digit - b'A',
+            b'a'..=b'z' => digit - b'a' + 26,
+            b'0'..=b'9' => digit - b'0' + 52,
+            b'+' => 62,
+            b'/' => 63,
+            _ => return None,
+        };
+        bits = bits << 6 | u32::from(value);
+        count += 6;
+        if count >= 8 {
+            count -= 8;
+            bytes.push((bits >> count) as u8);
+        }
+    }
+    Some(bytes)
+}
+
+fn of_json(json: &[u8]) -> Result<Vec<u8>, String> {
+    let wrong = |what: &str| {
+        format!(
+            "{what}, not a snapshot; torch.cuda.memory._dump_snapshot(\"snapshot.pickle\") writes one \
+             after torch.cuda.memory._record_memory_history()"
+        )
+    };
+    // The whole of a profiler's trace need not be parsed to know it.
+    let start = json.get(..1 << 16).unwrap_or(json);
+    if contains(start, b"\"traceEvents\"") {
+        return Err(wrong("a trace of a profiler (Chrome trace)"));
+    }
+    let value: Value = serde_json::from_slice(json.strip_prefix(b"\xef\xbb\xbf").unwrap_or(json))
+        .map_err(|error| format!("JSON that cannot be read: {error}"))?;
+    let is_segment = |value: &Value| value.get("blocks").is_some();
+    match &value {
+        Value::Object(keys) if keys.contains_key("segments") => {}
+        Value::Object(keys) if keys.contains_key("traceEvents") => {
+            return Err(wrong("a trace of a profiler (Chrome trace)"));
+        }
+        Value::Array(segments) if segments.iter().all(is_segment) => {}
+        _ => return Err(wrong("JSON of another kind")),
+    }
+    let mut pickle = Vec::new();
+    to_writer(&value, &mut pickle).map_err(|error| error.to_string())?;
+    Ok(pickle)
+}
