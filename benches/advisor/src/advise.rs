@@ -54,7 +54,6 @@ pub use self::stability::{Spread, Spreads, Stability};
 
 use self::answer::Facts;
 use self::failure::FailureFinder;
-use self::peak::PeakFinder;
 use self::search::candidates::CandidateGenerator;
 use self::search::settings::CandidateSettings;
 use self::search::sizes::RequestSizes;

@@ -116,7 +116,9 @@ struct Examined {
 
 impl Compared<'_> {
     fn breakdown(&self, conf: &str) -> anyhow::Result<PeakBreakdown> {
-        let Subject { workload, capacity, .. } = self.subject;
+        let Subject {
+            workload, capacity, ..
+        } = self.subject;
         let mut allocator = self.subject.allocator(conf, capacity)?;
         let mut finder = PeakFinder::default();
         replay(workload, &mut allocator, &mut finder)?;
@@ -181,7 +183,10 @@ impl Difference {
         let settings_change_bytes =
             settings.map(|peak| change(peak.reserved_bytes, second.side.peak.reserved_bytes));
         let parts = parts(&first.side.peak, &second.side.peak);
-        let reserved = change(first.side.peak.reserved_bytes, second.side.peak.reserved_bytes);
+        let reserved = change(
+            first.side.peak.reserved_bytes,
+            second.side.peak.reserved_bytes,
+        );
         let cause = cause(&first.side.peak, &second.side.peak);
         let holders = match first.side.has_stacks == second.side.has_stacks {
             true => holder_changes(&first.holdings.holders, &second.holdings.holders),

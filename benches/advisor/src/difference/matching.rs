@@ -73,6 +73,8 @@ struct Function<'a> {
     name: &'a str,
     library: Option<&'a str>,
     is_of_backward: bool,
+    /// The category, where no stack tells more than the operator.
+    category: Option<Category>,
     /// The power of two below the size of each block, where nothing else is known.
     size_class: Option<u32>,
 }
@@ -87,6 +89,7 @@ impl<'a> Function<'a> {
             // `modeling.py:634 forward`: without the line.
             library: holder.library.as_deref().map(file_of),
             is_of_backward: holder.is_of_backward,
+            category: holder.place.is_empty().then_some(holder.category),
             size_class: unknown.then(|| size.checked_ilog2().unwrap_or(0)),
         }
     }
@@ -110,7 +113,10 @@ fn by_function(holders: &[Holder]) -> BTreeMap<Function<'_>, Lines<'_>> {
     let mut functions: BTreeMap<Function<'_>, Lines<'_>> = BTreeMap::new();
     for holder in holders {
         let lines = functions.entry(Function::of(holder)).or_default();
-        lines.entry(line_of(&holder.place)).or_default().push(holder);
+        lines
+            .entry(line_of(&holder.place))
+            .or_default()
+            .push(holder);
     }
     functions
 }
@@ -135,8 +141,9 @@ pub(super) fn holder_changes(before: &[Holder], after: &[Holder]) -> Vec<HolderC
             let pairs = first.iter().zip(&second);
             changes.extend(pairs.filter_map(|(first, second)| changed(first, second, true)));
         } else {
-            let all = |lines: Lines<'_>| lines.into_values().flatten().collect::<Vec<_>>();
-            changes.extend(changed(&all(first), &all(second), false));
+            let first: Vec<&Holder> = first.into_values().flatten().collect();
+            let second: Vec<&Holder> = second.into_values().flatten().collect();
+            changes.extend(changed(&first, &second, false));
         }
     }
     changes.sort_by_key(|one| Reverse(one.change_bytes().unsigned_abs()));
@@ -144,7 +151,8 @@ pub(super) fn holder_changes(before: &[Holder], after: &[Holder]) -> Vec<HolderC
 }
 
 fn changed(before: &[&Holder], after: &[&Holder], is_line: bool) -> Option<HolderChange> {
-    let largest = |holders: &[&Holder]| holders.iter().copied().max_by_key(|one| one.bytes).cloned();
+    let largest =
+        |holders: &[&Holder]| holders.iter().copied().max_by_key(|one| one.bytes).cloned();
     let shown = largest(after).or_else(|| largest(before))?;
     let bytes = |holders: &[&Holder]| holders.iter().map(|one| one.bytes).sum();
     let blocks = |holders: &[&Holder]| holders.iter().map(|one| one.blocks).sum();

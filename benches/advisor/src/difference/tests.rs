@@ -48,7 +48,9 @@ fn fragmentation_is_the_reason() {
     let difference = Difference::between(&compared(&before, ""), &compared(&after, "")).unwrap();
     assert_eq!(difference.cause, DifferenceCause::Allocator);
     assert!(
-        difference.verdict.contains("unused cached memory adds 20.0 MiB"),
+        difference
+            .verdict
+            .contains("unused cached memory adds 20.0 MiB"),
         "{}",
         difference.verdict
     );
@@ -58,7 +60,7 @@ fn fragmentation_is_the_reason() {
 fn the_part_of_the_settings_is_told() {
     let program = |program: &mut Program<'_>| {
         burst(program, 1, 20 * MIB);
-        hold(program, 1, 30 * MIB);
+        hold(program, 1, 40 * MIB);
     };
     let (before, after) = (Written(program), Written(program));
     let expandable = compared(&after, "expandable_segments:True");
@@ -66,7 +68,10 @@ fn the_part_of_the_settings_is_told() {
     assert_eq!(difference.settings_change_bytes, Some(-(20 << 20)));
     assert_eq!(difference.reserved_change_bytes, -(20 << 20));
     let text = difference.text();
-    assert!(text.contains("the settings differ: A (defaults), B expandable_segments:True"), "{text}");
+    assert!(
+        text.contains("the settings differ: A (defaults), B expandable_segments:True"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -108,7 +113,10 @@ fn moved_lines_are_matched() {
         holder("b.py:5", "main", 7),
     ];
     let changes = holder_changes(&before, &moved);
-    assert_eq!((changes[0].place.as_str(), changes[0].change_bytes()), ("a.py:23", 40));
+    assert_eq!(
+        (changes[0].place.as_str(), changes[0].change_bytes()),
+        ("a.py:23", 40)
+    );
     assert!(changes[1..].iter().all(|one| one.change_bytes() == 0));
     let one_more = [
         holder("a.py:13", "forward", 100),
@@ -116,6 +124,9 @@ fn moved_lines_are_matched() {
         holder("a.py:30", "forward", 30),
     ];
     let changes = holder_changes(&before, &one_more);
-    assert_eq!((changes[0].place.as_str(), changes[0].change_bytes()), ("a.py", 30));
+    assert_eq!(
+        (changes[0].place.as_str(), changes[0].change_bytes()),
+        ("a.py", 30)
+    );
     assert_eq!(changes[1].change_bytes(), -7, "b.py holds nothing any more");
 }

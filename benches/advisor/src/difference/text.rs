@@ -26,10 +26,16 @@ impl Amounts {
         self.0.amount(bytes)
     }
 
-    /// `+1.50 GiB`, `−1.50 GiB`, or `0` for no change.
+    /// Whether a change is shown as 0.
+    fn is_small(self, bytes: i64) -> bool {
+        self.amount(bytes.unsigned_abs()).starts_with('<')
+    }
+
+    /// `+1.50 GiB`, `−1.50 GiB`, `≈ 0` for a change that is too small for the unit, or `0` for no change.
     fn change(self, bytes: i64) -> String {
         match bytes {
             0 => "0".to_owned(),
+            _ if self.is_small(bytes) => "≈ 0".to_owned(),
             1.. => format!("+{}", self.amount(bytes.unsigned_abs())),
             _ => format!("−{}", self.amount(bytes.unsigned_abs())),
         }
@@ -60,7 +66,9 @@ pub(super) fn verdict(difference: &Difference) -> String {
     let more = |bytes: i64| if bytes < 0 { "less" } else { "more" };
     let size = |bytes: i64| amounts.amount(bytes.unsigned_abs());
     let mut text = match difference.cause {
-        DifferenceCause::Equal => return format!("A and B need the same at their peaks: {a} and {b} reserved."),
+        DifferenceCause::Equal => {
+            return format!("A and B need the same at their peaks: {a} and {b} reserved.");
+        }
         _ if total == 0 => format!("A and B reserve {a} at their peaks"),
         _ => format!(
             "B needs {} {} at its peak: {b} reserved instead of {a}",
@@ -75,11 +83,16 @@ pub(super) fn verdict(difference: &Difference) -> String {
     };
     let requested = of_part("requested");
     if requested != 0 {
-        text.push_str(&format!("; the program requests {} {}", size(requested), more(requested)));
+        text.push_str(&format!(
+            "; the program requests {} {}",
+            size(requested),
+            more(requested)
+        ));
         let holders = difference.holders.iter();
         let same_way = holders.filter(|one| one.change_bytes().signum() == requested.signum());
         let worth = same_way.filter(|one| {
-            one.change_bytes().unsigned_abs() * 20 >= requested.unsigned_abs() && !named(one).is_empty()
+            one.change_bytes().unsigned_abs() * 20 >= requested.unsigned_abs()
+                && !named(one).is_empty()
         });
         let named: Vec<String> = worth
             .take(NAMED)
@@ -92,7 +105,8 @@ pub(super) fn verdict(difference: &Difference) -> String {
     let effects = ["fragmentation", "rounding", "cached", "pending"];
     let effects = effects.into_iter().filter_map(|name| {
         let bytes = of_part(name);
-        let matters = bytes.unsigned_abs() * 20 >= total.unsigned_abs().max(requested.unsigned_abs());
+        let matters =
+            bytes.unsigned_abs() * 20 >= total.unsigned_abs().max(requested.unsigned_abs());
         let verb = if bytes < 0 { "saves" } else { "adds" };
         let name = match name {
             "cached" => "unused cached memory",
@@ -122,12 +136,17 @@ pub(super) fn page(difference: &Difference) -> String {
     text.push_str("\nMemory at the peak\n");
     text.push_str(&parts(difference, amounts).text());
     let changed = difference.holders.iter();
-    let changed: Vec<_> = changed.filter(|one| one.change_bytes() != 0).collect();
+    let is_shown = |bytes: i64| bytes != 0 && !amounts.is_small(bytes);
+    let changed: Vec<_> = changed.filter(|one| is_shown(one.change_bytes())).collect();
     if !changed.is_empty() {
         text.push_str("\nWho holds it (requested memory)\n");
         text.push_str(&holders(&changed, amounts).text());
         if let Some(more) = changed.len().checked_sub(MOST).filter(|&more| more > 0) {
-            let rest = changed.iter().skip(MOST).map(|one| one.change_bytes()).sum();
+            let rest = changed
+                .iter()
+                .skip(MOST)
+                .map(|one| one.change_bytes())
+                .sum();
             let number = count(more as u64, "smaller change");
             text.push_str(&format!("{number}: {} together\n", amounts.change(rest)));
         }
@@ -186,7 +205,12 @@ fn parts(difference: &Difference, amounts: Amounts) -> Table {
     let mut table = table("");
     let (before, after) = (&difference.before.peak, &difference.after.peak);
     let reserved = (before.reserved_bytes, after.reserved_bytes);
-    table.row(row(["reserved".to_owned()], reserved.0, reserved.1, amounts));
+    table.row(row(
+        ["reserved".to_owned()],
+        reserved.0,
+        reserved.1,
+        amounts,
+    ));
     for part in &difference.parts {
         let name = match part.part {
             "requested" => "  requested by the program",
@@ -195,7 +219,12 @@ fn parts(difference: &Difference, amounts: Amounts) -> Table {
             "fragmentation" => "  fragmentation",
             _ => "  unused cached memory",
         };
-        table.row(row([name.to_owned()], part.before_bytes, part.after_bytes, amounts));
+        table.row(row(
+            [name.to_owned()],
+            part.before_bytes,
+            part.after_bytes,
+            amounts,
+        ));
     }
     table
 }
@@ -226,7 +255,12 @@ fn shares(changes: &[super::ShareChange], heading: &str, amounts: Amounts) -> Ta
     let mut table = table(heading);
     for one in changes {
         let total = |of: fn(&super::ShareChange) -> u64| changes.iter().map(of).sum::<u64>();
-        let mut cells = row([one.name.clone()], one.before_bytes, one.after_bytes, amounts);
+        let mut cells = row(
+            [one.name.clone()],
+            one.before_bytes,
+            one.after_bytes,
+            amounts,
+        );
         if one.name == "unknown" {
             cells[0] = format!(
                 "unknown ({} and {})",

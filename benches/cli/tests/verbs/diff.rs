@@ -9,8 +9,16 @@ fn the_first_line_is_the_verdict() {
     let (a, b) = (trace("llama1b_bf16"), trace("llama1b_bf16_ckpt"));
     let text = coalesce(&["diff", &a, &b], "", &[]).success();
     let first = text.lines().next().unwrap();
-    assert!(first.starts_with("B needs ") && first.contains(" less at its peak: "), "{first}");
-    for words in ["the program requests", "Memory at the peak", "activations", "B − A"] {
+    assert!(
+        first.starts_with("B needs ") && first.contains(" less at its peak: "),
+        "{first}"
+    );
+    for words in [
+        "the program requests",
+        "Memory at the peak",
+        "activations",
+        "B − A",
+    ] {
         assert!(text.contains(words), "no '{words}' in: {text}");
     }
 }
@@ -20,15 +28,24 @@ fn json_has_the_documented_fields() {
     let (a, b) = (trace("llama1b_bf16"), trace("llama1b_bf16_ckpt"));
     let text = coalesce(&["diff", &a, &b, "--json"], "", &[]).success();
     let json: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!((&json["format"], &json["cause"]), (&1.into(), &"program".into()));
+    assert_eq!(
+        (&json["format"], &json["cause"]),
+        (&1.into(), &"program".into())
+    );
     let bytes = |value: &Value| value.as_i64().unwrap();
     let peak = |side: &str| bytes(&json[side]["peak"]["reserved_bytes"]);
-    assert_eq!(bytes(&json["reserved_change_bytes"]), peak("after") - peak("before"));
+    assert_eq!(
+        bytes(&json["reserved_change_bytes"]),
+        peak("after") - peak("before")
+    );
     let sum = |key: &str| -> i64 {
         let parts = json["parts"].as_array().unwrap().iter();
         parts.map(|part| bytes(&part[key])).sum()
     };
-    assert_eq!((sum("before_bytes"), sum("after_bytes")), (peak("before"), peak("after")));
+    assert_eq!(
+        (sum("before_bytes"), sum("after_bytes")),
+        (peak("before"), peak("after"))
+    );
     for list in ["holders", "categories", "streams", "notes"] {
         assert!(json[list].is_array(), "{list}");
     }
