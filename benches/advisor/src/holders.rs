@@ -96,7 +96,7 @@ pub struct StreamBytes {
 }
 
 /// Who holds memory after an event.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Holdings {
     /// The event, counted from 0.
     pub event: u64,
