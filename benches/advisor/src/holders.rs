@@ -192,7 +192,7 @@ impl<'a> Holders<'a> {
     /// Who holds memory when the first request fails.
     #[must_use]
     pub fn at_first_oom(&self) -> Option<Holdings> {
-        let moment = self.evidence.first_oom.as_ref()?;
+        let moment = self.evidence.failure.as_ref()?;
         Some(self.at(moment.event))
     }
 

@@ -37,7 +37,7 @@ fn advice(name: &str, recording: &Recording) -> Advice {
         remarks: &[],
         conditions: &[],
         present: &present,
-        capacity: memory.and_then(|found| found.device).unwrap_or(80 << 30),
+        capacity: memory.and_then(|found| found.device()).unwrap_or(80 << 30),
         others: 0,
         limit: None,
         aim: Aim::LeastCapacity,
