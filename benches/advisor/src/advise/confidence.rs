@@ -1,5 +1,7 @@
 //! How far the answer can be trusted.
 
+use coalesce_bench::text::coverage::missing;
+use coalesce_workloads::formats::snapshot::coverage::Coverage;
 use serde::Serialize;
 
 use super::check::RecordingCheck;
@@ -28,6 +30,17 @@ pub enum ConfidenceLevel {
 }
 
 impl ConfidenceLevel {
+    /// The level in a table.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Unchecked => "not checked",
+            Self::Exact => "exact",
+            Self::RecordedPart => "the recorded part",
+            Self::Estimate => "estimate",
+        }
+    }
+
     /// Whether the answer must be read with care, so that the reasons come before it.
     #[must_use]
     pub fn is_weak(self) -> bool {
@@ -36,19 +49,24 @@ impl ConfidenceLevel {
 }
 
 impl Confidence {
-    pub(super) fn of(check: Option<&RecordingCheck>) -> Self {
+    /// The confidence in an answer about a recording that covers `coverage` of its program.
+    pub(super) fn of(check: Option<&RecordingCheck>, coverage: Option<&Coverage>) -> Self {
         let Some(check) = check else {
             return Self {
                 level: ConfidenceLevel::Unchecked,
                 reasons: Vec::new(),
             };
         };
-        Self {
-            level: match check.is_exact {
-                true => ConfidenceLevel::Exact,
-                false => ConfidenceLevel::Estimate,
-            },
-            reasons: vec![check.sentence()],
+        let mut reasons = coverage.map(missing).unwrap_or_default();
+        let level = match check.is_exact {
+            true if reasons.is_empty() => ConfidenceLevel::Exact,
+            true => ConfidenceLevel::RecordedPart,
+            false => ConfidenceLevel::Estimate,
+        };
+        if level == ConfidenceLevel::Estimate {
+            reasons.insert(0, "The figures are estimates.".to_owned());
         }
+        reasons.push(check.sentence());
+        Self { level, reasons }
     }
 }

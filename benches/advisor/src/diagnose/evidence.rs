@@ -23,7 +23,8 @@ use coalesce_workloads::start;
 use super::call_site::CallSite;
 use super::log::{Allocation, Level, Log};
 use super::recorded::Recorded;
-use super::steps::{Steps, is_update};
+use super::steps::stacks::RequestStacks;
+use super::steps::{self, Steps, repeats};
 use crate::settings_string::{with, without};
 
 /// What is diagnosed: a workload under its settings on a device.
@@ -127,13 +128,15 @@ pub struct Evidence<'a> {
     pub tally: Tally,
     /// The steps, if any were recognised.
     pub steps: Option<Steps>,
-    /// The events at which optimizer steps begin, as far as marks or annotations tell.
+    /// The events that the program repeats: its steps, or the layers or tokens within one.
+    pub repeats: Vec<Range<u64>>,
+    /// The events at which optimizer steps begin, as far as marks, annotations or call stacks tell.
     pub updates: Vec<u64>,
     /// The peak of memory reserved for large blocks; for small blocks if that is more. (The peak of both
     /// together may follow a small segment that has nothing to do with the memory's use.)
     pub peak: Moment,
-    /// The first failed request.
-    pub first_oom: Option<Moment>,
+    /// The failed request that ends the program, or else the first one.
+    pub failure: Option<Moment>,
     recorded: Option<Recorded<'a>>,
     /// The origin of each allocation in the log, as an index of `origins`.
     origin_of: Vec<u32>,
@@ -184,26 +187,29 @@ impl<'a> Evidence<'a> {
             .flatten()
             .max_by_key(|&(_, reserved)| reserved);
         let peak = moment(peak.map_or(0, |(event, _)| event))?;
-        let first_oom = tally
-            .first_oom
-            .map(|first| moment(first.event))
+        let failure = log
+            .failure()
+            .map(|failed| moment(failed.born))
             .transpose()?;
         let recorded = subject
             .recording
             .map(|recording| Recorded::of(recording, subject.workload, &log, &tally))
             .transpose()?;
+        let stacks = RequestStacks::new(recorded.as_ref(), &log);
         let (origins, origin_of) = origins(&log, recorded.as_ref());
+        let repeats = repeats::find(&log, &origin_of).unwrap_or_default();
         Ok(Self {
             settings: allocator.settings().clone(),
             measures: Measures::of(allocator.stats()),
-            steps: Steps::find(&log, &origin_of),
-            updates: updates(&log, recorded.as_ref()),
+            steps: Steps::find(&log, &stacks, &repeats),
+            updates: steps::all_updates(&log, recorded.as_ref(), &stacks),
+            repeats,
             recorded,
             subject,
             log,
             tally,
             peak,
-            first_oom,
+            failure,
             origin_of,
             origins,
             trials: Mutex::default(),
@@ -366,20 +372,6 @@ impl<'a> Evidence<'a> {
 /// The sum of the bytes attributed to some allocations.
 pub fn total(attributed: &[(usize, u64)]) -> u64 {
     attributed.iter().map(|&(_, bytes)| bytes).sum()
-}
-
-/// The events at which optimizer steps begin: the optimizer's marks, or else the recording's annotations.
-fn updates(log: &Log, recorded: Option<&Recorded<'_>>) -> Vec<u64> {
-    let marks = log.marks.iter().filter(|mark| is_update(&mark.tag));
-    let marked: Vec<u64> = marks.map(|mark| mark.event).collect();
-    let Some(recorded) = recorded.filter(|_| marked.is_empty()) else {
-        return marked;
-    };
-    let annotations = recorded.recording.annotations.iter();
-    let begins = annotations.filter(|a| a.is_start && is_update(&a.name));
-    begins
-        .map(|annotation| recorded.event_at(log, annotation.time_us))
-        .collect()
 }
 
 /// The different origins, and the index of each allocation's origin.

@@ -8,6 +8,7 @@ mod diagnose;
 mod diff;
 mod gpu;
 mod installed;
+mod limits;
 mod lists;
 mod place;
 mod realism;

@@ -1,10 +1,14 @@
 //! The answer in sentences.
 
+use coalesce_bench::text::coverage::FROM_LIVE_BLOCKS;
 use coalesce_bench::text::{Unit, capitalised, duration, quoted};
+
+use coalesce_workloads::start::is_lower_bound;
 
 use super::super::request::Aim;
 use super::super::search::TriedSettings;
 use super::{Decision, Facts, FailureCause, Reason};
+use crate::holders::Category;
 
 /// The answer, the most important sentence first.
 pub(super) fn of(facts: &Facts<'_>, decision: &Decision<'_>) -> Vec<String> {
@@ -15,6 +19,9 @@ pub(super) fn of(facts: &Facts<'_>, decision: &Decision<'_>) -> Vec<String> {
         Decision::Keep(reason) => keep(facts, reason),
         Decision::Change(best) => change(facts, best),
     });
+    if matches!(decision, Decision::Impossible | Decision::TooLarge(_)) {
+        sentences.extend(largest_holders(facts));
+    }
     sentences
 }
 
@@ -43,6 +50,21 @@ fn died(facts: &Facts<'_>) -> Option<String> {
             amount(failure.reserved_bytes),
         ),
     })
+}
+
+/// Who holds most memory, where less must be requested.
+fn largest_holders(facts: &Facts<'_>) -> Option<String> {
+    const MOST: usize = 3;
+    let holders = facts.holdings.holders.iter().take(MOST);
+    let holders = holders.map(|holder| {
+        let category = match holder.category {
+            Category::Unknown => String::new(),
+            known => format!("{}, ", known.name()),
+        };
+        format!("{holder} ({category}{})", facts.unit().amount(holder.bytes))
+    });
+    let holders: Vec<String> = holders.collect();
+    (!holders.is_empty()).then(|| format!("The largest holders are {}.", holders.join("; ")))
 }
 
 /// An amount in the unit of the page, and in its own as in PyTorch's messages.
@@ -147,6 +169,9 @@ fn change(facts: &Facts<'_>, best: &TriedSettings) -> Vec<String> {
     } else {
         sentences.push(gain(facts, best));
     }
+    if is_lower_bound(facts.request.workload, &best.conf) {
+        sentences.push(format!("These settings {FROM_LIVE_BLOCKS}."));
+    }
     sentences.extend(present.and_then(|present| slower_driver(facts, present, best)));
     sentences
 }
@@ -157,19 +182,24 @@ fn gain(facts: &Facts<'_>, best: &TriedSettings) -> String {
     let amount = |bytes| facts.unit().amount(bytes);
     let before = facts.present().and_then(|present| present.score(aim));
     let after = best.score(aim).unwrap_or(0);
+    let is_bound = is_lower_bound(facts.request.workload, &best.conf);
+    let (at_least, up_to) = match is_bound {
+        true => ("at least ", "up to "),
+        false => ("", ""),
+    };
     let instead = match (aim, before) {
         (_, None) => String::new(),
         (Aim::DriverTime, Some(before)) => format!(" instead of {}", duration(before)),
         (_, Some(before)) => {
             let saved = amount(before.saturating_sub(after));
-            format!(" instead of {}, {saved} less", amount(before))
+            format!(" instead of {}, {up_to}{saved} less", amount(before))
         }
     };
     let requested = amount(facts.lower_bound());
     match aim {
         Aim::LeastCapacity => format!(
-            "With the settings below, the program completes with {} of memory{instead}. It requests {requested} \
-             at its peak.",
+            "With the settings below, the program completes with {at_least}{} of memory{instead}. It requests \
+             {requested} at its peak.",
             amount(after)
         ),
         Aim::DriverTime => format!(
@@ -178,7 +208,8 @@ fn gain(facts: &Facts<'_>, best: &TriedSettings) -> String {
             facts.request.profile.name
         ),
         Aim::Reserved => format!(
-            "With the settings below, the program holds {} at its peak{instead}. It requests {requested} of it.",
+            "With the settings below, the program holds {at_least}{} at its peak{instead}. It requests {requested} \
+             of it.",
             amount(after)
         ),
     }
