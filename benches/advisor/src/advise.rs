@@ -57,6 +57,7 @@ pub use self::failure::Failure;
 pub use self::job::{JobAdvice, RankNeeds, one_for_all};
 pub use self::others::OtherPolicy;
 pub use self::peak::PeakBreakdown;
+pub(crate) use self::peak::PeakFinder;
 pub use self::request::{AdviceRequest, Aim};
 pub use self::search::SearchExtent;
 pub use self::simulator::RunFigures;
@@ -64,7 +65,6 @@ pub use self::stability::{Gain, Spread, Spreads, Stability};
 
 use self::answer::Facts;
 use self::failure::FailureFinder;
-use self::peak::PeakFinder;
 use self::search::candidates::CandidateGenerator;
 use self::search::settings::CandidateSettings;
 use self::search::sizes::RequestSizes;
