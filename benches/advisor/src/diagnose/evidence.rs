@@ -61,7 +61,12 @@ impl Subject<'_> {
             ..SimConfig::with_capacity(capacity)
         };
         let settings = Settings::from_conf(conf).with_context(|| format!("settings '{conf}'"))?;
-        let mut allocator = start::reference(self.workload, &config, settings, self.limit);
+        let mut allocator = start::reference(
+            self.workload.start().map(AsRef::as_ref),
+            &config,
+            settings,
+            self.limit,
+        );
         if let Some(limit) = self.limit {
             allocator.set_memory_fraction(fraction(limit, capacity))?;
         }
