@@ -7,6 +7,7 @@ mod convert;
 mod diagnose;
 mod gpu;
 mod installed;
+mod limits;
 mod lists;
 mod place;
 mod realism;
