@@ -101,7 +101,6 @@ pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
     let sizes = RequestSizes::of(request.workload)?;
     let free_permille = simulator.available() / (simulator.capacity / 1000).max(1);
     let generator = CandidateGenerator::new(request.present, free_permille);
-    let coverage = request.recording.map(Recording::coverage);
     // No settings make room for more than there is.
     let can_fit = simulator.demand.lower_bound_bytes <= simulator.available();
     let mut failure = FailureFinder::default();
