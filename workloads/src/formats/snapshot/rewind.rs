@@ -65,6 +65,9 @@ pub enum RecordingError {
         /// The contradiction.
         reason: String,
     },
+    /// The time limit of a verification.
+    #[error("time ran out")]
+    Unfinished,
 }
 
 /// An entry in a line.
