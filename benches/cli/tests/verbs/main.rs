@@ -6,6 +6,7 @@ mod compare;
 mod convert;
 mod diagnose;
 mod gpu;
+mod input;
 mod installed;
 mod lists;
 mod place;
