@@ -1,5 +1,6 @@
 //! Amounts, durations, shares and tables as people read them.
 
+pub mod coverage;
 mod table;
 
 pub use table::{Column, Table};

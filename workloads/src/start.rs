@@ -244,6 +244,16 @@ fn without_free_pages(run: &SegmentInfo, base: DeviceAddr, page: u64) -> Vec<Seg
     runs.collect()
 }
 
+/// Whether a replay of the reference under this settings string begins with the blocks in use alone, although
+/// the workload begins with reserved segments. Its figures are then lower bounds.
+#[must_use]
+pub fn is_lower_bound(workload: &dyn Workload, conf: &str) -> bool {
+    let is_possible = |start: &StartState| {
+        Settings::from_conf(conf).is_ok_and(|settings| start.is_possible_under(&settings))
+    };
+    workload.start().is_some_and(|start| !is_possible(start))
+}
+
 /// The reference on a new simulated device, in the state in which the workload begins if that state can
 /// exist under the settings, and empty otherwise. `limit` is as in [`StartState::restore`].
 #[must_use]

@@ -14,6 +14,7 @@
 //! | `check.rs` | whether the replay reproduces the recording |
 //! | `others.rs` | how other policies compare |
 //! | `stability.rs` | how much the next run may differ |
+//! | `worth.rs` | whether a gain is worth a change |
 //! | `failure.rs` | the request that fails |
 //! | `confidence.rs` | how far the answer can be trusted |
 //! | `answer.rs` | the answer |
@@ -31,12 +32,16 @@ mod request;
 mod search;
 mod simulator;
 mod stability;
+mod worth;
 
 use std::collections::BTreeSet;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
+use coalesce_alloc::settings::Settings;
 use coalesce_bench::measure::deadline::Deadline;
+use coalesce_bench::measure::parallel;
 use coalesce_bench::measure::progress::Progress;
+use coalesce_workloads::formats::snapshot::Recording;
 use coalesce_workloads::op::Workload;
 
 pub use self::advice::{Advice, RankedSettings};
@@ -49,7 +54,7 @@ pub use self::peak::PeakBreakdown;
 pub use self::request::{AdviceRequest, Aim};
 pub use self::search::SearchExtent;
 pub use self::simulator::RunFigures;
-pub use self::stability::{Spread, Spreads, Stability};
+pub use self::stability::{Gain, Spread, Spreads, Stability};
 
 use self::answer::Facts;
 use self::failure::FailureFinder;
@@ -60,62 +65,102 @@ use self::search::sizes::RequestSizes;
 use self::search::{MinimumMemory, PRESENT, Search, TriedSettings};
 use self::simulator::Simulator;
 use crate::diagnose::{Evidence, Finding, Subject, diagnose};
+use crate::settings_string::{known_part, unknown_keys};
 
-/// Percentages of the time limit after which no more settings, minimum capacities and other policies are
-/// tried. The rest is for perturbed copies of the workload.
+/// Percentages of the time limit at which each part ends: the findings; the first settings and the trial of
+/// others; minimum capacities; larger capacities; perturbed copies of the workload; other policies.
+const EXPLAINED: u32 = 40;
 const SEARCHED: u32 = 50;
 const COMPLETED: u32 = 65;
-const COMPARED: u32 = 80;
-/// Percentage of the time limit after which no more copies are started: each takes about twenty replays.
-const COPIED: u32 = 90;
+const LOOKED_ABOVE: u32 = 70;
+const COPIED: u32 = 88;
+const COMPARED: u32 = 98;
 
 /// Searches for the settings that suit a workload.
 ///
+/// The time limit ends replays that are under way. The most important parts come first, and the advice names
+/// those that are missing.
+///
 /// # Errors
-/// If the current settings are invalid, or the workload cannot be replayed under them.
+/// If the current settings are invalid, the workload cannot be read, or the time limit does not suffice for a
+/// replay under the current settings.
 pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
     let deadline = Deadline::after(request.time_limit);
     let progress = Progress::new("replays", None);
+    let settings = Settings::from_conf(&known_part(request.present));
+    settings.context("under the current settings (set with --conf)")?;
     let simulator = Simulator {
         progress: Some(&progress),
+        deadline: deadline.at_percent(COMPARED),
         ..Simulator::of(request)?
     };
     let sizes = RequestSizes::of(request.workload)?;
     let free_permille = simulator.available() / (simulator.capacity / 1000).max(1);
     let generator = CandidateGenerator::new(request.present, free_permille);
-    let check = request.recording.map(RecordingCheck::of);
-    let findings = findings(request)?;
+    // No settings make room for more than there is.
+    let can_fit = simulator.demand.lower_bound_bytes <= simulator.available();
     let mut failure = FailureFinder::default();
     let mut peak = (PeakFinder::default(), &mut failure);
-    simulator
-        .observe(request.present, &mut peak)
-        .context("under the current settings (set with --conf)")?;
+    let figures = simulator.observe(request.present, &mut peak);
     let peak = peak.0.peak;
-    let mut search = Search::begin(
-        simulator,
-        &sizes,
-        generator,
-        request.present,
-        deadline.at_percent(SEARCHED),
-    )?;
-    search.run(request.aim)?;
-    let completed = deadline.at_percent(COMPLETED);
-    let shown = shown(&mut search, request.aim, completed)?;
-    search.look_above(completed)?;
-    let others = others::compare(simulator, deadline.at_percent(COMPARED));
-    let best = search.best(request.aim);
-    let rival = best
-        .filter(|&best| best != PRESENT)
-        .or_else(|| search.next_best(request.aim, PRESENT));
-    let copied = deadline.at_percent(COPIED);
-    let stability = stability_against(&search, rival, request.copies, copied)?;
+    let begin = || {
+        let mut search = Search::begin(
+            simulator.until(deadline.at_percent(COMPLETED)),
+            &sizes,
+            generator,
+            (request.present, figures),
+            deadline.at_percent(SEARCHED),
+        )?;
+        if can_fit {
+            search.try_singles();
+        }
+        anyhow::Ok(search)
+    };
+    let explain = || {
+        let check = request.recording.map(RecordingCheck::of);
+        (
+            check,
+            findings(request, simulator.until(deadline.at_percent(EXPLAINED))),
+        )
+    };
+    let ((check, findings), search) = parallel::join(explain, begin);
+    let mut search = search.with_context(|| match simulator.deadline.has_passed() {
+        true => {
+            "the time limit is too short for a replay under the current settings (--time-limit)"
+        }
+        false => "under the current settings (set with --conf)",
+    })?;
+    let mut left_out = LeftOut::default();
+    let findings = findings.unwrap_or_else(|error| {
+        left_out.findings(&error, deadline);
+        Vec::new()
+    });
+    search.try_findings(&findings);
+    if can_fit {
+        search.refine(request.aim);
+    }
+    let shown = shown(&mut search, request.aim, deadline.at_percent(COMPLETED));
+    let (mut stability, mut others) = (None, Vec::new());
+    let mut best = search.best(request.aim);
+    if can_fit {
+        search.look_above(deadline.at_percent(LOOKED_ABOVE));
+        best = search.best(request.aim);
+        let rival = best
+            .filter(|&best| best != PRESENT)
+            .or_else(|| search.next_best(request.aim, PRESENT));
+        let copied = deadline.at_percent(COPIED);
+        stability = stability_against(&search, rival, request.copies, copied);
+        others = others::compare(simulator, deadline.at_percent(COMPARED));
+        left_out.after_search(stability.as_ref(), &others, deadline);
+    }
+    let coverage = request.recording.map(Recording::coverage);
     let answer = Facts {
         request,
         search: &search,
         best,
         stability: stability.as_ref(),
         failure: failure.found(),
-        confidence: Confidence::of(check.as_ref()),
+        confidence: Confidence::of(check.as_ref(), coverage.as_ref()),
     }
     .answer();
     let advised = match answer.kind {
@@ -140,30 +185,110 @@ pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
         ranking: rank(&search, &shown, request.aim, advised),
         others,
         stability,
-        remarks: request.remarks.to_vec(),
+        remarks: [request.remarks, &remarks(request, &search, &left_out)].concat(),
         search: SearchExtent {
             seconds: (deadline.elapsed().as_secs_f64() * 10.0).round() / 10.0,
             ..search.extent
         },
+        skipped: left_out.skipped,
     })
 }
 
-fn findings(request: &AdviceRequest<'_>) -> anyhow::Result<Vec<Finding>> {
+/// What the search found out about itself, one sentence each.
+fn remarks(request: &AdviceRequest<'_>, search: &Search<'_>, left_out: &LeftOut) -> Vec<String> {
+    let mut remarks = Vec::new();
+    let unknown = unknown_keys(request.present);
+    if !unknown.is_empty() {
+        remarks.push(format!(
+            "PyTorch 2.11, the release that is simulated, does not know {} in the current settings. The replays \
+             ignore it, and the advised settings keep it.",
+            unknown.join(", ")
+        ));
+    }
+    let present = search.tried.get(PRESENT);
+    if let Some(error) = present.and_then(|present| present.error.as_ref()) {
+        remarks.push(format!(
+            "The replay under the current settings failed: {error}."
+        ));
+    }
+    remarks.extend(left_out.error.clone());
+    if !left_out.skipped.is_empty() {
+        remarks.push(format!(
+            "Time ran out for {}; --time-limit sets the limit.",
+            listed(&left_out.skipped)
+        ));
+    }
+    remarks
+}
+
+/// The items as part of a sentence: `a, b and c`.
+fn listed(items: &[String]) -> String {
+    match items {
+        [all @ .., before, last] => {
+            let all = all.iter().map(|item| format!("{item}, "));
+            format!("{}{before} and {last}", all.collect::<String>())
+        }
+        items => items.concat(),
+    }
+}
+
+/// What the advice lacks.
+#[derive(Default)]
+struct LeftOut {
+    /// What the time limit left out.
+    skipped: Vec<String>,
+    /// Why there are no findings.
+    error: Option<String>,
+}
+
+impl LeftOut {
+    fn findings(&mut self, error: &anyhow::Error, deadline: Deadline) {
+        if deadline.at_percent(EXPLAINED).has_passed() {
+            self.skipped.push("the findings".to_owned());
+        } else {
+            self.error = Some(format!("There are no findings: {error:#}."));
+        }
+    }
+
+    fn after_search(
+        &mut self,
+        stability: Option<&Stability>,
+        others: &[OtherPolicy],
+        deadline: Deadline,
+    ) {
+        if stability.is_none() && deadline.at_percent(COPIED).has_passed() {
+            self.skipped.push("perturbed runs".to_owned());
+        }
+        let missing: Vec<&str> = others::missing(others).collect();
+        if !missing.is_empty() {
+            let missing = missing.join(", ");
+            self.skipped.push(format!("other allocators ({missing})"));
+        }
+    }
+}
+
+fn findings(request: &AdviceRequest<'_>, simulator: Simulator<'_>) -> anyhow::Result<Vec<Finding>> {
+    let (workload, conf) = (
+        simulator.timed(request.reactive),
+        known_part(request.present),
+    );
     let evidence = Evidence::gather(Subject {
-        workload: request.reactive,
+        workload: &workload,
         recording: request.recording,
-        conf: request.present,
+        conf: &conf,
         capacity: request.capacity.saturating_sub(request.others),
         limit: request.limit,
         address_policy: request.addresses,
-    });
-    let evidence = evidence.context("under the current settings (set with --conf)")?;
-    Ok(diagnose(&evidence))
+    })?;
+    let findings = diagnose(&evidence);
+    // Rules whose trials were cut short found nothing.
+    ensure!(!simulator.deadline.has_passed(), "time ran out");
+    Ok(findings)
 }
 
 /// The indices of the settings to show, after their minimum memory has been found: the current settings,
-/// the defaults, the best for each aim and the best of each kind alone.
-fn shown(search: &mut Search<'_>, aim: Aim, deadline: Deadline) -> anyhow::Result<BTreeSet<usize>> {
+/// the defaults, the best for each aim, the best of each kind alone, and those that findings evaluated.
+fn shown(search: &mut Search<'_>, aim: Aim, deadline: Deadline) -> BTreeSet<usize> {
     let kinds: [fn(&CandidateSettings) -> bool; 6] = [
         |settings| settings.keys() == 0,
         |settings| settings.expandable && settings.keys() == 1,
@@ -180,10 +305,13 @@ fn shown(search: &mut Search<'_>, aim: Aim, deadline: Deadline) -> anyhow::Resul
         let best = best.or_else(|| search.best_where(Aim::Reserved, kind));
         shown.extend(best);
     }
-    search.complete(&shown, deadline)?;
+    let tried = search.tried.iter().enumerate();
+    let suggested = tried.filter(|(_, tried)| !tried.suggested_by.is_empty());
+    shown.extend(suggested.map(|(index, _)| index));
+    search.complete(&shown, deadline);
     // The minimum memory just found may change which settings are best.
     shown.extend(Aim::ALL.into_iter().filter_map(|aim| search.best(aim)));
-    Ok(shown)
+    shown
 }
 
 fn rank(
@@ -200,6 +328,7 @@ fn rank(
     let all = shown
         .iter()
         .filter_map(|&index| Some((index, search.tried.get(index)?)));
+    let all = all.filter(|(index, tried)| *index == PRESENT || tried.error.is_none());
     let all: Vec<(usize, &TriedSettings)> = all.collect();
     let mut rows: Vec<(Option<u64>, RankedSettings)> = Vec::new();
     for &(index, tried) in &all {
@@ -216,6 +345,8 @@ fn rank(
             fails_above_bytes: tried.fails_above,
             peak_reserved_bytes: tried.with_room.peak_reserved_bytes,
             on_device: tried.on_device,
+            suggested_by: tried.suggested_by.clone(),
+            error: tried.error.clone(),
         };
         rows.push((tried.score(aim), row));
     }
@@ -241,7 +372,7 @@ fn stability_against(
     rival: Option<usize>,
     copies: u64,
     deadline: Deadline,
-) -> anyhow::Result<Option<Stability>> {
+) -> Option<Stability> {
     let known = |index: usize| {
         let tried = search.tried.get(index)?;
         Some((tried.conf.as_str(), tried.minimum.known()?))
@@ -250,6 +381,6 @@ fn stability_against(
         (Some(present), Some(rival)) => {
             stability::compare(search.simulator, present, rival, copies, deadline)
         }
-        _ => Ok(None),
+        _ => None,
     }
 }

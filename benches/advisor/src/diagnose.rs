@@ -22,7 +22,7 @@ pub use self::call_site::CallSite;
 pub use self::evidence::{Evidence, Subject};
 
 /// The remedy of a finding about settings. A rule evaluates one alternative; `advise` compares many.
-const SEE_ADVISE: &str = "`coalesce advise` finds the best settings for this workload";
+const SEE_ADVISE: &str = "`coalesce advise` ranks these settings among others";
 
 /// A problem that a rule found. It explains; `advise` decides which settings are best.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]

@@ -1,6 +1,8 @@
 //! Settings strings, the values of `PYTORCH_CUDA_ALLOC_CONF`: changed in one key, and shown to people.
 
-use coalesce_alloc::settings::written;
+use std::borrow::Cow;
+
+use coalesce_alloc::settings::{Settings, SettingsError, written};
 
 /// The settings string without some keys.
 pub fn without(conf: &str, keys: &[&str]) -> String {
@@ -16,6 +18,28 @@ pub fn with(conf: &str, key: &str, value: &str) -> String {
         others if others.is_empty() => setting,
         others => format!("{others},{setting}"),
     }
+}
+
+/// The settings string without the keys that PyTorch 2.11 does not know.
+pub fn known_part(conf: &str) -> Cow<'_, str> {
+    let mut known = Cow::Borrowed(conf);
+    while let Err(SettingsError::UnknownKey { key, .. }) = Settings::from_conf(&known) {
+        let shorter = without(&known, &[&key]);
+        if shorter.len() >= known.len() {
+            break;
+        }
+        known = Cow::Owned(shorter);
+    }
+    known
+}
+
+/// The keys that PyTorch 2.11 does not know.
+pub fn unknown_keys(conf: &str) -> Vec<&str> {
+    let known = known_part(conf);
+    let is_known = |key: &str| written(&known).any(|(other, _)| other == key);
+    let keys = written(conf).map(|(key, _)| key);
+    keys.filter(|key| !key.is_empty() && !is_known(key))
+        .collect()
 }
 
 /// The settings in a table.
@@ -45,5 +69,14 @@ mod tests {
         let expandable = "expandable_segments:True";
         assert_eq!(with("", "expandable_segments", "True"), expandable);
         assert_eq!(without(expandable, &["expandable_segments"]), "");
+    }
+
+    #[test]
+    fn keys_of_later_releases_are_set_apart() {
+        let conf = "later:[1:2,3:4],expandable_segments:True,other:1";
+        assert_eq!(known_part(conf), "expandable_segments:True");
+        assert_eq!(unknown_keys(conf), ["later", "other"]);
+        assert_eq!(known_part("max_split_size_mb:1"), "max_split_size_mb:1");
+        assert!(unknown_keys("max_split_size_mb:64").is_empty());
     }
 }

@@ -13,6 +13,7 @@ use coalesce_bench::measure::results;
 use coalesce_workloads::cached::Cached;
 
 use super::conditions::ConditionFlags;
+use super::history;
 use super::output::print;
 
 /// Find the settings (PYTORCH_CUDA_ALLOC_CONF) that need the least memory.
@@ -65,6 +66,7 @@ const COPIES: u64 = 8;
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let input = args.conditions.open(&args.workload)?;
+    history::require(&input, &args.workload)?;
     let conditions = args.conditions.resolve(&input, REFERENCE)?;
     let mut remarks = input.remarks.clone();
     remarks.extend(conditions.sources.iter().cloned());

@@ -4,8 +4,10 @@ use std::process::ExitCode;
 
 use coalesce_advisor::diagnose::{self, Evidence, Subject};
 use coalesce_bench::measure::cell::REFERENCE;
+use coalesce_bench::text::coverage::missing;
 
 use super::conditions::ConditionFlags;
+use super::history;
 use super::output::print;
 
 /// Find problems in a workload's memory use, and suggest remedies.
@@ -29,6 +31,7 @@ pub struct Args {
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let input = args.conditions.open(&args.workload)?;
+    history::require_or_show(&input, &args.workload, args.json)?;
     let conditions = args.conditions.resolve(&input, REFERENCE)?;
     let evidence = Evidence::gather(Subject {
         workload: input.workload.as_ref(),
@@ -39,9 +42,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         address_policy: conditions.addresses,
     })?;
     let findings = diagnose::diagnose(&evidence);
+    let missing = input.coverage.as_ref().map(missing).unwrap_or_default();
+    let missing: String = missing.iter().map(|line| format!("{line}\n")).collect();
     let text = match args.json {
         true => serde_json::to_string_pretty(&findings)? + "\n",
-        false => conditions.text() + &diagnose::text(&findings),
+        false => missing + &conditions.text() + &diagnose::text(&findings),
     };
     print(&text)?;
     Ok(ExitCode::SUCCESS)

@@ -31,6 +31,7 @@
 //! ```
 
 mod conditions;
+mod history;
 mod output;
 
 use std::io;

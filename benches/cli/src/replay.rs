@@ -6,20 +6,24 @@ use std::process::ExitCode;
 use anyhow::ensure;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use coalesce_alloc::policy::POLICIES;
-use coalesce_bench::measure::cell::{self, Cell};
+use coalesce_bench::measure::cell::{self, Cell, REFERENCE};
 use coalesce_bench::measure::profile::{self, Profile};
 use coalesce_bench::measure::progress::Progress;
 use coalesce_bench::measure::record::{PROVENANCE, Row, TIMING};
+use coalesce_bench::text::coverage::{FROM_LIVE_BLOCKS, missing};
 use coalesce_bench::text::{amount, duration, percent};
 use coalesce_bench::timing::device::{Device, DeviceName};
 use coalesce_bench::timing::on_gpu;
 use coalesce_workloads::demand::{Demand, DemandCount};
+use coalesce_workloads::formats::snapshot::coverage::Coverage;
 use coalesce_workloads::formats::snapshot::workload::FAILED;
 use coalesce_workloads::op::{Op, WorkloadError};
 use coalesce_workloads::replay::{Observer, Outcome, Step};
+use coalesce_workloads::start;
 use serde::Serialize;
 
 use super::conditions::ConditionFlags;
+use super::history;
 use super::output::print;
 
 /// Replay a workload through an allocator and report its memory use.
@@ -66,6 +70,12 @@ pub fn policies() -> PossibleValuesParser {
 /// The output.
 #[derive(Serialize)]
 struct Report {
+    /// How much of the recorded program the snapshot covers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    coverage: Option<Coverage>,
+    /// What the recording lacks, one sentence each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    missing: Vec<String>,
     #[serde(flatten)]
     row: Row,
     first_oom: Option<FailedRequest>,
@@ -114,6 +124,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     for remark in &input.remarks {
         eprintln!("coalesce: {remark}");
     }
+    history::require_or_show(&input, &args.workload, args.json)?;
     let conditions = args.conditions.resolve(&input, &args.policy)?;
     let conf = &conditions.conf;
     let plan = cell::plan(&args.policy, conf, &*input.workload)?;
@@ -142,6 +153,17 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         lower_bound_bytes: count.0.demand.lower_bound_bytes,
         ..row
     };
+    let mut coverage = input.coverage.as_ref().map(missing).unwrap_or_default();
+    let is_simulated_reference = on_gpu.is_none() && args.policy == REFERENCE;
+    if input.workload.start().is_some()
+        && (!is_simulated_reference || start::is_lower_bound(&*input.workload, conf))
+    {
+        let who = match is_simulated_reference {
+            true => "These settings",
+            false => "This allocator",
+        };
+        coverage.push(format!("{who} {FROM_LIVE_BLOCKS}."));
+    }
     let mut remarks = input.remarks;
     if on_gpu.is_some() && watch.has_surroundings {
         remarks.push(
@@ -153,6 +175,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         remarks.extend(conditions.sources.iter().cloned());
     }
     let report = Report {
+        coverage: input.coverage,
+        missing: coverage,
         row,
         first_oom: watch.first_oom.take(),
         on_gpu,
@@ -283,7 +307,11 @@ fn describe(report: &Report) -> String {
             row.address_policy
         ),
     };
-    let mut text = format!(
+    let mut text = report.missing.join("\n");
+    if !text.is_empty() {
+        text.push_str("\n\n");
+    }
+    text += &format!(
         "{}: {} events, {} allocations\n{}, settings: {}; {device}\n\n",
         row.workload, row.events, row.allocations, row.policy, row.setting,
     );

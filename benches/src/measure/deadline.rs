@@ -1,6 +1,12 @@
 //! Time limits.
 
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
 use std::time::{Duration, Instant};
+
+use coalesce_workloads::op::{Op, Sink, Workload, WorkloadError};
+use coalesce_workloads::start::StartState;
 
 /// A moment after which no further work is started.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +40,12 @@ impl Deadline {
         self.limit.is_some_and(|limit| self.elapsed() >= limit)
     }
 
+    /// The time that is left; `None` without a limit.
+    #[must_use]
+    pub fn remaining(self) -> Option<Duration> {
+        self.limit.map(|limit| limit.saturating_sub(self.elapsed()))
+    }
+
     /// Whether the deadline will pass within the given time.
     #[must_use]
     pub fn is_within(self, time: Duration) -> bool {
@@ -48,9 +60,91 @@ impl Deadline {
     }
 }
 
+/// A workload that ends with an error when the deadline has passed, so that no replay outlasts it.
+#[derive(Clone, Copy)]
+pub struct UntilDeadline<'a> {
+    /// The workload.
+    pub workload: &'a dyn Workload,
+    /// The deadline.
+    pub deadline: Deadline,
+}
+
+impl Workload for UntilDeadline<'_> {
+    fn name(&self) -> &str {
+        self.workload.name()
+    }
+
+    fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
+        /// Operations between two looks at the clock: a few milliseconds, even if each maps pages.
+        const INTERVAL: u32 = 256;
+        let mut operations = 0_u32;
+        self.workload.emit(&mut |op: Op<'_>| {
+            if operations.is_multiple_of(INTERVAL) && self.deadline.has_passed() {
+                return Err(WorkloadError::Stopped("time ran out".to_owned()));
+            }
+            operations = operations.wrapping_add(1);
+            sink.op(op)
+        })
+    }
+
+    fn start(&self) -> Option<&Arc<StartState>> {
+        self.workload.start()
+    }
+}
+
+/// The result of `work`, or `None` if it does not end before the deadline. It then goes on in a thread that ends
+/// with the process. For work that cannot be interrupted.
+pub fn within<R: Send + 'static>(
+    deadline: Deadline,
+    work: impl FnOnce() -> R + Send + 'static,
+) -> Option<R> {
+    let Some(remaining) = deadline.remaining() else {
+        return Some(work());
+    };
+    let (sender, receiver) = mpsc::channel();
+    // Nobody receives the result after the deadline.
+    let spawned = thread::Builder::new().spawn(move || _ = sender.send(work()));
+    spawned.ok()?;
+    match receiver.recv_timeout(remaining) {
+        Ok(result) => Some(result),
+        Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use coalesce_workloads::op::Answer;
+
     use super::*;
+
+    struct Endless;
+
+    impl Workload for Endless {
+        fn name(&self) -> &'static str {
+            "endless"
+        }
+
+        fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
+            loop {
+                sink.op(Op::EmptyCache)?;
+            }
+        }
+    }
+
+    #[test]
+    fn work_ends_at_the_deadline() {
+        let deadline = Deadline::after(Some(Duration::from_millis(20)));
+        let workload = UntilDeadline {
+            workload: &Endless,
+            deadline,
+        };
+        let ended = workload.emit(&mut |_: Op<'_>| Ok(Answer::Done));
+        assert!(ended.unwrap_err().to_string().contains("time ran out"));
+        assert!(within(deadline, || thread::sleep(Duration::from_secs(60))).is_none());
+        assert_eq!(within(Deadline::after(None), || 1), Some(1));
+        let hour = Deadline::after(Some(Duration::from_secs(3600)));
+        assert_eq!(within(hour, || 1), Some(1));
+    }
 
     #[test]
     fn a_deadline_passes_unless_it_has_no_limit() {

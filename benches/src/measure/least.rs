@@ -13,6 +13,7 @@ use coalesce_alloc::driver::GRANULARITY;
 use coalesce_workloads::op::WorkloadError;
 use coalesce_workloads::replay::{Observer, Outcome, Step};
 
+use crate::measure::capacity::ROOMY;
 use crate::measure::cell::Cell;
 
 /// The result of the search.
@@ -30,6 +31,16 @@ const CLOSE: [u64; 8] = [1, 2, 3, 5, 8, 13, 21, 34];
 const FAR: u64 = 8;
 /// Bytes of a device larger than any real one.
 pub const LARGEST: u64 = 1 << 50;
+
+/// Bytes of a roomy device for a workload: so many times its demand that neither fragmentation nor limits in
+/// fractions of the device matter. Allocators that reserve addresses in proportion to the device can do so for
+/// millions of segments.
+#[must_use]
+pub fn roomy(lower_bound: u64) -> u64 {
+    const TIMES: u64 = 64;
+    let several = lower_bound.saturating_mul(TIMES).min(LARGEST);
+    several.next_power_of_two().clamp(ROOMY, LARGEST)
+}
 
 /// Finds the minimum device memory for a cell.
 ///
@@ -78,6 +89,12 @@ impl Bracket {
     #[must_use]
     pub fn suffices(&self) -> u64 {
         self.high * GRANULARITY
+    }
+
+    /// The smallest capacity not known to be too small, in bytes.
+    #[must_use]
+    pub fn at_least(&self) -> u64 {
+        (self.low + 1) * GRANULARITY
     }
 
     /// Raises the upper capacity until it suffices: some settings behave differently on a smaller device. `fits` tells
@@ -215,7 +232,15 @@ mod tests {
         bracket.widen(&fits).unwrap();
         assert!(bracket.suffices() >= 300 * MIB && bracket.contains(300 * MIB - 1));
         bracket.close_to(20 * MIB, &fits).unwrap();
+        assert!((200 * MIB..=300 * MIB).contains(&bracket.at_least()));
         assert!((300 * MIB..=320 * MIB).contains(&bracket.suffices()));
+    }
+
+    #[test]
+    fn a_roomy_device_is_much_larger_than_the_demand() {
+        assert_eq!(roomy(0), ROOMY);
+        assert_eq!(roomy(100 << 30), 8 * ROOMY);
+        assert_eq!(roomy(u64::MAX), LARGEST);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Runs the same work on many items, on all cores.
 
+use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -29,6 +30,19 @@ pub fn map<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<
     done.into_iter().map(|(_, result)| result).collect()
 }
 
+/// Does two pieces of work, at once if there are several cores.
+pub fn join<A: Send, B>(one: impl FnOnce() -> A + Send, other: impl FnOnce() -> B) -> (A, B) {
+    if thread::available_parallelism().map_or(1, usize::from) == 1 {
+        return (one(), other());
+    }
+    thread::scope(|scope| {
+        let one = scope.spawn(one);
+        let other = other();
+        let one = one.join().unwrap_or_else(|panic| resume_unwind(panic));
+        (one, other)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     #[test]
@@ -43,5 +57,6 @@ mod tests {
         );
         assert_eq!(squares.len(), 1000);
         assert!(super::map(&[] as &[u64], |item| *item).is_empty());
+        assert_eq!(super::join(|| 1, || 2), (1, 2));
     }
 }

@@ -14,7 +14,8 @@ pub enum AddressPolicy {
     /// Each range starts where the previous one ended. Addresses are never reused.
     #[default]
     Up,
-    /// Each range ends where the previous one started. Addresses are never reused.
+    /// Each range ends where the previous one started. Addresses are never reused: when those below the
+    /// base are used up, ranges continue far above it.
     Down,
     /// The lowest free range that is large enough. Freed ranges are reused.
     FirstFit,
@@ -72,6 +73,9 @@ const BASE_UP: u64 = 0x200_0000_0000;
 const BASE_DOWN: u64 = 0x7f00_0000_0000;
 /// Address space of `firstfit`, larger than any device.
 const FIRST_FIT_BYTES: u64 = 1 << 62;
+/// Where `down` continues when the addresses below its base are used up: expandable segments reserve more
+/// addresses than the device has memory. No device has addresses above the lower end.
+const SPARE_DOWN: (u64, u64) = (1 << 48, 1 << 62);
 
 #[derive(Debug)]
 enum Ranges {
@@ -80,6 +84,8 @@ enum Ranges {
     },
     Down {
         next: u64,
+        /// Every range starts above it.
+        floor: u64,
     },
     /// Free ranges: start → bytes. No two are adjacent.
     FirstFit {
@@ -112,7 +118,10 @@ impl AddressSpace {
         let start = base.unwrap_or(policy.base());
         Self(match policy {
             AddressPolicy::Up => Ranges::Up { next: start },
-            AddressPolicy::Down => Ranges::Down { next: start },
+            AddressPolicy::Down => Ranges::Down {
+                next: start,
+                floor: 0,
+            },
             AddressPolicy::FirstFit => {
                 let bytes = FIRST_FIT_BYTES.min(HIGHEST - start);
                 let free = BTreeMap::from([(start, bytes)]);
@@ -180,9 +189,15 @@ impl AddressSpace {
                 *next = start.checked_add(bytes).ok_or(DriverError::OutOfMemory)?;
                 start
             }
-            Ranges::Down { next } => {
-                let start = next.checked_sub(bytes).filter(|&start| start > 0);
-                *next = start.ok_or(DriverError::OutOfMemory)?;
+            Ranges::Down { next, floor } => {
+                let below = |end: u64, floor: u64| {
+                    let start = end.checked_sub(bytes)?;
+                    (start > floor).then_some((start, floor))
+                };
+                let (low, high) = SPARE_DOWN;
+                let spare = || below(high, low).filter(|_| *next <= low);
+                let placed = below(*next, *floor).or_else(spare);
+                (*next, *floor) = placed.ok_or(DriverError::OutOfMemory)?;
                 *next
             }
             Ranges::FirstFit { free } => {
@@ -273,6 +288,19 @@ mod tests {
             (place(&mut down, 2), place(&mut down, 4)),
             (98 * MIB, 94 * MIB)
         );
+    }
+
+    #[test]
+    fn reservations_larger_than_the_addresses_below_continue_above() {
+        let mut down = AddressSpace::new(AddressPolicy::Down, None);
+        let reserve = |down: &mut AddressSpace, bytes: u64| down.place(bytes).unwrap().0;
+        let first = reserve(&mut down, 2 * MIB);
+        assert_eq!(first, BASE_DOWN - 2 * MIB);
+        // Two pools of a device with 2^50 bytes.
+        let large = (1 << 50) + (1 << 47);
+        let (one, two) = (reserve(&mut down, large), reserve(&mut down, large));
+        assert!(one > first && two + large == one, "{one:x} {two:x}");
+        assert_eq!(reserve(&mut down, 2 * MIB), two - 2 * MIB);
     }
 
     #[test]

@@ -53,6 +53,8 @@ pub struct Advice {
     pub remarks: Vec<String>,
     /// How much was searched.
     pub search: SearchExtent,
+    /// What the time limit left out, in a few words each.
+    pub skipped: Vec<String>,
 }
 
 /// Settings with their figures.
@@ -80,4 +82,8 @@ pub struct RankedSettings {
     pub peak_reserved_bytes: u64,
     /// Figures on the given device.
     pub on_device: RunFigures,
+    /// The rules of the findings that evaluated these settings.
+    pub suggested_by: Vec<&'static str>,
+    /// Why the allocator fails under the current settings; the figures mean nothing then.
+    pub error: Option<String>,
 }

@@ -10,8 +10,9 @@ use serde::Serialize;
 use super::confidence::Confidence;
 use super::failure::Failure;
 use super::request::{AdviceRequest, Aim};
-use super::search::{PRESENT, Search, TriedSettings, tolerance};
+use super::search::{PRESENT, Search, TriedSettings};
 use super::stability::Stability;
+use super::worth::Worth;
 
 /// The answer to what a person with this workload should do.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -163,42 +164,24 @@ impl Facts<'_> {
         }
         let least = self.tried(self.search.best(Aim::LeastCapacity));
         let minimum = |tried: &TriedSettings| tried.minimum.known();
-        let too_large =
-            least.filter(|least| minimum(least).is_none_or(|bytes| bytes > self.available()));
+        let too_large = least
+            .filter(|least| minimum(least).map_or(!least.fits(), |bytes| bytes > self.available()));
         if let Some(least) = too_large {
             return Decision::TooLarge(least);
         }
         let (Some(present), Some(best)) = (self.present(), self.tried(self.best)) else {
             return Decision::Keep(Reason::AsGood);
         };
-        // Settings that make the workload fit are worthwhile in any case.
-        let makes_it_fit = best.on_device.fits() && !present.on_device.fits();
-        if best.conf == present.conf || !(makes_it_fit || self.is_worthwhile(present, best)) {
-            return Decision::Keep(Reason::AsGood);
-        }
-        let aim = self.request.aim;
-        match self
-            .stability
-            .filter(|known| !makes_it_fit && !known.confirms(aim))
-        {
-            Some(stability) => Decision::Keep(Reason::Unreliable(best, stability)),
-            None => Decision::Change(best),
-        }
-    }
-
-    /// Whether the gain of the best settings makes a difference.
-    fn is_worthwhile(&self, present: &TriedSettings, best: &TriedSettings) -> bool {
-        let aim = self.request.aim;
-        match (present.score(aim), best.score(aim)) {
-            (None, Some(_)) => true,
-            (Some(before), Some(after)) => {
-                let least = match aim {
-                    Aim::DriverTime => before / 20,
-                    _ => tolerance(self.lower_bound()),
-                };
-                before.saturating_sub(after) > least
+        let (aim, lower_bound) = (self.request.aim, self.lower_bound());
+        match (
+            Worth::of(aim, present, best, lower_bound, self.stability),
+            self.stability,
+        ) {
+            (Worth::Change, _) => Decision::Change(best),
+            (Worth::Unreliable, Some(stability)) => {
+                Decision::Keep(Reason::Unreliable(best, stability))
             }
-            _ => false,
+            _ => Decision::Keep(Reason::AsGood),
         }
     }
 

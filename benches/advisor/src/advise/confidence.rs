@@ -1,5 +1,7 @@
 //! How far the answer can be trusted.
 
+use coalesce_bench::text::coverage::missing;
+use coalesce_workloads::formats::snapshot::coverage::Coverage;
 use serde::Serialize;
 
 use super::check::RecordingCheck;
@@ -36,19 +38,20 @@ impl ConfidenceLevel {
 }
 
 impl Confidence {
-    pub(super) fn of(check: Option<&RecordingCheck>) -> Self {
+    pub(super) fn of(check: Option<&RecordingCheck>, coverage: Option<&Coverage>) -> Self {
         let Some(check) = check else {
             return Self {
                 level: ConfidenceLevel::Unchecked,
                 reasons: Vec::new(),
             };
         };
-        Self {
-            level: match check.is_exact {
-                true => ConfidenceLevel::Exact,
-                false => ConfidenceLevel::Estimate,
-            },
-            reasons: vec![check.sentence()],
-        }
+        let mut reasons = coverage.map(missing).unwrap_or_default();
+        let level = match check.is_exact {
+            true if reasons.is_empty() => ConfidenceLevel::Exact,
+            true => ConfidenceLevel::RecordedPart,
+            false => ConfidenceLevel::Estimate,
+        };
+        reasons.push(check.sentence());
+        Self { level, reasons }
     }
 }

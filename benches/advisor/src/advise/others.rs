@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
-use coalesce_alloc::policy::POLICIES;
-use coalesce_bench::measure::cell::{self, unsupported_feature};
-use coalesce_bench::measure::deadline::Deadline;
+use anyhow::Context;
+use coalesce_alloc::policy::{self, OfflinePlan, POLICIES};
+use coalesce_bench::measure::cell::unsupported_feature;
+use coalesce_bench::measure::deadline::{self, Deadline};
+use coalesce_bench::measure::least::Bracket;
 use coalesce_bench::measure::parallel;
+use coalesce_workloads::lifetimes;
 use serde::Serialize;
 
 use super::simulator::{RunFigures, Simulator};
@@ -44,7 +47,7 @@ const SHOWN: [&str; 5] = ["cuda_async", "gmlake", "stalloc", "offline", "direct"
 /// Finding the minimum memory takes about this many times the first two replays.
 const REPLAYS: u32 = 7;
 
-/// Runs the workload under other policies until the deadline.
+/// Runs the workload under other policies until the deadline. Those without figures by then are left out.
 pub(super) fn compare(simulator: Simulator<'_>, deadline: Deadline) -> Vec<OtherPolicy> {
     let policies = SHOWN.map(|name| POLICIES.iter().find(|policy| policy.name == name));
     let policies: Vec<_> = policies.into_iter().flatten().collect();
@@ -64,12 +67,20 @@ pub(super) fn compare(simulator: Simulator<'_>, deadline: Deadline) -> Vec<Other
         if let Err(error) = run(simulator, policy.offline, &mut other, deadline) {
             match unsupported_feature(&error) {
                 Some(feature) => other.unsupported = Some(feature),
-                None => other.error = Some(format!("{error:#}")),
+                None if !deadline.has_passed() => other.error = Some(format!("{error:#}")),
+                None if other.peak_reserved_bytes.is_none() => return None,
+                None => {}
             }
         }
         Some(other)
     });
     others.into_iter().flatten().collect()
+}
+
+/// The policies to show that are missing.
+pub(super) fn missing(others: &[OtherPolicy]) -> impl Iterator<Item = &'static str> {
+    let is_there = |name: &str| others.iter().any(|other| other.policy == name);
+    SHOWN.into_iter().filter(move |name| !is_there(name))
 }
 
 /// Fills in the figures.
@@ -80,8 +91,11 @@ fn run(
     deadline: Deadline,
 ) -> anyhow::Result<()> {
     let begun = Deadline::after(None);
-    let plan = cell::plan(other.policy, "", simulator.workload)?;
-    let simulator = simulator.with_plan(plan.as_ref());
+    let plan = match is_offline {
+        true => plan(&simulator.until(deadline), other.policy)?,
+        false => None,
+    };
+    let simulator = simulator.until(deadline).with_plan(plan.as_ref());
     let (on_device, with_room) = simulator.both(other.policy, "")?;
     other.on_device = Some(on_device);
     let reserved = with_room.peak_reserved_bytes;
@@ -93,8 +107,20 @@ fn run(
     }
     let needed: Duration = begun.elapsed() * REPLAYS;
     if !deadline.is_within(needed) {
-        let bracket = simulator.bracket(other.policy, "", reserved)?;
-        other.least_capacity_bytes = Some(simulator.minimum(other.policy, "", bracket)?);
+        let fits = |bytes: u64| simulator.fits(other.policy, "", bytes);
+        let mut bracket = Bracket::new(simulator.demand.lower_bound_bytes, reserved);
+        bracket.widen(&fits)?;
+        bracket.close(&fits)?;
+        other.least_capacity_bytes = Some(bracket.suffices());
     }
     Ok(())
+}
+
+/// The plan of an offline policy. Planning may take much longer than a replay and cannot be interrupted.
+fn plan(simulator: &Simulator<'_>, policy: &'static str) -> anyhow::Result<Option<OfflinePlan>> {
+    let known = lifetimes::of(&simulator.timed(simulator.workload))?;
+    let planned = deadline::within(simulator.deadline, move || {
+        policy::plan_offline(policy, "", &known)
+    });
+    Ok(planned.context("time ran out")??)
 }

@@ -4,6 +4,9 @@
 //! the minimum memory takes about twelve more replays, so it is found only for settings that can be best: one
 //! replay just below the best minimum so far tells whether a candidate is better, and only then is its minimum
 //! bisected. The settings tried depend only on the workload and the device, not on the order of threads.
+//!
+//! Every replay ends at a deadline. What is known by then is kept. Settings under which the allocator fails are
+//! counted and never advised.
 
 pub(super) mod candidates;
 pub(super) mod settings;
@@ -12,6 +15,7 @@ pub(super) mod sizes;
 use std::collections::BTreeSet;
 
 use coalesce_alloc::driver::GRANULARITY;
+use coalesce_alloc::settings::written;
 use coalesce_bench::measure::deadline::Deadline;
 use coalesce_bench::measure::least::{Bracket, fails_above};
 use coalesce_bench::measure::parallel;
@@ -22,6 +26,7 @@ use self::settings::CandidateSettings;
 use self::sizes::RequestSizes;
 use super::request::Aim;
 use super::simulator::{PYTORCH, RunFigures, Simulator};
+use crate::diagnose::Finding;
 
 /// The index of the current settings in [`Search::tried`].
 pub(super) const PRESENT: usize = 0;
@@ -42,6 +47,12 @@ pub(super) struct TriedSettings {
     pub fails_above: Option<u64>,
     /// Whether that was tested.
     pub looked_above: bool,
+    /// Why the allocator failed under them. They have no score then.
+    pub error: Option<String>,
+    /// The number of keys they set. 0 for current settings that the search would not generate.
+    keys: usize,
+    /// The rules of the findings that evaluated them.
+    pub suggested_by: Vec<&'static str>,
 }
 
 /// What is known about the minimum memory of settings, in bytes.
@@ -65,6 +76,7 @@ impl TriedSettings {
     /// The score for an aim; lower is better. `None` if it is unknown or the workload does not complete.
     pub fn score(&self, aim: Aim) -> Option<u64> {
         match aim {
+            _ if self.error.is_some() => None,
             Aim::LeastCapacity => self.safe(),
             _ if !self.on_device.fits() => None,
             Aim::DriverTime => Some(self.on_device.driver_time_ns),
@@ -82,8 +94,35 @@ impl TriedSettings {
         Some(above.map_or(minimum, |above| above.max(minimum)))
     }
 
-    fn keys(&self) -> usize {
-        self.settings.as_ref().map_or(0, CandidateSettings::keys)
+    /// Whether the workload completes on the given device.
+    pub fn fits(&self) -> bool {
+        self.error.is_none() && self.on_device.fits()
+    }
+
+    #[cfg(test)]
+    pub fn with_minimum(conf: &str, minimum: u64) -> Self {
+        Self {
+            minimum: MinimumMemory::Exactly(minimum),
+            ..Self::new(None, conf, 0)
+        }
+    }
+
+    fn new(settings: Option<CandidateSettings>, conf: &str, lower_bound: u64) -> Self {
+        Self {
+            keys: match &settings {
+                Some(settings) => settings.keys(),
+                None => written(conf).filter(|(key, _)| !key.is_empty()).count(),
+            },
+            settings,
+            conf: conf.to_owned(),
+            on_device: RunFigures::default(),
+            with_room: RunFigures::default(),
+            minimum: MinimumMemory::AtLeast(lower_bound),
+            fails_above: None,
+            looked_above: false,
+            error: None,
+            suggested_by: Vec::new(),
+        }
     }
 }
 
@@ -110,23 +149,31 @@ pub(super) struct Search<'a> {
     pub extent: SearchExtent,
 }
 
+/// Settings to try, and their string.
+type Candidate = (Option<CandidateSettings>, String);
+
 impl<'a> Search<'a> {
-    /// Tries the current settings first, then the defaults and expandable segments, and finds the minimum
-    /// memory of each.
+    /// Tries the current settings first, whose figures on the device are known, then the defaults and expandable
+    /// segments, and finds the minimum memory of each. Replays end at the simulator's deadline, and rounds of
+    /// further settings at `deadline`.
+    ///
+    /// # Errors
+    /// If there is no time for the current settings. Settings under which the allocator fails are not an error.
     pub fn begin(
         simulator: Simulator<'a>,
         sizes: &'a RequestSizes,
         generator: CandidateGenerator,
-        present: &str,
+        (present, figures): (&str, anyhow::Result<RunFigures>),
         deadline: Deadline,
     ) -> anyhow::Result<Self> {
         let generated = [generator.defaults(), generator.expandable()]
             .map(|settings| (settings.to_string(), settings));
         let as_generated = generated.iter().find(|(conf, _)| conf == present);
         let as_generated = as_generated.map(|(_, settings)| settings.clone());
-        let mut first = vec![(as_generated, present.to_owned())];
+        let mut first: Vec<Candidate> = vec![(as_generated, present.to_owned())];
         let others = generated.into_iter().filter(|(conf, _)| conf != present);
         first.extend(others.map(|(conf, settings)| (Some(settings), conf)));
+        let figures = figures.map_err(|error| format!("{error:#}"));
         let mut search = Self {
             simulator,
             sizes,
@@ -137,19 +184,58 @@ impl<'a> Search<'a> {
             extent: SearchExtent::default(),
         };
         let tried = parallel::map(&first, |(settings, conf)| {
-            let mut tried = search.try_settings(settings.clone(), conf)?;
-            search.find_minimum(&mut tried)?;
-            Ok(tried)
+            let figures = match conf == present {
+                true => figures.clone().map_err(anyhow::Error::msg),
+                false => simulator.observe(conf, &mut ()),
+            };
+            let mut tried = search.with_room(settings.clone(), conf, simulator, figures?)?;
+            search.find_minimum(&mut tried, simulator)?;
+            anyhow::Ok(tried)
         });
-        search.tried = tried.into_iter().collect::<anyhow::Result<_>>()?;
+        for (index, (tried, (settings, conf))) in tried.into_iter().zip(first).enumerate() {
+            let is_late = simulator.deadline.has_passed();
+            match tried {
+                Ok(tried) => search.tried.push(tried),
+                Err(error) if index == PRESENT && is_late => return Err(error),
+                Err(error) if index == PRESENT => search.tried.push(TriedSettings {
+                    error: Some(format!("{error:#}")),
+                    ..TriedSettings::new(settings, &conf, search.lower_bound())
+                }),
+                Err(_) if is_late => search.extent.left += 1,
+                Err(_) => search.extent.failed += 1,
+            }
+        }
+        if let Some(present) = search.tried.get_mut(PRESENT) {
+            // Among equally good settings, the current ones are best.
+            present.keys = present.settings.as_ref().map_or(0, CandidateSettings::keys);
+        }
         search.extent.tried = search.tried.len() as u64;
         Ok(search)
     }
 
-    /// Tries all candidates, until the deadline.
-    pub fn run(&mut self, aim: Aim) -> anyhow::Result<()> {
+    /// Tries each kind of setting alone, until the deadline.
+    pub fn try_singles(&mut self) {
+        let singles = self.generator.singles(self.sizes);
+        self.round(singles);
+    }
+
+    /// Tries the settings that findings evaluated, and notes which of the settings tried come from a finding.
+    pub fn try_findings(&mut self, findings: &[Finding]) {
+        let confs = findings.iter().filter_map(|finding| {
+            let conf = finding.conf.as_deref()?;
+            Some((finding.rule, self.generator.read(conf)))
+        });
+        let confs: Vec<(&'static str, Candidate)> = confs.collect();
+        self.try_all(confs.iter().map(|(_, candidate)| candidate.clone()));
+        for tried in &mut self.tried {
+            let same = confs.iter().filter(|(_, (_, conf))| *conf == tried.conf);
+            tried.suggested_by = same.map(|(rule, _)| *rule).collect();
+        }
+    }
+
+    /// Tries finer steps and combinations of the best settings so far, until the deadline.
+    pub fn refine(&mut self, aim: Aim) {
         const ROUNDS: usize = 3;
-        self.round(self.generator.singles(self.sizes))?;
         for _ in 0..ROUNDS {
             let good = self.good(aim);
             let tried = self
@@ -163,9 +249,8 @@ impl<'a> Search<'a> {
             for settings in &good {
                 next.extend(self.generator.around(settings, &lines, self.sizes));
             }
-            self.round(next)?;
+            self.round(next);
         }
-        Ok(())
     }
 
     /// The best of each kind, for the aim and for the minimum memory.
@@ -207,113 +292,145 @@ impl<'a> Search<'a> {
     }
 
     /// Tries candidates, each at most once in a search.
-    fn round(&mut self, candidates: Vec<CandidateSettings>) -> anyhow::Result<()> {
-        let mut fresh = Vec::new();
-        for settings in candidates {
-            if self.seen.insert(settings.to_string()) {
-                fresh.push(settings);
-            }
-        }
+    fn round(&mut self, candidates: Vec<CandidateSettings>) {
+        let candidates = candidates.into_iter();
+        self.try_all(candidates.map(|settings| {
+            let conf = settings.to_string();
+            (Some(settings), conf)
+        }));
+    }
+
+    fn try_all(&mut self, candidates: impl Iterator<Item = Candidate>) {
+        let seen = &mut self.seen;
+        let fresh = candidates.filter(|(_, conf)| seen.insert(conf.clone()));
+        let fresh: Vec<Candidate> = fresh.collect();
+        let simulator = self.simulator.until(self.deadline);
         let known = self
             .tried
             .iter()
             .filter_map(|tried| tried.score(Aim::LeastCapacity));
         let bound = known.min().unwrap_or(u64::MAX);
-        let results = parallel::map(&fresh, |settings| {
+        let results = parallel::map(&fresh, |(settings, conf)| {
             (!self.deadline.has_passed()).then(|| {
-                let mut tried = self.try_settings(Some(settings.clone()), &settings.to_string())?;
-                self.find_minimum_below(bound, &mut tried)?;
+                let figures = simulator.observe(conf, &mut ())?;
+                let mut tried = self.with_room(settings.clone(), conf, simulator, figures)?;
+                self.find_minimum_below(bound, &mut tried, simulator)?;
                 anyhow::Ok(tried)
             })
         });
         for result in results {
             match result {
                 Some(Ok(tried)) => self.tried.push(tried),
+                Some(Err(_)) if self.deadline.has_passed() => self.extent.left += 1,
                 // Never advise a setting that breaks the allocator.
                 Some(Err(_)) => self.extent.failed += 1,
                 None => self.extent.left += 1,
             }
         }
         self.extent.tried = self.tried.len() as u64;
-        Ok(())
     }
 
-    fn try_settings(
+    /// Settings with their figures on the given device, and on a roomy one.
+    fn with_room(
         &self,
         settings: Option<CandidateSettings>,
         conf: &str,
+        simulator: Simulator<'_>,
+        on_device: RunFigures,
     ) -> anyhow::Result<TriedSettings> {
-        let (on_device, with_room) = self.simulator.both(PYTORCH, conf)?;
         Ok(TriedSettings {
-            settings,
-            conf: conf.to_owned(),
             on_device,
-            with_room,
-            minimum: MinimumMemory::AtLeast(self.lower_bound()),
-            fails_above: None,
-            looked_above: false,
+            with_room: simulator.with_room(PYTORCH, conf, on_device)?,
+            ..TriedSettings::new(settings, conf, self.lower_bound())
         })
     }
 
-    /// Finds the minimum memory if it is lower than `bound` by more than the tolerance.
-    fn find_minimum_below(&self, bound: u64, tried: &mut TriedSettings) -> anyhow::Result<()> {
+    /// Finds the minimum memory if it is lower than `bound` by more than the tolerance, or as much about it as the
+    /// simulator's deadline allows.
+    fn find_minimum_below(
+        &self,
+        bound: u64,
+        tried: &mut TriedSettings,
+        simulator: Simulator<'_>,
+    ) -> anyhow::Result<()> {
         let lower_bound = self.lower_bound();
         let target = bound.saturating_sub(tolerance(lower_bound));
         let target = target / GRANULARITY * GRANULARITY;
-        if target < lower_bound || !self.simulator.fits(PYTORCH, &tried.conf, target)? {
-            tried.minimum = MinimumMemory::AtLeast(target.max(lower_bound));
+        if target < lower_bound {
+            tried.minimum = MinimumMemory::AtLeast(lower_bound);
             return Ok(());
         }
-        let bracket = Bracket::new(lower_bound, target);
-        let minimum = self.simulator.minimum(PYTORCH, &tried.conf, bracket)?;
-        tried.minimum = MinimumMemory::Exactly(minimum);
-        Ok(())
+        match simulator.fits(PYTORCH, &tried.conf, target) {
+            Ok(true) => narrow(tried, simulator, Bracket::new(lower_bound, target)),
+            Ok(false) => {
+                tried.minimum = MinimumMemory::AtLeast(target);
+                Ok(())
+            }
+            Err(_) if simulator.deadline.has_passed() => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
-    /// Finds the minimum memory.
-    fn find_minimum(&self, tried: &mut TriedSettings) -> anyhow::Result<()> {
-        if let MinimumMemory::AtLeast(floor) = tried.minimum {
-            let reserved = tried.with_room.peak_reserved_bytes;
-            let mut bracket = self.simulator.bracket(PYTORCH, &tried.conf, reserved)?;
-            bracket.learn(floor.saturating_sub(GRANULARITY), false);
-            let minimum = self.simulator.minimum(PYTORCH, &tried.conf, bracket)?;
-            tried.minimum = MinimumMemory::Exactly(minimum);
+    /// Finds the minimum memory, or as much about it as the simulator's deadline allows.
+    fn find_minimum(
+        &self,
+        tried: &mut TriedSettings,
+        simulator: Simulator<'_>,
+    ) -> anyhow::Result<()> {
+        let MinimumMemory::AtLeast(floor) = tried.minimum else {
+            return Ok(());
+        };
+        let fits = |bytes: u64| simulator.fits(PYTORCH, &tried.conf, bytes);
+        let reserved = tried.with_room.peak_reserved_bytes;
+        let mut bracket = Bracket::new(self.lower_bound(), reserved);
+        match bracket.widen(&fits) {
+            Ok(()) => {
+                bracket.learn(floor.saturating_sub(GRANULARITY), false);
+                narrow(tried, simulator, bracket)
+            }
+            Err(_) if simulator.deadline.has_passed() => Ok(()),
+            Err(error) => Err(error),
         }
-        Ok(())
     }
 
     /// Finds the minimum memory of some tried settings, by index, until the deadline.
-    pub fn complete(&mut self, which: &BTreeSet<usize>, deadline: Deadline) -> anyhow::Result<()> {
+    pub fn complete(&mut self, which: &BTreeSet<usize>, deadline: Deadline) {
+        let simulator = self.simulator.until(deadline);
         let which: Vec<usize> = which.iter().copied().collect();
         let found = parallel::map(&which, |&index| {
-            let mut tried = self.tried.get(index).cloned()?;
-            if deadline.has_passed() {
+            let mut tried = self.tried.get(index)?.clone();
+            if deadline.has_passed() || tried.error.is_some() {
                 return None;
             }
-            Some(self.find_minimum(&mut tried).map(|()| tried.minimum))
+            if let Err(error) = self.find_minimum(&mut tried, simulator) {
+                tried.error = Some(format!("{error:#}"));
+            }
+            Some(tried)
         });
         for (index, found) in which.into_iter().zip(found) {
             if let (Some(tried), Some(found)) = (self.tried.get_mut(index), found) {
-                tried.minimum = found?;
+                self.extent.failed += u64::from(found.error.is_some());
+                *tried = found;
             }
         }
-        Ok(())
     }
 
     /// Tests whether the current settings and those with the lowest minimum memory fail with more memory than
     /// that. Repeats this until the best settings have been tested.
-    pub fn look_above(&mut self, deadline: Deadline) -> anyhow::Result<()> {
+    pub fn look_above(&mut self, deadline: Deadline) {
+        let simulator = self.simulator.until(deadline);
         let mut next = Some(PRESENT);
         while let Some(tried) = next.and_then(|index| self.tried.get_mut(index)) {
-            if deadline.has_passed() {
-                return Ok(());
-            }
             if let Some(minimum) = tried.minimum.known() {
-                let (simulator, conf) = (self.simulator, &tried.conf);
-                tried.fails_above =
-                    fails_above(minimum, tried.with_room.peak_reserved_bytes, &|bytes| {
-                        simulator.fits(PYTORCH, conf, bytes)
-                    })?;
+                let fits = |bytes: u64| simulator.fits(PYTORCH, &tried.conf, bytes);
+                match fails_above(minimum, tried.with_room.peak_reserved_bytes, &fits) {
+                    Ok(found) => tried.fails_above = found,
+                    Err(_) if deadline.has_passed() => return,
+                    Err(error) => {
+                        tried.error = Some(format!("{error:#}"));
+                        self.extent.failed += 1;
+                    }
+                }
             }
             tried.looked_above = true;
             let is_untested = |&index: &usize| {
@@ -322,7 +439,6 @@ impl<'a> Search<'a> {
             };
             next = self.best(Aim::LeastCapacity).filter(is_untested);
         }
-        Ok(())
     }
 
     fn lower_bound(&self) -> u64 {
@@ -332,7 +448,13 @@ impl<'a> Search<'a> {
     /// The index of the best settings for an aim. Among settings within the tolerance, those with the fewest
     /// keys are best, and among these the ones with the best other figures.
     pub fn best(&self, aim: Aim) -> Option<usize> {
-        self.best_of(aim, self.tried.iter().enumerate())
+        let best = |aim| self.best_of(aim, self.tried.iter().enumerate());
+        let fits_now = self.tried.get(PRESENT).is_some_and(TriedSettings::fits);
+        match aim {
+            // If there was no time to find any minimum memory, settings that make the workload fit.
+            Aim::LeastCapacity if !fits_now => best(aim).or_else(|| best(Aim::Reserved)),
+            _ => best(aim),
+        }
     }
 
     /// The index of the best settings for an aim other than `excluded`.
@@ -366,7 +488,7 @@ impl<'a> Search<'a> {
         let good = tried.filter(|(_, tried)| tried.score(aim).is_some_and(|s| s <= as_good));
         let best = good.min_by_key(|(_, tried)| {
             (
-                tried.keys(),
+                tried.keys,
                 tried.score(aim),
                 tried.on_device.driver_time_ns,
                 tried.minimum.known().unwrap_or(u64::MAX),
@@ -374,6 +496,28 @@ impl<'a> Search<'a> {
         });
         best.map(|(index, _)| index)
     }
+}
+
+/// Closes the bracket of the minimum memory, as far as the simulator's deadline allows. What is known to the
+/// tolerance by then is good enough.
+fn narrow(
+    tried: &mut TriedSettings,
+    simulator: Simulator<'_>,
+    mut bracket: Bracket,
+) -> anyhow::Result<()> {
+    let closed = bracket.close(&|bytes| simulator.fits(PYTORCH, &tried.conf, bytes));
+    tried.minimum = match closed {
+        Ok(()) => MinimumMemory::Exactly(bracket.suffices()),
+        Err(_)
+            if bracket.suffices() - bracket.at_least()
+                <= tolerance(simulator.demand.lower_bound_bytes) =>
+        {
+            MinimumMemory::Exactly(bracket.suffices())
+        }
+        Err(_) if simulator.deadline.has_passed() => MinimumMemory::AtLeast(bracket.at_least()),
+        Err(error) => return Err(error),
+    };
+    Ok(())
 }
 
 /// Bytes that make no difference: half a percent of the peak of requested memory, at least one page.

@@ -9,7 +9,8 @@ use coalesce_alloc::policy::OfflinePlan;
 use coalesce_bench::measure::capacity::ROOMY;
 pub(super) use coalesce_bench::measure::cell::REFERENCE as PYTORCH;
 use coalesce_bench::measure::cell::{Cell, Run};
-use coalesce_bench::measure::least::{self, Bracket, LARGEST};
+use coalesce_bench::measure::deadline::{Deadline, UntilDeadline};
+use coalesce_bench::measure::least;
 use coalesce_bench::measure::profile::Profile;
 use coalesce_bench::measure::progress::Progress;
 use coalesce_workloads::cached::Cached;
@@ -20,7 +21,7 @@ use coalesce_workloads::replay::Observer;
 use serde::Serialize;
 
 use super::request::AdviceRequest;
-use crate::settings_string::label;
+use crate::settings_string::{known_part, label};
 
 /// A workload on a device.
 #[derive(Clone, Copy)]
@@ -42,10 +43,12 @@ pub(super) struct Simulator<'a> {
     pub plan: Option<&'a OfflinePlan>,
     /// Shows each replay.
     pub progress: Option<&'a Progress>,
+    /// When replays end with an error.
+    pub deadline: Deadline,
 }
 
 /// The costs of a replay.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct RunFigures {
     /// The peak of reserved memory, in bytes.
     pub peak_reserved_bytes: u64,
@@ -105,12 +108,14 @@ impl<'a> Simulator<'a> {
             profile: request.profile,
             progress: None,
             plan: None,
+            deadline: Deadline::after(None),
         })
     }
 
     /// The reference on a new device.
     pub fn allocator(&self, conf: &str) -> anyhow::Result<Box<dyn Allocator<Driver = SimDevice>>> {
-        self.cell(PYTORCH, conf).allocator(self.capacity)
+        self.cell(self.reactive, PYTORCH, &known_part(conf))
+            .allocator(self.capacity)
     }
 
     fn report_progress(&self, policy: &str, conf: &str) {
@@ -130,6 +135,11 @@ impl<'a> Simulator<'a> {
         self.limit.map_or(free, |limit| limit.min(free))
     }
 
+    /// The same simulator with another deadline.
+    pub fn until(self, deadline: Deadline) -> Self {
+        Self { deadline, ..self }
+    }
+
     /// The same simulator for an offline policy.
     pub fn with_plan(self, plan: Option<&'a OfflinePlan>) -> Self {
         Self { plan, ..self }
@@ -145,9 +155,9 @@ impl<'a> Simulator<'a> {
         })
     }
 
-    fn cell<'c>(&'c self, policy: &'c str, conf: &'c str) -> Cell<'c> {
+    fn cell<'c>(&'c self, workload: &'c dyn Workload, policy: &'c str, conf: &'c str) -> Cell<'c> {
         Cell {
-            workload: self.workload,
+            workload,
             demand: self.demand,
             policy,
             setting: conf,
@@ -168,20 +178,31 @@ impl<'a> Simulator<'a> {
     /// Replays on the given device and on a roomy one.
     pub fn both(&self, policy: &str, conf: &str) -> anyhow::Result<(RunFigures, RunFigures)> {
         let on_device = self.run(policy, conf, self.capacity, &mut ())?;
+        Ok((on_device, self.with_room(policy, conf, on_device)?))
+    }
+
+    /// Replays on a roomy device, unless the figures on the given device are the same.
+    pub fn with_room(
+        &self,
+        policy: &str,
+        conf: &str,
+        on_device: RunFigures,
+    ) -> anyhow::Result<RunFigures> {
         if on_device.had_room() {
-            return Ok((on_device, on_device));
+            return Ok(on_device);
         }
+        let roomy = least::roomy(self.demand.lower_bound_bytes);
         let with_room = Self {
             limit: None,
             ..*self
         };
-        let with_room = with_room.run(policy, conf, LARGEST, &mut ())?;
+        let with_room = with_room.run(policy, conf, roomy, &mut ())?;
         ensure!(
             with_room.fits(),
             "{}, {policy} {conf}: requests fail on a device of any capacity",
             self.workload.name()
         );
-        Ok((on_device, with_room))
+        Ok(with_room)
     }
 
     fn run(
@@ -191,10 +212,9 @@ impl<'a> Simulator<'a> {
         capacity: u64,
         observer: &mut dyn Observer,
     ) -> anyhow::Result<RunFigures> {
-        let cell = Cell {
-            workload: self.reactive,
-            ..self.cell(policy, conf)
-        };
+        let workload = self.timed(self.reactive);
+        let known = known_part(conf);
+        let cell = self.cell(&workload, policy, &known);
         let run = cell.run(capacity, observer)?;
         self.report_progress(policy, conf);
         Ok(RunFigures::of(&run))
@@ -208,30 +228,22 @@ impl<'a> Simulator<'a> {
             Some(_) => (Some(bytes), device.max(ROOMY)),
             None => (None, device),
         };
+        let workload = self.timed(self.workload);
+        let known = known_part(conf);
         let cell = Cell {
             limit,
-            ..self.cell(policy, conf)
+            ..self.cell(&workload, policy, &known)
         };
         let fits = least::fits(&cell, capacity)?;
         self.report_progress(policy, conf);
         Ok(fits)
     }
 
-    /// The minimum memory in bytes, between known bounds.
-    pub fn minimum(&self, policy: &str, conf: &str, mut bracket: Bracket) -> anyhow::Result<u64> {
-        bracket.close(&|bytes| self.fits(policy, conf, bytes))?;
-        Ok(bracket.suffices())
-    }
-
-    /// Bounds of the minimum memory, given the peak of reserved memory on a roomy device.
-    pub fn bracket(
-        &self,
-        policy: &str,
-        conf: &str,
-        reserved_with_room: u64,
-    ) -> anyhow::Result<Bracket> {
-        let mut bracket = Bracket::new(self.demand.lower_bound_bytes, reserved_with_room);
-        bracket.widen(&|bytes| self.fits(policy, conf, bytes))?;
-        Ok(bracket)
+    /// The workload until the deadline.
+    pub fn timed<'w>(&self, workload: &'w dyn Workload) -> UntilDeadline<'w> {
+        UntilDeadline {
+            workload,
+            deadline: self.deadline,
+        }
     }
 }

@@ -28,10 +28,27 @@ pub struct Stability {
     pub needs_less: u64,
     /// Copies that reserve less on a roomy device under the other settings.
     pub reserves_less: u64,
+    /// By how much less memory the copies need under the other settings.
+    pub least_capacity_gain: Gain,
+    /// By how much less the copies reserve on a roomy device under the other settings.
+    pub peak_reserved_gain: Gain,
+}
+
+/// The distribution of a gain over the copies, divided by the peak of requested memory.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Gain {
+    /// The minimum; negative if a copy is worse under the other settings.
+    pub min: f64,
+    /// The lower median.
+    pub median: f64,
+    /// The maximum.
+    pub max: f64,
+    /// How much the gain varies: the median distance from its median.
+    pub noise: f64,
 }
 
 /// The distribution of figures over the copies.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Spreads {
     /// Minimum memory divided by the peak of requested memory.
     pub least_capacity: Spread,
@@ -62,11 +79,40 @@ impl Stability {
         }
     }
 
-    /// Whether the other settings are better for more than two thirds of the copies.
+    /// Whether the other settings are better for more than two thirds of the copies, by at least 1 % of the
+    /// current figure and by more than the gain varies. Driver time is not measured on copies.
     #[must_use]
     pub fn confirms(&self, aim: Aim) -> bool {
-        self.better(aim)
-            .is_none_or(|better| 3 * better > 2 * self.copies)
+        const LEAST: f64 = 0.01;
+        let (better, gain, present) = match aim {
+            Aim::LeastCapacity => (
+                self.needs_less,
+                self.least_capacity_gain,
+                self.present.least_capacity,
+            ),
+            Aim::Reserved => (
+                self.reserves_less,
+                self.peak_reserved_gain,
+                self.present.peak_reserved,
+            ),
+            Aim::DriverTime => return true,
+        };
+        let matters = gain.median >= LEAST * present.median && gain.median > gain.noise;
+        3 * better > 2 * self.copies && matters
+    }
+}
+
+impl Gain {
+    fn of(gains: Vec<f64>) -> Option<Self> {
+        let Spread { min, median, max } = Spread::of(gains.clone())?;
+        let distances = gains.iter().map(|gain| (gain - median).abs());
+        let noise = Spread::of(distances.collect())?.median;
+        Some(Self {
+            min,
+            median,
+            max,
+            noise,
+        })
     }
 }
 
@@ -91,14 +137,16 @@ struct CopyFigures {
 }
 
 /// Replays copies of the workload under two settings until the deadline. Each of the settings comes with its
-/// minimum memory for the workload itself. Returns `None` if there was no time for a single copy.
+/// minimum memory for the workload itself. Copies under which the allocator fails are left out. Returns `None`
+/// if no copy was completed.
 pub(super) fn compare(
     simulator: Simulator<'_>,
     present: (&str, u64),
     other: (&str, u64),
     wanted: u64,
     deadline: Deadline,
-) -> anyhow::Result<Option<Stability>> {
+) -> Option<Stability> {
+    let simulator = simulator.until(deadline);
     let seeds: Vec<u64> = (1..=wanted).collect();
     let copies = parallel::map(&seeds, |&seed| {
         (!deadline.has_passed()).then(|| {
@@ -108,8 +156,8 @@ pub(super) fn compare(
             anyhow::Ok((present, other))
         })
     });
-    let copies = copies.into_iter().flatten();
-    let copies: Vec<(CopyFigures, CopyFigures)> = copies.collect::<anyhow::Result<_>>()?;
+    let copies = copies.into_iter().flatten().flatten();
+    let copies: Vec<(CopyFigures, CopyFigures)> = copies.collect();
     let count = |figure: fn(&CopyFigures) -> u64| {
         let pairs = copies.iter();
         let better = pairs.filter(|(present, other)| figure(other) < figure(present));
@@ -117,19 +165,24 @@ pub(super) fn compare(
     };
     let presents: Vec<CopyFigures> = copies.iter().map(|(present, _)| *present).collect();
     let others: Vec<CopyFigures> = copies.iter().map(|(_, other)| *other).collect();
-    let (Some(present_spreads), Some(other_spreads)) = (spreads(&presents), spreads(&others))
-    else {
-        return Ok(None);
+    let gain = |figure: fn(&CopyFigures) -> u64| {
+        let gains = copies.iter().map(|(present, other)| {
+            let gain = figure(present) as f64 - figure(other) as f64;
+            gain / present.lower_bound.max(1) as f64
+        });
+        Gain::of(gains.collect())
     };
-    Ok(Some(Stability {
+    Some(Stability {
         conf: other.0.to_owned(),
         copies: copies.len() as u64,
         wanted,
-        present: present_spreads,
-        other: other_spreads,
+        present: spreads(&presents)?,
+        other: spreads(&others)?,
         needs_less: count(|copy| copy.minimum),
         reserves_less: count(|copy| copy.reserved),
-    }))
+        least_capacity_gain: gain(|copy| copy.minimum)?,
+        peak_reserved_gain: gain(|copy| copy.reserved)?,
+    })
 }
 
 fn run(
@@ -141,13 +194,13 @@ fn run(
     let simulator = simulator.with(copy)?;
     let (_, with_room) = simulator.both(PYTORCH, conf)?;
     let lower_bound = simulator.demand.lower_bound_bytes;
-    let mut bracket = simulator.bracket(PYTORCH, conf, with_room.peak_reserved_bytes)?;
+    let fits = |bytes: u64| simulator.fits(PYTORCH, conf, bytes);
+    let mut bracket = Bracket::new(lower_bound, with_room.peak_reserved_bytes);
+    bracket.widen(&fits)?;
     // The ratio to requested memory is about the same as for the workload itself.
     let guess = u128::from(minimum) * u128::from(lower_bound) / u128::from(original.max(1));
     let guess = u64::try_from(guess).unwrap_or(u64::MAX);
-    narrow(&mut bracket, guess, &|bytes| {
-        simulator.fits(PYTORCH, conf, bytes)
-    })?;
+    narrow(&mut bracket, guess, &fits)?;
     Ok(CopyFigures {
         lower_bound,
         minimum: bracket.suffices(),

@@ -23,7 +23,8 @@ use coalesce_workloads::start;
 use super::call_site::CallSite;
 use super::log::{Allocation, Level, Log};
 use super::recorded::Recorded;
-use super::steps::{Steps, is_update};
+use super::steps::stacks::RequestStacks;
+use super::steps::{self, Steps, repeats};
 use crate::settings_string::{with, without};
 
 /// What is diagnosed: a workload under its settings on a device.
@@ -122,7 +123,9 @@ pub struct Evidence<'a> {
     pub tally: Tally,
     /// The steps, if any were recognised.
     pub steps: Option<Steps>,
-    /// The events at which optimizer steps begin, as far as marks or annotations tell.
+    /// The events that the program repeats: its steps, or the layers or tokens within one.
+    pub repeats: Vec<Range<u64>>,
+    /// The events at which optimizer steps begin, as far as marks, annotations or call stacks tell.
     pub updates: Vec<u64>,
     /// The peak of memory reserved for large blocks; for small blocks if that is more. (The peak of both
     /// together may follow a small segment that has nothing to do with the memory's use.)
@@ -187,12 +190,15 @@ impl<'a> Evidence<'a> {
             .recording
             .map(|recording| Recorded::of(recording, subject.workload, &log, &tally))
             .transpose()?;
+        let stacks = RequestStacks::new(recorded.as_ref(), &log);
         let (origins, origin_of) = origins(&log, recorded.as_ref());
+        let repeats = repeats::find(&log, &origin_of).unwrap_or_default();
         Ok(Self {
             settings: allocator.settings().clone(),
             measures: Measures::of(allocator.stats()),
-            steps: Steps::find(&log, &origin_of),
-            updates: updates(&log, recorded.as_ref()),
+            steps: Steps::find(&log, &stacks, &repeats),
+            updates: steps::all_updates(&log, recorded.as_ref(), &stacks),
+            repeats,
             recorded,
             subject,
             log,
@@ -361,20 +367,6 @@ impl<'a> Evidence<'a> {
 /// The sum of the bytes attributed to some allocations.
 pub fn total(attributed: &[(usize, u64)]) -> u64 {
     attributed.iter().map(|&(_, bytes)| bytes).sum()
-}
-
-/// The events at which optimizer steps begin: the optimizer's marks, or else the recording's annotations.
-fn updates(log: &Log, recorded: Option<&Recorded<'_>>) -> Vec<u64> {
-    let marks = log.marks.iter().filter(|mark| is_update(&mark.tag));
-    let marked: Vec<u64> = marks.map(|mark| mark.event).collect();
-    let Some(recorded) = recorded.filter(|_| marked.is_empty()) else {
-        return marked;
-    };
-    let annotations = recorded.recording.annotations.iter();
-    let begins = annotations.filter(|a| a.is_start && is_update(&a.name));
-    begins
-        .map(|annotation| recorded.event_at(log, annotation.time_us))
-        .collect()
 }
 
 /// The different origins, and the index of each allocation's origin.

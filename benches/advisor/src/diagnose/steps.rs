@@ -1,39 +1,47 @@
-//! Recognises the steps of a program, its repeated iterations.
+//! Recognises the steps of a program: its outermost repetition.
 //!
-//! Uses the first of these methods that finds at least [`FEWEST`] steps:
-//! 1. marks with increasing numbers, such as `step 3` or `ProfilerStep#3`;
-//! 2. marks of the optimizer: a step lasts from one optimizer step to the next;
-//! 3. a request that occurs once per step. Two requests are the same if they have the same origin, or, if
-//!    that finds nothing, the same size. Between two occurrences the program must make nearly the same
-//!    requests ([`ALIKE_PERCENT`] %, in any order), and the steps must cover at least half of the program.
-//!    Among the rarest such requests, the one with the least live memory before it is used.
+//! Layers repeat as well, and each leaves activations, as if the program leaked memory. A repetition is
+//! therefore a step only with a proof. The first of these that finds at least [`FEWEST`] steps is used:
 //!
-//! If none of them succeeds, the rules that need steps report nothing.
+//! | source | proof |
+//! |---|---|
+//! | [`Marked`](StepSource::Marked) | the program numbers them: `step 3`, `ProfilerStep#3` |
+//! | [`Updates`](StepSource::Updates) | optimizer steps, which marks or call stacks show; a step lasts from one to the next |
+//! | [`Loop`](StepSource::Loop) | call stacks return to a line outside of any module ([`stacks`]), and each time there is a backward pass, or a module is called that repeats layers |
+//! | [`Gradients`](StepSource::Gradients) | requests repeat ([`repeats`]), and each time a gradient is allocated for every parameter, and freed ([`gradients`]) |
+//!
+//! If none of them succeeds, the rules that need steps report nothing. The last step may be incomplete.
+
+mod gradients;
+pub mod repeats;
+pub mod stacks;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::log::{Allocation, Log, Mark};
+use self::stacks::RequestStacks;
+use super::log::{Log, Mark};
+use super::recorded::Recorded;
 
 /// The fewest repetitions that count as steps.
 pub const FEWEST: usize = 3;
-/// The share of requests that consecutive steps have in common. In most programs a few requests depend on
-/// the data.
-pub const ALIKE_PERCENT: usize = 90;
-/// Requests in the shortest step; shorter repetitions are loops within a step.
-const SHORTEST: usize = 8;
-/// The number of candidates examined, rarest first: requests that occur once per step are rare.
-const RARE: usize = 64;
 
 /// How steps were recognised.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum StepSource {
     /// Numbered marks.
     Marked,
-    /// Marks of the optimizer.
+    /// Optimizer steps.
     Updates,
-    /// Repeated requests.
-    Periodic,
+    /// A line of the program that is reached again and again: `train.py:12`.
+    Loop {
+        /// The line.
+        place: String,
+        /// Whether each step has a backward pass or an optimizer step.
+        trains: bool,
+    },
+    /// Gradients of all parameters.
+    Gradients,
 }
 
 /// The steps of a program, in order.
@@ -41,24 +49,64 @@ pub enum StepSource {
 pub struct Steps {
     /// How they were recognised.
     pub source: StepSource,
-    /// The events of each; each begins where the one before ends.
+    /// The events of each; each begins where the one before ends. The last may be incomplete.
     pub events: Vec<Range<u64>>,
 }
 
 impl Steps {
-    /// Recognises the steps in a log. `origins` numbers the origin of each allocation.
+    /// Recognises the steps in a log with the call stacks of its requests and with what it
+    /// [repeats](repeats::find).
     #[must_use]
-    pub fn find(log: &Log, origins: &[u32]) -> Option<Self> {
-        let marked = || numbered(log).map(|begins| Self::starting(StepSource::Marked, begins, log));
-        let updates =
-            || updates(log).map(|begins| Self::starting(StepSource::Updates, begins, log));
-        let origin = |at: usize| origins.get(at).map_or(0, |&origin| u64::from(origin));
-        let by_origin = || periodic(log, kinds(log, |at, _| origin(at)));
-        let by_size = || periodic(log, kinds(log, |_, a| a.bytes));
-        let periodic = || by_origin().or_else(by_size);
+    pub fn find(log: &Log, stacks: &RequestStacks, repeats: &[Range<u64>]) -> Option<Self> {
+        let starting = |source, begins| Self::starting(source, begins, log);
+        let marked = || Some(starting(StepSource::Marked, numbered(log)?));
+        let updates = || Some(starting(StepSource::Updates, updates(log)?));
+        let update_frames = || {
+            let begins = stacks.updates(log);
+            (begins.len() >= FEWEST).then(|| starting(StepSource::Updates, begins))
+        };
+        let in_loop = || {
+            let (source, begins) = stacks.steps(log)?;
+            Some(starting(source, begins))
+        };
+        let with_gradients = || {
+            gradients::are_allocated_in_each(log, repeats).then(|| Self {
+                source: StepSource::Gradients,
+                events: repeats.to_vec(),
+            })
+        };
         marked()
             .or_else(updates)
-            .or_else(|| Some(Self::between(StepSource::Periodic, &periodic()?)))
+            .or_else(update_frames)
+            .or_else(in_loop)
+            .or_else(with_gradients)
+    }
+
+    /// Whether the program or PyTorch names the steps. Otherwise they are inferred.
+    #[must_use]
+    pub const fn is_announced(&self) -> bool {
+        matches!(self.source, StepSource::Marked | StepSource::Updates)
+    }
+
+    /// Whether each step is known to train: it has a backward pass or an optimizer step.
+    #[must_use]
+    pub const fn trains(&self) -> bool {
+        match self.source {
+            StepSource::Marked => false,
+            StepSource::Loop { trains, .. } => trains,
+            StepSource::Updates | StepSource::Gradients => true,
+        }
+    }
+
+    /// How they were recognised, as the end of a sentence.
+    #[must_use]
+    pub fn recognised_by(&self) -> String {
+        match &self.source {
+            StepSource::Marked => "numbered marks".to_owned(),
+            StepSource::Updates => "optimizer steps".to_owned(),
+            StepSource::Loop { place, .. } => format!("the loop at {place}"),
+            StepSource::Gradients => "gradients of all parameters".to_owned(),
+        }
     }
 
     /// All steps after the second. The first two allocate what a program keeps: gradients and optimizer
@@ -88,17 +136,17 @@ impl Steps {
         let end = log.marks.iter().find(is_end).map(|mark| mark.event);
         let mut bounds = begins;
         bounds.push(end.unwrap_or_else(|| log.end()));
-        Self::between(source, &bounds)
-    }
-
-    /// Steps between these events.
-    fn between(source: StepSource, bounds: &[u64]) -> Self {
-        let pairs = bounds.iter().zip(bounds.iter().skip(1));
         Self {
             source,
-            events: pairs.map(|(&start, &end)| start..end).collect(),
+            events: between(&bounds),
         }
     }
+}
+
+/// The ranges between these events.
+fn between(bounds: &[u64]) -> Vec<Range<u64>> {
+    let pairs = bounds.iter().zip(bounds.iter().skip(1));
+    pairs.map(|(&start, &end)| start..end).collect()
 }
 
 /// The events of the marks with increasing numbers; of several names, the one with most marks.
@@ -107,7 +155,7 @@ fn numbered(log: &Log) -> Option<Vec<u64>> {
     for Mark { event, tag } in &log.marks {
         let name = tag.trim_end_matches(|c: char| c.is_ascii_digit());
         let number = tag.get(name.len()..).and_then(|n| n.parse().ok());
-        if let (Some(number), true) = (number, name.ends_with([' ', '#', '_'])) {
+        if let (Some(number), true) = (number, names_steps(name)) {
             by_name.entry(name).or_default().push((number, *event));
         }
     }
@@ -116,6 +164,41 @@ fn numbered(log: &Log) -> Option<Vec<u64>> {
     let steps = candidates.filter(|marks| marks.len() >= FEWEST && increase(marks));
     let most = steps.max_by_key(Vec::len)?;
     Some(most.into_iter().map(|(_, event)| event).collect())
+}
+
+/// Whether numbers behind this name count steps. The layers of a model are numbered as well.
+fn names_steps(name: &str) -> bool {
+    const WORDS: [&str; 8] = [
+        "step", "iter", "batch", "epoch", "round", "request", "episode", "update",
+    ];
+    let lower = name.to_ascii_lowercase();
+    name.ends_with([' ', '#', '_', ':', '=', '-'])
+        && !lower.contains("micro")
+        && WORDS.iter().any(|word| lower.contains(word))
+}
+
+/// The events at which optimizer steps begin: the optimizer's marks, or else the recording's annotations, or
+/// else its call stacks.
+#[must_use]
+pub(super) fn all_updates(
+    log: &Log,
+    recorded: Option<&Recorded<'_>>,
+    stacks: &RequestStacks,
+) -> Vec<u64> {
+    let marks = log.marks.iter().filter(|mark| is_update(&mark.tag));
+    let marked: Vec<u64> = marks.map(|mark| mark.event).collect();
+    let Some(recorded) = recorded.filter(|_| marked.is_empty()) else {
+        return marked;
+    };
+    let annotations = recorded.recording.annotations.iter();
+    let begins = annotations.filter(|a| a.is_start && is_update(&a.name));
+    let annotated: Vec<u64> = begins
+        .map(|annotation| recorded.event_at(log, annotation.time_us))
+        .collect();
+    match annotated.is_empty() {
+        true => stacks.updates(log),
+        false => annotated,
+    }
 }
 
 /// The events at which optimizer steps begin; of several optimizers, those of the first.
@@ -131,85 +214,6 @@ fn updates(log: &Log) -> Option<Vec<u64>> {
 pub fn is_update(tag: &str) -> bool {
     let tag = tag.to_ascii_lowercase();
     tag.starts_with("optimizer") && !tag.contains("zero_grad")
-}
-
-/// The events of the requests that begin the steps, if requests repeat.
-fn periodic(log: &Log, (kinds, number): (Vec<usize>, usize)) -> Option<Vec<u64>> {
-    let mut places = vec![Vec::new(); number];
-    for (at, &kind) in kinds.iter().enumerate() {
-        places.get_mut(kind)?.push(at);
-    }
-    places.retain(|places| places.len() > FEWEST);
-    places.sort_by_key(Vec::len);
-    let mut counts = vec![0_usize; number];
-    let rare = places.iter().take(RARE);
-    let mut found: Vec<&[usize]> = rare
-        .filter_map(|places| alike(places, &kinds, &mut counts))
-        .collect();
-    let longest = found.iter().map(|begins| begins.len()).min()?;
-    // The first or the last step may be incomplete.
-    found.retain(|begins| begins.len() <= longest + 1);
-    let born = |at: usize| log.allocations.get(at).map_or(0, |a| a.born);
-    let live_before = |&at: &usize| {
-        let event = born(at).checked_sub(1);
-        event.map_or(0, |event| u128::from(log.level(event).requested))
-    };
-    let mean =
-        |begins: &&&[usize]| begins.iter().map(live_before).sum::<u128>() / begins.len() as u128;
-    let quietest = found.iter().min_by_key(mean)?;
-    Some(quietest.iter().map(|&at| born(at)).collect())
-}
-
-/// Numbers the different kinds of requests: the kind of each request, and the number of kinds.
-fn kinds(log: &Log, what: impl Fn(usize, &Allocation) -> u64) -> (Vec<usize>, usize) {
-    let mut numbers = BTreeMap::new();
-    let allocations = log.allocations.iter().enumerate();
-    let kinds = allocations.map(|(at, a)| {
-        let next = numbers.len();
-        *numbers.entry((what(at, a), a.stream)).or_insert(next)
-    });
-    let kinds = kinds.collect();
-    (kinds, numbers.len())
-}
-
-/// The longest suffix of these places between which the requests are alike, if it covers half of the
-/// program. `counts` has a zero for each kind of request.
-fn alike<'p>(places: &'p [usize], kinds: &[usize], counts: &mut [usize]) -> Option<&'p [usize]> {
-    let between = |pair: &[usize]| match *pair {
-        [start, end] if end - start >= SHORTEST => kinds.get(start..end),
-        _ => None,
-    };
-    let mut start = places.len() - 1;
-    let mut after: Option<&[usize]> = None;
-    while let Some(earlier) = start.checked_sub(1)
-        && let Some(step) = places.get(earlier..=start).and_then(between)
-        && after.is_none_or(|after| {
-            in_common(step, after, counts) * 100 >= step.len().max(after.len()) * ALIKE_PERCENT
-        })
-    {
-        (start, after) = (earlier, Some(step));
-    }
-    let found = places.get(start..)?;
-    let covered = found.last()? - found.first()?;
-    (found.len() > FEWEST && covered * 2 >= kinds.len()).then_some(found)
-}
-
-/// The number of requests that two steps have in common.
-fn in_common(one: &[usize], other: &[usize], counts: &mut [usize]) -> usize {
-    for &kind in one {
-        counts[kind] += 1;
-    }
-    let mut common = 0;
-    for &kind in other {
-        if counts[kind] > 0 {
-            counts[kind] -= 1;
-            common += 1;
-        }
-    }
-    for &kind in one {
-        counts[kind] = 0;
-    }
-    common
 }
 
 #[cfg(test)]
@@ -257,20 +261,52 @@ mod tests {
         assert_eq!(found.events, [2..5, 5..8, 8..11, 11..12]);
     }
 
+    /// They may be layers, which is why they are no steps.
     #[test]
-    fn repeated_requests_begin_a_step_where_least_is_live() {
-        let found = steps(|program| {
+    fn repetitions_begin_where_least_is_live() {
+        let program = |program: &mut Program<'_>| {
             hold(program, 7, 5 * MIB);
             for _ in 0..5 {
                 let first = program.alloc(MIB, "several");
                 (2..12).for_each(|n| program.scratch(n * MIB, "several"));
                 program.free(first);
             }
+        };
+        let repeats = ROOMY.gather(program, |evidence| evidence.repeats.clone());
+        // Seven tensors that stay, and eleven requests and frees per repetition.
+        assert_eq!(repeats, [7..29, 29..51, 51..73, 73..95]);
+        assert_eq!(steps(program), None);
+    }
+
+    #[test]
+    fn repetitions_with_a_gradient_of_each_parameter_are_steps() {
+        let train = |layers: u64| {
+            move |program: &mut Program<'_>| {
+                let sizes = || (0..8 * layers).map(|n| (1 + n % 8) * MIB);
+                sizes().for_each(|bytes| hold(program, 1, bytes));
+                hold(program, 1, 90 * MIB);
+                for _ in 0..5 {
+                    let gradients = sizes().chain((layers == 1).then_some(90 * MIB));
+                    let gradients: Vec<_> = gradients.map(|n| program.alloc(n, "mm")).collect();
+                    program.free_all(gradients);
+                    program.scratch(77, "once");
+                }
+            }
+        };
+        let found = steps(train(1)).unwrap();
+        assert_eq!(found.source, StepSource::Gradients);
+        assert_eq!(steps(train(2)), None, "a large parameter has no gradient");
+    }
+
+    #[test]
+    fn numbered_layers_are_no_steps() {
+        let found = steps(|program| {
+            for layer in 0..12 {
+                program.mark(&format!("layer {layer}"));
+                hold(program, 1, MIB);
+            }
         });
-        let found = found.unwrap();
-        assert_eq!(found.source, StepSource::Periodic);
-        // Seven tensors that stay, and eleven requests and frees per step.
-        assert_eq!(found.events, [7..29, 29..51, 51..73, 73..95]);
+        assert_eq!(found, None);
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! The answer in sentences.
 
+use coalesce_bench::text::coverage::FROM_LIVE_BLOCKS;
 use coalesce_bench::text::{Unit, capitalised, duration, quoted};
+
+use coalesce_workloads::start::is_lower_bound;
 
 use super::super::request::Aim;
 use super::super::search::TriedSettings;
@@ -147,6 +150,9 @@ fn change(facts: &Facts<'_>, best: &TriedSettings) -> Vec<String> {
     } else {
         sentences.push(gain(facts, best));
     }
+    if is_lower_bound(facts.request.workload, &best.conf) {
+        sentences.push(format!("These settings {FROM_LIVE_BLOCKS}."));
+    }
     sentences.extend(present.and_then(|present| slower_driver(facts, present, best)));
     sentences
 }
@@ -157,19 +163,24 @@ fn gain(facts: &Facts<'_>, best: &TriedSettings) -> String {
     let amount = |bytes| facts.unit().amount(bytes);
     let before = facts.present().and_then(|present| present.score(aim));
     let after = best.score(aim).unwrap_or(0);
+    let is_bound = is_lower_bound(facts.request.workload, &best.conf);
+    let (at_least, up_to) = match is_bound {
+        true => ("at least ", "up to "),
+        false => ("", ""),
+    };
     let instead = match (aim, before) {
         (_, None) => String::new(),
         (Aim::DriverTime, Some(before)) => format!(" instead of {}", duration(before)),
         (_, Some(before)) => {
             let saved = amount(before.saturating_sub(after));
-            format!(" instead of {}, {saved} less", amount(before))
+            format!(" instead of {}, {up_to}{saved} less", amount(before))
         }
     };
     let requested = amount(facts.lower_bound());
     match aim {
         Aim::LeastCapacity => format!(
-            "With the settings below, the program completes with {} of memory{instead}. It requests {requested} \
-             at its peak.",
+            "With the settings below, the program completes with {at_least}{} of memory{instead}. It requests \
+             {requested} at its peak.",
             amount(after)
         ),
         Aim::DriverTime => format!(
@@ -178,7 +189,8 @@ fn gain(facts: &Facts<'_>, best: &TriedSettings) -> String {
             facts.request.profile.name
         ),
         Aim::Reserved => format!(
-            "With the settings below, the program holds {} at its peak{instead}. It requests {requested} of it.",
+            "With the settings below, the program holds {at_least}{} at its peak{instead}. It requests {requested} \
+             of it.",
             amount(after)
         ),
     }

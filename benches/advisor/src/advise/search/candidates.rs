@@ -3,10 +3,15 @@
 //! First each kind of setting alone, in coarse steps, at values that matter for the sizes requested. Then
 //! finer steps around good settings, and good settings of different kinds combined.
 
+use std::iter::once;
+
+use coalesce_alloc::settings::written;
+
 use super::settings::{
     CandidateSettings, CollectorSetting, MEMORY_FRACTION, RoundupSetting, kept_of,
 };
 use super::sizes::{MIB, RequestSizes};
+use crate::settings_string::unknown_keys;
 
 /// The size of segments that requests below 10 MiB share, and the lowest valid `max_split_size_mb`.
 const LARGE_SEGMENT_MIB: u64 = 20;
@@ -20,14 +25,19 @@ const CROWDED: u64 = 8;
 pub(in crate::advise) struct CandidateGenerator {
     /// As [`CandidateSettings::kept`].
     kept: String,
+    /// The current settings that PyTorch 2.11 does not know, which are part of `kept`.
+    unknown: Vec<String>,
     /// Thousandths of the device that others leave free.
     free_permille: u64,
 }
 
 impl CandidateGenerator {
     pub fn new(present: &str, free_permille: u64) -> Self {
+        let unknown = unknown_keys(present);
+        let unknown = written(present).filter(|(key, _)| unknown.contains(key));
         Self {
             kept: kept_of(present),
+            unknown: unknown.map(|(_, setting)| setting.to_owned()).collect(),
             free_permille,
         }
     }
@@ -46,6 +56,16 @@ impl CandidateGenerator {
             expandable: true,
             ..self.defaults()
         }
+    }
+
+    /// The candidate with these settings, which lack those that PyTorch 2.11 does not know.
+    pub fn read(&self, conf: &str) -> (Option<CandidateSettings>, String) {
+        let all = once(conf).filter(|conf| !conf.is_empty());
+        let all: Vec<&str> = all.chain(self.unknown.iter().map(String::as_str)).collect();
+        let conf = all.join(",");
+        let settings = CandidateSettings::read(&conf);
+        let conf = settings.as_ref().map_or(conf, ToString::to_string);
+        (settings, conf)
     }
 
     /// Each kind alone, in turns, so that every kind has been tried if time runs out early.

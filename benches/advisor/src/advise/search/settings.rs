@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use crate::settings_string::without;
+use coalesce_alloc::settings::{Settings, written};
+
+use crate::settings_string::{known_part, without};
 
 /// The settings of PyTorch 2.11's allocator that affect memory. `None` leaves the default.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -59,6 +61,40 @@ impl CandidateSettings {
             + self.collector.map_or(0, |collector| {
                 1 + usize::from(collector.fraction_permille.is_some())
             })
+    }
+
+    /// The settings of a settings string. `None` if the search would not generate them.
+    pub fn read(conf: &str) -> Option<Self> {
+        let kept = kept_of(conf);
+        let mut read = Self {
+            kept,
+            ..Self::default()
+        };
+        for (key, setting) in written(conf) {
+            let value = setting
+                .split_once(':')
+                .map_or("", |(_, value)| value.trim());
+            match key {
+                "expandable_segments" => read.expandable = value == "True",
+                "large_segment_size_mb" => read.large_segment_mib = value.parse().ok(),
+                "max_split_size_mb" => read.max_split_mib = value.parse().ok(),
+                "max_non_split_rounding_mb" => read.non_split_rounding_mib = value.parse().ok(),
+                "roundup_power2_divisions" => {
+                    read.roundup = value.parse().ok().map(RoundupSetting::All);
+                }
+                "garbage_collection_threshold" => {
+                    let threshold: f64 = value.parse().ok()?;
+                    read.collector = Some(CollectorSetting {
+                        threshold_percent: (threshold * 100.0).round() as u64,
+                        fraction_permille: None,
+                    });
+                }
+                _ => {}
+            }
+        }
+        let settings = |conf: &str| Settings::from_conf(&known_part(conf)).ok();
+        let is_same = settings(&read.to_string())? == settings(conf)?;
+        is_same.then_some(read)
     }
 
     /// Both settings combined. `None` if both set the same key, or if expandable segments would be combined
@@ -162,8 +198,6 @@ pub(super) fn kept_of(conf: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use coalesce_alloc::settings::Settings;
-
     use super::*;
 
     #[test]
@@ -199,6 +233,22 @@ mod tests {
         );
         assert_eq!(all.keys(), 7);
         assert_eq!(CandidateSettings::default().to_string(), "");
+    }
+
+    #[test]
+    fn settings_strings_are_read() {
+        let canonical = |conf: &str| CandidateSettings::read(conf).map(|read| read.to_string());
+        let conf = "max_split_size_mb:64, garbage_collection_threshold:0.8,later:1";
+        assert_eq!(
+            canonical(conf).unwrap(),
+            "max_split_size_mb:64,garbage_collection_threshold:0.8,later:1"
+        );
+        for conf in ["", "expandable_segments:True,roundup_power2_divisions:4"] {
+            assert_eq!(canonical(conf).unwrap(), conf);
+        }
+        // Not generated: a list of divisions that differ.
+        assert_eq!(canonical("roundup_power2_divisions:[256:1,>:2]"), None);
+        assert_eq!(canonical("max_split_size_mb:1"), None);
     }
 
     #[test]

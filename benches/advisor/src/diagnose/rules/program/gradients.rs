@@ -5,7 +5,10 @@
 //! *Dropped* tensors are allocated between two optimizer steps and freed before the second, and match half
 //! of the lasting tensors one to one; between any two optimizer steps they are significant. *Renewed*
 //! tensors are allocated between two optimizer steps, live at the second but not for good, and of the size
-//! of a lasting tensor; they never number more than [`RENEWED_PERCENT`] % of the dropped tensors.
+//! of a lasting tensor; they never number more than [`RENEWED_PERCENT`] % of the dropped tensors. Tensors of
+//! other sizes that are renewed, without the [`OUTPUTS`] largest, have less than half of their bytes:
+//! gradients may be parts of larger tensors, as under `fully_shard`. The dropped tensors have at least
+//! [`MATCHED_PERCENT`] % of the bytes of that half.
 //!
 //! **Reason.** The backward pass computes each gradient in a tensor of its parameter's size. If gradients
 //! were cleared (`set_to_none=True`, the default), that tensor becomes the gradient and is live at the
@@ -24,6 +27,10 @@ use crate::diagnose::{Evidence, Finding};
 
 /// Two backward passes after the first.
 const FEWEST_UPDATES: usize = 3;
+/// Every parameter has a gradient. The half of the lasting tensors may contain optimizer state instead.
+const MATCHED_PERCENT: u64 = 45;
+/// A few tensors of any size may be live at an optimizer step, such as the batch and the outputs.
+const OUTPUTS: usize = 4;
 /// Some tensors of a parameter's size are live at an optimizer step for other reasons.
 const RENEWED_PERCENT: u64 = 25;
 
@@ -72,7 +79,14 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         .iter()
         .map(|&(renewed, _)| renewed)
         .max_by_key(|renewed| renewed.tensors)?;
+    let half: u64 = halves.iter().map(|(bytes, number)| bytes * number).sum();
+    let flat = updates
+        .windows(2)
+        .map(|pair| renewed_of_any_size(evidence, pair[0], pair[1]));
+    let flat = flat.max().unwrap_or(0);
     if !evidence.is_significant(kept.bytes)
+        || kept.bytes < half / 100 * MATCHED_PERCENT
+        || flat * 2 >= kept.bytes
         || renewed.tensors * 100 > kept.tensors * RENEWED_PERCENT
     {
         return None;
@@ -103,6 +117,17 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         bytes: kept.bytes,
         stacks: evidence.call_sites(later_half(&lasting, &lasting_sizes)),
     })
+}
+
+/// Bytes of the tensors that are allocated between two optimizer steps and live at the second, but not for
+/// good, without the largest.
+fn renewed_of_any_size(evidence: &Evidence<'_>, start: u64, end: u64) -> u64 {
+    let last = evidence.updates.last().copied().unwrap_or(end);
+    let born = evidence.log.born_in(&(start..end)).iter();
+    let live = born.filter(|a| a.is_live_after(end) && (end == last || !a.is_live_after(last)));
+    let mut sizes: Vec<u64> = live.map(|a| a.bytes).collect();
+    sizes.sort_unstable_by_key(|&bytes| std::cmp::Reverse(bytes));
+    sizes.iter().skip(OUTPUTS).sum()
 }
 
 fn sizes<'a>(allocations: impl Iterator<Item = &'a Allocation>) -> SizeCounts {

@@ -1,15 +1,18 @@
 //! A memory leak: memory grows with every step.
 //!
-//! **Criterion.** There are at least [`FEWEST_STEPS`] steps. Every step except the first and the last leaves
-//! at least [`PER_MILLE`] ‰ of the peak live until the last step ends, and no step leaves less than half as
-//! much as another. The first step does not count because it allocates what a program keeps: gradients and
-//! optimizer state. The last does not count because its tensors are still in use. A cache that keeps only
-//! the newest tensor is not a leak, nor is a tensor that replaces a smaller one.
+//! **Criterion.** There are at least [`FEWEST_STEPS`] steps; [`FEWEST_INFERRED`] if it is not certain that they
+//! are steps of the program. Every step except the first and the last leaves at least [`PER_MILLE`] ‰ of the
+//! peak live until the last step ends, frees at least [`FREED_PERCENT`] % of what it requests before the next
+//! begins, and leaves at least half as much as any other. The first step does not count because it
+//! allocates what a program keeps: gradients and optimizer state. The last does not count because its
+//! tensors are still in use. A cache that keeps only the newest tensor is not a leak, nor is a tensor that
+//! replaces a smaller one.
 //!
 //! The rule `graph` covers inference that keeps its graphs.
 //!
 //! **Reason.** Losses, outputs or graphs kept in a list survive from every step alike. Tensors kept from
-//! some steps only, such as the results of an evaluation, are uneven and not reported.
+//! some steps only, such as the results of an evaluation, are uneven and not reported. Layers of one
+//! forward pass keep tensors as well, but are not [steps](crate::diagnose::steps).
 
 use std::ops::Range;
 
@@ -21,12 +24,20 @@ use crate::diagnose::evidence::{Evidence, total};
 
 /// At least two steps between the first and the last.
 const FEWEST_STEPS: usize = 4;
+/// Inference is recognised by the layers in each step. Fewer steps may be parts of one that continues.
+const FEWEST_INFERRED: usize = 8;
+/// A loop that only allocates fills a list on purpose, or loads a model.
+const FREED_PERCENT: u64 = 10;
 /// Less would take a thousand steps to double memory: keeping a loss of 4 bytes per step is harmless.
 const PER_MILLE: u64 = 1;
 
 pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     let steps = evidence.steps.as_ref()?;
-    if steps.events.len() < FEWEST_STEPS {
+    let fewest = match steps.is_announced() || steps.trains() {
+        true => FEWEST_STEPS,
+        false => FEWEST_INFERRED,
+    };
+    if steps.events.len() < fewest {
         return None;
     }
     let last = steps.end().checked_sub(1)?;
@@ -43,7 +54,18 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     if least < (peak / 1000 * PER_MILLE).max(1) || least < most / 2 {
         return None;
     }
-    if graph::rule(evidence).is_some() {
+    let frees = |step: &Range<u64>| {
+        let born = evidence.log.born_in(step);
+        let (freed, requested) = born.iter().fold((0, 0), |(freed, requested), a| {
+            let is_freed = !a.is_live_after(step.end);
+            (
+                freed + if is_freed { a.bytes } else { 0 },
+                requested + a.bytes,
+            )
+        });
+        freed >= requested / 100 * FREED_PERCENT
+    };
+    if !between.iter().all(frees) || graph::rule(evidence).is_some() {
         return None;
     }
     let leaked = kept_in(between.first()?.start..between.last()?.end);
@@ -53,13 +75,14 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     Some(Finding {
         rule: "growth",
         headline: format!(
-            "Memory leak: each step leaves {} allocated that is never freed",
+            "Memory leak: each step leaves {} allocated that is not freed afterwards",
             amount(per_step)
         ),
         evidence: vec![
             format!(
-                "Each of {} between the first and the last leaves {} to {} live at the end, {} in total",
+                "Each of {} between the first and the last ({}) leaves {} to {} live at the end, {} in total",
                 count(kept.len() as u64, "step"),
+                steps.recognised_by(),
                 amount(least),
                 amount(most),
                 count(leaked.len() as u64, "tensor"),

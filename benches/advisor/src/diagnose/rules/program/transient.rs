@@ -2,7 +2,7 @@
 //!
 //! **Criterion.** The peak of requested memory exceeds the level at every phase boundary by at least
 //! [`ABOVE_PERCENT`] % of the peak; without phases, the level in all but [`RARE_PERCENT`] % of the events.
-//! Memory is above the middle between the two for at most [`BRIEF_PERCENT`] % of the events, or
+//! Memory returns to that level later, and is above the middle between the two for at most [`BRIEF_PERCENT`] % of the events, or
 //! [`FEW_EVENTS`] events.
 //!
 //! **Reason.** `memory_allocated()` between phases shows the tensors that a program knows about. The peak
@@ -33,6 +33,11 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     };
     let above = peak.checked_sub(usual)?;
     if above < peak / 100 * ABOVE_PERCENT || !evidence.is_significant(above) {
+        return None;
+    }
+    // A recording that ends at the peak does not show how long it lasts.
+    let mut after = log.levels_in(&(event..log.end())).iter();
+    if after.all(|level| level.requested > usual) {
         return None;
     }
     let is_high = |level: &&Level| level.requested > usual + above / 2;

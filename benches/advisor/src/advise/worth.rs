@@ -1,0 +1,124 @@
+//! Whether other settings gain enough to be worth a change.
+
+use super::request::Aim;
+use super::search::{TriedSettings, tolerance};
+use super::stability::Stability;
+
+/// The worth of other settings, compared with the current ones.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Worth {
+    /// They gain enough.
+    Change,
+    /// They gain nothing that matters.
+    AsGood,
+    /// They gain something in this run. In perturbed runs they gain less than 1 %, less than the gain varies, or
+    /// nothing in a third of the runs.
+    Unreliable,
+}
+
+/// A gain of memory matters from this part of the current figure on: 1 %.
+const MEMORY_PART: u64 = 100;
+/// The same of driver time, which is modelled: 5 %.
+const TIME_PART: u64 = 20;
+
+impl Worth {
+    /// The worth of the best settings for an aim, by their gain in this run and in perturbed runs.
+    pub fn of(
+        aim: Aim,
+        present: &TriedSettings,
+        best: &TriedSettings,
+        lower_bound: u64,
+        stability: Option<&Stability>,
+    ) -> Self {
+        if best.conf == present.conf || best.error.is_some() {
+            return Self::AsGood;
+        }
+        // Settings that make the workload fit are worthwhile in any case.
+        if best.fits() && !present.fits() {
+            return Self::Change;
+        }
+        let gains = match (present.score(aim), best.score(aim)) {
+            (None, Some(_)) => true,
+            (Some(before), Some(after)) => {
+                let least = match aim {
+                    Aim::DriverTime => before / TIME_PART,
+                    _ => (before / MEMORY_PART).max(tolerance(lower_bound)),
+                };
+                before.saturating_sub(after) > least
+            }
+            _ => false,
+        };
+        match stability {
+            _ if !gains => Self::AsGood,
+            Some(stability) if !stability.confirms(aim) => Self::Unreliable,
+            _ => Self::Change,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::advise::stability::{Gain, Spread, Spreads};
+
+    fn needing(conf: &str, minimum: u64) -> TriedSettings {
+        TriedSettings::with_minimum(conf, minimum)
+    }
+
+    /// Perturbed runs of which some number need less, by a part of the demand that varies by `noise`.
+    fn perturbed(needs_less: u64, median: f64, noise: f64) -> Stability {
+        let gain = Gain {
+            min: 0.0,
+            median,
+            max: 2.0 * median,
+            noise,
+        };
+        let ratio = Spread {
+            min: 1.0,
+            median: 1.1,
+            max: 1.2,
+        };
+        let spreads = Spreads {
+            least_capacity: ratio,
+            peak_reserved: ratio,
+        };
+        Stability {
+            conf: "x".to_owned(),
+            copies: 8,
+            wanted: 8,
+            present: spreads,
+            other: spreads,
+            needs_less,
+            reserves_less: 0,
+            least_capacity_gain: gain,
+            peak_reserved_gain: gain,
+        }
+    }
+
+    #[test]
+    fn gains_below_one_percent_or_below_their_noise_are_not_worth_a_change() {
+        const GIB: u64 = 1 << 30;
+        let worth = |after: u64, stability: Option<&Stability>| {
+            let (present, best) = (needing("", 100 * GIB), needing("x", after));
+            Worth::of(Aim::LeastCapacity, &present, &best, 60 * GIB, stability)
+        };
+        assert_eq!(worth(98 * GIB, None), Worth::Change);
+        // More than half a percent of the demand, but less than 1 % of what is needed.
+        assert_eq!(worth(100 * GIB - GIB / 2, None), Worth::AsGood);
+        assert_eq!(worth(99 * GIB, None), Worth::AsGood);
+        let reliable = perturbed(8, 0.05, 0.01);
+        assert_eq!(worth(95 * GIB, Some(&reliable)), Worth::Change);
+        for unreliable in [
+            perturbed(5, 0.05, 0.01),
+            perturbed(8, 0.005, 0.001),
+            perturbed(8, 0.05, 0.06),
+        ] {
+            assert_eq!(worth(95 * GIB, Some(&unreliable)), Worth::Unreliable);
+        }
+        let (present, same) = (needing("", GIB), needing("", GIB));
+        assert_eq!(
+            Worth::of(Aim::LeastCapacity, &present, &same, GIB, None),
+            Worth::AsGood
+        );
+    }
+}

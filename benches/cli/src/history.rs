@@ -1,0 +1,117 @@
+//! Snapshots without a history.
+
+use anyhow::ensure;
+use coalesce_alloc::MempoolId;
+use coalesce_alloc::snapshot::SegmentInfo;
+use coalesce_bench::text::coverage::RECIPE;
+use coalesce_bench::text::{Column, Table, amount};
+use coalesce_workloads::formats::snapshot::coverage::Extent;
+use coalesce_workloads::input::Input;
+use serde::Serialize;
+
+use super::output::print;
+
+/// The memory of one pool when the snapshot was taken.
+#[derive(Serialize)]
+struct PoolMemory {
+    /// `small` or `large`, with the id of a private pool.
+    pool: String,
+    segments: usize,
+    reserved_bytes: u64,
+    /// Bytes in blocks that are allocated or wait for a stream.
+    in_use_bytes: u64,
+    /// Bytes in free blocks.
+    cached_bytes: u64,
+}
+
+/// Fails if the input is a snapshot without a history, and tells how to record one.
+pub fn require(input: &Input, name: &str) -> anyhow::Result<()> {
+    let coverage = input.coverage.as_ref();
+    ensure!(
+        coverage.is_none_or(|coverage| coverage.extent != Extent::NoHistory),
+        "{name}: the snapshot has no history, only the memory at its end; record one with\n\n{RECIPE}\n"
+    );
+    Ok(())
+}
+
+/// As [`require`], but first prints what such a snapshot shows: the memory at its end, by pool.
+pub fn require_or_show(input: &Input, name: &str, json: bool) -> anyhow::Result<()> {
+    let missing = require(input, name);
+    if let (Err(_), Some(recording)) = (&missing, &input.recording) {
+        let pools = pools(&recording.segments);
+        print(&match json {
+            true => {
+                serde_json::to_string_pretty(&serde_json::json!({
+                    "coverage": input.coverage,
+                    "pools": pools,
+                }))? + "\n"
+            }
+            false => table(&pools),
+        })?;
+    }
+    missing
+}
+
+fn pools(segments: &[SegmentInfo]) -> Vec<PoolMemory> {
+    let mut pools: Vec<PoolMemory> = Vec::new();
+    for segment in segments {
+        let mut name = segment.kind.name().to_owned();
+        if segment.pool != MempoolId::DEFAULT {
+            name = format!(
+                "{name}, private pool {}, {}",
+                segment.pool.0, segment.pool.1
+            );
+        }
+        let index = pools.iter().position(|pool| pool.pool == name);
+        let index = index.unwrap_or_else(|| {
+            pools.push(PoolMemory {
+                pool: name,
+                segments: 0,
+                reserved_bytes: 0,
+                in_use_bytes: 0,
+                cached_bytes: 0,
+            });
+            pools.len() - 1
+        });
+        let (total, active) = (segment.total_size(), segment.active_size());
+        let pool = &mut pools[index];
+        pool.segments += 1;
+        pool.reserved_bytes = pool.reserved_bytes.saturating_add(total);
+        pool.in_use_bytes = pool.in_use_bytes.saturating_add(active);
+        pool.cached_bytes = pool.cached_bytes.saturating_add(total - active);
+    }
+    pools.sort_by(|a, b| a.pool.cmp(&b.pool));
+    pools
+}
+
+fn table(pools: &[PoolMemory]) -> String {
+    let mut table = Table::new([
+        Column::left("Memory at the end, by pool"),
+        Column::right("segments"),
+        Column::right("reserved"),
+        Column::right("in use"),
+        Column::right("cached"),
+    ]);
+    let sum = |of: fn(&PoolMemory) -> u64| pools.iter().map(of).fold(0, u64::saturating_add);
+    let mut row = |name: &str, segments: usize, bytes: [u64; 3]| {
+        let [reserved, in_use, cached] = bytes.map(amount);
+        table.row([
+            name.to_owned(),
+            segments.to_string(),
+            reserved,
+            in_use,
+            cached,
+        ]);
+    };
+    for pool in pools {
+        let bytes = [pool.reserved_bytes, pool.in_use_bytes, pool.cached_bytes];
+        row(&pool.pool, pool.segments, bytes);
+    }
+    let bytes = [
+        sum(|pool| pool.reserved_bytes),
+        sum(|pool| pool.in_use_bytes),
+        sum(|pool| pool.cached_bytes),
+    ];
+    row("all", pools.iter().map(|pool| pool.segments).sum(), bytes);
+    table.text()
+}

@@ -1,0 +1,51 @@
+//! What a recording lacks, in sentences.
+
+use coalesce_workloads::formats::snapshot::coverage::{Coverage, Extent};
+
+use super::Unit;
+
+/// How to record a history.
+pub const RECIPE: &str = "\
+  torch.cuda.memory._record_memory_history(max_entries=1_000_000)  # before the first tensor
+  ...                                                              # the program
+  torch.cuda.memory._dump_snapshot(\"snapshot.pickle\")";
+
+/// What a recording lacks, one sentence each, the most important first. Empty if nothing is missing.
+#[must_use]
+pub fn missing(coverage: &Coverage) -> Vec<String> {
+    let unit = Unit::of(coverage.peak_reserved_bytes);
+    let amount = |bytes| unit.amount(bytes);
+    match coverage.extent {
+        Extent::Complete => Vec::new(),
+        Extent::NoHistory => vec![
+            "The snapshot has no history: it shows the memory at its end, and nothing about time."
+                .to_owned(),
+        ],
+        Extent::BeginningMissing => {
+            let mut sentences = vec![
+                format!(
+                    "The beginning of the program is not recorded: {} was already reserved, {} of it in use.",
+                    amount(coverage.start.reserved_bytes),
+                    amount(coverage.start.in_use_bytes)
+                ),
+                format!(
+                    "All figures are of the recorded part, in which at most {} was reserved, and {} at its end.",
+                    amount(coverage.peak_reserved_bytes),
+                    amount(coverage.end.reserved_bytes)
+                ),
+            ];
+            if coverage.may_have_dropped_entries() {
+                sentences.push(format!(
+                    "The history has exactly {} entries: the recorder has probably dropped older ones \
+                     (max_entries).",
+                    coverage.entries
+                ));
+            }
+            sentences
+        }
+    }
+}
+
+/// Figures that do not begin with the recorded segments, and why.
+pub const FROM_LIVE_BLOCKS: &str = "cannot begin with the recorded segments; the replay begins with the \
+                                    blocks in use alone, and its figures are lower bounds";
