@@ -81,7 +81,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         },
         recording: input.recording.as_ref(),
         remarks: &remarks,
-        present: &conditions.conf,
+        present: &conditions.present,
         capacity: conditions.capacity,
         others: conditions.others,
         limit: conditions.limit,

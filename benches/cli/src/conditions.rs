@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::ensure;
 use coalesce_alloc::bytes;
 use coalesce_alloc::driver::sim::address::AddressPolicy;
+use coalesce_alloc::settings::{Settings, SettingsError};
 use coalesce_bench::measure::capacity::{ROOMY, USUAL};
 use coalesce_bench::measure::cell::{Cell, REFERENCE};
 use coalesce_bench::measure::profile::{PUBLISHED, Profile};
@@ -91,6 +92,15 @@ impl ConditionFlags {
 
     /// The conditions for a replay under a policy.
     pub fn resolve(&self, input: &Input, policy: &str) -> anyhow::Result<Conditions> {
+        if let Some(conf) = self.conf.as_deref().filter(|_| policy == REFERENCE) {
+            match Settings::from_conf(conf) {
+                Err(error @ SettingsError::UnknownKey { .. }) => {
+                    return Err(anyhow::Error::new(error).context(format!("--conf '{conf}'")));
+                }
+                // The replay reports other errors.
+                _ => {}
+            }
+        }
         let recording = input.recording.as_ref();
         let (present, settings) = self.settings(recording, policy);
         let known = recording
@@ -127,7 +137,10 @@ impl ConditionFlags {
         let addresses = format!("addresses: {}, {placed}", addresses.name());
         conditions.sources.push(addresses);
         if conditions.releases != Releases::REFERENCE {
-            let releases = format!("release: {}", conditions.releases);
+            let releases = format!(
+                "release: {}; only settings that it knows are advised",
+                conditions.releases
+            );
             conditions.sources.push(releases);
         }
         Ok(conditions)
@@ -147,6 +160,10 @@ impl ConditionFlags {
             return of("", "because none are given");
         };
         match (&recording.conf, recording.settings()) {
+            (Some(conf), Ok(known)) if !known.unknown.is_empty() => of(
+                conf,
+                &format!("as recorded; {} is not simulated", known.unknown.join(", ")),
+            ),
             (Some(conf), _) => of(conf, "as recorded"),
             (None, known) => of(
                 &known.map_or_else(|_| String::new(), |known| known.conf),
