@@ -1,4 +1,4 @@
-//! Parses sizes in bytes, as people write them.
+//! Sizes in bytes, as people write and read them.
 
 /// The text is not a size in bytes.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -78,6 +78,46 @@ fn split_unit(text: &str) -> (&str, &str) {
         .find(|c: char| !c.is_ascii_digit() && c != '.')
         .unwrap_or(text.len());
     (&text[..end], text[end..].trim_start())
+}
+
+/// A binary unit of bytes. Amounts that are compared are shown in one unit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Unit {
+    shift: u32,
+    name: &'static str,
+}
+
+impl Unit {
+    /// The largest unit that fits into an amount of bytes.
+    #[must_use]
+    pub fn of(bytes: u64) -> Self {
+        const UNITS: [(u32, &str); 4] = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
+        let fits = UNITS.into_iter().find(|&(shift, _)| bytes >> shift > 0);
+        let (shift, name) = fits.unwrap_or((0, "bytes"));
+        Self { shift, name }
+    }
+
+    /// An amount in this unit: `8.6 MiB`, `7.99 GiB`; `< 0.01 GiB` if it would be rounded to zero.
+    #[must_use]
+    pub fn amount(self, bytes: u64) -> String {
+        let Self { shift, name } = self;
+        let value = bytes as f64 / (1_u64 << shift) as f64;
+        let (decimals, least) = match shift {
+            0 => (0, 1.0),
+            ..30 => (1, 0.1),
+            _ => (2, 0.01),
+        };
+        if bytes > 0 && value < least / 2.0 {
+            return format!("< {least} {name}");
+        }
+        format!("{value:.decimals$} {name}")
+    }
+}
+
+/// Bytes in the largest binary unit that fits: `512 bytes`, `8.6 MiB`, `7.99 GiB`.
+#[must_use]
+pub fn amount(bytes: u64) -> String {
+    Unit::of(bytes).amount(bytes)
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use coalesce_alloc::bytes::amount;
 use coalesce_alloc::driver::sim::address::AddressPolicy;
 use toml::Table;
 
@@ -13,6 +14,22 @@ use crate::formats::snapshot::workload::RecordedWorkload;
 use crate::formats::{self, FileError, Opened};
 use crate::op::Workload;
 use crate::presets;
+
+/// A line about a recorded device.
+fn summary(recording: &Recording) -> String {
+    let failures = recording.failures().count();
+    let failed = match failures {
+        0 => "no request failed",
+        1 => "1 request failed",
+        _ => &format!("{failures} requests failed"),
+    };
+    format!(
+        "device {}: {} entries, at most {} reserved, {failed}",
+        recording.device,
+        recording.entries.len(),
+        amount(recording.peak_reserved()),
+    )
+}
 
 /// A workload, and the recording that it was made from, if any.
 pub struct Input {
@@ -111,7 +128,8 @@ fn meant(nearest: &Option<String>) -> String {
 
 impl Input {
     /// Opens a file of any [format](formats), a preset or a family, in this order. `device` selects the
-    /// device of a snapshot of several; the default is the device with the most entries.
+    /// device of a snapshot of several; the default is the one that ran out of memory last, else the one with
+    /// the most entries.
     ///
     /// # Errors
     /// If the name is unknown, the file cannot be read, or the device does not exist.
@@ -162,11 +180,14 @@ impl Input {
             Some(device) => recordings.iter().position(|one| one.device == device),
             None => {
                 let devices = recordings.iter().enumerate();
-                let busiest =
-                    devices.max_by_key(|(_, one)| (one.entries.len(), one.segments.len()));
-                busiest.map(|(index, _)| index)
+                let first = devices.max_by_key(|(_, one)| {
+                    let failed = one.failures().map(|entry| entry.time_us).max();
+                    (failed, one.entries.len(), one.peak_reserved())
+                });
+                first.map(|(index, _)| index)
             }
         };
+        let summaries: Vec<String> = recordings.iter().map(summary).collect();
         let recording = match (index, device) {
             (Some(index), _) => recordings.swap_remove(index),
             (None, Some(device)) => {
@@ -182,10 +203,10 @@ impl Input {
             .map_err(|source| InputError::Recording { file, source })?;
         let mut remarks = recording.remarks.clone();
         remarks.extend(workload.remarks().iter().cloned());
-        if numbers.len() > 1 && device.is_none() {
+        if numbers.len() > 1 {
+            remarks.extend(summaries);
             remarks.push(format!(
-                "The snapshot has the devices {present}; this is device {} (--recorded-device selects \
-                 another).",
+                "this is device {} (--recorded-device selects another)",
                 recording.device
             ));
         }

@@ -18,6 +18,7 @@
 //! | `failure.rs` | the request that fails |
 //! | `confidence.rs` | how far the answer can be trusted |
 //! | `answer.rs` | the answer |
+//! | `job.rs` | one setting for all ranks of a job |
 //! | `report/` | the result as text and as an HTML page |
 
 mod advice;
@@ -25,6 +26,7 @@ mod answer;
 mod check;
 mod confidence;
 mod failure;
+mod job;
 mod others;
 mod peak;
 pub mod report;
@@ -49,6 +51,7 @@ pub use self::answer::{Answer, AnswerKind, FailureCause};
 pub use self::check::RecordingCheck;
 pub use self::confidence::{Confidence, ConfidenceLevel};
 pub use self::failure::Failure;
+pub use self::job::{JobAdvice, RankNeeds, one_for_all};
 pub use self::others::OtherPolicy;
 pub use self::peak::PeakBreakdown;
 pub use self::request::{AdviceRequest, Aim};
@@ -65,6 +68,7 @@ use self::search::sizes::RequestSizes;
 use self::search::{MinimumMemory, PRESENT, Search, TriedSettings};
 use self::simulator::Simulator;
 use crate::diagnose::{Evidence, Finding, Subject, diagnose};
+use crate::holders::{Holders, Holdings};
 use crate::settings_string::{known_part, unknown_keys};
 
 /// Percentages of the time limit at which each part ends: the findings; the first settings and the trial of
@@ -97,12 +101,14 @@ pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
     let sizes = RequestSizes::of(request.workload)?;
     let free_permille = simulator.available() / (simulator.capacity / 1000).max(1);
     let generator = CandidateGenerator::new(request.present, free_permille);
+    let coverage = request.recording.map(Recording::coverage);
     // No settings make room for more than there is.
     let can_fit = simulator.demand.lower_bound_bytes <= simulator.available();
     let mut failure = FailureFinder::default();
     let mut peak = (PeakFinder::default(), &mut failure);
     let figures = simulator.observe(request.present, &mut peak);
     let peak = peak.0.peak;
+    let failure = failure.found();
     let begin = || {
         let mut search = Search::begin(
             simulator.until(deadline.at_percent(COMPLETED)),
@@ -120,10 +126,14 @@ pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
         let check = request.recording.map(RecordingCheck::of);
         (
             check,
-            findings(request, simulator.until(deadline.at_percent(EXPLAINED))),
+            examine(
+                request,
+                simulator.until(deadline.at_percent(EXPLAINED)),
+                failure.as_ref(),
+            ),
         )
     };
-    let ((check, findings), search) = parallel::join(explain, begin);
+    let ((check, examined), search) = parallel::join(explain, begin);
     let mut search = search.with_context(|| match simulator.deadline.has_passed() {
         true => {
             "the time limit is too short for a replay under the current settings (--time-limit)"
@@ -131,9 +141,9 @@ pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
         false => "under the current settings (set with --conf)",
     })?;
     let mut left_out = LeftOut::default();
-    let findings = findings.unwrap_or_else(|error| {
+    let (findings, holdings) = examined.unwrap_or_else(|error| {
         left_out.findings(&error, deadline);
-        Vec::new()
+        Default::default()
     });
     search.try_findings(&findings);
     if can_fit {
@@ -159,7 +169,8 @@ pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
         search: &search,
         best,
         stability: stability.as_ref(),
-        failure: failure.found(),
+        failure,
+        holdings: &holdings,
         confidence: Confidence::of(check.as_ref(), coverage.as_ref()),
     }
     .answer();
@@ -181,10 +192,13 @@ pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
         answer,
         check,
         findings,
+        holdings,
         peak,
         ranking: rank(&search, &shown, request.aim, advised),
         others,
         stability,
+        conditions: request.conditions.to_vec(),
+        coverage,
         remarks: [request.remarks, &remarks(request, &search, &left_out)].concat(),
         search: SearchExtent {
             seconds: (deadline.elapsed().as_secs_f64() * 10.0).round() / 10.0,
@@ -267,7 +281,12 @@ impl LeftOut {
     }
 }
 
-fn findings(request: &AdviceRequest<'_>, simulator: Simulator<'_>) -> anyhow::Result<Vec<Finding>> {
+/// The findings, and who holds memory when a request fails, or else at the peak of requested memory.
+fn examine(
+    request: &AdviceRequest<'_>,
+    simulator: Simulator<'_>,
+    failure: Option<&Failure>,
+) -> anyhow::Result<(Vec<Finding>, Holdings)> {
     let (workload, conf) = (
         simulator.timed(request.reactive),
         known_part(request.present),
@@ -280,10 +299,15 @@ fn findings(request: &AdviceRequest<'_>, simulator: Simulator<'_>) -> anyhow::Re
         limit: request.limit,
         address_policy: request.addresses,
     })?;
+    let log = &evidence.log;
+    let peak = || log.peak(&(0..log.end()), |level| level.requested);
+    let event = failure.map(|failure| failure.event);
+    let event = event.or_else(|| peak().map(|(event, _)| event));
+    let holdings = Holders::of(&evidence).at(event.unwrap_or(0));
     let findings = diagnose(&evidence);
     // Rules whose trials were cut short found nothing.
     ensure!(!simulator.deadline.has_passed(), "time ran out");
-    Ok(findings)
+    Ok((findings, holdings))
 }
 
 /// The indices of the settings to show, after their minimum memory has been found: the current settings,

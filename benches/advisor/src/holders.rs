@@ -96,7 +96,7 @@ pub struct StreamBytes {
 }
 
 /// Who holds memory after an event.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Holdings {
     /// The event, counted from 0.
     pub event: u64,
@@ -192,7 +192,7 @@ impl<'a> Holders<'a> {
     /// Who holds memory when the first request fails.
     #[must_use]
     pub fn at_first_oom(&self) -> Option<Holdings> {
-        let moment = self.evidence.first_oom.as_ref()?;
+        let moment = self.evidence.failure.as_ref()?;
         Some(self.at(moment.event))
     }
 

@@ -16,6 +16,6 @@ pub mod diagnose;
 pub mod holders;
 mod settings_string;
 
-pub use self::advise::{Advice, AdviceRequest, Aim, advise, report};
+pub use self::advise::{Advice, AdviceRequest, Aim, advise, one_for_all, report};
 pub use self::diagnose::{Evidence, Finding, Subject, diagnose};
 pub use self::holders::{Holder, Holders, Holdings};

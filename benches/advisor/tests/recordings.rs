@@ -35,8 +35,9 @@ fn advice(name: &str, recording: &Recording) -> Advice {
         reactive: &reactive,
         recording: Some(recording),
         remarks: &[],
+        conditions: &[],
         present: &present,
-        capacity: memory.and_then(|found| found.device).unwrap_or(80 << 30),
+        capacity: memory.and_then(|found| found.device()).unwrap_or(80 << 30),
         others: 0,
         limit: None,
         aim: Aim::LeastCapacity,
@@ -46,7 +47,7 @@ fn advice(name: &str, recording: &Recording) -> Advice {
         copies: COPIES,
     };
     let advice = advise(&request).unwrap();
-    let page = html::page(&request, &advice).unwrap();
+    let page = html::page(&request, &advice, "2026-11-22").unwrap();
     assert!(page.contains("</html>"));
     advice
 }

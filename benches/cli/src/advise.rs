@@ -4,15 +4,16 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context;
-use coalesce_advisor::report::{html, text};
-use coalesce_advisor::{AdviceRequest, Aim, advise};
+use anyhow::{Context, ensure};
+use coalesce_advisor::report::{self, html, text};
+use coalesce_advisor::{Advice, AdviceRequest, Aim, advise, one_for_all};
 use coalesce_bench::measure::cell::REFERENCE;
 use coalesce_bench::measure::profile::{self, Profile};
 use coalesce_bench::measure::results;
 use coalesce_workloads::cached::Cached;
+use coalesce_workloads::input::Input;
 
-use super::conditions::ConditionFlags;
+use super::conditions::{ConditionFlags, Conditions};
 use super::history;
 use super::output::print;
 
@@ -27,8 +28,10 @@ use super::output::print;
 )]
 pub struct Args {
     /// A PyTorch memory snapshot, a trace (see workloads/traces/README.md), an RMM log or a MiniMalloc instance,
-    /// plain or gzip-compressed; or the name of a preset.
-    workload: String,
+    /// plain or gzip-compressed; or the name of a preset. Several, such as the snapshots of all ranks of a job, get
+    /// one setting for all.
+    #[arg(required = true, value_name = "WORKLOAD")]
+    workloads: Vec<String>,
     #[command(flatten)]
     conditions: ConditionFlags,
     /// Goal: run on the smallest device, spend the least time in the driver, or reserve the least memory on
@@ -50,7 +53,7 @@ pub struct Args {
     /// Print a JSON object.
     #[arg(long)]
     json: bool,
-    /// Also write a self-contained HTML report.
+    /// Also write a self-contained HTML report of one workload.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
@@ -64,40 +67,98 @@ fn aim(text: &str) -> Result<Aim, String> {
 /// Perturbed copies of the workload to test the advice on.
 const COPIES: u64 = 8;
 
-pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let input = args.conditions.open(&args.workload)?;
-    history::require(&input, &args.workload)?;
-    let conditions = args.conditions.resolve(&input, REFERENCE)?;
-    let mut remarks = input.remarks.clone();
-    remarks.extend(conditions.sources.iter().cloned());
-    let workload = Cached::of(input.workload.as_ref())?;
-    let profile = Profile::load(&args.profile, Path::new(""))?;
-    let request = AdviceRequest {
-        workload: &workload,
-        // A trace does not react to results, and reading the file for every replay would be slow.
-        reactive: match input.recording {
-            Some(_) => input.workload.as_ref(),
-            None => &workload,
-        },
-        recording: input.recording.as_ref(),
-        remarks: &remarks,
-        present: &conditions.present,
-        capacity: conditions.capacity,
-        others: conditions.others,
-        limit: conditions.limit,
-        aim: args.aim,
-        profile: &profile,
-        addresses: conditions.addresses,
-        time_limit: time_limit(args.time_limit)?,
-        copies: COPIES,
-    };
-    let advice = advise(&request)?;
-    if let Some(path) = &args.html {
-        results::write(path, html::page(&request, &advice)?.as_bytes())?;
+/// A workload with the conditions under which it is replayed.
+struct Subject {
+    input: Input,
+    conditions: Conditions,
+    workload: Cached,
+}
+
+impl Subject {
+    fn open(args: &Args, name: &str) -> anyhow::Result<Self> {
+        let input = args.conditions.open(name)?;
+        history::require(&input, name)?;
+        let conditions = args.conditions.resolve(&input, REFERENCE)?;
+        let workload = Cached::of(input.workload.as_ref())?;
+        Ok(Self {
+            input,
+            conditions,
+            workload,
+        })
     }
+
+    fn request<'a>(
+        &'a self,
+        args: &Args,
+        profile: &'a Profile,
+    ) -> anyhow::Result<AdviceRequest<'a>> {
+        Ok(AdviceRequest {
+            workload: &self.workload,
+            // A trace does not react to results, and reading the file for every replay would be slow.
+            reactive: match self.input.recording {
+                Some(_) => self.input.workload.as_ref(),
+                None => &self.workload,
+            },
+            recording: self.input.recording.as_ref(),
+            remarks: &self.input.remarks,
+            conditions: &self.conditions.sources,
+            present: &self.conditions.present,
+            capacity: self.conditions.capacity,
+            others: self.conditions.others,
+            limit: self.conditions.limit,
+            aim: args.aim,
+            profile,
+            addresses: self.conditions.addresses,
+            time_limit: time_limit(args.time_limit)?,
+            copies: COPIES,
+        })
+    }
+}
+
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let profile = Profile::load(&args.profile, Path::new(""))?;
+    let subjects = args.workloads.iter().map(|name| Subject::open(args, name));
+    let subjects: Vec<Subject> = subjects.collect::<anyhow::Result<_>>()?;
+    let requests = subjects
+        .iter()
+        .map(|subject| subject.request(args, &profile));
+    let requests: Vec<AdviceRequest<'_>> = requests.collect::<anyhow::Result<_>>()?;
+    match requests.as_slice() {
+        [request] => one(args, request),
+        requests => job(args, requests),
+    }
+}
+
+fn one(args: &Args, request: &AdviceRequest<'_>) -> anyhow::Result<ExitCode> {
+    if let Some(path) = &args.html {
+        results::ensure_writable(path)?;
+    }
+    let advice = advise(request)?;
     let page = match args.json {
         true => serde_json::to_string_pretty(&advice)? + "\n",
         false => text::page(&advice),
+    };
+    print(&page)?;
+    // Last, so that an error here loses nothing.
+    if let Some(path) = &args.html {
+        let today = time::OffsetDateTime::now_utc().date().to_string();
+        results::write(path, html::page(request, &advice, &today)?.as_bytes())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The recordings are of the ranks of one job.
+fn job(args: &Args, requests: &[AdviceRequest<'_>]) -> anyhow::Result<ExitCode> {
+    ensure!(
+        args.html.is_none(),
+        "--html shows one recording; run `coalesce advise` with each of them"
+    );
+    let ranks = requests.iter().map(advise);
+    let ranks: Vec<Advice> = ranks.collect::<anyhow::Result<_>>()?;
+    let job = one_for_all(requests, ranks)?;
+    let page = match args.json {
+        true => serde_json::to_string_pretty(&job)? + "\n",
+        false => report::job::page(&job),
     };
     print(&page)?;
     Ok(ExitCode::SUCCESS)

@@ -15,6 +15,7 @@ use coalesce_workloads::demand::Demand;
 use coalesce_workloads::formats::snapshot::Recording;
 use coalesce_workloads::formats::snapshot::limit::{LimitCause, MemoryLimit, Refusal};
 use coalesce_workloads::formats::snapshot::release::{Release, Releases};
+use coalesce_workloads::formats::snapshot::verify::{Known, verify};
 use coalesce_workloads::formats::snapshot::workload::FAILED;
 use coalesce_workloads::input::{Input, InputError};
 use coalesce_workloads::op::{Op, WorkloadError};
@@ -182,7 +183,7 @@ impl ConditionFlags {
         let found = found.filter(|_| self.capacity.is_none());
         let full = found.filter(|found| found.cause == LimitCause::Device);
         let trial = Trial::of(input, conditions.addresses)?;
-        let memory = match (self.capacity, full, found.and_then(|found| found.device)) {
+        let memory = match (self.capacity, full, found.and_then(MemoryLimit::device)) {
             (Some(capacity), ..) => Some((capacity, "as requested".to_owned())),
             (None, Some(found), _) => {
                 let bytes = trial.reproducing(found, |bytes| (bytes, None))?;
@@ -208,8 +209,18 @@ impl ConditionFlags {
             // What others held when it was recorded is not part of it.
             conditions.capacity = conditions.capacity.saturating_add(conditions.others);
         }
-        let source = match (self.limit, found) {
-            (Some(limit), _) => format!("limit: {}, as requested", amount(limit)),
+        let limit = self.limit.or_else(|| self.collector_limit(input));
+        let source = match (limit, found) {
+            (Some(limit), _) if self.limit.is_some() => {
+                format!("limit: {}, as requested", amount(limit))
+            }
+            (Some(limit), _) => {
+                conditions.limit = Some(limit);
+                let limit = amount(limit);
+                format!(
+                    "limit: {limit}, found by trial: with it the garbage collector acts as recorded"
+                )
+            }
             (None, Some(found)) if full.is_none() => {
                 let capacity = conditions.capacity;
                 let limit = trial.reproducing(found, |bytes| (capacity, Some(bytes)))?;
@@ -221,6 +232,16 @@ impl ConditionFlags {
         conditions.sources.push(source);
         Ok(())
     }
+
+    /// The limit under which the garbage collector acts as recorded, if it acted.
+    fn collector_limit(&self, input: &Input) -> Option<u64> {
+        let recording = input.recording.as_ref()?;
+        let known = recording.settings().ok()?;
+        if self.capacity.is_some() || known.settings.garbage_collection_threshold() == 0.0 {
+            return None;
+        }
+        verify(recording, Known::default()).ok()?.limit
+    }
 }
 
 /// The device memory of a recording that ended on a full device, where it comes from.
@@ -230,13 +251,13 @@ fn full_device(found: &MemoryLimit) -> String {
         requested,
         free,
         ..
-    } = found.evidence;
+    } = found.failure.unwrap_or(found.evidence);
     format!(
-        "all that this process could have: the device was full when {} were refused, with {} reserved and {} \
-         free; the rest was held by other processes or contexts",
-        amount(requested),
+        "all that this process could have: it held {} and {} were free when a request for {} failed; whatever \
+         else the device has was in use by others",
         amount(reserved),
         amount(free.unwrap_or(0)),
+        amount(requested),
     )
 }
 
@@ -249,7 +270,7 @@ fn limit_source(found: &MemoryLimit, used: u64) -> String {
     };
     let Refusal {
         requested, free, ..
-    } = found.evidence;
+    } = found.failure.unwrap_or(found.evidence);
     let requested = amount(requested);
     let evidence = match free {
         Some(free) => format!(

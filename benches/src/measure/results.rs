@@ -110,6 +110,31 @@ pub fn write(path: &Path, contents: &[u8]) -> anyhow::Result<()> {
     written.with_context(cannot)
 }
 
+/// Checks that [`write`] can create or replace a file, before the work that produces its contents. The file
+/// and its contents stay as they are.
+///
+/// # Errors
+/// As [`write`].
+pub fn ensure_writable(path: &Path) -> anyhow::Result<()> {
+    let cannot = || format!("cannot write {}", path.display());
+    let metadata = fs::metadata(path);
+    if metadata.as_ref().is_ok_and(fs::Metadata::is_dir) {
+        return Err(io::Error::from(io::ErrorKind::IsADirectory)).with_context(cannot);
+    }
+    if metadata.is_ok_and(|file| file.permissions().readonly()) {
+        return Err(io::Error::from(io::ErrorKind::PermissionDenied)).with_context(cannot);
+    }
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    fs::create_dir_all(folder).with_context(cannot)?;
+    let mut probe = path.to_owned().into_os_string();
+    probe.push(".unfinished");
+    fs::File::create(&probe).with_context(cannot)?;
+    fs::remove_file(&probe).with_context(cannot)
+}
+
 fn replace(target: &Path, unfinished: &Path, contents: &[u8]) -> io::Result<()> {
     let old = fs::metadata(target).ok().map(|file| file.permissions());
     if old.as_ref().is_some_and(fs::Permissions::readonly) {

@@ -1,5 +1,6 @@
 //! The result. Written as JSON, its fields keep their names and meaning.
 
+use coalesce_workloads::formats::snapshot::coverage::Coverage;
 use serde::Serialize;
 
 use super::answer::Answer;
@@ -11,6 +12,7 @@ use super::search::SearchExtent;
 use super::simulator::RunFigures;
 use super::stability::Stability;
 use crate::diagnose::Finding;
+use crate::holders::Holdings;
 
 /// Which settings to use, and why.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -41,6 +43,9 @@ pub struct Advice {
     pub check: Option<RecordingCheck>,
     /// Problems in how the program uses its memory, largest first.
     pub findings: Vec<Finding>,
+    /// Who holds memory when a request fails under the current settings, or else at the peak of requested
+    /// memory.
+    pub holdings: Holdings,
     /// What memory is used for at the peak on the device, under the current settings.
     pub peak: PeakBreakdown,
     /// The settings worth showing: the current ones first, then by the aim.
@@ -49,6 +54,10 @@ pub struct Advice {
     pub others: Vec<OtherPolicy>,
     /// How far the figures hold for the next run; none if there was no time or nothing to compare.
     pub stability: Option<Stability>,
+    /// Where settings, device memory, limit and addresses come from, one line each.
+    pub conditions: Vec<String>,
+    /// How much of the program is recorded; none without a recording.
+    pub coverage: Option<Coverage>,
     /// What is unusual or unknown about the workload, one sentence each.
     pub remarks: Vec<String>,
     /// How much was searched.

@@ -13,6 +13,7 @@ use super::request::{AdviceRequest, Aim};
 use super::search::{PRESENT, Search, TriedSettings};
 use super::stability::Stability;
 use super::worth::Worth;
+use crate::holders::Holdings;
 
 /// The answer to what a person with this workload should do.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -100,6 +101,8 @@ pub(super) struct Facts<'a> {
     pub stability: Option<&'a Stability>,
     /// The request that fails under the current settings.
     pub failure: Option<Failure>,
+    /// Who holds memory at that request.
+    pub holdings: &'a Holdings,
     pub confidence: Confidence,
 }
 

@@ -30,6 +30,17 @@ pub enum ConfidenceLevel {
 }
 
 impl ConfidenceLevel {
+    /// The level in a table.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Unchecked => "not checked",
+            Self::Exact => "exact",
+            Self::RecordedPart => "the recorded part",
+            Self::Estimate => "estimate",
+        }
+    }
+
     /// Whether the answer must be read with care, so that the reasons come before it.
     #[must_use]
     pub fn is_weak(self) -> bool {
@@ -38,6 +49,7 @@ impl ConfidenceLevel {
 }
 
 impl Confidence {
+    /// The confidence in an answer about a recording that covers `coverage` of its program.
     pub(super) fn of(check: Option<&RecordingCheck>, coverage: Option<&Coverage>) -> Self {
         let Some(check) = check else {
             return Self {
@@ -51,6 +63,9 @@ impl Confidence {
             true => ConfidenceLevel::RecordedPart,
             false => ConfidenceLevel::Estimate,
         };
+        if level == ConfidenceLevel::Estimate {
+            reasons.insert(0, "The figures are estimates.".to_owned());
+        }
         reasons.push(check.sentence());
         Self { level, reasons }
     }

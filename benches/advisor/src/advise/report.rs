@@ -2,6 +2,7 @@
 
 mod chart;
 pub mod html;
+pub mod job;
 mod map;
 mod picture;
 pub mod text;

@@ -48,6 +48,8 @@ pub struct AdviceRequest<'a> {
     pub recording: Option<&'a Recording>,
     /// What is unusual or unknown about the workload, one sentence each.
     pub remarks: &'a [String],
+    /// Where settings, device memory, limit and addresses come from, one line each.
+    pub conditions: &'a [String],
     /// The current settings string, `PYTORCH_CUDA_ALLOC_CONF`.
     pub present: &'a str,
     /// Bytes of device memory.

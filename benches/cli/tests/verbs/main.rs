@@ -8,6 +8,7 @@ mod diagnose;
 mod gpu;
 mod input;
 mod installed;
+mod limits;
 mod lists;
 mod place;
 mod realism;

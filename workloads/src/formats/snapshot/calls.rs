@@ -6,14 +6,19 @@
 //! others. They belong to the malloc
 //!
 //! - if stacks were recorded: if both were called from the same place;
-//! - otherwise: unless more memory was reserved at another time, so that the device had room for the new
-//!   segments. Without a garbage collector, a malloc returns nothing while the device has room.
+//! - otherwise: unless the malloc could have used one of the returned segments; or unless more memory was
+//!   reserved at another time, so that the device had room for the new segments. Without a garbage collector,
+//!   a malloc returns nothing while the device has room.
 //!
 //! Source: PyTorch 2.11, where entries are written.
 
 use std::ops::Range;
 
+use coalesce_alloc::MempoolId;
 use coalesce_alloc::history::{Action, TraceEntry};
+use coalesce_alloc::pytorch::size::{self, SMALL_SEGMENT};
+use coalesce_alloc::settings::Settings;
+use coalesce_alloc::stats::PoolKind;
 
 use super::Recording;
 
@@ -54,6 +59,7 @@ pub fn calls(recording: &Recording, collects_garbage: bool) -> Vec<Call> {
         recording,
         collects_garbage,
         peak: peak_reserved(entries),
+        takes_any_cached: takes_any_cached(recording),
         calls: Vec::new(),
     };
     let (mut at, mut reserved) = (0, 0);
@@ -102,7 +108,18 @@ struct Reader<'a> {
     collects_garbage: bool,
     /// The peak of reserved memory, in bytes above the reserved memory at the start.
     peak: i128,
+    /// The settings, if a malloc takes any cached segment of its stream that is large enough: all are split,
+    /// and none belongs to another pool.
+    takes_any_cached: Option<Settings>,
     calls: Vec<Call>,
+}
+
+/// See [`Reader::takes_any_cached`].
+fn takes_any_cached(recording: &Recording) -> Option<Settings> {
+    let settings = recording.settings().ok()?.settings;
+    let mut segments = recording.segments.iter();
+    let one_pool = segments.all(|segment| segment.pool == MempoolId::DEFAULT);
+    (one_pool && settings.max_split_size().is_none()).then_some(settings)
 }
 
 impl Reader<'_> {
@@ -155,6 +172,7 @@ impl Reader<'_> {
         let taken: i128 = entries[last_return + 1..].iter().map(added_by).sum();
         let by_malloc = match self.same_caller(run.start + last_return, run.end - 1) {
             Some(same) => same,
+            None if self.would_serve(&entries[..=last_return], entries.last()) => false,
             None if entries
                 .last()
                 .is_some_and(|last| last.action == Action::Oom) =>
@@ -168,6 +186,27 @@ impl Reader<'_> {
         } else {
             run.start + last_return + 1
         }
+    }
+
+    /// Whether one of the `returned` segments was free before and would have served a request.
+    fn would_serve(&self, returned: &[TraceEntry], request: Option<&TraceEntry>) -> bool {
+        let known = self.takes_any_cached.as_ref().zip(request);
+        let Some((settings, request)) = known else {
+            return false;
+        };
+        let Some(size) = size::round_size(request.size, settings) else {
+            return false;
+        };
+        let is_small = |bytes: u64| bytes <= SMALL_SEGMENT;
+        let fits = |entry: &TraceEntry| {
+            entry.action == Action::SegmentFree
+                && entry.stream == request.stream
+                && is_small(entry.size) == (size::pool_kind(size) == PoolKind::Small)
+                && entry.size >= size
+        };
+        // Segments that became free on the way are not searched.
+        let mut returned = returned.iter();
+        returned.clone().any(fits) && !returned.any(|entry| entry.action == Action::FreeCompleted)
     }
 
     /// Whether two entries were written in calls from the same place, if stacks were recorded.

@@ -13,6 +13,7 @@ mod difference;
 pub(super) mod extents;
 mod guesses;
 mod limit;
+mod pools;
 mod prepared;
 mod replay;
 mod tails;
@@ -119,6 +120,9 @@ pub fn verify(recording: &Recording, known: Known) -> Result<Verification, Recor
     if run.stopped.is_some() && known.capacity.is_none() && collects {
         run = limit::search(&mut trial, run)?;
     }
+    if run.stopped.is_some() {
+        run = trial.run_with_pools(&run)?.unwrap_or(run);
+    }
     let mut verification = run.verification;
     verification.limit = trial.limit;
     verification.remarks.extend(trial.limit.map(|limit| {
@@ -126,7 +130,7 @@ pub fn verify(recording: &Recording, known: Known) -> Result<Verification, Recor
             "the memory limit is not recorded; with {limit} bytes the garbage collector acts as recorded"
         )
     }));
-    verification.remarks.extend(run.guesses.remark());
+    verification.remarks.extend(run.guesses.remarks());
     if run.stopped.is_some() && known.capacity.is_none() && prepared.is_expandable() {
         verification.remarks.push(format!(
             "the device memory, which determines the address ranges of expandable segments, is not \

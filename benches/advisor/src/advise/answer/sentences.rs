@@ -8,6 +8,7 @@ use coalesce_workloads::start::is_lower_bound;
 use super::super::request::Aim;
 use super::super::search::TriedSettings;
 use super::{Decision, Facts, FailureCause, Reason};
+use crate::holders::Category;
 
 /// The answer, the most important sentence first.
 pub(super) fn of(facts: &Facts<'_>, decision: &Decision<'_>) -> Vec<String> {
@@ -18,6 +19,9 @@ pub(super) fn of(facts: &Facts<'_>, decision: &Decision<'_>) -> Vec<String> {
         Decision::Keep(reason) => keep(facts, reason),
         Decision::Change(best) => change(facts, best),
     });
+    if matches!(decision, Decision::Impossible | Decision::TooLarge(_)) {
+        sentences.extend(largest_holders(facts));
+    }
     sentences
 }
 
@@ -46,6 +50,21 @@ fn died(facts: &Facts<'_>) -> Option<String> {
             amount(failure.reserved_bytes),
         ),
     })
+}
+
+/// Who holds most memory, where less must be requested.
+fn largest_holders(facts: &Facts<'_>) -> Option<String> {
+    const MOST: usize = 3;
+    let holders = facts.holdings.holders.iter().take(MOST);
+    let holders = holders.map(|holder| {
+        let category = match holder.category {
+            Category::Unknown => String::new(),
+            known => format!("{}, ", known.name()),
+        };
+        format!("{holder} ({category}{})", facts.unit().amount(holder.bytes))
+    });
+    let holders: Vec<String> = holders.collect();
+    (!holders.is_empty()).then(|| format!("The largest holders are {}.", holders.join("; ")))
 }
 
 /// An amount in the unit of the page, and in its own as in PyTorch's messages.

@@ -11,8 +11,6 @@ use super::picture::Picture;
 /// The size of the drawing, in its own units.
 const WIDTH: f64 = 1000.0;
 const HEIGHT: f64 = 260.0;
-/// More steps than this are not marked.
-const MOST_STEPS: usize = 60;
 
 /// The scale and the horizontal lines that all charts share.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +43,21 @@ impl Scale {
         HEIGHT * (1.0 - bytes as f64 / self.top as f64)
     }
 
+    /// The horizontal lines that are on the chart: their class, height in bytes and meaning.
+    fn lines(self) -> impl Iterator<Item = (&'static str, u64, &'static str)> {
+        let lines = [
+            (
+                "bound",
+                self.lower_bound,
+                "lower bound (peak of requested memory)",
+            ),
+            ("limit", self.available, "available memory"),
+        ];
+        lines
+            .into_iter()
+            .filter(move |&(_, bytes, _)| bytes <= self.top)
+    }
+
     /// Labels at powers of two, with their distance from the top in percent.
     fn ticks(self) -> Vec<(String, f64)> {
         let steps = (20..63).map(|log2| 1_u64 << log2);
@@ -67,6 +80,37 @@ fn short(bytes: u64) -> String {
         _ if bytes >= 1 << 30 => format!("{} GiB", bytes as f64 / (1_u64 << 30) as f64),
         _ => format!("{} MiB", bytes >> 20),
     }
+}
+
+/// Explains every area and line that the charts have, and no others.
+pub(super) fn legend(pictures: &[Picture], scale: Scale) -> String {
+    let mut keys = vec![
+        ("reserved", "reserved: holds (taken from the device)"),
+        ("allocated", "allocated (in blocks)"),
+        ("requested", "requested (by tensors)"),
+    ];
+    keys.extend(scale.lines().map(|(class, _, meaning)| (class, meaning)));
+    if pictures.iter().any(|picture| picture.failure.is_some()) {
+        keys.push(("failed", "a request fails"));
+    }
+    if pictures
+        .iter()
+        .any(|picture| !picture.marked_steps().is_empty())
+    {
+        keys.push(("step", "a step begins"));
+    }
+    let keys = keys.iter().map(|(class, meaning)| {
+        let shape = match *class {
+            "allocated" | "requested" => {
+                format!("<polygon class=\"{class}\" points=\"0,1 20,1 20,9 0,9\"/>")
+            }
+            _ => format!("<line class=\"{class}\" x2=\"20\" y1=\"5\" y2=\"5\"/>"),
+        };
+        format!(
+            "<span><svg class=\"key\" viewBox=\"0 0 20 10\" aria-hidden=\"true\">{shape}</svg>{meaning}</span>\n"
+        )
+    });
+    keys.collect()
 }
 
 /// The chart, with the data to show at the pointer.
@@ -92,15 +136,6 @@ pub(super) fn chart(picture: &Picture, scale: Scale) -> String {
             "<line class=\"grid\" x2=\"{WIDTH}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>"
         );
     }
-    if picture.steps.len() <= MOST_STEPS {
-        for event in &picture.steps {
-            let x = x(*event);
-            let _ = write!(
-                svg,
-                "<line class=\"step\" x1=\"{x:.1}\" x2=\"{x:.1}\" y2=\"{HEIGHT}\"/>"
-            );
-        }
-    }
     let _ = write!(
         svg,
         "<polygon class=\"allocated\" points=\"{}\"/><polygon class=\"requested\" points=\"{}\"/>\
@@ -109,8 +144,16 @@ pub(super) fn chart(picture: &Picture, scale: Scale) -> String {
         area(|point| point.requested),
         line(|point| point.reserved)
     );
-    let lines = [("bound", scale.lower_bound), ("limit", scale.available)];
-    for (class, bytes) in lines.into_iter().filter(|&(_, bytes)| bytes <= scale.top) {
+    let marks = picture.marked_steps().iter().map(|&event| ("step", event));
+    let failed = picture.failure.map(|event| ("failed", event));
+    for (class, event) in marks.chain(failed) {
+        let x = x(event);
+        let _ = write!(
+            svg,
+            "<line class=\"{class}\" x1=\"{x:.1}\" x2=\"{x:.1}\" y2=\"{HEIGHT}\"/>"
+        );
+    }
+    for (class, bytes, _) in scale.lines() {
         let y = scale.y(bytes);
         let _ = write!(
             svg,
@@ -124,7 +167,7 @@ pub(super) fn chart(picture: &Picture, scale: Scale) -> String {
     let data: Vec<String> = points
         .iter()
         .map(|point| {
-            let mib = |bytes: u64| bytes >> 20;
+            let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
             let Point {
                 event,
                 requested,
@@ -132,7 +175,7 @@ pub(super) fn chart(picture: &Picture, scale: Scale) -> String {
                 reserved,
             } = *point;
             format!(
-                "[{event},{},{},{}]",
+                "[{event},{:.1},{:.1},{:.1}]",
                 mib(reserved),
                 mib(allocated),
                 mib(requested)

@@ -1,43 +1,53 @@
 //! Advice as a self-contained HTML page.
 
+mod answer;
+mod findings;
+mod holders;
+mod tables;
+
 use std::fmt::Write;
 
-use coalesce_bench::text::{Unit, duration, escape, percent_of};
+use coalesce_bench::text::{escape, percent_of};
 
-use super::chart::{Scale, chart};
+use self::answer::answer;
+use self::findings::findings;
+use self::holders::holders;
+use self::tables::{others, ranking};
+use super::chart::{Scale, chart, legend};
 use super::map::{bytes_per_row, map};
 use super::picture::Picture;
 use super::text;
-use crate::advise::advice::{Advice, RankedSettings};
-use crate::advise::others::OtherPolicy;
-use crate::advise::request::{AdviceRequest, Aim};
-use crate::diagnose::Finding;
+use crate::advise::advice::Advice;
+use crate::advise::request::AdviceRequest;
 use crate::settings_string::label;
 
 const PAGE: &str = include_str!("report.html");
 
 /// The page, with pictures of replays under the current settings and the advised or else the best other ones.
+/// `date` is the day on which it is written.
 ///
 /// # Errors
 /// If the workload cannot be replayed under them.
-pub fn page(request: &AdviceRequest<'_>, advice: &Advice) -> anyhow::Result<String> {
+pub fn page(request: &AdviceRequest<'_>, advice: &Advice, date: &str) -> anyhow::Result<String> {
     let advised = advice.ranking.iter().find(|row| row.is_advised);
     let other = advised.or(advice.ranking.iter().find(|row| !row.is_present));
     let shown = std::iter::once(request.present).chain(other.map(|row| &*row.conf));
     let pictures = shown.map(|conf| Picture::of(request, conf));
     let pictures: Vec<Picture> = pictures.collect::<anyhow::Result<_>>()?;
-    Ok(with_pictures(advice, &pictures))
+    Ok(with_pictures(advice, &pictures, date))
 }
 
-fn with_pictures(advice: &Advice, pictures: &[Picture]) -> String {
+fn with_pictures(advice: &Advice, pictures: &[Picture], date: &str) -> String {
     let available = advice.capacity_bytes.saturating_sub(advice.others_bytes);
     let scale = Scale::of(pictures, available, advice.lower_bound_bytes);
     let per_row = bytes_per_row(pictures);
     let unit = text::unit(advice);
     let parts = [
         ("title", escape(&advice.workload)),
-        ("about", escape(&text::about(advice))),
+        ("about", about(advice)),
         ("answer", answer(advice)),
+        ("holders", holders(advice)),
+        ("legend", legend(pictures, scale)),
         ("charts", figures(pictures, |picture| chart(picture, scale))),
         ("peak", peak(advice)),
         ("row", unit.amount(per_row)),
@@ -45,6 +55,8 @@ fn with_pictures(advice: &Advice, pictures: &[Picture]) -> String {
         ("findings", findings(&advice.findings)),
         ("ranking", ranking(advice)),
         ("others", others(advice)),
+        ("version", env!("CARGO_PKG_VERSION").to_owned()),
+        ("date", escape(date)),
         ("reliability", paragraphs(&text::reliability(advice))),
     ];
     fill(PAGE, &parts)
@@ -81,22 +93,11 @@ fn paragraphs(sentences: &[String]) -> String {
     paragraphs.collect()
 }
 
-fn answer(advice: &Advice) -> String {
-    let answer = &advice.answer;
-    let command = text::command(answer).map_or_else(String::new, |command| {
-        format!("<pre>{}</pre>", escape(&command))
-    });
-    let confidence = paragraphs(&answer.confidence.reasons);
-    let (before, after) = match answer.confidence.level.is_weak() {
-        true => (confidence, String::new()),
-        false => (String::new(), confidence),
-    };
-    format!(
-        "<div class=\"answer {}\">{before}{}{command}{}{after}</div>",
-        answer.kind.name(),
-        paragraphs(&answer.sentences),
-        paragraphs(&answer.also)
-    )
+/// The workload, and the conditions under which it was replayed.
+fn about(advice: &Advice) -> String {
+    let lines = std::iter::once(text::about(advice)).chain(advice.conditions.iter().cloned());
+    let lines: Vec<String> = lines.map(|line| escape(&line)).collect();
+    lines.join("<br>\n")
 }
 
 /// Renders each picture as a `<figure>`, with its settings as the title.
@@ -148,126 +149,6 @@ fn peak(advice: &Advice) -> String {
         unit.amount(peak.reserved_bytes),
         peak.event,
         unit.amount(advice.lower_bound_bytes)
-    )
-}
-
-fn findings(findings: &[Finding]) -> String {
-    if findings.is_empty() {
-        return "<p>No problems found.</p>".to_owned();
-    }
-    findings.iter().map(finding).collect()
-}
-
-fn finding(finding: &Finding) -> String {
-    let mut html = format!(
-        "<div class=\"finding\"><h3>{}</h3><ul>",
-        escape(&finding.headline)
-    );
-    for sentence in &finding.evidence {
-        let _ = write!(html, "<li>{}</li>", escape(sentence));
-    }
-    let _ = write!(
-        html,
-        "</ul><p class=\"remedy\">{}</p>",
-        escape(&finding.remedy)
-    );
-    for place in &finding.stacks {
-        let line = escape(&place.to_string());
-        if place.frames.is_empty() {
-            let _ = write!(html, "<p class=\"faint\">{line}</p>");
-        } else {
-            let frames = escape(&place.frames.join("\n"));
-            let _ = write!(
-                html,
-                "<details><summary class=\"faint\">{line}</summary><pre>{frames}</pre></details>"
-            );
-        }
-    }
-    html.push_str("</div>\n");
-    html
-}
-
-fn ranking(advice: &Advice) -> String {
-    let unit = text::unit(advice);
-    let rows: String = advice.ranking.iter().map(|one| row(one, unit)).collect();
-    format!(
-        "<div class=\"scroll\"><table><thead><tr><th>PYTORCH_CUDA_ALLOC_CONF</th><th>needs</th>\
-         <th>holds</th><th>retries</th><th>OOMs</th><th>driver calls</th><th>driver time</th></tr></thead>\
-         <tbody>{rows}</tbody></table></div><p class=\"faint\">{}</p>",
-        escape(&text::legend(advice))
-    )
-}
-
-fn row(row: &RankedSettings, unit: Unit) -> String {
-    let mut tags = Vec::new();
-    if row.is_present {
-        tags.push("current".to_owned());
-    }
-    if row.is_advised {
-        tags.push("advised".to_owned());
-    }
-    tags.extend(
-        row.best_for
-            .iter()
-            .map(|aim: &Aim| format!("best for {}", aim.name())),
-    );
-    if row.on_front {
-        tags.push("Pareto-optimal".to_owned());
-    }
-    tags.extend(text::fails_above(row, unit));
-    let tags: String = tags
-        .iter()
-        .map(|tag| format!("<span class=\"tag\">{}</span>", escape(tag)))
-        .collect();
-    let class = if row.is_advised {
-        " class=\"advised\""
-    } else {
-        ""
-    };
-    let figures = &row.on_device;
-    format!(
-        "<tr{class}><td><code>{}</code>{tags}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>\
-         <td>{}</td><td>{}</td></tr>\n",
-        escape(label(&row.conf)),
-        escape(&text::needs(row, unit)),
-        unit.amount(text::reserved(row)),
-        figures.retries,
-        figures.ooms,
-        figures.driver_calls,
-        duration(figures.driver_time_ns)
-    )
-}
-
-fn others(advice: &Advice) -> String {
-    let unit = text::unit(advice);
-    let rows: String = advice.others.iter().map(|one| other(one, unit)).collect();
-    format!(
-        "<div class=\"scroll\"><table><thead><tr><th>Allocator</th><th>needs</th><th>holds</th>\
-         <th>driver calls</th><th>driver time</th></tr></thead><tbody>{rows}</tbody></table></div>"
-    )
-}
-
-fn other(other: &OtherPolicy, unit: Unit) -> String {
-    let name = format!(
-        "<b>{}</b> <span class=\"faint\">{}</span>",
-        escape(other.policy),
-        escape(other.summary)
-    );
-    if let Some(obstacle) = other.obstacle() {
-        return format!(
-            "<tr><td>{name}</td><td colspan=\"4\">{}</td></tr>\n",
-            escape(&obstacle)
-        );
-    }
-    let bytes =
-        |bytes: Option<u64>| bytes.map_or_else(|| "?".to_owned(), |bytes| unit.amount(bytes));
-    let figures = other.on_device;
-    format!(
-        "<tr><td>{name}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n",
-        bytes(other.least_capacity_bytes),
-        bytes(other.peak_reserved_bytes),
-        figures.map_or(0, |figures| figures.driver_calls),
-        duration(figures.map_or(0, |figures| figures.driver_time_ns))
     )
 }
 

@@ -79,8 +79,9 @@ pub(super) fn map(picture: &Picture, per_row: u64) -> String {
     }
     let height = (drawing.row + 1) as f64 * PITCH;
     format!(
-        "<svg class=\"map\" viewBox=\"0 0 {WIDTH} {height}\" preserveAspectRatio=\"none\" role=\"img\" \
-         style=\"height:{height}px\" aria-label=\"The segments, {} reserved\">{}</svg>",
+        "<svg class=\"map\" tabindex=\"0\" viewBox=\"0 0 {WIDTH} {height}\" preserveAspectRatio=\"none\" \
+         role=\"img\" style=\"height:{height}px\" aria-label=\"The segments, {} reserved; the arrow keys show \
+         one block after another\">{}</svg><output class=\"block\"></output>",
         amount(picture.reserved()),
         drawing.svg
     )

@@ -8,6 +8,7 @@ use coalesce_bench::measure::timeline::{Point, Timeline};
 use coalesce_workloads::op::{Op, WorkloadError};
 use coalesce_workloads::replay::{Observer, Outcome, Step, replay_until};
 
+use crate::advise::failure::FailureFinder;
 use crate::advise::peak::PeakFinder;
 use crate::advise::request::AdviceRequest;
 use crate::advise::simulator::Simulator;
@@ -20,7 +21,9 @@ pub(super) struct Picture {
     /// Memory over time.
     pub points: Vec<Point>,
     /// The events at which steps begin.
-    pub steps: Vec<u64>,
+    steps: Vec<u64>,
+    /// The event of the request that fails; none if no request fails.
+    pub failure: Option<u64>,
     /// The segments at the peak.
     pub segments: Vec<SegmentInfo>,
     /// The tags of the blocks allocated at the peak, by address.
@@ -32,21 +35,33 @@ impl Picture {
     pub fn of(request: &AdviceRequest<'_>, conf: &str) -> anyhow::Result<Self> {
         let simulator = Simulator::of(request)?;
         let mut steps = StepMarks::default();
-        let mut peak = (PeakFinder::default(), &mut steps);
+        let mut failure = (FailureFinder::default(), &mut steps);
+        let mut peak = (PeakFinder::default(), &mut failure);
         let mut timeline = (Timeline::default(), &mut peak);
         simulator.observe(conf, &mut timeline)?;
         let points = timeline.0.points().to_vec();
+        let event = peak.0.peak.event;
+        let failure = failure.0;
         let mut owners = Owners::default();
         let mut allocator = simulator.allocator(conf)?;
-        let event = peak.0.peak.event;
         replay_until(request.reactive, allocator.as_mut(), event, &mut owners)?;
         Ok(Self {
             conf: conf.to_owned(),
             points,
+            failure: failure.found().map(|failure| failure.event),
             steps: steps.0,
             segments: allocator.segments(),
             owners: owners.tags,
         })
+    }
+
+    /// The events at which steps begin; none if there are too many to mark.
+    pub fn marked_steps(&self) -> &[u64] {
+        const MOST: usize = 60;
+        match self.steps.len() {
+            0..=MOST => &self.steps,
+            _ => &[],
+        }
     }
 
     /// Bytes reserved at the peak.

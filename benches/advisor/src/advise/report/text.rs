@@ -7,6 +7,7 @@ use crate::advise::answer::{Answer, AnswerKind};
 use crate::advise::request::Aim;
 use crate::advise::simulator::RunFigures;
 use crate::advise::stability::Spread;
+use crate::holders::Category;
 use crate::settings_string::label;
 
 /// The page: the answer first, then the evidence.
@@ -15,6 +16,7 @@ pub fn page(advice: &Advice) -> String {
     let parts = [
         answer(advice),
         peak(advice),
+        holders(advice),
         findings(advice),
         ranking(advice),
         others(advice),
@@ -46,13 +48,17 @@ fn answer(advice: &Advice) -> String {
 
 /// The shell command that applies the advised settings, if there are any.
 pub(super) fn command(answer: &Answer) -> Option<String> {
-    match (answer.kind, answer.conf.as_deref()?) {
-        (AnswerKind::Change, "") => Some("unset PYTORCH_CUDA_ALLOC_CONF".to_owned()),
-        (AnswerKind::Change, conf) => Some(format!(
-            "export PYTORCH_CUDA_ALLOC_CONF={}",
-            shell_quoted(conf)
-        )),
+    match answer.kind {
+        AnswerKind::Change => answer.conf.as_deref().map(export),
         _ => None,
+    }
+}
+
+/// The shell command that applies settings.
+pub(super) fn export(conf: &str) -> String {
+    match conf {
+        "" => "unset PYTORCH_CUDA_ALLOC_CONF".to_owned(),
+        conf => format!("export PYTORCH_CUDA_ALLOC_CONF={}", shell_quoted(conf)),
     }
 }
 
@@ -67,7 +73,6 @@ fn shell_quoted(conf: &str) -> String {
 fn peak(advice: &Advice) -> String {
     let peak = &advice.peak;
     let unit = unit(advice);
-    let present = advice.ranking.iter().find(|row| row.is_present);
     let mut table = Table::new([
         Column::left("Memory at the peak"),
         Column::right(""),
@@ -111,13 +116,72 @@ fn peak(advice: &Advice) -> String {
         "",
         meaning,
     ]);
+    let conditions = advice.conditions.iter();
+    let conditions: String = conditions.map(|line| format!("  {line}\n")).collect();
     format!(
-        "{}: {}\nCurrent settings: {}\n\n{}",
+        "{}: {}\n{conditions}\n{}",
         advice.workload,
         about(advice),
-        present.map_or("", |row| label(&row.conf)),
         table.text()
     )
+}
+
+/// Holders shown; the rest is summed up.
+pub(super) const MOST_HOLDERS: usize = 10;
+
+fn holders(advice: &Advice) -> String {
+    let holdings = &advice.holdings;
+    let unit = unit(advice);
+    let mut table = Table::new([
+        Column::right("bytes"),
+        Column::right("blocks"),
+        Column::left("category"),
+        Column::left("holder"),
+    ]);
+    for holder in holdings.holders.iter().take(MOST_HOLDERS) {
+        table.row([
+            unit.amount(holder.bytes),
+            holder.blocks.to_string(),
+            holder.category.name().to_owned(),
+            holder.to_string(),
+        ]);
+    }
+    let rest = holdings.holders.iter().skip(MOST_HOLDERS);
+    let (number, bytes) = rest.fold((0, 0), |(number, bytes), holder| {
+        (number + 1, bytes + holder.bytes)
+    });
+    if number > 0 {
+        let others = format!("{number} more");
+        table.row([unit.amount(bytes), String::new(), String::new(), others]);
+    }
+    let lines = [holders_title(advice), categories(advice)];
+    format!("{}{}", paragraphs(lines), table.text())
+}
+
+/// When the holders hold what they hold.
+pub(super) fn holders_title(advice: &Advice) -> String {
+    let total = unit(advice).amount(advice.holdings.total_bytes);
+    match advice.answer.failure {
+        Some(_) => format!("Who held the {total} of requested memory when the request failed"),
+        None => format!("Who holds the {total} at the peak of requested memory"),
+    }
+}
+
+/// The categories with their shares, and the share that could not be told.
+pub(super) fn categories(advice: &Advice) -> String {
+    let holdings = &advice.holdings;
+    let known = holdings.categories.iter();
+    let known = known.filter(|one| one.category != Category::Unknown);
+    let parts = known.map(|one| {
+        let share = percent_of(one.bytes, holdings.total_bytes);
+        format!("{} {share}", one.category.name())
+    });
+    let parts: Vec<String> = parts.collect();
+    let unknown = percent_of(holdings.unknown_bytes, holdings.total_bytes);
+    match parts.is_empty() {
+        true => "The recording does not show what this memory is for.".to_owned(),
+        false => format!("{}; the purpose of {unknown} is unknown.", parts.join(", ")),
+    }
 }
 
 fn findings(advice: &Advice) -> String {
@@ -137,18 +201,12 @@ pub(super) fn unit(advice: &Advice) -> Unit {
     Unit::of(reserved.max(advice.lower_bound_bytes))
 }
 
-/// The workload and the device.
+/// The size of the workload.
 pub(super) fn about(advice: &Advice) -> String {
-    let unit = unit(advice);
-    let others = match advice.others_bytes {
-        0 => String::new(),
-        bytes => format!(", {} of it for others", unit.amount(bytes)),
-    };
     format!(
-        "{}, {}; device with {}{others}",
+        "{}, {}",
         count(advice.events, "event"),
         count(advice.allocations, "allocation"),
-        unit.amount(advice.capacity_bytes)
     )
 }
 
@@ -313,7 +371,7 @@ pub(super) fn reliability(advice: &Advice) -> Vec<String> {
 }
 
 /// Paragraphs in lines of at most 110 characters.
-fn paragraphs(paragraphs: impl IntoIterator<Item = String>) -> String {
+pub(super) fn paragraphs(paragraphs: impl IntoIterator<Item = String>) -> String {
     const WIDTH: usize = 110;
     let mut lines = String::new();
     for paragraph in paragraphs {

@@ -71,9 +71,16 @@ impl Difference {
         let end = call.entries.end;
         let recorded = prepared.entries_of(call).to_vec();
         let segments = replay.segments();
+        let mut reason = reason(call, &recorded, &deviation, &segments);
+        if prepared.is_of_unknown_pool(call, &recorded, &deviation.ours) {
+            reason.push_str(
+                "; this looks like memory of a private pool (torch.cuda.graph or MemPool) that was gone when the \
+                 snapshot was written",
+            );
+        }
         Ok(Self {
             entry: Some(end.saturating_sub(1)),
-            reason: reason(call, &recorded, &deviation, &segments),
+            reason,
             before: entries[call.entries.start.saturating_sub(AROUND)..call.entries.start].to_vec(),
             candidates: candidates(&recorded, &deviation.ours, &segments, |bytes| {
                 size::round_size(bytes, &prepared.settings).unwrap_or(bytes)

@@ -58,10 +58,38 @@ impl Trial<'_> {
 
     /// Replays until the recording is reproduced or no guess is left to change.
     pub(super) fn run(&self) -> Result<Attempt, RecordingError> {
+        self.run_from(Guesses::first(self.prepared, self.capacity))
+    }
+
+    /// As [`Self::run`], beginning with the guesses of a replay that stopped, and with private pools that were gone
+    /// at the end. None if they do not explain the whole recording.
+    pub(super) fn run_with_pools(
+        &self,
+        stopped: &Attempt,
+    ) -> Result<Option<Attempt>, RecordingError> {
+        let mut guesses = stopped.guesses.clone();
+        guesses.guesses_pools = true;
+        let run = self.run_from(guesses)?;
+        let is_helped = run.stopped.is_none() && !run.guesses.pools.is_empty();
+        Ok(is_helped.then_some(run))
+    }
+
+    fn run_from(&self, guesses: Guesses) -> Result<Attempt, RecordingError> {
         /// Enough for hundreds of blocks; keeps the time for a recording within two minutes.
         const MOST_GUESSES: usize = 500;
-        let mut run = self.run_with(Guesses::first(self.prepared, self.capacity))?;
+        /// Bounds the time for long recordings.
+        const MOST_CALLS: usize = 30_000_000;
+        let mut calls = 0;
+        let mut run = self.run_with(guesses)?;
         for _ in 0..MOST_GUESSES {
+            let replayed = |run: &Attempt| match run.stopped {
+                Some((index, _)) => index,
+                None => run.guesses.calls.len(),
+            };
+            calls += replayed(&run);
+            if calls > MOST_CALLS {
+                break;
+            }
             let better = run.stopped.as_ref().and_then(|(index, deviation)| {
                 let (prepared, segments) = (self.prepared, &run.segments);
                 run.guesses.refine(prepared, *index, deviation, segments)

@@ -1,0 +1,203 @@
+//! One setting for all ranks of a job.
+//!
+//! Every rank of a distributed program has a recording of its own, but all ranks usually run with the same
+//! settings. The settings that some rank was advised are replayed on all others. The best are those under
+//! which most ranks fit; among these, those under which the rank that needs most memory needs least.
+
+use std::cmp::Reverse;
+
+use coalesce_bench::measure::least::Bracket;
+use coalesce_bench::measure::parallel;
+use coalesce_bench::text::{Unit, percent_of, quoted};
+use serde::Serialize;
+
+use super::advice::Advice;
+use super::request::{AdviceRequest, Aim};
+use super::search::tolerance;
+use super::simulator::{PYTORCH, Simulator};
+
+/// The advice for a job.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct JobAdvice {
+    /// The version of this format: 2.
+    pub format: u32,
+    /// The settings string for all ranks; empty for the defaults. None if the current settings are as good.
+    pub conf: Option<String>,
+    /// The index in `ranks` of the rank that needs most memory under the current settings.
+    pub worst: usize,
+    /// What all ranks need, in the order of `ranks`.
+    pub needs: Vec<RankNeeds>,
+    /// The answer in sentences, the most important first.
+    pub sentences: Vec<String>,
+    /// The advice for each rank alone.
+    pub ranks: Vec<Advice>,
+}
+
+/// The minimum memory of a rank, in bytes; none if it is unknown.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct RankNeeds {
+    /// The workload's name.
+    pub rank: String,
+    /// Bytes that the rank may reserve.
+    pub available_bytes: u64,
+    /// Under its current settings.
+    pub current_bytes: Option<u64>,
+    /// Under the settings for all ranks.
+    pub then_bytes: Option<u64>,
+}
+
+impl RankNeeds {
+    /// Whether the rank fits under the settings for all ranks.
+    fn fits_then(&self) -> bool {
+        self.then_bytes
+            .is_some_and(|bytes| bytes <= self.available_bytes)
+    }
+
+    fn fits_now(&self) -> bool {
+        self.current_bytes
+            .is_some_and(|bytes| bytes <= self.available_bytes)
+    }
+}
+
+/// Settings with what each rank needs under them.
+struct Candidate {
+    conf: String,
+    needs: Vec<Option<u64>>,
+}
+
+/// Finds the settings for all ranks of a job, given the advice for each. There must be at least one.
+///
+/// # Errors
+/// If a rank cannot be replayed.
+pub fn one_for_all(
+    requests: &[AdviceRequest<'_>],
+    ranks: Vec<Advice>,
+) -> anyhow::Result<JobAdvice> {
+    let current: Vec<Option<u64>> = ranks
+        .iter()
+        .map(|advice| advice.ranking.first()?.least_capacity_bytes)
+        .collect();
+    let confs = proposed(&ranks);
+    let candidates = parallel::map(&confs, |conf| {
+        let needs = requests.iter().zip(&ranks);
+        let needs = needs.map(|(request, advice)| needs_under(conf, request, advice));
+        Candidate {
+            conf: conf.clone(),
+            needs: needs.collect(),
+        }
+    });
+    let fitting = |needs: &[Option<u64>]| {
+        let pairs = needs.iter().zip(&ranks);
+        let fits = pairs.filter(|(needs, advice)| {
+            needs.is_some_and(|bytes| bytes <= advice.answer.available_bytes)
+        });
+        fits.count()
+    };
+    let order = |needs: &[Option<u64>]| (Reverse(fitting(needs)), most(needs));
+    let best = candidates.iter().min_by_key(|one| order(&one.needs));
+    let bound = ranks.iter().map(|advice| advice.lower_bound_bytes).max();
+    let least = tolerance(bound.unwrap_or(0));
+    let best = best.filter(|best| {
+        let saved = most(&current).saturating_sub(most(&best.needs));
+        fitting(&best.needs) > fitting(&current) || saved > least
+    });
+    let needs = ranks.iter().enumerate().map(|(index, advice)| RankNeeds {
+        rank: advice.workload.clone(),
+        available_bytes: advice.answer.available_bytes,
+        current_bytes: current.get(index).copied().flatten(),
+        then_bytes: match best {
+            Some(best) => best.needs.get(index).copied().flatten(),
+            None => current.get(index).copied().flatten(),
+        },
+    });
+    let needs: Vec<RankNeeds> = needs.collect();
+    let worst = (0..needs.len()).max_by_key(|&index| needs.get(index)?.current_bytes);
+    let worst = worst.unwrap_or(0);
+    let conf = best.map(|best| best.conf.clone());
+    Ok(JobAdvice {
+        format: 2,
+        sentences: sentences(&needs, worst, conf.as_deref()),
+        conf,
+        worst,
+        needs,
+        ranks,
+    })
+}
+
+/// The settings that are advised to a rank, or best for it.
+fn proposed(ranks: &[Advice]) -> Vec<String> {
+    let rows = ranks.iter().flat_map(|advice| &advice.ranking);
+    let good = rows.filter(|row| row.is_advised || row.best_for.contains(&Aim::LeastCapacity));
+    let mut confs: Vec<String> = good.map(|row| row.conf.clone()).collect();
+    confs.sort();
+    confs.dedup();
+    confs
+}
+
+/// The minimum memory of a rank; none if a replay fails.
+fn needs_under(conf: &str, request: &AdviceRequest<'_>, advice: &Advice) -> Option<u64> {
+    let known = advice.ranking.iter().find(|row| row.conf == conf);
+    if let Some(bytes) = known.and_then(|row| row.least_capacity_bytes) {
+        return Some(bytes);
+    }
+    let simulator = Simulator::of(request).ok()?;
+    let (_, with_room) = simulator.both(PYTORCH, conf).ok()?;
+    let demand = simulator.demand.lower_bound_bytes;
+    let mut bracket = Bracket::new(demand, with_room.peak_reserved_bytes);
+    let fits = |bytes: u64| simulator.fits(PYTORCH, conf, bytes);
+    bracket.widen(&fits).ok()?;
+    bracket.close(&fits).ok()?;
+    Some(bracket.suffices())
+}
+
+/// What the rank that needs most needs.
+fn most(needs: &[Option<u64>]) -> u64 {
+    let known = needs.iter().map(|bytes| bytes.unwrap_or(u64::MAX));
+    known.max().unwrap_or(u64::MAX)
+}
+
+fn sentences(needs: &[RankNeeds], worst: usize, conf: Option<&str>) -> Vec<String> {
+    let Some(worst) = needs.get(worst) else {
+        return Vec::new();
+    };
+    let unit = Unit::of(worst.current_bytes.unwrap_or(0));
+    let all = needs.len();
+    let mut sentences = Vec::new();
+    let failing = needs.iter().filter(|rank| !rank.fits_now()).count();
+    if failing > 0 {
+        sentences.push(format!(
+            "{failing} of {all} ranks do not fit under their current settings."
+        ));
+    }
+    let still = needs.iter().filter(|rank| !rank.fits_then()).count();
+    let then = needs.iter().filter_map(|rank| rank.then_bytes).max();
+    sentences.push(match (conf, worst.current_bytes, then) {
+        (Some(conf), Some(now), Some(then)) => format!(
+            "With {} on all ranks, the rank that needs most needs {} instead of {}{}.",
+            quoted(conf),
+            unit.amount(then),
+            unit.amount(now),
+            match still {
+                0 => String::new(),
+                still => format!("; {still} of {all} ranks still do not fit"),
+            }
+        ),
+        _ => "The current settings are fine: none that were tried are better for all ranks."
+            .to_owned(),
+    });
+    let least = needs
+        .iter()
+        .filter_map(|rank| Some((rank.current_bytes?, rank)));
+    let least = least.min_by_key(|(bytes, _)| *bytes);
+    if let (Some(most), Some((least, rank))) = (worst.current_bytes, least) {
+        sentences.push(format!(
+            "Under the current settings {} needs most, {}, and {} needs least, {}: an imbalance of {}.",
+            worst.rank,
+            unit.amount(most),
+            rank.rank,
+            unit.amount(least),
+            percent_of(most - least, most)
+        ));
+    }
+    sentences
+}

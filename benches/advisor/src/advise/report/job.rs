@@ -1,0 +1,38 @@
+//! The advice for a job as text.
+
+use coalesce_bench::text::{Column, Table, Unit};
+
+use super::text::{export, paragraphs};
+use crate::advise::job::JobAdvice;
+
+/// The page: the answer for all ranks, then what each rank needs.
+#[must_use]
+pub fn page(job: &JobAdvice) -> String {
+    let mut text = paragraphs(job.sentences.iter().cloned());
+    if let Some(conf) = &job.conf {
+        text.push_str(&format!("\n  {}\n", export(conf)));
+    }
+    let all = job.needs.iter().filter_map(|rank| rank.current_bytes);
+    let unit = Unit::of(all.max().unwrap_or(0));
+    let mut table = Table::new([
+        Column::right("needs now"),
+        Column::right("needs then"),
+        Column::right("available"),
+        Column::left("rank"),
+        Column::left("how sure"),
+    ]);
+    let amount = |bytes: Option<u64>| bytes.map_or_else(|| "?".to_owned(), |b| unit.amount(b));
+    for (rank, advice) in job.needs.iter().zip(&job.ranks) {
+        table.row([
+            amount(rank.current_bytes),
+            amount(rank.then_bytes),
+            unit.amount(rank.available_bytes),
+            rank.rank.clone(),
+            advice.answer.confidence.level.name().to_owned(),
+        ]);
+    }
+    format!(
+        "{text}\n{}needs: the least memory with which the rank completes.\n",
+        table.text()
+    )
+}
