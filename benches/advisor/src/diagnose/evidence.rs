@@ -55,7 +55,12 @@ pub struct Trial {
 }
 
 impl Subject<'_> {
-    fn allocator(&self, conf: &str, capacity: u64) -> anyhow::Result<PyTorch<SimDevice>> {
+    /// The reference under settings on a device, in the state that the workload begins in.
+    pub(crate) fn allocator(
+        &self,
+        conf: &str,
+        capacity: u64,
+    ) -> anyhow::Result<PyTorch<SimDevice>> {
         let config = SimConfig {
             address_policy: self.address_policy,
             ..SimConfig::with_capacity(capacity)

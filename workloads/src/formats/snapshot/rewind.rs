@@ -72,6 +72,9 @@ pub enum RecordingError {
         /// The contradiction.
         reason: String,
     },
+    /// The time limit of a verification.
+    #[error("time ran out")]
+    Unfinished,
 }
 
 /// The names of actions, in a list.
