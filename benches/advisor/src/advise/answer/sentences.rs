@@ -3,8 +3,7 @@
 use coalesce_bench::text::coverage::FROM_LIVE_BLOCKS;
 use coalesce_bench::text::{Unit, capitalised, duration, quoted};
 use coalesce_workloads::formats::snapshot::release::Releases;
-
-use coalesce_workloads::start::is_lower_bound;
+use coalesce_workloads::op::Workload;
 
 use super::super::request::Aim;
 use super::super::search::TriedSettings;
@@ -195,11 +194,17 @@ fn change(facts: &Facts<'_>, best: &TriedSettings) -> Vec<String> {
     } else {
         sentences.push(gain(facts, best));
     }
-    if is_lower_bound(facts.request.workload, &best.conf) {
+    if is_lower_bound(facts, best) {
         sentences.push(format!("These settings {FROM_LIVE_BLOCKS}."));
     }
     sentences.extend(present.and_then(|present| slower_driver(facts, present, best)));
     sentences
+}
+
+/// Whether the figures under these settings do not begin with the recorded segments.
+fn is_lower_bound(facts: &Facts<'_>, settings: &TriedSettings) -> bool {
+    let start = facts.request.workload.start();
+    start.is_some_and(|start| start.is_lower_bound(&settings.conf))
 }
 
 /// What the advised settings gain for the aim.
@@ -208,7 +213,7 @@ fn gain(facts: &Facts<'_>, best: &TriedSettings) -> String {
     let amount = |bytes| facts.unit().amount(bytes);
     let before = facts.present().and_then(|present| present.score(aim));
     let after = best.score(aim).unwrap_or(0);
-    let is_bound = is_lower_bound(facts.request.workload, &best.conf);
+    let is_bound = is_lower_bound(facts, best);
     let (at_least, up_to) = match is_bound {
         true => ("at least ", "up to "),
         false => ("", ""),
