@@ -28,8 +28,9 @@ pub struct ConditionFlags {
     /// the snapshot. The variable itself is not read.
     #[arg(long)]
     pub conf: Option<String>,
-    /// Memory of the simulated device. Default: if a request failed in the snapshot, the reserved and the free
-    /// memory at that time; 80GiB for traces and presets; else enough for everything.
+    /// Memory of the simulated device: 24GiB or 24G for 24 * 2^30 bytes, 24GB for 24 * 10^9. Default: if a request
+    /// failed in the snapshot, the reserved and the free memory at that time; 80GiB for traces and presets; else
+    /// enough for everything.
     #[arg(long, value_parser = bytes::parse_memory)]
     pub capacity: Option<u64>,
     /// The most memory that the process may reserve, as with torch.cuda.set_per_process_memory_fraction. Default:
