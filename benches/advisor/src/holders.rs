@@ -14,6 +14,7 @@ use std::fmt;
 use coalesce_bench::text::amount;
 use coalesce_workloads::formats::snapshot::workload::FAILED;
 use coalesce_workloads::formats::snapshot::{Frame, Stack, StackId};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 pub use self::category::Category;
@@ -22,7 +23,7 @@ use crate::diagnose::Evidence;
 use crate::diagnose::log::Allocation;
 
 /// Memory that one place of the program holds for one purpose.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, JsonSchema, Serialize)]
 pub struct Holder {
     /// The file without its folders, and the line: `attention.py:88`. Empty if no stack names one.
     pub place: String,
@@ -78,7 +79,7 @@ impl fmt::Display for Holder {
 }
 
 /// Bytes that one category holds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, JsonSchema, Serialize)]
 pub struct CategoryBytes {
     /// The category.
     pub category: Category,
@@ -87,7 +88,7 @@ pub struct CategoryBytes {
 }
 
 /// Bytes that tensors of one stream hold.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, JsonSchema, Serialize)]
 pub struct StreamBytes {
     /// The number of the stream.
     pub stream: u32,
@@ -96,7 +97,7 @@ pub struct StreamBytes {
 }
 
 /// Who holds memory after an event.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, JsonSchema, Serialize)]
 pub struct Holdings {
     /// The event, counted from 0.
     pub event: u64,

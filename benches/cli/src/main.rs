@@ -85,6 +85,7 @@ verbs! {
     mod realism; Realism
     mod replay; Replay
     mod report; Report
+    mod schema; Schema
     mod script; Script
     mod summary; Summary
     mod sweep; Sweep

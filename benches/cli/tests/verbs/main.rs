@@ -15,6 +15,7 @@ mod place;
 mod realism;
 mod replay;
 mod report;
+mod schema;
 mod script;
 mod summary;
 mod sweep;
