@@ -100,7 +100,10 @@ impl Pickle {
     /// As [`Self::read`], and if the file cannot be read or is too long.
     pub fn read_from(source: impl Read, consumer: &mut impl Consumer) -> Result<Self, ReadError> {
         let largest = Self::LARGEST;
-        let (arena, root) = machine::run(source.take(largest + 1), consumer)?;
+        let mut source = source.take(largest + 1);
+        let (arena, root) = machine::run(&mut source, consumer)?;
+        // Damage behind the end shows only when a compressed file is read to its end.
+        io::copy(&mut source, &mut io::sink())?;
         if arena.read > largest {
             let reason = format!("longer than the limit of {largest} bytes");
             return Err(PickleError {
