@@ -16,7 +16,7 @@ pub const MIB: u64 = 1 << 20;
 pub const GIB: u64 = 1 << 30;
 
 /// A workload written as a function.
-struct Written<F>(F);
+pub struct Written<F>(pub F);
 
 impl<F: Fn(&mut Program<'_>) + Send + Sync> Workload for Written<F> {
     fn name(&self) -> &'static str {

@@ -29,6 +29,9 @@ const KEYS: [&str; 10] = [
     "user_metadata",
 ];
 
+/// Actions of later releases that change no memory: `annotate` (2.14) attaches a text to an allocation.
+const IGNORED: [&[u8]; 1] = [b"annotate"];
+
 /// The kinds of tokens.
 pub(super) const FRAME: u8 = 0;
 pub(super) const STACK: u8 = 1;
@@ -167,6 +170,9 @@ impl Collected {
         let missing = |key: &str| node.error(format!("an entry without '{key}'"));
         let action = action.and_then(Node::raw_text);
         let name = action.ok_or_else(|| missing("action"))?;
+        if IGNORED.contains(&name) {
+            return Ok(());
+        }
         let Some(action) = str::from_utf8(name).ok().and_then(Action::named) else {
             return Ok(None);
         };
@@ -271,6 +277,9 @@ impl<'a> Reader<'a> {
                 None => {
                     let action = node.get("action").and_then(Node::raw_text);
                     let name = action.unwrap_or_default();
+                    if IGNORED.contains(&name) {
+                        continue;
+                    }
                     let budget = &mut self.collected.budget;
                     budget.take(name.len(), node, "the action of an entry")?;
                     *device.remarks.unknown_actions.entry(name).or_default() += 1;
