@@ -170,9 +170,6 @@ impl Collected {
         let missing = |key: &str| node.error(format!("an entry without '{key}'"));
         let action = action.and_then(Node::raw_text);
         let name = action.ok_or_else(|| missing("action"))?;
-        if IGNORED.contains(&name) {
-            return Ok(());
-        }
         let Some(action) = str::from_utf8(name).ok().and_then(Action::named) else {
             return Ok(None);
         };
