@@ -7,6 +7,7 @@ mod convert;
 mod diagnose;
 mod diff;
 mod gpu;
+mod input;
 mod installed;
 mod limits;
 mod lists;

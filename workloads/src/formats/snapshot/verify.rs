@@ -19,6 +19,8 @@ mod replay;
 mod tails;
 mod trial;
 
+use std::time::Instant;
+
 pub use self::difference::{Candidate, Difference};
 use self::prepared::Prepared;
 use self::trial::Trial;
@@ -33,6 +35,8 @@ pub struct Known {
     /// The memory fraction at the start of the recording, if it differs from the settings. Requires the
     /// capacity.
     pub fraction: Option<f64>,
+    /// When the verification gives up.
+    pub until: Option<Instant>,
 }
 
 /// The result of verifying a recording.
@@ -106,13 +110,14 @@ impl Verification {
 /// Verifies a recording. `known` properties of the device replace guesses.
 ///
 /// # Errors
-/// [`RecordingError`] if PyTorch's allocator cannot have made the recording.
+/// [`RecordingError`] if PyTorch's allocator cannot have made the recording, or if time runs out.
 pub fn verify(recording: &Recording, known: Known) -> Result<Verification, RecordingError> {
     let prepared = Prepared::new(recording)?;
     let mut trial = Trial {
         prepared: &prepared,
         capacity: known.capacity,
         fraction: known.fraction,
+        until: known.until,
         limit: None,
     };
     let mut run = trial.run()?;

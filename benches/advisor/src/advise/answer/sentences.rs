@@ -2,8 +2,8 @@
 
 use coalesce_bench::text::coverage::FROM_LIVE_BLOCKS;
 use coalesce_bench::text::{Unit, capitalised, duration, quoted};
-
-use coalesce_workloads::start::is_lower_bound;
+use coalesce_workloads::formats::snapshot::release::Releases;
+use coalesce_workloads::op::Workload;
 
 use super::super::request::Aim;
 use super::super::search::TriedSettings;
@@ -169,11 +169,17 @@ fn change(facts: &Facts<'_>, best: &TriedSettings) -> Vec<String> {
     } else {
         sentences.push(gain(facts, best));
     }
-    if is_lower_bound(facts.request.workload, &best.conf) {
+    if is_lower_bound(facts, best) {
         sentences.push(format!("These settings {FROM_LIVE_BLOCKS}."));
     }
     sentences.extend(present.and_then(|present| slower_driver(facts, present, best)));
     sentences
+}
+
+/// Whether the figures under these settings do not begin with the recorded segments.
+fn is_lower_bound(facts: &Facts<'_>, settings: &TriedSettings) -> bool {
+    let start = facts.request.workload.start();
+    start.is_some_and(|start| start.is_lower_bound(&settings.conf))
 }
 
 /// What the advised settings gain for the aim.
@@ -182,7 +188,7 @@ fn gain(facts: &Facts<'_>, best: &TriedSettings) -> String {
     let amount = |bytes| facts.unit().amount(bytes);
     let before = facts.present().and_then(|present| present.score(aim));
     let after = best.score(aim).unwrap_or(0);
-    let is_bound = is_lower_bound(facts.request.workload, &best.conf);
+    let is_bound = is_lower_bound(facts, best);
     let (at_least, up_to) = match is_bound {
         true => ("at least ", "up to "),
         false => ("", ""),
@@ -279,7 +285,10 @@ const SINCE: [(&str, &str); 2] = [
     ("per_process_memory_fraction", "2.10"),
 ];
 
-pub(super) fn required_versions(conf: &str) -> impl Iterator<Item = String> {
-    let new = SINCE.into_iter().filter(|(key, _)| conf.contains(key));
+/// The releases that settings need, if the release of the program is not known.
+pub(super) fn required_versions(releases: Releases, conf: &str) -> impl Iterator<Item = String> {
+    let is_assumed = releases == Releases::REFERENCE;
+    let new = SINCE.into_iter();
+    let new = new.filter(move |(key, _)| is_assumed && conf.contains(key));
     new.map(|(key, version)| format!("{key} requires PyTorch {version} or later."))
 }

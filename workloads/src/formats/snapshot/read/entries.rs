@@ -22,6 +22,9 @@ const KEYS: [&str; 10] = [
     "user_metadata",
 ];
 
+/// Actions of later releases that change no memory: `annotate` (2.14) attaches a text to an allocation.
+const IGNORED: [&[u8]; 1] = [b"annotate"];
+
 impl<'a> Reader<'a> {
     /// Reads the history of device `number`.
     pub(super) fn entries(&mut self, number: u32, entries: Node<'a>) -> Result<(), PickleError> {
@@ -55,6 +58,9 @@ impl<'a> Reader<'a> {
         let missing = |key: &str| node.error(format!("an entry without '{key}'"));
         let action = action.and_then(Node::raw_text);
         let name = action.ok_or_else(|| missing("action"))?;
+        if IGNORED.contains(&name) {
+            return Ok(());
+        }
         let Some(action) = str::from_utf8(name).ok().and_then(Action::named) else {
             self.budget
                 .take(name.len(), node, "the action of an entry")?;

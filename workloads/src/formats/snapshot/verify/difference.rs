@@ -62,7 +62,8 @@ impl Difference {
     ) -> Result<Self, RecordingError> {
         let prepared = trial.prepared;
         let mut replay = trial.begin(guesses)?;
-        for call in &guesses.calls[..index] {
+        for (number, call) in guesses.calls[..index].iter().enumerate() {
+            trial.ensure_time(number)?;
             // These calls succeeded in the first replay.
             let _ = replay.make(call);
         }

@@ -1,5 +1,7 @@
 //! Replays from the first call to the last, or to the first that deviates, and repeats with better guesses.
 
+use std::time::Instant;
+
 use coalesce_alloc::history::{Action, TraceEntry};
 use coalesce_alloc::snapshot::SegmentInfo;
 
@@ -17,6 +19,8 @@ pub(super) struct Trial<'a> {
     pub(super) capacity: Option<u64>,
     /// The initial memory fraction, if it differs from the settings.
     pub(super) fraction: Option<f64>,
+    /// When replays give up.
+    pub(super) until: Option<Instant>,
     /// A limit to try, in bytes, instead of the fraction.
     pub(super) limit: Option<u64>,
 }
@@ -44,6 +48,15 @@ impl Attempt {
 }
 
 impl Trial<'_> {
+    /// Fails if time has run out, which is checked at some of the calls.
+    pub(super) fn ensure_time(&self, call: usize) -> Result<(), RecordingError> {
+        let is_late = || self.until.is_some_and(|until| Instant::now() >= until);
+        match call.is_multiple_of(256) && is_late() {
+            true => Err(RecordingError::Unfinished),
+            false => Ok(()),
+        }
+    }
+
     /// The state before the first entry.
     pub(super) fn begin(&self, guesses: &Guesses) -> Result<Replay<'_>, RecordingError> {
         let replay = Replay::new(self.prepared, guesses);
@@ -125,6 +138,7 @@ impl Trial<'_> {
         let mut stopped = None;
         let mut retried = false;
         for (index, call) in guesses.calls.iter().enumerate() {
+            self.ensure_time(index)?;
             let retries = replay.retries();
             let outcome = replay.make(call);
             let recorded = prepared.entries_of(call);

@@ -175,6 +175,10 @@ fn try_expandable_segments(evidence: &Evidence<'_>) -> (String, Option<String>) 
             let failed = count(failed, "request");
             (format!("With {name}, {failed} fail instead of {now}"), None)
         }
+        None if evidence.subject.workload.start().is_some() => {
+            let why = "because the beginning of the program is not recorded";
+            (format!("The gain of {name} is unknown, {why}"), None)
+        }
         None => (format!("{name} could not be tried"), None),
     }
 }
