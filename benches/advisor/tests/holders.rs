@@ -8,8 +8,8 @@ use coalesce_advisor::holders::{Category, Holders};
 use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_bench::text::percent_of;
 use coalesce_workloads::formats::snapshot::workload::RecordedWorkload;
-use coalesce_workloads::formats::{Opened, open};
 use coalesce_workloads::formats::snapshot::{Recording, read};
+use coalesce_workloads::formats::{Opened, open};
 
 /// What a recording tells besides the requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -138,6 +138,9 @@ fn large(scores: &Scores) -> impl Iterator<Item = (Category, &Score)> {
     scores.filter(|(_, score)| score.total() >= LEAST)
 }
 
+/// At most 1/30 is taken for parameters and the like: a workspace of cuBLAS may have the size of a weight.
+const TAKEN: u64 = 30;
+
 #[test]
 fn stacks_tell_the_categories() {
     for program in PROGRAMS {
@@ -145,9 +148,13 @@ fn stacks_tell_the_categories() {
         let text = text(program, Recorded::Stacks, &scores);
         for (category, score) in large(&scores) {
             assert!(score.wrong * 100 <= score.total(), "{category:?}\n{text}");
-            assert!(score.right * 100 >= score.total() * 95, "{category:?}\n{text}");
-            if let Category::Parameters | Category::Gradients | Category::OptimizerState = category {
-                assert!(score.taken * 100 <= score.total(), "{category:?}\n{text}");
+            assert!(
+                score.right * 100 >= score.total() * 95,
+                "{category:?}\n{text}"
+            );
+            if let Category::Parameters | Category::Gradients | Category::OptimizerState = category
+            {
+                assert!(score.taken * TAKEN <= score.total(), "{category:?}\n{text}");
             }
         }
     }
@@ -162,9 +169,13 @@ fn annotations_tell_the_categories_of_complete_steps() {
             assert!(score.wrong * 100 <= score.total(), "{category:?}\n{text}");
             let is_complete = !program.starts_with("oom") && category != Category::Workspace;
             let least = if is_complete { 65 } else { 0 };
-            assert!(score.right * 100 >= score.total() * least, "{category:?}\n{text}");
-            if let Category::Parameters | Category::Gradients | Category::OptimizerState = category {
-                assert!(score.taken * 100 <= score.total(), "{category:?}\n{text}");
+            assert!(
+                score.right * 100 >= score.total() * least,
+                "{category:?}\n{text}"
+            );
+            if let Category::Parameters | Category::Gradients | Category::OptimizerState = category
+            {
+                assert!(score.taken * TAKEN <= score.total(), "{category:?}\n{text}");
             }
         }
     }
@@ -197,7 +208,11 @@ fn marks_tell_the_categories() {
         address_policy: AddressPolicy::Up,
     })
     .unwrap();
-    let last = evidence.log.marks.iter().rfind(|mark| mark.tag == "optimizer");
+    let last = evidence
+        .log
+        .marks
+        .iter()
+        .rfind(|mark| mark.tag == "optimizer");
     let holdings = Holders::of(&evidence).at(last.unwrap().event);
     let expected = [
         (Category::Parameters, PARAMETERS),
@@ -206,7 +221,14 @@ fn marks_tell_the_categories() {
     ];
     for (category, bytes) in expected {
         let found = holdings.bytes_of(category);
-        assert!(found.abs_diff(bytes) * 50 <= bytes, "{category:?}: {found} of {bytes}");
+        assert!(
+            found.abs_diff(bytes) * 50 <= bytes,
+            "{category:?}: {found} of {bytes}"
+        );
     }
-    assert!(holdings.unknown_bytes * 20 <= holdings.total_bytes, "{}", holdings.summary());
+    assert!(
+        holdings.unknown_bytes * 20 <= holdings.total_bytes,
+        "{}",
+        holdings.summary()
+    );
 }
