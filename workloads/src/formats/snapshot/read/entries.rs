@@ -12,7 +12,7 @@ use foldhash::fast::FixedState;
 use super::Reader;
 use super::budget::Budget;
 use super::fields::{bits, pool, whole};
-use super::stacks::{FrameId, Frames, Stacks};
+use super::stacks::{FRAME, FrameId, Frames, STACK, Stacks, numbered};
 use crate::formats::pickle::{Consumer, Node, NodeId, PickleError, Token};
 use crate::formats::snapshot::StackId;
 
@@ -32,16 +32,8 @@ const KEYS: [&str; 10] = [
 /// Actions of later releases that change no memory: `annotate` (2.14) attaches a text to an allocation.
 const IGNORED: [&[u8]; 1] = [b"annotate"];
 
-/// The kinds of tokens.
-pub(super) const FRAME: u8 = 0;
-pub(super) const STACK: u8 = 1;
+/// The kind of tokens of entries.
 const ENTRY: u8 = 2;
-
-/// The number in the token of a value that was taken as this kind.
-pub(super) fn numbered(node: Node<'_>, kind: u8) -> Option<u32> {
-    let token = node.token().filter(|token| token.kind == kind)?;
-    Some(token.number)
-}
 
 /// An entry with what belongs to it.
 struct FullEntry {

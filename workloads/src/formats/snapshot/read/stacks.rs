@@ -9,10 +9,19 @@ use std::sync::Arc;
 use foldhash::fast::FixedState;
 
 use super::budget::Budget;
-use super::entries::{FRAME, numbered};
 use super::fields::bits;
 use crate::formats::pickle::{Node, NodeId, PickleError};
 use crate::formats::snapshot::{Frame, Stack, StackId};
+
+/// The kinds of tokens of frames and stacks.
+pub(super) const FRAME: u8 = 0;
+pub(super) const STACK: u8 = 1;
+
+/// The number in the token of a value that was taken as this kind.
+pub(super) fn numbered(node: Node<'_>, kind: u8) -> Option<u32> {
+    let token = node.token().filter(|token| token.kind == kind)?;
+    Some(token.number)
+}
 
 /// The index of a frame in [`Frames`].
 pub(super) type FrameId = u32;
