@@ -9,6 +9,7 @@ use std::sync::Arc;
 use foldhash::fast::FixedState;
 
 use super::budget::Budget;
+use super::entries::{FRAME, numbered};
 use super::fields::bits;
 use crate::formats::pickle::{Node, NodeId, PickleError};
 use crate::formats::snapshot::{Frame, Stack, StackId};
@@ -31,6 +32,9 @@ impl Frames {
         node: Node<'_>,
         budget: &mut Budget,
     ) -> Result<FrameId, PickleError> {
+        if let Some(id) = numbered(node, FRAME) {
+            return Ok(id);
+        }
         if let Some(&id) = self.by_node.get(&node.id()) {
             return Ok(id);
         }
@@ -95,7 +99,7 @@ fn parse(text: &str) -> Option<Frame> {
     })
 }
 
-/// The stacks of a device, without duplicates; the first is the empty stack.
+/// The stacks of a snapshot, without duplicates; the first is the empty stack.
 #[derive(Debug, Default)]
 pub(super) struct Stacks {
     by_frames: HashMap<Box<[FrameId]>, StackId, FixedState>,
@@ -109,15 +113,23 @@ impl Stacks {
     }
 
     /// Adds the stack of a list of frames.
-    pub(super) fn add(&mut self, list: NodeId, stack: Box<[FrameId]>) -> StackId {
-        let id = if stack.is_empty() {
-            StackId::default()
-        } else {
-            let next = StackId(self.by_frames.len() as u32 + 1);
-            *self.by_frames.entry(stack).or_insert(next)
-        };
+    pub(super) fn add(&mut self, list: NodeId, stack: &[FrameId]) -> StackId {
+        let id = self.id(stack);
         self.by_node.insert(list, id);
         id
+    }
+
+    /// The id of a stack.
+    pub(super) fn id(&mut self, stack: &[FrameId]) -> StackId {
+        if stack.is_empty() {
+            return StackId::default();
+        }
+        if let Some(&known) = self.by_frames.get(stack) {
+            return known;
+        }
+        let next = StackId(self.by_frames.len() as u32 + 1);
+        self.by_frames.insert(stack.into(), next);
+        next
     }
 
     /// All stacks, in the order of their ids.
