@@ -28,8 +28,9 @@ pub struct ConditionFlags {
     /// the snapshot. The variable itself is not read.
     #[arg(long)]
     pub conf: Option<String>,
-    /// Memory of the simulated device. Default: if a request failed in the snapshot, the reserved and the free
-    /// memory at that time; 80GiB for traces and presets; else enough for everything.
+    /// Memory of the simulated device: 24GiB or 24G for 24 * 2^30 bytes, 24GB for 24 * 10^9. Default: if a request
+    /// failed in the snapshot, the reserved and the free memory at that time; 80GiB for traces and presets; else
+    /// enough for everything.
     #[arg(long, value_parser = bytes::parse_memory)]
     pub capacity: Option<u64>,
     /// The most memory that the process may reserve, as with torch.cuda.set_per_process_memory_fraction. Default:
@@ -43,7 +44,7 @@ pub struct ConditionFlags {
     /// up. Results depend on it, because allocators prefer low addresses.
     #[arg(long, value_parser = str::parse::<AddressPolicy>)]
     pub addresses: Option<AddressPolicy>,
-    /// PyTorch release that the program runs under, such as 2.8: only settings that it knows are advised. Default: as
+    /// PyTorch release that the program runs under, such as 2.8: settings that it lacks are not advised. Default: as
     /// far as the snapshot shows it; 2.11 for traces and presets.
     #[arg(long, value_name = "RELEASE")]
     pub torch: Option<Release>,
@@ -68,6 +69,8 @@ pub struct Conditions {
     pub others: u64,
     /// The most bytes that the process may reserve.
     pub limit: Option<u64>,
+    /// Bytes that it may not reserve, if the limit is only known to lie below.
+    pub limit_below: Option<u64>,
     /// Where the device places memory.
     pub addresses: AddressPolicy,
     /// Where each condition comes from, one sentence each.
@@ -125,6 +128,7 @@ impl ConditionFlags {
             capacity: 0,
             others: self.reserve_for_others,
             limit: self.limit,
+            limit_below: None,
             addresses,
             sources: Vec::new(),
         };
@@ -139,7 +143,7 @@ impl ConditionFlags {
         conditions.sources.push(addresses);
         if conditions.releases != Releases::REFERENCE {
             let releases = format!(
-                "release: {}; only settings that it knows are advised",
+                "release: {}; settings that it lacks are not advised",
                 conditions.releases
             );
             conditions.sources.push(releases);
@@ -225,6 +229,7 @@ impl ConditionFlags {
                 let capacity = conditions.capacity;
                 let limit = trial.reproducing(found, |bytes| (capacity, Some(bytes)))?;
                 conditions.limit = Some(limit);
+                conditions.limit_below = Some(found.below);
                 limit_source(found, limit)
             }
             _ => return Ok(()),
@@ -287,10 +292,8 @@ fn limit_source(found: &MemoryLimit, used: u64) -> String {
         true => "; it changed during the recording, this is the last",
         false => "",
     };
-    format!(
-        "limit: {bracket}, inferred from {evidence}{cause}{changed}; {} is used",
-        amount(used)
-    )
+    let used = amount(used);
+    format!("limit: {bracket}, inferred from {evidence}{cause}{changed}; replays use {used}")
 }
 
 /// Replays a recording under its own settings, to see whether requests fail as recorded.

@@ -68,6 +68,7 @@ fn advice(
         capacity: 80 * GIB,
         others: 0,
         limit: None,
+        limit_below: None,
         aim: Aim::LeastCapacity,
         profile: &profile,
         addresses: AddressPolicy::Up,

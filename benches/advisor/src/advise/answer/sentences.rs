@@ -31,10 +31,10 @@ fn died(facts: &Facts<'_>) -> Option<String> {
     let amount = |bytes| facts.unit().amount(bytes);
     let who = match (failure.is_recorded, failure.is_handled) {
         (true, false) => "The program died",
-        (true, true) => "A request failed, which the program handled,",
+        (true, true) => "A request failed (the program handled the error)",
         (false, _) => "Under the current settings, the program runs out of memory",
     };
-    let available = amount(facts.available());
+    let available = available(facts);
     let request = in_both_units(facts, failure.request_bytes);
     let demand = amount(failure.demand_bytes());
     Some(match facts.cause()? {
@@ -42,13 +42,18 @@ fn died(facts: &Facts<'_>) -> Option<String> {
             "{who} because it needs too much memory, not because of fragmentation: with the failed request for \
              {request}, its tensors would take {demand}, and {available} is available."
         ),
-        FailureCause::Fragmentation => format!(
-            "{who} because of fragmentation: with the failed request for {request}, its tensors would take \
-             {demand} of the {available} available, but {} of the {} that the allocator held was free in pieces \
-             that could not serve the request.",
-            amount(failure.free_bytes),
-            amount(failure.reserved_bytes),
-        ),
+        FailureCause::Fragmentation => {
+            let lost = match failure.free_bytes >= failure.request_bytes {
+                true => "in pieces that could not serve the request",
+                false => "and the request needed a new segment",
+            };
+            format!(
+                "{who} because of fragmentation: with the failed request for {request}, its tensors would take \
+                 {demand} of the {available} available, but the allocator held {}, {} of it free, {lost}.",
+                amount(failure.reserved_bytes),
+                amount(failure.free_bytes),
+            )
+        }
     })
 }
 
@@ -67,6 +72,16 @@ fn largest_holders(facts: &Facts<'_>) -> Option<String> {
     (!holders.is_empty()).then(|| format!("The largest holders are {}.", holders.join("; ")))
 }
 
+/// The available memory, as far as the limit is known.
+fn available(facts: &Facts<'_>) -> String {
+    let unit = facts.unit();
+    let (low, high) = (facts.available(), facts.request.most_available());
+    match (unit.amount(low), unit.amount(high)) {
+        (low, high) if low == high => low,
+        (low, high) => format!("{low} to {high}"),
+    }
+}
+
 /// An amount in the unit of the page, and in its own as in PyTorch's messages.
 fn in_both_units(facts: &Facts<'_>, bytes: u64) -> String {
     let own = Unit::of(bytes);
@@ -78,26 +93,29 @@ fn in_both_units(facts: &Facts<'_>, bytes: u64) -> String {
 
 fn impossible(facts: &Facts<'_>) -> Vec<String> {
     let amount = |bytes| facts.unit().amount(bytes);
-    let (demand, available) = (facts.lower_bound(), facts.available());
+    let demand = facts.lower_bound();
     vec![format!(
         "No setting can help: the program requests {} at its peak, and {} is available. At least {} must go.",
         amount(demand),
-        amount(available),
-        amount(demand.saturating_sub(available))
+        available(facts),
+        amount(demand.saturating_sub(facts.request.most_available()))
     )]
 }
 
 fn too_large(facts: &Facts<'_>, least: &TriedSettings) -> Vec<String> {
     let amount = |bytes| facts.unit().amount(bytes);
-    let available = facts.available();
-    let needs = least.minimum.known().unwrap_or(u64::MAX);
+    let needs = match least.minimum.known() {
+        Some(needs) => format!(
+            "it needs least with {}, {}, and {} is available. At least {} must go.",
+            quoted(&least.conf),
+            amount(needs),
+            available(facts),
+            amount(needs.saturating_sub(facts.request.most_available()))
+        ),
+        None => format!("{} is available.", available(facts)),
+    };
     vec![format!(
-        "No setting that was tried makes the program fit: it needs least with {}, {}, and {} is available. At \
-         least {} must go. At its peak it requests {}.",
-        quoted(&least.conf),
-        amount(needs),
-        amount(available),
-        amount(needs.saturating_sub(available)),
+        "No setting that was tried makes the program fit: {needs} At its peak it requests {}.",
         amount(facts.lower_bound())
     )]
 }
@@ -153,15 +171,22 @@ fn change(facts: &Facts<'_>, best: &TriedSettings) -> Vec<String> {
             true => "the same run gets this request served",
             false => "it completes",
         };
-        let needs = best.score(Aim::LeastCapacity);
-        let spare = needs.map_or_else(String::new, |needs| {
-            format!(
-                ": it needs {}, {} less than available",
+        let (low, high) = (facts.available(), facts.request.most_available());
+        sentences.push(match best.score(Aim::LeastCapacity) {
+            Some(needs) if facts.is_uncertain(needs) => format!(
+                "The settings below may get this request served: they need {}, and the limit is only known to \
+                 lie between {} and {}.",
                 amount(needs),
-                amount(facts.available().saturating_sub(needs))
-            )
+                amount(low),
+                amount(high)
+            ),
+            Some(needs) => format!(
+                "With the settings below, {served}: it needs {}, {} less than available.",
+                amount(needs),
+                amount(low.saturating_sub(needs))
+            ),
+            None => format!("With the settings below, {served}."),
         });
-        sentences.push(format!("With the settings below, {served}{spare}."));
         if failure.is_recorded && !failure.is_handled {
             sentences
                 .push("What the program does after the failed request is not recorded.".to_owned());
