@@ -28,8 +28,9 @@ pub struct ConditionFlags {
     /// the snapshot. The variable itself is not read.
     #[arg(long)]
     pub conf: Option<String>,
-    /// Memory of the simulated device. Default: if a request failed in the snapshot, the reserved and the free
-    /// memory at that time; 80GiB for traces and presets; else enough for everything.
+    /// Memory of the simulated device: 24GiB or 24G for 24 * 2^30 bytes, 24GB for 24 * 10^9. Default: if a request
+    /// failed in the snapshot, the reserved and the free memory at that time; 80GiB for traces and presets; else
+    /// enough for everything.
     #[arg(long, value_parser = bytes::parse_memory)]
     pub capacity: Option<u64>,
     /// The most memory that the process may reserve, as with torch.cuda.set_per_process_memory_fraction. Default:
@@ -43,7 +44,7 @@ pub struct ConditionFlags {
     /// up. Results depend on it, because allocators prefer low addresses.
     #[arg(long, value_parser = str::parse::<AddressPolicy>)]
     pub addresses: Option<AddressPolicy>,
-    /// PyTorch release that the program runs under, such as 2.8: only settings that it knows are advised. Default: as
+    /// PyTorch release that the program runs under, such as 2.8: settings that it lacks are not advised. Default: as
     /// far as the snapshot shows it; 2.11 for traces and presets.
     #[arg(long, value_name = "RELEASE")]
     pub torch: Option<Release>,
@@ -142,7 +143,7 @@ impl ConditionFlags {
         conditions.sources.push(addresses);
         if conditions.releases != Releases::REFERENCE {
             let releases = format!(
-                "release: {}; only settings that it knows are advised",
+                "release: {}; settings that it lacks are not advised",
                 conditions.releases
             );
             conditions.sources.push(releases);
