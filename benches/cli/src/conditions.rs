@@ -44,7 +44,7 @@ pub struct ConditionFlags {
     /// up. Results depend on it, because allocators prefer low addresses.
     #[arg(long, value_parser = str::parse::<AddressPolicy>)]
     pub addresses: Option<AddressPolicy>,
-    /// PyTorch release that the program runs under, such as 2.8: only settings that it knows are advised. Default: as
+    /// PyTorch release that the program runs under, such as 2.8: settings that it lacks are not advised. Default: as
     /// far as the snapshot shows it; 2.11 for traces and presets.
     #[arg(long, value_name = "RELEASE")]
     pub torch: Option<Release>,
@@ -143,7 +143,7 @@ impl ConditionFlags {
         conditions.sources.push(addresses);
         if conditions.releases != Releases::REFERENCE {
             let releases = format!(
-                "release: {}; only settings that it knows are advised",
+                "release: {}; settings that it lacks are not advised",
                 conditions.releases
             );
             conditions.sources.push(releases);

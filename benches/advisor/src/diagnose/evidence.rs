@@ -369,6 +369,12 @@ impl<'a> Evidence<'a> {
         self.origins.get(origin as usize)?.stack
     }
 
+    /// The first event at or after a time of the recording.
+    #[must_use]
+    pub fn event_at(&self, time_us: u64) -> Option<u64> {
+        Some(self.recorded.as_ref()?.event_at(&self.log, time_us))
+    }
+
     /// The recorded entry of an allocation, given by its index in the log. Blocks that were live when the recording
     /// began have none.
     #[must_use]

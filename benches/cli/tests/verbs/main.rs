@@ -20,6 +20,7 @@ mod script;
 mod summary;
 mod sweep;
 mod verify;
+mod warm;
 
 use std::fs;
 use std::io::Write;
