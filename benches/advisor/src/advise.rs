@@ -34,16 +34,19 @@ mod request;
 mod search;
 mod simulator;
 mod stability;
+#[cfg(test)]
+mod tests;
 mod worth;
 
 use std::collections::BTreeSet;
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use coalesce_alloc::settings::Settings;
 use coalesce_bench::measure::deadline::Deadline;
 use coalesce_bench::measure::parallel;
 use coalesce_bench::measure::progress::Progress;
 use coalesce_workloads::formats::snapshot::Recording;
+use coalesce_workloads::formats::snapshot::release::Releases;
 use coalesce_workloads::op::Workload;
 
 pub use self::advice::{Advice, RankedSettings};
@@ -54,6 +57,7 @@ pub use self::failure::Failure;
 pub use self::job::{JobAdvice, RankNeeds, one_for_all};
 pub use self::others::OtherPolicy;
 pub use self::peak::PeakBreakdown;
+pub(crate) use self::peak::PeakFinder;
 pub use self::request::{AdviceRequest, Aim};
 pub use self::search::SearchExtent;
 pub use self::simulator::RunFigures;
@@ -61,7 +65,6 @@ pub use self::stability::{Gain, Spread, Spreads, Stability};
 
 use self::answer::Facts;
 use self::failure::FailureFinder;
-use self::peak::PeakFinder;
 use self::search::candidates::CandidateGenerator;
 use self::search::settings::CandidateSettings;
 use self::search::sizes::RequestSizes;
@@ -71,7 +74,7 @@ use crate::diagnose::{Evidence, Finding, Subject, diagnose};
 use crate::holders::{Holders, Holdings};
 use crate::settings_string::{known_part, unknown_keys};
 
-/// Percentages of the time limit at which each part ends: the findings; the first settings and the trial of
+/// Percentages of the time limit at which each part ends: verification and findings; the first settings and the trial of
 /// others; minimum capacities; larger capacities; perturbed copies of the workload; other policies.
 const EXPLAINED: u32 = 40;
 const SEARCHED: u32 = 50;
@@ -100,8 +103,12 @@ pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
     };
     let sizes = RequestSizes::of(request.workload)?;
     let free_permille = simulator.available() / (simulator.capacity / 1000).max(1);
-    let generator = CandidateGenerator::new(request.present, free_permille);
-    let coverage = request.recording.map(Recording::coverage);
+    let generator = CandidateGenerator::new(
+        request.present,
+        // A limit need not be set.
+        request.limit.is_none().then_some(free_permille),
+        request.releases,
+    );
     // No settings make room for more than there is.
     let can_fit = simulator.demand.lower_bound_bytes <= simulator.available();
     let mut failure = FailureFinder::default();
@@ -123,7 +130,9 @@ pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
         anyhow::Ok(search)
     };
     let explain = || {
-        let check = request.recording.map(RecordingCheck::of);
+        let until = deadline.at_percent(EXPLAINED).moment();
+        let check = request.recording;
+        let check = check.map(|recording| RecordingCheck::of(recording, until));
         (
             check,
             examine(
@@ -141,10 +150,13 @@ pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
         false => "under the current settings (set with --conf)",
     })?;
     let mut left_out = LeftOut::default();
-    let (findings, holdings) = examined.unwrap_or_else(|error| {
+    let (findings, holdings, are_all) = examined.unwrap_or_else(|error| {
         left_out.findings(&error, deadline);
-        Default::default()
+        (Vec::new(), Holdings::default(), true)
     });
+    if !are_all {
+        left_out.skipped.push("some of the findings".to_owned());
+    }
     search.try_findings(&findings);
     if can_fit {
         search.refine(request.aim);
@@ -219,6 +231,14 @@ fn remarks(request: &AdviceRequest<'_>, search: &Search<'_>, left_out: &LeftOut)
             unknown.join(", ")
         ));
     }
+    let unoffered = search.unoffered();
+    if !unoffered.is_empty() && request.releases != Releases::REFERENCE {
+        remarks.push(format!(
+            "The program runs under {}: {} cannot be set there and was not tried.",
+            request.releases.range(),
+            listed(&unoffered)
+        ));
+    }
     let present = search.tried.get(PRESENT);
     if let Some(error) = present.and_then(|present| present.error.as_ref()) {
         remarks.push(format!(
@@ -281,12 +301,13 @@ impl LeftOut {
     }
 }
 
-/// The findings, and who holds memory when a request fails, or else at the peak of requested memory.
+/// The findings, who holds memory when a request fails, or else at the peak of requested memory, and whether there
+/// was time for all findings.
 fn examine(
     request: &AdviceRequest<'_>,
     simulator: Simulator<'_>,
     failure: Option<&Failure>,
-) -> anyhow::Result<(Vec<Finding>, Holdings)> {
+) -> anyhow::Result<(Vec<Finding>, Holdings, bool)> {
     let (workload, conf) = (
         simulator.timed(request.reactive),
         known_part(request.present),
@@ -305,9 +326,9 @@ fn examine(
     let event = event.or_else(|| peak().map(|(event, _)| event));
     let holdings = Holders::of(&evidence).at(event.unwrap_or(0));
     let findings = diagnose(&evidence);
-    // Rules whose trials were cut short found nothing.
-    ensure!(!simulator.deadline.has_passed(), "time ran out");
-    Ok((findings, holdings))
+    // Rules whose replays were cut short find nothing.
+    let are_all = !simulator.deadline.has_passed();
+    Ok((findings, holdings, are_all))
 }
 
 /// The indices of the settings to show, after their minimum memory has been found: the current settings,

@@ -114,6 +114,17 @@ pub struct Holdings {
     pub unplaced_bytes: u64,
 }
 
+/// The function of holders that are told apart by the size of their requests, because nothing else is known.
+const OF_SIZE: &str = "requests of ";
+
+impl Holder {
+    /// Whether only the size of its requests is known.
+    #[must_use]
+    pub fn is_by_size(&self) -> bool {
+        self.place.is_empty() && self.function.starts_with(OF_SIZE)
+    }
+}
+
 impl Holdings {
     /// Bytes of a category.
     #[must_use]
@@ -192,7 +203,7 @@ impl<'a> Holders<'a> {
     /// Who holds memory when the first request fails.
     #[must_use]
     pub fn at_first_oom(&self) -> Option<Holdings> {
-        let moment = self.evidence.first_oom.as_ref()?;
+        let moment = self.evidence.failure.as_ref()?;
         Some(self.at(moment.event))
     }
 
@@ -290,6 +301,7 @@ impl<'a> Holders<'a> {
         let stack = id.and_then(|id| Some((id, self.stack(id)?)));
         let stack = stack.filter(|(_, stack)| !stack.frames.is_empty());
         Origin {
+            bytes: allocation.bytes,
             tag,
             stack,
             is_of_backward,
@@ -340,8 +352,12 @@ fn summed(event: u64, holders: Vec<Holder>) -> Holdings {
     }
 }
 
+/// Requests of less are not told apart by size.
+const SMALL: u64 = 1 << 20;
+
 /// Where an allocation comes from.
 struct Origin<'a> {
+    bytes: u64,
     tag: &'a str,
     stack: Option<(StackId, &'a Stack)>,
     is_of_backward: bool,
@@ -355,8 +371,13 @@ impl Origin<'_> {
 
     fn site(&self) -> Site {
         let Some((_, stack)) = self.stack else {
+            let function = match self.tag {
+                "" if self.bytes < SMALL => format!("{OF_SIZE}less than {}", amount(SMALL)),
+                "" => format!("{OF_SIZE}{}", amount(self.bytes)),
+                tag => tag.to_owned(),
+            };
             return Site {
-                function: self.tag.to_owned(),
+                function,
                 ..Site::default()
             };
         };

@@ -9,10 +9,14 @@
 //! - [`advise`](advise()) replays it under many settings and returns [`Advice`]: the settings to use, what
 //!   they cost, and how reliable that result is. [`report`] shows it as text or as an HTML page.
 //!
-//! The command line offers both as `coalesce diagnose` and `coalesce advise`.
+//! - [`Holders`] tells who holds memory at an event: by line of the program, category, stream and pool.
+//! - [`Difference`](difference::Difference) compares two workloads at their peaks.
+//!
+//! The command line offers them as `coalesce diagnose`, `coalesce advise` and `coalesce diff`.
 
 pub mod advise;
 pub mod diagnose;
+pub mod difference;
 pub mod holders;
 mod settings_string;
 

@@ -37,6 +37,7 @@ fn advice(name: &str, recording: &Recording) -> Advice {
         remarks: &[],
         conditions: &[],
         present: &present,
+        releases: recording.releases(),
         capacity: memory.and_then(|found| found.device()).unwrap_or(80 << 30),
         others: 0,
         limit: None,

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use coalesce_advisor::report::{self, html, text};
@@ -11,6 +11,8 @@ use coalesce_bench::measure::cell::REFERENCE;
 use coalesce_bench::measure::profile::{self, Profile};
 use coalesce_bench::measure::results;
 use coalesce_workloads::cached::Cached;
+use coalesce_workloads::formats::snapshot::Recording;
+use coalesce_workloads::formats::snapshot::release::Releases;
 use coalesce_workloads::input::Input;
 
 use super::conditions::{ConditionFlags, Conditions};
@@ -41,8 +43,8 @@ pub struct Args {
     /// Cost of driver calls: `published`, or a TOML file like benches/profiles/published.toml.
     #[arg(long, default_value = profile::PUBLISHED)]
     profile: String,
-    /// Seconds to search; 0 for no limit. Steps in progress are finished, and the diagnosis and the verification
-    /// of a snapshot always run, so the command can take longer.
+    /// Seconds until the answer, with the most important parts first; 0 for no limit. If reading the file takes
+    /// more than half of it, the rest takes another half.
     #[arg(
         long,
         value_name = "SECONDS",
@@ -71,6 +73,8 @@ const COPIES: u64 = 8;
 struct Subject {
     input: Input,
     conditions: Conditions,
+    /// The current settings, including those that PyTorch 2.11 does not know.
+    present: String,
     workload: Cached,
 }
 
@@ -80,7 +84,11 @@ impl Subject {
         history::require(&input, name)?;
         let conditions = args.conditions.resolve(&input, REFERENCE)?;
         let workload = Cached::of(input.workload.as_ref())?;
+        let recording = input.recording.as_ref();
+        let present = recording.filter(|_| args.conditions.conf.is_none());
+        let present = present.and_then(|recording| recording.conf.clone());
         Ok(Self {
+            present: present.unwrap_or_else(|| conditions.conf.clone()),
             input,
             conditions,
             workload,
@@ -91,38 +99,64 @@ impl Subject {
         &'a self,
         args: &Args,
         profile: &'a Profile,
-    ) -> anyhow::Result<AdviceRequest<'a>> {
-        Ok(AdviceRequest {
+        time_limit: Option<Duration>,
+    ) -> AdviceRequest<'a> {
+        let recording = self.input.recording.as_ref();
+        AdviceRequest {
             workload: &self.workload,
             // A trace does not react to results, and reading the file for every replay would be slow.
             reactive: match self.input.recording {
                 Some(_) => self.input.workload.as_ref(),
                 None => &self.workload,
             },
-            recording: self.input.recording.as_ref(),
+            recording,
             remarks: &self.input.remarks,
             conditions: &self.conditions.sources,
-            present: &self.conditions.conf,
+            present: &self.present,
+            releases: recording.map_or(Releases::REFERENCE, Recording::releases),
             capacity: self.conditions.capacity,
             others: self.conditions.others,
             limit: self.conditions.limit,
             aim: args.aim,
             profile,
             addresses: self.conditions.addresses,
-            time_limit: time_limit(args.time_limit)?,
+            time_limit,
             copies: COPIES,
-        })
+        }
     }
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let started = Instant::now();
+    let limit = time_limit(args.time_limit)?;
     let profile = Profile::load(&args.profile, Path::new(""))?;
     let subjects = args.workloads.iter().map(|name| Subject::open(args, name));
-    let subjects: Vec<Subject> = subjects.collect::<anyhow::Result<_>>()?;
+    let mut subjects: Vec<Subject> = subjects.collect::<anyhow::Result<_>>()?;
+    let limit = limit.map(|limit| {
+        let reading = started.elapsed();
+        if reading > limit / 2 {
+            let remark = format!(
+                "Reading took {:.1} s, so that the answer takes longer than --time-limit.",
+                reading.as_secs_f64()
+            );
+            let remarks = subjects
+                .iter_mut()
+                .map(|subject| &mut subject.input.remarks);
+            remarks.for_each(|remarks| remarks.push(remark.clone()));
+        }
+        let left = limit.saturating_sub(reading).max(limit / 2);
+        // Drawing the page takes some more replays.
+        let left = if args.html.is_some() {
+            left * 4 / 5
+        } else {
+            left
+        };
+        left / u32::try_from(args.workloads.len()).unwrap_or(u32::MAX)
+    });
     let requests = subjects
         .iter()
-        .map(|subject| subject.request(args, &profile));
-    let requests: Vec<AdviceRequest<'_>> = requests.collect::<anyhow::Result<_>>()?;
+        .map(|subject| subject.request(args, &profile, limit));
+    let requests: Vec<AdviceRequest<'_>> = requests.collect();
     match requests.as_slice() {
         [request] => one(args, request),
         requests => job(args, requests),

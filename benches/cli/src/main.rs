@@ -73,6 +73,7 @@ verbs! {
     mod compare; Compare
     mod convert; Convert
     mod diagnose; Diagnose
+    mod diff; Diff
     mod merge; Merge
     mod model; Model
     mod place; Place

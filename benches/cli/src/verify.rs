@@ -218,6 +218,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let known = Known {
         capacity: args.capacity,
         fraction: args.fraction,
+        until: None,
     };
     let progress = Progress::new("snapshots", Some(args.snapshots.len() as u64));
     let mut lines = Vec::new();

@@ -46,6 +46,12 @@ impl Deadline {
         self.limit.map(|limit| limit.saturating_sub(self.elapsed()))
     }
 
+    /// The moment; `None` without a limit.
+    #[must_use]
+    pub fn moment(self) -> Option<Instant> {
+        self.started.checked_add(self.limit?)
+    }
+
     /// Whether the deadline will pass within the given time.
     #[must_use]
     pub fn is_within(self, time: Duration) -> bool {

@@ -2,4 +2,5 @@
 
 mod impossible;
 mod invented;
+mod pools;
 mod snapshots;

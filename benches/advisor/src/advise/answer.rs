@@ -141,7 +141,7 @@ impl Facts<'_> {
         let also = match &conf {
             Some(conf) => sentences::other_aims(&self, conf)
                 .into_iter()
-                .chain(sentences::required_versions(conf))
+                .chain(sentences::required_versions(self.request.releases, conf))
                 .collect(),
             None if kind == AnswerKind::Keep => sentences::other_aims(&self, self.request.present),
             None => Vec::new(),

@@ -1,6 +1,9 @@
 //! Checks whether the replay reproduces the recording.
 
+use std::time::Instant;
+
 use coalesce_workloads::formats::snapshot::Recording;
+use coalesce_workloads::formats::snapshot::rewind::RecordingError;
 use coalesce_workloads::formats::snapshot::verify::{Difference, Known, Verification, verify};
 use serde::Serialize;
 
@@ -8,8 +11,8 @@ use serde::Serialize;
 /// [`verify`](mod@coalesce_workloads::formats::snapshot::verify).
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct RecordingCheck {
-    /// `exact`, `different`, `nothing to verify`, or `impossible` if PyTorch's allocator cannot have made the
-    /// recording.
+    /// `exact`, `different`, `nothing to verify`, `unfinished` if time ran out, or `impossible` if PyTorch's
+    /// allocator cannot have made the recording.
     pub verdict: &'static str,
     /// Whether the recording contains allocations and everything matches.
     pub is_exact: bool,
@@ -30,16 +33,21 @@ pub struct RecordingCheck {
 }
 
 impl RecordingCheck {
-    /// Checks a recording.
+    /// Checks a recording, until the given time.
     #[must_use]
-    pub fn of(recording: &Recording) -> Self {
-        let (verification, error) = match verify(recording, Known::default()) {
+    pub fn of(recording: &Recording, until: Option<Instant>) -> Self {
+        let known = Known {
+            until,
+            ..Known::default()
+        };
+        let (verification, error) = match verify(recording, known) {
             Ok(verification) => (verification, None),
-            Err(error) => (Verification::default(), Some(error.to_string())),
+            Err(error) => (Verification::default(), Some(error)),
         };
         let difference = verification.difference.as_ref().map(Difference::summary);
         Self {
             verdict: match &error {
+                Some(RecordingError::Unfinished) => "unfinished",
                 Some(_) => "impossible",
                 None => verification.verdict().name(),
             },
@@ -50,7 +58,7 @@ impl RecordingCheck {
             predicted: verification.predicted,
             retries: verification.retries,
             ooms: verification.ooms,
-            difference: error.or(difference),
+            difference: error.map(|error| error.to_string()).or(difference),
         }
     }
 

@@ -6,6 +6,7 @@ use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_bench::measure::profile::Profile;
 use coalesce_workloads::cached::Cached;
 use coalesce_workloads::formats::snapshot::Recording;
+use coalesce_workloads::formats::snapshot::release::Releases;
 use coalesce_workloads::op::Workload;
 use serde::Serialize;
 
@@ -52,6 +53,8 @@ pub struct AdviceRequest<'a> {
     pub conditions: &'a [String],
     /// The current settings string, `PYTORCH_CUDA_ALLOC_CONF`.
     pub present: &'a str,
+    /// The releases of PyTorch that the program may run under. Only settings that all of them know are advised.
+    pub releases: Releases,
     /// Bytes of device memory.
     pub capacity: u64,
     /// Bytes of it that are not for the program's tensors: other processes, the context, libraries.

@@ -145,6 +145,8 @@ pub(super) struct Search<'a> {
     generator: CandidateGenerator,
     deadline: Deadline,
     seen: BTreeSet<String>,
+    /// Keys of candidates that were not tried because a release does not know them.
+    unoffered: BTreeSet<String>,
     pub tried: Vec<TriedSettings>,
     pub extent: SearchExtent,
 }
@@ -171,7 +173,9 @@ impl<'a> Search<'a> {
         let as_generated = generated.iter().find(|(conf, _)| conf == present);
         let as_generated = as_generated.map(|(_, settings)| settings.clone());
         let mut first: Vec<Candidate> = vec![(as_generated, present.to_owned())];
-        let others = generated.into_iter().filter(|(conf, _)| conf != present);
+        let others = generated
+            .into_iter()
+            .filter(|(conf, _)| conf != present && generator.not_offered(conf).next().is_none());
         first.extend(others.map(|(conf, settings)| (Some(settings), conf)));
         let figures = figures.map_err(|error| format!("{error:#}"));
         let mut search = Self {
@@ -180,6 +184,7 @@ impl<'a> Search<'a> {
             generator,
             deadline,
             seen: first.iter().map(|(_, conf)| conf.clone()).collect(),
+            unoffered: BTreeSet::new(),
             tried: Vec::new(),
             extent: SearchExtent::default(),
         };
@@ -301,8 +306,13 @@ impl<'a> Search<'a> {
     }
 
     fn try_all(&mut self, candidates: impl Iterator<Item = Candidate>) {
-        let seen = &mut self.seen;
-        let fresh = candidates.filter(|(_, conf)| seen.insert(conf.clone()));
+        let (seen, unoffered, generator) = (&mut self.seen, &mut self.unoffered, &self.generator);
+        let fresh = candidates.filter(|(_, conf)| {
+            let mut keys = generator.not_offered(conf).peekable();
+            let is_offered = keys.peek().is_none();
+            unoffered.extend(keys.map(str::to_owned));
+            is_offered && seen.insert(conf.clone())
+        });
         let fresh: Vec<Candidate> = fresh.collect();
         let simulator = self.simulator.until(self.deadline);
         let known = self
@@ -328,6 +338,11 @@ impl<'a> Search<'a> {
             }
         }
         self.extent.tried = self.tried.len() as u64;
+    }
+
+    /// Keys of settings worth trying that a release in question does not know.
+    pub fn unoffered(&self) -> Vec<String> {
+        self.unoffered.iter().cloned().collect()
     }
 
     /// Settings with their figures on the given device, and on a roomy one.

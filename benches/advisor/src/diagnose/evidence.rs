@@ -55,7 +55,12 @@ pub struct Trial {
 }
 
 impl Subject<'_> {
-    fn allocator(&self, conf: &str, capacity: u64) -> anyhow::Result<PyTorch<SimDevice>> {
+    /// The reference under settings on a device, in the state that the workload begins in.
+    pub(crate) fn allocator(
+        &self,
+        conf: &str,
+        capacity: u64,
+    ) -> anyhow::Result<PyTorch<SimDevice>> {
         let config = SimConfig {
             address_policy: self.address_policy,
             ..SimConfig::with_capacity(capacity)
@@ -130,8 +135,8 @@ pub struct Evidence<'a> {
     /// The peak of memory reserved for large blocks; for small blocks if that is more. (The peak of both
     /// together may follow a small segment that has nothing to do with the memory's use.)
     pub peak: Moment,
-    /// The first failed request.
-    pub first_oom: Option<Moment>,
+    /// The failed request that ends the program, or else the first one.
+    pub failure: Option<Moment>,
     recorded: Option<Recorded<'a>>,
     /// The origin of each allocation in the log, as an index of `origins`.
     origin_of: Vec<u32>,
@@ -182,9 +187,9 @@ impl<'a> Evidence<'a> {
             .flatten()
             .max_by_key(|&(_, reserved)| reserved);
         let peak = moment(peak.map_or(0, |(event, _)| event))?;
-        let first_oom = tally
-            .first_oom
-            .map(|first| moment(first.event))
+        let failure = log
+            .failure()
+            .map(|failed| moment(failed.born))
             .transpose()?;
         let recorded = subject
             .recording
@@ -204,7 +209,7 @@ impl<'a> Evidence<'a> {
             log,
             tally,
             peak,
-            first_oom,
+            failure,
             origin_of,
             origins,
             trials: Mutex::default(),

@@ -1,6 +1,6 @@
 //! What other settings would improve.
 
-use coalesce_bench::text::{amount, count, quoted};
+use coalesce_bench::text::{Unit, count, quoted};
 
 use super::evidence::Evidence;
 
@@ -32,11 +32,12 @@ impl Improvement {
             || then.ooms == ooms
                 && (evidence.is_significant(saved) || reserved <= reserved_now && fewer_calls);
         is_better.then(|| {
+            let unit = Unit::of(reserved_now);
             let mut sentence = format!(
                 "With {}, {} is reserved at the peak instead of {}, and memory is taken from or returned to the device {} instead of {calls_now}",
                 quoted(conf),
-                amount(reserved),
-                amount(reserved_now),
+                unit.amount(reserved),
+                unit.amount(reserved_now),
                 count(calls, "time"),
             );
             if ooms > 0 {

@@ -164,6 +164,13 @@ impl Log {
         Some((index, self.allocations.get(index)?))
     }
 
+    /// The failed request that ends the program, or else the first one.
+    #[must_use]
+    pub fn failure(&self) -> Option<&Allocation> {
+        let last = self.allocations.last().filter(|last| last.failed);
+        last.or_else(|| self.allocations.iter().find(|a| a.failed))
+    }
+
     /// The phase of an event: the last mark up to it.
     #[must_use]
     pub fn phase(&self, event: u64) -> Option<&Mark> {

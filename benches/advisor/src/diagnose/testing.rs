@@ -1,10 +1,12 @@
 //! Short workloads for testing one rule.
 
+use std::sync::Arc;
+
 use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::history::{Action, TraceEntry};
 use coalesce_workloads::families::program::{Program, Tensor};
-use coalesce_workloads::formats::snapshot::Recording;
+use coalesce_workloads::formats::snapshot::{Frame, Recording, Stack, StackId};
 use coalesce_workloads::op::{Sink, Workload, WorkloadError};
 
 use super::rules::Rule;
@@ -14,7 +16,7 @@ pub const MIB: u64 = 1 << 20;
 pub const GIB: u64 = 1 << 30;
 
 /// A workload written as a function.
-struct Written<F>(F);
+pub struct Written<F>(pub F);
 
 impl<F: Fn(&mut Program<'_>) + Send + Sync> Workload for Written<F> {
     fn name(&self) -> &'static str {
@@ -91,6 +93,73 @@ pub fn hold(program: &mut Program<'_>, number: u64, bytes: u64) {
 pub fn burst(program: &mut Program<'_>, number: u64, bytes: u64) {
     let tensors = several(program, number, bytes);
     program.free_all(tensors);
+}
+
+/// A program with the call stacks of its requests.
+pub struct Traced {
+    /// The stack of each request, the bytes, and whether the tensor stays.
+    requests: Vec<(Vec<Arc<Frame>>, u64, bool)>,
+}
+
+impl Traced {
+    pub const fn new() -> Self {
+        Self {
+            requests: Vec::new(),
+        }
+    }
+
+    /// Requests a tensor that stays or is freed at once. The stack is `FILE:LINE FUNCTION`, outermost first,
+    /// separated by `>`; empty in the backward pass.
+    pub fn request(&mut self, stack: &str, bytes: u64, stays: bool) {
+        let frames = stack.split(" > ").filter_map(|frame| {
+            let (place, name) = frame.split_once(' ')?;
+            let (filename, line) = place.rsplit_once(':')?;
+            Some(Arc::new(Frame {
+                name: name.to_owned(),
+                filename: filename.to_owned(),
+                line: line.parse().ok()?,
+            }))
+        });
+        let mut frames: Vec<_> = frames.collect();
+        frames.reverse();
+        self.requests.push((frames, bytes, stays));
+    }
+
+    /// Gathers the evidence and passes it to `look`.
+    pub fn gather<T>(&self, look: impl Fn(&Evidence<'_>) -> T) -> T {
+        let entries = self
+            .requests
+            .iter()
+            .map(|&(_, bytes, _)| (Action::Alloc, 0, bytes));
+        let entries: Vec<_> = entries.collect();
+        let stacks = self.requests.iter().map(|(frames, ..)| Stack {
+            frames: frames.clone(),
+        });
+        let mut all = vec![Stack::default()];
+        let mut ids = Vec::new();
+        for stack in stacks {
+            let known = all.iter().position(|other| *other == stack);
+            let id = known.unwrap_or(all.len());
+            if known.is_none() {
+                all.push(stack);
+            }
+            ids.push(StackId(u32::try_from(id).unwrap()));
+        }
+        let recording = Recording {
+            stacks: all,
+            entry_stacks: ids,
+            ..recording(&entries)
+        };
+        let program = |program: &mut Program<'_>| {
+            for &(_, bytes, stays) in &self.requests {
+                match stays {
+                    true => hold(program, 1, bytes),
+                    false => program.scratch(bytes, "several"),
+                }
+            }
+        };
+        Scene::recorded(&recording).gather(program, look)
+    }
 }
 
 /// A recording that consists of entries alone: action, address, bytes.

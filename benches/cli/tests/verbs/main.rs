@@ -5,6 +5,7 @@ mod advise;
 mod compare;
 mod convert;
 mod diagnose;
+mod diff;
 mod gpu;
 mod installed;
 mod limits;

@@ -65,6 +65,9 @@ pub enum RecordingError {
         /// The contradiction.
         reason: String,
     },
+    /// The time limit of a verification.
+    #[error("time ran out")]
+    Unfinished,
 }
 
 /// An entry in a line.
@@ -96,7 +99,12 @@ pub fn rewind(recording: &Recording, known: &KnownSettings) -> Result<Start, Rec
             .collect(),
     };
     for (index, entry) in recording.entries.iter().enumerate().rev() {
-        past.undo(entry, recording.pool_of(index))
+        let pool = match entry.action {
+            // A segment at the end that has its address was taken later.
+            Action::SegmentFree if recording.entry_pools.is_empty() => MempoolId::DEFAULT,
+            _ => recording.pool_of(index),
+        };
+        past.undo(entry, pool)
             .map_err(|reason| RecordingError::Entry {
                 index,
                 entry: *entry,

@@ -13,10 +13,13 @@ mod difference;
 pub(super) mod extents;
 mod guesses;
 mod limit;
+mod pools;
 mod prepared;
 mod replay;
 mod tails;
 mod trial;
+
+use std::time::Instant;
 
 pub use self::difference::{Candidate, Difference};
 use self::prepared::Prepared;
@@ -32,6 +35,8 @@ pub struct Known {
     /// The memory fraction at the start of the recording, if it differs from the settings. Requires the
     /// capacity.
     pub fraction: Option<f64>,
+    /// When the verification gives up.
+    pub until: Option<Instant>,
 }
 
 /// The result of verifying a recording.
@@ -105,19 +110,23 @@ impl Verification {
 /// Verifies a recording. `known` properties of the device replace guesses.
 ///
 /// # Errors
-/// [`RecordingError`] if PyTorch's allocator cannot have made the recording.
+/// [`RecordingError`] if PyTorch's allocator cannot have made the recording, or if time runs out.
 pub fn verify(recording: &Recording, known: Known) -> Result<Verification, RecordingError> {
     let prepared = Prepared::new(recording)?;
     let mut trial = Trial {
         prepared: &prepared,
         capacity: known.capacity,
         fraction: known.fraction,
+        until: known.until,
         limit: None,
     };
     let mut run = trial.run()?;
     let collects = prepared.settings.garbage_collection_threshold() > 0.0;
     if run.stopped.is_some() && known.capacity.is_none() && collects {
         run = limit::search(&mut trial, run)?;
+    }
+    if run.stopped.is_some() {
+        run = trial.run_with_pools(&run)?.unwrap_or(run);
     }
     let mut verification = run.verification;
     verification.limit = trial.limit;
@@ -126,7 +135,7 @@ pub fn verify(recording: &Recording, known: Known) -> Result<Verification, Recor
             "the memory limit is not recorded; with {limit} bytes the garbage collector acts as recorded"
         )
     }));
-    verification.remarks.extend(run.guesses.remark());
+    verification.remarks.extend(run.guesses.remarks());
     if run.stopped.is_some() && known.capacity.is_none() && prepared.is_expandable() {
         verification.remarks.push(format!(
             "the device memory, which determines the address ranges of expandable segments, is not \

@@ -2,6 +2,7 @@
 
 use coalesce_bench::text::coverage::FROM_LIVE_BLOCKS;
 use coalesce_bench::text::{Unit, capitalised, duration, quoted};
+use coalesce_workloads::formats::snapshot::release::Releases;
 
 use coalesce_workloads::start::is_lower_bound;
 
@@ -279,7 +280,10 @@ const SINCE: [(&str, &str); 2] = [
     ("per_process_memory_fraction", "2.10"),
 ];
 
-pub(super) fn required_versions(conf: &str) -> impl Iterator<Item = String> {
-    let new = SINCE.into_iter().filter(|(key, _)| conf.contains(key));
+/// The releases that settings need, if the release of the program is not known.
+pub(super) fn required_versions(releases: Releases, conf: &str) -> impl Iterator<Item = String> {
+    let is_assumed = releases == Releases::REFERENCE;
+    let new = SINCE.into_iter();
+    let new = new.filter(move |(key, _)| is_assumed && conf.contains(key));
     new.map(|(key, version)| format!("{key} requires PyTorch {version} or later."))
 }

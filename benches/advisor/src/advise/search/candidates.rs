@@ -6,6 +6,7 @@
 use std::iter::once;
 
 use coalesce_alloc::settings::written;
+use coalesce_workloads::formats::snapshot::release::Releases;
 
 use super::settings::{
     CandidateSettings, CollectorSetting, MEMORY_FRACTION, RoundupSetting, kept_of,
@@ -27,19 +28,33 @@ pub(in crate::advise) struct CandidateGenerator {
     kept: String,
     /// The current settings that PyTorch 2.11 does not know, which are part of `kept`.
     unknown: Vec<String>,
-    /// Thousandths of the device that others leave free.
-    free_permille: u64,
+    /// The keys of the current settings.
+    present: Vec<String>,
+    /// Thousandths of the device that others leave free, the limit that the collector needs. `None` if the program
+    /// has a limit.
+    free_permille: Option<u64>,
+    releases: Releases,
 }
 
 impl CandidateGenerator {
-    pub fn new(present: &str, free_permille: u64) -> Self {
+    pub fn new(present: &str, free_permille: Option<u64>, releases: Releases) -> Self {
+        let keys = written(present).map(|(key, _)| key.to_owned());
+        let keys = keys.collect();
         let unknown = unknown_keys(present);
         let unknown = written(present).filter(|(key, _)| unknown.contains(key));
         Self {
             kept: kept_of(present),
             unknown: unknown.map(|(_, setting)| setting.to_owned()).collect(),
+            present: keys,
             free_permille,
+            releases,
         }
+    }
+
+    /// The keys that a release in question does not know, of those that a settings string adds to the current ones.
+    pub fn not_offered<'c>(&self, conf: &'c str) -> impl Iterator<Item = &'c str> {
+        let unknown = self.releases.unknown_keys(conf);
+        unknown.filter(|key| !self.present.iter().any(|present| present == key))
     }
 
     /// The default settings.
@@ -83,8 +98,10 @@ impl CandidateGenerator {
                 ..self.defaults()
             });
         // The collector needs a limit: all available memory, but below 1.0, which means no limit.
-        let limit =
-            (!self.kept.contains(MEMORY_FRACTION)).then_some(self.free_permille.clamp(1, 999));
+        let limit = self
+            .free_permille
+            .filter(|_| !self.kept.contains(MEMORY_FRACTION));
+        let limit = limit.map(|permille| permille.clamp(1, 999));
         let collectors = [80, 60, 50, 70, 90].map(|threshold_percent| CandidateSettings {
             collector: Some(CollectorSetting {
                 threshold_percent,

@@ -284,3 +284,6 @@ fn is_update(frame: &Frame) -> bool {
             && !file.ends_with("lr_scheduler.py")
             && frame.name == "step"
 }
+
+#[cfg(test)]
+mod tests;

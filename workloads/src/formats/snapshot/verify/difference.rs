@@ -62,7 +62,8 @@ impl Difference {
     ) -> Result<Self, RecordingError> {
         let prepared = trial.prepared;
         let mut replay = trial.begin(guesses)?;
-        for call in &guesses.calls[..index] {
+        for (number, call) in guesses.calls[..index].iter().enumerate() {
+            trial.ensure_time(number)?;
             // These calls succeeded in the first replay.
             let _ = replay.make(call);
         }
@@ -71,9 +72,16 @@ impl Difference {
         let end = call.entries.end;
         let recorded = prepared.entries_of(call).to_vec();
         let segments = replay.segments();
+        let mut reason = reason(call, &recorded, &deviation, &segments);
+        if prepared.is_of_unknown_pool(call, &recorded, &deviation.ours) {
+            reason.push_str(
+                "; this looks like memory of a private pool (torch.cuda.graph or MemPool) that was gone when the \
+                 snapshot was written",
+            );
+        }
         Ok(Self {
             entry: Some(end.saturating_sub(1)),
-            reason: reason(call, &recorded, &deviation, &segments),
+            reason,
             before: entries[call.entries.start.saturating_sub(AROUND)..call.entries.start].to_vec(),
             candidates: candidates(&recorded, &deviation.ours, &segments, |bytes| {
                 size::round_size(bytes, &prepared.settings).unwrap_or(bytes)

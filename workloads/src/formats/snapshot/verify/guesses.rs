@@ -10,6 +10,7 @@ use coalesce_alloc::history::Action;
 use coalesce_alloc::snapshot::SegmentInfo;
 
 use super::super::calls::{Call, CallKind};
+use super::pools::Pools;
 use super::prepared::{Deviation, Prepared};
 use super::tails::Tails;
 
@@ -25,6 +26,10 @@ pub(super) struct Guesses {
     pub(super) calls: Vec<Call>,
     /// The ends of the calls for which that decision was changed.
     decided: BTreeSet<usize>,
+    /// The private pools that were gone at the end.
+    pub(super) pools: Pools,
+    /// Whether to guess such pools.
+    pub(super) guesses_pools: bool,
 }
 
 /// Guesses with one of them changed.
@@ -42,6 +47,8 @@ impl Guesses {
             tails: Tails::default(),
             calls: prepared.calls.clone(),
             decided: BTreeSet::new(),
+            pools: Pools::default(),
+            guesses_pools: false,
         }
     }
 
@@ -72,18 +79,57 @@ impl Guesses {
                 must_help: false,
             })
         };
-        shorter().or_else(other).or_else(longer)
+        let pools = || self.with_other_pools(prepared, call, deviation);
+        shorter().or_else(other).or_else(longer).or_else(pools)
     }
 
     /// Keeps these guesses after `others` did not help.
     pub(super) fn reject(&mut self, others: Self) {
         self.decided = others.decided;
+        self.pools.reject(others.pools);
     }
 
-    /// A sentence about the guesses that were found by trial.
-    pub(super) fn remark(&self) -> Option<String> {
+    /// Sentences about the guesses that were found by trial.
+    pub(super) fn remarks(&self) -> Vec<String> {
+        let mut remarks = Vec::new();
         let tails = self.tails.len();
-        (tails > 0).then(|| format!("the sizes of {tails} of these blocks were found by trial"))
+        if tails > 0 {
+            remarks.push(format!(
+                "the sizes of {tails} of these blocks were found by trial"
+            ));
+        }
+        let (segments, pools) = self.pools.counts();
+        if pools > 0 {
+            remarks.push(format!(
+                "private pools (torch.cuda.graph or MemPool) that were gone when the snapshot was written are not \
+                 recorded; found by trial: {pools}, with {segments} segments"
+            ));
+        }
+        remarks
+    }
+
+    /// Another guess of the private pools that were gone at the end.
+    fn with_other_pools(
+        &self,
+        prepared: &Prepared<'_>,
+        call: &Call,
+        deviation: &Deviation,
+    ) -> Option<Refined> {
+        if !self.guesses_pools || !prepared.recording.entry_pools.is_empty() {
+            return None;
+        }
+        let recorded = prepared.entries_of(call);
+        let first = call.entries.start;
+        let pools = self
+            .pools
+            .refined(&prepared.gone, first, recorded, &deviation.ours)?;
+        Some(Refined {
+            guesses: Self {
+                pools,
+                ..self.clone()
+            },
+            must_help: true,
+        })
     }
 
     /// Less memory, if the allocator needed a new address range where a reserved one lies: that one must

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use coalesce_alloc::driver::DeviceAddr;
 use coalesce_alloc::driver::sim::address::Placement;
 use coalesce_alloc::error::Error;
-use coalesce_alloc::history::TraceEntry;
+use coalesce_alloc::history::{Action, TraceEntry};
 use coalesce_alloc::pytorch::restore::RestoreError;
 use coalesce_alloc::settings::Settings;
 
@@ -13,6 +13,7 @@ use super::super::Recording;
 use super::super::calls::{Call, calls};
 use super::super::rewind::{KindsByAddress, RecordingError, Start, rewind};
 use super::extents::{Extents, Owner, owner};
+use super::pools::GoneSegments;
 
 /// A recording prepared for any number of replays.
 pub(super) struct Prepared<'a> {
@@ -20,6 +21,8 @@ pub(super) struct Prepared<'a> {
     pub(super) settings: Settings,
     pub(super) start: Start,
     pub(super) calls: Vec<Call>,
+    /// The segments that were returned before the end.
+    pub(super) gone: GoneSegments,
     extents: Extents,
 }
 
@@ -33,6 +36,7 @@ impl<'a> Prepared<'a> {
             recording,
             extents: Extents::of(recording, &start, &kinds),
             calls: calls(recording, settings.garbage_collection_threshold() > 0.0),
+            gone: GoneSegments::of(recording),
             settings,
             start,
         })
@@ -55,6 +59,28 @@ impl<'a> Prepared<'a> {
 
     pub(super) fn entries_of(&self, call: &Call) -> &'a [TraceEntry] {
         &self.recording.entries[call.entries.clone()]
+    }
+
+    /// Whether a malloc that the replay serves from memory it has takes memory in the recording that was gone at the
+    /// end, as if it belonged to a pool that the recording does not name.
+    pub(super) fn is_of_unknown_pool(
+        &self,
+        call: &Call,
+        recorded: &[TraceEntry],
+        ours: &[TraceEntry],
+    ) -> bool {
+        let takes = |entry: &TraceEntry| entry.action.takes_memory();
+        let is_served = ours.last().is_some_and(|last| last.action == Action::Alloc);
+        let taken = recorded.iter().find(|entry| takes(entry));
+        let is_gone = |taken: &TraceEntry| match taken.action {
+            Action::SegmentAlloc => self.gone.contains(taken.addr, call.entries.end - 1),
+            _ => {
+                let mut segments = self.recording.segments.iter();
+                !segments.any(|it| it.address <= taken.addr && taken.addr < it.end())
+            }
+        };
+        let knows_pools = !self.recording.entry_pools.is_empty();
+        is_served && !knows_pools && !ours.iter().any(takes) && taken.is_some_and(is_gone)
     }
 
     /// The placements of the segments at the start on a device of `memory` bytes, in the order in which the

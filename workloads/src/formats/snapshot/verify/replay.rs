@@ -17,6 +17,7 @@ use foldhash::fast::FixedState;
 use super::super::calls::{Call, CallKind};
 use super::answers::Answers;
 use super::guesses::Guesses;
+use super::pools::Pools;
 use super::prepared::{Deviation, Prepared};
 
 /// The first of the streams that pending frees wait for. Each free has a separate stream, which finishes when
@@ -29,6 +30,10 @@ pub(super) struct Replay<'a> {
     allocator: PyTorch<Tap<SimDevice, Answers>>,
     /// The stand-in streams that pending frees wait for, by the address of the block.
     waiting: HashMap<DeviceAddr, StreamId, FixedState>,
+    /// The private pools that were gone at the end.
+    pools: Pools,
+    /// Whether any entry may concern a private pool.
+    has_private_pools: bool,
     next_stand_in: u64,
 }
 
@@ -44,6 +49,11 @@ impl<'a> Replay<'a> {
         let mut segments = prepared.start.segments.clone();
         for segment in &mut segments {
             guesses.tails().add_to(segment);
+            if let Some(pool) = guesses.pools.around(&prepared.gone, segment.address, 0)
+                && !guesses.pools.is_empty()
+            {
+                segment.pool = pool;
+            }
         }
         // It is unknown whether the first completion was requested before the first entry or by it:
         // `make` requests it.
@@ -64,6 +74,10 @@ impl<'a> Replay<'a> {
             prepared,
             allocator,
             waiting: HashMap::default(),
+            pools: guesses.pools.clone(),
+            has_private_pools: !guesses.pools.is_empty()
+                || !prepared.recording.entry_pools.is_empty()
+                || prepared.recording.segments.iter().any(is_private),
             next_stand_in: FIRST_STAND_IN,
         };
         for addr in pending {
@@ -159,14 +173,17 @@ impl<'a> Replay<'a> {
                     self.complete(recorded);
                 }
                 let pool = match call.kind {
-                    CallKind::Malloc => self.prepared.recording.pool_of(call.entries.end - 1),
+                    CallKind::Malloc => self.pool_at(call.entries.end - 1),
                     _ => MempoolId::DEFAULT,
                 };
+                for pool in self.returned_pools(call) {
+                    self.release(pool)?;
+                }
                 self.malloc(last, pool)
             }
             CallKind::Free => self.allocator.free(first.addr),
             CallKind::FreeRequest => self.free_later(first.addr),
-            CallKind::EmptyCache => self.allocator.empty_cache(),
+            CallKind::EmptyCache => self.empty_cache(call, recorded),
             // Without a malloc, only empty_cache waits for streams.
             CallKind::Completions if self.has_waiting(recorded) => self.allocator.empty_cache(),
             CallKind::Completions => Ok(()),
@@ -179,6 +196,59 @@ impl<'a> Replay<'a> {
             if entry.action == Action::FreeCompleted {
                 self.waiting.remove(&entry.addr);
             }
+        }
+        Ok(())
+    }
+
+    /// The pool of an entry.
+    fn pool_at(&self, entry: usize) -> MempoolId {
+        let recording = self.prepared.recording;
+        if !self.has_private_pools {
+            return MempoolId::DEFAULT;
+        }
+        let gone = recording.entry_pools.is_empty().then_some(entry);
+        let gone = gone.and_then(|entry| {
+            let addr = recording.entries.get(entry)?.addr;
+            self.pools.around(&self.prepared.gone, addr, entry)
+        });
+        gone.unwrap_or_else(|| recording.pool_of(entry))
+    }
+
+    /// The private pools from which a call returns segments, in order.
+    fn returned_pools(&self, call: &Call) -> Vec<MempoolId> {
+        let mut pools = Vec::new();
+        let entries = &self.prepared.recording.entries;
+        for index in call.entries.clone().filter(|_| self.has_private_pools) {
+            let pool = self.pool_at(index);
+            let is_new = pool != MempoolId::DEFAULT && !pools.contains(&pool);
+            if is_new && entries[index].action.returns_memory() {
+                pools.push(pool);
+            }
+        }
+        pools
+    }
+
+    /// Removes all users of a pool, whose segments are about to be returned.
+    fn release(&mut self, pool: MempoolId) -> Result<(), Error> {
+        for _ in 0..self.allocator.pool_use_count(pool).unwrap_or(0) {
+            self.allocator.release_pool(pool)?;
+        }
+        Ok(())
+    }
+
+    /// Returns all cached memory; or, as at the end of a `MemPool`, only that of private pools.
+    fn empty_cache(&mut self, call: &Call, recorded: &[TraceEntry]) -> Result<(), Error> {
+        let pools = self.returned_pools(call);
+        let is_of_pool = |index: usize| pools.contains(&self.pool_at(index));
+        let mut entries = call.entries.clone().zip(recorded);
+        let only_pools =
+            entries.all(|(index, entry)| entry.action.returns_memory() && is_of_pool(index));
+        if !only_pools {
+            self.allocator.empty_cache()?;
+        }
+        for pool in pools {
+            self.release(pool)?;
+            self.allocator.empty_pool(pool)?;
         }
         Ok(())
     }
@@ -232,6 +302,10 @@ impl<'a> Replay<'a> {
         let lacks = |action: Action| action.returns_memory() || action == Action::Oom;
         completes && !collects && actions().any(lacks)
     }
+}
+
+fn is_private(segment: &SegmentInfo) -> bool {
+    segment.pool != MempoolId::DEFAULT
 }
 
 /// Whether two calls did the same. The order in which waiting frees complete is ignored: it depends on the

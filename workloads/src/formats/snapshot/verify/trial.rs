@@ -1,5 +1,7 @@
 //! Replays from the first call to the last, or to the first that deviates, and repeats with better guesses.
 
+use std::time::Instant;
+
 use coalesce_alloc::history::{Action, TraceEntry};
 use coalesce_alloc::snapshot::SegmentInfo;
 
@@ -17,6 +19,8 @@ pub(super) struct Trial<'a> {
     pub(super) capacity: Option<u64>,
     /// The initial memory fraction, if it differs from the settings.
     pub(super) fraction: Option<f64>,
+    /// When replays give up.
+    pub(super) until: Option<Instant>,
     /// A limit to try, in bytes, instead of the fraction.
     pub(super) limit: Option<u64>,
 }
@@ -44,6 +48,15 @@ impl Attempt {
 }
 
 impl Trial<'_> {
+    /// Fails if time has run out, which is checked at some of the calls.
+    pub(super) fn ensure_time(&self, call: usize) -> Result<(), RecordingError> {
+        let is_late = || self.until.is_some_and(|until| Instant::now() >= until);
+        match call.is_multiple_of(256) && is_late() {
+            true => Err(RecordingError::Unfinished),
+            false => Ok(()),
+        }
+    }
+
     /// The state before the first entry.
     pub(super) fn begin(&self, guesses: &Guesses) -> Result<Replay<'_>, RecordingError> {
         let replay = Replay::new(self.prepared, guesses);
@@ -58,10 +71,38 @@ impl Trial<'_> {
 
     /// Replays until the recording is reproduced or no guess is left to change.
     pub(super) fn run(&self) -> Result<Attempt, RecordingError> {
+        self.run_from(Guesses::first(self.prepared, self.capacity))
+    }
+
+    /// As [`Self::run`], beginning with the guesses of a replay that stopped, and with private pools that were gone
+    /// at the end. None if they do not explain the whole recording.
+    pub(super) fn run_with_pools(
+        &self,
+        stopped: &Attempt,
+    ) -> Result<Option<Attempt>, RecordingError> {
+        let mut guesses = stopped.guesses.clone();
+        guesses.guesses_pools = true;
+        let run = self.run_from(guesses)?;
+        let is_helped = run.stopped.is_none() && !run.guesses.pools.is_empty();
+        Ok(is_helped.then_some(run))
+    }
+
+    fn run_from(&self, guesses: Guesses) -> Result<Attempt, RecordingError> {
         /// Enough for hundreds of blocks; keeps the time for a recording within two minutes.
         const MOST_GUESSES: usize = 500;
-        let mut run = self.run_with(Guesses::first(self.prepared, self.capacity))?;
+        /// Bounds the time for long recordings.
+        const MOST_CALLS: usize = 30_000_000;
+        let mut calls = 0;
+        let mut run = self.run_with(guesses)?;
         for _ in 0..MOST_GUESSES {
+            let replayed = |run: &Attempt| match run.stopped {
+                Some((index, _)) => index,
+                None => run.guesses.calls.len(),
+            };
+            calls += replayed(&run);
+            if calls > MOST_CALLS {
+                break;
+            }
             let better = run.stopped.as_ref().and_then(|(index, deviation)| {
                 let (prepared, segments) = (self.prepared, &run.segments);
                 run.guesses.refine(prepared, *index, deviation, segments)
@@ -97,6 +138,7 @@ impl Trial<'_> {
         let mut stopped = None;
         let mut retried = false;
         for (index, call) in guesses.calls.iter().enumerate() {
+            self.ensure_time(index)?;
             let retries = replay.retries();
             let outcome = replay.make(call);
             let recorded = prepared.entries_of(call);

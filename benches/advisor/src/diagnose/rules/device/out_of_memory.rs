@@ -1,15 +1,16 @@
-//! A request failed: the device is too small, or its free memory is fragmented.
+//! A request failed: it is too much memory, or the free memory is fragmented.
 //!
-//! **Criterion.** A request failed. The device is *too small* if active memory and the request together
-//! exceed it. Otherwise the free memory is *fragmented*.
+//! **Criterion.** A request failed. It is *too much* if the requested memory and the request together exceed
+//! what the program can reserve: the limit of the process, or the device. Otherwise the free memory is
+//! *fragmented*: in one piece it would serve the request.
 //!
 //! **Reason.** In the first case no setting helps, because this is a lower bound for every allocator. In
-//! the second case the remedy has been replayed.
+//! the second case expandable segments have been tried.
 
 use coalesce_alloc::driver::StreamId;
 use coalesce_alloc::snapshot::{BlockInfo, BlockState, SegmentInfo};
 use coalesce_alloc::stats::PoolKind;
-use coalesce_bench::text::{amount, count, percent_of, quoted};
+use coalesce_bench::text::{Unit, amount, count, percent_of, quoted};
 
 use crate::diagnose::evidence::Moment;
 use crate::diagnose::log::Allocation;
@@ -18,92 +19,120 @@ use crate::diagnose::{Evidence, Finding, SEE_ADVISE};
 pub const NAME: &str = "out_of_memory";
 
 pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
-    let moment = evidence.first_oom.as_ref()?;
+    let moment = evidence.failure.as_ref()?;
     let (index, request) = evidence.log.first_request_from(moment.event)?;
-    let active: u64 = moment.segments.iter().map(SegmentInfo::active_size).sum();
-    let capacity = evidence.available();
-    let missing = active
-        .saturating_add(request.bytes)
-        .saturating_sub(capacity);
-    let first_of = match evidence.tally.ooms {
-        0 | 1 => String::new(),
-        failed => format!("; it is the first of {failed} failed requests"),
+    let level = evidence.log.level(moment.event);
+    let available = evidence.available();
+    let unit = Unit::of(available);
+    let shown = |bytes: u64| match bytes {
+        // Too small to be shown in the unit of the rest.
+        0..MIB if available > MIB => amount(bytes),
+        bytes if bytes < available / 100 => amount(bytes),
+        bytes => unit.amount(bytes),
     };
-    let fails = format!("A request for {} fails", amount(request.bytes));
+    let (bound, raise) = match evidence.limit() {
+        Some(limit) if limit < evidence.subject.capacity => (
+            format!("the limit of the process, {}", shown(available)),
+            format!(
+                ", or a higher limit (the device has {})",
+                amount(evidence.subject.capacity)
+            ),
+        ),
+        _ => (format!("a device of {}", shown(available)), String::new()),
+    };
+    let failed = match evidence.tally.ooms {
+        0 | 1 => String::new(),
+        failed => format!("; {failed} requests fail in total"),
+    };
+    let missing = level
+        .requested
+        .saturating_add(request.bytes)
+        .saturating_sub(available);
+    let fails = format!("A request for {} fails", shown(request.bytes));
+    let state = format!(
+        "{fails}: live tensors have requested {}, {} is reserved, and the program can reserve no more than {bound}{failed}",
+        shown(level.requested),
+        shown(level.reserved),
+    );
+    let free = free_memory(moment, &shown);
+    let less = "Reduce the memory needed at one time: a smaller batch or shorter inputs, torch.utils.checkpoint, \
+                lower precision, or less optimizer state";
     if missing > 0 {
         let live = moment.live.values().filter_map(|&index| {
             let allocation = evidence.log.allocations.get(index)?;
             Some((index, allocation.bytes))
         });
+        let subject = match raise.is_empty() {
+            true => "device is too small",
+            false => "limit of the process is too low",
+        };
         return Some(Finding {
             rule: NAME,
-            headline: format!(
-                "The device is too small by {}: no setting helps",
-                amount(missing)
-            ),
-            evidence: vec![
-                format!(
-                    "{fails} with {} active on a device of {}{first_of}",
-                    amount(active),
-                    amount(capacity),
-                ),
-                free_memory(moment),
-            ],
-            remedy: "Reduce the memory needed at one time: a smaller batch or shorter inputs, \
-                     torch.utils.checkpoint, lower precision, or less optimizer state"
-                .to_owned(),
+            headline: format!("The {subject} by {}: no setting helps", shown(missing)),
+            evidence: vec![state, free],
+            remedy: format!("{less}{raise}"),
             conf: None,
             bytes: missing,
             stacks: evidence.call_sites(live),
         });
     }
+    let unreserved = available.saturating_sub(level.reserved);
     let mut facts = vec![
+        state,
+        free,
         format!(
-            "{fails} although only {} of {} is active{first_of}",
-            amount(active),
-            amount(capacity),
+            "In one piece, the free memory and the {} that is not reserved would serve the request",
+            shown(unreserved)
         ),
-        free_memory(moment),
     ];
-    facts.extend(out_of_reach(moment, request));
-    let unreserved = capacity.saturating_sub(evidence.log.level(moment.event).reserved);
+    facts.extend(out_of_reach(moment, request, &shown));
     let segment = evidence.segment_size(request.bytes).unwrap_or(0);
     if (request.bytes..segment).contains(&unreserved) {
         facts.push(format!(
-            "{} of the device is not reserved, but the request needs a segment of {}",
-            amount(unreserved),
-            amount(segment)
+            "The {} that is not reserved would suffice, but the request needs a segment of {}",
+            shown(unreserved),
+            shown(segment)
         ));
     }
-    let (tried, remedy, conf) = try_expandable_segments(evidence);
+    let (tried, conf) = try_expandable_segments(evidence);
     facts.push(tried);
+    let remedy = match conf {
+        Some(_) => SEE_ADVISE.to_owned(),
+        None => format!("{less}{raise}"),
+    };
     Some(Finding {
         rule: NAME,
         headline: format!("{fails} although enough memory is free: it is fragmented"),
         evidence: facts,
         remedy,
         conf,
-        bytes: request.bytes.max(capacity - active),
+        bytes: request.bytes.max(available.saturating_sub(level.active)),
         stacks: evidence.call_sites([(index, request.bytes)]),
     })
 }
 
+const MIB: u64 = 1 << 20;
+
 /// How free memory is divided into blocks, which PyTorch's error message does not say.
-fn free_memory(moment: &Moment) -> String {
+fn free_memory(moment: &Moment, shown: &dyn Fn(u64) -> String) -> String {
     let free = moment.free_blocks();
     let (number, sum) = (free.clone().count(), free.clone().sum());
     let largest = free.max().unwrap_or(0);
     format!(
         "{} is free in the cache, in {}; the largest is {}, and {} is in smaller blocks",
-        amount(sum),
+        shown(sum),
         count(number as u64, "block"),
-        amount(largest),
+        shown(largest),
         percent_of(sum - largest, sum),
     )
 }
 
 /// Free memory that the request cannot use, and why.
-fn out_of_reach(moment: &Moment, request: &Allocation) -> Vec<String> {
+fn out_of_reach(
+    moment: &Moment,
+    request: &Allocation,
+    shown: &dyn Fn(u64) -> String,
+) -> Vec<String> {
     let bytes_where = |which: &dyn Fn(&SegmentInfo, &BlockInfo) -> bool| {
         let segments = moment.segments.iter();
         let blocks = segments.flat_map(|s| s.blocks.iter().map(move |b| (s, b)));
@@ -128,36 +157,26 @@ fn out_of_reach(moment: &Moment, request: &Allocation) -> Vec<String> {
     ];
     let present = reasons.into_iter().filter(|&(bytes, _)| bytes > 0);
     present
-        .map(|(bytes, reason)| format!("{} {reason}", amount(bytes)))
+        .map(|(bytes, reason)| format!("{} {reason}", shown(bytes)))
         .collect()
 }
 
-/// The effect of expandable segments, and the remedy that follows from it.
-fn try_expandable_segments(evidence: &Evidence<'_>) -> (String, String, Option<String>) {
+/// The effect of expandable segments, and the settings if no request fails with them.
+fn try_expandable_segments(evidence: &Evidence<'_>) -> (String, Option<String>) {
+    if evidence.settings.expandable_segments() && evidence.settings.max_split_size().is_none() {
+        return ("Expandable segments are already enabled".to_owned(), None);
+    }
     let conf = evidence.expandable();
-    let enabled =
-        evidence.settings.expandable_segments() && evidence.settings.max_split_size().is_none();
-    let trial = if enabled {
-        None
-    } else {
-        evidence.with_conf(&conf)
-    };
-    let fact = match &trial {
-        Some(trial) if trial.ooms == 0 => {
-            let fact = format!("With {}, no request fails", quoted(&conf));
-            return (fact, SEE_ADVISE.to_owned(), Some(conf));
+    let name = quoted(&conf);
+    match evidence.with_conf(&conf).map(|trial| trial.ooms) {
+        Some(0) => (format!("With {name}, no request fails"), Some(conf)),
+        Some(failed) => {
+            let now = evidence.tally.ooms;
+            let failed = count(failed, "request");
+            (format!("With {name}, {failed} fail instead of {now}"), None)
         }
-        Some(trial) => format!(
-            "With {}, {} still fail instead of {}",
-            quoted(&conf),
-            count(trial.ooms, "request"),
-            evidence.tally.ooms
-        ),
-        None if enabled => "Expandable segments are already enabled".to_owned(),
-        None => format!("{} could not be tried", quoted(&conf)),
-    };
-    let remedy = "Reduce the memory needed at one time: a smaller batch, or torch.utils.checkpoint";
-    (fact, remedy.to_owned(), None)
+        None => (format!("{name} could not be tried"), None),
+    }
 }
 
 #[cfg(test)]
@@ -203,10 +222,41 @@ mod tests {
         let found = Scene("", 10 * MIB, None).find(rule, |program| hold(program, 1, 5 * MIB));
         let facts = found.unwrap().evidence.join("\n");
         assert!(
-            facts.contains("10.0 MiB of the device is not reserved"),
+            facts.contains("10.0 MiB that is not reserved would suffice"),
             "{facts}"
         );
         assert!(facts.contains("a segment of 20.0 MiB"), "{facts}");
+    }
+
+    /// The device has room, but the process may not use it.
+    #[test]
+    fn a_limit_of_the_process_is_named() {
+        let limited = Scene("per_process_memory_fraction:0.25", 400 * MIB, None);
+        let found = limited.find(rule, |program| hold(program, 2, 60 * MIB));
+        let found = found.unwrap();
+        assert_eq!(found.bytes, 20 * MIB);
+        assert_eq!(
+            found.headline,
+            "The limit of the process is too low by 20.0 MiB: no setting helps"
+        );
+        let fact = &found.evidence[0];
+        assert!(fact.contains("60.0 MiB is reserved"), "{fact}");
+        assert!(
+            fact.contains("the limit of the process, 100.0 MiB"),
+            "{fact}"
+        );
+        assert!(found.remedy.contains("400.0 MiB"), "{}", found.remedy);
+    }
+
+    /// A request that the program gives up without is not the one that it dies of.
+    #[test]
+    fn the_request_that_ends_the_program_is_explained() {
+        let found = Scene("", 100 * MIB, None).find(rule, |program| {
+            program.scratch(500 * MIB, "probe");
+            hold(program, 1, 60 * MIB);
+            hold(program, 1, 70 * MIB);
+        });
+        assert_eq!(found.unwrap().bytes, 30 * MIB);
     }
 
     #[test]

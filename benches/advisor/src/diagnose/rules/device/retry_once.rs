@@ -20,7 +20,7 @@ use crate::diagnose::{Evidence, Finding};
 
 pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     let replayed = evidence
-        .first_oom
+        .failure
         .as_ref()
         .and_then(|moment| in_replay(evidence, moment));
     let recorded = evidence

@@ -6,7 +6,7 @@
 //!
 //! **Reason.** At the peak, no free block was large enough for the request, whatever their sum.
 
-use coalesce_bench::text::{amount, count, percent_of};
+use coalesce_bench::text::{Unit, amount, count, percent_of};
 
 use super::{lengths, survivors};
 use crate::diagnose::improvement::Improvement;
@@ -37,6 +37,7 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     let free = evidence.peak.free_blocks();
     let (number, largest) = (free.clone().count(), free.max().unwrap_or(0));
     let (index, request) = evidence.log.first_request_from(evidence.peak.event)?;
+    let unit = Unit::of(peak.reserved);
     Some(Finding {
         rule: "fragmentation",
         headline: format!("At the peak, {} is free but fragmented", amount(lost)),
@@ -44,10 +45,10 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
             format!(
                 "{} of the {} reserved is free, in {}; the largest is {}, and the request is for {}",
                 percent_of(lost, peak.reserved),
-                amount(peak.reserved),
+                unit.amount(peak.reserved),
                 count(number as u64, "block"),
-                amount(largest),
-                amount(request.bytes),
+                unit.amount(largest),
+                unit.amount(request.bytes),
             ),
             improvement.sentence,
         ],

@@ -12,7 +12,7 @@
 use std::collections::BTreeSet;
 
 use coalesce_alloc::pytorch::size::SMALL_LIMIT;
-use coalesce_bench::text::{amount, count, percent_of};
+use coalesce_bench::text::{Unit, amount, count, percent_of};
 
 use crate::diagnose::evidence::{Evidence, total};
 use crate::diagnose::improvement::Improvement;
@@ -67,6 +67,7 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         }
         _ => "Input sizes change in nearly every step".to_owned(),
     };
+    let unit = Unit::of(peak.reserved);
     let facts = vec![
         format!(
             "In half of the steps, at least {median} % of the requested bytes are in blocks of sizes that the \
@@ -79,8 +80,8 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         ),
         format!(
             "At the peak, {} of the {} reserved is free, {}",
-            amount(lost),
-            amount(peak.reserved),
+            unit.amount(lost),
+            unit.amount(peak.reserved),
             percent_of(lost, peak.reserved),
         ),
         improvement.sentence,

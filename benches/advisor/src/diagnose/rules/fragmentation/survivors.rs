@@ -23,7 +23,7 @@ const FULL_PERCENT: u64 = 25;
 const PINNED_PERCENT: u64 = 10;
 
 pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
-    let moment = evidence.first_oom.as_ref().unwrap_or(&evidence.peak);
+    let moment = evidence.failure.as_ref().unwrap_or(&evidence.peak);
     let is_pinned = |segment: &&SegmentInfo| is_pinned(segment);
     let pinned: Vec<&SegmentInfo> = moment.segments.iter().filter(is_pinned).collect();
     let free = pinned.iter().map(|segment| free_in(segment)).sum::<u64>();
@@ -40,7 +40,7 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         amount(bytes),
         amount(free + bytes),
         percent_of(free + bytes, reserved),
-        match evidence.first_oom {
+        match evidence.failure {
             Some(_) => "when the first request fails",
             None => "at the peak",
         },

@@ -7,7 +7,7 @@
 //! block of `max_split_size_mb` or more is never split (PyTorch 2.11, `should_split`). The remainder counts
 //! as allocated; only *allocated − requested* shows it.
 
-use coalesce_bench::text::{amount, count, percent_of, quoted};
+use coalesce_bench::text::{Unit, amount, count, percent_of, quoted};
 
 use crate::diagnose::evidence::{Evidence, total};
 use crate::diagnose::{Finding, SEE_ADVISE};
@@ -30,6 +30,7 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     }
     let expandable = evidence.expandable();
     let trial = evidence.with_conf(&expandable)?;
+    let unit = Unit::of(reserved);
     Some(Finding {
         rule: "tails",
         headline: format!(
@@ -47,8 +48,8 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
             format!(
                 "With {}, which splits blocks down to 512 bytes, {} is reserved at the peak instead of {}",
                 quoted(&expandable),
-                amount(trial.measures.peak_reserved_bytes),
-                amount(reserved),
+                unit.amount(trial.measures.peak_reserved_bytes),
+                unit.amount(reserved),
             ),
         ],
         remedy: SEE_ADVISE.to_owned(),

@@ -1,7 +1,8 @@
-//! `per_process_memory_fraction` rejects a request although the device has room.
+//! The limit of the process rejects a request although the device has room.
 //!
-//! **Criterion.** A request failed, `per_process_memory_fraction` is set, and reserved memory together with
-//! the segment for the request exceeds that fraction of the device but not the device.
+//! **Criterion.** A request failed, the process has a limit (`per_process_memory_fraction`, or one that the
+//! recording shows), and reserved memory together with the segment for the request exceeds the limit but
+//! not the device.
 //!
 //! **Reason.** The limit is compared with the size of a whole segment: 20 MiB for a request of 1 to 10 MiB,
 //! even with expandable segments, where the request may need one page or none (PyTorch 2.11,
@@ -12,7 +13,7 @@ use coalesce_bench::text::amount;
 use crate::diagnose::{Evidence, Finding};
 
 pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
-    let moment = evidence.first_oom.as_ref()?;
+    let moment = evidence.failure.as_ref()?;
     let limit = evidence.limit()?;
     let (index, request) = evidence.log.first_request_from(moment.event)?;
     let segment = evidence.segment_size(request.bytes)?;
@@ -36,16 +37,22 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
             amount(segment)
         ));
     }
+    const KEY: &str = "per_process_memory_fraction";
+    let is_set = evidence.subject.conf.contains(KEY);
+    let name = match is_set {
+        true => KEY,
+        false => "The limit of the process",
+    };
     Some(Finding {
         rule: "fraction",
         headline: format!(
-            "per_process_memory_fraction rejects a request for {} while {} of the device is free",
+            "{name} rejects a request for {} while {} of the device is free",
             amount(request.bytes),
             amount(capacity - reserved)
         ),
         evidence: facts,
-        remedy: "Raise per_process_memory_fraction, or remove it".to_owned(),
-        conf: Some(evidence.conf_without("per_process_memory_fraction")),
+        remedy: format!("Raise {KEY} (torch.cuda.set_{KEY} if the program calls it), or remove it"),
+        conf: is_set.then(|| evidence.conf_without(KEY)),
         bytes: capacity - limit,
         stacks: evidence.call_sites([(index, request.bytes)]),
     })

@@ -1,0 +1,191 @@
+//! Advice for programs that are written in code.
+
+use std::path::Path;
+use std::time::Duration;
+
+use coalesce_alloc::driver::sim::address::AddressPolicy;
+use coalesce_bench::measure::profile::{PUBLISHED, Profile};
+use coalesce_workloads::cached::Cached;
+use coalesce_workloads::formats::snapshot::release::Releases;
+use coalesce_workloads::op::{Op, Sink, Workload, WorkloadError};
+
+use super::{Advice, AdviceRequest, Aim, advise};
+use crate::advise::answer::AnswerKind;
+
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+/// Tensors of some sizes in MiB, all live together, for each of several rounds.
+struct Rounds(&'static [&'static [u64]]);
+
+impl Workload for Rounds {
+    fn name(&self) -> &'static str {
+        "rounds"
+    }
+
+    fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
+        for (round, sizes) in (0..).zip(self.0) {
+            let ids = (round * 1000..).zip(*sizes);
+            for (id, mib) in ids.clone() {
+                sink.op(Op::Malloc {
+                    id,
+                    bytes: mib * MIB,
+                    stream: 0,
+                    tag: "round",
+                })?;
+            }
+            for (id, _) in ids {
+                sink.op(Op::Free { id })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Its segments fit no later round: 520 MiB are requested, and 1,560 MiB reserved.
+const FRAGMENTED: Rounds = Rounds(&[
+    &[
+        26, 26, 26, 26, 26, 26, 26, 26, 26, 26, 26, 26, 26, 26, 26, 26, 26, 26, 26, 26,
+    ],
+    &[40, 40, 40, 40, 40, 40, 40, 40, 40, 40, 40, 40, 40],
+    &[65, 65, 65, 65, 65, 65, 65, 65],
+]);
+
+fn advice(
+    program: &Rounds,
+    change: impl FnOnce(AdviceRequest<'_>) -> AdviceRequest<'_>,
+) -> anyhow::Result<Advice> {
+    let workload = Cached::of(program)?;
+    let profile = Profile::load(PUBLISHED, Path::new(""))?;
+    advise(&change(AdviceRequest {
+        workload: &workload,
+        reactive: &workload,
+        recording: None,
+        remarks: &[],
+        conditions: &[],
+        present: "",
+        releases: Releases::REFERENCE,
+        capacity: 80 * GIB,
+        others: 0,
+        limit: None,
+        aim: Aim::LeastCapacity,
+        profile: &profile,
+        addresses: AddressPolicy::Up,
+        time_limit: None,
+        copies: 1,
+    }))
+}
+
+#[test]
+fn tight_memory_gets_advice_wherever_addresses_grow() {
+    for addresses in [
+        AddressPolicy::Up,
+        AddressPolicy::Down,
+        AddressPolicy::FirstFit,
+    ] {
+        let advice = advice(&FRAGMENTED, |request| AdviceRequest {
+            capacity: 530 * MIB,
+            addresses,
+            ..request
+        });
+        let advice = advice.unwrap();
+        assert_eq!(advice.search.failed, 0, "{addresses:?}");
+        let mut rows = advice.ranking.iter();
+        let expandable = rows.find(|row| row.conf == "expandable_segments:True");
+        let expandable = expandable.unwrap();
+        // The cache is returned, so that a roomy device gives other figures.
+        assert!(expandable.on_device.fits() && expandable.on_device.device_frees > 0);
+    }
+}
+
+#[test]
+fn a_failing_replay_is_reported_and_does_not_end_the_report() {
+    // More than the device can ever have.
+    let advice = advice(&Rounds(&[&[1 << 41]]), |request| AdviceRequest {
+        capacity: u64::MAX,
+        ..request
+    });
+    let advice = advice.unwrap();
+    let present = advice.ranking.first().unwrap();
+    assert!(present.is_present && present.error.is_some());
+    assert!(advice.search.failed > 0);
+    let remarks = advice.remarks.join(" ");
+    assert!(remarks.contains("current settings failed"), "{remarks}");
+}
+
+#[test]
+fn keys_of_later_releases_are_kept_and_named() {
+    let conf = "throw_on_cudamalloc_oom:True,max_split_size_mb:64";
+    let advice = advice(&FRAGMENTED, |request| AdviceRequest {
+        present: conf,
+        ..request
+    });
+    let advice = advice.unwrap();
+    for row in &advice.ranking {
+        assert!(row.conf.contains("throw_on_cudamalloc_oom:True"), "{row:?}");
+    }
+    let remarks = advice.remarks.join(" ");
+    assert!(remarks.contains("does not know throw_on_cudamalloc_oom"));
+}
+
+#[test]
+fn only_settings_that_the_release_knows_are_tried() {
+    let advised_to = |releases: Releases| {
+        let program = Rounds(&[&[5, 5, 5, 5, 5, 5, 5, 5], &[9, 9, 9, 9], &[30, 30]]);
+        let advice = advice(&program, |request| AdviceRequest {
+            releases,
+            ..request
+        });
+        advice.unwrap()
+    };
+    let has = |advice: &Advice, key: &str| advice.ranking.iter().any(|row| row.conf.contains(key));
+    let reference = advised_to(Releases::REFERENCE);
+    assert!(has(&reference, "large_segment_size_mb"));
+    assert!(has(&reference, "per_process_memory_fraction"));
+    let older = advised_to(Releases::given("2.8".parse().unwrap()));
+    assert!(!has(&older, "large_segment_size_mb"));
+    assert!(!has(&older, "per_process_memory_fraction"));
+    assert!(has(&older, "expandable_segments"));
+    let remarks = older.remarks.join(" ");
+    assert!(
+        remarks.contains("PyTorch 2.8: large_segment_size_mb and per_process_memory_fraction"),
+        "{remarks}"
+    );
+    let oldest = advised_to(Releases::given("2.0".parse().unwrap()));
+    assert!(!has(&oldest, "expandable_segments"));
+}
+
+#[test]
+fn settings_that_findings_evaluated_are_in_the_table() {
+    let advice = advice(&FRAGMENTED, |request| request).unwrap();
+    let evaluated = advice.findings.iter().filter(|f| f.conf.is_some());
+    let rules: Vec<&str> = evaluated.map(|finding| finding.rule).collect();
+    assert!(!rules.is_empty());
+    for rule in rules {
+        let mut rows = advice.ranking.iter();
+        assert!(rows.any(|row| row.suggested_by.contains(&rule)), "{rule}");
+    }
+}
+
+#[test]
+fn settings_are_not_searched_if_none_can_help() {
+    let advice = advice(&FRAGMENTED, |request| AdviceRequest {
+        capacity: 500 * MIB,
+        ..request
+    });
+    let advice = advice.unwrap();
+    assert_eq!(advice.answer.kind, AnswerKind::Impossible);
+    // The current settings, which are the defaults, and expandable segments.
+    assert_eq!(advice.search.tried, 2);
+    assert_eq!(advice.search.left, 0);
+}
+
+#[test]
+fn a_time_limit_that_is_too_short_is_an_error() {
+    let advice = advice(&FRAGMENTED, |request| AdviceRequest {
+        time_limit: Some(Duration::ZERO),
+        ..request
+    });
+    let error = format!("{:#}", advice.unwrap_err());
+    assert!(error.contains("--time-limit"), "{error}");
+}

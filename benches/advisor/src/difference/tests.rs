@@ -1,0 +1,132 @@
+use coalesce_alloc::driver::sim::address::AddressPolicy;
+use coalesce_workloads::families::program::Program;
+
+use super::*;
+use crate::diagnose::testing::{GIB, MIB, Written, burst, hold};
+
+fn compared<'a>(workload: &'a dyn coalesce_workloads::op::Workload, conf: &'a str) -> Compared<'a> {
+    Compared {
+        name: workload.name(),
+        subject: Subject {
+            workload,
+            recording: None,
+            conf,
+            capacity: 80 * GIB,
+            limit: None,
+            address_policy: AddressPolicy::Up,
+        },
+    }
+}
+
+#[test]
+fn a_larger_request_is_the_reason() {
+    let before = Written(|program: &mut Program<'_>| hold(program, 2, 40 * MIB));
+    let after = Written(|program: &mut Program<'_>| hold(program, 3, 40 * MIB));
+    let difference = Difference::between(&compared(&before, ""), &compared(&after, "")).unwrap();
+    assert_eq!(difference.cause, DifferenceCause::Program);
+    assert_eq!(difference.reserved_change_bytes, 40 << 20);
+    assert_eq!(
+        difference.verdict,
+        "B needs 40.0 MiB more at its peak: 120.0 MiB reserved instead of 80.0 MiB; the program requests \
+         40.0 MiB more (several +40.0 MiB)."
+    );
+    let several = &difference.holders[0];
+    assert_eq!((several.before_blocks, several.after_blocks), (2, 3));
+    assert!(difference.notes.is_empty(), "{:?}", difference.notes);
+}
+
+#[test]
+fn fragmentation_is_the_reason() {
+    // A freed block of 20 MiB cannot serve a request of 30 MiB.
+    let program = |first: u64| {
+        move |program: &mut Program<'_>| {
+            burst(program, 1, first * MIB);
+            hold(program, 1, 30 * MIB);
+        }
+    };
+    let (before, after) = (Written(program(30)), Written(program(20)));
+    let difference = Difference::between(&compared(&before, ""), &compared(&after, "")).unwrap();
+    assert_eq!(difference.cause, DifferenceCause::Allocator);
+    assert!(
+        difference
+            .verdict
+            .contains("unused cached memory adds 20.0 MiB"),
+        "{}",
+        difference.verdict
+    );
+}
+
+#[test]
+fn the_part_of_the_settings_is_told() {
+    let program = |program: &mut Program<'_>| {
+        burst(program, 1, 20 * MIB);
+        hold(program, 1, 40 * MIB);
+    };
+    let (before, after) = (Written(program), Written(program));
+    let expandable = compared(&after, "expandable_segments:True");
+    let difference = Difference::between(&compared(&before, ""), &expandable).unwrap();
+    assert_eq!(difference.settings_change_bytes, Some(-(20 << 20)));
+    assert_eq!(difference.reserved_change_bytes, -(20 << 20));
+    let text = difference.text();
+    assert!(
+        text.contains("the settings differ: A (defaults), B expandable_segments:True"),
+        "{text}"
+    );
+}
+
+#[test]
+fn equal_workloads_need_the_same() {
+    let program = Written(|program: &mut Program<'_>| hold(program, 2, 40 * MIB));
+    let difference = Difference::between(&compared(&program, ""), &compared(&program, "")).unwrap();
+    assert_eq!(difference.cause, DifferenceCause::Equal);
+    assert_eq!(
+        difference.verdict,
+        "A and B need the same at their peaks: 80.0 MiB and 80.0 MiB reserved."
+    );
+}
+
+#[test]
+fn moved_lines_are_matched() {
+    let holder = |place: &str, function: &str, bytes: u64| crate::Holder {
+        place: place.to_owned(),
+        function: function.to_owned(),
+        file: String::new(),
+        library: None,
+        operator: String::new(),
+        is_of_backward: false,
+        category: Category::Activations,
+        bytes,
+        blocks: 1,
+        stream: 0,
+        pool: None,
+        label: None,
+        frames: Vec::new(),
+    };
+    let before = [
+        holder("a.py:10", "forward", 100),
+        holder("a.py:20", "forward", 50),
+        holder("b.py:5", "main", 7),
+    ];
+    let moved = [
+        holder("a.py:13", "forward", 100),
+        holder("a.py:23", "forward", 90),
+        holder("b.py:5", "main", 7),
+    ];
+    let changes = holder_changes(&before, &moved);
+    assert_eq!(
+        (changes[0].place.as_str(), changes[0].change_bytes()),
+        ("a.py:23", 40)
+    );
+    assert!(changes[1..].iter().all(|one| one.change_bytes() == 0));
+    let one_more = [
+        holder("a.py:13", "forward", 100),
+        holder("a.py:20", "forward", 50),
+        holder("a.py:30", "forward", 30),
+    ];
+    let changes = holder_changes(&before, &one_more);
+    assert_eq!(
+        (changes[0].place.as_str(), changes[0].change_bytes()),
+        ("a.py", 30)
+    );
+    assert_eq!(changes[1].change_bytes(), -7, "b.py holds nothing any more");
+}

@@ -1,0 +1,84 @@
+//! `coalesce diff`: what grew between two workloads.
+
+use std::process::ExitCode;
+
+use coalesce_advisor::Subject;
+use coalesce_advisor::difference::{Compared, Difference};
+use coalesce_bench::measure::cell::REFERENCE;
+use coalesce_workloads::input::Input;
+
+use super::conditions::{ConditionFlags, Conditions};
+use super::output::print;
+
+/// Compare the memory of two workloads at their peaks.
+///
+/// Replays each workload under its own settings and reports what grew: by line of the program, by category and by
+/// stream, and whether the program requests more or the allocator needs more for the same requests. The two may have
+/// different formats and come from different releases; notes say where that limits the comparison. Lines are matched
+/// by function and file, so that edits elsewhere in a file do not matter.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Example:\n  coalesce diff workloads/traces/llama1b_bf16.csv.gz workloads/traces/llama1b_bf16_ckpt.csv.gz\n\n\
+                  JSON (--json): the fields of coalesce_advisor::difference::Difference: format (1), verdict, cause\n\
+                  (equal, program, allocator or both), before and after (the two workloads: settings, releases, peak,\n\
+                  failed_requests, retries, …), reserved_change_bytes, parts, settings_change_bytes, holders, categories,\n\
+                  streams, notes. Amounts are bytes."
+)]
+pub struct Args {
+    /// The first workload: a PyTorch memory snapshot, a trace (see workloads/traces/README.md), an RMM log or a
+    /// MiniMalloc instance, plain or gzip-compressed; or the name of a preset.
+    a: String,
+    /// The second workload.
+    b: String,
+    /// Flags that replace the recorded conditions of both.
+    #[command(flatten)]
+    conditions: ConditionFlags,
+    /// Print a JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let (before, after) = (Opened::of(&args.a, args)?, Opened::of(&args.b, args)?);
+    let difference = Difference::between(&before.compared(), &after.compared())?;
+    let text = match args.json {
+        true => serde_json::to_string_pretty(&difference)? + "\n",
+        false => difference.text(),
+    };
+    print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// An opened workload and the conditions of its replay.
+struct Opened<'a> {
+    name: &'a str,
+    input: Input,
+    conditions: Conditions,
+}
+
+impl<'a> Opened<'a> {
+    fn of(name: &'a str, args: &Args) -> anyhow::Result<Self> {
+        let input = args.conditions.open(name)?;
+        let conditions = args.conditions.resolve(&input, REFERENCE)?;
+        Ok(Self {
+            name,
+            input,
+            conditions,
+        })
+    }
+
+    fn compared(&self) -> Compared<'_> {
+        let conditions = &self.conditions;
+        Compared {
+            name: self.name,
+            subject: Subject {
+                workload: self.input.workload.as_ref(),
+                recording: self.input.recording.as_ref(),
+                conf: &conditions.conf,
+                capacity: conditions.capacity - conditions.others,
+                limit: conditions.limit,
+                address_policy: conditions.addresses,
+            },
+        }
+    }
+}
