@@ -41,6 +41,7 @@ fn advice(name: &str, recording: &Recording) -> Advice {
         capacity: memory.and_then(|found| found.device()).unwrap_or(80 << 30),
         others: 0,
         limit: None,
+        limit_below: None,
         aim: Aim::LeastCapacity,
         profile: &Profile::load(PUBLISHED, Path::new("")).unwrap(),
         addresses: recording.address_policy().unwrap_or_default(),

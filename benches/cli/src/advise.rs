@@ -117,6 +117,7 @@ impl Subject {
             capacity: self.conditions.capacity,
             others: self.conditions.others,
             limit: self.conditions.limit,
+            limit_below: self.conditions.limit_below,
             aim: args.aim,
             profile,
             addresses: self.conditions.addresses,

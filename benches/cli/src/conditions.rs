@@ -58,6 +58,8 @@ pub struct Conditions {
     pub others: u64,
     /// The most bytes that the process may reserve.
     pub limit: Option<u64>,
+    /// If the limit was inferred: bytes that the process could not reserve, where `limit` is what it could.
+    pub limit_below: Option<u64>,
     /// Where the device places memory.
     pub addresses: AddressPolicy,
     /// Where each condition comes from, one sentence each.
@@ -95,6 +97,7 @@ impl ConditionFlags {
             capacity: 0,
             others: self.reserve_for_others,
             limit: self.limit,
+            limit_below: None,
             addresses,
             sources: Vec::new(),
         };
@@ -138,8 +141,15 @@ impl ConditionFlags {
         found: Option<&MemoryLimit>,
         conditions: &mut Conditions,
     ) -> anyhow::Result<()> {
+        if let (Some(found), Some(_), None) = (found, self.capacity, self.limit) {
+            conditions.sources.push(format!(
+                "limit: none, because --capacity is given; the recorded process could reserve at least {}",
+                amount(found.at_least)
+            ));
+        }
         let found = found.filter(|_| self.capacity.is_none());
         let full = found.filter(|found| found.cause == LimitCause::Device);
+        let limit = self.limit.or_else(|| self.collector_limit(input));
         let trial = Trial::of(input, conditions.addresses)?;
         let memory = match (self.capacity, full, found.and_then(MemoryLimit::device)) {
             (Some(capacity), ..) => Some((capacity, "as requested".to_owned())),
@@ -156,7 +166,7 @@ impl ConditionFlags {
         };
         let source = match &memory {
             Some((bytes, origin)) => format!("device memory: {}, {origin}", amount(*bytes)),
-            None if self.limit.or(found.map(|found| found.at_least)).is_some() => {
+            None if limit.is_some() || found.is_some() => {
                 "device memory: not recorded; simulated as more than the limit".to_owned()
             }
             None => "device memory: not recorded; simulated without a limit".to_owned(),
@@ -167,7 +177,6 @@ impl ConditionFlags {
             // What others held when it was recorded is not part of it.
             conditions.capacity = conditions.capacity.saturating_add(conditions.others);
         }
-        let limit = self.limit.or_else(|| self.collector_limit(input));
         let source = match (limit, found) {
             (Some(limit), _) if self.limit.is_some() => {
                 format!("limit: {}, as requested", amount(limit))
@@ -183,6 +192,7 @@ impl ConditionFlags {
                 let capacity = conditions.capacity;
                 let limit = trial.reproducing(found, |bytes| (capacity, Some(bytes)))?;
                 conditions.limit = Some(limit);
+                conditions.limit_below = Some(found.below);
                 limit_source(found, limit)
             }
             _ => return Ok(()),
@@ -245,7 +255,14 @@ fn limit_source(found: &MemoryLimit, used: u64) -> String {
         true => "; it changed during the recording, this is the last",
         false => "",
     };
-    format!("limit: {bracket}, inferred from {evidence}{cause}{changed}; {used} bytes are used")
+    let end = match used == found.at_least {
+        true => "lower",
+        false => "upper",
+    };
+    let used = amount(used);
+    format!(
+        "limit: {bracket}, inferred from {evidence}{cause}{changed}; simulated with the {end} bound, {used}"
+    )
 }
 
 /// Replays a recording under its own settings, to see whether requests fail as recorded.

@@ -111,6 +111,8 @@ enum Decision<'a> {
     Impossible,
     /// No settings suffice; those that need least.
     TooLarge(&'a TriedSettings),
+    /// These settings need least. Whether they suffice is unknown, because the limit is not known exactly.
+    MayFit(&'a TriedSettings),
     Keep(Reason<'a>),
     Change(&'a TriedSettings),
 }
@@ -132,7 +134,9 @@ impl Facts<'_> {
             Decision::Impossible => (AnswerKind::Impossible, None, None),
             Decision::TooLarge(least) => (AnswerKind::TooLarge, None, Some(*least)),
             Decision::Keep(_) => (AnswerKind::Keep, None, self.present()),
-            Decision::Change(best) => (AnswerKind::Change, Some(best.conf.clone()), Some(*best)),
+            Decision::MayFit(best) | Decision::Change(best) => {
+                (AnswerKind::Change, Some(best.conf.clone()), Some(*best))
+            }
         };
         let needs = match kind {
             AnswerKind::Impossible => Some(self.lower_bound()),
@@ -162,7 +166,7 @@ impl Facts<'_> {
     }
 
     fn decision(&self) -> Decision<'_> {
-        if self.lower_bound() > self.available() {
+        if self.lower_bound() > self.most_available() {
             return Decision::Impossible;
         }
         let least = self.tried(self.search.best(Aim::LeastCapacity));
@@ -170,7 +174,10 @@ impl Facts<'_> {
         let too_large = least
             .filter(|least| minimum(least).map_or(!least.fits(), |bytes| bytes > self.available()));
         if let Some(least) = too_large {
-            return Decision::TooLarge(least);
+            return match minimum(least) {
+                Some(bytes) if bytes <= self.most_available() => Decision::MayFit(least),
+                _ => Decision::TooLarge(least),
+            };
         }
         let (Some(present), Some(best)) = (self.present(), self.tried(self.best)) else {
             return Decision::Keep(Reason::AsGood);
@@ -203,6 +210,12 @@ impl Facts<'_> {
 
     fn available(&self) -> u64 {
         self.search.simulator.available()
+    }
+
+    /// Bytes that may be available: more than is certain, if the limit is not known exactly.
+    fn most_available(&self) -> u64 {
+        let most = self.request.limit_below.map(|below| below - 1);
+        most.unwrap_or(0).max(self.available())
     }
 
     fn lower_bound(&self) -> u64 {

@@ -61,6 +61,9 @@ pub struct AdviceRequest<'a> {
     pub others: u64,
     /// The most bytes that the program may reserve, as with `torch.cuda.set_per_process_memory_fraction`.
     pub limit: Option<u64>,
+    /// If the limit is only known to lie between two bounds, and `limit` is the lower one: bytes that the program
+    /// may not reserve.
+    pub limit_below: Option<u64>,
     /// What settings are chosen for.
     pub aim: Aim,
     /// The costs of driver calls.

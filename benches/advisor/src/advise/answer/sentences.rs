@@ -17,10 +17,15 @@ pub(super) fn of(facts: &Facts<'_>, decision: &Decision<'_>) -> Vec<String> {
     sentences.extend(match decision {
         Decision::Impossible => impossible(facts),
         Decision::TooLarge(least) => too_large(facts, least),
+        Decision::MayFit(least) => may_fit(facts, least),
         Decision::Keep(reason) => keep(facts, reason),
         Decision::Change(best) => change(facts, best),
     });
-    if matches!(decision, Decision::Impossible | Decision::TooLarge(_)) {
+    let is_short = matches!(
+        decision,
+        Decision::Impossible | Decision::TooLarge(_) | Decision::MayFit(_)
+    );
+    if is_short {
         sentences.extend(largest_holders(facts));
     }
     sentences
@@ -99,6 +104,19 @@ fn too_large(facts: &Facts<'_>, least: &TriedSettings) -> Vec<String> {
         amount(needs),
         amount(available),
         amount(needs.saturating_sub(available)),
+        amount(facts.lower_bound())
+    )]
+}
+
+fn may_fit(facts: &Facts<'_>, least: &TriedSettings) -> Vec<String> {
+    let amount = |bytes| facts.unit().amount(bytes);
+    let needs = least.minimum.known().unwrap_or(u64::MAX);
+    vec![format!(
+        "The settings below need least, {}. The recording does not tell whether that suffices: at least {} is \
+         available, and less than {}. At its peak the program requests {}.",
+        amount(needs),
+        amount(facts.available()),
+        amount(facts.request.limit_below.unwrap_or(u64::MAX)),
         amount(facts.lower_bound())
     )]
 }
