@@ -131,6 +131,12 @@ impl StatArray {
         }
     }
 
+    /// Sets the current value of one kind; totals and peaks stay.
+    pub fn set_current(&mut self, kind: PoolKind, value: i64) {
+        let before = std::mem::replace(&mut self.of_mut(kind).current, value);
+        self.all.current = self.all.current.wrapping_add(value.wrapping_sub(before));
+    }
+
     /// Undoes an increase; the peak stays.
     pub fn take_back(&mut self, kind: PoolKind, amount: u64) {
         self.all.take_back(amount);

@@ -255,7 +255,8 @@ impl<'w> RestoredBlocks<'w> {
         Some(addr)
     }
 
-    /// The statistics without the blocks that were not requested yet.
+    /// The statistics without the blocks that were not requested yet. Until all are, only the requested
+    /// blocks count as reserved, so that memory is at its peak no sooner than the program uses it.
     fn reported(&self, stats: &DeviceStats) -> DeviceStats {
         let mut stats = stats.clone();
         for (kind, [number, bytes, requested]) in self.sums {
@@ -264,6 +265,10 @@ impl<'w> RestoredBlocks<'w> {
             stats.allocated_bytes.take_back(kind, bytes);
             stats.active_bytes.take_back(kind, bytes);
             stats.requested_bytes.take_back(kind, requested);
+            let allocated = stats.allocated_bytes.of(kind).current;
+            stats.reserved_bytes.set_current(kind, allocated);
+            stats.inactive_split.set_current(kind, 0);
+            stats.inactive_split_bytes.set_current(kind, 0);
         }
         stats
     }

@@ -19,8 +19,6 @@ use coalesce_alloc::settings::Settings;
 use coalesce_alloc::snapshot::{BlockInfo, BlockState, SegmentInfo};
 use coalesce_alloc::stats::PoolKind;
 
-use crate::op::Workload;
-
 /// Segments and their blocks before the first operation of a workload.
 #[derive(Clone, PartialEq, Debug)]
 pub struct StartState {
@@ -121,6 +119,14 @@ impl StartState {
         let same_pages = settings.large_segment_size() == self.settings.large_segment_size();
         settings.expandable_segments() == self.settings.expandable_segments()
             && (same_pages || self.ranges.is_empty())
+    }
+
+    /// Whether a replay of the reference under this settings string begins with the blocks in use alone,
+    /// because the segments cannot exist under it. Its figures are then lower bounds.
+    #[must_use]
+    pub fn is_lower_bound(&self, conf: &str) -> bool {
+        let settings = Settings::from_conf(conf);
+        !settings.is_ok_and(|settings| self.is_possible_under(&settings))
     }
 
     /// Builds the reference in this state on a new simulated device. None if the state
@@ -244,26 +250,15 @@ fn without_free_pages(run: &SegmentInfo, base: DeviceAddr, page: u64) -> Vec<Seg
     runs.collect()
 }
 
-/// Whether a replay of the reference under this settings string begins with the blocks in use alone, although
-/// the workload begins with reserved segments. Its figures are then lower bounds.
-#[must_use]
-pub fn is_lower_bound(workload: &dyn Workload, conf: &str) -> bool {
-    let is_possible = |start: &StartState| {
-        Settings::from_conf(conf).is_ok_and(|settings| start.is_possible_under(&settings))
-    };
-    workload.start().is_some_and(|start| !is_possible(start))
-}
-
-/// The reference on a new simulated device, in the state in which the workload begins if that state can
-/// exist under the settings, and empty otherwise. `limit` is as in [`StartState::restore`].
+/// The reference on a new simulated device, in the state in which a workload begins if that state can exist
+/// under the settings, and empty otherwise. `limit` is as in [`StartState::restore`].
 #[must_use]
 pub fn reference(
-    workload: &dyn Workload,
+    start: Option<&StartState>,
     config: &SimConfig,
     settings: Settings,
     limit: Option<u64>,
 ) -> PyTorch<SimDevice> {
-    let restored = workload.start();
-    let restored = restored.and_then(|start| start.restore(config, &settings, limit));
+    let restored = start.and_then(|start| start.restore(config, &settings, limit));
     restored.unwrap_or_else(|| PyTorch::new(SimDevice::new(config), settings))
 }

@@ -110,7 +110,7 @@ pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
         request.releases,
     );
     // No settings make room for more than there is.
-    let can_fit = simulator.demand.lower_bound_bytes <= simulator.available();
+    let can_fit = simulator.demand.lower_bound_bytes <= request.most_available();
     let mut failure = FailureFinder::default();
     let mut peak = (PeakFinder::default(), &mut failure);
     let figures = simulator.observe(request.present, &mut peak);

@@ -5,6 +5,8 @@
 
 mod category;
 mod role;
+mod shape;
+mod sizes;
 mod timeline;
 
 use std::cmp::Reverse;

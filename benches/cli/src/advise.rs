@@ -11,8 +11,6 @@ use coalesce_bench::measure::cell::REFERENCE;
 use coalesce_bench::measure::profile::{self, Profile};
 use coalesce_bench::measure::results;
 use coalesce_workloads::cached::Cached;
-use coalesce_workloads::formats::snapshot::Recording;
-use coalesce_workloads::formats::snapshot::release::Releases;
 use coalesce_workloads::input::Input;
 
 use super::conditions::{ConditionFlags, Conditions};
@@ -73,8 +71,6 @@ const COPIES: u64 = 8;
 struct Subject {
     input: Input,
     conditions: Conditions,
-    /// The current settings, including those that PyTorch 2.11 does not know.
-    present: String,
     workload: Cached,
 }
 
@@ -84,11 +80,7 @@ impl Subject {
         history::require(&input, name)?;
         let conditions = args.conditions.resolve(&input, REFERENCE)?;
         let workload = Cached::of(input.workload.as_ref())?;
-        let recording = input.recording.as_ref();
-        let present = recording.filter(|_| args.conditions.conf.is_none());
-        let present = present.and_then(|recording| recording.conf.clone());
         Ok(Self {
-            present: present.unwrap_or_else(|| conditions.conf.clone()),
             input,
             conditions,
             workload,
@@ -101,7 +93,6 @@ impl Subject {
         profile: &'a Profile,
         time_limit: Option<Duration>,
     ) -> AdviceRequest<'a> {
-        let recording = self.input.recording.as_ref();
         AdviceRequest {
             workload: &self.workload,
             // A trace does not react to results, and reading the file for every replay would be slow.
@@ -109,11 +100,11 @@ impl Subject {
                 Some(_) => self.input.workload.as_ref(),
                 None => &self.workload,
             },
-            recording,
+            recording: self.input.recording.as_ref(),
             remarks: &self.input.remarks,
             conditions: &self.conditions.sources,
-            present: &self.present,
-            releases: recording.map_or(Releases::REFERENCE, Recording::releases),
+            present: &self.conditions.present,
+            releases: self.conditions.releases,
             capacity: self.conditions.capacity,
             others: self.conditions.others,
             limit: self.conditions.limit,

@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::ensure;
 use coalesce_alloc::bytes;
 use coalesce_alloc::driver::sim::address::AddressPolicy;
+use coalesce_alloc::settings::{Settings, SettingsError};
 use coalesce_bench::measure::capacity::{ROOMY, USUAL};
 use coalesce_bench::measure::cell::{Cell, REFERENCE};
 use coalesce_bench::measure::profile::{PUBLISHED, Profile};
@@ -13,6 +14,7 @@ use coalesce_bench::text::{amount, quoted};
 use coalesce_workloads::demand::Demand;
 use coalesce_workloads::formats::snapshot::Recording;
 use coalesce_workloads::formats::snapshot::limit::{LimitCause, MemoryLimit, Refusal};
+use coalesce_workloads::formats::snapshot::release::{Release, Releases};
 use coalesce_workloads::formats::snapshot::verify::{Known, verify};
 use coalesce_workloads::formats::snapshot::workload::FAILED;
 use coalesce_workloads::input::{Input, InputError};
@@ -26,8 +28,9 @@ pub struct ConditionFlags {
     /// the snapshot. The variable itself is not read.
     #[arg(long)]
     pub conf: Option<String>,
-    /// Memory of the simulated device. Default: if a request failed in the snapshot, the reserved and the free
-    /// memory at that time; 80GiB for traces and presets; else enough for everything.
+    /// Memory of the simulated device: 24GiB or 24G for 24 * 2^30 bytes, 24GB for 24 * 10^9. Default: if a request
+    /// failed in the snapshot, the reserved and the free memory at that time; 80GiB for traces and presets; else
+    /// enough for everything.
     #[arg(long, value_parser = bytes::parse_memory)]
     pub capacity: Option<u64>,
     /// The most memory that the process may reserve, as with torch.cuda.set_per_process_memory_fraction. Default:
@@ -41,6 +44,10 @@ pub struct ConditionFlags {
     /// up. Results depend on it, because allocators prefer low addresses.
     #[arg(long, value_parser = str::parse::<AddressPolicy>)]
     pub addresses: Option<AddressPolicy>,
+    /// PyTorch release that the program runs under, such as 2.8: settings that it lacks are not advised. Default: as
+    /// far as the snapshot shows it; 2.11 for traces and presets.
+    #[arg(long, value_name = "RELEASE")]
+    pub torch: Option<Release>,
     /// Device number, if the snapshot covers several devices. Default: the device that ran out of memory last,
     /// else the busiest.
     #[arg(long, value_name = "NUMBER")]
@@ -50,15 +57,19 @@ pub struct ConditionFlags {
 /// The conditions of a replay.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Conditions {
-    /// The settings string.
+    /// The settings string, without keys that the reference does not know.
     pub conf: String,
+    /// The settings string of the program.
+    pub present: String,
+    /// The releases of PyTorch that the program may run under.
+    pub releases: Releases,
     /// Bytes of device memory.
     pub capacity: u64,
     /// Bytes of it that others hold.
     pub others: u64,
     /// The most bytes that the process may reserve.
     pub limit: Option<u64>,
-    /// If the limit was inferred: bytes that the process could not reserve, where `limit` is what it could.
+    /// Bytes that it may not reserve, if the limit is only known to lie below.
     pub limit_below: Option<u64>,
     /// Where the device places memory.
     pub addresses: AddressPolicy,
@@ -85,7 +96,21 @@ impl ConditionFlags {
 
     /// The conditions for a replay under a policy.
     pub fn resolve(&self, input: &Input, policy: &str) -> anyhow::Result<Conditions> {
-        let (conf, settings) = self.settings(input.recording.as_ref(), policy);
+        if let Some(conf) = self.conf.as_deref().filter(|_| policy == REFERENCE) {
+            match Settings::from_conf(conf) {
+                Err(error @ SettingsError::UnknownKey { .. }) => {
+                    return Err(anyhow::Error::new(error).context(format!("--conf '{conf}'")));
+                }
+                // The replay reports other errors.
+                _ => {}
+            }
+        }
+        let recording = input.recording.as_ref();
+        let (present, settings) = self.settings(recording, policy);
+        let known = recording
+            .filter(|_| self.conf.is_none() && policy == REFERENCE)
+            .and_then(|recording| recording.settings().ok());
+        let conf = known.map_or_else(|| present.clone(), |known| known.conf);
         let recorded = input.recording.as_ref().and_then(Recording::address_policy);
         let (addresses, placed) = match (self.addresses, recorded) {
             (Some(addresses), _) => (addresses, "as requested"),
@@ -94,6 +119,12 @@ impl ConditionFlags {
         };
         let mut conditions = Conditions {
             conf,
+            present,
+            releases: match (self.torch, recording) {
+                (Some(release), _) => Releases::given(release),
+                (None, Some(recording)) => recording.releases(),
+                (None, None) => Releases::REFERENCE,
+            },
             capacity: 0,
             others: self.reserve_for_others,
             limit: self.limit,
@@ -110,6 +141,13 @@ impl ConditionFlags {
         conditions.sources.push(settings);
         let addresses = format!("addresses: {}, {placed}", addresses.name());
         conditions.sources.push(addresses);
+        if conditions.releases != Releases::REFERENCE {
+            let releases = format!(
+                "release: {}; settings that it lacks are not advised",
+                conditions.releases
+            );
+            conditions.sources.push(releases);
+        }
         Ok(conditions)
     }
 
@@ -126,11 +164,16 @@ impl ConditionFlags {
         let Some(recording) = recording.filter(|_| policy == REFERENCE) else {
             return of("", "because none are given");
         };
-        match (recording.settings(), &recording.conf) {
-            (Ok(known), Some(_)) => of(&known.conf, "as recorded"),
-            (Ok(known), None) => of(&known.conf, "because none are recorded"),
-            // The replay reports what is wrong.
-            (Err(_), conf) => of(conf.as_deref().unwrap_or(""), "as recorded"),
+        match (&recording.conf, recording.settings()) {
+            (Some(conf), Ok(known)) if !known.unknown.is_empty() => of(
+                conf,
+                &format!("as recorded; {} is not simulated", known.unknown.join(", ")),
+            ),
+            (Some(conf), _) => of(conf, "as recorded"),
+            (None, known) => of(
+                &known.map_or_else(|_| String::new(), |known| known.conf),
+                "because none are recorded",
+            ),
         }
     }
 
@@ -255,14 +298,8 @@ fn limit_source(found: &MemoryLimit, used: u64) -> String {
         true => "; it changed during the recording, this is the last",
         false => "",
     };
-    let end = match used == found.at_least {
-        true => "lower",
-        false => "upper",
-    };
     let used = amount(used);
-    format!(
-        "limit: {bracket}, inferred from {evidence}{cause}{changed}; simulated with the {end} bound, {used}"
-    )
+    format!("limit: {bracket}, inferred from {evidence}{cause}{changed}; replays use {used}")
 }
 
 /// Replays a recording under its own settings, to see whether requests fail as recorded.

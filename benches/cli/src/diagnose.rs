@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use coalesce_advisor::diagnose::steps::Steps;
 use coalesce_advisor::diagnose::{self, Evidence, Subject};
 use coalesce_bench::measure::cell::REFERENCE;
 use coalesce_bench::text::coverage::missing;
@@ -46,7 +47,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let missing: String = missing.iter().map(|line| format!("{line}\n")).collect();
     let text = match args.json {
         true => serde_json::to_string_pretty(&findings)? + "\n",
-        false => missing + &conditions.text() + &diagnose::text(&findings),
+        false => {
+            let steps = Steps::line(evidence.steps.as_ref()) + "\n";
+            missing + &conditions.text() + &steps + &diagnose::text(&findings)
+        }
     };
     print(&text)?;
     Ok(ExitCode::SUCCESS)

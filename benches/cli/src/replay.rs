@@ -19,7 +19,6 @@ use coalesce_workloads::formats::snapshot::coverage::Coverage;
 use coalesce_workloads::formats::snapshot::workload::FAILED;
 use coalesce_workloads::op::{Op, WorkloadError};
 use coalesce_workloads::replay::{Observer, Outcome, Step};
-use coalesce_workloads::start;
 use serde::Serialize;
 
 use super::conditions::ConditionFlags;
@@ -155,8 +154,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let mut coverage = input.coverage.as_ref().map(missing).unwrap_or_default();
     let is_simulated_reference = on_gpu.is_none() && args.policy == REFERENCE;
-    if input.workload.start().is_some()
-        && (!is_simulated_reference || start::is_lower_bound(&*input.workload, conf))
+    if let Some(start) = input.workload.start()
+        && (!is_simulated_reference || start.is_lower_bound(conf))
     {
         let who = match is_simulated_reference {
             true => "These settings",

@@ -15,6 +15,7 @@ pub mod read;
 pub mod release;
 pub mod rewind;
 pub mod settings;
+mod skipped;
 pub mod verify;
 pub mod workload;
 

@@ -26,8 +26,10 @@ pub struct Answer {
     pub cause: Option<FailureCause>,
     /// That request.
     pub failure: Option<Failure>,
-    /// Bytes of memory that the program may reserve.
+    /// Bytes of memory that the program may reserve, at least.
     pub available_bytes: u64,
+    /// The most bytes that it may be able to reserve: more if the limit is only known approximately.
+    pub available_at_most_bytes: u64,
     /// **Needs**: bytes of memory with which the program completes under the advised settings, or under the
     /// current ones if nothing is to be changed. If no settings suffice, the least that was found. None if
     /// it was not found in time.
@@ -111,8 +113,6 @@ enum Decision<'a> {
     Impossible,
     /// No settings suffice; those that need least.
     TooLarge(&'a TriedSettings),
-    /// These settings need least. Whether they suffice is unknown, because the limit is not known exactly.
-    MayFit(&'a TriedSettings),
     Keep(Reason<'a>),
     Change(&'a TriedSettings),
 }
@@ -134,9 +134,7 @@ impl Facts<'_> {
             Decision::Impossible => (AnswerKind::Impossible, None, None),
             Decision::TooLarge(least) => (AnswerKind::TooLarge, None, Some(*least)),
             Decision::Keep(_) => (AnswerKind::Keep, None, self.present()),
-            Decision::MayFit(best) | Decision::Change(best) => {
-                (AnswerKind::Change, Some(best.conf.clone()), Some(*best))
-            }
+            Decision::Change(best) => (AnswerKind::Change, Some(best.conf.clone()), Some(*best)),
         };
         let needs = match kind {
             AnswerKind::Impossible => Some(self.lower_bound()),
@@ -157,6 +155,7 @@ impl Facts<'_> {
             spare_bytes: needs.map_or(0, |needs| available.saturating_sub(needs)),
             missing_bytes: needs.map_or(0, |needs| needs.saturating_sub(available)),
             available_bytes: available,
+            available_at_most_bytes: self.request.most_available(),
             failure: self.failure,
             confidence: self.confidence,
             kind,
@@ -166,22 +165,31 @@ impl Facts<'_> {
     }
 
     fn decision(&self) -> Decision<'_> {
-        if self.lower_bound() > self.most_available() {
+        if self.lower_bound() > self.request.most_available() {
             return Decision::Impossible;
         }
-        let least = self.tried(self.search.best(Aim::LeastCapacity));
-        let minimum = |tried: &TriedSettings| tried.minimum.known();
-        let too_large = least
-            .filter(|least| minimum(least).map_or(!least.fits(), |bytes| bytes > self.available()));
-        if let Some(least) = too_large {
-            return match minimum(least) {
-                Some(bytes) if bytes <= self.most_available() => Decision::MayFit(least),
-                _ => Decision::TooLarge(least),
-            };
+        if !self.search.tried.iter().any(|tried| self.fits(tried)) {
+            let known = self.tried(self.search.best(Aim::LeastCapacity));
+            // Without any known minimum, the settings that reserve least are named.
+            let all = self
+                .search
+                .tried
+                .iter()
+                .filter(|tried| tried.error.is_none());
+            let least = known.or(all.min_by_key(|tried| tried.with_room.peak_reserved_bytes));
+            if let Some(least) = least {
+                return Decision::TooLarge(least);
+            }
         }
         let (Some(present), Some(best)) = (self.present(), self.tried(self.best)) else {
             return Decision::Keep(Reason::AsGood);
         };
+        // A request fails, and these settings may get it served.
+        let least = best.minimum.known().unwrap_or(u64::MAX);
+        let is_chance = !present.fits() && best.conf != present.conf && self.is_uncertain(least);
+        if is_chance && present.minimum.known().is_none_or(|bytes| bytes > least) {
+            return Decision::Change(best);
+        }
         let (aim, lower_bound) = (self.request.aim, self.lower_bound());
         match (
             Worth::of(aim, present, best, lower_bound, self.stability),
@@ -193,6 +201,17 @@ impl Facts<'_> {
             }
             _ => Decision::Keep(Reason::AsGood),
         }
+    }
+
+    /// Whether the workload may complete with the available memory under some settings.
+    fn fits(&self, tried: &TriedSettings) -> bool {
+        let known = tried.minimum.known();
+        tried.fits() || known.is_some_and(|bytes| bytes <= self.request.most_available())
+    }
+
+    /// Whether the limit is not known exactly enough to tell if some memory is available.
+    fn is_uncertain(&self, bytes: u64) -> bool {
+        (self.available() < bytes) && (bytes <= self.request.most_available())
     }
 
     fn cause(&self) -> Option<FailureCause> {
@@ -210,12 +229,6 @@ impl Facts<'_> {
 
     fn available(&self) -> u64 {
         self.search.simulator.available()
-    }
-
-    /// Bytes that may be available: more than is certain, if the limit is not known exactly.
-    fn most_available(&self) -> u64 {
-        let most = self.request.limit_below.map(|below| below - 1);
-        most.unwrap_or(0).max(self.available())
     }
 
     fn lower_bound(&self) -> u64 {

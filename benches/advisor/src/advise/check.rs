@@ -32,6 +32,8 @@ pub struct RecordingCheck {
     pub difference: Option<String>,
 }
 
+const UNFINISHED: &str = "unfinished";
+
 impl RecordingCheck {
     /// Checks a recording, until the given time.
     #[must_use]
@@ -47,7 +49,7 @@ impl RecordingCheck {
         let difference = verification.difference.as_ref().map(Difference::summary);
         Self {
             verdict: match &error {
-                Some(RecordingError::Unfinished) => "unfinished",
+                Some(RecordingError::Unfinished) => UNFINISHED,
                 Some(_) => "impossible",
                 None => verification.verdict().name(),
             },
@@ -60,6 +62,11 @@ impl RecordingCheck {
             ooms: verification.ooms,
             difference: error.map(|error| error.to_string()).or(difference),
         }
+    }
+
+    /// Whether time ran out.
+    pub(super) fn is_unfinished(&self) -> bool {
+        self.verdict == UNFINISHED
     }
 
     /// The result in a sentence.
@@ -80,6 +87,10 @@ impl RecordingCheck {
                 "The replay under the recorded settings matches the recording: all {allocations} allocations \
                  have their recorded addresses, and all {segment_events} segment and page events are the same."
             ),
+            (Some(_), _) if self.is_unfinished() => {
+                "The replay was not compared with the recording: time ran out. `coalesce verify` compares it."
+                    .to_owned()
+            }
             (Some(difference), _) if self.verdict == "impossible" => {
                 format!("The recording could not be verified: {difference}.")
             }
@@ -89,5 +100,41 @@ impl RecordingCheck {
                  page events are the same. First difference: {difference}. Run `coalesce verify` for details."
             ),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use coalesce_alloc::driver::{DeviceAddr, StreamId};
+    use coalesce_alloc::history::{Action, TraceEntry};
+
+    use super::*;
+
+    #[test]
+    fn a_check_without_time_claims_no_difference() {
+        const MIB: u64 = 1 << 20;
+        let entries = [
+            (Action::SegmentAlloc, 20 * MIB),
+            (Action::Alloc, 2 * MIB),
+            (Action::FreeRequested, 2 * MIB),
+            (Action::FreeCompleted, 2 * MIB),
+            (Action::SegmentFree, 20 * MIB),
+        ];
+        let entry = |(action, size)| TraceEntry {
+            action,
+            addr: DeviceAddr(1 << 40),
+            size,
+            stream: StreamId::DEFAULT,
+            time_us: 0,
+        };
+        let recording = Recording {
+            entries: entries.map(entry).to_vec(),
+            ..Recording::default()
+        };
+        let check = RecordingCheck::of(&recording, None);
+        assert_eq!(check.verdict, "exact", "{check:?}");
+        let check = RecordingCheck::of(&recording, Some(Instant::now()));
+        assert_eq!(check.verdict, UNFINISHED, "{check:?}");
+        assert!(!check.is_exact && check.sentence().contains("was not compared"));
     }
 }

@@ -63,7 +63,7 @@ impl Confidence {
             true => ConfidenceLevel::RecordedPart,
             false => ConfidenceLevel::Estimate,
         };
-        if level == ConfidenceLevel::Estimate {
+        if level == ConfidenceLevel::Estimate && !check.is_unfinished() {
             reasons.insert(0, "The figures are estimates.".to_owned());
         }
         reasons.push(check.sentence());

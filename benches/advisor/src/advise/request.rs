@@ -61,8 +61,7 @@ pub struct AdviceRequest<'a> {
     pub others: u64,
     /// The most bytes that the program may reserve, as with `torch.cuda.set_per_process_memory_fraction`.
     pub limit: Option<u64>,
-    /// If the limit is only known to lie between two bounds, and `limit` is the lower one: bytes that the program
-    /// may not reserve.
+    /// Bytes that it may not reserve, if the limit is only known to lie between `limit` and this.
     pub limit_below: Option<u64>,
     /// What settings are chosen for.
     pub aim: Aim,
@@ -75,4 +74,14 @@ pub struct AdviceRequest<'a> {
     pub time_limit: Option<Duration>,
     /// Number of perturbed copies of the workload that test how far the advice holds.
     pub copies: u64,
+}
+
+impl AdviceRequest<'_> {
+    /// The most bytes that may be available to the workload, as far as the limit is known.
+    #[must_use]
+    pub fn most_available(&self) -> u64 {
+        let free = self.capacity.saturating_sub(self.others);
+        let below = self.limit_below.map(|below| below.saturating_sub(1));
+        below.or(self.limit).map_or(free, |limit| limit.min(free))
+    }
 }

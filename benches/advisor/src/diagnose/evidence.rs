@@ -66,7 +66,12 @@ impl Subject<'_> {
             ..SimConfig::with_capacity(capacity)
         };
         let settings = Settings::from_conf(conf).with_context(|| format!("settings '{conf}'"))?;
-        let mut allocator = start::reference(self.workload, &config, settings, self.limit);
+        let mut allocator = start::reference(
+            self.workload.start().map(AsRef::as_ref),
+            &config,
+            settings,
+            self.limit,
+        );
         if let Some(limit) = self.limit {
             allocator.set_memory_fraction(fraction(limit, capacity))?;
         }
@@ -180,8 +185,21 @@ impl<'a> Evidence<'a> {
             })
         };
         let all = 0..log.end();
-        let large = log.peak(&all, |level| level.reserved - level.reserved_small);
-        let small = log.peak(&all, |level| level.reserved_small);
+        // The memory that a recording begins with may be the peak already. It is then explained where the
+        // program uses most of it.
+        let peak = |reserved: fn(&Level) -> u64| {
+            let (event, most) = log.peak(&all, reserved)?;
+            let levels = log.levels.iter().zip(0..);
+            let most_used = levels
+                .filter(|(level, _)| reserved(level) == most)
+                .max_by_key(|&(level, event)| (level.requested, Reverse(event)));
+            match (tally.begins_as_recorded, most_used) {
+                (true, Some((_, event))) => Some((event, most)),
+                _ => Some((event, most)),
+            }
+        };
+        let large = peak(|level| level.reserved - level.reserved_small);
+        let small = peak(|level| level.reserved_small);
         let peak = [small, large]
             .into_iter()
             .flatten()
@@ -216,9 +234,14 @@ impl<'a> Evidence<'a> {
         })
     }
 
-    /// Replays the workload under other settings; `None` if that fails.
+    /// Replays the workload under other settings; `None` if that fails, or if the replay could not begin with
+    /// the recorded segments and therefore proves no gain.
     #[must_use]
     pub fn with_conf(&self, conf: &str) -> Option<Trial> {
+        let start = self.subject.workload.start();
+        if start.is_some_and(|start| start.is_lower_bound(conf)) {
+            return None;
+        }
         let mut trials = self.trials.lock().ok()?;
         let trial = trials
             .entry(conf.to_owned())
@@ -344,6 +367,12 @@ impl<'a> Evidence<'a> {
     pub fn stack_of(&self, allocation: usize) -> Option<StackId> {
         let origin = *self.origin_of.get(allocation)?;
         self.origins.get(origin as usize)?.stack
+    }
+
+    /// The first event at or after a time of the recording.
+    #[must_use]
+    pub fn event_at(&self, time_us: u64) -> Option<u64> {
+        Some(self.recorded.as_ref()?.event_at(&self.log, time_us))
     }
 
     /// The recorded entry of an allocation, given by its index in the log. Blocks that were live when the recording

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use coalesce_alloc::history::Action;
 use coalesce_workloads::demand::Demand;
 use coalesce_workloads::formats::snapshot::{Recording, StackId};
 use coalesce_workloads::op::{Workload, WorkloadError};
@@ -50,20 +51,30 @@ impl<'a> Recorded<'a> {
         self.entries.get(index).map(|&entry| entry as usize)
     }
 
-    /// The event of the first request at or after a time.
+    /// The first event at or after a time.
     pub(super) fn event_at(&self, log: &Log, time_us: u64) -> u64 {
-        let time = |&entry: &u32| {
-            self.recording
-                .entries
-                .get(entry as usize)
-                .map(|e| e.time_us)
+        let is_before = |&entry: &u32| {
+            let entry = self.recording.entries.get(entry as usize);
+            entry.is_some_and(|entry| entry.time_us < time_us)
         };
-        let next = self
-            .entries
-            .partition_point(|entry| time(entry) < Some(time_us));
-        let next = self.before + next as u64;
+        let requests = self.entries.partition_point(is_before);
+        let next = self.before + requests as u64;
         let index = log.allocations.partition_point(|a| a.id < next);
-        log.allocations.get(index).map_or(log.end(), |a| a.born)
+        let next = log.allocations.get(index).map_or(log.end(), |a| a.born);
+        let last = requests
+            .checked_sub(1)
+            .and_then(|last| self.entries.get(last));
+        let (Some(&last), Some(request)) = (last, index.checked_sub(1)) else {
+            return next;
+        };
+        // The frees between two requests are events, too.
+        let after = self.recording.entries.iter().skip(last as usize + 1);
+        let until = after.take_while(|entry| entry.time_us < time_us);
+        let frees = until
+            .filter(|entry| entry.action == Action::FreeCompleted)
+            .count();
+        let request = log.allocations.get(request).map_or(0, |a| a.born);
+        next.min(request + 1 + frees as u64)
     }
 
     /// The stacks of the blocks at the end, by the tag of their requests: blocks that were live when the recording

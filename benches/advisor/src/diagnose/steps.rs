@@ -98,6 +98,16 @@ impl Steps {
         }
     }
 
+    /// Their number and how they were recognised, in a line of text.
+    #[must_use]
+    pub fn line(steps: Option<&Self>) -> String {
+        let recognised = |steps: &Self| {
+            let number = steps.events.len();
+            format!("steps: {number}, recognised by {}\n", steps.recognised_by())
+        };
+        steps.map_or_else(|| "steps: none recognised\n".to_owned(), recognised)
+    }
+
     /// How they were recognised, as the end of a sentence.
     #[must_use]
     pub fn recognised_by(&self) -> String {

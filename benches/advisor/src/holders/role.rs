@@ -29,6 +29,8 @@ pub(super) enum Role {
     Data,
     /// A module was called.
     Forward,
+    /// Memory rose between two steps of the optimizer, which no stack explains.
+    Rise,
     /// Other code of the program ran.
     Program,
 }

@@ -1,11 +1,14 @@
 //! Decides what each allocation is for, from what the program was doing at its birth and at its end.
 
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
 use super::category::Category;
 use super::role::Role;
+use super::{shape, sizes};
 use crate::diagnose::Evidence;
 use crate::diagnose::log::Allocation;
+use crate::diagnose::steps::is_update;
 
 /// The roles of all allocations, and the optimizer's steps.
 pub(super) struct Timeline<'a> {
@@ -14,17 +17,65 @@ pub(super) struct Timeline<'a> {
     roles: Vec<Role>,
     /// The events of each step of the optimizer, in order.
     updates: Vec<Range<u64>>,
+    /// The allocations that cuBLAS keeps as its workspace.
+    workspaces: HashSet<usize>,
+    /// The categories that the sizes of gradients show.
+    by_size: HashMap<usize, Category>,
 }
 
 impl<'a> Timeline<'a> {
     pub(super) fn of(evidence: &'a Evidence<'a>) -> Self {
-        let roles = roles(evidence);
-        let updates = updates(evidence, &roles);
-        Self {
+        let mut roles = roles(evidence);
+        let mut updates = updates(evidence, &roles);
+        if roles
+            .iter()
+            .all(|role| matches!(role, Role::Unknown | Role::Program))
+        {
+            roles = shape::roles(&evidence.log, &updates);
+            updates.retain(|update| update.start < evidence.log.end());
+        }
+        let mut timeline = Self {
             evidence,
+            workspaces: workspaces(evidence, &roles),
             roles,
             updates,
+            by_size: HashMap::new(),
+        };
+        timeline.by_size = timeline.by_size();
+        timeline
+    }
+
+    /// The categories that the sizes of gradients show.
+    fn by_size(&self) -> HashMap<usize, Category> {
+        let mut gradients = vec![Vec::new(); self.updates.len()];
+        let mut state: BTreeMap<u64, u64> = BTreeMap::new();
+        let mut candidates = Vec::new();
+        for (index, allocation) in self.evidence.allocations() {
+            match self.category(index) {
+                Category::Gradients => {
+                    let update = self.updates.partition_point(|u| u.start <= allocation.born);
+                    if let Some(sizes) = gradients.get_mut(update) {
+                        sizes.push(allocation.bytes);
+                    }
+                }
+                Category::OptimizerState => {
+                    *state.entry(allocation.bytes).or_default() += allocation.bytes;
+                }
+                Category::Unknown if self.may_be_parameter(index, allocation) => {
+                    candidates.push((index, allocation.bytes));
+                }
+                _ => {}
+            }
         }
+        sizes::categories(&candidates, &gradients, &state)
+    }
+
+    /// Whether an allocation without a stack lives through the first step of the optimizer and was there before.
+    fn may_be_parameter(&self, index: usize, allocation: &Allocation) -> bool {
+        let first = self.updates.first();
+        self.role(index) == Role::Unknown
+            && first
+                .is_some_and(|first| allocation.born < first.start && first.end <= allocation.freed)
     }
 
     fn role(&self, allocation: usize) -> Role {
@@ -71,6 +122,9 @@ impl<'a> Timeline<'a> {
         let Some(allocation) = self.evidence.log.allocations.get(index) else {
             return Category::Unknown;
         };
+        if self.workspaces.contains(&index) {
+            return Category::Workspace;
+        }
         match self.role(index) {
             Role::Workspace => Category::Workspace,
             Role::Gather => Category::Parameters,
@@ -92,7 +146,14 @@ impl<'a> Timeline<'a> {
                 _ => Category::Unknown,
             },
             Role::Program => self.of_program(index, allocation),
-            Role::Unknown => Category::Unknown,
+            Role::Rise => match self.next_update(allocation.born) {
+                Some(update) if allocation.freed < update.start => Category::Activations,
+                _ => Category::Unknown,
+            },
+            Role::Unknown => {
+                let shown = self.by_size.get(&index).copied();
+                shown.unwrap_or(Category::Unknown)
+            }
         }
     }
 
@@ -190,10 +251,42 @@ fn updates(evidence: &Evidence<'_>, roles: &[Role]) -> Vec<Range<u64>> {
         .collect();
     for &start in &evidence.updates {
         let index = allocations.partition_point(|a| a.born < start);
-        updates.push(start..end_from(index));
+        let end = announced_end(evidence, start).unwrap_or_else(|| end_from(index));
+        updates.push(start..end.max(end_from(index)));
     }
     updates.sort_by_key(|update| (update.start, update.end));
     // A mark and the allocations after it are one step.
-    updates.dedup_by(|later, earlier| later.start <= earlier.end && later.end == earlier.end);
+    updates.dedup_by(|later, earlier| {
+        let is_same = later.start <= earlier.end;
+        if is_same {
+            earlier.end = earlier.end.max(later.end);
+        }
+        is_same
+    });
     updates
+}
+
+/// The event at which the step of the optimizer that begins at `start` ends, if annotations tell.
+fn announced_end(evidence: &Evidence<'_>, start: u64) -> Option<u64> {
+    let annotations = evidence.subject.recording?.annotations.iter();
+    let mut ends = annotations.filter(|a| !a.is_start && is_update(&a.name));
+    ends.find_map(|end| evidence.event_at(end.time_us).filter(|&end| end >= start))
+}
+
+/// The workspaces of cuBLAS where stacks do not name it: the first allocation of a known size in the forward or the
+/// backward pass on a stream, if it is never freed.
+fn workspaces(evidence: &Evidence<'_>, roles: &[Role]) -> HashSet<usize> {
+    /// 4096 KiB × 2 + 16 KiB × 8 before Hopper, 4096 KiB × 8 since (at::cuda::parseChosenWorkspaceSize).
+    const SIZES: [u64; 2] = [8_519_680, 33_554_432];
+    let mut firsts = HashSet::new();
+    let allocations = evidence.allocations().zip(roles);
+    let of_pass = allocations.filter(|((_, a), role)| {
+        SIZES.contains(&a.bytes) && matches!(role, Role::Forward | Role::Backward)
+    });
+    let kept = of_pass.filter_map(|((index, a), role)| {
+        let is_backward = *role == Role::Backward;
+        let is_first = firsts.insert((a.bytes, a.stream, is_backward));
+        (is_first && a.freed == u64::MAX).then_some(index)
+    });
+    kept.collect()
 }

@@ -7,6 +7,7 @@ mod convert;
 mod diagnose;
 mod diff;
 mod gpu;
+mod input;
 mod installed;
 mod limits;
 mod lists;
@@ -18,6 +19,7 @@ mod script;
 mod summary;
 mod sweep;
 mod verify;
+mod warm;
 
 use std::fs;
 use std::io::Write;

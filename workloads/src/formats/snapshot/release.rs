@@ -11,6 +11,7 @@ use std::str::FromStr;
 use coalesce_alloc::settings::written;
 
 use super::Recording;
+use crate::catalog::Unknown;
 use crate::formats::pickle::Node;
 
 /// A release of PyTorch without its patch level: 2.11.
@@ -37,7 +38,7 @@ impl Release {
 }
 
 /// 2.`minor`.
-const fn two(minor: u16) -> Release {
+pub(super) const fn two(minor: u16) -> Release {
     Release { major: 2, minor }
 }
 
@@ -132,6 +133,15 @@ impl Releases {
     pub fn unknown_keys<'a>(&self, conf: &'a str) -> impl Iterator<Item = &'a str> + use<'_, 'a> {
         let keys = written(conf).map(|(key, _)| key);
         keys.filter(|key| !key.is_empty() && !self.know(key))
+    }
+
+    /// The releases from `release` on, as the form of a file shows.
+    pub(super) const fn since(release: Release) -> Self {
+        Self {
+            from: Some(release),
+            before: None,
+            evidence: ReleaseEvidence::Keys,
+        }
     }
 
     /// Whether the range contains the release.
@@ -315,6 +325,27 @@ impl Releases {
     }
 }
 
+/// What to do about a key that the reference does not know.
+#[must_use]
+pub fn unknown_key_hint(key: &str) -> Option<String> {
+    let known = KEYS.iter().find(|(known, ..)| *known == key);
+    if let Some((_, since, until)) = known {
+        let releases = until.map_or_else(
+            || format!("from {since} on"),
+            |until| format!("only before {until}"),
+        );
+        return Some(format!(
+            "PyTorch has it {releases}; the reference is PyTorch {}",
+            Release::REFERENCE
+        ));
+    }
+    let keys = KEYS.map(|(key, ..)| key);
+    let keys = keys.into_iter().filter(|key| Releases::REFERENCE.know(key));
+    let unknown = Unknown::new(key, keys);
+    let nearest = unknown.nearest()?;
+    Some(format!("did you mean '{nearest}'?"))
+}
+
 impl Recording {
     /// The releases of PyTorch that may have made the recording.
     #[must_use]
@@ -447,6 +478,19 @@ mod tests {
         assert!(Releases::REFERENCE.know("large_segment_size_mb"));
         assert!(!Releases::REFERENCE.know("throw_on_cudamalloc_oom"));
         assert!(!Releases::REFERENCE.know("roundup_bypass_threshold_mb"));
+    }
+
+    #[test]
+    fn unknown_keys_suggest_what_is_meant() {
+        let hint = |key| unknown_key_hint(key).unwrap_or_default();
+        assert_eq!(
+            hint("expandable_segment"),
+            "did you mean 'expandable_segments'?"
+        );
+        assert_eq!(hint("max_split_size"), "did you mean 'max_split_size_mb'?");
+        let later = "PyTorch has it from 2.12 on; the reference is PyTorch 2.11";
+        assert_eq!(hint("throw_on_cudamalloc_oom"), later);
+        assert_eq!(hint("colour"), "");
     }
 
     #[test]

@@ -19,8 +19,8 @@ use coalesce_alloc::snapshot::{BlockState, SegmentInfo};
 use coalesce_alloc::stats::PoolKind;
 
 use self::segment::Segment;
-use super::Recording;
 use super::settings::KnownSettings;
+use super::{Recording, skipped};
 
 /// The state before the first entry.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -49,6 +49,13 @@ pub enum RecordingError {
     /// Its settings are invalid.
     #[error("the settings: {0}")]
     Settings(#[from] SettingsError),
+    /// Some actions were not recorded.
+    #[error(
+        "the recording leaves out all entries {} (skip_actions of _record_memory_history), so it cannot be \
+         replayed; record without skip_actions",
+        names(.0)
+    )]
+    Skipped(Vec<Action>),
     /// The state at the end is impossible.
     #[error("the state at the end is impossible: {0}")]
     End(#[source] RestoreError),
@@ -70,6 +77,12 @@ pub enum RecordingError {
     Unfinished,
 }
 
+/// The names of actions, in a list.
+fn names(actions: &[Action]) -> String {
+    let names: Vec<_> = actions.iter().map(|action| action.name()).collect();
+    names.join(", ")
+}
+
 /// An entry in a line.
 struct Summary<'a>(&'a TraceEntry);
 
@@ -88,6 +101,10 @@ impl fmt::Display for Summary<'_> {
 /// [`RecordingError`] if the state at the end, an entry or the state at the start is impossible.
 pub fn rewind(recording: &Recording, known: &KnownSettings) -> Result<Start, RecordingError> {
     let settings = &known.settings;
+    let skipped = skipped::actions(&recording.entries);
+    if !skipped.is_empty() {
+        return Err(RecordingError::Skipped(skipped));
+    }
     restore::ensure_possible(&recording.segments).map_err(RecordingError::End)?;
     let mut past = Past {
         settings,

@@ -22,6 +22,7 @@ mod waits;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
+use coalesce_alloc::MempoolId;
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::history::{Action, TraceEntry};
 use coalesce_alloc::settings::Settings;
@@ -153,7 +154,18 @@ fn state_at(
         }
     }
     let mut segments = start.segments.clone();
+    // Requests to private pools are replayed in the default pool, and so must find their memory there.
+    let is_private = |segment: &SegmentInfo| segment.pool != MempoolId::DEFAULT;
+    let mut pools: HashSet<MempoolId> = HashSet::new();
+    if segments.iter().any(is_private) {
+        let entries = recording.entries.iter().enumerate();
+        let requests = entries.filter(|(_, entry)| entry.action == Action::Alloc);
+        pools.extend(requests.map(|(index, _)| recording.pool_of(index)));
+    }
     for segment in &mut segments {
+        if !segment.is_expandable && pools.contains(&segment.pool) {
+            segment.pool = MempoolId::DEFAULT;
+        }
         let number = streams.binary_search(&segment.stream).unwrap_or(0);
         segment.stream = StreamId::nth(u32::try_from(number).unwrap_or(u32::MAX));
     }

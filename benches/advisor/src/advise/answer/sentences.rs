@@ -3,8 +3,7 @@
 use coalesce_bench::text::coverage::FROM_LIVE_BLOCKS;
 use coalesce_bench::text::{Unit, capitalised, duration, quoted};
 use coalesce_workloads::formats::snapshot::release::Releases;
-
-use coalesce_workloads::start::is_lower_bound;
+use coalesce_workloads::op::Workload;
 
 use super::super::request::Aim;
 use super::super::search::TriedSettings;
@@ -17,15 +16,10 @@ pub(super) fn of(facts: &Facts<'_>, decision: &Decision<'_>) -> Vec<String> {
     sentences.extend(match decision {
         Decision::Impossible => impossible(facts),
         Decision::TooLarge(least) => too_large(facts, least),
-        Decision::MayFit(least) => may_fit(facts, least),
         Decision::Keep(reason) => keep(facts, reason),
         Decision::Change(best) => change(facts, best),
     });
-    let is_short = matches!(
-        decision,
-        Decision::Impossible | Decision::TooLarge(_) | Decision::MayFit(_)
-    );
-    if is_short {
+    if matches!(decision, Decision::Impossible | Decision::TooLarge(_)) {
         sentences.extend(largest_holders(facts));
     }
     sentences
@@ -37,10 +31,10 @@ fn died(facts: &Facts<'_>) -> Option<String> {
     let amount = |bytes| facts.unit().amount(bytes);
     let who = match (failure.is_recorded, failure.is_handled) {
         (true, false) => "The program died",
-        (true, true) => "A request failed, which the program handled,",
+        (true, true) => "A request failed (the program handled the error)",
         (false, _) => "Under the current settings, the program runs out of memory",
     };
-    let available = amount(facts.available());
+    let available = available(facts);
     let request = in_both_units(facts, failure.request_bytes);
     let demand = amount(failure.demand_bytes());
     Some(match facts.cause()? {
@@ -48,13 +42,18 @@ fn died(facts: &Facts<'_>) -> Option<String> {
             "{who} because it needs too much memory, not because of fragmentation: with the failed request for \
              {request}, its tensors would take {demand}, and {available} is available."
         ),
-        FailureCause::Fragmentation => format!(
-            "{who} because of fragmentation: with the failed request for {request}, its tensors would take \
-             {demand} of the {available} available, but {} of the {} that the allocator held was free in pieces \
-             that could not serve the request.",
-            amount(failure.free_bytes),
-            amount(failure.reserved_bytes),
-        ),
+        FailureCause::Fragmentation => {
+            let lost = match failure.free_bytes >= failure.request_bytes {
+                true => "in pieces that could not serve the request",
+                false => "and the request needed a new segment",
+            };
+            format!(
+                "{who} because of fragmentation: with the failed request for {request}, its tensors would take \
+                 {demand} of the {available} available, but the allocator held {}, {} of it free, {lost}.",
+                amount(failure.reserved_bytes),
+                amount(failure.free_bytes),
+            )
+        }
     })
 }
 
@@ -73,6 +72,16 @@ fn largest_holders(facts: &Facts<'_>) -> Option<String> {
     (!holders.is_empty()).then(|| format!("The largest holders are {}.", holders.join("; ")))
 }
 
+/// The available memory, as far as the limit is known.
+fn available(facts: &Facts<'_>) -> String {
+    let unit = facts.unit();
+    let (low, high) = (facts.available(), facts.request.most_available());
+    match (unit.amount(low), unit.amount(high)) {
+        (low, high) if low == high => low,
+        (low, high) => format!("{low} to {high}"),
+    }
+}
+
 /// An amount in the unit of the page, and in its own as in PyTorch's messages.
 fn in_both_units(facts: &Facts<'_>, bytes: u64) -> String {
     let own = Unit::of(bytes);
@@ -84,39 +93,29 @@ fn in_both_units(facts: &Facts<'_>, bytes: u64) -> String {
 
 fn impossible(facts: &Facts<'_>) -> Vec<String> {
     let amount = |bytes| facts.unit().amount(bytes);
-    let (demand, available) = (facts.lower_bound(), facts.available());
+    let demand = facts.lower_bound();
     vec![format!(
         "No setting can help: the program requests {} at its peak, and {} is available. At least {} must go.",
         amount(demand),
-        amount(available),
-        amount(demand.saturating_sub(available))
+        available(facts),
+        amount(demand.saturating_sub(facts.request.most_available()))
     )]
 }
 
 fn too_large(facts: &Facts<'_>, least: &TriedSettings) -> Vec<String> {
     let amount = |bytes| facts.unit().amount(bytes);
-    let available = facts.available();
-    let needs = least.minimum.known().unwrap_or(u64::MAX);
+    let needs = match least.minimum.known() {
+        Some(needs) => format!(
+            "it needs least with {}, {}, and {} is available. At least {} must go.",
+            quoted(&least.conf),
+            amount(needs),
+            available(facts),
+            amount(needs.saturating_sub(facts.request.most_available()))
+        ),
+        None => format!("{} is available.", available(facts)),
+    };
     vec![format!(
-        "No setting that was tried makes the program fit: it needs least with {}, {}, and {} is available. At \
-         least {} must go. At its peak it requests {}.",
-        quoted(&least.conf),
-        amount(needs),
-        amount(available),
-        amount(needs.saturating_sub(available)),
-        amount(facts.lower_bound())
-    )]
-}
-
-fn may_fit(facts: &Facts<'_>, least: &TriedSettings) -> Vec<String> {
-    let amount = |bytes| facts.unit().amount(bytes);
-    let needs = least.minimum.known().unwrap_or(u64::MAX);
-    vec![format!(
-        "The settings below need least, {}. The recording does not tell whether that suffices: at least {} is \
-         available, and less than {}. At its peak the program requests {}.",
-        amount(needs),
-        amount(facts.available()),
-        amount(facts.request.limit_below.unwrap_or(u64::MAX)),
+        "No setting that was tried makes the program fit: {needs} At its peak it requests {}.",
         amount(facts.lower_bound())
     )]
 }
@@ -172,15 +171,22 @@ fn change(facts: &Facts<'_>, best: &TriedSettings) -> Vec<String> {
             true => "the same run gets this request served",
             false => "it completes",
         };
-        let needs = best.score(Aim::LeastCapacity);
-        let spare = needs.map_or_else(String::new, |needs| {
-            format!(
-                ": it needs {}, {} less than available",
+        let (low, high) = (facts.available(), facts.request.most_available());
+        sentences.push(match best.score(Aim::LeastCapacity) {
+            Some(needs) if facts.is_uncertain(needs) => format!(
+                "The settings below may get this request served: they need {}, and the limit is only known to \
+                 lie between {} and {}.",
                 amount(needs),
-                amount(facts.available().saturating_sub(needs))
-            )
+                amount(low),
+                amount(high)
+            ),
+            Some(needs) => format!(
+                "With the settings below, {served}: it needs {}, {} less than available.",
+                amount(needs),
+                amount(low.saturating_sub(needs))
+            ),
+            None => format!("With the settings below, {served}."),
         });
-        sentences.push(format!("With the settings below, {served}{spare}."));
         if failure.is_recorded && !failure.is_handled {
             sentences
                 .push("What the program does after the failed request is not recorded.".to_owned());
@@ -188,11 +194,17 @@ fn change(facts: &Facts<'_>, best: &TriedSettings) -> Vec<String> {
     } else {
         sentences.push(gain(facts, best));
     }
-    if is_lower_bound(facts.request.workload, &best.conf) {
+    if is_lower_bound(facts, best) {
         sentences.push(format!("These settings {FROM_LIVE_BLOCKS}."));
     }
     sentences.extend(present.and_then(|present| slower_driver(facts, present, best)));
     sentences
+}
+
+/// Whether the figures under these settings do not begin with the recorded segments.
+fn is_lower_bound(facts: &Facts<'_>, settings: &TriedSettings) -> bool {
+    let start = facts.request.workload.start();
+    start.is_some_and(|start| start.is_lower_bound(&settings.conf))
 }
 
 /// What the advised settings gain for the aim.
@@ -201,7 +213,7 @@ fn gain(facts: &Facts<'_>, best: &TriedSettings) -> String {
     let amount = |bytes| facts.unit().amount(bytes);
     let before = facts.present().and_then(|present| present.score(aim));
     let after = best.score(aim).unwrap_or(0);
-    let is_bound = is_lower_bound(facts.request.workload, &best.conf);
+    let is_bound = is_lower_bound(facts, best);
     let (at_least, up_to) = match is_bound {
         true => ("at least ", "up to "),
         false => ("", ""),

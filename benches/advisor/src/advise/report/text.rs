@@ -131,6 +131,9 @@ pub(super) const MOST_HOLDERS: usize = 10;
 
 fn holders(advice: &Advice) -> String {
     let holdings = &advice.holdings;
+    if holdings.total_bytes == 0 {
+        return String::new();
+    }
     let unit = unit(advice);
     let mut table = Table::new([
         Column::right("bytes"),

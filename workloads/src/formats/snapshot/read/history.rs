@@ -21,6 +21,7 @@ use serde::Deserialize;
 
 use super::Recording;
 use crate::formats::file::{FileError, InputFile};
+use crate::formats::snapshot::release::{Releases, two};
 
 /// The first line.
 const HEADER: &str = "action,addr,size,stream,time_us";
@@ -44,6 +45,8 @@ pub(super) fn read(path: &Path, bytes: &[u8]) -> Result<Recording, FileError> {
         entries: entries.collect::<Result<_, _>>()?,
         segments: segments(&segments_path(path))?,
         remarks: vec!["Neither settings nor stacks were recorded.".to_owned()],
+        // The first release that records times.
+        written_by: Releases::since(two(2)),
         ..Recording::default()
     })
 }

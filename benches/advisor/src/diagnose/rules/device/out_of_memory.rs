@@ -48,9 +48,10 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
         .requested
         .saturating_add(request.bytes)
         .saturating_sub(available);
-    let fails = format!("A request for {} fails", shown(request.bytes));
     let state = format!(
-        "{fails}: live tensors have requested {}, {} is reserved, and the program can reserve no more than {bound}{failed}",
+        "The request for {} fails: live tensors have requested {}, {} is reserved, and the program can \
+         reserve no more than {bound}{failed}",
+        shown(request.bytes),
         shown(level.requested),
         shown(level.reserved),
     );
@@ -102,7 +103,10 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     };
     Some(Finding {
         rule: NAME,
-        headline: format!("{fails} although enough memory is free: it is fragmented"),
+        headline: format!(
+            "A request for {} fails although enough memory is free: it is fragmented",
+            amount(request.bytes)
+        ),
         evidence: facts,
         remedy,
         conf,
@@ -171,9 +175,15 @@ fn try_expandable_segments(evidence: &Evidence<'_>) -> (String, Option<String>) 
     match evidence.with_conf(&conf).map(|trial| trial.ooms) {
         Some(0) => (format!("With {name}, no request fails"), Some(conf)),
         Some(failed) => {
-            let now = evidence.tally.ooms;
-            let failed = count(failed, "request");
-            (format!("With {name}, {failed} fail instead of {now}"), None)
+            let now = count(evidence.tally.ooms, "failed request");
+            (
+                format!("With {name} there are {failed} instead of {now}"),
+                None,
+            )
+        }
+        None if evidence.subject.workload.start().is_some() => {
+            let why = "because the beginning of the program is not recorded";
+            (format!("The gain of {name} is unknown, {why}"), None)
         }
         None => (format!("{name} could not be tried"), None),
     }

@@ -1,11 +1,11 @@
-//! The device is nearly too small: the cache is emptied to serve requests.
+//! Memory is nearly too little: the cache is emptied to serve requests.
 //!
 //! **Criterion.** No request fails, and at least one is served only after the cache was emptied.
 //!
 //! **Reason.** When `cudaMalloc` fails, PyTorch synchronises all streams, returns all cached memory and
 //! retries (`num_alloc_retries`). This is slow, and the program fails if it needs a little more.
 
-use coalesce_bench::text::{amount, count, quoted};
+use coalesce_bench::text::{Unit, count, quoted};
 
 use crate::diagnose::{Evidence, Finding, SEE_ADVISE};
 
@@ -27,23 +27,24 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     } else {
         remedy
     };
+    let unit = Unit::of(roomy);
     Some(Finding {
         rule: "retries",
         headline: format!(
-            "The device is nearly too small: the cache is emptied {} to serve a request",
+            "Memory is nearly too little: the cache is emptied {} to serve a request",
             count(retries, "time")
         ),
         evidence: vec![
             format!(
-                "On a roomy device the program reserves {}, {} more than this device has",
-                amount(roomy),
-                amount(missing),
+                "With more memory the program reserves {}, {} more than it can here",
+                unit.amount(roomy),
+                unit.amount(missing),
             ),
             format!(
                 "With {}, the cache is emptied {} and {} is reserved at the peak",
                 quoted(&expandable),
                 count(trial.measures.retries, "time"),
-                amount(trial.measures.peak_reserved_bytes),
+                unit.amount(trial.measures.peak_reserved_bytes),
             ),
         ],
         remedy,

@@ -1,0 +1,113 @@
+//! What all verbs do with their input: versions, names, settings, releases and recordings.
+
+use std::path::PathBuf;
+
+use coalesce_alloc::PyTorch;
+use coalesce_alloc::driver::StreamId;
+use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
+use coalesce_alloc::history::HistoryOptions;
+use coalesce_alloc::settings::Settings;
+use coalesce_workloads::formats::pickle::to_writer;
+use serde_json::{Value, json};
+
+use crate::{coalesce, scratch, trace};
+
+/// A snapshot of the reference.
+fn snapshot() -> Value {
+    let device = SimDevice::new(&SimConfig::default());
+    let mut allocator = PyTorch::new(device, Settings::default());
+    allocator.record_history(Some(HistoryOptions::default()));
+    for _ in 0..3 {
+        let block = allocator.malloc(3_000_000, StreamId::DEFAULT).unwrap();
+        allocator.free(block).unwrap();
+    }
+    allocator.malloc(1000, StreamId::DEFAULT).unwrap();
+    serde_json::to_value(allocator.snapshot()).unwrap()
+}
+
+fn file(name: &str, snapshot: &Value) -> PathBuf {
+    let mut pickle = Vec::new();
+    to_writer(snapshot, &mut pickle).unwrap();
+    scratch(name, pickle)
+}
+
+#[test]
+fn the_program_names_itself_and_its_version() {
+    let expected = format!("coalesce {}\n", env!("CARGO_PKG_VERSION"));
+    for flag in ["--version", "-V"] {
+        assert_eq!(coalesce(&[flag], "", &[]).success(), expected);
+    }
+}
+
+#[test]
+fn an_unknown_key_suggests_the_nearest() {
+    let good = &trace("example_interleaved_free");
+    for verb in ["replay", "advise", "diagnose"] {
+        let refused = |conf: &str, words: &[&str]| {
+            coalesce(&[verb, good, "--conf", conf], "", &[]).failure(1, words);
+        };
+        refused(
+            "expandable_segment:True",
+            &["did you mean 'expandable_segments'?"],
+        );
+        refused(
+            "throw_on_cudamalloc_oom:True",
+            &["PyTorch has it from 2.12 on"],
+        );
+    }
+}
+
+#[test]
+fn unknown_keys_of_a_snapshot_are_named_and_kept() {
+    let mut later = snapshot();
+    let conf = "max_split_size_mb:64,throw_on_cudamalloc_oom:True";
+    later["allocator_settings"]["PYTORCH_CUDA_ALLOC_CONF"] = json!(conf);
+    let path = file("later.pickle", &later);
+    let path = path.to_str().unwrap();
+    for arguments in [
+        &["verify", path][..],
+        &["replay", path],
+        &["diagnose", path],
+        &["advise", path, "--time-limit", "0"],
+    ] {
+        let text = coalesce(arguments, "", &[]).success();
+        for words in ["throw_on_cudamalloc_oom", "not simulated"] {
+            assert!(text.contains(words), "{arguments:?}: {text}");
+        }
+    }
+    let text = coalesce(&["advise", path, "--time-limit", "0"], "", &[]).success();
+    assert!(text.contains(conf), "{text}");
+}
+
+#[test]
+fn the_release_is_shown_and_can_be_given() {
+    let path = file("release.pickle", &snapshot());
+    let path = path.to_str().unwrap();
+    let text = coalesce(&["replay", path, "--torch", "2.8"], "", &[]).success();
+    assert!(text.contains("release: PyTorch 2.8, as given;"), "{text}");
+    coalesce(&["replay", path, "--torch", "eight"], "", &[])
+        .failure(2, &["expected for example 2.8"]);
+}
+
+#[test]
+fn recordings_without_some_actions_are_refused() {
+    let mut skipping = snapshot();
+    let entries = skipping["device_traces"][0].as_array_mut().unwrap();
+    entries.retain(|entry| entry["action"] != "free_completed");
+    let path = file("skipping.pickle", &skipping);
+    let path = path.to_str().unwrap();
+    let words = &[
+        "leaves out all entries free_completed",
+        "record without skip_actions",
+    ];
+    for verb in ["replay", "advise", "diagnose"] {
+        coalesce(&[verb, path], "", &[]).failure(1, words);
+    }
+    let ended = coalesce(&["verify", path], "", &[]);
+    assert_eq!(ended.code, Some(1));
+    assert!(
+        words.iter().all(|words| ended.out.contains(words)),
+        "{}",
+        ended.out
+    );
+}

@@ -1,0 +1,89 @@
+//! Actions that a recording leaves out: `skip_actions` of `torch.cuda.memory._record_memory_history`, new in
+//! PyTorch 2.11.
+
+use std::collections::{BTreeSet, HashMap};
+
+use coalesce_alloc::history::{Action, TraceEntry};
+use foldhash::fast::FixedState;
+
+use Action::{Alloc, FreeCompleted, FreeRequested, SegmentAlloc, SegmentFree};
+
+/// The actions that never occur although other entries prove that they happened, such as an address that is
+/// freed twice.
+pub(super) fn actions(entries: &[TraceEntry]) -> Vec<Action> {
+    let occurs = |action| entries.iter().any(|entry| entry.action == action);
+    let all = [
+        Alloc,
+        FreeRequested,
+        FreeCompleted,
+        SegmentAlloc,
+        SegmentFree,
+    ];
+    let mut absent = all.to_vec();
+    absent.retain(|&action| !occurs(action));
+    if absent.is_empty() {
+        return absent;
+    }
+    let mut proven: BTreeSet<&str> = BTreeSet::new();
+    let mut last: HashMap<(bool, u64), Action, FixedState> = HashMap::default();
+    for entry in entries {
+        let is_segment = matches!(entry.action, SegmentAlloc | SegmentFree);
+        if !all.contains(&entry.action) {
+            continue;
+        }
+        let before = last.insert((is_segment, entry.addr.0), entry.action);
+        let between: &[Action] = match (before, entry.action) {
+            (Some(Alloc), Alloc) => &[FreeRequested, FreeCompleted],
+            (Some(FreeRequested), Alloc) => &[FreeCompleted],
+            (Some(Alloc), FreeCompleted) => &[FreeRequested],
+            (Some(FreeCompleted), FreeRequested | FreeCompleted) => &[Alloc],
+            (Some(FreeRequested), FreeRequested) => &[FreeCompleted, Alloc],
+            (Some(SegmentAlloc), SegmentAlloc) => &[SegmentFree],
+            (Some(SegmentFree), SegmentFree) => &[SegmentAlloc],
+            _ => &[],
+        };
+        proven.extend(between.iter().map(|action| action.name()));
+    }
+    absent.retain(|action| proven.contains(action.name()));
+    absent
+}
+
+#[cfg(test)]
+mod tests {
+    use coalesce_alloc::driver::{DeviceAddr, StreamId};
+
+    use super::*;
+
+    #[test]
+    fn actions_are_skipped_if_others_prove_that_they_happened() {
+        let life = [Alloc, FreeRequested, FreeCompleted];
+        let history = [[SegmentAlloc].as_slice(), &life, &life, &[SegmentFree]].concat();
+        let skipped = |without: &[Action], history: &[Action]| {
+            let kept = history.iter().filter(|action| !without.contains(action));
+            let entry = |&action| TraceEntry {
+                action,
+                addr: DeviceAddr(512),
+                size: 512,
+                stream: StreamId::DEFAULT,
+                time_us: 0,
+            };
+            actions(&kept.map(entry).collect::<Vec<_>>())
+        };
+        for without in [
+            &[][..],
+            &[Alloc],
+            &[FreeRequested],
+            &[FreeCompleted],
+            &[FreeRequested, FreeCompleted],
+        ] {
+            assert_eq!(skipped(without, &history), without);
+        }
+        let twice = [&history[..], &history].concat();
+        assert_eq!(skipped(&[SegmentFree], &twice), [SegmentFree]);
+        assert_eq!(skipped(&[SegmentAlloc], &twice), [SegmentAlloc]);
+        // The beginning is missing, or the end was not reached.
+        for history in [&history[3..4], &history[2..4], &history[..3], &history[..2]] {
+            assert_eq!(skipped(&[], history), []);
+        }
+    }
+}
