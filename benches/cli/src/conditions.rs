@@ -184,8 +184,15 @@ impl ConditionFlags {
         found: Option<&MemoryLimit>,
         conditions: &mut Conditions,
     ) -> anyhow::Result<()> {
+        if let (Some(found), Some(_), None) = (found, self.capacity, self.limit) {
+            conditions.sources.push(format!(
+                "limit: none, because --capacity is given; the recorded process could reserve at least {}",
+                amount(found.at_least)
+            ));
+        }
         let found = found.filter(|_| self.capacity.is_none());
         let full = found.filter(|found| found.cause == LimitCause::Device);
+        let limit = self.limit.or_else(|| self.collector_limit(input));
         let trial = Trial::of(input, conditions.addresses)?;
         let memory = match (self.capacity, full, found.and_then(MemoryLimit::device)) {
             (Some(capacity), ..) => Some((capacity, "as requested".to_owned())),
@@ -202,7 +209,7 @@ impl ConditionFlags {
         };
         let source = match &memory {
             Some((bytes, origin)) => format!("device memory: {}, {origin}", amount(*bytes)),
-            None if self.limit.or(found.map(|found| found.at_least)).is_some() => {
+            None if limit.is_some() || found.is_some() => {
                 "device memory: not recorded; simulated as more than the limit".to_owned()
             }
             None => "device memory: not recorded; simulated without a limit".to_owned(),
@@ -213,7 +220,6 @@ impl ConditionFlags {
             // What others held when it was recorded is not part of it.
             conditions.capacity = conditions.capacity.saturating_add(conditions.others);
         }
-        let limit = self.limit.or_else(|| self.collector_limit(input));
         let source = match (limit, found) {
             (Some(limit), _) if self.limit.is_some() => {
                 format!("limit: {}, as requested", amount(limit))
