@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use coalesce_bench::text::Unit;
 use serde_json::Value;
 
 use crate::{coalesce, scratch, scratch_folder, trace};
@@ -161,6 +162,41 @@ fn the_html_report_is_self_contained() {
     ] {
         assert!(!html.contains(slot), "{slot}");
     }
+}
+
+/// Text, JSON and HTML show the same figures, all in one unit.
+#[test]
+fn the_same_quantity_is_the_same_everywhere() {
+    let file = fragmented();
+    let advice = json(&[&file, "--capacity", "420MiB"]);
+    let page = scratch_folder("agreement").join("report.html");
+    let html_to = page.to_str().unwrap();
+    let arguments = ["advise", &file, "--capacity", "420MiB", "--time-limit", "0"];
+    let arguments = [&arguments[..], &["--html", html_to]].concat();
+    let text = coalesce(&arguments, "", &[]).success();
+    let html = fs::read_to_string(&page).unwrap();
+    let bytes = |value: &Value| value.as_u64().unwrap();
+    let unit = Unit::of(bytes(&advice["lower_bound_bytes"]));
+    let answer = &advice["answer"];
+    let mut figures = vec![
+        bytes(&advice["lower_bound_bytes"]),
+        bytes(&answer["available_bytes"]),
+        bytes(&answer["needs_bytes"]),
+        bytes(&answer["failure"]["reserved_bytes"]),
+        bytes(&advice["holdings"]["total_bytes"]),
+    ];
+    let rows = advice["ranking"].as_array().unwrap();
+    figures.extend(
+        rows.iter()
+            .filter_map(|row| row["least_capacity_bytes"].as_u64()),
+    );
+    for figure in figures {
+        let figure = unit.amount(figure);
+        assert!(text.contains(&figure), "no {figure} in the text: {text}");
+        assert!(html.contains(&figure), "no {figure} in the page");
+    }
+    let advised = rows.iter().find(|row| row["is_advised"] == true).unwrap();
+    assert_eq!(answer["needs_bytes"], advised["least_capacity_bytes"]);
 }
 
 #[test]

@@ -125,20 +125,26 @@ fn keep(facts: &Facts<'_>, reason: &Reason<'_>) -> Vec<String> {
         "" => "The default settings",
         _ => "The current settings",
     };
-    let mut sentences = vec![format!(
-        "{which} are fine: none that were tried are better by more than makes a difference.{}",
-        present_figures(facts)
-    )];
-    if let Reason::Unreliable(best, stability) = reason {
-        sentences[0] = format!("{which} are fine.{}", present_figures(facts));
-        sentences.push(format!(
-            "{} is better in this run, but not reliably so: it is better in {} of {} perturbed runs.",
-            capitalised(&quoted(&best.conf)),
-            stability.better(facts.request.aim).unwrap_or(0),
-            stability.copies
-        ));
+    let figures = present_figures(facts);
+    match reason {
+        Reason::Unreliable(best, stability) => vec![
+            format!("{which} are fine.{figures}"),
+            format!(
+                "{} is better in this run, but not reliably so: it is better in {} of {} perturbed runs.",
+                capitalised(&quoted(&best.conf)),
+                stability.better(facts.request.aim).unwrap_or(0),
+                stability.copies
+            ),
+        ],
+        Reason::AsGood if facts.search.extent.left > 0 => vec![format!(
+            "Of the settings that were tried, none are better than the current ones by more than makes a \
+             difference; time ran out for {} more (--time-limit).{figures}",
+            facts.search.extent.left
+        )],
+        Reason::AsGood => vec![format!(
+            "{which} are fine: none that were tried are better by more than makes a difference.{figures}"
+        )],
     }
-    sentences
 }
 
 /// The figures of the current settings for the aim.

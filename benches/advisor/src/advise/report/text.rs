@@ -289,6 +289,8 @@ fn notes(row: &RankedSettings, unit: Unit) -> String {
         let aims: Vec<&str> = row.best_for.iter().map(|aim| aim.name()).collect();
         notes.push(format!("best for {}", aims.join(" and ")));
     }
+    let rules = row.suggested_by.iter();
+    notes.extend(rules.map(|rule| format!("evaluated by the finding {rule}")));
     notes.extend(fails_above(row, unit));
     if notes.is_empty() {
         return String::new();

@@ -66,6 +66,8 @@ fn row(row: &RankedSettings, unit: Unit) -> String {
     if row.on_front {
         tags.push("Pareto-optimal".to_owned());
     }
+    let rules = row.suggested_by.iter();
+    tags.extend(rules.map(|rule| format!("evaluated by the finding {rule}")));
     tags.extend(text::fails_above(row, unit));
     let tags: String = tags
         .iter()
