@@ -123,7 +123,7 @@ fn files_beside(path: &Path) -> impl Iterator<Item = String> {
 
 fn meant(nearest: &Option<String>) -> String {
     let nearest = nearest.as_ref();
-    nearest.map_or_else(String::new, |name| format!("; did you mean '{name}'?"))
+    nearest.map_or_else(String::new, |name| format!(" (did you mean '{name}'?)"))
 }
 
 impl Input {

@@ -16,6 +16,7 @@ pub(crate) mod testing;
 
 use std::cmp::Reverse;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 pub use self::call_site::CallSite;
@@ -25,7 +26,7 @@ pub use self::evidence::{Evidence, Subject};
 const SEE_ADVISE: &str = "`coalesce advise` ranks these settings among others";
 
 /// A problem that a rule found. It explains; `advise` decides which settings are best.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, JsonSchema, Serialize)]
 pub struct Finding {
     /// The name of the rule.
     pub rule: &'static str,

@@ -7,6 +7,7 @@ use anyhow::Context;
 use coalesce_bench::text::{amount, count};
 use coalesce_workloads::formats::snapshot::coverage::Extent;
 use coalesce_workloads::replay::replay;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 pub use self::matching::{HolderChange, ShareChange};
@@ -17,7 +18,7 @@ use crate::holders::{Category, Holders, Holdings};
 use crate::settings_string::label;
 
 /// One of the two workloads.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, JsonSchema, Serialize)]
 pub struct Side {
     /// Its name.
     pub name: String,
@@ -44,7 +45,7 @@ pub struct Side {
 }
 
 /// What makes the peaks differ.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, JsonSchema, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DifferenceCause {
     /// The peaks are equal, up to 1 % or 2 MiB.
@@ -58,7 +59,7 @@ pub enum DifferenceCause {
 }
 
 /// A part of reserved memory on both sides, in bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, JsonSchema, Serialize)]
 pub struct PartChange {
     /// Its name: `requested`, `rounding`, `pending`, `fragmentation` or `cached`.
     pub part: &'static str,
@@ -69,7 +70,7 @@ pub struct PartChange {
 }
 
 /// The difference between two workloads at their peaks. The JSON of `coalesce diff --json` has these fields.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, JsonSchema, Serialize)]
 pub struct Difference {
     /// Version of this format: 1.
     pub format: u32,

@@ -16,6 +16,7 @@ use std::fmt;
 use coalesce_bench::text::amount;
 use coalesce_workloads::formats::snapshot::workload::FAILED;
 use coalesce_workloads::formats::snapshot::{Frame, Stack, StackId};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 pub use self::category::Category;
@@ -24,7 +25,7 @@ use crate::diagnose::Evidence;
 use crate::diagnose::log::Allocation;
 
 /// Memory that one place of the program holds for one purpose.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, JsonSchema, Serialize)]
 pub struct Holder {
     /// The file without its folders, and the line: `attention.py:88`. Empty if no stack names one.
     pub place: String,
@@ -80,7 +81,7 @@ impl fmt::Display for Holder {
 }
 
 /// Bytes that one category holds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, JsonSchema, Serialize)]
 pub struct CategoryBytes {
     /// The category.
     pub category: Category,
@@ -89,7 +90,7 @@ pub struct CategoryBytes {
 }
 
 /// Bytes that tensors of one stream hold.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, JsonSchema, Serialize)]
 pub struct StreamBytes {
     /// The number of the stream.
     pub stream: u32,
@@ -98,7 +99,7 @@ pub struct StreamBytes {
 }
 
 /// Who holds memory after an event.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, JsonSchema, Serialize)]
 pub struct Holdings {
     /// The event, counted from 0.
     pub event: u64,

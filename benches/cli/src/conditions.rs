@@ -44,7 +44,7 @@ pub struct ConditionFlags {
     /// up. Results depend on it, because allocators prefer low addresses.
     #[arg(long, value_parser = str::parse::<AddressPolicy>)]
     pub addresses: Option<AddressPolicy>,
-    /// PyTorch release that the program runs under, such as 2.8: only settings that it knows are advised. Default: as
+    /// PyTorch release that the program runs under, such as 2.8: settings that it lacks are not advised. Default: as
     /// far as the snapshot shows it; 2.11 for traces and presets.
     #[arg(long, value_name = "RELEASE")]
     pub torch: Option<Release>,
@@ -143,7 +143,7 @@ impl ConditionFlags {
         conditions.sources.push(addresses);
         if conditions.releases != Releases::REFERENCE {
             let releases = format!(
-                "release: {}; only settings that it knows are advised",
+                "release: {}; settings that it lacks are not advised",
                 conditions.releases
             );
             conditions.sources.push(releases);
@@ -184,8 +184,15 @@ impl ConditionFlags {
         found: Option<&MemoryLimit>,
         conditions: &mut Conditions,
     ) -> anyhow::Result<()> {
+        if let (Some(found), Some(_), None) = (found, self.capacity, self.limit) {
+            conditions.sources.push(format!(
+                "limit: none, because --capacity is given; the recorded process could reserve at least {}",
+                amount(found.at_least)
+            ));
+        }
         let found = found.filter(|_| self.capacity.is_none());
         let full = found.filter(|found| found.cause == LimitCause::Device);
+        let limit = self.limit.or_else(|| self.collector_limit(input));
         let trial = Trial::of(input, conditions.addresses)?;
         let memory = match (self.capacity, full, found.and_then(MemoryLimit::device)) {
             (Some(capacity), ..) => Some((capacity, "as requested".to_owned())),
@@ -202,7 +209,7 @@ impl ConditionFlags {
         };
         let source = match &memory {
             Some((bytes, origin)) => format!("device memory: {}, {origin}", amount(*bytes)),
-            None if self.limit.or(found.map(|found| found.at_least)).is_some() => {
+            None if limit.is_some() || found.is_some() => {
                 "device memory: not recorded; simulated as more than the limit".to_owned()
             }
             None => "device memory: not recorded; simulated without a limit".to_owned(),
@@ -213,7 +220,6 @@ impl ConditionFlags {
             // What others held when it was recorded is not part of it.
             conditions.capacity = conditions.capacity.saturating_add(conditions.others);
         }
-        let limit = self.limit.or_else(|| self.collector_limit(input));
         let source = match (limit, found) {
             (Some(limit), _) if self.limit.is_some() => {
                 format!("limit: {}, as requested", amount(limit))

@@ -85,6 +85,7 @@ verbs! {
     mod realism; Realism
     mod replay; Replay
     mod report; Report
+    mod schema; Schema
     mod script; Script
     mod summary; Summary
     mod sweep; Sweep
@@ -110,7 +111,7 @@ fn hint(error: &anyhow::Error) -> String {
         _ => None,
     });
     let hint = key.and_then(|key| unknown_key_hint(key));
-    hint.map_or_else(String::new, |hint| format!(" {hint}"))
+    hint.map_or_else(String::new, |hint| format!(" ({hint})"))
 }
 
 /// Whether the reader of the output closed it early, as `head` does. That is not an error.

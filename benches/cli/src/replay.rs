@@ -19,6 +19,7 @@ use coalesce_workloads::formats::snapshot::coverage::Coverage;
 use coalesce_workloads::formats::snapshot::workload::FAILED;
 use coalesce_workloads::op::{Op, WorkloadError};
 use coalesce_workloads::replay::{Observer, Outcome, Step};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::conditions::ConditionFlags;
@@ -67,8 +68,8 @@ pub fn policies() -> PossibleValuesParser {
 }
 
 /// The output.
-#[derive(Serialize)]
-struct Report {
+#[derive(JsonSchema, Serialize)]
+pub struct Report {
     /// How much of the recorded program the snapshot covers.
     #[serde(skip_serializing_if = "Option::is_none")]
     coverage: Option<Coverage>,
@@ -88,7 +89,7 @@ struct Report {
 }
 
 /// Measurements that exist only on a GPU.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct OnGpu {
     device: String,
     /// Measured time of the driver calls.
@@ -98,7 +99,7 @@ struct OnGpu {
 }
 
 /// The outcome of content verification.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Contents {
     blocks: u64,
     bytes: u64,
@@ -109,7 +110,7 @@ struct Contents {
 }
 
 /// The first request that failed.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct FailedRequest {
     /// Index of its event in the workload.
     event: u64,

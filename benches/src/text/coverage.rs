@@ -5,10 +5,11 @@ use coalesce_workloads::formats::snapshot::coverage::{Coverage, Extent};
 use super::Unit;
 
 /// How to record a history.
-pub const RECIPE: &str = "\
-  torch.cuda.memory._record_memory_history(max_entries=1_000_000)  # before the first tensor
-  ...                                                              # the program
-  torch.cuda.memory._dump_snapshot(\"snapshot.pickle\")";
+pub const RECIPE: &str = concat!(
+    "  torch.cuda.memory._record_memory_history(max_entries=1_000_000)  # before the first tensor\n",
+    "  ...                                                              # the program\n",
+    "  torch.cuda.memory._dump_snapshot(\"snapshot.pickle\")"
+);
 
 /// What a recording lacks, one sentence each, the most important first. Empty if nothing is missing.
 #[must_use]

@@ -156,16 +156,19 @@ impl InputFile {
     /// A compressed file may have 64 times its size, and 16 MiB in any case: memory snapshots have 10 to
     /// 20 times their compressed size, a bomb of zeros a thousand times.
     pub(super) fn read_all(self, largest: u64) -> Result<Vec<u8>, FileError> {
+        let path = self.path.clone();
+        let mut bytes = Vec::new();
+        let read = self.bounded(largest).read_to_end(&mut bytes);
+        read.map_err(|error| FileError::new(&path, error))?;
+        Ok(bytes)
+    }
+
+    /// The content as [`Self::read_all`] returns it, which fails where it has too many bytes.
+    pub(super) fn bounded(self, largest: u64) -> impl Read {
         const MOST_EXPANSION: u64 = 64;
         const ALWAYS_ALLOWED: u64 = 16 << 20;
         let limit = self.size.saturating_mul(MOST_EXPANSION);
         let limit = limit.max(ALWAYS_ALLOWED).min(largest);
-        let mut bytes = Vec::new();
-        let read = self.content.take(limit + 1).read_to_end(&mut bytes);
-        read.map_err(|error| FileError::new(&self.path, error))?;
-        if bytes.len() as u64 <= limit {
-            return Ok(bytes);
-        }
         let reason = if limit < largest {
             format!(
                 "unpacks to more than {limit} bytes, over {MOST_EXPANSION} times its size; if this is \
@@ -174,7 +177,25 @@ impl InputFile {
         } else {
             format!("longer than the limit of {limit} bytes")
         };
-        Err(FileError::new(&self.path, reason))
+        let content = self.content.take(limit);
+        Bounded { content, reason }
+    }
+}
+
+/// A reader that fails instead of ending at its limit.
+struct Bounded {
+    content: io::Take<Box<dyn BufRead>>,
+    reason: String,
+}
+
+impl Read for Bounded {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.content.read(buffer)?;
+        let is_at_limit = read == 0 && self.content.limit() == 0 && !buffer.is_empty();
+        if is_at_limit && !self.content.get_mut().fill_buf()?.is_empty() {
+            return Err(io::Error::other(self.reason.clone()));
+        }
+        Ok(read)
     }
 }
 

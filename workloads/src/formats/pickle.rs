@@ -9,25 +9,60 @@
 //! times. A value may contain itself, so never descend to an unknown depth.
 
 mod arena;
+mod input;
 mod machine;
 mod opcode;
 pub mod write;
 
 use std::borrow::Cow;
+use std::io::{self, Read};
 use std::iter;
 
-use self::arena::{Arena, Items, Kind};
+use self::arena::{Arena, Chain, Content, Item, Items, Value};
 
 pub use self::arena::NodeId;
 pub use self::write::to_writer;
 
-/// A pickle in memory. It takes up to 24 times its size on disk, if every byte is a value, and typically
-/// twice its size.
+/// The values of a pickle. They take up to 40 times its size on disk, if every byte is a value, and typically its
+/// size.
 #[derive(Clone, Debug)]
 pub struct Pickle {
-    input: Vec<u8>,
     arena: Arena,
-    root: NodeId,
+    root: Item,
+}
+
+/// Takes containers out of a pickle while it is read, so that they need not be kept.
+pub trait Consumer {
+    /// Offers a list or dict with its first items, fewer than 1000. A container that is taken keeps only the
+    /// returned token and cannot grow.
+    fn consume(&mut self, node: Node<'_>) -> Option<Token>;
+}
+
+/// Takes nothing.
+impl Consumer for () {
+    fn consume(&mut self, _: Node<'_>) -> Option<Token> {
+        None
+    }
+}
+
+/// What a consumer keeps of a container: a kind and a number, which only the consumer knows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Token {
+    /// The kind.
+    pub kind: u8,
+    /// The number.
+    pub number: u32,
+}
+
+/// The reason why a pickle cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The file cannot be read.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// The pickle is invalid.
+    #[error(transparent)]
+    Pickle(#[from] PickleError),
 }
 
 /// An error in a pickle.
@@ -44,90 +79,123 @@ impl Pickle {
     /// Bytes of the largest pickle that can be read: 4 GiB − 1.
     pub const LARGEST: u64 = u32::MAX as u64;
 
-    /// Reads a pickle. Bytes behind its end are ignored.
+    /// Reads a pickle of at most [`Self::LARGEST`] bytes. Bytes behind its end are ignored.
     ///
     /// # Errors
     /// If it is not a pickle, is truncated, refers to code, or has an integer of more than 64 bits.
     pub fn read(input: Vec<u8>) -> Result<Self, PickleError> {
-        if input.len() as u64 > Self::LARGEST {
-            let (at, largest) = (Self::LARGEST, Self::LARGEST);
-            let reason = format!("longer than the limit of {largest} bytes");
-            return Err(PickleError { at, reason });
+        match Self::read_from(&input[..], &mut ()) {
+            Ok(pickle) => Ok(pickle),
+            Err(ReadError::Pickle(error)) => Err(error),
+            Err(ReadError::Io(error)) => Err(PickleError {
+                at: 0,
+                reason: error.to_string(),
+            }),
         }
-        let (arena, root) = machine::run(&input)?;
-        Ok(Self { input, arena, root })
+    }
+
+    /// As [`Self::read`], from a file. Only the values that `consumer` leaves are kept.
+    ///
+    /// # Errors
+    /// As [`Self::read`], and if the file cannot be read or is too long.
+    pub fn read_from(source: impl Read, consumer: &mut impl Consumer) -> Result<Self, ReadError> {
+        let largest = Self::LARGEST;
+        let mut source = source.take(largest + 1);
+        let (arena, root) = machine::run(&mut source, consumer)?;
+        // Damage behind the end shows only when a compressed file is read to its end.
+        io::copy(&mut source, &mut io::sink())?;
+        if arena.read > largest {
+            let reason = format!("longer than the limit of {largest} bytes");
+            return Err(PickleError {
+                at: largest,
+                reason,
+            }
+            .into());
+        }
+        Ok(Self { arena, root })
     }
 
     /// The outermost value.
     #[must_use]
     pub fn root(&self) -> Node<'_> {
-        self.node(self.root)
-    }
-
-    /// Bytes of the file.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.input.len()
-    }
-
-    /// Always false: an empty file is not a pickle.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.input.is_empty()
-    }
-
-    fn node(&self, id: NodeId) -> Node<'_> {
-        Node { pickle: self, id }
+        Node {
+            arena: &self.arena,
+            item: self.root,
+        }
     }
 }
 
 /// A value of a pickle. Values with the same [`id`](Self::id) are the same object in Python.
 #[derive(Clone, Copy, Debug)]
 pub struct Node<'a> {
-    pickle: &'a Pickle,
-    id: NodeId,
+    arena: &'a Arena,
+    item: Item,
 }
 
 impl<'a> Node<'a> {
     /// The identity of the value.
     #[must_use]
     pub fn id(self) -> NodeId {
-        self.id
+        self.item.id()
     }
 
     /// The byte of the file at which it begins.
     #[must_use]
     pub fn at(self) -> u64 {
-        self.pickle.arena.start(self.id).into()
+        self.item.at.into()
     }
 
     /// The type, as in messages: `a list`, `a string`, …
     #[must_use]
     pub fn type_name(self) -> &'static str {
-        match self.kind() {
-            Kind::None => "None",
-            Kind::Bool(_) => "a bool",
-            Kind::Int(_) | Kind::Large(_) => "an integer",
-            Kind::Float(_) => "a float",
-            Kind::Text(_) => "a string",
-            Kind::Bytes(_) => "a byte string",
-            Kind::List(_) => "a list",
-            Kind::Tuple(_) => "a tuple",
-            Kind::Dict(_) => "a dict",
+        match (self.item.value, self.content()) {
+            (Value::None, _) => "None",
+            (Value::Bool(_), _) => "a bool",
+            (Value::Int(_) | Value::Large(_), _) => "an integer",
+            (Value::Float(_), _) => "a float",
+            (Value::Text(_), _) => "a string",
+            (Value::Bytes(_), _) => "a byte string",
+            (_, Some(Content::List(_))) => "a list",
+            (_, Some(Content::Tuple(_))) => "a tuple",
+            (_, Some(Content::Dict(_))) => "a dict",
+            (Value::Container(_), _) => "an entry or a stack",
         }
+    }
+
+    /// The content of a container.
+    fn content(self) -> Option<Content> {
+        match self.item.value {
+            Value::Container(index) => Some(self.arena.content(index)),
+            _ => None,
+        }
+    }
+
+    /// The token of a container that a consumer took.
+    #[must_use]
+    pub fn token(self) -> Option<Token> {
+        match self.content() {
+            Some(Content::Consumed(token)) => Some(token),
+            _ => None,
+        }
+    }
+
+    /// Bytes of the file that have been read so far.
+    #[must_use]
+    pub fn bytes_read(self) -> u64 {
+        self.arena.read
     }
 
     /// Whether it is None.
     #[must_use]
     pub fn is_none(self) -> bool {
-        matches!(self.kind(), Kind::None)
+        matches!(self.item.value, Value::None)
     }
 
     /// A bool.
     #[must_use]
     pub fn bool(self) -> Option<bool> {
-        match self.kind() {
-            Kind::Bool(bool) => Some(bool),
+        match self.item.value {
+            Value::Bool(bool) => Some(bool),
             _ => None,
         }
     }
@@ -135,9 +203,9 @@ impl<'a> Node<'a> {
     /// An integer: from −2^63 up to 2^64 − 1.
     #[must_use]
     pub fn integer(self) -> Option<i128> {
-        match self.kind() {
-            Kind::Int(int) => Some(int.into()),
-            Kind::Large(int) => Some(int.into()),
+        match self.item.value {
+            Value::Int(int) => Some(int.into()),
+            Value::Large(int) => Some(int.into()),
             _ => None,
         }
     }
@@ -145,8 +213,8 @@ impl<'a> Node<'a> {
     /// A float.
     #[must_use]
     pub fn float(self) -> Option<f64> {
-        match self.kind() {
-            Kind::Float(float) => Some(float),
+        match self.item.value {
+            Value::Float(float) => Some(float),
             _ => None,
         }
     }
@@ -160,8 +228,8 @@ impl<'a> Node<'a> {
     /// The bytes of a string.
     #[must_use]
     pub fn raw_text(self) -> Option<&'a [u8]> {
-        match self.kind() {
-            Kind::Text(span) => Some(machine::text_of(&self.pickle.input, span)),
+        match self.item.value {
+            Value::Text(index) => Some(self.arena.text(index)),
             _ => None,
         }
     }
@@ -169,8 +237,8 @@ impl<'a> Node<'a> {
     /// A byte string.
     #[must_use]
     pub fn bytes(self) -> Option<&'a [u8]> {
-        match self.kind() {
-            Kind::Bytes(span) => Some(machine::text_of(&self.pickle.input, span)),
+        match self.item.value {
+            Value::Bytes(index) => Some(self.arena.text(index)),
             _ => None,
         }
     }
@@ -178,24 +246,25 @@ impl<'a> Node<'a> {
     /// The items of a list or a tuple.
     #[must_use]
     pub fn items(self) -> Option<impl Iterator<Item = Node<'a>>> {
-        match self.kind() {
-            Kind::List(chain) | Kind::Tuple(chain) => {
-                let items = self.pickle.arena.items(chain);
-                Some(items.map(move |id| self.pickle.node(id)))
-            }
+        match self.content()? {
+            Content::List(chain) | Content::Tuple(chain) => Some(self.nodes(chain)),
             _ => None,
         }
+    }
+
+    fn nodes(self, chain: Chain) -> impl Iterator<Item = Node<'a>> {
+        let arena = self.arena;
+        let items: Items<'a> = arena.items(chain);
+        items.map(move |item| Node { arena, item })
     }
 
     /// The keys and values of a dict, in the order of assignment: of duplicate keys the last one counts.
     #[must_use]
     pub fn pairs(self) -> Option<impl Iterator<Item = (Node<'a>, Node<'a>)>> {
-        match self.kind() {
-            Kind::Dict(chain) => {
-                let mut items: Items<'a> = self.pickle.arena.items(chain);
-                let node = move |id: NodeId| self.pickle.node(id);
-                let pair = move || Some((node(items.next()?), node(items.next()?)));
-                Some(iter::from_fn(pair))
+        match self.content()? {
+            Content::Dict(chain) => {
+                let mut nodes = self.nodes(chain);
+                Some(iter::from_fn(move || Some((nodes.next()?, nodes.next()?))))
             }
             _ => None,
         }
@@ -215,9 +284,5 @@ impl<'a> Node<'a> {
             at: self.at(),
             reason: reason.into(),
         }
-    }
-
-    fn kind(self) -> Kind {
-        self.pickle.arena.kind(self.id)
     }
 }

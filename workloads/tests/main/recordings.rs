@@ -4,3 +4,4 @@ mod impossible;
 mod invented;
 mod pools;
 mod snapshots;
+mod warm;

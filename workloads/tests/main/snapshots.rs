@@ -1,5 +1,6 @@
 //! Reading PyTorch's memory snapshots.
 
+mod devices;
 mod fixtures;
 mod history;
 mod mistakes;

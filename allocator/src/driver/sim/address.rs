@@ -277,6 +277,28 @@ mod tests {
     }
 
     #[test]
+    fn ranges_after_a_recording_do_not_meet_those_in_use() {
+        let held = [(100, 20), (140, 2)];
+        for (policy, expected) in [
+            (AddressPolicy::Up, 142),
+            (AddressPolicy::Down, 90),
+            (AddressPolicy::FirstFit, 120),
+        ] {
+            let mut space = AddressSpace::new(policy, None);
+            space.follow(held.map(|(start, bytes)| Placement {
+                bytes: Some(bytes * MIB),
+                addr: DeviceAddr(start * MIB),
+            }));
+            for (start, bytes) in held {
+                assert_eq!(space.place(bytes * MIB), Ok(DeviceAddr(start * MIB)));
+            }
+            assert!(space.place(10 * MIB).is_err());
+            space.leave_recording(policy);
+            assert_eq!(space.place(10 * MIB), Ok(DeviceAddr(expected * MIB)));
+        }
+    }
+
+    #[test]
     fn up_and_down_never_reuse_an_address() {
         let mut up = AddressSpace::new(AddressPolicy::Up, Some(2 * MIB));
         assert_eq!((place(&mut up, 2), place(&mut up, 4)), (2 * MIB, 4 * MIB));

@@ -1,6 +1,7 @@
 //! The result. Written as JSON, its fields keep their names and meaning.
 
 use coalesce_workloads::formats::snapshot::coverage::Coverage;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::answer::Answer;
@@ -15,7 +16,7 @@ use crate::diagnose::Finding;
 use crate::holders::Holdings;
 
 /// Which settings to use, and why.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, JsonSchema, Serialize)]
 pub struct Advice {
     /// The version of this format: 2.
     pub format: u32,
@@ -67,7 +68,7 @@ pub struct Advice {
 }
 
 /// Settings with their figures.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, JsonSchema, Serialize)]
 pub struct RankedSettings {
     /// The settings string; empty for the defaults.
     pub conf: String,

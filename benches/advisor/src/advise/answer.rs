@@ -5,6 +5,7 @@
 mod sentences;
 
 use coalesce_bench::text::Unit;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::confidence::Confidence;
@@ -16,7 +17,7 @@ use super::worth::Worth;
 use crate::holders::Holdings;
 
 /// The answer to what a person with this workload should do.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, JsonSchema, Serialize)]
 pub struct Answer {
     /// What to do.
     pub kind: AnswerKind,
@@ -47,7 +48,7 @@ pub struct Answer {
 }
 
 /// What to do.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, JsonSchema, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AnswerKind {
     /// Other settings are better.
@@ -74,7 +75,7 @@ impl AnswerKind {
 }
 
 /// Why a request fails.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, JsonSchema, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureCause {
     /// The request and all live tensors would fit into the available memory, but what is free lies in pieces

@@ -5,11 +5,12 @@ use std::time::Instant;
 use coalesce_workloads::formats::snapshot::Recording;
 use coalesce_workloads::formats::snapshot::rewind::RecordingError;
 use coalesce_workloads::formats::snapshot::verify::{Difference, Known, Verification, verify};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// The result of replaying a recording at its own addresses under its own settings. See
 /// [`verify`](mod@coalesce_workloads::formats::snapshot::verify).
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, JsonSchema, Serialize)]
 pub struct RecordingCheck {
     /// `exact`, `different`, `nothing to verify`, `unfinished` if time ran out, or `impossible` if PyTorch's
     /// allocator cannot have made the recording.

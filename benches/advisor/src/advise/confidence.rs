@@ -2,12 +2,13 @@
 
 use coalesce_bench::text::coverage::missing;
 use coalesce_workloads::formats::snapshot::coverage::Coverage;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::check::RecordingCheck;
 
 /// How far the answer can be trusted, and why.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, JsonSchema, Serialize)]
 pub struct Confidence {
     /// The level.
     pub level: ConfidenceLevel,
@@ -16,7 +17,7 @@ pub struct Confidence {
 }
 
 /// How far an answer can be trusted.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, JsonSchema, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ConfidenceLevel {
     /// The workload is not a recording: there is nothing to compare its replay with.

@@ -4,10 +4,11 @@ use coalesce_alloc::stats::StatArray;
 use coalesce_workloads::formats::snapshot::workload::FAILED;
 use coalesce_workloads::op::{Op, WorkloadError};
 use coalesce_workloads::replay::{Observer, Outcome, Step};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// A failed request, and memory at that moment, in bytes. The cache was emptied before the request failed.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, JsonSchema, Serialize)]
 pub struct Failure {
     /// Its event, counted from 0.
     pub event: u64,

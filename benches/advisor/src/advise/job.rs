@@ -9,6 +9,7 @@ use std::cmp::Reverse;
 use coalesce_bench::measure::least::Bracket;
 use coalesce_bench::measure::parallel;
 use coalesce_bench::text::{Unit, percent_of, quoted};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::advice::Advice;
@@ -17,7 +18,7 @@ use super::search::tolerance;
 use super::simulator::{PYTORCH, Simulator};
 
 /// The advice for a job.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, JsonSchema, Serialize)]
 pub struct JobAdvice {
     /// The version of this format: 2.
     pub format: u32,
@@ -34,7 +35,7 @@ pub struct JobAdvice {
 }
 
 /// The minimum memory of a rank, in bytes; none if it is unknown.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, JsonSchema, Serialize)]
 pub struct RankNeeds {
     /// The workload's name.
     pub rank: String,

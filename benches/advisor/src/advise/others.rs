@@ -9,12 +9,13 @@ use coalesce_bench::measure::deadline::{self, Deadline};
 use coalesce_bench::measure::least::Bracket;
 use coalesce_bench::measure::parallel;
 use coalesce_workloads::lifetimes;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::simulator::{RunFigures, Simulator};
 
 /// A policy other than PyTorch's.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, JsonSchema, Serialize)]
 pub struct OtherPolicy {
     /// Its name, as `coalesce policies` lists it.
     pub policy: &'static str,

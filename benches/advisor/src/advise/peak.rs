@@ -3,13 +3,14 @@
 use coalesce_alloc::stats::{DeviceStats, StatArray};
 use coalesce_workloads::op::WorkloadError;
 use coalesce_workloads::replay::{Observer, Step};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// The parts of reserved memory at its peak, which add up to it, in bytes.
 ///
 /// Reserved memory may stay at its peak for long. The figures are those of the event during that time at
 /// which most was requested; the rest is lost.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, JsonSchema, Serialize)]
 pub struct PeakBreakdown {
     /// The event, counted from 0.
     pub event: u64,

@@ -8,10 +8,11 @@ use coalesce_workloads::cached::Cached;
 use coalesce_workloads::formats::snapshot::Recording;
 use coalesce_workloads::formats::snapshot::release::Releases;
 use coalesce_workloads::op::Workload;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// What settings are chosen for.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, JsonSchema, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Aim {
     /// The lowest minimum device memory: to fit, with the least risk, or with a larger batch.

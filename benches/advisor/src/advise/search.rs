@@ -19,6 +19,7 @@ use coalesce_alloc::settings::written;
 use coalesce_bench::measure::deadline::Deadline;
 use coalesce_bench::measure::least::{Bracket, fails_above};
 use coalesce_bench::measure::parallel;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use self::candidates::{CandidateGenerator, pairs};
@@ -127,7 +128,7 @@ impl TriedSettings {
 }
 
 /// How much was searched.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Default, JsonSchema, Serialize)]
 pub struct SearchExtent {
     /// Settings tried.
     pub tried: u64,

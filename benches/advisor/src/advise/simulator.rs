@@ -18,6 +18,7 @@ use coalesce_workloads::demand::Demand;
 use coalesce_workloads::measure::Measures;
 use coalesce_workloads::op::Workload;
 use coalesce_workloads::replay::Observer;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::request::AdviceRequest;
@@ -48,7 +49,7 @@ pub(super) struct Simulator<'a> {
 }
 
 /// The costs of a replay.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, JsonSchema, Serialize)]
 pub struct RunFigures {
     /// The peak of reserved memory, in bytes.
     pub peak_reserved_bytes: u64,

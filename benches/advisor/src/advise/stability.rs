@@ -5,6 +5,7 @@ use coalesce_bench::measure::least::Bracket;
 use coalesce_bench::measure::parallel;
 use coalesce_workloads::cached::Cached;
 use coalesce_workloads::perturbed::perturbed;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::request::Aim;
@@ -12,7 +13,7 @@ use super::simulator::{PYTORCH, Simulator};
 
 /// Perturbed copies of the workload under the current settings and others. See
 /// [`perturbed`](mod@coalesce_workloads::perturbed) for how they differ.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, JsonSchema, Serialize)]
 pub struct Stability {
     /// The other settings: the best for the aim or, if those are the current ones, the next best.
     pub conf: String,
@@ -35,7 +36,7 @@ pub struct Stability {
 }
 
 /// The distribution of a gain over the copies, divided by the peak of requested memory.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Debug, JsonSchema, Serialize)]
 pub struct Gain {
     /// The minimum; negative if a copy is worse under the other settings.
     pub min: f64,
@@ -48,7 +49,7 @@ pub struct Gain {
 }
 
 /// The distribution of figures over the copies.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Debug, JsonSchema, Serialize)]
 pub struct Spreads {
     /// Minimum memory divided by the peak of requested memory.
     pub least_capacity: Spread,
@@ -57,7 +58,7 @@ pub struct Spreads {
 }
 
 /// Minimum, median and maximum of ratios.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Debug, JsonSchema, Serialize)]
 pub struct Spread {
     /// The minimum.
     pub min: f64,

@@ -84,8 +84,10 @@ fn tight_memory_gets_advice_wherever_addresses_grow() {
         AddressPolicy::Down,
         AddressPolicy::FirstFit,
     ] {
-        let advice = advice(&FRAGMENTED, |request| AdviceRequest {
-            capacity: 530 * MIB,
+        // Small blocks first, whose memory the large ones need.
+        let program = Rounds(&[&[1; 300], &[26; 20]]);
+        let advice = advice(&program, |request| AdviceRequest {
+            capacity: 560 * MIB,
             addresses,
             ..request
         });

@@ -5,10 +5,11 @@ use std::fmt;
 use coalesce_bench::text::amount;
 use coalesce_workloads::formats::snapshot::origin::Owner;
 use coalesce_workloads::formats::snapshot::{Frame, Stack};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// A place in the program with the allocations made there.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, JsonSchema, Serialize)]
 pub struct CallSite {
     /// The operator; empty if unknown.
     pub tag: String,

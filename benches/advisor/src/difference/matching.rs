@@ -3,12 +3,13 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::holders::{Category, Holder};
 
 /// What one place of the program holds in both workloads.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, JsonSchema, Serialize)]
 pub struct HolderChange {
     /// The file and the line; in the second workload, if it holds memory there. Without a line if the function requests
     /// memory at another number of lines in the other workload. Empty if no stack names one.
@@ -40,7 +41,7 @@ impl HolderChange {
 }
 
 /// Bytes of a part of the memory in both workloads.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, JsonSchema, Serialize)]
 pub struct ShareChange {
     /// The name of the part.
     pub name: String,

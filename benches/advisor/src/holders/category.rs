@@ -1,9 +1,10 @@
 //! Purposes of memory.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// What memory is for.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, JsonSchema, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Category {
     /// Parameters and buffers of the model, including gathered shards.

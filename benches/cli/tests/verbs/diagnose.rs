@@ -106,3 +106,35 @@ fn a_snapshot_is_diagnosed_as_its_workload() {
     let found = rules(&[snapshot]);
     assert!(found.contains(&"max_split".to_owned()), "{found:?}");
 }
+
+/// The layers of a forward pass keep activations, and the backward pass is not recorded yet.
+#[test]
+fn layers_of_an_unfinished_step_are_neither_a_leak_nor_inference() {
+    let folder = scratch_folder("unfinished");
+    let (whole, cut) = (folder.join("whole.csv"), folder.join("cut.csv"));
+    let (whole, cut) = (whole.to_str().unwrap(), cut.to_str().unwrap());
+    for name in ["gpt2_medium_amp_foreach", "llama1b_bf16_ckpt"] {
+        coalesce(&["convert", &trace(name), whole], "", &[]).success();
+        let lines = std::fs::read_to_string(whole).unwrap();
+        let lines: Vec<&str> = lines.lines().take(2000).collect();
+        std::fs::write(cut, lines.join("\n") + "\n").unwrap();
+        let found = rules(&[cut]);
+        for mistake in ["growth", "graph", "gradients", "losses"] {
+            assert!(
+                !found.iter().any(|rule| rule == mistake),
+                "{name}: {found:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn findings_name_the_settings_they_evaluated_and_command_none() {
+    let trace = trace("moe8x_modulelist");
+    let json = coalesce(&["diagnose", "--json", &trace], "", &[]).success();
+    let findings: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(findings[0]["conf"], "expandable_segments:True");
+    for words in ["Set PYTORCH_CUDA_ALLOC_CONF=", "export "] {
+        assert!(!json.contains(words), "{json}");
+    }
+}

@@ -15,10 +15,12 @@ mod place;
 mod realism;
 mod replay;
 mod report;
+mod schema;
 mod script;
 mod summary;
 mod sweep;
 mod verify;
+mod warm;
 
 use std::fs;
 use std::io::Write;

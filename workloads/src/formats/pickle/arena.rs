@@ -1,34 +1,53 @@
 //! The values of a pickle; values that are shared in Python are shared here.
 //!
-//! Values refer to each other by number, and strings stay in the file, so a value takes 20 bytes and its
-//! place in a container 4, and nothing is copied.
+//! Numbers are stored where they are used, strings and containers once. A container that a
+//! [consumer](super::Consumer) took keeps only its token.
 
-/// The number of a value.
+use super::Token;
+
+/// The identity of a value.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct NodeId(pub(super) u32);
+pub struct NodeId(u64);
 
 /// A value.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Kind {
+pub(super) enum Value {
     None,
     Bool(bool),
     Int(i64),
     /// An integer of 2^63 or more.
     Large(u64),
     Float(f64),
-    Text(Span),
-    Bytes(Span),
+    Text(u32),
+    Bytes(u32),
+    Container(u32),
+}
+
+/// A value and its position in the file.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Item {
+    pub(super) value: Value,
+    pub(super) at: u32,
+}
+
+impl Item {
+    pub(super) fn id(self) -> NodeId {
+        NodeId(match self.value {
+            Value::Container(index) => index.into(),
+            Value::Text(index) | Value::Bytes(index) => 1 << 32 | u64::from(index),
+            _ => 2 << 32 | u64::from(self.at),
+        })
+    }
+}
+
+/// The content of a container.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Content {
     List(Chain),
     Tuple(Chain),
     /// Keys and values, alternating.
     Dict(Chain),
-}
-
-/// A part of the file.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Span {
-    pub(super) start: u32,
-    pub(super) len: u32,
+    Consumed(Token),
 }
 
 /// The items of a container: a linked list of runs, because containers grow at the same time.
@@ -46,6 +65,10 @@ impl Chain {
         first: NONE,
         last: NONE,
     };
+
+    pub(super) fn is_empty(self) -> bool {
+        self.first == NONE
+    }
 }
 
 /// Consecutive items.
@@ -56,41 +79,89 @@ struct Run {
     next: u32,
 }
 
-/// All values of a pickle: at most one per byte, so a u32 can count them.
+#[derive(Clone, Copy, Debug)]
+struct Container {
+    content: Content,
+    at: u32,
+}
+
+/// A string in `Arena::texts`.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    start: u32,
+    len: u32,
+    at: u32,
+}
+
+/// The strings and containers of a pickle: at most one per byte, so a u32 can count them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Arena {
-    kinds: Vec<Kind>,
-    /// The position of each value in the file.
-    starts: Vec<u32>,
+    /// Bytes of the file that have been read.
+    pub(super) read: u64,
+    texts: Vec<u8>,
+    spans: Vec<Span>,
+    containers: Vec<Container>,
     runs: Vec<Run>,
-    items: Vec<NodeId>,
+    items: Vec<Item>,
 }
 
 impl Arena {
-    pub(super) fn add(&mut self, kind: Kind, start: u32) -> NodeId {
-        let id = NodeId(self.kinds.len() as u32);
-        self.kinds.push(kind);
-        self.starts.push(start);
-        id
+    /// The bytes of all strings, to which the next one is appended.
+    pub(super) fn texts(&mut self) -> &mut Vec<u8> {
+        &mut self.texts
     }
 
-    pub(super) fn kind(&self, id: NodeId) -> Kind {
-        self.kinds.get(id.0 as usize).copied().unwrap_or(Kind::None)
+    /// Adds the string that begins at `start` of the texts and ends with them.
+    pub(super) fn add_text(&mut self, start: usize, at: u32) -> u32 {
+        let index = self.spans.len() as u32;
+        self.spans.push(Span {
+            start: start as u32,
+            len: (self.texts.len() - start) as u32,
+            at,
+        });
+        index
     }
 
-    pub(super) fn start(&self, id: NodeId) -> u32 {
-        self.starts.get(id.0 as usize).copied().unwrap_or(0)
+    pub(super) fn add_container(&mut self, content: Content, at: u32) -> u32 {
+        let index = self.containers.len() as u32;
+        self.containers.push(Container { content, at });
+        index
     }
 
-    /// Replaces a container that has grown.
-    pub(super) fn set(&mut self, id: NodeId, kind: Kind) {
-        if let Some(slot) = self.kinds.get_mut(id.0 as usize) {
-            *slot = kind;
+    pub(super) fn text(&self, index: u32) -> &[u8] {
+        let span = self.spans.get(index as usize);
+        let bytes = span.and_then(|span| {
+            let rest = self.texts.get(span.start as usize..)?;
+            rest.get(..span.len as usize)
+        });
+        bytes.unwrap_or_default()
+    }
+
+    /// The position of a string in the file.
+    pub(super) fn text_at(&self, index: u32) -> u32 {
+        self.spans.get(index as usize).map_or(0, |span| span.at)
+    }
+
+    pub(super) fn content(&self, index: u32) -> Content {
+        let container = self.containers.get(index as usize);
+        container.map_or(Content::List(Chain::EMPTY), |container| container.content)
+    }
+
+    /// The position of a container in the file.
+    pub(super) fn container_at(&self, index: u32) -> u32 {
+        let container = self.containers.get(index as usize);
+        container.map_or(0, |container| container.at)
+    }
+
+    /// Replaces the content of a container.
+    pub(super) fn set(&mut self, index: u32, content: Content) {
+        if let Some(container) = self.containers.get_mut(index as usize) {
+            container.content = content;
         }
     }
 
     /// `chain` with more items at its end.
-    pub(super) fn extend(&mut self, chain: Chain, items: &[NodeId]) -> Chain {
+    pub(super) fn extend(&mut self, chain: Chain, items: &[Item]) -> Chain {
         if items.is_empty() {
             return chain;
         }
@@ -109,12 +180,19 @@ impl Arena {
         }
         let next = NONE;
         self.runs.push(Run { start, end, next });
-        let first = if chain.first == NONE {
-            run
-        } else {
-            chain.first
-        };
+        let first = if chain.is_empty() { run } else { chain.first };
         Chain { first, last: run }
+    }
+
+    /// Drops the items of a chain that no container has, if they are the last ones.
+    pub(super) fn drop_last(&mut self, chain: Chain) {
+        let is_last = chain.first == chain.last && chain.last as usize + 1 == self.runs.len();
+        if let Some(run) = self
+            .runs
+            .pop_if(|run| is_last && run.end as usize == self.items.len())
+        {
+            self.items.truncate(run.start as usize);
+        }
     }
 
     /// The items of a chain, in order.
@@ -131,14 +209,14 @@ impl Arena {
 #[derive(Clone, Debug)]
 pub(super) struct Items<'a> {
     arena: &'a Arena,
-    run: std::slice::Iter<'a, NodeId>,
+    run: std::slice::Iter<'a, Item>,
     next: u32,
 }
 
 impl Iterator for Items<'_> {
-    type Item = NodeId;
+    type Item = Item;
 
-    fn next(&mut self) -> Option<NodeId> {
+    fn next(&mut self) -> Option<Item> {
         loop {
             if let Some(item) = self.run.next() {
                 return Some(*item);

@@ -3,49 +3,70 @@
 //! It only builds values, without recursion. Its memory is bounded by the bytes that it has read: each adds
 //! at most one value, one place on the stack and one in the memo.
 
-use super::arena::{Arena, Chain, Kind, NodeId, Span};
-use super::{PickleError, opcode};
+use std::io::Read;
 
-/// Executes `input` and returns its result.
-pub(super) fn run(input: &[u8]) -> Result<(Arena, NodeId), PickleError> {
+use super::arena::{Arena, Chain, Content, Item, Value};
+use super::input::{Input, Reason};
+use super::{Consumer, Node, PickleError, ReadError, opcode};
+
+/// Executes the pickle that `source` contains and returns its values and its result.
+pub(super) fn run(
+    source: impl Read,
+    consumer: &mut impl Consumer,
+) -> Result<(Arena, Item), ReadError> {
     let mut machine = Machine {
-        input,
-        at: 0,
+        input: Input::new(source),
+        consumer,
         opcode_at: 0,
         arena: Arena::default(),
         stack: Vec::new(),
         marks: Vec::new(),
         memo: Vec::new(),
+        others: Vec::new(),
     };
     let root = machine.begin().and_then(|()| machine.run());
-    root.map(|root| (machine.arena, root)).map_err(|reason| {
-        let at = machine.opcode_at as u64;
-        PickleError { at, reason }
-    })
+    machine.arena.read = machine.input.at();
+    match (root, machine.input.failure) {
+        (Ok(root), _) => Ok((machine.arena, root)),
+        (Err(_), Some(failure)) => Err(failure.into()),
+        (Err(reason), None) => Err(PickleError {
+            at: machine.opcode_at.into(),
+            reason,
+        }
+        .into()),
+    }
 }
 
-struct Machine<'a> {
-    input: &'a [u8],
-    /// The position of the next byte.
-    at: usize,
+struct Machine<'c, R, C> {
+    input: Input<R>,
+    consumer: &'c mut C,
     /// The position of the current opcode.
-    opcode_at: usize,
+    opcode_at: u32,
     arena: Arena,
-    stack: Vec<NodeId>,
+    stack: Vec<Item>,
     /// The number of values below each mark.
     marks: Vec<u32>,
-    memo: Vec<Option<NodeId>>,
+    memo: Vec<Memo>,
+    /// The values in the memo that are neither strings nor containers.
+    others: Vec<Item>,
 }
 
-/// The reason of an error.
-type Reason = String;
+/// A value in the memo. Half as large as an item, because a snapshot puts each entry and each stack there.
+#[derive(Clone, Copy)]
+enum Memo {
+    Empty,
+    Text(u32),
+    Bytes(u32),
+    Container(u32),
+    Other(u32),
+}
 
-impl<'a> Machine<'a> {
+impl<R: Read, C: Consumer> Machine<'_, R, C> {
     fn begin(&mut self) -> Result<(), Reason> {
         const NEWEST: u8 = 5;
-        match self.input {
+        match self.input.peek(8)? {
             [opcode::PROTO, 2..=NEWEST, ..] => {
-                self.at = 2;
+                self.input.skip(2);
                 Ok(())
             }
             [opcode::PROTO, protocol, ..] => Err(format!(
@@ -63,26 +84,26 @@ impl<'a> Machine<'a> {
     }
 
     /// Executes opcodes until STOP.
-    fn run(&mut self) -> Result<NodeId, Reason> {
+    fn run(&mut self) -> Result<Item, Reason> {
         loop {
-            self.opcode_at = self.at;
+            self.opcode_at = self.input.at() as u32;
             match self.byte()? {
                 opcode::STOP => return self.result(),
                 opcode::MARK => self.marks.push(self.stack.len() as u32),
-                opcode::NONE => self.push(Kind::None),
-                opcode::NEWTRUE => self.push(Kind::Bool(true)),
-                opcode::NEWFALSE => self.push(Kind::Bool(false)),
+                opcode::NONE => self.push(Value::None),
+                opcode::NEWTRUE => self.push(Value::Bool(true)),
+                opcode::NEWFALSE => self.push(Value::Bool(false)),
                 opcode::BININT => {
                     let int = i32::from_le_bytes(self.array()?);
-                    self.push(Kind::Int(int.into()));
+                    self.push(Value::Int(int.into()));
                 }
                 opcode::BININT1 => {
                     let int = self.byte()?;
-                    self.push(Kind::Int(int.into()));
+                    self.push(Value::Int(int.into()));
                 }
                 opcode::BININT2 => {
                     let int = u16::from_le_bytes(self.array()?);
-                    self.push(Kind::Int(int.into()));
+                    self.push(Value::Int(int.into()));
                 }
                 opcode::LONG1 => {
                     let len = self.byte()?;
@@ -94,7 +115,7 @@ impl<'a> Machine<'a> {
                 }
                 opcode::BINFLOAT => {
                     let float = f64::from_be_bytes(self.array()?);
-                    self.push(Kind::Float(float));
+                    self.push(Value::Float(float));
                 }
                 opcode::SHORT_BINUNICODE => {
                     let len = self.byte()?;
@@ -120,9 +141,9 @@ impl<'a> Machine<'a> {
                     let len = self.u64()?;
                     self.bytes(len)?;
                 }
-                opcode::EMPTY_LIST => self.push(Kind::List(Chain::EMPTY)),
-                opcode::EMPTY_DICT => self.push(Kind::Dict(Chain::EMPTY)),
-                opcode::EMPTY_TUPLE => self.push(Kind::Tuple(Chain::EMPTY)),
+                opcode::EMPTY_LIST => self.push_container(Content::List(Chain::EMPTY)),
+                opcode::EMPTY_DICT => self.push_container(Content::Dict(Chain::EMPTY)),
+                opcode::EMPTY_TUPLE => self.push_container(Content::Tuple(Chain::EMPTY)),
                 opcode::APPEND => self.append(1)?,
                 opcode::SETITEM => self.set_items(2)?,
                 opcode::APPENDS => {
@@ -157,17 +178,15 @@ impl<'a> Machine<'a> {
                     let index = self.u32()?;
                     self.get(index as usize)?;
                 }
-                opcode::FRAME => {
-                    let len = self.u64()?;
-                    self.check_left(len, "a frame")?;
-                }
+                // A truncated frame shows at its end.
+                opcode::FRAME => _ = self.u64()?,
                 other => return Err(self.refuse(other)),
             }
         }
     }
 
     /// The value on the stack at the end.
-    fn result(&self) -> Result<NodeId, Reason> {
+    fn result(&self) -> Result<Item, Reason> {
         match (&self.stack[..], &self.marks[..]) {
             ([root], []) => Ok(*root),
             (values, _) => Err(format!(
@@ -194,65 +213,72 @@ impl<'a> Machine<'a> {
 
     /// The rest of the line, for a message.
     fn line(&mut self) -> String {
-        let rest = self.input.get(self.at..).unwrap_or_default();
+        const LONGEST: usize = 1024;
+        let rest = self.input.peek(LONGEST).unwrap_or_default();
         let len = rest.iter().take_while(|byte| **byte != b'\n').count();
-        self.at += len + 1;
-        shown(&rest[..len])
+        let line = shown(&rest[..len]);
+        self.input.skip(len + 1);
+        line
     }
 
     /// The two names on top of the stack, for a message.
     fn global_on_stack(&self) -> String {
         let names = self.stack.iter().rev().take(2).rev();
-        let names = names.map(|id| match self.arena.kind(*id) {
-            Kind::Text(span) => shown(text_of(self.input, span)),
+        let names = names.map(|item| match item.value {
+            Value::Text(index) => shown(self.arena.text(index)),
             _ => "?".to_owned(),
         });
         names.collect::<Vec<_>>().join(".")
     }
 
-    fn push(&mut self, kind: Kind) {
-        let id = self.arena.add(kind, self.opcode_at as u32);
-        self.stack.push(id);
+    fn push(&mut self, value: Value) {
+        let at = self.opcode_at;
+        self.stack.push(Item { value, at });
+    }
+
+    fn push_container(&mut self, content: Content) {
+        let index = self.arena.add_container(content, self.opcode_at);
+        self.push(Value::Container(index));
     }
 
     /// A little-endian integer of `len` bytes in two's complement.
     fn long(&mut self, len: u32) -> Result<(), Reason> {
         const MOST: usize = size_of::<i128>();
-        let bytes = self.take(len.into(), "an integer")?;
+        let mut bytes = Vec::new();
+        self.input.take(len.into(), "an integer", &mut bytes)?;
         let too_large = || format!("an integer of {len} bytes does not fit into 64 bits");
         if bytes.len() > MOST {
             return Err(too_large());
         }
         let is_negative = bytes.last().is_some_and(|byte| byte.cast_signed() < 0);
         let mut extended = [if is_negative { 0xff } else { 0 }; MOST];
-        extended[..bytes.len()].copy_from_slice(bytes);
+        extended[..bytes.len()].copy_from_slice(&bytes);
         let int = i128::from_le_bytes(extended);
-        let kind = match (i64::try_from(int), u64::try_from(int)) {
-            (Ok(int), _) => Kind::Int(int),
-            (_, Ok(int)) => Kind::Large(int),
+        let value = match (i64::try_from(int), u64::try_from(int)) {
+            (Ok(int), _) => Value::Int(int),
+            (_, Ok(int)) => Value::Large(int),
             _ => return Err(too_large()),
         };
-        self.push(kind);
+        self.push(value);
         Ok(())
     }
 
     fn text(&mut self, len: u64) -> Result<(), Reason> {
-        let span = self.span(len, "a string")?;
-        self.push(Kind::Text(span));
+        let index = self.add_text(len, "a string")?;
+        self.push(Value::Text(index));
         Ok(())
     }
 
     fn bytes(&mut self, len: u64) -> Result<(), Reason> {
-        let span = self.span(len, "a byte string")?;
-        self.push(Kind::Bytes(span));
+        let index = self.add_text(len, "a byte string")?;
+        self.push(Value::Bytes(index));
         Ok(())
     }
 
-    /// Skips the next `len` bytes and returns their position.
-    fn span(&mut self, len: u64, what: &str) -> Result<Span, Reason> {
-        let start = self.at as u32;
-        let len = self.take(len, what)?.len() as u32;
-        Ok(Span { start, len })
+    fn add_text(&mut self, len: u64, what: &str) -> Result<u32, Reason> {
+        let start = self.arena.texts().len();
+        self.input.take(len, what, self.arena.texts())?;
+        Ok(self.arena.add_text(start, self.opcode_at))
     }
 
     /// Removes the last mark and returns the number of values above it.
@@ -271,28 +297,49 @@ impl<'a> Machine<'a> {
             .ok_or_else(|| "too few values on the stack".to_owned())
     }
 
-    /// Moves the upper `count` values into the container below them.
+    /// Moves the upper `count` values into the container below them, and offers it to the consumer if it is complete.
     fn fill(
         &mut self,
         count: usize,
-        grown: fn(&mut Arena, Kind, &[NodeId]) -> Option<Kind>,
+        grown: fn(&mut Arena, Content, &[Item]) -> Option<Content>,
         what: &str,
     ) -> Result<(), Reason> {
+        /// Python adds as many items at once.
+        const BATCH: usize = 1000;
         let below = self.below(count + 1)?;
         let [container, items @ ..] = &self.stack[below..] else {
             return Err("too few values on the stack".to_owned());
         };
-        let kind = self.arena.kind(*container);
-        let kind = grown(&mut self.arena, kind, items)
-            .ok_or_else(|| format!("adds an item to a value that is not a {what}"))?;
-        self.arena.set(*container, kind);
+        let container = *container;
+        let not_one = || format!("adds an item to a value that is not a {what}");
+        let Value::Container(index) = container.value else {
+            return Err(not_one());
+        };
+        let before = self.arena.content(index);
+        let after = grown(&mut self.arena, before, items).ok_or_else(not_one)?;
+        self.arena.set(index, after);
         self.stack.truncate(below + 1);
+        if let (Content::List(old), Content::List(chain))
+        | (Content::Dict(old), Content::Dict(chain)) = (before, after)
+            && old.is_empty()
+            && (1..BATCH).contains(&count)
+        {
+            self.arena.read = self.input.at();
+            let node = Node {
+                arena: &self.arena,
+                item: container,
+            };
+            if let Some(token) = self.consumer.consume(node) {
+                self.arena.drop_last(chain);
+                self.arena.set(index, Content::Consumed(token));
+            }
+        }
         Ok(())
     }
 
     fn append(&mut self, count: usize) -> Result<(), Reason> {
-        let grown = |arena: &mut Arena, kind: Kind, items: &[NodeId]| match kind {
-            Kind::List(chain) => Some(Kind::List(arena.extend(chain, items))),
+        let grown = |arena: &mut Arena, content: Content, items: &[Item]| match content {
+            Content::List(chain) => Some(Content::List(arena.extend(chain, items))),
             _ => None,
         };
         self.fill(count, grown, "list")
@@ -302,8 +349,8 @@ impl<'a> Machine<'a> {
         if !count.is_multiple_of(2) {
             return Err("a key without a value".to_owned());
         }
-        let grown = |arena: &mut Arena, kind: Kind, items: &[NodeId]| match kind {
-            Kind::Dict(chain) => Some(Kind::Dict(arena.extend(chain, items))),
+        let grown = |arena: &mut Arena, content: Content, items: &[Item]| match content {
+            Content::Dict(chain) => Some(Content::Dict(arena.extend(chain, items))),
             _ => None,
         };
         self.fill(count, grown, "dict")
@@ -313,7 +360,7 @@ impl<'a> Machine<'a> {
         let below = self.below(count)?;
         let chain = self.arena.extend(Chain::EMPTY, &self.stack[below..]);
         self.stack.truncate(below);
-        self.push(Kind::Tuple(chain));
+        self.push_container(Content::Tuple(chain));
         Ok(())
     }
 
@@ -321,22 +368,46 @@ impl<'a> Machine<'a> {
     /// read is an error; this keeps the memo smaller than the file.
     fn put(&mut self, index: usize) -> Result<(), Reason> {
         let top = *self.stack.last().ok_or("nothing to put into the memo")?;
-        if index >= self.at {
+        if index as u64 >= self.input.at() {
             return Err(format!(
                 "memo {index} is beyond all indices that can be in use here"
             ));
         }
         if index >= self.memo.len() {
-            self.memo.resize(index + 1, None);
+            self.memo.resize(index + 1, Memo::Empty);
         }
-        self.memo[index] = Some(top);
+        self.memo[index] = match top.value {
+            Value::Text(text) => Memo::Text(text),
+            Value::Bytes(bytes) => Memo::Bytes(bytes),
+            Value::Container(container) => Memo::Container(container),
+            _ => {
+                self.others.push(top);
+                Memo::Other(self.others.len() as u32 - 1)
+            }
+        };
         Ok(())
     }
 
     fn get(&mut self, index: usize) -> Result<(), Reason> {
-        let remembered = self.memo.get(index).copied().flatten();
-        let id = remembered.ok_or_else(|| format!("memo {index} is empty"))?;
-        self.stack.push(id);
+        let arena = &self.arena;
+        let item = match self.memo.get(index).copied().unwrap_or(Memo::Empty) {
+            Memo::Empty => None,
+            Memo::Text(text) => Some(Item {
+                value: Value::Text(text),
+                at: arena.text_at(text),
+            }),
+            Memo::Bytes(bytes) => Some(Item {
+                value: Value::Bytes(bytes),
+                at: arena.text_at(bytes),
+            }),
+            Memo::Container(container) => Some(Item {
+                value: Value::Container(container),
+                at: arena.container_at(container),
+            }),
+            Memo::Other(other) => self.others.get(other as usize).copied(),
+        };
+        self.stack
+            .push(item.ok_or_else(|| format!("memo {index} is empty"))?);
         Ok(())
     }
 
@@ -353,40 +424,8 @@ impl<'a> Machine<'a> {
     }
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N], Reason> {
-        let rest = self.input.get(self.at..).unwrap_or_default();
-        let bytes = rest
-            .first_chunk()
-            .ok_or("the file ends here unexpectedly")?;
-        self.at += N;
-        Ok(*bytes)
+        self.input.array()
     }
-
-    fn take(&mut self, len: u64, what: &str) -> Result<&'a [u8], Reason> {
-        self.check_left(len, what)?;
-        let input = self.input;
-        let bytes = input
-            .get(self.at..)
-            .and_then(|rest| rest.get(..len as usize));
-        self.at += len as usize;
-        Ok(bytes.unwrap_or_default())
-    }
-
-    /// Fails if fewer than `len` bytes are left.
-    fn check_left(&self, len: u64, what: &str) -> Result<(), Reason> {
-        let left = self.input.len().saturating_sub(self.at) as u64;
-        if len > left {
-            return Err(format!(
-                "{what} of {len} bytes, but the file ends after {left} bytes; it is truncated"
-            ));
-        }
-        Ok(())
-    }
-}
-
-pub(super) fn text_of(input: &[u8], span: Span) -> &[u8] {
-    let start = span.start as usize;
-    let end = start.saturating_add(span.len as usize);
-    input.get(start..end).unwrap_or_default()
 }
 
 /// Bytes of a file, for messages.

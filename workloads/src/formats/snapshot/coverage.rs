@@ -6,12 +6,13 @@ use coalesce_alloc::driver::DeviceAddr;
 use coalesce_alloc::history::Action;
 use coalesce_alloc::snapshot::SegmentInfo;
 use foldhash::fast::FixedState;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::Recording;
 
 /// How much of a program a recording covers, with the memory that it shows.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, JsonSchema, Serialize)]
 pub struct Coverage {
     /// Which part is missing.
     pub extent: Extent,
@@ -26,7 +27,7 @@ pub struct Coverage {
 }
 
 /// The part of a program that a recording lacks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, JsonSchema, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Extent {
     /// Nothing was reserved before the first entry, so nothing of the memory's history is missing.
@@ -39,7 +40,7 @@ pub enum Extent {
 }
 
 /// Memory at one moment, in bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, JsonSchema, Serialize)]
 pub struct MemoryUse {
     /// Reserved from the device.
     pub reserved_bytes: u64,

@@ -28,17 +28,17 @@ mod stacks;
 mod wrapped;
 
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::Path;
 
-use self::budget::Budget;
+use self::entries::{Collected, History};
 use self::fields::whole;
 use self::remarks::Remarks;
-use self::stacks::{Frames, Stacks};
 use self::wrapped::Form;
 use super::release::Releases;
-use super::{Annotation, Recording};
+use super::{Annotation, Recording, Stack, StackId};
 use crate::formats::file::{FileError, InputFile};
-use crate::formats::pickle::{Node, Pickle, PickleError};
+use crate::formats::pickle::{Node, Pickle, PickleError, ReadError};
 
 /// Whether a decompressed file with this start may be a snapshot.
 pub(in crate::formats) fn is_snapshot(start: &[u8]) -> bool {
@@ -58,28 +58,28 @@ pub fn read(path: impl AsRef<Path>) -> Result<Vec<Recording>, FileError> {
 
 pub(in crate::formats) fn read_file(file: InputFile) -> Result<Vec<Recording>, FileError> {
     let path = file.path().to_owned();
-    let bytes = file.read_all(Pickle::LARGEST)?;
-    if history::is_history(&bytes) {
-        return Ok(vec![history::read(&path, &bytes)?]);
+    let largest = Pickle::LARGEST;
+    if history::is_history(file.start()) {
+        return Ok(vec![history::read(&path, &file.read_all(largest)?)?]);
     }
-    let form = Form::of(&bytes);
-    let bytes = match form {
-        Some(form) => form.unwrap(&bytes),
-        None => Ok(bytes),
+    let Some(form) = Form::of(file.start()) else {
+        return from_pickle(file.bounded(largest)).map_err(|error| match error {
+            ReadError::Io(error) => FileError::new(&path, error),
+            ReadError::Pickle(PickleError { at, reason }) => FileError::at_byte(&path, at, reason),
+        });
     };
+    let bytes = form.unwrap(&file.read_all(largest)?);
     let bytes = bytes.map_err(|reason| FileError::new(&path, reason))?;
-    let recordings = Pickle::read(bytes).and_then(|pickle| from_pickle(&pickle));
-    recordings.map_err(|PickleError { at, reason }| match form {
-        Some(_) => FileError::new(&path, format!("the snapshot in it, byte {at}: {reason}")),
-        None => FileError::at_byte(&path, at, reason),
-    })
+    from_pickle(&bytes[..])
+        .map_err(|error| FileError::new(&path, format!("the snapshot in it, {error}")))
 }
 
-fn from_pickle(pickle: &Pickle) -> Result<Vec<Recording>, PickleError> {
+fn from_pickle(source: impl Read) -> Result<Vec<Recording>, ReadError> {
+    let mut collected = Collected::default();
+    let pickle = Pickle::read_from(source, &mut collected)?;
     let mut reader = Reader {
-        frames: Frames::default(),
+        collected,
         devices: BTreeMap::new(),
-        budget: Budget::of(pickle),
     };
     reader.snapshot(pickle.root())?;
     Ok(reader.finish(Releases::of_keys(pickle.root())))
@@ -87,17 +87,68 @@ fn from_pickle(pickle: &Pickle) -> Result<Vec<Recording>, PickleError> {
 
 /// Reads a snapshot into recordings.
 struct Reader<'a> {
-    frames: Frames,
+    collected: Collected,
     devices: BTreeMap<u32, Device<'a>>,
-    budget: Budget,
 }
 
 /// The recording of one device, under construction.
 #[derive(Default)]
 struct Device<'a> {
     recording: Recording,
-    stacks: Stacks,
+    history: History,
     remarks: Remarks<'a>,
+}
+
+impl Device<'_> {
+    /// The recording with those of `stacks` that it refers to.
+    fn finish(self, device: u32, stacks: &[Stack]) -> Recording {
+        let mut recording = self.recording;
+        let History {
+            entries,
+            stacks: mut entry_stacks,
+            pools,
+            forward,
+            labels,
+        } = self.history;
+        if entry_stacks.iter().all(|id| *id == StackId::default()) {
+            entry_stacks = Vec::new();
+        }
+        recording.forward_stacks = forward;
+        // The new id of each stack that is used.
+        let mut ids = vec![None; stacks.len()];
+        let others = recording.block_stacks.values();
+        let used = entry_stacks.iter().chain(others);
+        for id in used.chain(recording.forward_stacks.values()) {
+            if let Some(slot) = ids.get_mut(id.0 as usize) {
+                *slot = Some(StackId::default());
+            }
+        }
+        recording.stacks = vec![Stack::default()];
+        for (slot, stack) in ids.iter_mut().zip(stacks).skip(1) {
+            if let Some(new) = slot {
+                *new = StackId(recording.stacks.len() as u32);
+                recording.stacks.push(stack.clone());
+            }
+        }
+        let others = recording.block_stacks.values_mut();
+        let used = entry_stacks.iter_mut().chain(others);
+        for id in used.chain(recording.forward_stacks.values_mut()) {
+            *id = ids
+                .get(id.0 as usize)
+                .copied()
+                .flatten()
+                .unwrap_or_default();
+        }
+        Recording {
+            device,
+            entries,
+            entry_stacks,
+            entry_pools: pools,
+            entry_labels: labels,
+            remarks: self.remarks.sentences(),
+            ..recording
+        }
+    }
 }
 
 impl<'a> Reader<'a> {
@@ -112,7 +163,7 @@ impl<'a> Reader<'a> {
             "external_annotations",
         ];
         let [segments, traces, settings, annotations] =
-            self.budget.fields(root, "a snapshot", keys)?;
+            self.collected.budget.fields(root, "a snapshot", keys)?;
         let segments = segments.ok_or_else(|| {
             root.error(
                 "not a memory snapshot: a dict without the key 'segments'; \
@@ -121,12 +172,22 @@ impl<'a> Reader<'a> {
         })?;
         self.segments(segments)?;
         if let Some(traces) = traces {
-            for (device, entries) in (0..).zip(self.budget.list(traces, "device_traces")?) {
-                self.entries(device, entries)?;
+            let is_filled =
+                |trace: &Node<'_>| trace.items().is_some_and(|mut it| it.next().is_some());
+            let filled = traces
+                .items()
+                .map_or(0, |traces| traces.filter(is_filled).count());
+            for (device, entries) in (0..).zip(self.collected.budget.list(traces, "device_traces")?)
+            {
+                self.entries(device, entries, filled == 1)?;
             }
         }
         if let Some(annotations) = annotations {
-            for annotation in self.budget.list(annotations, "external_annotations")? {
+            for annotation in self
+                .collected
+                .budget
+                .list(annotations, "external_annotations")?
+            {
                 self.annotation(annotation)?;
             }
         }
@@ -143,15 +204,16 @@ impl<'a> Reader<'a> {
 
     fn annotation(&mut self, node: Node<'a>) -> Result<(), PickleError> {
         let keys = ["name", "stage", "device", "time_us"];
-        let [name, stage, device, time_us] = self.budget.fields(node, "an annotation", keys)?;
+        let [name, stage, device, time_us] =
+            self.collected.budget.fields(node, "an annotation", keys)?;
         let (Some(name), Some(stage)) = (name, stage) else {
             let reason = "an annotation without 'name' or 'stage'";
             return Err(node.error(reason));
         };
         let number = device.map_or(Ok(0), |device| whole(device, "device"))?;
         let time_us = time_us.map_or(Ok(0), |time| whole(time, "time_us"))?;
-        let name = self.budget.text(name, "name")?.into_owned();
-        let stage = self.budget.text(stage, "stage")?;
+        let name = self.collected.budget.text(name, "name")?.into_owned();
+        let stage = self.collected.budget.text(stage, "stage")?;
         let device = self.device(number);
         let is_start = match &*stage {
             "START" => true,
@@ -184,10 +246,10 @@ impl<'a> Reader<'a> {
         let conf = match conf {
             Some((_, conf)) => {
                 let what = "the allocator's settings";
-                let text = self.budget.text(conf, what)?;
+                let text = self.collected.budget.text(conf, what)?;
                 // It is copied for each device.
                 let copies = text.len().saturating_mul(self.devices.len());
-                self.budget.take(copies, conf, what)?;
+                self.collected.budget.take(copies, conf, what)?;
                 Some(text)
             }
             None => None,
@@ -202,12 +264,11 @@ impl<'a> Reader<'a> {
     }
 
     fn finish(self, written_by: Releases) -> Vec<Recording> {
+        let Collected { stacks, frames, .. } = self.collected;
+        let stacks = stacks.finish(&frames);
         let finished = self.devices.into_iter().map(|(number, device)| Recording {
-            device: number,
-            stacks: device.stacks.finish(&self.frames),
-            remarks: device.remarks.sentences(),
             written_by,
-            ..device.recording
+            ..device.finish(number, &stacks)
         });
         let is_used =
             |recording: &Recording| !recording.entries.is_empty() || !recording.segments.is_empty();

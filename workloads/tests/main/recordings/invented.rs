@@ -121,7 +121,7 @@ pub fn record(setup: Setup, seed: u64) -> Recording {
 }
 
 /// The recording without its first entries.
-fn without_first(recording: &Recording, count: usize) -> Recording {
+pub fn without_first(recording: &Recording, count: usize) -> Recording {
     let mut recording = recording.clone();
     recording.entries.drain(..count);
     if !recording.entry_stacks.is_empty() {

@@ -208,7 +208,7 @@ fn unknown_names_suggest_the_nearest() {
     let near = path.with_file_name("recorde.pickle");
     assert_contains(
         &error(near.to_str().unwrap()),
-        "no such file; did you mean '",
+        "no such file (did you mean '",
     );
-    assert_contains(&error(near.to_str().unwrap()), "recorded.pickle'?");
+    assert_contains(&error(near.to_str().unwrap()), "recorded.pickle'?)");
 }

@@ -8,28 +8,22 @@
 use std::borrow::Cow;
 
 use super::fields;
-use crate::formats::pickle::{Node, Pickle, PickleError};
+use crate::formats::pickle::{Node, PickleError};
 
-/// The remaining budget.
-#[derive(Debug)]
+/// The work so far. The limits grow with the bytes of the file that have been read.
+#[derive(Debug, Default)]
 pub(super) struct Budget {
     /// Items of lists; at most one per byte of the file.
-    items: usize,
+    items: u64,
     /// Keys of dicts and bytes of strings.
-    steps: usize,
+    steps: u64,
 }
 
-impl Budget {
-    pub(super) fn of(pickle: &Pickle) -> Self {
-        /// A frame takes about 20 bytes and may refer to a string of about 200. Snapshots of real programs
-        /// need a fifth of a step per byte.
-        const STEPS_PER_BYTE: usize = 16;
-        Self {
-            items: pickle.len(),
-            steps: pickle.len().saturating_mul(STEPS_PER_BYTE),
-        }
-    }
+/// A frame takes about 20 bytes and may refer to a string of about 200. Snapshots of real programs need a fifth of a
+/// step per byte.
+const STEPS_PER_BYTE: u64 = 16;
 
+impl Budget {
     /// The items of a list.
     pub(super) fn list<'a>(
         &mut self,
@@ -37,12 +31,13 @@ impl Budget {
         what: &str,
     ) -> Result<impl Iterator<Item = Node<'a>> + use<'a>, PickleError> {
         let count = fields::items(node, what)?.count();
-        let left = self.items.checked_sub(count);
-        self.items = left.ok_or_else(|| {
-            node.error(format!(
+        let items = self.items.saturating_add(count as u64);
+        if items > node.bytes_read() {
+            return Err(node.error(format!(
                 "{what}: the lists have more items than the file has bytes"
-            ))
-        })?;
+            )));
+        }
+        self.items = items;
         fields::items(node, what)
     }
 
@@ -75,12 +70,13 @@ impl Budget {
         node: Node<'_>,
         what: &str,
     ) -> Result<(), PickleError> {
-        let left = self.steps.checked_sub(steps);
-        self.steps = left.ok_or_else(|| {
+        let steps = self.steps.saturating_add(steps as u64);
+        if steps > node.bytes_read().saturating_mul(STEPS_PER_BYTE) {
             let reason = "the dicts and strings are many times larger than the file, because it refers \
                           to the same long ones again and again; no snapshot does that";
-            node.error(format!("{what}: {reason}"))
-        })?;
+            return Err(node.error(format!("{what}: {reason}")));
+        }
+        self.steps = steps;
         Ok(())
     }
 }

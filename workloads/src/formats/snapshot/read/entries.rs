@@ -1,12 +1,19 @@
 //! Reads the history of a device.
 
+use std::collections::HashMap;
+use std::mem;
+
 use coalesce_alloc::MempoolId;
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::history::{Action, TraceEntry};
 
+use foldhash::fast::FixedState;
+
+use super::Reader;
+use super::budget::Budget;
 use super::fields::{bits, pool, whole};
-use super::{Device, Reader};
-use crate::formats::pickle::{Node, PickleError};
+use super::stacks::{FRAME, FrameId, Frames, STACK, Stacks, numbered};
+use crate::formats::pickle::{Consumer, Node, NodeId, PickleError, Token};
 use crate::formats::snapshot::StackId;
 
 const KEYS: [&str; 10] = [
@@ -25,24 +32,121 @@ const KEYS: [&str; 10] = [
 /// Actions of later releases that change no memory: `annotate` (2.14) attaches a text to an allocation.
 const IGNORED: [&[u8]; 1] = [b"annotate"];
 
-impl<'a> Reader<'a> {
-    /// Reads the history of device `number`.
-    pub(super) fn entries(&mut self, number: u32, entries: Node<'a>) -> Result<(), PickleError> {
-        for entry in self.budget.list(entries, "a device's trace")? {
-            self.entry(number, entry)?;
+/// The kind of tokens of entries.
+const ENTRY: u8 = 2;
+
+/// An entry with what belongs to it.
+struct FullEntry {
+    entry: TraceEntry,
+    stack: StackId,
+    pool: Option<MempoolId>,
+    forward: Option<StackId>,
+    label: Option<String>,
+    has_time: bool,
+}
+
+/// Entries with what belongs to them.
+#[derive(Debug, Default)]
+pub(super) struct History {
+    pub(super) entries: Vec<TraceEntry>,
+    pub(super) stacks: Vec<StackId>,
+    pub(super) pools: Vec<MempoolId>,
+    pub(super) forward: HashMap<usize, StackId, FixedState>,
+    pub(super) labels: HashMap<usize, String, FixedState>,
+}
+
+impl History {
+    fn add(&mut self, full: FullEntry) {
+        let index = self.entries.len();
+        if let Some(pool) = full.pool {
+            // Entries without a pool are taken to use the default pool.
+            self.pools.resize(index, MempoolId::DEFAULT);
+            self.pools.push(pool);
+        } else if !self.pools.is_empty() {
+            self.pools.push(MempoolId::DEFAULT);
         }
-        let recording = &mut self.device(number).recording;
-        if recording
-            .entry_stacks
-            .iter()
-            .all(|id| *id == StackId::default())
-        {
-            recording.entry_stacks = Vec::new();
+        self.entries.push(full.entry);
+        self.stacks.push(full.stack);
+        if let Some(forward) = full.forward {
+            self.forward.insert(index, forward);
         }
-        Ok(())
+        if let Some(label) = full.label {
+            self.labels.insert(index, label);
+        }
     }
 
-    fn entry(&mut self, number: u32, node: Node<'a>) -> Result<(), PickleError> {
+    fn get(&self, index: usize) -> Option<FullEntry> {
+        Some(FullEntry {
+            entry: *self.entries.get(index)?,
+            stack: self.stacks.get(index).copied().unwrap_or_default(),
+            pool: self.pools.get(index).copied(),
+            forward: self.forward.get(&index).copied(),
+            label: self.labels.get(&index).cloned(),
+            has_time: true,
+        })
+    }
+}
+
+/// The frames, stacks and entries of all devices, collected while the file is read, so that its entries need not be
+/// kept as dicts.
+#[derive(Debug, Default)]
+pub(super) struct Collected {
+    pub(super) frames: Frames,
+    pub(super) stacks: Stacks,
+    pub(super) budget: Budget,
+    history: History,
+    /// The first entry. It stays a dict, because its keys tell which release wrote the file.
+    first: Option<NodeId>,
+    /// The frames of a stack.
+    scratch: Vec<FrameId>,
+}
+
+impl Consumer for Collected {
+    fn consume(&mut self, node: Node<'_>) -> Option<Token> {
+        let token = |kind, number| Some(Token { kind, number });
+        if let Some(items) = node.items() {
+            self.scratch.clear();
+            for item in items {
+                self.scratch.push(numbered(item, FRAME)?);
+            }
+            let _ = self.budget.list(node, "frames").ok()?;
+            return token(STACK, self.stacks.id(&self.scratch).0);
+        }
+        let mut is_frame = false;
+        let mut is_entry = false;
+        for (key, _) in node.pairs()? {
+            is_frame |= key.raw_text() == Some(b"filename");
+            is_entry |= key.raw_text() == Some(b"action");
+        }
+        if is_entry {
+            let full = self.entry(node).ok()??;
+            if !full.has_time {
+                return None;
+            }
+            let index = self.history.entries.len() as u32;
+            self.history.add(full);
+            if index == 0 {
+                self.first = Some(node.id());
+                return None;
+            }
+            return token(ENTRY, index);
+        }
+        is_frame.then_some(())?;
+        token(FRAME, self.frames.id(node, &mut self.budget).ok()?)
+    }
+}
+
+impl Collected {
+    /// The index of an entry that was taken from the file.
+    fn index_of(&self, node: Node<'_>) -> Option<usize> {
+        if self.first == Some(node.id()) {
+            return Some(0);
+        }
+        Some(numbered(node, ENTRY)? as usize)
+    }
+
+    /// Reads an entry; none if its action is unknown.
+    fn entry(&mut self, node: Node<'_>) -> Result<Option<FullEntry>, PickleError> {
         let [
             action,
             addr,
@@ -58,15 +162,8 @@ impl<'a> Reader<'a> {
         let missing = |key: &str| node.error(format!("an entry without '{key}'"));
         let action = action.and_then(Node::raw_text);
         let name = action.ok_or_else(|| missing("action"))?;
-        if IGNORED.contains(&name) {
-            return Ok(());
-        }
         let Some(action) = str::from_utf8(name).ok().and_then(Action::named) else {
-            self.budget
-                .take(name.len(), node, "the action of an entry")?;
-            let remarks = &mut self.device(number).remarks;
-            *remarks.unknown_actions.entry(name).or_default() += 1;
-            return Ok(());
+            return Ok(None);
         };
         let place = match action {
             Action::Oom => device_free.or(addr).ok_or_else(|| missing("device_free")),
@@ -85,47 +182,47 @@ impl<'a> Reader<'a> {
                 None => 0,
             },
         };
-        let stack = match frames {
-            Some(frames) => self.stack(number, frames)?,
-            None => StackId::default(),
-        };
-        let pool = match pool_id {
-            Some(id) => Some(pool(id, "the pool of an entry")?),
-            None => None,
-        };
-        let index = self.device(number).recording.entries.len();
-        if let Some(forward) = forward.filter(|list| list.items().is_some()) {
-            let forward = self.formatted_stack(number, forward)?;
-            let recording = &mut self.device(number).recording;
-            recording.forward_stacks.insert(index, forward);
-        }
-        if let Some(label) =
-            metadata.filter(|label| label.raw_text().is_some_and(|t| !t.is_empty()))
-        {
-            let label = self.budget.text(label, "user_metadata")?.into_owned();
-            let recording = &mut self.device(number).recording;
-            recording.entry_labels.insert(index, label);
-        }
-        let device = self.device(number);
-        device.remarks.timeless += u64::from(time_us.is_none());
-        device.add(entry, stack, pool);
-        Ok(())
+        let forward = forward.filter(|list| list.items().is_some());
+        let label = metadata.filter(|label| label.raw_text().is_some_and(|t| !t.is_empty()));
+        Ok(Some(FullEntry {
+            entry,
+            stack: match frames {
+                Some(frames) => self.stack(frames)?,
+                None => StackId::default(),
+            },
+            pool: match pool_id {
+                Some(id) => Some(pool(id, "the pool of an entry")?),
+                None => None,
+            },
+            forward: match forward {
+                Some(forward) => Some(self.formatted_stack(forward)?),
+                None => None,
+            },
+            label: match label {
+                Some(label) => Some(self.budget.text(label, "user_metadata")?.into_owned()),
+                None => None,
+            },
+            has_time: time_us.is_some(),
+        }))
     }
 
     /// The stack in a list of frames.
-    pub(super) fn stack(&mut self, number: u32, frames: Node<'a>) -> Result<StackId, PickleError> {
-        if let Some(known) = self.device(number).stacks.known(frames.id()) {
+    pub(super) fn stack(&mut self, frames: Node<'_>) -> Result<StackId, PickleError> {
+        if let Some(number) = numbered(frames, STACK) {
+            return Ok(StackId(number));
+        }
+        if let Some(known) = self.stacks.known(frames.id()) {
             return Ok(known);
         }
         let items = self.budget.list(frames, "frames")?;
         let ids = items.map(|frame| self.frames.id(frame, &mut self.budget));
-        let stack = ids.collect::<Result<_, _>>()?;
-        Ok(self.device(number).stacks.add(frames.id(), stack))
+        let stack = ids.collect::<Result<Vec<_>, _>>()?;
+        Ok(self.stacks.add(frames.id(), &stack))
     }
 
     /// The stack in a list of lines as Python's `traceback.format_stack` writes them, outermost frame first.
-    fn formatted_stack(&mut self, number: u32, lines: Node<'a>) -> Result<StackId, PickleError> {
-        if let Some(known) = self.device(number).stacks.known(lines.id()) {
+    fn formatted_stack(&mut self, lines: Node<'_>) -> Result<StackId, PickleError> {
+        if let Some(known) = self.stacks.known(lines.id()) {
             return Ok(known);
         }
         let mut ids = Vec::new();
@@ -133,22 +230,51 @@ impl<'a> Reader<'a> {
             ids.extend(self.frames.formatted(line, &mut self.budget)?);
         }
         ids.reverse();
-        Ok(self.device(number).stacks.add(lines.id(), ids.into()))
+        Ok(self.stacks.add(lines.id(), &ids))
     }
 }
 
-impl Device<'_> {
-    fn add(&mut self, entry: TraceEntry, stack: StackId, pool: Option<MempoolId>) {
-        let recording = &mut self.recording;
-        if let Some(pool) = pool {
-            // Entries without a pool are taken to use the default pool.
-            let before = recording.entries.len();
-            recording.entry_pools.resize(before, MempoolId::DEFAULT);
-            recording.entry_pools.push(pool);
-        } else if !recording.entry_pools.is_empty() {
-            recording.entry_pools.push(MempoolId::DEFAULT);
+impl<'a> Reader<'a> {
+    /// Reads the history of device `number`. `is_only` tells whether no other device has one.
+    pub(super) fn entries(
+        &mut self,
+        number: u32,
+        entries: Node<'a>,
+        is_only: bool,
+    ) -> Result<(), PickleError> {
+        let collected = &mut self.collected;
+        let nodes = collected.budget.list(entries, "a device's trace")?;
+        let indices = nodes.map(|node| collected.index_of(node));
+        if is_only && indices.eq((0..collected.history.entries.len()).map(Some)) {
+            // Nothing needs to be copied.
+            let device = self.devices.entry(number).or_default();
+            device.history = mem::take(&mut collected.history);
+            return Ok(());
         }
-        recording.entries.push(entry);
-        recording.entry_stacks.push(stack);
+        for node in collected.budget.list(entries, "a device's trace")? {
+            let index = self.collected.index_of(node);
+            let full = match index.and_then(|index| self.collected.history.get(index)) {
+                Some(full) => Some(full),
+                None => self.collected.entry(node)?,
+            };
+            let device = self.devices.entry(number).or_default();
+            match full {
+                Some(full) => {
+                    device.remarks.timeless += u64::from(!full.has_time);
+                    device.history.add(full);
+                }
+                None => {
+                    let action = node.get("action").and_then(Node::raw_text);
+                    let name = action.unwrap_or_default();
+                    if IGNORED.contains(&name) {
+                        continue;
+                    }
+                    let budget = &mut self.collected.budget;
+                    budget.take(name.len(), node, "the action of an entry")?;
+                    *device.remarks.unknown_actions.entry(name).or_default() += 1;
+                }
+            }
+        }
+        Ok(())
     }
 }

@@ -33,7 +33,7 @@ const BLOCK_KEYS: [&str; 6] = [
 
 impl<'a> Reader<'a> {
     pub(super) fn segments(&mut self, segments: Node<'a>) -> Result<(), PickleError> {
-        for segment in self.budget.list(segments, "segments")? {
+        for segment in self.collected.budget.list(segments, "segments")? {
             self.segment(segment)?;
         }
         for device in self.devices.values_mut() {
@@ -53,7 +53,7 @@ impl<'a> Reader<'a> {
             pool_id,
             expandable,
             blocks,
-        ] = self.budget.fields(node, "a segment", KEYS)?;
+        ] = self.collected.budget.fields(node, "a segment", KEYS)?;
         let missing = |key: &str| node.error(format!("a segment without '{key}'"));
         let address = address.ok_or_else(|| missing("address"))?;
         let blocks = blocks.ok_or_else(|| missing("blocks"))?;
@@ -66,7 +66,7 @@ impl<'a> Reader<'a> {
                 None => StreamId::DEFAULT,
             },
             kind: match kind {
-                Some(kind) => kind_of(kind, &mut self.budget)?,
+                Some(kind) => kind_of(kind, &mut self.collected.budget)?,
                 None => PoolKind::Large,
             },
             pool: match pool_id {
@@ -77,7 +77,11 @@ impl<'a> Reader<'a> {
             blocks: Vec::new(),
         };
         let mut end = segment.address;
-        for block in self.budget.list(blocks, "the blocks of a segment")? {
+        for block in self
+            .collected
+            .budget
+            .list(blocks, "the blocks of a segment")?
+        {
             let block = self.block(number, block, end)?;
             end = DeviceAddr(block.address.0.wrapping_add(block.size));
             segment.blocks.push(block);
@@ -100,11 +104,14 @@ impl<'a> Reader<'a> {
         end: DeviceAddr,
     ) -> Result<BlockInfo, PickleError> {
         let [address, size, requested, state, frames, history] =
-            self.budget.fields(node, "a block", BLOCK_KEYS)?;
+            self.collected.budget.fields(node, "a block", BLOCK_KEYS)?;
         let missing = |key: &str| node.error(format!("a block without '{key}'"));
         let size = size.ok_or_else(|| missing("size"))?;
         let size: u64 = whole(size, "the size of a block")?;
-        let state = state_of(state.ok_or_else(|| missing("state"))?, &mut self.budget)?;
+        let state = state_of(
+            state.ok_or_else(|| missing("state"))?,
+            &mut self.collected.budget,
+        )?;
         let address = match address {
             Some(address) => DeviceAddr(bits(address, "the address of a block")?),
             None => end,
@@ -114,7 +121,9 @@ impl<'a> Reader<'a> {
         let [real_size, user_frames] = match last_user {
             Some(user) if user.pairs().is_some() => {
                 let keys = ["real_size", "frames"];
-                self.budget.fields(user, "the last user of a block", keys)?
+                self.collected
+                    .budget
+                    .fields(user, "the last user of a block", keys)?
             }
             _ => [None; 2],
         };
@@ -129,7 +138,7 @@ impl<'a> Reader<'a> {
             }
         };
         if let Some(frames) = frames {
-            let stack = self.stack(number, frames)?;
+            let stack = self.collected.stack(frames)?;
             if stack != StackId::default() {
                 let stacks = &mut self.device(number).recording.block_stacks;
                 stacks.insert(address, stack);

@@ -13,6 +13,16 @@ use super::fields::bits;
 use crate::formats::pickle::{Node, NodeId, PickleError};
 use crate::formats::snapshot::{Frame, Stack, StackId};
 
+/// The kinds of tokens of frames and stacks.
+pub(super) const FRAME: u8 = 0;
+pub(super) const STACK: u8 = 1;
+
+/// The number in the token of a value that was taken as this kind.
+pub(super) fn numbered(node: Node<'_>, kind: u8) -> Option<u32> {
+    let token = node.token().filter(|token| token.kind == kind)?;
+    Some(token.number)
+}
+
 /// The index of a frame in [`Frames`].
 pub(super) type FrameId = u32;
 
@@ -31,6 +41,9 @@ impl Frames {
         node: Node<'_>,
         budget: &mut Budget,
     ) -> Result<FrameId, PickleError> {
+        if let Some(id) = numbered(node, FRAME) {
+            return Ok(id);
+        }
         if let Some(&id) = self.by_node.get(&node.id()) {
             return Ok(id);
         }
@@ -95,7 +108,7 @@ fn parse(text: &str) -> Option<Frame> {
     })
 }
 
-/// The stacks of a device, without duplicates; the first is the empty stack.
+/// The stacks of a snapshot, without duplicates; the first is the empty stack.
 #[derive(Debug, Default)]
 pub(super) struct Stacks {
     by_frames: HashMap<Box<[FrameId]>, StackId, FixedState>,
@@ -109,15 +122,23 @@ impl Stacks {
     }
 
     /// Adds the stack of a list of frames.
-    pub(super) fn add(&mut self, list: NodeId, stack: Box<[FrameId]>) -> StackId {
-        let id = if stack.is_empty() {
-            StackId::default()
-        } else {
-            let next = StackId(self.by_frames.len() as u32 + 1);
-            *self.by_frames.entry(stack).or_insert(next)
-        };
+    pub(super) fn add(&mut self, list: NodeId, stack: &[FrameId]) -> StackId {
+        let id = self.id(stack);
         self.by_node.insert(list, id);
         id
+    }
+
+    /// The id of a stack.
+    pub(super) fn id(&mut self, stack: &[FrameId]) -> StackId {
+        if stack.is_empty() {
+            return StackId::default();
+        }
+        if let Some(&known) = self.by_frames.get(stack) {
+            return known;
+        }
+        let next = StackId(self.by_frames.len() as u32 + 1);
+        self.by_frames.insert(stack.into(), next);
+        next
     }
 
     /// All stacks, in the order of their ids.

@@ -179,8 +179,10 @@ fn kept_in<'r>(evidence: &Evidence<'_>, run: &'r PhaseRun) -> Option<(u64, u64, 
 
 #[cfg(test)]
 mod tests {
+    use coalesce_workloads::families::program::{Program, Tensor};
+
     use super::rule;
-    use crate::diagnose::testing::{MIB, ROOMY};
+    use crate::diagnose::testing::{GIB, MIB, ROOMY, Scene, hold};
 
     #[test]
     fn the_activations_of_each_token_stay() {
@@ -235,6 +237,66 @@ mod tests {
                 cache = program.replace(cache, (2 + token) * MIB, "cat");
             }
             program.hold(cache);
+        });
+        assert_eq!(found, None);
+    }
+
+    /// Twelve layers keep activations; `end` frees them.
+    fn forward(program: &mut Program<'_>, end: impl Fn(&mut Program<'_>, Vec<Tensor>)) {
+        hold(program, 12, 8 * MIB);
+        let mut activations = Vec::new();
+        for _ in 0..12 {
+            program.mark("layer");
+            program.scratch(MIB, "softmax");
+            activations.push(program.alloc(3 * MIB, "linear"));
+        }
+        program.mark("loss");
+        end(program, activations);
+    }
+
+    #[test]
+    fn a_graph_is_dropped() {
+        let drop = |program: &mut Program<'_>, activations| program.free_all(activations);
+        let found = ROOMY.find(rule, |program| forward(program, drop));
+        assert_eq!(found.unwrap().bytes, 10 * 3 * MIB);
+    }
+
+    /// A backward pass requests a gradient for each activation that it frees.
+    #[test]
+    fn the_backward_pass_follows() {
+        let backward = |program: &mut Program<'_>, mut activations: Vec<Tensor>| {
+            while let Some(activation) = activations.pop() {
+                program.scratch(3 * MIB, "linear_backward");
+                program.free(activation);
+            }
+        };
+        assert_eq!(ROOMY.find(rule, |program| forward(program, backward)), None);
+    }
+
+    /// A function that fails drops its tensors: the backward pass might have followed.
+    #[test]
+    fn a_request_fails_in_the_forward_pass() {
+        let fail = |program: &mut Program<'_>, activations: Vec<Tensor>| {
+            program.scratch(GIB, "logits");
+            program.free_all(activations);
+        };
+        let small = Scene("", 300 * MIB, None);
+        assert_eq!(small.find(rule, |program| forward(program, fail)), None);
+    }
+
+    /// Autocast caches copies of the parameters in half precision, also without gradients.
+    #[test]
+    fn cached_copies_of_parameters() {
+        let found = ROOMY.find(rule, |program| {
+            hold(program, 12, 6 * MIB);
+            let mut copies = Vec::new();
+            for _ in 0..12 {
+                program.mark("layer");
+                program.scratch(MIB, "linear");
+                copies.push(program.alloc(3 * MIB, "_to_copy"));
+            }
+            program.mark("end of autocast");
+            program.free_all(copies);
         });
         assert_eq!(found, None);
     }

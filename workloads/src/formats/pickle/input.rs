@@ -1,0 +1,90 @@
+//! The bytes of a pickle, read as they are needed.
+
+use std::io::{self, Read};
+
+/// The reason of an error.
+pub(super) type Reason = String;
+
+pub(super) struct Input<R> {
+    source: R,
+    buffer: Vec<u8>,
+    /// The next byte in the buffer, and the end of the bytes in it.
+    next: usize,
+    end: usize,
+    /// The position of the buffer in the file.
+    start: u64,
+    /// The error of the source.
+    pub(super) failure: Option<io::Error>,
+}
+
+impl<R: Read> Input<R> {
+    pub(super) fn new(source: R) -> Self {
+        const BUFFER: usize = 1 << 16;
+        Self {
+            source,
+            buffer: vec![0; BUFFER],
+            next: 0,
+            end: 0,
+            start: 0,
+            failure: None,
+        }
+    }
+
+    /// The position of the next byte.
+    pub(super) fn at(&self) -> u64 {
+        self.start + self.next as u64
+    }
+
+    /// The bytes in the buffer, at least `wanted` unless the file ends before or the buffer has less room.
+    pub(super) fn peek(&mut self, wanted: usize) -> Result<&[u8], Reason> {
+        if self.end - self.next < wanted {
+            self.buffer.copy_within(self.next..self.end, 0);
+            self.start += self.next as u64;
+            self.end -= self.next;
+            self.next = 0;
+            while self.end < wanted.min(self.buffer.len()) {
+                match self.source.read(&mut self.buffer[self.end..]) {
+                    Ok(0) => break,
+                    Ok(read) => self.end += read,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) => {
+                        let reason = error.to_string();
+                        self.failure = Some(error);
+                        return Err(reason);
+                    }
+                }
+            }
+        }
+        Ok(&self.buffer[self.next..self.end])
+    }
+
+    pub(super) fn skip(&mut self, bytes: usize) {
+        self.next = (self.next + bytes).min(self.end);
+    }
+
+    pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], Reason> {
+        let bytes = self.peek(N)?.first_chunk().copied();
+        let bytes = bytes.ok_or("the file ends here unexpectedly")?;
+        self.skip(N);
+        Ok(bytes)
+    }
+
+    /// Appends the next `len` bytes to `out`.
+    pub(super) fn take(&mut self, len: u64, what: &str, out: &mut Vec<u8>) -> Result<(), Reason> {
+        let mut left = len;
+        while left > 0 {
+            let bytes = self.peek(1)?;
+            let count = bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+            if count == 0 {
+                let read = len - left;
+                return Err(format!(
+                    "{what} of {len} bytes, but the file ends after {read} bytes; it is truncated"
+                ));
+            }
+            out.extend_from_slice(&bytes[..count]);
+            self.skip(count);
+            left -= count as u64;
+        }
+        Ok(())
+    }
+}
