@@ -7,9 +7,11 @@ use coalesce_advisor::diagnose::{Evidence, Subject};
 use coalesce_advisor::holders::{Category, Holders};
 use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_bench::text::percent_of;
+use coalesce_workloads::formats::pickle::to_writer;
 use coalesce_workloads::formats::snapshot::workload::RecordedWorkload;
 use coalesce_workloads::formats::snapshot::{Recording, read};
 use coalesce_workloads::formats::{Opened, open};
+use serde_json::json;
 
 /// What a recording tells besides the requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -230,5 +232,62 @@ fn marks_tell_the_categories() {
         holdings.unknown_bytes * 20 <= holdings.total_bytes,
         "{}",
         holdings.summary()
+    );
+}
+
+/// Snapshots of newer releases tell the forward pass of an allocation of the backward pass, the program's note and the
+/// pool.
+#[test]
+fn forward_frames_notes_and_pools_tell_who_holds_memory() {
+    const BYTES: u64 = 32 << 20;
+    let entry = |action: &str| {
+        json!({
+            "action": action, "addr": 1_u64 << 40, "size": BYTES, "stream": 0, "time_us": 1, "frames": [],
+            "pool_id": [0, 3], "user_metadata": "decoder",
+            "forward_frames": [
+                "  File \"/app/train.py\", line 9, in <module>\n    loss = model(x)\n",
+                "  File \"/app/model.py\", line 5, in forward\n    return (x @ w).relu()\n",
+                "  File \"/env/lib/python3.12/site-packages/torch/nn/functional.py\", line 7, in relu\n",
+            ],
+        })
+    };
+    let block = json!({
+        "address": 1_u64 << 40, "size": BYTES, "requested_size": BYTES, "state": "active_allocated", "frames": [],
+    });
+    let segment = json!({
+        "device": 0, "address": 1_u64 << 40, "total_size": BYTES, "stream": 0, "segment_type": "large",
+        "segment_pool_id": [0, 3], "is_expandable": false, "blocks": [block],
+    });
+    let snapshot = json!({
+        "segments": [segment],
+        "device_traces": [[entry("segment_alloc"), entry("alloc")]],
+    });
+    let mut pickle = Vec::new();
+    to_writer(&snapshot, &mut pickle).unwrap();
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("forward.pickle");
+    std::fs::write(&path, pickle).unwrap();
+    let recording = read(&path).unwrap().remove(0);
+    let workload = RecordedWorkload::new("forward", &recording).unwrap();
+    let evidence = Evidence::gather(Subject {
+        workload: &workload,
+        recording: Some(&recording),
+        conf: "",
+        capacity: 1 << 40,
+        limit: None,
+        address_policy: AddressPolicy::Up,
+    })
+    .unwrap();
+    let holdings = Holders::of(&evidence).at_peak();
+    let [holder] = &holdings.holders[..] else {
+        panic!("{holdings:#?}");
+    };
+    assert_eq!(
+        holder.to_string(),
+        "model.py:5 forward (relu), backward pass [decoder]"
+    );
+    assert_eq!((holder.bytes, holder.pool), (BYTES, Some((0, 3))));
+    assert_eq!(
+        holder.frames[1..],
+        ["/app/model.py:5 forward", "/app/train.py:9 <module>"]
     );
 }

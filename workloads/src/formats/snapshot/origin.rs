@@ -227,7 +227,7 @@ const ALLOCATING: [&str; 3] = ["empty", "new_empty", "resize"];
 
 /// C++ functions that say nothing about the origin of an allocation: the recorder, the allocator, the dispatcher,
 /// the interpreter and the C library.
-const MEANINGLESS: [&str; 20] = [
+const MEANINGLESS: [&str; 21] = [
     "torch::unwind",
     "torch::CapturedTraceback",
     "torch::cuda::(anonymous",
@@ -236,6 +236,7 @@ const MEANINGLESS: [&str; 20] = [
     "at::detail::empty",
     "at::empty",
     "at::native::empty",
+    "at::native::new_empty",
     "at::_ops::",
     "at::(anonymous",
     "at::TensorBase",
@@ -331,6 +332,9 @@ impl Stack {
 
 /// The node of the backward pass that a C++ function executes: `MulBackward0`.
 fn node(function: &str) -> Option<&str> {
+    if function.starts_with("torch::autograd::AccumulateGrad::") {
+        return Some("AccumulateGrad");
+    }
     let (_, rest) = function.split_once("torch::autograd::generated::")?;
     let end = rest.find("_apply").or_else(|| rest.find("::"))?;
     rest.get(..end)
