@@ -104,7 +104,7 @@ impl Unit {
         let value = bytes as f64 / (1_u64 << shift) as f64;
         let (decimals, least) = match shift {
             0 => (0, 1.0),
-            ..30 => (1, 0.1),
+            1..30 => (1, 0.1),
             _ => (2, 0.01),
         };
         if bytes > 0 && value < least / 2.0 {

@@ -97,12 +97,9 @@ impl ConditionFlags {
     /// The conditions for a replay under a policy.
     pub fn resolve(&self, input: &Input, policy: &str) -> anyhow::Result<Conditions> {
         if let Some(conf) = self.conf.as_deref().filter(|_| policy == REFERENCE) {
-            match Settings::from_conf(conf) {
-                Err(error @ SettingsError::UnknownKey { .. }) => {
-                    return Err(anyhow::Error::new(error).context(format!("--conf '{conf}'")));
-                }
-                // The replay reports other errors.
-                _ => {}
+            // The replay reports other errors.
+            if let Err(error @ SettingsError::UnknownKey { .. }) = Settings::from_conf(conf) {
+                return Err(anyhow::Error::new(error).context(format!("--conf '{conf}'")));
             }
         }
         let recording = input.recording.as_ref();

@@ -110,11 +110,11 @@ pub fn write(path: &Path, contents: &[u8]) -> anyhow::Result<()> {
     written.with_context(cannot)
 }
 
-/// Checks that [`write`] can create or replace a file, before the work that produces its contents. The file
+/// Checks that [`write()`] can create or replace a file, before the work that produces its contents. The file
 /// and its contents stay as they are.
 ///
 /// # Errors
-/// As [`write`].
+/// As [`write()`].
 pub fn ensure_writable(path: &Path) -> anyhow::Result<()> {
     let cannot = || format!("cannot write {}", path.display());
     let metadata = fs::metadata(path);

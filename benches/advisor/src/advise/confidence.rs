@@ -12,8 +12,10 @@ use super::check::RecordingCheck;
 pub struct Confidence {
     /// The level.
     pub level: ConfidenceLevel,
-    /// The reasons, one sentence each; empty for a workload that is not a recording.
-    pub reasons: Vec<String>,
+    /// What must be known before the answer is read, one sentence each: parts that are missing, differences.
+    pub caveats: Vec<String>,
+    /// What supports the answer, in a sentence; none if nothing does.
+    pub assurance: Option<String>,
 }
 
 /// How far an answer can be trusted.
@@ -41,12 +43,6 @@ impl ConfidenceLevel {
             Self::Estimate => "estimate",
         }
     }
-
-    /// Whether the answer must be read with care, so that the reasons come before it.
-    #[must_use]
-    pub fn is_weak(self) -> bool {
-        self >= Self::RecordedPart
-    }
 }
 
 impl Confidence {
@@ -55,19 +51,29 @@ impl Confidence {
         let Some(check) = check else {
             return Self {
                 level: ConfidenceLevel::Unchecked,
-                reasons: Vec::new(),
+                caveats: Vec::new(),
+                assurance: None,
             };
         };
-        let mut reasons = coverage.map(missing).unwrap_or_default();
-        let level = match check.is_exact {
-            true if reasons.is_empty() => ConfidenceLevel::Exact,
-            true => ConfidenceLevel::RecordedPart,
-            false => ConfidenceLevel::Estimate,
-        };
-        if level == ConfidenceLevel::Estimate && !check.is_unfinished() {
-            reasons.insert(0, "The figures are estimates.".to_owned());
+        let mut caveats = coverage.map(missing).unwrap_or_default();
+        if check.is_exact {
+            return Self {
+                level: match caveats.is_empty() {
+                    true => ConfidenceLevel::Exact,
+                    false => ConfidenceLevel::RecordedPart,
+                },
+                caveats,
+                assurance: Some(check.sentence()),
+            };
         }
-        reasons.push(check.sentence());
-        Self { level, reasons }
+        if !check.is_unfinished() {
+            caveats.insert(0, "The figures are estimates.".to_owned());
+        }
+        caveats.push(check.sentence());
+        Self {
+            level: ConfidenceLevel::Estimate,
+            caveats,
+            assurance: None,
+        }
     }
 }

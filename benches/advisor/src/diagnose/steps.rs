@@ -8,7 +8,7 @@
 //! | [`Marked`](StepSource::Marked) | the program numbers them: `step 3`, `ProfilerStep#3` |
 //! | [`Updates`](StepSource::Updates) | optimizer steps, which marks or call stacks show; a step lasts from one to the next |
 //! | [`Loop`](StepSource::Loop) | call stacks return to a line outside of any module ([`stacks`]), and each time there is a backward pass, or a module is called that repeats layers |
-//! | [`Gradients`](StepSource::Gradients) | requests repeat ([`repeats`]), and each time a gradient is allocated for every parameter, and freed ([`gradients`]) |
+//! | [`Gradients`](StepSource::Gradients) | requests repeat ([`repeats`]), and each time a gradient is allocated for every parameter, and freed (`gradients`) |
 //!
 //! If none of them succeeds, the rules that need steps report nothing. The last step may be incomplete.
 

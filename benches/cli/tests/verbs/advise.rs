@@ -168,10 +168,10 @@ fn the_html_report_is_self_contained() {
 #[test]
 fn the_same_quantity_is_the_same_everywhere() {
     let file = fragmented();
-    let advice = json(&[&file, "--capacity", "420MiB"]);
+    let advice = json(&[&file, "--capacity", "400MiB"]);
     let page = scratch_folder("agreement").join("report.html");
     let html_to = page.to_str().unwrap();
-    let arguments = ["advise", &file, "--capacity", "420MiB", "--time-limit", "0"];
+    let arguments = ["advise", &file, "--capacity", "400MiB", "--time-limit", "0"];
     let arguments = [&arguments[..], &["--html", html_to]].concat();
     let text = coalesce(&arguments, "", &[]).success();
     let html = fs::read_to_string(&page).unwrap();

@@ -30,7 +30,7 @@ fn json_has_the_documented_fields() {
     let json: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(
         (&json["format"], &json["cause"]),
-        (&1.into(), &"program".into())
+        (&1.into(), &"both".into())
     );
     let bytes = |value: &Value| value.as_i64().unwrap();
     let peak = |side: &str| bytes(&json[side]["peak"]["reserved_bytes"]);

@@ -156,7 +156,7 @@ fn an_invalid_sweep_is_rejected_in_one_line() {
         ),
         ("rounds = 5", "round = 5", "did you mean 'rounds'"),
         ("rounds = 5", "rounds = -5", "rounds"),
-        ("bytes = \"3MiB\"", "bytes = \"3MB\"", "bytes"),
+        ("bytes = \"3MiB\"", "bytes = \"3QB\"", "bytes"),
         (
             "\"default\", \"expand\"",
             "\"defualt\"",

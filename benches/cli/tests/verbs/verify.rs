@@ -98,7 +98,7 @@ fn invalid_arguments_are_rejected_with_a_reason() {
     refused(&[], &["<SNAPSHOTS>"]);
     refused(&["a", "--fraction", "0.5"], &["--capacity"]);
     refused(
-        &["a", "--capacity", "1", "--fraction", "2"],
+        &["a", "--capacity", "1GiB", "--fraction", "2"],
         &["'2'", "0.5"],
     );
 }

@@ -28,22 +28,16 @@ pub fn page(advice: &Advice) -> String {
 
 fn answer(advice: &Advice) -> String {
     let answer = &advice.answer;
-    let is_weak = answer.confidence.level.is_weak();
-    let mut text = String::new();
-    let confidence = paragraphs(answer.confidence.reasons.iter().cloned());
-    if is_weak {
-        text.push_str(&confidence);
-        text.push('\n');
-    }
-    text.push_str(&paragraphs(answer.sentences.iter().cloned()));
-    if let Some(command) = command(answer) {
-        text.push_str(&format!("\n  {command}\n\n"));
-    }
-    text.push_str(&paragraphs(answer.also.iter().cloned()));
-    if !is_weak {
-        text.push_str(&confidence);
-    }
-    text
+    let confidence = &answer.confidence;
+    let remarks = answer.also.iter().chain(&confidence.assurance);
+    let parts = [
+        paragraphs(confidence.caveats.iter().cloned()),
+        paragraphs(answer.sentences.iter().cloned()),
+        command(answer).map_or_else(String::new, |command| format!("  {command}\n")),
+        paragraphs(remarks.cloned()),
+    ];
+    let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    parts.join("\n")
 }
 
 /// The shell command that applies the advised settings, if there are any.
@@ -173,17 +167,22 @@ pub(super) fn holders_title(advice: &Advice) -> String {
 /// The categories with their shares, and the share that could not be told.
 pub(super) fn categories(advice: &Advice) -> String {
     let holdings = &advice.holdings;
+    let is_shown = |bytes: u64| bytes > 0 && bytes >= holdings.total_bytes / 1000;
     let known = holdings.categories.iter();
-    let known = known.filter(|one| one.category != Category::Unknown);
+    let known = known.filter(|one| one.category != Category::Unknown && is_shown(one.bytes));
     let parts = known.map(|one| {
         let share = percent_of(one.bytes, holdings.total_bytes);
         format!("{} {share}", one.category.name())
     });
     let parts: Vec<String> = parts.collect();
-    let unknown = percent_of(holdings.unknown_bytes, holdings.total_bytes);
-    match parts.is_empty() {
-        true => "The recording does not show what this memory is for.".to_owned(),
-        false => format!("{}; the purpose of {unknown} is unknown.", parts.join(", ")),
+    match (parts.is_empty(), is_shown(holdings.unknown_bytes)) {
+        (true, _) => "The recording does not show what this memory is for.".to_owned(),
+        (false, false) => format!("{}.", parts.join(", ")),
+        (false, true) => format!(
+            "{}; the purpose of {} is unknown.",
+            parts.join(", "),
+            percent_of(holdings.unknown_bytes, holdings.total_bytes)
+        ),
     }
 }
 

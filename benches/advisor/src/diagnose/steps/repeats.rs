@@ -3,7 +3,7 @@
 //!
 //! A repetition begins with a request that occurs once in it. Two requests are the same if they have the
 //! same origin, or, if that finds nothing, the same size. Between two occurrences the program must make
-//! nearly the same requests ([`ALIKE_PERCENT`] %, in any order), and the repetitions must cover at least half
+//! nearly the same requests (`ALIKE_PERCENT` %, in any order), and the repetitions must cover at least half
 //! of the program. Among the rarest such requests, the one with the least live memory before it is used.
 
 use std::collections::BTreeMap;

@@ -53,7 +53,7 @@ pub(super) fn releases(stacks: &[Stack]) -> Option<(Release, Release)> {
     }
     let mut left = (LINES.iter().zip(possible)).filter(|(_, possible)| *possible);
     let ((first, _), _) = left.next().filter(|_| is_known)?;
-    let last = left.last().map_or(*first, |((last, _), _)| *last);
+    let last = left.next_back().map_or(*first, |((last, _), _)| *last);
     Some((*first, last))
 }
 

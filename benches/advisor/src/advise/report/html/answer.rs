@@ -11,14 +11,14 @@ use crate::advise::report::text;
 /// The box with the answer.
 pub(super) fn answer(advice: &Advice) -> String {
     let answer = &advice.answer;
-    let confidence = confidence(answer);
-    let (before, after) = match answer.confidence.level.is_weak() {
-        true => (confidence, String::new()),
-        false => (String::new(), confidence),
-    };
+    let assurance = answer.confidence.assurance.iter();
+    let assurance: String = assurance
+        .map(|sentence| format!("<p class=\"sure\">{}</p>", escape(sentence)))
+        .collect();
     format!(
-        "<section class=\"answer {}\">{before}{}{}{}{after}</section>{}",
+        "<section class=\"answer {}\">{}{}{}{}{assurance}</section>{}",
         answer.kind.name(),
+        paragraphs(&answer.confidence.caveats),
         paragraphs(&answer.sentences),
         command(answer),
         paragraphs(&answer.also),
@@ -35,12 +35,6 @@ fn command(answer: &Answer) -> String {
         "<div class=\"command\"><pre>{}</pre><button type=\"button\" class=\"copy\">Copy</button></div>",
         escape(&command)
     )
-}
-
-fn confidence(answer: &Answer) -> String {
-    let reasons = answer.confidence.reasons.iter();
-    let reasons = reasons.map(|reason| format!("<p class=\"sure\">{}</p>\n", escape(reason)));
-    reasons.collect()
 }
 
 /// The failed request with its figures.
