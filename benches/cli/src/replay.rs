@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anyhow::ensure;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use coalesce_alloc::policy::POLICIES;
+use coalesce_bench::measure::capacity::ROOMY;
 use coalesce_bench::measure::cell::{self, Cell, REFERENCE};
 use coalesce_bench::measure::profile::{self, Profile};
 use coalesce_bench::measure::progress::Progress;
@@ -299,7 +300,10 @@ impl Observer for Watch {
 
 fn describe(report: &Report) -> String {
     let row = &report.row;
-    let capacity = amount(row.capacity_bytes);
+    let capacity = match row.capacity_bytes {
+        ROOMY => "no limit".to_owned(),
+        bytes => amount(bytes),
+    };
     let device = match &report.on_gpu {
         Some(on_gpu) => format!("{}, {capacity}", on_gpu.device),
         None => format!(
@@ -388,8 +392,8 @@ fn describe(report: &Report) -> String {
             report.failures_averted
         ));
     }
-    for remark in &report.remarks {
-        text.push_str(&format!("\n{remark}\n"));
+    if !report.remarks.is_empty() {
+        text.push_str(&format!("\n{}\n", report.remarks.join("\n")));
     }
     text
 }

@@ -13,6 +13,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::advice::Advice;
+use super::confidence::ConfidenceLevel;
 use super::request::{AdviceRequest, Aim};
 use super::search::tolerance;
 use super::simulator::{PYTORCH, Simulator};
@@ -117,7 +118,7 @@ pub fn one_for_all(
     let conf = best.map(|best| best.conf.clone());
     Ok(JobAdvice {
         format: 2,
-        sentences: sentences(&needs, worst, conf.as_deref()),
+        sentences: [caveats(&ranks), sentences(&needs, worst, conf.as_deref())].concat(),
         conf,
         worst,
         needs,
@@ -157,6 +158,29 @@ fn most(needs: &[Option<u64>]) -> u64 {
     known.max().unwrap_or(u64::MAX)
 }
 
+/// What must be known before the answer is read.
+fn caveats(ranks: &[Advice]) -> Vec<String> {
+    let all = ranks.len();
+    let count = |level: ConfidenceLevel| {
+        let levels = ranks.iter().map(|rank| rank.answer.confidence.level);
+        levels.filter(|&one| one == level).count()
+    };
+    let mut caveats = Vec::new();
+    match count(ConfidenceLevel::Estimate) {
+        0 => {}
+        some => caveats.push(format!(
+            "The figures of {some} of {all} ranks are estimates: their replays differ from the recordings."
+        )),
+    }
+    match count(ConfidenceLevel::RecordedPart) {
+        0 => {}
+        some => caveats.push(format!(
+            "The beginning of {some} of {all} ranks is not recorded: their figures are of the recorded part."
+        )),
+    }
+    caveats
+}
+
 fn sentences(needs: &[RankNeeds], worst: usize, conf: Option<&str>) -> Vec<String> {
     let Some(worst) = needs.get(worst) else {
         return Vec::new();
@@ -190,15 +214,20 @@ fn sentences(needs: &[RankNeeds], worst: usize, conf: Option<&str>) -> Vec<Strin
         .iter()
         .filter_map(|rank| Some((rank.current_bytes?, rank)));
     let least = least.min_by_key(|(bytes, _)| *bytes);
-    if let (Some(most), Some((least, rank))) = (worst.current_bytes, least) {
-        sentences.push(format!(
+    match (worst.current_bytes, least) {
+        (Some(most), Some((least, _))) if most == least => sentences.push(format!(
+            "Under the current settings all ranks need the same, {}.",
+            unit.amount(most)
+        )),
+        (Some(most), Some((least, rank))) => sentences.push(format!(
             "Under the current settings {} needs most, {}, and {} needs least, {}: an imbalance of {}.",
             worst.rank,
             unit.amount(most),
             rank.rank,
             unit.amount(least),
             percent_of(most - least, most)
-        ));
+        )),
+        _ => {}
     }
     sentences
 }

@@ -200,6 +200,29 @@ fn the_same_quantity_is_the_same_everywhere() {
 }
 
 #[test]
+fn the_ranks_of_a_job_get_one_setting() {
+    let (one, other) = (fragmented(), trace("example_3gib_fused_expr"));
+    let job = json(&[&one, &other, "--capacity", "10GiB"]);
+    let needs = job["needs"].as_array().unwrap();
+    let current = |rank: usize| needs[rank]["current_bytes"].as_u64().unwrap();
+    let worst = usize::from(current(1) > current(0));
+    assert_eq!(job["worst"], worst);
+    for rank in 0..2 {
+        let ranking = job["ranks"][rank]["ranking"].as_array().unwrap();
+        assert_eq!(ranking[0]["least_capacity_bytes"], current(rank));
+    }
+    let text = coalesce(&["advise", &one, &other, "--time-limit", "0"], "", &[]).success();
+    for words in [
+        "needs now",
+        "needs then",
+        "an imbalance of",
+        "example_3gib_fused_expr",
+    ] {
+        assert!(text.contains(words), "no '{words}' in: {text}");
+    }
+}
+
+#[test]
 fn a_report_that_cannot_be_written_is_refused_before_the_search() {
     let folder = scratch_folder("unwritable");
     let file = scratch("occupied", String::new());

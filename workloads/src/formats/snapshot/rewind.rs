@@ -101,11 +101,11 @@ impl fmt::Display for Summary<'_> {
 /// [`RecordingError`] if the state at the end, an entry or the state at the start is impossible.
 pub fn rewind(recording: &Recording, known: &KnownSettings) -> Result<Start, RecordingError> {
     let settings = &known.settings;
+    restore::ensure_possible(&recording.segments).map_err(RecordingError::End)?;
     let skipped = skipped::actions(&recording.entries);
     if !skipped.is_empty() {
         return Err(RecordingError::Skipped(skipped));
     }
-    restore::ensure_possible(&recording.segments).map_err(RecordingError::End)?;
     let mut past = Past {
         settings,
         kinds: KindsByAddress::of(recording, settings),

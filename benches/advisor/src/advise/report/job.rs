@@ -1,5 +1,6 @@
 //! The advice for a job as text.
 
+use coalesce_bench::measure::capacity::ROOMY;
 use coalesce_bench::text::{Column, Table, Unit};
 
 use super::text::{export, paragraphs};
@@ -26,7 +27,10 @@ pub fn page(job: &JobAdvice) -> String {
         table.row([
             amount(rank.current_bytes),
             amount(rank.then_bytes),
-            unit.amount(rank.available_bytes),
+            match rank.available_bytes {
+                ROOMY => "no limit".to_owned(),
+                bytes => unit.amount(bytes),
+            },
             rank.rank.clone(),
             advice.answer.confidence.level.name().to_owned(),
         ]);

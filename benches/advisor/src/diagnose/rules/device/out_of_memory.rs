@@ -10,7 +10,7 @@
 use coalesce_alloc::driver::StreamId;
 use coalesce_alloc::snapshot::{BlockInfo, BlockState, SegmentInfo};
 use coalesce_alloc::stats::PoolKind;
-use coalesce_bench::text::{Unit, amount, count, percent_of, quoted};
+use coalesce_bench::text::{Unit, amount, capitalised, count, percent_of, quoted};
 
 use crate::diagnose::evidence::Moment;
 use crate::diagnose::log::Allocation;
@@ -174,18 +174,16 @@ fn try_expandable_segments(evidence: &Evidence<'_>) -> (String, Option<String>) 
     let name = quoted(&conf);
     match evidence.with_conf(&conf).map(|trial| trial.ooms) {
         Some(0) => (format!("With {name}, no request fails"), Some(conf)),
-        Some(failed) => {
-            let now = count(evidence.tally.ooms, "failed request");
-            (
-                format!("With {name} there are {failed} instead of {now}"),
-                None,
-            )
+        Some(failed) if failed < evidence.tally.ooms => {
+            let failed = count(failed, "request");
+            (format!("With {name}, {failed} still fail"), None)
         }
+        Some(_) => (format!("{} does not help", capitalised(&name)), None),
         None if evidence.subject.workload.start().is_some() => {
             let why = "because the beginning of the program is not recorded";
             (format!("The gain of {name} is unknown, {why}"), None)
         }
-        None => (format!("{name} could not be tried"), None),
+        None => (format!("{} could not be tried", capitalised(&name)), None),
     }
 }
 
