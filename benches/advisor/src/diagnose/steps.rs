@@ -70,7 +70,8 @@ impl Steps {
             Some(starting(source, begins))
         };
         let with_gradients = || {
-            gradients::are_allocated_in_each(log, repeats).then(|| Self {
+            let may_be_gradient = |request| stacks.may_be_backward(request);
+            gradients::are_allocated_in_each(log, repeats, may_be_gradient).then(|| Self {
                 source: StepSource::Gradients,
                 events: repeats.to_vec(),
             })

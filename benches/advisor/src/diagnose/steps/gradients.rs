@@ -2,7 +2,8 @@
 //!
 //! The tensors that live from before the first repetition to the last are the parameters, with up to
 //! [`COPIES`] − 1 copies of each for the optimizer, the average or another precision. A layer allocates
-//! gradients of its own parameters only, and they stay until the optimizer step.
+//! gradients of its own parameters only, and they stay until the optimizer step. A tensor that the forward
+//! pass allocates is no gradient, whatever its size.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,8 +16,13 @@ const COPIES: u64 = 4;
 const COVERED_PERCENT: u64 = 90;
 
 /// Whether each repetition but the last two allocates gradients of all parameters, which are freed before
-/// the second next repetition begins.
-pub fn are_allocated_in_each(log: &Log, repeats: &[Range<u64>]) -> bool {
+/// the second next repetition begins. `may_be_gradient` tells, by its index in the log, whether a request can
+/// be one of a backward pass.
+pub fn are_allocated_in_each(
+    log: &Log,
+    repeats: &[Range<u64>],
+    may_be_gradient: impl Fn(usize) -> bool,
+) -> bool {
     let (Some(first), Some(last)) = (repeats.first(), repeats.last()) else {
         return false;
     };
@@ -40,9 +46,11 @@ pub fn are_allocated_in_each(log: &Log, repeats: &[Range<u64>]) -> bool {
         && complete.into_iter().all(|(repeat, second_next)| {
             let mut missing = parameters.clone();
             let mut covered = 0;
-            for a in log.born_in(repeat) {
+            let first = log.allocations.partition_point(|a| a.born < repeat.start);
+            for (index, a) in (first..).zip(log.born_in(repeat)) {
                 if let Some(missing) = missing.get_mut(&a.bytes).filter(|missing| **missing > 0)
                     && !a.is_live_after(second_next.start)
+                    && may_be_gradient(index)
                 {
                     *missing -= 1;
                     covered += a.bytes;

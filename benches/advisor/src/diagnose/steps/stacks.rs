@@ -106,6 +106,13 @@ impl RequestStacks {
         self.outlines.get(id.0 as usize)
     }
 
+    /// Whether a request can be one of a backward pass: its stack is unknown, or has no frames of the program.
+    #[must_use]
+    pub fn may_be_backward(&self, request: usize) -> bool {
+        let outline = self.outline(request);
+        outline.is_none_or(|outline| outline.is_backward)
+    }
+
     /// The events of the first requests of the optimizer steps; of several optimizers, those of the first.
     #[must_use]
     pub fn updates(&self, log: &Log) -> Vec<u64> {

@@ -118,3 +118,24 @@ fn optimizer_steps_are_recognised_by_their_stacks() {
     assert_eq!(found.source, StepSource::Updates);
     assert_eq!(found.events.len(), 4);
 }
+
+/// Layers with temporary tensors of the parameters' sizes, as casts of the parameters are.
+#[test]
+fn casts_of_parameters_in_layers_are_not_gradients() {
+    let mut program = Traced::new();
+    let caller = "run.py:90 <module>";
+    (0..4).for_each(|_| program.request(&format!("{caller} > model.py:3 __init__"), 4 * MIB, true));
+    for _ in 0..12 {
+        let layer = format!("{caller} > {CALL} > model.py:9 forward > {CALL}");
+        program.request(&format!("{layer} > layer.py:3 forward"), 4 * MIB, false);
+        (4..14).for_each(|line| {
+            program.request(
+                &format!("{layer} > layer.py:{line} forward"),
+                line * MIB / 2,
+                line == 7,
+            );
+        });
+    }
+    assert_eq!(steps(&program), None);
+    assert_eq!(mistakes(&program), Vec::<&str>::new());
+}
