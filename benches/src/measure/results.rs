@@ -117,12 +117,17 @@ pub fn write(path: &Path, contents: &[u8]) -> anyhow::Result<()> {
 /// As [`write()`].
 pub fn ensure_writable(path: &Path) -> anyhow::Result<()> {
     let cannot = || format!("cannot write {}", path.display());
-    let metadata = fs::metadata(path);
-    if metadata.as_ref().is_ok_and(fs::Metadata::is_dir) {
-        return Err(io::Error::from(io::ErrorKind::IsADirectory)).with_context(cannot);
-    }
-    if metadata.is_ok_and(|file| file.permissions().readonly()) {
-        return Err(io::Error::from(io::ErrorKind::PermissionDenied)).with_context(cannot);
+    if let Ok(there) = fs::metadata(path) {
+        if there.is_dir() {
+            return Err(io::Error::from(io::ErrorKind::IsADirectory)).with_context(cannot);
+        }
+        if there.permissions().readonly() {
+            return Err(io::Error::from(io::ErrorKind::PermissionDenied)).with_context(cannot);
+        }
+        if !there.is_file() {
+            // A pipe or a device: nothing is created beside it.
+            return Ok(());
+        }
     }
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
