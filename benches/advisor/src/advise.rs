@@ -41,12 +41,12 @@ mod worth;
 use std::collections::BTreeSet;
 
 use anyhow::Context;
-use coalesce_alloc::settings::Settings;
 use coalesce_bench::measure::deadline::Deadline;
 use coalesce_bench::measure::parallel;
 use coalesce_bench::measure::progress::Progress;
 use coalesce_workloads::formats::snapshot::Recording;
 use coalesce_workloads::formats::snapshot::release::Releases;
+use coalesce_workloads::formats::snapshot::settings::KnownSettings;
 use coalesce_workloads::op::Workload;
 
 pub use self::advice::{Advice, RankedSettings};
@@ -94,7 +94,7 @@ const COMPARED: u32 = 98;
 pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
     let deadline = Deadline::after(request.time_limit);
     let progress = Progress::new("replays", None);
-    let settings = Settings::from_conf(&known_part(request.present));
+    let settings = KnownSettings::of(request.present);
     settings.context("under the current settings (set with --conf)")?;
     let simulator = Simulator {
         progress: Some(&progress),

@@ -1,8 +1,7 @@
 //! Settings strings, the values of `PYTORCH_CUDA_ALLOC_CONF`: changed in one key, and shown to people.
 
-use std::borrow::Cow;
-
-use coalesce_alloc::settings::{Settings, SettingsError, written};
+use coalesce_alloc::settings::written;
+use coalesce_workloads::formats::snapshot::settings::KnownSettings;
 
 /// The settings string without some keys.
 pub fn without(conf: &str, keys: &[&str]) -> String {
@@ -20,26 +19,16 @@ pub fn with(conf: &str, key: &str, value: &str) -> String {
     }
 }
 
-/// The settings string without the keys that PyTorch 2.11 does not know.
-pub fn known_part(conf: &str) -> Cow<'_, str> {
-    let mut known = Cow::Borrowed(conf);
-    while let Err(SettingsError::UnknownKey { key, .. }) = Settings::from_conf(&known) {
-        let shorter = without(&known, &[&key]);
-        if shorter.len() >= known.len() {
-            break;
-        }
-        known = Cow::Owned(shorter);
-    }
-    known
+/// The settings string without the keys that PyTorch 2.11 does not know. A string that is invalid in another
+/// way stays as it is.
+pub fn known_part(conf: &str) -> String {
+    KnownSettings::of(conf).map_or_else(|_| conf.to_owned(), |known| known.conf)
 }
 
 /// The keys that PyTorch 2.11 does not know.
-pub fn unknown_keys(conf: &str) -> Vec<&str> {
-    let known = known_part(conf);
-    let is_known = |key: &str| written(&known).any(|(other, _)| other == key);
-    let keys = written(conf).map(|(key, _)| key);
-    keys.filter(|key| !key.is_empty() && !is_known(key))
-        .collect()
+pub fn unknown_keys(conf: &str) -> Vec<String> {
+    let known = KnownSettings::of(conf);
+    known.map_or_else(|_| Vec::new(), |known| known.unknown)
 }
 
 /// The settings in a table.

@@ -67,7 +67,7 @@ impl Recording {
 /// The settings string without one key.
 fn without(conf: &str, key: &str) -> String {
     let kept = written(conf).filter(|&(other, _)| other != key);
-    let kept: Vec<&str> = kept.map(|(_, setting)| setting).collect();
+    let kept: Vec<&str> = kept.map(|(_, setting)| setting.trim()).collect();
     kept.join(",")
 }
 

@@ -41,7 +41,7 @@ impl CandidateGenerator {
         let keys = written(present).map(|(key, _)| key.to_owned());
         let keys = keys.collect();
         let unknown = unknown_keys(present);
-        let unknown = written(present).filter(|(key, _)| unknown.contains(key));
+        let unknown = written(present).filter(|(key, _)| unknown.iter().any(|one| one == key));
         Self {
             kept: kept_of(present),
             unknown: unknown.map(|(_, setting)| setting.to_owned()).collect(),
