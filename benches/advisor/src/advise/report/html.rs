@@ -41,6 +41,7 @@ fn with_pictures(advice: &Advice, pictures: &[Picture], date: &str) -> String {
     let available = advice.capacity_bytes.saturating_sub(advice.others_bytes);
     let scale = Scale::of(pictures, available, advice.lower_bound_bytes);
     let per_row = bytes_per_row(pictures);
+    let is_advised = advice.ranking.iter().any(|row| row.is_advised);
     let unit = text::unit(advice);
     let parts = [
         ("title", escape(&advice.workload)),
@@ -48,10 +49,16 @@ fn with_pictures(advice: &Advice, pictures: &[Picture], date: &str) -> String {
         ("answer", answer(advice)),
         ("holders", holders(advice)),
         ("legend", legend(pictures, scale)),
-        ("charts", figures(pictures, |picture| chart(picture, scale))),
+        (
+            "charts",
+            figures(pictures, is_advised, |picture| chart(picture, scale)),
+        ),
         ("peak", peak(advice)),
         ("row", unit.amount(per_row)),
-        ("maps", figures(pictures, |picture| map(picture, per_row))),
+        (
+            "maps",
+            figures(pictures, is_advised, |picture| map(picture, per_row)),
+        ),
         ("findings", findings(&advice.findings)),
         ("ranking", ranking(advice)),
         ("others", others(advice)),
@@ -100,12 +107,14 @@ fn about(advice: &Advice) -> String {
     lines.join("<br>\n")
 }
 
-/// Renders each picture as a `<figure>`, with its settings as the title.
-fn figures(pictures: &[Picture], draw: impl Fn(&Picture) -> String) -> String {
+/// Renders each picture as a `<figure>`, with its settings as the title. `is_advised` tells whether those after
+/// the current ones are.
+fn figures(pictures: &[Picture], is_advised: bool, draw: impl Fn(&Picture) -> String) -> String {
     let figures = pictures.iter().enumerate().map(|(index, picture)| {
-        let which = match index {
-            0 => "Current settings",
-            _ => "Best settings",
+        let which = match (index, is_advised) {
+            (0, _) => "Current settings",
+            (_, true) => "Advised settings",
+            (_, false) => "Other settings",
         };
         let conf = escape(label(&picture.conf));
         format!(
