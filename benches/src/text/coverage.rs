@@ -16,7 +16,7 @@ pub const RECIPE: &str = concat!(
 pub fn missing(coverage: &Coverage) -> Vec<String> {
     let unit = Unit::of(coverage.peak_reserved_bytes);
     let amount = |bytes| unit.amount(bytes);
-    match coverage.extent {
+    let mut sentences = match coverage.extent {
         Extent::Complete => Vec::new(),
         Extent::NoHistory => vec![
             "The snapshot has no history: it shows the memory at its end, and nothing about time."
@@ -44,7 +44,22 @@ pub fn missing(coverage: &Coverage) -> Vec<String> {
             }
             sentences
         }
+    };
+    if coverage.has_private_pools {
+        sentences.push(
+            "The program has private pools (CUDA graphs or MemPool). Replays serve them from the default pool, so \
+             the figures are estimates."
+                .to_owned(),
+        );
     }
+    if coverage.lacks_ages {
+        sentences.push(
+            "The garbage collector goes by the ages of free blocks, which are not recorded for the beginning, so \
+             the figures are estimates."
+                .to_owned(),
+        );
+    }
+    sentences
 }
 
 /// Figures that do not begin with the recorded segments, and why.

@@ -28,7 +28,7 @@ pub enum ConfidenceLevel {
     Exact,
     /// The replay reproduces what is recorded; the beginning of the program is not.
     RecordedPart,
-    /// The replay differs from the recording: the figures are estimates.
+    /// The replay differs from the recording, or cannot follow all of it: the figures are estimates.
     Estimate,
 }
 
@@ -58,9 +58,10 @@ impl Confidence {
         let mut caveats = coverage.map(missing).unwrap_or_default();
         if check.is_exact {
             return Self {
-                level: match caveats.is_empty() {
-                    true => ConfidenceLevel::Exact,
-                    false => ConfidenceLevel::RecordedPart,
+                level: match coverage {
+                    Some(coverage) if coverage.allows_estimates_only() => ConfidenceLevel::Estimate,
+                    Some(coverage) if !coverage.is_complete() => ConfidenceLevel::RecordedPart,
+                    _ => ConfidenceLevel::Exact,
                 },
                 caveats,
                 assurance: Some(check.sentence()),

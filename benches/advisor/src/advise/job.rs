@@ -169,7 +169,7 @@ fn caveats(ranks: &[Advice]) -> Vec<String> {
     match count(ConfidenceLevel::Estimate) {
         0 => {}
         some => caveats.push(format!(
-            "The figures of {some} of {all} ranks are estimates: their replays differ from the recordings."
+            "The figures of {some} of {all} ranks are estimates; `coalesce advise` says why for each."
         )),
     }
     match count(ConfidenceLevel::RecordedPart) {

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use coalesce_alloc::MempoolId;
 use coalesce_alloc::driver::DeviceAddr;
 use coalesce_alloc::history::Action;
 use coalesce_alloc::snapshot::SegmentInfo;
@@ -24,6 +25,10 @@ pub struct Coverage {
     pub end: MemoryUse,
     /// The peak of reserved memory from the first entry to the last, in bytes.
     pub peak_reserved_bytes: u64,
+    /// Whether memory is in private pools (CUDA graphs, `MemPool`). Replays serve it from the default pool.
+    pub has_private_pools: bool,
+    /// Whether the garbage collector depends on the ages of blocks that were free before the first entry.
+    pub lacks_ages: bool,
 }
 
 /// The part of a program that a recording lacks.
@@ -53,6 +58,12 @@ impl Coverage {
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.extent == Extent::Complete
+    }
+
+    /// Whether a replay decides from what the recording lacks, so that its figures are estimates.
+    #[must_use]
+    pub fn allows_estimates_only(&self) -> bool {
+        self.has_private_pools || self.lacks_ages
     }
 
     /// Whether the history looks as if the recorder's ring buffer was full, so that it dropped older
@@ -87,19 +98,32 @@ impl Recording {
         };
         let is_about_memory = |action: Action| !matches!(action, Action::Snapshot | Action::Oom);
         let mut actions = self.entries.iter().map(|entry| entry.action);
+        let extent = match start.reserved_bytes {
+            _ if !actions.any(is_about_memory) && !self.segments.is_empty() => Extent::NoHistory,
+            0 => Extent::Complete,
+            _ => Extent::BeginningMissing,
+        };
+        let settings = self.settings();
+        let collects = settings.is_ok_and(|known| {
+            let threshold = known.settings.garbage_collection_threshold();
+            threshold > 0.0
+        });
         Coverage {
-            extent: match start.reserved_bytes {
-                _ if !actions.any(is_about_memory) && !self.segments.is_empty() => {
-                    Extent::NoHistory
-                }
-                0 => Extent::Complete,
-                _ => Extent::BeginningMissing,
-            },
+            extent,
             entries: self.entries.len(),
             start,
             end,
             peak_reserved_bytes: clamped(peak),
+            has_private_pools: self.has_private_pools(),
+            lacks_ages: collects && extent == Extent::BeginningMissing,
         }
+    }
+
+    fn has_private_pools(&self) -> bool {
+        let is_private = |pool: MempoolId| pool != MempoolId::DEFAULT;
+        let mut segments = self.segments.iter();
+        let mut entries = self.entry_pools.iter();
+        segments.any(|segment| is_private(segment.pool)) || entries.any(|&pool| is_private(pool))
     }
 
     /// Bytes requested in the blocks that were in use before the first entry.
@@ -135,5 +159,53 @@ fn memory_at_end(segments: &[SegmentInfo]) -> MemoryUse {
     MemoryUse {
         reserved_bytes: sum(SegmentInfo::total_size),
         in_use_bytes: sum(SegmentInfo::requested_size),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use coalesce_alloc::driver::StreamId;
+    use coalesce_alloc::history::TraceEntry;
+    use coalesce_alloc::snapshot::{BlockInfo, BlockState};
+    use coalesce_alloc::stats::PoolKind;
+
+    use super::*;
+
+    /// A segment that is reserved before the first entry, which allocates a block in it.
+    fn warm(conf: &str, pool: MempoolId) -> Recording {
+        const SIZE: u64 = 2 << 20;
+        let address = DeviceAddr(SIZE);
+        let block = BlockInfo::new(address, SIZE, SIZE, BlockState::ActiveAllocated);
+        Recording {
+            conf: Some(conf.to_owned()),
+            entries: vec![TraceEntry {
+                action: Action::Alloc,
+                addr: address,
+                size: SIZE,
+                stream: StreamId::DEFAULT,
+                time_us: 0,
+            }],
+            segments: vec![SegmentInfo {
+                device: 0,
+                address,
+                stream: StreamId::DEFAULT,
+                kind: PoolKind::Large,
+                pool,
+                is_expandable: false,
+                blocks: vec![block],
+            }],
+            ..Recording::default()
+        }
+    }
+
+    #[test]
+    fn what_a_replay_cannot_follow_allows_estimates_only() {
+        let plain = warm("", MempoolId::DEFAULT).coverage();
+        assert_eq!(plain.extent, Extent::BeginningMissing);
+        assert!(!plain.allows_estimates_only());
+        let pools = warm("", MempoolId(0, 1)).coverage();
+        assert!(pools.has_private_pools && pools.allows_estimates_only());
+        let collected = warm("garbage_collection_threshold:0.8", MempoolId::DEFAULT).coverage();
+        assert!(collected.lacks_ages && collected.allows_estimates_only());
     }
 }
