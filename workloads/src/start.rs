@@ -41,9 +41,10 @@ struct AddressRange {
 }
 
 /// The properties that the pages of one expandable segment share.
-type Owner = (StreamId, PoolKind, MempoolId);
+pub(crate) type Owner = (StreamId, PoolKind, MempoolId);
 
-fn owner(run: &SegmentInfo) -> Owner {
+/// The owner of a mapped run of pages.
+pub(crate) fn owner(run: &SegmentInfo) -> Owner {
     (run.stream, run.kind, run.pool)
 }
 
@@ -113,7 +114,8 @@ impl StartState {
         self.live.get(usize::try_from(id).ok()?).copied()
     }
 
-    /// Whether the segments can exist under these settings: expandable or not, with pages of the same size.
+    /// Whether the reference can have these segments under other settings: expandable segments must be enabled
+    /// in both or in neither, and their pages must have the same size.
     #[must_use]
     pub fn is_possible_under(&self, settings: &Settings) -> bool {
         let same_pages = settings.large_segment_size() == self.settings.large_segment_size();
@@ -132,8 +134,9 @@ impl StartState {
     /// Builds the reference in this state on a new simulated device. None if the state
     /// [cannot exist](Self::is_possible_under) under these settings.
     ///
-    /// If the device, the limit in the settings or `limit`, in bytes, is too small, all cached memory is left out, because the
-    /// program would have returned it. If the rest is too large, the last segments are left out.
+    /// If the segments exceed the device, the limit in the settings or `limit` bytes, all cached memory is left
+    /// out, because the program would have returned it. If the rest is still too large, the last segments are
+    /// left out.
     #[must_use]
     pub fn restore(
         &self,

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 use coalesce_bench::text::amount;
-use coalesce_workloads::formats::snapshot::workload::FAILED;
+use coalesce_workloads::formats::snapshot::workload::without_mark;
 use coalesce_workloads::formats::snapshot::{Frame, Stack, StackId};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -291,10 +291,7 @@ impl<'a> Holders<'a> {
 
     fn origin(&self, index: usize, allocation: &Allocation) -> Origin<'_> {
         let tag = self.evidence.log.tags.get(allocation.tag as usize);
-        let tag = tag.map_or("", String::as_str);
-        let tag = tag
-            .strip_prefix(FAILED)
-            .map_or(tag, |tag| tag.trim_start_matches(": "));
+        let tag = without_mark(tag.map_or("", String::as_str));
         let recording = self.evidence.subject.recording;
         let forward = recording
             .zip(self.evidence.entry_of(index))

@@ -1,14 +1,13 @@
 //! Finds the PyTorch allocator settings that suit a workload, and explains where its memory went.
 //!
-//! Both parts replay a workload (a PyTorch memory snapshot, a trace or a generated workload) on a simulated
-//! device. Neither needs a GPU.
+//! All parts replay a workload (a PyTorch memory snapshot, a trace or a generated workload) on a simulated
+//! device. None needs a GPU.
 //!
 //! - [`diagnose`](diagnose()) replays the workload under its own settings and reports [`Finding`]s: known
 //!   pitfalls of PyTorch's allocator and common mistakes of training and inference programs, each with
 //!   figures and a remedy.
 //! - [`advise`](advise()) replays it under many settings and returns [`Advice`]: the settings to use, what
 //!   they cost, and how reliable that result is. [`report`] shows it as text or as an HTML page.
-//!
 //! - [`Holders`] tells who holds memory at an event: by line of the program, category, stream and pool.
 //! - [`Difference`](difference::Difference) compares two workloads at their peaks.
 //!

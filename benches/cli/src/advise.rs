@@ -181,7 +181,7 @@ fn job(args: &Args, requests: &[AdviceRequest<'_>]) -> anyhow::Result<ExitCode> 
     );
     let ranks = requests.iter().map(advise);
     let ranks: Vec<Advice> = ranks.collect::<anyhow::Result<_>>()?;
-    let job = one_for_all(requests, ranks)?;
+    let job = one_for_all(requests, ranks);
     let page = match args.json {
         true => serde_json::to_string_pretty(&job)? + "\n",
         false => report::job::page(&job),

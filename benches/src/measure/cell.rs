@@ -116,8 +116,8 @@ impl Cell<'_> {
         Ok(Run { allocator, tally })
     }
 
-    /// A new allocator on a new simulated device of `capacity` bytes, with the memory that the workload
-    /// begins with if the policy and the settings allow it.
+    /// A new allocator on a new simulated device of `capacity` bytes. If the workload has a
+    /// [start](Workload::start), the reference holds that memory, unless the settings rule it out.
     ///
     /// # Errors
     /// If the policy is unknown, the settings are invalid, or the policy is offline and `plan` is missing.

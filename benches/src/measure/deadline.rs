@@ -1,7 +1,7 @@
 //! Time limits.
 
 use std::sync::Arc;
-use std::sync::mpsc::{self};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -98,8 +98,8 @@ impl Workload for UntilDeadline<'_> {
     }
 }
 
-/// The result of `work`, or `None` if it does not end before the deadline. It then goes on in a thread that ends
-/// with the process. For work that cannot be interrupted.
+/// The result of `work`, which cannot be interrupted, or `None` if it does not end before the deadline. The work
+/// then continues in a thread that ends with the process.
 pub fn within<R: Send + 'static>(
     deadline: Deadline,
     work: impl FnOnce() -> R + Send + 'static,

@@ -130,6 +130,7 @@ impl Facts<'_> {
     /// The answer.
     pub fn answer(self) -> Answer {
         let available = self.available();
+        let most_available = self.request.most_available();
         let decision = self.decision();
         let (kind, conf, chosen) = match &decision {
             Decision::Impossible => (AnswerKind::Impossible, None, None),
@@ -154,9 +155,9 @@ impl Facts<'_> {
             sentences: sentences::of(&self, &decision),
             needs_bytes: needs,
             spare_bytes: needs.map_or(0, |needs| available.saturating_sub(needs)),
-            missing_bytes: needs.map_or(0, |needs| needs.saturating_sub(available)),
+            missing_bytes: needs.map_or(0, |needs| needs.saturating_sub(most_available)),
             available_bytes: available,
-            available_at_most_bytes: self.request.most_available(),
+            available_at_most_bytes: most_available,
             failure: self.failure,
             confidence: self.confidence,
             kind,

@@ -19,7 +19,7 @@ pub struct Confidence {
 }
 
 /// How far an answer can be trusted.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, JsonSchema, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, JsonSchema, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ConfidenceLevel {
     /// The workload is not a recording: there is nothing to compare its replay with.

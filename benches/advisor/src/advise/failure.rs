@@ -1,7 +1,7 @@
 //! The request that fails under the current settings.
 
 use coalesce_alloc::stats::StatArray;
-use coalesce_workloads::formats::snapshot::workload::FAILED;
+use coalesce_workloads::formats::snapshot::workload::{FAILED, without_mark};
 use coalesce_workloads::op::{Op, WorkloadError};
 use coalesce_workloads::replay::{Observer, Outcome, Step};
 use schemars::JsonSchema;
@@ -38,17 +38,14 @@ impl Failure {
     fn of(step: &Step<'_>, request_bytes: u64, tag: &str) -> Self {
         let now = |array: &StatArray| array.all.current.max(0).unsigned_abs();
         let reserved = now(&step.stats.reserved_bytes);
-        let recorded = tag.strip_prefix(FAILED);
         Self {
             event: step.event,
             request_bytes,
-            origin: recorded
-                .map_or(tag, |origin| origin.trim_start_matches(": "))
-                .to_owned(),
+            origin: without_mark(tag).to_owned(),
             requested_bytes: now(&step.stats.requested_bytes),
             reserved_bytes: reserved,
             free_bytes: reserved.saturating_sub(now(&step.stats.active_bytes)),
-            is_recorded: recorded.is_some(),
+            is_recorded: tag.starts_with(FAILED),
             is_handled: false,
         }
     }

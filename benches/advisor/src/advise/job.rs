@@ -1,7 +1,7 @@
 //! One setting for all ranks of a job.
 //!
-//! Every rank of a distributed program has a recording of its own, but all ranks usually run with the same
-//! settings. The settings that some rank was advised are replayed on all others. The best are those under
+//! Each rank of a distributed program has its own recording, but all ranks usually run with the same settings.
+//! The settings advised to one rank are replayed on all others. The best are those under
 //! which most ranks fit; among these, those under which the rank that needs most memory needs least.
 
 use std::cmp::Reverse;
@@ -49,15 +49,9 @@ pub struct RankNeeds {
 }
 
 impl RankNeeds {
-    /// Whether the rank fits under the settings for all ranks.
-    fn fits_then(&self) -> bool {
-        self.then_bytes
-            .is_some_and(|bytes| bytes <= self.available_bytes)
-    }
-
-    fn fits_now(&self) -> bool {
-        self.current_bytes
-            .is_some_and(|bytes| bytes <= self.available_bytes)
+    /// Whether the rank fits if it needs this much.
+    fn fits(&self, needs: Option<u64>) -> bool {
+        needs.is_some_and(|bytes| bytes <= self.available_bytes)
     }
 }
 
@@ -68,13 +62,8 @@ struct Candidate {
 }
 
 /// Finds the settings for all ranks of a job, given the advice for each. There must be at least one.
-///
-/// # Errors
-/// If a rank cannot be replayed.
-pub fn one_for_all(
-    requests: &[AdviceRequest<'_>],
-    ranks: Vec<Advice>,
-) -> anyhow::Result<JobAdvice> {
+#[must_use]
+pub fn one_for_all(requests: &[AdviceRequest<'_>], ranks: Vec<Advice>) -> JobAdvice {
     let current: Vec<Option<u64>> = ranks
         .iter()
         .map(|advice| advice.ranking.first()?.least_capacity_bytes)
@@ -116,14 +105,14 @@ pub fn one_for_all(
     let worst = (0..needs.len()).max_by_key(|&index| needs.get(index)?.current_bytes);
     let worst = worst.unwrap_or(0);
     let conf = best.map(|best| best.conf.clone());
-    Ok(JobAdvice {
+    JobAdvice {
         format: 2,
         sentences: [caveats(&ranks), sentences(&needs, worst, conf.as_deref())].concat(),
         conf,
         worst,
         needs,
         ranks,
-    })
+    }
 }
 
 /// The settings that are advised to a rank, or best for it.
@@ -188,13 +177,19 @@ fn sentences(needs: &[RankNeeds], worst: usize, conf: Option<&str>) -> Vec<Strin
     let unit = Unit::of(worst.current_bytes.unwrap_or(0));
     let all = needs.len();
     let mut sentences = Vec::new();
-    let failing = needs.iter().filter(|rank| !rank.fits_now()).count();
+    let failing = needs
+        .iter()
+        .filter(|rank| !rank.fits(rank.current_bytes))
+        .count();
     if failing > 0 {
         sentences.push(format!(
             "{failing} of {all} ranks do not fit under their current settings."
         ));
     }
-    let still = needs.iter().filter(|rank| !rank.fits_then()).count();
+    let still = needs
+        .iter()
+        .filter(|rank| !rank.fits(rank.then_bytes))
+        .count();
     let then = needs.iter().filter_map(|rank| rank.then_bytes).max();
     sentences.push(match (conf, worst.current_bytes, then) {
         (Some(conf), Some(now), Some(then)) => format!(

@@ -4,7 +4,7 @@ use std::fmt;
 
 use coalesce_bench::text::amount;
 use coalesce_workloads::formats::snapshot::origin::Owner;
-use coalesce_workloads::formats::snapshot::workload::FAILED;
+use coalesce_workloads::formats::snapshot::workload::without_mark;
 use coalesce_workloads::formats::snapshot::{Frame, Stack};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -35,12 +35,8 @@ impl CallSite {
         let blamed = stack.and_then(Stack::blamed);
         let blamed =
             blamed.filter(|frame| matches!(frame.owner(), Owner::Program | Owner::Library));
-        let tag = match tag.strip_prefix(FAILED) {
-            Some(origin) => origin.trim_start_matches(": "),
-            None => tag,
-        };
         Self {
-            tag: tag.to_owned(),
+            tag: without_mark(tag).to_owned(),
             own_frame: blamed.map(Frame::to_string),
             frames: stack.map_or_else(Vec::new, Stack::readable),
             allocations,

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::holders::{Category, Holder};
 
-/// What one place of the program holds in both workloads.
+/// The memory that one place of the program holds in each of the two workloads.
 #[derive(Clone, PartialEq, Eq, Debug, JsonSchema, Serialize)]
 pub struct HolderChange {
     /// The file and the line; in the second workload, if it holds memory there. Without a line if the function requests

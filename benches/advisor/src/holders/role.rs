@@ -166,8 +166,7 @@ impl Frames {
                 "cuda",
                 "to_empty",
             ];
-            self.setup |= !self.is_in_module
-                && (sets_up.contains(&name) || name.contains("load_") || name == "_apply");
+            self.setup |= !self.is_in_module && (sets_up.contains(&name) || name.contains("load_"));
         }
         let loads = is_in("/nn/init.py") || is_in("/nn/parameter.py") || is_in("/serialization.py");
         self.setup |= loads && !self.is_in_module;

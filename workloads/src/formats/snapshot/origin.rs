@@ -252,8 +252,9 @@ const MEANINGLESS: [&str; 21] = [
 ];
 
 impl Stack {
-    /// The frame to blame: the innermost of the program, or else of a library, of PyTorch's Python code, of
-    /// generated code or of Python. `None` if no frame is Python code.
+    /// The frame to blame: the innermost frame of the program. If the program has no frame in the stack, the
+    /// innermost of a library, then of PyTorch's Python code, of generated code, and of Python itself. `None` if
+    /// the stack has no Python frame.
     #[must_use]
     pub fn blamed(&self) -> Option<&Frame> {
         let mut best: Option<(usize, &Frame)> = None;
@@ -476,7 +477,7 @@ mod tests {
             "/workspace/vllm/vllm/worker.py",
             "/home/me/projects/torch/utils/data.py",
             "/home/me/torch/train.py",
-            "/root/lib/select_n.py",
+            "/home/me/lib/select_n.py",
             "train.py",
         ];
         for file in program {
@@ -486,7 +487,7 @@ mod tests {
             "/x/.venv/lib/python3.12/site-packages/einops/einops.py",
             r"C:\x\.venv\lib\site-packages\transformers\cache_utils.py",
             "/usr/lib/python3/dist-packages/deepspeed/engine.py",
-            "/root/.cache/huggingface/modules/transformers_modules/a/modeling.py",
+            "/home/me/.cache/huggingface/modules/transformers_modules/a/modeling.py",
             "/usr/local/bin/torchrun",
         ];
         for file in library {

@@ -27,6 +27,13 @@ impl Release {
     /// The release whose decisions the reference makes.
     pub const REFERENCE: Self = two(11);
 
+    /// The first release whose settings strings accept a key, if any does.
+    #[must_use]
+    pub fn of_key(key: &str) -> Option<Self> {
+        let known = KEYS.iter().find(|(known, ..)| *known == key);
+        known.map(|&(_, since, _)| since)
+    }
+
     /// The release after this one.
     const fn next(self) -> Self {
         let Self { major, minor } = self;
@@ -351,10 +358,7 @@ impl Recording {
     #[must_use]
     pub fn releases(&self) -> Releases {
         let keys = written(self.conf.as_deref().unwrap_or_default()).map(|(key, _)| key);
-        let since = keys.filter_map(|key| {
-            let (_, since, _) = KEYS.iter().find(|(known, ..)| *known == key)?;
-            Some(*since)
-        });
+        let since = keys.filter_map(Release::of_key);
         let known = match since.max() {
             // The program ran, so its release accepted its settings.
             Some(since) => self

@@ -43,6 +43,13 @@ use crate::surroundings::Change;
 /// The prefix of the tag of a request that failed when recorded.
 pub const FAILED: &str = "failed when recorded";
 
+/// The tag of a request without the mark that it failed when recorded.
+#[must_use]
+pub fn without_mark(tag: &str) -> &str {
+    let marked = tag.strip_prefix(FAILED);
+    marked.map_or(tag, |origin| origin.trim_start_matches(": "))
+}
+
 /// A recording as a workload.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RecordedWorkload {

@@ -1,8 +1,9 @@
 //! The answer in sentences.
 
+use coalesce_alloc::settings::written;
 use coalesce_bench::text::coverage::FROM_LIVE_BLOCKS;
 use coalesce_bench::text::{Unit, capitalised, duration, quoted};
-use coalesce_workloads::formats::snapshot::release::Releases;
+use coalesce_workloads::formats::snapshot::release::{Release, Releases};
 use coalesce_workloads::op::Workload;
 
 use super::super::request::Aim;
@@ -310,16 +311,17 @@ pub(super) fn other_aims(facts: &Facts<'_>, chosen: &str) -> Vec<String> {
     better.collect()
 }
 
-/// Keys that older PyTorch versions do not know, with the first version that does.
-const SINCE: [(&str, &str); 2] = [
-    ("large_segment_size_mb", "2.11"),
-    ("per_process_memory_fraction", "2.10"),
-];
-
-/// The releases that settings need, if the release of the program is not known.
+/// The releases that settings need, if the release of the program is not known: those of keys that many
+/// releases in use lack.
 pub(super) fn required_versions(releases: Releases, conf: &str) -> impl Iterator<Item = String> {
+    const RECENT: Release = Release {
+        major: 2,
+        minor: 10,
+    };
     let is_assumed = releases == Releases::REFERENCE;
-    let new = SINCE.into_iter();
-    let new = new.filter(move |(key, _)| is_assumed && conf.contains(key));
-    new.map(|(key, version)| format!("{key} requires PyTorch {version} or later."))
+    let keys = written(conf).filter(move |_| is_assumed);
+    keys.filter_map(|(key, _)| {
+        let since = Release::of_key(key).filter(|since| *since >= RECENT)?;
+        Some(format!("{key} requires PyTorch {since} or later."))
+    })
 }

@@ -38,7 +38,7 @@ pub fn page(request: &AdviceRequest<'_>, advice: &Advice, date: &str) -> anyhow:
 }
 
 fn with_pictures(advice: &Advice, pictures: &[Picture], date: &str) -> String {
-    let available = advice.capacity_bytes.saturating_sub(advice.others_bytes);
+    let available = advice.answer.available_bytes;
     let scale = Scale::of(pictures, available, advice.lower_bound_bytes);
     let per_row = bytes_per_row(pictures);
     let is_advised = advice.ranking.iter().any(|row| row.is_advised);

@@ -2,8 +2,8 @@
 //!
 //! The tensors that live from before the first repetition to the last are the parameters, with up to
 //! [`COPIES`] − 1 copies of each for the optimizer, the average or another precision. A layer allocates
-//! gradients of its own parameters only, and they stay until the optimizer step. A tensor that the forward
-//! pass allocates is no gradient, whatever its size.
+//! gradients for its own parameters only, and these stay live until the optimizer step. Tensors that the
+//! forward pass allocates are not gradients, whatever their size.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

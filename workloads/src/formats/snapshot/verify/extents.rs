@@ -6,24 +6,15 @@
 
 use std::collections::BTreeMap;
 
-use coalesce_alloc::MempoolId;
-use coalesce_alloc::driver::{DeviceAddr, StreamId};
+use coalesce_alloc::driver::DeviceAddr;
 use coalesce_alloc::history::Action;
 use coalesce_alloc::pytorch::size;
 use coalesce_alloc::settings::Settings;
-use coalesce_alloc::snapshot::SegmentInfo;
 use coalesce_alloc::stats::PoolKind;
 
 use super::super::Recording;
 use super::super::rewind::{KindsByAddress, Start};
-
-/// The owner of the pages in an address range; it usually has one range.
-pub(in super::super) type Owner = (StreamId, PoolKind, MempoolId);
-
-/// The owner of a mapped run of pages.
-pub(in super::super) fn owner(segment: &SegmentInfo) -> Owner {
-    (segment.stream, segment.kind, segment.pool)
-}
+pub(in super::super) use crate::start::{Owner, owner};
 
 /// Addresses in use: pages of expandable segments with their owner, and other segments without one.
 #[derive(Debug, Default)]

@@ -61,8 +61,8 @@ impl<'a> Prepared<'a> {
         &self.recording.entries[call.entries.clone()]
     }
 
-    /// Whether a malloc that the replay serves from memory it has takes memory in the recording that was gone at the
-    /// end, as if it belonged to a pool that the recording does not name.
+    /// Whether a malloc looks as if it belongs to a private pool that the recording does not name: the replay
+    /// serves it from cached memory, but the recording takes new memory, which is gone at the end.
     pub(super) fn is_of_unknown_pool(
         &self,
         call: &Call,

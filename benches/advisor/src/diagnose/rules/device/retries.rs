@@ -1,4 +1,4 @@
-//! Memory is nearly too little: the cache is emptied to serve requests.
+//! Memory barely suffices: the cache is emptied to serve requests.
 //!
 //! **Criterion.** No request fails, and at least one is served only after the cache was emptied.
 //!
@@ -31,7 +31,7 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     Some(Finding {
         rule: "retries",
         headline: format!(
-            "Memory is nearly too little: the cache is emptied {} to serve a request",
+            "Memory barely suffices: the cache is emptied {} to serve a request",
             count(retries, "time")
         ),
         evidence: vec![

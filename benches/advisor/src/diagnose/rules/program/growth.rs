@@ -1,10 +1,12 @@
 //! A memory leak: memory grows with every step.
 //!
-//! **Criterion.** There are at least [`FEWEST_STEPS`] steps; [`FEWEST_INFERRED`] if it is not certain that they
-//! are steps of the program. Every step except the first and the last leaves at least [`PER_MILLE`] ‰ of the
-//! peak live until the last step ends, frees at least [`FREED_PERCENT`] % of what it requests before the next
-//! begins, and leaves at least half as much as any other. The first step does not count because it
-//! allocates what a program keeps: gradients and optimizer state. The last does not count because its
+//! **Criterion.** There are at least [`FEWEST_STEPS`] steps, or [`FEWEST_INFERRED`] if the steps are inferred.
+//! Every step except the first and the last meets three conditions:
+//! - at least [`PER_MILLE`] ‰ of the peak is allocated in it and still live when the last step ends;
+//! - at least [`FREED_PERCENT`] % of the bytes it requests are freed before the next step begins;
+//! - it leaves at least half as much memory as any other step.
+//!
+//! The first step does not count because it allocates what a program keeps: gradients and optimizer state. The last does not count because its
 //! tensors are still in use. A cache that keeps only the newest tensor is not a leak, nor is a tensor that
 //! replaces a smaller one.
 //!
