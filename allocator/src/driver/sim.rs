@@ -7,7 +7,7 @@
 //! - `malloc` charges its size rounded up to 2 MiB, `create` charges its size; a call that would
 //!   bring the bytes in use, including those of other processes, above the capacity fails without
 //!   effect. Requests of 0 bytes are refused.
-//! - One address counter serves `malloc` and `reserve` ([`address`]).
+//! - `malloc` and `reserve` take addresses from one address space ([`address`]).
 //! - Events complete in order per stream, at once or when the caller completes them ([`events`]).
 //! - [`Instruments`] inject failures, charge time for calls, and count and log them.
 
@@ -279,7 +279,7 @@ impl Driver for Bare {
 impl VirtualMemory for Bare {
     fn reserve(&mut self, bytes: u64) -> Result<DeviceAddr, DriverError> {
         let rounded = round_up(bytes)?;
-        let addr = self.addresses.place(rounded)?;
+        let addr = self.addresses.reserve(rounded)?;
         self.memory.add_reservation(addr, rounded);
         Ok(addr)
     }

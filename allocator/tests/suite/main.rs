@@ -5,6 +5,7 @@
 
 mod harness;
 
+mod addresses;
 mod bad_input;
 mod failing_device;
 mod foresight;

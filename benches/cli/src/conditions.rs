@@ -40,8 +40,8 @@ pub struct ConditionFlags {
     /// Part of the device memory that other processes, the CUDA context and libraries use.
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes::parse_memory)]
     pub reserve_for_others: u64,
-    /// Where the simulated device places memory: up, down or firstfit. Default: as recorded in the snapshot, else
-    /// up. Results depend on it, because allocators prefer low addresses.
+    /// Where the simulated device places memory: up, down, firstfit, or cuda (as NVIDIA's driver does). Default: as
+    /// recorded in the snapshot, else up. Results depend on it, because allocators prefer low addresses.
     #[arg(long, value_parser = str::parse::<AddressPolicy>)]
     pub addresses: Option<AddressPolicy>,
     /// PyTorch release that the program runs under, such as 2.8: settings that it lacks are not advised. Default: as

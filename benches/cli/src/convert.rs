@@ -49,7 +49,7 @@ pub struct Args {
     /// For `snapshot`: device memory.
     #[arg(long, default_value = "80GiB", value_parser = bytes::parse_memory)]
     capacity: u64,
-    /// For `snapshot`: where the simulated device places memory: up, down or firstfit.
+    /// For `snapshot`: where the simulated device places memory: up, down, firstfit or cuda.
     #[arg(long, default_value = "up", value_parser = str::parse::<AddressPolicy>)]
     addresses: AddressPolicy,
 }

@@ -25,7 +25,7 @@
 //! settings = ["default"]                   # default: all settings
 //! capacities = ["1TiB", "110%", "least"]   # default: 1TiB; least: minimum device memory
 //! policies = ["pytorch"]                   # default: pytorch
-//! addresses = ["up"]                       # default: up; or down, firstfit
+//! addresses = ["up"]                       # default: up; or down, firstfit, cuda
 //! families = ["recorded"]                  # default: workloads of all families
 //! seeds = [1, 2, 3]                        # default: the seeds of the workloads
 //! timing = 15                              # timed runs of each cell; default: none

@@ -3,9 +3,12 @@
 //! Allocators that prefer low addresses depend on the placement, so results hold for one address policy
 //! only. Nothing is placed at null.
 
+pub mod cuda;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::str::FromStr;
 
+use self::cuda::Chunks;
 use crate::driver::{DeviceAddr, DriverError, GRANULARITY};
 
 /// How addresses are chosen.
@@ -19,9 +22,14 @@ pub enum AddressPolicy {
     Down,
     /// The lowest free range that is large enough. Freed ranges are reused.
     FirstFit,
+    /// As NVIDIA's driver places them ([`cuda`]): downwards for the most part, but gaps are filled, and
+    /// reservations go upwards from low addresses.
+    Cuda,
 }
 
 impl AddressPolicy {
+    const ALL: [Self; 4] = [Self::Up, Self::Down, Self::FirstFit, Self::Cuda];
+
     /// Returns the name.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -29,15 +37,17 @@ impl AddressPolicy {
             Self::Up => "up",
             Self::Down => "down",
             Self::FirstFit => "firstfit",
+            Self::Cuda => "cuda",
         }
     }
 
-    /// Returns the default start: the first address, or the end of the first range.
+    /// Returns the default start: the first address, or the end of the first range. For `cuda` this is the
+    /// start of the context's own memory: other allocations lie below.
     #[must_use]
     pub const fn base(self) -> u64 {
         match self {
             Self::Up | Self::FirstFit => BASE_UP,
-            Self::Down => BASE_DOWN,
+            Self::Down | Self::Cuda => BASE_DOWN,
         }
     }
 }
@@ -46,7 +56,7 @@ impl FromStr for AddressPolicy {
     type Err = UnknownAddressPolicy;
 
     fn from_str(name: &str) -> Result<Self, UnknownAddressPolicy> {
-        [Self::Up, Self::Down, Self::FirstFit]
+        Self::ALL
             .into_iter()
             .find(|policy| policy.name() == name)
             .ok_or(UnknownAddressPolicy)
@@ -55,7 +65,7 @@ impl FromStr for AddressPolicy {
 
 /// No address policy has this name.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("no address policy: write up, down or firstfit")]
+#[error("no address policy: write up, down, firstfit or cuda")]
 pub struct UnknownAddressPolicy;
 
 /// A recorded placement of a range.
@@ -91,6 +101,7 @@ enum Ranges {
     FirstFit {
         free: BTreeMap<u64, u64>,
     },
+    Cuda(Chunks),
     /// The placements of a recording.
     Recorded(Recording),
 }
@@ -127,6 +138,7 @@ impl AddressSpace {
                 let free = BTreeMap::from([(start, bytes)]);
                 Ranges::FirstFit { free }
             }
+            AddressPolicy::Cuda => Ranges::Cuda(Chunks::new(start)),
         })
     }
 
@@ -141,7 +153,7 @@ impl AddressSpace {
     }
 
     /// Ends a recording. `policy` places new ranges, away from those in use. Addresses that grow start
-    /// above them, addresses that shrink end below them.
+    /// above them, addresses that shrink end below them, and the driver fills the gaps between them.
     pub(super) fn leave_recording(&mut self, policy: AddressPolicy) {
         let Ranges::Recorded(Recording { held, .. }) = &self.0 else {
             return;
@@ -156,6 +168,11 @@ impl AddressSpace {
             AddressPolicy::Up => highest,
             AddressPolicy::Down => lowest / GRANULARITY * GRANULARITY,
             AddressPolicy::FirstFit => lowest.min(policy.base()),
+            AddressPolicy::Cuda => {
+                let held = held.iter().map(|(&start, &bytes)| (start, bytes));
+                self.0 = Ranges::Cuda(Chunks::around(held));
+                return;
+            }
         };
         let mut space = Self::new(policy, Some(base));
         if let Ranges::FirstFit { free } = &mut space.0 {
@@ -211,33 +228,46 @@ impl AddressSpace {
                 }
                 start
             }
+            Ranges::Cuda(chunks) => chunks.place(bytes)?,
             Ranges::Recorded(recording) => recording.place(bytes)?,
         };
         Ok(DeviceAddr(start))
     }
 
-    /// Frees a range returned by [`Self::place`].
+    /// Places a reservation of `bytes`, a multiple of the granularity. Only `cuda` treats reservations
+    /// differently.
+    pub(super) fn reserve(&mut self, bytes: u64) -> Result<DeviceAddr, DriverError> {
+        match &mut self.0 {
+            Ranges::Cuda(chunks) => chunks.reserve(bytes).map(DeviceAddr),
+            _ => self.place(bytes),
+        }
+    }
+
+    /// Frees a range returned by [`Self::place`] or [`Self::reserve`].
     pub(super) fn free(&mut self, addr: DeviceAddr, bytes: u64) {
-        let free = match &mut self.0 {
-            Ranges::FirstFit { free } => free,
+        match &mut self.0 {
+            Ranges::FirstFit { free } => join_gap(free, addr.0, bytes),
+            Ranges::Cuda(chunks) => chunks.free(addr.0, bytes),
             Ranges::Recorded(recording) => {
                 recording.held.remove(&addr.0);
-                return;
             }
-            Ranges::Up { .. } | Ranges::Down { .. } => return,
-        };
-        let (mut start, mut length) = (addr.0, bytes);
-        if let Some(next) = free.remove(&(start + length)) {
-            length += next;
+            Ranges::Up { .. } | Ranges::Down { .. } => {}
         }
-        if let Some((&before, &previous)) = free.range(..start).next_back()
-            && before + previous == start
-        {
-            start = before;
-            length += previous;
-        }
-        free.insert(start, length);
     }
+}
+
+/// Adds a free range to others, joined with its neighbours.
+fn join_gap(free: &mut BTreeMap<u64, u64>, mut start: u64, mut bytes: u64) {
+    if let Some(next) = free.remove(&(start + bytes)) {
+        bytes += next;
+    }
+    if let Some((&before, &previous)) = free.range(..start).next_back()
+        && before + previous == start
+    {
+        start = before;
+        bytes += previous;
+    }
+    free.insert(start, bytes);
 }
 
 impl Recording {
@@ -283,6 +313,7 @@ mod tests {
             (AddressPolicy::Up, 142),
             (AddressPolicy::Down, 90),
             (AddressPolicy::FirstFit, 120),
+            (AddressPolicy::Cuda, 128),
         ] {
             let mut space = AddressSpace::new(policy, None);
             space.follow(held.map(|(start, bytes)| Placement {
@@ -386,11 +417,7 @@ mod tests {
 
     #[test]
     fn the_ends_of_the_address_space_are_errors() {
-        for policy in [
-            AddressPolicy::Up,
-            AddressPolicy::Down,
-            AddressPolicy::FirstFit,
-        ] {
+        for policy in AddressPolicy::ALL {
             for base in [None, Some(u64::MAX), Some(1)] {
                 let mut space = AddressSpace::new(policy, base);
                 assert_eq!(space.place(u64::MAX), Err(DriverError::OutOfMemory));

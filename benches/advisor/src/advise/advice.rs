@@ -36,7 +36,7 @@ pub struct Advice {
     pub aim: Aim,
     /// The cost profile of driver time.
     pub profile: String,
-    /// Where the device places memory: `up`, `down` or `firstfit`.
+    /// Where the device places memory: `up`, `down`, `firstfit` or `cuda`.
     pub addresses: &'static str,
     /// What to do, and why.
     pub answer: Answer,

@@ -8,14 +8,6 @@ use serde_json::Value;
 
 use super::{coalesce, scratch};
 
-/// Rows that the replay gets wrong: program, settings, limit in bytes. Both fit as measured. The replay needs
-/// 18 MiB more, because the driver puts segments into holes that others left, and the replay does not (with
-/// `--addresses up` it predicts both).
-const WRONG: [(&str, &str, u64); 2] = [
-    ("fasterrcnn", "", 19_583_205_376),
-    ("fasterrcnn", "", 19_585_302_528),
-];
-
 /// A measurement under a limit.
 struct Measured {
     program: String,
@@ -86,15 +78,11 @@ fn compare(program: &str, recording: &Path) {
         let out = coalesce(&arguments, "", &[]).success();
         let replayed: Value = serde_json::from_str(&out).unwrap();
         let fits = replayed["ooms"] == 0;
-        let expected = match WRONG.contains(&(program, &row.conf[..], row.limit)) {
-            true => !row.fits,
-            false => row.fits,
-        };
         assert!(
             !row.has_room || row.fits,
             "1 % above the edge everything fits"
         );
-        assert_eq!(fits, expected, "{program}, '{}', {limit} bytes", row.conf);
+        assert_eq!(fits, row.fits, "{program}, '{}', {limit} bytes", row.conf);
     }
 }
 

@@ -2,16 +2,18 @@
 
 use std::cmp::Ordering;
 
+use coalesce_alloc::driver::DeviceAddr;
 use coalesce_alloc::driver::sim::address::AddressPolicy;
+use coalesce_alloc::driver::sim::address::cuda::CHUNK_UNIT;
 use coalesce_alloc::history::Action;
 
 use super::Recording;
 
 impl Recording {
-    /// Whether the device placed segments at ascending or descending addresses, which decides between free
-    /// blocks of one size: the direction of most segments relative to the one before. (An H200 places them
-    /// at descending addresses while there are no gaps to fill.) None if it is unknown because there are
-    /// too few segments, as under `expandable_segments:True`.
+    /// How the device placed segments, which decides between free blocks of one size: up or down, as most
+    /// segments lie relative to the one before. Down is `cuda` if most segments below all earlier ones start
+    /// where the driver starts its chunks. None if it is unknown because there are too few segments, as under
+    /// `expandable_segments:True`.
     #[must_use]
     pub fn address_policy(&self) -> Option<AddressPolicy> {
         let segments = self.entries.iter();
@@ -21,15 +23,30 @@ impl Recording {
         let downwards = starts.windows(2).filter(|pair| pair[0] > pair[1]).count();
         match upwards.cmp(&downwards) {
             Ordering::Greater => Some(AddressPolicy::Up),
+            Ordering::Less if start_chunks(&starts) => Some(AddressPolicy::Cuda),
             Ordering::Less => Some(AddressPolicy::Down),
             Ordering::Equal => None,
         }
     }
 }
 
+/// Whether most segments below all earlier ones start at a multiple of the driver's chunks.
+fn start_chunks(starts: &[DeviceAddr]) -> bool {
+    let mut lowest = DeviceAddr(u64::MAX);
+    let (mut below, mut aligned) = (0, 0);
+    for &start in starts {
+        if start < lowest {
+            lowest = start;
+            below += 1;
+            aligned += usize::from(start.0.is_multiple_of(CHUNK_UNIT));
+        }
+    }
+    aligned * 2 > below
+}
+
 #[cfg(test)]
 mod tests {
-    use coalesce_alloc::driver::{DeviceAddr, StreamId};
+    use coalesce_alloc::driver::StreamId;
     use coalesce_alloc::history::TraceEntry;
 
     use super::*;
@@ -53,5 +70,10 @@ mod tests {
         assert_eq!(policy(&[1, 2, 3, 2, 5]), Some(AddressPolicy::Up));
         assert_eq!(policy(&[9, 8, 12, 7, 6]), Some(AddressPolicy::Down));
         assert_eq!(policy(&[4]), None);
+        let chunks = |starts: &[u64]| starts.iter().map(|start| start << 25).collect::<Vec<_>>();
+        assert_eq!(
+            policy(&chunks(&[9, 8, 12, 7, 6])),
+            Some(AddressPolicy::Cuda)
+        );
     }
 }

@@ -1,0 +1,100 @@
+//! The address policy `cuda`, compared with sequences of random calls recorded on a GPU
+//! (`tests/addresses`).
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use coalesce_alloc::driver::sim::address::AddressPolicy;
+use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
+use coalesce_alloc::driver::{DeviceAddr, Driver, VirtualMemory};
+
+/// A recorded call.
+struct Call {
+    verb: String,
+    bytes: u64,
+    addr: DeviceAddr,
+}
+
+impl Call {
+    fn parse(line: &str) -> Self {
+        let fields: Vec<&str> = line.split(',').collect();
+        let mib: u64 = fields[1].parse().unwrap();
+        Self {
+            verb: fields[0].to_owned(),
+            bytes: mib << 20,
+            addr: DeviceAddr(u64::from_str_radix(fields[2], 16).unwrap()),
+        }
+    }
+}
+
+fn recordings() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/addresses");
+    let entries = fs::read_dir(folder).unwrap();
+    let paths = entries.map(|entry| entry.unwrap().path());
+    let mut paths: Vec<PathBuf> = paths
+        .filter(|path| path.extension().is_some_and(|extension| extension == "csv"))
+        .collect();
+    paths.sort();
+    paths
+}
+
+fn addresses(device: &mut SimDevice) -> &mut dyn VirtualMemory {
+    device.virtual_memory().unwrap()
+}
+
+/// Where the GPU and the simulated device place each range, in order.
+fn placed(path: &Path, address_policy: AddressPolicy) -> Vec<(DeviceAddr, DeviceAddr)> {
+    let text = fs::read_to_string(path).unwrap();
+    let mut calls = text.lines().skip(1).map(Call::parse);
+    let context = calls.next().unwrap();
+    assert_eq!(context.verb, "context");
+    let mut device = SimDevice::new(&SimConfig {
+        address_policy,
+        address_base: Some(context.addr.0),
+        ..SimConfig::with_capacity(1 << 40)
+    });
+    let mut placed = Vec::new();
+    let mut simulated = HashMap::new();
+    for Call { verb, bytes, addr } in calls {
+        let known = simulated.get(&addr).copied();
+        let new = match (&verb[..], known) {
+            ("malloc", _) => device.malloc(bytes).unwrap(),
+            ("reserve", _) => addresses(&mut device).reserve(bytes).unwrap(),
+            ("free", Some(known)) => {
+                device.free(known, bytes).unwrap();
+                continue;
+            }
+            ("unreserve", Some(known)) => {
+                addresses(&mut device).free_address(known, bytes).unwrap();
+                continue;
+            }
+            other => panic!("unknown call or address: {other:?}"),
+        };
+        simulated.insert(addr, new);
+        placed.push((addr, new));
+    }
+    placed
+}
+
+#[test]
+fn ranges_lie_where_a_gpu_placed_them() {
+    let recordings = recordings();
+    assert_eq!(recordings.len(), 4);
+    for path in recordings {
+        let placed = placed(&path, AddressPolicy::Cuda);
+        assert!(placed.len() > 1000, "{}", path.display());
+        let different = placed.iter().position(|(gpu, simulated)| gpu != simulated);
+        let first = different.map(|index| (index, placed[index]));
+        assert_eq!(first, None, "{}", path.display());
+    }
+}
+
+#[test]
+fn addresses_that_only_go_down_are_not_those_of_a_gpu() {
+    for path in recordings() {
+        let placed = placed(&path, AddressPolicy::Down);
+        let equal = placed.iter().filter(|(gpu, simulated)| gpu == simulated);
+        assert!(equal.count() * 10 < placed.len(), "{}", path.display());
+    }
+}
