@@ -50,7 +50,16 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.dont_write_bytecode = True
 sys.path[:0] = [HERE, os.path.join(HERE, "gen")]
 import gen_trace
-from oraclelib import FULL, Pair, Progress, add_oracle_options, find_oracle, parse_seeds
+from oraclelib import (
+    FULL,
+    Pair,
+    Progress,
+    Release,
+    add_oracle_options,
+    find_oracle,
+    parse_seeds,
+    settings_since,
+)
 
 MB, GB = 1 << 20, 1 << 30
 FR = [0.95, 0.8, 0.6, 0.4]
@@ -58,7 +67,9 @@ FR = [0.95, 0.8, 0.6, 0.4]
 
 class Config:
     """conf: the settings string; fraction: a memory limit is set at the start
-    (without one the garbage collector does nothing); settings: strings for the op 'o'.
+    (without one the garbage collector does nothing); settings: strings for the op 'o';
+    classes: names for the op 'T'; since: the first release that it is for (default: the
+    one that knows all keys of conf).
 
     Omitted, because the real binary asserts or corrupts itself:
     max_split_size changed at run time (every settings string without it resets
@@ -75,7 +86,11 @@ class Config:
         min_cap=0,
         bad_fraction=False,
         env=None,
+        classes=(),
+        since=None,
     ):
+        self.classes = classes
+        self.since = since or settings_since(conf)
         self.name, self.conf, self.fraction, self.settings = name, conf, fraction, tuple(settings)
         self.env = env or {}
         self.min_cap, self.bad_fraction = min_cap, bad_fraction
@@ -209,11 +224,61 @@ CONFIGS = [
         ],
         bad_fraction=True,
     ),
+    Config("throw", "throw_on_cudamalloc_oom:True"),
+    Config("throw-fraction", "throw_on_cudamalloc_oom:True,per_process_memory_fraction:0.7"),
+    Config(
+        "throw-gc-split",
+        "throw_on_cudamalloc_oom:True,garbage_collection_threshold:0.6,max_split_size_mb:64",
+        FR,
+    ),
+    Config("throw-expandable", "throw_on_cudamalloc_oom:True,expandable_segments:True"),
+    Config(
+        "runtime-throw",
+        settings=[
+            *("throw_on_cudamalloc_oom:True", "throw_on_cudamalloc_oom:False"),
+            *("per_process_memory_fraction:0.6", "per_process_memory_fraction:1"),
+            *("throw_on_cudamalloc_oom:true", "roundup_power2_divisions:4"),
+        ],
+        fraction=[1.0, 0.8],
+        since="2.12",
+    ),
+    Config("reserve-0.5", "expandable_segments:True,expandable_segments_reserve:0.5"),
+    Config("reserve-0.05", "expandable_segments:True,expandable_segments_reserve:0.05", FR),
+    Config("reserve-1G", "expandable_segments:True,expandable_segments_reserve:1G"),
+    Config(
+        "reserve-classes",
+        "expandable_segments:True,expandable_segments_reserve_by_class:[a:0.25,b:0.1g]",
+        classes=("a", "b", "other", ""),
+    ),
+    Config(
+        "reserve-everything",
+        "expandable_segments:True,expandable_segments_reserve_by_class:[a:0.1,b:0.4],"
+        "expandable_segments_reserve:0.3,max_split_size_mb:64,garbage_collection_threshold:0.7,"
+        "large_segment_size_mb:32,throw_on_cudamalloc_oom:True",
+        FR,
+        classes=("a", "b", ""),
+    ),
+    Config(
+        "runtime-reserve",
+        "expandable_segments:True",
+        settings=[
+            *("expandable_segments_reserve:0.5", "expandable_segments_reserve:0.1G"),
+            *("expandable_segments_reserve:0", "expandable_segments_reserve:2"),
+            *("expandable_segments_reserve_by_class:[a:0.2]", "roundup_power2_divisions:4"),
+            *("expandable_segments_reserve_by_class:[]", "expandable_segments:False"),
+            "expandable_segments:True",
+        ],
+        classes=("a", ""),
+        since="2.15",
+    ),
 ]
 CAPACITIES = [300 * MB, 512 * MB, 1 * GB, 1 * GB, 4 * GB, 4 * GB, 16 * GB, 80 * GB]
 
 
-def make(cfg, seed, ops, capacity=None, pools=False, multi=False, streams=0):
+DEFAULT = Release(Release.DEFAULT)
+
+
+def make(cfg, seed, ops, capacity=None, pools=False, multi=False, streams=0, release=DEFAULT):
     """The script, environment and extra arguments of a configuration and a seed."""
     rng = random.Random(f"{cfg.name}/{seed}")
     cap = capacity or rng.choice([c for c in CAPACITIES if c >= cfg.min_cap])
@@ -230,6 +295,8 @@ def make(cfg, seed, ops, capacity=None, pools=False, multi=False, streams=0):
         cfg.marks,
         None if as_arg else frac,
         cfg.bad_fraction,
+        release,
+        cfg.classes,
     )
     env = {"FAKE_TOTAL_BYTES": str(cap), **cfg.env}
     if cfg.conf:
@@ -242,9 +309,14 @@ def differ(r):
     return o1 != o2 or rc1 != rc2
 
 
+# How 2.6 and 2.7 refuse the argument of `m`.
+FRACTION_ASSERT = "0 <= fraction && fraction <= 1 INTERNAL ASSERT"
+
+
 def sound(res):
     """False if the real binary failed one of its own assertions or died."""
     rc, out, _ = res
+    out = out.replace(FRACTION_ASSERT, "")
     return rc in (0, 3) and "INTERNAL ASSERT" not in out and " INVALID" not in out
 
 
@@ -320,7 +392,8 @@ class Job:
 
 def list_jobs(a, configs, seeds, caps, policies):
     def made(c, seed, cap):
-        return make(c, seed, a.ops, cap, a.pools, a.multi_record, a.streams)
+        release = a.torch or DEFAULT
+        return make(c, seed, a.ops, cap, a.pools, a.multi_record, a.streams, release)
 
     def job(c, seed, pol, lines, env, extra):
         name = f"{c.name} seed={seed} addr={pol}"
@@ -378,6 +451,7 @@ def show_list():
             + "".join(f"  {k}={v}" for k, v in c.env.items())
             + (f"  fraction {c.fraction}" if c.fraction else "")
             + (f"  run-time {len(c.settings)} strings" if c.settings else "")
+            + (f"  from {c.since}" if DEFAULT.before(c.since) else "")
         )
 
 
@@ -421,8 +495,9 @@ def main():
     pair = Pair(oracle, shlex.split(a.candidate), a.timeout, a.torch)
     flags = shlex.split(a.args)
     seeds = parse_seeds(a.seeds)
+    known = [c for c in CONFIGS if not (a.torch or DEFAULT).before(c.since)]
     configs = [
-        c for c in CONFIGS if any(fnmatch.fnmatch(c.name, p.strip()) for p in a.configs.split(","))
+        c for c in known if any(fnmatch.fnmatch(c.name, p.strip()) for p in a.configs.split(","))
     ]
     if a.pools:
         configs = [c for c in configs if not c.expandable]

@@ -60,6 +60,24 @@ class Release:
         return ["--torch", self.name]
 
 
+# The first release that knows a key; absent: all do.
+KEYS_SINCE = {
+    "graph_capture_record_stream_reuse": "2.9",
+    "pinned_reserve_segment_size_mb": "2.10",
+    "per_process_memory_fraction": "2.10",
+    "large_segment_size_mb": "2.11",
+    "throw_on_cudamalloc_oom": "2.12",
+    "expandable_segments_reserve": "2.15",
+    "expandable_segments_reserve_by_class": "2.15",
+}
+
+
+def settings_since(conf):
+    """The first release that knows all keys of a settings string."""
+    found = [KEYS_SINCE.get(key, "2.6") for key in re.findall(r"[a-z]\w+", conf)]
+    return max(["2.6", *found], key=Release.order)
+
+
 def add_oracle_options(ap):
     ap.add_argument("--torch", type=Release, metavar="RELEASE")
     ap.add_argument("--oracle")

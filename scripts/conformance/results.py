@@ -4,6 +4,9 @@
     results.py ../../results/DATE/least.csv                all rows of recorded traces
     results.py TABLE --sample 20                           20 of them, drawn at random
     results.py TABLE --only 'gpt2_small_*,*,least'         workload, setting, capacity
+    results.py TABLE --torch 2.13                          another release's oracle
+
+A row with a column "torch" is compared with the oracle of that release.
 
 The oracle replays each trace under the row's settings, capacity and address policy. These
 must be equal: peak requested, allocated, active, reserved and inactive split bytes, retries,
@@ -23,7 +26,7 @@ import sys
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from oraclelib import HERE, Progress, clean_env, find_oracle
+from oraclelib import HERE, Progress, Release, add_oracle_options, clean_env, find_oracle
 
 TRACES = os.path.normpath(os.path.join(HERE, "..", "..", "workloads", "traces"))
 PAGE = 2 << 20
@@ -100,14 +103,14 @@ def main():
     ap.add_argument("table")
     ap.add_argument("--only", metavar="WORKLOAD,SETTING,CAPACITY", default="*,*,*")
     ap.add_argument("--sample", type=int, metavar="N")
-    ap.add_argument("--oracle")
+    add_oracle_options(ap)
     a = ap.parse_args()
-    oracle = find_oracle(a.oracle)
     wanted = a.only.split(",")
     if len(wanted) != 3:
         ap.error("--only needs three patterns separated by commas")
     with open(a.table, newline="") as source:
         rows = [row for row in csv.DictReader(source) if row["family"] == "recorded"]
+    rows = [r for r in rows if not r.get("torch") or not a.torch or r["torch"] == a.torch.name]
     keys = ("workload", "setting", "capacity")
     rows = [r for r in rows if all(fnmatch.fnmatch(r[k], w) for k, w in zip(keys, wanted))]
     if a.sample is not None:
@@ -120,7 +123,8 @@ def main():
         if row["workload"] != name:
             name = row["workload"]
             trace = script(name)
-        found = list(differences(oracle, trace, row))
+        release = Release(row["torch"]) if row.get("torch") else a.torch
+        found = list(differences(find_oracle(a.oracle, release), trace, row))
         if found:
             failed += 1
             print(f"FAIL {', '.join(row[k] for k in keys)}: {'; '.join(found)}", flush=True)

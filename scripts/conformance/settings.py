@@ -34,7 +34,16 @@ import sys
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import goldens
-from oraclelib import GOLDEN, Pair, Progress, add_oracle_options, find_oracle, parse_seeds
+from oraclelib import (
+    GOLDEN,
+    KEYS_SINCE,
+    Pair,
+    Progress,
+    Release,
+    add_oracle_options,
+    find_oracle,
+    parse_seeds,
+)
 
 PROBE = os.path.join(GOLDEN, "40-config-env.txt")
 # The vector's script does not show garbage_collection_threshold. Here each block is larger
@@ -65,8 +74,14 @@ KEYS = {
     "graph_capture_record_stream_reuse": SWITCH,
     "foo": ["1"],
 }
-# The key with the most invalid forms is drawn more often.
-NAMES = [*KEYS, *["large_segment_size_mb"] * 3]
+RESERVES = "0.5 0.1G 0.25g 2 1e-3 .3".split()
+NEW_KEYS = {
+    "throw_on_cudamalloc_oom": SWITCH,
+    "expandable_segments_reserve": RESERVES,
+    "expandable_segments_reserve_by_class": [
+        *"[] [a:0.5] [a:0.1G,b:0.2] [a:x,b:.5] [a:1,]".split()
+    ],
+}
 VALUES = [
     *"True False true native abc nan inf".split(),
     "",
@@ -88,42 +103,56 @@ PAGE_MB = re.compile(r"large_segment_size_mb\W*?(-?\d+)")
 MAX_PAGE_MB = 1 << 40
 
 
-def good_word(rng):
-    key = rng.choice(NAMES)
-    return f"{key}:{rng.choice(KEYS[key])}"
+class Words:
+    """Draws settings strings for a release."""
+
+    def __init__(self, release):
+        def known(keys):
+            return {k: v for k, v in keys.items() if not release.before(KEYS_SINCE.get(k, "2.6"))}
+
+        new = known(NEW_KEYS)
+        self.keys = {**known(KEYS), **new}
+        # Keys with many invalid forms are drawn more often.
+        often = [k for k in ("large_segment_size_mb", *new) if k in self.keys]
+        self.names = [*self.keys, *(k for k in often for _ in range(3))]
+        self.values = VALUES + (RESERVES if new else [])
+
+    def good_word(self, rng):
+        key = rng.choice(self.names)
+        return f"{key}:{rng.choice(self.keys[key])}"
+
+    def word(self, rng):
+        v = rng.random()
+        if v < 0.4:
+            return self.good_word(rng)
+        if v < 0.9:
+            sep = rng.choice([*[":"] * 5, ",", "", " : ", ";"])
+            return rng.choice(self.names) + sep + rng.choice(self.values)
+        others = [",", ":", "[", "]", ">", ""]
+        return rng.choice([*others, rng.choice(self.names), rng.choice(self.values)])
+
+    def settings_string(self, rng):
+        good = rng.random() < 0.5
+        while True:
+            n = rng.choice([1, 1, 2, 2, 3, 4])
+            if good:
+                s = ",".join(self.good_word(rng) for _ in range(n))
+            else:
+                sep = [",", ",", ",", ",", " ", ";"]
+                s = rng.choice(sep).join(self.word(rng) for _ in range(n))
+            if all(0 <= int(n) < MAX_PAGE_MB for n in PAGE_MB.findall(s)):
+                return s
 
 
-def word(rng):
-    v = rng.random()
-    if v < 0.4:
-        return good_word(rng)
-    if v < 0.9:
-        sep = rng.choice([*[":"] * 5, ",", "", " : ", ";"])
-        return rng.choice(NAMES) + sep + rng.choice(VALUES)
-    return rng.choice([",", ":", "[", "]", ">", "", rng.choice(NAMES), rng.choice(VALUES)])
-
-
-def settings_string(rng):
-    good = rng.random() < 0.5
-    while True:
-        n = rng.choice([1, 1, 2, 2, 3, 4])
-        if good:
-            s = ",".join(good_word(rng) for _ in range(n))
-        else:
-            s = rng.choice([",", ",", ",", ",", " ", ";"]).join(word(rng) for _ in range(n))
-        if all(0 <= int(n) < MAX_PAGE_MB for n in PAGE_MB.findall(s)):
-            return s
-
-
-def make(seed, case, probe):
+def make(seed, case, probe, words):
     """(where, string, trace, environment) of a case."""
     rng = random.Random(f"{seed}/{case}")
     if rng.random() < 0.5:
-        s = settings_string(rng)
+        s = words.settings_string(rng)
         return "environment", s, probe, {"PYTORCH_CUDA_ALLOC_CONF": s}
     s = ""
     while not s:  # the argument of an op is one word
-        s = settings_string(rng).replace(" ", "")
+        s = words.settings_string(rng).replace(" ", "")
     before = f"o {rng.choice(BEFORE)}\n" if rng.random() < 0.5 else ""
     return "run time", s, f"{before}o {s}\n{probe}", {}
 
@@ -155,6 +184,7 @@ def main():
         ap.error("--candidate is needed")
     oracle = [find_oracle(a.oracle, a.torch)]
     pair = Pair(oracle, shlex.split(a.candidate), a.timeout, a.torch)
+    words = Words(a.torch or Release(Release.DEFAULT))
     seeds = parse_seeds(a.seeds)
     text = goldens.read(PROBE)
     base = dict(x.split("=", 1) for x in shlex.split(goldens.headers(text)["env"]))
@@ -166,7 +196,7 @@ def main():
         if a.seconds is not None and progress.seconds() >= a.seconds:
             break
         progress(done, failed)
-        where, s, trace, env = make(seed, case, probe)
+        where, s, trace, env = make(seed, case, probe, words)
         runs = pair(trace, FLAGS, {**base, **env})
         in_time = all(rc != "timeout" for rc, _, _ in runs)
         want, have = (goldens.recorded(*r) for r in runs)

@@ -194,6 +194,8 @@ def full_trace(
     marks=(),
     fraction=None,
     bad_fraction=False,
+    torch=None,
+    classes=(),
 ):
     """A random script with every kind of op (private pools only on request). The
     seed also determines its character: sizes, number of live blocks, pressure,
@@ -210,9 +212,17 @@ def full_trace(
     settings  strings for the op 'o' (none: no such op)
     marks     sizes of special interest (limits of the configuration), in bytes
     fraction  first op: m FRACTION
+    torch     only ops that this release has (oraclelib.Release; default: those of 2.11)
+    classes   names for the op 'T' (none: no such op)
     """
     rng = random.Random(f"{seed}/{ops}/{capacity}")
     out = []
+
+    def since(name):
+        return torch is None or not torch.before(name)
+
+    # A pool scope is like a graph capture: event processing is put off.
+    scopes_capture = torch is None or torch.before("2.13")
     ns = streams or rng.choice([1, 1, 2, 3, 4])
     hi = max(64 * KB, min(int(capacity * rng.choice([0.03, 0.1, 0.3, 0.6])), 4 * GB))
     subs = [
@@ -252,14 +262,15 @@ def full_trace(
         "h": 0.3 if p_rec else 0.02,
         "o": 0.8 if settings else 0,
         "pool": 1.0 if pools else 0,
-        "use_on_oom": 0.3 if pools else 0,
-        "no_split": 0.15 if pools else 0,
-        "empty": 0.3 if pools else 0,
-        "spill": 0.6 if pools else 0,
+        "use_on_oom": 0.3 if pools and since("2.8") else 0,
+        "no_split": 0.15 if pools and since("2.10") else 0,
+        "empty": 0.3 if pools and since("2.8") else 0,
+        "spill": 0.6 if pools and since("2.8") else 0,
+        "class": 0.6 if classes else 0,
     }
     if fraction is None:
         weights["m"] *= rng.choice([0, 0, 1])
-    steady = {"e", "o", "pool", "use_on_oom", "no_split", "empty", "spill"}
+    steady = {"e", "o", "pool", "use_on_oom", "no_split", "empty", "spill", "class"}
     rares = [(k, w * (1 if k in steady else rare) / 100) for k, w in weights.items() if w]
     total_rare = sum(w for _, w in rares)
     if hold:
@@ -309,7 +320,7 @@ def full_trace(
         nonlocal next_pool
         p = next_pool
         next_pool += 1
-        if rng.random() < 0.3:
+        if rng.random() < 0.3 and since("2.10"):
             out.append(f"N {p}")
         return p
 
@@ -322,19 +333,23 @@ def full_trace(
         out.append(f"E {begun.pop()}")
 
     def use_on_oom(p, on):
+        if not on and not since("2.11"):
+            return  # there is no such call
         out.append(f"U {p} {on}")
         (on_oom.add if on else on_oom.discard)(p)
 
     def release(p):
         """In the order of torch.cuda.MemPool's destructor, which ends with C."""
         if uses[p] == 1 and p in on_oom:
+            if not since("2.11"):
+                return  # an assertion at the next OOM: the pool stays registered
             use_on_oom(p, 0)
         out.append(f"P {p}")
         uses[p] -= 1
         if not uses[p]:
             del uses[p]
             released.append(p)
-            if not begun and rng.random() < 0.4:
+            if not begun and rng.random() < 0.4 and since("2.8"):
                 out.append(f"C {p}")
 
     def spill():
@@ -367,7 +382,8 @@ def full_trace(
                 if r < 0:
                     break
             if k in "ckKsSpy":
-                out.append(k)
+                if k != "c" or not begun or since("2.8"):  # an assertion of 2.6 and 2.7
+                    out.append(k)
             elif k == "m":
                 out.append(
                     f"m {rng.choice([1.5, -0.5])}"
@@ -431,8 +447,11 @@ def full_trace(
             elif k == "spill":
                 if not begun:
                     spill()
+            elif k == "class":
+                out.append(f"T {rng.randrange(ns)} {rng.choice(classes)}".rstrip())
             continue
-        if live and rng.random() < p_rec and not begun:
+        captures = begun and scopes_capture
+        if live and rng.random() < p_rec and not captures:
             b = rng.choice(live)
             b[2] = True
             out.append(
@@ -445,20 +464,20 @@ def full_trace(
         else:
             v = rng.random()
             i = len(live) - 1 if v < lifo else 0 if v < lifo + fifo else rng.randrange(len(live))
-            if begun and live[i][2]:
+            if captures and live[i][2]:
                 continue  # a free of a recorded block during capture is deferred (hash order)
             out.append(f"f {drop(i)}")
     while begun:
         end()
     if pools and rng.random() < 0.5:
         for p in list(uses):
-            while p in uses:
+            for _ in range(uses[p]):
                 release(p)
     if rng.random() < 0.4:
         ids = [b[0] for b in live]
         rng.shuffle(ids)
         out += [f"f {i}" for i in ids]
-        if pools and rng.random() < 0.5:
+        if pools and rng.random() < 0.5 and since("2.8"):
             out += [f"C {p}" for p in released[-4:]]
         if rng.random() < 0.5:
             out += ["e *", "c"]

@@ -56,6 +56,16 @@ says "the first line names the seeds" '^seeds [0-9]*\.\.[0-9]*$'
 says "--seconds says that all was run" '^all 18 traces run$'
 passes "--seconds 2" ./conformance.py --candidate "$P" --seeds 0..999 --seconds 2
 says "--seconds says where it stopped" '^stopped after 2 s: '
+# every release with an oracle in the default folder; 2.6 to 2.8 read freed memory
+for r in $(./setup.sh --list); do
+  o=${XDG_CACHE_HOME:-$HOME/.cache}/coalesce-oracle/torch-$r/build/oracle
+  [ -x "$o" ] || continue
+  for f in --addr=up,down --pools; do
+    passes "torch $r as candidate $f" \
+      ./conformance.py --torch "$r" --candidate "env MALLOC_TOP_PAD_=123456 $o" --seeds 0..0 $f
+  done
+  passes "goldens.py --check-oracle --torch $r" ./goldens.py --check-oracle --all --torch "$r"
+done
 for k in addr retry gc lost status; do
   fails "broken candidate ($k)" ./conformance.py --candidate "tests/broken.sh $k" \
     --seeds 0..1 --addr up --max-failures 1 --keep "$T/$k"
