@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use coalesce_alloc::bytes::amount;
-use coalesce_alloc::driver::sim::address::AddressPolicy;
 use toml::Table;
 
 use crate::catalog::{self, CatalogError, Unknown};
@@ -14,22 +13,6 @@ use crate::formats::snapshot::workload::RecordedWorkload;
 use crate::formats::{self, FileError, Opened};
 use crate::op::Workload;
 use crate::presets;
-
-/// A line about a recorded device.
-fn summary(recording: &Recording) -> String {
-    let failures = recording.failures().count();
-    let failed = match failures {
-        0 => "no request failed",
-        1 => "1 request failed",
-        _ => &format!("{failures} requests failed"),
-    };
-    format!(
-        "device {}: {} entries, at most {} reserved, {failed}",
-        recording.device,
-        recording.entries.len(),
-        amount(recording.peak_reserved()),
-    )
-}
 
 /// A workload, and the recording that it was made from, if any.
 pub struct Input {
@@ -217,13 +200,20 @@ impl Input {
             remarks,
         })
     }
+}
 
-    /// The address policy of the recorded device, or the default if it is unknown.
-    #[must_use]
-    pub fn address_policy(&self) -> AddressPolicy {
-        let recorded = self.recording.as_ref();
-        recorded
-            .and_then(Recording::address_policy)
-            .unwrap_or_default()
-    }
+/// A line about a recorded device.
+fn summary(recording: &Recording) -> String {
+    let failures = recording.failures().count();
+    let failed = match failures {
+        0 => "no request failed",
+        1 => "1 request failed",
+        _ => &format!("{failures} requests failed"),
+    };
+    format!(
+        "device {}: {} entries, at most {} reserved, {failed}",
+        recording.device,
+        recording.entries.len(),
+        amount(recording.peak_reserved()),
+    )
 }

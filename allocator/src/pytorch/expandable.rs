@@ -89,7 +89,8 @@ impl<D: Driver> PyTorch<D> {
         let segment = ExpandableSegment::reserve(vm, memory, page).map_err(Error::VirtualMemory)?;
         let (base, bytes) = (segment.base(), segment.bytes());
         let segment = self.expandable_segments.insert(segment);
-        let block = Block::whole_segment(base, bytes, stream, pool, Some(segment));
+        let mut block = Block::whole_segment(base, bytes, stream, pool, Some(segment));
+        block.created = self.creations.segment();
         let block = self.blocks.insert(block);
         self.pools.insert_block(&mut self.blocks, block);
         Ok(block)
@@ -225,7 +226,7 @@ impl<D: Driver> PyTorch<D> {
         prev: Option<BlockId>,
         next: Option<BlockId>,
     ) -> BlockId {
-        let part = self.blocks.insert(part);
+        let part = self.add_part(part);
         self.blocks.link(part, prev, next);
         self.pools.insert_block(&mut self.blocks, part);
         part

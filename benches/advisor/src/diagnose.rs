@@ -8,9 +8,11 @@ pub mod call_site;
 pub mod evidence;
 pub mod improvement;
 pub mod log;
+mod origins;
 mod recorded;
 mod rules;
 pub mod steps;
+pub mod subject;
 #[cfg(test)]
 pub(crate) mod testing;
 
@@ -20,7 +22,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 pub use self::call_site::CallSite;
-pub use self::evidence::{Evidence, Subject};
+pub use self::evidence::Evidence;
+pub use self::subject::Subject;
 
 /// The remedy of a finding about settings. A rule evaluates one alternative; `advise` compares many.
 const SEE_ADVISE: &str = "`coalesce advise` ranks these settings among others";

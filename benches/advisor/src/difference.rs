@@ -4,8 +4,8 @@ mod matching;
 mod text;
 
 use anyhow::Context;
+use coalesce_bench::text::coverage::missing;
 use coalesce_bench::text::{amount, count};
-use coalesce_workloads::formats::snapshot::coverage::Extent;
 use coalesce_workloads::replay::replay;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -132,21 +132,11 @@ impl Compared<'_> {
         let peak = self.breakdown(subject.conf)?;
         let holdings = Holders::of(&evidence).at(peak.event);
         let recording = subject.recording;
-        let coverage = recording.map(|recording| recording.coverage().extent);
-        let mut notes = Vec::new();
-        match coverage {
-            Some(Extent::BeginningMissing) => notes.push(
-                "its beginning is not recorded: memory from before has no call stack, and its peak may be earlier"
-                    .to_owned(),
-            ),
-            Some(Extent::NoHistory) => {
-                notes.push("it has no history: the figures are those of its end, not of its peak".to_owned());
-            }
-            _ => {}
-        }
+        let missing = recording.map(|recording| missing(&recording.coverage()));
+        let mut notes = missing.unwrap_or_default();
         if evidence.tally.ooms > 0 {
             notes.push(format!(
-                "{} failed, so that it needs more than its peak",
+                "{} failed, so that the program needs more than its peak.",
                 count(evidence.tally.ooms, "request")
             ));
         }
@@ -256,24 +246,24 @@ fn notes(before: &Side, after: &Side) -> Vec<String> {
         let without = if before.has_stacks { 'B' } else { 'A' };
         notes.push(format!(
             "{without} has no call stacks, so that holders cannot be compared; categories of {without} come from \
-             sizes and phases"
+             sizes and phases."
         ));
     }
     if before.settings != after.settings {
         let (a, b) = (label(&before.settings), label(&after.settings));
-        notes.push(format!("the settings differ: A {a}, B {b}"));
+        notes.push(format!("The settings differ: A {a}, B {b}."));
     }
     if let (Some(a), Some(b)) = (&before.releases, &after.releases)
         && a != b
     {
         notes.push(format!(
-            "A was recorded by {a}, B by {b}; both are replayed by the rules of PyTorch 2.11"
+            "A was recorded by {a}, B by {b}; both are replayed by the rules of PyTorch 2.11."
         ));
     }
     if before.limit_bytes != after.limit_bytes {
         let limit = |side: &Side| side.limit_bytes.map_or("none".to_owned(), amount);
         notes.push(format!(
-            "the limits of reserved memory differ: A {}, B {}",
+            "The limits of reserved memory differ: A {}, B {}.",
             limit(before),
             limit(after)
         ));

@@ -6,6 +6,7 @@
 mod category;
 mod role;
 mod shape;
+mod site;
 mod sizes;
 mod timeline;
 
@@ -15,11 +16,12 @@ use std::fmt;
 
 use coalesce_bench::text::amount;
 use coalesce_workloads::formats::snapshot::workload::without_mark;
-use coalesce_workloads::formats::snapshot::{Frame, Stack, StackId};
+use coalesce_workloads::formats::snapshot::{Stack, StackId};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 pub use self::category::Category;
+use self::site::{OF_SIZE, Origin, Sites};
 use self::timeline::Timeline;
 use crate::diagnose::Evidence;
 use crate::diagnose::log::Allocation;
@@ -59,14 +61,7 @@ pub struct Holder {
 /// `attention.py:88 forward (addmm)`
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.place.as_str(), self.function.as_str()) {
-            ("", "") => f.write_str("no call stack")?,
-            ("", function) => f.write_str(function)?,
-            (place, function) => write!(f, "{place} {function}")?,
-        }
-        if let Some(library) = &self.library {
-            write!(f, " > {library}")?;
-        }
+        write_name(f, &self.place, &self.function, self.library.as_deref())?;
         if !self.operator.is_empty() && self.operator != self.function {
             write!(f, " ({})", self.operator)?;
         }
@@ -78,6 +73,21 @@ impl fmt::Display for Holder {
         }
         Ok(())
     }
+}
+
+/// `attention.py:88 forward > modeling_mixtral.py:634 forward`
+pub(crate) fn write_name(
+    f: &mut fmt::Formatter<'_>,
+    place: &str,
+    function: &str,
+    library: Option<&str>,
+) -> fmt::Result {
+    match (place, function) {
+        ("", "") => f.write_str("no call stack")?,
+        ("", function) => f.write_str(function)?,
+        (place, function) => write!(f, "{place} {function}")?,
+    }
+    library.map_or(Ok(()), |library| write!(f, " > {library}"))
 }
 
 /// Bytes that one category holds.
@@ -116,9 +126,6 @@ pub struct Holdings {
     /// Bytes whose call site is unknown.
     pub unplaced_bytes: u64,
 }
-
-/// The function of holders that are told apart by the size of their requests, because nothing else is known.
-const OF_SIZE: &str = "requests of ";
 
 impl Holder {
     /// Whether only the size of its requests is known.
@@ -163,16 +170,6 @@ struct Key {
     label: Option<String>,
 }
 
-/// A place of the program.
-#[derive(Clone, PartialEq, Eq, Hash, Default)]
-struct Site {
-    file: String,
-    line: u64,
-    function: String,
-    library: Option<String>,
-    is_of_backward: bool,
-}
-
 #[derive(Default)]
 struct Sum {
     bytes: u64,
@@ -201,13 +198,6 @@ impl<'a> Holders<'a> {
     #[must_use]
     pub fn at_peak(&self) -> Holdings {
         self.at(self.evidence.peak.event)
-    }
-
-    /// Who holds memory when the first request fails.
-    #[must_use]
-    pub fn at_first_oom(&self) -> Option<Holdings> {
-        let moment = self.evidence.failure.as_ref()?;
-        Some(self.at(moment.event))
     }
 
     /// What an allocation, given by its index in the log, is for.
@@ -251,25 +241,12 @@ impl<'a> Holders<'a> {
     }
 
     fn holder(&self, sites: &Sites, key: Key, sum: Sum) -> Holder {
-        let site = sites
-            .sites
-            .get(key.site as usize)
-            .cloned()
-            .unwrap_or_default();
+        let site = sites.get(key.site);
         let most = sum.operators.into_iter().max_by_key(|&(_, bytes)| bytes);
         let ((operator, stack), _) = most.unwrap_or_default();
         let stack = stack.and_then(|id| self.stack(id));
-        let frame = Frame {
-            name: String::new(),
-            filename: site.file.clone(),
-            line: site.line,
-        };
         Holder {
-            place: if site.file.is_empty() {
-                String::new()
-            } else {
-                frame.place()
-            },
+            place: site.place,
             function: site.function,
             file: site.file,
             library: site.library,
@@ -349,79 +326,6 @@ fn summed(event: u64, holders: Vec<Holder>) -> Holdings {
         categories,
         streams,
         holders,
-    }
-}
-
-/// Requests of less are not told apart by size.
-const SMALL: u64 = 1 << 20;
-
-/// Where an allocation comes from.
-struct Origin<'a> {
-    bytes: u64,
-    tag: &'a str,
-    stack: Option<(StackId, &'a Stack)>,
-    is_of_backward: bool,
-}
-
-impl Origin<'_> {
-    fn operator(&self) -> String {
-        let operator = self.stack.and_then(|(_, stack)| stack.operator());
-        operator.unwrap_or_default().to_owned()
-    }
-
-    fn site(&self) -> Site {
-        let Some((_, stack)) = self.stack else {
-            let function = match self.tag {
-                "" if self.bytes < SMALL => format!("{OF_SIZE}less than {}", amount(SMALL)),
-                "" => format!("{OF_SIZE}{}", amount(self.bytes)),
-                tag => tag.to_owned(),
-            };
-            return Site {
-                function,
-                ..Site::default()
-            };
-        };
-        let Some(frame) = stack.blamed() else {
-            return Site {
-                function: stack.operator().unwrap_or_default().to_owned(),
-                ..Site::default()
-            };
-        };
-        let library = stack.library();
-        Site {
-            file: frame.filename.clone(),
-            line: frame.line,
-            function: frame.name.clone(),
-            library: library.map(|frame| format!("{} {}", frame.place(), frame.name)),
-            is_of_backward: self.is_of_backward,
-        }
-    }
-}
-
-/// The places, without duplicates.
-#[derive(Default)]
-struct Sites {
-    sites: Vec<Site>,
-    by_content: HashMap<Site, u32>,
-    by_stack: HashMap<(StackId, bool), u32>,
-}
-
-impl Sites {
-    fn number(&mut self, origin: &Origin<'_>) -> u32 {
-        let known = origin.stack.map(|(id, _)| (id, origin.is_of_backward));
-        if let Some(&number) = known.and_then(|key| self.by_stack.get(&key)) {
-            return number;
-        }
-        let site = origin.site();
-        let next = u32::try_from(self.sites.len()).unwrap_or(u32::MAX);
-        let number = *self.by_content.entry(site.clone()).or_insert(next);
-        if number == next {
-            self.sites.push(site);
-        }
-        if let Some(key) = known {
-            self.by_stack.insert(key, number);
-        }
-        number
     }
 }
 

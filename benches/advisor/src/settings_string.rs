@@ -1,14 +1,8 @@
 //! Settings strings, the values of `PYTORCH_CUDA_ALLOC_CONF`: changed in one key, and shown to people.
 
-use coalesce_alloc::settings::written;
-use coalesce_workloads::formats::snapshot::settings::KnownSettings;
+pub use coalesce_workloads::formats::snapshot::settings::without;
 
-/// The settings string without some keys.
-pub fn without(conf: &str, keys: &[&str]) -> String {
-    let others = written(conf).filter(|(key, _)| !key.is_empty() && !keys.contains(key));
-    let others: Vec<&str> = others.map(|(_, setting)| setting.trim()).collect();
-    others.join(",")
-}
+use coalesce_workloads::formats::snapshot::settings::KnownSettings;
 
 /// The settings string with a key set to a value.
 pub fn with(conf: &str, key: &str, value: &str) -> String {

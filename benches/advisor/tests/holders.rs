@@ -11,6 +11,7 @@ use coalesce_workloads::formats::pickle::to_writer;
 use coalesce_workloads::formats::snapshot::workload::RecordedWorkload;
 use coalesce_workloads::formats::snapshot::{Recording, read};
 use coalesce_workloads::formats::{Opened, open};
+use coalesce_workloads::op::Workload;
 use serde_json::json;
 
 /// What a recording tells besides the requests.
@@ -73,6 +74,19 @@ fn truth(text: &str) -> BTreeMap<u64, Category> {
     truth
 }
 
+/// The evidence of a replay on a roomy device.
+fn evidence<'a>(workload: &'a dyn Workload, recording: Option<&'a Recording>) -> Evidence<'a> {
+    Evidence::gather(Subject {
+        workload,
+        recording,
+        conf: "",
+        capacity: 1 << 40,
+        limit: None,
+        address_policy: AddressPolicy::Up,
+    })
+    .unwrap()
+}
+
 fn scores(program: &str, recorded: Recorded) -> Scores {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/holders");
     let mut recordings = read(folder.join(format!("{program}.pickle.gz"))).unwrap();
@@ -86,15 +100,7 @@ fn scores(program: &str, recorded: Recorded) -> Scores {
         recording.annotations.clear();
     }
     let workload = RecordedWorkload::new(program, &recording).unwrap();
-    let evidence = Evidence::gather(Subject {
-        workload: &workload,
-        recording: Some(&recording),
-        conf: "",
-        capacity: 1 << 40,
-        limit: None,
-        address_policy: AddressPolicy::Up,
-    })
-    .unwrap();
+    let evidence = evidence(&workload, Some(&recording));
     let text = std::fs::read_to_string(folder.join(format!("{program}.txt"))).unwrap();
     let truth = truth(&text);
     let holders = Holders::of(&evidence);
@@ -140,46 +146,42 @@ fn large(scores: &Scores) -> impl Iterator<Item = (Category, &Score)> {
     scores.filter(|(_, score)| score.total() >= LEAST)
 }
 
-/// At most 1/30 is taken for parameters and the like: a workspace of cuBLAS may have the size of a weight.
-const TAKEN: u64 = 30;
+/// Asserts that at most 1 % of each large category is taken for another one, and that at least `least` percent are
+/// recognised.
+fn assert_recognised(program: &str, recorded: Recorded, least: impl Fn(Category) -> u64) {
+    /// At most 1/30 is taken for parameters and the like: a workspace of cuBLAS may have the size of a weight.
+    const TAKEN: u64 = 30;
+    use Category::{Gradients, OptimizerState, Parameters};
+    let scores = scores(program, recorded);
+    let text = text(program, recorded, &scores);
+    for (category, score) in large(&scores) {
+        let total = score.total();
+        assert!(score.wrong * 100 <= total, "{category:?}\n{text}");
+        let right = score.right * 100 >= total * least(category);
+        assert!(right, "{category:?}\n{text}");
+        if let Parameters | Gradients | OptimizerState = category {
+            assert!(score.taken * TAKEN <= total, "{category:?}\n{text}");
+        }
+    }
+}
 
 #[test]
 fn stacks_tell_the_categories() {
     for program in PROGRAMS {
-        let scores = scores(program, Recorded::Stacks);
-        let text = text(program, Recorded::Stacks, &scores);
-        for (category, score) in large(&scores) {
-            assert!(score.wrong * 100 <= score.total(), "{category:?}\n{text}");
-            assert!(
-                score.right * 100 >= score.total() * 95,
-                "{category:?}\n{text}"
-            );
-            if let Category::Parameters | Category::Gradients | Category::OptimizerState = category
-            {
-                assert!(score.taken * TAKEN <= score.total(), "{category:?}\n{text}");
-            }
-        }
+        assert_recognised(program, Recorded::Stacks, |_| 95);
     }
 }
 
 #[test]
 fn annotations_tell_the_categories_of_complete_steps() {
     for program in PROGRAMS {
-        let scores = scores(program, Recorded::Annotations);
-        let text = text(program, Recorded::Annotations, &scores);
-        for (category, score) in large(&scores) {
-            assert!(score.wrong * 100 <= score.total(), "{category:?}\n{text}");
-            let is_complete = !program.starts_with("oom") && category != Category::Workspace;
-            let least = if is_complete { 65 } else { 0 };
-            assert!(
-                score.right * 100 >= score.total() * least,
-                "{category:?}\n{text}"
-            );
-            if let Category::Parameters | Category::Gradients | Category::OptimizerState = category
-            {
-                assert!(score.taken * TAKEN <= score.total(), "{category:?}\n{text}");
+        let is_complete = !program.starts_with("oom");
+        assert_recognised(program, Recorded::Annotations, |category| {
+            match is_complete && category != Category::Workspace {
+                true => 65,
+                false => 0,
             }
-        }
+        });
     }
 }
 
@@ -201,15 +203,7 @@ fn marks_tell_the_categories() {
     let Opened::Workload(workload) = open(path).unwrap() else {
         panic!("a trace");
     };
-    let evidence = Evidence::gather(Subject {
-        workload: workload.as_ref(),
-        recording: None,
-        conf: "",
-        capacity: 1 << 40,
-        limit: None,
-        address_policy: AddressPolicy::Up,
-    })
-    .unwrap();
+    let evidence = evidence(workload.as_ref(), None);
     let last = evidence
         .log
         .marks
@@ -268,15 +262,7 @@ fn forward_frames_notes_and_pools_tell_who_holds_memory() {
     std::fs::write(&path, pickle).unwrap();
     let recording = read(&path).unwrap().remove(0);
     let workload = RecordedWorkload::new("forward", &recording).unwrap();
-    let evidence = Evidence::gather(Subject {
-        workload: &workload,
-        recording: Some(&recording),
-        conf: "",
-        capacity: 1 << 40,
-        limit: None,
-        address_policy: AddressPolicy::Up,
-    })
-    .unwrap();
+    let evidence = evidence(&workload, Some(&recording));
     let holdings = Holders::of(&evidence).at_peak();
     let [holder] = &holdings.holders[..] else {
         panic!("{holdings:#?}");

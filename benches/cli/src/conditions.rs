@@ -1,25 +1,18 @@
 //! The conditions of a replay, the same for all verbs: settings, device memory, limit and addresses, from flags
 //! and from the recording.
 
-use std::path::Path;
+mod memory;
+mod trial;
 
 use anyhow::ensure;
 use coalesce_alloc::bytes;
 use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::settings::{Settings, SettingsError};
-use coalesce_bench::measure::capacity::{ROOMY, USUAL};
-use coalesce_bench::measure::cell::{Cell, REFERENCE};
-use coalesce_bench::measure::profile::{PUBLISHED, Profile};
-use coalesce_bench::text::{amount, quoted};
-use coalesce_workloads::demand::Demand;
+use coalesce_bench::measure::cell::REFERENCE;
+use coalesce_bench::text::quoted;
 use coalesce_workloads::formats::snapshot::Recording;
-use coalesce_workloads::formats::snapshot::limit::{LimitCause, MemoryLimit, Refusal};
 use coalesce_workloads::formats::snapshot::release::{Release, Releases};
-use coalesce_workloads::formats::snapshot::verify::{Known, verify};
-use coalesce_workloads::formats::snapshot::workload::FAILED;
 use coalesce_workloads::input::{Input, InputError};
-use coalesce_workloads::op::{Op, WorkloadError};
-use coalesce_workloads::replay::{Observer, Outcome, Step};
 
 /// Flags about the conditions of a replay.
 #[derive(clap::Args)]
@@ -108,12 +101,13 @@ impl ConditionFlags {
             .filter(|_| self.conf.is_none() && policy == REFERENCE)
             .and_then(|recording| recording.settings().ok());
         let conf = known.map_or_else(|| present.clone(), |known| known.conf);
-        let recorded = input.recording.as_ref().and_then(Recording::address_policy);
+        let recorded = recording.and_then(Recording::address_policy);
         let (addresses, placed) = match (self.addresses, recorded) {
             (Some(addresses), _) => (addresses, "as requested"),
             (None, Some(addresses)) => (addresses, "as recorded"),
             (None, None) => (AddressPolicy::default(), "the default"),
         };
+        let memory = self.memory(input, addresses)?;
         let mut conditions = Conditions {
             conf,
             present,
@@ -122,15 +116,13 @@ impl ConditionFlags {
                 (None, Some(recording)) => recording.releases(),
                 (None, None) => Releases::REFERENCE,
             },
-            capacity: 0,
+            capacity: memory.capacity,
             others: self.reserve_for_others,
-            limit: self.limit,
-            limit_below: None,
+            limit: memory.limit.as_ref().map(|limit| limit.bytes),
+            limit_below: memory.limit.and_then(|limit| limit.below),
             addresses,
-            sources: Vec::new(),
+            sources: memory.sources,
         };
-        let found = input.recording.as_ref().and_then(Recording::memory_limit);
-        self.memory(input, found.as_ref(), &mut conditions)?;
         ensure!(
             conditions.others < conditions.capacity,
             "--reserve-for-others leaves no device memory for the workload"
@@ -171,206 +163,6 @@ impl ConditionFlags {
                 &known.map_or_else(|_| String::new(), |known| known.conf),
                 "because none are recorded",
             ),
-        }
-    }
-
-    /// Sets device memory and limit, and describes their origin.
-    fn memory(
-        &self,
-        input: &Input,
-        found: Option<&MemoryLimit>,
-        conditions: &mut Conditions,
-    ) -> anyhow::Result<()> {
-        if let (Some(found), Some(_), None) = (found, self.capacity, self.limit) {
-            conditions.sources.push(format!(
-                "limit: none, because --capacity is given; the recorded process could reserve at least {}",
-                amount(found.at_least)
-            ));
-        }
-        let found = found.filter(|_| self.capacity.is_none());
-        let full = found.filter(|found| found.cause == LimitCause::Device);
-        let limit = self.limit.or_else(|| self.collector_limit(input));
-        let trial = Trial::of(input, conditions.addresses)?;
-        let memory = match (self.capacity, full, found.and_then(MemoryLimit::device)) {
-            (Some(capacity), ..) => Some((capacity, "as requested".to_owned())),
-            (None, Some(found), _) => {
-                let bytes = trial.reproducing(found, |bytes| (bytes, None))?;
-                Some((bytes, full_device(found)))
-            }
-            (None, None, Some(device)) => {
-                let origin = "reserved and free memory together when a request failed";
-                Some((device, origin.to_owned()))
-            }
-            (None, None, None) if input.recording.is_some() => None,
-            (None, None, None) => Some((USUAL, "because none is given".to_owned())),
-        };
-        let source = match &memory {
-            Some((bytes, origin)) => format!("device memory: {}, {origin}", amount(*bytes)),
-            None if limit.is_some() || found.is_some() => {
-                "device memory: not recorded; simulated as more than the limit".to_owned()
-            }
-            None => "device memory: not recorded; simulated without a limit".to_owned(),
-        };
-        conditions.sources.push(source);
-        conditions.capacity = memory.map_or(ROOMY, |(bytes, _)| bytes);
-        if self.capacity.is_none() && input.recording.is_some() {
-            // What others held when it was recorded is not part of it.
-            conditions.capacity = conditions.capacity.saturating_add(conditions.others);
-        }
-        let source = match (limit, found) {
-            (Some(limit), _) if self.limit.is_some() => {
-                format!("limit: {}, as requested", amount(limit))
-            }
-            (Some(limit), _) => {
-                conditions.limit = Some(limit);
-                let limit = amount(limit);
-                format!(
-                    "limit: {limit}, found by trial: with it the garbage collector acts as recorded"
-                )
-            }
-            (None, Some(found)) if full.is_none() => {
-                let capacity = conditions.capacity;
-                let limit = trial.reproducing(found, |bytes| (capacity, Some(bytes)))?;
-                conditions.limit = Some(limit);
-                conditions.limit_below = Some(found.below);
-                limit_source(found, limit)
-            }
-            _ => return Ok(()),
-        };
-        conditions.sources.push(source);
-        Ok(())
-    }
-
-    /// The limit under which the garbage collector acts as recorded, if it acted.
-    fn collector_limit(&self, input: &Input) -> Option<u64> {
-        let recording = input.recording.as_ref()?;
-        let known = recording.settings().ok()?;
-        if self.capacity.is_some() || known.settings.garbage_collection_threshold() == 0.0 {
-            return None;
-        }
-        verify(recording, Known::default()).ok()?.limit
-    }
-}
-
-/// The device memory of a recording that ended on a full device, where it comes from.
-fn full_device(found: &MemoryLimit) -> String {
-    let Refusal {
-        reserved,
-        requested,
-        free,
-        ..
-    } = found.failure.unwrap_or(found.evidence);
-    format!(
-        "all that this process could have: it held {} and {} were free when a request for {} failed; whatever \
-         else the device has was in use by others",
-        amount(reserved),
-        amount(free.unwrap_or(0)),
-        amount(requested),
-    )
-}
-
-/// Where a limit comes from.
-fn limit_source(found: &MemoryLimit, used: u64) -> String {
-    let (low, high) = (amount(found.at_least), amount(found.below));
-    let bracket = match low == high {
-        true => format!("about {low}"),
-        false => format!("between {low} and {high}"),
-    };
-    let Refusal {
-        requested, free, ..
-    } = found.failure.unwrap_or(found.evidence);
-    let requested = amount(requested);
-    let evidence = match free {
-        Some(free) => format!(
-            "the refusal of {requested} while the device had {} free",
-            amount(free)
-        ),
-        None => format!("the return of cached memory to serve a request of {requested}"),
-    };
-    let cause = match found.cause {
-        LimitCause::Unknown => "; whether a limit or a full device refused it is not recorded",
-        _ => "",
-    };
-    let changed = match found.changed {
-        true => "; it changed during the recording, this is the last",
-        false => "",
-    };
-    let used = amount(used);
-    format!("limit: {bracket}, inferred from {evidence}{cause}{changed}; replays use {used}")
-}
-
-/// Replays a recording under its own settings, to see whether requests fail as recorded.
-struct Trial<'a> {
-    input: &'a Input,
-    conf: String,
-    addresses: AddressPolicy,
-    profile: Profile,
-}
-
-impl<'a> Trial<'a> {
-    fn of(input: &'a Input, addresses: AddressPolicy) -> anyhow::Result<Self> {
-        let recording = input.recording.as_ref();
-        let settings = recording.and_then(|recording| recording.settings().ok());
-        Ok(Self {
-            input,
-            conf: settings.map_or_else(String::new, |known| known.conf),
-            addresses,
-            profile: Profile::load(PUBLISHED, Path::new(""))?,
-        })
-    }
-
-    /// The bytes within a bracket for which requests fail as recorded: the fewest possible if those do, else the
-    /// most. `device` tells capacity and limit for a number of bytes.
-    fn reproducing(
-        &self,
-        found: &MemoryLimit,
-        device: impl Fn(u64) -> (u64, Option<u64>),
-    ) -> anyhow::Result<u64> {
-        let (capacity, limit) = device(found.at_least);
-        match self.fails_as_recorded(capacity, limit)? {
-            true => Ok(found.at_least),
-            false => Ok(found.below - 1),
-        }
-    }
-
-    fn fails_as_recorded(&self, capacity: u64, limit: Option<u64>) -> anyhow::Result<bool> {
-        let cell = Cell {
-            workload: &*self.input.workload,
-            demand: Demand::default(),
-            policy: REFERENCE,
-            setting: &self.conf,
-            conf: &self.conf,
-            plan: None,
-            others: 0,
-            limit,
-            address_policy: self.addresses,
-            profile: &self.profile,
-        };
-        let mut watch = UntilDifferent { differs: false };
-        match cell.run(capacity, &mut watch) {
-            Ok(_) => Ok(true),
-            Err(_) if watch.differs => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
-}
-
-/// Ends a replay at the first request that fails and did not when recorded, or the other way round.
-struct UntilDifferent {
-    differs: bool,
-}
-
-impl Observer for UntilDifferent {
-    fn after(&mut self, step: &Step<'_>) -> Result<(), WorkloadError> {
-        let Op::Malloc { tag, .. } = step.op else {
-            return Ok(());
-        };
-        self.differs = (step.outcome == Outcome::OutOfMemory) != tag.starts_with(FAILED);
-        match self.differs {
-            true => Err(WorkloadError::Stopped(
-                "differs from the recording".to_owned(),
-            )),
-            false => Ok(()),
         }
     }
 }

@@ -8,6 +8,7 @@ use coalesce_bench::measure::cell::REFERENCE;
 use coalesce_workloads::input::Input;
 
 use super::conditions::{ConditionFlags, Conditions};
+use super::history;
 use super::output::print;
 
 /// Compare the memory of two workloads at their peaks.
@@ -18,11 +19,7 @@ use super::output::print;
 /// by function and file, so that edits elsewhere in a file do not matter.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Example:\n  coalesce diff workloads/traces/llama1b_bf16.csv.gz workloads/traces/llama1b_bf16_ckpt.csv.gz\n\n\
-                  JSON (--json): the fields of coalesce_advisor::difference::Difference: format (1), verdict, cause\n\
-                  (equal, program, allocator or both), before and after (the two workloads: settings, releases, peak,\n\
-                  failed_requests, retries, …), reserved_change_bytes, parts, settings_change_bytes, holders, categories,\n\
-                  streams, notes. Amounts are bytes."
+    after_help = "Example:\n  coalesce diff workloads/traces/llama1b_bf16.csv.gz workloads/traces/llama1b_bf16_ckpt.csv.gz"
 )]
 pub struct Args {
     /// The first workload: a PyTorch memory snapshot, a trace (see workloads/traces/README.md), an RMM log or a
@@ -33,7 +30,7 @@ pub struct Args {
     /// Flags that replace the recorded conditions of both.
     #[command(flatten)]
     conditions: ConditionFlags,
-    /// Print a JSON object.
+    /// Print a JSON object, which `coalesce schema diff` describes.
     #[arg(long)]
     json: bool,
 }
@@ -59,6 +56,7 @@ struct Opened<'a> {
 impl<'a> Opened<'a> {
     fn of(name: &'a str, args: &Args) -> anyhow::Result<Self> {
         let input = args.conditions.open(name)?;
+        history::require(&input, name)?;
         let conditions = args.conditions.resolve(&input, REFERENCE)?;
         Ok(Self {
             name,

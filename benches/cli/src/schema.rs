@@ -9,7 +9,7 @@ use coalesce_advisor::{Advice, Finding};
 use schemars::schema_for;
 
 use super::output::print;
-use super::replay;
+use super::{replay, verify};
 
 /// Print the JSON Schema of what a command prints with --json.
 ///
@@ -34,6 +34,8 @@ enum Output {
     Diff,
     /// `coalesce replay`
     Replay,
+    /// `coalesce verify`
+    Verify,
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -43,6 +45,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Output::Diagnose => schema_for!(Vec<Finding>),
         Output::Diff => schema_for!(Difference),
         Output::Replay => schema_for!(replay::Report),
+        Output::Verify => schema_for!(Vec<verify::VerifiedDevice>),
     };
     print(&(serde_json::to_string_pretty(&schema)? + "\n"))?;
     Ok(ExitCode::SUCCESS)

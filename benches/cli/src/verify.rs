@@ -7,10 +7,10 @@ use std::process::ExitCode;
 use coalesce_alloc::bytes;
 use coalesce_bench::measure::progress::Progress;
 use coalesce_bench::text::{Column, Table};
-use coalesce_workloads::formats::FileError;
-use coalesce_workloads::formats::snapshot::rewind::RecordingError;
 use coalesce_workloads::formats::snapshot::verify::{Known, Verdict, Verification, verify};
 use coalesce_workloads::formats::snapshot::{Recording, read};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::output::print;
 
@@ -38,6 +38,9 @@ pub struct Args {
     /// torch.cuda.memory.set_per_process_memory_fraction and not in the settings.
     #[arg(long, requires = "capacity", value_parser = fraction)]
     fraction: Option<f64>,
+    /// Print a JSON array.
+    #[arg(long)]
+    json: bool,
 }
 
 fn fraction(text: &str) -> Result<f64, String> {
@@ -51,117 +54,99 @@ fn fraction(text: &str) -> Result<f64, String> {
 }
 
 /// A recorded device, or a file without one, and the outcome of its verification.
-struct Line {
-    file: String,
+#[derive(JsonSchema, Serialize)]
+pub struct VerifiedDevice {
+    /// The file.
+    snapshot: String,
+    /// The number of the device; none if the file contains no memory of any.
     device: Option<u32>,
-    settings: String,
-    outcome: Outcome,
+    /// The settings string; none if it is not recorded.
+    settings: Option<String>,
+    /// `exact`, `different`, `nothing to verify`, `impossible` or `unreadable`.
+    verdict: &'static str,
+    /// The exit status if all recordings had this verdict.
+    #[serde(skip)]
+    status: u8,
+    /// The figures of the replay; none if the file is unreadable or the recording impossible.
+    counts: Option<Verification>,
+    /// What is missing or unusual, and what explains the verdict.
     remarks: Vec<String>,
-}
-
-enum Outcome {
-    Verified(Box<Verification>),
-    /// PyTorch's allocator cannot have made the recording.
-    Impossible(RecordingError),
-    /// The file cannot be read.
-    Unreadable(FileError),
-    /// The snapshot contains neither a history nor memory.
-    NoDevice,
-}
-
-impl Outcome {
-    fn verdict(&self) -> &'static str {
-        match self {
-            Self::Verified(verification) => verification.verdict().name(),
-            Self::Impossible(_) => "impossible",
-            Self::Unreadable(_) => "unreadable",
-            Self::NoDevice => Verdict::Nothing.name(),
-        }
-    }
-
-    /// The exit status if all recordings had this outcome.
-    fn status(&self) -> u8 {
-        match self {
-            Self::Verified(verification) => match verification.verdict() {
-                Verdict::Exact => 0,
-                Verdict::Different => 1,
-                Verdict::Nothing => 2,
-            },
-            Self::Impossible(_) => 1,
-            Self::Unreadable(_) | Self::NoDevice => 2,
-        }
-    }
-
-    /// What the columns cannot show, in sentences.
-    fn details(&self) -> Vec<String> {
-        match self {
-            Self::Verified(verification) if verification.verdict() == Verdict::Nothing => {
-                vec![NO_ALLOCATION.to_owned()]
-            }
-            Self::Verified(verification) => {
-                let difference = verification.difference.iter();
-                difference.map(ToString::to_string).collect()
-            }
-            Self::Impossible(error) => vec![error.to_string()],
-            Self::Unreadable(error) => vec![error.to_string()],
-            Self::NoDevice => vec!["the snapshot contains no memory of any device".to_owned()],
-        }
-    }
 }
 
 const NO_ALLOCATION: &str = "the history contains no allocation; to record one, call \
     torch.cuda.memory._record_memory_history() before the program allocates memory and \
     torch.cuda.memory._dump_snapshot(\"snapshot.pickle\") after its work";
 
-impl Line {
-    /// One line for each device of a file, or one for the file.
+impl VerifiedDevice {
+    /// One for each device of a file, or one for the file.
     fn of_file(path: &Path, known: Known) -> Vec<Self> {
-        let file = path.file_name().unwrap_or(path.as_os_str());
-        let line = |outcome| Self {
-            file: file.to_string_lossy().into_owned(),
+        let without_device = |verdict, reason: String| Self {
+            snapshot: path.to_string_lossy().into_owned(),
             device: None,
-            settings: "-".to_owned(),
-            outcome,
-            remarks: Vec::new(),
+            settings: None,
+            verdict,
+            status: 2,
+            counts: None,
+            remarks: vec![reason],
         };
         match read(path) {
-            Err(error) => vec![line(Outcome::Unreadable(error))],
-            Ok(recordings) if recordings.is_empty() => vec![line(Outcome::NoDevice)],
+            Err(error) => vec![without_device("unreadable", error.to_string())],
+            Ok(recordings) if recordings.is_empty() => {
+                let reason = "the snapshot contains no memory of any device";
+                vec![without_device(Verdict::Nothing.name(), reason.to_owned())]
+            }
             Ok(recordings) => {
-                let recordings = recordings.into_iter();
-                let verified = |recording| line(Outcome::NoDevice).with(recording, known);
-                recordings.map(verified).collect()
+                let verified = |recording| Self::of(path, recording, known);
+                recordings.into_iter().map(verified).collect()
             }
         }
     }
 
-    /// The line with the outcome of verifying a recording.
-    fn with(self, recording: Recording, known: Known) -> Self {
-        let outcome = match verify(&recording, known) {
-            Ok(verification) => Outcome::Verified(Box::new(verification)),
-            Err(error) => Outcome::Impossible(error),
-        };
+    fn of(path: &Path, recording: Recording, known: Known) -> Self {
+        let verified = verify(&recording, known);
         let mut remarks = recording.remarks;
-        if let Outcome::Verified(verification) = &outcome {
-            remarks.extend_from_slice(&verification.remarks);
-        }
+        let (verdict, status) = match &verified {
+            Ok(verification) => {
+                remarks.extend_from_slice(&verification.remarks);
+                let verdict = verification.verdict();
+                let status = match verdict {
+                    Verdict::Exact => 0,
+                    Verdict::Different => 1,
+                    Verdict::Nothing => {
+                        remarks.push(NO_ALLOCATION.to_owned());
+                        2
+                    }
+                };
+                remarks.extend(verification.difference.iter().map(ToString::to_string));
+                (verdict.name(), status)
+            }
+            Err(error) => {
+                remarks.push(error.to_string());
+                ("impossible", 1)
+            }
+        };
         Self {
+            snapshot: path.to_string_lossy().into_owned(),
             device: Some(recording.device),
-            settings: match recording.conf.as_deref() {
-                None => "?".to_owned(),
-                Some("") => "default".to_owned(),
-                Some(conf) => conf.to_owned(),
-            },
-            outcome,
+            settings: recording.conf,
+            verdict,
+            status,
+            counts: verified.ok(),
             remarks,
-            ..self
         }
+    }
+
+    /// The file without its folders.
+    fn file(&self) -> String {
+        let path = Path::new(&self.snapshot);
+        let name = path.file_name().unwrap_or(path.as_os_str());
+        name.to_string_lossy().into_owned()
     }
 
     fn cells(&self) -> [String; COLUMNS.len()] {
         let either = |is: bool, yes: &str, no: &str| if is { yes } else { no }.to_owned();
-        let counts = match &self.outcome {
-            Outcome::Verified(it) => [
+        let counts = match &self.counts {
+            Some(it) => [
                 either(it.is_warm, "warm", "cold"),
                 format!("{}/{}", it.exact, it.allocations),
                 format!("{}/{}", it.predicted, it.segment_events),
@@ -169,23 +154,29 @@ impl Line {
                 it.ooms.to_string(),
                 either(it.is_end_equal, "equal", "differs"),
             ],
-            _ => [(); 6].map(|()| "-".to_owned()),
+            None => [(); 6].map(|()| "-".to_owned()),
+        };
+        let settings = match (self.device, self.settings.as_deref()) {
+            (None, _) => "-",
+            (_, None) => "?",
+            (_, Some("")) => "default",
+            (_, Some(conf)) => conf,
         };
         let device = self
             .device
             .map_or("-".to_owned(), |device| device.to_string());
         let [start, allocations, segments, retries, ooms, end] = counts;
         [
-            self.file.clone(),
+            self.file(),
             device,
-            self.settings.clone(),
+            settings.to_owned(),
             start,
             allocations,
             segments,
             retries,
             ooms,
             end,
-            self.outcome.verdict().to_owned(),
+            self.verdict.to_owned(),
         ]
     }
 }
@@ -223,31 +214,33 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let progress = Progress::new("snapshots", Some(args.snapshots.len() as u64));
     let mut lines = Vec::new();
     for path in &args.snapshots {
-        lines.extend(Line::of_file(path, known));
+        lines.extend(VerifiedDevice::of_file(path, known));
         progress.add(1, &path.to_string_lossy());
     }
     drop(progress);
-    print(&describe(&lines))?;
-    let statuses = lines.iter().map(|line| line.outcome.status());
+    print(&match args.json {
+        true => serde_json::to_string_pretty(&lines)? + "\n",
+        false => describe(&lines),
+    })?;
+    let statuses = lines.iter().map(|line| line.status);
     Ok(statuses.max().unwrap_or(0).into())
 }
 
-fn describe(lines: &[Line]) -> String {
+fn describe(lines: &[VerifiedDevice]) -> String {
     let mut table = Table::new(COLUMNS.map(Column::left));
     for line in lines {
         table.row(line.cells());
     }
     let mut text = table.text() + LEGEND;
     for line in lines {
-        let sentences = [line.remarks.clone(), line.outcome.details()].concat();
         let device = line
             .device
             .map_or(String::new(), |device| format!(", device {device}"));
         // Writing to a string cannot fail.
-        if !sentences.is_empty() {
-            let _ = write!(text, "\n{}{device}:\n", line.file);
+        if !line.remarks.is_empty() {
+            let _ = write!(text, "\n{}{device}:\n", line.file());
         }
-        for sentence in sentences {
+        for sentence in &line.remarks {
             let _ = writeln!(text, "- {}", sentence.trim_end());
         }
     }

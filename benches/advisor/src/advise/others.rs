@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use coalesce_alloc::policy::{self, OfflinePlan, POLICIES};
+use coalesce_alloc::policy::{self, OfflinePlan, POLICIES, PolicyInfo};
 use coalesce_bench::measure::cell::unsupported_feature;
 use coalesce_bench::measure::deadline::{self, Deadline};
 use coalesce_bench::measure::least::Bracket;
@@ -44,38 +44,49 @@ impl OtherPolicy {
 }
 
 /// The policies to show: the alternatives for a program, and what would be possible at best.
-const SHOWN: [&str; 5] = ["cuda_async", "gmlake", "stalloc", "offline", "direct"];
+const SHOWN: [&str; 5] = ["cuda_async", "gmlake", "offline", "stalloc", "direct"];
 /// Finding the minimum memory takes about this many times the first two replays.
 const REPLAYS: u32 = 7;
 
 /// Runs the workload under other policies until the deadline. Those without figures by then are left out.
 pub(super) fn compare(simulator: Simulator<'_>, deadline: Deadline) -> Vec<OtherPolicy> {
-    let policies = SHOWN.map(|name| POLICIES.iter().find(|policy| policy.name == name));
-    let policies: Vec<_> = policies.into_iter().flatten().collect();
-    let others = parallel::map(&policies, |policy| {
-        if deadline.has_passed() {
-            return None;
+    let shown = SHOWN.map(|name| POLICIES.iter().find(|policy| policy.name == name));
+    let (offline, online): (Vec<_>, Vec<_>) = shown
+        .into_iter()
+        .flatten()
+        .partition(|policy| policy.offline);
+    let of = |policy: &&'static PolicyInfo| other(simulator, policy, deadline);
+    let online = parallel::map(&online, of);
+    // One after another, because a plan takes as much memory as the workload.
+    let offline = offline.iter().map(of);
+    let mut others: Vec<_> = online.into_iter().chain(offline).flatten().collect();
+    others.sort_by_key(|other| SHOWN.iter().position(|&name| name == other.policy));
+    others
+}
+
+/// The figures of a policy, unless none are found until the deadline.
+fn other(simulator: Simulator<'_>, policy: &PolicyInfo, deadline: Deadline) -> Option<OtherPolicy> {
+    if deadline.has_passed() {
+        return None;
+    }
+    let mut other = OtherPolicy {
+        policy: policy.name,
+        summary: policy.summary,
+        unsupported: None,
+        error: None,
+        peak_reserved_bytes: None,
+        least_capacity_bytes: None,
+        on_device: None,
+    };
+    if let Err(error) = run(simulator, policy.offline, &mut other, deadline) {
+        match unsupported_feature(&error) {
+            Some(feature) => other.unsupported = Some(feature),
+            None if !deadline.has_passed() => other.error = Some(format!("{error:#}")),
+            None if other.peak_reserved_bytes.is_none() => return None,
+            None => {}
         }
-        let mut other = OtherPolicy {
-            policy: policy.name,
-            summary: policy.summary,
-            unsupported: None,
-            error: None,
-            peak_reserved_bytes: None,
-            least_capacity_bytes: None,
-            on_device: None,
-        };
-        if let Err(error) = run(simulator, policy.offline, &mut other, deadline) {
-            match unsupported_feature(&error) {
-                Some(feature) => other.unsupported = Some(feature),
-                None if !deadline.has_passed() => other.error = Some(format!("{error:#}")),
-                None if other.peak_reserved_bytes.is_none() => return None,
-                None => {}
-            }
-        }
-        Some(other)
-    });
-    others.into_iter().flatten().collect()
+    }
+    Some(other)
 }
 
 /// The policies to show that are missing.

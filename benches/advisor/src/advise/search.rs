@@ -8,16 +8,17 @@
 //! Every replay ends at a deadline. What is known by then is kept. Settings under which the allocator fails are
 //! counted and never advised.
 
+mod best;
 pub(super) mod candidates;
+mod minimum;
 pub(super) mod settings;
 pub(super) mod sizes;
+mod tried;
 
 use std::collections::BTreeSet;
 
 use coalesce_alloc::driver::GRANULARITY;
-use coalesce_alloc::settings::written;
 use coalesce_bench::measure::deadline::Deadline;
-use coalesce_bench::measure::least::{Bracket, fails_above};
 use coalesce_bench::measure::parallel;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -25,107 +26,13 @@ use serde::Serialize;
 use self::candidates::{CandidateGenerator, pairs};
 use self::settings::CandidateSettings;
 use self::sizes::RequestSizes;
+pub(super) use self::tried::{MinimumMemory, TriedSettings};
 use super::request::Aim;
-use super::simulator::{PYTORCH, RunFigures, Simulator};
+use super::simulator::{RunFigures, Simulator};
 use crate::diagnose::Finding;
 
 /// The index of the current settings in [`Search::tried`].
 pub(super) const PRESENT: usize = 0;
-
-/// Settings with what is known about them.
-#[derive(Clone, Debug)]
-pub(super) struct TriedSettings {
-    /// `None` for current settings that the search would not generate.
-    pub settings: Option<CandidateSettings>,
-    /// The settings string.
-    pub conf: String,
-    pub on_device: RunFigures,
-    /// Figures on a roomy device.
-    pub with_room: RunFigures,
-    pub minimum: MinimumMemory,
-    /// More memory than the minimum with which the workload fails nevertheless; `None` if not tested or not
-    /// found.
-    pub fails_above: Option<u64>,
-    /// Whether that was tested.
-    pub looked_above: bool,
-    /// Why the allocator failed under them. They have no score then.
-    pub error: Option<String>,
-    /// The number of keys they set. 0 for current settings that the search would not generate.
-    keys: usize,
-    /// The rules of the findings that evaluated them.
-    pub suggested_by: Vec<&'static str>,
-}
-
-/// What is known about the minimum memory of settings, in bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum MinimumMemory {
-    Exactly(u64),
-    AtLeast(u64),
-}
-
-impl MinimumMemory {
-    /// The minimum, if it has been found.
-    pub fn known(self) -> Option<u64> {
-        match self {
-            Self::Exactly(bytes) => Some(bytes),
-            Self::AtLeast(_) => None,
-        }
-    }
-}
-
-impl TriedSettings {
-    /// The score for an aim; lower is better. `None` if it is unknown or the workload does not complete.
-    pub fn score(&self, aim: Aim) -> Option<u64> {
-        match aim {
-            _ if self.error.is_some() => None,
-            Aim::LeastCapacity => self.safe(),
-            _ if !self.on_device.fits() => None,
-            Aim::DriverTime => Some(self.on_device.driver_time_ns),
-            Aim::Reserved => Some(self.on_device.peak_reserved_bytes),
-        }
-    }
-
-    /// The memory from which on the workload always completes, as far as tested: one page more than the
-    /// largest amount with which it fails.
-    fn safe(&self) -> Option<u64> {
-        let minimum = self.minimum.known()?;
-        let above = self
-            .fails_above
-            .map(|bytes| bytes.saturating_add(GRANULARITY));
-        Some(above.map_or(minimum, |above| above.max(minimum)))
-    }
-
-    /// Whether the workload completes on the given device.
-    pub fn fits(&self) -> bool {
-        self.error.is_none() && self.on_device.fits()
-    }
-
-    #[cfg(test)]
-    pub fn with_minimum(conf: &str, minimum: u64) -> Self {
-        Self {
-            minimum: MinimumMemory::Exactly(minimum),
-            ..Self::new(None, conf, 0)
-        }
-    }
-
-    fn new(settings: Option<CandidateSettings>, conf: &str, lower_bound: u64) -> Self {
-        Self {
-            keys: match &settings {
-                Some(settings) => settings.keys(),
-                None => written(conf).filter(|(key, _)| !key.is_empty()).count(),
-            },
-            settings,
-            conf: conf.to_owned(),
-            on_device: RunFigures::default(),
-            with_room: RunFigures::default(),
-            minimum: MinimumMemory::AtLeast(lower_bound),
-            fails_above: None,
-            looked_above: false,
-            error: None,
-            suggested_by: Vec::new(),
-        }
-    }
-}
 
 /// How much was searched.
 #[derive(Clone, Copy, PartialEq, Debug, Default, JsonSchema, Serialize)]
@@ -194,8 +101,8 @@ impl<'a> Search<'a> {
                 true => figures.clone().map_err(anyhow::Error::msg),
                 false => simulator.observe(conf, &mut ()),
             };
-            let mut tried = search.with_room(settings.clone(), conf, simulator, figures?)?;
-            search.find_minimum(&mut tried, simulator)?;
+            let mut tried = TriedSettings::observed(settings.clone(), conf, figures?, simulator)?;
+            minimum::find(&mut tried, simulator)?;
             anyhow::Ok(tried)
         });
         for (index, (tried, (settings, conf))) in tried.into_iter().zip(first).enumerate() {
@@ -261,15 +168,8 @@ impl<'a> Search<'a> {
 
     /// The best of each kind, for the aim and for the minimum memory.
     fn good(&self, aim: Aim) -> Vec<CandidateSettings> {
-        let kinds: [fn(&CandidateSettings) -> bool; 5] = [
-            |settings| settings.expandable,
-            |settings| settings.max_split_mib.is_some(),
-            |settings| settings.roundup.is_some(),
-            |settings| settings.collector.is_some(),
-            |settings| settings.large_segment_mib.is_some(),
-        ];
         let mut good = Vec::new();
-        for kind in kinds {
+        for kind in CandidateSettings::KINDS {
             for aim in [aim, Aim::LeastCapacity] {
                 // If the minimum memory is unknown, the settings that reserve least are taken.
                 let order = |tried: &&TriedSettings| {
@@ -280,21 +180,15 @@ impl<'a> Search<'a> {
                         tried.with_room.peak_reserved_bytes,
                     )
                 };
-                let best = self.of_kind(kind).min_by_key(order);
+                let tried = self.tried.iter();
+                let of_kind = tried.filter(|tried| tried.settings.as_ref().is_some_and(kind));
+                let best = of_kind.min_by_key(order);
                 good.extend(best.and_then(|tried| tried.settings.clone()));
             }
         }
         good.sort();
         good.dedup();
         good
-    }
-
-    fn of_kind(
-        &self,
-        kind: impl Fn(&CandidateSettings) -> bool,
-    ) -> impl Iterator<Item = &TriedSettings> {
-        let tried = self.tried.iter();
-        tried.filter(move |tried| tried.settings.as_ref().is_some_and(&kind))
     }
 
     /// Tries candidates, each at most once in a search.
@@ -324,18 +218,18 @@ impl<'a> Search<'a> {
         let results = parallel::map(&fresh, |(settings, conf)| {
             (!self.deadline.has_passed()).then(|| {
                 let figures = simulator.observe(conf, &mut ())?;
-                let mut tried = self.with_room(settings.clone(), conf, simulator, figures)?;
-                self.find_minimum_below(bound, &mut tried, simulator)?;
+                let mut tried =
+                    TriedSettings::observed(settings.clone(), conf, figures, simulator)?;
+                minimum::find_below(bound, &mut tried, simulator)?;
                 anyhow::Ok(tried)
             })
         });
         for result in results {
             match result {
                 Some(Ok(tried)) => self.tried.push(tried),
-                Some(Err(_)) if self.deadline.has_passed() => self.extent.left += 1,
                 // Never advise a setting that breaks the allocator.
-                Some(Err(_)) => self.extent.failed += 1,
-                None => self.extent.left += 1,
+                Some(Err(_)) if !self.deadline.has_passed() => self.extent.failed += 1,
+                Some(Err(_)) | None => self.extent.left += 1,
             }
         }
         self.extent.tried = self.tried.len() as u64;
@@ -346,194 +240,9 @@ impl<'a> Search<'a> {
         self.unoffered.iter().cloned().collect()
     }
 
-    /// Settings with their figures on the given device, and on a roomy one.
-    fn with_room(
-        &self,
-        settings: Option<CandidateSettings>,
-        conf: &str,
-        simulator: Simulator<'_>,
-        on_device: RunFigures,
-    ) -> anyhow::Result<TriedSettings> {
-        Ok(TriedSettings {
-            on_device,
-            with_room: simulator.with_room(PYTORCH, conf, on_device)?,
-            ..TriedSettings::new(settings, conf, self.lower_bound())
-        })
-    }
-
-    /// Finds the minimum memory if it is lower than `bound` by more than the tolerance, or as much about it as the
-    /// simulator's deadline allows.
-    fn find_minimum_below(
-        &self,
-        bound: u64,
-        tried: &mut TriedSettings,
-        simulator: Simulator<'_>,
-    ) -> anyhow::Result<()> {
-        let lower_bound = self.lower_bound();
-        let target = bound.saturating_sub(tolerance(lower_bound));
-        let target = target / GRANULARITY * GRANULARITY;
-        if target < lower_bound {
-            tried.minimum = MinimumMemory::AtLeast(lower_bound);
-            return Ok(());
-        }
-        match simulator.fits(PYTORCH, &tried.conf, target) {
-            Ok(true) => narrow(tried, simulator, Bracket::new(lower_bound, target)),
-            Ok(false) => {
-                tried.minimum = MinimumMemory::AtLeast(target);
-                Ok(())
-            }
-            Err(_) if simulator.deadline.has_passed() => Ok(()),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Finds the minimum memory, or as much about it as the simulator's deadline allows.
-    fn find_minimum(
-        &self,
-        tried: &mut TriedSettings,
-        simulator: Simulator<'_>,
-    ) -> anyhow::Result<()> {
-        let MinimumMemory::AtLeast(floor) = tried.minimum else {
-            return Ok(());
-        };
-        let fits = |bytes: u64| simulator.fits(PYTORCH, &tried.conf, bytes);
-        let reserved = tried.with_room.peak_reserved_bytes;
-        let mut bracket = Bracket::new(self.lower_bound(), reserved);
-        match bracket.widen(&fits) {
-            Ok(()) => {
-                bracket.learn(floor.saturating_sub(GRANULARITY), false);
-                narrow(tried, simulator, bracket)
-            }
-            Err(_) if simulator.deadline.has_passed() => Ok(()),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Finds the minimum memory of some tried settings, by index, until the deadline.
-    pub fn complete(&mut self, which: &BTreeSet<usize>, deadline: Deadline) {
-        let simulator = self.simulator.until(deadline);
-        let which: Vec<usize> = which.iter().copied().collect();
-        let found = parallel::map(&which, |&index| {
-            let mut tried = self.tried.get(index)?.clone();
-            if deadline.has_passed() || tried.error.is_some() {
-                return None;
-            }
-            if let Err(error) = self.find_minimum(&mut tried, simulator) {
-                tried.error = Some(format!("{error:#}"));
-            }
-            Some(tried)
-        });
-        for (index, found) in which.into_iter().zip(found) {
-            if let (Some(tried), Some(found)) = (self.tried.get_mut(index), found) {
-                self.extent.failed += u64::from(found.error.is_some());
-                *tried = found;
-            }
-        }
-    }
-
-    /// Tests whether the current settings and those with the lowest minimum memory fail with more memory than
-    /// that. Repeats this until the best settings have been tested.
-    pub fn look_above(&mut self, deadline: Deadline) {
-        let simulator = self.simulator.until(deadline);
-        let mut next = Some(PRESENT);
-        while let Some(tried) = next.and_then(|index| self.tried.get_mut(index)) {
-            if let Some(minimum) = tried.minimum.known() {
-                let fits = |bytes: u64| simulator.fits(PYTORCH, &tried.conf, bytes);
-                match fails_above(minimum, tried.with_room.peak_reserved_bytes, &fits) {
-                    Ok(found) => tried.fails_above = found,
-                    Err(_) if deadline.has_passed() => return,
-                    Err(error) => {
-                        tried.error = Some(format!("{error:#}"));
-                        self.extent.failed += 1;
-                    }
-                }
-            }
-            tried.looked_above = true;
-            let is_untested = |&index: &usize| {
-                let tried = self.tried.get(index);
-                tried.is_some_and(|tried| !tried.looked_above)
-            };
-            next = self.best(Aim::LeastCapacity).filter(is_untested);
-        }
-    }
-
     fn lower_bound(&self) -> u64 {
         self.simulator.demand.lower_bound_bytes
     }
-
-    /// The index of the best settings for an aim. Among settings within the tolerance, those with the fewest
-    /// keys are best, and among these the ones with the best other figures.
-    pub fn best(&self, aim: Aim) -> Option<usize> {
-        let best = |aim| self.best_of(aim, self.tried.iter().enumerate());
-        let fits_now = self.tried.get(PRESENT).is_some_and(TriedSettings::fits);
-        match aim {
-            // If there was no time to find any minimum memory, settings that make the workload fit.
-            Aim::LeastCapacity if !fits_now => best(aim).or_else(|| best(Aim::Reserved)),
-            _ => best(aim),
-        }
-    }
-
-    /// The index of the best settings for an aim other than `excluded`.
-    pub fn next_best(&self, aim: Aim, excluded: usize) -> Option<usize> {
-        let others = self.tried.iter().enumerate();
-        let others = others.filter(|&(index, _)| index != excluded);
-        let scored = others.filter_map(|(index, tried)| Some((tried.score(aim)?, index)));
-        scored.min().map(|(_, index)| index)
-    }
-
-    /// The index of the best settings of a kind for an aim.
-    pub fn best_where(&self, aim: Aim, kind: fn(&CandidateSettings) -> bool) -> Option<usize> {
-        let tried = self.tried.iter().enumerate();
-        let of_kind = tried.filter(|(_, tried)| tried.settings.as_ref().is_some_and(kind));
-        self.best_of(aim, of_kind)
-    }
-
-    fn best_of<'t>(
-        &self,
-        aim: Aim,
-        tried: impl Iterator<Item = (usize, &'t TriedSettings)> + Clone,
-    ) -> Option<usize> {
-        let lowest = tried.clone().filter_map(|(_, tried)| tried.score(aim));
-        let lowest = lowest.min()?;
-        let as_good = match aim {
-            Aim::LeastCapacity | Aim::Reserved => {
-                lowest.saturating_add(tolerance(self.lower_bound()))
-            }
-            Aim::DriverTime => lowest.saturating_add(lowest / 50),
-        };
-        let good = tried.filter(|(_, tried)| tried.score(aim).is_some_and(|s| s <= as_good));
-        let best = good.min_by_key(|(_, tried)| {
-            (
-                tried.keys,
-                tried.score(aim),
-                tried.on_device.driver_time_ns,
-                tried.minimum.known().unwrap_or(u64::MAX),
-            )
-        });
-        best.map(|(index, _)| index)
-    }
-}
-
-/// Closes the bracket of the minimum memory, as far as the simulator's deadline allows. What is known to the
-/// tolerance by then is good enough.
-fn narrow(
-    tried: &mut TriedSettings,
-    simulator: Simulator<'_>,
-    mut bracket: Bracket,
-) -> anyhow::Result<()> {
-    let closed = bracket.close(&|bytes| simulator.fits(PYTORCH, &tried.conf, bytes));
-    tried.minimum = match closed {
-        Ok(()) => MinimumMemory::Exactly(bracket.suffices()),
-        Err(_)
-            if bracket.suffices() - bracket.at_least()
-                <= tolerance(simulator.demand.lower_bound_bytes) =>
-        {
-            MinimumMemory::Exactly(bracket.suffices())
-        }
-        Err(_) if simulator.deadline.has_passed() => MinimumMemory::AtLeast(bracket.at_least()),
-        Err(error) => return Err(error),
-    };
-    Ok(())
 }
 
 /// Bytes that make no difference: half a percent of the peak of requested memory, at least one page.

@@ -1,103 +1,28 @@
 //! The evidence for the rules: a replay of the workload under its settings, and what follows from it.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Mutex;
 
-use anyhow::Context;
 use coalesce_alloc::driver::DeviceAddr;
-use coalesce_alloc::driver::sim::address::AddressPolicy;
-use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
-use coalesce_alloc::pytorch::{PyTorch, size};
+use coalesce_alloc::pytorch::size;
 use coalesce_alloc::settings::Settings;
 use coalesce_alloc::snapshot::SegmentInfo;
 use coalesce_alloc::stats::PoolKind;
-use coalesce_bench::measure::capacity::{ROOMY, fraction};
-use coalesce_workloads::formats::snapshot::{Recording, StackId};
+use coalesce_bench::measure::capacity::ROOMY;
+use coalesce_workloads::formats::snapshot::StackId;
 use coalesce_workloads::measure::Measures;
-use coalesce_workloads::op::Workload;
-use coalesce_workloads::replay::{Tally, replay, replay_until};
-use coalesce_workloads::start;
+use coalesce_workloads::replay::{Tally, replay};
 
 use super::call_site::CallSite;
 use super::log::{Allocation, Level, Log};
+use super::origins::Origins;
 use super::recorded::Recorded;
 use super::steps::stacks::RequestStacks;
 use super::steps::{self, Steps, repeats};
+use super::subject::{Subject, Trial};
 use crate::settings_string::{with, without};
-
-/// What is diagnosed: a workload under its settings on a device.
-#[derive(Clone, Copy)]
-pub struct Subject<'a> {
-    /// The workload.
-    pub workload: &'a dyn Workload,
-    /// The recording that the workload was read from. The workload's last requests are those of the
-    /// recording, in order; requests for the blocks that were live when it began precede them.
-    pub recording: Option<&'a Recording>,
-    /// The settings string, `PYTORCH_CUDA_ALLOC_CONF`.
-    pub conf: &'a str,
-    /// Bytes of device memory.
-    pub capacity: u64,
-    /// The most bytes that the program may reserve, as with `torch.cuda.set_per_process_memory_fraction`.
-    pub limit: Option<u64>,
-    /// Where the device places memory.
-    pub address_policy: AddressPolicy,
-}
-
-/// The result of a replay under other settings or on another device.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Trial {
-    /// Peaks and counters.
-    pub measures: Measures,
-    /// Requests that failed.
-    pub ooms: u64,
-}
-
-impl Subject<'_> {
-    /// The reference under settings on a device, in the state that the workload begins in.
-    pub(crate) fn allocator(
-        &self,
-        conf: &str,
-        capacity: u64,
-    ) -> anyhow::Result<PyTorch<SimDevice>> {
-        let config = SimConfig {
-            address_policy: self.address_policy,
-            ..SimConfig::with_capacity(capacity)
-        };
-        let settings = Settings::from_conf(conf).with_context(|| format!("settings '{conf}'"))?;
-        let mut allocator = start::reference(
-            self.workload.start().map(AsRef::as_ref),
-            &config,
-            settings,
-            self.limit,
-        );
-        if let Some(limit) = self.limit {
-            allocator.set_memory_fraction(fraction(limit, capacity))?;
-        }
-        Ok(allocator)
-    }
-
-    /// Replays the workload under other settings or on another device.
-    ///
-    /// # Errors
-    /// If the settings are invalid or the workload cannot be read.
-    pub fn tried(&self, conf: &str, capacity: u64) -> anyhow::Result<Trial> {
-        let mut allocator = self.allocator(conf, capacity)?;
-        let tally = replay(self.workload, &mut allocator, &mut ())?;
-        Ok(Trial {
-            measures: Measures::of(allocator.stats()),
-            ooms: tally.ooms,
-        })
-    }
-
-    /// The segments after an event.
-    fn segments_after(&self, event: u64) -> anyhow::Result<Vec<SegmentInfo>> {
-        let mut allocator = self.allocator(self.conf, self.capacity)?;
-        replay_until(self.workload, &mut allocator, event, &mut ())?;
-        Ok(allocator.segments())
-    }
-}
 
 /// Memory at one moment.
 #[derive(Clone, Debug)]
@@ -143,26 +68,8 @@ pub struct Evidence<'a> {
     /// The failed request that ends the program, or else the first one.
     pub failure: Option<Moment>,
     recorded: Option<Recorded<'a>>,
-    /// The origin of each allocation in the log, as an index of `origins`.
-    origin_of: Vec<u32>,
-    origins: Vec<Origin>,
+    origins: Origins,
     trials: Mutex<HashMap<String, Option<Trial>>>,
-}
-
-/// Who requests memory: an operator, with its call stack if that was recorded.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-struct Origin {
-    tag: u32,
-    stack: Option<StackId>,
-}
-
-/// Totals of the requests with one tag.
-#[derive(Clone, Copy, Default)]
-struct TagSum {
-    count: u64,
-    bytes: u64,
-    /// Bytes of the largest origin, and its index.
-    largest: (u64, u32),
 }
 
 impl<'a> Evidence<'a> {
@@ -214,8 +121,8 @@ impl<'a> Evidence<'a> {
             .map(|recording| Recorded::of(recording, subject.workload, &log, &tally))
             .transpose()?;
         let stacks = RequestStacks::new(recorded.as_ref(), &log);
-        let (origins, origin_of) = origins(&log, recorded.as_ref());
-        let repeats = repeats::find(&log, &origin_of).unwrap_or_default();
+        let origins = Origins::of(&log, recorded.as_ref());
+        let repeats = repeats::find(&log, origins.numbers()).unwrap_or_default();
         Ok(Self {
             settings: allocator.settings().clone(),
             measures: Measures::of(allocator.stats()),
@@ -228,7 +135,6 @@ impl<'a> Evidence<'a> {
             tally,
             peak,
             failure,
-            origin_of,
             origins,
             trials: Mutex::default(),
         })
@@ -326,47 +232,18 @@ impl<'a> Evidence<'a> {
     /// at most [`CallSite::MOST`], largest first.
     #[must_use]
     pub fn call_sites(&self, allocations: impl IntoIterator<Item = (usize, u64)>) -> Vec<CallSite> {
-        let mut by_origin: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
-        for (index, attributed) in allocations {
-            if let Some(&origin) = self.origin_of.get(index) {
-                let (count, bytes) = by_origin.entry(origin).or_default();
-                *count += 1;
-                *bytes = bytes.saturating_add(attributed);
-            }
-        }
-        // Many call stacks can lead to one operator: they are reported together, with the largest of them.
-        let mut by_tag: BTreeMap<u32, TagSum> = BTreeMap::new();
-        for (index, (count, bytes)) in by_origin {
-            let origin = self.origins.get(index as usize);
-            let sum = by_tag
-                .entry(origin.map_or(0, |origin| origin.tag))
-                .or_default();
-            sum.count += count;
-            sum.bytes = sum.bytes.saturating_add(bytes);
-            sum.largest = sum.largest.max((bytes, index));
-        }
-        let mut sums: Vec<TagSum> = by_tag.into_values().collect();
-        sums.sort_by_key(|sum| Reverse(sum.bytes));
-        let largest = sums.into_iter().take(CallSite::MOST);
-        largest.filter_map(|sum| self.call_site(&sum)).collect()
-    }
-
-    fn call_site(&self, sum: &TagSum) -> Option<CallSite> {
-        let (_, origin) = sum.largest;
-        let origin = self.origins.get(origin as usize)?;
-        let tag = self.log.tags.get(origin.tag as usize)?;
-        let stacks = self.subject.recording.map(|recording| &recording.stacks);
-        let stack = stacks
-            .zip(origin.stack)
-            .and_then(|(stacks, id)| stacks.get(id.0 as usize));
-        Some(CallSite::new(tag, stack, sum.count, sum.bytes))
+        let stacks = self
+            .subject
+            .recording
+            .map(|recording| &recording.stacks[..]);
+        let stacks = stacks.unwrap_or_default();
+        self.origins.call_sites(allocations, &self.log.tags, stacks)
     }
 
     /// The call stack of an allocation, given by its index in the log.
     #[must_use]
     pub fn stack_of(&self, allocation: usize) -> Option<StackId> {
-        let origin = *self.origin_of.get(allocation)?;
-        self.origins.get(origin as usize)?.stack
+        self.origins.stack_of(allocation)
     }
 
     /// The first event at or after a time of the recording.
@@ -391,39 +268,11 @@ impl<'a> Evidence<'a> {
 
     /// The allocations requested in some events, with their indices in the log.
     pub fn born_in(&self, events: Range<u64>) -> impl Iterator<Item = (usize, &Allocation)> {
-        let before = |event: u64| self.log.allocations.partition_point(|a| a.born < event);
-        let first = before(events.start);
-        let number = before(events.end).saturating_sub(first);
-        self.allocations().skip(first).take(number)
+        (self.log.index_from(events.start)..).zip(self.log.born_in(&events))
     }
 }
 
 /// The sum of the bytes attributed to some allocations.
 pub fn total(attributed: &[(usize, u64)]) -> u64 {
     attributed.iter().map(|&(_, bytes)| bytes).sum()
-}
-
-/// The different origins, and the index of each allocation's origin.
-fn origins(log: &Log, recorded: Option<&Recorded<'_>>) -> (Vec<Origin>, Vec<u32>) {
-    let by_tag = recorded.map(Recorded::stacks_by_tag).unwrap_or_default();
-    let stack_of = |allocation: &Allocation| match recorded?.entry_of(allocation) {
-        Some(entry) => recorded?.recording.entry_stacks.get(entry).copied(),
-        None => by_tag.get(log.tags.get(allocation.tag as usize)?).copied(),
-    };
-    let mut origins = Vec::new();
-    let mut indices: HashMap<Origin, u32> = HashMap::new();
-    let mut index_of = |origin: Origin| {
-        *indices.entry(origin).or_insert_with(|| {
-            origins.push(origin);
-            u32::try_from(origins.len() - 1).unwrap_or(u32::MAX)
-        })
-    };
-    let origin_of = log.allocations.iter().map(|allocation| {
-        index_of(Origin {
-            tag: allocation.tag,
-            stack: stack_of(allocation),
-        })
-    });
-    let origin_of = origin_of.collect();
-    (origins, origin_of)
 }

@@ -151,16 +151,21 @@ impl Log {
     /// The allocations requested in some events.
     #[must_use]
     pub fn born_in(&self, events: &Range<u64>) -> &[Allocation] {
-        let before = |event: u64| self.allocations.partition_point(|a| a.born < event);
         self.allocations
-            .get(before(events.start)..before(events.end))
+            .get(self.index_from(events.start)..self.index_from(events.end))
             .unwrap_or_default()
+    }
+
+    /// The index of the first request at or after an event.
+    #[must_use]
+    pub fn index_from(&self, event: u64) -> usize {
+        self.allocations.partition_point(|a| a.born < event)
     }
 
     /// The first request at or after an event, with its index.
     #[must_use]
     pub fn first_request_from(&self, event: u64) -> Option<(usize, &Allocation)> {
-        let index = self.allocations.partition_point(|a| a.born < event);
+        let index = self.index_from(event);
         Some((index, self.allocations.get(index)?))
     }
 

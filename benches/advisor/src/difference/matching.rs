@@ -2,11 +2,12 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::fmt;
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::holders::{Category, Holder};
+use crate::holders::{Category, Holder, write_name};
 
 /// The memory that one place of the program holds in each of the two workloads.
 #[derive(Clone, PartialEq, Eq, Debug, JsonSchema, Serialize)]
@@ -18,6 +19,8 @@ pub struct HolderChange {
     pub function: String,
     /// The line of a library through which the place requested the memory.
     pub library: Option<String>,
+    /// Whether the place is in the forward pass and the backward pass of its result requested the memory.
+    pub is_of_backward: bool,
     /// What most of the memory is for.
     pub category: Category,
     /// Bytes in the first workload.
@@ -37,6 +40,18 @@ impl HolderChange {
     #[must_use]
     pub fn change_bytes(&self) -> i64 {
         super::change(self.before_bytes, self.after_bytes)
+    }
+}
+
+/// `attention.py:88 forward`
+impl fmt::Display for HolderChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_name(f, &self.place, &self.function, self.library.as_deref())?;
+        f.write_str(if self.is_of_backward {
+            ", backward pass"
+        } else {
+            ""
+        })
     }
 }
 
@@ -164,6 +179,7 @@ fn changed(before: &[&Holder], after: &[&Holder], is_line: bool) -> Option<Holde
         },
         function: shown.function,
         library: shown.library,
+        is_of_backward: shown.is_of_backward,
         category: shown.category,
         before_bytes: bytes(before),
         after_bytes: bytes(after),

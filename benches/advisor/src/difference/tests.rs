@@ -69,7 +69,7 @@ fn the_part_of_the_settings_is_told() {
     assert_eq!(difference.reserved_change_bytes, -(20 << 20));
     let text = difference.text();
     assert!(
-        text.contains("the settings differ: A (defaults), B expandable_segments:True"),
+        text.contains("The settings differ: A (defaults), B expandable_segments:True."),
         "{text}"
     );
 }

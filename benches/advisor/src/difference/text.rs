@@ -2,7 +2,7 @@
 
 use coalesce_bench::text::{Column, Table, Unit, count, percent_of, quoted};
 
-use super::{Difference, DifferenceCause, HolderChange, Side};
+use super::{Difference, DifferenceCause, HolderChange, ShareChange, Side};
 
 /// Rows of the table of holders.
 const MOST: usize = 12;
@@ -42,19 +42,6 @@ impl Amounts {
     }
 }
 
-/// `attention.py:88 forward`
-fn named(holder: &HolderChange) -> String {
-    let mut name = match (holder.place.as_str(), holder.function.as_str()) {
-        ("", "") => "no call stack".to_owned(),
-        ("", function) => function.to_owned(),
-        (place, function) => format!("{place} {function}"),
-    };
-    if let Some(library) = &holder.library {
-        name.push_str(&format!(" > {library}"));
-    }
-    name
-}
-
 pub(super) fn verdict(difference: &Difference) -> String {
     let amounts = Amounts::of(difference);
     let (before, after) = (&difference.before.peak, &difference.after.peak);
@@ -76,9 +63,8 @@ pub(super) fn verdict(difference: &Difference) -> String {
             more(total)
         ),
     };
-    let parts = &difference.parts;
     let of_part = |name: &str| {
-        let part = parts.iter().find(|part| part.part == name);
+        let part = difference.parts.iter().find(|part| part.part == name);
         part.map_or(0, |part| super::change(part.before_bytes, part.after_bytes))
     };
     let requested = of_part("requested");
@@ -88,35 +74,22 @@ pub(super) fn verdict(difference: &Difference) -> String {
             size(requested),
             more(requested)
         ));
-        let holders = difference.holders.iter();
-        let same_way = holders.filter(|one| one.change_bytes().signum() == requested.signum());
-        let worth = same_way.filter(|one| {
-            one.change_bytes().unsigned_abs() * 20 >= requested.unsigned_abs()
-                && !named(one).is_empty()
-        });
-        let named: Vec<String> = worth
-            .take(NAMED)
-            .map(|one| format!("{} {}", named(one), amounts.change(one.change_bytes())))
-            .collect();
+        let named = largest(difference, requested, amounts);
         if !named.is_empty() {
             text.push_str(&format!(" ({})", named.join(", ")));
         }
     }
-    let effects = ["fragmentation", "rounding", "cached", "pending"];
-    let effects = effects.into_iter().filter_map(|name| {
-        let bytes = of_part(name);
-        let matters =
-            bytes.unsigned_abs() * 20 >= total.unsigned_abs().max(requested.unsigned_abs());
+    for (part, name) in [
+        ("fragmentation", "fragmentation"),
+        ("rounding", "rounding"),
+        ("cached", "unused cached memory"),
+        ("pending", "memory that waits for other streams"),
+    ] {
+        let bytes = of_part(part);
         let verb = if bytes < 0 { "saves" } else { "adds" };
-        let name = match name {
-            "cached" => "unused cached memory",
-            "pending" => "memory that waits for other streams",
-            name => name,
-        };
-        (matters && bytes != 0).then(|| format!("{name} {verb} {}", size(bytes)))
-    });
-    for effect in effects {
-        text.push_str(&format!("; {effect}"));
+        if bytes != 0 && matters(bytes, total.unsigned_abs().max(requested.unsigned_abs())) {
+            text.push_str(&format!("; {name} {verb} {}", size(bytes)));
+        }
     }
     if let Some(bytes) = difference.settings_change_bytes.filter(|&bytes| bytes != 0) {
         text.push_str(&format!(
@@ -125,6 +98,24 @@ pub(super) fn verdict(difference: &Difference) -> String {
         ));
     }
     text + "."
+}
+
+/// Whether a part is at least a twentieth of a change.
+fn matters(part: i64, change: u64) -> bool {
+    part.unsigned_abs().saturating_mul(20) >= change
+}
+
+/// The holders that contribute most to a change of requested memory, in its direction.
+fn largest(difference: &Difference, requested: i64, amounts: Amounts) -> Vec<String> {
+    let holders = difference.holders.iter();
+    let contribute = holders.filter(|one| {
+        let bytes = one.change_bytes();
+        bytes.signum() == requested.signum() && matters(bytes, requested.unsigned_abs())
+    });
+    contribute
+        .take(NAMED)
+        .map(|one| format!("{one} {}", amounts.change(one.change_bytes())))
+        .collect()
 }
 
 pub(super) fn page(difference: &Difference) -> String {
@@ -182,10 +173,9 @@ fn described(side: &Side) -> String {
     text
 }
 
-fn row(cells: [String; 1], before: u64, after: u64, amounts: Amounts) -> Vec<String> {
-    let [name] = cells;
-    vec![
-        name,
+fn row(name: &str, before: u64, after: u64, amounts: Amounts) -> [String; 4] {
+    [
+        name.to_owned(),
         amounts.amount(before),
         amounts.amount(after),
         amounts.change(super::change(before, after)),
@@ -203,14 +193,9 @@ fn table(first: &str) -> Table {
 
 fn parts(difference: &Difference, amounts: Amounts) -> Table {
     let mut table = table("");
-    let (before, after) = (&difference.before.peak, &difference.after.peak);
-    let reserved = (before.reserved_bytes, after.reserved_bytes);
-    table.row(row(
-        ["reserved".to_owned()],
-        reserved.0,
-        reserved.1,
-        amounts,
-    ));
+    let sides = [&difference.before, &difference.after];
+    let [before, after] = sides.map(|side| side.peak.reserved_bytes);
+    table.row(row("reserved", before, after, amounts));
     for part in &difference.parts {
         let name = match part.part {
             "requested" => "  requested by the program",
@@ -219,12 +204,7 @@ fn parts(difference: &Difference, amounts: Amounts) -> Table {
             "fragmentation" => "  fragmentation",
             _ => "  unused cached memory",
         };
-        table.row(row(
-            [name.to_owned()],
-            part.before_bytes,
-            part.after_bytes,
-            amounts,
-        ));
+        table.row(row(name, part.before_bytes, part.after_bytes, amounts));
     }
     table
 }
@@ -240,7 +220,7 @@ fn holders(changed: &[&HolderChange], amounts: Amounts) -> Table {
     ]);
     for one in changed.iter().take(MOST) {
         table.row([
-            named(one),
+            one.to_string(),
             one.category.name().to_owned(),
             amounts.amount(one.before_bytes),
             amounts.amount(one.after_bytes),
@@ -251,21 +231,17 @@ fn holders(changed: &[&HolderChange], amounts: Amounts) -> Table {
     table
 }
 
-fn shares(changes: &[super::ShareChange], heading: &str, amounts: Amounts) -> Table {
+fn shares(changes: &[ShareChange], heading: &str, amounts: Amounts) -> Table {
     let mut table = table(heading);
+    let total = |of: fn(&ShareChange) -> u64| changes.iter().map(of).sum::<u64>();
     for one in changes {
-        let total = |of: fn(&super::ShareChange) -> u64| changes.iter().map(of).sum::<u64>();
-        let mut cells = row(
-            [one.name.clone()],
-            one.before_bytes,
-            one.after_bytes,
-            amounts,
-        );
+        let (before, after) = (one.before_bytes, one.after_bytes);
+        let mut cells = row(&one.name, before, after, amounts);
         if one.name == "unknown" {
             cells[0] = format!(
                 "unknown ({} and {})",
-                percent_of(one.before_bytes, total(|one| one.before_bytes)),
-                percent_of(one.after_bytes, total(|one| one.after_bytes))
+                percent_of(before, total(|one| one.before_bytes)),
+                percent_of(after, total(|one| one.after_bytes))
             );
         }
         table.row(cells);

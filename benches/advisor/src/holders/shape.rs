@@ -10,7 +10,7 @@ use crate::diagnose::log::{Allocation, Log};
 /// rises and falls, [`Role::Optimizer`] within the steps, and [`Role::Unknown`] elsewhere.
 pub(super) fn roles(log: &Log, updates: &[Range<u64>]) -> Vec<Role> {
     let mut roles = vec![Role::Unknown; log.allocations.len()];
-    let index = |event: u64| log.allocations.partition_point(|a| a.born < event);
+    let index = |event: u64| log.index_from(event);
     let mut fill = |events: Range<u64>, role: Role| {
         if let Some(roles) = roles.get_mut(index(events.start)..index(events.end)) {
             roles.fill(role);

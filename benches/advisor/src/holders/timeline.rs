@@ -15,6 +15,8 @@ pub(super) struct Timeline<'a> {
     evidence: &'a Evidence<'a>,
     /// The role of each allocation.
     roles: Vec<Role>,
+    /// The indices at which runs of allocations with one role begin.
+    runs: Vec<usize>,
     /// The events of each step of the optimizer, in order.
     updates: Vec<Range<u64>>,
     /// The allocations that cuBLAS keeps as its workspace.
@@ -37,6 +39,7 @@ impl<'a> Timeline<'a> {
         let mut timeline = Self {
             evidence,
             workspaces: workspaces(evidence, &roles),
+            runs: runs(&roles),
             roles,
             updates,
             by_size: HashMap::new(),
@@ -90,16 +93,10 @@ impl<'a> Timeline<'a> {
 
     /// Whether a backward pass runs at an event.
     fn is_backward(&self, event: u64) -> bool {
-        let after = self.index_at(event);
+        let after = self.evidence.log.index_from(event);
         let is_backward =
             |index: usize| matches!(self.role(index), Role::Backward | Role::Recompute);
         is_backward(after) || after.checked_sub(1).is_some_and(is_backward)
-    }
-
-    /// The index of the first allocation at or after an event.
-    fn index_at(&self, event: u64) -> usize {
-        let allocations = &self.evidence.log.allocations;
-        allocations.partition_point(|a| a.born < event)
     }
 
     /// The number of steps of the optimizer that begin while an allocation is live.
@@ -108,13 +105,19 @@ impl<'a> Timeline<'a> {
         before(allocation.freed).saturating_sub(before(allocation.born))
     }
 
-    /// The event at which the run of allocations with the role of this one ends.
+    /// The allocations with the role of this one around it, without others between.
+    fn run_of(&self, index: usize) -> Range<usize> {
+        let next = self.runs.partition_point(|&start| start <= index);
+        let start = next.checked_sub(1).and_then(|run| self.runs.get(run));
+        let end = self.runs.get(next).copied();
+        start.copied().unwrap_or(0)..end.unwrap_or(self.roles.len())
+    }
+
+    /// The event at which the run of an allocation ends.
     fn end_of_run(&self, index: usize) -> u64 {
-        let role = self.role(index);
-        let rest = self.roles.iter().skip(index);
-        let end = index + rest.take_while(|&&other| other == role).count();
-        let end = self.evidence.log.allocations.get(end);
-        end.map_or(u64::MAX, |next| next.born)
+        let next = self.run_of(index).end;
+        let next = self.evidence.log.allocations.get(next);
+        next.map_or(u64::MAX, |next| next.born)
     }
 
     /// What an allocation is for.
@@ -186,19 +189,11 @@ impl<'a> Timeline<'a> {
             return Category::Activations;
         }
         // Inputs come before the forward pass and live while it runs.
-        let following = self.roles.iter().skip(index);
-        let mut following = following.filter(|role| **role != Role::Program);
-        let before = self.roles.iter().take(index).rev();
-        let mut before = before.filter(|role| **role != Role::Program);
-        let precedes = following.next() == Some(&Role::Forward)
-            && !matches!(before.next(), Some(Role::Forward | Role::Backward));
-        let forward = self
-            .roles
-            .iter()
-            .skip(index)
-            .position(|role| *role == Role::Forward);
-        let forward = forward.and_then(|at| self.evidence.log.allocations.get(index + at));
-        let lives = forward.is_some_and(|forward| allocation.freed > forward.born);
+        let run = self.run_of(index);
+        let before = run.start.checked_sub(1).map(|before| self.role(before));
+        let precedes = self.role(run.end) == Role::Forward
+            && !matches!(before, Some(Role::Forward | Role::Backward));
+        let lives = allocation.freed > self.end_of_run(index);
         match precedes && lives && self.updates_outlived(allocation) <= 1 {
             true => Category::Inputs,
             false => Category::Unknown,
@@ -233,6 +228,13 @@ fn roles(evidence: &Evidence<'_>) -> Vec<Role> {
         .collect()
 }
 
+/// The indices at which the role differs from the one before.
+fn runs(roles: &[Role]) -> Vec<usize> {
+    let pairs = (1..).zip(roles.iter().zip(roles.iter().skip(1)));
+    let changes = pairs.filter_map(|(index, (before, role))| (before != role).then_some(index));
+    std::iter::once(0).chain(changes).collect()
+}
+
 /// The steps of the optimizer: runs of its allocations, and the steps that marks and annotations announce.
 fn updates(evidence: &Evidence<'_>, roles: &[Role]) -> Vec<Range<u64>> {
     let allocations = &evidence.log.allocations;
@@ -250,7 +252,7 @@ fn updates(evidence: &Evidence<'_>, roles: &[Role]) -> Vec<Range<u64>> {
         .filter_map(|(index, _)| Some(born(index)?..end_from(index)))
         .collect();
     for &start in &evidence.updates {
-        let index = allocations.partition_point(|a| a.born < start);
+        let index = evidence.log.index_from(start);
         let end = announced_end(evidence, start).unwrap_or_else(|| end_from(index));
         updates.push(start..end.max(end_from(index)));
     }

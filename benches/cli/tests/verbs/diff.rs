@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::verify::{file, snapshot};
 use crate::{coalesce, scratch, trace};
 
 #[test]
@@ -61,4 +62,19 @@ fn traces_and_other_formats_are_compared() {
     let first = text.lines().next().unwrap();
     assert!(first.contains("28.6 MiB more (addmm +28.6 MiB)"), "{first}");
     coalesce(&["diff", a, "nosuch.csv"], "", &[]).failure(1, &["nosuch.csv: no such file"]);
+}
+
+#[test]
+fn a_snapshot_without_a_history_is_refused() {
+    let mut without = snapshot("");
+    without.device_traces = vec![Vec::new()];
+    let path = file("diff_without_history.pickle", &without);
+    let trace = trace("example_3gib_named_y");
+    for [a, b] in [
+        [path.to_str().unwrap(), &trace],
+        [&trace, path.to_str().unwrap()],
+    ] {
+        let words = ["has no history", "_record_memory_history("];
+        coalesce(&["diff", a, b], "", &[]).failure(1, &words);
+    }
 }

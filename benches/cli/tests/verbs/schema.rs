@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::verify::{file, snapshot};
 use crate::{coalesce, trace};
 
 fn json(arguments: &[&str]) -> Value {
@@ -51,6 +52,7 @@ fn assert_described(value: &Value, schema: &Value, root: &Value, path: &str) {
 fn every_field_of_the_output_is_described() {
     let small = trace("example_3gib_named_y");
     let other = trace("example_3gib_fused_expr");
+    let snapshot = file("schema.pickle", &snapshot(""));
     let advise = ["advise", &small, "--time-limit", "0", "--json"];
     for (output, arguments) in [
         ("advise", [&advise[..], &["--capacity", "10GiB"]].concat()),
@@ -63,6 +65,10 @@ fn every_field_of_the_output_is_described() {
         (
             "replay",
             vec!["replay", &small, "--capacity", "10GiB", "--json"],
+        ),
+        (
+            "verify",
+            vec!["verify", snapshot.to_str().unwrap(), "--json"],
         ),
     ] {
         let schema = json(&["schema", output]);

@@ -9,11 +9,12 @@ use coalesce_alloc::history::HistoryOptions;
 use coalesce_alloc::settings::Settings;
 use coalesce_alloc::snapshot::{BlockState, Snapshot};
 use coalesce_workloads::formats::pickle::write;
+use serde_json::Value;
 
 use super::{coalesce, scratch};
 
 /// The snapshot of a small program.
-fn snapshot(conf: &str) -> Snapshot {
+pub fn snapshot(conf: &str) -> Snapshot {
     let device = SimDevice::new(&SimConfig::default());
     let settings = Settings::from_conf(conf).unwrap();
     let mut allocator = PyTorch::new(device, settings);
@@ -27,7 +28,7 @@ fn snapshot(conf: &str) -> Snapshot {
     allocator.snapshot()
 }
 
-fn file(name: &str, snapshot: &Snapshot) -> PathBuf {
+pub fn file(name: &str, snapshot: &Snapshot) -> PathBuf {
     let mut pickle = Vec::new();
     write::to_writer(snapshot, &mut pickle).unwrap();
     scratch(name, pickle)
@@ -52,6 +53,40 @@ fn snapshots_of_the_reference_are_reproduced_exactly() {
     assert_eq!(rows[0][..3], ["snapshot", "device", "settings"]);
     assert_eq!(rows[1], row("default.pickle", "default"));
     assert_eq!(rows[2], row("expandable.pickle", conf));
+}
+
+#[test]
+fn json_has_the_verdict_and_the_counts_of_each_device() {
+    let path = file("json.pickle", &snapshot(""));
+    let path = path.to_str().unwrap();
+    let ended = coalesce(&["verify", path, "none.pickle", "--json"], "", &[]);
+    assert_eq!(ended.code, Some(2), "{}", ended.err);
+    let json: Value = serde_json::from_str(&ended.out).unwrap();
+    let [exact, unreadable] = &json.as_array().unwrap()[..] else {
+        panic!("{json}");
+    };
+    assert_eq!(
+        (&exact["snapshot"], &exact["device"]),
+        (&path.into(), &0.into())
+    );
+    assert_eq!(
+        (&exact["settings"], &exact["verdict"]),
+        (&"".into(), &"exact".into())
+    );
+    let counts = &exact["counts"];
+    assert_eq!(
+        (&counts["exact"], &counts["allocations"]),
+        (&4.into(), &4.into())
+    );
+    assert_eq!(counts["is_end_equal"], true);
+    assert_eq!(unreadable["verdict"], "unreadable");
+    assert!(unreadable["device"].is_null() && unreadable["counts"].is_null());
+    assert!(
+        unreadable["remarks"][0]
+            .as_str()
+            .unwrap()
+            .contains("No such file")
+    );
 }
 
 #[test]

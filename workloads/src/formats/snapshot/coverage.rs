@@ -80,20 +80,9 @@ impl Recording {
     #[must_use]
     pub fn coverage(&self) -> Coverage {
         let end = memory_at_end(&self.segments);
-        // Differences to the end, because only the end is known.
-        let mut reserved = i128::from(end.reserved_bytes);
-        let mut peak = reserved;
-        for entry in self.entries.iter().rev() {
-            match entry.action {
-                action if action.takes_memory() => reserved -= i128::from(entry.size),
-                action if action.returns_memory() => reserved += i128::from(entry.size),
-                _ => {}
-            }
-            peak = peak.max(reserved);
-        }
-        let clamped = |bytes: i128| u64::try_from(bytes.max(0)).unwrap_or(u64::MAX);
+        let reserved = self.reserved_before_entries();
         let start = MemoryUse {
-            reserved_bytes: clamped(reserved),
+            reserved_bytes: reserved.first().copied().unwrap_or(0),
             in_use_bytes: self.in_use_at_start(),
         };
         let is_about_memory = |action: Action| !matches!(action, Action::Snapshot | Action::Oom);
@@ -103,17 +92,15 @@ impl Recording {
             0 => Extent::Complete,
             _ => Extent::BeginningMissing,
         };
-        let settings = self.settings();
-        let collects = settings.is_ok_and(|known| {
-            let threshold = known.settings.garbage_collection_threshold();
-            threshold > 0.0
-        });
+        let collects = self
+            .settings()
+            .is_ok_and(|known| known.settings.garbage_collection_threshold() > 0.0);
         Coverage {
             extent,
             entries: self.entries.len(),
             start,
             end,
-            peak_reserved_bytes: clamped(peak),
+            peak_reserved_bytes: reserved.into_iter().max().unwrap_or(0),
             has_private_pools: self.has_private_pools(),
             lacks_ages: collects && extent == Extent::BeginningMissing,
         }

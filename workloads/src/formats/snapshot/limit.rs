@@ -169,9 +169,9 @@ impl Recording {
     }
 
     /// The reserved bytes before each entry, and after the last.
-    fn reserved_before_entries(&self) -> Vec<u64> {
-        let segments = self.segments.iter();
-        let mut reserved: u64 = segments.map(SegmentInfo::total_size).sum();
+    pub(super) fn reserved_before_entries(&self) -> Vec<u64> {
+        let segments = self.segments.iter().map(SegmentInfo::total_size);
+        let mut reserved = segments.fold(0, u64::saturating_add);
         let mut before = vec![reserved];
         // Backwards, because only the state at the end is known.
         for entry in self.entries.iter().rev() {

@@ -34,7 +34,7 @@ impl KnownSettings {
                     });
                 }
                 Err(SettingsError::UnknownKey { key, .. }) if !unknown.contains(&key) => {
-                    conf = without(&conf, &key);
+                    conf = without(&conf, &[&key]);
                     unknown.push(key);
                 }
                 Err(error) => return Err(error),
@@ -64,9 +64,10 @@ impl Recording {
     }
 }
 
-/// The settings string without one key.
-fn without(conf: &str, key: &str) -> String {
-    let kept = written(conf).filter(|&(other, _)| other != key);
+/// The settings string without some keys.
+#[must_use]
+pub fn without(conf: &str, keys: &[&str]) -> String {
+    let kept = written(conf).filter(|(key, _)| !key.is_empty() && !keys.contains(key));
     let kept: Vec<&str> = kept.map(|(_, setting)| setting.trim()).collect();
     kept.join(",")
 }

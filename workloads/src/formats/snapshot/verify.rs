@@ -21,6 +21,9 @@ mod trial;
 
 use std::time::Instant;
 
+use schemars::JsonSchema;
+use serde::Serialize;
+
 pub use self::difference::{Candidate, Difference};
 use self::prepared::Prepared;
 use self::trial::Trial;
@@ -40,7 +43,7 @@ pub struct Known {
 }
 
 /// The result of verifying a recording.
-#[derive(Clone, PartialEq, Debug, Default)]
+#[derive(Clone, PartialEq, Debug, Default, JsonSchema, Serialize)]
 pub struct Verification {
     /// Whether memory was reserved before the first entry.
     pub is_warm: bool,
@@ -59,10 +62,13 @@ pub struct Verification {
     /// Whether the blocks at the end have their recorded addresses, sizes and states.
     pub is_end_equal: bool,
     /// The memory limit that was found by trial, in bytes.
+    #[serde(rename = "limit_bytes")]
     pub limit: Option<u64>,
     /// The first decision that differs from the recorded one, or else the difference of the states at the end.
+    #[serde(skip)]
     pub difference: Option<Difference>,
     /// Missing information, one sentence each.
+    #[serde(skip)]
     pub remarks: Vec<String>,
 }
 

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use coalesce_workloads::formats::file::gzip;
 use coalesce_workloads::formats::{Opened, open, snapshot};
 use coalesce_workloads::input::Input;
@@ -21,23 +23,9 @@ fn wrong(path: &Path) -> String {
     error
 }
 
-fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    assert_eq!(bytes.len() % 3, 0);
-    let digits = bytes.chunks(3).flat_map(|bytes| {
-        let bits = bytes
-            .iter()
-            .fold(0, |bits, &byte| bits << 8 | u32::from(byte));
-        [18, 12, 6, 0].map(|shift| char::from(DIGITS[(bits >> shift) as usize % 64]))
-    });
-    digits.collect()
-}
-
 /// A page as `torch.cuda._memory_viz._format_viz` writes it.
 fn page(pickle: &[u8]) -> String {
-    let mut pickle = pickle.to_vec();
-    pickle.extend(vec![0; 3 - pickle.len() % 3]);
-    let files = json!([{"name": "snapshot.pickle", "base64": base64(&pickle)}]);
+    let files = json!([{"name": "snapshot.pickle", "base64": STANDARD.encode(pickle)}]);
     // Python writes a space behind a colon.
     let files = files.to_string().replace("\":", "\": ");
     format!(

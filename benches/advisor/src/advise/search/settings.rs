@@ -51,6 +51,21 @@ pub(in crate::advise) struct CollectorSetting {
 }
 
 impl CandidateSettings {
+    /// The kinds of settings: whether each is set.
+    pub const KINDS: [fn(&Self) -> bool; 5] = [
+        |settings| settings.expandable,
+        |settings| settings.max_split_mib.is_some(),
+        |settings| settings.roundup.is_some(),
+        |settings| settings.collector.is_some(),
+        |settings| settings.large_segment_mib.is_some(),
+    ];
+
+    /// Whether one kind is set alone.
+    pub fn is_single(&self) -> bool {
+        let kinds = Self::KINDS.iter().filter(|kind| kind(self));
+        kinds.count() == 1 && self.non_split_rounding_mib.is_none()
+    }
+
     /// The number of keys set.
     pub fn keys(&self) -> usize {
         usize::from(self.expandable)

@@ -46,8 +46,7 @@ pub fn are_allocated_in_each(
         && complete.into_iter().all(|(repeat, second_next)| {
             let mut missing = parameters.clone();
             let mut covered = 0;
-            let first = log.allocations.partition_point(|a| a.born < repeat.start);
-            for (index, a) in (first..).zip(log.born_in(repeat)) {
+            for (index, a) in (log.index_from(repeat.start)..).zip(log.born_in(repeat)) {
                 if let Some(missing) = missing.get_mut(&a.bytes).filter(|missing| **missing > 0)
                     && !a.is_live_after(second_next.start)
                     && may_be_gradient(index)

@@ -1,5 +1,8 @@
 //! Snapshots inside other formats: pages of memory_viz, and JSON.
 
+use base64::Engine as _;
+use base64::alphabet::STANDARD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use serde_json::Value;
 
 use crate::formats::foreign::contains;
@@ -35,6 +38,12 @@ impl Form {
     }
 }
 
+/// Decodes base64 with or without padding.
+const DECODER: GeneralPurpose = GeneralPurpose::new(
+    &STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
 fn of_page(page: &[u8]) -> Result<Vec<u8>, String> {
     const KEY: &[u8] = b"\"base64\":";
     let wrong = "an HTML page without a snapshot; expected a page of torch.cuda._memory_viz \
@@ -45,34 +54,9 @@ fn of_page(page: &[u8]) -> Result<Vec<u8>, String> {
     let value = value.ok_or(wrong)?;
     let len = value.iter().position(|&byte| byte == b'"');
     let text = value.get(..len.ok_or("the page ends inside its snapshot: it is truncated")?);
-    decode(text.unwrap_or_default())
-        .ok_or_else(|| "the snapshot in the page is not base64".to_owned())
-}
-
-/// Decodes base64.
-fn decode(text: &[u8]) -> Option<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
-    let (mut bits, mut count) = (0_u32, 0_u32);
-    for &digit in text
-        .strip_suffix(b"=")
-        .map_or(text, |text| text.strip_suffix(b"=").unwrap_or(text))
-    {
-        let value = match digit {
-            b'A'..=b'Z' => digit - b'A',
-            b'a'..=b'z' => digit - b'a' + 26,
-            b'0'..=b'9' => digit - b'0' + 52,
-            b'+' => 62,
-            b'/' => 63,
-            _ => return None,
-        };
-        bits = bits << 6 | u32::from(value);
-        count += 6;
-        if count >= 8 {
-            count -= 8;
-            bytes.push((bits >> count) as u8);
-        }
-    }
-    Some(bytes)
+    DECODER
+        .decode(text.unwrap_or_default())
+        .map_err(|error| format!("the snapshot in the page is not base64: {error}"))
 }
 
 fn of_json(json: &[u8]) -> Result<Vec<u8>, String> {

@@ -24,12 +24,12 @@ struct GoneSegment {
     returned_in: usize,
 }
 
-/// The segments that were returned before the end, by address and life.
-#[derive(Clone, Debug, Default)]
-pub(super) struct GoneSegments(BTreeMap<(DeviceAddr, usize), GoneSegment>);
-
 /// The address of a segment and its first entry.
 type Key = (DeviceAddr, usize);
+
+/// The segments that were returned before the end.
+#[derive(Clone, Debug, Default)]
+pub(super) struct GoneSegments(BTreeMap<Key, GoneSegment>);
 
 impl GoneSegments {
     pub(super) fn of(recording: &Recording) -> Self {
@@ -72,14 +72,14 @@ impl GoneSegments {
         self.around(addr, entry).is_some()
     }
 
-    /// The other segments that the same run of entries returns, those behind `key` in the run only, or all.
-    fn returned_with(&self, key: Key, behind_only: bool) -> Vec<Key> {
+    /// The segments that the same run of entries returns: those returned after `key` only, or all.
+    fn returned_with(&self, key: Key, later_only: bool) -> Vec<Key> {
         let Some(first) = self.0.get(&key) else {
             return Vec::new();
         };
         let with = self.0.iter().filter(|(_, segment)| {
-            let is_behind = segment.life.end > first.life.end;
-            segment.returned_in == first.returned_in && (is_behind || !behind_only)
+            let is_later = segment.life.end > first.life.end;
+            segment.returned_in == first.returned_in && (is_later || !later_only)
         });
         with.map(|(&key, _)| key).collect()
     }
@@ -146,8 +146,8 @@ impl Pools {
             for (pool, extents) in known.chain([new]) {
                 for extent in extents {
                     let mut refined = self.assigned.clone();
-                    if let Some(behind_only) = extent {
-                        for key in gone.returned_with(suspect, behind_only) {
+                    if let Some(later_only) = extent {
+                        for key in gone.returned_with(suspect, later_only) {
                             refined.entry(key).or_insert(pool);
                         }
                     }

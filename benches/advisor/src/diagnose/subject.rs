@@ -1,0 +1,86 @@
+//! What is diagnosed, and its replay under other settings.
+
+use anyhow::Context;
+use coalesce_alloc::driver::sim::address::AddressPolicy;
+use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
+use coalesce_alloc::pytorch::PyTorch;
+use coalesce_alloc::settings::Settings;
+use coalesce_alloc::snapshot::SegmentInfo;
+use coalesce_bench::measure::capacity::fraction;
+use coalesce_workloads::formats::snapshot::Recording;
+use coalesce_workloads::measure::Measures;
+use coalesce_workloads::op::Workload;
+use coalesce_workloads::replay::{replay, replay_until};
+use coalesce_workloads::start;
+
+/// What is diagnosed: a workload under its settings on a device.
+#[derive(Clone, Copy)]
+pub struct Subject<'a> {
+    /// The workload.
+    pub workload: &'a dyn Workload,
+    /// The recording that the workload was read from. The workload's last requests are those of the
+    /// recording, in order; requests for the blocks that were live when it began precede them.
+    pub recording: Option<&'a Recording>,
+    /// The settings string, `PYTORCH_CUDA_ALLOC_CONF`.
+    pub conf: &'a str,
+    /// Bytes of device memory.
+    pub capacity: u64,
+    /// The most bytes that the program may reserve, as with `torch.cuda.set_per_process_memory_fraction`.
+    pub limit: Option<u64>,
+    /// Where the device places memory.
+    pub address_policy: AddressPolicy,
+}
+
+/// The result of a replay under other settings or on another device.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Trial {
+    /// Peaks and counters.
+    pub measures: Measures,
+    /// Requests that failed.
+    pub ooms: u64,
+}
+
+impl Subject<'_> {
+    /// The reference under settings on a device, in the state that the workload begins in.
+    pub(crate) fn allocator(
+        &self,
+        conf: &str,
+        capacity: u64,
+    ) -> anyhow::Result<PyTorch<SimDevice>> {
+        let config = SimConfig {
+            address_policy: self.address_policy,
+            ..SimConfig::with_capacity(capacity)
+        };
+        let settings = Settings::from_conf(conf).with_context(|| format!("settings '{conf}'"))?;
+        let mut allocator = start::reference(
+            self.workload.start().map(AsRef::as_ref),
+            &config,
+            settings,
+            self.limit,
+        );
+        if let Some(limit) = self.limit {
+            allocator.set_memory_fraction(fraction(limit, capacity))?;
+        }
+        Ok(allocator)
+    }
+
+    /// Replays the workload under other settings or on another device.
+    ///
+    /// # Errors
+    /// If the settings are invalid or the workload cannot be read.
+    pub fn tried(&self, conf: &str, capacity: u64) -> anyhow::Result<Trial> {
+        let mut allocator = self.allocator(conf, capacity)?;
+        let tally = replay(self.workload, &mut allocator, &mut ())?;
+        Ok(Trial {
+            measures: Measures::of(allocator.stats()),
+            ooms: tally.ooms,
+        })
+    }
+
+    /// The segments after an event.
+    pub(super) fn segments_after(&self, event: u64) -> anyhow::Result<Vec<SegmentInfo>> {
+        let mut allocator = self.allocator(self.conf, self.capacity)?;
+        replay_until(self.workload, &mut allocator, event, &mut ())?;
+        Ok(allocator.segments())
+    }
+}

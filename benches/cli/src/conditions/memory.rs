@@ -1,0 +1,175 @@
+//! Device memory and limit, from flags and from the recording, and where they come from.
+
+use coalesce_alloc::driver::sim::address::AddressPolicy;
+use coalesce_bench::measure::capacity::{ROOMY, USUAL};
+use coalesce_bench::text::amount;
+use coalesce_workloads::formats::snapshot::Recording;
+use coalesce_workloads::formats::snapshot::limit::{LimitCause, MemoryLimit, Refusal};
+use coalesce_workloads::formats::snapshot::verify::{Known, verify};
+use coalesce_workloads::input::Input;
+
+use super::ConditionFlags;
+use super::trial::Trial;
+
+/// Device memory and limit.
+pub(super) struct Memory {
+    /// Bytes of device memory.
+    pub capacity: u64,
+    pub limit: Option<ProcessLimit>,
+    /// Where they come from, one sentence each.
+    pub sources: Vec<String>,
+}
+
+/// The most bytes that the process may reserve.
+pub(super) struct ProcessLimit {
+    pub bytes: u64,
+    /// Bytes that it may not reserve, if the limit is only known to lie below.
+    pub below: Option<u64>,
+    source: String,
+}
+
+impl ConditionFlags {
+    /// Device memory and limit.
+    pub(super) fn memory(&self, input: &Input, addresses: AddressPolicy) -> anyhow::Result<Memory> {
+        let found = input.recording.as_ref().and_then(Recording::memory_limit);
+        let mut sources = Vec::new();
+        if let (Some(found), Some(_), None) = (&found, self.capacity, self.limit) {
+            sources.push(format!(
+                "limit: none, because --capacity is given; the recorded process could reserve at least {}",
+                amount(found.at_least)
+            ));
+        }
+        let found = found.filter(|_| self.capacity.is_none());
+        let trial = Trial::of(input, addresses)?;
+        let device = self.device(input, found.as_ref(), &trial)?;
+        let mut capacity = device.as_ref().map_or(ROOMY, |(bytes, _)| *bytes);
+        if self.capacity.is_none() && input.recording.is_some() {
+            // What others held when it was recorded is not part of it.
+            capacity = capacity.saturating_add(self.reserve_for_others);
+        }
+        let limit = self.process_limit(input, found.as_ref(), capacity, &trial)?;
+        sources.push(match device {
+            Some((bytes, origin)) => format!("device memory: {}, {origin}", amount(bytes)),
+            None if limit.is_some() => {
+                "device memory: not recorded; simulated as more than the limit".to_owned()
+            }
+            None => "device memory: not recorded; simulated without a limit".to_owned(),
+        });
+        sources.extend(limit.as_ref().map(|limit| limit.source.clone()));
+        Ok(Memory {
+            capacity,
+            limit,
+            sources,
+        })
+    }
+
+    /// The device memory and its origin, if either is known.
+    fn device(
+        &self,
+        input: &Input,
+        found: Option<&MemoryLimit>,
+        trial: &Trial<'_>,
+    ) -> anyhow::Result<Option<(u64, String)>> {
+        if let Some(capacity) = self.capacity {
+            return Ok(Some((capacity, "as requested".to_owned())));
+        }
+        if let Some(found) = found.filter(|found| found.cause == LimitCause::Device) {
+            let bytes = trial.reproducing(found, |bytes| (bytes, None))?;
+            return Ok(Some((bytes, full_device(found))));
+        }
+        if let Some(device) = found.and_then(MemoryLimit::device) {
+            let origin = "reserved and free memory together when a request failed";
+            return Ok(Some((device, origin.to_owned())));
+        }
+        let usual = || (USUAL, "because none is given".to_owned());
+        Ok(input.recording.is_none().then(usual))
+    }
+
+    /// The limit of the process on a device with `capacity` bytes.
+    fn process_limit(
+        &self,
+        input: &Input,
+        found: Option<&MemoryLimit>,
+        capacity: u64,
+        trial: &Trial<'_>,
+    ) -> anyhow::Result<Option<ProcessLimit>> {
+        let exactly = |bytes: u64, origin: &str| ProcessLimit {
+            bytes,
+            below: None,
+            source: format!("limit: {}, {origin}", amount(bytes)),
+        };
+        if let Some(limit) = self.limit {
+            return Ok(Some(exactly(limit, "as requested")));
+        }
+        if let Some(limit) = self.collector_limit(input) {
+            let origin = "found by trial: with it the garbage collector acts as recorded";
+            return Ok(Some(exactly(limit, origin)));
+        }
+        let Some(found) = found.filter(|found| found.cause != LimitCause::Device) else {
+            return Ok(None);
+        };
+        let bytes = trial.reproducing(found, |bytes| (capacity, Some(bytes)))?;
+        Ok(Some(ProcessLimit {
+            bytes,
+            below: Some(found.below),
+            source: limit_source(found, bytes),
+        }))
+    }
+
+    /// The limit under which the garbage collector acts as recorded, if it acted.
+    fn collector_limit(&self, input: &Input) -> Option<u64> {
+        let recording = input.recording.as_ref()?;
+        let known = recording.settings().ok()?;
+        if self.capacity.is_some() || known.settings.garbage_collection_threshold() == 0.0 {
+            return None;
+        }
+        verify(recording, Known::default()).ok()?.limit
+    }
+}
+
+/// The device memory of a recording that ended on a full device, where it comes from.
+fn full_device(found: &MemoryLimit) -> String {
+    let Refusal {
+        reserved,
+        requested,
+        free,
+        ..
+    } = found.failure.unwrap_or(found.evidence);
+    format!(
+        "all that this process could have: it held {} and {} were free when a request for {} failed; whatever \
+         else the device has was in use by others",
+        amount(reserved),
+        amount(free.unwrap_or(0)),
+        amount(requested),
+    )
+}
+
+/// Where a limit comes from.
+fn limit_source(found: &MemoryLimit, used: u64) -> String {
+    let (low, high) = (amount(found.at_least), amount(found.below));
+    let bracket = match low == high {
+        true => format!("about {low}"),
+        false => format!("between {low} and {high}"),
+    };
+    let Refusal {
+        requested, free, ..
+    } = found.failure.unwrap_or(found.evidence);
+    let requested = amount(requested);
+    let evidence = match free {
+        Some(free) => format!(
+            "the refusal of {requested} while the device had {} free",
+            amount(free)
+        ),
+        None => format!("the return of cached memory to serve a request of {requested}"),
+    };
+    let cause = match found.cause {
+        LimitCause::Unknown => "; whether a limit or a full device refused it is not recorded",
+        _ => "",
+    };
+    let changed = match found.changed {
+        true => "; it changed during the recording, this is the last",
+        false => "",
+    };
+    let used = amount(used);
+    format!("limit: {bracket}, inferred from {evidence}{cause}{changed}; replays use {used}")
+}
