@@ -195,7 +195,7 @@ impl<D: Driver> PyTorch<D> {
             return Err(Error::TooManyBlocks);
         }
         // 1. Free the blocks whose streams have finished.
-        if !self.private_pools.is_recording() {
+        if !self.is_capturing() {
             self.process_events()?;
         }
         // 2. Round the size and choose the pool.
@@ -244,7 +244,7 @@ impl<D: Driver> PyTorch<D> {
         if self.blocks[id].stream_uses.is_none() {
             self.free_block(id);
             Ok(())
-        } else if self.private_pools.is_recording() {
+        } else if self.is_capturing() {
             self.events.defer(id);
             Ok(())
         } else {
