@@ -9,7 +9,9 @@ use coalesce_workloads::op::{Op, Sink, Workload, WorkloadError};
 
 use super::*;
 use crate::advise::advise;
+use crate::advise::others::OtherPolicy;
 use crate::advise::request::Aim;
+use crate::advise::simulator::RunFigures;
 
 /// Two steps; the second requests 300 MiB in one piece after 200 MiB in small ones.
 struct Program;
@@ -123,6 +125,47 @@ fn sections_without_content_are_left_out() {
 fn pictures_that_are_not_ready_in_time_are_left_out() {
     let page = page_until(Deadline::after(Some(Duration::ZERO)), |_| {});
     assert!(page.contains("Time ran out for the pictures of the default settings;"));
-    assert!(!page.contains("<figure>") && !page.contains("The segments one after another"));
+    assert!(
+        !page.contains("<figure>")
+            && !page.contains("Point at charts")
+            && !page.contains("The segments one after another")
+    );
     assert!(page.contains("Memory at the peak"));
+}
+
+#[test]
+fn holders_that_are_not_shown_are_summed_up() {
+    let page = page_until(Deadline::after(None), |advice| {
+        let holder = advice.holdings.holders.first().unwrap().clone();
+        advice.holdings.holders = vec![holder; text::MOST_HOLDERS + 2];
+    });
+    assert!(page.contains("2 more</p>"), "{page}");
+}
+
+#[test]
+fn other_policies_show_what_they_reserve_on_this_device_or_why_they_cannot() {
+    let policy = |figures: Option<RunFigures>, error: Option<&str>| OtherPolicy {
+        policy: "policy",
+        summary: "",
+        unsupported: None,
+        error: error.map(str::to_owned),
+        peak_reserved_bytes: Some(90 << 20),
+        least_capacity_bytes: None,
+        on_device: figures,
+    };
+    let on_device = |ooms| RunFigures {
+        peak_reserved_bytes: 70 << 20,
+        ooms,
+        ..RunFigures::default()
+    };
+    let page = |other: OtherPolicy| {
+        page_until(Deadline::after(None), |advice| advice.others = vec![other])
+    };
+    let fits = page(policy(Some(on_device(0)), None));
+    assert!(fits.contains("<td data-title=\"holds\">70.0 MiB</td>"));
+    let fails = page(policy(Some(on_device(1)), None));
+    assert!(fails.contains("<td data-title=\"holds\">90.0 MiB</td>"));
+    assert!(fails.contains("with unlimited memory where OOMs is not 0"));
+    let obstacle = page(policy(None, Some("a < b")));
+    assert!(obstacle.contains("class=\"obstacle\" colspan=\"6\">a &lt; b</td>"));
 }
