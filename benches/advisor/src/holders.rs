@@ -145,7 +145,7 @@ impl Holdings {
     }
 }
 
-/// What tells holders apart.
+/// The properties that distinguish holders.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Key {
     site: u32,
