@@ -1,4 +1,4 @@
-//! The reference: the caching allocator of PyTorch 2.11, decision for decision.
+//! The reference: the caching allocator of PyTorch, decision for decision, of a release of choice.
 //!
 //! This file contains `malloc` and `free` as ordered lists of steps. Each step has its own file; only
 //! this file decides their order.
@@ -17,6 +17,7 @@
 //! | `events.rs` | when a block used by several streams becomes free |
 //! | `flat_hash.rs`, `stream_set.rs` | the iteration order of PyTorch's hash tables |
 //! | `block.rs`, `arena.rs` | the state of a block, and the storage of blocks |
+//! | `rules.rs` | what changed from release to release |
 //! | `snapshot.rs`, `restore.rs`, `check.rs` | reporting, rebuilding and verifying the state |
 //!
 //! **Not modelled:** CUDA graph capture (private pools work without it), callbacks that free memory of
@@ -43,6 +44,7 @@ mod private_pool;
 mod release;
 pub mod restore;
 mod retry_ladder;
+mod rules;
 mod segment;
 pub mod size;
 mod snapshot;
@@ -57,8 +59,9 @@ use self::arena::{Arena, Id};
 use self::block::Block;
 use self::events::PendingEvents;
 use self::pages::ExpandableSegment;
-use self::pool::BlockPool;
+use self::pool::{BlockPool, Creations};
 use self::private_pool::PrivatePools;
+use self::rules::Rules;
 use crate::allocator::{Allocator, ONE_EXABYTE, delegate};
 use crate::driver::{DeviceAddr, Driver, HandleKind, StreamId};
 use crate::error::{Error, Hazard};
@@ -78,11 +81,14 @@ pub struct PyTorch<D> {
     /// Device memory in bytes when the allocator was created. Memory fractions refer to it.
     total_memory: u64,
     settings: Settings,
+    /// The rules of the release that the settings name.
+    rules: Rules,
     /// Limit on reserved bytes.
     limit: Option<u64>,
     /// Reserved bytes.
     reserved: u64,
     blocks: Arena<Block>,
+    creations: Creations,
     /// Allocated blocks by address.
     live: HashMap<DeviceAddr, BlockId, FixedState>,
     pools: Arena<BlockPool>,
@@ -133,12 +139,15 @@ impl<D: Driver> PyTorch<D> {
         let mut pools = Arena::default();
         let small = pools.insert(BlockPool::new(PoolKind::Small, None));
         let large = pools.insert(BlockPool::new(PoolKind::Large, None));
+        let rules = Rules::of(settings.release());
         let mut allocator = Self {
             device,
             total_memory,
             limit: limit(settings.per_process_memory_fraction, total_memory),
             reserved: 0,
             blocks: Arena::default(),
+            creations: Creations::new(rules.tie_break),
+            rules,
             live: HashMap::default(),
             pools,
             small,
@@ -186,7 +195,7 @@ impl<D: Driver> PyTorch<D> {
             return Err(Error::TooManyBlocks);
         }
         // 1. Free the blocks whose streams have finished.
-        if !self.private_pools.is_recording() {
+        if !self.is_capturing() {
             self.process_events()?;
         }
         // 2. Round the size and choose the pool.
@@ -235,7 +244,7 @@ impl<D: Driver> PyTorch<D> {
         if self.blocks[id].stream_uses.is_none() {
             self.free_block(id);
             Ok(())
-        } else if self.private_pools.is_recording() {
+        } else if self.is_capturing() {
             self.events.defer(id);
             Ok(())
         } else {

@@ -9,6 +9,8 @@ It must print all of the oracle's lines but the FAKE line, and exit with the
 oracle's status. A difference is shown with the lines around it and a reduced
 script. Last line: "N passed, M failed"; status 1 if M > 0.
 
+    --torch RELEASE      the release of PyTorch to compare with, as 2.13; the candidate
+                         gets the flag too. Default: that of the oracle, no flag
     --oracle PATH        default $ORACLE, else the one in setup.sh's default folder
     --seeds A..B         seeds, both ends included (or one number); default 0..9.
                          random:N: N seeds starting at a random one; the first
@@ -48,7 +50,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.dont_write_bytecode = True
 sys.path[:0] = [HERE, os.path.join(HERE, "gen")]
 import gen_trace
-from oraclelib import FULL, Pair, Progress, find_oracle, parse_seeds
+from oraclelib import FULL, Pair, Progress, add_oracle_options, find_oracle, parse_seeds
 
 MB, GB = 1 << 20, 1 << 30
 FR = [0.95, 0.8, 0.6, 0.4]
@@ -366,7 +368,7 @@ def show_small(a, pair, job, args, path):
         print(f"      ... {len(small) - 40} more")
     show_difference(pair("\n".join(small) + "\n", args, job.env), 3)
     env = " ".join(f"{k}={shlex.quote(v)}" for k, v in job.env.items())
-    print(f"  again: {env} {a.candidate} {shlex.join(args)} < {path}", flush=True)
+    print(f"  again: {env} {shlex.join([*pair.b, *args])} < {path}", flush=True)
 
 
 def show_list():
@@ -384,7 +386,7 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     ap.add_argument("--candidate")
-    ap.add_argument("--oracle")
+    add_oracle_options(ap)
     ap.add_argument("--seeds", default="0..9")
     ap.add_argument("--seconds", type=float)
     ap.add_argument("--ops", type=int, default=1000)
@@ -415,9 +417,8 @@ def main():
         return 0
     if not a.candidate:
         ap.error("--candidate is needed")
-    oracle = [find_oracle(a.oracle)]
-    cand = shlex.split(a.candidate)
-    pair = Pair(oracle, cand, a.timeout)
+    oracle = [find_oracle(a.oracle, a.torch)]
+    pair = Pair(oracle, shlex.split(a.candidate), a.timeout, a.torch)
     flags = shlex.split(a.args)
     seeds = parse_seeds(a.seeds)
     configs = [

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Golden vectors of the real PyTorch 2.11.0 CUDA caching allocator.
+"""Golden vectors of the real PyTorch CUDA caching allocator.
 
     goldens.py --candidate "CMD"     check a program against all of them
     goldens.py --record              record them again with the oracle (--oracle PATH)
     goldens.py --check-oracle        check the oracle itself
+    ... --torch RELEASE              those of a release, as 2.13; the candidate gets the flag
+                                     too. Default: 2.11, no flag
 
 They are in allocator/tests/golden. A vector is NAME.txt (a script; README.md has the
 format, and the comments at its top say what it shows and how it is run) and NAME.out
@@ -14,9 +16,14 @@ MESSAGE" if it did not end with 0):
     # env: K=V ...     other environment variables
     # args: ...        command-line flags
     # optional: WHY    only with --all
+    # releases: A..B   not for others: "2.12..", "2.11", "..2.10"
 
 With a file NAME.cases the script is run once for each of its lines, as the value of
 PYTORCH_CUDA_ALLOC_CONF; NAME.out holds all results, each after a line "== LINE".
+
+A folder RELEASE has the vectors and outputs that differ from those of the neighbour on
+2.11's side: 2.14 reads 2.14, 2.13, 2.12 and the files outside; 2.9 reads 2.9, 2.10 and the
+files outside.
 
 CMD gets the script on stdin and these flags after its own. Compared are all lines but
 the FAKE line, the exit status and, after a fatal error, the "fatal: ..." line on
@@ -33,7 +40,9 @@ import sys
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from oraclelib import GOLDEN, clean_env, find_oracle
+from oraclelib import GOLDEN, Release, add_oracle_options, clean_env, find_oracle, without_locations
+
+NAMES = ("conf", "env", "args", "optional", "releases")
 
 
 def read(path):
@@ -47,9 +56,53 @@ def headers(text):
         if not line.startswith("#"):
             break
         k, sep, v = line[1:].partition(":")
-        if sep and k.strip() in ("conf", "env", "args", "optional"):
+        if sep and k.strip() in NAMES:
             h[k.strip()] = v.strip()
     return h
+
+
+class Vectors:
+    """The vectors of a release."""
+
+    def __init__(self, release):
+        self.release = release
+        names = [] if release.is_default() else release.towards_default()
+        self.folders = [os.path.join(GOLDEN, n) for n in names] + [GOLDEN]
+
+    def names(self):
+        found = {
+            f[:-4]
+            for folder in self.folders
+            if os.path.isdir(folder)
+            for f in os.listdir(folder)
+            if f.endswith(".txt") and f[0].isdigit()
+        }
+        return sorted(found)
+
+    def file(self, name, folders=None):
+        """The path of a file in the first folder that has it, or None."""
+        paths = (os.path.join(f, name) for f in folders or self.folders)
+        return next((p for p in paths if os.path.exists(p)), None)
+
+    def includes(self, h):
+        first, dots, last = h.get("releases", "..").partition("..")
+        order, own = Release.order, Release.order(self.release.name)
+        if not dots:
+            return own == order(first)
+        return (not first or order(first) <= own) and (not last or own <= order(last))
+
+    def record(self, name, got):
+        """Writes the output unless the neighbour's is the same."""
+        path = os.path.join(self.folders[0], name + ".out")
+        inherited = self.file(name + ".out", self.folders[1:] or [os.devnull])
+        if inherited and equal(read(inherited), got, self.release):
+            if os.path.exists(path):
+                os.remove(path)
+            return
+        os.makedirs(self.folders[0], exist_ok=True)
+        with open(path + ".tmp", "w") as o:
+            o.write(got)
+        os.replace(path + ".tmp", path)
 
 
 def recorded(rc, out, err):
@@ -81,12 +134,11 @@ def run(cmd, text, env, args, timeout):
     return recorded(p.returncode, p.stdout, p.stderr)
 
 
-def result(cmd, name, text, h, timeout):
-    """One vector as it is recorded."""
+def result(cmd, text, h, cases, timeout):
+    """One vector as it is recorded. CASES is a path or None."""
     env = dict(x.split("=", 1) for x in shlex.split(h.get("env", "")))
     args = shlex.split(h.get("args", ""))
-    cases = os.path.join(GOLDEN, name + ".cases")
-    if not os.path.exists(cases):
+    if not cases:
         if "conf" in h:
             env["PYTORCH_CUDA_ALLOC_CONF"] = h["conf"]
         return run(cmd, text, env, args, timeout)
@@ -125,6 +177,13 @@ def comparable(want, have, no_stderr):
     return sum(w, []), sum(h, [])
 
 
+def equal(want, got, release):
+    if not release.is_default():
+        want, got = without_locations(want), without_locations(got)
+    want, got = comparable(want, got, False)
+    return want == got
+
+
 def main():
     ap = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -133,7 +192,7 @@ def main():
     ap.add_argument("--candidate")
     ap.add_argument("--record", action="store_true")
     ap.add_argument("--check-oracle", action="store_true")
-    ap.add_argument("--oracle")
+    add_oracle_options(ap)
     ap.add_argument("--all", action="store_true", help="include the optional ones")
     ap.add_argument("--no-stderr", action="store_true")
     ap.add_argument("--timeout", type=float, default=60)
@@ -141,32 +200,36 @@ def main():
     a = ap.parse_args()
     if sum(map(bool, (a.candidate, a.record, a.check_oracle))) != 1:
         ap.error("one of --candidate, --record, --check-oracle")
-    cmd = shlex.split(a.candidate) if a.candidate else [find_oracle(a.oracle)]
+    release = a.torch or Release(Release.DEFAULT)
+    if a.candidate:
+        cmd = shlex.split(a.candidate) + (a.torch.flags() if a.torch else [])
+    else:
+        cmd = [find_oracle(a.oracle, a.torch)]
+    vectors = Vectors(release)
     passed = failed = optional = 0
-    for f in sorted(os.listdir(GOLDEN)):
-        name = f[:-4]
-        if not f.endswith(".txt") or not f[0].isdigit():
-            continue
+    for name in vectors.names():
         if a.names and not any(fnmatch.fnmatch(name, p) for p in a.names):
             continue
-        text = read(os.path.join(GOLDEN, f))
+        text = read(vectors.file(name + ".txt"))
         h = headers(text)
+        if not vectors.includes(h):
+            continue
         if "optional" in h and not (a.all or a.record or a.names):
             optional += 1
             continue
-        got = result(cmd, name, text, h, a.timeout)
-        path = os.path.join(GOLDEN, name + ".out")
+        got = result(cmd, text, h, vectors.file(name + ".cases"), a.timeout)
         if a.record and "! timeout" in got.splitlines():
             print(f"FAIL {name}: no answer in {a.timeout:g} s; nothing was recorded")
             failed += 1
             continue
         if a.record:
-            with open(path + ".tmp", "w") as o:
-                o.write(got)
-            os.replace(path + ".tmp", path)
+            vectors.record(name, got)
             passed += 1
             continue
-        want, have = comparable(read(path), got, a.no_stderr)
+        want = read(vectors.file(name + ".out"))
+        if not release.is_default():
+            want, got = without_locations(want), without_locations(got)
+        want, have = comparable(want, got, a.no_stderr)
         if want == have:
             passed += 1
             continue

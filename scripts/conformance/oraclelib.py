@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -18,14 +19,76 @@ def default_dir():
     return os.path.join(cache, "coalesce-oracle")
 
 
-def find_oracle(path=None):
-    """Returns PATH, $ORACLE, or the oracle that setup.sh built in its default folder."""
-    p = path or os.environ.get("ORACLE") or os.path.join(default_dir(), "build", "oracle")
+class Release:
+    """A release of PyTorch in releases.tsv, by number or by major and minor number."""
+
+    TABLE = os.path.join(HERE, "releases.tsv")
+    # The release whose oracle setup.sh builds unless told otherwise; its goldens are complete.
+    DEFAULT = "2.11"
+
+    def __init__(self, text):
+        known = self.all()
+        self.full = next((v for v in known if text in (v, v.rpartition(".")[0])), None)
+        if self.full is None:
+            raise SystemExit(f"unknown release {text}; expected one of: {' '.join(known)}")
+        self.name = self.full.rpartition(".")[0]
+
+    @classmethod
+    def all(cls):
+        with open(cls.TABLE) as f:
+            return [line.split("\t")[0] for line in f if not line.startswith("#")]
+
+    @staticmethod
+    def order(name):
+        """A key to sort by: (2, 11) of 2.11 or 2.11.0."""
+        return tuple(int(n) for n in name.split("."))[:2]
+
+    def is_default(self):
+        return self.name == self.DEFAULT
+
+    def before(self, name):
+        return self.order(self.name) < self.order(name)
+
+    def towards_default(self):
+        """The releases from this one to the default one's neighbour."""
+        names = sorted((v.rpartition(".")[0] for v in self.all()), key=self.order)
+        at, end = names.index(self.name), names.index(self.DEFAULT)
+        return names[at:end] if at < end else names[at:end:-1]
+
+    def flags(self):
+        """What a candidate that plays several releases gets."""
+        return ["--torch", self.name]
+
+
+def add_oracle_options(ap):
+    ap.add_argument("--torch", type=Release, metavar="RELEASE")
+    ap.add_argument("--oracle")
+
+
+def find_oracle(path=None, release=None):
+    """Returns PATH, $ORACLE if no release is given, or the oracle that setup.sh built in its
+    default folder."""
+    p = path or (os.environ.get("ORACLE") if release is None else None)
+    if not p:
+        folder = [default_dir()]
+        if release and not release.is_default():
+            folder.append(f"torch-{release.full}")
+        p = os.path.join(*folder, "build", "oracle")
     if not os.access(p, os.X_OK):
+        which = f" --torch {release.name}" if release else ""
         raise SystemExit(
-            f"no oracle at {p}: run setup.sh, and pass its last line as --oracle (or ORACLE=...)"
+            f"no oracle at {p}: run setup.sh{which}, "
+            "and pass its last line as --oracle (or ORACLE=...)"
         )
     return os.path.abspath(p)
+
+
+LOCATION = re.compile(r'INTERNAL ASSERT FAILED at "[^"]*?(c10/[^"]*)":\d+')
+
+
+def without_locations(out):
+    """Leaves out where PyTorch was built and the lines of its sources."""
+    return LOCATION.sub(r'INTERNAL ASSERT FAILED at "\1"', out)
 
 
 def clean_env(extra=None):
@@ -79,10 +142,12 @@ class Progress:
 
 
 class Pair:
-    """Runs two programs on the same script at the same time."""
+    """Runs two programs on the same script at the same time, as a release does."""
 
-    def __init__(self, a, b, timeout=60):
-        self.a, self.b, self.timeout = a, b, timeout
+    def __init__(self, a, b, timeout=60, release=None):
+        self.a, self.timeout = a, timeout
+        self.b = b + release.flags() if release else b
+        self.exact = release is None or release.is_default()
 
     def __call__(self, trace, args, env):
         """For each: exit status (or "timeout"), output without FAKE lines, stderr."""
@@ -111,7 +176,8 @@ class Pair:
                     rc = "timeout"
                 o.seek(0)
                 e.seek(0)
-                res.append((rc, strip_fake(o.read()), e.read()))
+                out = [strip_fake(o.read()), e.read()]
+                res.append((rc, *(out if self.exact else map(without_locations, out))))
                 o.close()
                 e.close()
         return res

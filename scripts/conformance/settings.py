@@ -9,6 +9,8 @@ collector follow each string and show its effect. The candidate is run and compa
 goldens.py: output, exit status, the "fatal: ..." line on stderr.
 Last line: "N passed, M failed"; status 1 if M > 0.
 
+    --torch RELEASE      the release of PyTorch to compare with, as 2.13; the candidate
+                         gets the flag too. Default: that of the oracle, no flag
     --oracle PATH        default $ORACLE, else the one in setup.sh's default folder
     --seeds A..B         seeds, both ends included (or one number); default 0..9.
                          random:N: N seeds starting at a random one; the first
@@ -32,7 +34,7 @@ import sys
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import goldens
-from oraclelib import GOLDEN, Pair, Progress, find_oracle, parse_seeds
+from oraclelib import GOLDEN, Pair, Progress, add_oracle_options, find_oracle, parse_seeds
 
 PROBE = os.path.join(GOLDEN, "40-config-env.txt")
 # The vector's script does not show garbage_collection_threshold. Here each block is larger
@@ -141,7 +143,7 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     ap.add_argument("--candidate")
-    ap.add_argument("--oracle")
+    add_oracle_options(ap)
     ap.add_argument("--seeds", default="0..9")
     ap.add_argument("--cases", type=int, default=100)
     ap.add_argument("--seconds", type=float)
@@ -151,7 +153,8 @@ def main():
     a = ap.parse_args()
     if not a.candidate:
         ap.error("--candidate is needed")
-    pair = Pair([find_oracle(a.oracle)], shlex.split(a.candidate), a.timeout)
+    oracle = [find_oracle(a.oracle, a.torch)]
+    pair = Pair(oracle, shlex.split(a.candidate), a.timeout, a.torch)
     seeds = parse_seeds(a.seeds)
     text = goldens.read(PROBE)
     base = dict(x.split("=", 1) for x in shlex.split(goldens.headers(text)["env"]))

@@ -34,7 +34,7 @@ V=$DIR/venv
 WRAP=$DIR/torch-python
 # The fake CUDA depends on all of the allocator's sources.
 RUST=$(find "$HERE/../../allocator/src" "$HERE/../../allocator/simcuda/src" -type f | LC_ALL=C sort)
-KEY=$(cat "$HERE"/src/*.map "$HERE"/src/stubs/* "$HERE/gen/gen_stubs.py" "$HERE/Makefile" \
+KEY=$(cat "$HERE"/src/stubs/* "$HERE/gen/gen_stubs.py" "$HERE/Makefile" \
   "$HERE/../../Cargo.lock" $RUST | sha256sum | cut -d' ' -f1)
 ready() {
   [ -e "$V/.done" ] && [ -x "$WRAP" ] && [ "$(cat "$DIR/torchlib/.key" 2>/dev/null)" = "$KEY" ] &&

@@ -1,33 +1,63 @@
 #!/bin/sh
-# setup.sh [DIR]: builds the oracle on a machine without a GPU.
+# setup.sh [--torch RELEASE] [DIR]: builds the oracle on a machine without a GPU.
 #
 # Downloads three wheels with pip, unpacks the few parts that are needed into
 # DIR (default ${XDG_CACHE_HOME:-~/.cache}/coalesce-oracle), compiles there and
 # prints the path of the oracle binary as its last line. A second call returns
 # at once; a call after a change of the sources rebuilds; an interrupted call can
-# be repeated. Needs sh, flock, make, gcc, g++ (C++17), cargo, python3 with pip.
-#   PIP="..."      pip command to use (default: python3 -m pip)
-#   KEEP_WHEEL=1   leave the torch wheel (506 MiB) in DIR/wheels
+# be repeated. Needs sh, flock, make, gcc, g++ (C++20), cargo, python3 with pip.
+#   --torch RELEASE  a release of releases.tsv, as 2.13.0 or 2.13; default 2.11.0. All but the
+#                    default one are built in DIR/torch-RELEASE
+#   --list           print the releases
+#   PIP="..."        pip command to use (default: python3 -m pip)
+#   KEEP_WHEEL=1     leave the torch wheel (506 to 900 MiB) in the folder's wheels
 set -eu
 HERE=$(cd "$(dirname "$0")" && pwd -P)
-DIR=${1:-${XDG_CACHE_HOME:-$HOME/.cache}/coalesce-oracle}
-mkdir -p "$DIR"
-DIR=$(cd "$DIR" && pwd -P)
-TORCH_V=2.11.0 CUDART_V=13.0.96 CRT_V=13.0.88
-# the libraries all results were recorded with (PyPI, torch 2.11.0+cu130, cp311)
-SHA_C10=be5e17cd7752a6af003978706379384c3108f6b68916bb1949e610f6397bb640
-SHA_C10_CUDA=962b69f3dec6cacf6e7d5f9d4c79becd34ca379d7abd2571b2eb4c1c153d168b
+DEFAULT=2.11.0 CRT_V=13.0.88
 
 die() {
   echo "setup.sh: $1" >&2
   exit 1
 }
+releases() { grep -v '^#' "$HERE/releases.tsv" | cut -f1; }
+
+WANTED=$DEFAULT DIR=
+while [ $# -gt 0 ]; do
+  case $1 in
+    --list)
+      releases
+      exit 0
+      ;;
+    --torch)
+      [ $# -ge 2 ] || die "--torch needs a release"
+      WANTED=$2
+      shift
+      ;;
+    --torch=*) WANTED=${1#--torch=} ;;
+    -*) die "unknown option $1; usage: setup.sh [--torch RELEASE | --list] [DIR]" ;;
+    *) DIR=$1 ;;
+  esac
+  shift
+done
+ROW=$(awk -F '\t' -v r="$WANTED" '$1 == r || index($1, r ".") == 1 && r ~ /^[0-9]+\.[0-9]+$/' \
+  "$HERE/releases.tsv")
+[ -n "$ROW" ] || die "unknown release $WANTED; expected one of: $(releases | tr '\n' ' ')"
+# shellcheck disable=SC2086
+set -- $ROW
+TORCH_V=$1 CUDART_V=$2 STD=$3 ABI=$4 SHA_C10=$5 SHA_C10_CUDA=$6
+CUDA=${CUDART_V%%.*}
+DIR=${DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/coalesce-oracle}
+[ "$TORCH_V" = "$DEFAULT" ] || DIR=$DIR/torch-$TORCH_V
+mkdir -p "$DIR"
+DIR=$(cd "$DIR" && pwd -P)
 
 # The fake CUDA depends on all of the allocator's sources.
 RUST=$(find "$HERE/../../allocator/src" "$HERE/../../allocator/simcuda/src" \
   "$HERE/../../allocator/simcuda/include" -type f | LC_ALL=C sort)
-KEY=$(cat "$HERE"/src/*.cpp "$HERE"/src/*.map "$HERE/Makefile" "$HERE/../../Cargo.lock" $RUST |
-  sha256sum | cut -d' ' -f1)
+KEY=$({
+  echo "$ROW"
+  cat "$HERE"/src/*.cpp "$HERE"/src/*.h "$HERE"/src/*.c "$HERE/Makefile" "$HERE/../../Cargo.lock" $RUST
+} | sha256sum | cut -d' ' -f1)
 BIN=$DIR/build/oracle
 have_wheel() { ls "$DIR"/wheels/torch-$TORCH_V-*.whl >/dev/null 2>&1; }
 ready() {
@@ -57,10 +87,10 @@ trap 'rm -rf "$TMP"' EXIT
 trap 'exit 130' INT TERM HUP
 
 get() { # requirement -> the wheel's path; for any python, whatever the local one is
-  $PIP download --quiet --disable-pip-version-check --no-deps -d "$TMP/dl" "$1" \
+  $PIP download --quiet --disable-pip-version-check --no-cache-dir --no-deps -d "$TMP/dl" "$1" \
     --python-version 3.11 --implementation cp --abi cp311 --abi none --abi abi3 \
     --platform manylinux_2_28_x86_64 --platform manylinux_2_17_x86_64 \
-    --platform manylinux2014_x86_64 --only-binary=:all: >&2
+    --platform manylinux2014_x86_64 --platform manylinux1_x86_64 --only-binary=:all: >&2
   ls "$TMP"/dl/"$2"-*.whl
 }
 unpack() { # wheel, destination, prefixes...
@@ -74,7 +104,7 @@ PY
 }
 
 if ! have_wheel && { [ ! -d "$DIR/torch/lib" ] || [ "${KEEP_WHEEL:-0}" != 0 ]; }; then
-  echo "downloading torch $TORCH_V (506 MiB)" >&2
+  echo "downloading torch $TORCH_V (506 to 900 MiB)" >&2
   W=$(get torch==$TORCH_V torch)
   mkdir -p "$DIR/wheels"
   mv "$W" "$DIR/wheels/"
@@ -83,27 +113,27 @@ if [ ! -d "$DIR/torch/lib" ]; then
   W=$(ls "$DIR"/wheels/torch-$TORCH_V-*.whl)
   unpack "$W" "$TMP/t" torch/include/c10/ torch/include/torch/headeronly/ \
     torch/lib/libc10.so torch/lib/libc10_cuda.so
-  {
-    echo "$SHA_C10  $TMP/t/torch/lib/libc10.so"
-    echo "$SHA_C10_CUDA  $TMP/t/torch/lib/libc10_cuda.so"
-  } | sha256sum -c --quiet >&2 ||
-    die "this wheel's libc10 is not the one the goldens were recorded with"
+  FOUND=$(sha256sum "$TMP/t/torch/lib/libc10.so" "$TMP/t/torch/lib/libc10_cuda.so" | cut -d' ' -f1 | tr '\n' ' ')
+  [ "$FOUND" = "$SHA_C10 $SHA_C10_CUDA " ] ||
+    die "this wheel's libc10 and libc10_cuda are not those the goldens were recorded with: $FOUND"
   rm -rf "$DIR/torch"
   mv "$TMP/t/torch" "$DIR/torch"
 fi
 [ "${KEEP_WHEEL:-0}" != 0 ] || rm -rf "$DIR/wheels"
-if [ ! -d "$DIR/nvidia/cu13/include" ]; then
-  echo "downloading CUDA 13.0 headers (2.3 MiB)" >&2
-  W=$(get nvidia-cuda-runtime==$CUDART_V nvidia_cuda_runtime)
-  unpack "$W" "$TMP/n" nvidia/cu13/include/
+if [ ! -d "$DIR/nvidia" ]; then
+  echo "downloading CUDA $CUDA headers (1 to 3 MiB)" >&2
+  PACKAGE=nvidia-cuda-runtime FOLDER=nvidia/cu$CUDA/include/
+  [ "$CUDA" != 12 ] || PACKAGE=nvidia-cuda-runtime-cu12 FOLDER=nvidia/cuda_runtime/include/
+  W=$(get "$PACKAGE==$CUDART_V" "$(echo $PACKAGE | tr - _)")
+  unpack "$W" "$TMP/n" "$FOLDER"
+  # The compiler's own macros, the same for all versions.
   W=$(get nvidia-cuda-crt==$CRT_V nvidia_cuda_crt)
-  unpack "$W" "$TMP/n" nvidia/cu13/include/
-  rm -rf "$DIR/nvidia"
+  unpack "$W" "$TMP/n" nvidia/cu13/include/crt/
   mv "$TMP/n/nvidia" "$DIR/nvidia"
 fi
-rm -rf "$DIR/build/.key" "$DIR/build/oracle" "$DIR/build/lib"
+rm -rf "$DIR/build/.key" "$DIR/build/oracle" "$DIR/build/lib" "$DIR/build/cudart.map"
 echo "compiling" >&2
-make -s -C "$HERE" -f "$HERE/Makefile" DIR="$DIR" all >&2
+make -s -C "$HERE" -f "$HERE/Makefile" DIR="$DIR" STD="$STD" ABI="$ABI" CUDA="$CUDA" all >&2
 printf 'a x 1048577 0\nf x\n' | "$BIN" | grep -q '^A x 0x20000000000$' ||
   die "the built oracle does not run"
 echo "$KEY" > "$TMP/key"

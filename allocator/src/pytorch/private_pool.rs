@@ -19,6 +19,16 @@ use crate::error::{Error, Hazard, PoolError};
 use crate::mempool::MempoolId;
 use crate::stats::PoolKind;
 
+/// Whether directing allocations to a private pool counts as capturing a graph, during which nothing may
+/// be waited for: events are not processed, and the default pools are not emptied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum PoolScope {
+    /// It does. Until 2.12.
+    IsCapture,
+    /// Only the capture itself does. From 2.13 on.
+    IsNoCapture,
+}
+
 impl FlatKey for MempoolId {
     fn flat_hash(self) -> u64 {
         if self.0 != 0 { self.0 } else { self.1 }
@@ -208,6 +218,11 @@ impl PrivatePool {
 }
 
 impl<D: Driver> PyTorch<D> {
+    /// Whether nothing may be waited for.
+    pub(super) fn is_capturing(&self) -> bool {
+        self.rules.pool_scope == PoolScope::IsCapture && self.private_pools.is_recording()
+    }
+
     /// The private pool that contains a pool.
     pub(super) fn private_pool_of(&mut self, pool: PoolId) -> Option<&mut PrivatePool> {
         self.private_pools.get_mut(self.pools[pool].owner()?)

@@ -71,7 +71,8 @@ impl<D: Driver> PyTorch<D> {
     }
 
     /// Counts and inserts a block that is a whole segment.
-    pub(super) fn insert_segment(&mut self, block: Block) -> BlockId {
+    pub(super) fn insert_segment(&mut self, mut block: Block) -> BlockId {
+        block.created = self.creations.segment();
         let (size, kind) = (block.size, self.pools[block.pool].kind);
         if let Some(private) = self.private_pool_of(block.pool) {
             private.count_malloc();

@@ -33,6 +33,15 @@ SKIP = (
     "device-foreign",
 )
 WITH_POOLS = ("default", "max_split-64", "gc-0.6")
+# Recorded for all releases; the others for 2.11 only.
+ALL_RELEASES = (
+    "default",
+    "default-pools",
+    "expandable",
+    "combo-split-gc-roundup",
+    "gc-0.6",
+    "max_split-64-pools",
+)
 CAPS = [300, 1024, 4096, 512, 2048, 16384]
 
 
@@ -61,7 +70,8 @@ def traces():
             seed = busy(cfg, cap, ops, pools)
             lines, env, extra = c.make(cfg, seed, ops, cap, pools)
             env["FAKE_ADDR"] = ("up", "firstfit", "down")[n % 3]
-            name = f"50-random-{cfg.name}{'-pools' if pools else ''}"
+            short = f"{cfg.name}{'-pools' if pools else ''}"
+            name = f"50-random-{short}"
             conf = env.pop("PYTORCH_CUDA_ALLOC_CONF", None)
             what = ", private pools" if pools else ""
             head = [f"# random trace: conformance.py configuration {cfg.name}, seed {seed}{what}"]
@@ -69,6 +79,8 @@ def traces():
                 head.append(f"# conf: {conf}")
             head.append("# env: " + " ".join(f"{k}={v}" for k, v in env.items()))
             head.append("# args: " + " ".join([*FULL, *extra]))
+            if short not in ALL_RELEASES:
+                head.append("# releases: 2.11")
             yield name, "\n".join(head + lines) + "\n"
 
 

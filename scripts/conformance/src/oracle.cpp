@@ -1,7 +1,6 @@
 // Replays a text trace through the real PyTorch CUDA caching allocator
 // (libc10_cuda.so) on top of the fake CUDA runtime. See ../README.md.
 #include <c10/core/Allocator.h>
-#include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
@@ -22,18 +21,8 @@
 #include <vector>
 
 #include "fakecuda.h"
+#include "interface.h"
 
-// Exported by libc10_cuda.so; libtorch_cuda.so calls it in CUDAHooks::init. The
-// allocator's event path (record_stream) throws unless it has been set.
-namespace c10::cuda::_internal {
-C10_CUDA_API void setHasPrimaryContext(bool (*func)(c10::DeviceIndex));
-}
-
-namespace ca = c10::cuda::CUDACachingAllocator;
-using c10::CachingAllocator::Stat;
-using c10::CachingAllocator::StatArray;
-using c10::CachingDeviceAllocator::DeviceStats;
-using c10::CachingDeviceAllocator::TraceEntry;
 using Clock = std::chrono::steady_clock;
 
 static inline cudaStream_t stream_handle(uint32_t k) {
@@ -72,6 +61,22 @@ static void die(const char* fmt, ...) {
   va_end(ap);
   fputc('\n', stderr);
   exit(2);
+}
+
+// Whether the release has what the op calls.
+static bool supported(const Op& o) {
+  switch (o.code) {
+    case 'U':
+      return set_use_on_oom(ca::get(), {}, o.flag, false, 0);
+    case 'N':
+      return set_no_split(ca::get(), {}, false, 0);
+    case 'C':
+      return empty_pool(ca::get(), {}, false, 0);
+    case 'T':
+      return set_reserve_class(nullptr, "", false);
+    default:
+      return true;
+  }
 }
 
 static Trace parse(const std::string& text) {
@@ -148,6 +153,12 @@ static Trace parse(const std::string& text) {
         o.size = strtoull(w[1].c_str(), nullptr, 0);
         o.flag = strtoull(w[2].c_str(), nullptr, 0) != 0;
         break;
+      case 'T':
+        need(2);
+        o.stream = (uint32_t)strtoul(w[1].c_str(), nullptr, 0);
+        o.str = (int32_t)t.strings.size();
+        t.strings.push_back(w.size() > 2 ? w[2] : "");
+        break;
       case 'm':
         need(2);
         o.f = strtod(w[1].c_str(), nullptr);
@@ -168,6 +179,7 @@ static Trace parse(const std::string& text) {
       default:
         die("line %zu: unknown op '%c'", lineno, o.code);
     }
+    if (!supported(o)) die("line %zu: this release of PyTorch has no '%s'", lineno, line.c_str());
     t.ops.push_back(o);
   }
   return t;
@@ -206,6 +218,12 @@ static void print_full_stats(FILE* out) {
   print_array(out, "active_bytes", s.active_bytes);
   print_array(out, "inactive_split_bytes", s.inactive_split_bytes);
   print_array(out, "requested_bytes", s.requested_bytes);
+  if (auto* pools = reserved_by_pool(s, 0))
+    for (auto& [id, stats] : std::map<Pool, StatArray>(pools->begin(), pools->end())) {
+      std::string name = "reserved_bytes_by_private_pools." + std::to_string(id.first) + "_" +
+                         std::to_string(id.second);
+      print_array(out, name.c_str(), stats);
+    }
   print_stat(out, "oversize_allocations", "-", s.oversize_allocations);
   print_stat(out, "oversize_segments", "-", s.oversize_segments);
   fprintf(out,
@@ -214,6 +232,8 @@ static void print_full_stats(FILE* out) {
           "\nNUM num_device_free %" PRId64 "\nNUM max_split_size %" PRId64 "\n",
           s.num_alloc_retries, s.num_ooms, s.num_sync_all_streams, s.num_device_alloc,
           s.num_device_free, s.max_split_size);
+  // Where there is none, the output is that of releases without the statistic.
+  if (auto* n = oom_rejections(s, 0); n && *n) fprintf(out, "NUM num_oom_rejections %" PRId64 "\n", *n);
 }
 static const char* action_name(TraceEntry::Action a) {
   switch (a) {
@@ -235,11 +255,13 @@ static const char* action_name(TraceEntry::Action a) {
       return "snapshot";
     case TraceEntry::OOM:
       return "oom";
+    default:
+      break;
   }
   return "?";
 }
 static void print_snapshot(FILE* out) {
-  auto snap = ca::snapshot({0, 0}, false);
+  auto snap = snapshot(ca::get(), false, 0);
   for (auto& g : snap.segments) {
     fprintf(out,
             "SEG 0x%zx %zu stream=%ld %s expandable=%d requested=%zu allocated=%zu active=%zu "
@@ -260,7 +282,7 @@ static void print_snapshot(FILE* out) {
   }
 }
 static void print_history(FILE* out) {
-  auto snap = ca::snapshot({0, 0}, true);
+  auto snap = snapshot(ca::get(), true, 0);
   for (auto& t : snap.device_traces.at(0))
     fprintf(out, "TRC %s 0x%zx %zu stream=%ld\n", action_name(t.action_), t.addr_, t.size_,
             stream_index(t.stream_));
@@ -293,8 +315,6 @@ struct Options {
   size_t history_max = 1 << 20;
 };
 
-static const std::vector<std::string> kNoSkip;
-
 static void record_on(void* p, uint32_t stream) {
   // A non-owning DataPtr with the native deleter is what recordStream checks.
   c10::DataPtr dp(p, p, ca::get()->raw_deleter(), c10::Device(c10::kCUDA, 0));
@@ -319,9 +339,7 @@ static int replay(const Trace& t, const Options& o, FILE* out) {
   std::vector<void*> ptr(t.ids.size(), nullptr);
   std::vector<char> live(t.ids.size(), 0);
   fakecuda_log_enable(o.cudalog);
-  if (o.history)
-    ca::recordHistory(true, nullptr, o.history_max,
-                      c10::CachingDeviceAllocator::RecordContext::NEVER, true, kNoSkip);
+  if (o.history) record_history(ca::get(), o.history_max, 0);
   if (!o.quiet) {
     fprintf(out,
             "# S op allocated reserved active inactive_split requested retries ooms segments "
@@ -403,7 +421,7 @@ static int replay(const Trace& t, const Options& o, FILE* out) {
           ca::resetAccumulatedStats(0);
           break;
         case 'o':
-          c10::CachingAllocator::setAllocatorSettings(t.strings[op.str]);
+          ca::setAllocatorSettings(t.strings[op.str]);
           break;
         case 'B':
           ca::beginAllocateToPool(0, {0, op.size}, [](cudaStream_t) { return true; });
@@ -415,13 +433,16 @@ static int replay(const Trace& t, const Options& o, FILE* out) {
           ca::releasePool(0, {0, op.size});
           break;
         case 'U':
-          ca::setUseOnOOM(0, {0, op.size}, op.flag);
+          set_use_on_oom(ca::get(), {0, op.size}, op.flag, true, 0);
           break;
         case 'N':
-          ca::setNoSplit(0, {0, op.size});
+          set_no_split(ca::get(), {0, op.size}, true, 0);
           break;
         case 'C':
-          ca::emptyCache({0, op.size});
+          empty_pool(ca::get(), {0, op.size}, true, 0);
+          break;
+        case 'T':
+          set_reserve_class(stream_handle(op.stream), t.strings[op.str], true);
           break;
         case 's':
           if (!o.stats_every) print_stats_line(out, n);
@@ -657,9 +678,7 @@ static double median(std::vector<double> v) {
 }
 
 static int bench(const Trace& t, const Options& o, FILE* out) {
-  if (o.history)
-    ca::recordHistory(true, nullptr, o.history_max,
-                      c10::CachingDeviceAllocator::RecordContext::NEVER, true, kNoSkip);
+  if (o.history) record_history(ca::get(), o.history_max, 0);
   std::vector<void*> ptr(t.ids.size(), nullptr);
   std::vector<c10::DataPtr> dptr;
   if (o.api == "dataptr") dptr.resize(t.ids.size());
@@ -737,6 +756,7 @@ static void usage() {
       "  --history      record_memory_history; print its entries at the end\n"
       "  --cudalog      print the CUDA calls each op made ('> ...' lines)\n"
       "  --quiet        no line per op\n"
+      "  --torch R      ignored: this is one release\n"
       "  --fraction F   setMemoryFraction(F) before the first op\n"
       "  --bench N      throughput mode: time N replays (plus one warm-up)\n"
       "  --threads K    throughput mode: K threads, each the whole trace, on its own streams\n"
@@ -783,6 +803,8 @@ int main(int argc, char** argv) {
       o.single_thread = true;
     else if (a == "--inner")
       o.inner = atoi(val());
+    else if (a == "--torch")  // for programs that play several releases
+      val();
     else
       usage();
   }
@@ -793,6 +815,7 @@ int main(int argc, char** argv) {
   try {
     c10::cuda::_internal::setHasPrimaryContext([](c10::DeviceIndex) { return true; });
     ca::init(c10::cuda::device_count());
+    c10::cuda::detail::init_p2p_access_cache(int64_t{c10::cuda::device_count()});
     if (fraction >= 0) ca::setMemoryFraction(fraction, 0);
     int rc = o.bench ? bench(t, o, stdout) : replay(t, o, stdout);
     fflush(stdout);
