@@ -13,6 +13,7 @@
 //! | `merge.rs` | which neighbours a freed block is coalesced with, and in which order |
 //! | `retry_ladder.rs` | what is tried when no cached block fits, and when memory is exhausted |
 //! | `segment.rs`, `expandable.rs`, `pages.rs` | how memory is reserved from the device |
+//! | `limit.rs` | how much memory may be reserved |
 //! | `garbage_collect.rs`, `release.rs` | which memory returns to the device, and when |
 //! | `events.rs` | when a block used by several streams becomes free |
 //! | `flat_hash.rs`, `stream_set.rs` | the iteration order of PyTorch's hash tables |
@@ -36,6 +37,7 @@ mod expandable;
 mod fit;
 mod flat_hash;
 mod garbage_collect;
+mod limit;
 mod merge;
 mod ordered;
 mod pages;
@@ -143,7 +145,9 @@ impl<D: Driver> PyTorch<D> {
         let mut allocator = Self {
             device,
             total_memory,
-            limit: limit(settings.per_process_memory_fraction, total_memory),
+            limit: rules
+                .fraction
+                .at_start(settings.per_process_memory_fraction, total_memory),
             reserved: 0,
             blocks: Arena::default(),
             creations: Creations::new(rules.tie_break),
@@ -290,26 +294,6 @@ impl<D: Driver> PyTorch<D> {
         self.release_cached_blocks(pool)
     }
 
-    /// Limits reserved memory to a fraction of the device memory at creation; 1 means no limit. Memory
-    /// already reserved beyond the limit is kept.
-    ///
-    /// # Errors
-    /// [`Error::InvalidFraction`] outside 0 to 1.
-    pub fn set_memory_fraction(&mut self, fraction: f64) -> Result<(), Error> {
-        if !(0.0..=1.0).contains(&fraction) {
-            return Err(Error::InvalidFraction(fraction));
-        }
-        self.limit = limit(fraction, self.total_memory);
-        Ok(())
-    }
-
-    /// The limit as a fraction of device memory; 1 without a limit.
-    #[must_use]
-    pub fn memory_fraction(&self) -> f64 {
-        self.limit
-            .map_or(1.0, |limit| limit as f64 / self.total_memory.max(1) as f64)
-    }
-
     /// Changes the settings (`torch.cuda.memory._set_allocator_settings`).
     ///
     /// # Errors
@@ -416,7 +400,9 @@ impl<D: Driver> PyTorch<D> {
     /// The pool that currently serves blocks of `size` bytes for `stream`.
     fn pool_for(&self, size: u64, stream: StreamId) -> Result<PoolId, Error> {
         let kind = size::pool_kind(size);
-        let redirection = self.private_pools.redirection(stream, kind)?;
+        let redirection = self
+            .private_pools
+            .redirection(stream, kind, self.rules.nesting)?;
         Ok(redirection.unwrap_or(self.default_pool(kind)))
     }
 
@@ -460,11 +446,6 @@ impl<D: Driver> PyTorch<D> {
             });
         }
     }
-}
-
-/// The limit in bytes for a fraction of all memory; `None` for the whole.
-fn limit(fraction: f64, total_memory: u64) -> Option<u64> {
-    (fraction < 1.0).then_some((fraction * total_memory as f64) as u64)
 }
 
 impl<D: Driver> Allocator for PyTorch<D> {

@@ -4,8 +4,10 @@
 //! `CUDAAllocatorConfig` (the keys of CUDA). Each parses the whole string and skips the keys of the
 //! other. The origin of the string decides which one runs first, and with it the text of some errors.
 
+pub mod keys;
 mod parse;
 mod roundup;
+mod rules;
 mod tokens;
 
 pub use self::roundup::RoundupDivisions;
@@ -48,6 +50,8 @@ pub struct Settings {
     pub(crate) graph_capture_record_stream_reuse: bool,
     /// `release_lock_on_cudamalloc`. Kept. No effect on the decisions of a single thread.
     pub(crate) release_lock_on_cudamalloc: bool,
+    /// `throw_on_cudamalloc_oom`: a request beyond the memory limit fails at once. Kept.
+    pub(crate) throw_on_cudamalloc_oom: bool,
     /// The settings of the host memory allocator, which is not modelled. Kept.
     pub(crate) pinned: PinnedSettings,
 }
@@ -63,6 +67,12 @@ pub(crate) struct PinnedSettings {
     pub num_register_threads: u64,
     /// `pinned_reserve_segment_size_mb`, in MiB
     pub reserve_segment_size_mb: u64,
+    /// `pinned_free_catch_all`
+    pub free_catch_all: bool,
+    /// `pinned_max_round_threshold_mb`, in MiB
+    pub max_round_threshold_mb: u64,
+    /// `pinned_max_cached_size_mb`, in MiB
+    pub max_cached_size_mb: u64,
 }
 
 impl Default for Settings {
@@ -80,11 +90,15 @@ impl Default for Settings {
             per_process_memory_fraction: 1.0,
             graph_capture_record_stream_reuse: false,
             release_lock_on_cudamalloc: false,
+            throw_on_cudamalloc_oom: false,
             pinned: PinnedSettings {
                 use_background_threads: false,
                 use_cuda_host_register: false,
                 num_register_threads: 1,
                 reserve_segment_size_mb: 0,
+                free_catch_all: false,
+                max_round_threshold_mb: 0,
+                max_cached_size_mb: 0,
             },
         }
     }

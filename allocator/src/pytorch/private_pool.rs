@@ -29,6 +29,24 @@ pub(super) enum PoolScope {
     IsNoCapture,
 }
 
+/// Which of several redirections that accept a stream applies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Nesting {
+    /// The oldest. Until 2.9.
+    Outermost,
+    /// The newest. From 2.10 on.
+    Innermost,
+}
+
+/// When a request may take a free block of a private pool that allows it (`use_on_oom`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Borrowing {
+    /// After all cached memory was returned. Until 2.10.
+    LastResort,
+    /// Before cached memory is returned. From 2.11 on.
+    BeforeReturning,
+}
+
 impl FlatKey for MempoolId {
     fn flat_hash(self) -> u64 {
         if self.0 != 0 { self.0 } else { self.1 }
@@ -70,7 +88,7 @@ pub(super) struct PrivatePools {
     pools: Vec<PrivatePool>,
     /// Pools without users, in the order in which they are emptied.
     freeable: FlatHashMap<MempoolId, ()>,
-    /// Active redirections, oldest first. The newest one that accepts a stream applies.
+    /// Active redirections, oldest first. [`Nesting`] tells which applies.
     recordings: Vec<Recording>,
     use_on_oom: FlatHashMap<MempoolId, ()>,
     no_split: Vec<MempoolId>,
@@ -88,8 +106,14 @@ impl PrivatePools {
         &self,
         stream: StreamId,
         kind: PoolKind,
+        nesting: Nesting,
     ) -> Result<Option<PoolId>, PoolError> {
-        let Some(recording) = self.recordings.iter().rev().find(|r| (r.accepts)(stream)) else {
+        let mut accepting = self.recordings.iter().filter(|r| (r.accepts)(stream));
+        let recording = match nesting {
+            Nesting::Outermost => accepting.next(),
+            Nesting::Innermost => accepting.next_back(),
+        };
+        let Some(recording) = recording else {
             return Ok(None);
         };
         let id = recording.pool;

@@ -6,6 +6,7 @@
 //!
 //! Source: PyTorch 2.11, `malloc`.
 
+use super::private_pool::Borrowing;
 use super::segment::Attempt;
 use super::{BlockId, PyTorch, Request};
 use crate::driver::{DeviceAddr, Driver};
@@ -77,7 +78,9 @@ impl<D: Driver> PyTorch<D> {
             return Ok(Some(block));
         }
         // 3. Borrow from private pools that allow it.
-        if let Some(block) = self.take_from_use_on_oom_pools(request)? {
+        if self.rules.borrowing == Borrowing::BeforeReturning
+            && let Some(block) = self.take_from_use_on_oom_pools(request)?
+        {
             return Ok(Some(block));
         }
         // 4. Return just enough oversize blocks, then request again.
@@ -88,11 +91,17 @@ impl<D: Driver> PyTorch<D> {
         }
         // 5. Wait for all streams, return all cached memory, then request a last time. Waiting is not
         //    allowed during a capture.
-        if self.is_capturing() {
-            return Ok(None);
+        if !self.is_capturing() {
+            self.release_cached_blocks(MempoolId::DEFAULT)?;
+            if let Some(block) = self.alloc_block(request, Attempt::Retry)? {
+                return Ok(Some(block));
+            }
         }
-        self.release_cached_blocks(MempoolId::DEFAULT)?;
-        self.alloc_block(request, Attempt::Retry)
+        // 6. Borrow now, if that was not tried before.
+        match self.rules.borrowing {
+            Borrowing::LastResort => self.take_from_use_on_oom_pools(request),
+            Borrowing::BeforeReturning => Ok(None),
+        }
     }
 
     /// Records a failed request and builds its error.

@@ -4,8 +4,9 @@
 //! asks for the release.
 
 use super::expandable::Reservation;
+use super::limit::Fraction;
 use super::pool::TieBreak;
-use super::private_pool::PoolScope;
+use super::private_pool::{Borrowing, Nesting, PoolScope};
 use super::retry_ladder::OomHint;
 use crate::release::{Release, two};
 
@@ -16,6 +17,12 @@ pub(super) struct Rules {
     pub(super) tie_break: TieBreak,
     /// Whether directing allocations to a private pool counts as a capture.
     pub(super) pool_scope: PoolScope,
+    /// Which of several redirections to private pools applies.
+    pub(super) nesting: Nesting,
+    /// When private pools lend memory.
+    pub(super) borrowing: Borrowing,
+    /// The limit that a fraction of memory means.
+    pub(super) fraction: Fraction,
     /// How much of an expandable segment's reservation a request may need.
     pub(super) reservation: Reservation,
     /// What the message of an out-of-memory error ends with.
@@ -25,14 +32,20 @@ pub(super) struct Rules {
 const V2_6: Rules = Rules {
     tie_break: TieBreak::Address,
     pool_scope: PoolScope::IsCapture,
+    nesting: Nesting::Outermost,
+    borrowing: Borrowing::LastResort,
+    fraction: Fraction::OfMemoryWhenSet,
     reservation: Reservation::Unchecked,
     oom_hint: OomHint::OldPage,
 };
 const V2_10: Rules = Rules {
+    nesting: Nesting::Innermost,
+    fraction: Fraction::OfMemoryAtStart,
     oom_hint: OomHint::AnyDevice,
     ..V2_6
 };
 const V2_11: Rules = Rules {
+    borrowing: Borrowing::BeforeReturning,
     oom_hint: OomHint::NewPage,
     ..V2_10
 };
@@ -43,6 +56,7 @@ const V2_12: Rules = Rules {
 const V2_13: Rules = Rules {
     tie_break: TieBreak::Segment,
     pool_scope: PoolScope::IsNoCapture,
+    fraction: Fraction::Rounded,
     ..V2_12
 };
 const V2_14: Rules = Rules {

@@ -54,14 +54,6 @@ impl<D: Driver> PyTorch<D> {
         }
     }
 
-    /// Whether a segment of this size exceeds the limit. As in PyTorch, expandable segments are checked
-    /// with the same size, whatever they would map: they may exceed the limit, or be refused although
-    /// they fit.
-    fn would_exceed_limit(&self, segment_size: u64) -> bool {
-        self.limit
-            .is_some_and(|limit| self.reserved.saturating_add(segment_size) > limit)
-    }
-
     fn add_segment(&mut self, block: Block) -> BlockId {
         let (addr, size, stream) = (block.addr, block.size, block.stream);
         let id = self.insert_segment(block);
