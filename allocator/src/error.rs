@@ -86,11 +86,13 @@ pub struct OutOfMemory {
     pub private_free: u64,
     /// Reserved bytes.
     pub reserved: u64,
+    /// What the message ends with: PyTorch's advice, or nothing.
+    pub hint: &'static str,
 }
 
 impl std::error::Error for OutOfMemory {}
 
-/// For the reference, PyTorch 2.11's text including its double spaces, but without the sentence on
+/// For the reference, PyTorch's text including its double spaces, but without the sentence on
 /// other processes, which needs NVML.
 impl fmt::Display for OutOfMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -134,12 +136,9 @@ impl fmt::Display for OutOfMemory {
         }
         write!(
             f,
-            "and {} is reserved by PyTorch but unallocated. If reserved but unallocated memory is \
-             large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid \
-             fragmentation.  See documentation for Memory Management  \
-             (https://docs.pytorch.org/docs/stable/notes/cuda.html\
-             #optimizing-memory-usage-with-pytorch-cuda-alloc-conf)",
-            Size(self.reserved.wrapping_sub(allocated))
+            "and {} is reserved by PyTorch but unallocated.{}",
+            Size(self.reserved.wrapping_sub(allocated)),
+            self.hint
         )
     }
 }

@@ -97,6 +97,7 @@ mod mempool;
 pub mod placement;
 pub mod policy;
 pub mod pytorch;
+pub mod release;
 pub mod settings;
 pub mod snapshot;
 pub mod stats;

@@ -1,4 +1,4 @@
-//! The reference: the caching allocator of PyTorch 2.11, decision for decision.
+//! The reference: the caching allocator of PyTorch, decision for decision, of a release of choice.
 //!
 //! This file contains `malloc` and `free` as ordered lists of steps. Each step has its own file; only
 //! this file decides their order.
@@ -13,10 +13,12 @@
 //! | `merge.rs` | which neighbours a freed block is coalesced with, and in which order |
 //! | `retry_ladder.rs` | what is tried when no cached block fits, and when memory is exhausted |
 //! | `segment.rs`, `expandable.rs`, `pages.rs` | how memory is reserved from the device |
+//! | `limit.rs` | how much memory may be reserved |
 //! | `garbage_collect.rs`, `release.rs` | which memory returns to the device, and when |
 //! | `events.rs` | when a block used by several streams becomes free |
 //! | `flat_hash.rs`, `stream_set.rs` | the iteration order of PyTorch's hash tables |
 //! | `block.rs`, `arena.rs` | the state of a block, and the storage of blocks |
+//! | `rules.rs` | what changed from release to release |
 //! | `snapshot.rs`, `restore.rs`, `check.rs` | reporting, rebuilding and verifying the state |
 //!
 //! **Not modelled:** CUDA graph capture (private pools work without it), callbacks that free memory of
@@ -35,6 +37,7 @@ mod expandable;
 mod fit;
 mod flat_hash;
 mod garbage_collect;
+mod limit;
 mod merge;
 mod ordered;
 mod pages;
@@ -43,6 +46,7 @@ mod private_pool;
 mod release;
 pub mod restore;
 mod retry_ladder;
+mod rules;
 mod segment;
 pub mod size;
 mod snapshot;
@@ -57,8 +61,9 @@ use self::arena::{Arena, Id};
 use self::block::Block;
 use self::events::PendingEvents;
 use self::pages::ExpandableSegment;
-use self::pool::BlockPool;
+use self::pool::{BlockPool, Creations};
 use self::private_pool::PrivatePools;
+use self::rules::Rules;
 use crate::allocator::{Allocator, ONE_EXABYTE, delegate};
 use crate::driver::{DeviceAddr, Driver, HandleKind, StreamId};
 use crate::error::{Error, Hazard};
@@ -78,11 +83,14 @@ pub struct PyTorch<D> {
     /// Device memory in bytes when the allocator was created. Memory fractions refer to it.
     total_memory: u64,
     settings: Settings,
+    /// The rules of the release that the settings name.
+    rules: Rules,
     /// Limit on reserved bytes.
     limit: Option<u64>,
     /// Reserved bytes.
     reserved: u64,
     blocks: Arena<Block>,
+    creations: Creations,
     /// Allocated blocks by address.
     live: HashMap<DeviceAddr, BlockId, FixedState>,
     pools: Arena<BlockPool>,
@@ -133,12 +141,17 @@ impl<D: Driver> PyTorch<D> {
         let mut pools = Arena::default();
         let small = pools.insert(BlockPool::new(PoolKind::Small, None));
         let large = pools.insert(BlockPool::new(PoolKind::Large, None));
+        let rules = Rules::of(settings.release());
         let mut allocator = Self {
             device,
             total_memory,
-            limit: limit(settings.per_process_memory_fraction, total_memory),
+            limit: rules
+                .fraction
+                .at_start(settings.per_process_memory_fraction, total_memory),
             reserved: 0,
             blocks: Arena::default(),
+            creations: Creations::new(rules.tie_break),
+            rules,
             live: HashMap::default(),
             pools,
             small,
@@ -186,7 +199,7 @@ impl<D: Driver> PyTorch<D> {
             return Err(Error::TooManyBlocks);
         }
         // 1. Free the blocks whose streams have finished.
-        if !self.private_pools.is_recording() {
+        if !self.is_capturing() {
             self.process_events()?;
         }
         // 2. Round the size and choose the pool.
@@ -235,7 +248,7 @@ impl<D: Driver> PyTorch<D> {
         if self.blocks[id].stream_uses.is_none() {
             self.free_block(id);
             Ok(())
-        } else if self.private_pools.is_recording() {
+        } else if self.is_capturing() {
             self.events.defer(id);
             Ok(())
         } else {
@@ -279,26 +292,6 @@ impl<D: Driver> PyTorch<D> {
     /// [`PoolError::Recording`]: crate::error::PoolError::Recording
     pub fn empty_pool(&mut self, pool: MempoolId) -> Result<(), Error> {
         self.release_cached_blocks(pool)
-    }
-
-    /// Limits reserved memory to a fraction of the device memory at creation; 1 means no limit. Memory
-    /// already reserved beyond the limit is kept.
-    ///
-    /// # Errors
-    /// [`Error::InvalidFraction`] outside 0 to 1.
-    pub fn set_memory_fraction(&mut self, fraction: f64) -> Result<(), Error> {
-        if !(0.0..=1.0).contains(&fraction) {
-            return Err(Error::InvalidFraction(fraction));
-        }
-        self.limit = limit(fraction, self.total_memory);
-        Ok(())
-    }
-
-    /// The limit as a fraction of device memory; 1 without a limit.
-    #[must_use]
-    pub fn memory_fraction(&self) -> f64 {
-        self.limit
-            .map_or(1.0, |limit| limit as f64 / self.total_memory.max(1) as f64)
     }
 
     /// Changes the settings (`torch.cuda.memory._set_allocator_settings`).
@@ -407,7 +400,9 @@ impl<D: Driver> PyTorch<D> {
     /// The pool that currently serves blocks of `size` bytes for `stream`.
     fn pool_for(&self, size: u64, stream: StreamId) -> Result<PoolId, Error> {
         let kind = size::pool_kind(size);
-        let redirection = self.private_pools.redirection(stream, kind)?;
+        let redirection = self
+            .private_pools
+            .redirection(stream, kind, self.rules.nesting)?;
         Ok(redirection.unwrap_or(self.default_pool(kind)))
     }
 
@@ -451,11 +446,6 @@ impl<D: Driver> PyTorch<D> {
             });
         }
     }
-}
-
-/// The limit in bytes for a fraction of all memory; `None` for the whole.
-fn limit(fraction: f64, total_memory: u64) -> Option<u64> {
-    (fraction < 1.0).then_some((fraction * total_memory as f64) as u64)
 }
 
 impl<D: Driver> Allocator for PyTorch<D> {

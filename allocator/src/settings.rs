@@ -4,11 +4,14 @@
 //! `CUDAAllocatorConfig` (the keys of CUDA). Each parses the whole string and skips the keys of the
 //! other. The origin of the string decides which one runs first, and with it the text of some errors.
 
+pub mod keys;
 mod parse;
 mod roundup;
+mod rules;
 mod tokens;
 
 pub use self::roundup::RoundupDivisions;
+use crate::release::Release;
 
 /// The environment variables in order of precedence. Only the first one that is set, even to an empty
 /// string, is read. (PyTorch's comments say otherwise; its binary does this.)
@@ -21,6 +24,8 @@ pub const VARIABLES: [&str; 3] = [
 /// All settings. Every value can be written as a settings string. Sizes are in bytes.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Settings {
+    /// The release of PyTorch whose rules apply.
+    pub(crate) release: Release,
     /// The last parsed string, valid or not.
     pub(crate) source: String,
     /// `large_segment_size_mb`: size of segments for requests between 1 MiB and 10 MiB, and of the
@@ -45,6 +50,8 @@ pub struct Settings {
     pub(crate) graph_capture_record_stream_reuse: bool,
     /// `release_lock_on_cudamalloc`. Kept. No effect on the decisions of a single thread.
     pub(crate) release_lock_on_cudamalloc: bool,
+    /// `throw_on_cudamalloc_oom`: a request beyond the memory limit fails at once. Kept.
+    pub(crate) throw_on_cudamalloc_oom: bool,
     /// The settings of the host memory allocator, which is not modelled. Kept.
     pub(crate) pinned: PinnedSettings,
 }
@@ -60,12 +67,19 @@ pub(crate) struct PinnedSettings {
     pub num_register_threads: u64,
     /// `pinned_reserve_segment_size_mb`, in MiB
     pub reserve_segment_size_mb: u64,
+    /// `pinned_free_catch_all`
+    pub free_catch_all: bool,
+    /// `pinned_max_round_threshold_mb`, in MiB
+    pub max_round_threshold_mb: u64,
+    /// `pinned_max_cached_size_mb`, in MiB
+    pub max_cached_size_mb: u64,
 }
 
 impl Default for Settings {
     fn default() -> Self {
         let large_segment_size = 20 << 20;
         Self {
+            release: Release::default(),
             source: String::new(),
             large_segment_size,
             max_split_size: None,
@@ -76,11 +90,15 @@ impl Default for Settings {
             per_process_memory_fraction: 1.0,
             graph_capture_record_stream_reuse: false,
             release_lock_on_cudamalloc: false,
+            throw_on_cudamalloc_oom: false,
             pinned: PinnedSettings {
                 use_background_threads: false,
                 use_cuda_host_register: false,
                 num_register_threads: 1,
                 reserve_segment_size_mb: 0,
+                free_catch_all: false,
+                max_round_threshold_mb: 0,
+                max_cached_size_mb: 0,
             },
         }
     }
@@ -111,9 +129,25 @@ impl Settings {
     /// If the string is invalid. PyTorch reports this at the first use of CUDA and crashes at the
     /// second.
     pub fn from_conf(conf: &str) -> Result<Self, SettingsError> {
-        let mut settings = Self::default();
-        parse::at_start(&mut settings, conf)?;
-        Ok(settings)
+        Self::default().started_with(conf)
+    }
+
+    /// The default settings of a release.
+    #[must_use]
+    pub fn of_release(release: Release) -> Self {
+        Self {
+            release,
+            ..Self::default()
+        }
+    }
+
+    /// These settings after the process has read this string from its environment.
+    ///
+    /// # Errors
+    /// As [`Settings::from_conf`].
+    pub fn started_with(mut self, conf: &str) -> Result<Self, SettingsError> {
+        parse::at_start(&mut self, conf)?;
+        Ok(self)
     }
 
     /// The settings of a process that starts with the environment `variable`.
@@ -121,9 +155,20 @@ impl Settings {
     /// # Errors
     /// As [`Settings::from_conf`].
     pub fn from_env(variable: impl Fn(&str) -> Option<String>) -> Result<Self, SettingsError> {
+        Self::default().started_in(variable)
+    }
+
+    /// These settings after the process has read the environment `variable`.
+    ///
+    /// # Errors
+    /// As [`Settings::from_conf`].
+    pub fn started_in(
+        self,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<Self, SettingsError> {
         match VARIABLES.iter().find_map(|name| variable(name)) {
-            Some(conf) => Self::from_conf(&conf),
-            None => Ok(Self::default()),
+            Some(conf) => self.started_with(&conf),
+            None => Ok(self),
         }
     }
 
@@ -135,6 +180,12 @@ impl Settings {
     /// If the string is invalid. Settings before the error take effect, as in PyTorch.
     pub fn apply(&mut self, conf: &str) -> Result<(), SettingsError> {
         parse::at_run_time(self, conf)
+    }
+
+    /// The release of PyTorch whose rules apply.
+    #[must_use]
+    pub fn release(&self) -> Release {
+        self.release
     }
 
     /// `large_segment_size_mb`, in bytes.

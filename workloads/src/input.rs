@@ -194,7 +194,7 @@ impl Input {
             ));
         }
         Ok(Self {
-            coverage: Some(workload.coverage()),
+            coverage: Some(recording.coverage()),
             workload: Box::new(workload),
             recording: Some(recording),
             remarks,

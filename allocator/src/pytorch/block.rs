@@ -22,6 +22,8 @@ pub(super) struct Block {
     /// The stream whose requests it may serve.
     pub(super) stream: StreamId,
     pub(super) pool: PoolId,
+    /// Its place among free blocks of its size ([`TieBreak`](super::pool::TieBreak)).
+    pub(super) created: u64,
     /// The block before it in the segment.
     pub(super) prev: Option<BlockId>,
     /// The block after it in the segment.
@@ -65,6 +67,7 @@ impl Block {
     pub(super) fn part(&self, addr: DeviceAddr, size: u64) -> Self {
         Self {
             mapped: self.mapped,
+            created: self.created,
             ..Self::whole_segment(addr, size, self.stream, self.pool, self.segment)
         }
     }
@@ -83,6 +86,7 @@ impl Block {
             requested: 0,
             stream,
             pool,
+            created: 0,
             prev: None,
             next: None,
             segment,

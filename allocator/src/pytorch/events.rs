@@ -90,6 +90,7 @@ pub(super) enum Waiting {
 impl<D: Driver> PyTorch<D> {
     /// Records that `stream` uses an allocated block.
     pub(super) fn note_stream(&mut self, id: BlockId, stream: StreamId) {
+        let capturing = self.is_capturing();
         let key = StreamKey {
             device: self.device,
             stream,
@@ -101,7 +102,7 @@ impl<D: Driver> PyTorch<D> {
             set
         });
         events.stream_sets[set].insert(key, ());
-        if self.private_pools.is_recording() {
+        if capturing {
             events.recorded_in_capture.push((id, key));
         }
     }
@@ -170,7 +171,7 @@ impl<D: Driver> PyTorch<D> {
     pub(super) fn synchronize_and_free_events(&mut self, waiting: Waiting) -> Result<(), Error> {
         self.stats.num_sync_all_streams += 1;
         if let Waiting::OfPool(pool) = waiting
-            && self.private_pools.is_recording()
+            && self.is_capturing()
         {
             return Err(PoolError::Recording(pool).into());
         }

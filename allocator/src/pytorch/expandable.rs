@@ -15,12 +15,23 @@ use crate::driver::{Driver, DriverError, StreamId, VirtualMemory};
 use crate::error::Error;
 use crate::history::Action;
 
+/// Whether a request that is larger than a whole segment is noticed before pages are mapped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Reservation {
+    /// It is not: pages are mapped until the device or the segment has no more. Until 2.14.
+    Unchecked,
+    /// It is: the new segment is given up. From 2.15 on (pytorch#192269).
+    Checked,
+}
+
 impl<D: Driver> PyTorch<D> {
     /// Returns a mapped block for the request that is in no pool (`try_allocate_expandable_block`). It
     /// may be larger than the request. Returns `None` if memory ran out; pages mapped until then stay
     /// in the pool.
     pub(super) fn alloc_expandable(&mut self, request: &Request) -> Result<Option<BlockId>, Error> {
-        let mut candidate = self.find_expandable_block(request)?;
+        let Some(mut candidate) = self.find_expandable_block(request)? else {
+            return Ok(None);
+        };
         let block = &self.blocks[candidate];
         if !block.mapped {
             let bytes = block.size.min(request.size);
@@ -45,16 +56,23 @@ impl<D: Driver> PyTorch<D> {
     }
 
     /// Returns the first block of the lowest range of idle blocks, at least one of them unmapped, that
-    /// is large enough (`find_expandable_block`). Otherwise adds a segment.
-    fn find_expandable_block(&mut self, request: &Request) -> Result<BlockId, Error> {
+    /// is large enough (`find_expandable_block`). Otherwise adds a segment; returns `None` if the request
+    /// is refused because of its [`Reservation`].
+    fn find_expandable_block(&mut self, request: &Request) -> Result<Option<BlockId>, Error> {
         let found = self.pools[request.pool]
             .unmapped_of(request.stream)
             .map(|unmapped| self.idle_block_before(unmapped).unwrap_or(unmapped))
             .find(|&first| self.idle_bytes_reach(first, request.size));
-        match found {
-            Some(block) => Ok(block),
-            None => self.add_expandable_segment(request.stream, request.pool),
+        if found.is_some() {
+            return Ok(found);
         }
+        let added = self.add_expandable_segment(request.stream, request.pool)?;
+        let is_enough = self.blocks[added].size >= request.size;
+        if self.rules.reservation == Reservation::Checked && !is_enough {
+            self.release_if_unmapped(added)?;
+            return Ok(None);
+        }
+        Ok(Some(added))
     }
 
     fn idle_block_before(&self, id: BlockId) -> Option<BlockId> {
@@ -89,7 +107,8 @@ impl<D: Driver> PyTorch<D> {
         let segment = ExpandableSegment::reserve(vm, memory, page).map_err(Error::VirtualMemory)?;
         let (base, bytes) = (segment.base(), segment.bytes());
         let segment = self.expandable_segments.insert(segment);
-        let block = Block::whole_segment(base, bytes, stream, pool, Some(segment));
+        let mut block = Block::whole_segment(base, bytes, stream, pool, Some(segment));
+        block.created = self.creations.segment();
         let block = self.blocks.insert(block);
         self.pools.insert_block(&mut self.blocks, block);
         Ok(block)
@@ -225,7 +244,7 @@ impl<D: Driver> PyTorch<D> {
         prev: Option<BlockId>,
         next: Option<BlockId>,
     ) -> BlockId {
-        let part = self.blocks.insert(part);
+        let part = self.add_part(part);
         self.blocks.link(part, prev, next);
         self.pools.insert_block(&mut self.blocks, part);
         part

@@ -19,6 +19,34 @@ use crate::error::{Error, Hazard, PoolError};
 use crate::mempool::MempoolId;
 use crate::stats::PoolKind;
 
+/// Whether directing allocations to a private pool counts as capturing a graph, during which nothing may
+/// be waited for: events are not processed, and the default pools are not emptied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum PoolScope {
+    /// It does. Until 2.12.
+    IsCapture,
+    /// Only the capture itself does. From 2.13 on.
+    IsNoCapture,
+}
+
+/// Which of several redirections that accept a stream applies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Nesting {
+    /// The oldest. Until 2.9.
+    Outermost,
+    /// The newest. From 2.10 on.
+    Innermost,
+}
+
+/// When a request may take a free block of a private pool that allows it (`use_on_oom`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Borrowing {
+    /// After all cached memory was returned. Until 2.10.
+    LastResort,
+    /// Before cached memory is returned. From 2.11 on.
+    BeforeReturning,
+}
+
 impl FlatKey for MempoolId {
     fn flat_hash(self) -> u64 {
         if self.0 != 0 { self.0 } else { self.1 }
@@ -60,7 +88,7 @@ pub(super) struct PrivatePools {
     pools: Vec<PrivatePool>,
     /// Pools without users, in the order in which they are emptied.
     freeable: FlatHashMap<MempoolId, ()>,
-    /// Active redirections, oldest first. The newest one that accepts a stream applies.
+    /// Active redirections, oldest first. [`Nesting`] tells which applies.
     recordings: Vec<Recording>,
     use_on_oom: FlatHashMap<MempoolId, ()>,
     no_split: Vec<MempoolId>,
@@ -78,8 +106,14 @@ impl PrivatePools {
         &self,
         stream: StreamId,
         kind: PoolKind,
+        nesting: Nesting,
     ) -> Result<Option<PoolId>, PoolError> {
-        let Some(recording) = self.recordings.iter().rev().find(|r| (r.accepts)(stream)) else {
+        let mut accepting = self.recordings.iter().filter(|r| (r.accepts)(stream));
+        let recording = match nesting {
+            Nesting::Outermost => accepting.next(),
+            Nesting::Innermost => accepting.next_back(),
+        };
+        let Some(recording) = recording else {
             return Ok(None);
         };
         let id = recording.pool;
@@ -208,6 +242,11 @@ impl PrivatePool {
 }
 
 impl<D: Driver> PyTorch<D> {
+    /// Whether nothing may be waited for.
+    pub(super) fn is_capturing(&self) -> bool {
+        self.rules.pool_scope == PoolScope::IsCapture && self.private_pools.is_recording()
+    }
+
     /// The private pool that contains a pool.
     pub(super) fn private_pool_of(&mut self, pool: PoolId) -> Option<&mut PrivatePool> {
         self.private_pools.get_mut(self.pools[pool].owner()?)

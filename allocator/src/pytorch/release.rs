@@ -74,7 +74,7 @@ impl<D: Driver> PyTorch<D> {
     /// to a private pool, and of all private pools without users; or of one such pool alone.
     pub(super) fn release_cached_blocks(&mut self, which: MempoolId) -> Result<(), Error> {
         let all = which == MempoolId::DEFAULT;
-        if all && !self.private_pools.is_recording() {
+        if all && !self.is_capturing() {
             self.synchronize_and_free_events(Waiting::All)?;
             self.release_blocks(self.large)?;
             self.release_blocks(self.small)?;

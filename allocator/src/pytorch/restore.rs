@@ -165,7 +165,7 @@ impl<D: Driver> PyTorch<D> {
                 let tail = block.part(info.address.offset(info.size), block.size - info.size);
                 block.size = info.size;
                 let next = self.blocks[id].next;
-                rest = self.blocks.insert(tail);
+                rest = self.add_part(tail);
                 self.blocks.link(rest, Some(id), next);
             }
             self.blocks[id].requested = info.requested_size;

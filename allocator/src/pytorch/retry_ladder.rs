@@ -6,12 +6,63 @@
 //!
 //! Source: PyTorch 2.11, `malloc`.
 
+use super::private_pool::Borrowing;
 use super::segment::Attempt;
 use super::{BlockId, PyTorch, Request};
 use crate::driver::{DeviceAddr, Driver};
 use crate::error::{Error, OutOfMemory};
 use crate::history::Action;
 use crate::mempool::MempoolId;
+
+/// What the message of an out-of-memory error ends with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum OomHint {
+    /// Until 2.9.
+    OldPage,
+    /// Names the variable of all devices. 2.10.
+    AnyDevice,
+    /// Names the variable of CUDA, and a page of its own. From 2.11 on.
+    NewPage,
+    /// As before, but nothing if expandable segments are on. 2.14 (pytorch#191105).
+    UnlessExpandable,
+    /// As before, but about reserved addresses if expandable segments are on. From 2.15 on
+    /// (pytorch#192269).
+    AboutAddresses,
+}
+
+impl OomHint {
+    fn text(self, expandable_segments: bool) -> &'static str {
+        match self {
+            Self::OldPage => concat!(
+                " If reserved but unallocated memory is large try setting ",
+                "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See ",
+                "documentation for Memory Management  ",
+                "(https://pytorch.org/docs/stable/notes/cuda.html#environment-variables)"
+            ),
+            Self::AnyDevice => concat!(
+                " If reserved but unallocated memory is large try setting ",
+                "PYTORCH_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See ",
+                "documentation for Memory Management  ",
+                "(https://pytorch.org/docs/stable/notes/cuda.html#environment-variables)"
+            ),
+            Self::UnlessExpandable if expandable_segments => "",
+            Self::AboutAddresses if expandable_segments => concat!(
+                " expandable_segments is enabled. If instead the process is running out of virtual ",
+                "address space (VSZ), expandable segments may be over-reserving VA (each segment ",
+                "reserves ~9/8 of device memory, times the number of streams); reduce it via ",
+                "PYTORCH_CUDA_ALLOC_CONF expandable_segments_reserve / ",
+                "expandable_segments_reserve_by_class."
+            ),
+            Self::NewPage | Self::UnlessExpandable | Self::AboutAddresses => concat!(
+                " If reserved but unallocated memory is large try setting ",
+                "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See ",
+                "documentation for Memory Management  ",
+                "(https://docs.pytorch.org/docs/stable/notes/cuda.html",
+                "#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)"
+            ),
+        }
+    }
+}
 
 impl<D: Driver> PyTorch<D> {
     /// Returns a large enough block that is in no pool, from the first step that yields one, or `None`.
@@ -27,7 +78,9 @@ impl<D: Driver> PyTorch<D> {
             return Ok(Some(block));
         }
         // 3. Borrow from private pools that allow it.
-        if let Some(block) = self.take_from_use_on_oom_pools(request)? {
+        if self.rules.borrowing == Borrowing::BeforeReturning
+            && let Some(block) = self.take_from_use_on_oom_pools(request)?
+        {
             return Ok(Some(block));
         }
         // 4. Return just enough oversize blocks, then request again.
@@ -37,12 +90,18 @@ impl<D: Driver> PyTorch<D> {
             return Ok(Some(block));
         }
         // 5. Wait for all streams, return all cached memory, then request a last time. Waiting is not
-        //    allowed while allocations are directed to a private pool.
-        if self.private_pools.is_recording() {
-            return Ok(None);
+        //    allowed during a capture.
+        if !self.is_capturing() {
+            self.release_cached_blocks(MempoolId::DEFAULT)?;
+            if let Some(block) = self.alloc_block(request, Attempt::Retry)? {
+                return Ok(Some(block));
+            }
         }
-        self.release_cached_blocks(MempoolId::DEFAULT)?;
-        self.alloc_block(request, Attempt::Retry)
+        // 6. Borrow now, if that was not tried before.
+        match self.rules.borrowing {
+            Borrowing::LastResort => self.take_from_use_on_oom_pools(request),
+            Borrowing::BeforeReturning => Ok(None),
+        }
     }
 
     /// Records a failed request and builds its error.
@@ -66,6 +125,7 @@ impl<D: Driver> PyTorch<D> {
             allocated: self.stats.allocated_bytes.all.current.cast_unsigned(),
             private_free: self.free_bytes_of_private_pools(),
             reserved: self.stats.reserved_bytes.all.current.cast_unsigned(),
+            hint: self.rules.oom_hint.text(self.settings.expandable_segments),
         }))
     }
 

@@ -54,14 +54,6 @@ impl<D: Driver> PyTorch<D> {
         }
     }
 
-    /// Whether a segment of this size exceeds the limit. As in PyTorch, expandable segments are checked
-    /// with the same size, whatever they would map: they may exceed the limit, or be refused although
-    /// they fit.
-    fn would_exceed_limit(&self, segment_size: u64) -> bool {
-        self.limit
-            .is_some_and(|limit| self.reserved.saturating_add(segment_size) > limit)
-    }
-
     fn add_segment(&mut self, block: Block) -> BlockId {
         let (addr, size, stream) = (block.addr, block.size, block.stream);
         let id = self.insert_segment(block);
@@ -71,7 +63,8 @@ impl<D: Driver> PyTorch<D> {
     }
 
     /// Counts and inserts a block that is a whole segment.
-    pub(super) fn insert_segment(&mut self, block: Block) -> BlockId {
+    pub(super) fn insert_segment(&mut self, mut block: Block) -> BlockId {
+        block.created = self.creations.segment();
         let (size, kind) = (block.size, self.pools[block.pool].kind);
         if let Some(private) = self.private_pool_of(block.pool) {
             private.count_malloc();

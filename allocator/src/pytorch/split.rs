@@ -2,6 +2,7 @@
 //!
 //! Source: PyTorch 2.11, `should_split` and the first half of `alloc_found_block`.
 
+use super::block::Block;
 use super::size::{MIN_BLOCK, SMALL_LIMIT};
 use super::{BlockId, PyTorch, Request};
 use crate::driver::Driver;
@@ -27,6 +28,12 @@ impl<D: Driver> PyTorch<D> {
         }
     }
 
+    /// Adds a block that was part of another.
+    pub(super) fn add_part(&mut self, mut part: Block) -> BlockId {
+        part.created = self.creations.part(part.created);
+        self.blocks.insert(part)
+    }
+
     /// Splits the first `size` bytes off a block. Returns them as a new block; the remainder keeps the
     /// identity of the old block and goes into its pool.
     pub(super) fn split(&mut self, rest: BlockId, size: u64) -> BlockId {
@@ -34,7 +41,7 @@ impl<D: Driver> PyTorch<D> {
         let block = &self.blocks[rest];
         let (addr, prev) = (block.addr, block.prev);
         let front = block.part(addr, size);
-        let front = self.blocks.insert(front);
+        let front = self.add_part(front);
         self.blocks.link(front, prev, Some(rest));
         let block = &mut self.blocks[rest];
         block.addr = addr.offset(size);

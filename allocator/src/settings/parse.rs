@@ -1,5 +1,7 @@
 //! The two parsers of a settings string, and their order.
 
+use super::keys::{Parser, reads};
+use super::rules::{RoundingWithout, Rules};
 use super::tokens::Tokens;
 use super::{RoundupDivisions, Settings, SettingsError};
 
@@ -10,30 +12,6 @@ const MAX_MIB: u64 = u64::MAX / MIB;
 const MIN_LARGE_ALLOC_MIB: u64 = 10;
 /// The limit on threads that pin memory.
 const MAX_REGISTER_THREADS: u64 = 128;
-
-/// Keys of the parser for all devices.
-const SHARED_KEYS: [&str; 7] = [
-    "large_segment_size_mb",
-    "max_split_size_mb",
-    "max_non_split_rounding_mb",
-    "garbage_collection_threshold",
-    "roundup_power2_divisions",
-    "expandable_segments",
-    "pinned_use_background_threads",
-];
-
-/// Keys of CUDA's own parser.
-const CUDA_KEYS: [&str; 9] = [
-    "backend",
-    "release_lock_on_cudamalloc",
-    "release_lock_on_hipmalloc",
-    "pinned_use_cuda_host_register",
-    "pinned_use_hip_host_register",
-    "pinned_num_register_threads",
-    "pinned_reserve_segment_size_mb",
-    "graph_capture_record_stream_reuse",
-    "per_process_memory_fraction",
-];
 
 /// For the environment, CUDA's parser runs first. Before that, the library scans the string up to the
 /// backend when it is loaded.
@@ -60,18 +38,25 @@ fn parse_shared(settings: &mut Settings, conf: &str, tokens: &Tokens) -> Result<
     settings.garbage_collection_threshold = 0.0;
     conf.clone_into(&mut settings.source);
     // The other limits are checked against the segment size, so it is read before them, wherever it is.
+    let release = settings.release;
+    let rules = Rules::of(release);
     let mut i = 0;
     while i < tokens.len() {
-        if tokens.get(i)? == "large_segment_size_mb" {
+        let key = tokens.get(i)?;
+        if key == "large_segment_size_mb" && reads(Parser::Shared, release, key) {
             i += 2;
             settings.large_segment_size = large_segment_size(tokens.unsigned(i)?)?;
         }
         i += 1;
     }
-    settings.max_non_split_rounding = settings.large_segment_size;
+    if rules.rounding == RoundingWithout::Reset {
+        settings.max_non_split_rounding = settings.large_segment_size;
+    }
     for_each_key(tokens, |key, i| {
         let value = i + 2;
         match key {
+            _ if reads(Parser::Cuda, release, key) => return tokens.skip_value(i),
+            _ if !reads(Parser::Shared, release, key) => return Err(unknown(key, "Accelerator")),
             "large_segment_size_mb" => tokens.get(value).map(|_| ())?,
             "max_split_size_mb" => {
                 let limit = size_above(key, tokens.unsigned(value)?, settings)?;
@@ -86,23 +71,25 @@ fn parse_shared(settings: &mut Settings, conf: &str, tokens: &Tokens) -> Result<
             }
             "roundup_power2_divisions" => {
                 tokens.separator(i + 1)?;
-                return settings.roundup.parse(tokens, value);
+                return settings.roundup.parse(tokens, value, rules.above);
             }
             "expandable_segments" => settings.expandable_segments = tokens.boolean(value)?,
             "pinned_use_background_threads" => {
                 settings.pinned.use_background_threads = tokens.boolean(value)?;
             }
-            _ if CUDA_KEYS.contains(&key) => return tokens.skip_value(i),
-            _ => return Err(unknown(key, "Accelerator")),
+            _ => return tokens.skip_value(i),
         }
         Ok(value)
     })
 }
 
 fn parse_cuda(settings: &mut Settings, tokens: &Tokens) -> Result<(), SettingsError> {
+    let release = settings.release;
     for_each_key(tokens, |key, i| {
         let value = i + 2;
         match key {
+            _ if reads(Parser::Shared, release, key) => return tokens.skip_value(i),
+            _ if !reads(Parser::Cuda, release, key) => return Err(unknown(key, "CUDA")),
             "backend" => backend(tokens.get(value)?)?,
             "release_lock_on_cudamalloc" | "release_lock_on_hipmalloc" => {
                 settings.release_lock_on_cudamalloc = tokens.boolean(value)?;
@@ -123,8 +110,17 @@ fn parse_cuda(settings: &mut Settings, tokens: &Tokens) -> Result<(), SettingsEr
             "per_process_memory_fraction" => {
                 settings.per_process_memory_fraction = fraction(tokens.double(value)?)?;
             }
-            _ if SHARED_KEYS.contains(&key) => return tokens.skip_value(i),
-            _ => return Err(unknown(key, "CUDA")),
+            "throw_on_cudamalloc_oom" => {
+                settings.throw_on_cudamalloc_oom = tokens.boolean(value)?;
+            }
+            "pinned_free_catch_all" => settings.pinned.free_catch_all = tokens.boolean(value)?,
+            "pinned_max_round_threshold_mb" => {
+                settings.pinned.max_round_threshold_mb = tokens.unsigned(value)?;
+            }
+            "pinned_max_cached_size_mb" => {
+                settings.pinned.max_cached_size_mb = tokens.unsigned(value)?;
+            }
+            _ => return tokens.skip_value(i),
         }
         Ok(value)
     })

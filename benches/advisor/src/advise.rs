@@ -10,7 +10,6 @@
 //! | `simulator.rs` | replays the workload under given settings |
 //! | `search.rs` | decides which settings are tried |
 //! | `search/` | the settings worth trying for a workload |
-//! | `explanation.rs` | the findings, and who holds memory |
 //! | `ranking.rs` | the settings to show, in order |
 //! | `peak.rs` | what memory is used for at the peak |
 //! | `check.rs` | whether the replay reproduces the recording |
@@ -21,20 +20,17 @@
 //! | `confidence.rs` | how far the answer can be trusted |
 //! | `answer.rs` | the answer |
 //! | `job.rs` | one setting for all ranks of a job |
-//! | `remarks.rs` | what the search found out about itself |
 //! | `report/` | the result as text and as an HTML page |
 
 mod advice;
 mod answer;
 mod check;
 mod confidence;
-mod explanation;
 mod failure;
 mod job;
 mod others;
 mod peak;
 mod ranking;
-mod remarks;
 pub mod report;
 mod request;
 mod search;
@@ -49,6 +45,7 @@ use coalesce_bench::measure::deadline::Deadline;
 use coalesce_bench::measure::parallel;
 use coalesce_bench::measure::progress::Progress;
 use coalesce_workloads::formats::snapshot::Recording;
+use coalesce_workloads::formats::snapshot::release::Releases;
 use coalesce_workloads::formats::snapshot::settings::KnownSettings;
 use coalesce_workloads::op::Workload;
 
@@ -67,12 +64,14 @@ pub use self::simulator::RunFigures;
 pub use self::stability::{Gain, Spread, Spreads, Stability};
 
 use self::answer::Facts;
-use self::explanation::Explanation;
 use self::failure::FailureFinder;
 use self::search::candidates::CandidateGenerator;
 use self::search::sizes::RequestSizes;
 use self::search::{PRESENT, Search};
 use self::simulator::Simulator;
+use crate::diagnose::{Evidence, Finding, Subject, diagnose};
+use crate::holders::{Holders, Holdings};
+use crate::settings_string::{known_part, unknown_keys};
 
 /// Percentages of the time limit at which each part ends: verification and findings; the first settings and the trial of
 /// others; minimum capacities; larger capacities; perturbed copies of the workload; other policies.
@@ -125,7 +124,8 @@ pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
         check,
         findings,
         holdings,
-        mut left_out,
+        mut skipped,
+        error,
     } = explanation;
     search.try_findings(&findings);
     if can_fit {
@@ -144,7 +144,13 @@ pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
         let copied = deadline.at_percent(COPIED);
         stability = stability_against(&search, rival, request.copies, copied);
         others = others::compare(simulator, deadline.at_percent(COMPARED));
-        left_out.after_search(stability.as_ref(), &others, deadline);
+        if stability.is_none() && copied.has_passed() {
+            skipped.push("perturbed runs".to_owned());
+        }
+        let missing: Vec<&str> = others::missing(&others).collect();
+        if !missing.is_empty() {
+            skipped.push(format!("other allocators ({})", missing.join(", ")));
+        }
     }
     let coverage = request.recording.map(Recording::coverage);
     let answer = Facts {
@@ -157,6 +163,8 @@ pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
         confidence: Confidence::of(check.as_ref(), coverage.as_ref()),
     }
     .answer();
+    let mut remarks = [request.remarks, &remarks(request, &search, &skipped)].concat();
+    remarks.extend(error);
     let advised = best.filter(|_| answer.kind == AnswerKind::Change);
     Ok(Advice {
         format: 2,
@@ -179,12 +187,13 @@ pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
         stability,
         conditions: request.conditions.to_vec(),
         coverage,
-        remarks: [request.remarks, &remarks::of(request, &search, &left_out)].concat(),
+        remarks,
         search: SearchExtent {
+            tried: search.tried.len() as u64,
             seconds: (deadline.elapsed().as_secs_f64() * 10.0).round() / 10.0,
             ..search.extent
         },
-        skipped: left_out.skipped,
+        skipped,
     })
 }
 
@@ -216,6 +225,117 @@ fn begin<'a>(
         search.try_singles();
     }
     Ok(search)
+}
+
+/// What explains the memory that a program needs, as far as there was time.
+#[derive(Default)]
+struct Explanation {
+    check: Option<RecordingCheck>,
+    findings: Vec<Finding>,
+    holdings: Holdings,
+    /// What the time limit left out.
+    skipped: Vec<String>,
+    /// Why there are no findings.
+    error: Option<String>,
+}
+
+impl Explanation {
+    /// Verifies the recording and examines the replay under the current settings, in which `failure` may end the
+    /// program.
+    fn of(
+        request: &AdviceRequest<'_>,
+        simulator: Simulator<'_>,
+        failure: Option<&Failure>,
+        deadline: Deadline,
+    ) -> Self {
+        let until = deadline.at_percent(EXPLAINED);
+        let check = |recording| RecordingCheck::of(recording, until.moment());
+        let mut explanation = Self {
+            check: request.recording.map(check),
+            ..Self::default()
+        };
+        match explanation.examine(request, simulator.until(until), failure) {
+            Err(_) if until.has_passed() => explanation.skipped.push("the findings".to_owned()),
+            Err(error) => explanation.error = Some(format!("There are no findings: {error:#}.")),
+            Ok(()) => {}
+        }
+        explanation
+    }
+
+    /// Finds out who holds memory when a request fails, or else at the peak of requested memory, and the problems.
+    fn examine(
+        &mut self,
+        request: &AdviceRequest<'_>,
+        simulator: Simulator<'_>,
+        failure: Option<&Failure>,
+    ) -> anyhow::Result<()> {
+        let workload = simulator.timed(request.reactive);
+        let conf = known_part(request.present);
+        let evidence = Evidence::gather(Subject {
+            workload: &workload,
+            recording: request.recording,
+            conf: &conf,
+            capacity: request.capacity.saturating_sub(request.others),
+            limit: request.limit,
+            address_policy: request.addresses,
+        })?;
+        let log = &evidence.log;
+        let peak = || log.peak(&(0..log.end()), |level| level.requested);
+        let event = failure.map(|failure| failure.event);
+        let event = event.or_else(|| peak().map(|(event, _)| event));
+        self.holdings = Holders::of(&evidence).at(event.unwrap_or(0));
+        self.findings = diagnose(&evidence);
+        if simulator.deadline.has_passed() {
+            // Rules whose replays were cut short find nothing.
+            self.skipped.push("some of the findings".to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// What the search found out about itself, one sentence each.
+fn remarks(request: &AdviceRequest<'_>, search: &Search<'_>, skipped: &[String]) -> Vec<String> {
+    let mut remarks = Vec::new();
+    let unknown = unknown_keys(request.present);
+    if !unknown.is_empty() {
+        remarks.push(format!(
+            "PyTorch 2.11, the release that is simulated, does not know {} in the current settings. The replays \
+             ignore it, and the advised settings keep it.",
+            unknown.join(", ")
+        ));
+    }
+    let unoffered = search.unoffered();
+    if !unoffered.is_empty() && request.releases != Releases::REFERENCE {
+        remarks.push(format!(
+            "The program runs under {}: {} cannot be set there and was not tried.",
+            request.releases.range(),
+            listed(&unoffered)
+        ));
+    }
+    let present = search.tried.get(PRESENT);
+    if let Some(error) = present.and_then(|present| present.error.as_ref()) {
+        remarks.push(format!(
+            "The replay under the current settings failed: {error}."
+        ));
+    }
+    if !skipped.is_empty() {
+        remarks.push(format!(
+            "Time ran out for {}; --time-limit sets the limit.",
+            listed(skipped)
+        ));
+    }
+    remarks
+}
+
+/// The items as part of a sentence: `a, b and c`.
+fn listed(items: &[String]) -> String {
+    match items {
+        [all @ .., before, last] => {
+            let all = all.iter().map(|item| format!("{item}, "));
+            format!("{}{before} and {last}", all.collect::<String>())
+        }
+        items => items.concat(),
+    }
 }
 
 /// Compares the current settings with a rival on perturbed copies of the workload, if the minimum memory of

@@ -168,33 +168,27 @@ impl Difference {
     pub fn between(before: &Compared<'_>, after: &Compared<'_>) -> anyhow::Result<Self> {
         let first = before.examine().with_context(|| before.name.to_owned())?;
         let second = after.examine().with_context(|| after.name.to_owned())?;
+        let (peak, then) = (&first.side.peak, &second.side.peak);
         let settings = (before.subject.conf != after.subject.conf)
             .then(|| after.breakdown(before.subject.conf).ok())
             .flatten();
         let settings_change_bytes =
-            settings.map(|peak| change(peak.reserved_bytes, second.side.peak.reserved_bytes));
-        let parts = parts(&first.side.peak, &second.side.peak);
-        let reserved = change(
-            first.side.peak.reserved_bytes,
-            second.side.peak.reserved_bytes,
-        );
-        let cause = cause(&first.side.peak, &second.side.peak);
+            settings.map(|peak| change(peak.reserved_bytes, then.reserved_bytes));
         let holders = match first.side.has_stacks == second.side.has_stacks {
             true => holder_changes(&first.holdings.holders, &second.holdings.holders),
             false => Vec::new(),
         };
-        let by_category = |holdings: &Holdings, category: Category| holdings.bytes_of(category);
         let categories = Category::ALL.map(|category| ShareChange {
             name: category.name().to_owned(),
-            before_bytes: by_category(&first.holdings, category),
-            after_bytes: by_category(&second.holdings, category),
+            before_bytes: first.holdings.bytes_of(category),
+            after_bytes: second.holdings.bytes_of(category),
         });
         let mut difference = Self {
             format: 1,
             verdict: String::new(),
-            cause,
-            reserved_change_bytes: reserved,
-            parts,
+            cause: cause(peak, then),
+            reserved_change_bytes: change(peak.reserved_bytes, then.reserved_bytes),
+            parts: parts(peak, then),
             settings_change_bytes,
             holders,
             categories: shares(categories),

@@ -14,9 +14,9 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
-use coalesce_bench::text::amount;
+use coalesce_alloc::MempoolId;
 use coalesce_workloads::formats::snapshot::workload::without_mark;
-use coalesce_workloads::formats::snapshot::{Stack, StackId};
+use coalesce_workloads::formats::snapshot::{Recording, Stack, StackId};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -143,24 +143,9 @@ impl Holdings {
         let found = found.find(|one| one.category == category);
         found.map_or(0, |one| one.bytes)
     }
-
-    /// The categories in one sentence: `parameters 1.20 GiB, activations 3.40 GiB; unknown 0.10 GiB`.
-    #[must_use]
-    pub fn summary(&self) -> String {
-        let known = self.categories.iter();
-        let known = known.filter(|one| one.category != Category::Unknown);
-        let known: Vec<String> = known
-            .map(|one| format!("{} {}", one.category.name(), amount(one.bytes)))
-            .collect();
-        match (known.is_empty(), self.unknown_bytes) {
-            (_, 0) => known.join(", "),
-            (true, bytes) => format!("unknown {}", amount(bytes)),
-            (false, bytes) => format!("{}; unknown {}", known.join(", "), amount(bytes)),
-        }
-    }
 }
 
-/// What tells holders apart.
+/// The properties that distinguish holders.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Key {
     site: u32,
@@ -194,12 +179,6 @@ impl<'a> Holders<'a> {
         }
     }
 
-    /// Who holds memory at the peak of reserved memory.
-    #[must_use]
-    pub fn at_peak(&self) -> Holdings {
-        self.at(self.evidence.peak.event)
-    }
-
     /// What an allocation, given by its index in the log, is for.
     #[must_use]
     pub fn category(&self, allocation: usize) -> Category {
@@ -209,6 +188,7 @@ impl<'a> Holders<'a> {
     /// Who holds memory after an event.
     #[must_use]
     pub fn at(&self, event: u64) -> Holdings {
+        let recording = self.evidence.subject.recording;
         let mut sites = Sites::default();
         let mut sums: HashMap<Key, Sum> = HashMap::new();
         for (index, allocation) in self.evidence.allocations() {
@@ -218,13 +198,17 @@ impl<'a> Holders<'a> {
             if !allocation.is_live_after(event) {
                 continue;
             }
-            let origin = self.origin(index, allocation);
+            let recorded = recording.zip(self.evidence.entry_of(index));
+            let origin = self.origin(index, allocation, recorded);
+            let pool = recorded.map(|(recording, entry)| recording.pool_of(entry));
+            let pool = pool.filter(|pool| *pool != MempoolId::DEFAULT);
+            let label = recorded.and_then(|(recording, entry)| recording.entry_labels.get(&entry));
             let key = Key {
                 site: sites.number(&origin),
                 category: self.category(index),
                 stream: allocation.stream,
-                pool: self.pool(index),
-                label: self.label(index),
+                pool: pool.map(|pool| (pool.0, pool.1)),
+                label: label.cloned(),
             };
             let sum = sums.entry(key).or_default();
             sum.bytes += allocation.bytes;
@@ -266,13 +250,16 @@ impl<'a> Holders<'a> {
         self.evidence.subject.recording?.stacks.get(id.0 as usize)
     }
 
-    fn origin(&self, index: usize, allocation: &Allocation) -> Origin<'_> {
+    fn origin(
+        &self,
+        index: usize,
+        allocation: &Allocation,
+        recorded: Option<(&Recording, usize)>,
+    ) -> Origin<'_> {
         let tag = self.evidence.log.tags.get(allocation.tag as usize);
         let tag = without_mark(tag.map_or("", String::as_str));
-        let recording = self.evidence.subject.recording;
-        let forward = recording
-            .zip(self.evidence.entry_of(index))
-            .and_then(|(recording, entry)| recording.forward_stacks.get(&entry).copied());
+        let forward =
+            recorded.and_then(|(recording, entry)| recording.forward_stacks.get(&entry).copied());
         let is_of_backward = forward.is_some();
         let id = forward.or_else(|| self.evidence.stack_of(index));
         let stack = id.and_then(|id| Some((id, self.stack(id)?)));
@@ -283,18 +270,6 @@ impl<'a> Holders<'a> {
             stack,
             is_of_backward,
         }
-    }
-
-    fn pool(&self, index: usize) -> Option<(u64, u64)> {
-        let recording = self.evidence.subject.recording?;
-        let pool = recording.pool_of(self.evidence.entry_of(index)?);
-        (pool != coalesce_alloc::MempoolId::DEFAULT).then_some((pool.0, pool.1))
-    }
-
-    fn label(&self, index: usize) -> Option<String> {
-        let recording = self.evidence.subject.recording?;
-        let entry = self.evidence.entry_of(index)?;
-        recording.entry_labels.get(&entry).cloned()
     }
 }
 

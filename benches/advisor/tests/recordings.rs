@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use coalesce_advisor::advise::report::html;
 use coalesce_advisor::advise::{Advice, AdviceRequest, Aim, AnswerKind, advise};
 use coalesce_alloc::settings::Settings;
+use coalesce_bench::measure::deadline::Deadline;
 use coalesce_bench::measure::profile::{PUBLISHED, Profile};
 use coalesce_workloads::cached::Cached;
 use coalesce_workloads::formats::snapshot::Recording;
@@ -49,7 +50,7 @@ fn advice(name: &str, recording: &Recording) -> Advice {
         copies: COPIES,
     };
     let advice = advise(&request).unwrap();
-    let page = html::page(&request, &advice, "2026-11-22").unwrap();
+    let page = html::page(&request, &advice, "2026-11-22", Deadline::after(None)).unwrap();
     assert!(page.contains("</html>"));
     advice
 }

@@ -8,6 +8,7 @@ use anyhow::{Context, ensure};
 use coalesce_advisor::report::{self, html, text};
 use coalesce_advisor::{Advice, AdviceRequest, Aim, advise, one_for_all};
 use coalesce_bench::measure::cell::REFERENCE;
+use coalesce_bench::measure::deadline::Deadline;
 use coalesce_bench::measure::profile::{self, Profile};
 use coalesce_bench::measure::results;
 use coalesce_workloads::cached::Cached;
@@ -136,26 +137,26 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 .map(|subject| &mut subject.input.remarks);
             remarks.for_each(|remarks| remarks.push(remark.clone()));
         }
-        let left = limit.saturating_sub(reading).max(limit / 2);
-        // Drawing the page takes some more replays.
-        let left = if args.html.is_some() {
-            left * 4 / 5
-        } else {
-            left
-        };
-        left / u32::try_from(args.workloads.len()).unwrap_or(u32::MAX)
+        limit.saturating_sub(reading).max(limit / 2)
+    });
+    let deadline = Deadline::after(limit);
+    let workloads = u32::try_from(args.workloads.len()).unwrap_or(u32::MAX);
+    let limit = limit.map(|limit| match (args.html.is_some(), workloads) {
+        (false, 1) => limit,
+        // The page, or one setting for all, takes some more replays.
+        _ => limit * 4 / 5 / workloads,
     });
     let requests = subjects
         .iter()
         .map(|subject| subject.request(args, &profile, limit));
     let requests: Vec<AdviceRequest<'_>> = requests.collect();
     match requests.as_slice() {
-        [request] => one(args, request),
-        requests => job(args, requests),
+        [request] => one(args, request, deadline),
+        requests => job(args, requests, deadline),
     }
 }
 
-fn one(args: &Args, request: &AdviceRequest<'_>) -> anyhow::Result<ExitCode> {
+fn one(args: &Args, request: &AdviceRequest<'_>, deadline: Deadline) -> anyhow::Result<ExitCode> {
     if let Some(path) = &args.html {
         results::ensure_writable(path)?;
     }
@@ -168,20 +169,25 @@ fn one(args: &Args, request: &AdviceRequest<'_>) -> anyhow::Result<ExitCode> {
     // Last, so that an error here loses nothing.
     if let Some(path) = &args.html {
         let today = time::OffsetDateTime::now_utc().date().to_string();
-        results::write(path, html::page(request, &advice, &today)?.as_bytes())?;
+        let page = html::page(request, &advice, &today, deadline)?;
+        results::write(path, page.as_bytes())?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// The recordings are of the ranks of one job.
-fn job(args: &Args, requests: &[AdviceRequest<'_>]) -> anyhow::Result<ExitCode> {
+fn job(
+    args: &Args,
+    requests: &[AdviceRequest<'_>],
+    deadline: Deadline,
+) -> anyhow::Result<ExitCode> {
     ensure!(
         args.html.is_none(),
         "--html shows one recording; run `coalesce advise` with each of them"
     );
     let ranks = requests.iter().map(advise);
     let ranks: Vec<Advice> = ranks.collect::<anyhow::Result<_>>()?;
-    let job = one_for_all(requests, ranks);
+    let job = one_for_all(requests, ranks, deadline);
     let page = match args.json {
         true => serde_json::to_string_pretty(&job)? + "\n",
         false => report::job::page(&job),

@@ -2,9 +2,9 @@
 //! and from the recording.
 
 mod memory;
-mod trial;
 
 use anyhow::ensure;
+use coalesce_advisor::Subject;
 use coalesce_alloc::bytes;
 use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::settings::{Settings, SettingsError};
@@ -71,6 +71,18 @@ pub struct Conditions {
 }
 
 impl Conditions {
+    /// The input under these conditions.
+    pub fn subject<'a>(&'a self, input: &'a Input) -> Subject<'a> {
+        Subject {
+            workload: input.workload.as_ref(),
+            recording: input.recording.as_ref(),
+            conf: &self.conf,
+            capacity: self.capacity - self.others,
+            limit: self.limit,
+            address_policy: self.addresses,
+        }
+    }
+
     /// The sources, one a line.
     pub fn text(&self) -> String {
         self.sources

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use coalesce_advisor::diagnose::steps::Steps;
-use coalesce_advisor::diagnose::{self, Evidence, Subject};
+use coalesce_advisor::diagnose::{self, Evidence};
 use coalesce_bench::measure::cell::REFERENCE;
 use coalesce_bench::text::coverage::missing;
 
@@ -34,14 +34,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let input = args.conditions.open(&args.workload)?;
     history::require_or_show(&input, &args.workload, args.json)?;
     let conditions = args.conditions.resolve(&input, REFERENCE)?;
-    let evidence = Evidence::gather(Subject {
-        workload: input.workload.as_ref(),
-        recording: input.recording.as_ref(),
-        conf: &conditions.conf,
-        capacity: conditions.capacity - conditions.others,
-        limit: conditions.limit,
-        address_policy: conditions.addresses,
-    })?;
+    let evidence = Evidence::gather(conditions.subject(&input))?;
     let findings = diagnose::diagnose(&evidence);
     let missing = input.coverage.as_ref().map(missing).unwrap_or_default();
     let missing: String = missing.iter().map(|line| format!("{line}\n")).collect();

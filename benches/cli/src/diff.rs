@@ -2,7 +2,6 @@
 
 use std::process::ExitCode;
 
-use coalesce_advisor::Subject;
 use coalesce_advisor::difference::{Compared, Difference};
 use coalesce_bench::measure::cell::REFERENCE;
 use coalesce_workloads::input::Input;
@@ -66,17 +65,9 @@ impl<'a> Opened<'a> {
     }
 
     fn compared(&self) -> Compared<'_> {
-        let conditions = &self.conditions;
         Compared {
             name: self.name,
-            subject: Subject {
-                workload: self.input.workload.as_ref(),
-                recording: self.input.recording.as_ref(),
-                conf: &conditions.conf,
-                capacity: conditions.capacity - conditions.others,
-                limit: conditions.limit,
-                address_policy: conditions.addresses,
-            },
+            subject: self.conditions.subject(&self.input),
         }
     }
 }

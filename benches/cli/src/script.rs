@@ -7,6 +7,7 @@ use anyhow::Context;
 use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::history::HistoryOptions;
+use coalesce_alloc::release::Release;
 use coalesce_alloc::settings::Settings;
 use coalesce_script::bench::{self, BenchOptions};
 use coalesce_script::{Options, RunError, Script};
@@ -57,6 +58,9 @@ pub struct Args {
     /// With --bench: the interface to call; only one exists.
     #[arg(long, value_parser = ["raw"], default_value = "raw")]
     api: String,
+    /// The release of PyTorch, for example 2.13. Default: 2.11.
+    #[arg(long, value_name = "RELEASE", default_value_t = Release::default())]
+    torch: Release,
     /// With --bench: accepted for compatibility with the oracle, without effect.
     #[arg(long)]
     single_thread: bool,
@@ -77,7 +81,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Err(error) => return Ok(fail(WRONG_SCRIPT, &error)),
     };
     let config = SimConfig::from_variables("FAKE", variable)?;
-    let settings = match Settings::from_env(variable) {
+    let settings = match Settings::of_release(args.torch).started_in(variable) {
         Ok(settings) => settings,
         Err(error) => return Ok(fail(WRONG_SETTINGS, &format!("fatal: {error}"))),
     };

@@ -17,18 +17,9 @@ pub struct RecordingCheck {
     pub verdict: &'static str,
     /// Whether the recording contains allocations and everything matches.
     pub is_exact: bool,
-    /// Allocations of the recording.
-    pub allocations: usize,
-    /// Allocations with their recorded address.
-    pub exact: usize,
-    /// Times the recording allocates or frees a segment, or maps or unmaps pages.
-    pub segment_events: usize,
-    /// Those that the replay predicts in kind, address and size.
-    pub predicted: usize,
-    /// Retries after emptying the cache.
-    pub retries: u64,
-    /// Failed requests of the recording.
-    pub ooms: usize,
+    /// The figures of the replay.
+    #[serde(flatten)]
+    pub counts: Verification,
     /// The first difference, or why nothing can be compared.
     pub difference: Option<String>,
 }
@@ -55,13 +46,8 @@ impl RecordingCheck {
                 None => verification.verdict().name(),
             },
             is_exact: error.is_none() && verification.is_exact(),
-            allocations: verification.allocations,
-            exact: verification.exact,
-            segment_events: verification.segment_events,
-            predicted: verification.predicted,
-            retries: verification.retries,
-            ooms: verification.ooms,
             difference: error.map(|error| error.to_string()).or(difference),
+            counts: verification,
         }
     }
 
@@ -73,13 +59,13 @@ impl RecordingCheck {
     /// The result in a sentence.
     #[must_use]
     pub fn sentence(&self) -> String {
-        let Self {
+        let Verification {
             allocations,
             exact,
             segment_events,
             predicted,
             ..
-        } = self;
+        } = self.counts;
         match (&self.difference, self.is_exact) {
             (None, false) => {
                 "There is nothing to verify: the recording contains no allocation.".to_owned()

@@ -6,9 +6,10 @@
 
 use std::cmp::Reverse;
 
+use coalesce_bench::measure::deadline::Deadline;
 use coalesce_bench::measure::least::Bracket;
 use coalesce_bench::measure::parallel;
-use coalesce_bench::text::{Unit, percent_of, quoted};
+use coalesce_bench::text::{Unit, count, percent_of, quoted};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -61,9 +62,13 @@ struct Candidate {
     needs: Vec<Option<u64>>,
 }
 
-/// Finds the settings for all ranks of a job, given the advice for each. There must be at least one.
+/// Finds the settings for all ranks of a job by the deadline, given the advice for each. There must be at least one.
 #[must_use]
-pub fn one_for_all(requests: &[AdviceRequest<'_>], ranks: Vec<Advice>) -> JobAdvice {
+pub fn one_for_all(
+    requests: &[AdviceRequest<'_>],
+    ranks: Vec<Advice>,
+    deadline: Deadline,
+) -> JobAdvice {
     let current: Vec<Option<u64>> = ranks
         .iter()
         .map(|advice| advice.ranking.first()?.least_capacity_bytes)
@@ -71,7 +76,7 @@ pub fn one_for_all(requests: &[AdviceRequest<'_>], ranks: Vec<Advice>) -> JobAdv
     let confs = proposed(&ranks);
     let candidates = parallel::map(&confs, |conf| {
         let needs = requests.iter().zip(&ranks);
-        let needs = needs.map(|(request, advice)| needs_under(conf, request, advice));
+        let needs = needs.map(|(request, advice)| needs_under(conf, request, advice, deadline));
         Candidate {
             conf: conf.clone(),
             needs: needs.collect(),
@@ -105,9 +110,18 @@ pub fn one_for_all(requests: &[AdviceRequest<'_>], ranks: Vec<Advice>) -> JobAdv
     let worst = (0..needs.len()).max_by_key(|&index| needs.get(index)?.current_bytes);
     let worst = worst.unwrap_or(0);
     let conf = best.map(|best| best.conf.clone());
+    let unknown = candidates.iter().filter(|one| one.needs.contains(&None));
+    let unfinished = match deadline.has_passed() {
+        true => unknown.count(),
+        false => 0,
+    };
     JobAdvice {
         format: 2,
-        sentences: [caveats(&ranks), sentences(&needs, worst, conf.as_deref())].concat(),
+        sentences: [
+            caveats(&ranks, unfinished),
+            sentences(&needs, worst, conf.as_deref()),
+        ]
+        .concat(),
         conf,
         worst,
         needs,
@@ -125,13 +139,21 @@ fn proposed(ranks: &[Advice]) -> Vec<String> {
     confs
 }
 
-/// The minimum memory of a rank; none if a replay fails.
-fn needs_under(conf: &str, request: &AdviceRequest<'_>, advice: &Advice) -> Option<u64> {
+/// The minimum memory of a rank; none if a replay fails or the deadline passes.
+fn needs_under(
+    conf: &str,
+    request: &AdviceRequest<'_>,
+    advice: &Advice,
+    deadline: Deadline,
+) -> Option<u64> {
     let known = advice.ranking.iter().find(|row| row.conf == conf);
     if let Some(bytes) = known.and_then(|row| row.least_capacity_bytes) {
         return Some(bytes);
     }
-    let simulator = Simulator::of(request).ok()?;
+    if deadline.has_passed() {
+        return None;
+    }
+    let simulator = Simulator::of(request).ok()?.until(deadline);
     let (_, with_room) = simulator.both(PYTORCH, conf).ok()?;
     let demand = simulator.demand.lower_bound_bytes;
     let mut bracket = Bracket::new(demand, with_room.peak_reserved_bytes);
@@ -147,25 +169,31 @@ fn most(needs: &[Option<u64>]) -> u64 {
     known.max().unwrap_or(u64::MAX)
 }
 
-/// What must be known before the answer is read.
-fn caveats(ranks: &[Advice]) -> Vec<String> {
+/// What must be known before the answer is read. `unfinished` settings were not tried on all ranks.
+fn caveats(ranks: &[Advice], unfinished: usize) -> Vec<String> {
     let all = ranks.len();
-    let count = |level: ConfidenceLevel| {
+    let at_level = |level: ConfidenceLevel| {
         let levels = ranks.iter().map(|rank| rank.answer.confidence.level);
         levels.filter(|&one| one == level).count()
     };
     let mut caveats = Vec::new();
-    match count(ConfidenceLevel::Estimate) {
+    match at_level(ConfidenceLevel::Estimate) {
         0 => {}
         some => caveats.push(format!(
             "The figures of {some} of {all} ranks are estimates; `coalesce advise` says why for each."
         )),
     }
-    match count(ConfidenceLevel::RecordedPart) {
+    match at_level(ConfidenceLevel::RecordedPart) {
         0 => {}
         some => caveats.push(format!(
             "The beginning of {some} of {all} ranks is not recorded: their figures are of the recorded part."
         )),
+    }
+    if unfinished > 0 {
+        caveats.push(format!(
+            "Time ran out before {} could be tried on all ranks; --time-limit sets the limit.",
+            count(unfinished as u64, "setting")
+        ));
     }
     caveats
 }

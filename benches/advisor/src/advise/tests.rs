@@ -4,12 +4,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use coalesce_alloc::driver::sim::address::AddressPolicy;
+use coalesce_bench::measure::deadline::Deadline;
 use coalesce_bench::measure::profile::{PUBLISHED, Profile};
 use coalesce_workloads::cached::Cached;
 use coalesce_workloads::formats::snapshot::release::Releases;
 use coalesce_workloads::op::{Op, Sink, Workload, WorkloadError};
 
-use super::{Advice, AdviceRequest, Aim, advise};
+use super::{Advice, AdviceRequest, Aim, advise, one_for_all};
 use crate::advise::answer::AnswerKind;
 
 const MIB: u64 = 1 << 20;
@@ -191,4 +192,44 @@ fn a_time_limit_that_is_too_short_is_an_error() {
     });
     let error = format!("{:#}", advice.unwrap_err());
     assert!(error.contains("--time-limit"), "{error}");
+}
+
+#[test]
+fn a_job_respects_the_time_limit_and_names_what_it_lacks() {
+    let workload = Cached::of(&FRAGMENTED).unwrap();
+    let profile = Profile::load(PUBLISHED, Path::new("")).unwrap();
+    let request = AdviceRequest {
+        workload: &workload,
+        reactive: &workload,
+        recording: None,
+        remarks: &[],
+        conditions: &[],
+        present: "",
+        releases: Releases::REFERENCE,
+        capacity: 80 * GIB,
+        others: 0,
+        limit: None,
+        limit_below: None,
+        aim: Aim::LeastCapacity,
+        profile: &profile,
+        addresses: AddressPolicy::Up,
+        time_limit: None,
+        copies: 0,
+    };
+    let advice = advise(&request).unwrap();
+    let mut ranks = vec![advice.clone(), advice];
+    // Settings that suit the first rank and were not tried on the second.
+    let first = ranks.first_mut().unwrap();
+    let mut row = first.ranking.last().unwrap().clone();
+    row.conf = "max_split_size_mb:333".to_owned();
+    row.is_advised = true;
+    first.ranking.push(row);
+    let job = |limit| {
+        let deadline = Deadline::after(limit);
+        one_for_all(&[request, request], ranks.clone(), deadline)
+    };
+    let ran_out = "Time ran out before 1 setting could be tried on all ranks";
+    let sentences = |limit| job(limit).sentences.join(" ");
+    assert!(sentences(Some(Duration::ZERO)).contains(ran_out));
+    assert!(!sentences(None).contains("Time ran out"));
 }

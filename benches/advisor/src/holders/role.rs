@@ -74,8 +74,8 @@ struct Frames {
     is_in_backward: bool,
     is_in_init: bool,
     is_of_program: bool,
-    setup: bool,
-    data: bool,
+    is_setup: bool,
+    is_data: bool,
     /// The function of the frame before.
     inner: String,
 }
@@ -166,11 +166,12 @@ impl Frames {
                 "cuda",
                 "to_empty",
             ];
-            self.setup |= !self.is_in_module && (sets_up.contains(&name) || name.contains("load_"));
+            self.is_setup |=
+                !self.is_in_module && (sets_up.contains(&name) || name.contains("load_"));
         }
         let loads = is_in("/nn/init.py") || is_in("/nn/parameter.py") || is_in("/serialization.py");
-        self.setup |= loads && !self.is_in_module;
-        self.data |= is_in("/utils/data/") && !self.is_in_module;
+        self.is_setup |= loads && !self.is_in_module;
+        self.is_data |= is_in("/utils/data/") && !self.is_in_module;
         None
     }
 
@@ -186,10 +187,10 @@ impl Frames {
             || name.contains("load_weights")
             || name.contains("load_model")
             || base == "safetensors.py";
-        self.setup |= loads && !self.is_in_module;
+        self.is_setup |= loads && !self.is_in_module;
         let brings = name.starts_with("_prepare_input")
             || ["send_to_device", "collate_fn", "default_collate"].contains(&name);
-        self.data |= brings && !self.is_in_module;
+        self.is_data |= brings && !self.is_in_module;
         self.is_in_init |= name == "__init__" && !self.is_in_module;
         None
     }
@@ -198,8 +199,8 @@ impl Frames {
         match () {
             () if self.is_in_backward => Role::Backward,
             () if self.is_in_module => Role::Forward,
-            () if self.setup => Role::Setup,
-            () if self.data => Role::Data,
+            () if self.is_setup => Role::Setup,
+            () if self.is_data => Role::Data,
             () if self.is_in_init => Role::Init,
             () if self.is_of_program => Role::Program,
             () => Role::Unknown,

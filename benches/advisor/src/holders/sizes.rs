@@ -3,7 +3,7 @@
 //! The blocks that were live before a recording began have no stack. If a size occurs among them as often as among the
 //! gradients of one step, they are parameters; if two or three times as often, the others are optimizer state.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::category::Category;
 
@@ -11,11 +11,11 @@ use super::category::Category;
 pub(super) type Candidate = (usize, u64);
 
 /// The categories of the candidates that the sizes of gradients show. `gradients` has the sizes of each step;
-/// `state` has the bytes of optimizer state by size that is known otherwise.
+/// `state` has the sizes of optimizer state that is known otherwise.
 pub(super) fn categories(
     candidates: &[Candidate],
     gradients: &[Vec<u64>],
-    state: &BTreeMap<u64, u64>,
+    state: &BTreeSet<u64>,
 ) -> HashMap<usize, Category> {
     let most = gradients
         .iter()
@@ -39,7 +39,7 @@ pub(super) fn categories(
         let is_regular = others * 4 <= number && copies <= 4;
         let parameters = indices.iter().take(number);
         found.extend(parameters.map(|&index| (index, Category::Parameters)));
-        if is_regular && !state.contains_key(&size) {
+        if is_regular && !state.contains(&size) {
             let others = indices.iter().take(copies * number).skip(number);
             found.extend(others.map(|&index| (index, Category::OptimizerState)));
         }

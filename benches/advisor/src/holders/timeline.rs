@@ -1,6 +1,6 @@
 //! Decides what each allocation is for, from what the program was doing at its birth and at its end.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 
 use super::category::Category;
@@ -51,7 +51,7 @@ impl<'a> Timeline<'a> {
     /// The categories that the sizes of gradients show.
     fn by_size(&self) -> HashMap<usize, Category> {
         let mut gradients = vec![Vec::new(); self.updates.len()];
-        let mut state: BTreeMap<u64, u64> = BTreeMap::new();
+        let mut state = BTreeSet::new();
         let mut candidates = Vec::new();
         for (index, allocation) in self.evidence.allocations() {
             match self.category(index) {
@@ -61,9 +61,7 @@ impl<'a> Timeline<'a> {
                         sizes.push(allocation.bytes);
                     }
                 }
-                Category::OptimizerState => {
-                    *state.entry(allocation.bytes).or_default() += allocation.bytes;
-                }
+                Category::OptimizerState => _ = state.insert(allocation.bytes),
                 Category::Unknown if self.may_be_parameter(index, allocation) => {
                     candidates.push((index, allocation.bytes));
                 }

@@ -155,9 +155,12 @@ fn the_html_report_is_self_contained() {
     // All slots of the template are filled.
     for slot in [
         "@title@",
-        "@recommendation@",
+        "@answer@",
+        "@holders@",
+        "@conditions@",
         "@charts@",
         "@maps@",
+        "@others@",
         "@reliability@",
     ] {
         assert!(!html.contains(slot), "{slot}");

@@ -38,10 +38,6 @@ pub struct MemoryLimit {
     pub evidence: Refusal,
     /// The last failed request.
     pub failure: Option<Refusal>,
-    /// Failed requests.
-    pub failures: usize,
-    /// Requests served after cached memory was returned.
-    pub retries: usize,
     /// Whether the bounds of the whole recording contradict each other, so that the limit or the memory of
     /// other processes changed. The bracket is then that of the last refusal.
     pub changed: bool,
@@ -69,8 +65,6 @@ pub enum LimitCause {
 /// A segment that could not be reserved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Refusal {
-    /// The index of the last entry of the request.
-    pub entry: usize,
     /// Bytes of the request; rounded, if it failed.
     pub requested: u64,
     /// Bytes of the segment for it, or of the pages that it needs at most.
@@ -149,8 +143,6 @@ impl Recording {
             cause,
             evidence: *evidence,
             failure,
-            failures: failed().count(),
-            retries: refusals.len() - failed().count(),
             changed,
         })
     }
@@ -229,7 +221,6 @@ impl Recording {
         let free = (last.action == Action::Oom).then_some(last.addr.0);
         let had_room = free.map(|free| free >= most);
         Some(Refusal {
-            entry: end - 1,
             requested: last.size,
             segment: if had_room == Some(true) {
                 segment
@@ -393,7 +384,7 @@ mod tests {
         };
         let found = program(150 * MIB, false).unwrap();
         assert_eq!((found.at_least, found.below), (120 * MIB, 220 * MIB));
-        assert_eq!((found.cause, found.retries), (LimitCause::Unknown, 1));
+        assert_eq!(found.cause, LimitCause::Unknown);
         assert_eq!(program(1000 * MIB, false), None);
         // A segment of 100 MiB would have served the request of 90 MiB.
         assert_eq!(program(ROOM, true), None);

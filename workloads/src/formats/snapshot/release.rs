@@ -128,13 +128,6 @@ impl Releases {
         }
     }
 
-    /// Whether the range contains the release.
-    #[must_use]
-    pub fn contains(&self, release: Release) -> bool {
-        self.from.is_none_or(|from| from <= release)
-            && self.before.is_none_or(|before| release < before)
-    }
-
     /// The range: `PyTorch 2.6 to 2.8`.
     #[must_use]
     pub fn range(&self) -> String {

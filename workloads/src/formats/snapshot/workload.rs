@@ -31,7 +31,6 @@ use foldhash::fast::FixedState;
 
 use self::waits::Waits;
 use super::calls::{Call, CallKind, calls};
-use super::coverage::Coverage;
 use super::rewind::{KindsByAddress, RecordingError, Start, rewind};
 use super::verify::extents::{Extents, Owner, owner};
 use super::{Annotation, Recording, StackId};
@@ -58,7 +57,6 @@ pub struct RecordedWorkload {
     /// The indices in `ops` of the requests that failed when recorded, in order.
     failures: Vec<usize>,
     remarks: Vec<String>,
-    coverage: Coverage,
     start: Option<Arc<StartState>>,
 }
 
@@ -83,14 +81,7 @@ impl RecordedWorkload {
             ops: writer.ops,
             failures: writer.failures,
             remarks: start.remarks,
-            coverage: recording.coverage(),
         })
-    }
-
-    /// How much of the program is recorded.
-    #[must_use]
-    pub fn coverage(&self) -> Coverage {
-        self.coverage
     }
 
     /// Missing information, one sentence each.

@@ -4,9 +4,11 @@
 use std::fmt::Write;
 
 use coalesce_bench::measure::timeline::Point;
-use coalesce_bench::text::amount;
+use coalesce_bench::text::Unit;
 
 use super::picture::Picture;
+use super::text;
+use crate::advise::advice::Advice;
 
 /// The size of the drawing, in its own units.
 const WIDTH: f64 = 1000.0;
@@ -16,27 +18,38 @@ const HEIGHT: f64 = 260.0;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scale {
     /// Bytes at the top.
-    pub top: u64,
+    top: u64,
+    /// The event at the right.
+    last: u64,
     /// Bytes available to the workload.
-    pub available: u64,
+    available: u64,
     /// The peak of requested memory.
-    pub lower_bound: u64,
+    lower_bound: u64,
+    /// The unit of the page.
+    unit: Unit,
 }
 
 impl Scale {
     /// A scale that shows all pictures, and the available memory if it is close.
-    pub fn of(pictures: &[Picture], available: u64, lower_bound: u64) -> Self {
-        let points = pictures.iter().flat_map(|picture| &picture.points);
-        let most = points.map(|point| point.reserved).max().unwrap_or(0);
-        let most = most.max(lower_bound);
+    pub fn of(pictures: &[Picture], advice: &Advice) -> Self {
+        let points = || pictures.iter().flat_map(|picture| &picture.points);
+        let most = points().map(|point| point.reserved).max().unwrap_or(0);
+        let most = most.max(advice.lower_bound_bytes);
+        let available = advice.answer.available_bytes;
         let is_near = available <= most.saturating_add(most / 3);
         let most = if is_near { most.max(available) } else { most };
-        let top = most.saturating_add(most / 20).max(1);
+        let last = points().map(|point| point.event).max().unwrap_or(0);
         Self {
-            top,
+            top: most.saturating_add(most / 20).max(1),
+            last: last.max(advice.events.saturating_sub(1)).max(1),
             available,
-            lower_bound,
+            lower_bound: advice.lower_bound_bytes,
+            unit: text::unit(advice),
         }
+    }
+
+    fn x(self, event: u64) -> f64 {
+        WIDTH * event as f64 / self.last as f64
     }
 
     fn y(self, bytes: u64) -> f64 {
@@ -58,34 +71,31 @@ impl Scale {
             .filter(move |&(_, bytes, _)| bytes <= self.top)
     }
 
-    /// Labels at powers of two, with their distance from the top in percent.
-    fn ticks(self) -> Vec<(String, f64)> {
+    /// Bytes at which the axis has labels: multiples of a power of two.
+    fn ticks(self) -> impl Iterator<Item = u64> {
         let steps = (20..63).map(|log2| 1_u64 << log2);
-        let step = steps.clone().find(|step| self.top / step <= 5);
+        let step = steps.into_iter().find(|step| self.top / step <= 5);
         let step = step.unwrap_or(1 << 62);
-        let ticks = (0..=self.top / step).map(|count| count * step);
-        ticks
-            .map(|bytes| {
-                let below = 100.0 * (1.0 - bytes as f64 / self.top as f64);
-                (short(bytes), below)
-            })
-            .collect()
+        (0..=self.top / step).map(move |count| count * step)
     }
-}
 
-/// A multiple of a power of two.
-fn short(bytes: u64) -> String {
-    match bytes {
-        0 => "0".to_owned(),
-        _ if bytes >= 1 << 30 => format!("{} GiB", bytes as f64 / (1_u64 << 30) as f64),
-        _ => format!("{} MiB", bytes >> 20),
+    /// A label without needless decimals: `12 GiB`, `0.5 GiB`.
+    fn label(self, bytes: u64) -> String {
+        let amount = self.unit.amount(bytes);
+        match amount.split_once(' ') {
+            Some((number, unit)) if number.contains('.') => {
+                let number = number.trim_end_matches('0').trim_end_matches('.');
+                format!("{number} {unit}")
+            }
+            _ => amount,
+        }
     }
 }
 
 /// Explains every area and line that the charts have, and no others.
 pub(super) fn legend(pictures: &[Picture], scale: Scale) -> String {
     let mut keys = vec![
-        ("reserved", "reserved: holds (taken from the device)"),
+        ("reserved", "reserved (taken from the device)"),
         ("allocated", "allocated (in blocks)"),
         ("requested", "requested (by tensors)"),
     ];
@@ -115,81 +125,103 @@ pub(super) fn legend(pictures: &[Picture], scale: Scale) -> String {
 
 /// The chart, with the data to show at the pointer.
 pub(super) fn chart(picture: &Picture, scale: Scale) -> String {
-    let points = &picture.points;
-    let last = points.last().map_or(1, |point| point.event.max(1));
-    let x = |event: u64| WIDTH * event as f64 / last as f64;
+    let labels = scale.ticks().map(|bytes| {
+        let below = 100.0 * scale.y(bytes) / HEIGHT;
+        let label = scale.label(bytes);
+        format!("<span style=\"top:{below:.1}%\">{label}</span>")
+    });
+    let labels: String = labels.collect();
+    let last = scale.last;
+    format!(
+        "<div class=\"chart\"><div class=\"axis\" aria-hidden=\"true\">{labels}</div>\
+         <div class=\"plot\" role=\"img\" aria-label=\"Memory over time\" data-last=\"{last}\" \
+         data-points='[{}]'><svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" preserveAspectRatio=\"none\" \
+         aria-hidden=\"true\">{}{}{}</svg><div class=\"hair\" hidden></div></div>\
+         <div class=\"below\"><span>event 0</span><span class=\"point\"></span><span>event {last}</span></div></div>",
+        data(picture, scale.unit),
+        grid(scale),
+        areas(&picture.points, scale),
+        marks(picture, scale)
+    )
+}
+
+/// The points as JSON: each an event, and the memory at it as text.
+fn data(picture: &Picture, unit: Unit) -> String {
+    let points = picture.points.iter().map(|point| {
+        let [reserved, allocated, requested] =
+            [point.reserved, point.allocated, point.requested].map(|bytes| unit.amount(bytes));
+        let event = point.event;
+        format!("[{event},\"{reserved}\",\"{allocated}\",\"{requested}\"]")
+    });
+    let points: Vec<String> = points.collect();
+    points.join(",")
+}
+
+fn grid(scale: Scale) -> String {
+    let lines = scale
+        .ticks()
+        .map(|bytes| horizontal("grid", scale.y(bytes)));
+    lines.collect()
+}
+
+fn horizontal(class: &str, y: f64) -> String {
+    format!("<line class=\"{class}\" x2=\"{WIDTH}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>")
+}
+
+/// The areas of allocated and requested memory, and the line of reserved memory.
+fn areas(points: &[Point], scale: Scale) -> String {
     let line = |figure: fn(&Point) -> u64| {
         let mut path = String::new();
         for point in points {
-            let (x, y) = (x(point.event), scale.y(figure(point)));
+            let (x, y) = (scale.x(point.event), scale.y(figure(point)));
             // Writing to a string cannot fail.
             let _ = write!(path, "{x:.1},{y:.1} ");
         }
         path
     };
-    let area = |figure: fn(&Point) -> u64| format!("0,{HEIGHT} {}{WIDTH},{HEIGHT}", line(figure));
-    let mut svg = String::new();
-    for (_, below) in scale.ticks() {
-        let y = HEIGHT * below / 100.0;
-        let _ = write!(
-            svg,
-            "<line class=\"grid\" x2=\"{WIDTH}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>"
-        );
-    }
-    let _ = write!(
-        svg,
+    let end = scale.x(points.last().map_or(0, |point| point.event));
+    let area = |figure: fn(&Point) -> u64| format!("0,{HEIGHT} {}{end:.1},{HEIGHT}", line(figure));
+    format!(
         "<polygon class=\"allocated\" points=\"{}\"/><polygon class=\"requested\" points=\"{}\"/>\
          <polyline class=\"reserved\" points=\"{}\"/>",
         area(|point| point.allocated),
         area(|point| point.requested),
         line(|point| point.reserved)
-    );
-    let marks = picture.marked_steps().iter().map(|&event| ("step", event));
-    let failed = picture.failure.map(|event| ("failed", event));
-    for (class, event) in marks.chain(failed) {
-        let x = x(event);
-        let _ = write!(
-            svg,
-            "<line class=\"{class}\" x1=\"{x:.1}\" x2=\"{x:.1}\" y2=\"{HEIGHT}\"/>"
-        );
-    }
-    for (class, bytes, _) in scale.lines() {
-        let y = scale.y(bytes);
-        let _ = write!(
-            svg,
-            "<line class=\"{class}\" x2=\"{WIDTH}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>"
-        );
-    }
-    let mut labels = String::new();
-    for (text, below) in scale.ticks() {
-        let _ = write!(labels, "<span style=\"top:{below:.1}%\">{text}</span>");
-    }
-    let data: Vec<String> = points
-        .iter()
-        .map(|point| {
-            let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-            let Point {
-                event,
-                requested,
-                allocated,
-                reserved,
-            } = *point;
-            format!(
-                "[{event},{:.1},{:.1},{:.1}]",
-                mib(reserved),
-                mib(allocated),
-                mib(requested)
-            )
-        })
-        .collect();
-    let peak = points.iter().map(|point| point.reserved).max().unwrap_or(0);
-    format!(
-        "<div class=\"chart\"><div class=\"axis\">{labels}</div><div class=\"plot\" data-points=\"[{}]\">\
-         <svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" preserveAspectRatio=\"none\" role=\"img\" \
-         aria-label=\"Memory over time; the peak of reserved memory is {}\">{svg}</svg>\
-         <div class=\"hair\" hidden></div></div><div class=\"below\"><span>event 0</span><output></output>\
-         <span>{last}</span></div></div>",
-        data.join(","),
-        amount(peak)
     )
+}
+
+/// The steps and the failed request as vertical lines, and the horizontal lines that all charts share.
+fn marks(picture: &Picture, scale: Scale) -> String {
+    let steps = picture.marked_steps().iter().map(|&event| ("step", event));
+    let failed = picture.failure.map(|event| ("failed", event));
+    let vertical = steps.chain(failed).map(|(class, event)| {
+        let x = scale.x(event);
+        format!("<line class=\"{class}\" x1=\"{x:.1}\" x2=\"{x:.1}\" y2=\"{HEIGHT}\"/>")
+    });
+    let shared = scale
+        .lines()
+        .map(|(class, bytes, _)| horizontal(class, scale.y(bytes)));
+    vertical.chain(shared).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_axis_has_one_unit_and_no_needless_decimals() {
+        let scale = Scale {
+            top: 1200 << 20,
+            last: 1,
+            available: u64::MAX,
+            lower_bound: 1 << 30,
+            unit: Unit::of(1 << 30),
+        };
+        let labels: Vec<String> = scale.ticks().map(|bytes| scale.label(bytes)).collect();
+        assert_eq!(
+            labels,
+            ["0 GiB", "0.25 GiB", "0.5 GiB", "0.75 GiB", "1 GiB"]
+        );
+        assert!(!legend(&[], scale).contains("available memory"));
+    }
 }

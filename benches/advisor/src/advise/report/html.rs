@@ -7,64 +7,84 @@ mod tables;
 
 use std::fmt::Write;
 
-use coalesce_bench::text::{escape, percent_of};
+use coalesce_bench::measure::deadline::Deadline;
+use coalesce_bench::text::{escape, percent_of, quoted};
 
 use self::answer::answer;
 use self::findings::findings;
 use self::holders::holders;
 use self::tables::{others, ranking};
-use super::chart::{Scale, chart, legend};
-use super::map::{bytes_per_row, map};
+use super::chart::{self, Scale, chart};
+use super::map::{self, bytes_per_row, map};
 use super::picture::Picture;
 use super::text;
 use crate::advise::advice::Advice;
 use crate::advise::request::AdviceRequest;
+use crate::advise::simulator::Simulator;
 use crate::settings_string::label;
 
 const PAGE: &str = include_str!("report.html");
 
-/// The page, with pictures of replays under the current settings and the advised or else the best other ones.
-/// `date` is the day on which it is written.
+/// The page, with pictures of replays under the current settings and the advised or else the best other ones. It
+/// omits pictures that are not ready by the deadline, and says so. `date` is the day on which it is written.
 ///
 /// # Errors
-/// If the workload cannot be replayed under them.
-pub fn page(request: &AdviceRequest<'_>, advice: &Advice, date: &str) -> anyhow::Result<String> {
-    let advised = advice.ranking.iter().find(|row| row.is_advised);
-    let other = advised.or(advice.ranking.iter().find(|row| !row.is_present));
-    let shown = std::iter::once(request.present).chain(other.map(|row| &*row.conf));
-    let pictures = shown.map(|conf| Picture::of(request, conf));
-    let pictures: Vec<Picture> = pictures.collect::<anyhow::Result<_>>()?;
-    Ok(with_pictures(advice, &pictures, date))
+/// If the workload cannot be read.
+pub fn page(
+    request: &AdviceRequest<'_>,
+    advice: &Advice,
+    date: &str,
+    deadline: Deadline,
+) -> anyhow::Result<String> {
+    let simulator = Simulator::of(request)?.until(deadline);
+    let (mut pictures, mut missing) = (Vec::new(), Vec::new());
+    for (title, conf) in shown(request, advice) {
+        match Picture::of(simulator, title, conf) {
+            Ok(picture) => pictures.push(picture),
+            Err(_) if deadline.has_passed() => missing.push(format!(
+                "Time ran out for the pictures of {}; --time-limit sets the limit.",
+                quoted(conf)
+            )),
+            Err(error) => missing.push(format!(
+                "There are no pictures of {}: {error:#}.",
+                quoted(conf)
+            )),
+        }
+    }
+    Ok(with_pictures(advice, &pictures, &missing, date))
 }
 
-fn with_pictures(advice: &Advice, pictures: &[Picture], date: &str) -> String {
-    let available = advice.answer.available_bytes;
-    let scale = Scale::of(pictures, available, advice.lower_bound_bytes);
-    let per_row = bytes_per_row(pictures);
-    let is_advised = advice.ranking.iter().any(|row| row.is_advised);
-    let unit = text::unit(advice);
+/// The settings to show, with their titles.
+fn shown<'a>(
+    request: &AdviceRequest<'a>,
+    advice: &'a Advice,
+) -> impl Iterator<Item = (&'static str, &'a str)> {
+    let others = || advice.ranking.iter().filter(|row| !row.is_present);
+    let advised = others().find(|row| row.is_advised);
+    let other = match advised {
+        Some(row) => Some(("Advised settings", &*row.conf)),
+        None => others().next().map(|row| ("Other settings", &*row.conf)),
+    };
+    std::iter::once(("Current settings", request.present)).chain(other)
+}
+
+fn with_pictures(advice: &Advice, pictures: &[Picture], missing: &[String], date: &str) -> String {
     let parts = [
         ("title", escape(&advice.workload)),
-        ("about", about(advice)),
+        ("about", escape(&text::about(advice))),
         ("answer", answer(advice)),
         ("holders", holders(advice)),
-        ("legend", legend(pictures, scale)),
-        (
-            "charts",
-            figures(pictures, is_advised, |picture| chart(picture, scale)),
-        ),
+        ("conditions", conditions(advice)),
+        ("charts", charts(advice, pictures)),
+        ("missing", paragraphs(missing)),
         ("peak", peak(advice)),
-        ("row", unit.amount(per_row)),
-        (
-            "maps",
-            figures(pictures, is_advised, |picture| map(picture, per_row)),
-        ),
+        ("maps", maps(advice, pictures)),
         ("findings", findings(&advice.findings)),
         ("ranking", ranking(advice)),
         ("others", others(advice)),
+        ("reliability", reliability(advice)),
         ("version", env!("CARGO_PKG_VERSION").to_owned()),
         ("date", escape(date)),
-        ("reliability", paragraphs(&text::reliability(advice))),
     ];
     fill(PAGE, &parts)
 }
@@ -93,32 +113,94 @@ fn fill(template: &str, parts: &[(&str, String)]) -> String {
     page + rest
 }
 
+/// Text as HTML, with what stands between backticks as code.
+fn prose(text: &str) -> String {
+    let escaped = escape(text);
+    let parts: Vec<&str> = escaped.split('`').collect();
+    if parts.len().is_multiple_of(2) {
+        // A backtick without a partner.
+        return escaped;
+    }
+    let parts = parts
+        .iter()
+        .enumerate()
+        .map(|(index, part)| match index % 2 {
+            0 => (*part).to_owned(),
+            _ => format!("<code>{part}</code>"),
+        });
+    parts.collect()
+}
+
 fn paragraphs(sentences: &[String]) -> String {
     let paragraphs = sentences
         .iter()
-        .map(|sentence| format!("<p>{}</p>\n", escape(sentence)));
+        .map(|sentence| format!("<p>{}</p>\n", prose(sentence)));
     paragraphs.collect()
 }
 
-/// The workload, and the conditions under which it was replayed.
-fn about(advice: &Advice) -> String {
-    let lines = std::iter::once(text::about(advice)).chain(advice.conditions.iter().cloned());
-    let lines: Vec<String> = lines.map(|line| escape(&line)).collect();
-    lines.join("<br>\n")
+/// A settings string or a command as HTML that may wrap between keys, but preferably not within.
+fn wrapping(conf: &str) -> String {
+    escape(conf).replace(',', ",<wbr>").replace('=', "=<wbr>")
 }
 
-/// Renders each picture as a `<figure>`, with its settings as the title. `is_advised` tells whether those after
-/// the current ones are.
-fn figures(pictures: &[Picture], is_advised: bool, draw: impl Fn(&Picture) -> String) -> String {
-    let figures = pictures.iter().enumerate().map(|(index, picture)| {
-        let which = match (index, is_advised) {
-            (0, _) => "Current settings",
-            (_, true) => "Advised settings",
-            (_, false) => "Other settings",
-        };
-        let conf = escape(label(&picture.conf));
+/// A list of names with their values, as HTML.
+fn facts<'a>(facts: impl IntoIterator<Item = (&'a str, String)>) -> String {
+    let facts = facts.into_iter();
+    let facts =
+        facts.map(|(name, value)| format!("<dt>{}</dt><dd>{}</dd>", escape(name), prose(&value)));
+    format!("<dl class=\"facts\">{}</dl>", facts.collect::<String>())
+}
+
+/// The conditions under which the workload was replayed.
+fn conditions(advice: &Advice) -> String {
+    if advice.conditions.is_empty() {
+        return String::new();
+    }
+    let lines = advice.conditions.iter();
+    let lines = lines.map(|line| match line.split_once(": ") {
+        Some((name, value)) => (name, value.to_owned()),
+        None => ("", line.clone()),
+    });
+    format!("<h2>Conditions of the replays</h2>{}", facts(lines))
+}
+
+fn charts(advice: &Advice, pictures: &[Picture]) -> String {
+    let scale = Scale::of(pictures, advice);
+    let legend = match pictures {
+        [] => String::new(),
+        // Only with a script are there figures to point at, so that it shows the hint.
+        pictures => format!(
+            "<p class=\"faint hint\" hidden>Point at charts and maps or tap them for their figures; the arrow keys \
+             step through them.</p><div class=\"legend\">{}</div>",
+            chart::legend(pictures, scale)
+        ),
+    };
+    let figures = figures(advice, pictures, |picture| chart(picture, scale));
+    legend + &figures
+}
+
+fn maps(advice: &Advice, pictures: &[Picture]) -> String {
+    if pictures.is_empty() {
+        return String::new();
+    }
+    let per_row = bytes_per_row(pictures);
+    format!(
+        "<p>The segments one after another, largest first. Each row is {}.</p><div class=\"legend\">{}</div>{}",
+        text::unit(advice).amount(per_row),
+        map::legend(pictures),
+        figures(advice, pictures, |picture| map(picture, per_row))
+    )
+}
+
+/// Renders each picture as a `<figure>`, with its settings as the title.
+fn figures(advice: &Advice, pictures: &[Picture], draw: impl Fn(&Picture) -> String) -> String {
+    let unit = text::unit(advice);
+    let figures = pictures.iter().map(|picture| {
         format!(
-            "<figure><h3>{which}: <code>{conf}</code></h3>{}</figure>\n",
+            "<figure><h3>{}: <code>{}</code> <span class=\"faint\">at most {} reserved</span></h3>{}</figure>\n",
+            picture.title,
+            wrapping(label(&picture.conf)),
+            unit.amount(picture.reserved()),
             draw(picture)
         )
     });
@@ -130,10 +212,10 @@ fn peak(advice: &Advice) -> String {
     let peak = &advice.peak;
     let (mut bar, mut legend) = (String::new(), String::new());
     for (name, bytes, colour) in [
-        ("requested", peak.requested_bytes, "active"),
+        ("requested", peak.requested_bytes, "requested"),
         ("rounding", peak.rounding_bytes, "allocated"),
         ("pending", peak.pending_bytes, "pending"),
-        ("fragmented", peak.inactive_split_bytes, "stuck"),
+        ("fragmented", peak.inactive_split_bytes, "fragmented"),
         ("cached", peak.cached_bytes, "cached"),
     ] {
         if bytes == 0 {
@@ -145,7 +227,7 @@ fn peak(advice: &Advice) -> String {
             bar,
             "<i style=\"width:{share:.2}%;background:var(--{colour})\"></i>"
         );
-        let _ = write!(
+        let _ = writeln!(
             legend,
             "<span><i style=\"background:var(--{colour})\"></i>{name}: {} ({})</span>",
             unit.amount(bytes),
@@ -154,23 +236,21 @@ fn peak(advice: &Advice) -> String {
     }
     format!(
         "<p>Under the current settings, {} is reserved at the peak (event {}). The peak of requested memory is \
-         {}.</p><div class=\"bar\">{bar}</div><div class=\"legend\">{legend}</div>",
+         {}; no allocator can use less.</p><div class=\"bar\" aria-hidden=\"true\">{bar}</div>\
+         <div class=\"legend\">{legend}</div>",
         unit.amount(peak.reserved_bytes),
         peak.event,
         unit.amount(advice.lower_bound_bytes)
     )
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn slots_are_filled_once() {
-        let parts = [("a", "x @b@ y".to_owned()), ("b", "z".to_owned())];
-        assert_eq!(
-            fill("1@a@2@b@3 me@c @media", &parts),
-            "1x @b@ y2z3 me@c @media"
-        );
-    }
+fn reliability(advice: &Advice) -> String {
+    let sentences = text::reliability(advice);
+    let items = sentences
+        .iter()
+        .map(|sentence| format!("<li>{}</li>\n", prose(sentence)));
+    format!("<ul>{}</ul>", items.collect::<String>())
 }
+
+#[cfg(test)]
+mod tests;

@@ -18,38 +18,56 @@ const NARROW: f64 = 1.5;
 /// The gap between segments.
 const GAP: f64 = 1.5;
 
-/// The state of a block, which is also its class in the style sheet.
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// The use of a block, divided as in the breakdown of the peak.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum BlockUse {
-    Active,
+    Allocated,
     Pending,
-    Stuck,
+    Fragmented,
     Cached,
 }
 
 impl BlockUse {
+    const ALL: [Self; 4] = [
+        Self::Allocated,
+        Self::Pending,
+        Self::Fragmented,
+        Self::Cached,
+    ];
+
     fn of(block: &BlockInfo, segment: &SegmentInfo) -> Self {
+        let is_used = || segment.blocks.iter().any(BlockInfo::is_active);
         match block.state {
-            BlockState::ActiveAllocated => Self::Active,
+            BlockState::ActiveAllocated => Self::Allocated,
             BlockState::ActivePendingFree => Self::Pending,
-            BlockState::Inactive if segment.blocks.iter().any(BlockInfo::is_active) => Self::Stuck,
+            BlockState::Inactive if !segment.is_expandable && is_used() => Self::Fragmented,
             BlockState::Inactive => Self::Cached,
         }
     }
 
-    fn class(self) -> &'static str {
+    /// The colour in the style sheet, as in the bar of the peak.
+    fn colour(self) -> &'static str {
         match self {
-            Self::Active => "active",
+            Self::Allocated => "requested",
             Self::Pending => "pending",
-            Self::Stuck => "stuck",
+            Self::Fragmented => "fragmented",
             Self::Cached => "cached",
+        }
+    }
+
+    fn meaning(self) -> &'static str {
+        match self {
+            Self::Allocated => "allocated",
+            Self::Pending => "pending: freed, but waiting for another stream",
+            Self::Fragmented => "fragmented: free, in a partly used segment",
+            Self::Cached => "cached: free, in an unused or expandable segment",
         }
     }
 }
 
 /// Adjacent blocks drawn as one.
 struct Piece {
-    state: BlockUse,
+    usage: BlockUse,
     bytes: u64,
     blocks: u64,
     owner: String,
@@ -61,7 +79,26 @@ pub(super) fn bytes_per_row(pictures: &[Picture]) -> u64 {
     reserved.max().unwrap_or(0).div_ceil(ROWS).max(1)
 }
 
-/// The map as SVG.
+/// Explains every colour that the maps have, and no others.
+pub(super) fn legend(pictures: &[Picture]) -> String {
+    let segments = || pictures.iter().flat_map(|picture| &picture.segments);
+    let is_shown = |usage: &BlockUse| {
+        segments().any(|segment| {
+            let mut blocks = segment.blocks.iter();
+            blocks.any(|block| BlockUse::of(block, segment) == *usage)
+        })
+    };
+    let keys = BlockUse::ALL.into_iter().filter(is_shown).map(|usage| {
+        format!(
+            "<span><i style=\"background:var(--{})\"></i>{}</span>\n",
+            usage.colour(),
+            usage.meaning()
+        )
+    });
+    keys.collect()
+}
+
+/// The map as SVG, with a line below it for the block at the pointer.
 pub(super) fn map(picture: &Picture, per_row: u64) -> String {
     let mut segments: Vec<&SegmentInfo> = picture.segments.iter().collect();
     segments.sort_by_key(|segment| std::cmp::Reverse(segment.total_size()));
@@ -79,10 +116,8 @@ pub(super) fn map(picture: &Picture, per_row: u64) -> String {
     }
     let height = (drawing.row + 1) as f64 * PITCH;
     format!(
-        "<svg class=\"map\" tabindex=\"0\" viewBox=\"0 0 {WIDTH} {height}\" preserveAspectRatio=\"none\" \
-         role=\"img\" style=\"height:{height}px\" aria-label=\"The segments, {} reserved; the arrow keys show \
-         one block after another\">{}</svg><output class=\"block\"></output>",
-        amount(picture.reserved()),
+        "<svg class=\"map\" viewBox=\"0 0 {WIDTH} {height}\" preserveAspectRatio=\"none\" role=\"img\" \
+         style=\"height:{height}px\" aria-label=\"Blocks at the peak\">{}</svg><p class=\"block\"></p>",
         drawing.svg
     )
 }
@@ -91,10 +126,10 @@ fn pieces(segment: &SegmentInfo, picture: &Picture, unit: f64) -> Vec<Piece> {
     let mut pieces: Vec<Piece> = Vec::new();
     let is_narrow = |bytes: u64| (bytes as f64 * unit) < NARROW;
     for block in &segment.blocks {
-        let state = BlockUse::of(block, segment);
+        let usage = BlockUse::of(block, segment);
         match pieces.last_mut() {
             Some(last)
-                if last.state == state && (is_narrow(block.size) || is_narrow(last.bytes)) =>
+                if last.usage == usage && (is_narrow(block.size) || is_narrow(last.bytes)) =>
             {
                 last.bytes += block.size;
                 last.blocks += 1;
@@ -102,7 +137,7 @@ fn pieces(segment: &SegmentInfo, picture: &Picture, unit: f64) -> Vec<Piece> {
             _ => {
                 let owner = picture.owners.get(&block.address);
                 pieces.push(Piece {
-                    state,
+                    usage,
                     bytes: block.size,
                     blocks: 1,
                     owner: owner.cloned().unwrap_or_default(),
@@ -122,10 +157,16 @@ struct Drawing {
 }
 
 impl Drawing {
-    /// Draws a piece, on several rows if necessary.
+    /// Draws a piece as a group, on several rows if necessary.
     fn piece(&mut self, piece: &Piece) {
         let mut left = piece.bytes as f64 * self.unit;
-        let title = title(piece);
+        // Writing to a string cannot fail.
+        let _ = write!(
+            self.svg,
+            "<g fill=\"var(--{})\"><title>{}</title>",
+            piece.usage.colour(),
+            title(piece)
+        );
         while left > 0.05 {
             if self.x >= WIDTH - 0.05 {
                 self.x = 0.0;
@@ -133,12 +174,9 @@ impl Drawing {
             }
             let width = left.min(WIDTH - self.x);
             let y = self.row as f64 * PITCH;
-            // Writing to a string cannot fail.
             let _ = write!(
                 self.svg,
-                "<rect class=\"{}\" x=\"{:.1}\" y=\"{y}\" width=\"{:.1}\" height=\"{HEIGHT}\">\
-                 <title>{title}</title></rect>",
-                piece.state.class(),
+                "<rect x=\"{:.1}\" y=\"{y}\" width=\"{:.1}\" height=\"{HEIGHT}\"/>",
                 self.x,
                 // A thin gap between blocks.
                 (width - 0.3).max(0.3)
@@ -146,21 +184,81 @@ impl Drawing {
             self.x += width;
             left -= width;
         }
+        self.svg.push_str("</g>");
     }
 }
 
 fn title(piece: &Piece) -> String {
-    let state = match piece.state {
-        BlockUse::Active => "allocated",
-        BlockUse::Pending => "waiting for another stream",
-        BlockUse::Stuck => "free in a partly used segment",
-        BlockUse::Cached => "unused segment",
-    };
     let size = amount(piece.bytes);
+    let meaning = piece.usage.meaning();
     let text = match (piece.blocks, piece.owner.as_str()) {
-        (1, "") => format!("{size}, {state}"),
-        (1, owner) => format!("{size}, {state}: {owner}"),
-        (blocks, _) => format!("{size}, {state}: {}", count(blocks, "block")),
+        (1, "") => format!("{size}, {meaning}"),
+        (1, owner) => format!("{size}, {meaning}: {owner}"),
+        (blocks, _) => format!("{size} in {}, {meaning}", count(blocks, "block")),
     };
     escape(&text)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use coalesce_alloc::MempoolId;
+    use coalesce_alloc::driver::{DeviceAddr, StreamId};
+    use coalesce_alloc::stats::PoolKind;
+
+    use super::*;
+
+    /// 60 bytes allocated and 40 free.
+    fn segment(is_expandable: bool) -> SegmentInfo {
+        let block = |address, size, state| BlockInfo::new(DeviceAddr(address), size, size, state);
+        SegmentInfo {
+            device: 0,
+            address: DeviceAddr(0),
+            stream: StreamId(0),
+            kind: PoolKind::Large,
+            pool: MempoolId::default(),
+            is_expandable,
+            blocks: vec![
+                block(0, 60, BlockState::ActiveAllocated),
+                block(60, 40, BlockState::Inactive),
+            ],
+        }
+    }
+
+    fn picture(segment: SegmentInfo) -> Picture {
+        Picture {
+            title: "Current settings",
+            conf: String::new(),
+            points: Vec::new(),
+            steps: Vec::new(),
+            failure: None,
+            segments: vec![segment],
+            owners: HashMap::from([(DeviceAddr(0), "<weights>".to_owned())]),
+        }
+    }
+
+    #[test]
+    fn free_memory_in_expandable_segments_is_cached_as_in_the_breakdown_of_the_peak() {
+        let (fixed, expandable) = (picture(segment(false)), picture(segment(true)));
+        assert!(map(&fixed, 100).contains("40 bytes, fragmented"));
+        assert!(map(&expandable, 100).contains("40 bytes, cached"));
+        let keys = legend(&[fixed]);
+        assert!(
+            keys.contains("fragmented:") && !keys.contains("cached:"),
+            "{keys}"
+        );
+    }
+
+    #[test]
+    fn a_block_on_several_rows_is_one_group_and_names_its_owner() {
+        let svg = map(&picture(segment(false)), 25);
+        assert_eq!(svg.matches("<g ").count(), 2, "{svg}");
+        // 60 bytes on 3 rows and, after the first 10 of its last row, 40 bytes on 2.
+        assert_eq!(svg.matches("<rect ").count(), 5, "{svg}");
+        assert!(
+            svg.contains("60 bytes, allocated: &lt;weights&gt;"),
+            "{svg}"
+        );
+    }
 }

@@ -10,18 +10,19 @@ use coalesce_workloads::replay::{Observer, Outcome, Step, replay_until};
 
 use crate::advise::failure::FailureFinder;
 use crate::advise::peak::PeakFinder;
-use crate::advise::request::AdviceRequest;
 use crate::advise::simulator::Simulator;
 
 /// A replay of the workload on the given device.
 #[derive(Clone, Debug)]
 pub(super) struct Picture {
+    /// What the settings are: `Current settings`.
+    pub title: &'static str,
     /// The settings string.
     pub conf: String,
     /// Memory over time.
     pub points: Vec<Point>,
     /// The events at which steps begin.
-    steps: Vec<u64>,
+    pub steps: Vec<u64>,
     /// The event of the request that fails; none if no request fails.
     pub failure: Option<u64>,
     /// The segments at the peak.
@@ -31,9 +32,11 @@ pub(super) struct Picture {
 }
 
 impl Picture {
-    /// Replays the workload under a settings string.
-    pub fn of(request: &AdviceRequest<'_>, conf: &str) -> anyhow::Result<Self> {
-        let simulator = Simulator::of(request)?;
+    /// Replays the workload under a settings string, until the simulator's deadline.
+    ///
+    /// # Errors
+    /// If the workload cannot be replayed, or the deadline passes.
+    pub fn of(simulator: Simulator<'_>, title: &'static str, conf: &str) -> anyhow::Result<Self> {
         let mut steps = StepMarks::default();
         let mut failure = (FailureFinder::default(), &mut steps);
         let mut peak = (PeakFinder::default(), &mut failure);
@@ -44,8 +47,10 @@ impl Picture {
         let failure = failure.0;
         let mut owners = Owners::default();
         let mut allocator = simulator.allocator(conf)?;
-        replay_until(request.reactive, allocator.as_mut(), event, &mut owners)?;
+        let workload = simulator.timed(simulator.reactive);
+        replay_until(&workload, allocator.as_mut(), event, &mut owners)?;
         Ok(Self {
+            title,
             conf: conf.to_owned(),
             points,
             failure: failure.found().map(|failure| failure.event),

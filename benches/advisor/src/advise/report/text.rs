@@ -4,6 +4,7 @@ use coalesce_bench::text::{Column, Table, Unit, count, duration, percent, percen
 
 use crate::advise::advice::{Advice, RankedSettings};
 use crate::advise::answer::{Answer, AnswerKind};
+use crate::advise::others::OtherPolicy;
 use crate::advise::request::Aim;
 use crate::advise::simulator::RunFigures;
 use crate::advise::stability::Spread;
@@ -143,16 +144,19 @@ fn holders(advice: &Advice) -> String {
             holder.to_string(),
         ]);
     }
-    let rest = holdings.holders.iter().skip(MOST_HOLDERS);
-    let (number, bytes) = rest.fold((0, 0), |(number, bytes), holder| {
-        (number + 1, bytes + holder.bytes)
-    });
-    if number > 0 {
+    if let Some((number, bytes)) = further_holders(advice) {
         let others = format!("{number} more");
         table.row([unit.amount(bytes), String::new(), String::new(), others]);
     }
     let lines = [holders_title(advice), categories(advice)];
     format!("{}{}", paragraphs(lines), table.text())
+}
+
+/// The number of holders that are not shown, and their bytes; none if all are shown.
+pub(super) fn further_holders(advice: &Advice) -> Option<(usize, u64)> {
+    let further = advice.holdings.holders.get(MOST_HOLDERS..)?;
+    let bytes = further.iter().map(|holder| holder.bytes).sum();
+    (!further.is_empty()).then_some((further.len(), bytes))
 }
 
 /// When the holders hold what they hold.
@@ -224,19 +228,28 @@ fn ranking(advice: &Advice) -> String {
     for row in &advice.ranking {
         let figures = figures(needs(row, unit), unit.amount(reserved(row)), &row.on_device);
         let front = if row.on_front { "*" } else { "" };
-        let settings = format!("{}{}", label(&row.conf), notes(row, unit));
+        let notes = match notes(row, unit) {
+            notes if notes.is_empty() => String::new(),
+            notes => format!("  ({})", notes.join(", ")),
+        };
+        let settings = format!("{}{notes}", label(&row.conf));
         table.row(figures.into_iter().chain([front.to_owned(), settings]));
     }
     format!(
-        "Settings, best for {} first\n{}{}",
-        advice.aim.name(),
+        "{}\n{}{}",
+        ranking_title(advice),
         table.text(),
-        paragraphs([legend(advice)])
+        paragraphs([legend(advice, "* or Pareto-optimal")])
     )
 }
 
+/// The title of the table of settings.
+pub(super) fn ranking_title(advice: &Advice) -> String {
+    format!("Settings, best for {} first", advice.aim.name())
+}
+
 /// The cells of a row.
-fn figures(needs: String, reserves: String, on_device: &RunFigures) -> [String; 6] {
+pub(super) fn figures(needs: String, reserves: String, on_device: &RunFigures) -> [String; 6] {
     [
         needs,
         reserves,
@@ -247,13 +260,19 @@ fn figures(needs: String, reserves: String, on_device: &RunFigures) -> [String; 
     ]
 }
 
-/// Explains the columns of the table of settings.
-pub(super) fn legend(advice: &Advice) -> String {
+/// Explains the columns of the table of settings, and the mark of rows on the Pareto front.
+pub(super) fn legend(advice: &Advice, on_front: &str) -> String {
+    let rows = advice.ranking.iter().map(|row| row.on_device);
+    let others = advice.others.iter().filter_map(|other| other.on_device);
+    let with_room = match rows.chain(others).all(|figures| figures.fits()) {
+        true => "",
+        false => " (with unlimited memory where OOMs is not 0)",
+    };
     format!(
         "needs: the least memory with which the program completes. holds: the peak of reserved memory on this \
-         device, which includes free memory that the allocator keeps while there is room. calls and driver time: \
-         driver calls on this device and their time, by the cost profile '{}'. * or Pareto-optimal: no other row \
-         is better in one of needs, holds and driver time without being worse in another.",
+         device{with_room}, which includes free memory that the allocator keeps while there is room. calls and \
+         driver time: driver calls on this device and their time, by the cost profile '{}'. {on_front}: no other \
+         row is better in one of needs, holds and driver time without being worse in another.",
         advice.profile
     )
 }
@@ -274,7 +293,16 @@ pub(super) fn reserved(row: &RankedSettings) -> u64 {
     }
 }
 
-fn notes(row: &RankedSettings, unit: Unit) -> String {
+/// The same of another policy, if it is known.
+pub(super) fn other_reserved(other: &OtherPolicy) -> Option<u64> {
+    let on_device = other.on_device.filter(RunFigures::fits);
+    on_device.map_or(other.peak_reserved_bytes, |figures| {
+        Some(figures.peak_reserved_bytes)
+    })
+}
+
+/// What distinguishes a row.
+pub(super) fn notes(row: &RankedSettings, unit: Unit) -> Vec<String> {
     let mut notes = Vec::new();
     if row.is_present {
         notes.push("current".to_owned());
@@ -290,17 +318,9 @@ fn notes(row: &RankedSettings, unit: Unit) -> String {
     }
     let rules = row.suggested_by.iter();
     notes.extend(rules.map(|rule| format!("evaluated by the finding {rule}")));
-    notes.extend(fails_above(row, unit));
-    if notes.is_empty() {
-        return String::new();
-    }
-    format!("  ({})", notes.join(", "))
-}
-
-/// A warning that the program fails on a device larger than the minimum.
-pub(super) fn fails_above(row: &RankedSettings, unit: Unit) -> Option<String> {
-    let bytes = row.fails_above_bytes?;
-    Some(format!("but fails with {}", unit.amount(bytes)))
+    let fails_above = row.fails_above_bytes;
+    notes.extend(fails_above.map(|bytes| format!("but fails with {}", unit.amount(bytes))));
+    notes
 }
 
 fn others(advice: &Advice) -> String {
@@ -317,7 +337,7 @@ fn others(advice: &Advice) -> String {
             (None, Some(on_device)) => {
                 let figures = figures(
                     known(other.least_capacity_bytes),
-                    known(other.peak_reserved_bytes),
+                    known(other_reserved(other)),
                     on_device,
                 );
                 let policy = format!("{}: {}", other.policy, other.summary);

@@ -8,8 +8,7 @@ use crate::catalog::Unknown;
 /// The first release that records a history as these snapshots contain it.
 const OLDEST: Release = two(0);
 
-/// The keys of a settings string, with the first release that accepts each, and the first that does not
-/// any more.
+/// The keys of a settings string, with the first release that accepts each, and the first later one that does not.
 ///
 /// Source: `c10/cuda/CUDAAllocatorConfig.h` and `c10/core/AllocatorConfig.h` of the releases 2.0 to 2.15,
 /// and the pull requests of pytorch/pytorch that are named behind the keys.
@@ -47,7 +46,7 @@ const KEYS: [(&str, Release, Option<Release>); 23] = [
     ("expandable_segments_reserve_by_class", two(15), None), // #192269
 ];
 
-/// The first release that accepts a key, and the first that does not any more.
+/// The first release that accepts a key, and the first later one that does not.
 fn found(key: &str) -> Option<(Release, Option<Release>)> {
     let known = KEYS.iter().find(|(known, ..)| *known == key);
     known.map(|&(_, since, until)| (since, until))

@@ -1,8 +1,6 @@
 //! The answer at the top of the page: what failed, what to do, and how sure that is.
 
-use coalesce_bench::text::{Unit, escape};
-
-use super::paragraphs;
+use super::{facts, paragraphs, prose, wrapping};
 use crate::advise::advice::Advice;
 use crate::advise::answer::Answer;
 use crate::advise::failure::Failure;
@@ -11,64 +9,71 @@ use crate::advise::report::text;
 /// The box with the answer.
 pub(super) fn answer(advice: &Advice) -> String {
     let answer = &advice.answer;
+    let (lead, rest) = match answer.sentences.as_slice() {
+        [lead, rest @ ..] => (format!("<p class=\"lead\">{}</p>", prose(lead)), rest),
+        [] => (String::new(), [].as_slice()),
+    };
     let assurance = answer.confidence.assurance.iter();
     let assurance: String = assurance
-        .map(|sentence| format!("<p class=\"sure\">{}</p>", escape(sentence)))
+        .map(|sentence| format!("<p class=\"sure\">{}</p>", prose(sentence)))
         .collect();
     format!(
-        "<section class=\"answer {}\">{}{}{}{}{assurance}</section>{}",
+        "<section class=\"answer {}\" aria-label=\"Answer\">{}{lead}{}{}{}{assurance}</section>{}",
         answer.kind.name(),
         paragraphs(&answer.confidence.caveats),
-        paragraphs(&answer.sentences),
+        paragraphs(rest),
         command(answer),
         paragraphs(&answer.also),
         failure(advice)
     )
 }
 
-/// The command to apply the settings, with a button that copies it.
+/// The command to apply the settings. A script shows the button that copies it.
 fn command(answer: &Answer) -> String {
     let Some(command) = text::command(answer) else {
         return String::new();
     };
     format!(
-        "<div class=\"command\"><pre>{}</pre><button type=\"button\" class=\"copy\">Copy</button></div>",
-        escape(&command)
+        "<div class=\"command\"><pre>{}</pre><button type=\"button\" class=\"copy\" aria-live=\"polite\" hidden>\
+         Copy</button></div>",
+        wrapping(&command)
     )
 }
 
 /// The failed request with its figures.
 fn failure(advice: &Advice) -> String {
-    let Some(failure) = &advice.answer.failure else {
-        return String::new();
-    };
-    let rows = facts(failure, advice, text::unit(advice));
-    let rows = rows.map(|(name, value)| format!("<dt>{name}</dt><dd>{}</dd>", escape(&value)));
-    let rows: String = rows.collect();
-    format!("<h2>The failed request</h2><dl class=\"facts\">{rows}</dl>")
+    match &advice.answer.failure {
+        Some(failure) => format!(
+            "<h2>The failed request</h2>{}",
+            facts(figures(failure, advice))
+        ),
+        None => String::new(),
+    }
 }
 
-fn facts(
-    failure: &Failure,
-    advice: &Advice,
-    unit: Unit,
-) -> impl Iterator<Item = (&'static str, String)> {
-    let origin = Some(failure.origin.clone()).filter(|origin| !origin.is_empty());
-    let when = format!("event {} of {}", failure.event, advice.events);
-    let memory = [
-        ("requested", unit.amount(failure.request_bytes)),
+fn figures(failure: &Failure, advice: &Advice) -> Vec<(&'static str, String)> {
+    let unit = text::unit(advice);
+    let answer = &advice.answer;
+    let available = match [answer.available_bytes, answer.available_at_most_bytes]
+        .map(|bytes| unit.amount(bytes))
+    {
+        [least, most] if least == most => least,
+        [least, most] => format!("{least} to {most}"),
+    };
+    let mut figures = vec![
         (
-            "requested by live tensors",
-            unit.amount(failure.requested_bytes),
+            "when",
+            format!("event {} of {}", failure.event, advice.events),
         ),
+        ("size of the request", unit.amount(failure.request_bytes)),
+        ("live tensors", unit.amount(failure.requested_bytes)),
         ("both together", unit.amount(failure.demand_bytes())),
-        ("available", unit.amount(advice.answer.available_bytes)),
-        (
-            "reserved by the allocator",
-            unit.amount(failure.reserved_bytes),
-        ),
-        ("of it free, in pieces", unit.amount(failure.free_bytes)),
+        ("available", available),
+        ("reserved", unit.amount(failure.reserved_bytes)),
+        ("free within reserved", unit.amount(failure.free_bytes)),
     ];
-    let origin = origin.map(|origin| ("where", origin));
-    origin.into_iter().chain([("when", when)]).chain(memory)
+    if !failure.origin.is_empty() {
+        figures.insert(0, ("where", failure.origin.clone()));
+    }
+    figures
 }

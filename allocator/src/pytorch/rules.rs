@@ -1,0 +1,89 @@
+//! What changed from release to release.
+//!
+//! Each rule is a type in the file that applies it, which describes its forms side by side. Nothing else
+//! asks for the release.
+
+use super::expandable::Reservation;
+use super::limit::Fraction;
+use super::pool::TieBreak;
+use super::private_pool::{Borrowing, Nesting, PoolScope};
+use super::retry_ladder::OomHint;
+use crate::release::{Release, two};
+
+/// The form that each rule has in one release.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Rules {
+    /// Which of several free blocks of one size comes first.
+    pub(super) tie_break: TieBreak,
+    /// Whether directing allocations to a private pool counts as a capture.
+    pub(super) pool_scope: PoolScope,
+    /// Which of several redirections to private pools applies.
+    pub(super) nesting: Nesting,
+    /// When private pools lend memory.
+    pub(super) borrowing: Borrowing,
+    /// The limit that a fraction of memory means.
+    pub(super) fraction: Fraction,
+    /// How much of an expandable segment's reservation a request may need.
+    pub(super) reservation: Reservation,
+    /// What the message of an out-of-memory error ends with.
+    pub(super) oom_hint: OomHint,
+}
+
+const V2_6: Rules = Rules {
+    tie_break: TieBreak::Address,
+    pool_scope: PoolScope::IsCapture,
+    nesting: Nesting::Outermost,
+    borrowing: Borrowing::LastResort,
+    fraction: Fraction::OfMemoryWhenSet,
+    reservation: Reservation::Unchecked,
+    oom_hint: OomHint::OldPage,
+};
+const V2_10: Rules = Rules {
+    nesting: Nesting::Innermost,
+    fraction: Fraction::OfMemoryAtStart,
+    oom_hint: OomHint::AnyDevice,
+    ..V2_6
+};
+const V2_11: Rules = Rules {
+    borrowing: Borrowing::BeforeReturning,
+    oom_hint: OomHint::NewPage,
+    ..V2_10
+};
+const V2_12: Rules = Rules {
+    tie_break: TieBreak::Block,
+    ..V2_11
+};
+const V2_13: Rules = Rules {
+    tie_break: TieBreak::Segment,
+    pool_scope: PoolScope::IsNoCapture,
+    fraction: Fraction::Rounded,
+    ..V2_12
+};
+const V2_14: Rules = Rules {
+    oom_hint: OomHint::UnlessExpandable,
+    ..V2_13
+};
+const V2_15: Rules = Rules {
+    reservation: Reservation::Checked,
+    oom_hint: OomHint::AboutAddresses,
+    ..V2_14
+};
+
+/// The rules, with the first release that has them, oldest first.
+const TABLE: [(Release, Rules); 7] = [
+    (two(6), V2_6),
+    (two(10), V2_10),
+    (two(11), V2_11),
+    (two(12), V2_12),
+    (two(13), V2_13),
+    (two(14), V2_14),
+    (two(15), V2_15),
+];
+
+impl Rules {
+    /// The rules of a release.
+    pub(super) fn of(release: Release) -> Self {
+        let since = TABLE.iter().rev().find(|&&(since, _)| since <= release);
+        since.map_or(TABLE[0].1, |&(_, rules)| rules)
+    }
+}

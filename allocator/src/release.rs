@@ -1,0 +1,115 @@
+//! Releases of PyTorch.
+//!
+//! The reference makes the decisions of the release that its [`Settings`](crate::settings::Settings)
+//! name. What changed between releases is listed in `pytorch/rules.rs`.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A release of PyTorch without its patch level: 2.11.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Release {
+    /// The first number.
+    pub major: u16,
+    /// The second number.
+    pub minor: u16,
+}
+
+impl Release {
+    /// The releases that the reference reproduces, oldest first. Of each, the last patch level is meant.
+    pub const REPRODUCED: [Self; 10] = [
+        two(6),
+        two(7),
+        two(8),
+        two(9),
+        two(10),
+        two(11),
+        two(12),
+        two(13),
+        two(14),
+        two(15),
+    ];
+
+    /// The release after this one.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        let Self { major, minor } = self;
+        Self {
+            major,
+            minor: minor.saturating_add(1),
+        }
+    }
+
+    /// The release that the reference reproduces in place of this one: itself, or the nearest.
+    #[must_use]
+    pub fn reproduced(self) -> Self {
+        let [oldest, .., newest] = Self::REPRODUCED;
+        self.clamp(oldest, newest)
+    }
+}
+
+/// 2.`minor`.
+#[must_use]
+pub const fn two(minor: u16) -> Release {
+    Release { major: 2, minor }
+}
+
+impl Default for Release {
+    /// 2.11, for programs of which no release is known.
+    fn default() -> Self {
+        two(11)
+    }
+}
+
+impl fmt::Display for Release {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+/// The text is not a release.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("not a release of PyTorch; expected for example 2.8")]
+pub struct ParseReleaseError;
+
+impl FromStr for Release {
+    type Err = ParseReleaseError;
+
+    /// Parses `2.8`, `2.8.1`, `v2.8.0+cu128`.
+    fn from_str(text: &str) -> Result<Self, ParseReleaseError> {
+        let text = text.trim();
+        let text = text.strip_prefix('v').unwrap_or(text);
+        let mut parts = text.splitn(3, '.');
+        let mut number = || parts.next()?.parse().ok();
+        let release = number().zip(number());
+        let (major, minor) = release.ok_or(ParseReleaseError)?;
+        let is_patch = |patch: &str| patch.starts_with(|c: char| c.is_ascii_digit());
+        match parts.next() {
+            Some(patch) if !is_patch(patch) => Err(ParseReleaseError),
+            _ => Ok(Self { major, minor }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_are_written_as_people_write_them() {
+        for text in ["2.11", "2.11.0", "v2.11.0+cu130", " 2.11.0a0+git1 "] {
+            assert_eq!(text.parse(), Ok(two(11)), "{text}");
+        }
+        for text in ["", "2", "2.x", "11", "2.11.x"] {
+            assert_eq!(text.parse::<Release>(), Err(ParseReleaseError), "{text}");
+        }
+    }
+
+    #[test]
+    fn other_releases_are_reproduced_by_the_nearest() {
+        let reproduced = |text: &str| text.parse::<Release>().unwrap().reproduced();
+        assert_eq!(reproduced("2.13"), two(13));
+        assert_eq!(reproduced("1.13"), two(6));
+        assert_eq!(reproduced("3.0"), two(15));
+    }
+}
