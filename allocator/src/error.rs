@@ -16,6 +16,17 @@ pub enum Error {
     /// There is not enough memory, even after cached memory was returned.
     #[error(transparent)]
     OutOfMemory(Box<OutOfMemory>),
+    /// A request that needs more memory than the limit of the settings allows, under
+    /// `throw_on_cudamalloc_oom`.
+    #[error(
+        "CUDA out of memory. Allocation was preemptively rejected because it would exceed \
+         per_process_memory_fraction limit. Requested size: {}",
+        Size(*requested)
+    )]
+    Rejected {
+        /// Requested bytes.
+        requested: u64,
+    },
     /// A request of 2^60 bytes or more, refused before any other step.
     #[error("CUDA out of memory. Tried to allocate more than 1EB memory.")]
     MoreThanOneExabyte,
@@ -52,6 +63,17 @@ pub enum Error {
     /// The allocator can track nearly 2^32 blocks.
     #[error("too many blocks: the limit is 2^32 - 2^24")]
     TooManyBlocks,
+}
+
+impl Error {
+    /// Whether a request failed for lack of memory, as `torch.OutOfMemoryError` says.
+    #[must_use]
+    pub fn is_out_of_memory(&self) -> bool {
+        matches!(
+            self,
+            Self::OutOfMemory(_) | Self::MoreThanOneExabyte | Self::Rejected { .. }
+        )
+    }
 }
 
 /// The message already contains the driver error, so it is not the source.

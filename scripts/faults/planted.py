@@ -74,8 +74,8 @@ FAULTS = [
     Fault(
         "search: lowest address before smallest size",
         f"{REFERENCE}/pool.rs",
-        "    pub(super) size: u64,\n    pub(super) addr: DeviceAddr,\n    pub(super) id: BlockId,",
-        "    pub(super) addr: DeviceAddr,\n    pub(super) size: u64,\n    pub(super) id: BlockId,",
+        "    pub(super) size: u64,\n    pub(super) created: u64,\n    pub(super) addr: DeviceAddr,\n",
+        "    pub(super) addr: DeviceAddr,\n    pub(super) size: u64,\n    pub(super) created: u64,\n",
     ),
     Fault(
         "search: a block of another stream is taken",

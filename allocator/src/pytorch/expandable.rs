@@ -146,9 +146,7 @@ impl<D: Driver> PyTorch<D> {
         if let Some(private) = self.private_pool_of(pool) {
             private.reserved += mapped;
         }
-        let kind = self.pools[pool].kind;
-        self.reserved += mapped;
-        self.stats.reserved_bytes.increase(kind, mapped);
+        self.count_reserved(pool, mapped);
         self.stats.num_device_alloc += 1;
         self.trace(Action::SegmentMap, addr, mapped, stream);
         Ok(true)
@@ -190,9 +188,7 @@ impl<D: Driver> PyTorch<D> {
         self.merge_with_neighbours(id);
         self.pools.insert_block(&mut self.blocks, id);
 
-        let kind = self.pools[pool].kind;
-        self.reserved -= bytes;
-        self.stats.reserved_bytes.decrease(kind, bytes);
+        self.count_returned(pool, bytes);
         self.stats.num_device_free += 1;
         self.trace(Action::SegmentUnmap, addr, bytes, stream);
         let counted = self.count_return(pool, bytes);

@@ -190,11 +190,9 @@ impl<W: Write> Runner<'_, W> {
                 self.live[id] = Some(addr);
                 format!("A {name} {addr}")
             }
-            Err(Error::OutOfMemory(_)) if self.options.no_oom_message => format!("oom {name}"),
-            Err(Error::OutOfMemory(oom)) => {
-                format!("oom {name} {}", print::one_line(&oom.to_string()))
-            }
-            Err(error) => return Ok(Err(error)),
+            Err(error) if !error.is_out_of_memory() => return Ok(Err(error)),
+            Err(_) if self.options.no_oom_message => format!("oom {name}"),
+            Err(error) => format!("oom {name} {}", print::one_line(&error.to_string())),
         };
         self.print_calls()?;
         if !self.options.quiet {
