@@ -140,7 +140,7 @@ FAULTS = [
     ),
     Fault(
         "limit: reserving exactly the limit is refused",
-        f"{REFERENCE}/segment.rs",
+        f"{REFERENCE}/limit.rs",
         "self.reserved.saturating_add(segment_size) > limit",
         "self.reserved.saturating_add(segment_size) >= limit",
     ),
@@ -159,7 +159,7 @@ FAULTS = [
     Fault(
         "expandable segments: unmapped bytes stay reserved",
         f"{REFERENCE}/expandable.rs",
-        "        self.reserved -= bytes;\n",
+        "        self.count_returned(pool, bytes);\n",
         "",
     ),
     Fault(
