@@ -3,6 +3,7 @@
 //! Messages are PyTorch's where it has one. After any of these errors the allocator is consistent and
 //! usable.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use crate::driver::{DeviceAddr, DriverError, StreamId};
@@ -109,7 +110,7 @@ pub struct OutOfMemory {
     /// Reserved bytes.
     pub reserved: u64,
     /// What the message ends with: PyTorch's advice, or nothing.
-    pub hint: &'static str,
+    pub hint: Cow<'static, str>,
 }
 
 impl std::error::Error for OutOfMemory {}
@@ -166,7 +167,7 @@ impl fmt::Display for OutOfMemory {
 }
 
 /// Prints bytes as PyTorch's messages do. Values up to 1024 of a unit keep that unit.
-struct Size(u64);
+pub(crate) struct Size(pub(crate) u64);
 
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -6,10 +6,12 @@
 
 pub mod keys;
 mod parse;
+pub(crate) mod reserve;
 mod roundup;
 mod rules;
 mod tokens;
 
+use self::reserve::Reserves;
 pub use self::roundup::RoundupDivisions;
 use crate::release::Release;
 
@@ -50,6 +52,8 @@ pub struct Settings {
     pub(crate) graph_capture_record_stream_reuse: bool,
     /// `release_lock_on_cudamalloc`. Kept. No effect on the decisions of a single thread.
     pub(crate) release_lock_on_cudamalloc: bool,
+    /// `expandable_segments_reserve` and `expandable_segments_reserve_by_class`. Kept.
+    pub(crate) reserves: Reserves,
     /// `throw_on_cudamalloc_oom`: a request beyond the memory limit fails at once. Kept.
     pub(crate) throw_on_cudamalloc_oom: bool,
     /// The settings of the host memory allocator, which is not modelled. Kept.
@@ -90,6 +94,7 @@ impl Default for Settings {
             per_process_memory_fraction: 1.0,
             graph_capture_record_stream_reuse: false,
             release_lock_on_cudamalloc: false,
+            reserves: Reserves::default(),
             throw_on_cudamalloc_oom: false,
             pinned: PinnedSettings {
                 use_background_threads: false,

@@ -171,8 +171,8 @@ FAULTS = [
     Fault(
         "private pools: the oldest redirection counts",
         f"{REFERENCE}/private_pool.rs",
-        "self.recordings.iter().rev().find(",
-        "self.recordings.iter().find(",
+        "Nesting::Innermost => accepting.next_back(),",
+        "Nesting::Innermost => accepting.next(),",
     ),
     Fault(
         "statistics: the peak is taken before the increase",

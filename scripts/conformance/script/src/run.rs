@@ -150,6 +150,10 @@ impl<W: Write> Runner<'_, W> {
                 allocator.set_no_split(pool(id));
                 Ok(())
             }
+            Op::SetReserveClass { stream, ref class } => {
+                allocator.set_reserve_class(StreamId::nth(stream), class.clone());
+                Ok(())
+            }
             Op::ResetPeakStats => {
                 allocator.reset_peak_stats();
                 Ok(())
