@@ -131,9 +131,10 @@ if [ ! -d "$DIR/nvidia" ]; then
   unpack "$W" "$TMP/n" nvidia/cu13/include/crt/
   mv "$TMP/n/nvidia" "$DIR/nvidia"
 fi
-rm -rf "$DIR/build/.key" "$DIR/build/oracle" "$DIR/build/lib" "$DIR/build/cudart.map"
+rm -f "$DIR/build/.key"
 echo "compiling" >&2
-make -s -C "$HERE" -f "$HERE/Makefile" DIR="$DIR" STD="$STD" ABI="$ABI" CUDA="$CUDA" all >&2
+# Each file is replaced when its successor is complete, for programs that run the oracle meanwhile.
+make -s -B -C "$HERE" -f "$HERE/Makefile" DIR="$DIR" STD="$STD" ABI="$ABI" CUDA="$CUDA" all >&2
 printf 'a x 1048577 0\nf x\n' | "$BIN" | grep -q '^A x 0x20000000000$' ||
   die "the built oracle does not run"
 echo "$KEY" > "$TMP/key"

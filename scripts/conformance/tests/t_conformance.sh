@@ -53,7 +53,7 @@ done
 passes "--seeds random:2 --seconds 1000" \
   ./conformance.py --candidate "$P" --seeds random:2 --seconds 1000 --configs 'gc-*'
 says "the first line names the seeds" '^seeds [0-9]*\.\.[0-9]*$'
-says "--seconds says that all was run" '^all 18 traces run$'
+says "--seconds says that all was run" '^all 18 scripts run$'
 passes "--seconds 2" ./conformance.py --candidate "$P" --seeds 0..999 --seconds 2
 says "--seconds says where it stopped" '^stopped after 2 s: '
 # every release with an oracle in the default folder; 2.6 to 2.8 read freed memory
