@@ -3,6 +3,7 @@
 //! Messages are PyTorch's where it has one. After any of these errors the allocator is consistent and
 //! usable.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use crate::driver::{DeviceAddr, DriverError, StreamId};
@@ -16,6 +17,17 @@ pub enum Error {
     /// There is not enough memory, even after cached memory was returned.
     #[error(transparent)]
     OutOfMemory(Box<OutOfMemory>),
+    /// A request that needs more memory than the limit of the settings allows, under
+    /// `throw_on_cudamalloc_oom`.
+    #[error(
+        "CUDA out of memory. Allocation was preemptively rejected because it would exceed \
+         per_process_memory_fraction limit. Requested size: {}",
+        Size(*requested)
+    )]
+    Rejected {
+        /// Requested bytes.
+        requested: u64,
+    },
     /// A request of 2^60 bytes or more, refused before any other step.
     #[error("CUDA out of memory. Tried to allocate more than 1EB memory.")]
     MoreThanOneExabyte,
@@ -54,6 +66,17 @@ pub enum Error {
     TooManyBlocks,
 }
 
+impl Error {
+    /// Whether a request failed for lack of memory, as `torch.OutOfMemoryError` says.
+    #[must_use]
+    pub fn is_out_of_memory(&self) -> bool {
+        matches!(
+            self,
+            Self::OutOfMemory(_) | Self::MoreThanOneExabyte | Self::Rejected { .. }
+        )
+    }
+}
+
 /// The message already contains the driver error, so it is not the source.
 impl From<DriverError> for Error {
     fn from(error: DriverError) -> Self {
@@ -87,7 +110,7 @@ pub struct OutOfMemory {
     /// Reserved bytes.
     pub reserved: u64,
     /// What the message ends with: PyTorch's advice, or nothing.
-    pub hint: &'static str,
+    pub hint: Cow<'static, str>,
 }
 
 impl std::error::Error for OutOfMemory {}
@@ -144,7 +167,7 @@ impl fmt::Display for OutOfMemory {
 }
 
 /// Prints bytes as PyTorch's messages do. Values up to 1024 of a unit keep that unit.
-struct Size(u64);
+pub(crate) struct Size(pub(crate) u64);
 
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -99,7 +99,7 @@ impl<P: Policy, D: Driver> Managed<P, D> {
                     allocated: current(&self.stats.allocated_bytes.all),
                     private_free: 0,
                     reserved: current(&self.stats.reserved_bytes.all),
-                    hint: "",
+                    hint: "".into(),
                 }))
             }
         }

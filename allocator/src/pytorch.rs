@@ -100,6 +100,8 @@ pub struct PyTorch<D> {
     large: PoolId,
     private_pools: PrivatePools,
     expandable_segments: Arena<ExpandableSegment>,
+    /// The classes of streams that have one.
+    reserve_classes: HashMap<StreamId, String>,
     /// Sharing mode for the memory of expandable segments; the first attempt decides it.
     handle_kind: Option<HandleKind>,
     events: PendingEvents,
@@ -158,6 +160,7 @@ impl<D: Driver> PyTorch<D> {
             large,
             private_pools: PrivatePools::default(),
             expandable_segments: Arena::default(),
+            reserve_classes: HashMap::new(),
             handle_kind: None,
             events: PendingEvents::default(),
             stats: DeviceStats {

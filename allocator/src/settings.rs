@@ -8,11 +8,13 @@
 pub mod keys;
 mod numbers;
 mod parse;
+pub(crate) mod reserve;
 mod roundup;
 mod rules;
 mod tokens;
 mod until_2_9;
 
+use self::reserve::Reserves;
 pub use self::roundup::RoundupDivisions;
 use self::rules::{Parsers, Rules};
 use crate::release::Release;
@@ -46,6 +48,8 @@ pub struct Settings {
     pub(crate) graph_capture_record_stream_reuse: bool,
     /// `release_lock_on_cudamalloc`. Kept. No effect on the decisions of a single thread.
     pub(crate) release_lock_on_cudamalloc: bool,
+    /// `expandable_segments_reserve` and `expandable_segments_reserve_by_class`. Kept.
+    pub(crate) reserves: Reserves,
     /// `throw_on_cudamalloc_oom`: a request beyond the memory limit fails at once. Kept.
     pub(crate) throw_on_cudamalloc_oom: bool,
     /// The settings of the host memory allocator, which is not modelled. Kept.
@@ -86,6 +90,7 @@ impl Default for Settings {
             per_process_memory_fraction: 1.0,
             graph_capture_record_stream_reuse: false,
             release_lock_on_cudamalloc: false,
+            reserves: Reserves::default(),
             throw_on_cudamalloc_oom: false,
             pinned: PinnedSettings {
                 use_background_threads: false,

@@ -5,6 +5,10 @@
 
 pub mod summary;
 
+use std::collections::BTreeMap;
+
+use crate::mempool::MempoolId;
+
 /// The kind of a pool.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum PoolKind {
@@ -195,6 +199,10 @@ pub struct DeviceStats {
     pub num_device_free: i64,
     /// The setting in bytes at creation; −1 for no limit.
     pub max_split_size: i64,
+    /// Requests refused under `throw_on_cudamalloc_oom`. PyTorch has it from 2.12 on.
+    pub num_oom_rejections: i64,
+    /// Bytes reserved by each private pool that was ever used. PyTorch has it from 2.13 on; empty before.
+    pub reserved_bytes_by_private_pools: BTreeMap<MempoolId, StatArray>,
 }
 
 impl DeviceStats {
@@ -278,6 +286,7 @@ impl DeviceStats {
         self.num_sync_all_streams = 0;
         self.num_device_alloc = 0;
         self.num_device_free = 0;
+        self.num_oom_rejections = 0;
     }
 
     fn each_stat_mut(&mut self, reset: impl Fn(&mut Stat)) {
@@ -292,7 +301,8 @@ impl DeviceStats {
             &mut self.inactive_split_bytes,
             &mut self.requested_bytes,
         ];
-        for array in arrays {
+        let of_pools = self.reserved_bytes_by_private_pools.values_mut();
+        for array in arrays.into_iter().chain(of_pools) {
             array.each_mut().into_iter().for_each(&reset);
         }
         reset(&mut self.oversize_allocations);

@@ -74,8 +74,8 @@ FAULTS = [
     Fault(
         "search: lowest address before smallest size",
         f"{REFERENCE}/pool.rs",
-        "    pub(super) size: u64,\n    pub(super) addr: DeviceAddr,\n    pub(super) id: BlockId,",
-        "    pub(super) addr: DeviceAddr,\n    pub(super) size: u64,\n    pub(super) id: BlockId,",
+        "    pub(super) size: u64,\n    pub(super) created: u64,\n    pub(super) addr: DeviceAddr,\n",
+        "    pub(super) addr: DeviceAddr,\n    pub(super) size: u64,\n    pub(super) created: u64,\n",
     ),
     Fault(
         "search: a block of another stream is taken",
@@ -140,7 +140,7 @@ FAULTS = [
     ),
     Fault(
         "limit: reserving exactly the limit is refused",
-        f"{REFERENCE}/segment.rs",
+        f"{REFERENCE}/limit.rs",
         "self.reserved.saturating_add(segment_size) > limit",
         "self.reserved.saturating_add(segment_size) >= limit",
     ),
@@ -159,7 +159,7 @@ FAULTS = [
     Fault(
         "expandable segments: unmapped bytes stay reserved",
         f"{REFERENCE}/expandable.rs",
-        "        self.reserved -= bytes;\n",
+        "        self.count_returned(pool, bytes);\n",
         "",
     ),
     Fault(
@@ -171,8 +171,8 @@ FAULTS = [
     Fault(
         "private pools: the oldest redirection counts",
         f"{REFERENCE}/private_pool.rs",
-        "self.recordings.iter().rev().find(",
-        "self.recordings.iter().find(",
+        "Nesting::Innermost => accepting.next_back(),",
+        "Nesting::Innermost => accepting.next(),",
     ),
     Fault(
         "statistics: the peak is taken before the increase",

@@ -303,7 +303,7 @@ where
                 live.insert(id, addr);
                 Ok(Outcome::Placed(addr))
             }
-            Err(Error::OutOfMemory(_) | Error::MoreThanOneExabyte) => Ok(Outcome::OutOfMemory),
+            Err(error) if error.is_out_of_memory() => Ok(Outcome::OutOfMemory),
             Err(error) => Err(error),
         },
         Op::Free { id } => match live.remove(&id) {

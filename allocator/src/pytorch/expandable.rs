@@ -1,7 +1,7 @@
 //! Expandable segments: one range of addresses for many blocks, of which only the parts in use are
 //! mapped.
 //!
-//! A segment reserves addresses for 1 1/8 of the device memory and maps pages from its start as needed:
+//! A segment reserves addresses for 1 1/8 of the device memory, or less if the settings say so, and maps pages from its start as needed:
 //! 2 MiB each for small blocks, `large_segment_size` for large ones. Its chain of blocks covers the
 //! whole range, mapped or not.
 //!
@@ -14,6 +14,7 @@ use super::{BlockId, PoolId, PyTorch, Request};
 use crate::driver::{Driver, DriverError, StreamId, VirtualMemory};
 use crate::error::Error;
 use crate::history::Action;
+use crate::settings::reserve::{Reserve, default_bytes};
 
 /// Whether a request that is larger than a whole segment is noticed before pages are mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -103,8 +104,10 @@ impl<D: Driver> PyTorch<D> {
     ) -> Result<BlockId, Error> {
         let page = page_size(self.pools[pool].kind, &self.settings);
         let memory = self.driver.total_memory();
+        let reserve = self.reserve_of(stream);
+        let bytes = reserve.map_or(default_bytes(memory), |reserve| reserve.bytes(memory));
         let vm = virtual_memory(&mut self.driver)?;
-        let segment = ExpandableSegment::reserve(vm, memory, page).map_err(Error::VirtualMemory)?;
+        let segment = ExpandableSegment::reserve(vm, bytes, page).map_err(Error::VirtualMemory)?;
         let (base, bytes) = (segment.base(), segment.bytes());
         let segment = self.expandable_segments.insert(segment);
         let mut block = Block::whole_segment(base, bytes, stream, pool, Some(segment));
@@ -112,6 +115,21 @@ impl<D: Driver> PyTorch<D> {
         let block = self.blocks.insert(block);
         self.pools.insert_block(&mut self.blocks, block);
         Ok(block)
+    }
+
+    /// Puts a stream into a class of `expandable_segments_reserve_by_class`, or into none
+    /// (`setExpandableSegmentReserveClassForStream`).
+    pub fn set_reserve_class(&mut self, stream: StreamId, class: Option<String>) {
+        match class {
+            Some(class) => self.reserve_classes.insert(stream, class),
+            None => self.reserve_classes.remove(&stream),
+        };
+    }
+
+    /// The setting for the size of a stream's segments.
+    pub(super) fn reserve_of(&self, stream: StreamId) -> Option<Reserve> {
+        let class = self.reserve_classes.get(&stream);
+        self.settings.reserves.of(class.map(String::as_str))
     }
 
     /// Maps the pages of the first `bytes` of an unmapped block and coalesces the result with its free
@@ -146,9 +164,7 @@ impl<D: Driver> PyTorch<D> {
         if let Some(private) = self.private_pool_of(pool) {
             private.reserved += mapped;
         }
-        let kind = self.pools[pool].kind;
-        self.reserved += mapped;
-        self.stats.reserved_bytes.increase(kind, mapped);
+        self.count_reserved(pool, mapped);
         self.stats.num_device_alloc += 1;
         self.trace(Action::SegmentMap, addr, mapped, stream);
         Ok(true)
@@ -190,9 +206,7 @@ impl<D: Driver> PyTorch<D> {
         self.merge_with_neighbours(id);
         self.pools.insert_block(&mut self.blocks, id);
 
-        let kind = self.pools[pool].kind;
-        self.reserved -= bytes;
-        self.stats.reserved_bytes.decrease(kind, bytes);
+        self.count_returned(pool, bytes);
         self.stats.num_device_free += 1;
         self.trace(Action::SegmentUnmap, addr, bytes, stream);
         let counted = self.count_return(pool, bytes);

@@ -2,7 +2,7 @@
 //!
 //! Source: PyTorch 2.11, `setMemoryFraction`.
 
-use super::PyTorch;
+use super::{PyTorch, Request};
 use crate::driver::Driver;
 use crate::error::Error;
 
@@ -59,6 +59,27 @@ impl<D: Driver> PyTorch<D> {
     pub fn memory_fraction(&self) -> f64 {
         self.limit
             .map_or(1.0, |limit| limit as f64 / self.total_memory.max(1) as f64)
+    }
+
+    /// Refuses a request under `throw_on_cudamalloc_oom` if the memory that it needs from the device goes
+    /// beyond the fraction in the settings, whatever limit was set since. (pytorch#179473, from 2.12 on.)
+    pub(super) fn ensure_not_rejected(
+        &mut self,
+        request: &Request,
+        needed: u64,
+    ) -> Result<(), Error> {
+        if !self.settings.throw_on_cudamalloc_oom {
+            return Ok(());
+        }
+        let fraction = self.settings.per_process_memory_fraction;
+        let limit = (fraction * self.total_memory as f64) as u64;
+        if self.reserved.saturating_add(needed) <= limit {
+            return Ok(());
+        }
+        self.stats.num_oom_rejections += 1;
+        Err(Error::Rejected {
+            requested: request.bytes,
+        })
     }
 
     /// Whether a segment of this size exceeds the limit. As in PyTorch, expandable segments are checked

@@ -33,14 +33,13 @@ pub(super) struct ExpandableSegment {
 }
 
 impl ExpandableSegment {
-    /// Reserves addresses for 1 1/8 of `memory` bytes, so that pages can be released at the start and
-    /// mapped at the end.
+    /// Reserves addresses for `bytes` bytes, rounded up to whole pages.
     pub(super) fn reserve(
         vm: &mut dyn VirtualMemory,
-        memory: u64,
+        bytes: u64,
         page_size: u64,
     ) -> Result<Self, DriverError> {
-        let page_count = memory.saturating_add(memory / 8).div_ceil(page_size);
+        let page_count = bytes.div_ceil(page_size);
         let base = vm.reserve(page_count.saturating_mul(page_size))?;
         Ok(Self {
             base,

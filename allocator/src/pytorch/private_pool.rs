@@ -29,6 +29,15 @@ pub(super) enum PoolScope {
     IsNoCapture,
 }
 
+/// Whether the bytes reserved by each private pool are counted separately.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum PoolStatistics {
+    /// They are not. Until 2.12.
+    None,
+    /// They are, also after the pool is gone. From 2.13 on.
+    Kept,
+}
+
 /// Which of several redirections that accept a stream applies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Nesting {

@@ -6,11 +6,13 @@
 //!
 //! Source: PyTorch 2.11, `malloc`.
 
+use std::borrow::Cow;
+
 use super::private_pool::Borrowing;
 use super::segment::Attempt;
 use super::{BlockId, PyTorch, Request};
 use crate::driver::{DeviceAddr, Driver};
-use crate::error::{Error, OutOfMemory};
+use crate::error::{Error, OutOfMemory, Size};
 use crate::history::Action;
 use crate::mempool::MempoolId;
 
@@ -125,8 +127,35 @@ impl<D: Driver> PyTorch<D> {
             allocated: self.stats.allocated_bytes.all.current.cast_unsigned(),
             private_free: self.free_bytes_of_private_pools(),
             reserved: self.stats.reserved_bytes.all.current.cast_unsigned(),
-            hint: self.rules.oom_hint.text(self.settings.expandable_segments),
+            hint: self.hint(request),
         }))
+    }
+
+    fn hint(&self, request: &Request) -> Cow<'static, str> {
+        let expandable = self.settings.expandable_segments;
+        let reserve = self
+            .reserve_of(request.stream)
+            .map(|reserve| reserve.bytes(self.total_memory))
+            .filter(|&bytes| expandable && bytes < request.segment_size);
+        match reserve.filter(|_| request.segment_size <= self.total_memory) {
+            None => self.rules.oom_hint.text(expandable).into(),
+            Some(bytes) => {
+                let class = self.reserve_classes.get(&request.stream);
+                let stream = class.map_or("this stream".to_owned(), |class| {
+                    format!("stream reserve class '{class}'")
+                });
+                format!(
+                    " This allocation exceeds the expandable-segment reserve of {} for {stream}, and \
+                     a single allocation cannot span expandable segments. Raise \
+                     PYTORCH_CUDA_ALLOC_CONF expandable_segments_reserve or \
+                     expandable_segments_reserve_by_class (or unset it) so that a segment is at least \
+                     {}.",
+                    Size(bytes),
+                    Size(request.segment_size)
+                )
+                .into()
+            }
+        }
     }
 
     fn free_bytes_of_private_pools(&self) -> u64 {

@@ -6,7 +6,7 @@
 use super::expandable::Reservation;
 use super::limit::Fraction;
 use super::pool::TieBreak;
-use super::private_pool::{Borrowing, Nesting, PoolScope};
+use super::private_pool::{Borrowing, Nesting, PoolScope, PoolStatistics};
 use super::retry_ladder::OomHint;
 use crate::release::{Release, two};
 
@@ -21,6 +21,8 @@ pub(super) struct Rules {
     pub(super) nesting: Nesting,
     /// When private pools lend memory.
     pub(super) borrowing: Borrowing,
+    /// Whether the memory of each private pool is counted separately.
+    pub(super) pool_statistics: PoolStatistics,
     /// The limit that a fraction of memory means.
     pub(super) fraction: Fraction,
     /// How much of an expandable segment's reservation a request may need.
@@ -34,6 +36,7 @@ const V2_6: Rules = Rules {
     pool_scope: PoolScope::IsCapture,
     nesting: Nesting::Outermost,
     borrowing: Borrowing::LastResort,
+    pool_statistics: PoolStatistics::None,
     fraction: Fraction::OfMemoryWhenSet,
     reservation: Reservation::Unchecked,
     oom_hint: OomHint::OldPage,
@@ -56,6 +59,7 @@ const V2_12: Rules = Rules {
 const V2_13: Rules = Rules {
     tie_break: TieBreak::Segment,
     pool_scope: PoolScope::IsNoCapture,
+    pool_statistics: PoolStatistics::Kept,
     fraction: Fraction::Rounded,
     ..V2_12
 };

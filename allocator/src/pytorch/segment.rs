@@ -3,7 +3,8 @@
 //! Source: PyTorch 2.11, `alloc_block`, `release_block`.
 
 use super::block::Block;
-use super::{BlockId, PyTorch, Request};
+use super::private_pool::PoolStatistics;
+use super::{BlockId, PoolId, PyTorch, Request};
 use crate::driver::{Driver, DriverError};
 use crate::error::{Error, Hazard};
 use crate::history::Action;
@@ -32,6 +33,7 @@ impl<D: Driver> PyTorch<D> {
         if self.would_exceed_limit(request.segment_size) {
             return Ok(None);
         }
+        self.ensure_not_rejected(request, request.segment_size)?;
         if request.expandable {
             let block = self.alloc_expandable(request)?;
             if block.is_some()
@@ -62,6 +64,28 @@ impl<D: Driver> PyTorch<D> {
         id
     }
 
+    /// Counts bytes that the device gave to a pool.
+    pub(super) fn count_reserved(&mut self, pool: PoolId, bytes: u64) {
+        self.reserved += bytes;
+        let (kind, owner) = (self.pools[pool].kind, self.pools[pool].owner());
+        self.stats.reserved_bytes.increase(kind, bytes);
+        if let Some(id) = owner.filter(|_| self.rules.pool_statistics == PoolStatistics::Kept) {
+            let of_pools = &mut self.stats.reserved_bytes_by_private_pools;
+            of_pools.entry(id).or_default().increase(kind, bytes);
+        }
+    }
+
+    /// Counts bytes that a pool gave back to the device.
+    pub(super) fn count_returned(&mut self, pool: PoolId, bytes: u64) {
+        self.reserved -= bytes;
+        let (kind, owner) = (self.pools[pool].kind, self.pools[pool].owner());
+        self.stats.reserved_bytes.decrease(kind, bytes);
+        let of_pools = &mut self.stats.reserved_bytes_by_private_pools;
+        if let Some(of_pool) = owner.and_then(|id| of_pools.get_mut(&id)) {
+            of_pool.decrease(kind, bytes);
+        }
+    }
+
     /// Counts and inserts a block that is a whole segment.
     pub(super) fn insert_segment(&mut self, mut block: Block) -> BlockId {
         block.created = self.creations.segment();
@@ -70,9 +94,8 @@ impl<D: Driver> PyTorch<D> {
             private.count_malloc();
             private.reserved += size;
         }
-        self.reserved += size;
+        self.count_reserved(block.pool, size);
         self.stats.segment.increase(kind, 1);
-        self.stats.reserved_bytes.increase(kind, size);
         if self.settings.is_oversize(size) {
             self.stats.oversize_segments.increase(1);
         }
@@ -96,11 +119,10 @@ impl<D: Driver> PyTorch<D> {
         self.stats.num_device_free += 1;
         self.trace(Action::SegmentFree, addr, size, stream);
         self.driver.free(addr, size)?;
-        self.reserved -= size;
+        self.count_returned(pool, size);
         let counted = self.count_return(pool, size);
         let kind = self.pools[pool].kind;
         self.stats.segment.decrease(kind, 1);
-        self.stats.reserved_bytes.decrease(kind, size);
         if self.settings.is_oversize(size) {
             self.stats.oversize_segments.decrease(1);
         }

@@ -1,6 +1,7 @@
 //! The two parsers of a settings string from 2.10 on, and their order.
 
 use super::keys::{Parser, reads};
+use super::reserve::Reserve;
 use super::rules::{RoundingWithout, Rules};
 use super::tokens::Tokens;
 use super::{RoundupDivisions, Settings, SettingsError};
@@ -114,6 +115,14 @@ fn parse_cuda(settings: &mut Settings, tokens: &Tokens) -> Result<(), SettingsEr
             }
             "per_process_memory_fraction" => {
                 settings.per_process_memory_fraction = fraction(tokens.double(value)?)?;
+            }
+            "expandable_segments_reserve" => {
+                let reserve = Reserve::parse(tokens.get(value)?);
+                settings.reserves.default = reserve.or(settings.reserves.default);
+            }
+            "expandable_segments_reserve_by_class" => {
+                tokens.separator(i + 1)?;
+                return settings.reserves.parse_classes(tokens, value);
             }
             "throw_on_cudamalloc_oom" => {
                 settings.throw_on_cudamalloc_oom = tokens.boolean(value)?;

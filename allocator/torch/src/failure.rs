@@ -34,7 +34,7 @@ impl Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         Self {
-            is_out_of_memory: matches!(error, Error::OutOfMemory(_) | Error::MoreThanOneExabyte),
+            is_out_of_memory: error.is_out_of_memory(),
             message: error.to_string(),
         }
     }

@@ -254,7 +254,7 @@ impl Walker<'_> {
                 let stream = StreamId::nth(stream.wrapping_add(stream_offset));
                 match allocator.raw_malloc(bytes, stream) {
                     Ok(addr) => live[id as usize] = addr,
-                    Err(Error::OutOfMemory(_)) => tally.ooms += 1,
+                    Err(error) if error.is_out_of_memory() => tally.ooms += 1,
                     Err(error) => return Err(error.into()),
                 }
             }

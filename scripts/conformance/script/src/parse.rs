@@ -106,6 +106,10 @@ fn parse_op(code: &str, words: &[&str], ids: &mut Ids) -> Result<Op, String> {
         },
         "N" => Op::SetNoSplit(number(word(0)?)?),
         "C" => Op::EmptyPool(number(word(0)?)?),
+        "T" => Op::SetReserveClass {
+            stream: stream(word(0)?)?,
+            class: words.get(1).map(|&class| class.to_owned()),
+        },
         "k" => Op::ResetPeakStats,
         "K" => Op::ResetAccumulatedStats,
         "s" => Op::PrintStatsLine,

@@ -40,11 +40,20 @@ pub(super) fn stats(out: &mut impl Write, stats: &DeviceStats) -> io::Result<()>
         stat(out, name, "small", &array.small_pool)?;
         stat(out, name, "large", &array.large_pool)?;
     }
+    for (pool, array) in &stats.reserved_bytes_by_private_pools {
+        let name = format!("reserved_bytes_by_private_pools.{}_{}", pool.0, pool.1);
+        stat(out, &name, "all", &array.all)?;
+        stat(out, &name, "small", &array.small_pool)?;
+        stat(out, &name, "large", &array.large_pool)?;
+    }
     for (name, figure) in stats.oversize() {
         stat(out, name, "-", figure)?;
     }
     for (name, value) in stats.scalars() {
         writeln!(out, "NUM {name} {value}")?;
+    }
+    if stats.num_oom_rejections > 0 {
+        writeln!(out, "NUM num_oom_rejections {}", stats.num_oom_rejections)?;
     }
     Ok(())
 }

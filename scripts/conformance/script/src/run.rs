@@ -150,6 +150,10 @@ impl<W: Write> Runner<'_, W> {
                 allocator.set_no_split(pool(id));
                 Ok(())
             }
+            Op::SetReserveClass { stream, ref class } => {
+                allocator.set_reserve_class(StreamId::nth(stream), class.clone());
+                Ok(())
+            }
             Op::ResetPeakStats => {
                 allocator.reset_peak_stats();
                 Ok(())
@@ -190,11 +194,9 @@ impl<W: Write> Runner<'_, W> {
                 self.live[id] = Some(addr);
                 format!("A {name} {addr}")
             }
-            Err(Error::OutOfMemory(_)) if self.options.no_oom_message => format!("oom {name}"),
-            Err(Error::OutOfMemory(oom)) => {
-                format!("oom {name} {}", print::one_line(&oom.to_string()))
-            }
-            Err(error) => return Ok(Err(error)),
+            Err(error) if !error.is_out_of_memory() => return Ok(Err(error)),
+            Err(_) if self.options.no_oom_message => format!("oom {name}"),
+            Err(error) => format!("oom {name} {}", print::one_line(&error.to_string())),
         };
         self.print_calls()?;
         if !self.options.quiet {
