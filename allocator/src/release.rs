@@ -30,6 +30,9 @@ impl Release {
         two(15),
     ];
 
+    /// 2.11, for programs of which no release is known.
+    pub const DEFAULT: Self = two(11);
+
     /// The release after this one.
     #[must_use]
     pub const fn next(self) -> Self {
@@ -55,9 +58,8 @@ pub const fn two(minor: u16) -> Release {
 }
 
 impl Default for Release {
-    /// 2.11, for programs of which no release is known.
     fn default() -> Self {
-        two(11)
+        Self::DEFAULT
     }
 }
 

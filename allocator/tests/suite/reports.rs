@@ -52,6 +52,7 @@ fn recorded_stats() -> DeviceStats {
         num_device_alloc: flat["num_device_alloc"],
         num_device_free: flat["num_device_free"],
         max_split_size: flat["max_split_size"],
+        ..DeviceStats::default()
     };
     assert_eq!(
         stats.flatten(),

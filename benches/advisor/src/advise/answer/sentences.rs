@@ -1,5 +1,6 @@
 //! The answer in sentences.
 
+use coalesce_alloc::settings::keys::Key;
 use coalesce_alloc::settings::written;
 use coalesce_bench::text::coverage::FROM_LIVE_BLOCKS;
 use coalesce_bench::text::{Unit, capitalised, duration, quoted};
@@ -260,11 +261,12 @@ fn slower_driver(
     best: &TriedSettings,
 ) -> Option<String> {
     let (now, then) = (&present.on_device, &best.on_device);
-    let is_slower = then.driver_time_ns > now.driver_time_ns * 5 / 4;
+    // Without calls there is nothing to compare with.
+    let is_slower = now.driver_time_ns > 0 && then.driver_time_ns > now.driver_time_ns * 5 / 4;
     if facts.request.aim == Aim::DriverTime || !is_slower || !now.fits() {
         return None;
     }
-    let times = then.driver_time_ns as f64 / now.driver_time_ns.max(1) as f64;
+    let times = then.driver_time_ns as f64 / now.driver_time_ns as f64;
     Some(format!(
         "Driver calls then take {times:.1} times as long: {} instead of {}.",
         duration(then.driver_time_ns),
@@ -286,7 +288,7 @@ pub(super) fn other_aims(facts: &Facts<'_>, chosen: &str) -> Vec<String> {
         let best = facts.tried(search.best(other))?;
         let (now, then) = (chosen.score(other)?, best.score(other)?);
         // A gain of less than a tenth is not worth another choice.
-        if then.saturating_mul(10) > now.saturating_mul(9) {
+        if then == now || then.saturating_mul(10) > now.saturating_mul(9) {
             return None;
         }
         let (goal, now, then) = match other {
@@ -321,7 +323,9 @@ pub(super) fn required_versions(releases: Releases, conf: &str) -> impl Iterator
     let is_assumed = releases == Releases::REFERENCE;
     let keys = written(conf).filter(move |_| is_assumed);
     keys.filter_map(|(key, _)| {
-        let since = Release::of_key(key).filter(|since| *since >= RECENT)?;
+        let since = Key::named(key)
+            .map(|key| key.since)
+            .filter(|since| *since >= RECENT)?;
         Some(format!("{key} requires PyTorch {since} or later."))
     })
 }

@@ -15,13 +15,14 @@ use std::path::{Path, PathBuf};
 use coalesce_alloc::MempoolId;
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::history::{Action, TraceEntry};
+use coalesce_alloc::release::two;
 use coalesce_alloc::snapshot::{BlockInfo, BlockState, SegmentInfo};
 use coalesce_alloc::stats::PoolKind;
 use serde::Deserialize;
 
 use super::Recording;
 use crate::formats::file::{FileError, InputFile};
-use crate::formats::snapshot::release::{Releases, two};
+use crate::formats::snapshot::release::Releases;
 
 /// The first line.
 const HEADER: &str = "action,addr,size,stream,time_us";

@@ -1,73 +1,23 @@
 //! The keys that the settings strings of each release accept.
 
+use coalesce_alloc::release::{Release, two};
+use coalesce_alloc::settings::keys::{KEYS, Key};
 use coalesce_alloc::settings::written;
 
-use super::{Release, Releases, two};
+use super::Releases;
 use crate::catalog::Unknown;
 
 /// The first release that records a history as these snapshots contain it.
 const OLDEST: Release = two(0);
-
-/// The keys of a settings string, with the first release that accepts each, and the first later one that does not.
-///
-/// Source: `c10/cuda/CUDAAllocatorConfig.h` and `c10/core/AllocatorConfig.h` of the releases 2.0 to 2.15,
-/// and the pull requests of pytorch/pytorch that are named behind the keys.
-const KEYS: [(&str, Release, Option<Release>); 23] = [
-    ("backend", two(0), None),
-    ("max_split_size_mb", two(0), None),
-    ("garbage_collection_threshold", two(0), None),
-    ("roundup_power2_divisions", two(0), None),
-    // Replaced by the list form of roundup_power2_divisions.
-    (
-        "roundup_bypass_threshold_mb",
-        Release {
-            major: 1,
-            minor: 13,
-        },
-        Some(two(0)),
-    ),
-    ("expandable_segments", two(1), None),        // #96995
-    ("release_lock_on_cudamalloc", two(2), None), // #108367
-    ("release_lock_on_hipmalloc", two(2), None),
-    ("pinned_use_cuda_host_register", two(2), None), // #110123
-    ("pinned_use_hip_host_register", two(2), None),
-    ("pinned_num_register_threads", two(2), None), // #110123
-    ("max_non_split_rounding_mb", two(6), None),   // #136174
-    ("pinned_use_background_threads", two(6), None), // #135524
-    ("graph_capture_record_stream_reuse", two(9), None), // #158352
-    ("per_process_memory_fraction", two(10), None), // #161035
-    ("pinned_reserve_segment_size_mb", two(10), None), // #164501
-    ("large_segment_size_mb", two(11), None),      // #172056
-    ("throw_on_cudamalloc_oom", two(12), None),    // #179473
-    ("pinned_free_catch_all", two(12), None),
-    ("pinned_max_round_threshold_mb", two(13), None),
-    ("pinned_max_cached_size_mb", two(13), None),
-    ("expandable_segments_reserve", two(15), None), // #192269
-    ("expandable_segments_reserve_by_class", two(15), None), // #192269
-];
-
-/// The first release that accepts a key, and the first later one that does not.
-fn found(key: &str) -> Option<(Release, Option<Release>)> {
-    let known = KEYS.iter().find(|(known, ..)| *known == key);
-    known.map(|&(_, since, until)| (since, until))
-}
-
-impl Release {
-    /// The first release whose settings strings accept a key, if any does.
-    #[must_use]
-    pub fn of_key(key: &str) -> Option<Self> {
-        found(key).map(|(since, _)| since)
-    }
-}
 
 impl Releases {
     /// Whether every release in the range accepts this key in a settings string. PyTorch ends a program
     /// whose settings string contains an unknown key.
     #[must_use]
     pub fn know(&self, key: &str) -> bool {
-        found(key).is_some_and(|(since, until)| {
-            since <= self.from.unwrap_or(OLDEST)
-                && until.is_none_or(|until| self.before.is_some_and(|before| before <= until))
+        Key::named(key).is_some_and(|key| {
+            let is_gone = |until| self.before.is_none_or(|before| until < before);
+            key.is_accepted(self.from.unwrap_or(OLDEST)) && !key.until.is_some_and(is_gone)
         })
     }
 
@@ -81,18 +31,18 @@ impl Releases {
 /// What to do about a key that the reference does not know.
 #[must_use]
 pub fn unknown_key_hint(key: &str) -> Option<String> {
-    if let Some((since, until)) = found(key) {
+    if let Some(Key { since, until, .. }) = Key::named(key) {
         let releases = until.map_or_else(
             || format!("from {since} on"),
             |until| format!("only before {until}"),
         );
         return Some(format!(
             "PyTorch has it {releases}; the reference is PyTorch {}",
-            Release::REFERENCE
+            Release::DEFAULT
         ));
     }
-    let keys = KEYS.map(|(key, ..)| key);
-    let keys = keys.into_iter().filter(|key| Releases::REFERENCE.know(key));
+    let keys = KEYS.iter().map(|key| key.name);
+    let keys = keys.filter(|key| Releases::REFERENCE.know(key));
     let unknown = Unknown::new(key, keys);
     let nearest = unknown.nearest()?;
     Some(format!("did you mean '{nearest}'?"))

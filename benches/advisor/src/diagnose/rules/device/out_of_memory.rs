@@ -178,7 +178,12 @@ fn try_expandable_segments(evidence: &Evidence<'_>) -> (String, Option<String>) 
             let failed = count(failed, "request");
             (format!("With {name}, {failed} still fail"), None)
         }
-        Some(_) => (format!("{} does not help", capitalised(&name)), None),
+        Some(_) => {
+            let limit = evidence.subject.limit;
+            let limit = limit.map(|limit| format!(" under a limit of {}", amount(limit)));
+            let limit = limit.unwrap_or_default();
+            (format!("{} does not help{limit}", capitalised(&name)), None)
+        }
         None if evidence.subject.workload.start().is_some() => {
             let why = "because the beginning of the program is not recorded";
             (format!("The gain of {name} is unknown, {why}"), None)
