@@ -96,6 +96,17 @@ const TABLE: [(Release, Rules); 8] = [
     (two(15), V2_15),
 ];
 
+/// Whether two releases make the same decisions. Their messages and statistics may differ.
+#[must_use]
+pub fn decide_alike(one: Release, other: Release) -> bool {
+    let decisions = |release| Rules {
+        oom_hint: V2_6.oom_hint,
+        pool_statistics: V2_6.pool_statistics,
+        ..Rules::of(release)
+    };
+    decisions(one) == decisions(other)
+}
+
 impl Rules {
     /// The rules of a release.
     pub(super) fn of(release: Release) -> Self {
