@@ -100,6 +100,7 @@ const TABLE: [(Release, Rules); 8] = [
 #[must_use]
 pub fn decide_alike(one: Release, other: Release) -> bool {
     let decisions = |release| Rules {
+        invalid_fraction: V2_6.invalid_fraction,
         oom_hint: V2_6.oom_hint,
         pool_statistics: V2_6.pool_statistics,
         ..Rules::of(release)
