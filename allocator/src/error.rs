@@ -38,6 +38,14 @@ pub enum Error {
     /// A memory fraction outside 0 to 1.
     #[error("invalid fraction:{}. Please set within [0, 1].", significant(*.0))]
     InvalidFraction(f64),
+    /// A memory fraction outside 0 to 1, in releases until 2.7.
+    #[error(
+        "0 <= fraction && fraction <= 1 INTERNAL ASSERT FAILED at \
+         \"/pytorch/c10/cuda/CUDACachingAllocator.cpp\":3430, please report a bug to PyTorch. \
+         invalid fraction:{}. Please set within (0, 1).",
+        significant(*.0)
+    )]
+    InvalidFractionAsserted(f64),
     /// An invalid settings string.
     #[error(transparent)]
     Settings(#[from] SettingsError),

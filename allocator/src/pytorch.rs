@@ -73,6 +73,7 @@ use crate::settings::Settings;
 use crate::stats::{DeviceStats, PoolKind};
 
 pub use self::private_pool::StreamFilter;
+pub use self::rules::decide_alike;
 
 /// PyTorch's allocator for one device.
 #[derive(Debug)]

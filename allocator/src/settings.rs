@@ -3,25 +3,21 @@
 //! Source: PyTorch 2.11, `AcceleratorAllocatorConfig` (the keys of all devices) and
 //! `CUDAAllocatorConfig` (the keys of CUDA). Each parses the whole string and skips the keys of the
 //! other. The origin of the string decides which one runs first, and with it the text of some errors.
+//! Releases until 2.9 have one parser, `CUDAAllocatorConfig`.
 
 pub mod keys;
+mod numbers;
 mod parse;
 pub(crate) mod reserve;
 mod roundup;
 mod rules;
 mod tokens;
+mod until_2_9;
 
 use self::reserve::Reserves;
 pub use self::roundup::RoundupDivisions;
+use self::rules::{Parsers, Rules};
 use crate::release::Release;
-
-/// The environment variables in order of precedence. Only the first one that is set, even to an empty
-/// string, is read. (PyTorch's comments say otherwise; its binary does this.)
-pub const VARIABLES: [&str; 3] = [
-    "PYTORCH_CUDA_ALLOC_CONF",
-    "PYTORCH_HIP_ALLOC_CONF",
-    "PYTORCH_ALLOC_CONF",
-];
 
 /// All settings. Every value can be written as a settings string. Sizes are in bytes.
 #[derive(Clone, PartialEq, Debug)]
@@ -151,7 +147,10 @@ impl Settings {
     /// # Errors
     /// As [`Settings::from_conf`].
     pub fn started_with(mut self, conf: &str) -> Result<Self, SettingsError> {
-        parse::at_start(&mut self, conf)?;
+        match Rules::of(self.release).parsers {
+            Parsers::Single => until_2_9::parse(&mut self, conf),
+            Parsers::SharedAndCuda => parse::at_start(&mut self, conf),
+        }?;
         Ok(self)
     }
 
@@ -171,7 +170,8 @@ impl Settings {
         self,
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<Self, SettingsError> {
-        match VARIABLES.iter().find_map(|name| variable(name)) {
+        let mut variables = Rules::of(self.release).variables.iter();
+        match variables.find_map(|name| variable(name)) {
             Some(conf) => self.started_with(&conf),
             None => Ok(self),
         }
@@ -184,7 +184,10 @@ impl Settings {
     /// # Errors
     /// If the string is invalid. Settings before the error take effect, as in PyTorch.
     pub fn apply(&mut self, conf: &str) -> Result<(), SettingsError> {
-        parse::at_run_time(self, conf)
+        match Rules::of(self.release).parsers {
+            Parsers::Single => until_2_9::parse(self, conf),
+            Parsers::SharedAndCuda => parse::at_run_time(self, conf),
+        }
     }
 
     /// The release of PyTorch whose rules apply.
@@ -242,16 +245,20 @@ impl Settings {
 #[non_exhaustive]
 pub enum SettingsError {
     /// An unknown key.
-    #[error("Unrecognized key '{key}' in {parser} allocator config.")]
+    #[error("{}", unrecognized(key, *parser))]
     UnknownKey {
         /// The key.
         key: String,
-        /// The parser: `CUDA` (environment) or `Accelerator` (run time).
-        parser: &'static str,
+        /// The parser: `CUDA` (environment) or `Accelerator` (run time), or `None` for the only one until
+        /// 2.9.
+        parser: Option<&'static str>,
     },
     /// A value outside the range that the text states.
     #[error("{0}")]
     OutOfRange(String),
+    /// A separator or a value is missing, in releases until 2.9.
+    #[error("{0}")]
+    Malformed(String),
     /// A boolean that is neither `True` nor `False`.
     #[error("Expected 'True' or 'False' at index {index} in ConfigTokenizer but got '{token}'")]
     NotABoolean {
@@ -264,7 +271,7 @@ pub enum SettingsError {
     /// the function.
     #[error("{function}")]
     NotANumber {
-        /// `stoull` or `stod`.
+        /// `stoull` or `stod`; until 2.9 also `stoi` or `stoul`.
         function: &'static str,
     },
     /// The string ends where a value is expected, or a list is not closed. (An internal assertion in
@@ -283,13 +290,25 @@ pub enum SettingsError {
     },
     /// The string selects another allocator than the running one.
     #[error(
-        "Allocator backend parsed at runtime != allocator backend parsed at load time, \
-         {wanted} != native"
+        "{token} == get()->name() INTERNAL ASSERT FAILED at \
+         \"/pytorch/c10/cuda/CUDAAllocatorConfig.cpp\":{line}, please report a bug to PyTorch. \
+         Allocator backend parsed at runtime != allocator backend parsed at load time{names}"
     )]
     OtherBackend {
-        /// The selected backend.
-        wanted: String,
+        /// The expression that PyTorch compares with the running backend.
+        token: &'static str,
+        /// The line of PyTorch's source that asserts.
+        line: u32,
+        /// Both backends, from 2.10 on.
+        names: String,
     },
+}
+
+fn unrecognized(key: &str, parser: Option<&str>) -> String {
+    match parser {
+        Some(parser) => format!("Unrecognized key '{key}' in {parser} allocator config."),
+        None => format!("Unrecognized CachingAllocator option: {key}"),
+    }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use coalesce_alloc::driver::sim::address::AddressPolicy;
+use coalesce_alloc::release::Release;
 use coalesce_workloads::demand::Demand;
 use coalesce_workloads::formats::trace::TraceFile;
 use coalesce_workloads::op::Workload;
@@ -63,6 +64,7 @@ fn rows(workload: &dyn Workload) -> anyhow::Result<[Row; 2]> {
             policy: "pytorch",
             setting: conf,
             conf,
+            release: Release::DEFAULT,
             plan: None,
             others: 0,
             limit: None,

@@ -19,6 +19,15 @@ pub(super) enum Fraction {
     Rounded,
 }
 
+/// How a fraction outside 0 to 1 is reported.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum InvalidFraction {
+    /// As a failed assertion. Until 2.7.
+    Asserted,
+    /// As an invalid argument. From 2.8 on.
+    Checked,
+}
+
 impl Fraction {
     /// The limit of a process whose settings name this fraction.
     pub(super) fn at_start(self, fraction: f64, total_memory: u64) -> Option<u64> {
@@ -39,10 +48,13 @@ impl<D: Driver> PyTorch<D> {
     /// Memory already reserved beyond the limit is kept.
     ///
     /// # Errors
-    /// [`Error::InvalidFraction`] outside 0 to 1.
+    /// [`Error::InvalidFraction`] outside 0 to 1; until 2.7 [`Error::InvalidFractionAsserted`].
     pub fn set_memory_fraction(&mut self, fraction: f64) -> Result<(), Error> {
         if !(0.0..=1.0).contains(&fraction) {
-            return Err(Error::InvalidFraction(fraction));
+            return Err(match self.rules.invalid_fraction {
+                InvalidFraction::Asserted => Error::InvalidFractionAsserted(fraction),
+                InvalidFraction::Checked => Error::InvalidFraction(fraction),
+            });
         }
         let rule = self.rules.fraction;
         self.limit = match rule {

@@ -56,6 +56,15 @@ pub(super) enum Borrowing {
     BeforeReturning,
 }
 
+/// The rules by which such a block is found and split while expandable segments are on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum BorrowedBlock {
+    /// Those for expandable segments, as anywhere. Until 2.9.
+    AsExpandable,
+    /// Those for plain segments. From 2.10 on.
+    AsPlain,
+}
+
 impl FlatKey for MempoolId {
     fn flat_hash(self) -> u64 {
         if self.0 != 0 { self.0 } else { self.1 }
@@ -346,7 +355,8 @@ impl<D: Driver> PyTorch<D> {
             self.begin_allocate_to_pool(id, Box::new(|_| true))?;
             let redirected = Request {
                 pool: self.pool_for(request.size, request.stream)?,
-                expandable: false,
+                expandable: request.expandable
+                    && self.rules.borrowed_block == BorrowedBlock::AsExpandable,
                 ..*request
             };
             let found = self.take_free_block(&redirected);

@@ -4,9 +4,9 @@
 //! asks for the release.
 
 use super::expandable::Reservation;
-use super::limit::Fraction;
+use super::limit::{Fraction, InvalidFraction};
 use super::pool::TieBreak;
-use super::private_pool::{Borrowing, Nesting, PoolScope, PoolStatistics};
+use super::private_pool::{BorrowedBlock, Borrowing, Nesting, PoolScope, PoolStatistics};
 use super::retry_ladder::OomHint;
 use crate::release::{Release, two};
 
@@ -21,10 +21,14 @@ pub(super) struct Rules {
     pub(super) nesting: Nesting,
     /// When private pools lend memory.
     pub(super) borrowing: Borrowing,
+    /// By which rules they do while expandable segments are on.
+    pub(super) borrowed_block: BorrowedBlock,
     /// Whether the memory of each private pool is counted separately.
     pub(super) pool_statistics: PoolStatistics,
     /// The limit that a fraction of memory means.
     pub(super) fraction: Fraction,
+    /// How a fraction outside 0 to 1 is reported.
+    pub(super) invalid_fraction: InvalidFraction,
     /// How much of an expandable segment's reservation a request may need.
     pub(super) reservation: Reservation,
     /// What the message of an out-of-memory error ends with.
@@ -36,16 +40,23 @@ const V2_6: Rules = Rules {
     pool_scope: PoolScope::IsCapture,
     nesting: Nesting::Outermost,
     borrowing: Borrowing::LastResort,
+    borrowed_block: BorrowedBlock::AsExpandable,
     pool_statistics: PoolStatistics::None,
     fraction: Fraction::OfMemoryWhenSet,
+    invalid_fraction: InvalidFraction::Asserted,
     reservation: Reservation::Unchecked,
     oom_hint: OomHint::OldPage,
 };
+const V2_8: Rules = Rules {
+    invalid_fraction: InvalidFraction::Checked,
+    ..V2_6
+};
 const V2_10: Rules = Rules {
     nesting: Nesting::Innermost,
+    borrowed_block: BorrowedBlock::AsPlain,
     fraction: Fraction::OfMemoryAtStart,
     oom_hint: OomHint::AnyDevice,
-    ..V2_6
+    ..V2_8
 };
 const V2_11: Rules = Rules {
     borrowing: Borrowing::BeforeReturning,
@@ -74,8 +85,9 @@ const V2_15: Rules = Rules {
 };
 
 /// The rules, with the first release that has them, oldest first.
-const TABLE: [(Release, Rules); 7] = [
+const TABLE: [(Release, Rules); 8] = [
     (two(6), V2_6),
+    (two(8), V2_8),
     (two(10), V2_10),
     (two(11), V2_11),
     (two(12), V2_12),
@@ -83,6 +95,18 @@ const TABLE: [(Release, Rules); 7] = [
     (two(14), V2_14),
     (two(15), V2_15),
 ];
+
+/// Whether two releases make the same decisions. Their messages and statistics may differ.
+#[must_use]
+pub fn decide_alike(one: Release, other: Release) -> bool {
+    let decisions = |release| Rules {
+        invalid_fraction: V2_6.invalid_fraction,
+        oom_hint: V2_6.oom_hint,
+        pool_statistics: V2_6.pool_statistics,
+        ..Rules::of(release)
+    };
+    decisions(one) == decisions(other)
+}
 
 impl Rules {
     /// The rules of a release.

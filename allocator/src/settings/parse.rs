@@ -1,4 +1,4 @@
-//! The two parsers of a settings string, and their order.
+//! The two parsers of a settings string from 2.10 on, and their order.
 
 use super::keys::{Parser, reads};
 use super::reserve::Reserve;
@@ -7,12 +7,10 @@ use super::tokens::Tokens;
 use super::{RoundupDivisions, Settings, SettingsError};
 
 const MIB: u64 = 1 << 20;
-/// The largest size in MiB that does not overflow in bytes; larger values are cut to it.
-const MAX_MIB: u64 = u64::MAX / MIB;
 /// Requests below this many MiB share large segments, which must be larger.
 const MIN_LARGE_ALLOC_MIB: u64 = 10;
 /// The limit on threads that pin memory.
-const MAX_REGISTER_THREADS: u64 = 128;
+pub(super) const MAX_REGISTER_THREADS: u64 = 128;
 
 /// For the environment, CUDA's parser runs first. Before that, the library scans the string up to the
 /// backend when it is loaded.
@@ -72,7 +70,7 @@ fn parse_shared(settings: &mut Settings, conf: &str, tokens: &Tokens) -> Result<
             }
             "roundup_power2_divisions" => {
                 tokens.separator(i + 1)?;
-                return settings.roundup.parse(tokens, value, rules.above);
+                return settings.roundup.parse(tokens, value);
             }
             "expandable_segments" => settings.expandable_segments = tokens.boolean(value)?,
             "pinned_use_background_threads" => {
@@ -91,7 +89,14 @@ fn parse_cuda(settings: &mut Settings, tokens: &Tokens) -> Result<(), SettingsEr
         match key {
             _ if reads(Parser::Shared, release, key) => return tokens.skip_value(i),
             _ if !reads(Parser::Cuda, release, key) => return Err(unknown(key, "CUDA")),
-            "backend" => backend(tokens.get(value)?)?,
+            "backend" => {
+                let name = tokens.get(value)?;
+                backend(name, || SettingsError::OtherBackend {
+                    token: "tokenizer[i]",
+                    line: 44,
+                    names: format!(", {name} != native"),
+                })?;
+            }
             "release_lock_on_cudamalloc" | "release_lock_on_hipmalloc" => {
                 settings.release_lock_on_cudamalloc = tokens.boolean(value)?;
             }
@@ -152,7 +157,7 @@ fn for_each_key(
 fn unknown(key: &str, parser: &'static str) -> SettingsError {
     SettingsError::UnknownKey {
         key: key.to_owned(),
-        parser,
+        parser: Some(parser),
     }
 }
 
@@ -162,7 +167,7 @@ fn large_segment_size(mib: u64) -> Result<u64, SettingsError> {
             "CachingAllocator option large_segment_size_mb must be > 10 MB".to_owned(),
         ));
     }
-    Ok(mib.min(MAX_MIB) * MIB)
+    Ok(bytes(mib))
 }
 
 fn size_above(key: &str, mib: u64, settings: &Settings) -> Result<u64, SettingsError> {
@@ -172,7 +177,12 @@ fn size_above(key: &str, mib: u64, settings: &Settings) -> Result<u64, SettingsE
             "CachingAllocator option {key} too small, must be >= {least}"
         )));
     }
-    Ok(mib.min(MAX_MIB) * MIB)
+    Ok(bytes(mib))
+}
+
+/// A size in bytes; the largest one if it overflows.
+pub(super) fn bytes(mib: u64) -> u64 {
+    mib.min(u64::MAX / MIB) * MIB
 }
 
 fn threshold(share: f64) -> Result<f64, SettingsError> {
@@ -215,12 +225,14 @@ fn reserve_segment_size(mib: u64) -> Result<u64, SettingsError> {
     Ok(mib)
 }
 
-fn backend(name: &str) -> Result<(), SettingsError> {
+/// Checks the backend. Only `native` can be reproduced.
+pub(super) fn backend(
+    name: &str,
+    other: impl FnOnce() -> SettingsError,
+) -> Result<(), SettingsError> {
     match name {
         "native" => Ok(()),
-        "cudaMallocAsync" => Err(SettingsError::OtherBackend {
-            wanted: name.to_owned(),
-        }),
+        "cudaMallocAsync" => Err(other()),
         _ => Err(SettingsError::OutOfRange(
             "Unknown allocator backend, options are native and cudaMallocAsync".to_owned(),
         )),

@@ -9,21 +9,12 @@ use super::tokens::{Tokens, list_not_closed};
 /// Ranges with separate divisions.
 const RANGES: usize = 16;
 
-/// Which ranges `>` covers in a list.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Above {
-    /// The last one named and those above it. Until 2.9.
-    Inclusive,
-    /// Those above the last one named. From 2.10 on (pytorch#165135).
-    Exclusive,
-}
-
 /// The divisions for each range of sizes.
 ///
 /// Range k is [2^k MiB, 2^(k+1) MiB). Range 0 also covers everything below, range 15 everything above.
 /// 0 and 1 both mean rounding to 512 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct RoundupDivisions([u64; RANGES]);
+pub struct RoundupDivisions(pub(super) [u64; RANGES]);
 
 impl RoundupDivisions {
     /// The divisions for a request of `bytes`, at least 1.
@@ -35,16 +26,10 @@ impl RoundupDivisions {
 
     /// Parses the value that starts at `index`, either one number for all ranges or a list
     /// `[MIB:N,MIB:N,>:N]`. The first element of a list covers all ranges up to its own, the others
-    /// only their own; gaps stay 0. `>` covers all ranges above the last one named; until 2.9 it also
-    /// replaces that one, or covers all ranges if none was named.
+    /// only their own; gaps stay 0. `>` covers all ranges above the last one named (pytorch#165135).
     ///
     /// Returns the index of the value's last token. Elements before an error take effect.
-    pub(super) fn parse(
-        &mut self,
-        tokens: &Tokens,
-        index: usize,
-        above: Above,
-    ) -> Result<usize, SettingsError> {
+    pub(super) fn parse(&mut self, tokens: &Tokens, index: usize) -> Result<usize, SettingsError> {
         if tokens.at(index)? != "[" {
             let divisions = tokens.unsigned(index)?;
             if !divisions.is_power_of_two() {
@@ -65,8 +50,7 @@ impl RoundupDivisions {
                 ));
             }
             if label == ">" {
-                let first = last.unwrap_or(0) + usize::from(above == Above::Exclusive);
-                self.0[first..].fill(divisions);
+                self.0[last.unwrap_or(0) + 1..].fill(divisions);
             } else {
                 let range = range_of_label(tokens.unsigned(i)?)?;
                 if last.is_none() {
@@ -91,14 +75,14 @@ impl RoundupDivisions {
 }
 
 /// The range that starts at `mib`.
-fn range_of_label(mib: u64) -> Result<usize, SettingsError> {
+pub(super) fn range_of_label(mib: u64) -> Result<usize, SettingsError> {
     if !mib.is_power_of_two() {
         return Err(out_of_range("the intervals have to be power of 2 "));
     }
     Ok((mib.ilog2() as usize).min(RANGES - 1))
 }
 
-fn out_of_range(what: &str) -> SettingsError {
+pub(super) fn out_of_range(what: &str) -> SettingsError {
     SettingsError::OutOfRange(format!("For roundups, {what}"))
 }
 
@@ -119,9 +103,7 @@ mod tests {
 
     fn parse(value: &str) -> [u64; RANGES] {
         let mut divisions = RoundupDivisions::default();
-        divisions
-            .parse(&Tokens::new(value), 0, Above::Exclusive)
-            .unwrap();
+        divisions.parse(&Tokens::new(value), 0).unwrap();
         divisions.0
     }
 
@@ -143,7 +125,7 @@ mod tests {
     fn a_range_covers_its_label_up_to_twice_that() {
         let mut divisions = RoundupDivisions::default();
         divisions
-            .parse(&Tokens::new("[1:2,64:8,32768:16]"), 0, Above::Exclusive)
+            .parse(&Tokens::new("[1:2,64:8,32768:16]"), 0)
             .unwrap();
         let mib = 1 << 20;
         assert_eq!(divisions.of(1), 2, "also covers sizes below 1 MiB");

@@ -275,6 +275,7 @@ impl Explanation {
             workload: &workload,
             recording: request.recording,
             conf: &conf,
+            release: request.release,
             capacity: request.capacity.saturating_sub(request.others),
             limit: request.limit,
             address_policy: request.addresses,

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use coalesce_advisor::advise::report::html;
 use coalesce_advisor::advise::{Advice, AdviceRequest, Aim, AnswerKind, advise};
+use coalesce_alloc::release::Release;
 use coalesce_alloc::settings::Settings;
 use coalesce_bench::measure::deadline::Deadline;
 use coalesce_bench::measure::profile::{PUBLISHED, Profile};
@@ -39,6 +40,7 @@ fn advice(name: &str, recording: &Recording) -> Advice {
         conditions: &[],
         present: &present,
         releases: recording.releases(),
+        release: Release::DEFAULT,
         capacity: memory.and_then(|found| found.device()).unwrap_or(80 << 30),
         others: 0,
         limit: None,

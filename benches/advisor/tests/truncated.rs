@@ -40,6 +40,7 @@ fn replayed(recording: &Recording, limit: Option<u64>) -> (u64, Vec<&'static str
         workload: &workload,
         recording: Some(recording),
         conf: &conf,
+        release: recording.release(),
         capacity: ROOMY,
         limit,
         address_policy: recording.address_policy().unwrap_or_default(),

@@ -106,6 +106,7 @@ impl Subject {
             conditions: &self.conditions.sources,
             present: &self.conditions.present,
             releases: self.conditions.releases,
+            release: self.conditions.release,
             capacity: self.conditions.capacity,
             others: self.conditions.others,
             limit: self.conditions.limit,

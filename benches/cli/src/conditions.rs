@@ -56,6 +56,8 @@ pub struct Conditions {
     pub present: String,
     /// The releases of PyTorch that the program may run under.
     pub releases: Releases,
+    /// The one that the reference reproduces.
+    pub release: Release,
     /// Bytes of device memory.
     pub capacity: u64,
     /// Bytes of it that others hold.
@@ -77,6 +79,7 @@ impl Conditions {
             workload: input.workload.as_ref(),
             recording: input.recording.as_ref(),
             conf: &self.conf,
+            release: self.release,
             capacity: self.capacity - self.others,
             limit: self.limit,
             address_policy: self.addresses,
@@ -120,14 +123,16 @@ impl ConditionFlags {
             (None, None) => (AddressPolicy::default(), "the default"),
         };
         let memory = self.memory(input, addresses)?;
+        let releases = match (self.torch, recording) {
+            (Some(release), _) => Releases::given(release),
+            (None, Some(recording)) => recording.releases(),
+            (None, None) => Releases::REFERENCE,
+        };
         let mut conditions = Conditions {
             conf,
             present,
-            releases: match (self.torch, recording) {
-                (Some(release), _) => Releases::given(release),
-                (None, Some(recording)) => recording.releases(),
-                (None, None) => Releases::REFERENCE,
-            },
+            releases,
+            release: releases.reproduced()[0],
             capacity: memory.capacity,
             others: self.reserve_for_others,
             limit: memory.limit.as_ref().map(|limit| limit.bytes),
@@ -144,8 +149,8 @@ impl ConditionFlags {
         conditions.sources.push(addresses);
         if conditions.releases != Releases::REFERENCE {
             let releases = format!(
-                "release: {}; settings that it lacks are not advised",
-                conditions.releases
+                "release: {}; replays follow the rules of {}",
+                conditions.releases, conditions.release
             );
             conditions.sources.push(releases);
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use coalesce_alloc::driver::cuda::{CudaDevice, StreamHandles};
 use coalesce_alloc::driver::sim::address::AddressPolicy;
+use coalesce_alloc::release::Release;
 use coalesce_bench::measure::cell::Cell;
 use coalesce_bench::measure::deadline::Deadline;
 use coalesce_bench::measure::profile::{self, Profile};
@@ -84,6 +85,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 policy,
                 setting,
                 conf,
+                release: Release::DEFAULT,
                 plan: None,
                 others: 0,
                 limit: None,

@@ -136,6 +136,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         policy: &args.policy,
         setting: if conf.is_empty() { "default" } else { conf },
         conf,
+        release: conditions.release,
         plan: plan.as_ref(),
         others: conditions.others,
         limit: conditions.limit,

@@ -9,6 +9,7 @@ use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::tap::Tap;
 use coalesce_alloc::error::Error;
 use coalesce_alloc::policy::{self, OfflinePlan};
+use coalesce_alloc::release::Release;
 use coalesce_alloc::settings::Settings;
 use coalesce_alloc::{Allocator, PyTorch};
 use coalesce_workloads::demand::Demand;
@@ -39,6 +40,8 @@ pub struct Cell<'a> {
     pub setting: &'a str,
     /// The settings string; of the reference, in the format of `PYTORCH_CUDA_ALLOC_CONF`.
     pub conf: &'a str,
+    /// The release of PyTorch that the reference reproduces.
+    pub release: Release,
     /// The plan for the workload, if the policy is offline.
     pub plan: Option<&'a OfflinePlan>,
     /// Bytes of the device that other processes use.
@@ -138,7 +141,7 @@ impl Cell<'_> {
         // Other policies cannot begin with segments of the reference.
         if self.policy == REFERENCE
             && let Some(start) = self.workload.start()
-            && let Ok(settings) = Settings::from_conf(self.conf)
+            && let Ok(settings) = Settings::of_release(self.release).started_with(self.conf)
             && let Some(mut allocator) = start.restore(&config, &settings, self.limit)
         {
             if let Some(limit) = self.limit {
@@ -160,14 +163,19 @@ impl Cell<'_> {
         if let Some(plan) = self.plan {
             return Ok(plan.build(device));
         }
-        let Some(limit) = self.limit.filter(|_| self.policy == REFERENCE) else {
+        if self.policy != REFERENCE {
             return Ok(policy::build(self.policy, device, self.conf)?);
-        };
-        let settings = Settings::from_conf(self.conf)
+        }
+        let settings = Settings::of_release(self.release)
+            .started_with(self.conf)
             .with_context(|| format!("PYTORCH_CUDA_ALLOC_CONF '{}'", self.conf))?;
-        let fraction = capacity::fraction(limit, device.total_memory());
+        let fraction = self
+            .limit
+            .map(|limit| capacity::fraction(limit, device.total_memory()));
         let mut allocator = PyTorch::new(device, settings);
-        allocator.set_memory_fraction(fraction)?;
+        if let Some(fraction) = fraction {
+            allocator.set_memory_fraction(fraction)?;
+        }
         Ok(Box::new(allocator))
     }
 

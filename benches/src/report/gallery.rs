@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use coalesce_alloc::driver::sim::address::AddressPolicy;
+use coalesce_alloc::release::Release;
 use plotters::style::RGBColor;
 
 use crate::measure::capacity::{Capacity, ROOMY};
@@ -100,6 +101,7 @@ fn timeline(plan: &Plan, entry: &Entry) -> anyhow::Result<String> {
             policy: "pytorch",
             setting: conf,
             conf,
+            release: Release::DEFAULT,
             plan: None,
             others: 0,
             limit: None,

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use anyhow::anyhow;
+use coalesce_alloc::release::Release;
 
 use super::plan::{Plan, Planned};
 use crate::measure::capacity::{Capacity, share};
@@ -108,6 +109,7 @@ impl<'a> Runner<'a> {
             policy: &planned.policy,
             setting: &planned.setting,
             conf: &planned.conf,
+            release: Release::DEFAULT,
             plan: plan.as_ref(),
             others: 0,
             limit: None,

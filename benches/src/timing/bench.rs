@@ -19,6 +19,7 @@ use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::{Driver, DriverError};
 use coalesce_alloc::error::Error;
 use coalesce_alloc::policy::POLICIES;
+use coalesce_alloc::release::Release;
 use coalesce_workloads::demand::Demand;
 use coalesce_workloads::input::Input;
 use coalesce_workloads::op::Workload;
@@ -114,6 +115,7 @@ fn run_on<D: Measured>(
                 policy,
                 setting,
                 conf,
+                release: Release::DEFAULT,
                 plan: None,
                 others: 0,
                 limit: None,

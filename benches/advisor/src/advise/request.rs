@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use coalesce_alloc::driver::sim::address::AddressPolicy;
+use coalesce_alloc::release::Release;
 use coalesce_bench::measure::profile::Profile;
 use coalesce_workloads::cached::Cached;
 use coalesce_workloads::formats::snapshot::Recording;
@@ -56,6 +57,8 @@ pub struct AdviceRequest<'a> {
     pub present: &'a str,
     /// The releases of PyTorch that the program may run under. Only settings that all of them know are advised.
     pub releases: Releases,
+    /// The release that the reference reproduces.
+    pub release: Release,
     /// Bytes of device memory.
     pub capacity: u64,
     /// Bytes of it that are not for the program's tensors: other processes, the context, libraries.

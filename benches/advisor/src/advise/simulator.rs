@@ -6,6 +6,7 @@ use coalesce_alloc::driver::calls::CallKind;
 use coalesce_alloc::driver::sim::SimDevice;
 use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::policy::OfflinePlan;
+use coalesce_alloc::release::Release;
 use coalesce_bench::measure::capacity::ROOMY;
 pub(super) use coalesce_bench::measure::cell::REFERENCE as PYTORCH;
 use coalesce_bench::measure::cell::{Cell, Run};
@@ -32,6 +33,8 @@ pub(super) struct Simulator<'a> {
     /// The same workload where requests may fail: it may end then, or continue differently.
     pub reactive: &'a dyn Workload,
     pub demand: Demand,
+    /// The release of PyTorch that the reference reproduces.
+    pub release: Release,
     /// Bytes of device memory.
     pub capacity: u64,
     /// Bytes of it that others hold.
@@ -102,6 +105,7 @@ impl<'a> Simulator<'a> {
             workload: request.workload,
             reactive: request.reactive,
             demand: Demand::of(request.workload)?,
+            release: request.release,
             capacity: request.capacity,
             others: request.others,
             limit: request.limit,
@@ -163,6 +167,7 @@ impl<'a> Simulator<'a> {
             policy,
             setting: conf,
             conf,
+            release: self.release,
             plan: self.plan,
             others: self.others,
             limit: self.limit,

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use coalesce_alloc::driver::sim::address::AddressPolicy;
+use coalesce_alloc::release::Release;
 use coalesce_bench::measure::deadline::Deadline;
 use coalesce_bench::measure::profile::{PUBLISHED, Profile};
 use coalesce_workloads::cached::Cached;
@@ -66,6 +67,7 @@ fn advice(
         conditions: &[],
         present: "",
         releases: Releases::REFERENCE,
+        release: Release::DEFAULT,
         capacity: 80 * GIB,
         others: 0,
         limit: None,
@@ -206,6 +208,7 @@ fn a_job_respects_the_time_limit_and_names_what_it_lacks() {
         conditions: &[],
         present: "",
         releases: Releases::REFERENCE,
+        release: Release::DEFAULT,
         capacity: 80 * GIB,
         others: 0,
         limit: None,

@@ -4,6 +4,7 @@ use anyhow::Context;
 use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::pytorch::PyTorch;
+use coalesce_alloc::release::Release;
 use coalesce_alloc::settings::Settings;
 use coalesce_alloc::snapshot::SegmentInfo;
 use coalesce_bench::measure::capacity::fraction;
@@ -23,6 +24,8 @@ pub struct Subject<'a> {
     pub recording: Option<&'a Recording>,
     /// The settings string, `PYTORCH_CUDA_ALLOC_CONF`.
     pub conf: &'a str,
+    /// The release of PyTorch that the reference reproduces.
+    pub release: Release,
     /// Bytes of device memory.
     pub capacity: u64,
     /// The most bytes that the program may reserve, as with `torch.cuda.set_per_process_memory_fraction`.
@@ -51,7 +54,8 @@ impl Subject<'_> {
             address_policy: self.address_policy,
             ..SimConfig::with_capacity(capacity)
         };
-        let settings = Settings::from_conf(conf).with_context(|| format!("settings '{conf}'"))?;
+        let settings = Settings::of_release(self.release).started_with(conf);
+        let settings = settings.with_context(|| format!("settings '{conf}'"))?;
         let mut allocator = start::reference(
             self.workload.start().map(AsRef::as_ref),
             &config,

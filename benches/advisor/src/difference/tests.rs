@@ -1,4 +1,5 @@
 use coalesce_alloc::driver::sim::address::AddressPolicy;
+use coalesce_alloc::release::Release;
 use coalesce_workloads::families::program::Program;
 
 use super::*;
@@ -11,6 +12,7 @@ fn compared<'a>(workload: &'a dyn coalesce_workloads::op::Workload, conf: &'a st
             workload,
             recording: None,
             conf,
+            release: Release::DEFAULT,
             capacity: 80 * GIB,
             limit: None,
             address_policy: AddressPolicy::Up,

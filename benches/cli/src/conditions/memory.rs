@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use coalesce_alloc::driver::sim::address::AddressPolicy;
+use coalesce_alloc::release::Release;
 use coalesce_bench::measure::capacity::{ROOMY, USUAL};
 use coalesce_bench::measure::cell::{Cell, REFERENCE};
 use coalesce_bench::measure::profile::{PUBLISHED, Profile};
@@ -185,6 +186,7 @@ fn limit_source(found: &MemoryLimit, used: u64) -> String {
 struct Trial<'a> {
     input: &'a Input,
     conf: String,
+    release: Release,
     addresses: AddressPolicy,
     profile: Profile,
 }
@@ -196,6 +198,7 @@ impl<'a> Trial<'a> {
         Ok(Self {
             input,
             conf: settings.map_or_else(String::new, |known| known.conf),
+            release: recording.map_or(Release::DEFAULT, Recording::release),
             addresses,
             profile: Profile::load(PUBLISHED, Path::new(""))?,
         })
@@ -222,6 +225,7 @@ impl<'a> Trial<'a> {
             policy: REFERENCE,
             setting: &self.conf,
             conf: &self.conf,
+            release: self.release,
             plan: None,
             others: 0,
             limit,

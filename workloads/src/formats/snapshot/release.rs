@@ -8,6 +8,7 @@ mod keys;
 
 use std::fmt;
 
+use coalesce_alloc::pytorch::decide_alike;
 use coalesce_alloc::release::two;
 use coalesce_alloc::settings::keys::Key;
 use coalesce_alloc::settings::written;
@@ -62,6 +63,29 @@ impl Releases {
     #[must_use]
     pub const fn given(release: Release) -> Self {
         Self::only(release, ReleaseEvidence::Given)
+    }
+
+    /// The releases in the range that the reference reproduces: the most likely one first, and one of several
+    /// that decide alike. The nearest one if there is none.
+    #[must_use]
+    pub fn reproduced(&self) -> Vec<Release> {
+        let contains = |&release: &Release| {
+            self.from.is_none_or(|from| from <= release)
+                && self.before.is_none_or(|before| release < before)
+        };
+        let newest_first = Release::REPRODUCED.into_iter().rev();
+        let preferred = [Release::DEFAULT].into_iter().chain(newest_first);
+        let mut chosen: Vec<Release> = Vec::new();
+        for release in preferred.filter(contains) {
+            if !chosen.iter().any(|&other| decide_alike(other, release)) {
+                chosen.push(release);
+            }
+        }
+        if chosen.is_empty() {
+            let bound = self.from.or(self.before).unwrap_or_default();
+            chosen.push(bound.reproduced());
+        }
+        chosen
     }
 
     /// The releases from `release` on, as the form of a file shows.
@@ -206,6 +230,12 @@ impl Releases {
 }
 
 impl Recording {
+    /// The release whose rules replays follow: the most likely one.
+    #[must_use]
+    pub fn release(&self) -> Release {
+        self.releases().reproduced()[0]
+    }
+
     /// The releases of PyTorch that may have made the recording.
     #[must_use]
     pub fn releases(&self) -> Releases {

@@ -1,6 +1,7 @@
 //! The settings of a recording.
 
 use coalesce_alloc::history::Action;
+use coalesce_alloc::release::Release;
 use coalesce_alloc::settings::{Settings, SettingsError, written};
 
 use super::Recording;
@@ -22,10 +23,18 @@ impl KnownSettings {
     /// # Errors
     /// If a value is invalid in PyTorch 2.11.
     pub fn of(conf: &str) -> Result<Self, SettingsError> {
+        Self::of_release(Release::DEFAULT, conf)
+    }
+
+    /// Reads a settings string as a release does.
+    ///
+    /// # Errors
+    /// If a value is invalid in that release.
+    pub fn of_release(release: Release, conf: &str) -> Result<Self, SettingsError> {
         let mut conf = conf.to_owned();
         let mut unknown = Vec::new();
         loop {
-            match Settings::from_conf(&conf) {
+            match Settings::of_release(release).started_with(&conf) {
                 Ok(settings) => {
                     return Ok(Self {
                         settings,
@@ -48,13 +57,22 @@ impl Recording {
     /// expandable segments if it has any.
     ///
     /// # Errors
-    /// If a value is invalid in PyTorch 2.11.
+    /// If a value is invalid in the recorded release.
     pub fn settings(&self) -> Result<KnownSettings, SettingsError> {
-        KnownSettings::of(match &self.conf {
+        self.settings_in(self.release())
+    }
+
+    /// The settings of the recorded program as a release reads them.
+    ///
+    /// # Errors
+    /// If a value is invalid in that release.
+    pub fn settings_in(&self, release: Release) -> Result<KnownSettings, SettingsError> {
+        let conf = match &self.conf {
             Some(conf) => conf,
             None if self.has_expandable_segments() => "expandable_segments:True",
             None => "",
-        })
+        };
+        KnownSettings::of_release(release, conf)
     }
 
     fn has_expandable_segments(&self) -> bool {

@@ -21,6 +21,7 @@ mod trial;
 
 use std::time::Instant;
 
+use coalesce_alloc::release::Release;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -113,12 +114,39 @@ impl Verification {
     }
 }
 
-/// Verifies a recording. `known` properties of the device replace guesses.
+/// Verifies a recording by the rules of the release that made it: of those that it may be, the first whose
+/// rules explain the whole recording. `known` properties of the device replace guesses.
 ///
 /// # Errors
 /// [`RecordingError`] if PyTorch's allocator cannot have made the recording, or if time runs out.
 pub fn verify(recording: &Recording, known: Known) -> Result<Verification, RecordingError> {
-    let prepared = Prepared::new(recording)?;
+    let releases = recording.releases().reproduced();
+    let mut first: Option<Verification> = None;
+    for &release in &releases {
+        let mut verification = match verify_by(recording, known, release) {
+            Ok(verification) => verification,
+            Err(error) if first.is_none() => return Err(error),
+            // What the first release shows is worth more than no answer.
+            Err(_) => break,
+        };
+        if verification.difference.is_none() {
+            if first.is_some() {
+                let remark = format!("the recording follows the rules of PyTorch {release}");
+                verification.remarks.push(remark);
+            }
+            return Ok(verification);
+        }
+        first.get_or_insert(verification);
+    }
+    Ok(first.unwrap_or_default())
+}
+
+fn verify_by(
+    recording: &Recording,
+    known: Known,
+    release: Release,
+) -> Result<Verification, RecordingError> {
+    let prepared = Prepared::new(recording, release)?;
     let mut trial = Trial {
         prepared: &prepared,
         capacity: known.capacity,

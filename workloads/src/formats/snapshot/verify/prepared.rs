@@ -7,6 +7,7 @@ use coalesce_alloc::driver::sim::address::Placement;
 use coalesce_alloc::error::Error;
 use coalesce_alloc::history::{Action, TraceEntry};
 use coalesce_alloc::pytorch::restore::RestoreError;
+use coalesce_alloc::release::Release;
 use coalesce_alloc::settings::Settings;
 
 use super::super::Recording;
@@ -27,8 +28,9 @@ pub(super) struct Prepared<'a> {
 }
 
 impl<'a> Prepared<'a> {
-    pub(super) fn new(recording: &'a Recording) -> Result<Self, RecordingError> {
-        let known = recording.settings()?;
+    /// For replays by the rules of a release.
+    pub(super) fn new(recording: &'a Recording, release: Release) -> Result<Self, RecordingError> {
+        let known = recording.settings_in(release)?;
         let start = rewind(recording, &known)?;
         let settings = known.settings;
         let kinds = KindsByAddress::of(recording, &settings);

@@ -2,6 +2,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use coalesce_alloc::driver::sim::address::AddressPolicy;
+use coalesce_alloc::release::Release;
 use coalesce_bench::measure::profile::{PUBLISHED, Profile};
 use coalesce_workloads::cached::Cached;
 use coalesce_workloads::formats::snapshot::release::Releases;
@@ -52,6 +53,7 @@ fn page_until(deadline: Deadline, change: impl FnOnce(&mut Advice)) -> String {
         conditions: &["device memory: 400.0 MiB, see `--capacity`".to_owned()],
         present: "",
         releases: Releases::REFERENCE,
+        release: Release::DEFAULT,
         capacity: 400 << 20,
         others: 0,
         limit: None,

@@ -1,0 +1,148 @@
+//! Numbers as C++ reads them: skips white space, takes the longest prefix that is a number, ignores the
+//! rest.
+
+/// The characters that C's isspace accepts.
+pub(super) fn is_space(c: char) -> bool {
+    matches!(c, ' ' | '\t' | '\n' | '\r' | '\x0b' | '\x0c')
+}
+
+/// `std::stoull`, which negates with wrap-around after a minus sign. `std::stoul` is the same on Linux.
+pub(super) fn stoull(text: &str) -> Option<u64> {
+    let (negative, value) = sign_and_digits(text)?;
+    Some(if negative {
+        value.wrapping_neg()
+    } else {
+        value
+    })
+}
+
+/// `std::stoi`.
+pub(super) fn stoi(text: &str) -> Option<i32> {
+    let (negative, value) = sign_and_digits(text)?;
+    let value = i64::try_from(value).ok()?;
+    i32::try_from(if negative { -value } else { value }).ok()
+}
+
+fn sign_and_digits(text: &str) -> Option<(bool, u64)> {
+    let text = text.trim_start_matches(is_space);
+    let (negative, digits) = match text.as_bytes().first() {
+        Some(b'-') => (true, &text[1..]),
+        Some(b'+') => (false, &text[1..]),
+        _ => (false, text),
+    };
+    let end = digits
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(digits.len());
+    Some((negative, digits[..end].parse().ok()?))
+}
+
+/// `std::stod` without hexadecimal numbers. Rejects values too large or too small for a `double`.
+pub(super) fn stod(text: &str) -> Option<f64> {
+    let text = text.trim_start_matches(is_space);
+    let end = number_prefix(text);
+    let value: f64 = text[..end].parse().ok()?;
+    let spelled_in_digits = text[..end].bytes().any(|b| b.is_ascii_digit());
+    if !spelled_in_digits {
+        return Some(value); // inf, nan
+    }
+    let mantissa = text[..end].split(['e', 'E']).next().unwrap_or_default();
+    let is_zero = !mantissa.bytes().any(|b| matches!(b, b'1'..=b'9'));
+    (value.is_normal() || is_zero).then_some(value)
+}
+
+/// The length of the prefix of `text` that is a decimal number, `inf` or `nan`.
+fn number_prefix(text: &str) -> usize {
+    let bytes = text.as_bytes();
+    let digits_from = |mut i: usize| {
+        while bytes.get(i).is_some_and(u8::is_ascii_digit) {
+            i += 1;
+        }
+        i
+    };
+    let start = usize::from(matches!(bytes.first(), Some(b'-' | b'+')));
+    for word in ["infinity", "inf", "nan"] {
+        let candidate = bytes.get(start..start + word.len());
+        if candidate.is_some_and(|c| c.eq_ignore_ascii_case(word.as_bytes())) {
+            return start + word.len();
+        }
+    }
+    let mut end = digits_from(start);
+    let mut digits = end - start;
+    if bytes.get(end) == Some(&b'.') {
+        let after = digits_from(end + 1);
+        digits += after - (end + 1);
+        if digits > 0 {
+            end = after;
+        }
+    }
+    if digits == 0 {
+        return 0;
+    }
+    if matches!(bytes.get(end), Some(b'e' | b'E')) {
+        let sign = usize::from(matches!(bytes.get(end + 1), Some(b'-' | b'+')));
+        let exponent = digits_from(end + 1 + sign);
+        if exponent > end + 1 + sign {
+            end = exponent;
+        }
+    }
+    end
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stoull_reads_what_cpp_reads() {
+        for (text, value) in [
+            ("100abc", Some(100)),
+            ("1.9e3", Some(1)),
+            ("-1", Some(u64::MAX)),
+            ("+7", Some(7)),
+            ("18446744073709551615", Some(u64::MAX)),
+            ("18446744073709551616", None),
+            ("abc", None),
+            ("-", None),
+            ("", None),
+        ] {
+            assert_eq!(stoull(text), value, "{text}");
+        }
+    }
+
+    #[test]
+    fn stod_reads_what_cpp_reads() {
+        for (text, value) in [
+            ("0.8", Some(0.8)),
+            (".5x", Some(0.5)),
+            ("1.", Some(1.0)),
+            ("1e-3e", Some(1e-3)),
+            ("2e", Some(2.0)),
+            ("-0.5", Some(-0.5)),
+            ("0e-999", Some(0.0)),
+            ("inf", Some(f64::INFINITY)),
+            ("1e999", None),
+            ("1e-320", None),
+            (".", None),
+            ("abc", None),
+        ] {
+            assert_eq!(stod(text), value, "{text}");
+        }
+        assert!(stod("nan").unwrap().is_nan());
+    }
+
+    #[test]
+    fn stoi_reads_what_cpp_reads() {
+        for (text, value) in [
+            ("\t64MB", Some(64)),
+            ("-1", Some(-1)),
+            ("2147483647", Some(i32::MAX)),
+            ("2147483648", None),
+            ("-2147483648", Some(i32::MIN)),
+            ("-2147483649", None),
+            ("99999999999999999999", None),
+            ("[", None),
+        ] {
+            assert_eq!(stoi(text), value, "{text}");
+        }
+    }
+}
