@@ -4,9 +4,11 @@
 use coalesce_alloc::MempoolId;
 use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::StreamId;
+use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::error::Error;
 use coalesce_alloc::history::HistoryOptions;
+use coalesce_alloc::release::{Release, two};
 use coalesce_alloc::settings::Settings;
 use coalesce_workloads::families::rng::Rng;
 use coalesce_workloads::formats::snapshot::verify::{Known, Verification, verify};
@@ -15,6 +17,8 @@ use coalesce_workloads::formats::snapshot::{Frame, Recording, Stack, StackId};
 /// The configuration of a recorded run.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
+    pub release: Release,
+    pub addresses: AddressPolicy,
     pub conf: &'static str,
     /// Device memory in MiB.
     pub memory: u64,
@@ -27,6 +31,8 @@ pub struct Setup {
 }
 
 pub const PLAIN: Setup = Setup {
+    release: Release::DEFAULT,
+    addresses: AddressPolicy::Up,
     conf: "",
     memory: 1 << 20,
     streams: false,
@@ -42,9 +48,11 @@ pub fn record(setup: Setup, seed: u64) -> Recording {
     let mut rng = Rng::new(seed);
     let config = SimConfig {
         hold_events: setup.streams,
+        address_policy: setup.addresses,
         ..SimConfig::with_capacity(setup.memory << 20)
     };
-    let settings = Settings::from_conf(setup.conf).unwrap();
+    let settings = Settings::of_release(setup.release);
+    let settings = settings.started_with(setup.conf).unwrap();
     let mut allocator = PyTorch::new(SimDevice::new(&config), settings);
     allocator.record_history(Some(HistoryOptions::default()));
     let mut live = Vec::new();
@@ -168,6 +176,28 @@ fn on_a_roomy_device() {
     for conf in ["", "roundup_power2_divisions:4", "expandable_segments:True"] {
         let verdict = assert_reproduced(Setup { conf, ..PLAIN });
         assert_eq!((verdict.retries, verdict.ooms), (0, 0));
+    }
+}
+
+/// Where a segment lies below earlier ones, releases choose differently between blocks of one size.
+#[test]
+fn by_the_rules_of_the_release_that_explains_it() {
+    for release in [two(12), two(13)] {
+        let setup = Setup {
+            release,
+            addresses: AddressPolicy::Down,
+            ..PLAIN
+        };
+        let mut named = 0;
+        for seed in 0..20 {
+            let verdict = assert_exact(setup, seed, &record(setup, seed), 0);
+            named += verdict.remarks.len();
+        }
+        assert!(
+            named > 0,
+            "{release} is never told from {}",
+            Release::DEFAULT
+        );
     }
 }
 
