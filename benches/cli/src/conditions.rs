@@ -37,8 +37,8 @@ pub struct ConditionFlags {
     /// recorded in the snapshot, else up. Results depend on it, because allocators prefer low addresses.
     #[arg(long, value_parser = str::parse::<AddressPolicy>)]
     pub addresses: Option<AddressPolicy>,
-    /// PyTorch release that the program runs under, such as 2.8: settings that it lacks are not advised. Default: as
-    /// far as the snapshot shows it; 2.11 for traces and presets.
+    /// PyTorch release that the program runs under, such as 2.8. Replays follow its rules (2.6 to 2.15), and settings
+    /// that it lacks are not advised. Default: as far as the snapshot shows it; 2.11 for traces and presets.
     #[arg(long, value_name = "RELEASE")]
     pub torch: Option<Release>,
     /// Device number, if the snapshot covers several devices. Default: the device that ran out of memory last,
@@ -104,17 +104,24 @@ impl ConditionFlags {
 
     /// The conditions for a replay under a policy.
     pub fn resolve(&self, input: &Input, policy: &str) -> anyhow::Result<Conditions> {
+        let recording = input.recording.as_ref();
+        let releases = match (self.torch, recording) {
+            (Some(release), _) => Releases::given(release),
+            (None, Some(recording)) => recording.releases(),
+            (None, None) => Releases::REFERENCE,
+        };
+        let release = releases.reproduced()[0];
         if let Some(conf) = self.conf.as_deref().filter(|_| policy == REFERENCE) {
             // The replay reports other errors.
-            if let Err(error @ SettingsError::UnknownKey { .. }) = Settings::from_conf(conf) {
+            let settings = Settings::of_release(release).started_with(conf);
+            if let Err(error @ SettingsError::UnknownKey { .. }) = settings {
                 return Err(anyhow::Error::new(error).context(format!("--conf '{conf}'")));
             }
         }
-        let recording = input.recording.as_ref();
         let (present, settings) = self.settings(recording, policy);
         let known = recording
             .filter(|_| self.conf.is_none() && policy == REFERENCE)
-            .and_then(|recording| recording.settings().ok());
+            .and_then(|recording| recording.settings_in(release).ok());
         let conf = known.map_or_else(|| present.clone(), |known| known.conf);
         let recorded = recording.and_then(Recording::address_policy);
         let (addresses, placed) = match (self.addresses, recorded) {
@@ -123,16 +130,11 @@ impl ConditionFlags {
             (None, None) => (AddressPolicy::default(), "the default"),
         };
         let memory = self.memory(input, addresses)?;
-        let releases = match (self.torch, recording) {
-            (Some(release), _) => Releases::given(release),
-            (None, Some(recording)) => recording.releases(),
-            (None, None) => Releases::REFERENCE,
-        };
         let mut conditions = Conditions {
             conf,
             present,
             releases,
-            release: releases.reproduced()[0],
+            release,
             capacity: memory.capacity,
             others: self.reserve_for_others,
             limit: memory.limit.as_ref().map(|limit| limit.bytes),

@@ -58,6 +58,18 @@ fn an_unknown_key_suggests_the_nearest() {
 }
 
 #[test]
+fn settings_are_those_of_the_named_release() {
+    let good = &trace("example_interleaved_free");
+    let replay = |release: &str, conf: &str| {
+        let arguments = ["replay", good, "--torch", release, "--conf", conf];
+        coalesce(&arguments, "", &[])
+    };
+    replay("2.13", "throw_on_cudamalloc_oom:True").success();
+    let unknown = ["Unrecognized key 'large_segment_size_mb'", "from 2.11 on"];
+    replay("2.10", "large_segment_size_mb:64").failure(1, &unknown);
+}
+
+#[test]
 fn unknown_keys_of_a_snapshot_are_named_and_kept() {
     let mut later = snapshot();
     let conf = "max_split_size_mb:64,throw_on_cudamalloc_oom:True";

@@ -28,7 +28,7 @@ impl Releases {
     }
 }
 
-/// What to do about a key that the reference does not know.
+/// What to do about a key that a release does not know.
 #[must_use]
 pub fn unknown_key_hint(key: &str) -> Option<String> {
     if let Some(Key { since, until, .. }) = Key::named(key) {
@@ -37,8 +37,7 @@ pub fn unknown_key_hint(key: &str) -> Option<String> {
             |until| format!("only before {until}"),
         );
         return Some(format!(
-            "PyTorch has it {releases}; the reference is PyTorch {}",
-            Release::DEFAULT
+            "PyTorch has it {releases}; --torch names a release"
         ));
     }
     let keys = KEYS.iter().map(|key| key.name);
@@ -74,7 +73,7 @@ mod tests {
             "did you mean 'expandable_segments'?"
         );
         assert_eq!(hint("max_split_size"), "did you mean 'max_split_size_mb'?");
-        let later = "PyTorch has it from 2.12 on; the reference is PyTorch 2.11";
+        let later = "PyTorch has it from 2.12 on; --torch names a release";
         assert_eq!(hint("throw_on_cudamalloc_oom"), later);
         assert_eq!(hint("colour"), "");
     }
