@@ -144,7 +144,8 @@ impl<D: Driver> PyTorch<D> {
         };
         let vm = virtual_memory(&mut self.driver)?;
         let segment = &mut self.expandable_segments[segment];
-        let mapped = segment.map(vm, &mut self.handle_kind, addr, bytes);
+        let failures = self.rules.later_failures;
+        let mapped = segment.map(vm, &mut self.handle_kind, failures, addr, bytes);
         let Some(mapped) = mapped.map_err(Error::VirtualMemory)? else {
             return Ok(false);
         };

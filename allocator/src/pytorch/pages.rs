@@ -32,6 +32,16 @@ pub(super) struct ExpandableSegment {
     free_pending: bool,
 }
 
+/// What a failure for another reason than lack of memory is, after memory that can be shared by fabric was
+/// available.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum LaterFailures {
+    /// A lack of memory. Until 2.12.
+    AreLackOfMemory,
+    /// An error. From 2.13 on.
+    AreErrors,
+}
+
 impl ExpandableSegment {
     /// Reserves addresses for `bytes` bytes, rounded up to whole pages.
     pub(super) fn reserve(
@@ -74,11 +84,12 @@ impl ExpandableSegment {
     ///
     /// PyTorch first requests memory that can be shared by fabric. If the first attempt fails for
     /// another reason than lack of memory, it uses file descriptors from then on. If the first attempt
-    /// succeeded, later failures of this kind count as lack of memory.
+    /// succeeded, [`LaterFailures`] says what later failures of this kind are.
     pub(super) fn map(
         &mut self,
         vm: &mut dyn VirtualMemory,
         kind: &mut Option<HandleKind>,
+        failures: LaterFailures,
         addr: DeviceAddr,
         bytes: u64,
     ) -> Result<Option<u64>, DriverError> {
@@ -94,19 +105,21 @@ impl ExpandableSegment {
         let before = self.pages[pages.clone()].to_vec();
         let undecided = kind.is_none();
         let asked = *kind.get_or_insert(HandleKind::Fabric);
+        let is_lack_of_memory =
+            asked == HandleKind::Fabric && !undecided && failures == LaterFailures::AreLackOfMemory;
         let failure = match self.create(vm, asked, pages.clone()) {
             Ok(()) => match self.map_created(vm, pages.clone()) {
                 Ok(()) => return Ok(Some(pages.len() as u64 * self.page_size)),
                 Err(error) => Err(error),
             },
             Err(DriverError::OutOfMemory) => Ok(None),
-            Err(_) if asked == HandleKind::Fabric && !undecided => Ok(None),
+            Err(_) if is_lack_of_memory => Ok(None),
             Err(error) => Err(error),
         };
         self.undo(vm, pages.start, &before);
         if undecided && failure.is_err() {
             *kind = Some(HandleKind::FileDescriptor);
-            return self.map(vm, kind, addr, bytes);
+            return self.map(vm, kind, failures, addr, bytes);
         }
         failure
     }

@@ -5,6 +5,7 @@
 
 use super::expandable::Reservation;
 use super::limit::{Fraction, InvalidFraction};
+use super::pages::LaterFailures;
 use super::pool::TieBreak;
 use super::private_pool::{BorrowedBlock, Borrowing, Nesting, PoolScope, PoolStatistics};
 use super::retry_ladder::OomHint;
@@ -31,6 +32,8 @@ pub(super) struct Rules {
     pub(super) invalid_fraction: InvalidFraction,
     /// How much of an expandable segment's reservation a request may need.
     pub(super) reservation: Reservation,
+    /// What later failures to create shareable memory are.
+    pub(super) later_failures: LaterFailures,
     /// What the message of an out-of-memory error ends with.
     pub(super) oom_hint: OomHint,
 }
@@ -45,6 +48,7 @@ const V2_6: Rules = Rules {
     fraction: Fraction::OfMemoryWhenSet,
     invalid_fraction: InvalidFraction::Asserted,
     reservation: Reservation::Unchecked,
+    later_failures: LaterFailures::AreLackOfMemory,
     oom_hint: OomHint::OldPage,
 };
 const V2_8: Rules = Rules {
@@ -72,6 +76,7 @@ const V2_13: Rules = Rules {
     pool_scope: PoolScope::IsNoCapture,
     pool_statistics: PoolStatistics::Kept,
     fraction: Fraction::Rounded,
+    later_failures: LaterFailures::AreErrors,
     ..V2_12
 };
 const V2_14: Rules = Rules {
