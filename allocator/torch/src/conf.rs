@@ -21,7 +21,7 @@ pub struct Conf {
 #[derive(Clone, PartialEq, Debug)]
 pub enum Choice {
     /// The reference.
-    Reference(Settings),
+    Reference(Box<Settings>),
     /// Another policy.
     Other {
         /// The name.
@@ -86,8 +86,8 @@ impl Conf {
         }
         Ok(Self {
             policy: match (name.unwrap_or("pytorch"), conf) {
-                ("pytorch", None) => Choice::Reference(Settings::from_env(&variable)?),
-                ("pytorch", Some(conf)) => Choice::Reference(settings(conf)?),
+                ("pytorch", None) => Choice::Reference(Settings::from_env(&variable)?.into()),
+                ("pytorch", Some(conf)) => Choice::Reference(settings(conf)?.into()),
                 (name, conf) => other(name, conf.unwrap_or_default())?,
             },
             history: history.map(entries).transpose()?,
@@ -98,7 +98,7 @@ impl Conf {
     #[must_use]
     pub fn settings(&self) -> Settings {
         match &self.policy {
-            Choice::Reference(settings) => settings.clone(),
+            Choice::Reference(settings) => (**settings).clone(),
             Choice::Other { .. } => Settings::default(),
         }
     }
@@ -156,7 +156,7 @@ mod tests {
             Conf::from_env(|name| (name == "PYTORCH_CUDA_ALLOC_CONF").then(|| expandable.clone()));
         let settings = Settings::from_conf(&expandable).unwrap();
         let expected = Conf {
-            policy: Choice::Reference(settings),
+            policy: Choice::Reference(settings.into()),
             history: None,
         };
         assert_eq!(conf, Ok(expected));

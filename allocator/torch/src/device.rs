@@ -48,7 +48,7 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
         });
         let policy = match &conf.policy {
             Choice::Reference(settings) => {
-                let mut allocator = PyTorch::for_device(ordinal, device, settings.clone());
+                let mut allocator = PyTorch::for_device(ordinal, device, (**settings).clone());
                 allocator.record_history(history);
                 Policy::Reference(Box::new(allocator))
             }
