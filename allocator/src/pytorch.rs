@@ -7,18 +7,19 @@
 //! |---|---|
 //! | `size.rs` | how a request is rounded, and how large a segment it needs |
 //! | `private_pool.rs` | which pool serves a request |
-//! | `pool.rs`, `ordered.rs` | the order in which free blocks are searched |
+//! | `pool.rs`, `tie_break.rs`, `ordered.rs` | the order in which free blocks are searched |
 //! | `fit.rs` | which free block a request gets |
 //! | `split.rs` | whether the block is split |
 //! | `merge.rs` | which neighbours a freed block is coalesced with, and in which order |
-//! | `retry_ladder.rs` | what is tried when no cached block fits, and when memory is exhausted |
+//! | `retry_ladder.rs` | what is tried when no cached block fits |
+//! | `out_of_memory.rs` | what the error says when there is no memory |
 //! | `segment.rs`, `expandable.rs`, `pages.rs` | how memory is reserved from the device |
 //! | `limit.rs` | how much memory may be reserved |
 //! | `garbage_collect.rs`, `release.rs` | which memory returns to the device, and when |
 //! | `events.rs` | when a block used by several streams becomes free |
 //! | `flat_hash.rs`, `stream_set.rs` | the iteration order of PyTorch's hash tables |
 //! | `block.rs`, `arena.rs` | the state of a block, and the storage of blocks |
-//! | `rules.rs` | what changed from release to release |
+//! | `rules.rs` | which form of each rule a release has |
 //! | `snapshot.rs`, `restore.rs`, `check.rs` | reporting, rebuilding and verifying the state |
 //!
 //! **Not modelled:** CUDA graph capture (private pools work without it), callbacks that free memory of
@@ -40,6 +41,7 @@ mod garbage_collect;
 mod limit;
 mod merge;
 mod ordered;
+mod out_of_memory;
 mod pages;
 mod pool;
 mod private_pool;
@@ -52,6 +54,7 @@ pub mod size;
 mod snapshot;
 mod split;
 mod stream_set;
+mod tie_break;
 
 use std::collections::HashMap;
 
@@ -61,9 +64,10 @@ use self::arena::{Arena, Id};
 use self::block::Block;
 use self::events::PendingEvents;
 use self::pages::ExpandableSegment;
-use self::pool::{BlockPool, Creations};
+use self::pool::BlockPool;
 use self::private_pool::PrivatePools;
 use self::rules::Rules;
+use self::tie_break::Creations;
 use crate::allocator::{Allocator, ONE_EXABYTE, delegate};
 use crate::driver::{DeviceAddr, Driver, HandleKind, StreamId};
 use crate::error::{Error, Hazard};
@@ -81,7 +85,8 @@ pub struct PyTorch<D> {
     driver: D,
     /// The device's number, shown in messages and snapshots.
     device: u32,
-    /// Device memory in bytes when the allocator was created. Memory fractions refer to it.
+    /// Device memory in bytes when the allocator was created. [`Fraction`](limit::Fraction) tells which
+    /// releases apply memory fractions to it.
     total_memory: u64,
     settings: Settings,
     /// The rules of the release that the settings name.
@@ -290,10 +295,10 @@ impl<D: Driver> PyTorch<D> {
     /// left alone. [`MempoolId::DEFAULT`] means all cached memory.
     ///
     /// # Errors
-    /// As [`Self::empty_cache`]; [`PoolError::Recording`] while allocations are directed to any private
-    /// pool.
+    /// As [`Self::empty_cache`]; [`PoolError::Recording`] during a capture ([`PoolScope`]).
     ///
     /// [`PoolError::Recording`]: crate::error::PoolError::Recording
+    /// [`PoolScope`]: private_pool::PoolScope
     pub fn empty_pool(&mut self, pool: MempoolId) -> Result<(), Error> {
         self.release_cached_blocks(pool)
     }

@@ -1,7 +1,8 @@
 //! Releases of PyTorch.
 //!
 //! The reference makes the decisions of the release that its [`Settings`](crate::settings::Settings)
-//! name. What changed between releases is listed in `pytorch/rules.rs`.
+//! name. What changed between releases is listed in `pytorch/rules.rs` and
+//! `settings/rules.rs`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -55,6 +56,13 @@ impl Release {
 #[must_use]
 pub const fn two(minor: u16) -> Release {
     Release { major: 2, minor }
+}
+
+/// What is in force in a release: the last of the `later` entries, oldest first, that began by then, or
+/// the `oldest`.
+pub(crate) fn in_force<T: Copy>(oldest: T, later: &[(Release, T)], release: Release) -> T {
+    let began = later.iter().rev().find(|&&(since, _)| since <= release);
+    began.map_or(oldest, |&(_, entry)| entry)
 }
 
 impl Default for Release {

@@ -159,8 +159,8 @@ FAULTS = [
     Fault(
         "expandable segments: unmapped bytes stay reserved",
         f"{REFERENCE}/expandable.rs",
-        "        self.count_returned(pool, bytes);\n",
-        "",
+        "let counted = self.count_returned(pool, bytes);",
+        "let counted: Result<(), Error> = Ok(());",
     ),
     Fault(
         "expandable segments: a page that is partly in use is unmapped",

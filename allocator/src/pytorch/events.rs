@@ -6,15 +6,16 @@
 //! returned, when the allocator waits for every event. A block becomes free when its last event leaves
 //! its queue.
 //!
-//! While allocations are directed to a private pool, no event is recorded or queried. Frees of blocks
-//! used by other streams are deferred, and streams recorded in the meantime count as finished, as the
-//! streams of a graph capture are when it ends. PyTorch does not check when that was: a stream recorded
-//! again later is not waited for either, if the block is freed while allocations are directed to
-//! another pool. PyTorch processes deferred frees in the order of a hash of heap addresses; here they
+//! During a capture ([`PoolScope`]), no event is recorded or queried. Frees of blocks used by other streams
+//! are deferred, and streams recorded in the meantime count as finished, as the streams of a graph capture
+//! are when it ends. PyTorch does not check when that was: a stream recorded again later is not waited for
+//! either, if the block is freed during another capture. PyTorch processes deferred frees in the order of a hash of heap addresses; here they
 //! keep the order of the frees.
 //!
 //! Source: PyTorch 2.11, `insert_events`, `process_events`, `synchronize_and_free_events`,
 //! `insert_events_deferred_until_no_capture`.
+//!
+//! [`PoolScope`]: super::private_pool::PoolScope
 
 use std::collections::VecDeque;
 
@@ -39,11 +40,9 @@ pub(super) struct PendingEvents {
     queues: Arena<Queue>,
     /// The queue of each stream with pending events.
     of_stream: FlatHashMap<StreamKey, Id<Queue>>,
-    /// Blocks freed while allocations were directed to a private pool, or whose event could not be
-    /// recorded.
+    /// Blocks freed during a capture, or whose event could not be recorded.
     deferred: Vec<BlockId>,
-    /// Streams recorded while allocations were directed to a private pool. They have finished when that
-    /// ends.
+    /// Streams recorded during a capture. They have finished when it ends.
     recorded_in_capture: Vec<(BlockId, StreamKey)>,
     /// Events available for reuse.
     idle_events: Vec<EventId>,
@@ -222,8 +221,8 @@ impl<D: Driver> PyTorch<D> {
         slot
     }
 
-    /// Processes the deferred frees. Streams recorded while allocations were directed to a private pool
-    /// have finished; events are recorded for the others.
+    /// Processes the deferred frees. Streams recorded during a capture have finished; events are recorded
+    /// for the others.
     fn insert_deferred_events(&mut self) -> Result<(), Error> {
         if self.events.deferred.is_empty() {
             return Ok(());

@@ -1,9 +1,9 @@
 //! Expandable segments: one range of addresses for many blocks, of which only the parts in use are
 //! mapped.
 //!
-//! A segment reserves addresses for 1 1/8 of the device memory, or less if the settings say so, and maps pages from its start as needed:
-//! 2 MiB each for small blocks, `large_segment_size` for large ones. Its chain of blocks covers the
-//! whole range, mapped or not.
+//! A segment reserves addresses for 1 1/8 of the device memory, or less if the settings say so, and maps
+//! pages from its start as needed: 2 MiB each for small blocks, `large_segment_size` for large ones. Its
+//! chain of blocks covers the whole range, mapped or not.
 //!
 //! Source: PyTorch 2.11, `ExpandableSegment` and the functions named below.
 
@@ -162,9 +162,6 @@ impl<D: Driver> PyTorch<D> {
         self.pools.insert_block(&mut self.blocks, id);
 
         let pool = self.blocks[id].pool;
-        if let Some(private) = self.private_pool_of(pool) {
-            private.reserved += mapped;
-        }
         self.count_reserved(pool, mapped);
         self.stats.num_device_alloc += 1;
         self.trace(Action::SegmentMap, addr, mapped, stream);
@@ -207,10 +204,9 @@ impl<D: Driver> PyTorch<D> {
         self.merge_with_neighbours(id);
         self.pools.insert_block(&mut self.blocks, id);
 
-        self.count_returned(pool, bytes);
+        let counted = self.count_returned(pool, bytes);
         self.stats.num_device_free += 1;
         self.trace(Action::SegmentUnmap, addr, bytes, stream);
-        let counted = self.count_return(pool, bytes);
         outcome?;
         Ok(counted?)
     }

@@ -73,19 +73,15 @@ impl<D: Driver> PyTorch<D> {
             .map_or(1.0, |limit| limit as f64 / self.total_memory.max(1) as f64)
     }
 
-    /// Refuses a request under `throw_on_cudamalloc_oom` if the memory that it needs from the device goes
-    /// beyond the fraction in the settings, whatever limit was set since. (pytorch#179473, from 2.12 on.)
-    pub(super) fn ensure_not_rejected(
-        &mut self,
-        request: &Request,
-        needed: u64,
-    ) -> Result<(), Error> {
+    /// Refuses a request under `throw_on_cudamalloc_oom` if its segment would exceed the fraction of memory
+    /// in the settings. A limit set later at run time does not matter. From 2.12 on (pytorch#179473).
+    pub(super) fn ensure_not_rejected(&mut self, request: &Request) -> Result<(), Error> {
         if !self.settings.throw_on_cudamalloc_oom {
             return Ok(());
         }
         let fraction = self.settings.per_process_memory_fraction;
         let limit = (fraction * self.total_memory as f64) as u64;
-        if self.reserved.saturating_add(needed) <= limit {
+        if self.reserved.saturating_add(request.segment_size) <= limit {
             return Ok(());
         }
         self.stats.num_oom_rejections += 1;

@@ -8,57 +8,8 @@ use crate::driver::{DeviceAddr, StreamId};
 use crate::mempool::MempoolId;
 use crate::stats::PoolKind;
 
-/// Which of several free blocks of one stream and size comes first.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum TieBreak {
-    /// The lowest address. Until 2.11.
-    Address,
-    /// The block that was created first. A split creates its front, so the remainder is older. 2.12
-    /// (pytorch#178362).
-    Block,
-    /// The segment that was created first, in it the lowest address. From 2.13 on (pytorch#183591).
-    Segment,
-}
-
-/// Numbers blocks by creation.
-#[derive(Debug)]
-pub(super) struct Creations {
-    tie_break: TieBreak,
-    count: u64,
-}
-
-impl Creations {
-    pub(super) fn new(tie_break: TieBreak) -> Self {
-        Self {
-            tie_break,
-            count: 0,
-        }
-    }
-
-    /// The number of a block that covers a new segment.
-    pub(super) fn segment(&mut self) -> u64 {
-        match self.tie_break {
-            TieBreak::Address => 0,
-            TieBreak::Block | TieBreak::Segment => self.next(),
-        }
-    }
-
-    /// The number of a block that was a part of block number `whole`.
-    pub(super) fn part(&mut self, whole: u64) -> u64 {
-        match self.tie_break {
-            TieBreak::Address | TieBreak::Segment => whole,
-            TieBreak::Block => self.next(),
-        }
-    }
-
-    fn next(&mut self) -> u64 {
-        self.count += 1;
-        self.count
-    }
-}
-
-/// A free block in search order: by stream, then size, then number, then address. The tie break decides the
-/// numbers.
+/// A free block in search order: by stream, then size, then number, then address. The
+/// [tie break](super::tie_break) decides the numbers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct FreeBlock {
     pub(super) stream: StreamId,
@@ -140,7 +91,8 @@ impl BlockPool {
         self.owner.unwrap_or(MempoolId::DEFAULT)
     }
 
-    /// The smallest free block of `stream` with at least `size` bytes, the first among equals. If the stream has none: the first block of the next stream, or the end.
+    /// The smallest free block of `stream` with at least `size` bytes, the first among equals. If the stream
+    /// has none: the first block of the next stream, or the end.
     pub(super) fn best_fit(&self, stream: StreamId, size: u64) -> Cursor {
         self.free.lower_bound(&FreeBlock {
             stream,

@@ -2,8 +2,8 @@
 //!
 //! A pool exists from its first user until it has no users and, by PyTorch's count, no memory. As in
 //! PyTorch, any id is accepted: `(0, 0)`, which denotes the default pools, can also name a private
-//! pool. While allocations are directed to any private pool, events are not processed and the default
-//! pools are not emptied, not even to avoid running out of memory.
+//! pool. During a capture, which [`PoolScope`] defines, events are not processed and the default pools are
+//! not emptied, not even to avoid running out of memory.
 //!
 //! Source: PyTorch 2.11, `create_or_incref_pool`, `beginAllocateToPool`, `endAllocateToPool`,
 //! `releasePool`, `try_mempool_fallback`. CUDA graph capture itself is not modelled.
@@ -240,8 +240,7 @@ impl PrivatePool {
     }
 
     /// Counts a segment or region returned to the device.
-    fn count_return(&mut self, bytes: u64) -> Result<(), Hazard> {
-        self.reserved -= bytes;
+    pub(super) fn count_free(&mut self) -> Result<(), Hazard> {
         match self.device_mallocs.checked_sub(1) {
             Some(left) => {
                 self.device_mallocs = left;
@@ -260,7 +259,7 @@ impl PrivatePool {
 }
 
 impl<D: Driver> PyTorch<D> {
-    /// Whether nothing may be waited for.
+    /// Whether a capture is under way, during which nothing may be waited for ([`PoolScope`]).
     pub(super) fn is_capturing(&self) -> bool {
         self.rules.pool_scope == PoolScope::IsCapture && self.private_pools.is_recording()
     }
@@ -268,12 +267,6 @@ impl<D: Driver> PyTorch<D> {
     /// The private pool that contains a pool.
     pub(super) fn private_pool_of(&mut self, pool: PoolId) -> Option<&mut PrivatePool> {
         self.private_pools.get_mut(self.pools[pool].owner()?)
-    }
-
-    /// Counts a returned segment or region if its pool is private.
-    pub(super) fn count_return(&mut self, pool: PoolId, bytes: u64) -> Result<(), Hazard> {
-        let private = self.private_pool_of(pool);
-        private.map_or(Ok(()), |private| private.count_return(bytes))
     }
 
     /// Creates a private pool, or adds a user to one (`createOrIncrefPool`).

@@ -70,8 +70,8 @@ impl<D: Driver> PyTorch<D> {
         Ok(bytes >= wanted)
     }
 
-    /// Returns cached memory as far as possible: of the default pools, unless allocations are directed
-    /// to a private pool, and of all private pools without users; or of one such pool alone.
+    /// Returns cached memory as far as possible: of the default pools, except during a capture, and of all
+    /// private pools without users; or of one such pool alone.
     pub(super) fn release_cached_blocks(&mut self, which: MempoolId) -> Result<(), Error> {
         let all = which == MempoolId::DEFAULT;
         if all && !self.is_capturing() {

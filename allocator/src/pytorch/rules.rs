@@ -1,15 +1,15 @@
-//! What changed from release to release.
+//! What changed in the allocator from release to release.
 //!
-//! Each rule is a type in the file that applies it, which describes its forms side by side. Nothing else
-//! asks for the release.
+//! Each rule is a type in the file that applies it, which describes its forms side by side. What changed in
+//! the parsers of the settings is listed in `settings/rules.rs`; nothing else asks for the release.
 
 use super::expandable::Reservation;
 use super::limit::{Fraction, InvalidFraction};
+use super::out_of_memory::OomHint;
 use super::pages::LaterFailures;
-use super::pool::TieBreak;
 use super::private_pool::{BorrowedBlock, Borrowing, Nesting, PoolScope, PoolStatistics};
-use super::retry_ladder::OomHint;
-use crate::release::{Release, two};
+use super::tie_break::TieBreak;
+use crate::release::{Release, in_force, two};
 
 /// The form that each rule has in one release.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,9 +89,8 @@ const V2_15: Rules = Rules {
     ..V2_14
 };
 
-/// The rules, with the first release that has them, oldest first.
-const TABLE: [(Release, Rules); 8] = [
-    (two(6), V2_6),
+/// The rules after the oldest, with the first release that has them, oldest first.
+const LATER: [(Release, Rules); 7] = [
     (two(8), V2_8),
     (two(10), V2_10),
     (two(11), V2_11),
@@ -101,7 +100,8 @@ const TABLE: [(Release, Rules); 8] = [
     (two(15), V2_15),
 ];
 
-/// Whether two releases make the same decisions. Their messages and statistics may differ.
+/// Whether two releases make the same decisions. Their messages and statistics may differ. The parsers of
+/// the settings are not compared: no two releases differ in those alone.
 #[must_use]
 pub fn decide_alike(one: Release, other: Release) -> bool {
     let decisions = |release| Rules {
@@ -116,7 +116,6 @@ pub fn decide_alike(one: Release, other: Release) -> bool {
 impl Rules {
     /// The rules of a release.
     pub(super) fn of(release: Release) -> Self {
-        let since = TABLE.iter().rev().find(|&&(since, _)| since <= release);
-        since.map_or(TABLE[0].1, |&(_, rules)| rules)
+        in_force(V2_6, &LATER, release)
     }
 }

@@ -33,7 +33,7 @@ impl<D: Driver> PyTorch<D> {
         if self.would_exceed_limit(request.segment_size) {
             return Ok(None);
         }
-        self.ensure_not_rejected(request, request.segment_size)?;
+        self.ensure_not_rejected(request)?;
         if request.expandable {
             let block = self.alloc_expandable(request)?;
             if block.is_some()
@@ -73,10 +73,16 @@ impl<D: Driver> PyTorch<D> {
             let of_pools = &mut self.stats.reserved_bytes_by_private_pools;
             of_pools.entry(id).or_default().increase(kind, bytes);
         }
+        if let Some(private) = self.private_pool_of(pool) {
+            private.reserved += bytes;
+        }
     }
 
-    /// Counts bytes that a pool gave back to the device.
-    pub(super) fn count_returned(&mut self, pool: PoolId, bytes: u64) {
+    /// Counts bytes that a pool returned to the device in one call.
+    ///
+    /// # Errors
+    /// [`Hazard::PrivatePoolOverreleased`]; everything is counted nevertheless.
+    pub(super) fn count_returned(&mut self, pool: PoolId, bytes: u64) -> Result<(), Hazard> {
         self.reserved -= bytes;
         let (kind, owner) = (self.pools[pool].kind, self.pools[pool].owner());
         self.stats.reserved_bytes.decrease(kind, bytes);
@@ -84,6 +90,10 @@ impl<D: Driver> PyTorch<D> {
         if let Some(of_pool) = owner.and_then(|id| of_pools.get_mut(&id)) {
             of_pool.decrease(kind, bytes);
         }
+        self.private_pool_of(pool).map_or(Ok(()), |private| {
+            private.reserved -= bytes;
+            private.count_free()
+        })
     }
 
     /// Counts and inserts a block that is a whole segment.
@@ -92,7 +102,6 @@ impl<D: Driver> PyTorch<D> {
         let (size, kind) = (block.size, self.pools[block.pool].kind);
         if let Some(private) = self.private_pool_of(block.pool) {
             private.count_malloc();
-            private.reserved += size;
         }
         self.count_reserved(block.pool, size);
         self.stats.segment.increase(kind, 1);
@@ -119,8 +128,7 @@ impl<D: Driver> PyTorch<D> {
         self.stats.num_device_free += 1;
         self.trace(Action::SegmentFree, addr, size, stream);
         self.driver.free(addr, size)?;
-        self.count_returned(pool, size);
-        let counted = self.count_return(pool, size);
+        let counted = self.count_returned(pool, size);
         let kind = self.pools[pool].kind;
         self.stats.segment.decrease(kind, 1);
         if self.settings.is_oversize(size) {

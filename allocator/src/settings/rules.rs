@@ -1,6 +1,6 @@
 //! What changed in the parsers from release to release, apart from the [keys](super::keys).
 
-use crate::release::{Release, two};
+use crate::release::{Release, in_force, two};
 
 /// The form that each rule has in one release.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,18 +59,12 @@ const V2_11: Rules = Rules {
     ..V2_10
 };
 
-/// The rules, with the first release that has them, oldest first.
-const TABLE: [(Release, Rules); 4] = [
-    (two(6), V2_6),
-    (two(8), V2_8),
-    (two(10), V2_10),
-    (two(11), V2_11),
-];
+/// The rules after the oldest, with the first release that has them, oldest first.
+const LATER: [(Release, Rules); 3] = [(two(8), V2_8), (two(10), V2_10), (two(11), V2_11)];
 
 impl Rules {
     /// The rules of a release.
     pub(super) fn of(release: Release) -> Self {
-        let since = TABLE.iter().rev().find(|&&(since, _)| since <= release);
-        since.map_or(TABLE[0].1, |&(_, rules)| rules)
+        in_force(V2_6, &LATER, release)
     }
 }

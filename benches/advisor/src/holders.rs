@@ -39,7 +39,7 @@ pub struct Holder {
     pub library: Option<String>,
     /// The operator that requested most of it; empty if unknown.
     pub operator: String,
-    /// Whether `place` is in the forward pass and the backward pass of its result requested the memory.
+    /// Whether the backward pass requested the memory, for an operation of the forward pass at `place`.
     pub is_of_backward: bool,
     /// What the memory is for.
     pub category: Category,

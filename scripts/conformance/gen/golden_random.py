@@ -33,7 +33,7 @@ SKIP = (
     "device-foreign",
 )
 WITH_POOLS = ("default", "max_split-64", "gc-0.6")
-# Recorded for all releases; the others for 2.11 only.
+# Recorded for every release. The other configurations are recorded for 2.11 only.
 ALL_RELEASES = (
     "default",
     "default-pools",

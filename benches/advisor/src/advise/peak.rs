@@ -21,7 +21,7 @@ pub struct PeakBreakdown {
     /// **Rounding**: what their blocks have beyond that, because sizes are rounded up and small remainders
     /// are not split off.
     pub rounding_bytes: u64,
-    /// Freed by the program but waiting for another stream, including rounding.
+    /// Freed by the program, but another stream may still use it. Includes rounding.
     pub pending_bytes: u64,
     /// **Fragmentation**: free, but in a partly used segment, so that it can neither be returned nor serve a
     /// larger request. PyTorch counts none in expandable segments.

@@ -12,14 +12,15 @@ use crate::holders::{Category, Holder, write_name};
 /// The memory that one place of the program holds in each of the two workloads.
 #[derive(Clone, PartialEq, Eq, Debug, JsonSchema, Serialize)]
 pub struct HolderChange {
-    /// The file and the line; in the second workload, if it holds memory there. Without a line if the function requests
-    /// memory at another number of lines in the other workload. Empty if no stack names one.
+    /// The file and the line. The line is that of the second workload if memory is held there, and missing if
+    /// the function requests memory at a different number of lines in the two workloads. Empty if no stack
+    /// names a file.
     pub place: String,
     /// The function; without stacks the operator or the size class.
     pub function: String,
     /// The line of a library through which the place requested the memory.
     pub library: Option<String>,
-    /// Whether the place is in the forward pass and the backward pass of its result requested the memory.
+    /// Whether the backward pass requested the memory, for an operation of the forward pass at this place.
     pub is_of_backward: bool,
     /// What most of the memory is for.
     pub category: Category,

@@ -10,10 +10,12 @@ use coalesce_alloc::history::Action;
 use super::Recording;
 
 impl Recording {
-    /// How the device placed segments, which decides between free blocks of one size: up or down, as most
-    /// segments lie relative to the one before. Down is `cuda` if most segments below all earlier ones start
-    /// where the driver starts its chunks. None if it is unknown because there are too few segments, as under
-    /// `expandable_segments:True`.
+    /// The order in which the device handed out addresses. The allocator chooses between free blocks of one
+    /// size by their addresses, so its decisions depend on it.
+    ///
+    /// Up or down, whichever holds for most segments and the one before. Down becomes `cuda` if most of the
+    /// segments below all earlier ones start where the CUDA driver starts its chunks. `None` if there are too
+    /// few segments to tell, as under `expandable_segments:True`.
     #[must_use]
     pub fn address_policy(&self) -> Option<AddressPolicy> {
         let segments = self.entries.iter();

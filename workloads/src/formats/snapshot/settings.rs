@@ -6,14 +6,14 @@ use coalesce_alloc::settings::{Settings, SettingsError, written};
 
 use super::Recording;
 
-/// A settings string, as far as PyTorch 2.11 knows its keys.
+/// A settings string, as far as one release of PyTorch knows its keys.
 #[derive(Clone, PartialEq, Debug)]
 pub struct KnownSettings {
     /// The known settings.
     pub settings: Settings,
     /// The same as a settings string.
     pub conf: String,
-    /// Ignored keys of earlier or later versions.
+    /// Keys that this release does not know. They are ignored.
     pub unknown: Vec<String>,
 }
 

@@ -113,7 +113,7 @@ fn fill(template: &str, parts: &[(&str, String)]) -> String {
     page + rest
 }
 
-/// Text as HTML, with what stands between backticks as code.
+/// Text as HTML. Text between backticks becomes code.
 fn prose(text: &str) -> String {
     let escaped = escape(text);
     let parts: Vec<&str> = escaped.split('`').collect();

@@ -58,9 +58,9 @@ impl BlockUse {
     fn meaning(self) -> &'static str {
         match self {
             Self::Allocated => "allocated",
-            Self::Pending => "pending: freed, but waiting for another stream",
-            Self::Fragmented => "fragmented: free, in a partly used segment",
-            Self::Cached => "cached: free, in an unused or expandable segment",
+            Self::Pending => "pending: freed, but another stream may still use it",
+            Self::Fragmented => "fragmented: free in a partly used segment",
+            Self::Cached => "cached: free in an unused or expandable segment",
         }
     }
 }

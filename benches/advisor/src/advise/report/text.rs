@@ -89,7 +89,7 @@ fn peak(advice: &Advice) -> String {
         (
             "  pending",
             peak.pending_bytes,
-            "freed, but waiting for another stream",
+            "freed, but another stream may still use it",
         ),
         (
             "  fragmented",
