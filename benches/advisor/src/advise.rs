@@ -73,8 +73,8 @@ use crate::diagnose::{Evidence, Finding, Subject, diagnose};
 use crate::holders::{Holders, Holdings};
 use crate::settings_string::{known_part, unknown_keys};
 
-/// Percentages of the time limit at which each part ends: verification and findings; the first settings and the trial of
-/// others; minimum capacities; larger capacities; perturbed copies of the workload; other policies.
+/// Percentages of the time limit at which each part ends: verification and findings; the trial of settings;
+/// minimum capacities; larger capacities; perturbed copies of the workload; other policies.
 const EXPLAINED: u32 = 40;
 const SEARCHED: u32 = 50;
 const COMPLETED: u32 = 65;

@@ -48,7 +48,7 @@ pub struct Side {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, JsonSchema, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DifferenceCause {
-    /// The peaks are equal, up to 1 % or 2 MiB.
+    /// The peaks are equal, up to 1 % or, if that is more, 2 MiB.
     Equal,
     /// The program requests other amounts.
     Program,
@@ -86,11 +86,11 @@ pub struct Difference {
     pub reserved_change_bytes: i64,
     /// The parts of reserved memory, which add up to it.
     pub parts: Vec<PartChange>,
-    /// Bytes of the change that disappear if the second workload runs under the settings of the first. `None` if the
-    /// settings are equal or the replay fails.
+    /// Bytes of the change that disappear if the second workload runs under the settings of the first. `None` if
+    /// the settings are equal or the replay fails.
     pub settings_change_bytes: Option<i64>,
-    /// Who holds more or less, the largest change first. Holders are matched by function and file; a change of line
-    /// numbers does not matter.
+    /// Who holds more or less, the largest change first. Holders are matched by function and file; a change of
+    /// line numbers does not matter.
     pub holders: Vec<HolderChange>,
     /// Bytes by category, the largest change first.
     pub categories: Vec<ShareChange>,

@@ -14,6 +14,8 @@ use coalesce_workloads::formats::snapshot::Recording;
 use coalesce_workloads::formats::snapshot::release::{Release, Releases};
 use coalesce_workloads::input::{Input, InputError};
 
+use super::history;
+
 /// Flags about the conditions of a replay.
 #[derive(clap::Args)]
 pub struct ConditionFlags {
@@ -33,8 +35,8 @@ pub struct ConditionFlags {
     /// Part of the device memory that other processes, the CUDA context and libraries use.
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes::parse_memory)]
     pub reserve_for_others: u64,
-    /// Where the simulated device places memory: up, down, firstfit, or cuda (as NVIDIA's driver does). Default: as
-    /// recorded in the snapshot, else up. Results depend on it, because allocators prefer low addresses.
+    /// Where the simulated device places memory: up, down, firstfit, or cuda (as NVIDIA's driver does). Default:
+    /// as recorded in the snapshot, else up. Results depend on it, because allocators prefer low addresses.
     #[arg(long, value_parser = str::parse::<AddressPolicy>)]
     pub addresses: Option<AddressPolicy>,
     /// PyTorch release that the program runs under, such as 2.8. Replays follow its rules (2.6 to 2.15), and settings
@@ -56,7 +58,7 @@ pub struct Conditions {
     pub present: String,
     /// The releases of PyTorch that the program may run under.
     pub releases: Releases,
-    /// The one that the reference reproduces.
+    /// The release that the reference reproduces.
     pub release: Release,
     /// Bytes of device memory.
     pub capacity: u64,
@@ -68,7 +70,7 @@ pub struct Conditions {
     pub limit_below: Option<u64>,
     /// Where the device places memory.
     pub addresses: AddressPolicy,
-    /// Where each condition comes from, one sentence each.
+    /// Where each condition comes from, one line each.
     pub sources: Vec<String>,
 }
 
@@ -100,6 +102,14 @@ impl ConditionFlags {
     /// Opens the workload.
     pub fn open(&self, workload: &str) -> Result<Input, InputError> {
         Input::open(workload, self.recorded_device)
+    }
+
+    /// Opens a workload that has a history, with the conditions for the reference.
+    pub fn open_for_reference(&self, workload: &str) -> anyhow::Result<(Input, Conditions)> {
+        let input = self.open(workload)?;
+        history::require(&input, workload)?;
+        let conditions = self.resolve(&input, REFERENCE)?;
+        Ok((input, conditions))
     }
 
     /// The conditions for a replay under a policy.

@@ -16,13 +16,13 @@ use super::output::print;
 
 /// Check that the reference reproduces memory snapshots exactly.
 ///
-/// Replays snapshots written by torch.cuda.memory._dump_snapshot after _record_memory_history, under their recorded
-/// settings. The device grants and refuses memory at the recorded addresses. If a block, a segment or an error differs,
-/// the first difference is printed.
+/// Replays snapshots written by torch.cuda.memory._dump_snapshot after _record_memory_history, under their
+/// recorded settings. The device grants and refuses memory at the recorded addresses. If a block, a segment or an
+/// error differs, the first difference is printed.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Exit status:\n  0  every recording is reproduced exactly\n  1  a recording differs, or is one that \
-                  PyTorch's allocator cannot have made\n  2  a file cannot be read, or a recording contains no \
+    after_help = "Exit status:\n  0  every recording is reproduced exactly\n  1  a recording differs, or PyTorch's \
+                  allocator cannot have made it\n  2  a file cannot be read, or a recording contains no \
                   allocation, so that there is nothing to verify\n     (also if another recording differs)\n\n\
                   Example:\n  coalesce verify snapshot.pickle"
 )]

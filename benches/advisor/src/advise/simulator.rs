@@ -11,7 +11,7 @@ use coalesce_bench::measure::capacity::ROOMY;
 pub(super) use coalesce_bench::measure::cell::REFERENCE as PYTORCH;
 use coalesce_bench::measure::cell::{Cell, Run};
 use coalesce_bench::measure::deadline::{Deadline, UntilDeadline};
-use coalesce_bench::measure::least;
+use coalesce_bench::measure::least::{self, Bracket};
 use coalesce_bench::measure::profile::Profile;
 use coalesce_bench::measure::progress::Progress;
 use coalesce_workloads::cached::Cached;
@@ -243,6 +243,15 @@ impl<'a> Simulator<'a> {
         let fits = least::fits(&cell, capacity)?;
         self.report_progress(policy, conf);
         Ok(fits)
+    }
+
+    /// The minimum memory, given the peak of reserved memory on a roomy device.
+    pub fn minimum(&self, policy: &str, conf: &str, reserved: u64) -> anyhow::Result<u64> {
+        let fits = |bytes: u64| self.fits(policy, conf, bytes);
+        let mut bracket = Bracket::new(self.demand.lower_bound_bytes, reserved);
+        bracket.widen(&fits)?;
+        bracket.close(&fits)?;
+        Ok(bracket.suffices())
     }
 
     /// The workload until the deadline.

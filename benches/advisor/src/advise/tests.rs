@@ -53,15 +53,11 @@ const FRAGMENTED: Rounds = Rounds(&[
     &[65, 65, 65, 65, 65, 65, 65, 65],
 ]);
 
-fn advice(
-    program: &Rounds,
-    change: impl FnOnce(AdviceRequest<'_>) -> AdviceRequest<'_>,
-) -> anyhow::Result<Advice> {
-    let workload = Cached::of(program)?;
-    let profile = Profile::load(PUBLISHED, Path::new(""))?;
-    advise(&change(AdviceRequest {
-        workload: &workload,
-        reactive: &workload,
+/// The request for a workload under the default settings on a device of 80 GiB.
+pub(super) fn request<'a>(workload: &'a Cached, profile: &'a Profile) -> AdviceRequest<'a> {
+    AdviceRequest {
+        workload,
+        reactive: workload,
         recording: None,
         remarks: &[],
         conditions: &[],
@@ -73,10 +69,22 @@ fn advice(
         limit: None,
         limit_below: None,
         aim: Aim::LeastCapacity,
-        profile: &profile,
+        profile,
         addresses: AddressPolicy::Up,
         time_limit: None,
+        copies: 0,
+    }
+}
+
+fn advice(
+    program: &Rounds,
+    change: impl FnOnce(AdviceRequest<'_>) -> AdviceRequest<'_>,
+) -> anyhow::Result<Advice> {
+    let workload = Cached::of(program)?;
+    let profile = Profile::load(PUBLISHED, Path::new(""))?;
+    advise(&change(AdviceRequest {
         copies: 1,
+        ..request(&workload, &profile)
     }))
 }
 
@@ -200,25 +208,7 @@ fn a_time_limit_that_is_too_short_is_an_error() {
 fn a_job_respects_the_time_limit_and_names_what_it_lacks() {
     let workload = Cached::of(&FRAGMENTED).unwrap();
     let profile = Profile::load(PUBLISHED, Path::new("")).unwrap();
-    let request = AdviceRequest {
-        workload: &workload,
-        reactive: &workload,
-        recording: None,
-        remarks: &[],
-        conditions: &[],
-        present: "",
-        releases: Releases::REFERENCE,
-        release: Release::DEFAULT,
-        capacity: 80 * GIB,
-        others: 0,
-        limit: None,
-        limit_below: None,
-        aim: Aim::LeastCapacity,
-        profile: &profile,
-        addresses: AddressPolicy::Up,
-        time_limit: None,
-        copies: 0,
-    };
+    let request = request(&workload, &profile);
     let advice = advise(&request).unwrap();
     let mut ranks = vec![advice.clone(), advice];
     // Settings that suit the first rank and were not tried on the second.

@@ -51,7 +51,7 @@ impl CandidateGenerator {
         }
     }
 
-    /// The keys that a release in question does not know, of those that a settings string adds to the current ones.
+    /// The keys that a settings string adds to the current ones and that a release in question does not know.
     pub fn not_offered<'c>(&self, conf: &'c str) -> impl Iterator<Item = &'c str> {
         let unknown = self.releases.unknown_keys(conf);
         unknown.filter(|key| !self.present.iter().any(|present| present == key))

@@ -45,8 +45,8 @@ pub(in crate::advise) enum RoundupSetting {
 pub(in crate::advise) struct CollectorSetting {
     /// `garbage_collection_threshold`, in percent of the limit: 1 to 99.
     pub threshold_percent: u64,
-    /// `per_process_memory_fraction` in thousandths; below 1000, which would be no limit. `None` if the present
-    /// settings have a limit, which is kept.
+    /// `per_process_memory_fraction` in thousandths; below 1000, which would be no limit. `None` if the program
+    /// has a limit already.
     pub fraction_permille: Option<u64>,
 }
 
@@ -68,14 +68,19 @@ impl CandidateSettings {
 
     /// The number of keys set.
     pub fn keys(&self) -> usize {
-        usize::from(self.expandable)
-            + usize::from(self.large_segment_mib.is_some())
-            + usize::from(self.max_split_mib.is_some())
-            + usize::from(self.non_split_rounding_mib.is_some())
-            + usize::from(self.roundup.is_some())
-            + self.collector.map_or(0, |collector| {
-                1 + usize::from(collector.fraction_permille.is_some())
-            })
+        let fraction = self
+            .collector
+            .and_then(|collector| collector.fraction_permille);
+        let keys = [
+            self.expandable,
+            self.large_segment_mib.is_some(),
+            self.max_split_mib.is_some(),
+            self.non_split_rounding_mib.is_some(),
+            self.roundup.is_some(),
+            self.collector.is_some(),
+            fraction.is_some(),
+        ];
+        keys.into_iter().filter(|is_set| *is_set).count()
     }
 
     /// The settings of a settings string. `None` if the search would not generate them.
