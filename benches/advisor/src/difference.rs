@@ -251,7 +251,7 @@ fn notes(before: &Side, after: &Side) -> Vec<String> {
         && a != b
     {
         notes.push(format!(
-            "A was recorded by {a}, B by {b}; both are replayed by the rules of PyTorch 2.11."
+            "A was recorded by {a}, B by {b}; each is replayed by the rules of its release."
         ));
     }
     if before.limit_bytes != after.limit_bytes {

@@ -22,8 +22,8 @@ pub struct Runner<'a> {
     progress: Progress,
 }
 
-/// The key of a search for minimum device memory: workload, policy, settings, address policy.
-type Search = (usize, String, String, &'static str);
+/// The key of a search for minimum device memory: workload, policy, release, settings, address policy.
+type Search = (usize, String, Release, String, &'static str);
 type Found = Arc<OnceLock<Result<Least, Failure>>>;
 
 /// The reason why a cell has no figures.
@@ -109,7 +109,7 @@ impl<'a> Runner<'a> {
             policy: &planned.policy,
             setting: &planned.setting,
             conf: &planned.conf,
-            release: Release::DEFAULT,
+            release: planned.release,
             plan: plan.as_ref(),
             others: 0,
             limit: None,
@@ -156,7 +156,7 @@ impl<'a> Runner<'a> {
     fn least(&self, planned: &Planned, cell: &Cell<'_>) -> Result<Least, Failure> {
         let (policy, conf) = (planned.policy.clone(), planned.conf.clone());
         let addresses = planned.address_policy.name();
-        let search = (planned.workload, policy, conf, addresses);
+        let search = (planned.workload, policy, planned.release, conf, addresses);
         let found = Arc::clone(lock(&self.least).entry(search).or_default());
         let find = || least(cell).map_err(Failure::from);
         found.get_or_init(find).clone()

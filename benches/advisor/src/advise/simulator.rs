@@ -119,7 +119,7 @@ impl<'a> Simulator<'a> {
 
     /// The reference on a new device.
     pub fn allocator(&self, conf: &str) -> anyhow::Result<Box<dyn Allocator<Driver = SimDevice>>> {
-        self.cell(self.reactive, PYTORCH, &known_part(conf))
+        self.cell(self.reactive, PYTORCH, &known_part(conf, self.release))
             .allocator(self.capacity)
     }
 
@@ -219,7 +219,7 @@ impl<'a> Simulator<'a> {
         observer: &mut dyn Observer,
     ) -> anyhow::Result<RunFigures> {
         let workload = self.timed(self.reactive);
-        let known = known_part(conf);
+        let known = known_part(conf, self.release);
         let cell = self.cell(&workload, policy, &known);
         let run = cell.run(capacity, observer)?;
         self.report_progress(policy, conf);
@@ -235,7 +235,7 @@ impl<'a> Simulator<'a> {
             None => (None, device),
         };
         let workload = self.timed(self.workload);
-        let known = known_part(conf);
+        let known = known_part(conf, self.release);
         let cell = Cell {
             limit,
             ..self.cell(&workload, policy, &known)

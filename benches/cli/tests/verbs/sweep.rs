@@ -218,7 +218,7 @@ fn cells_can_be_listed_without_running_them() {
     let sweep = sweep(&folder);
     let list = run(&sweep, &folder.join("out.csv"), &["--list"]).success();
     assert!(
-        list.contains("fewer_rounds, seed 2, pytorch, expand, 110%, up\n"),
+        list.contains("fewer_rounds, seed 2, pytorch, expand, 110%, up, 2.15\n"),
         "{list}"
     );
     let first = run(

@@ -19,6 +19,10 @@ pub use self::keys::unknown_key_hint;
 use super::Recording;
 use crate::formats::pickle::Node;
 
+/// The release that a recording is taken to be of, if it may be of several: no later one decides like the
+/// releases of which most snapshots are.
+const COMMON: Release = two(11);
+
 /// A range of releases: the one that is meant is in it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Releases {
@@ -74,7 +78,7 @@ impl Releases {
                 && self.before.is_none_or(|before| release < before)
         };
         let newest_first = Release::REPRODUCED.into_iter().rev();
-        let preferred = [Release::DEFAULT].into_iter().chain(newest_first);
+        let preferred = [COMMON].into_iter().chain(newest_first);
         let mut chosen: Vec<Release> = Vec::new();
         for release in preferred.filter(contains) {
             if !chosen.iter().any(|&other| decide_alike(other, release)) {
