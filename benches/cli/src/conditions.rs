@@ -128,7 +128,7 @@ impl ConditionFlags {
                 return Err(anyhow::Error::new(error).context(format!("--conf '{conf}'")));
             }
         }
-        let (present, settings) = self.settings(recording, policy);
+        let (present, settings) = self.settings(recording, release, policy);
         let known = recording
             .filter(|_| self.conf.is_none() && policy == REFERENCE)
             .and_then(|recording| recording.settings_in(release).ok());
@@ -169,7 +169,13 @@ impl ConditionFlags {
         Ok(conditions)
     }
 
-    fn settings(&self, recording: Option<&Recording>, policy: &str) -> (String, String) {
+    /// The settings string of the program, and where it comes from.
+    fn settings(
+        &self,
+        recording: Option<&Recording>,
+        release: Release,
+        policy: &str,
+    ) -> (String, String) {
         let of = |conf: &str, origin: &str| {
             (
                 conf.to_owned(),
@@ -182,7 +188,7 @@ impl ConditionFlags {
         let Some(recording) = recording.filter(|_| policy == REFERENCE) else {
             return of("", "because none are given");
         };
-        match (&recording.conf, recording.settings()) {
+        match (&recording.conf, recording.settings_in(release)) {
             (Some(conf), Ok(known)) if !known.unknown.is_empty() => of(
                 conf,
                 &format!("as recorded; {} is not simulated", known.unknown.join(", ")),
