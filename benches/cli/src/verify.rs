@@ -180,7 +180,7 @@ impl VerifiedDevice {
         let releases = match self.releases.as_slice() {
             [] => "-".to_owned(),
             [only] => only.clone(),
-            [first, .., last] => format!("{first} to {last}"),
+            [first, .., last] => format!("{first}-{last}"),
         };
         let [start, allocations, segments, retries, ooms, end] = counts;
         [
