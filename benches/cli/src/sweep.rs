@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
-use std::time::UNIX_EPOCH;
 
 use anyhow::{bail, ensure};
 use coalesce_bench::measure::record::{self, Row};
 use coalesce_bench::measure::results;
+use coalesce_bench::sweep::SOURCES;
 use coalesce_bench::sweep::journal::Journal;
 use coalesce_bench::sweep::plan::Plan;
 use coalesce_bench::sweep::run::Runner;
@@ -82,9 +82,15 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         !args.out.is_dir(),
         "{out} is a folder; --out expects a file"
     );
-    let (digest, build) = (&plan.digest, build());
-    let heading = format!("# coalesce sweep {digest} share {part}/{parts} build {build}");
-    let (mut journal, done) = Journal::open(&Journal::path_for(&args.out), &heading)?;
+    let (digest, sources) = (&plan.digest, SOURCES);
+    let heading = format!("# coalesce sweep {digest} share {part}/{parts} sources {sources}");
+    let path = Journal::path_for(&args.out);
+    let (mut journal, done) = Journal::open(&path, &heading)?;
+    ctrlc::set_handler(move || {
+        let path = path.display();
+        eprintln!("\ninterrupted; {path} keeps the completed cells: the same command resumes");
+        std::process::exit(INTERRUPTED);
+    })?;
     let rows = complete(&plan, args.partition, &mut journal, done)?;
     save(args, &rows)?;
     journal.remove()?;
@@ -92,16 +98,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Identifies this build of the program, so that a resumed sweep does not mix results of two builds.
-fn build() -> String {
-    let file = std::env::current_exe().and_then(std::fs::metadata);
-    let Ok(file) = file else {
-        return "unknown".to_owned();
-    };
-    let modified = file.modified().unwrap_or(UNIX_EPOCH);
-    let since = modified.duration_since(UNIX_EPOCH).unwrap_or_default();
-    format!("{}-{}", file.len(), since.as_secs())
-}
+/// The exit status of a program that SIGINT ends.
+const INTERRUPTED: i32 = 130;
 
 /// Runs the cells that are not done. Returns all rows of the part, in order.
 fn complete(
