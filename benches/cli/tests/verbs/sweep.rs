@@ -100,7 +100,7 @@ fn an_interrupted_or_partitioned_sweep_gives_the_same_results() {
     let folder = scratch_folder("sweep_whole");
     let sweep = sweep(&folder);
     let whole = folder.join("whole.csv");
-    run(&sweep, &whole, &[]).success();
+    run(&sweep, &whole, &["--jobs", "1"]).success();
     let expected = fs::read_to_string(&whole).unwrap();
     let cells = expected.lines().count() - 1;
     assert!(cells > 60, "{cells}");
@@ -232,6 +232,8 @@ fn an_invalid_sweep_is_rejected_in_one_line() {
     run(&sweep, &out, &["--partition", "999/999"]).failure(1, &["empty"]);
     run(&folder.join("none.toml"), &out, &[]).failure(1, &["none.toml", "No such file"]);
     run(&sweep, &folder, &[]).failure(1, &["is a folder"]);
+    run(&sweep, &out, &["--jobs", "0"]).failure(2, &["--jobs"]);
+    coalesce(&["sweep", text(&sweep)], "", &[]).failure(2, &["--out"]);
     let nowhere = sweep.join("out.csv"); // below a file
     run(&sweep, &nowhere, &[]).failure(1, &["cannot write", "out.csv.journal"]);
 }
@@ -240,7 +242,7 @@ fn an_invalid_sweep_is_rejected_in_one_line() {
 fn cells_can_be_listed_without_running_them() {
     let folder = scratch_folder("sweep_list");
     let sweep = sweep(&folder);
-    let list = run(&sweep, &folder.join("out.csv"), &["--list"]).success();
+    let list = coalesce(&["sweep", text(&sweep), "--list"], "", &[]).success();
     assert!(
         list.contains("fewer_rounds, seed 2, pytorch, expand, 110%, up, 2.15\n"),
         "{list}"
