@@ -31,8 +31,8 @@ impl Release {
         two(15),
     ];
 
-    /// 2.11, for programs of which no release is known.
-    pub const DEFAULT: Self = two(11);
+    /// The newest, for workloads that no release recorded.
+    pub const DEFAULT: Self = two(15);
 
     /// The release after this one.
     #[must_use]

@@ -7,6 +7,7 @@ use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::history::HistoryOptions;
 use coalesce_alloc::policy;
+use coalesce_alloc::release::Release;
 use coalesce_alloc::settings::Settings;
 use coalesce_alloc::snapshot::Snapshot;
 use coalesce_workloads::formats::minimalloc::{self, Instance};
@@ -45,6 +46,8 @@ pub struct Replayed<'a> {
     pub capacity: u64,
     /// The address policy of the device.
     pub address_policy: AddressPolicy,
+    /// The release of PyTorch that the reference reproduces.
+    pub release: Release,
 }
 
 /// A workload in another format.
@@ -97,7 +100,7 @@ impl Replayed<'_> {
         let what = || format!("{}, {}", workload.name(), self.policy);
         if self.policy == REFERENCE {
             // Its own history contains more than one recorded from outside.
-            let settings = Settings::from_conf(self.conf)?;
+            let settings = Settings::of_release(self.release).started_with(self.conf)?;
             let mut allocator = PyTorch::new(device, settings);
             allocator.record_history(Some(HistoryOptions::default()));
             replay(workload, &mut allocator, &mut ()).with_context(what)?;

@@ -2,7 +2,8 @@
 //!
 //! - [`table`] prints results as text, [`readme`] puts tables into Markdown files.
 //! - [`compare`] finds the differences between two tables, [`summary`] the effect of settings compared with a
-//!   baseline, [`pareto`] the trade-off between memory and driver time across policies.
+//!   baseline, [`pareto`] the trade-off between memory and driver time across policies, [`releases`] what changed from
+//!   release to release of PyTorch.
 //! - [`gallery`] chooses the plots of a sweep, [`plot`] draws them.
 
 pub mod compare;
@@ -10,5 +11,6 @@ pub mod gallery;
 pub mod pareto;
 pub mod plot;
 pub mod readme;
+pub mod releases;
 pub mod summary;
 pub mod table;

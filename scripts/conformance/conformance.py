@@ -56,6 +56,7 @@ from oraclelib import (
     Progress,
     Release,
     add_oracle_options,
+    agreeing,
     find_oracle,
     parse_seeds,
     settings_since,
@@ -66,10 +67,10 @@ FR = [0.95, 0.8, 0.6, 0.4]
 
 
 class Config:
-    """conf: the settings string; fraction: a memory limit is set at the start
-    (without one the garbage collector does nothing); settings: strings for the op 'o';
-    classes: names for the op 'T'; since: the first release that it is for (default: the
-    one that knows all keys of conf).
+    """conf: the settings string; fraction: memory limits, of which one is set at the start
+    (without a limit the garbage collector does nothing); settings: strings for the op 'o';
+    classes: names for the op 'T'; since: the first release to run it for (default: the
+    first one that knows all keys of conf).
 
     Omitted, because the real binary asserts or corrupts itself:
     max_split_size changed at run time (every settings string without it resets
@@ -320,17 +321,10 @@ def sound(res):
     return rc in (0, 3) and "INTERNAL ASSERT" not in out and " INVALID" not in out
 
 
-def first_difference(a, b):
-    la, lb = a.splitlines(), b.splitlines()
-    n = 0
-    while n < len(la) and n < len(lb) and la[n] == lb[n]:
-        n += 1
-    return la, lb, n
-
-
 def show_difference(r, context=6):
     (rc1, o1, _), (rc2, o2, e2) = r
-    la, lb, n = first_difference(o1, o2)
+    la, lb = o1.splitlines(), o2.splitlines()
+    n = agreeing(la, lb)
     if n == len(la) == len(lb):
         print(f"  same output, but exit status {rc2} instead of {rc1}")
     else:

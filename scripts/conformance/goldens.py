@@ -16,7 +16,7 @@ MESSAGE" if it did not end with 0):
     # env: K=V ...     other environment variables
     # args: ...        command-line flags
     # optional: WHY    only with --all
-    # releases: A..B   not for others: "2.12..", "2.11", "..2.10"
+    # releases: A..B   only for these: "2.12..", "2.11", "..2.10"
 
 With a file NAME.cases the script is run once for each of its lines, as the value of
 PYTORCH_CUDA_ALLOC_CONF; NAME.out holds all results, each after a line "== LINE".
@@ -40,7 +40,15 @@ import sys
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from oraclelib import GOLDEN, Release, add_oracle_options, clean_env, find_oracle, without_locations
+from oraclelib import (
+    GOLDEN,
+    Release,
+    add_oracle_options,
+    agreeing,
+    clean_env,
+    find_oracle,
+    without_locations,
+)
 
 NAMES = ("conf", "env", "args", "optional", "releases")
 
@@ -66,8 +74,7 @@ class Vectors:
 
     def __init__(self, release):
         self.release = release
-        names = [] if release.is_default() else release.towards_default()
-        self.folders = [os.path.join(GOLDEN, n) for n in names] + [GOLDEN]
+        self.folders = [os.path.join(GOLDEN, n) for n in release.towards_default()] + [GOLDEN]
 
     def names(self):
         found = {
@@ -81,7 +88,7 @@ class Vectors:
 
     def file(self, name, folders=None):
         """The path of a file in the first folder that has it, or None."""
-        paths = (os.path.join(f, name) for f in folders or self.folders)
+        paths = (os.path.join(f, name) for f in (self.folders if folders is None else folders))
         return next((p for p in paths if os.path.exists(p)), None)
 
     def includes(self, h):
@@ -91,11 +98,18 @@ class Vectors:
             return own == order(first)
         return (not first or order(first) <= own) and (not last or own <= order(last))
 
+    def comparable(self, want, have, no_stderr=False):
+        """As the function; locations in PyTorch's sources are compared for the default release."""
+        if not self.release.is_default():
+            want, have = without_locations(want), without_locations(have)
+        return comparable(want, have, no_stderr)
+
     def record(self, name, got):
         """Writes the output unless the neighbour's is the same."""
         path = os.path.join(self.folders[0], name + ".out")
-        inherited = self.file(name + ".out", self.folders[1:] or [os.devnull])
-        if inherited and equal(read(inherited), got, self.release):
+        inherited = self.file(name + ".out", self.folders[1:])
+        want, have = self.comparable(read(inherited), got) if inherited else (None, got)
+        if want == have:
             if os.path.exists(path):
                 os.remove(path)
             return
@@ -177,13 +191,6 @@ def comparable(want, have, no_stderr):
     return sum(w, []), sum(h, [])
 
 
-def equal(want, got, release):
-    if not release.is_default():
-        want, got = without_locations(want), without_locations(got)
-    want, got = comparable(want, got, False)
-    return want == got
-
-
 def main():
     ap = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -200,12 +207,11 @@ def main():
     a = ap.parse_args()
     if sum(map(bool, (a.candidate, a.record, a.check_oracle))) != 1:
         ap.error("one of --candidate, --record, --check-oracle")
-    release = a.torch or Release(Release.DEFAULT)
     if a.candidate:
         cmd = shlex.split(a.candidate) + (a.torch.flags() if a.torch else [])
     else:
         cmd = [find_oracle(a.oracle, a.torch)]
-    vectors = Vectors(release)
+    vectors = Vectors(a.torch or Release(Release.DEFAULT))
     passed = failed = optional = 0
     for name in vectors.names():
         if a.names and not any(fnmatch.fnmatch(name, p) for p in a.names):
@@ -227,16 +233,12 @@ def main():
             passed += 1
             continue
         want = read(vectors.file(name + ".out"))
-        if not release.is_default():
-            want, got = without_locations(want), without_locations(got)
-        want, have = comparable(want, got, a.no_stderr)
+        want, have = vectors.comparable(want, got, a.no_stderr)
         if want == have:
             passed += 1
             continue
         failed += 1
-        n = 0
-        while n < len(want) and n < len(have) and want[n] == have[n]:
-            n += 1
+        n = agreeing(want, have)
         print(f"FAIL {name}: line {n + 1}")
         if not a.quiet:
             for line in want[max(0, n - 3) : n]:

@@ -20,7 +20,7 @@ def default_dir():
 
 
 class Release:
-    """A release of PyTorch in releases.tsv, by number or by major and minor number."""
+    """A release of PyTorch in releases.tsv, given as 2.13.0 or 2.13."""
 
     TABLE = os.path.join(HERE, "releases.tsv")
     # The release whose oracle setup.sh builds unless told otherwise; its goldens are complete.
@@ -50,17 +50,18 @@ class Release:
         return self.order(self.name) < self.order(name)
 
     def towards_default(self):
-        """The releases from this one to the default one's neighbour."""
+        """The releases from this one to the default one's neighbour; none for the default one."""
         names = sorted((v.rpartition(".")[0] for v in self.all()), key=self.order)
         at, end = names.index(self.name), names.index(self.DEFAULT)
         return names[at:end] if at < end else names[at:end:-1]
 
     def flags(self):
-        """What a candidate that plays several releases gets."""
+        """The flags that name the release to a candidate."""
         return ["--torch", self.name]
 
 
-# The first release that knows a key; absent: all do.
+OLDEST = "2.6"
+# The first release that knows a key; absent: the oldest does.
 KEYS_SINCE = {
     "graph_capture_record_stream_reuse": "2.9",
     "pinned_reserve_segment_size_mb": "2.10",
@@ -74,8 +75,8 @@ KEYS_SINCE = {
 
 def settings_since(conf):
     """The first release that knows all keys of a settings string."""
-    found = [KEYS_SINCE.get(key, "2.6") for key in re.findall(r"[a-z]\w+", conf)]
-    return max(["2.6", *found], key=Release.order)
+    found = (KEYS_SINCE.get(key, OLDEST) for key in re.findall(r"[a-z]\w+", conf))
+    return max(found, key=Release.order, default=OLDEST)
 
 
 def add_oracle_options(ap):
@@ -84,8 +85,8 @@ def add_oracle_options(ap):
 
 
 def find_oracle(path=None, release=None):
-    """Returns PATH, $ORACLE if no release is given, or the oracle that setup.sh built in its
-    default folder."""
+    """Returns PATH; else $ORACLE if no release is given; else the oracle that setup.sh built in
+    its default folder."""
     p = path or (os.environ.get("ORACLE") if release is None else None)
     if not p:
         folder = [default_dir()]
@@ -114,6 +115,14 @@ def clean_env(extra=None):
     e = {k: v for k, v in os.environ.items() if not k.startswith(("FAKE_", "PYTORCH_"))}
     e.update(extra or {})
     return e
+
+
+def agreeing(a, b):
+    """The number of equal lines at the beginning of two lists."""
+    n = 0
+    while n < len(a) and n < len(b) and a[n] == b[n]:
+        n += 1
+    return n
 
 
 def strip_fake(out):
@@ -160,7 +169,8 @@ class Progress:
 
 
 class Pair:
-    """Runs two programs on the same script at the same time, as a release does."""
+    """Runs the oracle A and the candidate B on the same script at the same time. With a release,
+    the candidate gets its flags, and locations in PyTorch's sources are not compared."""
 
     def __init__(self, a, b, timeout=60, release=None):
         self.a, self.timeout = a, timeout

@@ -74,15 +74,15 @@ def replay(oracle, trace, row, capacity):
     )
     if done.returncode != 0:
         raise SystemExit(f"the oracle failed on {row['workload']}: {done.stderr.strip()}")
-    said = {}
+    statistics = {}
     for line in done.stdout.splitlines():
         words = line.split()
         if words[0] == "STAT" and words[2] == "all":
-            said[words[1]] = int(words[4])
+            statistics[words[1]] = int(words[4])
         elif words[0] == "NUM":
-            said[words[1]] = int(words[2])
+            statistics[words[1]] = int(words[2])
     columns = {**PEAKS, **NUMBERS}
-    return {column: said[name] for column, name in columns.items()}
+    return {column: statistics[name] for column, name in columns.items()}
 
 
 def differences(oracle, trace, row):

@@ -36,13 +36,14 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import goldens
 from oraclelib import (
     GOLDEN,
-    KEYS_SINCE,
     Pair,
     Progress,
     Release,
     add_oracle_options,
+    agreeing,
     find_oracle,
     parse_seeds,
+    settings_since,
 )
 
 PROBE = os.path.join(GOLDEN, "40-config-env.txt")
@@ -108,7 +109,7 @@ class Words:
 
     def __init__(self, release):
         def known(keys):
-            return {k: v for k, v in keys.items() if not release.before(KEYS_SINCE.get(k, "2.6"))}
+            return {k: v for k, v in keys.items() if not release.before(settings_since(k))}
 
         new = known(NEW_KEYS)
         self.keys = {**known(KEYS), **new}
@@ -145,7 +146,7 @@ class Words:
 
 
 def make(seed, case, probe, words):
-    """(where, string, trace, environment) of a case."""
+    """Returns where a case applies its settings, the string, the script and the environment."""
     rng = random.Random(f"{seed}/{case}")
     if rng.random() < 0.5:
         s = words.settings_string(rng)
@@ -158,9 +159,7 @@ def make(seed, case, probe, words):
 
 
 def show_difference(want, have):
-    n = 0
-    while n < len(want) and n < len(have) and want[n] == have[n]:
-        n += 1
+    n = agreeing(want, have)
     for line in want[max(0, n - 2) : n]:
         print(f"              {line[:300]}")
     for tag, lines in (("oracle   ", want), ("candidate", have)):

@@ -127,7 +127,8 @@ impl StartState {
     /// because the segments cannot exist under it. Its figures are then lower bounds.
     #[must_use]
     pub fn is_lower_bound(&self, conf: &str) -> bool {
-        let settings = Settings::from_conf(conf);
+        let release = Settings::of_release(self.settings.release());
+        let settings = release.started_with(conf);
         !settings.is_ok_and(|settings| self.is_possible_under(&settings))
     }
 

@@ -6,6 +6,7 @@ use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::{DeviceAddr, DriverError, StreamId};
 use coalesce_alloc::error::{Error, PoolError};
 use coalesce_alloc::policy::{self, BuildError};
+use coalesce_alloc::release::{self, Release};
 use coalesce_alloc::settings::{Settings, SettingsError};
 
 const MIB: u64 = 1 << 20;
@@ -13,8 +14,12 @@ const MIB: u64 = 1 << 20;
 type Allocator = PyTorch<SimDevice>;
 
 fn new_allocator() -> Allocator {
+    of_release(Release::DEFAULT)
+}
+
+fn of_release(release: Release) -> Allocator {
     let device = SimDevice::new(&SimConfig::with_capacity(256 * MIB));
-    PyTorch::new(device, Settings::default())
+    PyTorch::new(device, Settings::of_release(release))
 }
 
 fn malloc(allocator: &mut Allocator, bytes: u64) -> DeviceAddr {
@@ -109,7 +114,8 @@ fn the_allocator_works_after_invalid_settings() {
 #[test]
 fn private_pools_are_begun_ended_and_released_in_order() {
     let (one, two) = (MempoolId(0, 1), MempoolId(0, 2));
-    let mut allocator = new_allocator();
+    // The last release in which a pool is not emptied while allocations are directed to another.
+    let mut allocator = of_release(release::two(12));
     let begin = |a: &mut Allocator, id| a.begin_allocate_to_pool(id, Box::new(|_| true));
     let error = |error: PoolError| Error::Pool(error);
 

@@ -5,6 +5,7 @@ use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::{DeviceAddr, DriverError, StreamId};
 use coalesce_alloc::error::Error;
+use coalesce_alloc::release::{Release, two};
 use coalesce_alloc::settings::Settings;
 
 const MIB: u64 = 1 << 20;
@@ -13,8 +14,13 @@ const CONFS: [&str; 2] = ["", "expandable_segments:True"];
 type Allocator = PyTorch<SimDevice>;
 
 fn allocator(conf: &str) -> Allocator {
+    of_release(Release::DEFAULT, conf)
+}
+
+fn of_release(release: Release, conf: &str) -> Allocator {
     let device = SimDevice::new(&SimConfig::with_capacity(1024 * MIB));
-    PyTorch::new(device, Settings::from_conf(conf).unwrap())
+    let settings = Settings::of_release(release).started_with(conf);
+    PyTorch::new(device, settings.unwrap())
 }
 
 fn malloc(allocator: &mut Allocator, mib: u64) -> Result<DeviceAddr, Error> {
@@ -169,10 +175,18 @@ fn a_device_without_fabric_is_asked_for_memory_by_file_descriptor() {
     allocator.check().unwrap();
 }
 
-/// After fabric has worked once, any failure to get memory counts as a lack of memory.
+/// Until 2.12, any failure to get memory counts as a lack of memory after fabric has worked once. From 2.13
+/// on it is an error.
 #[test]
 fn a_failure_with_fabric_counts_as_a_lack_of_memory() {
-    let mut allocator = allocator("expandable_segments:True");
+    let mut newer = of_release(two(13), "expandable_segments:True");
+    malloc(&mut newer, 90).unwrap();
+    fail_second_call(&mut newer);
+    let error = malloc(&mut newer, 90).unwrap_err();
+    assert!(matches!(error, Error::VirtualMemory(_)), "{error}");
+    newer.check().unwrap();
+
+    let mut allocator = of_release(two(12), "expandable_segments:True");
     let live = malloc(&mut allocator, 90).unwrap();
     fail_second_call(&mut allocator);
     let more = malloc(&mut allocator, 90).unwrap();

@@ -8,6 +8,7 @@ use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::{DeviceAddr, DriverError, StreamId};
 use coalesce_alloc::error::Error;
 use coalesce_alloc::history::HistoryOptions;
+use coalesce_alloc::release::two;
 use coalesce_alloc::settings::Settings;
 
 const MIB: u64 = 1 << 20;
@@ -122,15 +123,16 @@ fn the_cost_of_driver_calls_determines_the_times_in_the_history() {
     assert_eq!(last - first, 6_200);
 }
 
-/// Streams recorded while allocations go to a pool count as finished when the pool ends; streams
-/// recorded earlier must finish. The streams of one block do not count for another.
+/// Until 2.12, streams recorded while allocations go to a pool count as finished when the pool ends;
+/// streams recorded earlier must finish. The streams of one block do not count for another.
 #[test]
 fn streams_of_a_capture_are_finished_at_its_end() {
     let config = SimConfig {
         hold_events: true,
         ..SimConfig::default()
     };
-    let mut allocator = on(&config, "");
+    let settings = Settings::of_release(two(12));
+    let mut allocator = PyTorch::new(SimDevice::new(&config), settings);
     let [in_capture, before, another] = [(); 3].map(|()| malloc(&mut allocator, 30 * MIB));
     allocator.record_stream(before, StreamId::nth(1)).unwrap();
     let pool = MempoolId(0, 1);

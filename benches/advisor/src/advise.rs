@@ -73,8 +73,8 @@ use crate::diagnose::{Evidence, Finding, Subject, diagnose};
 use crate::holders::{Holders, Holdings};
 use crate::settings_string::{known_part, unknown_keys};
 
-/// Percentages of the time limit at which each part ends: verification and findings; the first settings and the trial of
-/// others; minimum capacities; larger capacities; perturbed copies of the workload; other policies.
+/// Percentages of the time limit at which each part ends: verification and findings; the trial of settings;
+/// minimum capacities; larger capacities; perturbed copies of the workload; other policies.
 const EXPLAINED: u32 = 40;
 const SEARCHED: u32 = 50;
 const COMPLETED: u32 = 65;
@@ -96,7 +96,7 @@ const CURRENT: &str = "under the current settings (set with --conf)";
 pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
     let deadline = Deadline::after(request.time_limit);
     let progress = Progress::new("replays", None);
-    let settings = KnownSettings::of(request.present);
+    let settings = KnownSettings::of(request.release, request.present);
     settings.context(CURRENT)?;
     let simulator = Simulator {
         progress: Some(&progress),
@@ -213,6 +213,7 @@ fn begin<'a>(
         // A limit need not be set.
         request.limit.is_none().then_some(free_permille),
         request.releases,
+        request.release,
     );
     let mut search = Search::begin(
         simulator.until(deadline.at_percent(COMPLETED)),
@@ -270,7 +271,7 @@ impl Explanation {
         failure: Option<&Failure>,
     ) -> anyhow::Result<()> {
         let workload = simulator.timed(request.reactive);
-        let conf = known_part(request.present);
+        let conf = known_part(request.present, request.release);
         let evidence = Evidence::gather(Subject {
             workload: &workload,
             recording: request.recording,
@@ -297,11 +298,12 @@ impl Explanation {
 /// What the search found out about itself, one sentence each.
 fn remarks(request: &AdviceRequest<'_>, search: &Search<'_>, skipped: &[String]) -> Vec<String> {
     let mut remarks = Vec::new();
-    let unknown = unknown_keys(request.present);
+    let unknown = unknown_keys(request.present, request.release);
     if !unknown.is_empty() {
         remarks.push(format!(
-            "PyTorch 2.11, the release that is simulated, does not know {} in the current settings. The replays \
+            "PyTorch {}, the release that is simulated, does not know {} in the current settings. The replays \
              ignore it, and the advised settings keep it.",
+            request.release,
             unknown.join(", ")
         ));
     }

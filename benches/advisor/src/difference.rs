@@ -4,6 +4,7 @@ mod matching;
 mod text;
 
 use anyhow::Context;
+use coalesce_alloc::release::Release;
 use coalesce_bench::text::coverage::missing;
 use coalesce_bench::text::{amount, count};
 use coalesce_workloads::replay::replay;
@@ -48,7 +49,7 @@ pub struct Side {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, JsonSchema, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DifferenceCause {
-    /// The peaks are equal, up to 1 % or 2 MiB.
+    /// The peaks are equal, up to 1 % or, if that is more, 2 MiB.
     Equal,
     /// The program requests other amounts.
     Program,
@@ -86,11 +87,11 @@ pub struct Difference {
     pub reserved_change_bytes: i64,
     /// The parts of reserved memory, which add up to it.
     pub parts: Vec<PartChange>,
-    /// Bytes of the change that disappear if the second workload runs under the settings of the first. `None` if the
-    /// settings are equal or the replay fails.
+    /// Bytes of the change that disappear if the second workload runs under the settings of the first. `None` if
+    /// the settings are equal or the replay fails.
     pub settings_change_bytes: Option<i64>,
-    /// Who holds more or less, the largest change first. Holders are matched by function and file; a change of line
-    /// numbers does not matter.
+    /// Who holds more or less, the largest change first. Holders are matched by function and file; a change of
+    /// line numbers does not matter.
     pub holders: Vec<HolderChange>,
     /// Bytes by category, the largest change first.
     pub categories: Vec<ShareChange>,
@@ -193,7 +194,11 @@ impl Difference {
             holders,
             categories: shares(categories),
             streams: streams(&first.holdings, &second.holdings),
-            notes: notes(&first.side, &second.side),
+            notes: notes(
+                &first.side,
+                &second.side,
+                [before, after].map(|one| one.subject.release),
+            ),
             before: first.side,
             after: second.side,
         };
@@ -227,8 +232,8 @@ fn streams(before: &Holdings, after: &Holdings) -> Vec<ShareChange> {
     shares(changes)
 }
 
-/// What limits the comparison.
-fn notes(before: &Side, after: &Side) -> Vec<String> {
+/// What limits the comparison. `rules` are the releases that the replays follow.
+fn notes(before: &Side, after: &Side, rules: [Release; 2]) -> Vec<String> {
     let of = |letter: char, side: &Side| {
         let notes = side.notes.iter();
         let notes = notes.map(move |note| format!("{letter}: {note}"));
@@ -250,8 +255,12 @@ fn notes(before: &Side, after: &Side) -> Vec<String> {
     if let (Some(a), Some(b)) = (&before.releases, &after.releases)
         && a != b
     {
+        notes.push(format!("A was recorded by {a}, B by {b}."));
+    }
+    if rules[0] != rules[1] {
+        let [a, b] = rules;
         notes.push(format!(
-            "A was recorded by {a}, B by {b}; both are replayed by the rules of PyTorch 2.11."
+            "A is replayed by the rules of PyTorch {a}, B by those of PyTorch {b}."
         ));
     }
     if before.limit_bytes != after.limit_bytes {

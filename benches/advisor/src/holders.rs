@@ -1,7 +1,7 @@
 //! Who holds memory at an event: by line of the program, category, stream and pool.
 //!
-//! [`Holders::of`] decides once what each allocation of a replay is for; [`Holders::at`] then adds up the live ones.
-//! What no evidence shows is [`Category::Unknown`], and its share is stated.
+//! [`Holders::of`] decides once what each allocation of a replay is for; [`Holders::at`] then adds up the live
+//! ones. An allocation whose purpose no evidence shows is [`Category::Unknown`]; [`Holdings`] states their share.
 
 mod category;
 mod role;

@@ -2,6 +2,7 @@
 
 pub use coalesce_workloads::formats::snapshot::settings::without;
 
+use coalesce_alloc::release::Release;
 use coalesce_workloads::formats::snapshot::settings::KnownSettings;
 
 /// The settings string with a key set to a value.
@@ -13,15 +14,16 @@ pub fn with(conf: &str, key: &str, value: &str) -> String {
     }
 }
 
-/// The settings string without the keys that PyTorch 2.11 does not know. A string that is invalid in another
-/// way stays as it is.
-pub fn known_part(conf: &str) -> String {
-    KnownSettings::of(conf).map_or_else(|_| conf.to_owned(), |known| known.conf)
+/// The settings string without the keys that a release does not know. A string that is invalid in another way
+/// stays as it is.
+pub fn known_part(conf: &str, release: Release) -> String {
+    let known = KnownSettings::of(release, conf);
+    known.map_or_else(|_| conf.to_owned(), |known| known.conf)
 }
 
-/// The keys that PyTorch 2.11 does not know.
-pub fn unknown_keys(conf: &str) -> Vec<String> {
-    let known = KnownSettings::of(conf);
+/// The keys that a release does not know.
+pub fn unknown_keys(conf: &str, release: Release) -> Vec<String> {
+    let known = KnownSettings::of(release, conf);
     known.map_or_else(|_| Vec::new(), |known| known.unknown)
 }
 
@@ -35,6 +37,8 @@ pub fn label(conf: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use coalesce_alloc::release::two;
+
     use super::*;
 
     #[test]
@@ -57,9 +61,17 @@ mod tests {
     #[test]
     fn keys_of_later_releases_are_set_apart() {
         let conf = "later:[1:2,3:4],expandable_segments:True,other:1";
-        assert_eq!(known_part(conf), "expandable_segments:True");
-        assert_eq!(unknown_keys(conf), ["later", "other"]);
-        assert_eq!(known_part("max_split_size_mb:1"), "max_split_size_mb:1");
-        assert!(unknown_keys("max_split_size_mb:64").is_empty());
+        let release = Release::DEFAULT;
+        assert_eq!(known_part(conf, release), "expandable_segments:True");
+        assert_eq!(unknown_keys(conf, release), ["later", "other"]);
+        let too_small = "max_split_size_mb:1";
+        assert_eq!(known_part(too_small, release), too_small);
+        assert!(unknown_keys("max_split_size_mb:64", release).is_empty());
+        let rejecting = "throw_on_cudamalloc_oom:True";
+        assert!(unknown_keys(rejecting, two(12)).is_empty());
+        assert_eq!(
+            unknown_keys(rejecting, two(11)),
+            ["throw_on_cudamalloc_oom"]
+        );
     }
 }

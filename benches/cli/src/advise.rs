@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use coalesce_advisor::report::{self, html, text};
 use coalesce_advisor::{Advice, AdviceRequest, Aim, advise, one_for_all};
-use coalesce_bench::measure::cell::REFERENCE;
 use coalesce_bench::measure::deadline::Deadline;
 use coalesce_bench::measure::profile::{self, Profile};
 use coalesce_bench::measure::results;
@@ -15,7 +14,6 @@ use coalesce_workloads::cached::Cached;
 use coalesce_workloads::input::Input;
 
 use super::conditions::{ConditionFlags, Conditions};
-use super::history;
 use super::output::print;
 
 /// Find the settings (PYTORCH_CUDA_ALLOC_CONF) that need the least memory.
@@ -29,14 +27,14 @@ use super::output::print;
 )]
 pub struct Args {
     /// A PyTorch memory snapshot, a trace (see workloads/traces/README.md), an RMM log or a MiniMalloc instance,
-    /// plain or gzip-compressed; or the name of a preset. Several, such as the snapshots of all ranks of a job, get
-    /// one setting for all.
+    /// plain or gzip-compressed; or the name of a preset. Several workloads, such as the snapshots of all ranks of
+    /// a job, get the same settings.
     #[arg(required = true, value_name = "WORKLOAD")]
     workloads: Vec<String>,
     #[command(flatten)]
     conditions: ConditionFlags,
-    /// Goal: run on the smallest device, spend the least time in the driver, or reserve the least memory on
-    /// a roomy device.
+    /// Goal: run on the smallest device, spend the least time in the driver, or reserve the least memory on the
+    /// given device.
     #[arg(long = "for", value_name = "AIM", default_value = "least-capacity", value_parser = aim)]
     aim: Aim,
     /// Cost of driver calls: `published`, or a TOML file like benches/profiles/published.toml.
@@ -68,18 +66,16 @@ fn aim(text: &str) -> Result<Aim, String> {
 /// Perturbed copies of the workload to test the advice on.
 const COPIES: u64 = 8;
 
-/// A workload with the conditions under which it is replayed.
-struct Subject {
+/// An opened workload and the conditions of its replays.
+struct Opened {
     input: Input,
     conditions: Conditions,
     workload: Cached,
 }
 
-impl Subject {
-    fn open(args: &Args, name: &str) -> anyhow::Result<Self> {
-        let input = args.conditions.open(name)?;
-        history::require(&input, name)?;
-        let conditions = args.conditions.resolve(&input, REFERENCE)?;
+impl Opened {
+    fn of(name: &str, args: &Args) -> anyhow::Result<Self> {
+        let (input, conditions) = args.conditions.open_for_reference(name)?;
         let workload = Cached::of(input.workload.as_ref())?;
         Ok(Self {
             input,
@@ -124,8 +120,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
     let limit = time_limit(args.time_limit)?;
     let profile = Profile::load(&args.profile, Path::new(""))?;
-    let subjects = args.workloads.iter().map(|name| Subject::open(args, name));
-    let mut subjects: Vec<Subject> = subjects.collect::<anyhow::Result<_>>()?;
+    let opened = args.workloads.iter().map(|name| Opened::of(name, args));
+    let mut opened: Vec<Opened> = opened.collect::<anyhow::Result<_>>()?;
     let limit = limit.map(|limit| {
         let reading = started.elapsed();
         if reading > limit / 2 {
@@ -133,9 +129,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 "Reading took {:.1} s, so that the answer takes longer than --time-limit.",
                 reading.as_secs_f64()
             );
-            let remarks = subjects
-                .iter_mut()
-                .map(|subject| &mut subject.input.remarks);
+            let remarks = opened.iter_mut().map(|one| &mut one.input.remarks);
             remarks.for_each(|remarks| remarks.push(remark.clone()));
         }
         limit.saturating_sub(reading).max(limit / 2)
@@ -147,9 +141,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         // The page, or one setting for all, takes some more replays.
         _ => limit * 4 / 5 / workloads,
     });
-    let requests = subjects
-        .iter()
-        .map(|subject| subject.request(args, &profile, limit));
+    let requests = opened.iter().map(|one| one.request(args, &profile, limit));
     let requests: Vec<AdviceRequest<'_>> = requests.collect();
     match requests.as_slice() {
         [request] => one(args, request, deadline),
@@ -176,7 +168,7 @@ fn one(args: &Args, request: &AdviceRequest<'_>, deadline: Deadline) -> anyhow::
     Ok(ExitCode::SUCCESS)
 }
 
-/// The recordings are of the ranks of one job.
+/// Advises one set of settings for workloads that are the ranks of a job.
 fn job(
     args: &Args,
     requests: &[AdviceRequest<'_>],

@@ -14,6 +14,8 @@ use coalesce_workloads::formats::snapshot::Recording;
 use coalesce_workloads::formats::snapshot::release::{Release, Releases};
 use coalesce_workloads::input::{Input, InputError};
 
+use super::history;
+
 /// Flags about the conditions of a replay.
 #[derive(clap::Args)]
 pub struct ConditionFlags {
@@ -33,12 +35,12 @@ pub struct ConditionFlags {
     /// Part of the device memory that other processes, the CUDA context and libraries use.
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes::parse_memory)]
     pub reserve_for_others: u64,
-    /// Where the simulated device places memory: up, down, firstfit, or cuda (as NVIDIA's driver does). Default: as
-    /// recorded in the snapshot, else up. Results depend on it, because allocators prefer low addresses.
+    /// Where the simulated device places memory: up, down, firstfit, or cuda (as NVIDIA's driver does). Default:
+    /// as recorded in the snapshot, else up. Results depend on it, because allocators prefer low addresses.
     #[arg(long, value_parser = str::parse::<AddressPolicy>)]
     pub addresses: Option<AddressPolicy>,
     /// PyTorch release that the program runs under, such as 2.8. Replays follow its rules (2.6 to 2.15), and settings
-    /// that it lacks are not advised. Default: as far as the snapshot shows it; 2.11 for traces and presets.
+    /// that it lacks are not advised. Default: as far as the snapshot shows it; 2.15 for traces and presets.
     #[arg(long, value_name = "RELEASE")]
     pub torch: Option<Release>,
     /// Device number, if the snapshot covers several devices. Default: the device that ran out of memory last,
@@ -56,7 +58,7 @@ pub struct Conditions {
     pub present: String,
     /// The releases of PyTorch that the program may run under.
     pub releases: Releases,
-    /// The one that the reference reproduces.
+    /// The release that the reference reproduces.
     pub release: Release,
     /// Bytes of device memory.
     pub capacity: u64,
@@ -68,7 +70,7 @@ pub struct Conditions {
     pub limit_below: Option<u64>,
     /// Where the device places memory.
     pub addresses: AddressPolicy,
-    /// Where each condition comes from, one sentence each.
+    /// Where each condition comes from, one line each.
     pub sources: Vec<String>,
 }
 
@@ -102,6 +104,14 @@ impl ConditionFlags {
         Input::open(workload, self.recorded_device)
     }
 
+    /// Opens a workload that has a history, with the conditions for the reference.
+    pub fn open_for_reference(&self, workload: &str) -> anyhow::Result<(Input, Conditions)> {
+        let input = self.open(workload)?;
+        history::require(&input, workload)?;
+        let conditions = self.resolve(&input, REFERENCE)?;
+        Ok((input, conditions))
+    }
+
     /// The conditions for a replay under a policy.
     pub fn resolve(&self, input: &Input, policy: &str) -> anyhow::Result<Conditions> {
         let recording = input.recording.as_ref();
@@ -118,7 +128,7 @@ impl ConditionFlags {
                 return Err(anyhow::Error::new(error).context(format!("--conf '{conf}'")));
             }
         }
-        let (present, settings) = self.settings(recording, policy);
+        let (present, settings) = self.settings(recording, release, policy);
         let known = recording
             .filter(|_| self.conf.is_none() && policy == REFERENCE)
             .and_then(|recording| recording.settings_in(release).ok());
@@ -159,7 +169,13 @@ impl ConditionFlags {
         Ok(conditions)
     }
 
-    fn settings(&self, recording: Option<&Recording>, policy: &str) -> (String, String) {
+    /// The settings string of the program, and where it comes from.
+    fn settings(
+        &self,
+        recording: Option<&Recording>,
+        release: Release,
+        policy: &str,
+    ) -> (String, String) {
         let of = |conf: &str, origin: &str| {
             (
                 conf.to_owned(),
@@ -172,7 +188,7 @@ impl ConditionFlags {
         let Some(recording) = recording.filter(|_| policy == REFERENCE) else {
             return of("", "because none are given");
         };
-        match (&recording.conf, recording.settings()) {
+        match (&recording.conf, recording.settings_in(release)) {
             (Some(conf), Ok(known)) if !known.unknown.is_empty() => of(
                 conf,
                 &format!("as recorded; {} is not simulated", known.unknown.join(", ")),

@@ -7,6 +7,7 @@ use anyhow::bail;
 use clap::ValueEnum;
 use coalesce_alloc::bytes;
 use coalesce_alloc::driver::sim::address::AddressPolicy;
+use coalesce_alloc::release::Release;
 use coalesce_bench::convert::{self, Converted, Format, Replayed};
 use coalesce_bench::measure::results;
 use coalesce_workloads::formats::file::gzip;
@@ -52,6 +53,9 @@ pub struct Args {
     /// For `snapshot`: where the simulated device places memory: up, down, firstfit or cuda.
     #[arg(long, default_value = "up", value_parser = str::parse::<AddressPolicy>)]
     addresses: AddressPolicy,
+    /// For `snapshot`: the release of PyTorch that the policy `pytorch` reproduces, 2.6 to 2.15.
+    #[arg(long, value_name = "RELEASE", default_value_t = Release::DEFAULT)]
+    torch: Release,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -105,6 +109,7 @@ impl Args {
                 conf: &self.conf,
                 capacity: self.capacity,
                 address_policy: self.addresses,
+                release: self.torch,
             }),
         })
     }

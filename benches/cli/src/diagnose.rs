@@ -14,7 +14,8 @@ use super::output::print;
 /// Find problems in a workload's memory use, and suggest remedies.
 ///
 /// Replays the workload under its settings and looks for common mistakes and known pitfalls of PyTorch's
-/// allocator. If a setting can help, tries it. Lists findings by the memory they cost, with the figures behind them.
+/// allocator. If a setting can help, tries it. Lists findings by the memory they cost, with the figures behind
+/// them.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  coalesce diagnose workloads/traces/accum8_gpt2s_forgot_zero_grad.csv.gz"

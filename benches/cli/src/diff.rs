@@ -3,19 +3,17 @@
 use std::process::ExitCode;
 
 use coalesce_advisor::difference::{Compared, Difference};
-use coalesce_bench::measure::cell::REFERENCE;
 use coalesce_workloads::input::Input;
 
 use super::conditions::{ConditionFlags, Conditions};
-use super::history;
 use super::output::print;
 
 /// Compare the memory of two workloads at their peaks.
 ///
-/// Replays each workload under its own settings and reports what grew: by line of the program, by category and by
-/// stream, and whether the program requests more or the allocator needs more for the same requests. The two may have
-/// different formats and come from different releases; notes say where that limits the comparison. Lines are matched
-/// by function and file, so that edits elsewhere in a file do not matter.
+/// Replays each workload under its own settings and reports what grew: by line of the program, by category and
+/// by stream, and whether the program requests more or the allocator needs more for the same requests. The two
+/// may have different formats and come from different releases; notes say where that limits the comparison.
+/// Lines are matched by function and file, so that edits elsewhere in a file do not matter.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  coalesce diff workloads/traces/llama1b_bf16.csv.gz workloads/traces/llama1b_bf16_ckpt.csv.gz"
@@ -54,9 +52,7 @@ struct Opened<'a> {
 
 impl<'a> Opened<'a> {
     fn of(name: &'a str, args: &Args) -> anyhow::Result<Self> {
-        let input = args.conditions.open(name)?;
-        history::require(&input, name)?;
-        let conditions = args.conditions.resolve(&input, REFERENCE)?;
+        let (input, conditions) = args.conditions.open_for_reference(name)?;
         Ok(Self {
             name,
             input,

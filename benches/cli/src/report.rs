@@ -10,6 +10,7 @@ use coalesce_bench::measure::record::Row;
 use coalesce_bench::measure::results;
 use coalesce_bench::report::pareto;
 use coalesce_bench::report::readme::{self, Splice};
+use coalesce_bench::report::releases::Releases;
 use coalesce_bench::report::table;
 
 use super::output::print;
@@ -30,12 +31,15 @@ pub struct Args {
 
 /// The tables for Markdown files: name, source, and the function that makes it.
 type Make = fn(&[Row]) -> String;
-const TABLES: [(&str, &str, Make); 5] = [
+const TABLES: [(&str, &str, Make); 6] = [
     ("efficiency", "default.csv", readme::efficiencies),
     ("least", "least.csv", readme::least_capacities),
     ("headline", "policies.csv", pareto::headline),
     ("policies", "policies.csv", pareto::policies),
     ("fronts", "policies.csv", pareto::fronts),
+    ("releases", "releases.csv", |rows| {
+        Releases::of(rows).markdown()
+    }),
 ];
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {

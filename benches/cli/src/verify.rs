@@ -7,7 +7,9 @@ use std::process::ExitCode;
 use coalesce_alloc::bytes;
 use coalesce_bench::measure::progress::Progress;
 use coalesce_bench::text::{Column, Table};
-use coalesce_workloads::formats::snapshot::verify::{Known, Verdict, Verification, verify};
+use coalesce_workloads::formats::snapshot::verify::{
+    Known, Verdict, Verification, explaining, verify,
+};
 use coalesce_workloads::formats::snapshot::{Recording, read};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -16,13 +18,13 @@ use super::output::print;
 
 /// Check that the reference reproduces memory snapshots exactly.
 ///
-/// Replays snapshots written by torch.cuda.memory._dump_snapshot after _record_memory_history, under their recorded
-/// settings. The device grants and refuses memory at the recorded addresses. If a block, a segment or an error differs,
-/// the first difference is printed.
+/// Replays snapshots written by torch.cuda.memory._dump_snapshot after _record_memory_history, under their
+/// recorded settings. The device grants and refuses memory at the recorded addresses. If a block, a segment or an
+/// error differs, the first difference is printed.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Exit status:\n  0  every recording is reproduced exactly\n  1  a recording differs, or is one that \
-                  PyTorch's allocator cannot have made\n  2  a file cannot be read, or a recording contains no \
+    after_help = "Exit status:\n  0  every recording is reproduced exactly\n  1  a recording differs, or PyTorch's \
+                  allocator cannot have made it\n  2  a file cannot be read, or a recording contains no \
                   allocation, so that there is nothing to verify\n     (also if another recording differs)\n\n\
                   Example:\n  coalesce verify snapshot.pickle"
 )]
@@ -67,6 +69,9 @@ pub struct VerifiedDevice {
     /// The exit status if all recordings had this verdict.
     #[serde(skip)]
     status: u8,
+    /// The releases of PyTorch whose rules explain the recording, as far as it may be of them; empty if it is not
+    /// reproduced.
+    releases: Vec<String>,
     /// The figures of the replay; none if the file is unreadable or the recording impossible.
     counts: Option<Verification>,
     /// What is missing or unusual, and what explains the verdict.
@@ -86,6 +91,7 @@ impl VerifiedDevice {
             settings: None,
             verdict,
             status: 2,
+            releases: Vec::new(),
             counts: None,
             remarks: vec![reason],
         };
@@ -104,6 +110,11 @@ impl VerifiedDevice {
 
     fn of(path: &Path, recording: Recording, known: Known) -> Self {
         let verified = verify(&recording, known);
+        let exact = verified
+            .as_ref()
+            .ok()
+            .filter(|verified| verified.is_exact());
+        let releases = exact.map_or(Vec::new(), |exact| explaining(&recording, known, exact));
         let mut remarks = recording.remarks;
         let (verdict, status) = match &verified {
             Ok(verification) => {
@@ -131,6 +142,7 @@ impl VerifiedDevice {
             settings: recording.conf,
             verdict,
             status,
+            releases: releases.iter().map(ToString::to_string).collect(),
             counts: verified.ok(),
             remarks,
         }
@@ -165,11 +177,17 @@ impl VerifiedDevice {
         let device = self
             .device
             .map_or("-".to_owned(), |device| device.to_string());
+        let releases = match self.releases.as_slice() {
+            [] => "-".to_owned(),
+            [only] => only.clone(),
+            [first, .., last] => format!("{first}-{last}"),
+        };
         let [start, allocations, segments, retries, ooms, end] = counts;
         [
             self.file(),
             device,
             settings.to_owned(),
+            releases,
             start,
             allocations,
             segments,
@@ -181,10 +199,11 @@ impl VerifiedDevice {
     }
 }
 
-const COLUMNS: [&str; 10] = [
+const COLUMNS: [&str; 11] = [
     "snapshot",
     "device",
     "settings",
+    "release",
     "start",
     "allocations",
     "segments",
@@ -195,6 +214,7 @@ const COLUMNS: [&str; 10] = [
 ];
 
 const LEGEND: &str = "
+release      releases of PyTorch whose rules explain the recording
 start        warm: the allocator held memory before the first entry
 allocations  at their recorded address, of all
 segments     entries (allocated, freed, mapped, unmapped) as recorded, of all

@@ -189,6 +189,7 @@ impl Cell<'_> {
             setting: self.setting.to_owned(),
             conf: self.conf.to_owned(),
             address_policy: self.address_policy.name().to_owned(),
+            torch: torch_column(self.policy, self.release),
             lower_bound_bytes: self.demand.lower_bound_bytes,
             profile: self.profile.name.clone(),
             ..Row::default()
@@ -236,6 +237,7 @@ impl Cell<'_> {
             capacity: Capacity::Bytes(capacity).to_string(),
             capacity_bytes: capacity,
             address_policy: self.address_policy.name().to_owned(),
+            torch: torch_column(self.policy, self.release),
             events: tally.events,
             allocations: measures.allocations,
             lower_bound_bytes: self.demand.lower_bound_bytes,
@@ -262,6 +264,16 @@ impl Cell<'_> {
             ..Row::default()
         };
         Ok((with_calls(row, counts), allocator))
+    }
+}
+
+/// The value of the column `torch`: the release that the reference reproduces, empty for other policies.
+#[must_use]
+pub fn torch_column(policy: &str, release: Release) -> String {
+    if policy == REFERENCE {
+        release.to_string()
+    } else {
+        String::new()
     }
 }
 

@@ -10,6 +10,8 @@ use csv::StringRecord;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::cell::REFERENCE;
+
 /// A row of the CSV. The columns are described in `results/README.md`; the measures are defined in
 /// `coalesce_workloads::measure`.
 #[derive(Clone, PartialEq, Debug, Default, JsonSchema, Serialize, Deserialize)]
@@ -22,6 +24,9 @@ pub struct Row {
     pub setting: String,
     pub capacity: String,
     pub address_policy: String,
+    /// The release of PyTorch that the policy `pytorch` reproduces.
+    #[serde(default)]
+    pub torch: String,
     // The settings string and the capacity in bytes.
     pub conf: String,
     pub capacity_bytes: u64,
@@ -95,14 +100,18 @@ pub const TIMING: [&str; 4] = [
 ];
 
 /// The columns that identify a row.
-pub const KEY: [&str; 6] = [
+pub const KEY: [&str; 7] = [
     "workload",
     "seed",
     "policy",
     "setting",
     "capacity",
     "address_policy",
+    "torch",
 ];
+
+/// The values of the columns in [`KEY`].
+pub type Key = [String; KEY.len()];
 
 /// The columns for the sweep that a row belongs to.
 pub const PROVENANCE: [&str; 3] = ["sweep", "cell", "cells"];
@@ -115,6 +124,9 @@ const STATED: [&str; 5] = [
     "lower_bound_bytes",
     "profile",
 ];
+
+/// The release in tables without the column `torch`.
+const RELEASE_WITHOUT_COLUMN: &str = "2.11";
 
 /// The family of recorded traces.
 pub const RECORDED: &str = "recorded";
@@ -145,9 +157,20 @@ impl Row {
         self.unsupported.is_empty()
     }
 
+    /// Whether both rows are of the same workload on the same device, and of the same release if they are of the same
+    /// policy.
+    #[must_use]
+    pub fn is_beside(&self, other: &Self) -> bool {
+        self.workload == other.workload
+            && self.seed == other.seed
+            && self.capacity == other.capacity
+            && self.address_policy == other.address_policy
+            && (self.policy != other.policy || self.torch == other.torch)
+    }
+
     /// The values of the columns in [`KEY`].
     #[must_use]
-    pub fn key(&self) -> [String; 6] {
+    pub fn key(&self) -> Key {
         [
             self.workload.clone(),
             self.seed.map_or_else(String::new, |seed| seed.to_string()),
@@ -155,6 +178,7 @@ impl Row {
             self.setting.clone(),
             self.capacity.clone(),
             self.address_policy.clone(),
+            self.torch.clone(),
         ]
     }
 }
@@ -242,12 +266,16 @@ fn filled(line: &StringRecord, columns: &StringRecord) -> anyhow::Result<StringR
 pub fn read(source: impl Read) -> anyhow::Result<Vec<Row>> {
     let mut reader = csv::Reader::from_reader(source);
     let columns = reader.headers()?.clone();
+    let has_release = columns.iter().any(|column| column == "torch");
     let mut rows: Vec<Row> = Vec::new();
-    let mut lines: HashMap<[String; 6], u64> = HashMap::new();
+    let mut lines: HashMap<Key, u64> = HashMap::new();
     for (line, record) in (2..).zip(reader.records()) {
         let record = filled(&record?, &columns)?;
         let row = record.deserialize(Some(&columns));
-        let row: Row = row.map_err(|error| explain(error, line, &columns))?;
+        let mut row: Row = row.map_err(|error| explain(error, line, &columns))?;
+        if !has_release && row.policy == REFERENCE {
+            RELEASE_WITHOUT_COLUMN.clone_into(&mut row.torch);
+        }
         for (name, share) in [
             ("efficiency", row.efficiency),
             ("fragmentation", row.fragmentation),
@@ -299,6 +327,7 @@ pub(crate) mod tests {
             capacity: "1TiB".to_owned(),
             capacity_bytes: u64::MAX,
             address_policy: "up".to_owned(),
+            torch: "2.15".to_owned(),
             events: 6,
             allocations: 6,
             peak_requested_bytes: 1 << 20,
@@ -339,6 +368,21 @@ pub(crate) mod tests {
         }
         let rows = [row(), failed, unsupported];
         assert_eq!(read(written(&rows).as_bytes()).unwrap(), rows);
+    }
+
+    #[test]
+    fn tables_without_a_release_are_of_the_first_one() {
+        let of_bfc = Row {
+            policy: "bfc".to_owned(),
+            torch: String::new(),
+            ..row()
+        };
+        let text = written(&[row(), of_bfc]);
+        let old = text.replace(",torch,", ",").replace(",up,2.15,", ",up,");
+        let old = old.replace(",up,,,", ",up,,");
+        let releases = read(old.as_bytes()).unwrap();
+        let releases: Vec<_> = releases.into_iter().map(|row| row.torch).collect();
+        assert_eq!(releases, ["2.11", ""]);
     }
 
     #[test]

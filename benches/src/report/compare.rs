@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::measure::record::{KEY, PROVENANCE, Row, TIMING, fields};
+use crate::measure::record::{KEY, Key, PROVENANCE, Row, TIMING, fields};
 use crate::measure::statistics::{Estimate, p_value, ratio_interval};
 
 /// The changes that a comparison allows, as shares: 0.05 is 5 %.
@@ -82,8 +82,7 @@ impl Comparison {
     /// # Errors
     /// If a row cannot be serialized, which does not happen for rows that were read.
     pub fn of(old: &[Row], new: &[Row]) -> anyhow::Result<Self> {
-        let mut before: BTreeMap<[String; 6], &Row> =
-            old.iter().map(|row| (row.key(), row)).collect();
+        let mut before: BTreeMap<Key, &Row> = old.iter().map(|row| (row.key(), row)).collect();
         let mut comparison = Self::default();
         for row in new {
             match before.remove(&row.key()) {

@@ -15,6 +15,7 @@ use crate::measure::results;
 use crate::measure::timeline::Timeline;
 use crate::report::pareto;
 use crate::report::plot::{self, Curve, Line, Stroke};
+use crate::report::releases::Releases;
 use crate::report::table::{Layout, is_tight};
 use crate::sweep::entry::Entry;
 use crate::sweep::plan::Plan;
@@ -24,6 +25,7 @@ const WORST: usize = 5;
 
 /// Draws the plots of a sweep into `folder`:
 /// - several policies: `efficiency.svg`, and `pareto/WORKLOAD.svg` for each recorded trace;
+/// - several releases of PyTorch: `releases.svg`;
 /// - minimum device memory: `driver_time/WORKLOAD.svg`;
 /// - other sweeps: `efficiency.svg`, and `timeline/WORKLOAD.svg` for the workloads with the most unused reserved memory.
 ///
@@ -44,6 +46,10 @@ pub fn draw(plan: &Plan, rows: &[Row], folder: &Path) -> anyhow::Result<()> {
         let roomy: Vec<Row> = rows.iter().filter(|row| !is_tight(row)).cloned().collect();
         let svg = plot::efficiency(&roomy)?;
         return results::write(&folder.join("efficiency.svg"), svg.as_bytes());
+    }
+    if rows.iter().any(|row| row.torch != rows[0].torch) {
+        let svg = plot::releases(&Releases::of(rows))?;
+        return results::write(&folder.join("releases.svg"), svg.as_bytes());
     }
     if rows.iter().any(is_from_least) {
         for (workload, svg) in driver_time(rows)? {

@@ -1,6 +1,7 @@
 //! Plots, as SVG.
 
 use anyhow::anyhow;
+use coalesce_alloc::driver::sim::address::AddressPolicy;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
@@ -8,6 +9,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use crate::measure::record::Row;
 use crate::measure::timeline::Point;
 use crate::report::pareto;
+use crate::report::releases::{Change, Releases};
 use crate::report::table::{Layout, is_tight, verdict};
 
 const FONT: &str = "sans-serif";
@@ -238,6 +240,80 @@ pub fn tradeoff(
             let text = format!("{number}  {name}: {percent:.1} %, {driver_ms:.0} ms");
             area.draw_text(&text, &style, (right, 24 + 17 * number))?;
         }
+        Ok(())
+    })
+}
+
+/// Plots the change of the peak of reserved memory with the release of PyTorch on roomy devices that place memory as
+/// NVIDIA's driver does: one point for each program and setting, in a column for each group of releases.
+///
+/// # Errors
+/// If the plot cannot be drawn.
+pub fn releases(releases: &Releases<'_>) -> anyhow::Result<String> {
+    let is_shown = |change: &Change<'_>| {
+        !is_tight(change.row) && change.row.address_policy == AddressPolicy::Cuda.name()
+    };
+    let groups: Vec<(String, Vec<Change<'_>>)> = releases.compared().collect();
+    let shown = || {
+        groups
+            .iter()
+            .flat_map(|(_, changes)| changes)
+            .filter(|c| is_shown(c))
+    };
+    let mut settings: Vec<&str> = Vec::new();
+    for change in shown() {
+        if !settings.contains(&change.row.setting.as_str()) {
+            settings.push(&change.row.setting);
+        }
+    }
+    let largest = shown()
+        .map(|change| change.share.abs())
+        .fold(0.01, f64::max);
+    let percent = 100.0 * largest * 1.1;
+    draw((900, 460), |area| {
+        let title = format!(
+            "peak reserved memory compared with PyTorch {}",
+            releases.base()
+        );
+        let mut chart = ChartBuilder::on(area)
+            .caption(title, (FONT, 18))
+            .margin(12)
+            .y_label_area_size(64)
+            .build_cartesian_2d(0.0..groups.len() as f64, -percent..percent)?;
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .disable_x_axis()
+            .y_desc("change, %")
+            .light_line_style(TRANSPARENT)
+            .draw()?;
+        let middle = Pos::new(HPos::Center, VPos::Top);
+        let style = (FONT, 16).into_text_style(area).pos(middle);
+        for (group, (name, _)) in (0..).zip(&groups) {
+            let left = f64::from(group);
+            let edge = [(left, -percent), (left, percent)];
+            chart.draw_series([PathElement::new(edge, BLACK.mix(0.3))])?;
+            let place = (left + 0.5, 0.97 * percent);
+            chart.draw_series([Text::new(name.clone(), place, style.clone())])?;
+        }
+        for (number, setting) in settings.iter().enumerate() {
+            let color = CURVES[number % CURVES.len()];
+            let points = (0..).zip(&groups).flat_map(|(group, (_, changes))| {
+                let place = (number as f64 + 1.0) / (settings.len() as f64 + 1.0);
+                let of_setting = move |c: &&Change<'_>| is_shown(c) && c.row.setting == *setting;
+                let changes = changes.iter().filter(of_setting);
+                changes.map(move |c| (f64::from(group) + place, 100.0 * c.share))
+            });
+            let marks = points.map(|point| Circle::new(point, 3, color.mix(0.6).filled()));
+            let sample = move |(x, y)| Circle::new((x + 9, y), 3, color.filled());
+            chart.draw_series(marks)?.label(*setting).legend(sample);
+        }
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::LowerLeft)
+            .background_style(WHITE.mix(0.85))
+            .border_style(BLACK.mix(0.3))
+            .draw()?;
         Ok(())
     })
 }

@@ -91,13 +91,14 @@ impl<'a> Baseline<'a> {
 
     /// The baseline's row for the same workload on the same device.
     fn beside<'r>(&self, row: &Row, rows: &'r [Row]) -> Option<&'r Row> {
-        let mut key = row.key();
-        if let Some(policy) = self.policy {
-            policy.clone_into(&mut key[2]);
-        }
-        self.setting.clone_into(&mut key[3]);
-        let measured = |other: &&Row| other.is_measured() && other.key() == key;
-        rows.iter().find(measured)
+        let policy = self.policy.unwrap_or(&row.policy);
+        let wanted = |other: &&Row| {
+            other.is_measured()
+                && other.policy == policy
+                && other.setting == self.setting
+                && other.is_beside(row)
+        };
+        rows.iter().find(wanted)
     }
 }
 

@@ -12,6 +12,7 @@ pub struct Layout<'a> {
     rows: &'a [Row],
     several_policies: bool,
     several_addresses: bool,
+    several_releases: bool,
 }
 
 impl<'a> Layout<'a> {
@@ -19,13 +20,15 @@ impl<'a> Layout<'a> {
     #[must_use]
     pub fn of(rows: &'a [Row]) -> Self {
         let several = |what: fn(&Row) -> &str| {
-            let different: BTreeSet<&str> = rows.iter().map(what).collect();
+            let stated = rows.iter().map(what).filter(|what| !what.is_empty());
+            let different: BTreeSet<&str> = stated.collect();
             different.len() > 1
         };
         Self {
             rows,
             several_policies: several(|row| &row.policy),
             several_addresses: several(|row| &row.address_policy),
+            several_releases: several(|row| &row.torch),
         }
     }
 
@@ -38,8 +41,8 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// The name of a row's column. It includes the policy and the address policy if these vary, and the capacity if
-    /// it is tight.
+    /// The name of a row's column. It includes the policy, the address policy and the release of PyTorch if these
+    /// vary, and the capacity if it is tight.
     #[must_use]
     pub fn column_of(&self, row: &Row) -> String {
         let mut name = String::new();
@@ -52,6 +55,9 @@ impl<'a> Layout<'a> {
         }
         if self.several_addresses {
             name = format!("{name} {}", row.address_policy);
+        }
+        if self.several_releases && !row.torch.is_empty() {
+            name = format!("{name} {}", row.torch);
         }
         name
     }

@@ -8,12 +8,15 @@ use std::path::Path;
 use anyhow::{Context, anyhow, bail, ensure};
 use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::policy::{self, POLICIES};
+use coalesce_alloc::release::Release;
+use coalesce_alloc::settings::Settings;
 use coalesce_workloads::catalog::Unknown;
 use toml::Table;
 
 use super::entry::{Entry, digest, entries};
 use super::spec::{RunSpec, Spec};
 use crate::measure::capacity::Capacity;
+use crate::measure::cell::{self, REFERENCE};
 use crate::measure::profile::Profile;
 use crate::measure::toml_file;
 
@@ -45,6 +48,8 @@ pub struct Planned {
     pub capacity: Capacity,
     /// How the device places memory.
     pub address_policy: AddressPolicy,
+    /// The release of PyTorch that the reference reproduces.
+    pub release: Release,
     /// Number of timed runs.
     pub timing: u32,
 }
@@ -126,7 +131,8 @@ impl Plan {
             ..
         } = cell;
         let (name, addresses) = (entry.workload.name(), cell.address_policy.name());
-        format!("{name}{seed}, {policy}, {setting}, {capacity}, {addresses}")
+        let torch = cell::torch_column(policy, cell.release);
+        format!("{name}{seed}, {policy}, {setting}, {capacity}, {addresses}, {torch}")
     }
 
     /// The cells of part `part` of `parts`, with their numbers. Neighbouring cells go to different parts, so that all
@@ -187,6 +193,9 @@ fn combinations(
 ) -> anyhow::Result<Vec<Planned>> {
     let capacities = parsed::<Capacity>("capacities", &run.capacities)?;
     let addresses = parsed::<AddressPolicy>("addresses", &run.addresses)?;
+    let releases = parsed::<Release>("torch", &run.torch)?;
+    let releases = releases.into_iter().map(reproduced);
+    let releases = releases.collect::<Result<Vec<_>, _>>()?;
     ensure!(!run.policies.is_empty(), "policies is empty");
     for policy in &run.policies {
         let known = POLICIES.iter().map(|policy| policy.name);
@@ -205,22 +214,51 @@ fn combinations(
     };
     let mut cells = Vec::new();
     for policy in &run.policies {
+        let releases = match policy.as_str() {
+            REFERENCE => &releases[..],
+            _ => &[Release::DEFAULT],
+        };
         for capacity in &capacities {
             for (setting, conf) in &chosen {
-                policy::check_conf(policy, conf).with_context(|| format!("setting {setting}"))?;
-                cells.extend(addresses.iter().map(|&address_policy| Planned {
-                    workload,
-                    policy: policy.clone(),
-                    setting: setting.clone(),
-                    conf: conf.clone(),
-                    capacity: *capacity,
-                    address_policy,
-                    timing: run.timing,
-                }));
+                for &release in releases {
+                    check(policy, release, conf).with_context(|| format!("setting {setting}"))?;
+                    cells.extend(addresses.iter().map(|&address_policy| Planned {
+                        workload,
+                        policy: policy.clone(),
+                        setting: setting.clone(),
+                        conf: conf.clone(),
+                        capacity: *capacity,
+                        address_policy,
+                        release,
+                        timing: run.timing,
+                    }));
+                }
             }
         }
     }
     Ok(cells)
+}
+
+/// Checks the settings of a policy; of the reference, as a release reads them.
+fn check(policy: &str, release: Release, conf: &str) -> anyhow::Result<()> {
+    if policy != REFERENCE {
+        return Ok(policy::check_conf(policy, conf)?);
+    }
+    let settings = Settings::of_release(release).started_with(conf);
+    settings.with_context(|| format!("PyTorch {release}"))?;
+    Ok(())
+}
+
+/// A release that the reference reproduces.
+fn reproduced(release: Release) -> anyhow::Result<Release> {
+    let known = Release::REPRODUCED;
+    ensure!(
+        known.contains(&release),
+        "torch: {release} is not reproduced; expected a release from {} to {}",
+        known[0],
+        known[known.len() - 1]
+    );
+    Ok(release)
 }
 
 fn setting(name: &str, settings: &[(String, String)]) -> anyhow::Result<(String, String)> {

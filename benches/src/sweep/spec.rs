@@ -26,6 +26,7 @@
 //! capacities = ["1TiB", "110%", "least"]   # default: 1TiB; least: minimum device memory
 //! policies = ["pytorch"]                   # default: pytorch
 //! addresses = ["up"]                       # default: up; or down, firstfit, cuda
+//! torch = ["2.11", "2.15"]                 # releases that pytorch reproduces; default: the newest
 //! families = ["recorded"]                  # default: workloads of all families
 //! seeds = [1, 2, 3]                        # default: the seeds of the workloads
 //! timing = 15                              # timed runs of each cell; default: none
@@ -35,6 +36,7 @@
 
 use std::path::PathBuf;
 
+use coalesce_alloc::release::Release;
 use serde::Deserialize;
 use toml::Table;
 
@@ -95,6 +97,8 @@ pub struct RunSpec {
     pub families: Option<Vec<String>>,
     /// Address policies.
     pub addresses: Vec<String>,
+    /// Releases of PyTorch, for the policy `pytorch`.
+    pub torch: Vec<String>,
     /// Seeds for workloads that have one; by default their own.
     pub seeds: Vec<u64>,
     /// Number of timed runs of each cell.
@@ -109,6 +113,7 @@ impl Default for RunSpec {
             policies: vec!["pytorch".to_owned()],
             families: None,
             addresses: vec!["up".to_owned()],
+            torch: vec![Release::DEFAULT.to_string()],
             seeds: Vec::new(),
             timing: 0,
         }

@@ -1,6 +1,6 @@
 // The allocator's calls whose form differs between releases of PyTorch, by one name each.
 // A call takes the first form that compiles with the headers of the release: the overload
-// with `int`, then the one with `long`.
+// with `int`, then the one with `long`, then the one with `...`.
 #pragma once
 #include <c10/cuda/CUDAAllocatorConfig.h>
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -73,7 +73,7 @@ auto set_use_on_oom(A* a, Pool p, bool on, bool run, int)
   if (run) a->setUseOnOOM(0, p, on);
   return true;
 }
-// Without a flag, a pool cannot be taken back.
+// Some releases have no flag: they cannot switch it off again.
 template <class A>
 auto set_use_on_oom(A* a, Pool p, bool on, bool run, long) -> decltype(a->setUseOnOOM(0, p), true) {
   if (run && on) a->setUseOnOOM(0, p);
@@ -105,7 +105,7 @@ bool empty_pool(A*, Pool, bool, long) {
 }
 
 // ------------------------------------------------- functions and statistics --
-// In releases without them, the calls below find these, which no argument fits as well as the real ones.
+// In releases without them, the calls below find these. The arguments fit the real ones better.
 struct Missing {};
 namespace c10::cuda::detail {
 inline Missing init_p2p_access_cache(const double&) { return {}; }

@@ -232,8 +232,9 @@ static void print_full_stats(FILE* out) {
           "\nNUM num_device_free %" PRId64 "\nNUM max_split_size %" PRId64 "\n",
           s.num_alloc_retries, s.num_ooms, s.num_sync_all_streams, s.num_device_alloc,
           s.num_device_free, s.max_split_size);
-  // Where there is none, the output is that of releases without the statistic.
-  if (auto* n = oom_rejections(s, 0); n && *n) fprintf(out, "NUM num_oom_rejections %" PRId64 "\n", *n);
+  // A zero is not printed, as in releases without the statistic.
+  if (auto* n = oom_rejections(s, 0); n && *n)
+    fprintf(out, "NUM num_oom_rejections %" PRId64 "\n", *n);
 }
 static const char* action_name(TraceEntry::Action a) {
   switch (a) {

@@ -94,6 +94,14 @@ impl FailureCause {
     }
 }
 
+/// `1.00 GiB to 1.50 GiB`, or one amount if the unit does not show a difference.
+pub(super) fn amounts(unit: Unit, least: u64, most: u64) -> String {
+    match [least, most].map(|bytes| unit.amount(bytes)) {
+        [least, most] if least == most => least,
+        [least, most] => format!("{least} to {most}"),
+    }
+}
+
 /// What the answer is decided from.
 pub(super) struct Facts<'a> {
     pub request: &'a AdviceRequest<'a>,
@@ -235,6 +243,11 @@ impl Facts<'_> {
 
     fn lower_bound(&self) -> u64 {
         self.search.simulator.demand.lower_bound_bytes
+    }
+
+    /// The available memory, as far as the limit is known.
+    fn available_text(&self) -> String {
+        amounts(self.unit(), self.available(), self.request.most_available())
     }
 
     /// The unit of all amounts.

@@ -1,11 +1,12 @@
 //! The request that fails under the current settings.
 
-use coalesce_alloc::stats::StatArray;
 use coalesce_workloads::formats::snapshot::workload::{FAILED, without_mark};
 use coalesce_workloads::op::{Op, WorkloadError};
 use coalesce_workloads::replay::{Observer, Outcome, Step};
 use schemars::JsonSchema;
 use serde::Serialize;
+
+use super::peak::now;
 
 /// A failed request, and memory at that moment, in bytes. The cache was emptied before the request failed.
 #[derive(Clone, PartialEq, Eq, Debug, JsonSchema, Serialize)]
@@ -36,7 +37,6 @@ impl Failure {
     }
 
     fn of(step: &Step<'_>, request_bytes: u64, tag: &str) -> Self {
-        let now = |array: &StatArray| array.all.current.max(0).unsigned_abs();
         let reserved = now(&step.stats.reserved_bytes);
         Self {
             event: step.event,

@@ -1,13 +1,12 @@
 //! One setting for all ranks of a job.
 //!
 //! Each rank of a distributed program has its own recording, but all ranks usually run with the same settings.
-//! The settings advised to one rank are replayed on all others. The best are those under
-//! which most ranks fit; among these, those under which the rank that needs most memory needs least.
+//! The settings advised to one rank are replayed on all others. The best are those under which most ranks fit;
+//! among these, those under which the rank that needs most memory needs least.
 
 use std::cmp::Reverse;
 
 use coalesce_bench::measure::deadline::Deadline;
-use coalesce_bench::measure::least::Bracket;
 use coalesce_bench::measure::parallel;
 use coalesce_bench::text::{Unit, count, percent_of, quoted};
 use schemars::JsonSchema;
@@ -62,7 +61,8 @@ struct Candidate {
     needs: Vec<Option<u64>>,
 }
 
-/// Finds the settings for all ranks of a job by the deadline, given the advice for each. There must be at least one.
+/// Finds the settings for all ranks of a job by the deadline, given the advice for each. There must be at least
+/// one rank.
 #[must_use]
 pub fn one_for_all(
     requests: &[AdviceRequest<'_>],
@@ -92,19 +92,18 @@ pub fn one_for_all(
     let order = |needs: &[Option<u64>]| (Reverse(fitting(needs)), most(needs));
     let best = candidates.iter().min_by_key(|one| order(&one.needs));
     let bound = ranks.iter().map(|advice| advice.lower_bound_bytes).max();
-    let least = tolerance(bound.unwrap_or(0));
+    let tolerance = tolerance(bound.unwrap_or(0));
     let best = best.filter(|best| {
         let saved = most(&current).saturating_sub(most(&best.needs));
-        fitting(&best.needs) > fitting(&current) || saved > least
+        fitting(&best.needs) > fitting(&current) || saved > tolerance
     });
-    let needs = ranks.iter().enumerate().map(|(index, advice)| RankNeeds {
+    let then = best.map_or(&current, |best| &best.needs);
+    let needs = ranks.iter().zip(current.iter().zip(then));
+    let needs = needs.map(|(advice, (&current_bytes, &then_bytes))| RankNeeds {
         rank: advice.workload.clone(),
         available_bytes: advice.answer.available_bytes,
-        current_bytes: current.get(index).copied().flatten(),
-        then_bytes: match best {
-            Some(best) => best.needs.get(index).copied().flatten(),
-            None => current.get(index).copied().flatten(),
-        },
+        current_bytes,
+        then_bytes,
     });
     let needs: Vec<RankNeeds> = needs.collect();
     let worst = (0..needs.len()).max_by_key(|&index| needs.get(index)?.current_bytes);
@@ -155,12 +154,8 @@ fn needs_under(
     }
     let simulator = Simulator::of(request).ok()?.until(deadline);
     let (_, with_room) = simulator.both(PYTORCH, conf).ok()?;
-    let demand = simulator.demand.lower_bound_bytes;
-    let mut bracket = Bracket::new(demand, with_room.peak_reserved_bytes);
-    let fits = |bytes: u64| simulator.fits(PYTORCH, conf, bytes);
-    bracket.widen(&fits).ok()?;
-    bracket.close(&fits).ok()?;
-    Some(bracket.suffices())
+    let minimum = simulator.minimum(PYTORCH, conf, with_room.peak_reserved_bytes);
+    minimum.ok()
 }
 
 /// What the rank that needs most needs.
@@ -205,19 +200,16 @@ fn sentences(needs: &[RankNeeds], worst: usize, conf: Option<&str>) -> Vec<Strin
     let unit = Unit::of(worst.current_bytes.unwrap_or(0));
     let all = needs.len();
     let mut sentences = Vec::new();
-    let failing = needs
-        .iter()
-        .filter(|rank| !rank.fits(rank.current_bytes))
-        .count();
-    if failing > 0 {
+    let failing = |bytes: fn(&RankNeeds) -> Option<u64>| {
+        let failing = needs.iter().filter(|rank| !rank.fits(bytes(rank)));
+        failing.count()
+    };
+    let failing_now = failing(|rank| rank.current_bytes);
+    if failing_now > 0 {
         sentences.push(format!(
-            "{failing} of {all} ranks do not fit under their current settings."
+            "{failing_now} of {all} ranks do not fit under their current settings."
         ));
     }
-    let still = needs
-        .iter()
-        .filter(|rank| !rank.fits(rank.then_bytes))
-        .count();
     let then = needs.iter().filter_map(|rank| rank.then_bytes).max();
     sentences.push(match (conf, worst.current_bytes, then) {
         (Some(conf), Some(now), Some(then)) => format!(
@@ -225,7 +217,7 @@ fn sentences(needs: &[RankNeeds], worst: usize, conf: Option<&str>) -> Vec<Strin
             quoted(conf),
             unit.amount(then),
             unit.amount(now),
-            match still {
+            match failing(|rank| rank.then_bytes) {
                 0 => String::new(),
                 still => format!("; {still} of {all} ranks still do not fit"),
             }

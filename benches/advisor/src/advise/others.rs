@@ -6,7 +6,6 @@ use anyhow::Context;
 use coalesce_alloc::policy::{self, OfflinePlan, POLICIES, PolicyInfo};
 use coalesce_bench::measure::cell::unsupported_feature;
 use coalesce_bench::measure::deadline::{self, Deadline};
-use coalesce_bench::measure::least::Bracket;
 use coalesce_bench::measure::parallel;
 use coalesce_workloads::lifetimes;
 use schemars::JsonSchema;
@@ -64,7 +63,7 @@ pub(super) fn compare(simulator: Simulator<'_>, deadline: Deadline) -> Vec<Other
     others
 }
 
-/// The figures of a policy, unless none are found until the deadline.
+/// The figures of a policy; `None` if the deadline passes before any is found.
 fn other(simulator: Simulator<'_>, policy: &PolicyInfo, deadline: Deadline) -> Option<OtherPolicy> {
     if deadline.has_passed() {
         return None;
@@ -119,11 +118,7 @@ fn run(
     }
     let needed: Duration = begun.elapsed() * REPLAYS;
     if !deadline.is_within(needed) {
-        let fits = |bytes: u64| simulator.fits(other.policy, "", bytes);
-        let mut bracket = Bracket::new(simulator.demand.lower_bound_bytes, reserved);
-        bracket.widen(&fits)?;
-        bracket.close(&fits)?;
-        other.least_capacity_bytes = Some(bracket.suffices());
+        other.least_capacity_bytes = Some(simulator.minimum(other.policy, "", reserved)?);
     }
     Ok(())
 }

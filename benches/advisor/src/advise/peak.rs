@@ -30,9 +30,13 @@ pub struct PeakBreakdown {
     pub cached_bytes: u64,
 }
 
+/// The current value of a statistic of both pools.
+pub(super) fn now(array: &StatArray) -> u64 {
+    array.all.current.max(0).unsigned_abs()
+}
+
 impl PeakBreakdown {
     fn of(event: u64, stats: &DeviceStats) -> Self {
-        let now = |array: &StatArray| array.all.current.max(0).unsigned_abs();
         let reserved = now(&stats.reserved_bytes);
         let (active, allocated) = (now(&stats.active_bytes), now(&stats.allocated_bytes));
         let pending = active.saturating_sub(allocated);
@@ -64,7 +68,6 @@ pub struct PeakFinder {
 
 impl Observer for PeakFinder {
     fn after(&mut self, step: &Step<'_>) -> Result<(), WorkloadError> {
-        let now = |array: &StatArray| array.all.current.max(0).unsigned_abs();
         let reserved = now(&step.stats.reserved_bytes);
         let requested = now(&step.stats.requested_bytes);
         if (reserved, requested) > (self.peak.reserved_bytes, self.requested) {

@@ -9,8 +9,8 @@ use super::request::Aim;
 use super::search::settings::CandidateSettings;
 use super::search::{MinimumMemory, PRESENT, Search, TriedSettings};
 
-/// The indices of the settings to show, after their minimum memory has been found: the current settings,
-/// the defaults, the best for each aim, the best of each kind alone, and those that findings evaluated.
+/// Finds the minimum memory of the settings to show and returns their indices: the current settings, the
+/// defaults, the best for each aim, the best of each kind alone, and those that findings evaluated.
 pub(super) fn shown(search: &mut Search<'_>, aim: Aim, deadline: Deadline) -> BTreeSet<usize> {
     let mut shown = BTreeSet::from([PRESENT]);
     shown.extend(Aim::ALL.into_iter().filter_map(|aim| search.best(aim)));
@@ -32,6 +32,7 @@ pub(super) fn shown(search: &mut Search<'_>, aim: Aim, deadline: Deadline) -> BT
     shown
 }
 
+/// The settings to show as rows: the current ones first, then by the aim.
 pub(super) fn rank(
     search: &Search<'_>,
     shown: &BTreeSet<usize>,

@@ -11,7 +11,7 @@ use coalesce_bench::measure::capacity::ROOMY;
 pub(super) use coalesce_bench::measure::cell::REFERENCE as PYTORCH;
 use coalesce_bench::measure::cell::{Cell, Run};
 use coalesce_bench::measure::deadline::{Deadline, UntilDeadline};
-use coalesce_bench::measure::least;
+use coalesce_bench::measure::least::{self, Bracket};
 use coalesce_bench::measure::profile::Profile;
 use coalesce_bench::measure::progress::Progress;
 use coalesce_workloads::cached::Cached;
@@ -119,7 +119,7 @@ impl<'a> Simulator<'a> {
 
     /// The reference on a new device.
     pub fn allocator(&self, conf: &str) -> anyhow::Result<Box<dyn Allocator<Driver = SimDevice>>> {
-        self.cell(self.reactive, PYTORCH, &known_part(conf))
+        self.cell(self.reactive, PYTORCH, &known_part(conf, self.release))
             .allocator(self.capacity)
     }
 
@@ -219,7 +219,7 @@ impl<'a> Simulator<'a> {
         observer: &mut dyn Observer,
     ) -> anyhow::Result<RunFigures> {
         let workload = self.timed(self.reactive);
-        let known = known_part(conf);
+        let known = known_part(conf, self.release);
         let cell = self.cell(&workload, policy, &known);
         let run = cell.run(capacity, observer)?;
         self.report_progress(policy, conf);
@@ -235,7 +235,7 @@ impl<'a> Simulator<'a> {
             None => (None, device),
         };
         let workload = self.timed(self.workload);
-        let known = known_part(conf);
+        let known = known_part(conf, self.release);
         let cell = Cell {
             limit,
             ..self.cell(&workload, policy, &known)
@@ -243,6 +243,15 @@ impl<'a> Simulator<'a> {
         let fits = least::fits(&cell, capacity)?;
         self.report_progress(policy, conf);
         Ok(fits)
+    }
+
+    /// The minimum memory, given the peak of reserved memory on a roomy device.
+    pub fn minimum(&self, policy: &str, conf: &str, reserved: u64) -> anyhow::Result<u64> {
+        let fits = |bytes: u64| self.fits(policy, conf, bytes);
+        let mut bracket = Bracket::new(self.demand.lower_bound_bytes, reserved);
+        bracket.widen(&fits)?;
+        bracket.close(&fits)?;
+        Ok(bracket.suffices())
     }
 
     /// The workload until the deadline.

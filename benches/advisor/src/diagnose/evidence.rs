@@ -98,12 +98,9 @@ impl<'a> Evidence<'a> {
             let (event, most) = log.peak(&all, reserved)?;
             let levels = log.levels.iter().zip(0..);
             let most_used = levels
-                .filter(|(level, _)| reserved(level) == most)
+                .filter(|(level, _)| tally.begins_as_recorded && reserved(level) == most)
                 .max_by_key(|&(level, event)| (level.requested, Reverse(event)));
-            match (tally.begins_as_recorded, most_used) {
-                (true, Some((_, event))) => Some((event, most)),
-                _ => Some((event, most)),
-            }
+            Some((most_used.map_or(event, |(_, event)| event), most))
         };
         let large = peak(|level| level.reserved - level.reserved_small);
         let small = peak(|level| level.reserved_small);
@@ -252,8 +249,8 @@ impl<'a> Evidence<'a> {
         Some(self.recorded.as_ref()?.event_at(&self.log, time_us))
     }
 
-    /// The recorded entry of an allocation, given by its index in the log. Blocks that were live when the recording
-    /// began have none.
+    /// The recorded entry of an allocation, given by its index in the log. Blocks that were live when the
+    /// recording began have none.
     #[must_use]
     pub fn entry_of(&self, allocation: usize) -> Option<usize> {
         self.recorded

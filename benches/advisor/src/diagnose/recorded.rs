@@ -12,9 +12,9 @@ use super::log::{Allocation, Log};
 
 /// The requests of a recording.
 ///
-/// A recorded workload numbers its requests from 0. The last of them are those of the recording; the blocks that were
-/// live when it began precede them. Requests may be missing from a log, because the workload ends or skips requests
-/// when one fails.
+/// A recorded workload numbers its requests from 0. The last of them are those of the recording; the blocks that
+/// were live when it began precede them. Requests may be missing from a log, because the workload ends or skips
+/// requests when one fails.
 #[derive(Debug)]
 pub(super) struct Recorded<'a> {
     pub recording: &'a Recording,

@@ -3,12 +3,13 @@
 //! Layers repeat as well, and each leaves activations, as if the program leaked memory. A repetition is
 //! therefore a step only with a proof. The first of these that finds at least [`FEWEST`] steps is used:
 //!
-//! | source | proof |
-//! |---|---|
-//! | [`Marked`](StepSource::Marked) | the program numbers them: `step 3`, `ProfilerStep#3` |
-//! | [`Updates`](StepSource::Updates) | optimizer steps, which marks or call stacks show; a step lasts from one to the next |
-//! | [`Loop`](StepSource::Loop) | call stacks return to a line outside of any module ([`stacks`]), and each time there is a backward pass, or a module is called that repeats layers |
-//! | [`Gradients`](StepSource::Gradients) | requests repeat ([`repeats`]), and each time a gradient is allocated for every parameter, and freed (`gradients`) |
+//! - [`Marked`](StepSource::Marked): the program numbers them: `step 3`, `ProfilerStep#3`.
+//! - [`Updates`](StepSource::Updates): marks or call stacks show optimizer steps; a step lasts from one to the
+//!   next.
+//! - [`Loop`](StepSource::Loop): call stacks return to a line outside of any module ([`stacks`]), and each time
+//!   a backward pass runs or a module is called that repeats layers.
+//! - [`Gradients`](StepSource::Gradients): requests repeat ([`repeats`]), and each time a gradient is allocated
+//!   for every parameter, and freed (`gradients`).
 //!
 //! If none of them succeeds, the rules that need steps report nothing. The last step may be incomplete.
 

@@ -1,5 +1,5 @@
 use coalesce_alloc::driver::sim::address::AddressPolicy;
-use coalesce_alloc::release::Release;
+use coalesce_alloc::release::two;
 use coalesce_workloads::families::program::Program;
 
 use super::*;
@@ -84,6 +84,21 @@ fn equal_workloads_need_the_same() {
     assert_eq!(
         difference.verdict,
         "A and B need the same at their peaks: 80.0 MiB and 80.0 MiB reserved."
+    );
+}
+
+#[test]
+fn replays_by_the_rules_of_different_releases_are_noted() {
+    let program = Written(|program: &mut Program<'_>| hold(program, 2, 40 * MIB));
+    let with_release = |release| {
+        let mut compared = compared(&program, "");
+        compared.subject.release = release;
+        compared
+    };
+    let difference = Difference::between(&with_release(two(8)), &with_release(two(12))).unwrap();
+    assert_eq!(
+        difference.notes,
+        ["A is replayed by the rules of PyTorch 2.8, B by those of PyTorch 2.12."]
     );
 }
 

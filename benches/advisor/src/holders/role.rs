@@ -76,24 +76,24 @@ struct Frames {
     is_of_program: bool,
     is_setup: bool,
     is_data: bool,
-    /// The function of the frame before.
+    /// The function that the frame calls: the Python frame before it.
     inner: String,
 }
 
 impl Frames {
-    /// Takes note of a frame; returns the role if it is decided.
+    /// Adds the next frame. Returns the role if this frame decides it.
     fn add(&mut self, frame: &Frame) -> Option<Role> {
         let name = frame.name.as_str();
         let role = match frame.owner() {
             Owner::Native => self.native(name),
             Owner::Torch => self.torch(name, &frame.filename.replace('\\', "/")),
-            Owner::Library => self.library(name, &frame.filename),
+            Owner::Library => self.library(frame),
             Owner::Program => {
                 self.is_of_program = true;
                 self.is_in_init |= name == "__init__" && !self.is_in_module;
                 let steps = ["step", "_step", "update"].contains(&name);
                 let is_optimizer = steps && frame.file().contains("optim");
-                (is_optimizer && self.is_free()).then_some(Role::Optimizer)
+                (is_optimizer && self.is_outside_closure()).then_some(Role::Optimizer)
             }
             Owner::Generated => {
                 self.is_in_module = true;
@@ -107,8 +107,9 @@ impl Frames {
         role
     }
 
-    /// Whether no call of a module and no backward pass was seen, which an optimizer's closure makes.
-    fn is_free(&self) -> bool {
+    /// Whether the frames so far are not those of an optimizer's closure, which calls a module or runs a
+    /// backward pass.
+    fn is_outside_closure(&self) -> bool {
         !self.is_in_module && !self.is_in_backward
     }
 
@@ -130,7 +131,7 @@ impl Frames {
         let is_any = |names: &[&str]| names.contains(&name);
         if is_in("/optim/") && !is_in("lr_scheduler") && !is_in("swa_utils") && name != "zero_grad"
         {
-            return self.is_free().then_some(Role::Optimizer);
+            return self.is_outside_closure().then_some(Role::Optimizer);
         }
         if is_in("/utils/checkpoint.py") && is_any(&["unpack_hook", "recompute_fn", "backward"]) {
             return Some(Role::Recompute);
@@ -175,10 +176,10 @@ impl Frames {
         None
     }
 
-    fn library(&mut self, name: &str, file: &str) -> Option<Role> {
-        let base = file.rsplit(['/', '\\']).next().unwrap_or_default();
-        let is_optimizer = file.contains("optim") && ["step", "_step"].contains(&name);
-        if is_optimizer && self.is_free() {
+    fn library(&mut self, frame: &Frame) -> Option<Role> {
+        let name = frame.name.as_str();
+        let is_optimizer = frame.filename.contains("optim") && ["step", "_step"].contains(&name);
+        if is_optimizer && self.is_outside_closure() {
             return Some(Role::Optimizer);
         }
         let loads = name.contains("from_pretrained")
@@ -186,7 +187,7 @@ impl Frames {
             || name.contains("_load_pretrained")
             || name.contains("load_weights")
             || name.contains("load_model")
-            || base == "safetensors.py";
+            || frame.file() == "safetensors.py";
         self.is_setup |= loads && !self.is_in_module;
         let brings = name.starts_with("_prepare_input")
             || ["send_to_device", "collate_fn", "default_collate"].contains(&name);
@@ -196,14 +197,15 @@ impl Frames {
     }
 
     fn role(&self) -> Role {
-        match () {
-            () if self.is_in_backward => Role::Backward,
-            () if self.is_in_module => Role::Forward,
-            () if self.is_setup => Role::Setup,
-            () if self.is_data => Role::Data,
-            () if self.is_in_init => Role::Init,
-            () if self.is_of_program => Role::Program,
-            () => Role::Unknown,
-        }
+        let seen = [
+            (self.is_in_backward, Role::Backward),
+            (self.is_in_module, Role::Forward),
+            (self.is_setup, Role::Setup),
+            (self.is_data, Role::Data),
+            (self.is_in_init, Role::Init),
+            (self.is_of_program, Role::Program),
+        ];
+        let first = seen.into_iter().find(|(is_seen, _)| *is_seen);
+        first.map_or(Role::Unknown, |(_, role)| role)
     }
 }

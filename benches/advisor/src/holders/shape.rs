@@ -1,18 +1,18 @@
-//! Tells the forward pass from the backward pass without stacks and marks: between two steps of the optimizer, the
-//! memory that is freed before the second rises in the forward pass and falls in the backward pass.
+//! Tells the forward pass from the backward pass without stacks and marks. Between two steps of the optimizer,
+//! the memory that is freed before the second step rises in the forward pass and falls in the backward pass.
 
 use std::ops::Range;
 
 use super::role::Role;
 use crate::diagnose::log::{Allocation, Log};
 
-/// The role of each allocation, given the optimizer's steps: [`Role::Rise`] and [`Role::Backward`] where the memory
-/// rises and falls, [`Role::Optimizer`] within the steps, and [`Role::Unknown`] elsewhere.
+/// The role of each allocation, given the optimizer's steps: [`Role::Rise`] and [`Role::Backward`] where the
+/// memory rises and falls, [`Role::Optimizer`] within the steps, and [`Role::Unknown`] elsewhere.
 pub(super) fn roles(log: &Log, updates: &[Range<u64>]) -> Vec<Role> {
     let mut roles = vec![Role::Unknown; log.allocations.len()];
-    let index = |event: u64| log.index_from(event);
     let mut fill = |events: Range<u64>, role: Role| {
-        if let Some(roles) = roles.get_mut(index(events.start)..index(events.end)) {
+        let indices = log.index_from(events.start)..log.index_from(events.end);
+        if let Some(roles) = roles.get_mut(indices) {
             roles.fill(role);
         }
     };

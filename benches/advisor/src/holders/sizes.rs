@@ -1,7 +1,8 @@
 //! Recognises parameters by their sizes: each has a gradient of the same size.
 //!
-//! The blocks that were live before a recording began have no stack. If a size occurs among them as often as among the
-//! gradients of one step, they are parameters; if two or three times as often, the others are optimizer state.
+//! The blocks that were live before a recording began have no stack. If a size occurs among them as often as
+//! among the gradients of one step, they are parameters; if two to four times as often, the others are optimizer
+//! state.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

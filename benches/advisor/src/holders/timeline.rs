@@ -273,8 +273,8 @@ fn announced_end(evidence: &Evidence<'_>, start: u64) -> Option<u64> {
     ends.find_map(|end| evidence.event_at(end.time_us).filter(|&end| end >= start))
 }
 
-/// The workspaces of cuBLAS where stacks do not name it: the first allocation of a known size in the forward or the
-/// backward pass on a stream, if it is never freed.
+/// The workspaces of cuBLAS where stacks do not name it: the first allocation of a known size in the forward or
+/// the backward pass on a stream, if it is never freed.
 fn workspaces(evidence: &Evidence<'_>, roles: &[Role]) -> HashSet<usize> {
     /// 4096 KiB × 2 + 16 KiB × 8 before Hopper, 4096 KiB × 8 since (at::cuda::parseChosenWorkspaceSize).
     const SIZES: [u64; 2] = [8_519_680, 33_554_432];

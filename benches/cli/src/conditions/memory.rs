@@ -24,7 +24,7 @@ pub(super) struct Memory {
     /// Bytes of device memory.
     pub capacity: u64,
     pub limit: Option<ProcessLimit>,
-    /// Where they come from, one sentence each.
+    /// Where they come from, one line each.
     pub sources: Vec<String>,
 }
 
@@ -135,7 +135,7 @@ impl ConditionFlags {
     }
 }
 
-/// The device memory of a recording that ended on a full device, where it comes from.
+/// Where the device memory comes from if the recording ended on a full device.
 fn full_device(found: &MemoryLimit) -> String {
     let Refusal {
         reserved,
@@ -204,8 +204,8 @@ impl<'a> Trial<'a> {
         })
     }
 
-    /// The bytes within a bracket for which requests fail as recorded: the fewest possible if those do, else the
-    /// most. `device` tells capacity and limit for a number of bytes.
+    /// The bytes within a bracket to replay with: the fewest if requests then fail as recorded, else the most.
+    /// `device` tells capacity and limit for a number of bytes.
     fn reproducing(
         &self,
         found: &MemoryLimit,

@@ -15,6 +15,7 @@ fn row(setting: &str, reserved: u64, ns: u32) -> Row {
         setting: setting.to_owned(),
         capacity: "1TiB".to_owned(),
         address_policy: "up".to_owned(),
+        torch: "2.15".to_owned(),
         peak_reserved_bytes: reserved,
         ns_per_pair_samples: samples.join(";"),
         ..Row::default()
@@ -48,7 +49,7 @@ fn a_change_is_shown_and_fails_beyond_the_limit() {
     let (old, new) = ([row("a", 100, 50)], [row("a", 103, 50)]);
     let ended = compare("compare_more", &old, &new, &[]);
     assert_eq!(ended.code, Some(1));
-    let line = "OTHER w, , pytorch, a, 1TiB, up: peak_reserved_bytes 100 -> 103 (+3.00 %)";
+    let line = "OTHER w, , pytorch, a, 1TiB, up, 2.15: peak_reserved_bytes 100 -> 103 (+3.00 %)";
     assert!(ended.out.contains(line), "{}", ended.out);
     compare("compare_allowed", &old, &new, &["--allow", "3%"]).success();
     compare("compare_wrong", &old, &new, &["--allow", "3"]).failure(2, &["5%"]);
@@ -62,7 +63,7 @@ fn slower_timings_fail_beyond_the_limit() {
     assert!(
         ended
             .out
-            .contains("WORSE w, , pytorch, a, 1TiB, up: time x 1.7"),
+            .contains("WORSE w, , pytorch, a, 1TiB, up, 2.15: time x 1.7"),
         "{}",
         ended.out
     );

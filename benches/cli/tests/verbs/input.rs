@@ -50,10 +50,9 @@ fn an_unknown_key_suggests_the_nearest() {
             "expandable_segment:True",
             &["did you mean 'expandable_segments'?"],
         );
-        refused(
-            "throw_on_cudamalloc_oom:True",
-            &["PyTorch has it from 2.12 on"],
-        );
+        let later = ["--torch", "2.11", "--conf", "throw_on_cudamalloc_oom:True"];
+        let arguments = [&[verb, good], &later[..]].concat();
+        coalesce(&arguments, "", &[]).failure(1, &["PyTorch has it from 2.12 on"]);
     }
 }
 

@@ -6,6 +6,7 @@ use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::StreamId;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::history::HistoryOptions;
+use coalesce_alloc::release::two;
 use coalesce_alloc::settings::Settings;
 use coalesce_alloc::snapshot::{BlockState, Snapshot};
 use coalesce_workloads::formats::pickle::write;
@@ -16,7 +17,7 @@ use super::{coalesce, scratch};
 /// The snapshot of a small program.
 pub fn snapshot(conf: &str) -> Snapshot {
     let device = SimDevice::new(&SimConfig::default());
-    let settings = Settings::from_conf(conf).unwrap();
+    let settings = Settings::of_release(two(11)).started_with(conf).unwrap();
     let mut allocator = PyTorch::new(device, settings);
     allocator.record_history(Some(HistoryOptions::default()));
     let malloc = |bytes| move |a: &mut PyTorch<_>| a.malloc(bytes, StreamId::DEFAULT);
@@ -47,7 +48,17 @@ fn snapshots_of_the_reference_are_reproduced_exactly() {
         .collect();
     let row = |file, settings| {
         vec![
-            file, "0", settings, "cold", "4/4", "2/2", "0", "0", "equal", "exact",
+            file,
+            "0",
+            settings,
+            "2.10-2.11",
+            "cold",
+            "4/4",
+            "2/2",
+            "0",
+            "0",
+            "equal",
+            "exact",
         ]
     };
     assert_eq!(rows[0][..3], ["snapshot", "device", "settings"]);
@@ -73,6 +84,7 @@ fn json_has_the_verdict_and_the_counts_of_each_device() {
         (&exact["settings"], &exact["verdict"]),
         (&"".into(), &"exact".into())
     );
+    assert_eq!(exact["releases"], serde_json::json!(["2.10", "2.11"]));
     let counts = &exact["counts"];
     assert_eq!(
         (&counts["exact"], &counts["allocations"]),

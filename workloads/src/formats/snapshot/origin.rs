@@ -1,7 +1,7 @@
 //! Who made an allocation: which frame of its stack is to blame, and a short name for it.
 //!
-//! Stacks that PyTorch records with `stacks="all"`, the default, begin with the C++ frames of the recorder and of the
-//! allocator. Only then come the operator, PyTorch's Python code, libraries and the program.
+//! Stacks that PyTorch records with `stacks="all"`, the default, begin with the C++ frames of the recorder and of
+//! the allocator. The operator, PyTorch's Python code, libraries and the program follow.
 
 mod owner;
 
@@ -24,7 +24,11 @@ impl Frame {
     /// The file without its folders, and the line.
     #[must_use]
     pub fn place(&self) -> String {
-        let file = self.file();
+        self.with_line(self.file())
+    }
+
+    /// A name of the file, with the line if there is one.
+    fn with_line(&self, file: &str) -> String {
         match self.line {
             // C++ frames have no line; PyTorch writes 2^64 − 1.
             0 | u64::MAX => file.to_owned(),
@@ -39,7 +43,7 @@ impl Frame {
         file.unwrap_or(&self.filename)
     }
 
-    /// The PyTorch operator that it calls: `addmm` of `at::_ops::addmm::call(…)`.
+    /// The PyTorch operator that the frame executes: `addmm` in `at::_ops::addmm::call(…)`.
     fn operator(&self) -> Option<&str> {
         let (_, rest) = self.name.split_once("at::_ops::")?;
         let (operator, _) = rest.split_once("::")?;
@@ -50,12 +54,7 @@ impl Frame {
 /// `/app/train.py:24 forward`
 impl fmt::Display for Frame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.filename)?;
-        // C++ frames have no line; PyTorch writes 2^64 − 1.
-        if !matches!(self.line, 0 | u64::MAX) {
-            write!(f, ":{}", self.line)?;
-        }
-        write!(f, " {}", self.name)
+        write!(f, "{} {}", self.with_line(&self.filename), self.name)
     }
 }
 
@@ -123,20 +122,17 @@ impl Stack {
         None
     }
 
-    /// The innermost operator that computes something, if C++ frames were recorded; or else a meaningful C++
-    /// function, as the node of the backward pass; or else the innermost Python function.
+    /// The innermost operator that computes something, if C++ frames were recorded; or else the node of the
+    /// backward pass; or else the innermost Python function; or else a C++ function that says something.
     #[must_use]
     pub fn operator(&self) -> Option<&str> {
         let allocates = |name: &&str| ALLOCATING.iter().any(|prefix| name.starts_with(prefix));
         let mut operators = self.frames.iter().filter_map(|frame| frame.operator());
-        let python = || {
-            let mut frames = self.frames.iter();
-            frames.find(|frame| frame.is_python())
-        };
+        let mut python = self.frames.iter().filter(|frame| frame.is_python());
         operators
             .find(|name| !allocates(name))
             .or_else(|| self.frames.iter().find_map(|frame| node(&frame.name)))
-            .or_else(|| python().map(|frame| frame.name.as_str()))
+            .or_else(|| python.next().map(|frame| frame.name.as_str()))
             .or_else(|| self.frames.iter().find_map(|frame| meaningful(frame)))
     }
 

@@ -19,6 +19,10 @@ pub use self::keys::unknown_key_hint;
 use super::Recording;
 use crate::formats::pickle::Node;
 
+/// The release that a recording is taken to be of, if it may be of several: no later one decides like the
+/// releases of which most snapshots are.
+const COMMON: Release = two(11);
+
 /// A range of releases: the one that is meant is in it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Releases {
@@ -65,18 +69,21 @@ impl Releases {
         Self::only(release, ReleaseEvidence::Given)
     }
 
+    /// Whether a release is in the range.
+    #[must_use]
+    pub fn contains(&self, release: Release) -> bool {
+        self.from.is_none_or(|from| from <= release)
+            && self.before.is_none_or(|before| release < before)
+    }
+
     /// The releases in the range that the reference reproduces: the most likely one first, and one of several
     /// that decide alike. The nearest one if there is none.
     #[must_use]
     pub fn reproduced(&self) -> Vec<Release> {
-        let contains = |&release: &Release| {
-            self.from.is_none_or(|from| from <= release)
-                && self.before.is_none_or(|before| release < before)
-        };
         let newest_first = Release::REPRODUCED.into_iter().rev();
-        let preferred = [Release::DEFAULT].into_iter().chain(newest_first);
+        let preferred = [COMMON].into_iter().chain(newest_first);
         let mut chosen: Vec<Release> = Vec::new();
-        for release in preferred.filter(contains) {
+        for release in preferred.filter(|&release| self.contains(release)) {
             if !chosen.iter().any(|&other| decide_alike(other, release)) {
                 chosen.push(release);
             }

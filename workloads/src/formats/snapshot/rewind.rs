@@ -281,8 +281,9 @@ impl Past<'_> {
     /// The unknown properties of this state, the one before the first entry.
     fn remarks(&self, recording: &Recording, known: &KnownSettings, guessed: usize) -> Vec<String> {
         let unknown = known.unknown.iter();
+        let release = self.settings.release();
         let unknown = unknown.map(|key| {
-            format!("the setting '{key}' is not one of PyTorch 2.11 and is not simulated")
+            format!("PyTorch {release} does not know the setting '{key}', which is not simulated")
         });
         let mut remarks: Vec<String> = unknown.collect();
         if recording.conf.is_none() {

@@ -18,19 +18,11 @@ pub struct KnownSettings {
 }
 
 impl KnownSettings {
-    /// Reads a settings string of any release.
-    ///
-    /// # Errors
-    /// If a value is invalid in PyTorch 2.11.
-    pub fn of(conf: &str) -> Result<Self, SettingsError> {
-        Self::of_release(Release::DEFAULT, conf)
-    }
-
     /// Reads a settings string as a release does.
     ///
     /// # Errors
     /// If a value is invalid in that release.
-    pub fn of_release(release: Release, conf: &str) -> Result<Self, SettingsError> {
+    pub fn of(release: Release, conf: &str) -> Result<Self, SettingsError> {
         let mut conf = conf.to_owned();
         let mut unknown = Vec::new();
         loop {
@@ -72,7 +64,7 @@ impl Recording {
             None if self.has_expandable_segments() => "expandable_segments:True",
             None => "",
         };
-        KnownSettings::of_release(release, conf)
+        KnownSettings::of(release, conf)
     }
 
     fn has_expandable_segments(&self) -> bool {

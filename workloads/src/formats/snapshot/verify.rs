@@ -21,6 +21,7 @@ mod trial;
 
 use std::time::Instant;
 
+use coalesce_alloc::pytorch::decide_alike;
 use coalesce_alloc::release::Release;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -71,6 +72,9 @@ pub struct Verification {
     /// Missing information, one sentence each.
     #[serde(skip)]
     pub remarks: Vec<String>,
+    /// The release whose rules the replay followed.
+    #[serde(skip)]
+    pub release: Release,
 }
 
 /// What a verification proves.
@@ -129,6 +133,7 @@ pub fn verify(recording: &Recording, known: Known) -> Result<Verification, Recor
             // What the first release shows is worth more than no answer.
             Err(_) => break,
         };
+        verification.release = release;
         if verification.difference.is_none() {
             if first.is_some() {
                 let remark = format!("the recording follows the rules of PyTorch {release}");
@@ -139,6 +144,24 @@ pub fn verify(recording: &Recording, known: Known) -> Result<Verification, Recor
         first.get_or_insert(verification);
     }
     Ok(first.unwrap_or_default())
+}
+
+/// The releases whose rules explain a recording that was verified as exact, oldest first: of those that it may
+/// be of, the ones that make the same decisions for it.
+#[must_use]
+pub fn explaining(recording: &Recording, known: Known, exact: &Verification) -> Vec<Release> {
+    let range = recording.releases();
+    let explains = |&release: &Release| {
+        release == exact.release
+            || verify_by(recording, known, release).is_ok_and(|other| other.is_exact())
+    };
+    let replayed: Vec<Release> = range.reproduced().into_iter().filter(explains).collect();
+    let is_alike = |release| replayed.iter().any(|&other| decide_alike(release, other));
+    let releases = Release::REPRODUCED.into_iter();
+    let releases = releases.filter(|&release| {
+        replayed.contains(&release) || range.contains(release) && is_alike(release)
+    });
+    releases.collect()
 }
 
 fn verify_by(

@@ -36,7 +36,7 @@ fn died(facts: &Facts<'_>) -> Option<String> {
         (true, true) => "A request failed (the program handled the error)",
         (false, _) => "Under the current settings, the program runs out of memory",
     };
-    let available = available(facts);
+    let available = facts.available_text();
     let request = in_both_units(facts, failure.request_bytes);
     let demand = amount(failure.demand_bytes());
     Some(match facts.cause()? {
@@ -74,17 +74,7 @@ fn largest_holders(facts: &Facts<'_>) -> Option<String> {
     (!holders.is_empty()).then(|| format!("The largest holders are {}.", holders.join("; ")))
 }
 
-/// The available memory, as far as the limit is known.
-fn available(facts: &Facts<'_>) -> String {
-    let unit = facts.unit();
-    let (low, high) = (facts.available(), facts.request.most_available());
-    match (unit.amount(low), unit.amount(high)) {
-        (low, high) if low == high => low,
-        (low, high) => format!("{low} to {high}"),
-    }
-}
-
-/// An amount in the unit of the page, and in its own as in PyTorch's messages.
+/// An amount in the unit of the page and, as in PyTorch's messages, in the largest unit that fits.
 fn in_both_units(facts: &Facts<'_>, bytes: u64) -> String {
     let own = Unit::of(bytes);
     match facts.unit() {
@@ -99,7 +89,7 @@ fn impossible(facts: &Facts<'_>) -> Vec<String> {
     vec![format!(
         "No setting can help: the program requests {} at its peak, and {} is available. At least {} must go.",
         amount(demand),
-        available(facts),
+        facts.available_text(),
         amount(demand.saturating_sub(facts.request.most_available()))
     )]
 }
@@ -111,10 +101,10 @@ fn too_large(facts: &Facts<'_>, least: &TriedSettings) -> Vec<String> {
             "it needs least with {}, {}, and {} is available. At least {} must go.",
             quoted(&least.conf),
             amount(needs),
-            available(facts),
+            facts.available_text(),
             amount(needs.saturating_sub(facts.request.most_available()))
         ),
-        None => format!("{} is available.", available(facts)),
+        None => format!("{} is available.", facts.available_text()),
     };
     vec![format!(
         "No setting that was tried makes the program fit: {needs} At its peak it requests {}.",
@@ -247,8 +237,8 @@ fn gain(facts: &Facts<'_>, best: &TriedSettings) -> String {
             facts.request.profile.name
         ),
         Aim::Reserved => format!(
-            "With the settings below, the program holds {at_least}{} at its peak{instead}. It requests {requested} \
-             of it.",
+            "With the settings below, the program holds {at_least}{} at its peak{instead}. It requests \
+             {requested} of it.",
             amount(after)
         ),
     }

@@ -137,7 +137,8 @@ pub(super) fn chart(picture: &Picture, scale: Scale) -> String {
          <div class=\"plot\" role=\"img\" aria-label=\"Memory over time\" data-last=\"{last}\" \
          data-points='[{}]'><svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" preserveAspectRatio=\"none\" \
          aria-hidden=\"true\">{}{}{}</svg><div class=\"hair\" hidden></div></div>\
-         <div class=\"below\"><span>event 0</span><span class=\"point\"></span><span>event {last}</span></div></div>",
+         <div class=\"below\"><span>event 0</span><span class=\"point\"></span><span>event {last}</span></div>\
+         </div>",
         data(picture, scale.unit),
         grid(scale),
         areas(&picture.points, scale),

@@ -168,10 +168,10 @@ fn charts(advice: &Advice, pictures: &[Picture]) -> String {
     let scale = Scale::of(pictures, advice);
     let legend = match pictures {
         [] => String::new(),
-        // Only with a script are there figures to point at, so that it shows the hint.
+        // The script, which shows the figures, also shows the hint.
         pictures => format!(
-            "<p class=\"faint hint\" hidden>Point at charts and maps or tap them for their figures; the arrow keys \
-             step through them.</p><div class=\"legend\">{}</div>",
+            "<p class=\"faint hint\" hidden>Point at charts and maps or tap them for their figures; the arrow \
+             keys step through them.</p><div class=\"legend\">{}</div>",
             chart::legend(pictures, scale)
         ),
     };

@@ -3,7 +3,7 @@
 use coalesce_bench::measure::capacity::ROOMY;
 use coalesce_bench::text::{Column, Table, Unit};
 
-use super::text::{export, paragraphs};
+use super::text::{export, known, paragraphs};
 use crate::advise::job::JobAdvice;
 
 /// The page: the answer for all ranks, then what each rank needs.
@@ -20,13 +20,12 @@ pub fn page(job: &JobAdvice) -> String {
         Column::right("needs then"),
         Column::right("available"),
         Column::left("rank"),
-        Column::left("how sure"),
+        Column::left("confidence"),
     ]);
-    let amount = |bytes: Option<u64>| bytes.map_or_else(|| "?".to_owned(), |b| unit.amount(b));
     for (rank, advice) in job.needs.iter().zip(&job.ranks) {
         table.row([
-            amount(rank.current_bytes),
-            amount(rank.then_bytes),
+            known(rank.current_bytes, unit),
+            known(rank.then_bytes, unit),
             match rank.available_bytes {
                 ROOMY => "no limit".to_owned(),
                 bytes => unit.amount(bytes),

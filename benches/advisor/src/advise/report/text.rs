@@ -121,7 +121,7 @@ fn peak(advice: &Advice) -> String {
     )
 }
 
-/// Holders shown; the rest is summed up.
+/// Number of holders shown; the rest is summed up.
 pub(super) const MOST_HOLDERS: usize = 10;
 
 fn holders(advice: &Advice) -> String {
@@ -159,7 +159,7 @@ pub(super) fn further_holders(advice: &Advice) -> Option<(usize, u64)> {
     (!further.is_empty()).then_some((further.len(), bytes))
 }
 
-/// When the holders hold what they hold.
+/// The title of the holders, with the moment at which they hold memory.
 pub(super) fn holders_title(advice: &Advice) -> String {
     let total = unit(advice).amount(advice.holdings.total_bytes);
     match advice.answer.failure {
@@ -168,7 +168,7 @@ pub(super) fn holders_title(advice: &Advice) -> String {
     }
 }
 
-/// The categories with their shares, and the share that could not be told.
+/// The categories with their shares, and the share of unknown purpose.
 pub(super) fn categories(advice: &Advice) -> String {
     let holdings = &advice.holdings;
     let is_shown = |bytes: u64| bytes > 0 && bytes >= holdings.total_bytes / 1000;
@@ -216,9 +216,11 @@ pub(super) fn about(advice: &Advice) -> String {
     )
 }
 
+/// The titles of the columns of figures.
+pub(super) const FIGURES: [&str; 6] = ["needs", "holds", "retries", "OOMs", "calls", "driver time"];
+
 fn figures_table(last: &str) -> Table {
-    let figures = ["needs", "holds", "retries", "OOMs", "calls", "driver time"];
-    let figures = figures.into_iter().map(Column::right);
+    let figures = FIGURES.into_iter().map(Column::right);
     Table::new(figures.chain(["", last].map(Column::left)))
 }
 
@@ -226,7 +228,7 @@ fn ranking(advice: &Advice) -> String {
     let mut table = figures_table("settings");
     let unit = unit(advice);
     for row in &advice.ranking {
-        let figures = figures(needs(row, unit), unit.amount(reserved(row)), &row.on_device);
+        let figures = row_figures(row, unit);
         let front = if row.on_front { "*" } else { "" };
         let notes = match notes(row, unit) {
             notes if notes.is_empty() => String::new(),
@@ -248,11 +250,33 @@ pub(super) fn ranking_title(advice: &Advice) -> String {
     format!("Settings, best for {} first", advice.aim.name())
 }
 
-/// The cells of a row.
-pub(super) fn figures(needs: String, reserves: String, on_device: &RunFigures) -> [String; 6] {
+/// The figures of settings, as [`FIGURES`].
+pub(super) fn row_figures(row: &RankedSettings, unit: Unit) -> [String; 6] {
+    let holds = unit.amount(reserved(row));
+    figures(needs(row, unit), holds, &row.on_device)
+}
+
+/// The figures of another policy, as [`FIGURES`], or why there are none.
+pub(super) fn other_figures(other: &OtherPolicy, unit: Unit) -> Result<[String; 6], String> {
+    match (other.obstacle(), &other.on_device) {
+        (None, Some(on_device)) => Ok(figures(
+            known(other.least_capacity_bytes, unit),
+            known(other_reserved(other), unit),
+            on_device,
+        )),
+        (obstacle, _) => Err(obstacle.unwrap_or_default()),
+    }
+}
+
+/// An amount if it is known, else a question mark.
+pub(super) fn known(bytes: Option<u64>, unit: Unit) -> String {
+    bytes.map_or_else(|| "?".to_owned(), |bytes| unit.amount(bytes))
+}
+
+fn figures(needs: String, holds: String, on_device: &RunFigures) -> [String; 6] {
     [
         needs,
-        reserves,
+        holds,
         on_device.retries.to_string(),
         on_device.ooms.to_string(),
         on_device.driver_calls.to_string(),
@@ -278,7 +302,7 @@ pub(super) fn legend(advice: &Advice, on_front: &str) -> String {
 }
 
 /// The minimum device memory, or a lower bound of it.
-pub(super) fn needs(row: &RankedSettings, unit: Unit) -> String {
+fn needs(row: &RankedSettings, unit: Unit) -> String {
     match row.least_capacity_bytes {
         Some(bytes) => unit.amount(bytes),
         None => format!("> {}", unit.amount(row.least_capacity_at_least_bytes)),
@@ -286,7 +310,7 @@ pub(super) fn needs(row: &RankedSettings, unit: Unit) -> String {
 }
 
 /// The peak of reserved memory on the given device; on a roomy device if the workload does not fit.
-pub(super) fn reserved(row: &RankedSettings) -> u64 {
+fn reserved(row: &RankedSettings) -> u64 {
     match row.on_device.fits() {
         true => row.on_device.peak_reserved_bytes,
         false => row.peak_reserved_bytes,
@@ -294,7 +318,7 @@ pub(super) fn reserved(row: &RankedSettings) -> u64 {
 }
 
 /// The same of another policy, if it is known.
-pub(super) fn other_reserved(other: &OtherPolicy) -> Option<u64> {
+fn other_reserved(other: &OtherPolicy) -> Option<u64> {
     let on_device = other.on_device.filter(RunFigures::fits);
     on_device.map_or(other.peak_reserved_bytes, |figures| {
         Some(figures.peak_reserved_bytes)
@@ -331,22 +355,12 @@ fn others(advice: &Advice) -> String {
     let unit = unit(advice);
     let mut obstacles = String::new();
     for other in &advice.others {
-        let known =
-            |bytes: Option<u64>| bytes.map_or_else(|| "?".to_owned(), |bytes| unit.amount(bytes));
-        match (other.obstacle(), &other.on_device) {
-            (None, Some(on_device)) => {
-                let figures = figures(
-                    known(other.least_capacity_bytes),
-                    known(other_reserved(other)),
-                    on_device,
-                );
+        match other_figures(other, unit) {
+            Ok(figures) => {
                 let policy = format!("{}: {}", other.policy, other.summary);
                 table.row(figures.into_iter().chain([String::new(), policy]));
             }
-            (obstacle, _) => {
-                let obstacle = obstacle.unwrap_or_default();
-                obstacles.push_str(&format!("{}: {obstacle}\n", other.policy));
-            }
+            Err(obstacle) => obstacles.push_str(&format!("{}: {obstacle}\n", other.policy)),
         }
     }
     format!("Other allocators\n{}{obstacles}", table.text())
@@ -366,9 +380,9 @@ pub(super) fn reliability(advice: &Advice) -> Vec<String> {
             format!("{median} ({min} to {max})")
         };
         sentences.push(format!(
-            "In {} perturbed runs of the program (frees reordered, sizes changed by up to 2 %), it needs more \
-             than it requests by {} under the current settings and by {} under {}. The latter needs less in {} \
-             of {} runs.",
+            "In {} perturbed runs of the program (frees reordered, sizes changed by up to 2 %), the memory that \
+             it needs exceeds what it requests by {} under the current settings and by {} under {}. It needs \
+             less under the latter in {} of {} runs.",
             stability.copies,
             excess(&stability.present.least_capacity),
             excess(&stability.other.least_capacity),

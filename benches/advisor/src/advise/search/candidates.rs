@@ -5,6 +5,7 @@
 
 use std::iter::once;
 
+use coalesce_alloc::release::Release;
 use coalesce_alloc::settings::written;
 use coalesce_workloads::formats::snapshot::release::Releases;
 
@@ -26,7 +27,7 @@ const CROWDED: u64 = 8;
 pub(in crate::advise) struct CandidateGenerator {
     /// As [`CandidateSettings::kept`].
     kept: String,
-    /// The current settings that PyTorch 2.11 does not know, which are part of `kept`.
+    /// The current settings that the simulated release does not know, which are part of `kept`.
     unknown: Vec<String>,
     /// The keys of the current settings.
     present: Vec<String>,
@@ -34,13 +35,20 @@ pub(in crate::advise) struct CandidateGenerator {
     /// has a limit.
     free_permille: Option<u64>,
     releases: Releases,
+    /// The release that is simulated.
+    release: Release,
 }
 
 impl CandidateGenerator {
-    pub fn new(present: &str, free_permille: Option<u64>, releases: Releases) -> Self {
+    pub fn new(
+        present: &str,
+        free_permille: Option<u64>,
+        releases: Releases,
+        release: Release,
+    ) -> Self {
         let keys = written(present).map(|(key, _)| key.to_owned());
         let keys = keys.collect();
-        let unknown = unknown_keys(present);
+        let unknown = unknown_keys(present, release);
         let unknown = written(present).filter(|(key, _)| unknown.iter().any(|one| one == key));
         Self {
             kept: kept_of(present),
@@ -48,10 +56,11 @@ impl CandidateGenerator {
             present: keys,
             free_permille,
             releases,
+            release,
         }
     }
 
-    /// The keys that a release in question does not know, of those that a settings string adds to the current ones.
+    /// The keys that a settings string adds to the current ones and that a release in question does not know.
     pub fn not_offered<'c>(&self, conf: &'c str) -> impl Iterator<Item = &'c str> {
         let unknown = self.releases.unknown_keys(conf);
         unknown.filter(|key| !self.present.iter().any(|present| present == key))
@@ -73,12 +82,12 @@ impl CandidateGenerator {
         }
     }
 
-    /// The candidate with these settings, which lack those that PyTorch 2.11 does not know.
+    /// The candidate with these settings, which lack those that the simulated release does not know.
     pub fn read(&self, conf: &str) -> (Option<CandidateSettings>, String) {
         let all = once(conf).filter(|conf| !conf.is_empty());
         let all: Vec<&str> = all.chain(self.unknown.iter().map(String::as_str)).collect();
         let conf = all.join(",");
-        let settings = CandidateSettings::read(&conf);
+        let settings = CandidateSettings::read(&conf, self.release);
         let conf = settings.as_ref().map_or(conf, ToString::to_string);
         (settings, conf)
     }

@@ -2,11 +2,12 @@
 
 use std::fmt;
 
+use coalesce_alloc::release::Release;
 use coalesce_alloc::settings::{Settings, written};
 
 use crate::settings_string::{known_part, without};
 
-/// The settings of PyTorch 2.11's allocator that affect memory. `None` leaves the default.
+/// The settings of PyTorch's allocator that affect memory. `None` leaves the default.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub(in crate::advise) struct CandidateSettings {
     /// `expandable_segments`
@@ -45,8 +46,8 @@ pub(in crate::advise) enum RoundupSetting {
 pub(in crate::advise) struct CollectorSetting {
     /// `garbage_collection_threshold`, in percent of the limit: 1 to 99.
     pub threshold_percent: u64,
-    /// `per_process_memory_fraction` in thousandths; below 1000, which would be no limit. `None` if the present
-    /// settings have a limit, which is kept.
+    /// `per_process_memory_fraction` in thousandths; below 1000, which would be no limit. `None` if the program
+    /// has a limit already.
     pub fraction_permille: Option<u64>,
 }
 
@@ -68,18 +69,23 @@ impl CandidateSettings {
 
     /// The number of keys set.
     pub fn keys(&self) -> usize {
-        usize::from(self.expandable)
-            + usize::from(self.large_segment_mib.is_some())
-            + usize::from(self.max_split_mib.is_some())
-            + usize::from(self.non_split_rounding_mib.is_some())
-            + usize::from(self.roundup.is_some())
-            + self.collector.map_or(0, |collector| {
-                1 + usize::from(collector.fraction_permille.is_some())
-            })
+        let fraction = self
+            .collector
+            .and_then(|collector| collector.fraction_permille);
+        let keys = [
+            self.expandable,
+            self.large_segment_mib.is_some(),
+            self.max_split_mib.is_some(),
+            self.non_split_rounding_mib.is_some(),
+            self.roundup.is_some(),
+            self.collector.is_some(),
+            fraction.is_some(),
+        ];
+        keys.into_iter().filter(|is_set| *is_set).count()
     }
 
-    /// The settings of a settings string. `None` if the search would not generate them.
-    pub fn read(conf: &str) -> Option<Self> {
+    /// The settings of a settings string, as a release reads them. `None` if the search would not generate them.
+    pub fn read(conf: &str, release: Release) -> Option<Self> {
         let kept = kept_of(conf);
         let mut read = Self {
             kept,
@@ -107,7 +113,10 @@ impl CandidateSettings {
                 _ => {}
             }
         }
-        let settings = |conf: &str| Settings::from_conf(&known_part(conf)).ok();
+        let settings = |conf: &str| {
+            let known = known_part(conf, release);
+            Settings::of_release(release).started_with(&known).ok()
+        };
         let is_same = settings(&read.to_string())? == settings(conf)?;
         is_same.then_some(read)
     }
@@ -252,7 +261,10 @@ mod tests {
 
     #[test]
     fn settings_strings_are_read() {
-        let canonical = |conf: &str| CandidateSettings::read(conf).map(|read| read.to_string());
+        let canonical = |conf: &str| {
+            let read = CandidateSettings::read(conf, Release::DEFAULT);
+            read.map(|read| read.to_string())
+        };
         let conf = "max_split_size_mb:64, garbage_collection_threshold:0.8,later:1";
         assert_eq!(
             canonical(conf).unwrap(),

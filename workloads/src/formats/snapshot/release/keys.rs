@@ -61,7 +61,7 @@ mod tests {
         assert_eq!(keys, ["max_non_split_rounding_mb"]);
         assert!(given("2.6").unknown_keys(conf).next().is_none());
         assert!(Releases::REFERENCE.know("large_segment_size_mb"));
-        assert!(!Releases::REFERENCE.know("throw_on_cudamalloc_oom"));
+        assert!(!given("2.11").know("throw_on_cudamalloc_oom"));
         assert!(!Releases::REFERENCE.know("roundup_bypass_threshold_mb"));
     }
 

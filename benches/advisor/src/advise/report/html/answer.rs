@@ -1,8 +1,8 @@
-//! The answer at the top of the page: what failed, what to do, and how sure that is.
+//! The answer at the top of the page: what failed, what to do, and how reliable that is.
 
 use super::{facts, paragraphs, prose, wrapping};
 use crate::advise::advice::Advice;
-use crate::advise::answer::Answer;
+use crate::advise::answer::{Answer, amounts};
 use crate::advise::failure::Failure;
 use crate::advise::report::text;
 
@@ -54,12 +54,7 @@ fn failure(advice: &Advice) -> String {
 fn figures(failure: &Failure, advice: &Advice) -> Vec<(&'static str, String)> {
     let unit = text::unit(advice);
     let answer = &advice.answer;
-    let available = match [answer.available_bytes, answer.available_at_most_bytes]
-        .map(|bytes| unit.amount(bytes))
-    {
-        [least, most] if least == most => least,
-        [least, most] => format!("{least} to {most}"),
-    };
+    let available = amounts(unit, answer.available_bytes, answer.available_at_most_bytes);
     let mut figures = vec![
         (
             "when",

@@ -6,11 +6,8 @@ use coalesce_bench::text::{Unit, escape};
 use super::wrapping;
 use crate::advise::advice::{Advice, RankedSettings};
 use crate::advise::others::OtherPolicy;
-use crate::advise::report::text;
-use crate::advise::simulator::RunFigures;
+use crate::advise::report::text::{self, FIGURES};
 use crate::settings_string::label;
-
-const FIGURES: [&str; 6] = ["needs", "holds", "retries", "OOMs", "calls", "driver time"];
 
 /// The mark of rows that are on the Pareto front.
 const ON_FRONT: &str = "Pareto-optimal";
@@ -46,8 +43,7 @@ fn table(first: &str, rows: &str) -> String {
 }
 
 /// A cell for each figure.
-fn cells(needs: String, holds: String, on_device: &RunFigures) -> String {
-    let figures = text::figures(needs, holds, on_device);
+fn cells(figures: [String; 6]) -> String {
     let cells = FIGURES.iter().zip(figures);
     let cells =
         cells.map(|(title, figure)| format!("<td data-title=\"{title}\">{}</td>", escape(&figure)));
@@ -70,11 +66,7 @@ fn row(row: &RankedSettings, unit: Unit) -> String {
         "<tr{class}><td><code>{}</code>{}</td>{}</tr>\n",
         wrapping(label(&row.conf)),
         tags.collect::<String>(),
-        cells(
-            text::needs(row, unit),
-            unit.amount(text::reserved(row)),
-            &row.on_device
-        )
+        cells(text::row_figures(row, unit))
     )
 }
 
@@ -84,18 +76,12 @@ fn other(other: &OtherPolicy, unit: Unit) -> String {
         escape(other.policy),
         escape(other.summary)
     );
-    let bytes =
-        |bytes: Option<u64>| bytes.map_or_else(|| "?".to_owned(), |bytes| unit.amount(bytes));
-    let figures = match (other.obstacle(), &other.on_device) {
-        (None, Some(on_device)) => cells(
-            bytes(other.least_capacity_bytes),
-            bytes(text::other_reserved(other)),
-            on_device,
-        ),
-        (obstacle, _) => format!(
+    let figures = match text::other_figures(other, unit) {
+        Ok(figures) => cells(figures),
+        Err(obstacle) => format!(
             "<td class=\"obstacle\" colspan=\"{}\">{}</td>",
             FIGURES.len(),
-            escape(&obstacle.unwrap_or_default())
+            escape(&obstacle)
         ),
     };
     format!("<tr><td>{name}</td>{figures}</tr>\n")

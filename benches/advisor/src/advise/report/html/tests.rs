@@ -1,18 +1,15 @@
 use std::path::Path;
 use std::time::Duration;
 
-use coalesce_alloc::driver::sim::address::AddressPolicy;
-use coalesce_alloc::release::Release;
 use coalesce_bench::measure::profile::{PUBLISHED, Profile};
 use coalesce_workloads::cached::Cached;
-use coalesce_workloads::formats::snapshot::release::Releases;
 use coalesce_workloads::op::{Op, Sink, Workload, WorkloadError};
 
 use super::*;
 use crate::advise::advise;
 use crate::advise::others::OtherPolicy;
-use crate::advise::request::Aim;
 use crate::advise::simulator::RunFigures;
+use crate::advise::tests::request;
 
 /// Two steps; the second requests 300 MiB in one piece after 200 MiB in small ones.
 struct Program;
@@ -45,24 +42,11 @@ impl Workload for Program {
 /// The page for the program on a device of 400 MiB.
 fn page_until(deadline: Deadline, change: impl FnOnce(&mut Advice)) -> String {
     let workload = Cached::of(&Program).unwrap();
+    let profile = Profile::load(PUBLISHED, Path::new("")).unwrap();
     let request = AdviceRequest {
-        workload: &workload,
-        reactive: &workload,
-        recording: None,
-        remarks: &[],
         conditions: &["device memory: 400.0 MiB, see `--capacity`".to_owned()],
-        present: "",
-        releases: Releases::REFERENCE,
-        release: Release::DEFAULT,
         capacity: 400 << 20,
-        others: 0,
-        limit: None,
-        limit_below: None,
-        aim: Aim::LeastCapacity,
-        profile: &Profile::load(PUBLISHED, Path::new("")).unwrap(),
-        addresses: AddressPolicy::Up,
-        time_limit: None,
-        copies: 0,
+        ..request(&workload, &profile)
     };
     let mut advice = advise(&request).unwrap();
     change(&mut advice);

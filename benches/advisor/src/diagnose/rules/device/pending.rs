@@ -6,7 +6,7 @@
 //! because only they check whether a stream has finished.
 //!
 //! **Reason.** A tensor with `record_stream` becomes free only when the other stream has finished the work
-//! it had at the time of the free (PyTorch 2.11, `insert_events`). The out-of-memory message counts such
+//! it had at the time of the free (PyTorch's `insert_events`). The out-of-memory message counts such
 //! memory as cached (`reserved − allocated`), as if it could be used.
 
 use std::collections::HashMap;

@@ -19,13 +19,12 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
     let missing = roomy.saturating_sub(evidence.available());
     let expandable = evidence.expandable();
     let trial = evidence.with_conf(&expandable)?;
-    let less = "a smaller batch, or torch.utils.checkpoint";
     let helps = trial.ooms == 0 && trial.measures.retries < retries;
-    let remedy = format!("Reduce the memory needed at one time: {less}");
-    let remedy = if helps {
-        format!("{remedy}. {SEE_ADVISE}")
-    } else {
-        remedy
+    let less = "Reduce the memory needed at one time: a smaller batch, or torch.utils.checkpoint"
+        .to_owned();
+    let remedy = match helps {
+        true => format!("{less}. {SEE_ADVISE}"),
+        false => less,
     };
     let unit = Unit::of(roomy);
     Some(Finding {

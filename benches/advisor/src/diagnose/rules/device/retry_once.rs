@@ -5,7 +5,7 @@
 //! `free_completed` directly precedes the `oom`, is not part of a free by the program, and its segment was
 //! not returned in between.
 //!
-//! **Reason.** When memory runs out, PyTorch 2.11 waits for all streams, and pending blocks become free. It
+//! **Reason.** When memory runs out, PyTorch waits for all streams, and pending blocks become free. It
 //! then retries on the device but does not search its pools again (pytorch/pytorch#189504).
 
 use coalesce_alloc::driver::StreamId;

@@ -5,7 +5,7 @@
 //!
 //! **Reason.** A page is returned only when all of it is free. Pages are 20 MiB in large segments and 2 MiB
 //! in small ones. `inactive_split_bytes`, which `memory_summary()` calls non-releasable memory, excludes
-//! expandable segments (PyTorch 2.11).
+//! expandable segments.
 
 use coalesce_alloc::pytorch::size::page_size;
 use coalesce_alloc::snapshot::SegmentInfo;
@@ -45,7 +45,8 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
                 amount((peak.reserved - peak.active).saturating_sub(stuck)),
             ),
             format!(
-                "That is {} of reserved memory, but inactive_split_bytes (\"non-releasable memory\") is at most {}",
+                "That is {} of reserved memory, but inactive_split_bytes (\"non-releasable memory\") is at \
+                 most {}",
                 percent_of(stuck, peak.reserved),
                 amount(evidence.measures.peak_inactive_split_bytes),
             ),

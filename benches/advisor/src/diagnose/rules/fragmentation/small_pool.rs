@@ -3,7 +3,7 @@
 //! **Criterion.** At the peak, more than [`FREE_PERCENT`] % of the partly used segments of the small pool is
 //! free, and that is significant. Expandable segments do not count.
 //!
-//! **Reason.** Blocks of at most 1 MiB are in separate segments of 2 MiB (PyTorch 2.11, `kSmallBuffer`). One
+//! **Reason.** Blocks of at most 1 MiB are in separate segments of 2 MiB (PyTorch's `kSmallBuffer`). One
 //! small live tensor keeps 2 MiB reserved, which large requests cannot use.
 
 use coalesce_alloc::snapshot::SegmentInfo;

@@ -5,7 +5,7 @@
 //! [`PINNED_PERCENT`] % of reserved memory. Expandable segments do not count, because their free memory
 //! serves requests of any size.
 //!
-//! **Reason.** A segment is returned to the device only when all of it is free (PyTorch 2.11,
+//! **Reason.** A segment is returned to the device only when all of it is free (PyTorch's
 //! `release_blocks`), and free memory of different segments never coalesces. At both moments a request
 //! needed more than any free block had, so this free memory was of no use to it.
 

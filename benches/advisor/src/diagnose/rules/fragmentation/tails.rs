@@ -4,7 +4,7 @@
 //! reserved memory.
 //!
 //! **Reason.** Except in expandable segments, a large block is split only if more than 1 MiB remains, and a
-//! block of `max_split_size_mb` or more is never split (PyTorch 2.11, `should_split`). The remainder counts
+//! block of `max_split_size_mb` or more is never split (PyTorch's `should_split`). The remainder counts
 //! as allocated; only *allocated − requested* shows it.
 
 use coalesce_bench::text::{Unit, amount, count, percent_of, quoted};

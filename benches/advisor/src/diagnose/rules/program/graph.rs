@@ -60,8 +60,8 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
                 amount(requested),
             ),
             format!(
-                "{} of that, without copies of parameters, is freed in one go: a backward pass makes requests between \
-                 frees",
+                "{} of that, without copies of parameters, is freed in one go: a backward pass makes requests \
+                 between frees",
                 amount(dropped)
             ),
         ],

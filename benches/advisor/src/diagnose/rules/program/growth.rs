@@ -6,9 +6,9 @@
 //! - at least [`FREED_PERCENT`] % of the bytes it requests are freed before the next step begins;
 //! - it leaves at least half as much memory as any other step.
 //!
-//! The first step does not count because it allocates what a program keeps: gradients and optimizer state. The last does not count because its
-//! tensors are still in use. A cache that keeps only the newest tensor is not a leak, nor is a tensor that
-//! replaces a smaller one.
+//! The first step does not count because it allocates what a program keeps: gradients and optimizer state. The
+//! last does not count because its tensors are still in use. A cache that keeps only the newest tensor is not a
+//! leak, nor is a tensor that replaces a smaller one.
 //!
 //! The rule `graph` covers inference that keeps its graphs.
 //!

@@ -2,8 +2,8 @@
 //!
 //! **Criterion.** The peak of requested memory exceeds the level at every phase boundary by at least
 //! [`ABOVE_PERCENT`] % of the peak; without phases, the level in all but [`RARE_PERCENT`] % of the events.
-//! Memory returns to that level later, and is above the middle between the two for at most [`BRIEF_PERCENT`] % of the events, or
-//! [`FEW_EVENTS`] events.
+//! Memory returns to that level later, and is above the middle between the two for at most [`BRIEF_PERCENT`] %
+//! of the events, or [`FEW_EVENTS`] events.
 //!
 //! **Reason.** `memory_allocated()` between phases shows the tensors that a program knows about. The peak
 //! comes from tensors that live briefly within a phase: the gradient of the logits, a copy in another

@@ -4,7 +4,7 @@
 //!
 //! **Reason.** The threshold is a fraction of the limit set by `per_process_memory_fraction` or by
 //! `torch.cuda.set_per_process_memory_fraction`. Without a limit, or with one of 1.0, nothing is ever
-//! collected (PyTorch 2.11; pytorch/pytorch#106660, #150917). A limit that the program sets at run time is
+//! collected (pytorch/pytorch#106660, #150917). A limit that the program sets at run time is
 //! not in its settings; the remedy mentions this case.
 
 use coalesce_bench::text::amount;
@@ -30,7 +30,8 @@ pub fn rule(evidence: &Evidence<'_>) -> Option<Finding> {
             amount(cached)
         )],
         remedy: "Remove it, or set a limit: per_process_memory_fraction, or \
-                 torch.cuda.set_per_process_memory_fraction, unless the program already calls it with less than 1.0"
+                 torch.cuda.set_per_process_memory_fraction, unless the program already calls it with less than \
+                 1.0"
             .to_owned(),
         conf: Some(limited),
         bytes: cached,

@@ -5,7 +5,7 @@
 //! not the device.
 //!
 //! **Reason.** The limit is compared with the size of a whole segment: 20 MiB for a request of 1 to 10 MiB,
-//! even with expandable segments, where the request may need one page or none (PyTorch 2.11,
+//! even with expandable segments, where the request may need one page or none (PyTorch's
 //! `alloc_block`). The error message reports how much is free, which is misleading.
 
 use coalesce_bench::text::amount;

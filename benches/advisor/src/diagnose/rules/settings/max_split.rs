@@ -1,6 +1,6 @@
 //! Five ways in which `max_split_size_mb` costs memory.
 //!
-//! A block of the limit or more is never split and serves only requests of nearly its size (PyTorch 2.11,
+//! A block of the limit or more is never split and serves only requests of nearly its size (PyTorch's
 //! `get_free_block`). Smaller requests then take new memory although such blocks are free.
 
 use std::collections::HashMap;
@@ -129,7 +129,7 @@ pub fn segment(evidence: &Evidence<'_>) -> Option<Finding> {
 /// **Criterion.** In the recording, a segment from `cudaMalloc` was returned with a smaller size than it
 /// was allocated with.
 ///
-/// **Reason.** To make room, PyTorch 2.11 returns free blocks of `max_split_size_mb` or more without
+/// **Reason.** To make room, PyTorch returns free blocks of `max_split_size_mb` or more without
 /// checking that they are whole segments (`release_available_cached_blocks`). Such a block is part of a
 /// segment only if the limit was changed after the block was split, or if expandable segments were enabled.
 /// `cudaFree` of the first block in a segment also frees the memory of the tensors behind it.

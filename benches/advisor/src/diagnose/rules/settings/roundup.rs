@@ -59,7 +59,7 @@ pub fn costly(evidence: &Evidence<'_>) -> Option<Finding> {
 ///
 /// **Reason.** Each element of a list covers the sizes from its label to twice that. Sizes between two
 /// labels, and above the last one without `>`, are not rounded at all. One division equals no rounding,
-/// although the documentation speaks of powers of two (PyTorch 2.11; pytorch/pytorch#161139).
+/// although the documentation speaks of powers of two (pytorch/pytorch#161139).
 pub fn gaps(evidence: &Evidence<'_>) -> Option<Finding> {
     let (_, list) = evidence.subject.conf.split_once(KEY)?;
     let label = |bytes: u64| 1_u64 << bytes.max(1).ilog2().saturating_sub(20).min(15);

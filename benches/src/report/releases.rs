@@ -1,0 +1,225 @@
+//! What programs reserve under each release of PyTorch.
+
+use std::collections::BTreeMap;
+
+use coalesce_alloc::release::{Release, two};
+
+use crate::measure::record::{Key, Row};
+use crate::report::table::is_tight;
+use crate::text::{Column, Table};
+
+/// The release that others are compared with, if there are results of it.
+const BASE: Release = two(11);
+
+/// Results of the same cells under several releases.
+pub struct Releases<'a> {
+    /// Releases with equal results in all cells, oldest first.
+    groups: Vec<Vec<Release>>,
+    /// The group that the others are compared with.
+    base: usize,
+    /// The rows of each cell, by release.
+    cells: BTreeMap<Key, BTreeMap<Release, &'a Row>>,
+    /// The cells in the order of the table.
+    order: Vec<Key>,
+}
+
+/// How far the peak of reserved memory of one cell is from that under the base release.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Change<'a> {
+    /// The row under the compared release.
+    pub row: &'a Row,
+    /// The change as a share: 0.05 is 5 % more.
+    pub share: f64,
+}
+
+impl<'a> Releases<'a> {
+    /// The results of the reference on roomy and tight devices. Cells that lack a release are left out.
+    #[must_use]
+    pub fn of(rows: &'a [Row]) -> Self {
+        let mut cells: BTreeMap<Key, BTreeMap<Release, &Row>> = BTreeMap::new();
+        let mut order = Vec::new();
+        for row in rows {
+            let Ok(release) = row.torch.parse() else {
+                continue;
+            };
+            let cell = Row {
+                torch: String::new(),
+                ..row.clone()
+            };
+            let same = cells.entry(cell.key()).or_default();
+            if same.is_empty() {
+                order.push(cell.key());
+            }
+            same.insert(release, row);
+        }
+        let count = cells.values().map(BTreeMap::len).max().unwrap_or(0);
+        cells.retain(|_, rows| rows.len() == count);
+        order.retain(|cell| cells.contains_key(cell));
+        let releases = cells.values().next().map(|rows| rows.keys().copied());
+        let mut groups: Vec<Vec<Release>> = Vec::new();
+        for release in releases.into_iter().flatten() {
+            let is_equal = |group: &Vec<Release>| {
+                let other = group.first();
+                let mut cells = cells.values();
+                other.is_some_and(|other| cells.all(|rows| same(rows[other], rows[&release])))
+            };
+            match groups.last_mut().filter(|group| is_equal(group)) {
+                Some(group) => group.push(release),
+                None => groups.push(vec![release]),
+            }
+        }
+        let mut names = groups.iter();
+        let base = names.position(|group| group.contains(&BASE)).unwrap_or(0);
+        Self {
+            groups,
+            base,
+            cells,
+            order,
+        }
+    }
+
+    /// The releases that others are compared with.
+    #[must_use]
+    pub fn base(&self) -> String {
+        self.name(self.base)
+    }
+
+    /// The changes of each other group of releases.
+    pub fn compared(&self) -> impl Iterator<Item = (String, Vec<Change<'a>>)> {
+        let groups = (0..self.groups.len()).filter(|&group| group != self.base);
+        groups.map(|group| (self.name(group), self.changes(group)))
+    }
+
+    /// The releases of a group: `2.6 to 2.9`.
+    fn name(&self, group: usize) -> String {
+        match self.groups[group].as_slice() {
+            [only] => only.to_string(),
+            [first, .., last] => format!("{first} to {last}"),
+            [] => String::new(),
+        }
+    }
+
+    /// The changes of a group, in the order of the table.
+    fn changes(&self, group: usize) -> Vec<Change<'a>> {
+        let (base, release) = (self.groups[self.base][0], self.groups[group][0]);
+        let change = |cell: &Key| {
+            let rows = &self.cells[cell];
+            let reserved = |release| rows[&release].peak_reserved_bytes as f64;
+            Change {
+                row: rows[&release],
+                share: reserved(release) / reserved(base) - 1.0,
+            }
+        };
+        self.order.iter().map(change).collect()
+    }
+
+    /// A table in Markdown: for each way to run the programs, how the peak of reserved memory on roomy devices differs
+    /// from that under the base, and on tight devices how many programs fit and how often all cached memory was returned.
+    #[must_use]
+    pub fn markdown(&self) -> String {
+        let left = ["setting", "device", "addresses"].map(Column::left);
+        let names = (0..self.groups.len()).map(|group| Column::right(self.name(group)));
+        let mut table = Table::new(left.into_iter().chain(names));
+        let mut done: Vec<[&String; 3]> = Vec::new();
+        for cell in &self.order {
+            let [_, _, _, setting, capacity, addresses, _] = cell;
+            let way = [setting, capacity, addresses];
+            if done.contains(&way) {
+                continue;
+            }
+            done.push(way);
+            let of_way = |row: &Row| [&row.setting, &row.capacity, &row.address_policy] == way;
+            let cells = (0..self.groups.len()).map(|group| self.summary(group, of_way));
+            let left = way.map(String::clone).into_iter();
+            table.row(left.chain(cells).collect::<Vec<_>>());
+        }
+        table.markdown()
+    }
+
+    fn summary(&self, group: usize, of_way: impl Fn(&Row) -> bool) -> String {
+        let release = self.groups[group][0];
+        let rows = self.cells.values().map(|rows| rows[&release]);
+        let rows: Vec<&Row> = rows.filter(|row| of_way(row)).collect();
+        if rows.iter().any(|row| is_tight(row)) {
+            let fitting = rows.iter().filter(|row| row.ooms == 0).count();
+            let retries: u64 = rows.iter().map(|row| row.retries).sum();
+            return format!("{fitting} fit, {retries} retries");
+        }
+        if group == self.base {
+            return String::new();
+        }
+        let changes = self.changes(group).into_iter();
+        let shares = changes.filter(|change| of_way(change.row) && change.share != 0.0);
+        let shares: Vec<f64> = shares.map(|change| change.share).collect();
+        if shares.is_empty() {
+            return "same".to_owned();
+        }
+        let least = shares.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = shares.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let percent = |share: f64| format!("{:+.1}", 100.0 * share);
+        let range = match shares.len() {
+            1 => percent(most),
+            _ => format!("{} to {}", percent(least), percent(most)),
+        };
+        format!("{} of {}: {range} %", shares.len(), rows.len())
+    }
+}
+
+/// Whether two rows differ in nothing but the release and their place in the sweep.
+fn same(one: &Row, other: &Row) -> bool {
+    let figures = |row: &Row| Row {
+        torch: String::new(),
+        cell: 0,
+        ..row.clone()
+    };
+    figures(one) == figures(other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(release: &str, setting: &str, capacity: &str, reserved: u64, retries: u64) -> Row {
+        Row {
+            workload: "w".to_owned(),
+            setting: setting.to_owned(),
+            capacity: capacity.to_owned(),
+            address_policy: "down".to_owned(),
+            torch: release.to_owned(),
+            peak_reserved_bytes: reserved,
+            retries,
+            ..Row::default()
+        }
+    }
+
+    #[test]
+    fn releases_with_equal_results_share_a_column() {
+        let rows = [
+            row("2.6", "a", "1TiB", 100, 0),
+            row("2.10", "a", "1TiB", 100, 0),
+            row("2.11", "a", "1TiB", 100, 0),
+            row("2.12", "a", "1TiB", 90, 0),
+            row("2.13", "a", "1TiB", 100, 0),
+            row("2.6", "a", "110%", 100, 3),
+            row("2.10", "a", "110%", 100, 3),
+            row("2.11", "a", "110%", 100, 3),
+            row("2.12", "a", "110%", 100, 2),
+            row("2.13", "a", "110%", 100, 1),
+            // Not of all releases.
+            row("2.13", "b", "1TiB", 7, 0),
+        ];
+        let releases = Releases::of(&rows);
+        assert_eq!(releases.base(), "2.6 to 2.11");
+        let names: Vec<String> = releases.compared().map(|(name, _)| name).collect();
+        assert_eq!(names, ["2.12", "2.13"]);
+        let table = releases.markdown();
+        let lines: Vec<&str> = table.lines().skip(2).collect();
+        assert_eq!(
+            lines,
+            [
+                "| a | 1TiB | down |  | 1 of 1: -10.0 % | same |",
+                "| a | 110% | down | 1 fit, 3 retries | 1 fit, 2 retries | 1 fit, 1 retries |",
+            ]
+        );
+    }
+}
