@@ -6,7 +6,8 @@ are linked to the fake runtime, the archive SIMCUDA, which has the rest.
 
   gen_stubs.py TORCH_LIB_DIR SIMCUDA OUT_DIR      writes OUT_DIR/*.c, *.map, build.sh
 
-The names of the libraries, and with them the version of CUDA, are those that the shared objects need.
+The names of the libraries, and with them the version of CUDA, are those that the shared objects
+need.
 """
 
 import os
@@ -18,8 +19,8 @@ TLIB, SIMCUDA, OUT = sys.argv[1:4]
 os.makedirs(OUT, exist_ok=True)
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
-# The libraries, with a regex for names without a version where they may have none. The node of a version is
-# the soname, or the one named here.
+# The libraries, with a regex for names without a version where they may have none. The node of a
+# version is the soname, or the one in NODES.
 LIBS = {
     "libcudart": None,
     "libcublas": None,
@@ -139,8 +140,8 @@ body(
 # The properties of a device in CUDA 12: the fields of CUDA 13, with seven more in between.
 body(
     "cudaGetDeviceProperties_v2",
-    "int cudaGetDeviceProperties_v2(char*to,int device){char from[1008];int cudaGetDeviceProperties();"
-    "int e=cudaGetDeviceProperties(from,device);if(e)return e;memset(to,0,1032);"
+    "int cudaGetDeviceProperties_v2(char*to,int device){"
+    "char from[1008];int cudaGetDeviceProperties();int e=cudaGetDeviceProperties(from,device);if(e)return e;memset(to,0,1032);"
     + "".join(
         f"memcpy(to+{to},from+{start},{end - start});"
         for start, end, to in [

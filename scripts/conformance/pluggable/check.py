@@ -398,7 +398,7 @@ def main():
     sys.exit(failed > 0 or not chosen)
 
 
-# From 2.13 on PyTorch's own allocator prints failures; 2.9 calls PYTORCH_CUDA_ALLOC_CONF deprecated.
+# From 2.13 on PyTorch's own allocator prints failures. In 2.9 it calls its variable deprecated.
 WARNING = re.compile(
     r"\[W.* CUDACachingAllocator\.cpp:\d+\] .*failed with OOM"
     r"|\[W.* AllocatorConfig\.cpp:\d+\] .*PYTORCH_CUDA_ALLOC_CONF is deprecated"
