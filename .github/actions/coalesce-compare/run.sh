@@ -25,9 +25,12 @@ case $1 in
     output path "$folder/bin/coalesce"
     ;;
   install)
-    [ -x "${FOLDER:?}/bin/coalesce" ] ||
-      cargo install --locked --path "$sources/benches/cli" --root "$FOLDER" \
+    if [ ! -x "${FOLDER:?}/bin/coalesce" ]; then
+      # There, no toolchain file of the caller's repository applies.
+      cd "$sources"
+      cargo install --locked --path benches/cli --root "$FOLDER" \
         --target-dir "${RUNNER_TEMP:-/tmp}/coalesce-target"
+    fi
     "$FOLDER/bin/coalesce" --version
     ;;
   compare)
