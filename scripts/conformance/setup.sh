@@ -13,13 +13,13 @@
 #   KEEP_WHEEL=1     leave the torch wheel (506 to 900 MiB) in the folder's wheels
 set -eu
 HERE=$(cd "$(dirname "$0")" && pwd -P)
-DEFAULT=2.11.0 CRT_V=13.0.88
+CRT_V=13.0.88
 
 die() {
   echo "setup.sh: $1" >&2
   exit 1
 }
-releases() { grep -v '^#' "$HERE/releases.tsv" | cut -f1; }
+. "$HERE/release.sh"
 
 WANTED=$DEFAULT DIR=
 while [ $# -gt 0 ]; do
@@ -39,17 +39,7 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
-ROW=$(awk -F '\t' -v r="$WANTED" '$1 == r || index($1, r ".") == 1 && r ~ /^[0-9]+\.[0-9]+$/' \
-  "$HERE/releases.tsv")
-[ -n "$ROW" ] || die "unknown release $WANTED; expected one of: $(releases | tr '\n' ' ')"
-# shellcheck disable=SC2086
-set -- $ROW
-TORCH_V=$1 CUDART_V=$2 STD=$3 ABI=$4 SHA_C10=$5 SHA_C10_CUDA=$6
-CUDA=${CUDART_V%%.*}
-DIR=${DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/coalesce-oracle}
-[ "$TORCH_V" = "$DEFAULT" ] || DIR=$DIR/torch-$TORCH_V
-mkdir -p "$DIR"
-DIR=$(cd "$DIR" && pwd -P)
+choose "$WANTED" "$DIR"
 
 # The fake CUDA depends on all of the allocator's sources.
 RUST=$(find "$HERE/../../allocator/src" "$HERE/../../allocator/simcuda/src" \
