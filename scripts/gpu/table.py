@@ -4,7 +4,7 @@
     table.py OUT/traces.txt >table.csv
 
 OUT is the folder that scripts/gpu/measure wrote. The table has the memory that each program
-used. Other columns are empty or 0: they depend on the size of the GPU, on its driver or on the trace.
+used. Other columns are empty or 0: they depend on the GPU's size, on its driver or on the trace.
 """
 
 import csv
