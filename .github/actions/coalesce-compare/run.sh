@@ -35,8 +35,11 @@ case $1 in
     ;;
   compare)
     read -ra more <<<"${ARGUMENTS:-}"
+    for change in ${ALLOW:-}; do
+      more+=(--allow "$change")
+    done
     status=0
-    text=$("$PROGRAM" compare "$OLD" "$NEW" --allow "$ALLOW" ${more[@]+"${more[@]}"} 2>&1) || status=$?
+    text=$("$PROGRAM" compare "$OLD" "$NEW" ${more[@]+"${more[@]}"} 2>&1) || status=$?
     case $status in
       0) result=same ;;
       1) result=changed ;;
@@ -45,7 +48,7 @@ case $1 in
     printf '%s\n' "$text"
     {
       printf '### %s: %s\n\n' "$TITLE" "$result"
-      echo "<code>$NEW</code> compared with <code>$OLD</code>, changes up to $ALLOW allowed"
+      echo "<code>$NEW</code> compared with <code>$OLD</code>${ALLOW:+, allowed: $ALLOW}"
       echo
       printf '~~~~text\n%s\n~~~~\n' "$text"
     } >>"${GITHUB_STEP_SUMMARY:-/dev/stdout}"
