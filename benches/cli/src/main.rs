@@ -70,9 +70,11 @@ verbs! {
     mod advise; Advise
     mod bench; Bench
     mod compare; Compare
+    mod completions; Completions
     mod convert; Convert
     mod diagnose; Diagnose
     mod diff; Diff
+    mod man; Man
     mod merge; Merge
     mod model; Model
     mod place; Place
