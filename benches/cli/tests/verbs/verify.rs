@@ -48,7 +48,17 @@ fn snapshots_of_the_reference_are_reproduced_exactly() {
         .collect();
     let row = |file, settings| {
         vec![
-            file, "0", settings, "2.10-2.11", "cold", "4/4", "2/2", "0", "0", "equal", "exact",
+            file,
+            "0",
+            settings,
+            "2.10-2.11",
+            "cold",
+            "4/4",
+            "2/2",
+            "0",
+            "0",
+            "equal",
+            "exact",
         ]
     };
     assert_eq!(rows[0][..3], ["snapshot", "device", "settings"]);
