@@ -26,7 +26,7 @@ fn main() -> anyhow::Result<()> {
 fn run() -> anyhow::Result<()> {
     let plan = Plan::load(&results::default_sweep()?)?;
     let mut rows: Vec<Row> = Vec::new();
-    let runner = Runner::new(&plan, plan.cells.len() as u64);
+    let runner = Runner::new(&plan, plan.cells.len() as u64, None);
     let failures = runner.run_all(plan.share(1, 1), |row| {
         rows.push(row);
         Ok(())

@@ -3,7 +3,10 @@
 //! Source: PyTorch 2.11, `TraceEntry` and its ring buffer. Stack traces are not recorded; they belong
 //! to the calling language.
 
+use std::collections::BTreeMap;
+
 use crate::driver::{DeviceAddr, StreamId};
+use crate::mempool::MempoolId;
 
 /// The kind of a history entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -143,6 +146,8 @@ pub struct History {
     max_entries: usize,
     skip: Vec<Action>,
     entries: Vec<TraceEntry>,
+    /// The private pools of entries, by index. The others concern a default pool.
+    pools: BTreeMap<usize, MempoolId>,
     /// The oldest entry, once the ring is full.
     next: usize,
 }
@@ -171,16 +176,27 @@ impl History {
         self.recording
     }
 
-    /// Adds an entry if its action is currently recorded.
-    pub fn record(&mut self, entry: TraceEntry) {
+    /// Adds an entry about a pool if its action is currently recorded.
+    pub fn record(&mut self, entry: TraceEntry, pool: MempoolId) {
         if !self.recording || self.skip.contains(&entry.action) {
             return;
         }
-        if self.entries.len() < self.max_entries {
+        let is_full = self.entries.len() >= self.max_entries;
+        let index = if is_full {
+            self.next
+        } else {
+            self.entries.len()
+        };
+        if pool != MempoolId::DEFAULT {
+            self.pools.insert(index, pool);
+        } else if is_full {
+            self.pools.remove(&index);
+        }
+        if !is_full {
             self.entries.push(entry);
             return;
         }
-        if let Some(slot) = self.entries.get_mut(self.next) {
+        if let Some(slot) = self.entries.get_mut(index) {
             *slot = entry;
         }
         self.next += 1;
@@ -195,8 +211,21 @@ impl History {
         older.iter().chain(newer)
     }
 
+    /// The private pools of entries, by position in [`Self::entries`]. The others concern a default pool.
+    #[must_use]
+    pub fn pools(&self) -> BTreeMap<usize, MempoolId> {
+        let newer = self.next.min(self.entries.len());
+        let older = self.entries.len() - newer;
+        let position = |index: usize| index.checked_sub(newer).unwrap_or(older + index);
+        let pools = self.pools.iter();
+        pools
+            .map(|(&index, &pool)| (position(index), pool))
+            .collect()
+    }
+
     fn forget(&mut self) {
         self.entries = Vec::new();
+        self.pools = BTreeMap::new();
         self.next = 0;
     }
 }
@@ -222,16 +251,36 @@ mod tests {
     #[test]
     fn a_full_ring_drops_the_oldest() {
         let mut history = History::default();
-        history.record(entry(0));
+        history.record(entry(0), MempoolId::DEFAULT);
         assert_eq!(sizes(&history), [0; 0], "off");
         history.start(HistoryOptions {
             max_entries: 3,
             ..HistoryOptions::default()
         });
-        (1..=5).for_each(|size| history.record(entry(size)));
+        (1..=5).for_each(|size| history.record(entry(size), MempoolId::DEFAULT));
         assert_eq!(sizes(&history), [3, 4, 5]);
         history.stop();
         assert_eq!(sizes(&history), [0; 0]);
+    }
+
+    #[test]
+    fn pools_move_with_their_entries() {
+        let mut history = History::default();
+        history.start(HistoryOptions {
+            max_entries: 3,
+            ..HistoryOptions::default()
+        });
+        let (one, two) = (MempoolId(0, 1), MempoolId(2, 0));
+        for (size, pool) in [(1, two), (2, one), (3, MempoolId::DEFAULT)] {
+            history.record(entry(size), pool);
+        }
+        assert_eq!(history.pools(), BTreeMap::from([(0, two), (1, one)]));
+        history.record(entry(4), MempoolId::DEFAULT);
+        assert_eq!(sizes(&history), [2, 3, 4]);
+        assert_eq!(history.pools(), BTreeMap::from([(0, one)]));
+        history.record(entry(5), two);
+        assert_eq!(sizes(&history), [3, 4, 5]);
+        assert_eq!(history.pools(), BTreeMap::from([(2, two)]));
     }
 
     #[test]
@@ -242,9 +291,9 @@ mod tests {
         };
         let mut history = History::default();
         history.start(ring(3));
-        (1..=4).for_each(|size| history.record(entry(size)));
+        (1..=4).for_each(|size| history.record(entry(size), MempoolId::DEFAULT));
         history.start(ring(10));
-        history.record(entry(5));
+        history.record(entry(5), MempoolId::DEFAULT);
         assert_eq!(sizes(&history), [2, 3, 5, 4]);
     }
 
@@ -255,7 +304,7 @@ mod tests {
             skip: vec![Action::Alloc],
             ..HistoryOptions::default()
         });
-        history.record(entry(1));
+        history.record(entry(1), MempoolId::DEFAULT);
         assert_eq!(sizes(&history), [0; 0]);
     }
 }

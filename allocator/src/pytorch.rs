@@ -246,10 +246,11 @@ impl<D: Driver> PyTorch<D> {
         let block = &mut self.blocks[id];
         block.allocated = false;
         let (size, requested, stream) = (block.size, block.requested, block.stream);
-        let kind = self.pools[block.pool].kind;
+        let pool = block.pool;
+        let kind = self.pools[pool].kind;
         self.stats.allocation.decrease(kind, 1);
         self.stats.allocated_bytes.decrease(kind, size);
-        self.trace(Action::FreeRequested, addr, requested, stream);
+        self.trace(Action::FreeRequested, pool, addr, requested, stream);
         if self.settings.is_oversize(size) {
             self.stats.oversize_allocations.decrease(1);
         }
@@ -428,9 +429,9 @@ impl<D: Driver> PyTorch<D> {
         let block = &mut self.blocks[id];
         block.allocated = true;
         block.requested = request.bytes;
-        let (addr, size, stream) = (block.addr, block.size, block.stream);
-        let kind = self.pools[block.pool].kind;
-        self.trace(Action::Alloc, addr, request.bytes, stream);
+        let (addr, size, stream, pool) = (block.addr, block.size, block.stream, block.pool);
+        let kind = self.pools[pool].kind;
+        self.trace(Action::Alloc, pool, addr, request.bytes, stream);
         self.live.insert(addr, id);
         self.stats.allocation.increase(kind, 1);
         self.stats.allocated_bytes.increase(kind, size);
@@ -444,15 +445,23 @@ impl<D: Driver> PyTorch<D> {
     }
 
     /// Appends to the history if it is on.
-    fn trace(&mut self, action: Action, addr: DeviceAddr, size: u64, stream: StreamId) {
+    fn trace(
+        &mut self,
+        action: Action,
+        pool: PoolId,
+        addr: DeviceAddr,
+        size: u64,
+        stream: StreamId,
+    ) {
         if self.history.is_recording() {
-            self.history.record(TraceEntry {
+            let entry = TraceEntry {
                 action,
                 addr,
                 size,
                 stream,
                 time_us: self.driver.now_us(),
-            });
+            };
+            self.history.record(entry, self.pools[pool].name());
         }
     }
 }

@@ -65,6 +65,13 @@ pub(crate) fn in_force<T: Copy>(oldest: T, later: &[(Release, T)], release: Rele
     began.map_or(oldest, |&(_, entry)| entry)
 }
 
+/// Whether a release writes this key of a report. `added` has those that later releases than the oldest added,
+/// with the first release that writes them.
+pub(crate) fn is_written(added: &[(&str, Release)], key: &str, release: Release) -> bool {
+    let entry = added.iter().find(|&&(name, _)| name == key);
+    entry.is_none_or(|&(_, since)| since <= release)
+}
+
 impl Default for Release {
     fn default() -> Self {
         Self::DEFAULT

@@ -69,10 +69,10 @@ pub(crate) struct PinnedSettings {
     pub reserve_segment_size_mb: u64,
     /// `pinned_free_catch_all`
     pub free_catch_all: bool,
-    /// `pinned_max_round_threshold_mb`, in MiB
-    pub max_round_threshold_mb: u64,
-    /// `pinned_max_cached_size_mb`, in MiB
-    pub max_cached_size_mb: u64,
+    /// `pinned_max_round_threshold_mb`, in bytes
+    pub max_round_threshold: Option<u64>,
+    /// `pinned_max_cached_size_mb`, in bytes
+    pub max_cached_size: Option<u64>,
 }
 
 impl Default for Settings {
@@ -98,8 +98,8 @@ impl Default for Settings {
                 num_register_threads: 1,
                 reserve_segment_size_mb: 0,
                 free_catch_all: false,
-                max_round_threshold_mb: 0,
-                max_cached_size_mb: 0,
+                max_round_threshold: None,
+                max_cached_size: None,
             },
         }
     }

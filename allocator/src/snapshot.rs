@@ -1,7 +1,9 @@
 //! The state of an allocator in the form of `torch.cuda.memory._snapshot()`.
 //!
-//! Source: PyTorch 2.11. Serialised, these types have PyTorch's keys in PyTorch's order, so that tools
-//! for its snapshots can read them. Stack traces (`frames`) are always empty.
+//! Source: PyTorch 2.6 to 2.15. Serialised, these types have the keys of the settings' release in PyTorch's
+//! order, so that tools for its snapshots can read them. Stack traces (`frames`) are always empty.
+
+use std::collections::BTreeMap;
 
 use serde::ser::{SerializeMap, SerializeStruct};
 use serde::{Serialize, Serializer};
@@ -9,24 +11,34 @@ use serde::{Serialize, Serializer};
 use crate::driver::{DeviceAddr, StreamId};
 use crate::history::{Action, TraceEntry};
 use crate::mempool::MempoolId;
+use crate::release::{Release, is_written, two};
 use crate::settings::Settings;
 use crate::stats::PoolKind;
 
 /// The complete state at one moment.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Snapshot {
     /// The segments of all devices, by device and address.
     pub segments: Vec<SegmentInfo>,
     /// The history of each device.
-    #[serde(serialize_with = "traces")]
     pub device_traces: Vec<Vec<TraceEntry>>,
-    /// The settings in force.
-    #[serde(serialize_with = "settings")]
+    /// For each device the private pools of entries, by their position. All other entries concern a default pool.
+    pub entry_pools: Vec<BTreeMap<usize, MempoolId>>,
+    /// The settings in force, which name the release.
     pub allocator_settings: Settings,
-    /// Annotations of the program; always empty here.
-    #[serde(serialize_with = "list")]
-    pub external_annotations: [(); 0],
 }
+
+/// The keys that releases after 2.6 added, at any level, with the first release that writes them.
+const ADDED: [(&str, Release); 8] = [
+    ("compile_context", two(8)),                   // #152707
+    ("graph_capture_record_stream_reuse", two(9)), // #158352
+    ("user_metadata", two(10)),                    // #165490
+    ("pool_id", two(12)),                          // #177717
+    ("max_round_threshold", two(13)),
+    ("max_cached_size", two(13)),
+    ("host_segments", two(14)),
+    ("host_traces", two(14)),
+];
 
 /// A contiguous range of reserved memory: one `cudaMalloc`, or one mapped run of an expandable segment.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -197,59 +209,110 @@ fn list<S: Serializer>(items: &[()], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(items)
 }
 
-fn traces<S: Serializer>(traces: &[Vec<TraceEntry>], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_seq(
-        traces
-            .iter()
-            .map(|entries| entries.iter().map(Entry).collect::<Vec<_>>()),
-    )
+/// A dict with the keys of a release.
+struct Dict<M> {
+    map: M,
+    release: Release,
 }
 
-struct Entry<'a>(&'a TraceEntry);
+impl<M: SerializeMap> Dict<M> {
+    fn of<S: Serializer<SerializeMap = M>>(
+        release: Release,
+        serializer: S,
+    ) -> Result<Self, S::Error> {
+        let map = serializer.serialize_map(None)?;
+        Ok(Self { map, release })
+    }
+
+    /// Writes a key if the release has it.
+    fn add<T: Serialize + ?Sized>(&mut self, key: &str, value: &T) -> Result<(), M::Error> {
+        match is_written(&ADDED, key, self.release) {
+            true => self.map.serialize_entry(key, value),
+            false => Ok(()),
+        }
+    }
+}
+
+const EMPTY: &[()] = &[];
+
+impl Serialize for Snapshot {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let release = self.allocator_settings.release;
+        let traces = self.device_traces.iter().enumerate();
+        let traces = traces.map(|(device, entries)| {
+            let pool = |position: usize| self.entry_pools.get(device)?.get(&position).copied();
+            let entries = entries.iter().enumerate().map(|(position, entry)| Entry {
+                entry,
+                pool: pool(position).unwrap_or(MempoolId::DEFAULT),
+                release,
+            });
+            entries.collect::<Vec<_>>()
+        });
+        let mut dict = Dict::of(release, serializer)?;
+        dict.add("segments", &self.segments)?;
+        dict.add("device_traces", &Vec::from_iter(traces))?;
+        dict.add("allocator_settings", &Form(&self.allocator_settings))?;
+        // Annotations of the program and memory of the host, which are not modelled.
+        dict.add("external_annotations", EMPTY)?;
+        dict.add("host_segments", EMPTY)?;
+        dict.add("host_traces", EMPTY)?;
+        dict.map.end()
+    }
+}
+
+struct Entry<'a> {
+    entry: &'a TraceEntry,
+    pool: MempoolId,
+    release: Release,
+}
 
 impl Serialize for Entry<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let entry = self.0;
+        let entry = self.entry;
         let place = match entry.action {
             Action::Oom => "device_free",
             _ => "addr",
         };
-        let mut map = serializer.serialize_map(Some(7))?;
-        map.serialize_entry("action", entry.action.name())?;
-        map.serialize_entry(place, &entry.addr)?;
-        map.serialize_entry("size", &entry.size)?;
-        map.serialize_entry("stream", &entry.stream.0.cast_signed())?;
-        map.serialize_entry("time_us", &entry.time_us)?;
-        map.serialize_entry("compile_context", "N/A")?;
-        map.serialize_entry("user_metadata", "")?;
-        map.end()
+        let mut dict = Dict::of(self.release, serializer)?;
+        dict.add("action", entry.action.name())?;
+        dict.add(place, &entry.addr)?;
+        dict.add("size", &entry.size)?;
+        dict.add("stream", &entry.stream.0.cast_signed())?;
+        dict.add("time_us", &entry.time_us)?;
+        dict.add("compile_context", "N/A")?;
+        dict.add("user_metadata", "")?;
+        dict.add("pool_id", &(self.pool.0, self.pool.1))?;
+        dict.map.end()
     }
 }
 
-fn settings<S: Serializer>(settings: &Settings, serializer: S) -> Result<S::Ok, S::Error> {
-    let max_split_size = settings.max_split_size.map_or(-1, u64::cast_signed);
-    let pinned = &settings.pinned;
-    let mut map = serializer.serialize_map(Some(9))?;
-    map.serialize_entry("PYTORCH_CUDA_ALLOC_CONF", &settings.source)?;
-    map.serialize_entry("max_split_size", &max_split_size)?;
-    map.serialize_entry(
-        "garbage_collection_threshold",
-        &settings.garbage_collection_threshold,
-    )?;
-    map.serialize_entry("expandable_segments", &settings.expandable_segments)?;
-    map.serialize_entry("pinned_num_register_threads", &pinned.num_register_threads)?;
-    map.serialize_entry(
-        "release_lock_on_cudamalloc",
-        &settings.release_lock_on_cudamalloc,
-    )?;
-    map.serialize_entry(
-        "pinned_use_cuda_host_register",
-        &pinned.use_cuda_host_register,
-    )?;
-    map.serialize_entry(
-        "graph_capture_record_stream_reuse",
-        &settings.graph_capture_record_stream_reuse,
-    )?;
-    map.serialize_entry("roundup_power2_divisions", &settings.roundup)?;
-    map.end()
+struct Form<'a>(&'a Settings);
+
+impl Serialize for Form<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let settings = self.0;
+        let pinned = &settings.pinned;
+        let or_minus_one = |bytes: Option<u64>| bytes.map_or(-1, u64::cast_signed);
+        let mut dict = Dict::of(settings.release, serializer)?;
+        dict.add("PYTORCH_CUDA_ALLOC_CONF", &settings.source)?;
+        dict.add("max_split_size", &or_minus_one(settings.max_split_size))?;
+        let threshold = settings.garbage_collection_threshold;
+        dict.add("garbage_collection_threshold", &threshold)?;
+        dict.add("expandable_segments", &settings.expandable_segments)?;
+        let threads = pinned.num_register_threads;
+        dict.add("pinned_num_register_threads", &threads)?;
+        let release_lock = settings.release_lock_on_cudamalloc;
+        dict.add("release_lock_on_cudamalloc", &release_lock)?;
+        let host_register = pinned.use_cuda_host_register;
+        dict.add("pinned_use_cuda_host_register", &host_register)?;
+        let reuse = settings.graph_capture_record_stream_reuse;
+        dict.add("graph_capture_record_stream_reuse", &reuse)?;
+        dict.add(
+            "max_round_threshold",
+            &or_minus_one(pinned.max_round_threshold),
+        )?;
+        dict.add("max_cached_size", &or_minus_one(pinned.max_cached_size))?;
+        dict.add("roundup_power2_divisions", &settings.roundup)?;
+        dict.map.end()
+    }
 }

@@ -1,4 +1,4 @@
-//! The statistics of every allocator: PyTorch's 122 figures, with its arithmetic.
+//! The statistics of every allocator: PyTorch's, 122 in releases until 2.11, with its arithmetic.
 //!
 //! Source: PyTorch 2.11, `c10/core/CachingDeviceAllocator.h` and the binding behind
 //! `torch.cuda.memory_stats`.
@@ -8,6 +8,7 @@ pub mod summary;
 use std::collections::BTreeMap;
 
 use crate::mempool::MempoolId;
+use crate::release::{Release, is_written, two};
 
 /// The kind of a pool.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -199,11 +200,17 @@ pub struct DeviceStats {
     pub num_device_free: i64,
     /// The setting in bytes at creation; −1 for no limit.
     pub max_split_size: i64,
-    /// Requests refused under `throw_on_cudamalloc_oom`. PyTorch has it from 2.12 on.
+    /// Requests refused under `throw_on_cudamalloc_oom`.
     pub num_oom_rejections: i64,
-    /// Bytes reserved by each private pool that was ever used. PyTorch has it from 2.13 on; empty before.
+    /// Bytes reserved by each private pool that was ever used. Empty before 2.13.
     pub reserved_bytes_by_private_pools: BTreeMap<MempoolId, StatArray>,
 }
+
+/// The statistics that releases after 2.6 added, with the first release that has them.
+const ADDED: [(&str, Release); 2] = [
+    ("num_oom_rejections", two(12)),              // #179473
+    ("reserved_bytes_by_private_pools", two(13)), // the pools follow the name
+];
 
 impl DeviceStats {
     /// The arrays with their names in PyTorch's dictionary, in its order.
@@ -233,7 +240,7 @@ impl DeviceStats {
 
     /// The plain counters.
     #[must_use]
-    pub fn scalars(&self) -> [(&'static str, i64); 6] {
+    pub fn scalars(&self) -> [(&'static str, i64); 7] {
         [
             ("num_alloc_retries", self.num_alloc_retries),
             ("num_ooms", self.num_ooms),
@@ -241,13 +248,16 @@ impl DeviceStats {
             ("num_device_alloc", self.num_device_alloc),
             ("num_device_free", self.num_device_free),
             ("max_split_size", self.max_split_size),
+            ("num_oom_rejections", self.num_oom_rejections),
         ]
     }
 
-    /// Returns the 122 dotted keys of `torch.cuda.memory_stats()` with their values, sorted.
+    /// Returns the dotted keys of `torch.cuda.memory_stats()` in a release with their values, sorted: 122 until
+    /// 2.11, one more from 2.12 on, and 12 for each private pool from 2.13 on.
     #[must_use]
-    pub fn flatten(&self) -> Vec<(String, i64)> {
-        let mut flat = Vec::with_capacity(122);
+    pub fn flatten(&self, release: Release) -> Vec<(String, i64)> {
+        let written = |name: &str| is_written(&ADDED, name, release);
+        let mut flat = Vec::with_capacity(123);
         let mut add = |prefix: &str, stat: &Stat| {
             for (field, value) in [
                 ("current", stat.current),
@@ -258,7 +268,13 @@ impl DeviceStats {
                 flat.push((format!("{prefix}.{field}"), value));
             }
         };
-        for (name, array) in self.arrays() {
+        let arrays = self.arrays().map(|(name, array)| (name.to_owned(), array));
+        let by_pools = "reserved_bytes_by_private_pools";
+        let pools = self.reserved_bytes_by_private_pools.iter();
+        let pools = pools
+            .map(|(&MempoolId(a, b), array)| (format!("{by_pools}.{a}_{b}"), array))
+            .filter(|_| written(by_pools));
+        for (name, array) in arrays.into_iter().chain(pools) {
             add(&format!("{name}.all"), &array.all);
             add(&format!("{name}.small_pool"), &array.small_pool);
             add(&format!("{name}.large_pool"), &array.large_pool);
@@ -266,7 +282,11 @@ impl DeviceStats {
         for (name, stat) in self.oversize() {
             add(name, stat);
         }
-        for (name, value) in self.scalars() {
+        for (name, value) in self
+            .scalars()
+            .into_iter()
+            .filter(|&(name, _)| written(name))
+        {
             flat.push((name.to_owned(), value));
         }
         flat.sort();
@@ -315,10 +335,40 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_are_122_keys_and_they_are_sorted() {
-        let flat = DeviceStats::default().flatten();
-        assert_eq!(flat.len(), 122);
-        assert!(flat.is_sorted_by(|a, b| a.0 < b.0));
+    fn the_keys_are_sorted_and_those_of_the_release() {
+        let mut stats = DeviceStats::default();
+        for (pool, bytes) in [(MempoolId(0, 2), 1), (MempoolId(0, 10), 2)] {
+            let by_pool = &mut stats.reserved_bytes_by_private_pools;
+            let of_pool = by_pool.entry(pool).or_default();
+            of_pool.increase(PoolKind::Small, bytes);
+        }
+        for (release, count) in [(6, 122), (11, 122), (12, 123), (13, 147), (15, 147)] {
+            let flat = stats.flatten(two(release));
+            assert_eq!(flat.len(), count, "2.{release}");
+            assert!(flat.is_sorted_by(|a, b| a.0 < b.0));
+        }
+        let flat = stats.flatten(two(13));
+        let of_pools = flat.iter().filter(|(_, value)| *value != 0);
+        let of_pools: Vec<_> = of_pools.map(|(key, value)| (&**key, *value)).collect();
+        let prefix = "reserved_bytes_by_private_pools.";
+        let keys = of_pools
+            .iter()
+            .map(|(key, value)| (key.strip_prefix(prefix).unwrap(), *value));
+        let expected = [
+            ("0_10.all.allocated", 2),
+            ("0_10.all.current", 2),
+            ("0_10.all.peak", 2),
+            ("0_10.small_pool.allocated", 2),
+            ("0_10.small_pool.current", 2),
+            ("0_10.small_pool.peak", 2),
+            ("0_2.all.allocated", 1),
+            ("0_2.all.current", 1),
+            ("0_2.all.peak", 1),
+            ("0_2.small_pool.allocated", 1),
+            ("0_2.small_pool.current", 1),
+            ("0_2.small_pool.peak", 1),
+        ];
+        assert_eq!(Vec::from_iter(keys), expected);
     }
 
     #[test]

@@ -10,8 +10,9 @@ path. COALESCE_TORCH_ALLOC selects the policy:
     COALESCE_TORCH_ALLOC="policy=pytorch;conf=expandable_segments:True;history=100000"
 
 policy is any policy listed by `coalesce policies` except the offline ones. The default makes the
-decisions of PyTorch's own allocator. conf holds its settings; without it, PYTORCH_CUDA_ALLOC_CONF
-applies. history is the number of history entries in a snapshot; without it none are recorded.
+decisions of the installed PyTorch's own allocator. conf holds its settings; without it,
+PYTORCH_CUDA_ALLOC_CONF applies. history is the number of history entries in a snapshot; without it
+none are recorded. torch=2.13 names another release of PyTorch to follow, from 2.6 to 2.15.
 
 The functions below return the same as those of the same name in torch.cuda. PyTorch does not
 support them for pluggable allocators, and a program that prints its peak would fail. enable()
@@ -23,6 +24,7 @@ import ctypes
 import json
 import os
 import pickle
+import warnings
 from collections import OrderedDict
 
 import torch
@@ -59,7 +61,7 @@ def enable():
     """Makes PyTorch allocate GPU memory through Coalesce for the rest of the process.
 
     Raises ValueError if the settings are invalid, OSError if the library is not found, RuntimeError
-    if PyTorch has used its own allocator already.
+    if PyTorch has used its own allocator already or lacks a part that Coalesce needs.
     """
     global _allocator
     if _allocator is not None:
@@ -71,6 +73,14 @@ def enable():
     allocator = torch.cuda.memory.CUDAPluggableAllocator(
         library._name, "coalesce_malloc_or_throw", "coalesce_free"
     )
+    missing = [setter for setter in _HOOKS if not hasattr(allocator.allocator(), setter)]
+    # Without it PyTorch would use the null pointer of a failed request as an address.
+    missing += filter(None, [_text(library.coalesce_missing_symbol())])
+    if missing:
+        raise RuntimeError(
+            f"Coalesce cannot be PyTorch's allocator: PyTorch {torch.__version__} has no "
+            + ", no ".join(missing)
+        )
     for setter, function in _HOOKS.items():
         address = ctypes.cast(getattr(library, function), ctypes.c_void_p).value
         getattr(allocator.allocator(), setter)(address)
@@ -87,7 +97,7 @@ def is_enabled():
 
 
 def memory_stats(device=None):
-    """Like torch.cuda.memory_stats: the same 122 statistics in the same order."""
+    """Like torch.cuda.memory_stats: the same statistics in the same order."""
     return OrderedDict(_call("coalesce_memory_stats", _ordinal(device)))
 
 
@@ -131,6 +141,9 @@ def memory_snapshot():
     snapshot = _call("coalesce_snapshot", torch.cuda.device_count())
     for segment in snapshot["segments"]:
         segment["segment_pool_id"] = tuple(segment["segment_pool_id"])
+    for entry in (entry for entries in snapshot["device_traces"] for entry in entries):
+        if "pool_id" in entry:
+            entry["pool_id"] = tuple(entry["pool_id"])
     return snapshot
 
 
@@ -157,7 +170,7 @@ def _nested(flat):
 _ANSWERS = {
     "_cuda_memoryStats": lambda device: _nested(memory_stats(device)),
     "_cuda_resetPeakMemoryStats": lambda device: reset_peak_memory_stats(device),
-    "_cuda_memorySnapshot": lambda _pool: memory_snapshot(),
+    "_cuda_memorySnapshot": lambda *_: memory_snapshot(),
 }
 
 
@@ -175,6 +188,8 @@ def _load():
             ) from None
         for function in (
             "coalesce_configuration_error",
+            "coalesce_missing_symbol",
+            "coalesce_set_torch_version",
             "coalesce_memory_stats",
             "coalesce_memory_summary",
             "coalesce_snapshot",
@@ -183,7 +198,12 @@ def _load():
             getattr(library, function).restype = ctypes.c_void_p
         library.coalesce_release_text.argtypes = [ctypes.c_void_p]
         library.coalesce_release_text.restype = None
+        library.coalesce_set_torch_version.argtypes = [ctypes.c_char_p]
         _library = library
+        version = torch.__version__.encode()
+        warning = _text(library.coalesce_set_torch_version(version))
+        if warning is not None:
+            warnings.warn(warning, stacklevel=3)
     return _library
 
 

@@ -11,3 +11,7 @@ pub mod merge;
 pub mod plan;
 pub mod run;
 pub mod spec;
+
+/// A digest of the sources that decide results: programs with the same digest give the same results for the same
+/// sweep.
+pub const SOURCES: &str = env!("COALESCE_SOURCES");

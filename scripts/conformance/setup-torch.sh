@@ -1,11 +1,12 @@
 #!/bin/sh
-# setup-torch.sh [DIR] [--transformers]: sets up full Python torch on the fake device.
+# setup-torch.sh [--torch RELEASE] [--transformers] [DIR]: sets up full Python torch on the fake device.
 #
-# On top of setup.sh (called first, same DIR): a virtual environment with torch
-# 2.11.0 (no NVIDIA wheels), its pure-Python needs and numpy, and stand-ins for
+# On top of setup.sh (called first, same arguments): a virtual environment with torch
+# (no NVIDIA wheels), its pure-Python needs and numpy, and stand-ins for
 # all NVIDIA libraries. Prints as its last line the path of a python that runs
 # "cuda" code without a GPU (a two-line wrapper that sets LD_LIBRARY_PATH).
-# Needs a python3.11 besides what setup.sh needs; about 1.5 GB in DIR.
+# Needs a python3.11 besides what setup.sh needs; 1.5 to 2 GB in DIR.
+#   --torch RELEASE as for setup.sh
 #   --transformers  also install transformers (and what it needs, without torch)
 #   PYTHON=...      the python 3.11 to use
 set -eu
@@ -16,24 +17,29 @@ die() {
   exit 1
 }
 
-DIR= TRANSFORMERS=0
-for a in "$@"; do
-  case $a in
-    --transformers) TRANSFORMERS=1 ;;
-    -*)
-      echo "usage: setup-torch.sh [DIR] [--transformers]" >&2
-      exit 2
+. "$HERE/release.sh"
+
+WANTED=$DEFAULT DIR='' TRANSFORMERS=0
+while [ $# -gt 0 ]; do
+  case $1 in
+    --torch)
+      [ $# -ge 2 ] || die "--torch needs a release"
+      WANTED=$2
+      shift
       ;;
-    *) DIR=$a ;;
+    --torch=*) WANTED=${1#--torch=} ;;
+    --transformers) TRANSFORMERS=1 ;;
+    -*) die "unknown option $1; usage: setup-torch.sh [--torch RELEASE] [--transformers] [DIR]" ;;
+    *) DIR=$1 ;;
   esac
+  shift
 done
-DIR=${DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/coalesce-oracle}
-mkdir -p "$DIR"
-DIR=$(cd "$DIR" && pwd -P)
+choose "$WANTED" "$DIR"
 V=$DIR/venv
 WRAP=$DIR/torch-python
 # The fake CUDA depends on all of the allocator's sources.
 RUST=$(find "$HERE/../../allocator/src" "$HERE/../../allocator/simcuda/src" -type f | LC_ALL=C sort)
+# shellcheck disable=SC2086 # several files
 KEY=$(cat "$HERE"/src/stubs/* "$HERE/gen/gen_stubs.py" "$HERE/Makefile" \
   "$HERE/../../Cargo.lock" $RUST | sha256sum | cut -d' ' -f1)
 ready() {
@@ -52,9 +58,9 @@ PYTHON=${PYTHON:-$(command -v python3.11 || command -v python3)}
 [ "$("$PYTHON" -c 'import sys; print("%d.%d" % sys.version_info[:2])')" = 3.11 ] ||
   die "needs python 3.11 (set PYTHON)"
 if [ -e "$V/.done" ]; then
-  sh "$HERE/setup.sh" "$DIR" >&2
+  sh "$HERE/setup.sh" --torch "$TORCH_V" "$BASE" >&2
 else
-  KEEP_WHEEL=1 sh "$HERE/setup.sh" "$DIR" >&2
+  KEEP_WHEEL=1 sh "$HERE/setup.sh" --torch "$TORCH_V" "$BASE" >&2
 fi
 
 exec 9>"$DIR/.lock"
@@ -75,7 +81,7 @@ if [ ! -e "$V/.done" ]; then
   # at most numpy 2.4, the version that was tested
   pipv numpy==2.4.6 filelock 'typing-extensions>=4.10.0' 'sympy>=1.13.3' networkx jinja2 \
     'fsspec>=0.8.5' 'setuptools<82'
-  pipv --no-deps "$DIR"/wheels/torch-2.11.0-*.whl
+  pipv --no-deps "$DIR"/wheels/torch-"$TORCH_V"-*.whl
   touch "$V/.done"
   rm -rf "$DIR/wheels"
 fi
@@ -86,7 +92,7 @@ fi
 if [ "$(cat "$DIR/torchlib/.key" 2>/dev/null)" != "$KEY" ]; then
   echo "compiling the stand-ins" >&2
   rm -rf "$DIR/torchlib" "$DIR/build/stubs"
-  make -s -C "$HERE" -f "$HERE/Makefile" DIR="$DIR" \
+  make -s -C "$HERE" -f "$HERE/Makefile" DIR="$DIR" CUDA="$CUDA" \
     TORCHLIB="$V/lib/python3.11/site-packages/torch/lib" torchstubs >&2
 fi
 printf '#!/bin/sh\nexec env LD_LIBRARY_PATH="%s" "%s" "$@"\n' "$DIR/torchlib" "$V/bin/python" \

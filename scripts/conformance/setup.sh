@@ -13,13 +13,13 @@
 #   KEEP_WHEEL=1     leave the torch wheel (506 to 900 MiB) in the folder's wheels
 set -eu
 HERE=$(cd "$(dirname "$0")" && pwd -P)
-DEFAULT=2.11.0 CRT_V=13.0.88
+CRT_V=13.0.88
 
 die() {
   echo "setup.sh: $1" >&2
   exit 1
 }
-releases() { grep -v '^#' "$HERE/releases.tsv" | cut -f1; }
+. "$HERE/release.sh"
 
 WANTED=$DEFAULT DIR=
 while [ $# -gt 0 ]; do
@@ -39,27 +39,18 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
-ROW=$(awk -F '\t' -v r="$WANTED" '$1 == r || index($1, r ".") == 1 && r ~ /^[0-9]+\.[0-9]+$/' \
-  "$HERE/releases.tsv")
-[ -n "$ROW" ] || die "unknown release $WANTED; expected one of: $(releases | tr '\n' ' ')"
-# shellcheck disable=SC2086
-set -- $ROW
-TORCH_V=$1 CUDART_V=$2 STD=$3 ABI=$4 SHA_C10=$5 SHA_C10_CUDA=$6
-CUDA=${CUDART_V%%.*}
-DIR=${DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/coalesce-oracle}
-[ "$TORCH_V" = "$DEFAULT" ] || DIR=$DIR/torch-$TORCH_V
-mkdir -p "$DIR"
-DIR=$(cd "$DIR" && pwd -P)
+choose "$WANTED" "$DIR"
 
 # The fake CUDA depends on all of the allocator's sources.
 RUST=$(find "$HERE/../../allocator/src" "$HERE/../../allocator/simcuda/src" \
   "$HERE/../../allocator/simcuda/include" -type f | LC_ALL=C sort)
 KEY=$({
   echo "$ROW"
+  # shellcheck disable=SC2086 # several files
   cat "$HERE"/src/*.cpp "$HERE"/src/*.h "$HERE"/src/*.c "$HERE/Makefile" "$HERE/../../Cargo.lock" $RUST
 } | sha256sum | cut -d' ' -f1)
 BIN=$DIR/build/oracle
-have_wheel() { ls "$DIR"/wheels/torch-$TORCH_V-*.whl >/dev/null 2>&1; }
+have_wheel() { ls "$DIR"/wheels/torch-"$TORCH_V"-*.whl >/dev/null 2>&1; }
 ready() {
   [ -x "$BIN" ] && [ "$(cat "$DIR/build/.key" 2>/dev/null)" = "$KEY" ] &&
     { [ "${KEEP_WHEEL:-0}" = 0 ] || have_wheel; }
@@ -105,12 +96,12 @@ PY
 
 if ! have_wheel && { [ ! -d "$DIR/torch/lib" ] || [ "${KEEP_WHEEL:-0}" != 0 ]; }; then
   echo "downloading torch $TORCH_V (506 to 900 MiB)" >&2
-  W=$(get torch==$TORCH_V torch)
+  W=$(get "torch==$TORCH_V" torch)
   mkdir -p "$DIR/wheels"
   mv "$W" "$DIR/wheels/"
 fi
 if [ ! -d "$DIR/torch/lib" ]; then
-  W=$(ls "$DIR"/wheels/torch-$TORCH_V-*.whl)
+  W=$(ls "$DIR"/wheels/torch-"$TORCH_V"-*.whl)
   unpack "$W" "$TMP/t" torch/include/c10/ torch/include/torch/headeronly/ \
     torch/lib/libc10.so torch/lib/libc10_cuda.so
   FOUND=$(sha256sum "$TMP/t/torch/lib/libc10.so" "$TMP/t/torch/lib/libc10_cuda.so" | cut -d' ' -f1 | tr '\n' ' ')

@@ -30,5 +30,5 @@ if grep -aqF "$checkout/" "$coalesce"; then
   echo "the program contains the path of the checkout" >&2
   exit 1
 fi
-[ -z "$(ls -A . | grep -v '^error$')" ]
+[ -z "$(find . -mindepth 1 ! -name error)" ]
 echo "1 passed, 0 failed"

@@ -11,6 +11,7 @@ use crate::allocator::{Allocator, delegate};
 use crate::driver::{DeviceAddr, Driver, StreamId};
 use crate::error::Error;
 use crate::history::{Action, History, HistoryOptions, TraceEntry};
+use crate::mempool::MempoolId;
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
 use crate::stats::DeviceStats;
@@ -60,20 +61,21 @@ impl<A: Allocator> WithHistory<A> {
         Snapshot {
             segments: self.allocator.segments(),
             device_traces: vec![self.history.entries().copied().collect()],
+            entry_pools: Vec::new(),
             allocator_settings: Settings::default(),
-            external_annotations: [],
         }
     }
 
     fn record(&mut self, action: Action, addr: DeviceAddr, size: u64, stream: StreamId) {
         let time_us = self.allocator.driver().now_us();
-        self.history.record(TraceEntry {
+        let entry = TraceEntry {
             action,
             addr,
             size,
             stream,
             time_us,
-        });
+        };
+        self.history.record(entry, MempoolId::DEFAULT);
     }
 
     /// Records changes of the segments if the device was called or `addr` is in none.

@@ -164,7 +164,7 @@ impl<D: Driver> PyTorch<D> {
         let pool = self.blocks[id].pool;
         self.count_reserved(pool, mapped);
         self.stats.num_device_alloc += 1;
-        self.trace(Action::SegmentMap, addr, mapped, stream);
+        self.trace(Action::SegmentMap, pool, addr, mapped, stream);
         Ok(true)
     }
 
@@ -206,7 +206,7 @@ impl<D: Driver> PyTorch<D> {
 
         let counted = self.count_returned(pool, bytes);
         self.stats.num_device_free += 1;
-        self.trace(Action::SegmentUnmap, addr, bytes, stream);
+        self.trace(Action::SegmentUnmap, pool, addr, bytes, stream);
         outcome?;
         Ok(counted?)
     }

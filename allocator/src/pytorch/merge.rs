@@ -14,9 +14,9 @@ impl<D: Driver> PyTorch<D> {
         let block = &self.blocks[id];
         let (addr, size, requested, stream) =
             (block.addr, block.size, block.requested, block.stream);
-        let (prev, next) = (block.prev, block.next);
+        let (prev, next, pool) = (block.prev, block.next, block.pool);
         // Recorded before coalescing, so that the address is the program's.
-        self.trace(Action::FreeCompleted, addr, requested, stream);
+        self.trace(Action::FreeCompleted, pool, addr, requested, stream);
 
         let (mut splits, mut split_bytes) = (0_i64, 0_i64);
         for neighbour in [prev, next].into_iter().flatten() {

@@ -70,7 +70,13 @@ impl<D: Driver> PyTorch<D> {
             Err(error) => return error.into(),
         };
         let free = DeviceAddr(memory.free);
-        self.trace(Action::Oom, free, request.size, request.stream);
+        self.trace(
+            Action::Oom,
+            request.pool,
+            free,
+            request.size,
+            request.stream,
+        );
         self.stats.num_ooms += 1;
         Error::OutOfMemory(Box::new(OutOfMemory {
             policy: "pytorch",

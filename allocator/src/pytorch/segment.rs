@@ -57,10 +57,10 @@ impl<D: Driver> PyTorch<D> {
     }
 
     fn add_segment(&mut self, block: Block) -> BlockId {
-        let (addr, size, stream) = (block.addr, block.size, block.stream);
+        let (addr, size, stream, pool) = (block.addr, block.size, block.stream, block.pool);
         let id = self.insert_segment(block);
         self.stats.num_device_alloc += 1;
-        self.trace(Action::SegmentAlloc, addr, size, stream);
+        self.trace(Action::SegmentAlloc, pool, addr, size, stream);
         id
     }
 
@@ -126,7 +126,7 @@ impl<D: Driver> PyTorch<D> {
             }));
         }
         self.stats.num_device_free += 1;
-        self.trace(Action::SegmentFree, addr, size, stream);
+        self.trace(Action::SegmentFree, pool, addr, size, stream);
         self.driver.free(addr, size)?;
         let counted = self.count_returned(pool, size);
         let kind = self.pools[pool].kind;

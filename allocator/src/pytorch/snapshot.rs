@@ -24,8 +24,8 @@ impl<D: Driver> PyTorch<D> {
         Snapshot {
             segments: self.observed_segments(),
             device_traces,
+            entry_pools: vec![self.history.pools()],
             allocator_settings: self.settings.clone(),
-            external_annotations: [],
         }
     }
 
@@ -34,7 +34,7 @@ impl<D: Driver> PyTorch<D> {
         let segments = self.segments();
         let active = segments.iter().map(SegmentInfo::active_size).sum();
         let (addr, stream) = (DeviceAddr::NULL, StreamId::DEFAULT);
-        self.trace(Action::Snapshot, addr, active, stream);
+        self.trace(Action::Snapshot, self.large, addr, active, stream);
         segments
     }
 

@@ -129,10 +129,10 @@ fn parse_cuda(settings: &mut Settings, tokens: &Tokens) -> Result<(), SettingsEr
             }
             "pinned_free_catch_all" => settings.pinned.free_catch_all = tokens.boolean(value)?,
             "pinned_max_round_threshold_mb" => {
-                settings.pinned.max_round_threshold_mb = tokens.unsigned(value)?;
+                settings.pinned.max_round_threshold = Some(bytes(tokens.unsigned(value)?));
             }
             "pinned_max_cached_size_mb" => {
-                settings.pinned.max_cached_size_mb = tokens.unsigned(value)?;
+                settings.pinned.max_cached_size = Some(bytes(tokens.unsigned(value)?));
             }
             _ => return tokens.skip_value(i),
         }

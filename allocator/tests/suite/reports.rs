@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use coalesce_alloc::MempoolId;
 use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::StreamId;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::history::{Action, HistoryOptions};
 use coalesce_alloc::policy::{self, POLICIES};
+use coalesce_alloc::release::{Release, two};
 use coalesce_alloc::settings::Settings;
 use coalesce_alloc::stats::summary::memory_summary;
 use coalesce_alloc::stats::{DeviceStats, Stat};
@@ -55,7 +57,7 @@ fn recorded_stats() -> DeviceStats {
         ..DeviceStats::default()
     };
     assert_eq!(
-        stats.flatten(),
+        stats.flatten(two(11)),
         Vec::from_iter(flat),
         "exactly the 122 keys"
     );
@@ -88,7 +90,7 @@ fn keys(value: &Value) -> Vec<&str> {
 #[test]
 fn a_snapshot_has_pytorchs_keys_in_pytorchs_order() {
     let device = SimDevice::new(&SimConfig::with_capacity(64 << 20));
-    let mut allocator = PyTorch::new(device, Settings::default());
+    let mut allocator = PyTorch::new(device, Settings::of_release(two(11)));
     allocator.record_history(Some(HistoryOptions::default()));
     let addr = allocator.malloc(5 << 20, StreamId::nth(1)).unwrap();
     assert!(allocator.malloc(80 << 20, StreamId::DEFAULT).is_err());
@@ -170,6 +172,100 @@ fn a_snapshot_has_pytorchs_keys_in_pytorchs_order() {
 
     let last = allocator.history().last().unwrap();
     assert_eq!((last.action, last.size), (Action::Snapshot, 5 << 20));
+}
+
+/// The keys that a release added, as its binary writes them: of the snapshot, its settings and its entries, each
+/// with the key before.
+#[test]
+fn a_snapshot_has_the_keys_of_its_release() {
+    let reuse = (
+        "pinned_use_cuda_host_register",
+        "graph_capture_record_stream_reuse",
+    );
+    let pinned = [
+        (reuse.1, "max_round_threshold"),
+        ("max_round_threshold", "max_cached_size"),
+    ];
+    let context = ("time_us", "compile_context");
+    let metadata = (context.1, "user_metadata");
+    let hosts = [
+        ("external_annotations", "host_segments"),
+        ("host_segments", "host_traces"),
+    ];
+    let added = [
+        (two(8), vec![context]),
+        (two(9), vec![reuse]),
+        (two(10), vec![metadata]),
+        (two(12), vec![(metadata.1, "pool_id")]),
+        (two(13), pinned.to_vec()),
+        (two(14), hosts.to_vec()),
+    ];
+    let written = |release| {
+        let device = SimDevice::new(&SimConfig::default());
+        let settings = Settings::of_release(release);
+        let mut allocator = PyTorch::new(device, settings);
+        allocator.record_history(Some(HistoryOptions::default()));
+        allocator.malloc(1, StreamId::DEFAULT).unwrap();
+        let snapshot = serde_json::to_value(allocator.snapshot()).unwrap();
+        let parts = [
+            &snapshot,
+            &snapshot["allocator_settings"],
+            &snapshot["device_traces"][0][0],
+        ];
+        let keys = parts.into_iter().flat_map(keys).map(str::to_owned);
+        keys.collect::<Vec<_>>()
+    };
+    let mut expected = written(Release::REPRODUCED[0]);
+    for release in Release::REPRODUCED {
+        for (_, keys) in added.iter().filter(|(since, _)| *since == release) {
+            for &(before, key) in keys {
+                let at = expected.iter().position(|key| key == before).unwrap();
+                expected.insert(at + 1, key.to_owned());
+            }
+        }
+        assert_eq!(written(release), expected, "PyTorch {release}");
+    }
+}
+
+/// The history of `B 1 ... E 1` in the words of PyTorch 2.15, without addresses.
+#[test]
+fn entries_name_their_private_pool_from_2_12_on() {
+    let device = SimDevice::new(&SimConfig::with_capacity(64 << 20));
+    let mut allocator = PyTorch::new(device, Settings::of_release(two(15)));
+    allocator.record_history(Some(HistoryOptions::default()));
+    let stream = StreamId::DEFAULT;
+    allocator.malloc(3 << 20, stream).unwrap();
+    let pool = MempoolId(0, 1);
+    allocator
+        .begin_allocate_to_pool(pool, Box::new(|_| true))
+        .unwrap();
+    let inside = allocator.malloc(5 << 20, stream).unwrap();
+    assert!(allocator.malloc(80 << 20, stream).is_err());
+    allocator.end_allocate_to_pool(pool).unwrap();
+    allocator.free(inside).unwrap();
+    allocator.release_pool(pool).unwrap();
+    allocator.empty_cache().unwrap();
+    let snapshot = serde_json::to_value(allocator.snapshot()).unwrap();
+    let entries = snapshot["device_traces"][0].as_array().unwrap().iter();
+    let pools: Vec<_> = entries
+        .map(|entry| {
+            (
+                entry["action"].as_str().unwrap(),
+                entry["pool_id"][1].as_u64().unwrap(),
+            )
+        })
+        .collect();
+    let expected = [
+        ("segment_alloc", 0),
+        ("alloc", 0),
+        ("segment_alloc", 1),
+        ("alloc", 1),
+        ("oom", 1),
+        ("free_requested", 1),
+        ("free_completed", 1),
+        ("segment_free", 1),
+    ];
+    assert_eq!(pools, expected);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use coalesce_alloc::policy::{self, BuildError, POLICIES};
+use coalesce_alloc::release::Release;
 use coalesce_alloc::settings::{Settings, SettingsError};
 
 /// The variable's name.
@@ -11,6 +12,8 @@ pub const VARIABLE: &str = "COALESCE_TORCH_ALLOC";
 /// The parsed variable.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Conf {
+    /// The release of PyTorch that the reference, the statistics and the snapshots follow.
+    pub torch: Release,
     /// The policy.
     pub policy: Choice,
     /// Number of history entries to keep; `None` records no history.
@@ -47,6 +50,9 @@ pub enum ConfError {
     /// The history length is not a number.
     #[error("{VARIABLE}: history={0} is not a number of entries, as in history=100000")]
     NoCount(String),
+    /// The release is none that the reference reproduces.
+    #[error("{VARIABLE}: torch={0} is not a release from {OLDEST} to {NEWEST}, as in torch=2.13")]
+    NoRelease(String),
     /// An unknown or offline policy, or invalid settings.
     #[error("{VARIABLE}: {}", with_causes(.0))]
     Policy(#[from] BuildError),
@@ -56,20 +62,30 @@ pub enum ConfError {
 }
 
 /// The expected form.
-const USAGE: &str = "expected policy=NAME;conf=SETTINGS;history=ENTRIES, each part optional";
+const USAGE: &str =
+    "expected policy=NAME;conf=SETTINGS;history=ENTRIES;torch=RELEASE, each part optional";
+
+/// The oldest release that is reproduced.
+pub(crate) const OLDEST: Release = Release::REPRODUCED[0];
+/// The newest one.
+pub(crate) const NEWEST: Release = Release::REPRODUCED[Release::REPRODUCED.len() - 1];
 
 impl Conf {
-    /// Reads the environment through `variable`: `policy=NAME;conf=SETTINGS;history=ENTRIES`, each part
-    /// optional.
+    /// Reads the environment through `variable`: `policy=NAME;conf=SETTINGS;history=ENTRIES;torch=RELEASE`,
+    /// each part optional.
     ///
-    /// The default policy is `pytorch`. Without `conf` it reads its settings from
-    /// `PYTORCH_CUDA_ALLOC_CONF`, as PyTorch's own allocator does.
+    /// The default policy is `pytorch`. Without `conf` it reads its settings from the variables that
+    /// PyTorch's own allocator reads, such as `PYTORCH_CUDA_ALLOC_CONF`. Without `torch` the release is the
+    /// one `installed`, or the nearest that is reproduced.
     ///
     /// # Errors
     /// [`ConfError`] names the invalid part and the expected form.
-    pub fn from_env(variable: impl Fn(&str) -> Option<String>) -> Result<Self, ConfError> {
+    pub fn from_env(
+        variable: impl Fn(&str) -> Option<String>,
+        installed: Release,
+    ) -> Result<Self, ConfError> {
         let text = variable(VARIABLE).unwrap_or_default();
-        let (mut name, mut conf, mut history) = (None, None, None);
+        let (mut name, mut conf, mut history, mut torch) = (None, None, None, None);
         for part in text.split(';').map(str::trim).filter(|p| !p.is_empty()) {
             let Some((key, value)) = part.split_once('=') else {
                 return Err(ConfError::NotAPair(part.to_owned()));
@@ -78,16 +94,20 @@ impl Conf {
                 "policy" => &mut name,
                 "conf" => &mut conf,
                 "history" => &mut history,
+                "torch" => &mut torch,
                 other => return Err(ConfError::UnknownKey(other.to_owned())),
             };
             if place.replace(value.trim()).is_some() {
                 return Err(ConfError::Twice(key.trim().to_owned()));
             }
         }
+        let torch = torch.map_or(Ok(installed.reproduced()), release)?;
+        let defaults = Settings::of_release(torch);
         Ok(Self {
+            torch,
             policy: match (name.unwrap_or("pytorch"), conf) {
-                ("pytorch", None) => Choice::Reference(Settings::from_env(&variable)?.into()),
-                ("pytorch", Some(conf)) => Choice::Reference(settings(conf)?.into()),
+                ("pytorch", None) => Choice::Reference(defaults.started_in(&variable)?.into()),
+                ("pytorch", Some(conf)) => Choice::Reference(settings(defaults, conf)?.into()),
                 (name, conf) => other(name, conf.unwrap_or_default())?,
             },
             history: history.map(entries).transpose()?,
@@ -99,13 +119,13 @@ impl Conf {
     pub fn settings(&self) -> Settings {
         match &self.policy {
             Choice::Reference(settings) => (**settings).clone(),
-            Choice::Other { .. } => Settings::default(),
+            Choice::Other { .. } => Settings::of_release(self.torch),
         }
     }
 }
 
-fn settings(conf: &str) -> Result<Settings, ConfError> {
-    let settings = Settings::from_conf(conf);
+fn settings(defaults: Settings, conf: &str) -> Result<Settings, ConfError> {
+    let settings = defaults.started_with(conf);
     settings.map_err(|source| {
         let conf = conf.to_owned();
         ConfError::Policy(BuildError::PyTorch { conf, source })
@@ -121,6 +141,12 @@ fn other(name: &str, conf: &str) -> Result<Choice, ConfError> {
     }
     let (name, conf) = (name.to_owned(), conf.to_owned());
     Ok(Choice::Other { name, conf })
+}
+
+fn release(text: &str) -> Result<Release, ConfError> {
+    let release = text.parse().ok();
+    let reproduced = release.filter(|release| Release::REPRODUCED.contains(release));
+    reproduced.ok_or_else(|| ConfError::NoRelease(text.to_owned()))
 }
 
 fn entries(text: &str) -> Result<usize, ConfError> {
@@ -142,20 +168,26 @@ fn with_causes(error: &dyn std::error::Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use coalesce_alloc::release::two;
+
     use super::*;
+
+    const INSTALLED: Release = two(12);
 
     fn conf(text: &str) -> Result<Conf, String> {
         let environment = |name: &str| (name == VARIABLE).then(|| text.to_owned());
-        Conf::from_env(environment).map_err(|error| error.to_string())
+        Conf::from_env(environment, INSTALLED).map_err(|error| error.to_string())
     }
 
     #[test]
     fn the_default_is_the_reference_with_pytorchs_variable() {
         let expandable = "expandable_segments:True".to_owned();
-        let conf =
-            Conf::from_env(|name| (name == "PYTORCH_CUDA_ALLOC_CONF").then(|| expandable.clone()));
-        let settings = Settings::from_conf(&expandable).unwrap();
+        let variable = |name: &str| (name == "PYTORCH_CUDA_ALLOC_CONF").then(|| expandable.clone());
+        let conf = Conf::from_env(variable, INSTALLED);
+        let settings = Settings::of_release(INSTALLED);
+        let settings = settings.started_with(&expandable).unwrap();
         let expected = Conf {
+            torch: INSTALLED,
             policy: Choice::Reference(settings.into()),
             history: None,
         };
@@ -164,18 +196,48 @@ mod tests {
 
     #[test]
     fn all_parts_are_parsed() {
-        let asked = conf(" history=7 ;policy=bfc; conf=growth:false;");
+        let asked = conf(" history=7 ;policy=bfc; conf=growth:false; torch=2.9.1;");
         let policy = Choice::Other {
             name: "bfc".to_owned(),
             conf: "growth:false".to_owned(),
         };
-        let history = Some(7);
-        assert_eq!(asked, Ok(Conf { policy, history }));
+        let expected = Conf {
+            torch: two(9),
+            policy,
+            history: Some(7),
+        };
+        assert_eq!(asked.as_ref(), Ok(&expected));
+        assert_eq!(asked.unwrap().settings(), Settings::of_release(two(9)));
         let conf = conf("conf=max_split_size_mb:64,roundup_power2_divisions:[256:1,>:2]").unwrap();
         assert_eq!(conf.settings().to_owned(), {
             let text = "max_split_size_mb:64,roundup_power2_divisions:[256:1,>:2]";
-            Settings::from_conf(text).unwrap()
+            let settings = Settings::of_release(INSTALLED).started_with(text);
+            settings.unwrap()
         });
+    }
+
+    #[test]
+    fn the_installed_release_decides_unless_another_is_named() {
+        let torch = |text: &str, installed| {
+            let variable = |name: &str| (name == VARIABLE).then(|| text.to_owned());
+            Conf::from_env(variable, installed).map(|conf| (conf.torch, conf.settings().release()))
+        };
+        assert_eq!(torch("", two(13)), Ok((two(13), two(13))));
+        assert_eq!(torch("", two(5)), Ok((two(6), two(6))));
+        assert_eq!(torch("", two(99)), Ok((two(15), two(15))));
+        assert_eq!(torch("torch=2.8", two(13)), Ok((two(8), two(8))));
+        // A key and a variable that other releases lack.
+        let key = "conf=throw_on_cudamalloc_oom:True";
+        assert!(torch(key, two(11)).is_err() && torch(key, two(12)).is_ok());
+        let generic =
+            |name: &str| (name == "PYTORCH_ALLOC_CONF").then(|| "max_split_size_mb:64".to_owned());
+        let limit = |installed| {
+            Conf::from_env(generic, installed)
+                .unwrap()
+                .settings()
+                .max_split_size()
+        };
+        assert_eq!((limit(two(9)), limit(two(10))), (None, Some(64 << 20)));
     }
 
     #[test]
@@ -185,6 +247,8 @@ mod tests {
             ("polcy=bfc", "unknown key 'polcy'; expected policy=NAME"),
             ("policy=bfc;policy=bfc", "'policy' is given twice"),
             ("history=many", "history=many is not a number"),
+            ("torch=two", "torch=two is not a release from 2.6 to 2.15"),
+            ("torch=2.5", "torch=2.5 is not a release from 2.6 to 2.15"),
             (
                 "policy=pytroch",
                 "unknown policy 'pytroch'; expected one of: pytorch,",

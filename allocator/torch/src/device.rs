@@ -162,8 +162,8 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
             Policy::Plain(allocator) => Snapshot {
                 segments: allocator.segments(),
                 device_traces: vec![Vec::new()],
+                entry_pools: Vec::new(),
                 allocator_settings: Settings::default(),
-                external_annotations: [],
             },
         };
         for segment in &mut snapshot.segments {

@@ -6,10 +6,11 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use coalesce_alloc::driver::{DeviceAddr, Driver, StreamId};
 use coalesce_alloc::error::Error;
+use coalesce_alloc::release::Release;
 use coalesce_alloc::snapshot::Snapshot;
 use coalesce_alloc::stats::DeviceStats;
 
-use crate::conf::{Conf, ConfError};
+use crate::conf::{Conf, ConfError, NEWEST, OLDEST};
 use crate::device::DeviceAllocator;
 use crate::failure::{Failure, guarded};
 
@@ -31,6 +32,8 @@ enum State<D: Driver> {
 pub struct Devices<D: Driver> {
     open: fn(u32) -> Result<D, String>,
     variable: fn(&str) -> Option<String>,
+    /// The installed release of PyTorch, if it was named.
+    installed: OnceLock<Release>,
     conf: OnceLock<Result<Conf, ConfError>>,
     states: [Mutex<State<D>>; MOST_DEVICES],
     /// One more than the highest ordinal used so far.
@@ -48,10 +51,24 @@ impl<D: Driver + 'static> Devices<D> {
         Self {
             open,
             variable,
+            installed: OnceLock::new(),
             conf: OnceLock::new(),
             states: [const { Mutex::new(State::Untouched) }; MOST_DEVICES],
             used: AtomicUsize::new(0),
         }
+    }
+
+    /// Names the installed version of PyTorch, before any other call: the environment is read once, for
+    /// [`Release::DEFAULT`] if no version was named. Returns a warning if that release is not reproduced and
+    /// the nearest one is followed.
+    pub fn set_installed(&self, version: &str) -> Option<String> {
+        let release = version.parse().ok();
+        self.installed.get_or_init(|| release.unwrap_or(NEWEST));
+        let followed = self.conf().ok()?.torch;
+        let nearest = release.map_or(NEWEST, Release::reproduced);
+        (release != Some(nearest) && followed == nearest).then(|| {
+            format!("Coalesce reproduces PyTorch {OLDEST} to {NEWEST}, not {version}; it follows {followed}")
+        })
     }
 
     /// Returns the settings in the environment.
@@ -59,7 +76,10 @@ impl<D: Driver + 'static> Devices<D> {
     /// # Errors
     /// If they are invalid. All other calls then fail too.
     pub fn conf(&self) -> Result<&Conf, Failure> {
-        let conf = self.conf.get_or_init(|| Conf::from_env(self.variable));
+        let conf = self.conf.get_or_init(|| {
+            let installed = self.installed.get().copied().unwrap_or_default();
+            Conf::from_env(self.variable, installed)
+        });
         conf.as_ref()
             .map_err(|error| Failure::new(error.to_string()))
     }
@@ -153,8 +173,9 @@ impl<D: Driver + 'static> Devices<D> {
         let mut all = Snapshot {
             segments: Vec::new(),
             device_traces: vec![Vec::new(); count.min(MOST_DEVICES)],
+            // PyTorch refuses private pools under another allocator.
+            entry_pools: Vec::new(),
             allocator_settings: self.conf()?.settings(),
-            external_annotations: [],
         };
         self.each_ready(|ordinal, device| {
             let snapshot = device.snapshot();
@@ -301,8 +322,10 @@ mod tests {
     use coalesce_alloc::driver::calls::CallKind;
     use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
     use coalesce_alloc::driver::tap::{Hook, Tap};
+    use coalesce_alloc::release::two;
 
     use super::*;
+    use crate::conf::VARIABLE;
 
     const MIB: u64 = 1 << 20;
     /// A request of this size panics.
@@ -364,6 +387,38 @@ mod tests {
         assert_eq!(devices.stats(0).unwrap().reserved_bytes.all.peak, 2 << 20);
         devices.reset_peak_stats(1).unwrap();
         assert_eq!(devices.stats(1).unwrap().reserved_bytes.all.peak, 0);
+    }
+
+    #[test]
+    fn the_installed_release_is_followed() {
+        let followed = |devices: &Devices<Device>| devices.conf().unwrap().torch;
+        let devices = devices();
+        assert_eq!(devices.set_installed("2.9.1+cu128"), None);
+        assert_eq!(devices.set_installed("2.10.0"), None);
+        assert_eq!(followed(&devices), two(9));
+        let settings = devices.snapshot(0).unwrap().allocator_settings;
+        assert_eq!(settings.release(), two(9));
+        let named = Devices::new(open, |name| {
+            (name == VARIABLE).then(|| "torch=2.14".to_owned())
+        });
+        assert_eq!(named.set_installed("2.5.1"), None);
+        assert_eq!(followed(&named), two(14));
+    }
+
+    #[test]
+    fn a_release_that_is_not_reproduced_is_reported() {
+        for (version, release) in [
+            ("2.5.1", two(6)),
+            ("2.99.0a0+git1", two(15)),
+            ("?", two(15)),
+        ] {
+            let devices = devices();
+            let expected = format!(
+                "Coalesce reproduces PyTorch 2.6 to 2.15, not {version}; it follows {release}"
+            );
+            assert_eq!(devices.set_installed(version), Some(expected));
+            assert_eq!(devices.conf().unwrap().torch, release);
+        }
     }
 
     #[test]

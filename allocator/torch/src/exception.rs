@@ -13,7 +13,7 @@
 //! on, except that an exception has at most `ROOM` bytes and a string at most `STRING_ROOM`. If a symbol is
 //! missing, in another version of PyTorch or without PyTorch, nothing is thrown.
 //!
-//! Sources: PyTorch 2.11, `c10/util/Exception.h`; Itanium C++ ABI 2.5.2 (vtables) and section 2.4 of its
+//! Sources: PyTorch 2.6 to 2.15, `c10/util/Exception.h`; Itanium C++ ABI 2.5.2 (vtables) and section 2.4 of its
 //! exception handling.
 #![expect(unsafe_code, reason = "calls C++")]
 
@@ -28,14 +28,30 @@ const ROOM: usize = 1024;
 /// Bytes reserved for a `std::string`, which has 32.
 const STRING_ROOM: usize = 128;
 
+/// What [`throw`] needs and does not find: a library or one of its symbols.
+#[must_use]
+pub fn missing() -> Option<&'static CStr> {
+    match thrower() {
+        Err(name) => Some(name),
+        Ok(thrower) => thrower.out_of_memory.as_ref().err().copied(),
+    }
+}
+
+fn thrower() -> &'static Result<Thrower, Missing> {
+    static THROWER: OnceLock<Result<Thrower, Missing>> = OnceLock::new();
+    THROWER.get_or_init(Thrower::find)
+}
+
+/// The name of a library or symbol that is not found.
+type Missing = &'static CStr;
+
 /// Throws `failure` into the calling C++ code. Returns only if that is not possible.
 ///
 /// # Safety
 /// All frames up to the C++ code must allow unwinding: `extern "C-unwind"` functions without
 /// `catch_unwind` in between.
 pub unsafe fn throw(failure: &Failure) {
-    static THROWER: OnceLock<Option<Thrower>> = OnceLock::new();
-    let Some(thrower) = THROWER.get_or_init(Thrower::find) else {
+    let Ok(thrower) = thrower() else {
         return;
     };
     let message = failure.message.replace('\0', " ");
@@ -45,7 +61,7 @@ pub unsafe fn throw(failure: &Failure) {
     // SAFETY: the functions have the declared types, and exceptions may pass.
     unsafe {
         match &thrower.out_of_memory {
-            Some(class) if failure.is_out_of_memory => class.throw(&message),
+            Ok(class) if failure.is_out_of_memory => class.throw(&message),
             _ => (thrower.check_fail)(FUNCTION.as_ptr(), FILE.as_ptr(), line!(), message.as_ptr()),
         }
     }
@@ -61,7 +77,7 @@ type CheckFail = unsafe extern "C-unwind" fn(*const c_char, *const c_char, u32, 
 /// The functions that create and throw exceptions.
 struct Thrower {
     check_fail: CheckFail,
-    out_of_memory: Option<OutOfMemoryError>,
+    out_of_memory: Result<OutOfMemoryError, Missing>,
 }
 
 /// `c10::OutOfMemoryError`: a `c10::Error` with another vtable.
@@ -103,12 +119,12 @@ unsafe impl Send for Vtable {}
 unsafe impl Sync for Vtable {}
 
 impl Thrower {
-    /// Looks the functions up in the process. Returns `None` without PyTorch or with an incompatible version.
-    fn find() -> Option<Self> {
+    /// Looks the functions up in the process. Fails without PyTorch or with an incompatible version.
+    fn find() -> Result<Self, Missing> {
         let torch = Library::loaded(c"libc10_cuda.so")?;
         // SAFETY: the types match the mangled names.
         unsafe {
-            Some(Self {
+            Ok(Self {
                 check_fail: torch.function(c"_ZN3c106detail14torchCheckFailEPKcS2_jS2_")?,
                 out_of_memory: OutOfMemoryError::find(&torch),
             })
@@ -116,21 +132,37 @@ impl Thrower {
     }
 }
 
+/// The functions whose names contain `std::string`: in its present form, and in the one before C++11, which
+/// PyPI's wheel of PyTorch 2.6 uses.
+const STRING_ABIS: [[&CStr; 3]; 2] = [
+    [
+        c"_ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE",
+        c"_ZNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEC1EPKcRKS3_",
+        c"_ZNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEED1Ev",
+    ],
+    [
+        c"_ZN3c105ErrorC1ENS_14SourceLocationESs",
+        c"_ZNSsC1EPKcRKSaIcE",
+        c"_ZNSsD1Ev",
+    ],
+];
+
 impl OutOfMemoryError {
-    fn find(torch: &Library) -> Option<Self> {
+    fn find(torch: &Library) -> Result<Self, Missing> {
         let vtable = torch.symbol(c"_ZTVN3c1016OutOfMemoryErrorE")?;
+        // The constructor of an error, and the constructor and destructor of a string.
+        let is_used = |[make_error, ..]: &[&'static CStr; 3]| torch.symbol(make_error).is_ok();
+        let [make_error, make_string, drop_string] = STRING_ABIS
+            .into_iter()
+            .find(is_used)
+            .unwrap_or(STRING_ABIS[0]);
         // SAFETY: the types match the mangled names.
         unsafe {
-            Some(Self {
+            Ok(Self {
                 vtable: Vtable(vtable.cast()),
-                make_error: torch.function(
-                    c"_ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE",
-                )?,
-                make_string: torch.function(
-                    c"_ZNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEC1EPKcRKS3_",
-                )?,
-                drop_string: torch
-                    .function(c"_ZNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEED1Ev")?,
+                make_error: torch.function(make_error)?,
+                make_string: torch.function(make_string)?,
+                drop_string: torch.function(drop_string)?,
                 allocate: torch.function(c"__cxa_allocate_exception")?,
                 throw: torch.function(c"__cxa_throw")?,
             })
@@ -173,27 +205,33 @@ unsafe extern "C" {
 
 impl Library {
     /// Returns the library of this name if it is loaded.
-    fn loaded(name: &CStr) -> Option<Self> {
+    fn loaded(name: &'static CStr) -> Result<Self, Missing> {
         const RTLD_LAZY: c_int = 1;
         const RTLD_NOLOAD: c_int = 4;
         // SAFETY: the name is a C string; `RTLD_NOLOAD` loads nothing, so no initializer runs.
         let library = unsafe { dlopen(name.as_ptr(), RTLD_LAZY | RTLD_NOLOAD) };
-        (!library.is_null()).then_some(Self(library))
+        if library.is_null() {
+            return Err(name);
+        }
+        Ok(Self(library))
     }
 
-    fn symbol(&self, name: &CStr) -> Option<*const c_void> {
+    fn symbol(&self, name: &'static CStr) -> Result<*const c_void, Missing> {
         // SAFETY: the library is open and stays so.
         let symbol = unsafe { dlsym(self.0, name.as_ptr()) };
-        (!symbol.is_null()).then_some(symbol.cast_const())
+        if symbol.is_null() {
+            return Err(name);
+        }
+        Ok(symbol.cast_const())
     }
 
     /// # Safety
     /// `F` must be a function pointer of the symbol's type.
-    unsafe fn function<F: Copy>(&self, name: &CStr) -> Option<F> {
+    unsafe fn function<F: Copy>(&self, name: &'static CStr) -> Result<F, Missing> {
         let symbol = self.symbol(name)?;
         assert_pointer_sized::<F>();
         // SAFETY: `F` is a function pointer of pointer size, and the symbol is not null.
-        Some(unsafe { transmute_copy(&symbol) })
+        Ok(unsafe { transmute_copy(&symbol) })
     }
 }
 

@@ -4,7 +4,7 @@
 //! [`coalesce_malloc_or_throw`] and the hooks throw them if PyTorch is loaded.
 #![expect(unsafe_code, reason = "the C interface")]
 
-use std::ffi::{CString, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;
 
 use coalesce_alloc::driver::cuda::{CudaDevice, NativeStreams, StreamHandles};
@@ -13,7 +13,7 @@ use coalesce_alloc::stats::summary;
 
 use crate::devices::Devices;
 #[cfg(unix)]
-use crate::exception::throw;
+use crate::exception::{missing, throw};
 use crate::failure::{Failure, guarded};
 use crate::reply::{memory_stats, reply};
 
@@ -154,10 +154,43 @@ pub extern "C" fn coalesce_configuration_error() -> *mut c_char {
     }
 }
 
+/// Names the installed version of PyTorch (`torch.__version__`), whose rules then apply. Must be the first
+/// call. Returns a warning if another release is followed because that one is not reproduced, or null. Free
+/// it with [`coalesce_release_text`].
+///
+/// # Safety
+/// `version` must be null or a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn coalesce_set_torch_version(version: *const c_char) -> *mut c_char {
+    if version.is_null() {
+        return ptr::null_mut();
+    }
+    // SAFETY: the caller guarantees it.
+    let version = unsafe { CStr::from_ptr(version) }.to_string_lossy();
+    let warning = guarded(|| Ok(DEVICES.set_installed(&version)));
+    let warning = warning.unwrap_or_else(|failure| Some(failure.message));
+    warning.map_or(ptr::null_mut(), text)
+}
+
+/// Returns the library or symbol of PyTorch that is missing for throwing failures, or null. Free it with
+/// [`coalesce_release_text`].
+#[unsafe(no_mangle)]
+pub extern "C" fn coalesce_missing_symbol() -> *mut c_char {
+    #[cfg(unix)]
+    let name = missing().map(|name| name.to_string_lossy().into_owned());
+    #[cfg(not(unix))]
+    let name = Some("C++ exceptions on this platform".to_owned());
+    name.map_or(ptr::null_mut(), text)
+}
+
 /// Returns the statistics of a device as JSON; see [`reply`]. Free it with [`coalesce_release_text`].
 #[unsafe(no_mangle)]
 pub extern "C" fn coalesce_memory_stats(device: c_int) -> *mut c_char {
-    answer(|| Ok(reply(DEVICES.stats(device).map(|s| memory_stats(&s)))))
+    answer(|| {
+        let release = DEVICES.conf().map(|conf| conf.torch);
+        let stats = release.and_then(|release| Ok(memory_stats(&DEVICES.stats(device)?, release)));
+        Ok(reply(stats))
+    })
 }
 
 /// Returns the report of `torch.cuda.memory_summary` for a device as JSON; see [`reply`]. Free it with
@@ -227,8 +260,6 @@ fn text(content: String) -> *mut c_char {
 
 #[cfg(test)]
 mod tests {
-    use std::ffi::CStr;
-
     use super::*;
 
     const NO_DEVICE: c_int = -1;
@@ -253,6 +284,7 @@ mod tests {
         coalesce_record_stream(ptr::without_provenance_mut(512), default);
         coalesce_empty_cache();
         coalesce_refuse_pool();
+        assert_eq!(read(coalesce_missing_symbol()), "libc10_cuda.so");
         let mut bytes = 7;
         // SAFETY: `bytes` is a `size_t`.
         let base = unsafe { coalesce_base_allocation(default, &raw mut bytes) };

@@ -3,6 +3,7 @@
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use coalesce_alloc::release::Release;
 use coalesce_alloc::stats::DeviceStats;
 
 use crate::failure::Failure;
@@ -21,15 +22,17 @@ pub fn reply(answer: Result<impl Serialize, Failure>) -> String {
     .to_string()
 }
 
-/// Returns the dictionary of `torch.cuda.memory_stats()`, with the keys in PyTorch's order.
+/// Returns the dictionary of `torch.cuda.memory_stats()` in a release, with the keys in PyTorch's order.
 #[must_use]
-pub fn memory_stats(stats: &DeviceStats) -> Map<String, Value> {
-    let flat = stats.flatten().into_iter();
+pub fn memory_stats(stats: &DeviceStats, release: Release) -> Map<String, Value> {
+    let flat = stats.flatten(release).into_iter();
     flat.map(|(key, value)| (key, Value::from(value))).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use coalesce_alloc::release::two;
+
     use super::*;
 
     #[test]
@@ -40,7 +43,8 @@ mod tests {
             reply(Err::<(), _>(failure)),
             r#"{"error":"no \"such\" device"}"#
         );
-        let stats = reply(Ok(memory_stats(&DeviceStats::default())));
+        let stats = reply(Ok(memory_stats(&DeviceStats::default(), two(12))));
         assert!(stats.starts_with(r#"{"value":{"active.all.allocated":0,"active.all.current":0,"#));
+        assert!(stats.contains(r#""num_oom_rejections":0"#));
     }
 }

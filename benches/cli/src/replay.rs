@@ -55,7 +55,7 @@ pub struct Args {
     /// Cost of driver calls: `published`, or a TOML file like benches/profiles/published.toml.
     #[arg(long, default_value = profile::PUBLISHED)]
     profile: String,
-    /// Print a JSON object.
+    /// Print a JSON object, which `coalesce schema replay` describes.
     #[arg(long)]
     json: bool,
 }

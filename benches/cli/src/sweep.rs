@@ -1,13 +1,14 @@
 //! `coalesce sweep`: measurements described by a file.
 
-use std::path::PathBuf;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
-use std::time::UNIX_EPOCH;
 
 use anyhow::{bail, ensure};
 use coalesce_bench::measure::record::{self, Row};
 use coalesce_bench::measure::results;
+use coalesce_bench::sweep::SOURCES;
 use coalesce_bench::sweep::journal::Journal;
 use coalesce_bench::sweep::plan::Plan;
 use coalesce_bench::sweep::run::Runner;
@@ -25,14 +26,17 @@ pub struct Args {
     /// Sweep description: a TOML file, see benches/sweeps/README.md.
     sweep: PathBuf,
     /// Output table. An existing file is replaced when the sweep is complete.
-    #[arg(long, value_name = "CSV")]
-    out: PathBuf,
+    #[arg(long, value_name = "CSV", required_unless_present = "list")]
+    out: Option<PathBuf>,
     /// Run only part i of n.
     #[arg(long, value_name = "i/n", default_value = "1/1")]
     partition: Partition,
     /// List the cells without running them.
     #[arg(long)]
     list: bool,
+    /// Number of cells to run at a time [default: the number of cores].
+    #[arg(short, long, value_name = "N")]
+    jobs: Option<NonZeroUsize>,
 }
 
 /// One part of several.
@@ -65,60 +69,59 @@ impl FromStr for Partition {
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let plan = Plan::load(&args.sweep)?;
     let Partition { part, parts } = args.partition;
-    if args.list {
+    let Some(out) = args.out.as_deref().filter(|_| !args.list) else {
         let keys = plan.share(part, parts);
         let lines: String = keys.map(|(_, cell)| plan.key(cell) + "\n").collect();
         print(&lines)?;
         return Ok(ExitCode::SUCCESS);
-    }
+    };
     let share = plan.share(part, parts).count();
     ensure!(
         share > 0,
         "part {part}/{parts} of {} cells is empty",
         plan.cells.len()
     );
-    let out = args.out.display();
     ensure!(
-        !args.out.is_dir(),
-        "{out} is a folder; --out expects a file"
+        !out.is_dir(),
+        "{} is a folder; --out expects a file",
+        out.display()
     );
-    let (digest, build) = (&plan.digest, build());
-    let heading = format!("# coalesce sweep {digest} share {part}/{parts} build {build}");
-    let (mut journal, done) = Journal::open(&Journal::path_for(&args.out), &heading)?;
-    let rows = complete(&plan, args.partition, &mut journal, done)?;
-    save(args, &rows)?;
+    let (digest, sources) = (&plan.digest, SOURCES);
+    let heading = format!("# coalesce sweep {digest} share {part}/{parts} sources {sources}");
+    let path = Journal::path_for(out);
+    let (mut journal, done) = Journal::open(&path, &heading)?;
+    ctrlc::set_handler(move || {
+        let path = path.display();
+        eprintln!("\ninterrupted; {path} keeps the completed cells: the same command resumes");
+        std::process::exit(INTERRUPTED);
+    })?;
+    let rows = complete(&plan, args, &mut journal, done)?;
+    save(out, &rows)?;
     journal.remove()?;
-    eprintln!("{} rows in {}", rows.len(), args.out.display());
+    eprintln!("{} rows in {}", rows.len(), out.display());
     Ok(ExitCode::SUCCESS)
 }
 
-/// Identifies this build of the program, so that a resumed sweep does not mix results of two builds.
-fn build() -> String {
-    let file = std::env::current_exe().and_then(std::fs::metadata);
-    let Ok(file) = file else {
-        return "unknown".to_owned();
-    };
-    let modified = file.modified().unwrap_or(UNIX_EPOCH);
-    let since = modified.duration_since(UNIX_EPOCH).unwrap_or_default();
-    format!("{}-{}", file.len(), since.as_secs())
-}
+/// The exit status of a program that SIGINT ends.
+const INTERRUPTED: i32 = 130;
 
 /// Runs the cells that are not done. Returns all rows of the part, in order.
 fn complete(
     plan: &Plan,
-    Partition { part, parts }: Partition,
+    args: &Args,
     journal: &mut Journal,
     mut rows: Vec<Row>,
 ) -> anyhow::Result<Vec<Row>> {
     if !rows.is_empty() {
         eprintln!("{} cells are already done", rows.len());
     }
+    let Partition { part, parts } = args.partition;
     let is_done = |number: u64| rows.iter().any(|row| row.cell == number);
     let left: Vec<_> = plan
         .share(part, parts)
         .filter(|(number, _)| !is_done(*number))
         .collect();
-    let runner = Runner::new(plan, left.len() as u64);
+    let runner = Runner::new(plan, left.len() as u64, args.jobs);
     let failures = runner.run_all(left.into_iter(), |row| {
         journal.add(&row)?;
         rows.push(row);
@@ -133,8 +136,8 @@ fn complete(
     Ok(rows)
 }
 
-fn save(args: &Args, rows: &[Row]) -> anyhow::Result<()> {
+fn save(out: &Path, rows: &[Row]) -> anyhow::Result<()> {
     let mut csv = Vec::new();
     record::write(rows, &mut csv)?;
-    results::write(&args.out, &csv)
+    results::write(out, &csv)
 }

@@ -125,6 +125,12 @@ const STATED: [&str; 5] = [
     "profile",
 ];
 
+/// Whether the column has a value even if nothing could be measured.
+#[must_use]
+pub fn is_stated(column: &str) -> bool {
+    [&KEY[..], &PROVENANCE, &STATED].concat().contains(&column)
+}
+
 /// The release in tables without the column `torch`.
 const RELEASE_WITHOUT_COLUMN: &str = "2.11";
 
@@ -226,8 +232,7 @@ pub(crate) fn fields(row: &Row) -> anyhow::Result<(StringRecord, StringRecord)> 
     let mut fields = StringRecord::new();
     reader.read_record(&mut fields)?;
     if !row.is_measured() {
-        let stated = |column: &str| [&KEY[..], &PROVENANCE, &STATED].concat().contains(&column);
-        let kept = |(column, field)| if stated(column) { field } else { "" };
+        let kept = |(column, field)| if is_stated(column) { field } else { "" };
         fields = columns.iter().zip(&fields).map(kept).collect();
     }
     Ok((columns, fields))

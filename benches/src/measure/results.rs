@@ -165,7 +165,8 @@ mod tests {
     fn a_pipe_is_written_to_and_not_replaced() {
         use std::os::unix::fs::FileTypeExt;
 
-        let pipe = std::env::temp_dir().join(format!("coalesce-pipe-{}", std::process::id()));
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
         assert!(
             Command::new("mkfifo")
                 .arg(&pipe)
@@ -180,6 +181,5 @@ mod tests {
         write(&pipe, b"a report").unwrap();
         assert_eq!(reader.join().unwrap(), b"a report");
         assert!(fs::metadata(&pipe).unwrap().file_type().is_fifo());
-        fs::remove_file(&pipe).unwrap();
     }
 }

@@ -18,6 +18,15 @@ pub struct Journal {
     path: PathBuf,
 }
 
+impl Drop for Journal {
+    /// Unlocks the file. Closing it does not suffice: a child process that was started meanwhile has a copy of the
+    /// descriptor until it executes its program.
+    fn drop(&mut self) {
+        // On failure the lock ends with the last descriptor.
+        let _ = self.file.unlock();
+    }
+}
+
 impl Journal {
     /// The path of the journal for a file of results.
     #[must_use]
@@ -117,7 +126,7 @@ fn rows(text: &[u8], heading: &str) -> anyhow::Result<Vec<Row>> {
     };
     ensure!(
         first == heading,
-        "journal of another sweep, another part of it, or another build of the program ('{first}', expected \
+        "journal of another sweep, another part of it, or a program with other sources ('{first}', expected \
          '{heading}'); remove it or choose another output file"
     );
     if rest.lines().count() <= 1 {
@@ -139,15 +148,10 @@ mod tests {
         }
     }
 
-    fn scratch(name: &str) -> PathBuf {
-        let folder = std::env::temp_dir().join(format!("coalesce-journal-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        folder.join(name)
-    }
-
     #[test]
     fn only_an_incomplete_last_line_is_removed() {
-        let path = scratch("torn");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("torn");
         let (mut journal, rows) = Journal::open(&path, "sweep 1").unwrap();
         assert_eq!(rows, []);
         (0..3).for_each(|cell| journal.add(&numbered(cell)).unwrap());
@@ -179,12 +183,24 @@ mod tests {
                 "{length} bytes, then the rest"
             );
         }
-        fs::remove_file(path).unwrap();
+    }
+
+    /// A child process has a copy of the descriptor between fork and exec.
+    #[test]
+    fn a_copy_of_the_descriptor_does_not_keep_the_lock() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("locked");
+        let (journal, _) = Journal::open(&path, "sweep 1").unwrap();
+        let copy = journal.file.try_clone().unwrap();
+        drop(journal);
+        Journal::open(&path, "sweep 1").unwrap();
+        drop(copy);
     }
 
     #[test]
     fn foreign_and_broken_journals_are_rejected() {
-        let path = scratch("other");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("other");
         let (first, _) = Journal::open(&path, "sweep 1").unwrap();
         let error = Journal::open(&path, "sweep 1").unwrap_err();
         assert!(error.to_string().contains("another sweep is writing"));
@@ -195,6 +211,5 @@ mod tests {
         text.push_str("not,a,row\n");
         fs::write(&path, text).unwrap();
         assert!(Journal::open(&path, "sweep 1").is_err());
-        fs::remove_file(path).unwrap();
     }
 }

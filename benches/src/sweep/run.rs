@@ -1,6 +1,7 @@
-//! Runs cells on all cores.
+//! Runs cells, several at a time.
 
 use std::collections::HashMap;
+use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use anyhow::anyhow;
@@ -20,6 +21,7 @@ pub struct Runner<'a> {
     /// Minimum device memory that is known or being searched.
     least: Mutex<HashMap<Search, Found>>,
     progress: Progress,
+    jobs: NonZeroUsize,
 }
 
 /// The key of a search for minimum device memory: workload, policy, release, settings, address policy.
@@ -44,18 +46,21 @@ impl From<anyhow::Error> for Failure {
 }
 
 impl<'a> Runner<'a> {
-    /// A runner for `cells` cells.
+    /// A runner for `cells` cells, which runs `jobs` of them at a time, by default one on each core.
     #[must_use]
-    pub fn new(plan: &'a Plan, cells: u64) -> Self {
+    pub fn new(plan: &'a Plan, cells: u64, jobs: Option<NonZeroUsize>) -> Self {
         let progress = Progress::new("cells", Some(cells));
+        let cores = std::thread::available_parallelism();
+        let jobs = jobs.unwrap_or(cores.unwrap_or(NonZeroUsize::MIN));
         Self {
             plan,
             least: Mutex::default(),
             progress,
+            jobs,
         }
     }
 
-    /// Runs cells on all cores, in any order. Passes each row to `done`, one at a time; an error of `done` ends the work,
+    /// Runs cells, in any order. Passes each row to `done`, one at a time; an error of `done` ends the work,
     /// a failing cell does not. Returns a message for each failed cell.
     ///
     /// # Errors
@@ -86,8 +91,7 @@ impl<'a> Runner<'a> {
             }
         };
         std::thread::scope(|scope| {
-            let threads = std::thread::available_parallelism().map_or(1, usize::from);
-            for _ in 1..threads {
+            for _ in 1..self.jobs.get() {
                 scope.spawn(work);
             }
             work();

@@ -28,8 +28,9 @@ quiet() {
 }
 
 one() { # label, env conf, trace, args
-  for k in $(seq "$K"); do
+  for _ in $(seq "$K"); do
     quiet
+    # shellcheck disable=SC2086 # several arguments
     PYTORCH_CUDA_ALLOC_CONF=$2 taskset -c "$CPU" "$DIR/build/oracle" --bench "$R" $4 \
       < "$DIR/bench/$3.txt" | tail -1
   done | awk '

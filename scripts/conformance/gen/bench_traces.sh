@@ -1,4 +1,5 @@
 # Sourced by bench.sh and icount.sh (G: this folder, DIR: setup.sh's): the traces.
+: "${G:?}" "${DIR:?}"
 mkdir -p "$DIR/bench"
 gen() { # name, gen_trace.py arguments
   f=$DIR/bench/$1.txt

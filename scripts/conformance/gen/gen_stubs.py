@@ -5,6 +5,9 @@ A stub returns 0 (success); a few have hand-written bodies. The libcudart stubs
 are linked to the fake runtime, the archive SIMCUDA, which has the rest.
 
   gen_stubs.py TORCH_LIB_DIR SIMCUDA OUT_DIR      writes OUT_DIR/*.c, *.map, build.sh
+
+The names of the libraries, and with them the version of CUDA, are those that the shared objects
+need.
 """
 
 import os
@@ -16,37 +19,48 @@ TLIB, SIMCUDA, OUT = sys.argv[1:4]
 os.makedirs(OUT, exist_ok=True)
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
-# soname -> (version node or None, regex for unversioned names)
+# The libraries, with a regex for names without a version where they may have none. The node of a
+# version is the soname, or the one in NODES.
 LIBS = {
-    "libcudart.so.13": ("libcudart.so.13", None),
-    "libcublas.so.13": ("libcublas.so.13", None),
-    "libcublasLt.so.13": ("libcublasLt.so.13", None),
-    "libcudnn.so.9": ("libcudnn.so.9", None),
-    "libcusparse.so.12": ("libcusparse.so.12", None),
-    "libcusolver.so.12": ("libcusolver.so.12", None),
-    "libcufft.so.12": ("libcufft.so.12", None),
-    "libcurand.so.10": ("libcurand.so.10", r"curand"),
-    "libnvrtc.so.13": ("libnvrtc.so.13", None),
-    "libcupti.so.13": ("libcupti.so.13", None),
-    "libnvshmem_host.so.3": ("NVSHMEM", r"nvshmem"),
-    "libcusparseLt.so.0": (None, r"cusparseLt"),
-    "libcufile.so.0": (None, r"cuFile"),
-    "libnccl.so.2": (None, r"p?nccl"),
+    "libcudart": None,
+    "libcublas": None,
+    "libcublasLt": None,
+    "libcudnn": None,
+    "libcusparse": None,
+    "libcusolver": None,
+    "libcufft": None,
+    "libcurand": r"curand",
+    "libnvrtc": None,
+    "libcupti": None,
+    "libnvshmem_host": r"nvshmem",
+    "libcusparseLt": r"cusparseLt",
+    "libcufile": r"cuFile",
+    "libnccl": r"p?nccl",
+    "libnvToolsExt": r"nvtx",
 }
+NODES = {"libnvshmem_host": "NVSHMEM", "libcusparseLt": None, "libcufile": None, "libnccl": None}
+
+
+def lines(*command):
+    return subprocess.run(command, text=True, capture_output=True).stdout.splitlines()
 
 
 def nm(*args):
-    cmd = ["nm", *args]
-    return subprocess.run(cmd, text=True, capture_output=True).stdout.splitlines()
+    return lines("nm", *args)
 
 
 und = {}  # version -> set
 unver = set()
 defined = set()
+sonames = {}  # library -> soname
 for f in sorted(os.listdir(TLIB)):
     if ".so" not in f or not os.path.isfile(os.path.join(TLIB, f)):
         continue
     p = os.path.join(TLIB, f)
+    for line in lines("readelf", "-d", p):
+        needed = re.search(r"\(NEEDED\).*\[((\w+)\.so[.\d]*)\]", line)
+        if needed and needed[2] in LIBS:
+            sonames[needed[2]] = needed[1]
     for line in nm("-D", "--undefined-only", p):
         w = line.split()
         if not w:
@@ -64,6 +78,7 @@ for f in sorted(os.listdir(TLIB)):
 words = (line.split() for line in nm("--defined-only", "--extern-only", SIMCUDA))
 have = {w[2] for w in words if len(w) == 3 and w[2].startswith(("cu", "__cuda"))}
 assert "cudaMalloc" in have and "cuMemCreate" in have, "no fake runtime: " + SIMCUDA
+CUDA = int(sonames["libcudart"].rpartition(".")[2])
 
 # Hand-written bodies. {name: C text}
 H = {}
@@ -79,15 +94,21 @@ body(
     "int n,void*res,int*cnt){(void)a;(void)b;(void)c;(void)d;(void)e;(void)f;(void)g;"
     "if(n>0&&res)memset(res,0,96);if(cnt)*cnt=1;return 0;}",
 )
-body("cublasLtGetVersion", "unsigned long cublasLtGetVersion(void){return 130000;}")
-body("cublasLtGetCudartVersion", "unsigned long cublasLtGetCudartVersion(void){return 13000;}")
+body("cublasLtGetVersion", f"unsigned long cublasLtGetVersion(void){{return {CUDA}0000;}}")
+body(
+    "cublasLtGetCudartVersion",
+    f"unsigned long cublasLtGetCudartVersion(void){{return {CUDA}000;}}",
+)
 body(
     "cudnnBackendCreateDescriptor",
     "int cudnnBackendCreateDescriptor(int t,void**d){(void)t;*d=calloc(1,256);return 0;}",
 )
-body("cublasGetVersion_v2", "int cublasGetVersion_v2(void*h,int*v){(void)h;*v=130000;return 0;}")
+body(
+    "cublasGetVersion_v2",
+    f"int cublasGetVersion_v2(void*h,int*v){{(void)h;*v={CUDA}0000;return 0;}}",
+)
 body("cudnnGetVersion", "unsigned long cudnnGetVersion(void){return 91900;}")
-body("cudnnGetCudartVersion", "unsigned long cudnnGetCudartVersion(void){return 13000;}")
+body("cudnnGetCudartVersion", f"unsigned long cudnnGetCudartVersion(void){{return {CUDA}000;}}")
 body("cudnnGetErrorString", 'const char*cudnnGetErrorString(int e){(void)e;return "fake cudnn";}')
 body(
     "cudnnGetLastErrorString", "void cudnnGetLastErrorString(char*m,unsigned long n){if(n)m[0]=0;}"
@@ -102,8 +123,8 @@ for n in (
 ):
     body(n, f'const char*{n}(int e){{(void)e;return "fake";}}')
 body("ncclGetVersion", "int ncclGetVersion(int*v){*v=22809;return 0;}")
-body("nvrtcVersion", "int nvrtcVersion(int*a,int*b){*a=13;*b=0;return 0;}")
-body("cuptiGetVersion", "int cuptiGetVersion(unsigned*v){*v=130000;return 0;}")
+body("nvrtcVersion", f"int nvrtcVersion(int*a,int*b){{*a={CUDA};*b=0;return 0;}}")
+body("cuptiGetVersion", f"int cuptiGetVersion(unsigned*v){{*v={CUDA}0000;return 0;}}")
 body(
     "cuptiGetResultString",
     'int cuptiGetResultString(int e,const char**s){(void)e;*s="fake";return 0;}',
@@ -115,6 +136,27 @@ body(
     "memset(x,0,sizeof*x);x->maxThreadsPerBlock=1024;x->numRegs=32;"
     "x->ptxVersion=fakecuda_cc();x->binaryVersion=fakecuda_cc();"
     "x->maxDynamicSharedSizeBytes=232448;return 0;}",
+)
+# The properties of a device in CUDA 12: the fields of CUDA 13, with seven more in between.
+body(
+    "cudaGetDeviceProperties_v2",
+    "int cudaGetDeviceProperties_v2(char*to,int device){"
+    "char from[1008];int cudaGetDeviceProperties();int e=cudaGetDeviceProperties(from,device);if(e)return e;memset(to,0,1032);"
+    + "".join(
+        f"memcpy(to+{to},from+{start},{end - start});"
+        for start, end, to in [
+            (0, 384, 0),  # to the alignment of textures
+            (384, 388, 388),  # multiprocessors
+            (388, 396, 396),  # is integrated, can map host memory
+            (552, 592, 568),  # from the alignment of surfaces
+            (592, 620, 612),  # from the width of the bus
+            (624, 652, 640),  # from the shared memory of a multiprocessor
+            (652, 660, 672),  # pageable memory
+            (660, 672, 680),  # from compute preemption
+            (672, 752, 696),  # from the shared memory that a block may opt in to
+        ]
+    )
+    + "return 0;}",
 )
 for n in (
     "cudaOccupancyMaxActiveBlocksPerMultiprocessor",
@@ -179,13 +221,13 @@ static void note(const char *n, int *once) {
 """
 CREATE = re.compile(r"(Create|create)")
 mk = []
-for so, (ver, rx) in LIBS.items():
+for base, so in sorted(sonames.items()):
+    ver, rx = NODES.get(base, so), LIBS[base]
     names = set(und.get(ver, ())) if ver else set()
     if rx:
         names |= {n for n in unver if re.match(rx, n) and n not in defined}
-    if so == "libcudart.so.13":
+    if base == "libcudart":
         names -= have
-    base = so.split(".so")[0]
     c = [PROLOGUE]
     n_hand = 0
     # src/stubs/<library>.inc.c: a whole set written by hand (cuDNN's convolution
@@ -205,14 +247,14 @@ for so, (ver, rx) in LIBS.items():
         if n in H:
             c.append(H[n])
             n_hand += 1
-        elif CREATE.search(n) and not so.startswith(("libcudart", "libnccl")):
+        elif CREATE.search(n) and base not in ("libcudart", "libnccl"):
             c.append(
                 f'int {n}(void**p){{static int o;note("{n}",&o);if(p)*p=calloc(1,256);return 0;}}'
             )
         else:
             c.append(f'int {n}(void){{static int o;note("{n}",&o);return 0;}}')
     open(f"{OUT}/{base}.c", "w").write("\n".join(c) + "\n")
-    if so != "libcudart.so.13":
+    if base != "libcudart":
         flags = ""
         if ver:
             open(f"{OUT}/{base}.map", "w").write(f"{ver} {{ global: *; }};\n")

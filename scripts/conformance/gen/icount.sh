@@ -9,7 +9,8 @@ DIR=${DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/coalesce-oracle}
 . "$G/bench_traces.sh"
 T=$(mktemp)
 trap 'rm -f "$T"' EXIT
-for t in ${*:-hot_4k mix frag gpt_real decode_real record_stream}; do
+[ $# -gt 0 ] || set -- hot_4k mix frag gpt_real decode_real record_stream
+for t; do
   [ -e "$DIR/bench/$t.txt" ] || continue
   head -60000 "$DIR/bench/$t.txt" > "$T"
   n=$(grep -c ^a "$T")

@@ -109,8 +109,8 @@ fn written(recordings: &[Recording]) -> Vec<u8> {
                     .collect()
             })
             .collect(),
+        entry_pools: Vec::new(),
         allocator_settings: Settings::default(),
-        external_annotations: [],
     };
     let mut written = Vec::new();
     to_writer(&snapshot, &mut written).expect("it is plain data");

@@ -4,29 +4,24 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use tempfile::TempDir;
+
 use crate::{Ended, checkout, run, scratch};
 
 /// An empty folder outside the checkout, removed at the end.
-struct Elsewhere(std::path::PathBuf);
+struct Elsewhere(TempDir);
 
 impl Elsewhere {
     fn new() -> Self {
-        let name = format!("coalesce-installed-{}", std::process::id());
-        let folder = std::env::temp_dir().join(name);
-        fs::create_dir_all(&folder).unwrap();
-        fs::copy(env!("CARGO_BIN_EXE_coalesce"), folder.join("coalesce")).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("coalesce");
+        fs::copy(env!("CARGO_BIN_EXE_coalesce"), program).unwrap();
         Self(folder)
     }
 
     fn coalesce(&self, arguments: &[&str]) -> Ended {
-        let mut command = Command::new(self.0.join("coalesce"));
-        run(command.args(arguments).current_dir(&self.0), "", &[])
-    }
-}
-
-impl Drop for Elsewhere {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        let mut command = Command::new(self.0.path().join("coalesce"));
+        run(command.args(arguments).current_dir(self.0.path()), "", &[])
     }
 }
 

@@ -17,6 +17,7 @@ mod replay;
 mod report;
 mod schema;
 mod script;
+mod shell;
 mod summary;
 mod sweep;
 mod verify;

@@ -3,10 +3,10 @@
 use serde_json::Value;
 
 use crate::verify::{file, snapshot};
-use crate::{coalesce, trace};
+use crate::{checkout, coalesce, scratch, trace};
 
 fn json(arguments: &[&str]) -> Value {
-    serde_json::from_str(&coalesce(arguments, "", &[]).success()).unwrap()
+    serde_json::from_str(&coalesce(arguments, "", &[]).out).unwrap()
 }
 
 /// The schema itself, or the one that it refers to.
@@ -53,15 +53,31 @@ fn every_field_of_the_output_is_described() {
     let small = trace("example_3gib_named_y");
     let other = trace("example_3gib_fused_expr");
     let snapshot = file("schema.pickle", &snapshot(""));
+    let table = checkout().join("results/2026-11-20/policies.csv");
+    let rows = std::fs::read_to_string(&table).unwrap();
+    let rows = rows.lines().take(50).collect::<Vec<_>>().join("\n");
+    let changed = scratch("schema.csv", rows.replace(",recorded,", ",other,"));
+    let (table, changed) = (table.to_str().unwrap(), changed.to_str().unwrap());
+    let buffers = scratch("schema_place.csv", "id,lower,upper,size\nb1,0,3,4\n");
     let advise = ["advise", &small, "--time-limit", "0", "--json"];
     for (output, arguments) in [
         ("advise", [&advise[..], &["--capacity", "10GiB"]].concat()),
         ("job", [&advise[..], &[&other]].concat()),
+        ("compare", vec!["compare", table, changed, "--json"]),
         (
             "diagnose",
             vec!["diagnose", &small, "--capacity", "10GiB", "--json"],
         ),
         ("diff", vec!["diff", &small, &other, "--json"]),
+        (
+            "place",
+            vec!["place", buffers.to_str().unwrap(), "--steps", "9", "--json"],
+        ),
+        ("policies", vec!["policies", "--json"]),
+        ("realism", vec!["realism", "--json"]),
+        ("report", vec!["report", table, "--json"]),
+        ("summary", vec!["summary", table, "--json"]),
+        ("workloads", vec!["workloads", "--json"]),
         (
             "replay",
             vec!["replay", &small, "--capacity", "10GiB", "--json"],

@@ -4,7 +4,7 @@ use std::collections::hash_map::RandomState;
 use std::fs;
 use std::hash::BuildHasher;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use crate::{checkout, coalesce, scratch_folder};
 
@@ -54,9 +54,14 @@ fn run(sweep: &Path, out: &Path, more: &[&str]) -> crate::Ended {
 
 /// Starts the sweep and kills it once its journal has the given number of lines.
 fn run_and_kill(sweep: &Path, out: &Path, lines: usize) {
+    stop(sweep, out, lines, |child| child.kill().unwrap());
+}
+
+/// Starts a sweep and stops it once its journal has some lines. Returns what it printed to standard error.
+fn stop(sweep: &Path, out: &Path, lines: usize, how: impl FnOnce(&mut Child)) -> String {
     let mut child = Command::new(env!("CARGO_BIN_EXE_coalesce"))
         .args(["sweep", text(sweep), "--out", text(out)])
-        .stderr(Stdio::null())
+        .stderr(Stdio::piped())
         .spawn()
         .unwrap();
     let journal = out.with_extension("csv.journal");
@@ -67,8 +72,27 @@ fn run_and_kill(sweep: &Path, out: &Path, lines: usize) {
         }
         std::thread::yield_now();
     }
-    let _ = child.kill();
-    child.wait().unwrap();
+    how(&mut child);
+    let ended = child.wait_with_output().unwrap();
+    String::from_utf8(ended.stderr).unwrap()
+}
+
+#[cfg(unix)]
+#[test]
+fn a_sweep_interrupted_at_the_keyboard_says_how_to_resume() {
+    let folder = scratch_folder("sweep_interrupted");
+    let (sweep, out) = (sweep(&folder), folder.join("out.csv"));
+    let printed = stop(&sweep, &out, 3, |child| {
+        let pid = child.id().to_string();
+        let kill = Command::new("kill").args(["-INT", &pid]).status();
+        assert!(kill.unwrap().success());
+    });
+    // The sweep may have been faster.
+    if !out.exists() {
+        let told = "out.csv.journal keeps the completed cells: the same command resumes";
+        assert!(printed.contains(told), "{printed}");
+    }
+    run(&sweep, &out, &[]).success();
 }
 
 #[test]
@@ -76,7 +100,7 @@ fn an_interrupted_or_partitioned_sweep_gives_the_same_results() {
     let folder = scratch_folder("sweep_whole");
     let sweep = sweep(&folder);
     let whole = folder.join("whole.csv");
-    run(&sweep, &whole, &[]).success();
+    run(&sweep, &whole, &["--jobs", "1"]).success();
     let expected = fs::read_to_string(&whole).unwrap();
     let cells = expected.lines().count() - 1;
     assert!(cells > 60, "{cells}");
@@ -129,14 +153,14 @@ fn a_journal_of_another_sweep_is_rejected() {
     run(&sweep, &out, &[]).failure(1, &["out.csv.journal", "another sweep"]);
     assert!(!out.exists());
 
-    // The same sweep, by another build of the program.
+    // The same sweep, by a program with other sources.
     let journal = out.with_extension("csv.journal");
     let text = fs::read_to_string(&journal).unwrap();
     let (heading, rest) = text.split_once('\n').unwrap();
     fs::write(&journal, format!("{heading}0\n{rest}")).unwrap();
     let text = fs::read_to_string(&sweep).unwrap();
     fs::write(&sweep, text.replace("rounds = 6", "rounds = 5")).unwrap();
-    run(&sweep, &out, &[]).failure(1, &["another build of the program"]);
+    run(&sweep, &out, &[]).failure(1, &["a program with other sources"]);
 }
 
 #[test]
@@ -208,6 +232,8 @@ fn an_invalid_sweep_is_rejected_in_one_line() {
     run(&sweep, &out, &["--partition", "999/999"]).failure(1, &["empty"]);
     run(&folder.join("none.toml"), &out, &[]).failure(1, &["none.toml", "No such file"]);
     run(&sweep, &folder, &[]).failure(1, &["is a folder"]);
+    run(&sweep, &out, &["--jobs", "0"]).failure(2, &["--jobs"]);
+    coalesce(&["sweep", text(&sweep)], "", &[]).failure(2, &["--out"]);
     let nowhere = sweep.join("out.csv"); // below a file
     run(&sweep, &nowhere, &[]).failure(1, &["cannot write", "out.csv.journal"]);
 }
@@ -216,7 +242,7 @@ fn an_invalid_sweep_is_rejected_in_one_line() {
 fn cells_can_be_listed_without_running_them() {
     let folder = scratch_folder("sweep_list");
     let sweep = sweep(&folder);
-    let list = run(&sweep, &folder.join("out.csv"), &["--list"]).success();
+    let list = coalesce(&["sweep", text(&sweep), "--list"], "", &[]).success();
     assert!(
         list.contains("fewer_rounds, seed 2, pytorch, expand, 110%, up, 2.15\n"),
         "{list}"

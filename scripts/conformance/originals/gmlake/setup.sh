@@ -55,6 +55,7 @@ build() { # name, source, further flags
   source=$2
   shift 2
   [ -e "$name.o" ] || $COMPILE -w "$@" -c "$source" -o "$name.o"
+  # shellcheck disable=SC2016 # the loader expands $ORIGIN
   g++ "$@" main.o "$name.o" -Ltorch/lib -lc10 libcudart.so.13 -pthread \
     -Wl,-rpath,'$ORIGIN:$ORIGIN/torch/lib' -o "$name"
 }

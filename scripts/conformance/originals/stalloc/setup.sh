@@ -34,6 +34,7 @@ fi
 INCLUDE="-Invidia/cu13/include $(venv/bin/python -m pybind11 --includes)"
 COMPILE="g++ -O2 -fPIC -shared -std=c++17 $INCLUDE"
 make -s -f "$CONFORMANCE/Makefile" LIBD="$PWD" "$PWD/libcudart.so.13"
+# shellcheck disable=SC2016 # the loader expands $ORIGIN
 $COMPILE -w STAlloc/Allocator/main.cpp STAlloc/Allocator/CUDACachingAllocator.cpp \
   libcudart.so.13 -Wl,-rpath,'$ORIGIN' -o alloc.so
 pwd

@@ -160,7 +160,7 @@ impl fmt::Display for Releases {
 /// Source: the structs that `torch/csrc/cuda/Module.cpp` and `torch/csrc/cuda/memory_snapshot.cpp` write, in
 /// `c10/cuda/CUDACachingAllocator.h` of the releases 2.0 to 2.15; the pull requests of pytorch/pytorch that
 /// are named behind the keys; and public snapshots whose stacks show their release.
-const SIGNS: [(Level, &str, Release); 12] = [
+const SIGNS: [(Level, &str, Release); 13] = [
     (Level::Block, "address", two(1)),
     (Level::Segment, "is_expandable", two(1)), // #96995
     (Level::Segment, "segment_pool_id", two(1)),
@@ -175,6 +175,7 @@ const SIGNS: [(Level, &str, Release); 12] = [
     ),
     (Level::Entry, "user_metadata", two(10)), // #165490
     (Level::Entry, "pool_id", two(12)),       // #177717
+    (Level::Settings, "max_round_threshold", two(13)),
     (Level::Top, "host_traces", two(14)),
     (Level::Top, "host_segments", two(14)),
 ];
@@ -194,7 +195,7 @@ enum Level {
 
 impl Releases {
     /// The releases that write these keys. A key that is present is proof; one that is missing may also
-    /// have been removed, so it only counts where nothing contradicts it.
+    /// have been removed, so it only counts where nothing contradicts it, and no key of the same dict was removed.
     pub(super) fn of_keys(root: Node<'_>) -> Self {
         fn first<'a>(dict: Option<Node<'a>>, key: &str) -> Option<Node<'a>> {
             dict?.get(key)?.items()?.next()
@@ -217,14 +218,20 @@ impl Releases {
         };
         let seen = SIGNS.iter().filter_map(|&(at, key, since)| {
             let dict = level(at).filter(|dict| dict.pairs().is_some())?;
-            Some((key, since, dict.get(key).is_some()))
+            Some((at, key, since, dict.get(key).is_some()))
         });
         let present = seen.clone().filter(|&(.., is_present)| is_present);
-        let from = present.map(|(_, since, _)| since).max();
-        let absent = seen.filter(|&(key, _, is_present)| !is_present && !OPTIONAL.contains(&key));
-        let before = absent
-            .map(|(_, since, _)| since)
-            .filter(|&before| from.is_none_or(|from| from < before));
+        let from = present.map(|(_, _, since, _)| since).max();
+        let absent =
+            seen.filter(|&(_, key, _, is_present)| !is_present && !OPTIONAL.contains(&key));
+        let is_expected = |since| from.is_some_and(|from| since <= from);
+        let is_reduced = |level| {
+            absent
+                .clone()
+                .any(|(at, _, since, _)| at == level && is_expected(since))
+        };
+        let before = absent.clone().filter(|&(at, ..)| !is_reduced(at));
+        let before = before.map(|(_, _, since, _)| since);
         match (from, before.min()) {
             (None, None) => Self::default(),
             (from, before) => Self {
@@ -306,7 +313,11 @@ mod tests {
             (snapshot(&[], &entry[..2]), "PyTorch 2.8"),
             (snapshot(&[reuse], &entry[..2]), "PyTorch 2.9"),
             (snapshot(&[reuse], &entry[..3]), "PyTorch 2.10 or 2.11"),
-            (snapshot(&[reuse], &entry), "PyTorch 2.12 or later"),
+            (snapshot(&[reuse], &entry), "PyTorch 2.12"),
+            (
+                snapshot(&[reuse, "max_round_threshold"], &entry),
+                "PyTorch 2.13 or later",
+            ),
             // A tool removed what it did not need.
             (snapshot(&[], &entry), "PyTorch 2.12 or later"),
             (

@@ -1,0 +1,28 @@
+//! `coalesce man`: manual pages.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::CommandFactory;
+
+use super::Coalesce;
+
+/// Write manual pages: coalesce.1 and one for each command, such as coalesce-advise.1.
+#[derive(clap::Args)]
+#[command(after_help = "Example:\n  coalesce man ~/.local/share/man/man1\n  man coalesce-advise")]
+pub struct Args {
+    /// The folder to write them to. It is created if it does not exist.
+    folder: PathBuf,
+}
+
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let folder = &args.folder;
+    let write = || {
+        fs::create_dir_all(folder)?;
+        clap_mangen::generate_to(Coalesce::command(), folder)
+    };
+    write().with_context(|| format!("cannot write to {}", folder.display()))?;
+    Ok(ExitCode::SUCCESS)
+}
