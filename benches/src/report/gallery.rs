@@ -286,7 +286,7 @@ mod tests {
         let plan = Plan::parse(&sweep, Path::new(env!("CARGO_MANIFEST_DIR"))).unwrap();
         let mut rows = Vec::new();
         let cells = (0..).zip(&plan.cells);
-        let failures = Runner::new(&plan, plan.cells.len() as u64)
+        let failures = Runner::new(&plan, plan.cells.len() as u64, None)
             .run_all(cells, |row| {
                 rows.push(row);
                 Ok(())

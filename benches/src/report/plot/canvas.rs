@@ -103,6 +103,9 @@ pub(crate) fn widest<T: AsRef<str>>(texts: impl IntoIterator<Item = T>, size: i3
 
 /// The lines of a text that has `space` pixels. Words and settings strings are broken after spaces and commas.
 pub(crate) fn wrap(text: &str, size: i32, space: i32) -> Vec<String> {
+    if text.is_empty() {
+        return Vec::new();
+    }
     let mut lines = vec![String::new()];
     for word in text.split_inclusive([' ', ',']) {
         let line = lines.last_mut().expect("begins with one line");
@@ -130,6 +133,8 @@ pub(crate) enum Swatch {
     Dot(RGBColor),
     /// A cross: requests failed.
     Cross(RGBColor),
+    /// A triangle: beyond the axis.
+    Beyond(RGBColor),
 }
 
 /// Pixels of a sample, and of the space between entries.
@@ -234,6 +239,23 @@ impl Canvas<'_> {
         Ok(self.0.draw(&Cross::new(at, 4, color.stroke_width(2)))?)
     }
 
+    /// A triangle that points from the edge of a chart to a value outside, to the right or downwards.
+    pub(crate) fn beyond(
+        &self,
+        (x, y): (i32, i32),
+        (right, down): (i32, i32),
+        color: RGBColor,
+    ) -> anyhow::Result<()> {
+        let tip = (x + 5 * right, y + 5 * down);
+        let base = |side: i32| {
+            (
+                x - 4 * right + 5 * side * down,
+                y - 4 * down + 5 * side * right,
+            )
+        };
+        self.area(vec![tip, base(1), base(-1)], color)
+    }
+
     /// The entries of a legend in rows of at most `space` pixels. Returns the height.
     pub(crate) fn legend<T: AsRef<str>>(
         &self,
@@ -252,6 +274,7 @@ impl Canvas<'_> {
                 Swatch::Cell(color) => self.cell(corners, color, BORDER)?,
                 Swatch::Dot(color) => self.dot((x + SWATCH - 6, y), 4, color)?,
                 Swatch::Cross(color) => self.cross((x + SWATCH - 6, y), color)?,
+                Swatch::Beyond(color) => self.beyond((x + SWATCH - 6, y), (1, 0), color)?,
             }
             self.text(text.as_ref(), (x + SWATCH + 6, y), Font::new(TEXT))?;
         }

@@ -66,14 +66,20 @@ impl Scale {
     }
 
     fn linear_ticks(&self, count: usize) -> Vec<f64> {
-        let step = (self.to - self.from) / count.max(1) as f64;
-        let power = 10_f64.powf(step.log10().floor());
-        let round = [1.0, 2.0, 5.0, 10.0].map(|step| step * power);
-        let step = round.into_iter().find(|&round| round >= step * 0.999);
-        let step = step.unwrap_or(power);
-        let first = (self.from / step).ceil() as i64;
-        let last = (self.to / step + 1e-9).floor() as i64;
-        (first..=last).map(|tick| tick as f64 * step).collect()
+        let wanted = (self.to - self.from) / count.max(1) as f64;
+        let power = 10_f64.powf(wanted.log10().floor());
+        let steps = [10.0, 5.0, 2.0, 1.0, 0.5].map(|step| step * power);
+        let ticks = |step: f64| {
+            let first = (self.from / step - 1e-9).ceil() as i64;
+            let last = (self.to / step + 1e-9).floor() as i64;
+            (first..=last).map(|tick| tick as f64 * step).collect()
+        };
+        let wide = steps.iter().rposition(|&step| step >= wanted * 0.999);
+        let steps = &steps[wide.unwrap_or(0)..];
+        // At least three ticks, so that the scale is clear.
+        let choices = steps.iter().map(|&step| ticks(step));
+        let mut choices = choices.filter(|ticks: &Vec<f64>| ticks.len() >= 3);
+        choices.next().unwrap_or_else(|| ticks(wanted))
     }
 }
 
@@ -162,6 +168,12 @@ mod tests {
         assert_eq!(
             texts(Scale::log(8.0, 300.0)),
             ["10", "20", "50", "100", "200"]
+        );
+        // Three even if fewer are wanted.
+        let few = Scale::linear(-0.9, 0.9).ticks(2);
+        assert_eq!(
+            few.into_iter().map(number).collect::<Vec<_>>(),
+            ["-0.5", "0", "0.5"]
         );
         // No round power within the range.
         assert_eq!(

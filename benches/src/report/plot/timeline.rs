@@ -83,12 +83,8 @@ pub fn timeline(title: &str, note: &str, lines: &[Line<'_>]) -> anyhow::Result<S
         .map(|line| (line.swatch(), line.label.as_str()))
         .collect();
     let space = WIDTH - 2 * MARGIN;
-    let note = if note.is_empty() {
-        Vec::new()
-    } else {
-        wrap(note, TEXT, space)
-    };
-    let top = MARGIN + TITLE + LINE / 2 + LINE * note.len() as i32;
+    let note = wrap(note, TEXT, space);
+    let top = MARGIN + TITLE + LINE / 2 + (LINE + 3) * note.len() as i32;
     let frame = Frame {
         left: MARGIN + Y_AXIS,
         top: top + legend_height(&legend, space) + LINE / 2,

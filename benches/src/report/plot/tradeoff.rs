@@ -12,7 +12,7 @@ use crate::report::pareto::{Point, front};
 /// The shortest time on the scale, which is logarithmic.
 const LEAST_MS: f64 = 0.01;
 /// The end of the axis of memory in percent: a single wasteful way must not compress the scale of the others. Points
-/// beyond it are drawn as crosses at the edge.
+/// beyond it are drawn as triangles at the edge.
 const WIDEST: f64 = 400.0;
 /// Width and least height of the frame in pixels.
 const FRAME: (i32, i32) = (560, 430);
@@ -27,8 +27,9 @@ struct Mark {
     text: String,
     color: RGBColor,
     at: (i32, i32),
-    /// Whether it is beyond the axes, so that its place is not its value.
-    is_beyond: bool,
+    /// The direction in which its value is beyond the axes: right, down.
+    beyond: Option<(i32, i32)>,
+    is_front: bool,
 }
 
 /// Plots driver time over reserved memory for the ways to run a workload, with a line along the front.
@@ -48,7 +49,11 @@ pub fn tradeoff(title: &str, points: &[Point]) -> anyhow::Result<String> {
     let size_x = list + widest(&entries, TEXT) + MARGIN;
     let space = size_x - 2 * MARGIN;
     let legend = legend();
-    let legend = &legend[..if points.iter().any(is_beyond) { 4 } else { 3 }];
+    let legend = &legend[..if points.iter().any(|point| beyond(point).is_some()) {
+        4
+    } else {
+        3
+    }];
     let top = MARGIN + TITLE + LINE / 2;
     let frame = frame(points, top + legend_height(legend, space) + LINE);
     let bottom = frame.top + LINE * points.len() as i32;
@@ -64,10 +69,13 @@ pub fn tradeoff(title: &str, points: &[Point]) -> anyhow::Result<String> {
             text: number.to_string(),
             color: color(point),
             at: place(&frame, point),
-            is_beyond: is_beyond(point),
+            beyond: beyond(point),
+            is_front: front.contains(&point),
         };
         let marks: Vec<Mark> = (1..).zip(points).map(mark).collect();
-        for mark in &marks {
+        // The front is above others at the same place.
+        let (above, below): (Vec<&Mark>, Vec<&Mark>) = marks.iter().partition(|mark| mark.is_front);
+        for mark in below.into_iter().chain(above) {
             paint(canvas, mark)?;
         }
         label(canvas, &frame, &marks)?;
@@ -88,7 +96,7 @@ fn legend() -> [(Swatch, &'static str); 4] {
         (Swatch::Dot(OFFLINE), "offline policy"),
         (Swatch::Dot(FAINT), "other"),
         (
-            Swatch::Cross(FAINT),
+            Swatch::Beyond(FAINT),
             "beyond the axis: the list has its figures",
         ),
     ]
@@ -104,9 +112,10 @@ fn entry((place, point): (usize, &Point)) -> String {
     } = point;
     let ms = match *driver_ms {
         ms if ms >= 10.0 => format!("{ms:.0}"),
+        ms if ms >= 0.1 => format!("{ms:.2}"),
         ms => number(ms),
     };
-    let beyond = if is_beyond(point) {
+    let beyond = if beyond(point).is_some() {
         ", beyond the axis"
     } else {
         ""
@@ -117,8 +126,14 @@ fn entry((place, point): (usize, &Point)) -> String {
     )
 }
 
-fn is_beyond(point: &Point) -> bool {
-    100.0 * point.reserved > WIDEST || point.driver_ms < LEAST_MS
+/// The direction in which a point is beyond the axes: right, down.
+fn beyond(point: &Point) -> Option<(i32, i32)> {
+    let (right, down) = (100.0 * point.reserved > WIDEST, point.driver_ms < LEAST_MS);
+    match (right, down) {
+        (true, _) => Some((1, 0)),
+        (_, true) => Some((0, 1)),
+        _ => None,
+    }
 }
 
 fn frame(points: &[Point], top: i32) -> Frame {
@@ -161,10 +176,9 @@ fn place(frame: &Frame, point: &Point) -> (i32, i32) {
 }
 
 fn paint(canvas: &Canvas<'_>, mark: &Mark) -> anyhow::Result<()> {
-    if mark.is_beyond {
-        canvas.cross(mark.at, mark.color)
-    } else {
-        canvas.dot(mark.at, 4, mark.color)
+    match mark.beyond {
+        Some(direction) => canvas.beyond(mark.at, direction, mark.color),
+        None => canvas.dot(mark.at, 4, mark.color),
     }
 }
 
