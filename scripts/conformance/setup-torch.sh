@@ -19,7 +19,7 @@ die() {
 
 . "$HERE/release.sh"
 
-WANTED=$DEFAULT DIR= TRANSFORMERS=0
+WANTED=$DEFAULT DIR='' TRANSFORMERS=0
 while [ $# -gt 0 ]; do
   case $1 in
     --torch)
@@ -39,6 +39,7 @@ V=$DIR/venv
 WRAP=$DIR/torch-python
 # The fake CUDA depends on all of the allocator's sources.
 RUST=$(find "$HERE/../../allocator/src" "$HERE/../../allocator/simcuda/src" -type f | LC_ALL=C sort)
+# shellcheck disable=SC2086 # several files
 KEY=$(cat "$HERE"/src/stubs/* "$HERE/gen/gen_stubs.py" "$HERE/Makefile" \
   "$HERE/../../Cargo.lock" $RUST | sha256sum | cut -d' ' -f1)
 ready() {
@@ -80,7 +81,7 @@ if [ ! -e "$V/.done" ]; then
   # at most numpy 2.4, the version that was tested
   pipv numpy==2.4.6 filelock 'typing-extensions>=4.10.0' 'sympy>=1.13.3' networkx jinja2 \
     'fsspec>=0.8.5' 'setuptools<82'
-  pipv --no-deps "$DIR"/wheels/torch-$TORCH_V-*.whl
+  pipv --no-deps "$DIR"/wheels/torch-"$TORCH_V"-*.whl
   touch "$V/.done"
   rm -rf "$DIR/wheels"
 fi

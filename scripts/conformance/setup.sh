@@ -46,10 +46,11 @@ RUST=$(find "$HERE/../../allocator/src" "$HERE/../../allocator/simcuda/src" \
   "$HERE/../../allocator/simcuda/include" -type f | LC_ALL=C sort)
 KEY=$({
   echo "$ROW"
+  # shellcheck disable=SC2086 # several files
   cat "$HERE"/src/*.cpp "$HERE"/src/*.h "$HERE"/src/*.c "$HERE/Makefile" "$HERE/../../Cargo.lock" $RUST
 } | sha256sum | cut -d' ' -f1)
 BIN=$DIR/build/oracle
-have_wheel() { ls "$DIR"/wheels/torch-$TORCH_V-*.whl >/dev/null 2>&1; }
+have_wheel() { ls "$DIR"/wheels/torch-"$TORCH_V"-*.whl >/dev/null 2>&1; }
 ready() {
   [ -x "$BIN" ] && [ "$(cat "$DIR/build/.key" 2>/dev/null)" = "$KEY" ] &&
     { [ "${KEEP_WHEEL:-0}" = 0 ] || have_wheel; }
@@ -95,12 +96,12 @@ PY
 
 if ! have_wheel && { [ ! -d "$DIR/torch/lib" ] || [ "${KEEP_WHEEL:-0}" != 0 ]; }; then
   echo "downloading torch $TORCH_V (506 to 900 MiB)" >&2
-  W=$(get torch==$TORCH_V torch)
+  W=$(get "torch==$TORCH_V" torch)
   mkdir -p "$DIR/wheels"
   mv "$W" "$DIR/wheels/"
 fi
 if [ ! -d "$DIR/torch/lib" ]; then
-  W=$(ls "$DIR"/wheels/torch-$TORCH_V-*.whl)
+  W=$(ls "$DIR"/wheels/torch-"$TORCH_V"-*.whl)
   unpack "$W" "$TMP/t" torch/include/c10/ torch/include/torch/headeronly/ \
     torch/lib/libc10.so torch/lib/libc10_cuda.so
   FOUND=$(sha256sum "$TMP/t/torch/lib/libc10.so" "$TMP/t/torch/lib/libc10_cuda.so" | cut -d' ' -f1 | tr '\n' ' ')

@@ -3,8 +3,8 @@
 
     table.py OUT/traces.txt >table.csv
 
-OUT is the folder that scripts/gpu/measure wrote. The table has the memory of each program; other
-columns are empty or 0, so that GPUs of other sizes and drivers with other costs compare as equal.
+OUT is the folder that scripts/gpu/measure wrote. The table has the memory that each program
+used. Other columns are empty or 0: they depend on the GPU's size, on its driver or on the trace.
 """
 
 import csv
@@ -15,8 +15,6 @@ from pathlib import Path
 KEY = ["workload", "seed", "policy", "address_policy"]
 MEMORY = [
     "peak_requested_bytes",
-    "peak_allocated_bytes",
-    "peak_active_bytes",
     "peak_reserved_bytes",
     "retries",
     "ooms",
@@ -49,6 +47,7 @@ def table(text):
         row |= dict.fromkeys([*TEXT, *OPTIONAL], "")
         calls = [column for column in run if column.startswith("calls_")]
         others = ["capacity_bytes", "events", "allocations", "lower_bound_bytes"]
+        others += ["peak_allocated_bytes", "peak_active_bytes"]
         others += ["peak_inactive_split_bytes", "inactive_split_at_peak_bytes"]
         others += ["device_allocs", "device_frees", "syncs", "driver_time_ns", "cell", "cells"]
         yield row | dict.fromkeys([*others, *calls], 0)

@@ -25,15 +25,21 @@ case $1 in
     output path "$folder/bin/coalesce"
     ;;
   install)
-    [ -x "${FOLDER:?}/bin/coalesce" ] ||
-      cargo install --locked --path "$sources/benches/cli" --root "$FOLDER" \
+    if [ ! -x "${FOLDER:?}/bin/coalesce" ]; then
+      # There, no toolchain file of the caller's repository applies.
+      cd "$sources"
+      cargo install --locked --path benches/cli --root "$FOLDER" \
         --target-dir "${RUNNER_TEMP:-/tmp}/coalesce-target"
+    fi
     "$FOLDER/bin/coalesce" --version
     ;;
   compare)
     read -ra more <<<"${ARGUMENTS:-}"
+    for change in ${ALLOW:-}; do
+      more+=(--allow "$change")
+    done
     status=0
-    text=$("$PROGRAM" compare "$OLD" "$NEW" --allow "$ALLOW" ${more[@]+"${more[@]}"} 2>&1) || status=$?
+    text=$("$PROGRAM" compare "$OLD" "$NEW" ${more[@]+"${more[@]}"} 2>&1) || status=$?
     case $status in
       0) result=same ;;
       1) result=changed ;;
@@ -42,7 +48,7 @@ case $1 in
     printf '%s\n' "$text"
     {
       printf '### %s: %s\n\n' "$TITLE" "$result"
-      echo "<code>$NEW</code> compared with <code>$OLD</code>, changes up to $ALLOW allowed"
+      echo "<code>$NEW</code> compared with <code>$OLD</code>${ALLOW:+, allowed: $ALLOW}"
       echo
       printf '~~~~text\n%s\n~~~~\n' "$text"
     } >>"${GITHUB_STEP_SUMMARY:-/dev/stdout}"

@@ -47,10 +47,19 @@ pub struct Finding {
     pub stacks: Vec<CallSite>,
 }
 
+/// The names of all rules.
+pub fn rules() -> impl Iterator<Item = &'static str> {
+    rules::RULES.iter().map(|(name, _)| *name)
+}
+
 /// All findings: out of memory first, then by bytes.
 #[must_use]
 pub fn diagnose(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let found = rules::RULES.iter().filter_map(|rule| rule(evidence));
+    let found = rules::RULES.iter().filter_map(|(name, rule)| {
+        let finding = rule(evidence);
+        debug_assert!(finding.as_ref().is_none_or(|found| found.rule == *name));
+        finding
+    });
     let mut findings: Vec<Finding> = found.collect();
     let order = |finding: &Finding| (finding.rule != rules::MOST_URGENT, Reverse(finding.bytes));
     findings.sort_by_key(order);

@@ -5,135 +5,194 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use coalesce_bench::measure::record;
-use coalesce_bench::report::compare::{Change, Comparison, Limits};
+use coalesce_bench::report::compare::columns::{Allowed, share};
+use coalesce_bench::report::compare::{Change, Comparison, Effect, Limits, Timing};
 
-use super::output::print;
+use super::output::{failed, print, print_json};
 
-/// Compare two tables of results, and fail if the new one differs by more than allowed.
+/// Compare two tables of results, and fail if the new one is worse.
 ///
-/// Rows are matched by workload, seed, policy, setting, capacity and address policy. Deterministic figures are
-/// compared exactly, timings by rank (Mann-Whitney, p < 0.01). The exit status is 1 if a row is missing, a figure
-/// changed by more than --allow, or a time is significantly longer than --allow-time permits.
+/// Rows are matched by workload, seed, policy, setting, capacity, address policy and release. Deterministic figures
+/// are compared exactly, timings by rank (Mann-Whitney, p < 0.01). Most figures have a better direction: less memory,
+/// fewer failures, fewer driver calls, higher efficiency. Figures that say what was run (settings, events, memory of
+/// the device) have none, and a change of them fails in both directions. If more or fewer requests of a row fail, or
+/// its minimum device memory or largest batch changed, only that figure is judged, because the others describe
+/// another run.
+///
+/// Words in capitals mark the differences that make the comparison fail.
 #[derive(clap::Args)]
-#[command(after_help = "Example:\n  coalesce compare results/last.csv results/new.csv --allow 1%")]
+#[command(
+    after_help = "Exit status:\n  0  nothing is worse by more than --allow and --allow-time permit\n  1  a figure is worse, \
+                  what was run changed, a row is missing, or a time is significantly longer\n  2  a table cannot be \
+                  read, the tables have no common row, or an argument is invalid\n\n\
+                  Examples:\n  coalesce compare results/last.csv results/new.csv --allow 1% --allow retries=2\n  \
+                  coalesce compare recorded.csv fresh.csv --exact"
+)]
 pub struct Args {
     /// The old table.
     old: PathBuf,
     /// The new table.
     new: PathBuf,
-    /// Allowed change of a figure, in either direction.
-    #[arg(long, default_value = "0%", value_parser = percent)]
-    allow: f64,
+    /// Allowed change: 1% of every figure, or of a column: peak_reserved_bytes=1%, retries=2. Can be repeated.
+    #[arg(long, value_name = "[COLUMN=]CHANGE", value_parser = allowed)]
+    allow: Vec<Allowed>,
     /// Allowed increase of the time for a malloc and its free.
-    #[arg(long, default_value = "5%", value_parser = percent)]
+    #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = percent)]
     allow_time: f64,
+    /// Fail for every difference but times: also for improvements and new rows.
+    #[arg(long, conflicts_with = "allow")]
+    exact: bool,
+    /// Show only the differences that make the comparison fail.
+    #[arg(long)]
+    only_worse: bool,
+    /// Print a JSON object, which `coalesce schema compare` describes.
+    #[arg(long)]
+    json: bool,
 }
 
 /// Maximum number of lines to print of each kind.
 const SHOWN: usize = 40;
 
-fn percent(text: &str) -> Result<f64, &'static str> {
-    let number = text
-        .strip_suffix('%')
-        .and_then(|number| number.parse::<f64>().ok());
-    let number = number.filter(|number| number.is_finite() && *number >= 0.0);
-    number
-        .map(|number| number / 100.0)
-        .ok_or("expected a percentage such as 5%")
+fn allowed(text: &str) -> Result<Allowed, String> {
+    text.parse()
+        .map_err(|error: anyhow::Error| format!("{error:#}"))
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    share(text).map_err(|error| error.to_string())
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let (old, new) = (record::read_file(&args.old)?, record::read_file(&args.new)?);
     let limits = Limits {
-        exact: args.allow,
+        allowed: args.allow.clone(),
         time: args.allow_time,
+        is_exact: args.exact,
     };
-    let comparison = Comparison::of(&old, &new)?;
-    print(&describe(&comparison, limits))?;
-    Ok(if comparison.is_within(limits) {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    let comparison = match compared(args, &limits) {
+        Ok(comparison) => comparison,
+        Err(error) => return Ok(failed(&error, 2)),
+    };
+    let fails = comparison.fails;
+    match args.json {
+        true if args.only_worse => print_json(&comparison.only_failing(&limits))?,
+        true => print_json(&comparison)?,
+        false => {
+            let counts = counts(&comparison);
+            let shown = match args.only_worse {
+                true => comparison.only_failing(&limits),
+                false => comparison,
+            };
+            print(&(counts + &differences(&shown, &limits)))?;
+        }
+    }
+    Ok(u8::from(fails).into())
 }
 
-fn describe(comparison: &Comparison, limits: Limits) -> String {
-    let mut text = String::new();
-    // Writing to a string cannot fail.
-    let _ = writeln!(
-        text,
-        "{} rows in both, {} gone, {} new; {} figures changed; {} of {} times differ",
+fn compared(args: &Args, limits: &Limits) -> anyhow::Result<Comparison> {
+    let (old, new) = (record::read_file(&args.old)?, record::read_file(&args.new)?);
+    Comparison::of(&old, &new, limits)
+}
+
+fn counts(comparison: &Comparison) -> String {
+    let count = |effect| {
+        let changes = comparison.changes.iter();
+        changes.filter(|change| change.effect == effect).count()
+    };
+    let changed = comparison.changes.len();
+    let effects = [
+        (count(Effect::Worse), "worse"),
+        (count(Effect::Better), "better"),
+        (count(Effect::Other), "other"),
+        (count(Effect::Unjudged), "not judged"),
+    ];
+    let effects = effects.into_iter().filter(|(count, _)| *count > 0);
+    let effects: Vec<_> = effects
+        .map(|(count, name)| format!("{count} {name}"))
+        .collect();
+    let effects = match effects.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", effects.join(", ")),
+    };
+    format!(
+        "{} rows in both, {} gone, {} new; {changed} figures changed{effects}; {} of {} times differ\n",
         comparison.common,
         comparison.lost.len(),
         comparison.added.len(),
-        comparison.changes.len(),
         comparison.timings.len(),
         comparison.timed
-    );
-    list(
-        &mut text,
-        comparison.lost.iter().map(|key| format!("gone  {key}")),
-    );
-    list(
-        &mut text,
-        comparison.added.iter().map(|key| format!("new   {key}")),
-    );
-    let changes = comparison.changes.iter();
-    list(
-        &mut text,
-        changes.map(|change| describe_change(change, limits)),
-    );
-    let timings = comparison.timings.iter().map(|timing| {
-        let mark = if timing.is_within(limits.time) {
-            "     "
-        } else {
-            "WORSE"
-        };
-        let ratio = timing.ratio;
-        let (value, low, high) = (ratio.value, ratio.low, ratio.high);
-        let p = timing.p;
-        format!(
-            "{mark} {}: time x {value:.3} ({low:.3} to {high:.3}, p = {p:.1e})",
-            timing.key
-        )
-    });
-    list(&mut text, timings);
-    text
-}
-
-fn describe_change(change: &Change, limits: Limits) -> String {
-    let mark = if change.is_within(limits.exact) {
-        "     "
-    } else {
-        "OTHER"
-    };
-    let Change {
-        key,
-        column,
-        old,
-        new,
-    } = change;
-    let shown = |text: &String| {
-        if text.is_empty() {
-            "none".to_owned()
-        } else {
-            text.clone()
-        }
-    };
-    let growth = change
-        .growth()
-        .map_or_else(String::new, |growth| format!(" ({:+.2} %)", 100.0 * growth));
-    format!(
-        "{mark} {key}: {column} {} -> {}{growth}",
-        shown(old),
-        shown(new)
     )
 }
 
-fn list(text: &mut String, lines: impl Iterator<Item = String>) {
-    let lines: Vec<String> = lines.collect();
-    for line in lines.iter().take(SHOWN) {
-        let _ = writeln!(text, "{line}");
+/// The differences, first those that make the comparison fail.
+fn differences(comparison: &Comparison, limits: &Limits) -> String {
+    let mut text = String::new();
+    let lost = comparison
+        .lost
+        .iter()
+        .map(|row| (true, "gone", row.to_string()));
+    list(&mut text, lost);
+    let added = comparison.added.iter();
+    list(
+        &mut text,
+        added.map(|row| (limits.is_exact, "new", row.to_string())),
+    );
+    let changes = comparison.changes.iter();
+    let changes = changes.filter(|change| change.fails || change.effect != Effect::Unjudged);
+    list(&mut text, changes.map(described));
+    list(&mut text, comparison.timings.iter().map(described_timing));
+    text
+}
+
+fn described(change: &Change) -> (bool, &'static str, String) {
+    let word = match change.effect {
+        Effect::Better => "better",
+        Effect::Worse => "worse",
+        Effect::Other | Effect::Unjudged => "other",
+    };
+    let shown = |text: &str| match text {
+        "" => "none".to_owned(),
+        text => text.to_owned(),
+    };
+    let growth = change
+        .growth
+        .map_or_else(String::new, |growth| format!(" ({:+.2} %)", 100.0 * growth));
+    let Change {
+        row,
+        column,
+        old,
+        new,
+        ..
+    } = change;
+    let (old, new) = (shown(old), shown(new));
+    let text = format!("{row}: {column} {old} -> {new}{growth}");
+    (change.fails, word, text)
+}
+
+fn described_timing(timing: &Timing) -> (bool, &'static str, String) {
+    let Timing {
+        row,
+        ratio,
+        low,
+        high,
+        p,
+        fails,
+    } = timing;
+    let word = if *ratio > 1.0 { "worse" } else { "better" };
+    let text = format!("{row}: time x {ratio:.3} ({low:.3} to {high:.3}, p = {p:.1e})");
+    (*fails, word, text)
+}
+
+/// Adds a line for each difference: whether it fails, a word for it, and its description.
+fn list(text: &mut String, lines: impl Iterator<Item = (bool, &'static str, String)>) {
+    let mut lines: Vec<_> = lines.collect();
+    lines.sort_by_key(|(fails, ..)| !fails);
+    for (fails, word, line) in lines.iter().take(SHOWN) {
+        let word = match fails {
+            true => word.to_uppercase(),
+            false => (*word).to_owned(),
+        };
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{word:<6} {line}");
     }
     if let Some(more) = lines.len().checked_sub(SHOWN).filter(|more| *more > 0) {
         let _ = writeln!(text, "... and {more} more");

@@ -2,14 +2,16 @@
 
 use std::process::ExitCode;
 
+use coalesce_advisor::Finding;
 use coalesce_advisor::diagnose::steps::Steps;
 use coalesce_advisor::diagnose::{self, Evidence};
 use coalesce_bench::measure::cell::REFERENCE;
 use coalesce_bench::text::coverage::missing;
+use coalesce_workloads::catalog::Unknown;
 
 use super::conditions::ConditionFlags;
 use super::history;
-use super::output::print;
+use super::output::{failed, print};
 
 /// Find problems in a workload's memory use, and suggest remedies.
 ///
@@ -18,7 +20,10 @@ use super::output::print;
 /// them.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Example:\n  coalesce diagnose workloads/traces/accum8_gpt2s_forgot_zero_grad.csv.gz"
+    after_help = "Exit status with --fail-on:\n  0  no such finding\n  1  a finding of one of the rules\n  2  the workload \
+                  cannot be diagnosed, or an argument is invalid\n\n\
+                  Examples:\n  coalesce diagnose workloads/traces/accum8_gpt2s_forgot_zero_grad.csv.gz\n  \
+                  coalesce diagnose snapshot.pickle --fail-on gradients --fail-on growth"
 )]
 pub struct Args {
     /// A PyTorch memory snapshot, a trace (see workloads/traces/README.md), an RMM log or a MiniMalloc instance,
@@ -26,12 +31,42 @@ pub struct Args {
     workload: String,
     #[command(flatten)]
     conditions: ConditionFlags,
-    /// Print a JSON array.
+    /// Exit with status 1 if this rule has a finding; `any` for all rules. Can be repeated, or a list with commas.
+    #[arg(long, value_name = "RULE", value_delimiter = ',', value_parser = rule)]
+    fail_on: Vec<String>,
+    /// Print a JSON array, which `coalesce schema diagnose` describes.
     #[arg(long)]
     json: bool,
 }
 
+/// The name for all rules.
+const ANY: &str = "any";
+
+fn rule(name: &str) -> Result<String, String> {
+    let mut known = diagnose::rules().chain([ANY]);
+    match known.any(|known| known == name) {
+        true => Ok(name.to_owned()),
+        false => {
+            let known = diagnose::rules().chain([ANY]);
+            Err(format!("no rule {}", Unknown::new(name, known)))
+        }
+    }
+}
+
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let findings = match findings(args) {
+        Err(error) if !args.fail_on.is_empty() => return Ok(failed(&error, 2)),
+        findings => findings?,
+    };
+    let is_named = |finding: &Finding| {
+        let mut rules = args.fail_on.iter();
+        rules.any(|rule| rule == ANY || rule == finding.rule)
+    };
+    Ok(u8::from(findings.iter().any(is_named)).into())
+}
+
+/// Prints the findings and returns them.
+fn findings(args: &Args) -> anyhow::Result<Vec<Finding>> {
     let input = args.conditions.open(&args.workload)?;
     history::require_or_show(&input, &args.workload, args.json)?;
     let conditions = args.conditions.resolve(&input, REFERENCE)?;
@@ -47,5 +82,5 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
     };
     print(&text)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(findings)
 }

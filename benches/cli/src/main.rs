@@ -34,12 +34,9 @@ mod conditions;
 mod history;
 mod output;
 
-use std::io;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use coalesce_alloc::settings::SettingsError;
-use coalesce_workloads::formats::snapshot::release::unknown_key_hint;
 
 /// Replay, measure and explain the memory use of GPU caching allocators
 #[derive(Parser)]
@@ -96,30 +93,6 @@ verbs! {
 }
 
 fn main() -> ExitCode {
-    Coalesce::parse().verb.run().unwrap_or_else(|error| {
-        if is_broken_pipe(&error) {
-            return ExitCode::SUCCESS;
-        }
-        eprintln!("coalesce: {error:#}{}", hint(&error));
-        ExitCode::FAILURE
-    })
-}
-
-/// What to do about an unknown key in a settings string. PyTorch's message does not tell.
-fn hint(error: &anyhow::Error) -> String {
-    let mut causes = error.chain();
-    let key = causes.find_map(|cause| match cause.downcast_ref() {
-        Some(SettingsError::UnknownKey { key, .. }) => Some(key),
-        _ => None,
-    });
-    let hint = key.and_then(|key| unknown_key_hint(key));
-    hint.map_or_else(String::new, |hint| format!(" ({hint})"))
-}
-
-/// Whether the reader of the output closed it early, as `head` does. That is not an error.
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    let mut causes = error
-        .chain()
-        .filter_map(|cause| cause.downcast_ref::<io::Error>());
-    causes.any(|error| error.kind() == io::ErrorKind::BrokenPipe)
+    let ended = Coalesce::parse().verb.run();
+    ended.unwrap_or_else(|error| output::failed(&error, 1))
 }

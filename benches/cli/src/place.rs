@@ -12,8 +12,10 @@ use coalesce_alloc::placement::{Effort, Placement, lower_bound, pack_watched};
 use coalesce_bench::measure::progress::Progress;
 use coalesce_bench::measure::results;
 use coalesce_workloads::formats::minimalloc::{self, Instance};
+use schemars::JsonSchema;
+use serde::Serialize;
 
-use super::output::print;
+use super::output::{print, print_json};
 
 /// Find offsets for buffers with known lifetimes, in as little memory as possible.
 ///
@@ -36,6 +38,28 @@ pub struct Args {
     /// search leaves the best one.
     #[arg(long, value_name = "CSV")]
     out: Option<PathBuf>,
+    /// Print a JSON object, which `coalesce schema place` describes.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The outcome of a search.
+#[derive(JsonSchema, Serialize)]
+pub struct PlaceReport {
+    /// The number of buffers.
+    buffers: usize,
+    /// The peak of live bytes.
+    lower_bound: u64,
+    /// Bytes that the placement needs.
+    height: u64,
+    /// `height / lower_bound`.
+    ratio: f64,
+    /// Seconds of search until the placement was found.
+    found_after_s: f64,
+    /// The algorithm that found it.
+    packer: &'static str,
+    /// The offset of each buffer, in the order of the instance.
+    offsets: Vec<u64>,
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -55,7 +79,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let found = search(args, &instance)?;
     found.placement.check(&instance.buffers)?;
     save(args, &instance, &found.placement)?;
-    print(&describe(args, &instance, &found))?;
+    if args.json {
+        print_json(&report(&instance, &found))?;
+    } else {
+        print(&describe(args, &instance, &found))?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -104,6 +132,20 @@ fn save(args: &Args, instance: &Instance, placement: &Placement) -> anyhow::Resu
 
 fn ratio(height: u64, bound: u64) -> String {
     format!("{:.4}", height as f64 / bound.max(1) as f64)
+}
+
+fn report(instance: &Instance, found: &Found) -> PlaceReport {
+    let Placement { height, packer, .. } = found.placement;
+    let bound = lower_bound(&instance.buffers);
+    PlaceReport {
+        buffers: instance.buffers.len(),
+        lower_bound: bound,
+        height,
+        ratio: height as f64 / bound.max(1) as f64,
+        found_after_s: found.after.as_secs_f64(),
+        packer,
+        offsets: found.placement.offsets.clone(),
+    }
 }
 
 fn describe(args: &Args, instance: &Instance, found: &Found) -> String {

@@ -10,8 +10,9 @@ use coalesce_bench::sweep::plan::Plan;
 
 /// Draw the results of a sweep as SVG files.
 ///
-/// Draws the efficiency of all workloads and settings, memory over time for the workloads with the most unused
-/// reserved memory, and driver time by capacity if the sweep has several tight devices.
+/// Draws the efficiency of all workloads under all settings, and memory over time for the workloads with the most
+/// unused reserved memory. With several policies, also driver time by reserved memory; with several tight devices,
+/// driver time by capacity; with several releases of PyTorch, how reserved memory changes from release to release.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  coalesce plot benches/sweeps/least.toml results/latest/least.csv --out plots"

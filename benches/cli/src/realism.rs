@@ -8,8 +8,10 @@ use anyhow::{Context, ensure};
 use coalesce_bench::measure::results;
 use coalesce_bench::realism;
 use coalesce_bench::report::readme::{self, Splice};
+use schemars::JsonSchema;
+use serde::Serialize;
 
-use super::output::print;
+use super::output::{print, print_json};
 
 /// Compare generated workloads with the recorded ones that they imitate.
 #[derive(clap::Args)]
@@ -21,14 +23,56 @@ pub struct Args {
     #[arg(long, value_name = "FOLDER")]
     traces: Option<PathBuf>,
     /// Markdown file to put the table into, between the marks `<!-- table realism: -->` and `<!-- end -->`.
-    #[arg(long, value_name = "MARKDOWN")]
+    #[arg(long, value_name = "MARKDOWN", conflicts_with = "json")]
     splice: Option<PathBuf>,
+    /// Print a JSON array, which `coalesce schema realism` describes.
+    #[arg(long)]
+    json: bool,
+}
+
+/// A generated workload and the recorded one that it imitates.
+#[derive(JsonSchema, Serialize)]
+pub struct Realism {
+    /// The recorded trace.
+    trace: &'static str,
+    /// Relative difference of the peak requested: generated minus recorded.
+    peak_requested: f64,
+    /// Relative difference of the number of events.
+    events: f64,
+    /// Difference of the efficiency under default settings, from 0 to 1.
+    efficiency_default: f64,
+    /// The same with expandable segments.
+    efficiency_expandable: f64,
+    /// Whether all differences are within their limits.
+    close: bool,
+}
+
+impl Realism {
+    fn of(pair: &realism::Pair) -> Self {
+        let [
+            peak_requested,
+            events,
+            efficiency_default,
+            efficiency_expandable,
+        ] = pair.differences();
+        Self {
+            trace: pair.name,
+            peak_requested,
+            events,
+            efficiency_default,
+            efficiency_expandable,
+            close: pair.is_close(),
+        }
+    }
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let markdown = realism::markdown(&realism::measure(&results::traces(
-        args.traces.as_deref(),
-    )?)?);
+    let pairs = realism::measure(&results::traces(args.traces.as_deref())?)?;
+    if args.json {
+        print_json(&pairs.iter().map(Realism::of).collect::<Vec<_>>())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let markdown = realism::markdown(&pairs);
     let Some(target) = &args.splice else {
         print(&markdown)?;
         return Ok(ExitCode::SUCCESS);

@@ -55,7 +55,7 @@ pub struct Args {
     /// Cost of driver calls: `published`, or a TOML file like benches/profiles/published.toml.
     #[arg(long, default_value = profile::PUBLISHED)]
     profile: String,
-    /// Print a JSON object.
+    /// Print a JSON object, which `coalesce schema replay` describes.
     #[arg(long)]
     json: bool,
 }
@@ -252,11 +252,16 @@ fn measure(
     Ok((row, Some(on_gpu)))
 }
 
-/// The output as JSON, without the columns of sweeps and timings.
+/// Whether the output has this column: it lacks those of sweeps and timings.
+pub fn is_printed(column: &str) -> bool {
+    ![&TIMING[..], &PROVENANCE].concat().contains(&column)
+}
+
+/// The output as JSON.
 fn json(report: &Report) -> anyhow::Result<String> {
     let mut json = serde_json::to_value(report)?;
     if let Some(object) = json.as_object_mut() {
-        object.retain(|column, _| ![&TIMING[..], &PROVENANCE].concat().contains(&&column[..]));
+        object.retain(|column, _| is_printed(column));
     }
     Ok(serde_json::to_string_pretty(&json)? + "\n")
 }

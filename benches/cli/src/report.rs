@@ -13,7 +13,7 @@ use coalesce_bench::report::readme::{self, Splice};
 use coalesce_bench::report::releases::Releases;
 use coalesce_bench::report::table;
 
-use super::output::print;
+use super::output::{print, print_json};
 
 /// Print a table of results, or update the tables in a Markdown file.
 #[derive(clap::Args)]
@@ -25,8 +25,11 @@ pub struct Args {
     /// results/ of the checkout around the current folder].
     results: Option<PathBuf>,
     /// Markdown file to put the tables into, between the marks `<!-- table NAME: -->` and `<!-- end -->`.
-    #[arg(long, value_name = "MARKDOWN")]
+    #[arg(long, value_name = "MARKDOWN", conflicts_with = "json")]
     splice: Option<PathBuf>,
+    /// Print the rows as a JSON array, which `coalesce schema report` describes.
+    #[arg(long)]
+    json: bool,
 }
 
 /// The tables for Markdown files: name, source, and the function that makes it.
@@ -53,10 +56,25 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 path
             };
             let rows = record::read_file(&csv)?;
-            print(&table::text(&rows))?;
+            match args.json {
+                true => print_json(&objects(&rows)?)?,
+                false => print(&table::text(&rows))?,
+            }
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The rows as JSON objects; those of unsupported workloads without the figures that could not be measured.
+fn objects(rows: &[Row]) -> anyhow::Result<Vec<serde_json::Value>> {
+    let object = |row: &Row| {
+        let mut object = serde_json::to_value(row)?;
+        if let (false, Some(fields)) = (row.is_measured(), object.as_object_mut()) {
+            fields.retain(|column, _| record::is_stated(column));
+        }
+        Ok(object)
+    };
+    rows.iter().map(object).collect()
 }
 
 /// Updates the tables in `target` from the results in `folder`.

@@ -1,33 +1,38 @@
-//! `coalesce summary`: the effect of each setting over all workloads.
+//! `coalesce summary`: the effect of each policy and setting over all workloads.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, ensure};
-use coalesce_bench::measure::record::{self, RECORDED, Row};
+use coalesce_bench::measure::record;
 use coalesce_bench::measure::results;
 use coalesce_bench::report::summary;
 
-use super::output::print;
+use super::output::{print, print_json};
 
-/// Summarize the effect of each setting over all workloads, compared with a baseline.
+/// Summarize the effect of each policy and setting over all workloads, compared with one of them.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Example:\n  coalesce summary results/2026-11-20/findings.csv --baseline default"
+    after_help = "Example:\n  coalesce summary results/2026-11-20/policies.csv --against pytorch/expand --capacity 1TiB"
 )]
 pub struct Args {
     /// A table of results [default: default.csv in the newest folder in results/ of the checkout around the
     /// current folder].
     results: Option<PathBuf>,
-    /// The setting to compare the others with.
-    #[arg(long, default_value = "default")]
-    baseline: String,
-    /// Workload family; `recorded` for traces.
-    #[arg(long, default_value = RECORDED)]
-    family: String,
+    /// The policy and the setting to compare the others with, on the same device. The policy can be omitted if only
+    /// one has the setting. Default: pytorch/default, or the first row's if the table does not have it.
+    #[arg(long, value_name = "POLICY/SETTING")]
+    against: Option<String>,
+    /// Workload family; `recorded` for traces, `all` for every workload. Default: the traces if there are any, else
+    /// all.
+    #[arg(long)]
+    family: Option<String>,
     /// Capacity, such as 1TiB, 110% or least. Default: all.
     #[arg(long)]
     capacity: Option<String>,
+    /// Print a JSON object, which `coalesce schema summary` describes.
+    #[arg(long)]
+    json: bool,
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -35,21 +40,18 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Some(path) => path.clone(),
         None => results::newest()?.join("default.csv"),
     };
-    let wanted = |row: &Row| {
-        let capacity = args.capacity.as_ref();
-        row.family == args.family && capacity.is_none_or(|capacity| row.capacity == *capacity)
-    };
-    let rows: Vec<Row> = record::read_file(&path)?
-        .into_iter()
-        .filter(wanted)
-        .collect();
-    ensure!(
-        !rows.is_empty(),
-        "{}: no rows match --family and --capacity",
-        path.display()
-    );
-    let summaries =
-        summary::summarize(&rows, &args.baseline).with_context(|| path.display().to_string())?;
-    print(&summary::text(&summaries, &args.baseline))?;
+    let rows = record::read_file(&path)?;
+    let shown = || path.display().to_string();
+    let (mut rows, left_out) = summary::select(rows, args.family.as_deref()).with_context(shown)?;
+    if let Some(capacity) = &args.capacity {
+        rows.retain(|row| row.capacity == *capacity);
+        ensure!(!rows.is_empty(), "{}: no rows match --capacity", shown());
+    }
+    let against = args.against.as_deref();
+    let summary = summary::summarize(&rows, against, left_out).with_context(shown)?;
+    match args.json {
+        true => print_json(&summary)?,
+        false => print(&summary::text(&summary))?,
+    }
     Ok(ExitCode::SUCCESS)
 }

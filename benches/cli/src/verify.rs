@@ -40,7 +40,7 @@ pub struct Args {
     /// torch.cuda.memory.set_per_process_memory_fraction and not in the settings.
     #[arg(long, requires = "capacity", value_parser = fraction)]
     fraction: Option<f64>,
-    /// Print a JSON array.
+    /// Print a JSON array, which `coalesce schema verify` describes.
     #[arg(long)]
     json: bool,
 }

@@ -6,8 +6,10 @@ use std::process::ExitCode;
 use anyhow::Context;
 use coalesce_workloads::catalog;
 use coalesce_workloads::presets;
+use schemars::JsonSchema;
+use serde::Serialize;
 
-use super::output::print;
+use super::output::{print, print_json};
 
 /// List workload families with their parameters, and presets.
 #[derive(clap::Args)]
@@ -15,9 +17,93 @@ use super::output::print;
 pub struct Args {
     /// A family or a preset to describe.
     name: Option<String>,
+    /// Print a JSON object, which `coalesce schema workloads` describes.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Families and presets.
+#[derive(JsonSchema, Serialize)]
+pub struct Listed {
+    families: Vec<ListedFamily>,
+    presets: Vec<ListedPreset>,
+}
+
+/// A workload family.
+#[derive(JsonSchema, Serialize)]
+struct ListedFamily {
+    name: &'static str,
+    /// What its workloads do, in a line.
+    summary: String,
+    parameters: Vec<ListedParameter>,
+}
+
+/// A parameter of a family.
+#[derive(JsonSchema, Serialize)]
+struct ListedParameter {
+    name: &'static str,
+    /// The default value, written as in a sweep.
+    default: String,
+    /// Its meaning, in a line.
+    doc: String,
+}
+
+/// A preset.
+#[derive(JsonSchema, Serialize)]
+struct ListedPreset {
+    name: String,
+    family: String,
+    /// The property of allocators that it shows, in a line.
+    shows: String,
+    /// The parameters that differ from the defaults of the family, as TOML.
+    parameters: String,
+}
+
+impl Listed {
+    /// All families and presets, or those with a name.
+    fn of(name: Option<&str>) -> anyhow::Result<Self> {
+        let is_wanted = |known: &str| name.is_none_or(|name| name == known);
+        let families = catalog::families().iter().filter(|one| is_wanted(one.name));
+        let families = families.map(|family| ListedFamily {
+            name: family.name,
+            summary: family.summary(),
+            parameters: family.parameters().into_iter().map(listed).collect(),
+        });
+        let families: Vec<ListedFamily> = families.collect();
+        let presets = match name {
+            Some(_) if !families.is_empty() => Vec::new(),
+            Some(name) => vec![found(name)?],
+            None => presets::list()?,
+        };
+        let presets = presets.into_iter().map(|preset| ListedPreset {
+            name: preset.name,
+            family: preset.family,
+            shows: preset.shows,
+            parameters: preset.parameters.to_string(),
+        });
+        Ok(Self {
+            families,
+            presets: presets.collect(),
+        })
+    }
+}
+
+fn listed(parameter: catalog::Parameter) -> ListedParameter {
+    let catalog::Parameter { name, default, doc } = parameter;
+    ListedParameter { name, default, doc }
+}
+
+fn found(name: &str) -> anyhow::Result<presets::Preset> {
+    presets::find(name).with_context(|| {
+        format!("'{name}' is not a family or a preset; `coalesce workloads` lists them")
+    })
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if args.json {
+        print_json(&Listed::of(args.name.as_deref())?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let text = match &args.name {
         None => overview()?,
         Some(name) if catalog::family(name).is_ok() => family(catalog::family(name)?),
@@ -51,9 +137,7 @@ fn family(family: &catalog::Family) -> String {
 }
 
 fn preset(name: &str) -> anyhow::Result<String> {
-    let preset = presets::find(name).with_context(|| {
-        format!("'{name}' is not a family or a preset; `coalesce workloads` lists them")
-    })?;
+    let preset = found(name)?;
     let mut text = format!(
         "{}: {}\n\nfamily = \"{}\"\n",
         preset.name, preset.shows, preset.family

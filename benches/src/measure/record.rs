@@ -10,8 +10,6 @@ use csv::StringRecord;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::cell::REFERENCE;
-
 /// A row of the CSV. The columns are described in `results/README.md`; the measures are defined in
 /// `coalesce_workloads::measure`.
 #[derive(Clone, PartialEq, Debug, Default, JsonSchema, Serialize, Deserialize)]
@@ -125,8 +123,17 @@ const STATED: [&str; 5] = [
     "profile",
 ];
 
+/// Whether the column has a value even if nothing could be measured.
+#[must_use]
+pub fn is_stated(column: &str) -> bool {
+    [&KEY[..], &PROVENANCE, &STATED].concat().contains(&column)
+}
+
 /// The release in tables without the column `torch`.
 const RELEASE_WITHOUT_COLUMN: &str = "2.11";
+
+/// The name of the reference among the policies.
+pub const REFERENCE: &str = "pytorch";
 
 /// The family of recorded traces.
 pub const RECORDED: &str = "recorded";
@@ -226,8 +233,7 @@ pub(crate) fn fields(row: &Row) -> anyhow::Result<(StringRecord, StringRecord)> 
     let mut fields = StringRecord::new();
     reader.read_record(&mut fields)?;
     if !row.is_measured() {
-        let stated = |column: &str| [&KEY[..], &PROVENANCE, &STATED].concat().contains(&column);
-        let kept = |(column, field)| if stated(column) { field } else { "" };
+        let kept = |(column, field)| if is_stated(column) { field } else { "" };
         fields = columns.iter().zip(&fields).map(kept).collect();
     }
     Ok((columns, fields))

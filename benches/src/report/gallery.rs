@@ -1,191 +1,400 @@
 //! The set of plots for a sweep's results.
 
-use std::collections::BTreeSet;
+use std::borrow::Cow;
 use std::path::Path;
 
-use coalesce_alloc::driver::sim::address::AddressPolicy;
-use coalesce_alloc::release::Release;
+use anyhow::Context;
 use plotters::style::RGBColor;
 
-use crate::measure::capacity::{Capacity, ROOMY};
-use crate::measure::cell::Cell;
+use crate::measure::cell::{self, Cell};
 use crate::measure::progress::Progress;
-use crate::measure::record::{RECORDED, Row};
+use crate::measure::record::Row;
 use crate::measure::results;
 use crate::measure::timeline::Timeline;
-use crate::report::pareto;
-use crate::report::plot::{self, Curve, Line, Stroke};
+use crate::report::pareto::{self, full_name, is_offline};
+use crate::report::plot::canvas::COLORS;
+use crate::report::plot::driver_time::{Curve, driver_time};
+use crate::report::plot::efficiency::efficiency;
+use crate::report::plot::releases::releases;
+use crate::report::plot::timeline::{Line, Stroke, timeline};
+use crate::report::plot::tradeoff::tradeoff;
 use crate::report::releases::Releases;
 use crate::report::table::{Layout, is_tight};
-use crate::sweep::entry::Entry;
 use crate::sweep::plan::Plan;
 
 /// Number of workloads to draw timelines for.
 const WORST: usize = 5;
+/// Most lines of reserved memory in a timeline. Of more ways to run a workload, three are chosen.
+const MOST_LINES: usize = 4;
+/// Fewest points of a curve of driver time.
+const FEWEST: usize = 3;
 
 /// Draws the plots of a sweep into `folder`:
-/// - several policies: `efficiency.svg`, and `pareto/WORKLOAD.svg` for each recorded trace;
-/// - several releases of PyTorch: `releases.svg`;
-/// - minimum device memory: `driver_time/WORKLOAD.svg`;
-/// - other sweeps: `efficiency.svg`, and `timeline/WORKLOAD.svg` for the workloads with the most unused reserved memory.
+/// - `efficiency.svg`;
+/// - `timeline/WORKLOAD.svg` for the workloads with the most unused reserved memory under the sweep's first settings;
+/// - several policies: `pareto/WORKLOAD.svg`;
+/// - several tight devices: `driver_time/WORKLOAD.svg`;
+/// - several releases of PyTorch: `releases.svg`. The other plots are of the release that the others are compared with.
 ///
 /// # Errors
 /// If a plot cannot be drawn or written, or a workload cannot be replayed.
 pub fn draw(plan: &Plan, rows: &[Row], folder: &Path) -> anyhow::Result<()> {
-    if rows.iter().any(|row| row.policy != rows[0].policy) {
-        let recorded: Vec<Row> = rows
-            .iter()
-            .filter(|row| row.family == RECORDED)
-            .cloned()
-            .collect();
-        for (workload, points) in pareto::points(&recorded) {
-            let svg = plot::tradeoff(&workload, &points, &pareto::front(&points))?;
-            let file = folder.join(format!("pareto/{workload}.svg"));
-            results::write(&file, svg.as_bytes())?;
+    let write = |name: &str, svg: String| results::write(&folder.join(name), svg.as_bytes());
+    let mut rows = Cow::Borrowed(rows);
+    if differ(&rows, |row| &row.torch) {
+        let compared = Releases::of(&rows);
+        write("releases.svg", releases(&compared)?)?;
+        let base = compared.base_release().map(|release| release.to_string());
+        let is_shown = |row: &&Row| row.torch.is_empty() || Some(&row.torch) == base.as_ref();
+        rows = Cow::Owned(rows.iter().filter(is_shown).cloned().collect());
+    }
+    write("efficiency.svg", efficiency(&rows)?)?;
+    if differ(&rows, |row| &row.policy) {
+        for (workload, points) in pareto::points(&rows) {
+            if !points.is_empty() {
+                let name = format!("pareto/{}.svg", file_name(&workload));
+                write(&name, tradeoff(&workload, &points)?)?;
+            }
         }
-        let roomy: Vec<Row> = rows.iter().filter(|row| !is_tight(row)).cloned().collect();
-        let svg = plot::efficiency(&roomy)?;
-        return results::write(&folder.join("efficiency.svg"), svg.as_bytes());
     }
-    if rows.iter().any(|row| row.torch != rows[0].torch) {
-        let svg = plot::releases(&Releases::of(rows))?;
-        return results::write(&folder.join("releases.svg"), svg.as_bytes());
+    for (workload, curves) in curves(&rows) {
+        let name = format!("driver_time/{}.svg", file_name(&workload));
+        write(&name, driver_time(&workload, &curves)?)?;
     }
-    if rows.iter().any(is_from_least) {
-        for (workload, svg) in driver_time(rows)? {
-            let file = folder.join(format!("driver_time/{workload}.svg"));
-            results::write(&file, svg.as_bytes())?;
-        }
-        return Ok(());
-    }
-    let svg = plot::efficiency(rows)?;
-    results::write(&folder.join("efficiency.svg"), svg.as_bytes())?;
-    let roomy: Vec<Row> = rows.iter().filter(|row| !is_tight(row)).cloned().collect();
-    let worst = most_wasteful(&roomy);
+    let layout = Layout::of(&rows);
+    let worst = most_wasteful(&rows);
     let progress = Progress::new("timelines", Some(worst.len() as u64));
     for row in worst {
-        let mut entries = plan.workloads.iter();
-        let entry = entries.find(|e| e.workload.name() == row.workload && e.seed == row.seed);
-        let Some(entry) = entry else { continue };
-        let svg = timeline(plan, entry)?;
-        let file = folder.join(format!("timeline/{}.svg", row.workload));
-        results::write(&file, svg.as_bytes())?;
-        progress.add(1, &row.workload);
+        let line = layout.line_of(row);
+        let name = format!("timeline/{}.svg", file_name(&line));
+        write(&name, over_time(plan, row, &rows)?)?;
+        progress.add(1, &line);
     }
     Ok(())
 }
 
-/// Whether a row's capacity is the minimum device memory or relative to it.
-fn is_from_least(row: &Row) -> bool {
-    matches!(row.capacity.parse(), Ok(Capacity::Least { .. }))
+/// Whether rows differ in a column, apart from those without a value.
+fn differ(rows: &[Row], column: fn(&Row) -> &String) -> bool {
+    let mut stated = rows.iter().map(column).filter(|value| !value.is_empty());
+    let first = stated.next();
+    stated.any(|value| Some(value) != first)
 }
 
-/// The rows of the first setting with the most reserved memory beyond the requested.
+/// The name of the file for a workload and its seed.
+fn file_name(line: &str) -> String {
+    line.replace(" #", "-seed")
+}
+
+/// What rows of different workloads have in common: how the workload is run.
+fn way(row: &Row) -> [&str; 5] {
+    [
+        &row.policy,
+        &row.setting,
+        &row.capacity,
+        &row.address_policy,
+        &row.torch,
+    ]
+}
+
+/// The rows with the most reserved memory beyond the requested, under the first way to run workloads on a roomy device.
 fn most_wasteful(rows: &[Row]) -> Vec<&Row> {
-    let first = rows
-        .first()
-        .map(|row| (&row.policy, &row.setting, &row.address_policy));
-    let of_first = |row: &&Row| Some((&row.policy, &row.setting, &row.address_policy)) == first;
+    let is_usable = |row: &&Row| row.is_measured() && !is_tight(row);
+    let first = rows.iter().find(is_usable).map(way);
+    let of_first = |row: &&Row| is_usable(row) && Some(way(row)) == first;
     let mut worst: Vec<&Row> = rows.iter().filter(of_first).collect();
     let wasted = |row: &Row| {
         row.peak_reserved_bytes
             .saturating_sub(row.peak_requested_bytes)
     };
     worst.sort_by_key(|row| std::cmp::Reverse(wasted(row)));
-    worst.dedup_by_key(|row| &row.workload);
     worst.truncate(WORST);
     worst
 }
 
-/// Requested memory, and reserved memory by default and with expandable segments.
-fn timeline(plan: &Plan, entry: &Entry) -> anyhow::Result<String> {
-    let watched = |conf: &str| {
-        let mut timeline = Timeline::default();
-        let cell = Cell {
-            workload: entry.workload.as_ref(),
-            demand: entry.demand()?,
-            policy: "pytorch",
-            setting: conf,
-            conf,
-            release: Release::DEFAULT,
-            plan: None,
-            others: 0,
-            limit: None,
-            address_policy: AddressPolicy::Up,
-            profile: &plan.profile,
-        };
-        cell.run(ROOMY, &mut timeline)?;
-        anyhow::Ok(timeline)
+/// The rows whose reserved memory a timeline shows: all ways to run the workload of `first` on roomy devices, or the
+/// first and those with the least and the most reserved memory. Offline policies are not among the latter.
+fn shown<'a>(first: &'a Row, rows: &'a [Row]) -> (Vec<&'a Row>, usize) {
+    let same = |row: &&Row| (&row.workload, row.seed) == (&first.workload, first.seed);
+    let usable = |row: &&Row| row.is_measured() && !is_tight(row);
+    let ways: Vec<&Row> = rows.iter().filter(same).filter(usable).collect();
+    let count = ways.len();
+    if count <= MOST_LINES {
+        return (ways, count);
+    }
+    let others = || {
+        let others = ways.iter().copied().filter(|row| way(row) != way(first));
+        others.filter(|row| !is_offline(&row.policy) && row.ooms == 0)
     };
-    let default = watched("")?;
-    let expandable = watched("expandable_segments:True")?;
-    let events = entry.demand()?.events;
-    plot::timeline(
-        &format!("{} ({events} events)", entry.workload.name()),
-        &[
-            Line {
-                label: "requested",
-                color: RGBColor(225, 150, 50),
-                stroke: Stroke::Area,
-                points: default.points(),
-                figure: |point| point.requested,
-            },
-            Line {
-                label: "reserved, expandable segments",
-                color: RGBColor(50, 110, 180),
-                stroke: Stroke::Solid,
-                points: expandable.points(),
-                figure: |point| point.reserved,
-            },
-            Line {
-                label: "reserved, default",
-                color: RGBColor(200, 60, 50),
-                stroke: Stroke::Dashed,
-                points: default.points(),
-                figure: |point| point.reserved,
-            },
-        ],
-    )
+    let least = others().min_by_key(|row| row.peak_reserved_bytes);
+    let most = others().max_by_key(|row| row.peak_reserved_bytes);
+    let most = most.filter(|most| least.map(way) != Some(way(most)));
+    let chosen = [Some(first), least, most];
+    (chosen.into_iter().flatten().collect(), count)
 }
 
-/// Plots of driver time over capacity, by workload, with a curve for each setting.
-fn driver_time(rows: &[Row]) -> anyhow::Result<Vec<(String, String)>> {
-    const FEWEST: usize = 3;
+/// Requested memory, and what ways to run the workload reserve.
+fn over_time(plan: &Plan, first: &Row, rows: &[Row]) -> anyhow::Result<String> {
+    const REQUESTED: RGBColor = RGBColor(205, 205, 205);
+    let (shown, count) = shown(first, rows);
+    let timelines = shown.iter().map(|row| watched(plan, row));
+    let timelines = timelines.collect::<anyhow::Result<Vec<_>>>()?;
+    let line = |number: usize, row: &Row| Line {
+        label: format!("reserved, {}", full_name(row, rows)),
+        color: COLORS[number],
+        stroke: if number == 0 {
+            Stroke::Dashed
+        } else {
+            Stroke::Solid
+        },
+        points: timelines[number].points(),
+        figure: |point| point.reserved,
+    };
+    let mut lines: Vec<Line<'_>> = shown
+        .iter()
+        .enumerate()
+        .map(|(n, row)| line(n, row))
+        .collect();
+    // Dashes do not hide the lines below them.
+    lines.rotate_left(1);
+    let requested = Line {
+        label: "requested".to_owned(),
+        color: REQUESTED,
+        stroke: Stroke::Area,
+        points: timelines.first().map_or(&[], Timeline::points),
+        figure: |point| point.requested,
+    };
+    lines.insert(0, requested);
+    let note = if shown.len() < count {
+        format!(
+            "{} of {count} ways to run it: the first of the sweep, and the online policies and settings with the least \
+             and the most reserved memory.",
+            shown.len()
+        )
+    } else {
+        String::new()
+    };
+    let title = format!(
+        "{} ({} events)",
+        Layout::of(rows).line_of(first),
+        first.events
+    );
+    timeline(&title, &note, &lines)
+}
+
+/// Replays the cell of a row.
+fn watched(plan: &Plan, row: &Row) -> anyhow::Result<Timeline> {
+    let planned = usize::try_from(row.cell).ok();
+    let planned = planned.and_then(|number| plan.cells.get(number));
+    let planned = planned.with_context(|| format!("the sweep has no cell {}", row.cell))?;
+    let entry = &plan.workloads[planned.workload];
+    let workload = entry.workload.as_ref();
+    let offline = cell::plan(&planned.policy, &planned.conf, workload)?;
+    let cell = Cell {
+        workload,
+        demand: entry.demand()?,
+        policy: &planned.policy,
+        setting: &planned.setting,
+        conf: &planned.conf,
+        release: planned.release,
+        plan: offline.as_ref(),
+        others: 0,
+        limit: None,
+        address_policy: planned.address_policy,
+        profile: &plan.profile,
+    };
+    let mut timeline = Timeline::default();
+    cell.run(row.capacity_bytes, &mut timeline)?;
+    Ok(timeline)
+}
+
+/// Driver time over capacity by workload, with a curve for each way to run it on enough tight devices.
+fn curves(rows: &[Row]) -> Vec<(String, Vec<Curve>)> {
     let layout = Layout::of(rows);
-    let mut plots = Vec::new();
-    for line in layout.lines() {
-        let of_line = || {
-            rows.iter()
-                .filter(|row| layout.line_of(row) == line && row.ooms == 0)
+    let name = |row: &Row| {
+        let column = layout.column_of(row);
+        column.replacen(&format!("@{}", row.capacity), "", 1)
+    };
+    let mut plots: Vec<(String, Vec<Curve>)> = Vec::new();
+    for row in rows.iter().filter(|row| row.is_measured()) {
+        let (line, label) = (layout.line_of(row), name(row));
+        let plot = position(
+            &mut plots,
+            |plot| plot.0 == line,
+            || (line.clone(), Vec::new()),
+        );
+        let empty = || Curve {
+            label: label.clone(),
+            ..Curve::default()
         };
-        let settings: BTreeSet<&str> = of_line().map(|row| row.setting.as_str()).collect();
-        let curves = settings.into_iter().map(|setting| {
-            let points = of_line().filter(|row| row.setting == setting);
-            let mut points: Vec<(f64, f64)> = points.map(point).collect();
-            points.sort_by(|a, b| a.0.total_cmp(&b.0));
-            Curve {
-                label: setting.to_owned(),
-                points,
-            }
-        });
-        let curves: Vec<Curve> = curves
-            .filter(|curve| curve.points.len() >= FEWEST)
-            .collect();
-        if !curves.is_empty() {
-            plots.push((line.clone(), plot::driver_time(&line, &curves)?));
+        let curve = position(&mut plot.1, |curve| curve.label == label, empty);
+        let (percent, ms) = point(row);
+        if row.ooms == 0 {
+            curve.points.push((percent, ms));
+        } else {
+            curve.failures.push(percent);
         }
     }
-    Ok(plots)
+    for (_, curves) in &mut plots {
+        curves.retain(|curve| curve.points.len() >= FEWEST);
+        for curve in curves {
+            curve.points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        }
+    }
+    plots.retain(|(_, curves)| !curves.is_empty());
+    plots
 }
 
-/// Capacity / peak requested, and driver time in milliseconds. A roomy device is drawn at the peak reserved, from where
-/// on memory is to spare.
+/// The item of a list that is wanted, which is added if there is none.
+fn position<T>(
+    list: &mut Vec<T>,
+    is_wanted: impl Fn(&T) -> bool,
+    new: impl FnOnce() -> T,
+) -> &mut T {
+    let place = list.iter().position(is_wanted).unwrap_or_else(|| {
+        list.push(new());
+        list.len() - 1
+    });
+    &mut list[place]
+}
+
+/// Capacity in percent of the peak requested, and driver time in milliseconds. A roomy device is drawn at the peak
+/// reserved, from where on memory is to spare.
 fn point(row: &Row) -> (f64, f64) {
-    let bytes = if is_from_least(row) {
+    let bytes = if is_tight(row) {
         row.capacity_bytes
     } else {
         row.peak_reserved_bytes
     };
-    let multiple = bytes as f64 / row.lower_bound_bytes.max(1) as f64;
-    (multiple, row.driver_time_ns as f64 / 1e6)
+    let percent = 100.0 * bytes as f64 / row.lower_bound_bytes.max(1) as f64;
+    (percent, row.driver_time_ns as f64 / 1e6)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::{env, fs, process};
+
+    use super::*;
+    use crate::sweep::run::Runner;
+
+    /// The plots of a sweep, by name.
+    fn plots(name: &str, runs: &str) -> Vec<(String, String)> {
+        let sweep = format!(
+            "[settings]\ndefault = \"\"\n\
+             [[workload]]\ntraces = \"../workloads/traces/example_interleaved_free.csv.gz\"\n{runs}"
+        );
+        let plan = Plan::parse(&sweep, Path::new(env!("CARGO_MANIFEST_DIR"))).unwrap();
+        let mut rows = Vec::new();
+        let cells = (0..).zip(&plan.cells);
+        let failures = Runner::new(&plan, plan.cells.len() as u64, None)
+            .run_all(cells, |row| {
+                rows.push(row);
+                Ok(())
+            })
+            .unwrap();
+        assert!(failures.is_empty(), "{failures:?}");
+        rows.sort_by_key(|row| row.cell);
+        let folder = env::temp_dir().join(format!("coalesce-gallery-{name}-{}", process::id()));
+        draw(&plan, &rows, &folder).unwrap();
+        let mut folders = vec![folder.clone()];
+        let mut plots = Vec::new();
+        while let Some(inner) = folders.pop() {
+            for entry in fs::read_dir(inner).unwrap() {
+                let path: PathBuf = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else {
+                    let name = path.strip_prefix(&folder).unwrap().display().to_string();
+                    plots.push((name, fs::read_to_string(&path).unwrap()));
+                }
+            }
+        }
+        fs::remove_dir_all(&folder).unwrap();
+        plots.sort();
+        plots
+    }
+
+    fn names(plots: &[(String, String)]) -> Vec<&str> {
+        plots.iter().map(|(name, _)| name.as_str()).collect()
+    }
+
+    #[test]
+    fn plots_of_one_policy_show_only_that_policy() {
+        let plots = plots(
+            "one",
+            "[[run]]\npolicies = [\"tlsf\"]\ncapacities = [\"1TiB\", \"110%\"]\n",
+        );
+        let workload = "example_interleaved_free";
+        let timeline = format!("timeline/{workload}.svg");
+        assert_eq!(names(&plots), ["efficiency.svg", &timeline]);
+        for (name, svg) in &plots {
+            assert!(
+                !svg.contains("pytorch") && !svg.contains("expandable"),
+                "{name}"
+            );
+        }
+        assert!(plots[1].1.contains("reserved, tlsf"));
+        assert!(plots[0].1.contains("110%"), "the tight device");
+    }
+
+    #[test]
+    fn sweeps_of_several_policies_keep_their_tight_devices() {
+        let policies =
+            "policies = [\"tlsf\", \"pytorch\", \"bfc\", \"buddy\", \"direct\", \"offline\"]";
+        let runs = format!("[[run]]\n{policies}\ncapacities = [\"1TiB\", \"least\", \"200%\"]\n");
+        let plots = plots("several", &runs);
+        let workload = "example_interleaved_free";
+        let expected = [
+            format!("driver_time/{workload}.svg"),
+            "efficiency.svg".to_owned(),
+            format!("pareto/{workload}.svg"),
+            format!("timeline/{workload}.svg"),
+        ];
+        let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
+        assert_eq!(names(&plots), expected);
+        let svg = |name: &str| {
+            &plots
+                .iter()
+                .find(|(other, _)| other.starts_with(name))
+                .unwrap()
+                .1
+        };
+        for device in ["1TiB", "least", "200%"] {
+            assert!(
+                svg("efficiency").contains(&format!("\n{device}\n")),
+                "{device}"
+            );
+        }
+        assert!(svg("timeline").contains("3 of 6 ways to run it"));
+        assert!(!svg("timeline").contains("reserved, offline"));
+    }
+
+    #[test]
+    fn files_have_names_without_spaces() {
+        assert_eq!(file_name("churn #3"), "churn-seed3");
+    }
+
+    #[test]
+    fn devices_on_which_requests_failed_are_kept() {
+        let row = |capacity: &str, ooms| Row {
+            workload: "w".to_owned(),
+            policy: "tlsf".to_owned(),
+            setting: "default".to_owned(),
+            capacity: capacity.to_owned(),
+            capacity_bytes: 150,
+            lower_bound_bytes: 100,
+            ooms,
+            ..Row::default()
+        };
+        let rows = [
+            row("least", 0),
+            row("least+1%", 7),
+            row("least+2%", 0),
+            row("least+3%", 0),
+        ];
+        let plots = curves(&rows);
+        assert_eq!(plots.len(), 1);
+        let curve = &plots[0].1[0];
+        assert_eq!((curve.points.len(), curve.failures.len()), (3, 1));
+    }
 }

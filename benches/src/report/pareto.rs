@@ -30,9 +30,9 @@ pub struct Point {
 }
 
 impl Point {
-    fn of(row: &Row) -> Self {
+    fn of(row: &Row, rows: &[Row]) -> Self {
         Self {
-            name: name(row),
+            name: full_name(row, rows),
             reserved: row.peak_reserved_bytes as f64 / row.lower_bound_bytes.max(1) as f64,
             driver_ms: row.driver_time_ns as f64 / 1e6,
             is_offline: is_offline(&row.policy),
@@ -63,10 +63,11 @@ pub fn front(points: &[Point]) -> Vec<&Point> {
 pub fn points(rows: &[Row]) -> Vec<(String, Vec<Point>)> {
     let layout = Layout::of(rows);
     let good = |row: &&Row| row.is_measured() && row.ooms == 0 && !is_tight(row);
+    let all = rows;
     let of_line = |line: String| {
         let rows = rows.iter().filter(good);
         let rows = rows.filter(|row| layout.line_of(row) == line);
-        let points = rows.map(Point::of).collect();
+        let points = rows.map(|row| Point::of(row, all)).collect();
         (line, points)
     };
     layout.lines().into_iter().map(of_line).collect()
@@ -79,7 +80,26 @@ fn name(row: &Row) -> String {
     }
 }
 
-fn is_offline(policy: &str) -> bool {
+/// Policy and setting of a row, and what else differs among the roomy ones of `rows`.
+pub(crate) fn full_name(row: &Row, rows: &[Row]) -> String {
+    let columns: [fn(&Row) -> &str; 3] = [
+        |row| &row.capacity,
+        |row| &row.address_policy,
+        |row| &row.torch,
+    ];
+    let mut full = name(row);
+    for column in columns {
+        let mut stated = rows.iter().filter(|row| !is_tight(row)).map(column);
+        let mut others = stated.by_ref().filter(|other| !other.is_empty());
+        let first = others.next();
+        if !column(row).is_empty() && others.any(|other| Some(other) != first) {
+            full = format!("{full} {}", column(row));
+        }
+    }
+    full
+}
+
+pub(crate) fn is_offline(policy: &str) -> bool {
     POLICIES
         .iter()
         .any(|known| known.name == policy && known.offline)

@@ -52,12 +52,13 @@ impl<'a> Releases<'a> {
             }
             same.insert(release, row);
         }
-        let count = cells.values().map(BTreeMap::len).max().unwrap_or(0);
-        cells.retain(|_, rows| rows.len() == count);
+        let most = cells.values().max_by_key(|rows| rows.len());
+        let releases = most.map(|rows| rows.keys().copied().collect());
+        let releases: Vec<Release> = releases.unwrap_or_default();
+        cells.retain(|_, rows| rows.keys().eq(&releases));
         order.retain(|cell| cells.contains_key(cell));
-        let releases = cells.values().next().map(|rows| rows.keys().copied());
         let mut groups: Vec<Vec<Release>> = Vec::new();
-        for release in releases.into_iter().flatten() {
+        for release in releases {
             let is_equal = |group: &Vec<Release>| {
                 let other = group.first();
                 let mut cells = cells.values();
@@ -82,6 +83,14 @@ impl<'a> Releases<'a> {
     #[must_use]
     pub fn base(&self) -> String {
         self.name(self.base)
+    }
+
+    /// One of the releases that others are compared with: 2.11 if there are results of it.
+    #[must_use]
+    pub fn base_release(&self) -> Option<Release> {
+        let group = self.groups.get(self.base)?;
+        let base = group.iter().find(|&&release| release == BASE);
+        base.or(group.first()).copied()
     }
 
     /// The changes of each other group of releases.
@@ -193,6 +202,15 @@ mod tests {
     }
 
     #[test]
+    fn cells_of_other_releases_are_left_out() {
+        let rows = [
+            row("2.6", "a", "1TiB", 100, 0),
+            row("2.11", "b", "1TiB", 90, 0),
+        ];
+        assert_eq!(Releases::of(&rows).compared().count(), 0);
+    }
+
+    #[test]
     fn releases_with_equal_results_share_a_column() {
         let rows = [
             row("2.6", "a", "1TiB", 100, 0),
@@ -210,6 +228,7 @@ mod tests {
         ];
         let releases = Releases::of(&rows);
         assert_eq!(releases.base(), "2.6 to 2.11");
+        assert_eq!(releases.base_release(), Some(two(11)));
         let names: Vec<String> = releases.compared().map(|(name, _)| name).collect();
         assert_eq!(names, ["2.12", "2.13"]);
         let table = releases.markdown();

@@ -37,22 +37,93 @@ fn compare(name: &str, old: &[Row], new: &[Row], more: &[&str]) -> Ended {
 #[test]
 fn equal_tables_pass() {
     let rows = [row("a", 100, 50), row("b", 100, 50)];
-    let text = compare("compare_same", &rows, &rows, &[]).success();
-    assert!(
-        text.starts_with("2 rows in both, 0 gone, 0 new; 0 figures changed; 0 of 2"),
-        "{text}"
-    );
+    for more in [&[][..], &["--exact"]] {
+        let text = compare("compare_same", &rows, &rows, more).success();
+        assert!(
+            text.starts_with("2 rows in both, 0 gone, 0 new; 0 figures changed; 0 of 2"),
+            "{text}"
+        );
+    }
 }
 
 #[test]
-fn a_change_is_shown_and_fails_beyond_the_limit() {
+fn a_change_for_the_worse_is_shown_and_fails_beyond_the_limit() {
     let (old, new) = ([row("a", 100, 50)], [row("a", 103, 50)]);
     let ended = compare("compare_more", &old, &new, &[]);
     assert_eq!(ended.code, Some(1));
-    let line = "OTHER w, , pytorch, a, 1TiB, up, 2.15: peak_reserved_bytes 100 -> 103 (+3.00 %)";
+    let line = "WORSE  w, , pytorch, a, 1TiB, up, 2.15: peak_reserved_bytes 100 -> 103 (+3.00 %)";
     assert!(ended.out.contains(line), "{}", ended.out);
-    compare("compare_allowed", &old, &new, &["--allow", "3%"]).success();
-    compare("compare_wrong", &old, &new, &["--allow", "3"]).failure(2, &["5%"]);
+    let text = compare("compare_allowed", &old, &new, &["--allow", "3%"]).success();
+    assert!(text.contains("\nworse  w, "), "{text}");
+    let column = |limit| format!("peak_reserved_bytes={limit}");
+    for limit in [column("3%"), column("3")] {
+        compare("compare_column", &old, &new, &["--allow", &limit]).success();
+    }
+    let ended = compare("compare_beyond", &old, &new, &["--allow", &column("2%")]);
+    assert_eq!(ended.code, Some(1));
+}
+
+#[test]
+fn an_improvement_fails_only_with_exact() {
+    let (old, new) = ([row("a", 103, 50)], [row("a", 100, 50)]);
+    let text = compare("compare_better", &old, &new, &[]).success();
+    assert!(text.contains("1 figures changed (1 better)"), "{text}");
+    assert!(text.contains("\nbetter w, "), "{text}");
+    let ended = compare("compare_exact", &old, &new, &["--exact"]);
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.out.contains("\nBETTER w, "), "{}", ended.out);
+}
+
+#[test]
+fn only_worse_shows_what_fails() {
+    let old = [row("a", 100, 50), row("b", 100, 50), row("c", 100, 50)];
+    let new = [
+        row("a", 99, 50),
+        row("b", 109, 50),
+        row("c", 101, 50),
+        row("d", 1, 50),
+    ];
+    let flags = ["--only-worse", "--allow", "2%"];
+    let ended = compare("compare_only", &old, &new, &flags);
+    assert_eq!(ended.code, Some(1));
+    let lines: Vec<&str> = ended.out.lines().collect();
+    assert_eq!(lines.len(), 2, "{}", ended.out);
+    assert!(lines[0].contains("3 figures changed (2 worse, 1 better)"));
+    assert!(lines[1].starts_with("WORSE  w, , pytorch, b,"));
+}
+
+#[test]
+fn json_has_rows_by_column_and_the_verdict() {
+    let (old, new) = ([row("a", 100, 50)], [row("a", 125, 50), row("b", 1, 50)]);
+    let ended = compare("compare_json", &old, &new, &["--json"]);
+    assert_eq!(ended.code, Some(1));
+    let json: serde_json::Value = serde_json::from_str(&ended.out).unwrap();
+    assert_eq!((&json["format"], &json["fails"]), (&1.into(), &true.into()));
+    assert_eq!(json["added"][0]["setting"], "b");
+    let change = &json["changes"][0];
+    assert_eq!(change["row"]["workload"], "w");
+    assert_eq!(change["column"], "peak_reserved_bytes");
+    assert_eq!(
+        (&change["growth"], &change["effect"]),
+        (&0.25.into(), &"worse".into())
+    );
+    let only = compare("compare_json", &old, &new, &["--json", "--only-worse"]);
+    let json: serde_json::Value = serde_json::from_str(&only.out).unwrap();
+    assert_eq!(json["added"].as_array().unwrap().len(), 0);
+}
+
+#[test]
+fn what_cannot_be_compared_ends_with_2() {
+    let rows = [row("a", 100, 50)];
+    let other = [row("b", 100, 50)];
+    compare("compare_none", &rows, &other, &[]).failure(2, &["no common row", "pytorch, b"]);
+    coalesce(&["compare", "none.csv", "none.csv"], "", &[]).failure(2, &["cannot read none.csv"]);
+    let wrong = |more: &[&str], words: &[&str]| {
+        compare("compare_wrong", &rows, &rows, more).failure(2, words);
+    };
+    wrong(&["--allow", "3"], &["5%"]);
+    wrong(&["--allow", "retrys=1%"], &["did you mean 'retries'?"]);
+    wrong(&["--allow", "1%", "--exact"], &["cannot be used with"]);
 }
 
 #[test]
@@ -63,19 +134,30 @@ fn slower_timings_fail_beyond_the_limit() {
     assert!(
         ended
             .out
-            .contains("WORSE w, , pytorch, a, 1TiB, up, 2.15: time x 1.7"),
+            .contains("WORSE  w, , pytorch, a, 1TiB, up, 2.15: time x 1.7"),
         "{}",
         ended.out
     );
     compare("compare_patient", &old, &new, &["--allow-time", "100%"]).success();
-    compare("compare_faster", &new, &old, &[]).success();
+    compare("compare_faster", &new, &old, &["--exact"]).success();
 }
 
 #[test]
-fn a_missing_row_fails() {
+fn a_missing_row_fails_and_a_new_one_only_with_exact() {
     let old = [row("a", 100, 50), row("b", 100, 50)];
     let ended = compare("compare_gone", &old, &old[..1], &[]);
     assert_eq!(ended.code, Some(1));
-    assert!(ended.out.contains("gone  w, , pytorch, b"), "{}", ended.out);
+    assert!(
+        ended.out.contains("GONE   w, , pytorch, b"),
+        "{}",
+        ended.out
+    );
     compare("compare_new", &old[..1], &old, &[]).success();
+    let ended = compare("compare_new_exact", &old[..1], &old, &["--exact"]);
+    assert_eq!(ended.code, Some(1));
+    assert!(
+        ended.out.contains("NEW    w, , pytorch, b"),
+        "{}",
+        ended.out
+    );
 }

@@ -138,3 +138,30 @@ fn findings_name_the_settings_they_evaluated_and_command_none() {
         assert!(!json.contains(words), "{json}");
     }
 }
+
+#[test]
+fn named_rules_fail_and_others_do_not() {
+    let trace = trace("accum8_gpt2s_forgot_zero_grad");
+    let code = |rules: &[&str]| {
+        let flags = rules.iter().flat_map(|rule| ["--fail-on", *rule]);
+        let arguments: Vec<&str> = ["diagnose", &trace].into_iter().chain(flags).collect();
+        let ended = coalesce(&arguments, "", &[]);
+        assert!(ended.out.contains("[gradients]"), "{}", ended.out);
+        ended.code
+    };
+    assert_eq!(code(&[]), Some(0));
+    assert_eq!(code(&["losses", "growth"]), Some(0));
+    assert_eq!(code(&["losses", "gradients"]), Some(1));
+    assert_eq!(code(&["losses,gradients"]), Some(1));
+    assert_eq!(code(&["any"]), Some(1));
+}
+
+#[test]
+fn a_workload_without_findings_passes_and_a_broken_one_ends_with_2() {
+    let fixed = trace("bert_base_fixed512_amp");
+    coalesce(&["diagnose", &fixed, "--fail-on", "any"], "", &[]).success();
+    let broken = ["diagnose", "none.csv", "--fail-on", "any"];
+    coalesce(&broken, "", &[]).failure(2, &["none.csv"]);
+    let unknown = ["diagnose", &fixed, "--fail-on", "gradient"];
+    coalesce(&unknown, "", &[]).failure(2, &["did you mean 'gradients'?", "fragmentation", "any"]);
+}

@@ -56,6 +56,32 @@ fn an_unknown_key_suggests_the_nearest() {
     }
 }
 
+/// PyTorch answers with an assertion of its source that asks to report a bug.
+#[test]
+fn invalid_settings_are_no_bug_of_pytorch() {
+    let good = &trace("example_interleaved_free");
+    for verb in ["replay", "advise", "diagnose"] {
+        for (conf, words) in [
+            ("max_split_size_mb", "Index out of bounds"),
+            ("roundup_power2_divisions:[1:2", "Expected closing bracket"),
+            ("backend:cudaMallocAsync", "cudaMallocAsync != native"),
+            ("max_split_size_mb:x", "stoull (a value is not a number)"),
+        ] {
+            let ended = coalesce(&[verb, good, "--conf", conf], "", &[]);
+            for phrase in ["report a bug", "ASSERT"] {
+                assert!(!ended.err.contains(phrase), "{verb}: {}", ended.err);
+            }
+            ended.failure(1, &[words]);
+        }
+    }
+}
+
+#[test]
+fn an_unknown_key_of_a_policy_suggests_the_nearest() {
+    let replay = ["replay", "churn", "--policy", "bfc", "--conf", "growht:1"];
+    coalesce(&replay, "", &[]).failure(1, &["did you mean 'growth'?"]);
+}
+
 #[test]
 fn settings_are_those_of_the_named_release() {
     let good = &trace("example_interleaved_free");

@@ -32,3 +32,19 @@ fn an_unknown_name_is_answered_with_the_nearest() {
     coalesce(&["workloads", "fragmentation_artcle"], "", &[])
         .failure(1, &["did you mean 'fragmentation_article'"]);
 }
+
+#[test]
+fn lists_are_printed_as_json() {
+    let json = |arguments: &[&str]| -> serde_json::Value {
+        serde_json::from_str(&coalesce(arguments, "", &[]).success()).unwrap()
+    };
+    let policies = json(&["policies", "--json"]);
+    assert_eq!(policies[0]["name"], "pytorch");
+    let family = json(&["workloads", "fragmentation", "--json"]);
+    assert_eq!(family["families"][0]["name"], "fragmentation");
+    assert_eq!(family["presets"].as_array().unwrap().len(), 0);
+    let preset = json(&["workloads", "fragmentation_article", "--json"]);
+    assert_eq!(preset["presets"][0]["family"], "fragmentation");
+    coalesce(&["workloads", "fragmentation_artcle", "--json"], "", &[])
+        .failure(1, &["did you mean 'fragmentation_article'"]);
+}

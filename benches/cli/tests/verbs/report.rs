@@ -46,6 +46,20 @@ fn results_are_printed_as_tables() {
 }
 
 #[test]
+fn json_omits_the_figures_of_unsupported_workloads() {
+    let table = checkout().join("results/2026-11-20/policies.csv");
+    let text = coalesce(&["report", table.to_str().unwrap(), "--json"], "", &[]).success();
+    let rows: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let rows = rows.as_array().unwrap();
+    assert_eq!(rows.len(), 820);
+    for row in rows {
+        let is_measured = row["unsupported"] == "";
+        assert_eq!(row["peak_reserved_bytes"].is_u64(), is_measured, "{row}");
+        assert!(row["lower_bound_bytes"].is_u64(), "{row}");
+    }
+}
+
+#[test]
 fn only_the_table_of_a_file_is_replaced() {
     let (csv, readme) = (record("spliced", "1TiB"), scratch("spliced.md", MARKS));
     assert_eq!(splice(&csv, &readme).success(), "");

@@ -3,10 +3,10 @@
 use serde_json::Value;
 
 use crate::verify::{file, snapshot};
-use crate::{coalesce, trace};
+use crate::{checkout, coalesce, scratch, trace};
 
 fn json(arguments: &[&str]) -> Value {
-    serde_json::from_str(&coalesce(arguments, "", &[]).success()).unwrap()
+    serde_json::from_str(&coalesce(arguments, "", &[]).out).unwrap()
 }
 
 /// The schema itself, or the one that it refers to.
@@ -17,7 +17,7 @@ fn resolved<'s>(schema: &'s Value, root: &'s Value) -> &'s Value {
     root.pointer(reference.trim_start_matches('#')).unwrap()
 }
 
-/// Asserts that every field of a value is described.
+/// Asserts that every field of a value is described, and that it has the required ones.
 fn assert_described(value: &Value, schema: &Value, root: &Value, path: &str) {
     let schema = resolved(schema, root);
     let alternatives = schema["anyOf"].as_array().or(schema["oneOf"].as_array());
@@ -30,6 +30,10 @@ fn assert_described(value: &Value, schema: &Value, root: &Value, path: &str) {
     }
     match value {
         Value::Object(fields) => {
+            for name in schema["required"].as_array().into_iter().flatten() {
+                let name = name.as_str().unwrap();
+                assert!(fields.contains_key(name), "{path}.{name} is required");
+            }
             for (name, field) in fields {
                 let described = &schema["properties"][name];
                 assert!(!described.is_null(), "{path}.{name} is not described");
@@ -53,15 +57,31 @@ fn every_field_of_the_output_is_described() {
     let small = trace("example_3gib_named_y");
     let other = trace("example_3gib_fused_expr");
     let snapshot = file("schema.pickle", &snapshot(""));
+    let table = checkout().join("results/2026-11-20/policies.csv");
+    let rows = std::fs::read_to_string(&table).unwrap();
+    let rows = rows.lines().take(50).collect::<Vec<_>>().join("\n");
+    let changed = scratch("schema.csv", rows.replace(",recorded,", ",other,"));
+    let (table, changed) = (table.to_str().unwrap(), changed.to_str().unwrap());
+    let buffers = scratch("schema_place.csv", "id,lower,upper,size\nb1,0,3,4\n");
     let advise = ["advise", &small, "--time-limit", "0", "--json"];
     for (output, arguments) in [
         ("advise", [&advise[..], &["--capacity", "10GiB"]].concat()),
         ("job", [&advise[..], &[&other]].concat()),
+        ("compare", vec!["compare", table, changed, "--json"]),
         (
             "diagnose",
             vec!["diagnose", &small, "--capacity", "10GiB", "--json"],
         ),
         ("diff", vec!["diff", &small, &other, "--json"]),
+        (
+            "place",
+            vec!["place", buffers.to_str().unwrap(), "--steps", "9", "--json"],
+        ),
+        ("policies", vec!["policies", "--json"]),
+        ("realism", vec!["realism", "--json"]),
+        ("report", vec!["report", table, "--json"]),
+        ("summary", vec!["summary", table, "--json"]),
+        ("workloads", vec!["workloads", "--json"]),
         (
             "replay",
             vec!["replay", &small, "--capacity", "10GiB", "--json"],

@@ -38,7 +38,41 @@ fn invalid_summaries_are_rejected() {
     let csv = checkout().join("results/2026-11-20/findings.csv");
     let csv = csv.to_str().unwrap();
     let summary = |more: &[&str]| coalesce(&[&["summary", csv], more].concat(), "", &[]);
-    summary(&["--baseline", "best"]).failure(1, &["no setting 'best'"]);
+    summary(&["--against", "best"]).failure(1, &["no row 'best'", "gc0.6"]);
+    summary(&["--against", "pytorch/gc0.66"]).failure(1, &["did you mean 'pytorch/gc0.6'?"]);
     summary(&["--capacity", "3GiB"]).failure(1, &["findings.csv: no rows match"]);
-    summary(&["--family", "comb"]).failure(1, &["no rows match"]);
+    summary(&["--family", "record"]).failure(1, &["no rows of family", "did you mean 'recorded'?"]);
+}
+
+/// Each policy has its own settings, so that "default" alone says nothing.
+#[test]
+fn policies_are_compared_with_the_reference() {
+    let csv = checkout().join("results/2026-11-20/policies.csv");
+    let csv = csv.to_str().unwrap();
+    let summary = |more: &[&str]| {
+        let flags = ["summary", csv, "--capacity", "1TiB"];
+        coalesce(&[&flags[..], more].concat(), "", &[])
+    };
+    let text = summary(&[]).success();
+    assert!(
+        text.starts_with("Compared with pytorch/default\n"),
+        "{text}"
+    );
+    let cells = |text: &str, way: &str| -> Vec<String> {
+        let mut lines = text.lines();
+        let line = lines.find(|line| line.starts_with(way)).unwrap();
+        line.split("  ")
+            .map(|cell| cell.trim().to_owned())
+            .collect()
+    };
+    let worse = |cells: Vec<String>| cells.iter().any(|cell| cell == "0, 20");
+    assert!(worse(cells(&text, "cubecl_sliced/default ")), "{text}");
+    let itself = summary(&["--against", "cubecl_sliced/default"]).success();
+    assert!(!worse(cells(&itself, "cubecl_sliced/default ")), "{itself}");
+    let ambiguous = summary(&["--against", "default"]);
+    ambiguous.failure(1, &["name one of: ", "pytorch/default"]);
+    let json = summary(&["--json"]).success();
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["against"]["policy"], "pytorch");
+    assert!(json["ways"][0]["efficiency"]["median"].is_f64(), "{json}");
 }

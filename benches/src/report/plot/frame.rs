@@ -1,0 +1,189 @@
+//! Axes.
+
+use super::canvas::{Canvas, Font, GRID, INK, TEXT};
+
+/// The values along an axis.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scale {
+    from: f64,
+    to: f64,
+    is_log: bool,
+}
+
+impl Scale {
+    pub(crate) const fn linear(from: f64, to: f64) -> Self {
+        Self {
+            from,
+            to,
+            is_log: false,
+        }
+    }
+
+    /// A logarithmic scale; both ends are positive.
+    pub(crate) const fn log(from: f64, to: f64) -> Self {
+        Self {
+            from,
+            to,
+            is_log: true,
+        }
+    }
+
+    /// The place of a value: 0 at the beginning, 1 at the end.
+    fn share(&self, value: f64) -> f64 {
+        if self.is_log {
+            (value / self.from).ln() / (self.to / self.from).ln()
+        } else {
+            (value - self.from) / (self.to - self.from)
+        }
+    }
+
+    /// The values to mark, about `count`.
+    pub(crate) fn ticks(&self, count: usize) -> Vec<f64> {
+        if !self.is_log {
+            return self.linear_ticks(count);
+        }
+        let decades = || self.from.log10().floor() as i32..=self.to.log10().ceil() as i32;
+        for steps in [[1.0, 2.0, 5.0].as_slice(), &[1.0]] {
+            let of_decade = |decade| steps.iter().map(move |step| step * 10_f64.powi(decade));
+            let ticks = decades().flat_map(of_decade);
+            let ticks: Vec<f64> = ticks
+                .filter(|&tick| tick >= self.from && tick <= self.to)
+                .collect();
+            if ticks.len() < 3 {
+                break;
+            }
+            if ticks.len() <= count + 2 {
+                return ticks;
+            }
+        }
+        if self.to / self.from > 1000.0 {
+            return decades()
+                .map(|decade| 10_f64.powi(decade))
+                .filter(|&tick| tick >= self.from && tick <= self.to)
+                .collect();
+        }
+        self.linear_ticks(count)
+    }
+
+    fn linear_ticks(&self, count: usize) -> Vec<f64> {
+        let wanted = (self.to - self.from) / count.max(1) as f64;
+        let power = 10_f64.powf(wanted.log10().floor());
+        let steps = [10.0, 5.0, 2.0, 1.0, 0.5].map(|step| step * power);
+        let ticks = |step: f64| {
+            let first = (self.from / step - 1e-9).ceil() as i64;
+            let last = (self.to / step + 1e-9).floor() as i64;
+            (first..=last).map(|tick| tick as f64 * step).collect()
+        };
+        let wide = steps.iter().rposition(|&step| step >= wanted * 0.999);
+        let steps = &steps[wide.unwrap_or(0)..];
+        // At least three ticks, so that the scale is clear.
+        let choices = steps.iter().map(|&step| ticks(step));
+        let mut choices = choices.filter(|ticks: &Vec<f64>| ticks.len() >= 3);
+        choices.next().unwrap_or_else(|| ticks(wanted))
+    }
+}
+
+/// A number with no more than four digits after the point.
+pub(crate) fn number(value: f64) -> String {
+    let text = format!("{value:.4}");
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    text.strip_prefix("-0")
+        .filter(|rest| rest.is_empty())
+        .map_or_else(|| text.to_owned(), |_| "0".to_owned())
+}
+
+/// A chart with two axes, in pixels.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Frame {
+    pub(crate) left: i32,
+    pub(crate) top: i32,
+    pub(crate) right: i32,
+    pub(crate) bottom: i32,
+    pub(crate) x: Scale,
+    pub(crate) y: Scale,
+}
+
+/// Pixels to the left of a frame, for labels of the axis and its name.
+pub(crate) const Y_AXIS: i32 = 62;
+/// Pixels below a frame.
+pub(crate) const X_AXIS: i32 = 46;
+
+impl Frame {
+    pub(crate) fn place(&self, (x, y): (f64, f64)) -> (i32, i32) {
+        let along = |from: i32, to: i32, share: f64| from + (f64::from(to - from) * share) as i32;
+        (
+            along(self.left, self.right, self.x.share(x)),
+            along(self.bottom, self.top, self.y.share(y)),
+        )
+    }
+
+    /// Draws grid lines and the values and the names of both axes.
+    pub(crate) fn axes(&self, canvas: &Canvas<'_>, x: &str, y: &str) -> anyhow::Result<()> {
+        let font = Font::new(TEXT);
+        for tick in self.x.ticks(((self.right - self.left) / 85) as usize) {
+            let (at, _) = self.place((tick, self.y.from));
+            canvas.line(vec![(at, self.top), (at, self.bottom)], GRID, 1)?;
+            canvas.text(&number(tick), (at, self.bottom + 14), font.centered())?;
+        }
+        let middle = i32::midpoint(self.left, self.right);
+        canvas.text(x, (middle, self.bottom + 34), font.centered())?;
+        self.y_axis(canvas, y)?;
+        let corner = (self.left, self.bottom);
+        let edges = vec![(self.left, self.top), corner, (self.right, self.bottom)];
+        canvas.line(edges, INK, 1)
+    }
+
+    /// Draws the grid lines, the values and the name of the axis of y.
+    pub(crate) fn y_axis(&self, canvas: &Canvas<'_>, name: &str) -> anyhow::Result<()> {
+        let font = Font::new(TEXT);
+        for tick in self.y.ticks(((self.bottom - self.top) / 45) as usize) {
+            let (_, at) = self.place((self.x.from, tick));
+            canvas.line(vec![(self.left, at), (self.right, at)], GRID, 1)?;
+            canvas.text(&number(tick), (self.left - 8, at), font.right())?;
+        }
+        let middle = i32::midpoint(self.top, self.bottom);
+        let place = (self.left - Y_AXIS + 8, middle);
+        canvas.text(name, place, font.centered().upright())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_where_the_data_are() {
+        let texts = |scale: Scale| {
+            let ticks = scale.ticks(6).into_iter();
+            ticks.map(number).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            texts(Scale::linear(0.0, 1.0)),
+            ["0", "0.2", "0.4", "0.6", "0.8", "1"]
+        );
+        assert_eq!(
+            texts(Scale::linear(-3.0, 3.0)),
+            ["-3", "-2", "-1", "0", "1", "2", "3"]
+        );
+        assert_eq!(
+            texts(Scale::log(8.0, 300.0)),
+            ["10", "20", "50", "100", "200"]
+        );
+        // Three even if fewer are wanted.
+        let few = Scale::linear(-0.9, 0.9).ticks(2);
+        assert_eq!(
+            few.into_iter().map(number).collect::<Vec<_>>(),
+            ["-0.5", "0", "0.5"]
+        );
+        // No round power within the range.
+        assert_eq!(
+            texts(Scale::log(40.0, 46.0)),
+            ["40", "41", "42", "43", "44", "45", "46"]
+        );
+        assert_eq!(
+            texts(Scale::log(1.0, 1e6)),
+            ["1", "10", "100", "1000", "10000", "100000", "1000000"]
+        );
+        assert!(texts(Scale::log(0.01, 1e9)).len() > 5);
+    }
+}

@@ -1,0 +1,318 @@
+//! Driver time over reserved memory.
+
+use plotters::style::RGBColor;
+
+use super::canvas::{
+    COLORS, Canvas, FAINT, Font, LINE, MARGIN, Swatch, TEXT, TITLE, draw, legend_height, widest,
+    width,
+};
+use super::frame::{Frame, Scale, X_AXIS, Y_AXIS, number};
+use crate::report::pareto::{Point, front};
+
+/// The shortest time on the scale, which is logarithmic.
+const LEAST_MS: f64 = 0.01;
+/// The end of the axis of memory in percent: a single wasteful way must not compress the scale of the others. Points
+/// beyond it are drawn as triangles at the edge.
+const WIDEST: f64 = 400.0;
+/// Width and least height of the frame in pixels.
+const FRAME: (i32, i32) = (560, 430);
+/// Points whose centres are this near share a label.
+const NEAR: i32 = 5;
+
+const FRONT: RGBColor = COLORS[0];
+const OFFLINE: RGBColor = COLORS[1];
+
+/// A point of the plot.
+struct Mark {
+    text: String,
+    color: RGBColor,
+    at: (i32, i32),
+    /// The direction in which its value is beyond the axes: right, down.
+    beyond: Option<(i32, i32)>,
+    is_front: bool,
+}
+
+/// Plots driver time over reserved memory for the ways to run a workload, with a line along the front.
+///
+/// # Errors
+/// If the plot cannot be drawn.
+pub fn tradeoff(title: &str, points: &[Point]) -> anyhow::Result<String> {
+    let front = front(points);
+    let color = |point: &Point| match point {
+        _ if point.is_offline => OFFLINE,
+        _ if front.contains(&point) => FRONT,
+        _ => FAINT,
+    };
+    let entries: Vec<String> = (1..).zip(points).map(entry).collect();
+    let left = MARGIN + Y_AXIS + FRAME.0;
+    let list = left + MARGIN + 8;
+    let size_x = list + widest(&entries, TEXT) + MARGIN;
+    let space = size_x - 2 * MARGIN;
+    let legend = legend();
+    let legend = &legend[..if points.iter().any(|point| beyond(point).is_some()) {
+        4
+    } else {
+        3
+    }];
+    let top = MARGIN + TITLE + LINE / 2;
+    let frame = frame(points, top + legend_height(legend, space) + LINE);
+    let bottom = frame.top + LINE * points.len() as i32;
+    let size_y = bottom.max(frame.bottom + X_AXIS) + MARGIN;
+    draw((size_x, size_y), |canvas| {
+        canvas.text(title, (MARGIN, MARGIN + TITLE / 2), Font::new(TITLE))?;
+        canvas.legend(legend, (MARGIN, top), space)?;
+        let x = "peak reserved / peak requested, %";
+        frame.axes(canvas, x, "modelled driver time, ms")?;
+        let along = front.iter().map(|point| place(&frame, point)).collect();
+        canvas.line(along, FRONT, 1)?;
+        let mark = |(number, point): (usize, &Point)| Mark {
+            text: number.to_string(),
+            color: color(point),
+            at: place(&frame, point),
+            beyond: beyond(point),
+            is_front: front.contains(&point),
+        };
+        let marks: Vec<Mark> = (1..).zip(points).map(mark).collect();
+        // The front is above others at the same place.
+        let (above, below): (Vec<&Mark>, Vec<&Mark>) = marks.iter().partition(|mark| mark.is_front);
+        for mark in below.into_iter().chain(above) {
+            paint(canvas, mark)?;
+        }
+        label(canvas, &frame, &marks)?;
+        for (line, (mark, entry)) in (0..).zip(marks.iter().zip(&entries)) {
+            let at = (list, frame.top + LINE * line + LINE / 2);
+            canvas.text(entry, at, Font::new(TEXT).color(mark.color))?;
+        }
+        Ok(())
+    })
+}
+
+fn legend() -> [(Swatch, &'static str); 4] {
+    [
+        (
+            Swatch::Dot(FRONT),
+            "on the front: no other online policy is better in both",
+        ),
+        (Swatch::Dot(OFFLINE), "offline policy"),
+        (Swatch::Dot(FAINT), "other"),
+        (
+            Swatch::Beyond(FAINT),
+            "beyond the axis: the list has its figures",
+        ),
+    ]
+}
+
+/// The line of a point in the list beside the plot.
+fn entry((place, point): (usize, &Point)) -> String {
+    let Point {
+        name,
+        reserved,
+        driver_ms,
+        ..
+    } = point;
+    let ms = match *driver_ms {
+        ms if ms >= 10.0 => format!("{ms:.0}"),
+        ms if ms >= 0.1 => format!("{ms:.2}"),
+        ms => number(ms),
+    };
+    let beyond = if beyond(point).is_some() {
+        ", beyond the axis"
+    } else {
+        ""
+    };
+    format!(
+        "{place}  {name}: {:.1} %, {ms} ms{beyond}",
+        100.0 * reserved
+    )
+}
+
+/// The direction in which a point is beyond the axes: right, down.
+fn beyond(point: &Point) -> Option<(i32, i32)> {
+    let (right, down) = (100.0 * point.reserved > WIDEST, point.driver_ms < LEAST_MS);
+    match (right, down) {
+        (true, _) => Some((1, 0)),
+        (_, true) => Some((0, 1)),
+        _ => None,
+    }
+}
+
+fn frame(points: &[Point], top: i32) -> Frame {
+    let inside = |point: &&Point| 100.0 * point.reserved <= WIDEST;
+    let widths = points.iter().filter(inside).map(|p| 100.0 * p.reserved);
+    let widest = if points.iter().all(|point| inside(&point)) {
+        widths.fold(105.0, f64::max)
+    } else {
+        WIDEST
+    };
+    let times = || points.iter().map(|point| point.driver_ms.max(LEAST_MS));
+    let highest = times().fold(LEAST_MS, f64::max);
+    let lowest = times().fold(highest, f64::min);
+    let narrowest = points
+        .iter()
+        .map(|p| 100.0 * p.reserved)
+        .fold(100.0, f64::min);
+    let space = (widest - narrowest) * 0.03;
+    Frame {
+        left: MARGIN + Y_AXIS,
+        top,
+        right: MARGIN + Y_AXIS + FRAME.0,
+        bottom: top + FRAME.1,
+        x: Scale::linear(narrowest - space, widest + space),
+        y: Scale::log(lowest / 1.4, highest * 1.4),
+    }
+}
+
+/// The place of a point, or the edge of the frame if it is beyond the axes.
+fn place(frame: &Frame, point: &Point) -> (i32, i32) {
+    let percent = 100.0 * point.reserved;
+    let (x, y) = frame.place((percent.min(WIDEST), point.driver_ms.max(LEAST_MS)));
+    let x = if percent > WIDEST { frame.right } else { x };
+    let y = if point.driver_ms < LEAST_MS {
+        frame.bottom
+    } else {
+        y
+    };
+    (x, y)
+}
+
+fn paint(canvas: &Canvas<'_>, mark: &Mark) -> anyhow::Result<()> {
+    match mark.beyond {
+        Some(direction) => canvas.beyond(mark.at, direction, mark.color),
+        None => canvas.dot(mark.at, 4, mark.color),
+    }
+}
+
+/// A box in pixels: left, top, right, bottom.
+type Bounds = [i32; 4];
+
+fn apart(one: &Bounds, other: &Bounds) -> bool {
+    one[2] <= other[0] || other[2] <= one[0] || one[3] <= other[1] || other[3] <= one[1]
+}
+
+/// Writes the numbers of the points beside them, where they cover neither each other nor points. Points at one place
+/// share a label.
+fn label(canvas: &Canvas<'_>, frame: &Frame, marks: &[Mark]) -> anyhow::Result<()> {
+    let mut groups: Vec<(String, &Mark)> = Vec::new();
+    for mark in marks {
+        let near = |one: i32, other: i32| (one - other).abs() <= NEAR;
+        let is_near = |at: (i32, i32)| near(at.0, mark.at.0) && near(at.1, mark.at.1);
+        match groups.iter_mut().find(|(_, first)| is_near(first.at)) {
+            Some((text, _)) => *text = format!("{text}, {}", mark.text),
+            None => groups.push((mark.text.clone(), mark)),
+        }
+    }
+    let around = |(x, y): (i32, i32)| [x - 5, y - 5, x + 5, y + 5];
+    let mut taken: Vec<Bounds> = marks.iter().map(|mark| around(mark.at)).collect();
+    for (text, mark) in groups {
+        let size = (width(&text, TEXT), TEXT + 2);
+        let (at, distance) = free(mark.at, size, frame, &taken);
+        taken.push([at.0, at.1 - size.1 / 2, at.0 + size.0, at.1 + size.1 / 2]);
+        if distance > 0 {
+            let edge = if at.0 > mark.at.0 {
+                at.0 - 2
+            } else {
+                at.0 + size.0 + 2
+            };
+            canvas.line(vec![mark.at, (edge, at.1)], mark.color, 1)?;
+        }
+        canvas.text(&text, at, Font::new(TEXT).color(mark.color))?;
+    }
+    Ok(())
+}
+
+/// The left middle of a free place for a label as near to a point as possible, and its distance in steps.
+fn free(
+    (x, y): (i32, i32),
+    (wide, high): (i32, i32),
+    frame: &Frame,
+    taken: &[Bounds],
+) -> ((i32, i32), i32) {
+    for distance in 0..40 {
+        let far = 8 + 10 * distance;
+        let right = x + far;
+        let left = x - far - wide;
+        let middle = x - wide / 2;
+        let places = [
+            (right, y),
+            (right, y - far),
+            (middle, y - far - 4),
+            (right, y + far),
+            (left, y),
+            (left, y - far),
+            (middle, y + far + 4),
+            (left, y + far),
+        ];
+        for at in places {
+            let own = [at.0, at.1 - high / 2, at.0 + wide, at.1 + high / 2];
+            let within = own[0] > frame.left
+                && own[2] <= frame.right + MARGIN
+                && own[1] >= frame.top
+                && own[3] < frame.bottom;
+            if within && taken.iter().all(|other| apart(&own, other)) {
+                return (at, distance);
+            }
+        }
+    }
+    ((x + 8, y), 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::plot::canvas::tests::{assert_legible, labels};
+
+    fn point(name: &str, reserved: f64, driver_ms: f64) -> Point {
+        Point {
+            name: name.to_owned(),
+            reserved,
+            driver_ms,
+            is_offline: false,
+        }
+    }
+
+    fn texts(svg: &str) -> Vec<String> {
+        labels(svg).into_iter().map(|label| label.text).collect()
+    }
+
+    #[test]
+    fn numbers_do_not_cover_each_other() {
+        // A cluster of points a few pixels apart, and four at the same place.
+        let near = (0..30).map(|n| {
+            let step = f64::from(n);
+            point(&format!("near{n}"), 1.1 + 0.004 * step, 40.0 + step % 7.0)
+        });
+        let same = (0..4).map(|n| point(&format!("same{n}"), 1.6, 64.0));
+        let far = [point("direct", 1.3, 6000.0)];
+        let points: Vec<Point> = near.chain(same).chain(far).collect();
+        let svg = tradeoff("workload", &points).unwrap();
+        assert_legible(&svg);
+        assert!(texts(&svg).contains(&"31, 32, 33, 34".to_owned()));
+    }
+
+    #[test]
+    fn points_beyond_the_axes_are_marked() {
+        let usual = point("usual", 1.2, 40.0);
+        let plain = tradeoff("workload", std::slice::from_ref(&usual)).unwrap();
+        assert!(!plain.contains("beyond"));
+        let points = [
+            usual,
+            point("wasteful", 4.84, 50.0),
+            point("idle", 1.3, 0.0),
+        ];
+        let svg = tradeoff("workload", &points).unwrap();
+        assert_legible(&svg);
+        let texts = texts(&svg);
+        assert!(texts.contains(&"2  wasteful: 484.0 %, 50 ms, beyond the axis".to_owned()));
+        assert!(texts.contains(&"3  idle: 130.0 %, 0 ms, beyond the axis".to_owned()));
+        assert!(texts.contains(&"beyond the axis: the list has its figures".to_owned()));
+    }
+
+    #[test]
+    fn axis_and_list_have_one_unit() {
+        let svg = tradeoff("workload", &[point("a", 1.5, 40.0)]).unwrap();
+        let texts = texts(&svg);
+        assert!(texts.contains(&"peak reserved / peak requested, %".to_owned()));
+        assert!(texts.contains(&"120".to_owned()), "{texts:?}");
+        assert!(texts.contains(&"1  a: 150.0 %, 40 ms".to_owned()));
+    }
+}
