@@ -85,8 +85,7 @@ pub struct PyTorch<D> {
     driver: D,
     /// The device's number, shown in messages and snapshots.
     device: u32,
-    /// Device memory in bytes when the allocator was created. [`Fraction`](limit::Fraction) tells which
-    /// releases apply memory fractions to it.
+    /// Device memory in bytes when the allocator was created. Memory fractions refer to it from 2.10 on.
     total_memory: u64,
     settings: Settings,
     /// The rules of the release that the settings name.
@@ -296,10 +295,10 @@ impl<D: Driver> PyTorch<D> {
     /// left alone. [`MempoolId::DEFAULT`] means all cached memory.
     ///
     /// # Errors
-    /// As [`Self::empty_cache`]; [`PoolError::Recording`] during a capture ([`PoolScope`]).
+    /// As [`Self::empty_cache`]; [`PoolError::Recording`] until 2.12, while allocations are
+    /// directed to any private pool.
     ///
     /// [`PoolError::Recording`]: crate::error::PoolError::Recording
-    /// [`PoolScope`]: private_pool::PoolScope
     pub fn empty_pool(&mut self, pool: MempoolId) -> Result<(), Error> {
         self.release_cached_blocks(pool)
     }

@@ -33,7 +33,7 @@ macro_rules! policies {
         pub const POLICIES: &[PolicyInfo] = &[
             PolicyInfo {
                 name: "pytorch",
-                summary: "the caching allocator of PyTorch 2.11 (native backend), with all its settings",
+                summary: "the caching allocator of PyTorch 2.6 to 2.15 (native backend), with all its settings",
                 offline: false,
             },
             $(PolicyInfo { name: $name, summary: $summary, offline: false },)+

@@ -252,11 +252,16 @@ fn measure(
     Ok((row, Some(on_gpu)))
 }
 
-/// The output as JSON, without the columns of sweeps and timings.
+/// Whether the output has this column: it lacks those of sweeps and timings.
+pub fn is_printed(column: &str) -> bool {
+    ![&TIMING[..], &PROVENANCE].concat().contains(&column)
+}
+
+/// The output as JSON.
 fn json(report: &Report) -> anyhow::Result<String> {
     let mut json = serde_json::to_value(report)?;
     if let Some(object) = json.as_object_mut() {
-        object.retain(|column, _| ![&TIMING[..], &PROVENANCE].concat().contains(&&column[..]));
+        object.retain(|column, _| is_printed(column));
     }
     Ok(serde_json::to_string_pretty(&json)? + "\n")
 }

@@ -6,10 +6,12 @@ use clap::ValueEnum;
 use coalesce_advisor::advise::JobAdvice;
 use coalesce_advisor::difference::Difference;
 use coalesce_advisor::{Advice, Finding};
-use coalesce_bench::measure::record::Row;
+use coalesce_bench::measure::record::{self, Row};
 use coalesce_bench::report::compare::Comparison;
 use coalesce_bench::report::summary::Summary;
-use schemars::schema_for;
+use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, Schema};
+use serde_json::Value;
 
 use super::output::print_json;
 use super::{place, policies, realism, replay, verify, workloads};
@@ -57,20 +59,39 @@ enum Output {
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let schema = match args.output {
-        Output::Advise => schema_for!(Advice),
-        Output::Job => schema_for!(JobAdvice),
-        Output::Compare => schema_for!(Comparison),
-        Output::Diagnose => schema_for!(Vec<Finding>),
-        Output::Diff => schema_for!(Difference),
-        Output::Place => schema_for!(place::PlaceReport),
-        Output::Policies => schema_for!(Vec<policies::ListedPolicy>),
-        Output::Realism => schema_for!(Vec<realism::Realism>),
-        Output::Replay => schema_for!(replay::Report),
-        Output::Report => schema_for!(Vec<Row>),
-        Output::Summary => schema_for!(Summary),
-        Output::Verify => schema_for!(Vec<verify::VerifiedDevice>),
-        Output::Workloads => schema_for!(workloads::Listed),
+        Output::Advise => schema::<Advice>(),
+        Output::Job => schema::<JobAdvice>(),
+        Output::Compare => schema::<Comparison>(),
+        Output::Diagnose => schema::<Vec<Finding>>(),
+        Output::Diff => schema::<Difference>(),
+        Output::Place => schema::<place::PlaceReport>(),
+        Output::Policies => schema::<Vec<policies::ListedPolicy>>(),
+        Output::Realism => schema::<Vec<realism::Realism>>(),
+        Output::Replay => without(schema::<replay::Report>(), "/required", replay::is_printed),
+        Output::Report => without(
+            schema::<Vec<Row>>(),
+            "/$defs/Row/required",
+            record::is_stated,
+        ),
+        Output::Summary => schema::<Summary>(),
+        Output::Verify => schema::<Vec<verify::VerifiedDevice>>(),
+        Output::Workloads => schema::<workloads::Listed>(),
     };
     print_json(&schema)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The schema of what a type is written as.
+fn schema<T: JsonSchema>() -> Schema {
+    let settings = SchemaSettings::default().for_serialize();
+    settings.into_generator().into_root_schema_for::<T>()
+}
+
+/// The schema in which only those required fields are required that are always printed.
+fn without(mut schema: Schema, required: &str, is_printed: fn(&str) -> bool) -> Schema {
+    let fields = schema.pointer_mut(required).and_then(Value::as_array_mut);
+    if let Some(fields) = fields {
+        fields.retain(|field| field.as_str().is_some_and(is_printed));
+    }
+    schema
 }

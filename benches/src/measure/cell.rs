@@ -22,10 +22,8 @@ use coalesce_workloads::surroundings::Surroundings;
 
 use crate::measure::capacity::{self, Capacity};
 use crate::measure::profile::Profile;
+pub use crate::measure::record::REFERENCE;
 use crate::measure::record::{Row, six_digits};
-
-/// The name of the reference among the policies.
-pub const REFERENCE: &str = "pytorch";
 
 /// A measurement to make.
 #[derive(Clone, Copy)]

@@ -10,8 +10,6 @@ use csv::StringRecord;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::cell::REFERENCE;
-
 /// A row of the CSV. The columns are described in `results/README.md`; the measures are defined in
 /// `coalesce_workloads::measure`.
 #[derive(Clone, PartialEq, Debug, Default, JsonSchema, Serialize, Deserialize)]
@@ -133,6 +131,9 @@ pub fn is_stated(column: &str) -> bool {
 
 /// The release in tables without the column `torch`.
 const RELEASE_WITHOUT_COLUMN: &str = "2.11";
+
+/// The name of the reference among the policies.
+pub const REFERENCE: &str = "pytorch";
 
 /// The family of recorded traces.
 pub const RECORDED: &str = "recorded";

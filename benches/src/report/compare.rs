@@ -283,6 +283,8 @@ fn samples(row: &Row) -> Vec<f64> {
 
 #[cfg(test)]
 mod tests {
+    use std::slice::from_ref;
+
     use super::*;
     use crate::measure::record::tests::row;
     use crate::measure::record::{KEY, PROVENANCE, TIMING};
@@ -304,7 +306,7 @@ mod tests {
     }
 
     fn compare(old: &Row, new: &Row, limits: &Limits) -> Comparison {
-        Comparison::of(&[old.clone()], &[new.clone()], limits).unwrap()
+        Comparison::of(from_ref(old), from_ref(new), limits).unwrap()
     }
 
     /// The effects of the changes of a row, by column.

@@ -7,6 +7,7 @@
 //! opposite direction: the state that one of our allocators reports.
 
 pub mod calls;
+mod consistent;
 pub mod coverage;
 mod device;
 pub mod limit;

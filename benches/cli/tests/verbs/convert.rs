@@ -159,6 +159,26 @@ fn a_snapshot_is_replayed() {
     }
 }
 
+/// Policies split, round and coalesce unlike PyTorch, so their recordings cannot be rewound.
+#[test]
+fn snapshots_of_other_policies_are_replayed_from_their_requests() {
+    let folder = scratch_folder("convert_policies");
+    let trace = folder.join("churn.csv");
+    coalesce(&["convert", "churn", path(&trace)], "", &[]).success();
+    let reserved = |workload: &str| {
+        let text = coalesce(&["replay", workload, "--json"], "", &[]).success();
+        let report: serde_json::Value = serde_json::from_str(&text).unwrap();
+        report["peak_reserved_bytes"].as_u64().unwrap()
+    };
+    let expected = reserved(path(&trace));
+    for policy in ["bfc", "buddy", "gmlake", "offline"] {
+        let snapshot = folder.join(format!("{policy}.pickle"));
+        let arguments = ["convert", path(&trace), path(&snapshot), "--policy", policy];
+        coalesce(&arguments, "", &[]).success();
+        assert_eq!(reserved(path(&snapshot)), expected, "{policy}");
+    }
+}
+
 #[test]
 fn invalid_conversions_are_rejected_with_a_reason() {
     let convert = |arguments: &[&str], code: i32, words: &[&str]| {

@@ -17,7 +17,7 @@ fn resolved<'s>(schema: &'s Value, root: &'s Value) -> &'s Value {
     root.pointer(reference.trim_start_matches('#')).unwrap()
 }
 
-/// Asserts that every field of a value is described.
+/// Asserts that every field of a value is described, and that it has the required ones.
 fn assert_described(value: &Value, schema: &Value, root: &Value, path: &str) {
     let schema = resolved(schema, root);
     let alternatives = schema["anyOf"].as_array().or(schema["oneOf"].as_array());
@@ -30,6 +30,10 @@ fn assert_described(value: &Value, schema: &Value, root: &Value, path: &str) {
     }
     match value {
         Value::Object(fields) => {
+            for name in schema["required"].as_array().into_iter().flatten() {
+                let name = name.as_str().unwrap();
+                assert!(fields.contains_key(name), "{path}.{name} is required");
+            }
             for (name, field) in fields {
                 let described = &schema["properties"][name];
                 assert!(!described.is_null(), "{path}.{name} is not described");

@@ -31,6 +31,7 @@ use foldhash::fast::FixedState;
 
 use self::waits::Waits;
 use super::calls::{Call, CallKind, calls};
+use super::consistent::is_consistent;
 use super::rewind::{KindsByAddress, RecordingError, Start, rewind};
 use super::verify::extents::{Extents, Owner, owner};
 use super::{Annotation, Recording, StackId};
@@ -64,10 +65,12 @@ impl RecordedWorkload {
     /// The workload of a recording, called `name` in results.
     ///
     /// # Errors
-    /// [`RecordingError`] if PyTorch's allocator cannot have made the recording.
+    /// [`RecordingError`] if PyTorch's allocator cannot have made the recording, and it lacks the beginning of the
+    /// program. A complete history of another allocator has all requests.
     pub fn new(name: impl Into<String>, recording: &Recording) -> Result<Self, RecordingError> {
         let known = recording.settings()?;
-        let start = rewind(recording, &known)?;
+        let start =
+            rewind(recording, &known).or_else(|error| before_everything(recording, error))?;
         let collects_garbage = known.settings.garbage_collection_threshold() > 0.0;
         let mut writer = Writer::new(recording, &start);
         writer.live_at_start(&start);
@@ -125,6 +128,24 @@ impl Workload for RecordedWorkload {
     fn start(&self) -> Option<&Arc<StartState>> {
         self.start.as_ref()
     }
+}
+
+/// The start of a complete history of another allocator, to which the rules by which a recording is rewound do not
+/// apply: nothing is reserved.
+fn before_everything(
+    recording: &Recording,
+    error: RecordingError,
+) -> Result<Start, RecordingError> {
+    let contradicts = matches!(error, RecordingError::End(_) | RecordingError::Entry { .. });
+    if !contradicts || !is_consistent(recording) {
+        return Err(error);
+    }
+    let remark =
+        format!("not recorded from PyTorch's allocator ({error}); only its requests are used");
+    Ok(Start {
+        remarks: vec![remark],
+        ..Start::default()
+    })
 }
 
 /// The state at the start of a recording, with the numbers that the workload gives to streams.

@@ -1,0 +1,142 @@
+//! Recordings of allocators other than PyTorch's.
+//!
+//! Another allocator may split, round and coalesce as it likes, so the rules by which a recording is rewound do
+//! not apply. Its requests are known nevertheless if its history is complete and free of contradictions.
+
+use std::collections::BTreeMap;
+
+use coalesce_alloc::driver::DeviceAddr;
+use coalesce_alloc::history::{Action, TraceEntry};
+
+use super::Recording;
+
+/// Whether a history is complete and free of contradictions under any allocator: it begins with nothing
+/// reserved, every request lies in reserved memory that no other one uses, every free is of a whole request,
+/// and what is left is the state at the end.
+#[must_use]
+pub(super) fn is_consistent(recording: &Recording) -> bool {
+    let mut state = State::default();
+    let is_possible = |entry: &TraceEntry| state.apply(entry).is_some();
+    if !recording.entries.iter().all(is_possible) {
+        return false;
+    }
+    let mut at_end = State::default();
+    for segment in &recording.segments {
+        let blocks = segment.blocks.iter().filter(|block| block.is_active());
+        let used = blocks.map(|block| (block.address, block.requested_size));
+        at_end
+            .used
+            .extend(used.map(|(start, bytes)| (start.0, bytes)));
+        if at_end
+            .reserved
+            .add(segment.address, segment.total_size())
+            .is_none()
+        {
+            return false;
+        }
+    }
+    at_end.used == state.used && at_end.reserved.joined() == state.reserved.joined()
+}
+
+/// Memory while a history is applied.
+#[derive(Default)]
+struct State {
+    reserved: Ranges,
+    /// Start and bytes of each request that was not freed.
+    used: BTreeMap<u64, u64>,
+}
+
+impl State {
+    /// Applies an entry. `None` if it contradicts the entries before it.
+    fn apply(&mut self, entry: &TraceEntry) -> Option<()> {
+        let &TraceEntry { addr, size, .. } = entry;
+        match entry.action {
+            Action::SegmentAlloc | Action::SegmentMap => self.reserved.add(addr, size),
+            Action::SegmentFree | Action::SegmentUnmap => self.reserved.remove(addr, size),
+            Action::Alloc => {
+                let end = addr.0.checked_add(size)?;
+                let is_free = overlapping(&self.used, addr.0, end).next().is_none();
+                let fits = is_free && self.reserved.contains(addr.0, end);
+                fits.then(|| _ = self.used.insert(addr.0, size))
+            }
+            Action::FreeRequested => (self.used.get(&addr.0) == Some(&size)).then_some(()),
+            Action::FreeCompleted => (self.used.remove(&addr.0) == Some(size)).then_some(()),
+            Action::Snapshot | Action::Oom => Some(()),
+        }
+    }
+}
+
+/// Disjoint ranges of addresses: start and bytes.
+#[derive(Default)]
+struct Ranges(BTreeMap<u64, u64>);
+
+impl Ranges {
+    /// Adds a range. `None` if a part of it is there already.
+    fn add(&mut self, start: DeviceAddr, bytes: u64) -> Option<()> {
+        let end = start.0.checked_add(bytes)?;
+        let is_new = overlapping(&self.0, start.0, end).next().is_none();
+        is_new.then(|| _ = self.0.insert(start.0, bytes))
+    }
+
+    /// Removes a range. `None` if a part of it is missing.
+    fn remove(&mut self, start: DeviceAddr, bytes: u64) -> Option<()> {
+        let end = start.0.checked_add(bytes)?;
+        if !self.contains(start.0, end) {
+            return None;
+        }
+        let parts: Vec<(u64, u64)> = overlapping(&self.0, start.0, end).collect();
+        for (first, bytes) in parts {
+            self.0.remove(&first);
+            let last = first + bytes;
+            if first < start.0 {
+                self.0.insert(first, start.0 - first);
+            }
+            if last > end {
+                self.0.insert(end, last - end);
+            }
+        }
+        Some(())
+    }
+
+    /// Whether the ranges cover everything from `start` to `end`.
+    fn contains(&self, start: u64, end: u64) -> bool {
+        let mut covered = start;
+        for (first, bytes) in overlapping(&self.0, start, end) {
+            if first > covered {
+                return false;
+            }
+            covered = first + bytes;
+        }
+        covered >= end
+    }
+
+    /// The ranges, contiguous ones joined.
+    fn joined(&self) -> Vec<(u64, u64)> {
+        let mut joined: Vec<(u64, u64)> = Vec::new();
+        for (&start, &bytes) in &self.0 {
+            match joined
+                .last_mut()
+                .filter(|(first, before)| first + before == start)
+            {
+                Some((_, before)) => *before += bytes,
+                None => joined.push((start, bytes)),
+            }
+        }
+        joined
+    }
+}
+
+/// The ranges that share addresses with those from `start` to `end`.
+fn overlapping(
+    ranges: &BTreeMap<u64, u64>,
+    start: u64,
+    end: u64,
+) -> impl Iterator<Item = (u64, u64)> {
+    let before = ranges.range(..start).next_back();
+    let before = before.filter(move |&(first, bytes)| first + bytes > start);
+    let within = ranges.range(start..end.max(start));
+    before
+        .into_iter()
+        .chain(within)
+        .map(|(&first, &bytes)| (first, bytes))
+}
