@@ -238,9 +238,9 @@ impl DeviceStats {
         ]
     }
 
-    /// The plain counters.
+    /// The plain counters that every release has.
     #[must_use]
-    pub fn scalars(&self) -> [(&'static str, i64); 7] {
+    pub fn scalars(&self) -> [(&'static str, i64); 6] {
         [
             ("num_alloc_retries", self.num_alloc_retries),
             ("num_ooms", self.num_ooms),
@@ -248,7 +248,6 @@ impl DeviceStats {
             ("num_device_alloc", self.num_device_alloc),
             ("num_device_free", self.num_device_free),
             ("max_split_size", self.max_split_size),
-            ("num_oom_rejections", self.num_oom_rejections),
         ]
     }
 
@@ -282,13 +281,10 @@ impl DeviceStats {
         for (name, stat) in self.oversize() {
             add(name, stat);
         }
-        for (name, value) in self
-            .scalars()
-            .into_iter()
-            .filter(|&(name, _)| written(name))
-        {
-            flat.push((name.to_owned(), value));
-        }
+        let rejections = ("num_oom_rejections", self.num_oom_rejections);
+        let scalars = self.scalars().into_iter().chain([rejections]);
+        let scalars = scalars.filter(|&(name, _)| written(name));
+        flat.extend(scalars.map(|(name, value)| (name.to_owned(), value)));
         flat.sort();
         flat
     }

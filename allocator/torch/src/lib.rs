@@ -25,7 +25,7 @@
 //! one context. The lock of a device is held during driver calls (`release_lock_on_cudamalloc` has no
 //! effect).
 //!
-//! Sources: PyTorch 2.11, `torch/csrc/cuda/CUDAPluggableAllocator.{h,cpp}`, `torch/csrc/cuda/Module.cpp`,
+//! Sources: PyTorch 2.6 to 2.15, `torch/csrc/cuda/CUDAPluggableAllocator.{h,cpp}`, `torch/csrc/cuda/Module.cpp`,
 //! `torch/cuda/memory.py`.
 
 // No panic is reachable from outside.

@@ -117,6 +117,27 @@ fn memory_comes_from_the_driver_and_returns_to_it() {
 }
 
 #[test]
+fn the_named_version_decides_the_keys() {
+    let test = "the_named_version_decides_the_keys";
+    let variables = [("COALESCE_TORCH_ALLOC", "history=100")];
+    let stderr = over_simcuda(test, &variables, || {
+        // SAFETY: a C string.
+        assert!(unsafe { coalesce_set_torch_version(c"2.13.0+cu130".as_ptr()) }.is_null());
+        coalesce_malloc(MIB, 0, DEFAULT);
+        let stats = &reply(coalesce_memory_stats(0))["value"];
+        assert_eq!(stats.as_object().unwrap().len(), 123);
+        let snapshot = &reply(coalesce_snapshot(1))["value"];
+        assert_eq!(
+            snapshot["device_traces"][0][0]["pool_id"],
+            serde_json::json!([0, 0])
+        );
+        assert_eq!(snapshot["allocator_settings"]["max_cached_size"], -1);
+        assert!(snapshot.get("host_traces").is_none(), "from 2.14 on");
+    });
+    assert_eq!(stderr, "");
+}
+
+#[test]
 fn failures_return_null_and_are_printed() {
     let variables = [("FAKE_TOTAL_BYTES", "1G")];
     let stderr = over_simcuda("failures_return_null_and_are_printed", &variables, || {

@@ -141,7 +141,8 @@ body(
 body(
     "cudaGetDeviceProperties_v2",
     "int cudaGetDeviceProperties_v2(char*to,int device){"
-    "char from[1008];int cudaGetDeviceProperties();int e=cudaGetDeviceProperties(from,device);if(e)return e;memset(to,0,1032);"
+    "char from[1008];int cudaGetDeviceProperties();"
+    "int e=cudaGetDeviceProperties(from,device);if(e)return e;memset(to,0,1032);"
     + "".join(
         f"memcpy(to+{to},from+{start},{end - start});"
         for start, end, to in [

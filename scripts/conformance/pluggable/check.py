@@ -180,6 +180,27 @@ torch.cuda.empty_cache()
     ),
 }
 
+TRIES = """
+kept = []
+for megabytes in (300, 400, 700, 2000, 2):
+    try:
+        kept.append(bytes_on_gpu(megabytes * MB))
+    except torch.OutOfMemoryError as error:
+        said.append(str(error))
+    if megabytes == 400:
+        del kept[0]
+"""
+# The keys that later releases added, with the first that accepts them.
+ADDED = {
+    "throw_on_cudamalloc_oom:True": (2, 12),
+    "throw_on_cudamalloc_oom:True,per_process_memory_fraction:0.6": (2, 12),
+    "expandable_segments:True,throw_on_cudamalloc_oom:True": (2, 12),
+    "expandable_segments:True,expandable_segments_reserve:0.5": (2, 15),
+}
+for conf in (conf for conf, since in ADDED.items() if since <= RELEASE):
+    env = {"FAKE_TOTAL_BYTES": "1G", "PYTORCH_CUDA_ALLOC_CONF": conf}
+    UNDER_BOTH[conf] = env, TRIES
+
 # Under our allocator alone.
 OURS = {
     "4 threads": (
@@ -313,6 +334,44 @@ with torch.cuda.use_mem_pool(pool):
 sys.stdout.flush(); os._exit(0)
 """,
     ),
+    "torch= names another release": (
+        {"COALESCE_TORCH_ALLOC": "torch=2.6;history=10"},
+        """
+kept = bytes_on_gpu(3 * MB)
+assert len(memory.memory_stats()) == 122, memory.memory_stats()
+entry = torch.cuda.memory._snapshot()["device_traces"][0][0]
+assert list(entry) == ["action", "addr", "size", "stream", "time_us"], entry
+assert torch.cuda.memory_summary() == memory.memory_summary()
+""",
+    ),
+    "a release that is not reproduced is named once": (
+        {"ENABLE": "0"},
+        """
+import warnings
+torch.__version__ = "2.99.0+cu999"
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    coalesce_torch.enable()
+    coalesce_torch.enable()
+    kept = bytes_on_gpu(3 * MB)
+    memory.memory_stats()
+texts = [str(warning.message) for warning in caught if "Coalesce" in str(warning.message)]
+assert len(texts) == 1 and "not 2.99.0+cu999; it follows 2." in texts[0], texts
+""",
+    ),
+    "a PyTorch that lacks a hook is refused": (
+        {"ENABLE": "0"},
+        """
+coalesce_torch._HOOKS["set_something_fn"] = "coalesce_empty_cache"
+try:
+    coalesce_torch.enable()
+except RuntimeError as error:
+    assert str(error).endswith(f"PyTorch {torch.__version__} has no set_something_fn"), error
+else:
+    raise SystemExit("no error")
+assert torch.empty(1, device="cuda").numel() == 1, "and PyTorch keeps its own"
+""",
+    ),
     "an invalid settings string": (
         {"COALESCE_TORCH_ALLOC": "policy=pytroch", "ENABLE": "0"},
         """
@@ -398,11 +457,8 @@ def main():
     sys.exit(failed > 0 or not chosen)
 
 
-# From 2.13 on PyTorch's own allocator prints failures. In 2.9 it calls its variable deprecated.
-WARNING = re.compile(
-    r"\[W.* CUDACachingAllocator\.cpp:\d+\] .*failed with OOM"
-    r"|\[W.* AllocatorConfig\.cpp:\d+\] .*PYTORCH_CUDA_ALLOC_CONF is deprecated"
-)
+# PyTorch's own allocator and its settings print these, the former what it also raises.
+WARNING = re.compile(r"\[W.* (CUDACachingAllocator|AllocatorConfig)\.cpp:\d+\] ")
 
 
 class Difference(Exception):

@@ -10,7 +10,7 @@ const ON_DEVICE: i32 = 2;
 /// The device of memory that is on no device (`cudaInvalidDeviceId`).
 const NO_DEVICE: i32 = -2;
 
-/// `cudaPointerAttributes`.
+/// `cudaPointerAttributes`, without the reserved fields at its end, which only CUDA 13 has.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct PointerAttributes {
@@ -18,10 +18,9 @@ pub struct PointerAttributes {
     device: i32,
     device_pointer: u64,
     host_pointer: u64,
-    reserved: [u64; 8],
 }
 
-const _: () = assert!(size_of::<PointerAttributes>() == 88, "as in CUDA 13.0");
+const _: () = assert!(size_of::<PointerAttributes>() == 24, "as in CUDA 12");
 
 /// `cudaIpcMemHandle_t`: only an address, because one process is simulated.
 #[derive(Clone, Copy, Debug)]
@@ -67,7 +66,6 @@ entry_points! { runtime:
             device: if on_device { device } else { NO_DEVICE },
             device_pointer: if on_device { addr } else { 0 },
             host_pointer: if on_device { 0 } else { addr },
-            reserved: [0; 8],
         })
     }
 
