@@ -98,7 +98,13 @@ impl<'a> Map<'a> {
         let left = MARGIN + widest(labels, TEXT).max(width(lines[0].0, TEXT)) + PAD;
         let columns = groups.iter().map(|group| group.width() + GAP).sum::<i32>() - GAP;
         let width = (left + columns + MARGIN).max(NARROWEST);
+        let releases: BTreeSet<&str> = rows.iter().map(|row| row.torch.as_str()).collect();
+        let mut releases = releases.into_iter().filter(|release| !release.is_empty());
+        // If there are several, the columns have them.
+        let release = releases.next().filter(|_| releases.next().is_none());
+        let release = release.map(|release| format!("pytorch: release {release}"));
         let notes = groups.iter().map(|group| note(group.capacity));
+        let notes = notes.chain(release);
         let notes = notes
             .flat_map(|note| wrap(&note, TEXT, width - 2 * MARGIN))
             .collect();
@@ -377,6 +383,28 @@ mod tests {
         );
         assert_eq!(count("(no settings)"), 1);
         assert!(texts.concat().contains(long.trim_end_matches(',')));
+    }
+
+    #[test]
+    fn the_release_is_stated_once() {
+        let of = |torch: &str| Row {
+            torch: torch.to_owned(),
+            ..row("w", "pytorch", "1TiB")
+        };
+        let count = |rows: &[Row]| {
+            let labels = labels(&efficiency(rows).unwrap()).into_iter();
+            let texts: Vec<String> = labels.map(|label| label.text).collect();
+            texts
+                .iter()
+                .filter(|text| text.starts_with("pytorch: release"))
+                .count()
+        };
+        assert_eq!(count(&[of("2.11"), row("w", "tlsf", "1TiB")]), 1);
+        assert_eq!(
+            count(&[of("2.11"), of("2.12")]),
+            0,
+            "the columns have the releases"
+        );
     }
 
     #[test]
