@@ -24,7 +24,10 @@ fn families_presets_and_policies_are_listed_with_a_description() {
     let text = coalesce(&["workloads", "fragmentation_article"], "", &[]).success();
     assert!(text.contains("family = \"fragmentation\""), "{text}");
     let text = coalesce(&["policies"], "", &[]).success();
-    assert!(text.contains("pytorch") && text.contains("2.6 to 2.15"), "{text}");
+    assert!(
+        text.contains("pytorch") && text.contains("2.6 to 2.15"),
+        "{text}"
+    );
 }
 
 #[test]
