@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use coalesce_alloc::bytes;
+use coalesce_alloc::release::Release;
 use coalesce_bench::measure::progress::Progress;
 use coalesce_bench::text::{Column, Table};
 use coalesce_workloads::formats::snapshot::verify::{
@@ -40,6 +41,10 @@ pub struct Args {
     /// torch.cuda.memory.set_per_process_memory_fraction and not in the settings.
     #[arg(long, requires = "capacity", value_parser = fraction)]
     fraction: Option<f64>,
+    /// PyTorch release that the program ran under, such as 2.13. Default: each that the snapshot may be of, until one
+    /// explains it.
+    #[arg(long, value_name = "RELEASE")]
+    torch: Option<Release>,
     /// Print a JSON array, which `coalesce schema verify` describes.
     #[arg(long)]
     json: bool,
@@ -227,6 +232,7 @@ verdict      exact, different, nothing to verify (no allocation was recorded), i
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let known = Known {
+        release: args.torch,
         capacity: args.capacity,
         fraction: args.fraction,
         until: None,

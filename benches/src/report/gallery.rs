@@ -6,7 +6,6 @@ use std::path::Path;
 use anyhow::Context;
 use plotters::style::RGBColor;
 
-use crate::measure::cell::{self, Cell};
 use crate::measure::progress::Progress;
 use crate::measure::record::Row;
 use crate::measure::results;
@@ -186,23 +185,9 @@ fn watched(plan: &Plan, row: &Row) -> anyhow::Result<Timeline> {
     let planned = usize::try_from(row.cell).ok();
     let planned = planned.and_then(|number| plan.cells.get(number));
     let planned = planned.with_context(|| format!("the sweep has no cell {}", row.cell))?;
-    let entry = &plan.workloads[planned.workload];
-    let workload = entry.workload.as_ref();
-    let offline = cell::plan(&planned.policy, &planned.conf, workload)?;
-    let cell = Cell {
-        workload,
-        demand: entry.demand()?,
-        policy: &planned.policy,
-        setting: &planned.setting,
-        conf: &planned.conf,
-        release: planned.release,
-        plan: offline.as_ref(),
-        others: 0,
-        limit: None,
-        address_policy: planned.address_policy,
-        profile: &plan.profile,
-    };
+    let offline = plan.offline(planned)?;
     let mut timeline = Timeline::default();
+    let cell = plan.cell(planned, offline.as_ref())?;
     cell.run(row.capacity_bytes, &mut timeline)?;
     Ok(timeline)
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, anyhow, bail, ensure};
 use coalesce_alloc::driver::sim::address::AddressPolicy;
-use coalesce_alloc::policy::{self, POLICIES};
+use coalesce_alloc::policy::{self, OfflinePlan, POLICIES};
 use coalesce_alloc::release::Release;
 use coalesce_alloc::settings::Settings;
 use coalesce_workloads::catalog::Unknown;
@@ -16,7 +16,7 @@ use toml::Table;
 use super::entry::{Entry, digest, entries};
 use super::spec::{RunSpec, Spec};
 use crate::measure::capacity::Capacity;
-use crate::measure::cell::{self, REFERENCE};
+use crate::measure::cell::{self, Cell, REFERENCE};
 use crate::measure::profile::Profile;
 use crate::measure::toml_file;
 
@@ -115,6 +115,40 @@ impl Plan {
                 Ok(self.workloads.len() - 1)
             }
         }
+    }
+
+    /// The measurement of a planned cell. `offline` is the plan of its policy, if that is offline.
+    ///
+    /// # Errors
+    /// If the workload cannot be read.
+    pub fn cell<'a>(
+        &'a self,
+        planned: &'a Planned,
+        offline: Option<&'a OfflinePlan>,
+    ) -> anyhow::Result<Cell<'a>> {
+        let entry = &self.workloads[planned.workload];
+        Ok(Cell {
+            workload: entry.workload.as_ref(),
+            demand: entry.demand()?,
+            policy: &planned.policy,
+            setting: &planned.setting,
+            conf: &planned.conf,
+            release: planned.release,
+            plan: offline,
+            others: 0,
+            limit: None,
+            address_policy: planned.address_policy,
+            profile: &self.profile,
+        })
+    }
+
+    /// The plan of a planned cell's policy, if that is offline.
+    ///
+    /// # Errors
+    /// If the workload cannot be read.
+    pub fn offline(&self, planned: &Planned) -> anyhow::Result<Option<OfflinePlan>> {
+        let workload = self.workloads[planned.workload].workload.as_ref();
+        cell::plan(&planned.policy, &planned.conf, workload)
     }
 
     /// A line that identifies a cell.

@@ -9,7 +9,7 @@ use coalesce_alloc::release::Release;
 
 use super::plan::{Plan, Planned};
 use crate::measure::capacity::{Capacity, share};
-use crate::measure::cell::{self, Cell, unsupported_feature};
+use crate::measure::cell::{Cell, unsupported_feature};
 use crate::measure::least::{Least, least};
 use crate::measure::progress::Progress;
 use crate::measure::record::Row;
@@ -105,21 +105,8 @@ impl<'a> Runner<'a> {
     /// Runs one cell.
     fn run(&self, number: u64, planned: &Planned) -> anyhow::Result<Row> {
         let entry = &self.plan.workloads[planned.workload];
-        let workload = entry.workload.as_ref();
-        let plan = cell::plan(&planned.policy, &planned.conf, workload)?;
-        let cell = Cell {
-            workload,
-            demand: entry.demand()?,
-            policy: &planned.policy,
-            setting: &planned.setting,
-            conf: &planned.conf,
-            release: planned.release,
-            plan: plan.as_ref(),
-            others: 0,
-            limit: None,
-            address_policy: planned.address_policy,
-            profile: &self.plan.profile,
-        };
+        let offline = self.plan.offline(planned)?;
+        let cell = self.plan.cell(planned, offline.as_ref())?;
         let row = match self.measure(planned, &cell) {
             Ok(row) => row,
             Err(Failure {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::StreamId;
+use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::history::HistoryOptions;
 use coalesce_alloc::release::two;
@@ -64,6 +65,37 @@ fn snapshots_of_the_reference_are_reproduced_exactly() {
     assert_eq!(rows[0][..3], ["snapshot", "device", "settings"]);
     assert_eq!(rows[1], row("default.pickle", "default"));
     assert_eq!(rows[2], row("expandable.pickle", conf));
+}
+
+/// Free blocks of one size are taken in another order from 2.13 on if addresses go down.
+#[test]
+fn the_release_decides_about_the_verdict() {
+    let device = SimDevice::new(&SimConfig {
+        address_policy: AddressPolicy::Down,
+        ..SimConfig::default()
+    });
+    let mut allocator = PyTorch::new(device, Settings::of_release(two(13)));
+    allocator.record_history(Some(HistoryOptions::default()));
+    let mut malloc = || allocator.malloc(20 << 20, StreamId::DEFAULT).unwrap();
+    let both = [malloc(), malloc()];
+    for addr in both {
+        allocator.free(addr).unwrap();
+    }
+    allocator.malloc(20 << 20, StreamId::DEFAULT).unwrap();
+    let path = file("ties.pickle", &allocator.snapshot());
+    let path = path.to_str().unwrap();
+    let releases = |arguments: &[&str], code: i32| {
+        let ended = coalesce(&[&["verify", path, "--json"], arguments].concat(), "", &[]);
+        assert_eq!(ended.code, Some(code), "{}", ended.err);
+        let json: Value = serde_json::from_str(&ended.out).unwrap();
+        json[0]["releases"].clone()
+    };
+    assert_eq!(releases(&[], 0), serde_json::json!(["2.13"]));
+    assert_eq!(
+        releases(&["--torch", "2.14"], 0),
+        serde_json::json!(["2.14"])
+    );
+    assert_eq!(releases(&["--torch", "2.11"], 1), serde_json::json!([]));
 }
 
 #[test]

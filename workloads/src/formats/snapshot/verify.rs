@@ -30,11 +30,14 @@ pub use self::difference::{Candidate, Difference};
 use self::prepared::Prepared;
 use self::trial::Trial;
 use super::Recording;
+use super::release::Releases;
 use super::rewind::RecordingError;
 
-/// Properties of the device that a recording does not contain.
+/// Properties of the program and the device that a recording does not contain.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Known {
+    /// The release of PyTorch.
+    pub release: Option<Release>,
     /// Bytes of device memory.
     pub capacity: Option<u64>,
     /// The memory fraction at the start of the recording, if it differs from the settings. Requires the
@@ -124,7 +127,7 @@ impl Verification {
 /// # Errors
 /// [`RecordingError`] if PyTorch's allocator cannot have made the recording, or if time runs out.
 pub fn verify(recording: &Recording, known: Known) -> Result<Verification, RecordingError> {
-    let releases = recording.releases().reproduced();
+    let releases = releases(recording, known).reproduced();
     let mut first: Option<Verification> = None;
     for &release in &releases {
         let mut verification = match verify_by(recording, known, release) {
@@ -146,11 +149,17 @@ pub fn verify(recording: &Recording, known: Known) -> Result<Verification, Recor
     Ok(first.unwrap_or_default())
 }
 
+/// The releases that the recording may be of.
+fn releases(recording: &Recording, known: Known) -> Releases {
+    let given = known.release.map(Releases::given);
+    given.unwrap_or_else(|| recording.releases())
+}
+
 /// The releases whose rules explain a recording that was verified as exact, oldest first: of those that it may
 /// be of, the ones that make the same decisions for it.
 #[must_use]
 pub fn explaining(recording: &Recording, known: Known, exact: &Verification) -> Vec<Release> {
-    let range = recording.releases();
+    let range = releases(recording, known);
     let explains = |&release: &Release| {
         release == exact.release
             || verify_by(recording, known, release).is_ok_and(|other| other.is_exact())
