@@ -13,7 +13,7 @@ use super::output::{print, print_json};
 /// Summarize the effect of each policy and setting over all workloads, compared with one of them.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Example:\n  coalesce summary results/2026-11-20/policies.csv --against pytorch/expand --capacity 1TiB"
+    after_help = "Example:\n  coalesce summary policies.csv --against pytorch/expand --capacity 1TiB"
 )]
 pub struct Args {
     /// A table of results [default: default.csv in the newest folder in results/ of the checkout around the

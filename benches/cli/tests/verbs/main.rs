@@ -91,6 +91,13 @@ fn checkout() -> &'static Path {
         .unwrap()
 }
 
+/// A table of the newest recorded results.
+fn recorded(table: &str) -> PathBuf {
+    let folders = fs::read_dir(checkout().join("results")).unwrap();
+    let tables = folders.map(|folder| folder.unwrap().path().join(table));
+    tables.filter(|table| table.exists()).max().unwrap()
+}
+
 /// The path of a recorded trace.
 fn trace(name: &str) -> String {
     let path = checkout().join(format!("workloads/traces/{name}.csv.gz"));

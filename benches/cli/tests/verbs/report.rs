@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use coalesce_bench::measure::record::Row;
 
-use crate::{Ended, checkout, coalesce, scratch, scratch_folder};
+use crate::{Ended, checkout, coalesce, recorded, scratch, scratch_folder};
 
 const MARKS: &str = "before\n<!-- table efficiency: old -->\nold\n<!-- end -->\nafter\n";
 
@@ -47,7 +47,7 @@ fn results_are_printed_as_tables() {
 
 #[test]
 fn json_omits_the_figures_of_unsupported_workloads() {
-    let table = checkout().join("results/2026-11-20/policies.csv");
+    let table = recorded("policies.csv");
     let text = coalesce(&["report", table.to_str().unwrap(), "--json"], "", &[]).success();
     let rows: serde_json::Value = serde_json::from_str(&text).unwrap();
     let rows = rows.as_array().unwrap();

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::verify::{file, snapshot};
-use crate::{checkout, coalesce, scratch, trace};
+use crate::{coalesce, recorded, scratch, trace};
 
 fn json(arguments: &[&str]) -> Value {
     serde_json::from_str(&coalesce(arguments, "", &[]).out).unwrap()
@@ -57,7 +57,7 @@ fn every_field_of_the_output_is_described() {
     let small = trace("example_3gib_named_y");
     let other = trace("example_3gib_fused_expr");
     let snapshot = file("schema.pickle", &snapshot(""));
-    let table = checkout().join("results/2026-11-20/policies.csv");
+    let table = recorded("policies.csv");
     let rows = std::fs::read_to_string(&table).unwrap();
     let rows = rows.lines().take(50).collect::<Vec<_>>().join("\n");
     let changed = scratch("schema.csv", rows.replace(",recorded,", ",other,"));

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::{checkout, coalesce};
+use crate::{checkout, coalesce, recorded};
 
 /// Runs a command of the documentation, up to its first pipe. Paths are relative to the root of the checkout.
 fn from_checkout(arguments: &str) -> String {
@@ -35,7 +35,7 @@ fn the_findings_show_the_output_of_their_commands() {
 
 #[test]
 fn invalid_summaries_are_rejected() {
-    let csv = checkout().join("results/2026-11-20/findings.csv");
+    let csv = recorded("findings.csv");
     let csv = csv.to_str().unwrap();
     let summary = |more: &[&str]| coalesce(&[&["summary", csv], more].concat(), "", &[]);
     summary(&["--against", "best"]).failure(1, &["no row 'best'", "gc0.6"]);
@@ -47,7 +47,7 @@ fn invalid_summaries_are_rejected() {
 /// Each policy has its own settings, so that "default" alone says nothing.
 #[test]
 fn policies_are_compared_with_the_reference() {
-    let csv = checkout().join("results/2026-11-20/policies.csv");
+    let csv = recorded("policies.csv");
     let csv = csv.to_str().unwrap();
     let summary = |more: &[&str]| {
         let flags = ["summary", csv, "--capacity", "1TiB"];
