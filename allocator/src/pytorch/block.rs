@@ -22,7 +22,7 @@ pub(super) struct Block {
     /// The stream whose requests it may serve.
     pub(super) stream: StreamId,
     pub(super) pool: PoolId,
-    /// Its place among free blocks of its size ([`TieBreak`](super::pool::TieBreak)).
+    /// Its place among free blocks of its size ([`TieBreak`](super::tie_break::TieBreak)).
     pub(super) created: u64,
     /// The block before it in the segment.
     pub(super) prev: Option<BlockId>,
