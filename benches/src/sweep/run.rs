@@ -52,6 +52,9 @@ impl<'a> Runner<'a> {
         let progress = Progress::new("cells", Some(cells));
         let cores = std::thread::available_parallelism();
         let jobs = jobs.unwrap_or(cores.unwrap_or(NonZeroUsize::MIN));
+        // More threads than cells would have nothing to do, and the system may refuse them.
+        let cells = usize::try_from(cells).ok().and_then(NonZeroUsize::new);
+        let jobs = jobs.min(cells.unwrap_or(NonZeroUsize::MIN));
         Self {
             plan,
             least: Mutex::default(),
