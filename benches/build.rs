@@ -1,13 +1,13 @@
 //! Embeds a digest of the sources that decide results. An interrupted sweep is resumed only by a program with
-//! the same digest, whenever it was built and wherever it lies.
+//! the same digest, no matter when or where it was built.
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
-/// Relative to this crate. Outside a checkout only the first exists; the versions of the other crates are then
-/// part of the digest of the sweep.
+/// Relative to this crate. Outside a checkout only the first exists, and a change of the other crates goes
+/// unnoticed.
 const SOURCES: [&str; 4] = [
     "src",
     "../allocator/src",

@@ -1,5 +1,5 @@
-//! The caching allocator of PyTorch 2.6 to 2.15, decision for decision, over a simulated or a real device. Other
-//! GPU memory allocators in use today implement the same interface.
+//! The caching allocator of PyTorch 2.6 to 2.15, decision for decision, over a simulated or a real device.
+//! Other GPU memory allocators in use today implement the same interface.
 //!
 //! An allocator takes *segments* of memory from a device, cuts them into *blocks*, and keeps freed
 //! blocks in *pools* for reuse:

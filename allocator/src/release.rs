@@ -31,8 +31,14 @@ impl Release {
         two(15),
     ];
 
+    /// The oldest release that the reference reproduces.
+    pub const OLDEST: Self = Self::REPRODUCED[0];
+
+    /// The newest release that the reference reproduces.
+    pub const NEWEST: Self = Self::REPRODUCED[Self::REPRODUCED.len() - 1];
+
     /// The newest, for workloads that no release recorded.
-    pub const DEFAULT: Self = two(15);
+    pub const DEFAULT: Self = Self::NEWEST;
 
     /// The release after this one.
     #[must_use]
@@ -47,8 +53,7 @@ impl Release {
     /// The release that the reference reproduces in place of this one: itself, or the nearest.
     #[must_use]
     pub fn reproduced(self) -> Self {
-        let [oldest, .., newest] = Self::REPRODUCED;
-        self.clamp(oldest, newest)
+        self.clamp(Self::OLDEST, Self::NEWEST)
     }
 }
 
@@ -65,8 +70,8 @@ pub(crate) fn in_force<T: Copy>(oldest: T, later: &[(Release, T)], release: Rele
     began.map_or(oldest, |&(_, entry)| entry)
 }
 
-/// Whether a release writes this key of a report. `added` has those that later releases than the oldest added,
-/// with the first release that writes them.
+/// Whether a release writes this key of a report. `added` lists the keys that a release after the oldest
+/// added, with the first release that writes them.
 pub(crate) fn is_written(added: &[(&str, Release)], key: &str, release: Release) -> bool {
     let entry = added.iter().find(|&&(name, _)| name == key);
     entry.is_none_or(|&(_, since)| since <= release)

@@ -9,8 +9,8 @@
 //! During a capture ([`PoolScope`]), no event is recorded or queried. Frees of blocks used by other streams
 //! are deferred, and streams recorded in the meantime count as finished, as the streams of a graph capture
 //! are when it ends. PyTorch does not check when that was: a stream recorded again later is not waited for
-//! either, if the block is freed during another capture. PyTorch processes deferred frees in the order of a hash of heap addresses; here they
-//! keep the order of the frees.
+//! either, if the block is freed during another capture. PyTorch processes deferred frees in the order of a
+//! hash of heap addresses; here they keep the order of the frees.
 //!
 //! Source: PyTorch 2.11, `insert_events`, `process_events`, `synchronize_and_free_events`,
 //! `insert_events_deferred_until_no_capture`.

@@ -1,12 +1,15 @@
 //! Selects the free block for a request.
 //!
-//! The best fit is the smallest block of the request's stream that is large enough. Which of several blocks
-//! of that size comes first depends on the release: the one at the lowest address (until 2.11), the one that
-//! was created first (2.12), or the one in the oldest segment ([`TieBreak`](super::tie_break::TieBreak)). Two
-//! further rules reserve oversize blocks for oversize requests. If they reject the best fit, the search ends;
-//! no other block is considered.
+//! The best fit is the smallest block of the request's stream that is large enough. If several blocks have
+//! that size, [`TieBreak`] decides: the first is the one at the lowest address (until 2.11), the one that was
+//! created first (2.12), or the one in the oldest segment (from 2.13 on).
+//!
+//! Two further rules reserve oversize blocks for oversize requests. If they reject the best fit, the search
+//! ends; no other block is considered.
 //!
 //! Source: PyTorch 2.11, `get_free_block`.
+//!
+//! [`TieBreak`]: super::tie_break::TieBreak
 
 use super::ordered::Cursor;
 use super::pool::{BlockPool, FreeBlock};

@@ -50,8 +50,12 @@ pub enum ConfError {
     /// The history length is not a number.
     #[error("{VARIABLE}: history={0} is not a number of entries, as in history=100000")]
     NoCount(String),
-    /// The release is none that the reference reproduces.
-    #[error("{VARIABLE}: torch={0} is not a release from {OLDEST} to {NEWEST}, as in torch=2.13")]
+    /// The reference does not reproduce the release.
+    #[error(
+        "{VARIABLE}: torch={0} is not a release from {oldest} to {newest}, as in torch=2.13",
+        oldest = Release::OLDEST,
+        newest = Release::NEWEST
+    )]
     NoRelease(String),
     /// An unknown or offline policy, or invalid settings.
     #[error("{VARIABLE}: {}", with_causes(.0))]
@@ -64,11 +68,6 @@ pub enum ConfError {
 /// The expected form.
 const USAGE: &str =
     "expected policy=NAME;conf=SETTINGS;history=ENTRIES;torch=RELEASE, each part optional";
-
-/// The oldest release that is reproduced.
-pub(crate) const OLDEST: Release = Release::REPRODUCED[0];
-/// The newest one.
-pub(crate) const NEWEST: Release = Release::REPRODUCED[Release::REPRODUCED.len() - 1];
 
 impl Conf {
     /// Reads the environment through `variable`: `policy=NAME;conf=SETTINGS;history=ENTRIES;torch=RELEASE`,

@@ -10,7 +10,7 @@ use coalesce_alloc::release::Release;
 use coalesce_alloc::snapshot::Snapshot;
 use coalesce_alloc::stats::DeviceStats;
 
-use crate::conf::{Conf, ConfError, NEWEST, OLDEST};
+use crate::conf::{Conf, ConfError};
 use crate::device::DeviceAllocator;
 use crate::failure::{Failure, guarded};
 
@@ -63,11 +63,16 @@ impl<D: Driver + 'static> Devices<D> {
     /// the nearest one is followed.
     pub fn set_installed(&self, version: &str) -> Option<String> {
         let release = version.parse().ok();
-        self.installed.get_or_init(|| release.unwrap_or(NEWEST));
+        self.installed
+            .get_or_init(|| release.unwrap_or(Release::NEWEST));
         let followed = self.conf().ok()?.torch;
-        let nearest = release.map_or(NEWEST, Release::reproduced);
+        let nearest = release.map_or(Release::NEWEST, Release::reproduced);
         (release != Some(nearest) && followed == nearest).then(|| {
-            format!("Coalesce reproduces PyTorch {OLDEST} to {NEWEST}, not {version}; it follows {followed}")
+            format!(
+                "Coalesce reproduces PyTorch {} to {}, not {version}; it follows {followed}",
+                Release::OLDEST,
+                Release::NEWEST
+            )
         })
     }
 

@@ -49,7 +49,7 @@ pub struct Args {
         allow_negative_numbers = true
     )]
     time_limit: f64,
-    /// Print a JSON object, which `coalesce schema advise` or, for several workloads, `job` describes.
+    /// Print a JSON object, which `coalesce schema advise` describes, or `coalesce schema job` for several workloads.
     #[arg(long)]
     json: bool,
     /// Also write a self-contained HTML report of one workload.

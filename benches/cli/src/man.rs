@@ -9,7 +9,7 @@ use clap::CommandFactory;
 
 use super::Coalesce;
 
-/// Write manual pages: coalesce.1 and one for each command, such as coalesce-advise.1.
+/// Write the manual pages: coalesce.1, and one page for each command, such as coalesce-advise.1.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  coalesce man ~/.local/share/man/man1\n  man coalesce-advise")]
 pub struct Args {

@@ -19,8 +19,8 @@ pub struct Args {
     /// A table of results [default: default.csv in the newest folder in results/ of the checkout around the
     /// current folder].
     results: Option<PathBuf>,
-    /// The policy and the setting to compare the others with, on the same device. The policy can be omitted if only
-    /// one has the setting. Default: pytorch/default, or the first row's if the table does not have it.
+    /// Compare the others with this policy and setting, on the same device. The policy can be omitted if only one
+    /// policy has the setting. Default: pytorch/default if the table has it, else those of the first row.
     #[arg(long, value_name = "POLICY/SETTING")]
     against: Option<String>,
     /// Workload family; `recorded` for traces, `all` for every workload. Default: the traces if there are any, else

@@ -136,7 +136,8 @@ impl Change {
         let ((old, was), (new, is)) = (old, new);
         let better = columns::better(column, is).filter(|_| old != new)?;
         let deciding = columns::deciding(was, is);
-        let is_judged = columns::is_stated(column) || deciding.is_none_or(|name| name == column);
+        let is_judged =
+            columns::says_what_was_run(column) || deciding.is_none_or(|name| name == column);
         let number = |text: &str| text.parse::<f64>().ok();
         let order = match (number(old), number(new)) {
             (Some(old), Some(new)) => old.partial_cmp(&new),

@@ -195,13 +195,9 @@ fn watched(plan: &Plan, row: &Row) -> anyhow::Result<Timeline> {
 /// Driver time over capacity by workload, with a curve for each way to run it on enough tight devices.
 fn curves(rows: &[Row]) -> Vec<(String, Vec<Curve>)> {
     let layout = Layout::of(rows);
-    let name = |row: &Row| {
-        let column = layout.column_of(row);
-        column.replacen(&format!("@{}", row.capacity), "", 1)
-    };
     let mut plots: Vec<(String, Vec<Curve>)> = Vec::new();
     for row in rows.iter().filter(|row| row.is_measured()) {
-        let (line, label) = (layout.line_of(row), name(row));
+        let (line, label) = (layout.line_of(row), layout.way_of(row));
         let plot = position(
             &mut plots,
             |plot| plot.0 == line,

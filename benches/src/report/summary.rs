@@ -51,9 +51,10 @@ pub struct Way {
     pub overhead: Option<Spread>,
     /// Workloads that are also measured in the way compared with, on the same device.
     pub compared: usize,
-    /// Number of them that are better: by minimum device memory if the capacity is the minimum, else by efficiency.
+    /// How many of these workloads are better: they need less device memory if the capacity is the minimum, and
+    /// have a higher efficiency otherwise.
     pub better: usize,
-    /// Number of them that are worse.
+    /// How many of these workloads are worse.
     pub worse: usize,
     /// Retries of all workloads.
     pub retries: u64,

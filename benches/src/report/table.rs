@@ -45,14 +45,24 @@ impl<'a> Layout<'a> {
     /// vary, and the capacity if it is tight.
     #[must_use]
     pub fn column_of(&self, row: &Row) -> String {
+        if is_tight(row) {
+            self.named(row, &format!("@{}", row.capacity))
+        } else {
+            self.way_of(row)
+        }
+    }
+
+    /// The name of a row's column without the capacity: rows that differ in it alone have one name.
+    pub(crate) fn way_of(&self, row: &Row) -> String {
+        self.named(row, "")
+    }
+
+    fn named(&self, row: &Row, capacity: &str) -> String {
         let mut name = String::new();
         if self.several_policies {
             name = format!("{}/", row.policy);
         }
-        name.push_str(&row.setting);
-        if is_tight(row) {
-            name = format!("{name}@{}", row.capacity);
-        }
+        name = format!("{name}{}{capacity}", row.setting);
         if self.several_addresses {
             name = format!("{name} {}", row.address_policy);
         }

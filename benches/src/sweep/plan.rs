@@ -285,12 +285,11 @@ fn check(policy: &str, release: Release, conf: &str) -> anyhow::Result<()> {
 
 /// A release that the reference reproduces.
 fn reproduced(release: Release) -> anyhow::Result<Release> {
-    let known = Release::REPRODUCED;
     ensure!(
-        known.contains(&release),
+        Release::REPRODUCED.contains(&release),
         "torch: {release} is not reproduced; expected a release from {} to {}",
-        known[0],
-        known[known.len() - 1]
+        Release::OLDEST,
+        Release::NEWEST
     );
     Ok(release)
 }

@@ -96,8 +96,8 @@ pub(super) fn deciding(old: &Row, new: &Row) -> Option<&'static str> {
     changed.map(|(column, _)| *column)
 }
 
-/// Whether the column states what was run, whatever the outcome.
-pub(super) fn is_stated(column: &str) -> bool {
+/// Whether the column says what was run, regardless of the outcome.
+pub(super) fn says_what_was_run(column: &str) -> bool {
     ["conf", "family", "lower_bound_bytes", "profile"].contains(&column)
 }
 

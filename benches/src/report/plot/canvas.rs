@@ -239,7 +239,7 @@ impl Canvas<'_> {
         Ok(self.0.draw(&Cross::new(at, 4, color.stroke_width(2)))?)
     }
 
-    /// A triangle that points from the edge of a chart to a value outside, to the right or downwards.
+    /// Draws a triangle at the edge of a chart that points right or down, towards a value beyond the edge.
     pub(crate) fn beyond(
         &self,
         (x, y): (i32, i32),

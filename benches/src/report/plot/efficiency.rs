@@ -73,8 +73,7 @@ impl<'a> Map<'a> {
         let is_relative = |row: &&Row| matches!(capacity(row), Some(c) if c.is_tight());
         let (tight, roomy): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(is_relative);
         for row in roomy.into_iter().chain(tight) {
-            let column = layout.column_of(row);
-            let column = column.replacen(&format!("@{}", row.capacity), "", 1);
+            let column = layout.way_of(row);
             let same = groups.iter().position(|g| g.capacity == row.capacity);
             let same = same.unwrap_or_else(|| {
                 let (capacity, columns) = (row.capacity.as_str(), Vec::new());

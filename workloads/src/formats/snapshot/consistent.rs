@@ -1,7 +1,7 @@
-//! Recordings of allocators other than PyTorch's.
+//! Whether a history is complete and free of contradictions, no matter which allocator recorded it.
 //!
-//! Another allocator may split, round and coalesce as it likes, so the rules by which a recording is rewound do
-//! not apply. Its requests are known nevertheless if its history is complete and free of contradictions.
+//! An allocator other than PyTorch's may split, round and coalesce as it likes, so the rules by which a
+//! recording is rewound do not apply to it. If its history passes this check, its requests are known anyway.
 
 use std::collections::BTreeMap;
 
@@ -23,15 +23,10 @@ pub(super) fn is_consistent(recording: &Recording) -> bool {
     let mut at_end = State::default();
     for segment in &recording.segments {
         let blocks = segment.blocks.iter().filter(|block| block.is_active());
-        let used = blocks.map(|block| (block.address, block.requested_size));
-        at_end
-            .used
-            .extend(used.map(|(start, bytes)| (start.0, bytes)));
-        if at_end
-            .reserved
-            .add(segment.address, segment.total_size())
-            .is_none()
-        {
+        let used = blocks.map(|block| (block.address.0, block.requested_size));
+        at_end.used.extend(used);
+        let added = at_end.reserved.add(segment.address, segment.total_size());
+        if added.is_none() {
             return false;
         }
     }

@@ -19,8 +19,8 @@ pub use self::keys::unknown_key_hint;
 use super::Recording;
 use crate::formats::pickle::Node;
 
-/// The release that a recording is taken to be of, if it may be of several: no later one decides like the
-/// releases of which most snapshots are.
+/// The release that a recording is taken to be of, if it may be of several. Most published snapshots are of
+/// this release or of an earlier one, and no later release decides as these do.
 const COMMON: Release = two(11);
 
 /// A range of releases: the one that is meant is in it.

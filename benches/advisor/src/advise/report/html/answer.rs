@@ -1,4 +1,4 @@
-//! The answer at the top of the page: what failed, what to do, and how reliable that is.
+//! The answer at the top of the page: what failed, what to do about it, and how reliable the advice is.
 
 use super::{facts, paragraphs, prose, wrapping};
 use crate::advise::advice::Advice;
