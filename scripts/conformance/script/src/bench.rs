@@ -16,7 +16,7 @@ use coalesce_alloc::driver::calls::CallKind;
 use coalesce_alloc::driver::sim::SimDevice;
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::error::Error;
-use rustix::time::{ClockId, clock_gettime};
+use cpu_time::ThreadTime;
 use statrs::statistics::{Data, Max, Min, OrderStatistics};
 
 type Allocator = PyTorch<SimDevice>;
@@ -155,7 +155,7 @@ impl Walker<'_> {
     fn run(self, allocator: &mut Allocator) -> anyhow::Result<RunTimes> {
         let mut live = self.nothing_live();
         let mut tally = Tally::default();
-        let (started, cpu) = (Instant::now(), thread_cpu_ns());
+        let (started, cpu) = (Instant::now(), ThreadTime::try_now()?);
         for _ in 0..self.walks {
             for (number, op) in self.script.ops().iter().enumerate() {
                 self.step(number, op, 0, allocator, &mut live, &mut tally)?;
@@ -163,7 +163,7 @@ impl Walker<'_> {
         }
         let run = RunTimes {
             wall_ns: started.elapsed().as_nanos() as f64,
-            cpu_ns: thread_cpu_ns() - cpu,
+            cpu_ns: cpu.try_elapsed()?.as_nanos() as f64,
             tally,
         };
         free_all(allocator, &live)?;
@@ -178,14 +178,14 @@ impl Walker<'_> {
             let mut live = self.nothing_live();
             let mut tally = Tally::default();
             start.wait();
-            let cpu = thread_cpu_ns();
+            let cpu = ThreadTime::try_now()?;
             for _ in 0..self.walks {
                 for (number, op) in self.script.ops().iter().enumerate() {
                     let allocator = &mut lock(allocator);
                     self.step(number, op, offset, allocator, &mut live, &mut tally)?;
                 }
             }
-            Ok((thread_cpu_ns() - cpu, tally, live))
+            Ok((cpu.try_elapsed()?.as_nanos() as f64, tally, live))
         };
         let (elapsed, results) = std::thread::scope(|scope| {
             let workers: Vec<_> = (0..threads as u32)
@@ -280,11 +280,6 @@ impl Walker<'_> {
 
 fn free_all(allocator: &mut Allocator, live: &Live) -> Result<(), Error> {
     live.iter().try_for_each(|&addr| allocator.free(addr))
-}
-
-fn thread_cpu_ns() -> f64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
 /// Counters of the allocator and the device.
