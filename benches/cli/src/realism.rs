@@ -1,7 +1,7 @@
 //! `coalesce realism`: how close generated workloads are to recorded ones.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, ensure};
@@ -23,7 +23,7 @@ pub struct Args {
     #[arg(long, value_name = "FOLDER")]
     traces: Option<PathBuf>,
     /// Markdown file to put the table into, between the marks `<!-- table realism: -->` and `<!-- end -->`.
-    #[arg(long, value_name = "MARKDOWN", conflicts_with = "json")]
+    #[arg(long, value_name = "MARKDOWN")]
     splice: Option<PathBuf>,
     /// Print a JSON array, which `coalesce schema realism` describes.
     #[arg(long)]
@@ -67,28 +67,48 @@ impl Realism {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    // Before the measurement, which takes a while.
+    let target = args.splice.as_deref().map(Target::read).transpose()?;
     let pairs = realism::measure(&results::traces(args.traces.as_deref())?)?;
+    let markdown = realism::markdown(&pairs);
     if args.json {
         print_json(&pairs.iter().map(Realism::of).collect::<Vec<_>>())?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    let markdown = realism::markdown(&pairs);
-    let Some(target) = &args.splice else {
+    } else if target.is_none() {
         print(&markdown)?;
-        return Ok(ExitCode::SUCCESS);
-    };
-    let shown = target.display();
-    let text = fs::read_to_string(target).with_context(|| format!("cannot read {shown}"))?;
-    let table = Splice {
-        name: "realism",
-        made_by: "`coalesce realism --splice`".to_owned(),
-        markdown,
-    };
-    ensure!(
-        readme::has_place(&text, table.name),
-        "{shown}: no mark '<!-- table realism: -->'"
-    );
-    let spliced = readme::splice(&text, &table).with_context(|| shown.to_string())?;
-    results::write(target, spliced.as_bytes())?;
+    }
+    if let Some(target) = target {
+        target.splice(markdown)?;
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A Markdown file with a place for the table.
+struct Target<'a> {
+    path: &'a Path,
+    text: String,
+}
+
+impl<'a> Target<'a> {
+    const TABLE: &'static str = "realism";
+
+    fn read(path: &'a Path) -> anyhow::Result<Self> {
+        let shown = path.display();
+        let text = fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
+        ensure!(
+            readme::has_place(&text, Self::TABLE),
+            "{shown}: no mark '<!-- table realism: -->'"
+        );
+        Ok(Self { path, text })
+    }
+
+    fn splice(&self, markdown: String) -> anyhow::Result<()> {
+        let table = Splice {
+            name: Self::TABLE,
+            made_by: "`coalesce realism --splice`".to_owned(),
+            markdown,
+        };
+        let shown = || self.path.display().to_string();
+        let spliced = readme::splice(&self.text, &table).with_context(shown)?;
+        results::write(self.path, spliced.as_bytes())
+    }
 }

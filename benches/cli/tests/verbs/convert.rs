@@ -163,8 +163,8 @@ fn a_snapshot_is_replayed() {
 #[test]
 fn snapshots_of_other_policies_are_replayed_from_their_requests() {
     let folder = scratch_folder("convert_policies");
-    let trace = folder.join("churn.csv");
-    coalesce(&["convert", "churn", path(&trace)], "", &[]).success();
+    let trace = folder.join("program.csv");
+    coalesce(&["convert", "grad_accumulation", path(&trace)], "", &[]).success();
     let reserved = |workload: &str| {
         let text = coalesce(&["replay", workload, "--json"], "", &[]).success();
         let report: serde_json::Value = serde_json::from_str(&text).unwrap();

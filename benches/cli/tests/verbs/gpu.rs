@@ -111,7 +111,7 @@ fn every_policy_is_timed_with_its_memory() {
         "hot_4KiB",
         "record_stream_4_streams",
         "--seconds",
-        "2",
+        "0.2",
     ];
     let policies = [
         "--policy",

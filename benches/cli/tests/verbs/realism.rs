@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use crate::schema::assert_output_is_described;
 use crate::{checkout, coalesce, scratch};
 
 /// Pairs that are known to differ too much, with the reason. A pair that is close must be removed.
@@ -11,7 +12,8 @@ const KNOWN_MISSES: [(&str, &str); 0] = [];
 fn generated_workloads_are_close_to_the_recorded_ones() {
     let committed = fs::read_to_string(checkout().join("results/REALISM.md")).unwrap();
     let copy = scratch("realism.md", &committed);
-    coalesce(&["realism", "--splice", copy.to_str().unwrap()], "", &[]).success();
+    let arguments = ["realism", "--json", "--splice", copy.to_str().unwrap()];
+    assert_output_is_described("realism", &arguments);
     let spliced = fs::read_to_string(copy).unwrap();
     assert!(
         spliced == committed,

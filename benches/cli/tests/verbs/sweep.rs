@@ -5,6 +5,7 @@ use std::fs;
 use std::hash::BuildHasher;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use crate::{checkout, coalesce, scratch_folder};
 
@@ -20,7 +21,7 @@ fn sweep(folder: &Path) -> PathBuf {
         [[workload]]
         traces = "{}/example_interleaved_free.csv.gz"
         [[workload]]
-        traces = "{}/llama1b_bf16.csv.gz"
+        traces = "{}/resnet50_fp32_fixed224.csv.gz"
         [[workload]]
         presets = ["fragmentation_article", "grad_accumulation"]
         [[workload]]
@@ -70,7 +71,7 @@ fn stop(sweep: &Path, out: &Path, lines: usize, how: impl FnOnce(&mut Child)) ->
         if written.lines().count() >= lines || child.try_wait().unwrap().is_some() {
             break;
         }
-        std::thread::yield_now();
+        std::thread::sleep(Duration::from_millis(1));
     }
     how(&mut child);
     let ended = child.wait_with_output().unwrap();
@@ -210,7 +211,7 @@ fn an_invalid_sweep_is_rejected_in_one_line() {
         ),
         ("preset = \"fragmentation_large\"", "", "exactly one of"),
         (
-            "llama1b_bf16.csv.gz",
+            "resnet50_fp32_fixed224.csv.gz",
             "llama2.csv.gz",
             "llama2.csv.gz: No such file",
         ),
