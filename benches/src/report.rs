@@ -4,6 +4,7 @@
 //! - [`compare`] finds the differences between two tables, [`summary`] the effect of settings compared with a
 //!   baseline, [`pareto`] the trade-off between memory and driver time across policies, [`releases`] what changed from
 //!   release to release of PyTorch.
+//! - [`spreadsheet`] writes results as a spreadsheet.
 //! - [`gallery`] chooses the plots of a sweep, [`plot`] draws them.
 
 pub mod compare;
@@ -12,5 +13,6 @@ pub mod pareto;
 pub mod plot;
 pub mod readme;
 pub mod releases;
+pub mod spreadsheet;
 pub mod summary;
 pub mod table;

@@ -371,17 +371,21 @@ fn describe(report: &Report) -> String {
         text.push_str(format!("{name:<20}{figure:>16}  {meaning}").trim_end());
         text.push('\n');
     }
-    if let Some(on_gpu) = &report.on_gpu {
-        text.push_str(&format!(
-            "{:<20}{:>16}  measured; {} by the profile {}\n",
-            "driver time",
+    let modelled = duration(row.driver_time_ns);
+    let (time, source) = match &report.on_gpu {
+        Some(on_gpu) => (
             duration(on_gpu.driver_measured_ns),
-            duration(row.driver_time_ns),
-            row.profile
-        ));
-        if let Some(contents) = &on_gpu.verified {
-            text.push_str(&describe_contents(contents));
-        }
+            format!("measured; {modelled} by the profile {}", row.profile),
+        ),
+        None => (modelled, format!("by the profile {}", row.profile)),
+    };
+    text.push_str(&format!("{:<20}{time:>16}  {source}\n", "driver time"));
+    let verified = report
+        .on_gpu
+        .as_ref()
+        .and_then(|on_gpu| on_gpu.verified.as_ref());
+    if let Some(contents) = verified {
+        text.push_str(&describe_contents(contents));
     }
     if let Some(first) = &report.first_oom {
         text.push_str(&format!(

@@ -1,19 +1,19 @@
 //! `coalesce summary`: the effect of each policy and setting over all workloads.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, ensure};
 use coalesce_bench::measure::record;
 use coalesce_bench::measure::results;
-use coalesce_bench::report::summary;
+use coalesce_bench::report::{spreadsheet, summary};
 
 use super::output::{print, print_json};
 
 /// Summarize the effect of each policy and setting over all workloads, compared with one of them.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Example:\n  coalesce summary policies.csv --against pytorch/expand --capacity 1TiB"
+    after_help = "Examples:\n  coalesce summary policies.csv --against pytorch/expand --capacity 1TiB\n  coalesce summary policies.csv --xlsx summary.xlsx"
 )]
 pub struct Args {
     /// A table of results [default: default.csv in the newest folder in results/ of the checkout around the
@@ -33,6 +33,18 @@ pub struct Args {
     /// Print a JSON object, which `coalesce schema summary` describes.
     #[arg(long)]
     json: bool,
+    /// Also write the figures of each workload as a spreadsheet: workloads as rows, policies as columns, and all rows
+    /// of the table.
+    #[arg(long, value_name = "FILE.xlsx", value_parser = spreadsheet_name)]
+    xlsx: Option<PathBuf>,
+}
+
+/// A spreadsheet must not replace the table that it is made from.
+fn spreadsheet_name(text: &str) -> Result<PathBuf, String> {
+    match Path::new(text).extension() {
+        Some(extension) if extension.eq_ignore_ascii_case("xlsx") => Ok(text.into()),
+        _ => Err("expected a file name that ends with .xlsx".to_owned()),
+    }
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -49,6 +61,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let against = args.against.as_deref();
     let summary = summary::summarize(&rows, against, left_out).with_context(shown)?;
+    if let Some(path) = &args.xlsx {
+        let sheets = spreadsheet::xlsx(&rows, &summary).with_context(shown)?;
+        results::write(path, &sheets)?;
+    }
     match args.json {
         true => print_json(&summary)?,
         false => print(&summary::text(&summary))?,

@@ -252,14 +252,14 @@ fn point(row: &Row) -> (f64, f64) {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::path::PathBuf;
-    use std::{env, fs, process};
 
     use super::*;
     use crate::sweep::run::Runner;
 
     /// The plots of a sweep, by name.
-    fn plots(name: &str, runs: &str) -> Vec<(String, String)> {
+    fn plots(runs: &str) -> Vec<(String, String)> {
         let sweep = format!(
             "[settings]\ndefault = \"\"\n\
              [[workload]]\ntraces = \"../workloads/traces/example_interleaved_free.csv.gz\"\n{runs}"
@@ -275,9 +275,9 @@ mod tests {
             .unwrap();
         assert!(failures.is_empty(), "{failures:?}");
         rows.sort_by_key(|row| row.cell);
-        let folder = env::temp_dir().join(format!("coalesce-gallery-{name}-{}", process::id()));
-        draw(&plan, &rows, &folder).unwrap();
-        let mut folders = vec![folder.clone()];
+        let folder = tempfile::tempdir().unwrap();
+        draw(&plan, &rows, folder.path()).unwrap();
+        let mut folders = vec![folder.path().to_owned()];
         let mut plots = Vec::new();
         while let Some(inner) = folders.pop() {
             for entry in fs::read_dir(inner).unwrap() {
@@ -290,7 +290,6 @@ mod tests {
                 }
             }
         }
-        fs::remove_dir_all(&folder).unwrap();
         plots.sort();
         plots
     }
@@ -301,10 +300,7 @@ mod tests {
 
     #[test]
     fn plots_of_one_policy_show_only_that_policy() {
-        let plots = plots(
-            "one",
-            "[[run]]\npolicies = [\"tlsf\"]\ncapacities = [\"1TiB\", \"110%\"]\n",
-        );
+        let plots = plots("[[run]]\npolicies = [\"tlsf\"]\ncapacities = [\"1TiB\", \"110%\"]\n");
         let workload = "example_interleaved_free";
         let timeline = format!("timeline/{workload}.svg");
         assert_eq!(names(&plots), ["efficiency.svg", &timeline]);
@@ -323,7 +319,7 @@ mod tests {
         let policies =
             "policies = [\"tlsf\", \"pytorch\", \"bfc\", \"buddy\", \"direct\", \"offline\"]";
         let runs = format!("[[run]]\n{policies}\ncapacities = [\"1TiB\", \"least\", \"200%\"]\n");
-        let plots = plots("several", &runs);
+        let plots = plots(&runs);
         let workload = "example_interleaved_free";
         let expected = [
             format!("driver_time/{workload}.svg"),

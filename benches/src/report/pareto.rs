@@ -281,10 +281,11 @@ impl<'a> Base<'a> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn point(name: &str, reserved: f64, driver_ms: f64) -> Point {
+    /// The point of an online policy, unless it is called `prophet`.
+    pub(crate) fn point(name: &str, reserved: f64, driver_ms: f64) -> Point {
         Point {
             name: name.to_owned(),
             reserved,

@@ -46,11 +46,11 @@ impl<'a> Releases<'a> {
                 torch: String::new(),
                 ..row.clone()
             };
-            let same = cells.entry(cell.key()).or_default();
-            if same.is_empty() {
+            let of_cell = cells.entry(cell.key()).or_default();
+            if of_cell.is_empty() {
                 order.push(cell.key());
             }
-            same.insert(release, row);
+            of_cell.insert(release, row);
         }
         let most = cells.values().max_by_key(|rows| rows.len());
         let releases = most.map(|rows| rows.keys().copied().collect());

@@ -129,7 +129,7 @@ impl Against {
     }
 
     /// Its row for the same workload on the same device.
-    fn beside<'r>(&self, row: &Row, rows: &'r [Row]) -> Option<&'r Row> {
+    pub(crate) fn beside<'r>(&self, row: &Row, rows: &'r [Row]) -> Option<&'r Row> {
         let wanted = |other: &&Row| {
             other.is_measured()
                 && other.policy == self.policy

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use anyhow::{Context, anyhow, bail, ensure};
 use coalesce_workloads::catalog;
 use coalesce_workloads::demand::Demand;
-use coalesce_workloads::formats::trace::TraceFile;
+use coalesce_workloads::formats::{self, Opened};
 use coalesce_workloads::op::{Workload, WorkloadError};
 use coalesce_workloads::presets;
 use sha2::{Digest, Sha256};
@@ -113,7 +113,7 @@ fn described(spec: &WorkloadSpec, seeds: &[u64], folder: &Path) -> anyhow::Resul
     }
 }
 
-/// One trace, or all traces in a folder, by name.
+/// One trace, RMM log or MiniMalloc instance, or all traces in a folder, by name.
 fn recorded(path: &Path) -> anyhow::Result<Vec<Entry>> {
     let cannot = || format!("cannot read {}", path.display());
     let mut files: Vec<PathBuf> = Vec::new();
@@ -135,9 +135,14 @@ fn recorded(path: &Path) -> anyhow::Result<Vec<Entry>> {
         files.push(path.to_owned());
     }
     let entry = |file: PathBuf| {
-        let trace = TraceFile::open(&file)?;
+        let Opened::Workload(workload) = formats::open(&file)? else {
+            bail!(
+                "{0}: a snapshot; make a trace of it: coalesce convert {0} NAME.csv.gz",
+                file.display()
+            );
+        };
         let bytes = fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
-        Ok(Entry::new(Box::new(trace), RECORDED, None, digest(&bytes)))
+        Ok(Entry::new(workload, RECORDED, None, digest(&bytes)))
     };
     files.into_iter().map(entry).collect()
 }

@@ -67,7 +67,11 @@ fn a_profile_is_measured_and_can_be_used() {
     );
     let program = trace("example_interleaved_free");
     let replayed = coalesce(&["replay", &program, "--profile", profile], "", &[]);
-    assert!(replayed.success().contains("peak reserved"));
+    let replayed = replayed.success();
+    assert!(
+        replayed.ends_with(&format!("  by the profile {profile}\n")),
+        "{replayed}"
+    );
 }
 
 #[test]

@@ -257,3 +257,34 @@ fn cells_can_be_listed_without_running_them() {
     let half = list.lines().step_by(2);
     assert!(first.lines().eq(half), "every other one");
 }
+
+/// Recordings of other tools take part in a sweep; a snapshot first becomes a trace.
+#[test]
+fn recordings_of_other_formats_can_be_swept() {
+    let folder = scratch_folder("other-formats");
+    let log = "Thread,Time,Action,Pointer,Size,Stream\n\
+               1,09:31:07.123456,allocate,0x7f3c00000000,3000000,0\n\
+               1,09:31:07.123470,free,0x7f3c00000000,3000000,0\n";
+    fs::write(folder.join("mine.log"), log).unwrap();
+    let snapshot = checkout().join("benches/cli/tests/h200/gat_sampled.pickle.gz");
+    fs::copy(snapshot, folder.join("mine.pickle.gz")).unwrap();
+    let out = folder.join("out.csv");
+    let swept = |file: &str| {
+        let sweep = folder.join("sweep.toml");
+        let workload = format!("[[workload]]\ntraces = \"{file}\"\n");
+        fs::write(
+            &sweep,
+            format!("[settings]\ndefault = \"\"\n{workload}[[run]]\n"),
+        )
+        .unwrap();
+        run(&sweep, &out, &[])
+    };
+    swept("mine.log").success();
+    assert!(
+        fs::read_to_string(&out)
+            .unwrap()
+            .contains("\nmine,,pytorch,default,1TiB,")
+    );
+    fs::remove_file(&out).unwrap();
+    swept("mine.pickle.gz").failure(1, &["a snapshot", "coalesce convert", "mine.pickle.gz"]);
+}

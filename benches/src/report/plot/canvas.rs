@@ -103,16 +103,12 @@ pub(crate) fn widest<T: AsRef<str>>(texts: impl IntoIterator<Item = T>, size: i3
 
 /// The lines of a text that has `space` pixels. Words and settings strings are broken after spaces and commas.
 pub(crate) fn wrap(text: &str, size: i32, space: i32) -> Vec<String> {
-    if text.is_empty() {
-        return Vec::new();
-    }
-    let mut lines = vec![String::new()];
+    let mut lines: Vec<String> = Vec::new();
     for word in text.split_inclusive([' ', ',']) {
-        let line = lines.last_mut().expect("begins with one line");
-        if line.is_empty() || width(&format!("{line}{word}"), size) <= space {
-            line.push_str(word);
-        } else {
-            lines.push(word.to_owned());
+        let fits = |line: &&mut String| width(&format!("{line}{word}"), size) <= space;
+        match lines.last_mut().filter(fits) {
+            Some(line) => line.push_str(word),
+            None => lines.push(word.to_owned()),
         }
     }
     lines

@@ -259,16 +259,8 @@ fn free(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::pareto::tests::point;
     use crate::report::plot::canvas::tests::{assert_legible, labels};
-
-    fn point(name: &str, reserved: f64, driver_ms: f64) -> Point {
-        Point {
-            name: name.to_owned(),
-            reserved,
-            driver_ms,
-            is_offline: false,
-        }
-    }
 
     fn texts(svg: &str) -> Vec<String> {
         labels(svg).into_iter().map(|label| label.text).collect()

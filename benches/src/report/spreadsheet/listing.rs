@@ -1,0 +1,64 @@
+//! The sheet with all rows and columns of a table.
+
+use rust_xlsxwriter::{Format, Worksheet};
+
+use super::{ensure_fits, heading, write_text};
+use crate::measure::record::{Row, fields};
+
+/// The name of the sheet.
+pub(super) const NAME: &str = "Rows";
+
+/// Spreadsheets show 15 digits of a number, so that larger whole numbers would look different from what they are.
+const MOST_EXACT: u64 = 999_999_999_999_999;
+
+/// The widest column in pixels.
+const WIDEST: u32 = 300;
+
+/// Writes a row for each row of the table, with the same columns. Numbers are numbers, except those that a spreadsheet
+/// would show rounded.
+///
+/// # Errors
+/// If the sheet cannot hold the rows.
+pub(super) fn write(rows: &[Row], sheet: &mut Worksheet) -> anyhow::Result<()> {
+    let blank = Row::default();
+    let (columns, _) = fields(&blank)?;
+    ensure_fits(1 + rows.len(), columns.len())?;
+    let values = serde_json::to_value(&blank)?;
+    let is_text: Vec<bool> = columns
+        .iter()
+        .map(|name| values[name].is_string())
+        .collect();
+
+    sheet.set_name(NAME)?;
+    for (column, name) in (0..).zip(&columns) {
+        write_text(sheet, (0, column), name, &heading())?;
+    }
+    let (whole, other) = (Format::new().set_num_format("0"), Format::new());
+    for (number, row) in (1..).zip(rows) {
+        let (_, fields) = fields(row)?;
+        for (column, (field, &is_text)) in (0..).zip(fields.iter().zip(&is_text)) {
+            if field.is_empty() {
+                continue;
+            }
+            match value(field).filter(|_| !is_text) {
+                Some(value) => {
+                    let format = if value.fract() == 0.0 { &whole } else { &other };
+                    sheet.write_number_with_format(number, column, value, format)?;
+                }
+                None => write_text(sheet, (number, column), field, &other)?,
+            }
+        }
+    }
+    sheet.autofilter(0, 0, rows.len() as u32, columns.len() as u16 - 1)?;
+    sheet.set_freeze_panes(1, 1)?;
+    sheet.set_autofit_max_width(WIDEST).autofit();
+    Ok(())
+}
+
+/// The number that a cell holds and shows exactly.
+fn value(field: &str) -> Option<f64> {
+    match field.parse::<u64>() {
+        Ok(whole) => (whole <= MOST_EXACT).then_some(whole as f64),
+        Err(_) => field.parse().ok().filter(|value: &f64| value.is_finite()),
+    }
+}
