@@ -10,7 +10,7 @@ use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::release::Release;
 use coalesce_bench::convert::{self, Converted, Format, Replayed};
 use coalesce_bench::measure::results;
-use coalesce_workloads::formats::file::gzip;
+use coalesce_workloads::formats::compression::gzip;
 use coalesce_workloads::input::Input;
 
 use super::output::print_bytes;
