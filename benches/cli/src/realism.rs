@@ -1,6 +1,5 @@
 //! `coalesce realism`: how close generated workloads are to recorded ones.
 
-use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -11,7 +10,8 @@ use coalesce_bench::report::readme::{self, Splice};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::output::{print, print_json};
+use super::input::source;
+use super::output::{self, print, print_json};
 
 /// Compare generated workloads with the recorded ones that they imitate.
 #[derive(clap::Args)]
@@ -22,7 +22,7 @@ pub struct Args {
     /// Folder of the recorded traces; by default workloads/traces of the checkout around the current folder.
     #[arg(long, value_name = "FOLDER")]
     traces: Option<PathBuf>,
-    /// Markdown file to put the table into, between the marks `<!-- table realism: -->` and `<!-- end -->`.
+    /// Markdown file to put the table into (`-`: from standard input to standard output), between the marks `<!-- table realism: -->` and `<!-- end -->`.
     #[arg(long, value_name = "MARKDOWN", conflicts_with = "json")]
     splice: Option<PathBuf>,
     /// Print a JSON array, which `coalesce schema realism` describes.
@@ -77,8 +77,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         print(&markdown)?;
         return Ok(ExitCode::SUCCESS);
     };
-    let shown = target.display();
-    let text = fs::read_to_string(target).with_context(|| format!("cannot read {shown}"))?;
+    let shown = source(target);
+    let text = shown.read_to_string();
+    let text = text.with_context(|| format!("cannot read {shown}"))?;
     let table = Splice {
         name: "realism",
         made_by: "`coalesce realism --splice`".to_owned(),
@@ -89,6 +90,6 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         "{shown}: no mark '<!-- table realism: -->'"
     );
     let spliced = readme::splice(&text, &table).with_context(|| shown.to_string())?;
-    results::write(target, spliced.as_bytes())?;
+    output::write(target, spliced.as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }
