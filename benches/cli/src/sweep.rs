@@ -19,7 +19,7 @@ use super::output::{self, is_stdout, notice, notice_below, print};
 /// Measure combinations of workloads, policies, settings, capacities and seeds.
 ///
 /// Records completed cells in OUT.journal. After an interruption, the same command resumes where it stopped. With
-/// `--out -`, there is no journal, and an interruption loses the results.
+/// `--out -`, or if OUT is a pipe or a device, there is no journal, and an interruption loses the results.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  coalesce sweep benches/sweeps/default.toml --out sweep.csv\n\nIn 4 parts, and merged:\n  coalesce sweep S.toml --partition 1/4 --out part-1.csv\n  coalesce merge part-*.csv --out sweep.csv"
@@ -88,7 +88,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         "{} is a folder; --out expects a file",
         out.display()
     );
-    if is_stdout(Some(out)) {
+    // Nothing is created beside a pipe or a device.
+    if is_stdout(Some(out)) || out.metadata().is_ok_and(|there| !there.is_file()) {
         let rows = complete(&plan, args, None, Vec::new())?;
         save(out, &rows)?;
         return Ok(ExitCode::SUCCESS);

@@ -1,6 +1,7 @@
 //! Standard input and output in place of files, and what is printed on standard error.
 
 use std::fs::{self, File};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use coalesce_workloads::formats::compression::gzip;
@@ -263,6 +264,9 @@ fn a_full_disk_is_reported() {
         assert_ne!(child.status.code(), Some(0), "{error}");
         assert!(!error.contains("panicked"), "{error}");
     }
+    let sweep = ["sweep", "-", "--out", "/dev/full"];
+    coalesce(&sweep, SWEEP, &[]).failure(1, &["cannot write /dev/full", "No space left"]);
+    assert!(!Path::new("/dev/full.journal").exists());
     let convert = ["convert", "churn", "/dev/full", "--to", "trace"];
     coalesce(&convert, "", &[]).failure(1, &["cannot write /dev/full", "No space left"]);
 }
