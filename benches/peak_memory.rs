@@ -6,6 +6,7 @@
 use std::io::{Write, stdout};
 
 use anyhow::ensure;
+use coalesce_bench::measure::parallel::Jobs;
 use coalesce_bench::measure::record::{self, Row};
 use coalesce_bench::measure::results;
 use coalesce_bench::report::gallery;
@@ -26,7 +27,7 @@ fn main() -> anyhow::Result<()> {
 fn run() -> anyhow::Result<()> {
     let plan = Plan::load(&results::default_sweep()?)?;
     let mut rows: Vec<Row> = Vec::new();
-    let runner = Runner::new(&plan, plan.cells.len() as u64, None);
+    let runner = Runner::new(&plan, plan.cells.len() as u64, Jobs::default());
     let failures = runner.run_all(plan.share(1, 1), |row| {
         rows.push(row);
         Ok(())

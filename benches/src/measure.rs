@@ -3,7 +3,7 @@
 //! - [`cell`] replays a workload under a policy on a device of some [`capacity`] and with the costs of a [`profile`];
 //!   [`least`] searches the minimum device memory. [`record`] is the resulting row of a CSV.
 //! - [`timeline`] collects memory over time, [`statistics`] evaluates repeated timings.
-//! - [`parallel`] runs work on all cores, [`deadline`] limits its time, [`progress`] shows how far it is.
+//! - [`parallel`] runs work on several threads, [`deadline`] limits its time, [`progress`] shows how far it is.
 //! - [`results`] finds and writes files, [`toml_file`] parses TOML.
 
 pub mod capacity;

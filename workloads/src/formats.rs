@@ -7,10 +7,11 @@
 //! | [`minimalloc`] | instances of offline placement | columns `id,lower,upper,size` in any order |
 //! | [`snapshot`] | PyTorch's memory snapshots: [`pickle`]s, pages of memory_viz, JSON, and histories published as CSV | the byte 0x80, `<!DOCTYPE`, `{` or `[`, or `action,addr,size,stream,time_us` |
 //!
-//! [`open()`] recognises a file by its first bytes and opens it; every format may be compressed with gzip.
-//! Other formats cause an error that names them (`foreign.rs`). To add a format: write a module with a type
+//! [`open()`] recognises a file by its first bytes and opens it; every format may be compressed with gzip,
+//! xz or zstd. Other formats cause an error that names them (`foreign.rs`). To add a format: write a module with a type
 //! that implements [`Workload`](crate::Workload), and add its first line to [`open()`].
 
+pub mod compression;
 pub mod file;
 mod foreign;
 pub mod minimalloc;
@@ -18,10 +19,12 @@ mod open;
 pub mod pickle;
 pub mod rmm;
 pub mod snapshot;
+pub mod source;
 pub mod trace;
 
 use std::path::Path;
 
+use self::compression::unpacked_name;
 pub use self::file::FileError;
 pub use self::open::{Opened, open};
 
@@ -31,7 +34,7 @@ pub(crate) fn stem(path: &Path) -> String {
     const EXTENSIONS: [&str; 7] = [".csv", ".log", ".txt", ".pickle", ".pkl", ".html", ".json"];
     let name = path.file_name().unwrap_or(path.as_os_str());
     let name = name.to_string_lossy();
-    let name = name.strip_suffix(".gz").unwrap_or(&name);
+    let name = unpacked_name(&name);
     let plain = EXTENSIONS.iter().find_map(|end| name.strip_suffix(end));
     plain.unwrap_or(name).to_owned()
 }

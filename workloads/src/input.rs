@@ -10,6 +10,7 @@ use crate::formats::snapshot::Recording;
 use crate::formats::snapshot::coverage::Coverage;
 use crate::formats::snapshot::rewind::RecordingError;
 use crate::formats::snapshot::workload::RecordedWorkload;
+use crate::formats::source::Source;
 use crate::formats::{self, FileError, Opened};
 use crate::op::Workload;
 use crate::presets;
@@ -110,17 +111,19 @@ fn meant(nearest: &Option<String>) -> String {
 }
 
 impl Input {
-    /// Opens a file of any [format](formats), a preset or a family, in this order. `device` selects the
+    /// Opens standard input (`-`), a file of any [format](formats), a preset or a family, in this order. `device` selects the
     /// device of a snapshot of several; the default is the one that ran out of memory last, else the one with
     /// the most entries.
     ///
     /// # Errors
     /// If the name is unknown, the file cannot be read, or the device does not exist.
     pub fn open(name: &str, device: Option<u32>) -> Result<Self, InputError> {
-        let path = Path::new(name);
-        if path.exists() {
-            return match formats::open(path)? {
-                Opened::Snapshot(recordings) => Self::of_snapshot(path, recordings, device),
+        let (source, path) = (Source::named(name), Path::new(name));
+        if source == Source::StandardInput || path.exists() {
+            return match formats::open(source.clone())? {
+                Opened::Snapshot(recordings) => {
+                    Self::of_snapshot(source.path(), recordings, device)
+                }
                 Opened::Workload(workload) => Ok(Self::of_workload(workload)),
             };
         }

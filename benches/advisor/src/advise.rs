@@ -42,7 +42,6 @@ mod worth;
 
 use anyhow::Context;
 use coalesce_bench::measure::deadline::Deadline;
-use coalesce_bench::measure::parallel;
 use coalesce_bench::measure::progress::Progress;
 use coalesce_workloads::formats::snapshot::Recording;
 use coalesce_workloads::formats::snapshot::release::Releases;
@@ -110,7 +109,7 @@ pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
     let mut observer = (PeakFinder::default(), &mut failure);
     let figures = simulator.observe(request.present, &mut observer);
     let (peak, failure) = (observer.0.peak, failure.found());
-    let (explanation, search) = parallel::join(
+    let (explanation, search) = request.jobs.join(
         || Explanation::of(request, simulator, failure.as_ref(), deadline),
         || begin(request, simulator, &sizes, figures, can_fit, deadline),
     );

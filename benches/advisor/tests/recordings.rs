@@ -14,6 +14,7 @@ use coalesce_advisor::advise::{Advice, AdviceRequest, Aim, AnswerKind, advise};
 use coalesce_alloc::release::Release;
 use coalesce_alloc::settings::Settings;
 use coalesce_bench::measure::deadline::Deadline;
+use coalesce_bench::measure::parallel::Jobs;
 use coalesce_bench::measure::profile::{PUBLISHED, Profile};
 use coalesce_workloads::cached::Cached;
 use coalesce_workloads::formats::snapshot::Recording;
@@ -48,6 +49,7 @@ fn advice(name: &str, recording: &Recording) -> Advice {
         aim: Aim::LeastCapacity,
         profile: &Profile::load(PUBLISHED, Path::new("")).unwrap(),
         addresses: recording.address_policy().unwrap_or_default(),
+        jobs: Jobs::default(),
         time_limit: None,
         copies: COPIES,
     };

@@ -1,20 +1,22 @@
 //! `coalesce advise`: the settings under which a workload needs the least memory.
 
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use coalesce_advisor::report::{self, html, text};
 use coalesce_advisor::{Advice, AdviceRequest, Aim, advise, one_for_all};
 use coalesce_bench::measure::deadline::Deadline;
+use coalesce_bench::measure::parallel::Jobs;
 use coalesce_bench::measure::profile::{self, Profile};
-use coalesce_bench::measure::results;
 use coalesce_workloads::cached::Cached;
 use coalesce_workloads::input::Input;
 
 use super::conditions::{ConditionFlags, Conditions};
-use super::output::print;
+use super::output::{self, BOLD, is_stdout, print, print_json, print_styled, styled};
 
 /// Find the settings (PYTORCH_CUDA_ALLOC_CONF) that need the least memory.
 ///
@@ -27,15 +29,15 @@ use super::output::print;
 )]
 pub struct Args {
     /// A PyTorch memory snapshot, a trace (see workloads/traces/README.md), an RMM log or a MiniMalloc instance,
-    /// plain or gzip-compressed; or the name of a preset. Several workloads, such as the snapshots of all ranks of
-    /// a job, get the same settings.
+    /// plain or compressed with gzip, xz or zstd; the name of a preset; or `-` for standard input. Several
+    /// workloads, such as the snapshots of all ranks of a job, get the same settings.
     #[arg(required = true, value_name = "WORKLOAD")]
     workloads: Vec<String>,
     #[command(flatten)]
     conditions: ConditionFlags,
     /// Goal: run on the smallest device, spend the least time in the driver, or reserve the least memory on the
     /// given device.
-    #[arg(long = "for", value_name = "AIM", default_value = "least-capacity", value_parser = aim)]
+    #[arg(long = "for", value_name = "AIM", default_value = "least-capacity", value_parser = aims())]
     aim: Aim,
     /// Cost of driver calls: `published`, or a TOML file like benches/profiles/published.toml.
     #[arg(long, default_value = profile::PUBLISHED)]
@@ -52,15 +54,18 @@ pub struct Args {
     /// Print a JSON object, which `coalesce schema advise` describes, or `coalesce schema job` for several workloads.
     #[arg(long)]
     json: bool,
-    /// Also write a self-contained HTML report of one workload.
+    /// Also write a self-contained HTML report of one workload; `-` prints it instead of the text.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    /// Number of threads that replay at a time [default: the number of cores].
+    #[arg(short, long, value_name = "N")]
+    jobs: Option<NonZeroUsize>,
 }
 
-fn aim(text: &str) -> Result<Aim, String> {
-    let known = Aim::ALL.map(Aim::name);
-    let aim = Aim::ALL.into_iter().find(|aim| aim.name() == text);
-    aim.ok_or_else(|| format!("expected one of: {}", known.join(", ")))
+fn aims() -> impl TypedValueParser<Value = Aim> {
+    let named = |name: String| Aim::ALL.into_iter().find(|aim| aim.name() == name);
+    PossibleValuesParser::new(Aim::ALL.map(Aim::name))
+        .try_map(move |name| named(name).ok_or("no such aim"))
 }
 
 /// Perturbed copies of the workload to test the advice on.
@@ -111,6 +116,7 @@ impl Opened {
             profile,
             addresses: self.conditions.addresses,
             time_limit,
+            jobs: Jobs::of(args.jobs),
             copies: COPIES,
         }
     }
@@ -150,22 +156,34 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 fn one(args: &Args, request: &AdviceRequest<'_>, deadline: Deadline) -> anyhow::Result<ExitCode> {
-    if let Some(path) = &args.html {
-        results::ensure_writable(path)?;
+    let html = args.html.as_deref();
+    ensure!(
+        !args.json || !is_stdout(html),
+        "--json and --html - both go to standard output"
+    );
+    if let Some(path) = html {
+        output::ensure_writable(path)?;
     }
     let advice = advise(request)?;
-    let page = match args.json {
-        true => serde_json::to_string_pretty(&advice)? + "\n",
-        false => text::page(&advice),
-    };
-    print(&page)?;
+    match args.json {
+        true => print_json(&advice)?,
+        false if is_stdout(html) => {}
+        false => print_styled(&emphasized(&advice))?,
+    }
     // Last, so that an error here loses nothing.
     if let Some(path) = &args.html {
         let today = time::OffsetDateTime::now_utc().date().to_string();
         let page = html::page(request, &advice, &today, deadline)?;
-        results::write(path, page.as_bytes())?;
+        output::write(path, page.as_bytes())?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The page with its first sentence in bold.
+fn emphasized(advice: &Advice) -> String {
+    let (page, headline) = (text::page(advice), text::headline(advice));
+    let headline = headline.trim_end();
+    page.replacen(headline, &styled(BOLD, headline), 1)
 }
 
 /// Advises one set of settings for workloads that are the ranks of a job.

@@ -8,7 +8,8 @@ use coalesce_bench::measure::deadline::Deadline;
 use coalesce_bench::timing::bench::{self, Plan, record, text};
 use coalesce_bench::timing::device::DeviceName;
 
-use super::output::print;
+use super::input::announce;
+use super::output::{folder, notice, print};
 use super::profile::seconds;
 use super::replay::policies;
 
@@ -41,13 +42,14 @@ pub struct Args {
     #[arg(long, default_value_t = 3600.0, value_parser = seconds)]
     limit: f64,
     /// Write cells.csv and latencies.csv into this folder, updated after each workload.
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "FOLDER", value_parser = folder())]
     out: Option<PathBuf>,
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let device = args.device.open()?;
-    eprintln!("coalesce: measuring on {device}");
+    notice(&format!("measuring on {device}"));
+    args.workloads.iter().for_each(announce);
     let plan = Plan {
         workloads: args.workloads.clone(),
         traces: args.traces.clone(),

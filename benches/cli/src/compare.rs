@@ -4,11 +4,13 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anstyle::Style;
 use coalesce_bench::measure::record;
 use coalesce_bench::report::compare::columns::{Allowed, share};
 use coalesce_bench::report::compare::{Change, Comparison, Effect, Limits, Timing};
 
-use super::output::{failed, print, print_json};
+use super::input::source;
+use super::output::{BAD, GOOD, failed, print_json, print_styled, styled};
 
 /// Compare two tables of results, and fail if the new one is worse.
 ///
@@ -29,9 +31,9 @@ use super::output::{failed, print, print_json};
                   coalesce compare recorded.csv fresh.csv --exact"
 )]
 pub struct Args {
-    /// The old table.
+    /// The old table; `-` for standard input.
     old: PathBuf,
-    /// The new table.
+    /// The new table; `-` for standard input.
     new: PathBuf,
     /// Allowed change: 1% of every figure, or of a column: peak_reserved_bytes=1%, retries=2. Can be repeated.
     #[arg(long, value_name = "[COLUMN=]CHANGE", value_parser = allowed)]
@@ -82,14 +84,15 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 true => comparison.only_failing(&limits),
                 false => comparison,
             };
-            print(&(counts + &differences(&shown, &limits)))?;
+            print_styled(&(counts + &differences(&shown, &limits)))?;
         }
     }
     Ok(u8::from(fails).into())
 }
 
 fn compared(args: &Args, limits: &Limits) -> anyhow::Result<Comparison> {
-    let (old, new) = (record::read_file(&args.old)?, record::read_file(&args.new)?);
+    let read = |path| record::read_file(source(path));
+    let (old, new) = (read(&args.old)?, read(&args.new)?);
     Comparison::of(&old, &new, limits)
 }
 
@@ -187,14 +190,20 @@ fn list(text: &mut String, lines: impl Iterator<Item = (bool, &'static str, Stri
     let mut lines: Vec<_> = lines.collect();
     lines.sort_by_key(|(fails, ..)| !fails);
     for (fails, word, line) in lines.iter().take(SHOWN) {
+        let style = match *word {
+            "worse" | "gone" => BAD,
+            "better" => GOOD,
+            _ => Style::new(),
+        };
         let word = match fails {
             true => word.to_uppercase(),
             false => (*word).to_owned(),
         };
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "{word:<6} {line}");
+        text.push_str(&styled(style, &format!("{word:<6} {line}")));
+        text.push('\n');
     }
     if let Some(more) = lines.len().checked_sub(SHOWN).filter(|more| *more > 0) {
+        // Writing to a string cannot fail.
         let _ = writeln!(text, "... and {more} more");
     }
 }

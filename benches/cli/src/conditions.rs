@@ -4,6 +4,7 @@
 mod memory;
 
 use anyhow::ensure;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use coalesce_advisor::Subject;
 use coalesce_alloc::bytes;
 use coalesce_alloc::driver::sim::address::AddressPolicy;
@@ -14,7 +15,8 @@ use coalesce_workloads::formats::snapshot::Recording;
 use coalesce_workloads::formats::snapshot::release::{Release, Releases};
 use coalesce_workloads::input::{Input, InputError};
 
-use super::history;
+use super::output::notice;
+use super::{history, input};
 
 /// Flags about the conditions of a replay.
 #[derive(clap::Args)]
@@ -37,7 +39,7 @@ pub struct ConditionFlags {
     pub reserve_for_others: u64,
     /// Where the simulated device places memory: up, down, firstfit, or cuda (as NVIDIA's driver does). Default:
     /// as recorded in the snapshot, else up. Results depend on it, because allocators prefer low addresses.
-    #[arg(long, value_parser = str::parse::<AddressPolicy>)]
+    #[arg(long, value_parser = addresses())]
     pub addresses: Option<AddressPolicy>,
     /// PyTorch release that the program runs under, such as 2.8. Replays follow its rules (2.6 to 2.15), and settings
     /// that it lacks are not advised. Default: as far as the snapshot shows it; 2.15 for traces and presets.
@@ -47,6 +49,12 @@ pub struct ConditionFlags {
     /// else the busiest.
     #[arg(long, value_name = "NUMBER")]
     pub recorded_device: Option<u32>,
+}
+
+/// The names of the address policies, as a parser for the command line.
+pub fn addresses() -> impl TypedValueParser<Value = AddressPolicy> {
+    PossibleValuesParser::new(AddressPolicy::ALL.map(AddressPolicy::name))
+        .try_map(|name| name.parse::<AddressPolicy>())
 }
 
 /// The conditions of a replay.
@@ -101,7 +109,7 @@ impl Conditions {
 impl ConditionFlags {
     /// Opens the workload.
     pub fn open(&self, workload: &str) -> Result<Input, InputError> {
-        Input::open(workload, self.recorded_device)
+        input::open(workload, self.recorded_device)
     }
 
     /// Opens a workload that has a history, with the conditions for the reference.
@@ -121,6 +129,11 @@ impl ConditionFlags {
             (None, None) => Releases::REFERENCE,
         };
         let release = releases.reproduced()[0];
+        if let Some(given) = self.torch.filter(|&given| given != release) {
+            notice(&format!(
+                "PyTorch {given} is not reproduced; the replay follows the rules of {release}"
+            ));
+        }
         if let Some(conf) = self.conf.as_deref().filter(|_| policy == REFERENCE) {
             // The replay reports other errors.
             let settings = Settings::of_release(release).started_with(conf);

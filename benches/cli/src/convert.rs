@@ -9,11 +9,12 @@ use coalesce_alloc::bytes;
 use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::release::Release;
 use coalesce_bench::convert::{self, Converted, Format, Replayed};
-use coalesce_bench::measure::results;
-use coalesce_workloads::formats::file::gzip;
-use coalesce_workloads::input::Input;
+use coalesce_workloads::formats::compression::gzip;
+use coalesce_workloads::formats::source::STANDARD_STREAM;
 
-use super::output::print_bytes;
+use super::conditions::addresses;
+use super::input;
+use super::output::{self, notice};
 use super::replay::policies;
 
 /// Convert a workload to the format of another tool.
@@ -27,10 +28,11 @@ use super::replay::policies;
 )]
 pub struct Args {
     /// A PyTorch memory snapshot, a trace (see workloads/traces/README.md), an RMM log or a MiniMalloc instance,
-    /// plain or gzip-compressed; or the name of a preset.
+    /// plain or compressed with gzip, xz or zstd; the name of a preset; or `-` for standard input.
     input: String,
-    /// Output file. Default: standard output.
-    out: Option<PathBuf>,
+    /// Output file, or `-` for standard output.
+    #[arg(default_value = STANDARD_STREAM)]
+    out: PathBuf,
     /// Output format. Default: by the extension of OUT: .pickle or .pkl for a snapshot, .log or .txt for an RMM
     /// log, .csv for a trace. A further .gz compresses the file.
     #[arg(long)]
@@ -51,11 +53,23 @@ pub struct Args {
     #[arg(long, default_value = "80GiB", value_parser = bytes::parse_memory)]
     capacity: u64,
     /// For `snapshot`: where the simulated device places memory: up, down, firstfit or cuda.
-    #[arg(long, default_value = "up", value_parser = str::parse::<AddressPolicy>)]
+    #[arg(long, default_value = "up", value_parser = addresses())]
     addresses: AddressPolicy,
     /// For `snapshot`: the release of PyTorch that the policy `pytorch` reproduces, 2.6 to 2.15.
-    #[arg(long, value_name = "RELEASE", default_value_t = Release::DEFAULT)]
+    #[arg(long, value_name = "RELEASE", default_value_t = Release::DEFAULT, value_parser = reproduced)]
     torch: Release,
+}
+
+fn reproduced(text: &str) -> Result<Release, String> {
+    let release: Release = text.parse().map_err(|error| format!("{error}"))?;
+    match Release::REPRODUCED.contains(&release) {
+        true => Ok(release),
+        false => Err(format!(
+            "not reproduced; expected a release from {} to {}",
+            Release::OLDEST,
+            Release::NEWEST
+        )),
+    }
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -73,27 +87,39 @@ enum To {
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let format = args.format()?;
-    let input = Input::open(&args.input, args.recorded_device)?;
+    let input = input::open(&args.input, args.recorded_device)?;
     for remark in &input.remarks {
-        eprintln!("coalesce: {remark}");
+        notice(remark);
     }
     let Converted { bytes, left_out } = convert::convert(&*input.workload, &format)?;
     if left_out > 0 {
-        eprintln!("coalesce: {left_out} operations were left out: the format cannot express them");
+        notice(&format!(
+            "{left_out} operations were left out: the format cannot express them"
+        ));
     }
-    let Some(path) = &args.out else {
-        print_bytes(&bytes)?;
-        return Ok(ExitCode::SUCCESS);
+    let bytes = match args.ending().as_deref() {
+        Some("gz") => gzip(&bytes)?,
+        _ => bytes,
     };
-    let is_packed = path.extension().is_some_and(|ending| ending == "gz");
-    let bytes = if is_packed { gzip(&bytes)? } else { bytes };
-    results::write(path, &bytes)?;
+    output::write(&args.out, &bytes)?;
     Ok(ExitCode::SUCCESS)
 }
 
 impl Args {
+    /// The last extension of the output file, in small letters.
+    fn ending(&self) -> Option<String> {
+        let ending = self.out.extension()?;
+        Some(ending.to_string_lossy().to_ascii_lowercase())
+    }
+
     fn format(&self) -> anyhow::Result<Format<'_>> {
-        let named = self.out.as_deref().and_then(To::from_extension);
+        if let Some(ending @ ("xz" | "zst" | "bz2" | "zip")) = self.ending().as_deref() {
+            bail!(
+                "{}: cannot write .{ending}; end the name with .gz to compress with gzip, or leave the ending out",
+                self.out.display()
+            );
+        }
+        let named = To::from_extension(&self.out);
         let Some(to) = self.to.or(named) else {
             bail!(
                 "unknown output format: give OUT the extension .csv, .pickle or .log, or use --to trace, rmm, \

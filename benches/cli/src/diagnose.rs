@@ -27,7 +27,7 @@ use super::output::{failed, print};
 )]
 pub struct Args {
     /// A PyTorch memory snapshot, a trace (see workloads/traces/README.md), an RMM log or a MiniMalloc instance,
-    /// plain or gzip-compressed; or the name of a preset.
+    /// plain or compressed with gzip, xz or zstd; the name of a preset; or `-` for standard input.
     workload: String,
     #[command(flatten)]
     conditions: ConditionFlags,

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use coalesce_advisor::difference::{Compared, Difference};
+use coalesce_workloads::formats::source::Source;
 use coalesce_workloads::input::Input;
 
 use super::conditions::{ConditionFlags, Conditions};
@@ -20,7 +21,8 @@ use super::output::print;
 )]
 pub struct Args {
     /// The first workload: a PyTorch memory snapshot, a trace (see workloads/traces/README.md), an RMM log or a
-    /// MiniMalloc instance, plain or gzip-compressed; or the name of a preset.
+    /// MiniMalloc instance, plain or compressed with gzip, xz or zstd; the name of a preset; or `-` for standard
+    /// input.
     a: String,
     /// The second workload.
     b: String,
@@ -44,17 +46,17 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 /// An opened workload and the conditions of its replay.
-struct Opened<'a> {
-    name: &'a str,
+struct Opened {
+    name: String,
     input: Input,
     conditions: Conditions,
 }
 
-impl<'a> Opened<'a> {
-    fn of(name: &'a str, args: &Args) -> anyhow::Result<Self> {
+impl Opened {
+    fn of(name: &str, args: &Args) -> anyhow::Result<Self> {
         let (input, conditions) = args.conditions.open_for_reference(name)?;
         Ok(Self {
-            name,
+            name: Source::named(name).to_string(),
             input,
             conditions,
         })
@@ -62,7 +64,7 @@ impl<'a> Opened<'a> {
 
     fn compared(&self) -> Compared<'_> {
         Compared {
-            name: self.name,
+            name: &self.name,
             subject: self.conditions.subject(&self.input),
         }
     }

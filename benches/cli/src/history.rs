@@ -6,6 +6,7 @@ use coalesce_alloc::snapshot::SegmentInfo;
 use coalesce_bench::text::coverage::RECIPE;
 use coalesce_bench::text::{Column, Table, amount};
 use coalesce_workloads::formats::snapshot::coverage::Extent;
+use coalesce_workloads::formats::source::Source;
 use coalesce_workloads::input::Input;
 use serde::Serialize;
 
@@ -29,7 +30,8 @@ pub fn require(input: &Input, name: &str) -> anyhow::Result<()> {
     let coverage = input.coverage.as_ref();
     ensure!(
         coverage.is_none_or(|coverage| coverage.extent != Extent::NoHistory),
-        "{name}: the snapshot has no history, only the memory at its end; record one with\n\n{RECIPE}\n"
+        "{}: the snapshot has no history, only the memory at its end; record one with\n\n{RECIPE}\n",
+        Source::named(name)
     );
     Ok(())
 }

@@ -3,7 +3,8 @@
 //! # Adding a verb
 //!
 //! 1. Write `NAME.rs` as in the example, with `Args` and `run`. The documentation of `Args` and of its fields
-//!    is the verb's `--help`. Print with `output::print`, which lets a closed pipe end the program quietly.
+//!    is the verb's `--help`. Print with `output::print`, which lets a closed pipe end the program quietly, and say
+//!    what happens with `output::notice`, which respects `--quiet`.
 //! 2. Add a line to the list below: `mod hello; Hello`
 //!
 //! `scripts/howto/check.py verb` checks these steps with this example:
@@ -32,6 +33,7 @@
 
 mod conditions;
 mod history;
+mod input;
 mod output;
 
 use std::process::ExitCode;
@@ -44,6 +46,8 @@ use clap::{Parser, Subcommand};
 struct Coalesce {
     #[command(subcommand)]
     verb: Verb,
+    #[command(flatten)]
+    output: output::Flags,
 }
 
 /// Declares the module of each verb, its subcommand, and the call that runs it.
@@ -93,6 +97,10 @@ verbs! {
 }
 
 fn main() -> ExitCode {
-    let ended = Coalesce::parse().verb.run();
+    // Before the arguments are parsed, because their errors and the help have colours as well.
+    output::choose_color(std::env::args_os());
+    let program = Coalesce::parse();
+    program.output.apply();
+    let ended = program.verb.run();
     ended.unwrap_or_else(|error| output::failed(&error, 1))
 }

@@ -8,12 +8,14 @@ use anyhow::Context;
 use clap::CommandFactory;
 
 use super::Coalesce;
+use super::output::folder;
 
 /// Write the manual pages: coalesce.1, and one page for each command, such as coalesce-advise.1.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  coalesce man ~/.local/share/man/man1\n  man coalesce-advise")]
 pub struct Args {
     /// The folder to write them to. It is created if it does not exist.
+    #[arg(value_parser = folder())]
     folder: PathBuf,
 }
 

@@ -4,8 +4,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use coalesce_bench::measure::record;
-use coalesce_bench::measure::results;
 use coalesce_bench::sweep::merge::merge;
+
+use super::input::source;
+use super::output::{self, notice};
 
 /// Join the parts of a sweep that was run with --partition.
 ///
@@ -14,10 +16,10 @@ use coalesce_bench::sweep::merge::merge;
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  coalesce merge share-1.csv share-2.csv --out sweep.csv")]
 pub struct Args {
-    /// The tables of all parts.
+    /// The tables of all parts; `-` for standard input.
     #[arg(required = true, value_name = "CSV")]
     parts: Vec<PathBuf>,
-    /// The joined table.
+    /// The joined table; `-` for standard output.
     #[arg(long, value_name = "CSV")]
     out: PathBuf,
 }
@@ -25,12 +27,13 @@ pub struct Args {
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut parts = Vec::new();
     for path in &args.parts {
-        parts.push((path.display().to_string(), record::read_file(path)?));
+        let part = source(path);
+        parts.push((part.to_string(), record::read_file(part)?));
     }
     let rows = merge(&parts)?;
     let mut csv = Vec::new();
     record::write(&rows, &mut csv)?;
-    results::write(&args.out, &csv)?;
-    eprintln!("{} rows in {}", rows.len(), args.out.display());
+    output::write(&args.out, &csv)?;
+    notice(&format!("{} rows in {}", rows.len(), args.out.display()));
     Ok(ExitCode::SUCCESS)
 }

@@ -11,16 +11,15 @@ use coalesce_bench::measure::cell::Cell;
 use coalesce_bench::measure::deadline::Deadline;
 use coalesce_bench::measure::profile::{self, Profile};
 use coalesce_bench::measure::progress::Progress;
-use coalesce_bench::measure::results;
 use coalesce_bench::timing::bench::record;
 use coalesce_bench::timing::device::DeviceName;
 use coalesce_bench::timing::model;
 use coalesce_bench::timing::on_gpu;
 use coalesce_workloads::demand::Demand;
-use coalesce_workloads::input::Input;
 use coalesce_workloads::presets;
 
-use super::output::print;
+use super::input;
+use super::output::{self, is_stdout, notice, print, print_bytes};
 use super::profile::seconds;
 
 /// Compare the driver times of a cost profile with those measured on a GPU.
@@ -44,7 +43,8 @@ pub struct Args {
     /// Start no further workload after this many seconds.
     #[arg(long, default_value_t = 600.0, value_parser = seconds)]
     seconds: f64,
-    /// Write a row for each run and kind of call into this file, updated after each workload.
+    /// Write a row for each run and kind of call into this file, updated after each workload; `-`
+    /// prints them at the end, instead of the table.
     #[arg(long, value_name = "CSV")]
     out: Option<PathBuf>,
 }
@@ -77,7 +77,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             left_out.push(program.as_str());
             continue;
         }
-        let input = Input::open(program, None)?;
+        let input = input::open(program, None)?;
         for (policy, setting, conf) in RUNS {
             let cell = Cell {
                 workload: &*input.workload,
@@ -102,18 +102,19 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 &times,
             ));
         }
-        if let Some(out) = &args.out {
-            results::write(out, &record::csv(&rows)?)?;
+        if let Some(out) = args.out.as_deref().filter(|out| !is_stdout(Some(out))) {
+            output::write(out, &record::csv(&rows)?)?;
         }
         progress.add(1, program);
     }
     drop(progress);
     if !left_out.is_empty() {
-        eprintln!(
-            "coalesce: not measured, out of time: {}",
-            left_out.join(", ")
-        );
+        let left_out = left_out.join(", ");
+        notice(&format!("not measured, out of time: {left_out}"));
     }
-    print(&model::markdown(&rows))?;
+    match is_stdout(args.out.as_deref()) {
+        true => print_bytes(&record::csv(&rows)?)?,
+        false => print(&model::markdown(&rows))?,
+    }
     Ok(ExitCode::SUCCESS)
 }

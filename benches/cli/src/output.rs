@@ -1,14 +1,148 @@
-//! Standard output of the verbs, and their errors.
+//! Output of the verbs: text, files, notices and errors. Only this file knows `--quiet` and `--color`.
 
+use std::ffi::OsString;
 use std::io::{self, Write, stdout};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use anstyle::{AnsiColor, Style};
 use anyhow::Context;
+use clap::ColorChoice;
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use coalesce_alloc::policy::settings::PolicySettingsError;
 use coalesce_alloc::settings::SettingsError;
+use coalesce_bench::measure::progress::{be_quiet, is_quiet};
+use coalesce_bench::measure::results;
 use coalesce_workloads::catalog::Unknown;
 use coalesce_workloads::formats::snapshot::release::unknown_key_hint;
+use coalesce_workloads::formats::source::STANDARD_STREAM;
 use serde::Serialize;
+
+/// The flags of all verbs.
+#[derive(clap::Args)]
+pub struct Flags {
+    /// Print only errors on standard error: no progress, no remarks.
+    #[arg(short, long, global = true)]
+    quiet: bool,
+    /// When to use colours. By default on a terminal; the variables NO_COLOR and CLICOLOR_FORCE change that.
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    color: ColorChoice,
+}
+
+impl Flags {
+    /// Lets the flags hold from now on.
+    pub fn apply(&self) {
+        use_color(self.color);
+        if self.quiet {
+            be_quiet();
+        }
+    }
+}
+
+/// Lets `--color` among the arguments hold, also if others are invalid.
+pub fn choose_color(arguments: impl Iterator<Item = OsString>) {
+    let arguments = arguments
+        .skip(1)
+        .map(|one| one.to_string_lossy().into_owned());
+    let mut arguments = arguments.take_while(|one| one != "--");
+    while let Some(argument) = arguments.next() {
+        let when = match argument.strip_prefix("--color=") {
+            None if argument == "--color" => arguments.next(),
+            when => when.map(str::to_owned),
+        };
+        // The parser reports an invalid value.
+        if let Some(Ok(when)) = when.map(|when| when.parse()) {
+            use_color(when);
+        }
+    }
+}
+
+/// Sets the choice for all streams, also those of the parser of the arguments.
+fn use_color(when: ColorChoice) {
+    let choice = match when {
+        ColorChoice::Auto => anstream::ColorChoice::Auto,
+        ColorChoice::Always => anstream::ColorChoice::Always,
+        ColorChoice::Never => anstream::ColorChoice::Never,
+    };
+    choice.write_global();
+}
+
+/// What is most important.
+pub const BOLD: Style = Style::new().bold();
+/// What got worse.
+pub const BAD: Style = AnsiColor::Red.on_default();
+/// What got better.
+pub const GOOD: Style = AnsiColor::Green.on_default();
+
+/// A text in a style, for [`print_styled`].
+pub fn styled(style: Style, text: &str) -> String {
+    format!("{style}{text}{style:#}")
+}
+
+/// Prints text with styles, without them where colours are not wanted.
+///
+/// # Errors
+/// As [`print()`].
+pub fn print_styled(text: &str) -> anyhow::Result<()> {
+    let written = anstream::stdout().write_all(text.as_bytes());
+    written.context(CANNOT_PRINT)
+}
+
+/// Prints a line about the work on standard error, unless it is to be quiet.
+pub fn notice(text: &str) {
+    if !is_quiet() {
+        say(&format!("coalesce: {text}"));
+    }
+}
+
+/// As [`notice`], below the line of progress that is shown.
+pub fn notice_below(text: &str) {
+    if !is_quiet() {
+        say(&format!("\ncoalesce: {text}"));
+    }
+}
+
+/// Prints a line on standard error. Nobody can be told if that fails.
+fn say(line: &str) {
+    let _ = writeln!(anstream::stderr(), "{line}");
+}
+
+/// Whether an argument for an output file names standard output.
+pub fn is_stdout(path: Option<&Path>) -> bool {
+    path.is_some_and(|path| path == STANDARD_STREAM)
+}
+
+/// Writes a file, or prints it if its name is `-`.
+///
+/// # Errors
+/// As [`results::write`] and [`print()`].
+pub fn write(path: &Path, contents: &[u8]) -> anyhow::Result<()> {
+    match is_stdout(Some(path)) {
+        true => print_bytes(contents),
+        false => results::write(path, contents),
+    }
+}
+
+/// Checks that [`write()`] can write a file.
+///
+/// # Errors
+/// As [`results::ensure_writable`].
+pub fn ensure_writable(path: &Path) -> anyhow::Result<()> {
+    match is_stdout(Some(path)) {
+        true => Ok(()),
+        false => results::ensure_writable(path),
+    }
+}
+
+/// Parses the name of an output folder, which cannot be standard output.
+pub fn folder() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().try_map(|path| match is_stdout(Some(&path)) {
+        true => Err("expected a folder, not standard output; a folder called '-' is './-'"),
+        false => Ok(path),
+    })
+}
+
+const CANNOT_PRINT: &str = "cannot write to standard output";
 
 /// Prints text.
 ///
@@ -23,8 +157,10 @@ pub fn print(text: &str) -> anyhow::Result<()> {
 /// # Errors
 /// As [`print()`].
 pub fn print_bytes(bytes: &[u8]) -> anyhow::Result<()> {
-    let written = stdout().write_all(bytes);
-    written.context("cannot write to standard output")
+    let mut stdout = stdout().lock();
+    // The last line may lack its end and would be kept in a buffer.
+    let written = stdout.write_all(bytes).and_then(|()| stdout.flush());
+    written.context(CANNOT_PRINT)
 }
 
 /// Prints a value as JSON.
@@ -45,7 +181,8 @@ pub fn failed(error: &anyhow::Error, status: u8) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let text = without_assertion(&format!("{error:#}"));
-    eprintln!("coalesce: {text}{}", hint(error));
+    let name = styled(BAD.bold(), "coalesce:");
+    say(&format!("{name} {text}{}", hint(error)));
     status.into()
 }
 

@@ -7,15 +7,16 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, ensure};
 use coalesce_alloc::placement::{Effort, Placement, lower_bound, pack_watched};
 use coalesce_bench::measure::progress::Progress;
-use coalesce_bench::measure::results;
 use coalesce_workloads::formats::minimalloc::{self, Instance};
+use coalesce_workloads::formats::source::Source;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::output::{print, print_json};
+use super::input::source;
+use super::output::{self, is_stdout, print, print_json};
 
 /// Find offsets for buffers with known lifetimes, in as little memory as possible.
 ///
@@ -26,7 +27,7 @@ use super::output::{print, print_json};
     after_help = "Example:\n  coalesce convert workloads/traces/resnet50_fp32_fixed224.csv.gz resnet50.csv --to minimalloc\n  coalesce place resnet50.csv --out placed.csv"
 )]
 pub struct Args {
-    /// A CSV in MiniMalloc's format, with a buffer on each line: id,lower,upper,size.
+    /// A CSV in MiniMalloc's format, with a buffer on each line: id,lower,upper,size; `-` for standard input.
     instance: PathBuf,
     /// Seconds to search. The result depends on the speed of the machine.
     #[arg(long, default_value = "5", value_parser = seconds, conflicts_with = "steps")]
@@ -35,7 +36,7 @@ pub struct Args {
     #[arg(long)]
     steps: Option<u64>,
     /// Output file for the instance with offsets. Updated with every better placement, so that an interrupted
-    /// search leaves the best one.
+    /// search leaves the best one. `-` prints the best one at the end, instead of the text.
     #[arg(long, value_name = "CSV")]
     out: Option<PathBuf>,
     /// Print a JSON object, which `coalesce schema place` describes.
@@ -75,14 +76,22 @@ struct Found {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let instance = minimalloc::read(&args.instance)?;
-    let found = search(args, &instance)?;
+    let is_printed = is_stdout(args.out.as_deref());
+    ensure!(
+        !(args.json && is_printed),
+        "--json and --out - both go to standard output"
+    );
+    let source = source(&args.instance);
+    let instance = minimalloc::read(source.clone())?;
+    let found = search(args, &instance).with_context(|| source.to_string())?;
     found.placement.check(&instance.buffers)?;
-    save(args, &instance, &found.placement)?;
+    if let Some(path) = &args.out {
+        output::write(path, &placed(&instance, &found.placement)?)?;
+    }
     if args.json {
         print_json(&report(&instance, &found))?;
-    } else {
-        print(&describe(args, &instance, &found))?;
+    } else if !is_printed {
+        print(&describe(&source, &instance, &found))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -117,17 +126,23 @@ fn search(args: &Args, instance: &Instance) -> anyhow::Result<Found> {
             }
         }
         let placed = packing.join().map_err(|_| anyhow!("the search failed"))?;
-        placed.with_context(|| args.instance.display().to_string())
+        Ok(placed?)
     })
 }
 
+/// Writes a placement to the output file, if there is one.
 fn save(args: &Args, instance: &Instance, placement: &Placement) -> anyhow::Result<()> {
-    let Some(path) = &args.out else {
-        return Ok(());
-    };
+    match args.out.as_deref() {
+        Some(path) if !is_stdout(Some(path)) => output::write(path, &placed(instance, placement)?),
+        _ => Ok(()),
+    }
+}
+
+/// The instance with the offsets of a placement.
+fn placed(instance: &Instance, placement: &Placement) -> anyhow::Result<Vec<u8>> {
     let mut csv = Vec::new();
     minimalloc::write(instance, Some(&placement.offsets), &mut csv)?;
-    results::write(path, &csv)
+    Ok(csv)
 }
 
 fn ratio(height: u64, bound: u64) -> String {
@@ -148,15 +163,11 @@ fn report(instance: &Instance, found: &Found) -> PlaceReport {
     }
 }
 
-fn describe(args: &Args, instance: &Instance, found: &Found) -> String {
+fn describe(source: &Source, instance: &Instance, found: &Found) -> String {
     let Placement { height, packer, .. } = found.placement;
     let bound = lower_bound(&instance.buffers);
     let seconds = found.after.as_secs_f64();
-    let mut text = format!(
-        "{}: {} buffers\n\n",
-        args.instance.display(),
-        instance.buffers.len()
-    );
+    let mut text = format!("{source}: {} buffers\n\n", instance.buffers.len());
     for (name, figure, meaning) in [
         ("lower bound", bound.to_string(), "peak of live bytes"),
         (

@@ -8,6 +8,9 @@ use coalesce_bench::measure::record;
 use coalesce_bench::report::gallery;
 use coalesce_bench::sweep::plan::Plan;
 
+use super::input::source;
+use super::output::folder;
+
 /// Draw the results of a sweep as SVG files.
 ///
 /// Draws the efficiency of all workloads under all settings, and memory over time for the workloads with the most
@@ -18,24 +21,23 @@ use coalesce_bench::sweep::plan::Plan;
     after_help = "Example:\n  coalesce plot benches/sweeps/least.toml results/latest/least.csv --out plots"
 )]
 pub struct Args {
-    /// The sweep: its TOML file.
+    /// The sweep: its TOML file; `-` for standard input.
     sweep: PathBuf,
-    /// The table of its results.
+    /// The table of its results; `-` for standard input.
     results: PathBuf,
     /// Output folder.
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "FOLDER", value_parser = folder())]
     out: PathBuf,
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let plan = Plan::load(&args.sweep)?;
-    let rows = record::read_file(&args.results)?;
+    let (sweep, results) = (source(&args.sweep), source(&args.results));
+    let plan = Plan::load(sweep.clone())?;
+    let rows = record::read_file(results.clone())?;
     let of_plan = rows.iter().all(|row| row.sweep == plan.digest);
     ensure!(
         of_plan,
-        "{} was not produced by the sweep {} as it is",
-        args.results.display(),
-        args.sweep.display()
+        "{results} was not produced by the sweep {sweep} as it is"
     );
     gallery::draw(&plan, &rows, &args.out)?;
     Ok(ExitCode::SUCCESS)

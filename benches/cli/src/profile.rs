@@ -4,14 +4,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
-use coalesce_bench::measure::results;
+use anyhow::{Context, ensure};
 use coalesce_bench::timing::device::DeviceName;
 use coalesce_bench::timing::machine;
 use coalesce_bench::timing::profile;
 use coalesce_bench::timing::profile::measure::{Effort, measure};
+use coalesce_workloads::formats::source::STANDARD_STREAM;
 
-use super::output::print;
+use super::output::{self, is_stdout, notice};
 
 /// Measure the cost of driver calls on a GPU, and write a cost profile.
 ///
@@ -27,10 +27,10 @@ pub struct Args {
     /// GPU: cuda:0, or auto for the first.
     #[arg(long, default_value_t = DeviceName::Auto)]
     device: DeviceName,
-    /// Output file for the profile. Default: standard output.
-    #[arg(long, value_name = "TOML")]
-    out: Option<PathBuf>,
-    /// Output file for a table of medians and percentiles.
+    /// Output file for the profile; `-` for standard output.
+    #[arg(long, value_name = "TOML", default_value = STANDARD_STREAM)]
+    out: PathBuf,
+    /// Output file for a table of medians and percentiles; `-` for standard output.
     #[arg(long, value_name = "CSV")]
     samples: Option<PathBuf>,
     /// Number of times to make each call.
@@ -51,9 +51,13 @@ pub fn seconds(text: &str) -> Result<f64, &'static str> {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    ensure!(
+        !is_stdout(args.samples.as_deref()) || !is_stdout(Some(&args.out)),
+        "--samples and --out both go to standard output"
+    );
     let mut device = args.device.open_gpu()?;
     let machine = machine::with_gpu(&device);
-    eprintln!("{machine}");
+    notice(&machine);
     let begun = Instant::now();
     let clock = |_: &_| u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
     let effort = Effort {
@@ -64,11 +68,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let samples = measure(&mut device, &clock, effort).context("the device failed")?;
     let text = profile::toml(&machine, &samples);
     if let Some(table) = &args.samples {
-        results::write(table, profile::table(&samples).as_bytes())?;
+        output::write(table, profile::table(&samples).as_bytes())?;
     }
-    match &args.out {
-        Some(out) => results::write(out, text.as_bytes())?,
-        None => print(&text)?,
-    }
+    output::write(&args.out, text.as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,6 +1,5 @@
 //! `coalesce realism`: how close generated workloads are to recorded ones.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -8,10 +7,12 @@ use anyhow::{Context, ensure};
 use coalesce_bench::measure::results;
 use coalesce_bench::realism;
 use coalesce_bench::report::readme::{self, Splice};
+use coalesce_workloads::formats::source::Source;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::output::{print, print_json};
+use super::input::source;
+use super::output::{self, print, print_json};
 
 /// Compare generated workloads with the recorded ones that they imitate.
 #[derive(clap::Args)]
@@ -22,7 +23,8 @@ pub struct Args {
     /// Folder of the recorded traces; by default workloads/traces of the checkout around the current folder.
     #[arg(long, value_name = "FOLDER")]
     traces: Option<PathBuf>,
-    /// Markdown file to put the table into, between the marks `<!-- table realism: -->` and `<!-- end -->`.
+    /// Markdown file to put the table into (`-`: from standard input to standard output), between the marks
+    /// `<!-- table realism: -->` and `<!-- end -->`.
     #[arg(long, value_name = "MARKDOWN")]
     splice: Option<PathBuf>,
     /// Print a JSON array, which `coalesce schema realism` describes.
@@ -85,6 +87,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 /// A Markdown file with a place for the table.
 struct Target<'a> {
     path: &'a Path,
+    shown: Source,
     text: String,
 }
 
@@ -92,13 +95,14 @@ impl<'a> Target<'a> {
     const TABLE: &'static str = "realism";
 
     fn read(path: &'a Path) -> anyhow::Result<Self> {
-        let shown = path.display();
-        let text = fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
+        let shown = source(path);
+        let text = shown.read_to_string();
+        let text = text.with_context(|| format!("cannot read {shown}"))?;
         ensure!(
             readme::has_place(&text, Self::TABLE),
             "{shown}: no mark '<!-- table realism: -->'"
         );
-        Ok(Self { path, text })
+        Ok(Self { path, shown, text })
     }
 
     fn splice(&self, markdown: String) -> anyhow::Result<()> {
@@ -107,8 +111,8 @@ impl<'a> Target<'a> {
             made_by: "`coalesce realism --splice`".to_owned(),
             markdown,
         };
-        let shown = || self.path.display().to_string();
-        let spliced = readme::splice(&self.text, &table).with_context(shown)?;
-        results::write(self.path, spliced.as_bytes())
+        let spliced = readme::splice(&self.text, &table);
+        let spliced = spliced.with_context(|| self.shown.to_string())?;
+        output::write(self.path, spliced.as_bytes())
     }
 }

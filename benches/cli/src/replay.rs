@@ -25,7 +25,7 @@ use serde::Serialize;
 
 use super::conditions::ConditionFlags;
 use super::history;
-use super::output::print;
+use super::output::{notice, print};
 
 /// Replay a workload through an allocator and report its memory use.
 ///
@@ -38,7 +38,7 @@ use super::output::print;
 )]
 pub struct Args {
     /// A PyTorch memory snapshot, a trace (see workloads/traces/README.md), an RMM log or a MiniMalloc instance,
-    /// plain or gzip-compressed; or the name of a preset.
+    /// plain or compressed with gzip, xz or zstd; the name of a preset; or `-` for standard input.
     workload: String,
     /// The allocator.
     #[arg(long, default_value = "pytorch", value_parser = policies())]
@@ -123,7 +123,7 @@ struct FailedRequest {
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let input = args.conditions.open(&args.workload)?;
     for remark in &input.remarks {
-        eprintln!("coalesce: {remark}");
+        notice(remark);
     }
     history::require_or_show(&input, &args.workload, args.json)?;
     let conditions = args.conditions.resolve(&input, &args.policy)?;

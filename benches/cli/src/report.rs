@@ -1,6 +1,5 @@
 //! `coalesce report`: tables of results.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -13,7 +12,8 @@ use coalesce_bench::report::readme::{self, Splice};
 use coalesce_bench::report::releases::Releases;
 use coalesce_bench::report::table;
 
-use super::output::{print, print_json};
+use super::input::source;
+use super::output::{self, print, print_json};
 
 /// Print a table of results, or update the tables in a Markdown file.
 #[derive(clap::Args)]
@@ -21,10 +21,11 @@ use super::output::{print, print_json};
     after_help = "Examples:\n  coalesce report\n  coalesce report results/latest/default.csv\n  coalesce report --splice README.md"
 )]
 pub struct Args {
-    /// A table of results, or a folder with default.csv and others [default: the newest folder in
+    /// A table of results, `-` for standard input, or a folder with default.csv and others [default: the newest folder in
     /// results/ of the checkout around the current folder].
     results: Option<PathBuf>,
-    /// Markdown file to put the tables into, between the marks `<!-- table NAME: -->` and `<!-- end -->`.
+    /// Markdown file to put the tables into (`-`: from standard input to standard output), between the marks
+    /// `<!-- table NAME: -->` and `<!-- end -->`.
     #[arg(long, value_name = "MARKDOWN", conflicts_with = "json")]
     splice: Option<PathBuf>,
     /// Print the rows as a JSON array, which `coalesce schema report` describes.
@@ -55,7 +56,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             } else {
                 path
             };
-            let rows = record::read_file(&csv)?;
+            let rows = record::read_file(source(csv))?;
             match args.json {
                 true => print_json(&objects(&rows)?)?,
                 false => print(&table::text(&rows))?,
@@ -79,30 +80,28 @@ fn objects(rows: &[Row]) -> anyhow::Result<Vec<serde_json::Value>> {
 
 /// Updates the tables in `target` from the results in `folder`.
 fn splice(folder: &Path, target: &Path) -> anyhow::Result<()> {
-    let text =
-        fs::read_to_string(target).with_context(|| format!("cannot read {}", target.display()))?;
+    let markdown = source(target);
+    let text = markdown.read_to_string();
+    let text = text.with_context(|| format!("cannot read {markdown}"))?;
     let mut spliced = text.clone();
     let mut made = 0;
     for (name, file, make) in TABLES {
         if !readme::has_place(&text, name) {
             continue;
         }
-        let rows = record::read_file(&folder.join(file))?;
+        let rows = record::read_file(folder.join(file))?;
         let record = folder.file_name().unwrap_or_default().to_string_lossy();
         let table = Splice {
             name,
             made_by: format!("`coalesce report --splice` from results/{record}/{file}"),
             markdown: make(&rows),
         };
-        spliced = readme::splice(&spliced, &table).with_context(|| target.display().to_string())?;
+        spliced = readme::splice(&spliced, &table).with_context(|| markdown.to_string())?;
         made += 1;
     }
     if made == 0 {
         let names = TABLES.map(|(name, _, _)| name).join(", ");
-        bail!(
-            "{}: no mark '<!-- table NAME: -->' for any of {names}",
-            target.display()
-        );
+        bail!("{markdown}: no mark '<!-- table NAME: -->' for any of {names}");
     }
-    results::write(target, spliced.as_bytes())
+    output::write(target, spliced.as_bytes())
 }

@@ -11,6 +11,9 @@ use coalesce_alloc::release::{Release, two};
 use coalesce_alloc::settings::Settings;
 use coalesce_script::bench::{self, BenchOptions};
 use coalesce_script::{Options, RunError, Script};
+use coalesce_workloads::formats::source::STANDARD_STREAM;
+
+use super::input::announce;
 
 /// Run a conformance script from standard input and print the reference's decisions.
 ///
@@ -72,6 +75,7 @@ const FAILED_OPERATIONS: u8 = 3;
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let variable = |name: &str| std::env::var(name).ok();
+    announce(STANDARD_STREAM);
     let mut text = String::new();
     stdin()
         .read_to_string(&mut text)

@@ -1,5 +1,6 @@
 //! `coalesce summary`: the effect of each policy and setting over all workloads.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -7,7 +8,10 @@ use anyhow::{Context, ensure};
 use coalesce_bench::measure::record;
 use coalesce_bench::measure::results;
 use coalesce_bench::report::{spreadsheet, summary};
+use coalesce_workloads::catalog::Unknown;
+use coalesce_workloads::formats::source::Source;
 
+use super::input::source;
 use super::output::{print, print_json};
 
 /// Summarize the effect of each policy and setting over all workloads, compared with one of them.
@@ -16,8 +20,8 @@ use super::output::{print, print_json};
     after_help = "Examples:\n  coalesce summary policies.csv --against pytorch/expand --capacity 1TiB\n  coalesce summary policies.csv --xlsx summary.xlsx"
 )]
 pub struct Args {
-    /// A table of results [default: default.csv in the newest folder in results/ of the checkout around the
-    /// current folder].
+    /// A table of results, or `-` for standard input [default: default.csv in the newest folder in results/ of the
+    /// checkout around the current folder].
     results: Option<PathBuf>,
     /// Compare the others with this policy and setting, on the same device. The policy can be omitted if only one
     /// policy has the setting. Default: pytorch/default if the table has it, else those of the first row.
@@ -48,16 +52,22 @@ fn spreadsheet_name(text: &str) -> Result<PathBuf, String> {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let path = match &args.results {
-        Some(path) => path.clone(),
-        None => results::newest()?.join("default.csv"),
+    let table = match &args.results {
+        Some(path) => source(path),
+        None => Source::from(results::newest()?.join("default.csv")),
     };
-    let rows = record::read_file(&path)?;
-    let shown = || path.display().to_string();
+    let rows = record::read_file(table.clone())?;
+    let shown = || table.to_string();
     let (mut rows, left_out) = summary::select(rows, args.family.as_deref()).with_context(shown)?;
     if let Some(capacity) = &args.capacity {
+        let known: BTreeSet<String> = rows.iter().map(|row| row.capacity.clone()).collect();
         rows.retain(|row| row.capacity == *capacity);
-        ensure!(!rows.is_empty(), "{}: no rows match --capacity", shown());
+        ensure!(
+            !rows.is_empty(),
+            "{}: no rows match --capacity {}",
+            shown(),
+            Unknown::new(capacity, known)
+        );
     }
     let against = args.against.as_deref();
     let summary = summary::summarize(&rows, against, left_out).with_context(shown)?;

@@ -6,26 +6,28 @@ use std::process::ExitCode;
 use std::str::FromStr;
 
 use anyhow::{bail, ensure};
+use coalesce_bench::measure::parallel::Jobs;
 use coalesce_bench::measure::record::{self, Row};
-use coalesce_bench::measure::results;
 use coalesce_bench::sweep::SOURCES;
 use coalesce_bench::sweep::journal::Journal;
 use coalesce_bench::sweep::plan::Plan;
 use coalesce_bench::sweep::run::Runner;
 
-use super::output::print;
+use super::input::source;
+use super::output::{self, is_stdout, notice, notice_below, print};
 
 /// Measure combinations of workloads, policies, settings, capacities and seeds.
 ///
-/// Records completed cells in OUT.journal. After an interruption, the same command resumes where it stopped.
+/// Records completed cells in OUT.journal. After an interruption, the same command resumes where it stopped. With
+/// `--out -`, or if OUT is a pipe or a device, there is no journal, and an interruption loses the results.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  coalesce sweep benches/sweeps/default.toml --out sweep.csv\n\nIn 4 parts, and merged:\n  coalesce sweep S.toml --partition 1/4 --out part-1.csv\n  coalesce merge part-*.csv --out sweep.csv"
 )]
 pub struct Args {
-    /// Sweep description: a TOML file, see benches/sweeps/README.md.
+    /// Sweep description: a TOML file, see benches/sweeps/README.md; `-` for standard input.
     sweep: PathBuf,
-    /// Output table. An existing file is replaced when the sweep is complete.
+    /// Output table. An existing file is replaced when the sweep is complete. `-` prints the table.
     #[arg(long, value_name = "CSV", required_unless_present = "list")]
     out: Option<PathBuf>,
     /// Run only part i of n.
@@ -34,7 +36,7 @@ pub struct Args {
     /// List the cells without running them.
     #[arg(long)]
     list: bool,
-    /// Number of cells to run at a time [default: the number of cores].
+    /// Number of threads that run cells at a time [default: the number of cores].
     #[arg(short, long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
 }
@@ -67,7 +69,7 @@ impl FromStr for Partition {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let plan = Plan::load(&args.sweep)?;
+    let plan = Plan::load(source(&args.sweep))?;
     let Partition { part, parts } = args.partition;
     let Some(out) = args.out.as_deref().filter(|_| !args.list) else {
         let keys = plan.share(part, parts);
@@ -86,19 +88,27 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         "{} is a folder; --out expects a file",
         out.display()
     );
+    // Nothing is created beside a pipe or a device.
+    if is_stdout(Some(out)) || out.metadata().is_ok_and(|there| !there.is_file()) {
+        let rows = complete(&plan, args, None, Vec::new())?;
+        save(out, &rows)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let (digest, sources) = (&plan.digest, SOURCES);
     let heading = format!("# coalesce sweep {digest} share {part}/{parts} sources {sources}");
     let path = Journal::path_for(out);
     let (mut journal, done) = Journal::open(&path, &heading)?;
     ctrlc::set_handler(move || {
         let path = path.display();
-        eprintln!("\ninterrupted; {path} keeps the completed cells: the same command resumes");
+        notice_below(&format!(
+            "interrupted; {path} keeps the completed cells: the same command resumes"
+        ));
         std::process::exit(INTERRUPTED);
     })?;
-    let rows = complete(&plan, args, &mut journal, done)?;
+    let rows = complete(&plan, args, Some(&mut journal), done)?;
     save(out, &rows)?;
     journal.remove()?;
-    eprintln!("{} rows in {}", rows.len(), out.display());
+    notice(&format!("{} rows in {}", rows.len(), out.display()));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -109,11 +119,11 @@ const INTERRUPTED: i32 = 130;
 fn complete(
     plan: &Plan,
     args: &Args,
-    journal: &mut Journal,
+    mut journal: Option<&mut Journal>,
     mut rows: Vec<Row>,
 ) -> anyhow::Result<Vec<Row>> {
     if !rows.is_empty() {
-        eprintln!("{} cells are already done", rows.len());
+        notice(&format!("{} cells are already done", rows.len()));
     }
     let Partition { part, parts } = args.partition;
     let is_done = |number: u64| rows.iter().any(|row| row.cell == number);
@@ -121,16 +131,22 @@ fn complete(
         .share(part, parts)
         .filter(|(number, _)| !is_done(*number))
         .collect();
-    let runner = Runner::new(plan, left.len() as u64, args.jobs);
+    let runner = Runner::new(plan, left.len() as u64, Jobs::of(args.jobs));
     let failures = runner.run_all(left.into_iter(), |row| {
-        journal.add(&row)?;
+        if let Some(journal) = &mut journal {
+            journal.add(&row)?;
+        }
         rows.push(row);
         Ok(())
     })?;
     drop(runner);
     if !failures.is_empty() {
         let (count, all) = (failures.len(), failures.join("\n  "));
-        bail!("{count} cells failed; the completed cells are kept for the next run:\n  {all}");
+        let kept = match journal {
+            Some(_) => "the completed cells are kept for the next run",
+            None => "nothing is printed",
+        };
+        bail!("{count} cells failed; {kept}:\n  {all}");
     }
     rows.sort_by_key(|row| row.cell);
     Ok(rows)
@@ -139,5 +155,5 @@ fn complete(
 fn save(out: &Path, rows: &[Row]) -> anyhow::Result<()> {
     let mut csv = Vec::new();
     record::write(rows, &mut csv)?;
-    results::write(out, &csv)
+    output::write(out, &csv)
 }

@@ -12,9 +12,11 @@ use coalesce_workloads::formats::snapshot::verify::{
     Known, Verdict, Verification, explaining, verify,
 };
 use coalesce_workloads::formats::snapshot::{Recording, read};
+use coalesce_workloads::formats::source::Source;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::input::source;
 use super::output::print;
 
 /// Check that the reference reproduces memory snapshots exactly.
@@ -30,7 +32,7 @@ use super::output::print;
                   Example:\n  coalesce verify snapshot.pickle"
 )]
 pub struct Args {
-    /// Snapshots, plain or gzip-compressed.
+    /// Snapshots, plain or compressed with gzip, xz or zstd; `-` for standard input.
     #[arg(required = true)]
     snapshots: Vec<PathBuf>,
     /// Device memory, which snapshots do not contain. It matters if a limit is a fraction of it; by default such a
@@ -89,9 +91,9 @@ const NO_ALLOCATION: &str = "the history contains no allocation; to record one, 
 
 impl VerifiedDevice {
     /// One for each device of a file, or one for the file.
-    fn of_file(path: &Path, known: Known) -> Vec<Self> {
+    fn of_file(source: &Source, known: Known) -> Vec<Self> {
         let without_device = |verdict, reason: String| Self {
-            snapshot: path.to_string_lossy().into_owned(),
+            snapshot: source.to_string(),
             device: None,
             settings: None,
             verdict,
@@ -100,20 +102,20 @@ impl VerifiedDevice {
             counts: None,
             remarks: vec![reason],
         };
-        match read(path) {
+        match read(source.clone()) {
             Err(error) => vec![without_device("unreadable", error.to_string())],
             Ok(recordings) if recordings.is_empty() => {
                 let reason = "the snapshot contains no memory of any device";
                 vec![without_device(Verdict::Nothing.name(), reason.to_owned())]
             }
             Ok(recordings) => {
-                let verified = |recording| Self::of(path, recording, known);
+                let verified = |recording| Self::of(source, recording, known);
                 recordings.into_iter().map(verified).collect()
             }
         }
     }
 
-    fn of(path: &Path, recording: Recording, known: Known) -> Self {
+    fn of(source: &Source, recording: Recording, known: Known) -> Self {
         let verified = verify(&recording, known);
         let exact = verified
             .as_ref()
@@ -142,7 +144,7 @@ impl VerifiedDevice {
             }
         };
         Self {
-            snapshot: path.to_string_lossy().into_owned(),
+            snapshot: source.to_string(),
             device: Some(recording.device),
             settings: recording.conf,
             verdict,
@@ -240,7 +242,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let progress = Progress::new("snapshots", Some(args.snapshots.len() as u64));
     let mut lines = Vec::new();
     for path in &args.snapshots {
-        lines.extend(VerifiedDevice::of_file(path, known));
+        lines.extend(VerifiedDevice::of_file(&source(path), known));
         progress.add(1, &path.to_string_lossy());
     }
     drop(progress);

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use anyhow::Context;
-use coalesce_workloads::catalog;
+use anyhow::bail;
+use coalesce_workloads::catalog::{self, Unknown};
 use coalesce_workloads::presets;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -94,8 +94,13 @@ fn listed(parameter: catalog::Parameter) -> ListedParameter {
 }
 
 fn found(name: &str) -> anyhow::Result<presets::Preset> {
-    presets::find(name).with_context(|| {
-        format!("'{name}' is not a family or a preset; `coalesce workloads` lists them")
+    presets::find(name).or_else(|_| {
+        let presets = presets::list()?.into_iter().map(|preset| preset.name);
+        let families = catalog::families().iter().map(|one| one.name.to_owned());
+        bail!(
+            "no family or preset is called {}",
+            Unknown::new(name, families.chain(presets))
+        )
     })
 }
 

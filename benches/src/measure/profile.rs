@@ -1,13 +1,13 @@
 //! The cost of driver calls, read from a file.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, anyhow};
 use coalesce_alloc::driver::calls::CallKind;
 use coalesce_alloc::driver::hooks::cost::{Cost, Costs};
 use coalesce_workloads::catalog::Unknown;
+use coalesce_workloads::formats::source::Source;
 use serde::Deserialize;
 
 use crate::measure::toml_file;
@@ -44,7 +44,7 @@ struct CostEntry {
 }
 
 impl Profile {
-    /// Loads the profile `published`, or the file of this name, relative to `folder`.
+    /// Loads the profile `published`, standard input (`-`), or the file of this name, relative to `folder`.
     ///
     /// # Errors
     /// If the file cannot be read or is not a profile.
@@ -52,12 +52,12 @@ impl Profile {
         if name == PUBLISHED {
             return Self::parse(name, include_str!("../../profiles/published.toml"));
         }
-        let path = folder.join(name);
-        let text = fs::read_to_string(&path).with_context(|| {
-            format!(
-                "cannot read the cost profile {} (the built-in profile is '{PUBLISHED}')",
-                path.display()
-            )
+        let source = match Source::named(name) {
+            Source::File(path) => Source::File(folder.join(path)),
+            stdin => stdin,
+        };
+        let text = source.read_to_string().with_context(|| {
+            format!("cannot read the cost profile {source} (the built-in profile is '{PUBLISHED}')")
         })?;
         Self::parse(name, &text)
     }

@@ -2,7 +2,23 @@
 
 use std::io::{IsTerminal, Write, stderr};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+
+/// Whether nothing but errors may be written to standard error. It holds for the process, as standard error does:
+/// progress begins in many places, which know nothing of the user's wish.
+static IS_QUIET: AtomicBool = AtomicBool::new(false);
+
+/// Hides the progress of all work that begins later.
+pub fn be_quiet() {
+    IS_QUIET.store(true, Ordering::Relaxed);
+}
+
+/// Whether [`be_quiet`] was called.
+#[must_use]
+pub fn is_quiet() -> bool {
+    IS_QUIET.load(Ordering::Relaxed)
+}
 
 /// A progress line, updated during the work and erased at its end.
 #[derive(Debug)]
@@ -33,7 +49,7 @@ impl Progress {
         Self {
             label,
             total,
-            visible: stderr().is_terminal(),
+            visible: stderr().is_terminal() && !is_quiet(),
             state: Mutex::new(State {
                 done: 0,
                 started: now,

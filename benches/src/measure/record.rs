@@ -1,11 +1,10 @@
 //! Results: a CSV with one row for each cell.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::io::{Read, Write};
-use std::path::Path;
 
 use anyhow::{Context, anyhow, ensure};
+use coalesce_workloads::formats::source::Source;
 use csv::StringRecord;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -301,13 +300,15 @@ pub fn read(source: impl Read) -> anyhow::Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Reads the rows in a file.
+/// Reads the rows in a file or from standard input.
 ///
 /// # Errors
 /// As [`read`], with the name of the file.
-pub fn read_file(path: &Path) -> anyhow::Result<Vec<Row>> {
-    let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
-    read(file).with_context(|| path.display().to_string())
+pub fn read_file(source: impl Into<Source>) -> anyhow::Result<Vec<Row>> {
+    let source = source.into();
+    let bytes = source.read();
+    let bytes = bytes.with_context(|| format!("cannot read {source}"))?;
+    read(&bytes[..]).with_context(|| source.to_string())
 }
 
 /// Adds the line number and the name of the column to an error.

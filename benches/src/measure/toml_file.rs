@@ -1,6 +1,7 @@
 //! Parses TOML, with line numbers in errors.
 
 use anyhow::anyhow;
+use coalesce_workloads::catalog::Unknown;
 use serde::de::DeserializeOwned;
 
 /// Parses a text.
@@ -9,7 +10,8 @@ use serde::de::DeserializeOwned;
 /// If the text is not TOML or has another structure, with the line number.
 pub fn parse<T: DeserializeOwned>(text: &str) -> anyhow::Result<T> {
     toml::from_str(text).map_err(|error| {
-        let what = error.message().lines().collect::<Vec<_>>().join(" ");
+        let mut what = error.message().lines().collect::<Vec<_>>().join(" ");
+        what.push_str(&suggestion(&what));
         match error.span() {
             Some(span) => {
                 let before = text.get(..span.start).unwrap_or(text);
@@ -19,4 +21,15 @@ pub fn parse<T: DeserializeOwned>(text: &str) -> anyhow::Result<T> {
             None => anyhow!("{what}"),
         }
     })
+}
+
+/// The name that was probably meant, for a message such as "unknown field `a`, expected `b` or `c`".
+fn suggestion(message: &str) -> String {
+    if !message.starts_with("unknown ") {
+        return String::new();
+    }
+    let mut names = message.split('`').skip(1).step_by(2);
+    let unknown = Unknown::new(names.next().unwrap_or_default(), names);
+    let nearest = unknown.nearest();
+    nearest.map_or_else(String::new, |name| format!(" (did you mean '{name}'?)"))
 }

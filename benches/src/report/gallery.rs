@@ -256,6 +256,7 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
+    use crate::measure::parallel::Jobs;
     use crate::sweep::run::Runner;
 
     /// The plots of a sweep, by name.
@@ -267,7 +268,7 @@ mod tests {
         let plan = Plan::parse(&sweep, Path::new(env!("CARGO_MANIFEST_DIR"))).unwrap();
         let mut rows = Vec::new();
         let cells = (0..).zip(&plan.cells);
-        let failures = Runner::new(&plan, plan.cells.len() as u64, None)
+        let failures = Runner::new(&plan, plan.cells.len() as u64, Jobs::default())
             .run_all(cells, |row| {
                 rows.push(row);
                 Ok(())

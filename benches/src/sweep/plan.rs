@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::fmt::Write;
-use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, anyhow, bail, ensure};
@@ -11,6 +10,7 @@ use coalesce_alloc::policy::{self, OfflinePlan, POLICIES};
 use coalesce_alloc::release::Release;
 use coalesce_alloc::settings::Settings;
 use coalesce_workloads::catalog::Unknown;
+use coalesce_workloads::formats::source::Source;
 use toml::Table;
 
 use super::entry::{Entry, digest, entries};
@@ -55,15 +55,16 @@ pub struct Planned {
 }
 
 impl Plan {
-    /// Loads the sweep that a file describes.
+    /// Loads a sweep from its description. Paths in standard input are relative to the current folder.
     ///
     /// # Errors
     /// If the file cannot be read or is invalid, or names something that does not exist.
-    pub fn load(path: &Path) -> anyhow::Result<Self> {
-        let text = fs::read_to_string(path)
-            .with_context(|| format!("cannot read the sweep {}", path.display()))?;
-        let folder = path.parent().unwrap_or(Path::new(""));
-        Self::parse(&text, folder).with_context(|| path.display().to_string())
+    pub fn load(source: impl Into<Source>) -> anyhow::Result<Self> {
+        let source = source.into();
+        let text = source.read_to_string();
+        let text = text.with_context(|| format!("cannot read the sweep {source}"))?;
+        let folder = source.path().parent().unwrap_or(Path::new(""));
+        Self::parse(&text, folder).with_context(|| source.to_string())
     }
 
     /// Parses the text of a sweep; paths are relative to `folder`.

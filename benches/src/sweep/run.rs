@@ -1,7 +1,6 @@
 //! Runs cells, several at a time.
 
 use std::collections::HashMap;
-use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use anyhow::anyhow;
@@ -11,6 +10,7 @@ use super::plan::{Plan, Planned};
 use crate::measure::capacity::{Capacity, share};
 use crate::measure::cell::{Cell, unsupported_feature};
 use crate::measure::least::{Least, least};
+use crate::measure::parallel::Jobs;
 use crate::measure::progress::Progress;
 use crate::measure::record::Row;
 use crate::timing::throughput;
@@ -21,7 +21,8 @@ pub struct Runner<'a> {
     /// Minimum device memory that is known or being searched.
     least: Mutex<HashMap<Search, Found>>,
     progress: Progress,
-    jobs: NonZeroUsize,
+    /// The number of threads.
+    threads: usize,
 }
 
 /// The key of a search for minimum device memory: workload, policy, release, settings, address policy.
@@ -46,20 +47,14 @@ impl From<anyhow::Error> for Failure {
 }
 
 impl<'a> Runner<'a> {
-    /// A runner for `cells` cells, which runs `jobs` of them at a time, by default one on each core.
+    /// A runner for `cells` cells, which runs `jobs` of them at a time.
     #[must_use]
-    pub fn new(plan: &'a Plan, cells: u64, jobs: Option<NonZeroUsize>) -> Self {
-        let progress = Progress::new("cells", Some(cells));
-        let cores = std::thread::available_parallelism();
-        let jobs = jobs.unwrap_or(cores.unwrap_or(NonZeroUsize::MIN));
-        // More threads than cells would have nothing to do, and the system may refuse them.
-        let cells = usize::try_from(cells).ok().and_then(NonZeroUsize::new);
-        let jobs = jobs.min(cells.unwrap_or(NonZeroUsize::MIN));
+    pub fn new(plan: &'a Plan, cells: u64, jobs: Jobs) -> Self {
         Self {
             plan,
             least: Mutex::default(),
-            progress,
-            jobs,
+            progress: Progress::new("cells", Some(cells)),
+            threads: jobs.threads(usize::try_from(cells).unwrap_or(usize::MAX)),
         }
     }
 
@@ -94,7 +89,7 @@ impl<'a> Runner<'a> {
             }
         };
         std::thread::scope(|scope| {
-            for _ in 1..self.jobs.get() {
+            for _ in 1..self.threads {
                 scope.spawn(work);
             }
             work();

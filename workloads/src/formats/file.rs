@@ -1,19 +1,15 @@
-//! Input files: opened once, decompressed if they are compressed with gzip, read by lines or as a whole.
-//! The content of a file decides what it is, not its name.
+//! Input files: unpacked if they are compressed, read by lines or as a whole. The content of a file decides what
+//! it is, not its name.
 
 use std::fmt;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Cursor, Read, Write};
+use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::{Path, PathBuf};
 
-use flate2::Compression;
-use flate2::bufread::MultiGzDecoder;
-use flate2::write::GzEncoder;
-
+use super::compression::Compression;
 use super::foreign;
+use super::source::{Origin, Source};
 use crate::op::WorkloadError;
 
-const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 /// Bytes of the longest line that is read.
 const LONGEST_LINE: u64 = 1 << 20;
 
@@ -41,6 +37,17 @@ impl FileError {
             file: file.to_owned(),
             position: Position::Unknown,
             reason: reason.to_string(),
+        }
+    }
+
+    /// A file that cannot be opened or read at all.
+    pub(super) fn unread(file: &Path, error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::PermissionDenied => Self::new(file, "no permission to read the file"),
+            io::ErrorKind::IsADirectory => {
+                Self::new(file, "a directory, not a regular file; name a file in it")
+            }
+            _ => Self::new(file, error),
         }
     }
 
@@ -85,57 +92,62 @@ impl From<FileError> for WorkloadError {
 
 /// An open file.
 pub(super) struct InputFile {
-    path: PathBuf,
-    /// The first bytes of the decompressed content.
+    origin: Origin,
+    /// The first bytes of the unpacked content.
     start: Vec<u8>,
-    /// The decompressed content that has not been read.
+    /// The unpacked content that has not been read.
     content: Box<dyn BufRead>,
-    /// Bytes on disk.
+    /// Bytes before unpacking.
     size: u64,
+    compression: Option<Compression>,
 }
 
 impl InputFile {
-    /// Opens a file. Files of formats that no reader knows cause an error that names the format.
-    pub(super) fn open(path: &Path) -> Result<Self, FileError> {
+    /// Opens a file or standard input. Files of formats that no reader knows cause an error that names the format.
+    pub(super) fn open(source: impl Into<Source>) -> Result<Self, FileError> {
+        let source = source.into();
+        let origin = Origin::of(source.clone());
+        Self::of(origin.map_err(|error| FileError::unread(source.path(), error))?)
+    }
+
+    /// Opens what was opened before, from its beginning.
+    pub(super) fn of(origin: Origin) -> Result<Self, FileError> {
         /// More bytes than any header line has.
         const START: u64 = 1 << 16;
         let open = || {
-            let size = size_of_file(path)?;
-            let mut file = BufReader::new(File::open(path)?);
-            let mut content: Box<dyn BufRead> = if file.fill_buf()?.starts_with(&GZIP_MAGIC) {
-                Box::new(BufReader::new(Unpacked {
-                    gzip: MultiGzDecoder::new(file),
-                    bytes: 0,
-                }))
-            } else {
-                Box::new(file)
-            };
+            let (mut content, size) = origin.open()?;
+            let compression = Compression::of(content.fill_buf()?);
+            if let Some(compression) = compression {
+                content = compression.unpack(content);
+            }
             let mut start = Vec::new();
             // An error is kept for the reader that knows what the content is, and so where the error is.
             if let Err(error) = content.by_ref().take(START).read_to_end(&mut start) {
                 content = Box::new(BufReader::new(Failed(Some(error))));
-            } else if let Some(what) = foreign::describe(path, &start) {
-                return Ok(Err(FileError::at_byte(path, 0, what)));
+            } else if let Some(what) = foreign::describe(origin.path(), &start) {
+                return Ok(Err(FileError::at_byte(origin.path(), 0, what)));
             }
-            let content = Box::new(Cursor::new(start.clone()).chain(content));
-            Ok(Ok(Self {
-                path: path.to_owned(),
-                start,
-                content,
-                size,
-            }))
+            Ok(Ok((start, content, size, compression)))
         };
-        let opened = open().map_err(|error: io::Error| match error.kind() {
-            io::ErrorKind::PermissionDenied => {
-                FileError::new(path, "no permission to read the file")
-            }
-            _ => FileError::new(path, error),
-        });
-        opened?
+        let opened = open().map_err(|error: io::Error| FileError::unread(origin.path(), error));
+        let (start, content, size, compression) = opened??;
+        let content = Box::new(Cursor::new(start.clone()).chain(content));
+        Ok(Self {
+            origin,
+            start,
+            content,
+            size,
+            compression,
+        })
+    }
+
+    /// What to open to read the file again.
+    pub(super) fn origin(&self) -> &Origin {
+        &self.origin
     }
 
     pub(super) fn path(&self) -> &Path {
-        &self.path
+        self.origin.path()
     }
 
     /// The first bytes of the decompressed content.
@@ -153,10 +165,9 @@ impl InputFile {
 
     /// The whole content; an error if it has more than `largest` bytes.
     ///
-    /// A compressed file may have 64 times its size, and 16 MiB in any case: memory snapshots have 10 to
-    /// 20 times their compressed size, a bomb of zeros a thousand times.
+    /// A compressed file may have [some times](Compression::most_expansion) its size, and 16 MiB in any case.
     pub(super) fn read_all(self, largest: u64) -> Result<Vec<u8>, FileError> {
-        let path = self.path.clone();
+        let path = self.path().to_owned();
         let mut bytes = Vec::new();
         let read = self.bounded(largest).read_to_end(&mut bytes);
         read.map_err(|error| FileError::new(&path, error))?;
@@ -165,18 +176,20 @@ impl InputFile {
 
     /// The content as [`Self::read_all`] returns it, which fails where it has too many bytes.
     pub(super) fn bounded(self, largest: u64) -> impl Read {
-        const MOST_EXPANSION: u64 = 64;
         const ALWAYS_ALLOWED: u64 = 16 << 20;
-        let limit = self.size.saturating_mul(MOST_EXPANSION);
-        let limit = limit.max(ALWAYS_ALLOWED).min(largest);
-        let reason = if limit < largest {
-            format!(
-                "unpacks to more than {limit} bytes, over {MOST_EXPANSION} times its size; if this is \
-                 intended, unpack it with gunzip"
-            )
-        } else {
-            format!("longer than the limit of {limit} bytes")
-        };
+        let unpacked = self.compression.map(|compression| {
+            let (most, tool) = (compression.most_expansion(), compression.tool());
+            let limit = self.size.saturating_mul(most).max(ALWAYS_ALLOWED);
+            let reason = format!(
+                "unpacks to more than {limit} bytes, over {most} times its size; if this is intended, unpack it \
+                 with {tool}"
+            );
+            (limit, reason)
+        });
+        let longest = || (largest, format!("longer than the limit of {largest} bytes"));
+        let (limit, reason) = unpacked
+            .filter(|(limit, _)| *limit < largest)
+            .unwrap_or_else(longest);
         let content = self.content.take(limit);
         Bounded { content, reason }
     }
@@ -199,32 +212,6 @@ impl Read for Bounded {
     }
 }
 
-/// The content of a file compressed with gzip.
-struct Unpacked<R> {
-    gzip: MultiGzDecoder<R>,
-    /// Bytes read so far.
-    bytes: u64,
-}
-
-impl<R: BufRead> Read for Unpacked<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.gzip.read(buffer).map_err(|error| {
-            let problem = match error.kind() {
-                io::ErrorKind::UnexpectedEof => {
-                    "the compressed data ends early: the file is truncated"
-                }
-                _ => "the compressed data is damaged",
-            };
-            let bytes = self.bytes;
-            let reason =
-                format!("{problem} ({error}, after {bytes} unpacked bytes); copy it again");
-            io::Error::new(error.kind(), reason)
-        })?;
-        self.bytes += read as u64;
-        Ok(read)
-    }
-}
-
 /// A reader after an error.
 struct Failed(Option<io::Error>);
 
@@ -232,20 +219,6 @@ impl Read for Failed {
     fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
         Err(self.0.take().unwrap_or(io::ErrorKind::Other.into()))
     }
-}
-
-/// Bytes of a regular file.
-fn size_of_file(path: &Path) -> io::Result<u64> {
-    let metadata = path.metadata()?;
-    if metadata.is_file() {
-        return Ok(metadata.len());
-    }
-    let reason = if metadata.is_dir() {
-        "a directory, not a regular file; name a file in it"
-    } else {
-        "a pipe or a device, not a regular file, which can be read more than once"
-    };
-    Err(io::Error::new(io::ErrorKind::InvalidInput, reason))
 }
 
 /// A text file, read line by line.
@@ -290,7 +263,8 @@ impl Lines {
 
     fn read(&mut self) -> Result<bool, FileError> {
         self.count += 1;
-        let wrong = |reason| FileError::in_line(&self.file.path, self.count, reason);
+        let (origin, line) = (&self.file.origin, self.count);
+        let wrong = |reason| FileError::in_line(origin.path(), line, reason);
         self.line.clear();
         let mut content = (&mut self.file.content).take(LONGEST_LINE);
         let read = content.read_until(b'\n', &mut self.line);
@@ -304,20 +278,10 @@ impl Lines {
     }
 
     fn current(&self) -> Result<Line<'_>, FileError> {
-        let (file, number) = (&*self.file.path, self.count);
+        let (file, number) = (self.file.path(), self.count);
         let text = str::from_utf8(&self.line);
         let text = text.map_err(|_| FileError::in_line(file, number, "not UTF-8 text"))?;
         let text = text.trim_end_matches(['\n', '\r']);
         Ok(Line { text, file, number })
     }
-}
-
-/// The bytes, compressed with gzip. The result depends on nothing else.
-///
-/// # Errors
-/// Never in practice: the result is written to memory.
-pub fn gzip(bytes: &[u8]) -> io::Result<Vec<u8>> {
-    let mut packed = GzEncoder::new(Vec::new(), Compression::default());
-    packed.write_all(bytes)?;
-    packed.finish()
 }

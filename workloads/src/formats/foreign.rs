@@ -13,7 +13,7 @@ pub(super) fn describe(path: &Path, start: &[u8]) -> Option<String> {
     let (what, instead) = match (magic, of_tool) {
         (Some((_, Foreign::Packed(tool))), _) => {
             return Some(format!(
-                "compressed with {tool}; unpack it first, or compress it with gzip, which is read"
+                "compressed with {tool}; unpack it first, or compress it with gzip, xz or zstd, which are read"
             ));
         }
         (Some((_, Foreign::Zip)), _) if contains(start, b"data.pkl") => {
@@ -34,14 +34,14 @@ pub(super) fn describe(path: &Path, start: &[u8]) -> Option<String> {
 const SNAPSHOT: &str = "torch.cuda.memory._dump_snapshot(\"snapshot.pickle\") writes a snapshot";
 
 enum Foreign {
-    /// Compressed by a program other than gzip.
+    /// Compressed in a format that is not read.
     Packed(&'static str),
     Zip,
     /// What it is, and what would be right instead.
     Other(&'static str, &'static str),
 }
 
-const MAGIC: [(&[u8], Foreign); 19] = [
+const MAGIC: [(&[u8], Foreign); 17] = [
     (
         b"version https://git-lfs.github.com/",
         Foreign::Other("a Git LFS pointer", "`git lfs pull` fetches the file"),
@@ -50,8 +50,6 @@ const MAGIC: [(&[u8], Foreign); 19] = [
         b"/annex/objects/",
         Foreign::Other("a git-annex pointer", "`git annex get` fetches the file"),
     ),
-    (b"\xfd7zXZ\0", Foreign::Packed("xz")),
-    (b"\x28\xb5\x2f\xfd", Foreign::Packed("zstd")),
     (b"BZh", Foreign::Packed("bzip2")),
     (b"\x04\x22\x4d\x18", Foreign::Packed("lz4")),
     (b"7z\xbc\xaf\x27\x1c", Foreign::Packed("7-Zip")),

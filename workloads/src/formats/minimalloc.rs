@@ -16,6 +16,7 @@ use std::path::Path;
 use coalesce_alloc::placement::Buffer;
 
 use super::file::{FileError, InputFile};
+use super::source::Source;
 use crate::lifetimes;
 use crate::op::{Workload, WorkloadError};
 
@@ -51,12 +52,12 @@ impl Instance {
     }
 }
 
-/// Reads an instance from a file, plain or compressed with gzip.
+/// Reads an instance, plain or compressed.
 ///
 /// # Errors
 /// [`FileError`] if the file cannot be read or is not an instance.
-pub fn read(path: &Path) -> Result<Instance, FileError> {
-    read_file(InputFile::open(path)?)
+pub fn read(source: impl Into<Source>) -> Result<Instance, FileError> {
+    read_file(InputFile::open(source)?)
 }
 
 fn read_file(file: InputFile) -> Result<Instance, FileError> {

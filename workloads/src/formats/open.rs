@@ -1,11 +1,10 @@
 //! Recognises and opens input files.
 
-use std::path::Path;
-
 use super::file::{FileError, InputFile};
 use super::minimalloc::{self, InstanceFile};
 use super::rmm::{self, RmmLog};
 use super::snapshot::{self, Recording};
+use super::source::Source;
 use super::trace::TraceFile;
 use crate::op::Workload;
 
@@ -17,13 +16,13 @@ pub enum Opened {
     Workload(Box<dyn Workload>),
 }
 
-/// Opens an input file of any format, plain or compressed with gzip. The first bytes decide what it is; a
-/// text file of an unknown format is read as a trace, whose errors say what a trace looks like.
+/// Opens an input of any format, plain or compressed with gzip, xz or zstd. The first bytes decide what it is; a
+/// text of an unknown format is read as a trace, whose errors say what a trace looks like.
 ///
 /// # Errors
 /// [`FileError`] if the file cannot be read.
-pub fn open(path: impl AsRef<Path>) -> Result<Opened, FileError> {
-    let file = InputFile::open(path.as_ref())?;
+pub fn open(source: impl Into<Source>) -> Result<Opened, FileError> {
+    let file = InputFile::open(source)?;
     if snapshot::read::is_snapshot(file.start()) {
         return Ok(Opened::Snapshot(snapshot::read::read_file(file)?));
     }

@@ -14,11 +14,11 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::io::Write;
-use std::path::{Path, PathBuf};
 
 use foldhash::fast::FixedState;
 
 use super::file::{FileError, InputFile, Lines};
+use super::source::{Origin, Source};
 use super::stem;
 use crate::op::{Answer, Op, Sink, Workload, WorkloadError};
 
@@ -27,7 +27,7 @@ pub(super) const COLUMNS: &str = "Thread,Time,Action,Pointer,Size,Stream";
 /// A log in a file.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RmmLog {
-    path: PathBuf,
+    origin: Origin,
     name: String,
 }
 
@@ -36,16 +36,16 @@ impl RmmLog {
     ///
     /// # Errors
     /// [`FileError`] if the file cannot be read or is not such a log.
-    pub fn open(path: impl AsRef<Path>) -> Result<Self, FileError> {
-        Self::new(InputFile::open(path.as_ref())?)
+    pub fn open(source: impl Into<Source>) -> Result<Self, FileError> {
+        Self::new(InputFile::open(source)?)
     }
 
     pub(super) fn new(file: InputFile) -> Result<Self, FileError> {
-        let path = file.path().to_owned();
+        let origin = file.origin().clone();
         read_header(&mut file.lines())?;
         Ok(Self {
-            name: stem(&path),
-            path,
+            name: stem(origin.path()),
+            origin,
         })
     }
 }
@@ -56,7 +56,7 @@ impl Workload for RmmLog {
     }
 
     fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-        let mut lines = InputFile::open(&self.path)?.lines();
+        let mut lines = InputFile::of(self.origin.clone())?.lines();
         read_header(&mut lines)?;
         let mut log = Log::default();
         while let Some(line) = lines.next()? {

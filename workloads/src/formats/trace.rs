@@ -15,12 +15,12 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io::Write;
-use std::path::{Path, PathBuf};
 
 use foldhash::fast::FixedState;
 use serde_json::{Map, Value};
 
 use super::file::{FileError, InputFile, Lines};
+use super::source::{Origin, Source};
 use super::stem;
 use crate::op::{Answer, Op, Sink, Workload, WorkloadError};
 
@@ -29,7 +29,7 @@ const COLUMNS: &str = "op,id,bytes,stream,tag";
 /// A trace in a file.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TraceFile {
-    path: PathBuf,
+    origin: Origin,
     name: String,
     header: Map<String, Value>,
 }
@@ -39,15 +39,15 @@ impl TraceFile {
     ///
     /// # Errors
     /// [`FileError`] if the file cannot be read or is not a trace.
-    pub fn open(path: impl AsRef<Path>) -> Result<Self, FileError> {
-        Self::new(InputFile::open(path.as_ref())?)
+    pub fn open(source: impl Into<Source>) -> Result<Self, FileError> {
+        Self::new(InputFile::open(source)?)
     }
 
     pub(super) fn new(file: InputFile) -> Result<Self, FileError> {
-        let path = file.path().to_owned();
+        let origin = file.origin().clone();
         Ok(Self {
-            name: stem(&path),
-            path,
+            name: stem(origin.path()),
+            origin,
             header: read_header(&mut file.lines())?,
         })
     }
@@ -65,7 +65,7 @@ impl Workload for TraceFile {
     }
 
     fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-        let mut lines = InputFile::open(&self.path)?.lines();
+        let mut lines = InputFile::of(self.origin.clone())?.lines();
         read_header(&mut lines)?;
         let mut live = LiveIds::default();
         while let Some(line) = lines.next()? {

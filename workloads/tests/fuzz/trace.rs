@@ -10,6 +10,7 @@ use crate::file::Scratch;
 use crate::memory::Most;
 
 const EXAMPLES: &str = "fuzz/examples/trace";
+const PACKED: &str = "packed";
 
 /// Covers the current line, at most 1 MiB long, and the live ids.
 pub const READ: Most = Most {
@@ -75,5 +76,6 @@ fn any_bytes() {
 #[test]
 fn almost_traces() {
     let file = Scratch::new("almost.csv");
-    proptest!(|(bytes in almost(examples(EXAMPLES)))| check(&bytes, &file));
+    let examples = [examples(EXAMPLES), examples(PACKED)].concat();
+    proptest!(|(bytes in almost(examples))| check(&bytes, &file));
 }

@@ -6,6 +6,7 @@ mod elsewhere;
 
 mod articles;
 mod catalog;
+mod compression;
 mod digests;
 mod expected;
 mod families;

@@ -28,7 +28,8 @@ pub enum AddressPolicy {
 }
 
 impl AddressPolicy {
-    const ALL: [Self; 4] = [Self::Up, Self::Down, Self::FirstFit, Self::Cuda];
+    /// All policies.
+    pub const ALL: [Self; 4] = [Self::Up, Self::Down, Self::FirstFit, Self::Cuda];
 
     /// Returns the name.
     #[must_use]

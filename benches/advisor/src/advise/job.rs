@@ -7,7 +7,7 @@
 use std::cmp::Reverse;
 
 use coalesce_bench::measure::deadline::Deadline;
-use coalesce_bench::measure::parallel;
+use coalesce_bench::measure::parallel::Jobs;
 use coalesce_bench::text::{Unit, count, percent_of, quoted};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -74,7 +74,10 @@ pub fn one_for_all(
         .map(|advice| advice.ranking.first()?.least_capacity_bytes)
         .collect();
     let confs = proposed(&ranks);
-    let candidates = parallel::map(&confs, |conf| {
+    let jobs = requests
+        .first()
+        .map_or_else(Jobs::default, |request| request.jobs);
+    let candidates = jobs.map(&confs, |conf| {
         let needs = requests.iter().zip(&ranks);
         let needs = needs.map(|(request, advice)| needs_under(conf, request, advice, deadline));
         Candidate {

@@ -6,7 +6,6 @@ use anyhow::Context;
 use coalesce_alloc::policy::{self, OfflinePlan, POLICIES, PolicyInfo};
 use coalesce_bench::measure::cell::unsupported_feature;
 use coalesce_bench::measure::deadline::{self, Deadline};
-use coalesce_bench::measure::parallel;
 use coalesce_workloads::lifetimes;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -55,7 +54,7 @@ pub(super) fn compare(simulator: Simulator<'_>, deadline: Deadline) -> Vec<Other
         .flatten()
         .partition(|policy| policy.offline);
     let of = |policy: &&'static PolicyInfo| other(simulator, policy, deadline);
-    let online = parallel::map(&online, of);
+    let online = simulator.jobs.map(&online, of);
     // One after another, because a plan takes as much memory as the workload.
     let offline = offline.iter().map(of);
     let mut others: Vec<_> = online.into_iter().chain(offline).flatten().collect();

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::release::Release;
+use coalesce_bench::measure::parallel::Jobs;
 use coalesce_bench::measure::profile::Profile;
 use coalesce_workloads::cached::Cached;
 use coalesce_workloads::formats::snapshot::Recording;
@@ -76,6 +77,8 @@ pub struct AdviceRequest<'a> {
     /// How long to search; whatever is unfinished then is omitted. Without a limit, the advice is the same on
     /// every machine.
     pub time_limit: Option<Duration>,
+    /// How many threads replay the workload at a time.
+    pub jobs: Jobs,
     /// Number of perturbed copies of the workload that test how far the advice holds.
     pub copies: u64,
 }

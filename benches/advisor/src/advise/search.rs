@@ -18,7 +18,6 @@ use std::collections::BTreeSet;
 
 use coalesce_alloc::driver::GRANULARITY;
 use coalesce_bench::measure::deadline::Deadline;
-use coalesce_bench::measure::parallel;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -95,7 +94,7 @@ impl<'a> Search<'a> {
             tried: Vec::new(),
             extent: SearchExtent::default(),
         };
-        let tried = parallel::map(&first, |(settings, conf)| {
+        let tried = simulator.jobs.map(&first, |(settings, conf)| {
             let figures = match conf == present {
                 true => figures.clone().map_err(anyhow::Error::msg),
                 false => simulator.observe(conf, &mut ()),
@@ -213,7 +212,7 @@ impl<'a> Search<'a> {
             .iter()
             .filter_map(|tried| tried.score(Aim::LeastCapacity));
         let bound = known.min().unwrap_or(u64::MAX);
-        let results = parallel::map(&fresh, |(settings, conf)| {
+        let results = simulator.jobs.map(&fresh, |(settings, conf)| {
             (!self.deadline.has_passed()).then(|| {
                 let figures = simulator.observe(conf, &mut ())?;
                 let mut tried =

@@ -12,6 +12,7 @@ pub(super) use coalesce_bench::measure::cell::REFERENCE as PYTORCH;
 use coalesce_bench::measure::cell::{Cell, Run};
 use coalesce_bench::measure::deadline::{Deadline, UntilDeadline};
 use coalesce_bench::measure::least::{self, Bracket};
+use coalesce_bench::measure::parallel::Jobs;
 use coalesce_bench::measure::profile::Profile;
 use coalesce_bench::measure::progress::Progress;
 use coalesce_workloads::cached::Cached;
@@ -47,6 +48,8 @@ pub(super) struct Simulator<'a> {
     pub plan: Option<&'a OfflinePlan>,
     /// Shows each replay.
     pub progress: Option<&'a Progress>,
+    /// How many replays run at a time.
+    pub jobs: Jobs,
     /// When replays end with an error.
     pub deadline: Deadline,
 }
@@ -113,6 +116,7 @@ impl<'a> Simulator<'a> {
             profile: request.profile,
             progress: None,
             plan: None,
+            jobs: request.jobs,
             deadline: Deadline::after(None),
         })
     }

@@ -2,7 +2,6 @@
 
 use coalesce_bench::measure::deadline::Deadline;
 use coalesce_bench::measure::least::Bracket;
-use coalesce_bench::measure::parallel;
 use coalesce_workloads::cached::Cached;
 use coalesce_workloads::perturbed::perturbed;
 use schemars::JsonSchema;
@@ -149,7 +148,7 @@ pub(super) fn compare(
 ) -> Option<Stability> {
     let simulator = simulator.until(deadline);
     let seeds: Vec<u64> = (1..=wanted).collect();
-    let copies = parallel::map(&seeds, |&seed| {
+    let copies = simulator.jobs.map(&seeds, |&seed| {
         (!deadline.has_passed()).then(|| {
             let copy = perturbed(simulator.workload, seed);
             let present = run(simulator, &copy, present)?;

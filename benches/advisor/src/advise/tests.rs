@@ -6,6 +6,7 @@ use std::time::Duration;
 use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::release::{Release, two};
 use coalesce_bench::measure::deadline::Deadline;
+use coalesce_bench::measure::parallel::Jobs;
 use coalesce_bench::measure::profile::{PUBLISHED, Profile};
 use coalesce_workloads::cached::Cached;
 use coalesce_workloads::formats::snapshot::release::Releases;
@@ -71,6 +72,7 @@ pub(super) fn request<'a>(workload: &'a Cached, profile: &'a Profile) -> AdviceR
         aim: Aim::LeastCapacity,
         profile,
         addresses: AddressPolicy::Up,
+        jobs: Jobs::default(),
         time_limit: None,
         copies: 0,
     }

@@ -2,7 +2,6 @@
 
 use std::io::{Write, stderr};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use serde_json::Value;
 
@@ -48,18 +47,9 @@ fn folder() -> PathBuf {
 
 /// The recording of a program in a folder.
 fn recording(folder: &Path, program: &str) -> Option<PathBuf> {
-    let names = [format!("{program}.pickle.gz"), format!("{program}.pickle")];
+    let names = ["pickle.gz", "pickle.xz", "pickle"].map(|ending| format!("{program}.{ending}"));
     let mut paths = names.into_iter().map(|name| folder.join(name));
-    let plain = paths.find(|path| path.exists());
-    plain.or_else(|| {
-        let packed = folder.join(format!("{program}.pickle.xz"));
-        let unpacked = Command::new("xz").arg("-dc").arg(packed).output().unwrap();
-        let name = format!("{program}.pickle");
-        unpacked
-            .status
-            .success()
-            .then(|| scratch(&name, unpacked.stdout))
-    })
+    paths.find(|path| path.exists())
 }
 
 /// Compares all measurements of a program with replays.

@@ -18,6 +18,7 @@ mod report;
 mod schema;
 mod script;
 mod shell;
+mod streams;
 mod summary;
 mod sweep;
 mod verify;
@@ -67,6 +68,8 @@ fn run(command: &mut Command, input: &str, variables: &[(&str, &str)]) -> Ended 
     let mut child = command
         .env_remove("PYTORCH_CUDA_ALLOC_CONF")
         .env_remove("PYTORCH_ALLOC_CONF")
+        .env_remove("NO_COLOR")
+        .env_remove("CLICOLOR_FORCE")
         .envs(variables.iter().copied())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

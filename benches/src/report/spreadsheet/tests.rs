@@ -62,7 +62,7 @@ fn of(workload: &str, policy: &str, capacity: &str) -> Row {
 
 #[test]
 fn a_recorded_table_is_read_back_cell_by_cell() {
-    let rows = record::read_file(&recorded("policies.csv")).unwrap();
+    let rows = record::read_file(recorded("policies.csv")).unwrap();
     let mut sheets = sheets(&rows);
     let names = [
         "Efficiency",
@@ -140,7 +140,7 @@ fn a_recorded_table_is_read_back_cell_by_cell() {
 
 #[test]
 fn every_column_of_the_table_is_a_column_of_the_sheet() {
-    let rows = record::read_file(&recorded("policies.csv")).unwrap();
+    let rows = record::read_file(recorded("policies.csv")).unwrap();
     let mut sheets = sheets(&rows);
     let listing = sheet(&mut sheets, "Rows");
     let mut listed = listing.rows();
@@ -170,7 +170,7 @@ fn every_column_of_the_table_is_a_column_of_the_sheet() {
 
 #[test]
 fn the_recorded_spreadsheet_is_that_of_its_table() {
-    let rows = record::read_file(&recorded("policies.csv")).unwrap();
+    let rows = record::read_file(recorded("policies.csv")).unwrap();
     let mut fresh = sheets(&rows);
     let mut kept = read(std::fs::read(recorded("summary.xlsx")).unwrap());
     assert_eq!(kept.sheet_names(), fresh.sheet_names());
@@ -182,7 +182,7 @@ fn the_recorded_spreadsheet_is_that_of_its_table() {
 
 #[test]
 fn the_same_rows_give_the_same_bytes() {
-    let rows = record::read_file(&recorded("policies.csv")).unwrap();
+    let rows = record::read_file(recorded("policies.csv")).unwrap();
     assert_eq!(bytes(&rows), bytes(&rows));
 }
 

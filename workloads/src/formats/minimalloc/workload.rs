@@ -1,9 +1,8 @@
 //! Replays an instance: allocates each buffer when its lifetime begins and frees it when that ends.
 
-use std::path::Path;
-
 use super::{Instance, read_file};
 use crate::formats::file::{FileError, InputFile};
+use crate::formats::source::Source;
 use crate::formats::stem;
 use crate::op::{Op, Sink, Workload, WorkloadError};
 
@@ -22,8 +21,8 @@ impl InstanceFile {
     ///
     /// # Errors
     /// [`FileError`] if the file cannot be read or is not an instance.
-    pub fn open(path: impl AsRef<Path>) -> Result<Self, FileError> {
-        Self::new(InputFile::open(path.as_ref())?)
+    pub fn open(source: impl Into<Source>) -> Result<Self, FileError> {
+        Self::new(InputFile::open(source)?)
     }
 
     pub(in crate::formats) fn new(file: InputFile) -> Result<Self, FileError> {

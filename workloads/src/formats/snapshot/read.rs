@@ -29,7 +29,6 @@ mod wrapped;
 
 use std::collections::BTreeMap;
 use std::io::Read;
-use std::path::Path;
 
 use self::entries::{Collected, History};
 use self::fields::whole;
@@ -39,6 +38,7 @@ use super::release::Releases;
 use super::{Annotation, Recording, Stack, StackId};
 use crate::formats::file::{FileError, InputFile};
 use crate::formats::pickle::{Node, Pickle, PickleError, ReadError};
+use crate::formats::source::Source;
 
 /// Whether a decompressed file with this start may be a snapshot.
 pub(in crate::formats) fn is_snapshot(start: &[u8]) -> bool {
@@ -47,13 +47,13 @@ pub(in crate::formats) fn is_snapshot(start: &[u8]) -> bool {
     start.first() == Some(&PROTO) || history::is_history(start) || Form::of(start).is_some()
 }
 
-/// Reads a snapshot, plain or compressed with gzip. Returns one recording for each device that has entries
+/// Reads a snapshot, plain or compressed. Returns one recording for each device that has entries
 /// or segments, in the order of their numbers.
 ///
 /// # Errors
 /// [`FileError`] if the file cannot be read or is not a snapshot.
-pub fn read(path: impl AsRef<Path>) -> Result<Vec<Recording>, FileError> {
-    read_file(InputFile::open(path.as_ref())?)
+pub fn read(source: impl Into<Source>) -> Result<Vec<Recording>, FileError> {
+    read_file(InputFile::open(source)?)
 }
 
 pub(in crate::formats) fn read_file(file: InputFile) -> Result<Vec<Recording>, FileError> {

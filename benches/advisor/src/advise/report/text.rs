@@ -41,6 +41,12 @@ fn answer(advice: &Advice) -> String {
     parts.join("\n")
 }
 
+/// The first sentence of the answer, as it stands in the [`page()`].
+#[must_use]
+pub fn headline(advice: &Advice) -> String {
+    paragraphs(advice.answer.sentences.first().cloned())
+}
+
 /// The shell command that applies the advised settings, if there are any.
 pub(super) fn command(answer: &Answer) -> Option<String> {
     match answer.kind {

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use coalesce_alloc::driver::GRANULARITY;
 use coalesce_bench::measure::deadline::Deadline;
 use coalesce_bench::measure::least::{Bracket, fails_above};
-use coalesce_bench::measure::parallel;
 
 use super::tried::{MinimumMemory, TriedSettings};
 use super::{PRESENT, Search, tolerance};
@@ -17,7 +16,7 @@ impl Search<'_> {
     pub fn complete(&mut self, which: &BTreeSet<usize>, deadline: Deadline) {
         let simulator = self.simulator.until(deadline);
         let which: Vec<usize> = which.iter().copied().collect();
-        let found = parallel::map(&which, |&index| {
+        let found = simulator.jobs.map(&which, |&index| {
             let mut tried = self.tried.get(index)?.clone();
             if deadline.has_passed() || tried.error.is_some() {
                 return None;

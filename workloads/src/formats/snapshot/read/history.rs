@@ -8,7 +8,7 @@
 //!                                "is_expandable": false, "blocks": [[SIZE, REQUESTED, STATE, ADDRESS], …]}]
 //! ```
 //!
-//! Both files may be compressed with gzip, with `.gz` appended to their names.
+//! Both files may be compressed in the same way, with `.gz`, `.xz` or `.zst` appended to their names.
 
 use std::path::{Path, PathBuf};
 
@@ -21,6 +21,7 @@ use coalesce_alloc::stats::PoolKind;
 use serde::Deserialize;
 
 use super::Recording;
+use crate::formats::compression::unpacked_name;
 use crate::formats::file::{FileError, InputFile};
 use crate::formats::snapshot::release::Releases;
 
@@ -70,12 +71,10 @@ fn entry(line: &str) -> Option<TraceEntry> {
 fn segments_path(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or(path.as_os_str());
     let name = name.to_string_lossy();
-    let (plain, packed) = match name.strip_suffix(".gz") {
-        Some(plain) => (plain, ".gz"),
-        None => (&*name, ""),
-    };
+    let plain = unpacked_name(&name);
+    let ending = &name[plain.len()..];
     let plain = plain.strip_suffix(".csv").unwrap_or(plain);
-    path.with_file_name(format!("{plain}.final_segments.json{packed}"))
+    path.with_file_name(format!("{plain}.final_segments.json{ending}"))
 }
 
 #[derive(Deserialize)]

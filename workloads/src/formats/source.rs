@@ -1,0 +1,152 @@
+//! Where input comes from: a file, or standard input.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Cursor, Read, stdin};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A file or standard input. Paths convert to files.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Source {
+    /// A file, a pipe or a device.
+    File(PathBuf),
+    /// The standard input of the process, which can be read once.
+    StandardInput,
+}
+
+/// The name of standard input and standard output on a command line.
+pub const STANDARD_STREAM: &str = "-";
+
+/// The most bytes that are read from a pipe, which are kept in memory.
+const LARGEST_PIPE: u64 = 1 << 32;
+
+impl Source {
+    /// The source that a user names: `-` is standard input, anything else a file. `./-` is a file called `-`.
+    pub fn named(name: impl AsRef<Path>) -> Self {
+        match name.as_ref() {
+            name if name == STANDARD_STREAM => Self::StandardInput,
+            name => Self::File(name.to_owned()),
+        }
+    }
+
+    /// The path of the file, or `standard input`.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::File(path) => path,
+            Self::StandardInput => Path::new("standard input"),
+        }
+    }
+
+    /// Reads a source that has at most 4 GiB.
+    ///
+    /// # Errors
+    /// If it cannot be read, or has more.
+    pub fn read(&self) -> io::Result<Vec<u8>> {
+        match self {
+            Self::File(path) => limited(File::open(path)?),
+            Self::StandardInput => {
+                // The stream belongs to the process. A second reader would find it empty.
+                static IS_READ: AtomicBool = AtomicBool::new(false);
+                if IS_READ.swap(true, Ordering::Relaxed) {
+                    return Err(io::Error::other(
+                        "named twice, but it can be read only once",
+                    ));
+                }
+                limited(stdin().lock())
+            }
+        }
+    }
+
+    /// As [`Source::read`], for text.
+    ///
+    /// # Errors
+    /// As [`Source::read`], and if it is not UTF-8.
+    pub fn read_to_string(&self) -> io::Result<String> {
+        let text = String::from_utf8(self.read()?);
+        text.map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "not UTF-8 text"))
+    }
+}
+
+impl<P: AsRef<Path>> From<P> for Source {
+    fn from(path: P) -> Self {
+        Self::File(path.as_ref().to_owned())
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.path().display().fmt(f)
+    }
+}
+
+fn limited(source: impl Read) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    source.take(LARGEST_PIPE + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > LARGEST_PIPE {
+        let reason = format!("longer than {LARGEST_PIPE} bytes; save it in a file");
+        return Err(io::Error::other(reason));
+    }
+    Ok(bytes)
+}
+
+/// An input that can be read several times.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Origin {
+    source: Source,
+    /// What was read from standard input, a pipe or a device, which can be read only once.
+    kept: Option<Arc<Vec<u8>>>,
+}
+
+impl Origin {
+    /// Reads the source if that is possible only once.
+    pub(super) fn of(source: Source) -> io::Result<Self> {
+        if let Source::File(path) = &source {
+            let there = fs::metadata(path)?;
+            if there.is_dir() {
+                return Err(io::ErrorKind::IsADirectory.into());
+            }
+            if there.is_file() {
+                return Ok(Self { source, kept: None });
+            }
+        }
+        let kept = Some(Arc::new(source.read()?));
+        Ok(Self { source, kept })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        self.source.path()
+    }
+
+    /// The bytes, and their number.
+    pub(super) fn open(&self) -> io::Result<(Box<dyn BufRead>, u64)> {
+        Ok(match &self.kept {
+            None => {
+                let file = File::open(self.path())?;
+                let size = file.metadata()?.len();
+                (Box::new(BufReader::new(file)), size)
+            }
+            Some(bytes) => (
+                Box::new(Cursor::new(Bytes(Arc::clone(bytes)))),
+                bytes.len() as u64,
+            ),
+        })
+    }
+}
+
+impl fmt::Debug for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.source.fmt(f)
+    }
+}
+
+/// Shared bytes, for a cursor.
+struct Bytes(Arc<Vec<u8>>);
+
+impl AsRef<[u8]> for Bytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
