@@ -7,10 +7,10 @@
                                      checks this script: nearly every run has to be flagged
     false_alarms.py --bench EXE      a built benchmark instead of that of the checkout
 
-Criterion compares each run with the one before. It flags a benchmark if the whole confidence interval
-of the change lies beyond the noise threshold. The table shows for each benchmark the largest threshold
-that would have flagged it in some run. The samples are kept apart from those of `cargo bench`.
-Exit status 1: a run flagged a change.
+Criterion compares each run with the one before. It flags a benchmark if the whole confidence
+interval of the change lies beyond the noise threshold. The table shows for each benchmark the
+largest threshold that an unchanged build went beyond. The samples are kept apart from those of
+`cargo bench`. Exit status 1: a run flagged a change.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from math import comb
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-# The lines of a benchmark begin with its name; all others are indented or have no slash in their first word.
+# The lines of a benchmark begin with its name. Others are indented or begin with a plain word.
 NAME = re.compile(r"^(\w+/\S+)", re.MULTILINE)
 FLAGGED = re.compile(r"Performance has (?:regressed|improved)")
 
@@ -38,13 +38,13 @@ def built() -> str:
 
 
 def sure_change(file: Path) -> float:
-    """The smallest change in the confidence interval, whatever its sign; 0 if that includes no change."""
+    """The end of the confidence interval that is nearer to zero; 0 if zero is inside."""
     interval = json.loads(file.read_text())["mean"]["confidence_interval"]
     return max(interval["lower_bound"], -interval["upper_bound"], 0.0)
 
 
 def highest_rate(hits: int, runs: int) -> float:
-    """The highest rate at which so few hits have a probability of 5 % (Clopper and Pearson, one-sided)."""
+    """The upper end of the one-sided 95 % interval of a rate (Clopper and Pearson)."""
     low, high = 0.0, 1.0
     for _ in range(50):
         rate = (low + high) / 2
@@ -71,22 +71,21 @@ def main() -> int:
         environment = {**os.environ, "CRITERION_HOME": folder}
         # Run 0 has nothing to be compared with.
         for run in range(args.runs + 1):
-            done = subprocess.run(
-                command, cwd=CHECKOUT, env=environment, check=True, stdout=subprocess.PIPE, text=True
-            )
-            _, *parts = NAME.split(done.stdout)
+            text = subprocess.check_output(command, cwd=CHECKOUT, env=environment, text=True)
+            _, *parts = NAME.split(text)
             texts = dict(zip(parts[::2], parts[1::2], strict=True))
-            flagged = [name for name, text in texts.items() if FLAGGED.search(text)]
+            flagged = [name for name, said in texts.items() if FLAGGED.search(said)]
             flagged_runs += bool(flagged)
             changes = list(Path(folder).glob("**/change/estimates.json"))
             if not texts or len(changes) != (len(texts) if run else 0):
-                sys.exit(f"run {run}: cannot read the output of the benchmark:\n{done.stdout}")
+                sys.exit(f"run {run}: cannot read the output of the benchmark:\n{text}")
             for file in changes:
                 name = str(file.relative_to(folder).parents[1])
                 largest[name] = max(largest.get(name, 0.0), sure_change(file))
                 comparisons += 1
             load = os.getloadavg()[0]
-            print(f"run {run}: {' '.join(flagged) or 'nothing'} flagged, load {load:.1f}", flush=True)
+            names = " ".join(flagged) or "nothing"
+            print(f"run {run}: {names} flagged, load {load:.1f}", flush=True)
     for name, change in sorted(largest.items()):
         print(f"{name:40} {change:6.1%}")
     print(
