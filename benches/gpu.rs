@@ -3,6 +3,8 @@
 //! Without a GPU it prints a message and does nothing. `COALESCE_DEVICE` names the GPU; `sim` skips this part. Writes
 //! `gpu/cells.csv` and `gpu/latencies.csv` into the results folder.
 
+mod plain;
+
 use std::io::{Write, stdout};
 use std::time::Duration;
 
@@ -13,8 +15,7 @@ use coalesce_bench::timing::device::{Device, DeviceName};
 use coalesce_bench::timing::machine;
 
 fn main() -> anyhow::Result<()> {
-    // The arguments of a plain `cargo bench`. A filter or an option selects another benchmark.
-    if std::env::args().skip(1).eq(["--bench"]) {
+    if plain::is_plain("gpu") {
         run()?;
     }
     Ok(())

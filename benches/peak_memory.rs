@@ -3,6 +3,8 @@
 //! Runs the sweep `sweeps/default.toml`, prints a table, and writes `default.csv` and plots into the results folder. The
 //! files are identical on every machine. `COALESCE_SWEEP` names another sweep.
 
+mod plain;
+
 use std::io::{Write, stdout};
 
 use anyhow::ensure;
@@ -15,9 +17,7 @@ use coalesce_bench::sweep::plan::Plan;
 use coalesce_bench::sweep::run::Runner;
 
 fn main() -> anyhow::Result<()> {
-    // The arguments of a plain `cargo bench`. A filter or an option selects another benchmark, and must not overwrite
-    // results.
-    if std::env::args().skip(1).eq(["--bench"]) {
+    if plain::is_plain("peak_memory") {
         run()?;
     }
     Ok(())

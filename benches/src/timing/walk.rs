@@ -126,18 +126,39 @@ impl Walk {
         allocator: &mut A,
         slots: &mut [DeviceAddr],
     ) -> Result<(), Error> {
-        for step in &self.steps {
-            match *step {
-                Step::Malloc {
-                    slot,
-                    bytes,
-                    stream,
-                } => slots[slot as usize] = allocator.malloc(bytes, stream)?,
-                Step::Free { slot } => allocator.free(slots[slot as usize])?,
-                Step::RecordStream { slot, stream } => {
-                    allocator.record_stream(slots[slot as usize], stream)?;
+        self.run_in_parts(usize::MAX, allocator, slots, || {})
+    }
+
+    /// Runs one walk in parts of `operations` operations, and calls `ended` at the end of each. The last part
+    /// can be shorter.
+    ///
+    /// # Errors
+    /// If the allocator fails, including out of memory.
+    ///
+    /// # Panics
+    /// If a part has no operations.
+    pub fn run_in_parts<A: Allocator + ?Sized>(
+        &self,
+        operations: usize,
+        allocator: &mut A,
+        slots: &mut [DeviceAddr],
+        mut ended: impl FnMut(),
+    ) -> Result<(), Error> {
+        for steps in self.steps.chunks(operations) {
+            for step in steps {
+                match *step {
+                    Step::Malloc {
+                        slot,
+                        bytes,
+                        stream,
+                    } => slots[slot as usize] = allocator.malloc(bytes, stream)?,
+                    Step::Free { slot } => allocator.free(slots[slot as usize])?,
+                    Step::RecordStream { slot, stream } => {
+                        allocator.record_stream(slots[slot as usize], stream)?;
+                    }
                 }
             }
+            ended();
         }
         Ok(())
     }
