@@ -28,7 +28,7 @@ const PAIRS: u64 = 500_000;
 const SETTINGS: [(&str, &str); 2] = [("default", ""), ("expandable", "expandable_segments:True")];
 
 /// Smallest relative change that is flagged. It covers how much the time of an unchanged program differs between runs.
-const NOISE: f64 = 0.15;
+const NOISE: f64 = 0.25;
 
 /// The shape with the most live blocks, and its smallest change. Its blocks do not fit into the cache of a core, so its time
 /// depends on what other programs do with the shared cache.
