@@ -4,8 +4,9 @@
 //! `COALESCE_DEVICE=cuda:0` or `auto` it runs on a GPU, and the benchmarks carry its name. An element is a malloc and its
 //! free. Every walk must make all of its allocations and free them, so that a broken allocator cannot look fast.
 //!
-//! A sample is the [`Fastest`] time of several walks, so that other programs do not change it. Criterion compares with the
-//! run before and flags changes beyond [`NOISE`]. METHODOLOGY.md says how often that is wrong and how to see less.
+//! A sample is the [`Fastest`] time of several walks, which other programs change less than a mean. Criterion compares
+//! with the run before and flags changes beyond [`NOISE`]. results/METHODOLOGY.md says how often an unchanged program is
+//! flagged, and how to see smaller changes.
 
 use std::time::Duration;
 
@@ -27,7 +28,8 @@ const PAIRS: u64 = 500_000;
 
 const SETTINGS: [(&str, &str); 2] = [("default", ""), ("expandable", "expandable_segments:True")];
 
-/// Smallest relative change that is flagged. It covers how much the time of an unchanged program differs between runs.
+/// Smallest relative change that is flagged. It covers how much the time of an unchanged program differs between most
+/// runs on an otherwise idle machine.
 const NOISE: f64 = 0.25;
 
 /// The shape with the most live blocks, and its smallest change. Its blocks do not fit into the cache of a core, so its time
