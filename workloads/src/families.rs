@@ -14,10 +14,10 @@
 //! # Adding a family
 //!
 //! 1. Write `families/NAME.rs` as in the example, with a struct of public fields, and declare it below:
-//!    `pub mod pulse;`. The fields are the parameters. The first paragraph of each field's documentation, and of the struct's, is what
-//!    `coalesce workloads` shows. `name` is the only field that is not a parameter: the member's name in
-//!    results. A field of bytes takes
-//!    `#[serde(with = "crate::families::byte_count")]` and is then read as `"12MiB"`, too.
+//!    `pub mod pulse;`. The fields are the parameters, except `name`, the member's name in results.
+//!    `coalesce workloads` shows the first paragraph of the documentation of the struct and of each field.
+//!    A field of bytes takes `#[serde(with = "crate::families::byte_count")]` and is then read as
+//!    `"12MiB"`, too.
 //! 2. Implement `Default` with a member that ends within a second or so.
 //! 3. Implement [`Workload`](crate::Workload). Check the parameters before the first operation, with
 //!    `parameters::within`: every value is either refused or runs without overflow and without an

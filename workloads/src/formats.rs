@@ -8,8 +8,10 @@
 //! | [`snapshot`] | PyTorch's memory snapshots: [`pickle`]s, pages of memory_viz, JSON, and histories published as CSV | the byte 0x80, `<!DOCTYPE`, `{` or `[`, or `action,addr,size,stream,time_us` |
 //!
 //! [`open()`] recognises a file by its first bytes and opens it; every format may be compressed with gzip,
-//! xz or zstd. Other formats cause an error that names them (`foreign.rs`). To add a format: write a module with a type
-//! that implements [`Workload`](crate::Workload), and add its first line to [`open()`].
+//! xz or zstd. Other formats cause an error that names them (`foreign.rs`).
+//!
+//! To add a format, write a module with a type that implements [`Workload`](crate::Workload), and add the
+//! first line of its files to [`open()`].
 
 pub mod compression;
 pub mod file;

@@ -111,9 +111,11 @@ fn meant(nearest: &Option<String>) -> String {
 }
 
 impl Input {
-    /// Opens standard input (`-`), a file of any [format](formats), a preset or a family, in this order. `device` selects the
-    /// device of a snapshot of several; the default is the one that ran out of memory last, else the one with
-    /// the most entries.
+    /// Opens the workload that a name stands for. The name is looked up in this order: `-` for standard input, a file
+    /// of any [format](formats), a preset, a family.
+    ///
+    /// `device` selects one of the devices of a snapshot. By default, it is the one that ran out of memory last, or,
+    /// if none did, the one with the most entries.
     ///
     /// # Errors
     /// If the name is unknown, the file cannot be read, or the device does not exist.

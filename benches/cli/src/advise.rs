@@ -29,8 +29,8 @@ use super::output::{self, BOLD, is_stdout, print, print_json, print_styled, styl
 )]
 pub struct Args {
     /// A PyTorch memory snapshot, a trace (see workloads/traces/README.md), an RMM log or a MiniMalloc instance,
-    /// plain or compressed with gzip, xz or zstd; the name of a preset; or `-` for standard input. Several
-    /// workloads, such as the snapshots of all ranks of a job, get the same settings.
+    /// plain or compressed with gzip, xz or zstd; the name of a preset; or `-` for standard input. For several
+    /// workloads, such as the snapshots of all ranks of a job, the advice is one set of settings for all.
     #[arg(required = true, value_name = "WORKLOAD")]
     workloads: Vec<String>,
     #[command(flatten)]
@@ -158,7 +158,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 fn one(args: &Args, request: &AdviceRequest<'_>, deadline: Deadline) -> anyhow::Result<ExitCode> {
     let html = args.html.as_deref();
     ensure!(
-        !args.json || !is_stdout(html),
+        !args.json || !html.is_some_and(is_stdout),
         "--json and --html - both go to standard output"
     );
     if let Some(path) = html {
@@ -167,7 +167,7 @@ fn one(args: &Args, request: &AdviceRequest<'_>, deadline: Deadline) -> anyhow::
     let advice = advise(request)?;
     match args.json {
         true => print_json(&advice)?,
-        false if is_stdout(html) => {}
+        false if html.is_some_and(is_stdout) => {}
         false => print_styled(&emphasized(&advice))?,
     }
     // Last, so that an error here loses nothing.

@@ -34,6 +34,7 @@
 mod conditions;
 mod history;
 mod input;
+mod markdown;
 mod output;
 
 use std::process::ExitCode;

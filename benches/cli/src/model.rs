@@ -102,7 +102,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 &times,
             ));
         }
-        if let Some(out) = args.out.as_deref().filter(|out| !is_stdout(Some(out))) {
+        if let Some(out) = args.out.as_deref().filter(|out| !is_stdout(out)) {
             output::write(out, &record::csv(&rows)?)?;
         }
         progress.add(1, program);
@@ -112,7 +112,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let left_out = left_out.join(", ");
         notice(&format!("not measured, out of time: {left_out}"));
     }
-    match is_stdout(args.out.as_deref()) {
+    match args.out.as_deref().is_some_and(is_stdout) {
         true => print_bytes(&record::csv(&rows)?)?,
         false => print(&model::markdown(&rows))?,
     }

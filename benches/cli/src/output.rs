@@ -107,9 +107,9 @@ fn say(line: &str) {
     let _ = writeln!(anstream::stderr(), "{line}");
 }
 
-/// Whether an argument for an output file names standard output.
-pub fn is_stdout(path: Option<&Path>) -> bool {
-    path.is_some_and(|path| path == STANDARD_STREAM)
+/// Whether the name of an output file is that of standard output.
+pub fn is_stdout(path: &Path) -> bool {
+    path == STANDARD_STREAM
 }
 
 /// Writes a file, or prints it if its name is `-`.
@@ -117,7 +117,7 @@ pub fn is_stdout(path: Option<&Path>) -> bool {
 /// # Errors
 /// As [`results::write`] and [`print()`].
 pub fn write(path: &Path, contents: &[u8]) -> anyhow::Result<()> {
-    match is_stdout(Some(path)) {
+    match is_stdout(path) {
         true => print_bytes(contents),
         false => results::write(path, contents),
     }
@@ -128,7 +128,7 @@ pub fn write(path: &Path, contents: &[u8]) -> anyhow::Result<()> {
 /// # Errors
 /// As [`results::ensure_writable`].
 pub fn ensure_writable(path: &Path) -> anyhow::Result<()> {
-    match is_stdout(Some(path)) {
+    match is_stdout(path) {
         true => Ok(()),
         false => results::ensure_writable(path),
     }
@@ -136,7 +136,7 @@ pub fn ensure_writable(path: &Path) -> anyhow::Result<()> {
 
 /// Parses the name of an output folder, which cannot be standard output.
 pub fn folder() -> impl TypedValueParser<Value = PathBuf> {
-    PathBufValueParser::new().try_map(|path| match is_stdout(Some(&path)) {
+    PathBufValueParser::new().try_map(|path| match is_stdout(&path) {
         true => Err("expected a folder, not standard output; a folder called '-' is './-'"),
         false => Ok(path),
     })

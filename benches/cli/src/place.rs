@@ -76,7 +76,7 @@ struct Found {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let is_printed = is_stdout(args.out.as_deref());
+    let is_printed = args.out.as_deref().is_some_and(is_stdout);
     ensure!(
         !(args.json && is_printed),
         "--json and --out - both go to standard output"
@@ -133,7 +133,7 @@ fn search(args: &Args, instance: &Instance) -> anyhow::Result<Found> {
 /// Writes a placement to the output file, if there is one.
 fn save(args: &Args, instance: &Instance, placement: &Placement) -> anyhow::Result<()> {
     match args.out.as_deref() {
-        Some(path) if !is_stdout(Some(path)) => output::write(path, &placed(instance, placement)?),
+        Some(path) if !is_stdout(path) => output::write(path, &placed(instance, placement)?),
         _ => Ok(()),
     }
 }

@@ -52,12 +52,12 @@ pub fn seconds(text: &str) -> Result<f64, &'static str> {
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     ensure!(
-        !is_stdout(args.samples.as_deref()) || !is_stdout(Some(&args.out)),
+        !is_stdout(&args.out) || !args.samples.as_deref().is_some_and(is_stdout),
         "--samples and --out both go to standard output"
     );
     let mut device = args.device.open_gpu()?;
     let machine = machine::with_gpu(&device);
-    notice(&machine);
+    notice(&format!("measuring on this machine:\n{machine}"));
     let begun = Instant::now();
     let clock = |_: &_| u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
     let effort = Effort {

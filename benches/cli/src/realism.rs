@@ -1,18 +1,17 @@
 //! `coalesce realism`: how close generated workloads are to recorded ones.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use coalesce_bench::measure::results;
 use coalesce_bench::realism;
-use coalesce_bench::report::readme::{self, Splice};
-use coalesce_workloads::formats::source::Source;
+use coalesce_bench::report::readme::Splice;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::input::source;
-use super::output::{self, print, print_json};
+use super::markdown::Markdown;
+use super::output::{is_stdout, print, print_json};
 
 /// Compare generated workloads with the recorded ones that they imitate.
 #[derive(clap::Args)]
@@ -68,9 +67,18 @@ impl Realism {
     }
 }
 
+/// The name of the table in Markdown files.
+const TABLE: &str = "realism";
+
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let splice = args.splice.as_deref();
+    ensure!(
+        !args.json || !splice.is_some_and(is_stdout),
+        "--json and --splice - both go to standard output"
+    );
     // Before the measurement, which takes a while.
-    let target = args.splice.as_deref().map(Target::read).transpose()?;
+    let target = splice.map(|path| Markdown::read(path, &[TABLE]));
+    let target = target.transpose()?;
     let pairs = realism::measure(&results::traces(args.traces.as_deref())?)?;
     let markdown = realism::markdown(&pairs);
     if args.json {
@@ -78,41 +86,13 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     } else if target.is_none() {
         print(&markdown)?;
     }
-    if let Some(target) = target {
-        target.splice(markdown)?;
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-/// A Markdown file with a place for the table.
-struct Target<'a> {
-    path: &'a Path,
-    shown: Source,
-    text: String,
-}
-
-impl<'a> Target<'a> {
-    const TABLE: &'static str = "realism";
-
-    fn read(path: &'a Path) -> anyhow::Result<Self> {
-        let shown = source(path);
-        let text = shown.read_to_string();
-        let text = text.with_context(|| format!("cannot read {shown}"))?;
-        ensure!(
-            readme::has_place(&text, Self::TABLE),
-            "{shown}: no mark '<!-- table realism: -->'"
-        );
-        Ok(Self { path, shown, text })
-    }
-
-    fn splice(&self, markdown: String) -> anyhow::Result<()> {
-        let table = Splice {
-            name: Self::TABLE,
+    if let Some(mut target) = target {
+        target.splice(&Splice {
+            name: TABLE,
             made_by: "`coalesce realism --splice`".to_owned(),
             markdown,
-        };
-        let spliced = readme::splice(&self.text, &table);
-        let spliced = spliced.with_context(|| self.shown.to_string())?;
-        output::write(self.path, spliced.as_bytes())
+        })?;
+        target.write()?;
     }
+    Ok(ExitCode::SUCCESS)
 }

@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
 use coalesce_bench::measure::record;
 use coalesce_bench::measure::record::Row;
 use coalesce_bench::measure::results;
@@ -13,7 +12,8 @@ use coalesce_bench::report::releases::Releases;
 use coalesce_bench::report::table;
 
 use super::input::source;
-use super::output::{self, print, print_json};
+use super::markdown::Markdown;
+use super::output::{print, print_json};
 
 /// Print a table of results, or update the tables in a Markdown file.
 #[derive(clap::Args)]
@@ -21,8 +21,8 @@ use super::output::{self, print, print_json};
     after_help = "Examples:\n  coalesce report\n  coalesce report results/latest/default.csv\n  coalesce report --splice README.md"
 )]
 pub struct Args {
-    /// A table of results, `-` for standard input, or a folder with default.csv and others [default: the newest folder in
-    /// results/ of the checkout around the current folder].
+    /// A table of results, or `-` for standard input, or a folder with default.csv and other tables [default: the
+    /// newest folder in results/ of the checkout around the current folder].
     results: Option<PathBuf>,
     /// Markdown file to put the tables into (`-`: from standard input to standard output), between the marks
     /// `<!-- table NAME: -->` and `<!-- end -->`.
@@ -80,28 +80,18 @@ fn objects(rows: &[Row]) -> anyhow::Result<Vec<serde_json::Value>> {
 
 /// Updates the tables in `target` from the results in `folder`.
 fn splice(folder: &Path, target: &Path) -> anyhow::Result<()> {
-    let markdown = source(target);
-    let text = markdown.read_to_string();
-    let text = text.with_context(|| format!("cannot read {markdown}"))?;
-    let mut spliced = text.clone();
-    let mut made = 0;
+    let mut markdown = Markdown::read(target, &TABLES.map(|(name, _, _)| name))?;
     for (name, file, make) in TABLES {
-        if !readme::has_place(&text, name) {
+        if !markdown.has_place(name) {
             continue;
         }
         let rows = record::read_file(folder.join(file))?;
         let record = folder.file_name().unwrap_or_default().to_string_lossy();
-        let table = Splice {
+        markdown.splice(&Splice {
             name,
             made_by: format!("`coalesce report --splice` from results/{record}/{file}"),
             markdown: make(&rows),
-        };
-        spliced = readme::splice(&spliced, &table).with_context(|| markdown.to_string())?;
-        made += 1;
+        })?;
     }
-    if made == 0 {
-        let names = TABLES.map(|(name, _, _)| name).join(", ");
-        bail!("{markdown}: no mark '<!-- table NAME: -->' for any of {names}");
-    }
-    output::write(target, spliced.as_bytes())
+    markdown.write()
 }

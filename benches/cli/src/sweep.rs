@@ -27,7 +27,7 @@ use super::output::{self, is_stdout, notice, notice_below, print};
 pub struct Args {
     /// Sweep description: a TOML file, see benches/sweeps/README.md; `-` for standard input.
     sweep: PathBuf,
-    /// Output table. An existing file is replaced when the sweep is complete. `-` prints the table.
+    /// Output table; `-` for standard output. An existing file is replaced when the sweep is complete.
     #[arg(long, value_name = "CSV", required_unless_present = "list")]
     out: Option<PathBuf>,
     /// Run only part i of n.
@@ -89,7 +89,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         out.display()
     );
     // Nothing is created beside a pipe or a device.
-    if is_stdout(Some(out)) || out.metadata().is_ok_and(|there| !there.is_file()) {
+    if is_stdout(out) || out.metadata().is_ok_and(|there| !there.is_file()) {
         let rows = complete(&plan, args, None, Vec::new())?;
         save(out, &rows)?;
         return Ok(ExitCode::SUCCESS);

@@ -27,7 +27,7 @@ enum Position {
     Unknown,
     /// Counted from 1.
     Line(u64),
-    /// In the decompressed file, counted from 0.
+    /// In the unpacked file, counted from 0.
     Byte(u64),
 }
 
@@ -150,7 +150,7 @@ impl InputFile {
         self.origin.path()
     }
 
-    /// The first bytes of the decompressed content.
+    /// The first bytes of the unpacked content.
     pub(super) fn start(&self) -> &[u8] {
         &self.start
     }

@@ -19,8 +19,8 @@ pub enum Source {
 /// The name of standard input and standard output on a command line.
 pub const STANDARD_STREAM: &str = "-";
 
-/// The most bytes that are read from a pipe, which are kept in memory.
-const LARGEST_PIPE: u64 = 1 << 32;
+/// The most bytes that [`Source::read`] reads into memory, be it from standard input, a pipe, a device or a file.
+const LARGEST_READ: u64 = 1 << 32;
 
 impl Source {
     /// The source that a user names: `-` is standard input, anything else a file. `./-` is a file called `-`.
@@ -31,7 +31,7 @@ impl Source {
         }
     }
 
-    /// The path of the file, or `standard input`.
+    /// The path of the file, or `standard input`, for messages.
     #[must_use]
     pub fn path(&self) -> &Path {
         match self {
@@ -40,7 +40,7 @@ impl Source {
         }
     }
 
-    /// Reads a source that has at most 4 GiB.
+    /// Reads all of the source, at most 4 GiB.
     ///
     /// # Errors
     /// If it cannot be read, or has more.
@@ -84,9 +84,9 @@ impl fmt::Display for Source {
 
 fn limited(source: impl Read) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    source.take(LARGEST_PIPE + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > LARGEST_PIPE {
-        let reason = format!("longer than {LARGEST_PIPE} bytes; save it in a file");
+    source.take(LARGEST_READ + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > LARGEST_READ {
+        let reason = format!("longer than {LARGEST_READ} bytes; save it in a file");
         return Err(io::Error::other(reason));
     }
     Ok(bytes)
@@ -101,7 +101,7 @@ pub(super) struct Origin {
 }
 
 impl Origin {
-    /// Reads the source if that is possible only once.
+    /// Keeps the bytes of a source that can be read only once.
     pub(super) fn of(source: Source) -> io::Result<Self> {
         if let Source::File(path) = &source {
             let there = fs::metadata(path)?;

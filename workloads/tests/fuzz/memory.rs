@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 pub struct Most {
     /// Bytes for an input of any size.
     pub fixed: u64,
-    /// Bytes for each byte of the decompressed input.
+    /// Bytes for each byte of the unpacked input.
     pub per_byte: u64,
 }
 

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::settings::Settings;
+use coalesce_workloads::formats::trace::TraceFile;
 use coalesce_workloads::measure::Measures;
 use coalesce_workloads::op::{Answer, Op, Workload, WorkloadError};
 use coalesce_workloads::presets;
@@ -19,6 +20,16 @@ pub const EXPANDABLE: &str = "expandable_segments:True";
 
 /// More device memory than any workload requests.
 pub const ROOMY: u64 = 1 << 40;
+
+/// A small trace, which `tests/packed` has compressed with xz and zstd.
+pub const TRACE: &str = "# {\"model\": \"none\", \"steps\": 1}\n\
+    op,id,bytes,stream,tag\n\
+    mark,-1,0,0,step 0\n\
+    alloc,0,1000,0,empty\n\
+    alloc,1,2000,3,\"a\"\n\
+    mark,0,0,2,record_stream\n\
+    free,0,01000,0,\n\
+    free,1,2000,3,\n";
 
 pub type Allocator = PyTorch<SimDevice>;
 
@@ -59,6 +70,12 @@ pub fn operations(workload: &dyn Workload) -> Result<Vec<String>, WorkloadError>
         Ok(Answer::Done)
     })?;
     Ok(operations)
+}
+
+/// The operations of a trace file, or the error.
+pub fn events(path: &Path) -> Result<Vec<String>, String> {
+    let trace = TraceFile::open(path).map_err(|error| error.to_string())?;
+    operations(&trace).map_err(|error| error.to_string())
 }
 
 /// Asserts that every allocation is freed, and freed once.

@@ -9,7 +9,7 @@ use coalesce_workloads::formats::trace::TraceFile;
 use coalesce_workloads::op::Workload;
 use flate2::Crc;
 
-use crate::common::{assert_contains, operations, write_file};
+use crate::common::{TRACE, assert_contains, events, write_file};
 
 fn packed(name: &str) -> Vec<u8> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/packed");
@@ -23,22 +23,8 @@ fn traces() -> [(&'static str, Vec<u8>); 3] {
     [("gz", gz), ("xz", xz), ("zst", zst)]
 }
 
-const TRACE: &str = "# {\"model\": \"none\", \"steps\": 1}\n\
-    op,id,bytes,stream,tag\n\
-    mark,-1,0,0,step 0\n\
-    alloc,0,1000,0,empty\n\
-    alloc,1,2000,3,\"a\"\n\
-    mark,0,0,2,record_stream\n\
-    free,0,01000,0,\n\
-    free,1,2000,3,\n";
-
 fn file(name: &str, bytes: &[u8]) -> PathBuf {
     write_file("compression", name, bytes)
-}
-
-fn events(path: &Path) -> Result<Vec<String>, String> {
-    let trace = TraceFile::open(path).map_err(|error| error.to_string())?;
-    operations(&trace).map_err(|error| error.to_string())
 }
 
 /// The events of the trace, from a plain file for each test: the tests run at the same time.

@@ -135,6 +135,10 @@ fn every_verb_writes_to_standard_output() {
             &["advise", "-", "--html", "-", "--json"],
             "both go to standard output",
         ),
+        (
+            &["realism", "--splice", "-", "--json"],
+            "both go to standard output",
+        ),
     ] {
         coalesce(arguments, TRACE, &[]).failure(1, &[words]);
     }

@@ -18,9 +18,9 @@ use crate::report::table::Layout;
 
 /// The row with the names of the columns; the title is above it.
 const NAMES: u32 = 1;
-/// The first program.
+/// The row of the first program.
 const TOP: u32 = 2;
-/// The first policy; the program, its family and what it requests are before it.
+/// The column of the first policy. The columns before it are the program, its family and the memory it requests.
 const LEFT: u16 = 3;
 /// The rows below the programs: an empty one and three with statistics.
 const BELOW: u32 = 4;

@@ -40,7 +40,7 @@ use crate::formats::file::{FileError, InputFile};
 use crate::formats::pickle::{Node, Pickle, PickleError, ReadError};
 use crate::formats::source::Source;
 
-/// Whether a decompressed file with this start may be a snapshot.
+/// Whether an unpacked file with this start may be a snapshot.
 pub(in crate::formats) fn is_snapshot(start: &[u8]) -> bool {
     /// The first byte of a pickle of protocol 2 and later.
     const PROTO: u8 = 0x80;

@@ -1,0 +1,58 @@
+//! Markdown files with places for tables.
+
+use std::path::Path;
+
+use anyhow::{Context, ensure};
+use coalesce_bench::report::readme::{self, Splice};
+use coalesce_workloads::formats::source::Source;
+
+use super::input::source;
+use super::output;
+
+/// A Markdown file, or Markdown from standard input to standard output.
+pub struct Markdown<'a> {
+    path: &'a Path,
+    source: Source,
+    text: String,
+}
+
+impl<'a> Markdown<'a> {
+    /// Reads the file.
+    ///
+    /// # Errors
+    /// If it cannot be read, or has a place for none of the tables.
+    pub fn read(path: &'a Path, tables: &[&str]) -> anyhow::Result<Self> {
+        let source = source(path);
+        let text = source.read_to_string();
+        let text = text.with_context(|| format!("cannot read {source}"))?;
+        ensure!(
+            tables.iter().any(|name| readme::has_place(&text, name)),
+            "{source}: no mark '<!-- table NAME: -->' for {}",
+            tables.join(", ")
+        );
+        Ok(Self { path, source, text })
+    }
+
+    /// Whether there is a place for the table of that name.
+    pub fn has_place(&self, name: &str) -> bool {
+        readme::has_place(&self.text, name)
+    }
+
+    /// Puts a table into its place.
+    ///
+    /// # Errors
+    /// If the text has several places for it, or no end mark.
+    pub fn splice(&mut self, table: &Splice) -> anyhow::Result<()> {
+        let spliced = readme::splice(&self.text, table);
+        self.text = spliced.with_context(|| self.source.to_string())?;
+        Ok(())
+    }
+
+    /// Writes the file.
+    ///
+    /// # Errors
+    /// As [`output::write`].
+    pub fn write(&self) -> anyhow::Result<()> {
+        output::write(self.path, self.text.as_bytes())
+    }
+}
