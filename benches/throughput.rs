@@ -4,9 +4,10 @@
 //! `COALESCE_DEVICE=cuda:0` or `auto` it runs on a GPU, and the benchmarks carry its name. An element is a malloc and its
 //! free. Every walk must make all of its allocations and free them, so that a broken allocator cannot look fast.
 //!
-//! A sample is the [`Fastest`] time of several walks, which other programs change less than a mean. Criterion compares
-//! with the run before and flags changes beyond [`NOISE`]. results/METHODOLOGY.md says how often an unchanged program is
-//! flagged, and how to see smaller changes.
+//! A sample is the [`Fastest`] time of several walks, divided by the time that a plain allocator needs for the same requests,
+//! because that ratio changes less between runs than a time. The time itself is printed below. Criterion compares with the
+//! run before and flags changes beyond [`NOISE`]. results/METHODOLOGY.md says how often an unchanged program is flagged, and
+//! how to see smaller changes.
 
 use std::time::Duration;
 
@@ -21,20 +22,16 @@ use coalesce_bench::timing::device::{Device, DeviceName};
 use coalesce_bench::timing::fastest::Fastest;
 use coalesce_bench::timing::shapes;
 use coalesce_bench::timing::walk::Walk;
-use criterion::{Criterion, SamplingMode, Throughput};
+use criterion::measurement::{Measurement, ValueFormatter};
+use criterion::{Criterion, SamplingMode};
 
 /// Mallocs in an iteration: enough walks to find each part of a walk undisturbed once. They take about 0.1 s.
-const PAIRS: u64 = 500_000;
+const PAIRS: u64 = 300_000;
 
 const SETTINGS: [(&str, &str); 2] = [("default", ""), ("expandable", "expandable_segments:True")];
 
-/// Smallest relative change that is flagged. It covers how much the time of an unchanged program differs between most
-/// runs on an otherwise idle machine.
+/// Smallest relative change that is flagged. It covers how much the ratio of an unchanged program differs between runs.
 const NOISE: f64 = 0.25;
-
-/// The shape with the most live blocks, and its smallest change. Its blocks do not fit into the cache of a core, so its time
-/// depends on what other programs do with the shared cache.
-const LARGE: (&str, f64) = ("decode_grad_bug_trace", 0.4);
 
 /// Options with which criterion runs no benchmark, even if one matches.
 const RUNNING_NONE: [&str; 3] = ["--list", "--ignored", "--load-baseline"];
@@ -46,6 +43,7 @@ const RUNNING_NONE: [&str; 3] = ["--list", "--ignored", "--load-baseline"];
 pub fn main() -> anyhow::Result<()> {
     let criterion = || {
         Criterion::default()
+            .with_measurement(Relative)
             .sample_size(10)
             .nresamples(10_000)
             .warm_up_time(Duration::from_millis(200))
@@ -82,7 +80,7 @@ impl Benchmarks {
     }
 }
 
-fn throughput(criterion: &mut Criterion) -> anyhow::Result<Benchmarks> {
+fn throughput(criterion: &mut Criterion<Relative>) -> anyhow::Result<Benchmarks> {
     match DeviceName::from_environment(DeviceName::Sim)?.open()? {
         Device::Sim(_) => {
             let device = || SimDevice::new(&SimConfig::with_capacity(1 << 40));
@@ -103,7 +101,7 @@ fn throughput(criterion: &mut Criterion) -> anyhow::Result<Benchmarks> {
 
 /// Measures all shapes under all settings, each on a new device. `settle` waits until the device has completed a walk.
 fn shapes_on<D: Driver>(
-    criterion: &mut Criterion,
+    criterion: &mut Criterion<Relative>,
     on: &str,
     device: impl Fn() -> D,
     settle: impl Fn(&mut D) -> Result<(), DriverError>,
@@ -114,33 +112,29 @@ fn shapes_on<D: Driver>(
         let walk = Walk::prepare(&*workload)?;
         let mut slots = walk.slots();
         let mut group = criterion.benchmark_group(shape);
-        group.throughput(Throughput::Elements(walk.pairs()));
         // An iteration takes long enough to be a sample.
         group.sampling_mode(SamplingMode::Flat);
-        if shape == LARGE.0 {
-            group.noise_threshold(LARGE.1);
-        }
         for (name, conf) in SETTINGS {
             let name = format!("{on}{name}");
             benchmarks.names.push(format!("{shape}/{name}"));
             let settings = Settings::from_conf(conf).expect("SETTINGS are valid");
             let mut allocator = PyTorch::new(device(), settings);
-            let mut walk_once = |fastest: &mut Fastest, allocator: &mut PyTorch<D>| {
-                fastest.run(&walk, allocator, &mut slots, |allocator| {
+            let mut walk_once = |fastest: &mut Fastest<'_>, allocator: &mut PyTorch<D>| {
+                fastest.run(allocator, &mut slots, |allocator| {
                     settle(allocator.driver_mut()).map_err(Error::from)
                 })
             };
-            let first = walk_once(&mut Fastest::default(), &mut allocator);
+            let first = walk_once(&mut Fastest::of(&walk), &mut allocator);
             if let Err(Error::OutOfMemory(_)) = first {
                 eprintln!("throughput: skipping {on}{shape}: out of memory");
                 break;
             }
             let mut outcome = Ok(());
-            let mut walks = 1;
+            let (mut walks, mut shortest) = (1, Duration::MAX);
             group.bench_function(name.as_str(), |bencher| {
                 benchmarks.ran = true;
                 bencher.iter_custom(|iterations| {
-                    let mut fastest = Fastest::default();
+                    let mut fastest = Fastest::of(&walk);
                     for _ in 0..iterations * PAIRS.div_ceil(walk.pairs()) {
                         walks += 1;
                         let walked = walk_once(&mut fastest, &mut allocator);
@@ -148,9 +142,14 @@ fn shapes_on<D: Driver>(
                             outcome = walked;
                         }
                     }
-                    fastest.total().mul_f64(iterations as f64)
+                    shortest = shortest.min(fastest.total());
+                    fastest.ratio() * iterations as f64
                 });
             });
+            if shortest < Duration::MAX {
+                let ns = shortest.as_secs_f64() * 1e9 / walk.pairs() as f64;
+                println!("{:24}wall:   {ns:.1} ns for a malloc and its free", "");
+            }
             assert_eq!(outcome, Ok(()), "{shape}, {name}: a walk ended early");
             let stats = allocator.stats();
             assert_eq!(stats.allocation.all.allocated as u64, walks * walk.pairs());
@@ -160,4 +159,53 @@ fn shapes_on<D: Driver>(
         group.finish();
     }
     Ok(benchmarks)
+}
+
+/// Times divided by those of the yardstick.
+struct Relative;
+
+impl Measurement for Relative {
+    type Intermediate = ();
+    type Value = f64;
+
+    fn start(&self) -> Self::Intermediate {}
+
+    fn end(&self, (): Self::Intermediate) -> Self::Value {
+        unreachable!("every benchmark calls iter_custom")
+    }
+
+    fn add(&self, one: &Self::Value, other: &Self::Value) -> Self::Value {
+        one + other
+    }
+
+    fn zero(&self) -> Self::Value {
+        0.0
+    }
+
+    fn to_f64(&self, value: &Self::Value) -> f64 {
+        *value
+    }
+
+    fn formatter(&self) -> &dyn ValueFormatter {
+        self
+    }
+}
+
+impl ValueFormatter for Relative {
+    fn scale_values(&self, _: f64, _: &mut [f64]) -> &'static str {
+        "x yardstick"
+    }
+
+    fn scale_throughputs(
+        &self,
+        typical: f64,
+        _: &criterion::Throughput,
+        values: &mut [f64],
+    ) -> &'static str {
+        self.scale_values(typical, values)
+    }
+
+    fn scale_for_machines(&self, _: &mut [f64]) -> &'static str {
+        "ratio"
+    }
 }

@@ -1,7 +1,7 @@
 //! How long calls take: of allocators, and of the driver.
 //!
 //! - [`shapes`] and [`walk`]: workloads prepared for replay at full speed. [`throughput`] times them on the simulated
-//!   device for sweeps, [`fastest`] for `cargo bench`, and `bench` measures every policy on a device, with latencies.
+//!   device for sweeps, [`fastest`] compares them with a [`yardstick`] for `cargo bench`, and `bench` measures every policy on a device, with latencies.
 //! - [`on_gpu`] measures a cell on a device with [`metered`] driver calls; [`model`] compares those times with a cost
 //!   profile; [`profile`] measures such a profile.
 //! - `device` is the device that the user names, `machine` describes the machine.
@@ -20,3 +20,4 @@ pub mod profile;
 pub mod shapes;
 pub mod throughput;
 pub mod walk;
+pub mod yardstick;

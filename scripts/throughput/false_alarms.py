@@ -71,12 +71,17 @@ def main() -> int:
         environment = {**os.environ, "CRITERION_HOME": folder}
         # Run 0 has nothing to be compared with.
         for run in range(args.runs + 1):
-            text = subprocess.check_output(command, cwd=CHECKOUT, env=environment, text=True)
+            done = subprocess.run(
+                command, cwd=CHECKOUT, env=environment, capture_output=True, text=True, check=False
+            )
+            text = done.stdout
             _, *parts = NAME.split(text)
             texts = dict(zip(parts[::2], parts[1::2], strict=True))
             flagged = [name for name, said in texts.items() if FLAGGED.search(said)]
             flagged_runs += bool(flagged)
             changes = list(Path(folder).glob("**/change/estimates.json"))
+            if done.returncode:
+                sys.exit(f"run {run}: the benchmark failed:\n{done.stderr}")
             if not texts or len(changes) != (len(texts) if run else 0):
                 sys.exit(f"run {run}: cannot read the output of the benchmark:\n{text}")
             for file in changes:

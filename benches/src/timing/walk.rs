@@ -8,6 +8,7 @@ use coalesce_alloc::error::Error;
 use coalesce_workloads::op::{Answer, Op, Workload, WorkloadError};
 
 use crate::measure::deadline::Deadline;
+use crate::timing::yardstick::Yardstick;
 
 /// One operation.
 #[derive(Clone, Copy, Debug)]
@@ -126,41 +127,15 @@ impl Walk {
         allocator: &mut A,
         slots: &mut [DeviceAddr],
     ) -> Result<(), Error> {
-        self.run_in_parts(usize::MAX, allocator, slots, || {})
+        Part(&self.steps).run(allocator, slots)
     }
 
-    /// Runs one walk in parts of `operations` operations, and calls `ended` at the end of each. The last part
-    /// can be shorter.
-    ///
-    /// # Errors
-    /// If the allocator fails, including out of memory.
+    /// The walk in parts of `operations` operations. The last part can be shorter.
     ///
     /// # Panics
-    /// If a part has no operations.
-    pub fn run_in_parts<A: Allocator + ?Sized>(
-        &self,
-        operations: usize,
-        allocator: &mut A,
-        slots: &mut [DeviceAddr],
-        mut ended: impl FnMut(),
-    ) -> Result<(), Error> {
-        for steps in self.steps.chunks(operations) {
-            for step in steps {
-                match *step {
-                    Step::Malloc {
-                        slot,
-                        bytes,
-                        stream,
-                    } => slots[slot as usize] = allocator.malloc(bytes, stream)?,
-                    Step::Free { slot } => allocator.free(slots[slot as usize])?,
-                    Step::RecordStream { slot, stream } => {
-                        allocator.record_stream(slots[slot as usize], stream)?;
-                    }
-                }
-            }
-            ended();
-        }
-        Ok(())
+    /// If `operations` is 0.
+    pub fn parts(&self, operations: usize) -> impl Iterator<Item = Part<'_>> {
+        self.steps.chunks(operations).map(Part)
     }
 
     /// Runs one walk, times each call, and calls `after` after each. Ends early at the deadline. Frees all blocks in any
@@ -211,6 +186,48 @@ impl Walk {
             }
         }
         Ok(Ended::Whole)
+    }
+}
+
+/// Successive operations of a walk. The parts of a walk are run in order.
+#[derive(Clone, Copy, Debug)]
+pub struct Part<'a>(&'a [Step]);
+
+impl Part<'_> {
+    /// Runs the operations.
+    ///
+    /// # Errors
+    /// As [`Walk::run`].
+    pub fn run<A: Allocator + ?Sized>(
+        self,
+        allocator: &mut A,
+        slots: &mut [DeviceAddr],
+    ) -> Result<(), Error> {
+        for step in self.0 {
+            match *step {
+                Step::Malloc {
+                    slot,
+                    bytes,
+                    stream,
+                } => slots[slot as usize] = allocator.malloc(bytes, stream)?,
+                Step::Free { slot } => allocator.free(slots[slot as usize])?,
+                Step::RecordStream { slot, stream } => {
+                    allocator.record_stream(slots[slot as usize], stream)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs the same mallocs and frees on the yardstick.
+    pub fn run_yardstick(self, yardstick: &mut Yardstick) {
+        for step in self.0 {
+            match *step {
+                Step::Malloc { slot, bytes, .. } => yardstick.malloc(slot as usize, bytes),
+                Step::Free { slot } => yardstick.free(slot as usize),
+                Step::RecordStream { .. } => {}
+            }
+        }
     }
 }
 
