@@ -31,7 +31,7 @@ const PAIRS: u64 = 300_000;
 const SETTINGS: [(&str, &str); 2] = [("default", ""), ("expandable", "expandable_segments:True")];
 
 /// Smallest relative change that is flagged. It covers how much the ratio of an unchanged program differs between runs.
-const NOISE: f64 = 0.25;
+const NOISE: f64 = 0.2;
 
 /// Options with which criterion runs no benchmark, even if one matches.
 const RUNNING_NONE: [&str; 3] = ["--list", "--ignored", "--load-baseline"];
