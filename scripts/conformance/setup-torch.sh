@@ -1,5 +1,5 @@
 #!/bin/sh
-# setup-torch.sh [--torch RELEASE] [--transformers] [DIR]: sets up full Python torch on the fake device.
+# setup-torch.sh [--torch RELEASE] [--transformers] [--trainers] [DIR]: sets up full Python torch on the fake device.
 #
 # On top of setup.sh (called first, same arguments): a virtual environment with torch
 # (no NVIDIA wheels), its pure-Python needs and numpy, and stand-ins for
@@ -8,6 +8,7 @@
 # Needs a python3.11 besides what setup.sh needs; 1.5 to 2 GB in DIR.
 #   --torch RELEASE as for setup.sh
 #   --transformers  also install transformers (and what it needs, without torch)
+#   --trainers      also install the trainers of transformers and of Lightning
 #   PYTHON=...      the python 3.11 to use
 set -eu
 HERE=$(cd "$(dirname "$0")" && pwd -P)
@@ -19,7 +20,7 @@ die() {
 
 . "$HERE/release.sh"
 
-WANTED=$DEFAULT DIR='' TRANSFORMERS=0
+WANTED=$DEFAULT DIR='' TRANSFORMERS=0 TRAINERS=0
 while [ $# -gt 0 ]; do
   case $1 in
     --torch)
@@ -29,7 +30,8 @@ while [ $# -gt 0 ]; do
       ;;
     --torch=*) WANTED=${1#--torch=} ;;
     --transformers) TRANSFORMERS=1 ;;
-    -*) die "unknown option $1; usage: setup-torch.sh [--torch RELEASE] [--transformers] [DIR]" ;;
+    --trainers) TRANSFORMERS=1 TRAINERS=1 ;;
+    -*) die "unknown option $1; usage: setup-torch.sh [--torch RELEASE] [--transformers] [--trainers] [DIR]" ;;
     *) DIR=$1 ;;
   esac
   shift
@@ -44,7 +46,8 @@ KEY=$(cat "$HERE"/src/stubs/* "$HERE/gen/gen_stubs.py" "$HERE/Makefile" \
   "$HERE/../../Cargo.lock" $RUST | sha256sum | cut -d' ' -f1)
 ready() {
   [ -e "$V/.done" ] && [ -x "$WRAP" ] && [ "$(cat "$DIR/torchlib/.key" 2>/dev/null)" = "$KEY" ] &&
-    { [ $TRANSFORMERS = 0 ] || [ -e "$V/.transformers" ]; }
+    { [ $TRANSFORMERS = 0 ] || [ -e "$V/.transformers" ]; } &&
+    { [ $TRAINERS = 0 ] || [ -e "$V/.trainers" ]; }
 }
 done_if_ready() {
   if ready; then
@@ -88,6 +91,12 @@ fi
 if [ $TRANSFORMERS = 1 ] && [ ! -e "$V/.transformers" ]; then
   pipv transformers
   touch "$V/.transformers"
+fi
+if [ $TRAINERS = 1 ] && [ ! -e "$V/.trainers" ]; then
+  # Without their needs, which would bring torch's and so NVIDIA's wheels.
+  pipv --no-deps accelerate lightning pytorch-lightning torchmetrics lightning-utilities
+  pipv psutil
+  touch "$V/.trainers"
 fi
 if [ "$(cat "$DIR/torchlib/.key" 2>/dev/null)" != "$KEY" ]; then
   echo "compiling the stand-ins" >&2

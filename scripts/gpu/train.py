@@ -5,7 +5,7 @@ the time of a step.
     cargo build --release -p coalesce-torch
     scripts/gpu/train.py --library target/release/libcoalesce_torch.so
 
-Needs a python with torch 2.11, this file, coalesce_torch.py and the library. Each run is a new
+Needs a python with torch 2.11, this file, the package coalesce_torch and the library. Each run is a new
 process; the two allocators take turns. Prints a JSON object; the status is 1 if the losses, the
 allocations or the peaks differ.
 """
@@ -30,8 +30,8 @@ def parsed():
     parser.add_argument("--library", help="libcoalesce_torch.so")
     parser.add_argument(
         "--module",
-        default=ROOT / "allocator/torch",
-        help="the folder of coalesce_torch.py (allocator/torch)",
+        default=ROOT / "python",
+        help="the folder of the package coalesce_torch (python)",
     )
     parser.add_argument("--policy", default="pytorch", help="of Coalesce (pytorch)")
     parser.add_argument("--conf", default="", help="PYTORCH_CUDA_ALLOC_CONF, for both")

@@ -1,5 +1,5 @@
 //! Coalesce as the allocator of PyTorch: `libcoalesce_torch.so` has the C interface that
-//! `torch.cuda.memory.CUDAPluggableAllocator` requires, and `coalesce_torch.py` installs it.
+//! `torch.cuda.memory.CUDAPluggableAllocator` requires, and the Python package `coalesce_torch` installs it.
 //!
 //! ```python
 //! import coalesce_torch

@@ -16,7 +16,7 @@ use coalesce_workloads::cached::Cached;
 use coalesce_workloads::input::Input;
 
 use super::conditions::{ConditionFlags, Conditions};
-use super::output::{self, BOLD, is_stdout, print, print_json, print_styled, styled};
+use super::output::{self, BOLD, is_stdout, print, print_styled, styled};
 
 /// Find the settings (PYTORCH_CUDA_ALLOC_CONF) that need the least memory.
 ///
@@ -52,8 +52,9 @@ pub struct Args {
     )]
     time_limit: f64,
     /// Print a JSON object, which `coalesce schema advise` describes, or `coalesce schema job` for several workloads.
-    #[arg(long)]
-    json: bool,
+    /// With a file, write it there and print the text too.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
+    json: Option<PathBuf>,
     /// Also write a self-contained HTML report of one workload; `-` prints it instead of the text.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
@@ -156,19 +157,20 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 fn one(args: &Args, request: &AdviceRequest<'_>, deadline: Deadline) -> anyhow::Result<ExitCode> {
-    let html = args.html.as_deref();
+    let is_printed = |path: &Option<PathBuf>| path.as_deref().is_some_and(is_stdout);
     ensure!(
-        !args.json || !html.is_some_and(is_stdout),
+        !is_printed(&args.json) || !is_printed(&args.html),
         "--json and --html - both go to standard output"
     );
-    if let Some(path) = html {
+    for path in args.json.iter().chain(&args.html) {
         output::ensure_writable(path)?;
     }
     let advice = advise(request)?;
-    match args.json {
-        true => print_json(&advice)?,
-        false if html.is_some_and(is_stdout) => {}
-        false => print_styled(&emphasized(&advice))?,
+    if !is_printed(&args.json) && !is_printed(&args.html) {
+        print_styled(&emphasized(&advice))?;
+    }
+    if let Some(path) = &args.json {
+        output::write_json(path, &advice)?;
     }
     // Last, so that an error here loses nothing.
     if let Some(path) = &args.html {
@@ -196,14 +198,18 @@ fn job(
         args.html.is_none(),
         "--html shows one recording; run `coalesce advise` with each of them"
     );
+    if let Some(path) = &args.json {
+        output::ensure_writable(path)?;
+    }
     let ranks = requests.iter().map(advise);
     let ranks: Vec<Advice> = ranks.collect::<anyhow::Result<_>>()?;
     let job = one_for_all(requests, ranks, deadline);
-    let page = match args.json {
-        true => serde_json::to_string_pretty(&job)? + "\n",
-        false => report::job::page(&job),
-    };
-    print(&page)?;
+    if !args.json.as_deref().is_some_and(is_stdout) {
+        print(&report::job::page(&job))?;
+    }
+    if let Some(path) = &args.json {
+        output::write_json(path, &job)?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 

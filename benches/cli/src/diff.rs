@@ -1,5 +1,6 @@
 //! `coalesce diff`: what grew between two workloads.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use coalesce_advisor::difference::{Compared, Difference};
@@ -7,7 +8,7 @@ use coalesce_workloads::formats::source::Source;
 use coalesce_workloads::input::Input;
 
 use super::conditions::{ConditionFlags, Conditions};
-use super::output::print;
+use super::output::{self, is_stdout, print};
 
 /// Compare the memory of two workloads at their peaks.
 ///
@@ -29,19 +30,24 @@ pub struct Args {
     /// Flags that replace the recorded conditions of both.
     #[command(flatten)]
     conditions: ConditionFlags,
-    /// Print a JSON object, which `coalesce schema diff` describes.
-    #[arg(long)]
-    json: bool,
+    /// Print a JSON object, which `coalesce schema diff` describes. With a file, write it there and print the text
+    /// too.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
+    json: Option<PathBuf>,
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if let Some(path) = &args.json {
+        output::ensure_writable(path)?;
+    }
     let (before, after) = (Opened::of(&args.a, args)?, Opened::of(&args.b, args)?);
     let difference = Difference::between(&before.compared(), &after.compared())?;
-    let text = match args.json {
-        true => serde_json::to_string_pretty(&difference)? + "\n",
-        false => difference.text(),
-    };
-    print(&text)?;
+    if !args.json.as_deref().is_some_and(is_stdout) {
+        print(&difference.text())?;
+    }
+    if let Some(path) = &args.json {
+        output::write_json(path, &difference)?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 

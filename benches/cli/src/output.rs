@@ -168,7 +168,16 @@ pub fn print_bytes(bytes: &[u8]) -> anyhow::Result<()> {
 /// # Errors
 /// As [`print()`].
 pub fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
-    print(&(serde_json::to_string_pretty(value)? + "\n"))
+    write_json(Path::new(STANDARD_STREAM), value)
+}
+
+/// Writes a value as JSON to a file, or prints it if its name is `-`.
+///
+/// # Errors
+/// As [`write()`].
+pub fn write_json(path: &Path, value: &impl Serialize) -> anyhow::Result<()> {
+    let text = serde_json::to_string_pretty(value)? + "\n";
+    write(path, text.as_bytes())
 }
 
 /// Reports an error, and returns the exit status: success if the reader of the output closed it early, as `head`

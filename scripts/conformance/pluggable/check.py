@@ -431,7 +431,7 @@ def main():
     common = {k: v for k, v in os.environ.items() if not k.startswith(("FAKE_", "PYTORCH_"))}
     common.update(
         COALESCE_TORCH_LIB=os.path.abspath(args.library),
-        MODULE=str(ROOT / "allocator/torch"),
+        MODULE=str(ROOT / "python"),
         # A fixed hash seed: PyTorch frees some objects in hash order.
         PYTHONHASHSEED="0",
         # PyTorch's threads warn about this where its own allocator makes no runtime call.

@@ -53,6 +53,36 @@ fn the_text_begins_with_the_answer_and_a_command_to_paste() {
 }
 
 #[test]
+fn json_goes_to_a_file_beside_the_text() {
+    let folder = scratch_folder("advise_json");
+    let (path, small) = (
+        folder.join("advice.json"),
+        trace("example_interleaved_free"),
+    );
+    let flag = format!("--json={}", path.display());
+    let written = |arguments: &[&str]| -> Value {
+        let text = coalesce(arguments, "", &[]).success();
+        assert!(!text.is_empty() && !text.starts_with('{'), "{text}");
+        serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap()
+    };
+    let job = written(&["advise", &small, &small, &flag]);
+    assert_eq!(job["ranks"].as_array().unwrap().len(), 2);
+    let difference = written(&["diff", &small, &small, &flag]);
+    assert_eq!(difference["cause"], "equal");
+    let page = folder.join("advice.html");
+    let page = page.to_str().unwrap();
+    let advice = written(&["advise", &small, &flag, "--html", page]);
+    assert_eq!(advice["workload"], "example_interleaved_free");
+    assert!(
+        fs::read_to_string(page)
+            .unwrap()
+            .starts_with("<!doctype html>")
+    );
+    let unwritable = format!("--json={}", folder.display());
+    coalesce(&["advise", &small, &unwritable], "", &[]).failure(1, &["advise_json"]);
+}
+
+#[test]
 fn the_advised_settings_fit_in_their_minimum_device_memory() {
     let file = fragmented();
     let advice = json(&[&file]);

@@ -4,8 +4,8 @@
 
     coalesce_torch.enable()  # before the first tensor on a GPU
 
-The library libcoalesce_torch.so must be next to this file, or COALESCE_TORCH_LIB must hold its
-path. COALESCE_TORCH_ALLOC selects the policy:
+The library libcoalesce_torch.so is next to this file, or COALESCE_TORCH_LIB holds its path. It
+exists for Linux only. COALESCE_TORCH_ALLOC selects the policy:
 
     COALESCE_TORCH_ALLOC="policy=pytorch;conf=expandable_segments:True;history=100000"
 
@@ -24,10 +24,14 @@ import ctypes
 import json
 import os
 import pickle
+import sys
 import warnings
 from collections import OrderedDict
 
-import torch
+try:
+    import torch
+except ImportError as error:
+    raise ImportError("coalesce_torch needs PyTorch, which is not installed here") from error
 
 __all__ = [
     "dump_snapshot",
@@ -182,10 +186,10 @@ def _load():
         try:
             library = ctypes.CDLL(os.environ.get("COALESCE_TORCH_LIB") or default_path)
         except OSError as error:
-            raise OSError(
-                f"{error}; build the library with `cargo build --release -p coalesce-torch` and "
-                "put it next to coalesce_torch.py, or set COALESCE_TORCH_LIB to its path"
-            ) from None
+            advice = "install the wheel coalesce-gpu, or set COALESCE_TORCH_LIB to its path"
+            if sys.platform != "linux":
+                advice = "the library exists for Linux only"
+            raise OSError(f"{error}; {advice}") from None
         for function in (
             "coalesce_configuration_error",
             "coalesce_missing_symbol",

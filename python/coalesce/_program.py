@@ -1,0 +1,126 @@
+"""Finds and runs the program `coalesce`, which the wheel contains."""
+
+import contextlib
+import json
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Union
+
+# What is read: the path of a file, or a snapshot as torch.cuda.memory._snapshot() returns it.
+Source = Union[str, "os.PathLike[str]", Mapping[str, Any]]
+
+
+class CoalesceError(Exception):
+    """Something could not be read, replayed or recorded. The message says what would be right."""
+
+
+class Output(NamedTuple):
+    """What a command prints and writes."""
+
+    text: str
+    json: Dict[str, Any]
+    html: Optional[str]
+
+
+def run(
+    command: str, sources: Sequence[Source], options: Mapping[str, object], *, html: bool = False
+) -> Output:
+    """Runs a command on sources. An option that is None is left out.
+
+    Raises CoalesceError with the program's message if it fails.
+    """
+    program = find()
+    with tempfile.TemporaryDirectory(prefix="coalesce-") as folder:
+        json_path, html_path = Path(folder, "out.json"), Path(folder, "out.html")
+        flags = [f"--json={json_path}"] + [f"--html={html_path}"] * html
+        for name, value in options.items():
+            if value is not None:
+                flags.append(f"--{name.replace('_', '-')}={value}")
+        # Names are paths here, never presets or flags.
+        files = list(_files(sources, Path(folder)))
+        done = subprocess.run(
+            [program, "--quiet", "--color=never", command, *flags, "--", *files],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            errors="replace",
+        )
+        if done.returncode != 0:
+            said = done.stderr.strip() or f"coalesce {command}: exit status {done.returncode}"
+            raise CoalesceError(
+                said[len("coalesce: ") :] if said.startswith("coalesce: ") else said
+            )
+        return Output(
+            text=done.stdout,
+            json=json.loads(json_path.read_text(encoding="utf-8")),
+            html=html_path.read_text(encoding="utf-8") if html else None,
+        )
+
+
+def find() -> str:
+    """Returns the path of the program: where pip installs scripts, else on PATH.
+
+    Raises CoalesceError if there is none.
+    """
+    name = "coalesce.exe" if os.name == "nt" else "coalesce"
+    for folder in _script_folders():
+        path = os.path.join(folder, name)
+        if os.access(path, os.X_OK):
+            return path
+    found = shutil.which("coalesce")
+    if found is None:
+        raise CoalesceError(
+            "the program 'coalesce' is not installed for this Python; run "
+            f"{sys.executable} -m pip install --force-reinstall coalesce-gpu"
+        )
+    return found
+
+
+def _script_folders() -> Iterator[str]:
+    yield os.path.dirname(sys.executable)
+    yield sysconfig.get_path("scripts")
+    # pip install --user
+    yield sysconfig.get_path("scripts", "nt_user" if os.name == "nt" else "posix_user")
+    # pip install --target DIR puts scripts into DIR/bin
+    yield str(Path(__file__).resolve().parent.parent / "bin")
+
+
+def _files(sources: Sequence[Source], folder: Path) -> List[str]:
+    """The paths of sources; snapshots in memory are written to the folder."""
+    files = []
+    for number, source in enumerate(sources):
+        if isinstance(source, Mapping):
+            path = folder / f"snapshot-{number}.pickle"
+            with open(path, "wb") as file:
+                pickle.dump(dict(source), file)
+            files.append(str(path))
+            continue
+        try:
+            path = Path(os.fspath(source)).expanduser()
+        except TypeError:
+            raise CoalesceError(
+                f"expected the path of a file or a snapshot (a dict), not {type(source).__name__}"
+            ) from None
+        if not path.exists():
+            raise CoalesceError(f"{path}: no such file")
+        files.append(str(path))
+    return files
+
+
+@contextlib.contextmanager
+def replaced(path: "os.PathLike[str]") -> Iterator[str]:
+    """Yields a path to write to; the file appears, or replaces an older one, once complete."""
+    unfinished = f"{os.fspath(path)}.{os.getpid()}.unfinished"
+    try:
+        yield unfinished
+        os.replace(unfinished, path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(unfinished)

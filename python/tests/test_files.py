@@ -1,0 +1,178 @@
+"""advise() and diff() on files, with the installed program. Needs neither PyTorch nor a GPU."""
+
+import html
+import json
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+import coalesce
+from coalesce import _program
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+TRACE = CHECKOUT / "workloads/traces/gpt2_small_amp_foreach.csv.gz"
+SNAPSHOT = CHECKOUT / "workloads/tests/fixtures/later.pickle"
+GIB = 1 << 30
+H200 = os.environ.get("COALESCE_H200")
+
+
+def printed(*arguments):
+    """What the program prints."""
+    command = [_program.find(), *map(str, arguments)]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, encoding="utf-8").stdout
+
+
+class Advise(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.advice = coalesce.advise(TRACE, capacity="13GiB", time_limit=0)
+
+    def test_the_figures_are_the_programs(self):
+        flags = ["--capacity", "13GiB", "--time-limit", "0", "--json"]
+        said = json.loads(printed("advise", TRACE, *flags))
+        answer, advice = said["answer"], self.advice
+        self.assertEqual(advice.json["answer"], answer)
+        self.assertEqual(advice.verdict, answer["sentences"][0])
+        self.assertIn("because of fragmentation", advice.verdict)
+        self.assertEqual((advice.kind, advice.cause), ("change", "fragmentation"))
+        self.assertEqual(advice.settings, answer["conf"])
+        self.assertEqual(advice.available_bytes, 13 * GIB)
+        self.assertEqual(advice.needs_bytes, answer["needs_bytes"])
+        self.assertEqual(advice.spare_bytes, 13 * GIB - advice.needs_bytes)
+        self.assertEqual(advice.missing_bytes, 0)
+        self.assertEqual(advice.requested_bytes, said["lower_bound_bytes"])
+
+    def test_settings_in_the_forms_in_which_they_are_set(self):
+        line = f"PYTORCH_CUDA_ALLOC_CONF={self.advice.settings}"
+        self.assertEqual(self.advice.environment, line)
+        self.assertEqual(self.advice.command, f"export {line}")
+        self.assertIn(f"  export {line}\n", self.advice.text)
+        self.assertEqual(str(self.advice), self.advice.text)
+
+    def test_the_page(self):
+        page = self.advice.html()
+        self.assertTrue(page.startswith("<!doctype html>"))
+        with tempfile.TemporaryDirectory() as folder:
+            path = self.advice.save_html(Path(folder, "a.html"))
+            self.assertEqual(path.read_text(encoding="utf-8"), page)
+            self.assertEqual([p.name for p in Path(folder).iterdir()], ["a.html"])
+        frame = self.advice._repr_html_()
+        source = frame.split('srcdoc="')[1].split('" style=')[0]
+        self.assertEqual(html.unescape(source), page)
+        self.assertNotIn('"', source)
+
+    def test_an_advice_does_not_change(self):
+        with self.assertRaises(AttributeError):
+            self.advice.settings = ""
+        self.assertNotIn("doctype", repr(self.advice))
+
+    def test_less_must_be_requested(self):
+        advice = coalesce.advise(TRACE, capacity=4 * GIB, time_limit=2)
+        self.assertEqual(advice.kind, "impossible")
+        self.assertIsNone(advice.settings)
+        self.assertIsNone(advice.command)
+        self.assertIsNone(advice.environment)
+        self.assertEqual(advice.missing_bytes, advice.requested_bytes - 4 * GIB)
+
+    def test_a_snapshot_in_memory_is_as_good_as_its_file(self):
+        with open(SNAPSHOT, "rb") as file:
+            snapshot = pickle.load(file)
+        from_dict, from_file = coalesce.advise(snapshot), coalesce.advise(str(SNAPSHOT))
+        self.assertEqual(from_dict.sentences, from_file.sentences)
+        self.assertEqual(from_dict.requested_bytes, from_file.requested_bytes)
+        self.assertGreater(from_file.requested_bytes, 0)
+
+    def test_the_ranks_of_a_job(self):
+        job = coalesce.advise(TRACE, TRACE, capacity="13GiB", time_limit=4)
+        self.assertEqual(len(job.needs), 2)
+        self.assertEqual(job.needs[0].available_bytes, 13 * GIB)
+        self.assertEqual(job.command, f"export PYTORCH_CUDA_ALLOC_CONF={job.settings}")
+        self.assertEqual(job.verdict, job.json["sentences"][0])
+
+    @unittest.skipUnless(H200, "COALESCE_H200 is not set")
+    def test_a_recording_of_a_gpu(self):
+        advice = coalesce.advise(Path(H200, "oom_mixtral.pickle.xz"))
+        self.assertTrue(advice.verdict.startswith("The program died because"), advice.verdict)
+        self.assertEqual(advice.json["answer"]["confidence"]["level"], "exact")
+        least, most = (advice.json["answer"][f"available_{n}bytes"] for n in ("", "at_most_"))
+        self.assertTrue(least <= 10.2 * GIB <= most, (least, most))
+
+
+class Diff(unittest.TestCase):
+    def test_what_grew(self):
+        before = CHECKOUT / "workloads/traces/llama1b_bf16_ckpt.csv.gz"
+        after = CHECKOUT / "workloads/traces/llama1b_bf16.csv.gz"
+        found = coalesce.diff(before, after)
+        said = json.loads(printed("diff", before, after, "--json"))
+        self.assertEqual(found.json, said)
+        self.assertEqual(found.change_bytes, said["reserved_change_bytes"])
+        self.assertGreater(found.change_bytes, GIB)
+        self.assertEqual(found.text, printed("diff", before, after))
+        self.assertIn(found.verdict, " ".join(found.text.split()))
+
+
+class Errors(unittest.TestCase):
+    def test_they_have_the_programs_message(self):
+        for source, said in [
+            ("no/such/file.pickle", "no such file"),
+            (CHECKOUT / "README.md", "README.md"),
+            ({"not": "a snapshot"}, "snapshot"),
+            (3, "expected the path of a file or a snapshot (a dict), not int"),
+        ]:
+            with self.subTest(source):
+                with self.assertRaises(coalesce.CoalesceError) as caught:
+                    coalesce.advise(source)
+                self.assertIn(said, str(caught.exception))
+                self.assertFalse(str(caught.exception).startswith("coalesce:"))
+        for options, said in [
+            ({"capacity": "80"}, "80"),
+            ({"capacity": -1}, "positive"),
+            ({"conf": "max_split_size:1"}, "max_split_size_mb"),
+            ({"torch": "newest"}, "newest"),
+        ]:
+            with self.subTest(options):
+                with self.assertRaises(coalesce.CoalesceError) as caught:
+                    coalesce.advise(TRACE, **options)
+                self.assertIn(said, str(caught.exception))
+
+    def test_a_name_that_begins_with_a_dash_is_a_file(self):
+        with self.assertRaisesRegex(coalesce.CoalesceError, "no such file"):
+            coalesce.advise("--help")
+        with self.assertRaisesRegex(coalesce.CoalesceError, "no such file"):
+            coalesce.advise("-")
+
+
+class Import(unittest.TestCase):
+    def test_nothing_heavy_is_imported(self):
+        code = (
+            "import sys; import coalesce; print(coalesce.__version__); "
+            "print(*{'torch', 'transformers', 'lightning', 'numpy'} & sys.modules.keys())"
+        )
+        done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True)
+        version, heavy = done.stdout.decode().split("\n")[:2]
+        self.assertEqual(heavy, "")
+        self.assertEqual(printed("--version").split(), ["coalesce", version])
+
+    @unittest.skipIf("torch" in sys.modules, "PyTorch is imported")
+    def test_what_needs_another_package_names_it(self):
+        code = (
+            "import sys; sys.modules.update(dict.fromkeys(['torch', 'transformers', 'lightning', "
+            "'pytorch_lightning'])); import {}"
+        )
+        for statement, said in [
+            ("coalesce; coalesce.record()", "CoalesceError: recording needs PyTorch"),
+            ("coalesce.transformers", "ImportError: coalesce.transformers needs transformers"),
+            ("coalesce.lightning", "ImportError: coalesce.lightning needs Lightning"),
+            ("coalesce_torch", "ImportError: coalesce_torch needs PyTorch"),
+        ]:
+            command = [sys.executable, "-c", code.format(statement)]
+            done = subprocess.run(command, stderr=subprocess.PIPE, encoding="utf-8")
+            self.assertIn(said, done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
