@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use coalesce_advisor::Advice;
+use coalesce_advisor::report::text::paragraphs;
 use coalesce_bench::text::amount;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -106,96 +107,93 @@ impl FitsReport {
 
 /// The answer as text.
 pub fn page(report: &FitsReport) -> String {
-    let mut page = String::new();
-    let mut line = |text: String| {
-        let _ = writeln!(page, "{text}");
+    let mut page = paragraphs(answer(report));
+    if let Verdict::FitsWith { conf } = &report.verdict {
+        let _ = writeln!(page, "\n  export PYTORCH_CUDA_ALLOC_CONF={conf}");
+    }
+    let gpus = match report.gpus.is_empty() {
+        true => "none of those known here".to_owned(),
+        false => report.gpus.join(", "),
     };
-    let available = report.memory_bytes - report.others_bytes;
-    let spare = available.saturating_sub(report.peak_reserved_bytes);
-    match &report.verdict {
-        Verdict::Fits => line(format!(
-            "It fits: it reserves {} at its peak, {} less than the {} available.",
-            amount(report.peak_reserved_bytes),
-            amount(spare),
-            amount(available)
-        )),
-        Verdict::FitsWith { conf } => line(format!(
-            "It runs out of memory under its settings. It fits with the settings below: it reserves {} of the {} \
-             available.\n\n  export PYTORCH_CUDA_ALLOC_CONF={conf}",
-            amount(report.peak_reserved_bytes),
-            amount(available)
-        )),
-        Verdict::TooLarge { sentences, .. } => {
-            line("It does not fit.".to_owned());
-            sentences.iter().for_each(|sentence| line(sentence.clone()));
-        }
-    }
-    if let Some(largest) = &report.largest {
-        line(match largest.value {
-            Some(value) if value == largest.last => format!(
-                "Every {} from {} to {} fits.",
-                largest.name, largest.first, largest.last
-            ),
-            Some(value) => format!("{value} is the largest {} that fits.", largest.name),
-            None => format!("Not even {} = {} fits.", largest.name, largest.first),
-        });
-    }
-    line(String::new());
-    line(format!(
-        "peak requested  {:>12}  size of all live requests",
-        amount(report.peak_requested_bytes)
-    ));
-    line(format!(
-        "peak reserved   {:>12}  memory taken from the device",
-        amount(report.peak_reserved_bytes)
-    ));
-    line(format!(
-        "steps           {:>12}  {}",
-        report.steps,
-        why(report.ended)
-    ));
-    line(format!(
-        "enough memory   {}",
-        match report.gpus.is_empty() {
-            true => "none of the GPUs known here".to_owned(),
-            false => report.gpus.join(", "),
-        }
-    ));
-    unknown(report, &mut line);
-    page
-}
-
-/// Why a run ended.
-fn why(ended: Ended) -> &'static str {
-    match ended {
+    let [requested, reserved] =
+        [report.peak_requested_bytes, report.peak_reserved_bytes].map(amount);
+    let ended = match report.ended {
         Ended::Repeats => "the last three made equal requests, so the program was ended there",
         Ended::Steps => "the program was ended there (--steps)",
         _ => "the program ended by itself",
-    }
+    };
+    let _ = write!(
+        page,
+        "\n\
+         peak requested  {requested:>12}  size of all live requests\n\
+         peak reserved   {reserved:>12}  memory taken from the device\n\
+         optimizer steps {:>12}  {ended}\n\
+         large enough    {gpus}\n",
+        report.steps
+    );
+    page + &unknown(report)
 }
 
-/// What the answer depends on.
-fn unknown(report: &FitsReport, line: &mut impl FnMut(String)) {
-    let mut list = |text: &str, places: &[Place]| {
-        if places.is_empty() {
-            return;
-        }
-        line(format!("\n{text}"));
-        for Place { line: place, times } in places {
-            let times = if *times == 1 {
-                "once".to_owned()
-            } else {
-                format!("{times} times")
-            };
-            line(format!("  {place}, {times}"));
+/// Whether it fits, one sentence or more a paragraph.
+fn answer(report: &FitsReport) -> Vec<String> {
+    let available = report.memory_bytes - report.others_bytes;
+    let spare = available.saturating_sub(report.peak_reserved_bytes);
+    let [reserved, spare, available] = [report.peak_reserved_bytes, spare, available].map(amount);
+    let mut answer = match &report.verdict {
+        Verdict::Fits => vec![format!(
+            "The program fits: it reserves {reserved} at its peak, {spare} less than the {available} available."
+        )],
+        Verdict::FitsWith { .. } => vec![format!(
+            "Under its settings, the program runs out of memory. It fits with the settings below: it reserves \
+             {reserved} of the {available} available."
+        )],
+        Verdict::TooLarge { sentences, .. } => {
+            let mut all = vec!["The program does not fit.".to_owned()];
+            all.extend(sentences.iter().cloned());
+            all
         }
     };
-    list(
-        "Unknown: nothing is computed, so these lines made tensors of unknown size, and the program may need more:",
-        &report.shapes,
-    );
-    list(
-        "These lines read values from the GPU, which were 0. If they decide what is requested next, the answer can be wrong:",
-        &report.values,
-    );
+    answer.extend(report.largest.as_ref().map(|largest| {
+        let Largest {
+            name, first, last, ..
+        } = largest;
+        match largest.value {
+            Some(value) if value == *last => {
+                format!("It fits with every {name} from {first} to {last}.")
+            }
+            Some(value) => format!("{value} is the largest {name} with which it fits."),
+            None => format!("It does not fit with the smallest {name}, {first}."),
+        }
+    }));
+    answer
+}
+
+/// What the answer depends on and is not known.
+fn unknown(report: &FitsReport) -> String {
+    let sections = [
+        (
+            &report.shapes,
+            "Nothing is computed, so these lines made tensors of unknown size. The program may need more than this:",
+        ),
+        (
+            &report.values,
+            "These lines read values from the GPU, and got 0. If the values decide what the program requests, it may \
+             need more or less:",
+        ),
+    ];
+    let mut text = String::new();
+    for (places, remark) in sections {
+        if places.is_empty() {
+            continue;
+        }
+        let _ = write!(text, "\n{}", paragraphs([remark.to_owned()]));
+        for Place { line, times } in places {
+            let times = match times {
+                1 => "once".to_owned(),
+                times => format!("{times} times"),
+            };
+            let _ = writeln!(text, "  {line}, {times}");
+        }
+    }
+    text
 }
