@@ -5,6 +5,7 @@ mod gpus;
 mod program;
 mod vary;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::ensure;
@@ -15,10 +16,10 @@ use coalesce_bench::text::amount;
 pub use self::answer::FitsReport;
 use self::answer::Verdict;
 use self::program::{Device, Program, Run};
-use self::vary::Parameter;
+use self::vary::{Largest, Parameter};
 use super::advise;
 use super::conditions::ConditionFlags;
-use super::output::{failed, notice, print, print_json};
+use super::output::{self, failed, is_stdout, notice, print, print_json};
 
 /// Find out whether a PyTorch program fits into a GPU, without a GPU.
 ///
@@ -47,6 +48,9 @@ pub struct Args {
     /// program reads the environment variable NAME. Larger numbers must need more memory.
     #[arg(long, value_name = "NAME=FIRST..LAST")]
     vary: Option<Parameter>,
+    /// Also write the memory snapshot of the answer's run, for `coalesce advise` and `coalesce diff`.
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
     /// Print a JSON object, which `coalesce schema fits` describes.
     #[arg(long)]
     json: bool,
@@ -75,16 +79,41 @@ fn report(args: &Args) -> anyhow::Result<FitsReport> {
         args.reserve_for_others < args.memory,
         "--reserve-for-others leaves no memory for the program"
     );
+    ensure!(
+        !args.save.as_deref().is_some_and(is_stdout),
+        "--save: expected a file; standard output has the answer"
+    );
     let device = Device {
         memory: args.memory,
         others: args.reserve_for_others,
     };
     let program = Program::new(&args.command, args.steps);
-    let Some(parameter) = &args.vary else {
-        let (run, verdict) = decide(&program, device)?;
-        return Ok(FitsReport::of(&program, device, &run, verdict));
+    if let Some(path) = &args.save {
+        output::ensure_writable(path)?;
+    }
+    let (program, run, verdict, largest) = match &args.vary {
+        Some(parameter) => largest(&program, device, parameter)?,
+        None => {
+            let (run, verdict) = decide(&program, device)?;
+            (program, run, verdict, None)
+        }
     };
-    let mut largest = None;
+    if let Some(path) = &args.save {
+        run.save(path)?;
+    }
+    Ok(FitsReport {
+        largest,
+        ..FitsReport::of(&program, device, &run, verdict)
+    })
+}
+
+/// The program with the largest number with which it fits.
+fn largest(
+    program: &Program,
+    device: Device,
+    parameter: &Parameter,
+) -> anyhow::Result<(Program, Run, Verdict, Option<Largest>)> {
+    let mut best = None;
     let found = parameter.largest(|value| -> anyhow::Result<bool> {
         let program = program.with(&parameter.name, value);
         let run = program.run(device, None)?;
@@ -95,19 +124,17 @@ fn report(args: &Args) -> anyhow::Result<FitsReport> {
             if fits { "fits" } else { "does not fit" }
         ));
         if fits {
-            largest = Some((value, run));
+            best = Some(run);
         }
         Ok(fits)
     })?;
     // Without any that fits, the smallest shows what is missing.
     let program = program.with(&parameter.name, found.unwrap_or(parameter.first));
-    let (run, verdict) = match largest {
-        Some((_, run)) => (run, Verdict::Fits),
+    let (run, verdict) = match best {
+        Some(run) => (run, Verdict::Fits),
         None => decide(&program, device)?,
     };
-    let mut report = FitsReport::of(&program, device, &run, verdict);
-    report.largest = Some(parameter.found(found));
-    Ok(report)
+    Ok((program, run, verdict, Some(parameter.found(found))))
 }
 
 /// Runs the program, and if it fails, finds out with which settings it fits, if any.

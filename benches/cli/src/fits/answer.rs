@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use coalesce_advisor::Advice;
 use coalesce_advisor::report::text::paragraphs;
-use coalesce_bench::text::amount;
+use coalesce_bench::text::{amount, count};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -31,6 +31,8 @@ pub struct FitsReport {
     pub peak_requested_bytes: u64,
     /// The peak of reserved memory, in bytes: on the GPU if the program fits, else on one with more memory.
     pub peak_reserved_bytes: u64,
+    /// Requests that failed. If the program fits, it went on without them.
+    pub failed_requests: u64,
     /// Steps of the optimizer that ran.
     pub steps: u32,
     /// Why the run ended.
@@ -90,6 +92,7 @@ impl FitsReport {
             verdict,
             peak_requested_bytes: known.peak_requested_bytes,
             peak_reserved_bytes: known.peak_reserved_bytes,
+            failed_requests: known.ooms,
             steps: known.steps,
             ended: known.ended,
             values: known.values.clone(),
@@ -153,6 +156,12 @@ fn answer(report: &FitsReport) -> Vec<String> {
             all
         }
     };
+    if report.verdict == Verdict::Fits && report.failed_requests > 0 {
+        let failed = count(report.failed_requests, "request");
+        answer.push(format!(
+            "It went on after {failed} failed for lack of memory."
+        ));
+    }
     answer.extend(report.largest.as_ref().map(|largest| {
         let Largest {
             name, first, last, ..

@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
-use crate::output::notice;
+use crate::output::{self, notice};
 
 /// The module that records, which Python imports at its start.
 const WATCH: &str = include_str!("watch.py");
@@ -44,6 +44,8 @@ pub struct Run {
     pub snapshot: PathBuf,
     /// What else that process reported.
     pub known: Known,
+    /// Whether the command succeeded.
+    succeeded: bool,
     /// Keeps the snapshot.
     _folder: TempDir,
 }
@@ -101,9 +103,18 @@ pub enum Ended {
 }
 
 impl Run {
-    /// Whether every request was served.
+    /// Whether every request was served, or the program went on without those that failed.
     pub fn fits(&self) -> bool {
-        self.known.ooms == 0
+        self.known.ooms == 0 || (self.succeeded && self.known.ended != Ended::OutOfMemory)
+    }
+
+    /// Writes the snapshot to a file.
+    ///
+    /// # Errors
+    /// If one of the files cannot be read or written.
+    pub fn save(&self, to: &Path) -> anyhow::Result<()> {
+        let bytes = fs::read(&self.snapshot).context("the snapshot is gone")?;
+        output::write(to, &bytes)
     }
 }
 
@@ -135,8 +146,8 @@ impl Program {
     /// If it cannot be started, does not use a simulated GPU, or fails with anything but an out-of-memory error.
     pub fn run(&self, device: Device, conf: Option<&str>) -> anyhow::Result<Run> {
         let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
-        let [watch, records, output] =
-            ["watch", "records", "output"].map(|name| folder.path().join(name));
+        let [watch, records, printed] =
+            ["watch", "records", "printed"].map(|name| folder.path().join(name));
         fs::create_dir(&watch)?;
         fs::create_dir(&records)?;
         fs::write(watch.join("sitecustomize.py"), WATCH)?;
@@ -153,7 +164,7 @@ impl Program {
         if let Some(conf) = conf {
             command.env("PYTORCH_CUDA_ALLOC_CONF", conf);
         }
-        let written = fs::File::create(&output)?;
+        let written = fs::File::create(&printed)?;
         command
             .stdin(Stdio::null())
             .stdout(written.try_clone()?)
@@ -166,7 +177,8 @@ impl Program {
             .with_context(|| format!("cannot run `{}`", self.command[0]))?;
         let seconds = started.elapsed().as_secs_f64();
         let last_lines = || {
-            let text = String::from_utf8_lossy(&fs::read(&output).unwrap_or_default()).into_owned();
+            let text =
+                String::from_utf8_lossy(&fs::read(&printed).unwrap_or_default()).into_owned();
             let lines: Vec<&str> = text.lines().collect();
             lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
         };
@@ -197,6 +209,7 @@ impl Program {
         Ok(Run {
             snapshot,
             known,
+            succeeded: status.success(),
             _folder: folder,
         })
     }

@@ -69,6 +69,8 @@ class Watch:
         memory = self.torch.cuda.memory
         memory._record_memory_history(context="alloc", stacks="python", max_entries=MOST_EVENTS)
         atexit.register(self.finish)
+        # The simulated cuDNN computes no attention. PyTorch's own needs about the same memory.
+        self.torch.backends.cuda.enable_cudnn_sdp(False)
         optimizer = importlib.import_module("torch.optim.optimizer")
         optimizer.register_optimizer_step_post_hook(self.stepped)
         for name in VALUES:

@@ -72,6 +72,32 @@ fn a_setting_that_helps_is_tried_by_the_program_itself() {
 }
 
 #[test]
+fn a_program_that_survives_a_failed_request_fits() {
+    let flags = ["--memory", "1GiB"];
+    let survives = [("NEED", "600"), ("ENDED", "program")];
+    let text = fits("fits-survives", &flags, &[], &survives).success();
+    assert!(
+        text.contains("It went on after 1 request failed for lack of memory."),
+        "{text}"
+    );
+}
+
+#[test]
+fn the_snapshot_is_kept_on_request() {
+    let kept = scratch_folder("fits-kept").join("kept.pickle");
+    let path = kept.to_str().unwrap();
+    let flags = ["--memory", "2GiB", "--save", path];
+    fits("fits-save", &flags, &[], &[("NEED", "1")]).success();
+    let recording = trace("gpt2_small_amp_foreach");
+    assert_eq!(fs::read(&kept).unwrap(), fs::read(recording).unwrap());
+    let below_a_file = format!("{path}/kept.pickle");
+    let nowhere = ["--memory", "2GiB", "--save", &below_a_file];
+    fits("fits-nowhere", &nowhere, &[], &[]).failure(2, &[&below_a_file]);
+    let both = ["--memory", "2GiB", "--save", "-"];
+    fits("fits-both", &both, &[], &[]).failure(2, &["--save"]);
+}
+
+#[test]
 fn a_program_that_is_too_large_is_told_what_must_go() {
     let ended = fits(
         "fits-not",
