@@ -152,7 +152,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         _ => limit * 4 / 5 / workloads,
     });
     let search = (args.aim, Jobs::of(args.jobs));
-    let requests = opened.iter().map(|one| one.request(search, &profile, limit));
+    let requests = opened
+        .iter()
+        .map(|one| one.request(search, &profile, limit));
     let requests: Vec<AdviceRequest<'_>> = requests.collect();
     match requests.as_slice() {
         [request] => one(args, request, deadline),

@@ -22,6 +22,9 @@ REPEATS = 3
 # Enough for the steps of a large model. More would only be memory of this process.
 MOST_EVENTS = 20_000_000
 
+# Ends the process at once.
+EXIT = os._exit
+
 # Functions of a tensor whose result is a value computed on the GPU.
 VALUES = ("item", "tolist", "__bool__", "__int__", "__float__", "__index__", "__contains__")
 # Functions whose result has a shape that depends on such values.
@@ -57,6 +60,7 @@ class Watch:
         self.torch = torch
         self.process = os.getpid()
         self.steps = Steps(torch)
+        self.finished = False
         self.ended = "program"
         self.failure = None
         # Calls whose results depend on computed values: their number by kind and line.
@@ -69,6 +73,8 @@ class Watch:
         memory = self.torch.cuda.memory
         memory._record_memory_history(context="alloc", stacks="python", max_entries=MOST_EVENTS)
         atexit.register(self.finish)
+        # Some programs end this way to skip the destructors of libraries.
+        os._exit = self.exit
         # The simulated cuDNN computes no attention. PyTorch's own needs about the same memory.
         self.torch.backends.cuda.enable_cudnn_sdp(False)
         optimizer = importlib.import_module("torch.optim.optimizer")
@@ -113,20 +119,25 @@ class Watch:
     def stop(self, why):
         """Ends the process at once, so that no code of the program reacts to it."""
         self.ended = why
-        self.finish()
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(0)
+        self.exit(0)
+
+    def exit(self, status):
+        self.finish()
+        EXIT(status)
 
     def refuse(self, why):
         """Ends the process without an answer."""
         self.ended = why
         self.write({})
-        os._exit(1)
+        EXIT(1)
 
     def finish(self):
-        if os.getpid() != self.process:  # a forked worker
+        # Not in a forked worker, and not twice.
+        if os.getpid() != self.process or self.finished:
             return
+        self.finished = True
         cuda = self.torch.cuda
         device = cuda.current_device()
         stats = cuda.memory_stats(device)
