@@ -79,6 +79,7 @@ verbs! {
     mod convert; Convert
     mod diagnose; Diagnose
     mod diff; Diff
+    mod fits; Fits
     mod man; Man
     mod merge; Merge
     mod model; Model

@@ -6,6 +6,7 @@ mod compare;
 mod convert;
 mod diagnose;
 mod diff;
+mod fits;
 mod gpu;
 mod input;
 mod installed;
