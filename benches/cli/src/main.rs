@@ -99,6 +99,10 @@ verbs! {
 }
 
 fn main() -> ExitCode {
+    // A library that runs as a policy has a process of this program for itself.
+    if let Some(status) = coalesce_plugin::serve_if_asked() {
+        return status;
+    }
     // Before the arguments are parsed, because their errors and the help have colours as well.
     output::choose_color(std::env::args_os());
     let program = Coalesce::parse();

@@ -13,6 +13,8 @@ mod installed;
 mod limits;
 mod lists;
 mod place;
+#[cfg(target_os = "linux")]
+mod plugin;
 mod realism;
 mod replay;
 mod report;
