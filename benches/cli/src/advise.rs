@@ -69,6 +69,9 @@ fn aims() -> impl TypedValueParser<Value = Aim> {
         .try_map(move |name| named(name).ok_or("no such aim"))
 }
 
+/// For the callers that are not in a hurry.
+const TIME_LIMIT: Duration = Duration::from_secs(15);
+
 /// Perturbed copies of the workload to test the advice on.
 const COPIES: u64 = 8;
 
@@ -80,8 +83,8 @@ struct Opened {
 }
 
 impl Opened {
-    fn of(name: &str, args: &Args) -> anyhow::Result<Self> {
-        let (input, conditions) = args.conditions.open_for_reference(name)?;
+    fn of(name: &str, conditions: &ConditionFlags) -> anyhow::Result<Self> {
+        let (input, conditions) = conditions.open_for_reference(name)?;
         let workload = Cached::of(input.workload.as_ref())?;
         Ok(Self {
             input,
@@ -92,7 +95,7 @@ impl Opened {
 
     fn request<'a>(
         &'a self,
-        args: &Args,
+        (aim, jobs): (Aim, Jobs),
         profile: &'a Profile,
         time_limit: Option<Duration>,
     ) -> AdviceRequest<'a> {
@@ -113,11 +116,11 @@ impl Opened {
             others: self.conditions.others,
             limit: self.conditions.limit,
             limit_below: self.conditions.limit_below,
-            aim: args.aim,
+            aim,
             profile,
             addresses: self.conditions.addresses,
             time_limit,
-            jobs: Jobs::of(args.jobs),
+            jobs,
             copies: COPIES,
         }
     }
@@ -127,7 +130,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
     let limit = time_limit(args.time_limit)?;
     let profile = Profile::load(&args.profile, Path::new(""))?;
-    let opened = args.workloads.iter().map(|name| Opened::of(name, args));
+    let opened = args.workloads.iter();
+    let opened = opened.map(|name| Opened::of(name, &args.conditions));
     let mut opened: Vec<Opened> = opened.collect::<anyhow::Result<_>>()?;
     let limit = limit.map(|limit| {
         let reading = started.elapsed();
@@ -148,12 +152,24 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         // The page, or one setting for all, takes some more replays.
         _ => limit * 4 / 5 / workloads,
     });
-    let requests = opened.iter().map(|one| one.request(args, &profile, limit));
+    let search = (args.aim, Jobs::of(args.jobs));
+    let requests = opened
+        .iter()
+        .map(|one| one.request(search, &profile, limit));
     let requests: Vec<AdviceRequest<'_>> = requests.collect();
     match requests.as_slice() {
         [request] => one(args, request, deadline),
         requests => job(args, requests, deadline),
     }
+}
+
+/// The settings under which the program of a snapshot runs on the smallest device.
+pub fn of_snapshot(snapshot: &Path, conditions: &ConditionFlags) -> anyhow::Result<Advice> {
+    let name = snapshot.to_str().context("the path is not UTF-8")?;
+    let opened = Opened::of(name, conditions)?;
+    let profile = Profile::load(profile::PUBLISHED, Path::new(""))?;
+    let search = (Aim::LeastCapacity, Jobs::of(None));
+    advise(&opened.request(search, &profile, Some(TIME_LIMIT)))
 }
 
 fn one(args: &Args, request: &AdviceRequest<'_>, deadline: Deadline) -> anyhow::Result<ExitCode> {
