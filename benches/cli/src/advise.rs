@@ -8,14 +8,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use coalesce_advisor::report::{self, html, text};
-use coalesce_advisor::{Advice, AdviceRequest, Aim, advise, one_for_all};
+use coalesce_advisor::{Advice, AdviceRequest, Aim, Goal, Opened, advise, one_for_all};
 use coalesce_bench::measure::deadline::Deadline;
 use coalesce_bench::measure::parallel::Jobs;
 use coalesce_bench::measure::profile::{self, Profile};
-use coalesce_workloads::cached::Cached;
-use coalesce_workloads::input::Input;
 
-use super::conditions::{ConditionFlags, Conditions};
+use super::conditions::ConditionFlags;
 use super::output::{self, BOLD, is_stdout, print, print_json, print_styled, styled};
 
 /// Find the settings (PYTORCH_CUDA_ALLOC_CONF) that need the least memory.
@@ -68,65 +66,16 @@ fn aims() -> impl TypedValueParser<Value = Aim> {
         .try_map(move |name| named(name).ok_or("no such aim"))
 }
 
-/// Perturbed copies of the workload to test the advice on.
-const COPIES: u64 = 8;
-
-/// An opened workload and the conditions of its replays.
-struct Opened {
-    input: Input,
-    conditions: Conditions,
-    workload: Cached,
-}
-
-impl Opened {
-    fn of(name: &str, args: &Args) -> anyhow::Result<Self> {
-        let (input, conditions) = args.conditions.open_for_reference(name)?;
-        let workload = Cached::of(input.workload.as_ref())?;
-        Ok(Self {
-            input,
-            conditions,
-            workload,
-        })
-    }
-
-    fn request<'a>(
-        &'a self,
-        args: &Args,
-        profile: &'a Profile,
-        time_limit: Option<Duration>,
-    ) -> AdviceRequest<'a> {
-        AdviceRequest {
-            workload: &self.workload,
-            // A trace does not react to results, and reading the file for every replay would be slow.
-            reactive: match self.input.recording {
-                Some(_) => self.input.workload.as_ref(),
-                None => &self.workload,
-            },
-            recording: self.input.recording.as_ref(),
-            remarks: &self.input.remarks,
-            conditions: &self.conditions.sources,
-            present: &self.conditions.present,
-            releases: self.conditions.releases,
-            release: self.conditions.release,
-            capacity: self.conditions.capacity,
-            others: self.conditions.others,
-            limit: self.conditions.limit,
-            limit_below: self.conditions.limit_below,
-            aim: args.aim,
-            profile,
-            addresses: self.conditions.addresses,
-            time_limit,
-            jobs: Jobs::of(args.jobs),
-            copies: COPIES,
-        }
-    }
+fn open(name: &str, args: &Args) -> anyhow::Result<Opened> {
+    let (input, conditions) = args.conditions.open_for_reference(name)?;
+    Opened::of(input, conditions)
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
     let limit = time_limit(args.time_limit)?;
     let profile = Profile::load(&args.profile, Path::new(""))?;
-    let opened = args.workloads.iter().map(|name| Opened::of(name, args));
+    let opened = args.workloads.iter().map(|name| open(name, args));
     let mut opened: Vec<Opened> = opened.collect::<anyhow::Result<_>>()?;
     let limit = limit.map(|limit| {
         let reading = started.elapsed();
@@ -147,7 +96,13 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         // The page, or one setting for all, takes some more replays.
         _ => limit * 4 / 5 / workloads,
     });
-    let requests = opened.iter().map(|one| one.request(args, &profile, limit));
+    let goal = Goal {
+        aim: args.aim,
+        profile: &profile,
+        time_limit: limit,
+        jobs: Jobs::of(args.jobs),
+    };
+    let requests = opened.iter().map(|one| one.request(goal));
     let requests: Vec<AdviceRequest<'_>> = requests.collect();
     match requests.as_slice() {
         [request] => one(args, request, deadline),
