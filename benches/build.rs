@@ -8,9 +8,10 @@ use std::{env, fs, io};
 
 /// Relative to this crate. Outside a checkout only the first exists, and a change of the other crates goes
 /// unnoticed.
-const SOURCES: [&str; 4] = [
+const SOURCES: [&str; 5] = [
     "src",
     "../allocator/src",
+    "../allocator/plugin/src",
     "../workloads/src",
     "../Cargo.lock",
 ];

@@ -61,6 +61,9 @@ pub enum Error {
     /// PyTorch would have corrupted its own state here.
     #[error(transparent)]
     Hazard(#[from] Hazard),
+    /// The policy itself failed, as a library outside this program may.
+    #[error("{0}")]
+    Policy(String),
     /// A request that the policy does not support.
     #[error("{policy} does not serve {what}")]
     Unsupported {

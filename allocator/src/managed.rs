@@ -80,6 +80,7 @@ impl<P: Policy, D: Driver> Managed<P, D> {
     fn explain(&mut self, refusal: Refusal, bytes: u64, stream: StreamId) -> Error {
         match refusal {
             Refusal::Driver(error) => Error::Driver(error),
+            Refusal::Failed(reason) => Error::Policy(reason),
             Refusal::Unsupported(what) => Error::Unsupported {
                 policy: self.name,
                 what,

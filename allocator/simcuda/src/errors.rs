@@ -88,6 +88,7 @@ impl From<Refusal> for Code {
             Refusal::OutOfMemory => Self::OUT_OF_MEMORY,
             Refusal::Unsupported(_) => Self::NOT_SUPPORTED,
             Refusal::Driver(error) => error.into(),
+            Refusal::Failed(_) => Self::UNKNOWN,
         }
     }
 }

@@ -81,6 +81,8 @@ pub enum Refusal {
     Unsupported(&'static str),
     /// The device failed for another reason than lack of memory.
     Driver(DriverError),
+    /// The policy itself failed, as a library outside this program may. The text says how.
+    Failed(String),
 }
 
 impl From<DriverError> for Refusal {

@@ -66,8 +66,8 @@ fn aims() -> impl TypedValueParser<Value = Aim> {
         .try_map(move |name| named(name).ok_or("no such aim"))
 }
 
-fn open(name: &str, args: &Args) -> anyhow::Result<Opened> {
-    let (input, conditions) = args.conditions.open_for_reference(name)?;
+fn open(name: &str, conditions: &ConditionFlags) -> anyhow::Result<Opened> {
+    let (input, conditions) = conditions.open_for_reference(name)?;
     Opened::of(input, conditions)
 }
 
@@ -75,7 +75,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
     let limit = time_limit(args.time_limit)?;
     let profile = Profile::load(&args.profile, Path::new(""))?;
-    let opened = args.workloads.iter().map(|name| open(name, args));
+    let opened = args.workloads.iter();
+    let opened = opened.map(|name| open(name, &args.conditions));
     let mut opened: Vec<Opened> = opened.collect::<anyhow::Result<_>>()?;
     let limit = limit.map(|limit| {
         let reading = started.elapsed();
@@ -108,6 +109,21 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         [request] => one(args, request, deadline),
         requests => job(args, requests, deadline),
     }
+}
+
+/// For callers that are not in a hurry.
+const TIME_LIMIT: Duration = Duration::from_secs(15);
+
+/// The settings under which the program of a snapshot runs on the smallest device.
+pub fn of_snapshot(snapshot: &Path, conditions: &ConditionFlags) -> anyhow::Result<Advice> {
+    let name = snapshot.to_str().context("the path is not UTF-8")?;
+    let opened = open(name, conditions)?;
+    advise(&opened.request(Goal {
+        aim: Aim::LeastCapacity,
+        profile: &Profile::load(profile::PUBLISHED, Path::new(""))?,
+        time_limit: Some(TIME_LIMIT),
+        jobs: Jobs::of(None),
+    }))
 }
 
 fn one(args: &Args, request: &AdviceRequest<'_>, deadline: Deadline) -> anyhow::Result<ExitCode> {

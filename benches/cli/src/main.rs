@@ -79,6 +79,7 @@ verbs! {
     mod convert; Convert
     mod diagnose; Diagnose
     mod diff; Diff
+    mod fits; Fits
     mod man; Man
     mod merge; Merge
     mod model; Model
@@ -98,6 +99,10 @@ verbs! {
 }
 
 fn main() -> ExitCode {
+    // A library that runs as a policy has a process of this program for itself.
+    if let Some(status) = coalesce_plugin::serve_if_asked() {
+        return status;
+    }
     // Before the arguments are parsed, because their errors and the help have colours as well.
     output::choose_color(std::env::args_os());
     let program = Coalesce::parse();

@@ -1,10 +1,11 @@
 //! `coalesce replay`: the memory use of one workload.
 
+use std::ffi::OsStr;
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::ensure;
-use clap::builder::{PossibleValue, PossibleValuesParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use coalesce_alloc::policy::POLICIES;
 use coalesce_bench::measure::capacity::ROOMY;
 use coalesce_bench::measure::cell::{self, Cell, REFERENCE};
@@ -40,8 +41,9 @@ pub struct Args {
     /// A PyTorch memory snapshot, a trace (see workloads/traces/README.md), an RMM log or a MiniMalloc instance,
     /// plain or compressed with gzip, xz or zstd; the name of a preset; or `-` for standard input.
     workload: String,
-    /// The allocator.
-    #[arg(long, default_value = "pytorch", value_parser = policies())]
+    /// The allocator, or `plugin:PATH` for a library made for PyTorch's CUDAPluggableAllocator, which then runs over
+    /// the simulated device; `plugin:PATH:MALLOC,FREE` names its functions.
+    #[arg(long, default_value = "pytorch", value_parser = PolicyOrPlugin(policies()))]
     policy: String,
     /// Device: sim, auto (the first GPU, else the simulated device) or cuda:0.
     #[arg(long, default_value_t = DeviceName::Sim)]
@@ -66,6 +68,30 @@ pub fn policies() -> PossibleValuesParser {
     PossibleValuesParser::new(
         policies.map(|policy| PossibleValue::new(policy.name).help(policy.summary)),
     )
+}
+
+/// Parses the name of a policy or of a library.
+#[derive(Clone)]
+struct PolicyOrPlugin(PossibleValuesParser);
+
+impl TypedValueParser for PolicyOrPlugin {
+    type Value = String;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        argument: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<String, clap::Error> {
+        match value.to_str() {
+            Some(text) if text.starts_with(coalesce_plugin::PREFIX) => Ok(text.to_owned()),
+            _ => self.0.parse_ref(command, argument, value),
+        }
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        self.0.possible_values()
+    }
 }
 
 /// The output.
@@ -325,6 +351,7 @@ fn describe(report: &Report) -> String {
         "{}: {} events, {} allocations\n{}, settings: {}; {device}\n\n",
         row.workload, row.events, row.allocations, row.policy, row.setting,
     );
+    let of_blocks = |bytes: Option<u64>| bytes.map_or_else(|| "unknown".to_owned(), amount);
     let figures = [
         (
             "peak requested",
@@ -333,7 +360,7 @@ fn describe(report: &Report) -> String {
         ),
         (
             "peak allocated",
-            amount(row.peak_allocated_bytes),
+            of_blocks(row.peak_allocated_bytes),
             "size of their blocks",
         ),
         (
@@ -343,7 +370,7 @@ fn describe(report: &Report) -> String {
         ),
         (
             "peak inactive split",
-            amount(row.peak_inactive_split_bytes),
+            of_blocks(row.peak_inactive_split_bytes),
             "free blocks in segments that are partly in use",
         ),
         (

@@ -14,7 +14,7 @@ use schemars::{JsonSchema, Schema};
 use serde_json::Value;
 
 use super::output::print_json;
-use super::{place, policies, realism, replay, verify, workloads};
+use super::{fits, place, policies, realism, replay, verify, workloads};
 
 /// Print the JSON Schema of what a command prints with --json.
 ///
@@ -39,6 +39,8 @@ enum Output {
     Diagnose,
     /// `coalesce diff`
     Diff,
+    /// `coalesce fits`
+    Fits,
     /// `coalesce place`
     Place,
     /// `coalesce policies`
@@ -64,6 +66,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Output::Compare => schema::<Comparison>(),
         Output::Diagnose => schema::<Vec<Finding>>(),
         Output::Diff => schema::<Difference>(),
+        Output::Fits => schema::<fits::FitsReport>(),
         Output::Place => schema::<place::PlaceReport>(),
         Output::Policies => schema::<Vec<policies::ListedPolicy>>(),
         Output::Realism => schema::<Vec<realism::Realism>>(),

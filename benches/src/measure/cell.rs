@@ -1,6 +1,6 @@
 //! One measurement: a workload under a policy and its settings on a device.
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use coalesce_alloc::driver::Driver;
 use coalesce_alloc::driver::calls::{CallCounts, CallKind};
 use coalesce_alloc::driver::hooks::Instruments;
@@ -12,6 +12,7 @@ use coalesce_alloc::policy::{self, OfflinePlan};
 use coalesce_alloc::release::Release;
 use coalesce_alloc::settings::Settings;
 use coalesce_alloc::{Allocator, PyTorch};
+use coalesce_plugin::Library;
 use coalesce_workloads::demand::Demand;
 use coalesce_workloads::families::batch_probe::LargestBatch;
 use coalesce_workloads::lifetimes;
@@ -32,7 +33,7 @@ pub struct Cell<'a> {
     pub workload: &'a dyn Workload,
     /// Its demand: the peak requested.
     pub demand: Demand,
-    /// The policy's name.
+    /// The policy's name; of a library, `plugin:PATH`.
     pub policy: &'a str,
     /// The setting's name in the row.
     pub setting: &'a str,
@@ -121,7 +122,8 @@ impl Cell<'_> {
     /// [start](Workload::start), the reference holds that memory, unless the settings rule it out.
     ///
     /// # Errors
-    /// If the policy is unknown, the settings are invalid, or the policy is offline and `plan` is missing.
+    /// If the policy is unknown, the settings are invalid, the policy is offline and `plan` is missing, or a library
+    /// does not start.
     pub fn allocator(
         &self,
         capacity: u64,
@@ -136,6 +138,9 @@ impl Cell<'_> {
             costs: self.profile.costs.clone(),
             ..SimConfig::with_capacity(capacity)
         };
+        if let Some(library) = Library::named(self.policy)? {
+            return Ok(coalesce_plugin::build(&library, &config, self.conf)?);
+        }
         // Other policies cannot begin with segments of the reference.
         if self.policy == REFERENCE
             && let Some(start) = self.workload.start()
@@ -160,6 +165,12 @@ impl Cell<'_> {
     ) -> anyhow::Result<Box<dyn Allocator<Driver = D>>> {
         if let Some(plan) = self.plan {
             return Ok(plan.build(device));
+        }
+        if Library::named(self.policy)?.is_some() {
+            bail!(
+                "{}: a library runs over the simulated device only",
+                self.policy
+            );
         }
         if self.policy != REFERENCE {
             return Ok(policy::build(self.policy, device, self.conf)?);
@@ -223,6 +234,9 @@ impl Cell<'_> {
         let (at_peak, largest_batch) = (watch.0, probe.0.batch);
         let measures = Measures::of(allocator.stats());
         let counts = allocator.driver().counts();
+        // A library tells addresses, not the sizes of its blocks.
+        let knows_blocks = Library::named(self.policy)?.is_none();
+        let of_blocks = |bytes: u64| knows_blocks.then_some(bytes);
         let if_complete = |share: Option<f64>| share.filter(|_| tally.ooms == 0).map(six_digits);
         let calls: u64 = CallKind::ALL.iter().map(|&kind| counts.of(kind)).sum();
         let per_1000 = calls as f64 / measures.allocations as f64 * 1000.0;
@@ -240,18 +254,21 @@ impl Cell<'_> {
             allocations: measures.allocations,
             lower_bound_bytes: self.demand.lower_bound_bytes,
             peak_requested_bytes: measures.peak_requested_bytes,
-            peak_allocated_bytes: measures.peak_allocated_bytes,
-            peak_active_bytes: measures.peak_active_bytes,
+            peak_allocated_bytes: of_blocks(measures.peak_allocated_bytes),
+            peak_active_bytes: of_blocks(measures.peak_active_bytes),
             peak_reserved_bytes: measures.peak_reserved_bytes,
-            peak_inactive_split_bytes: measures.peak_inactive_split_bytes,
-            inactive_split_at_peak_bytes: at_peak.inactive_split_bytes,
+            peak_inactive_split_bytes: of_blocks(measures.peak_inactive_split_bytes),
+            inactive_split_at_peak_bytes: of_blocks(at_peak.inactive_split_bytes),
             efficiency: if_complete(measures.efficiency()),
-            fragmentation: if_complete(measures.fragmentation()),
+            fragmentation: if_complete(measures.fragmentation().filter(|_| knows_blocks)),
             retries: measures.retries,
             ooms: tally.ooms,
             skipped_frees: tally.skipped_frees,
             first_oom_event: first_oom.map(|first| first.event),
-            shatter_at_oom: first_oom.and_then(|first| first.shatter()).map(six_digits),
+            shatter_at_oom: first_oom
+                .and_then(|first| first.shatter())
+                .filter(|_| knows_blocks)
+                .map(six_digits),
             largest_batch,
             device_allocs: measures.device_allocs,
             device_frees: measures.device_frees,

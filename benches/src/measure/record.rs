@@ -36,14 +36,18 @@ pub struct Row {
     pub lower_bound_bytes: u64,
     // Memory.
     pub peak_requested_bytes: u64,
-    pub peak_allocated_bytes: u64,
-    pub peak_active_bytes: u64,
+    /// `None` for a library, which does not tell the sizes of its blocks.
+    pub peak_allocated_bytes: Option<u64>,
+    /// As for `peak_allocated_bytes`.
+    pub peak_active_bytes: Option<u64>,
     pub peak_reserved_bytes: u64,
-    pub peak_inactive_split_bytes: u64,
-    pub inactive_split_at_peak_bytes: u64,
+    /// As for `peak_allocated_bytes`.
+    pub peak_inactive_split_bytes: Option<u64>,
+    /// As for `peak_allocated_bytes`.
+    pub inactive_split_at_peak_bytes: Option<u64>,
     /// `None` if requests failed or nothing was reserved.
     pub efficiency: Option<f64>,
-    /// As for `efficiency`.
+    /// As for `efficiency` and `peak_allocated_bytes`.
     pub fragmentation: Option<f64>,
     // Out of memory.
     pub retries: u64,
@@ -338,8 +342,8 @@ pub(crate) mod tests {
             events: 6,
             allocations: 6,
             peak_requested_bytes: 1 << 20,
-            peak_allocated_bytes: 1 << 20,
-            peak_active_bytes: 1 << 20,
+            peak_allocated_bytes: Some(1 << 20),
+            peak_active_bytes: Some(1 << 20),
             peak_reserved_bytes: 2 << 20,
             efficiency: Some(0.5),
             device_allocs: 6,

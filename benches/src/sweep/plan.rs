@@ -1,7 +1,8 @@
 //! The ordered cells of a sweep.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fmt::Write;
+use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, anyhow, bail, ensure};
@@ -9,6 +10,7 @@ use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::policy::{self, OfflinePlan, POLICIES};
 use coalesce_alloc::release::Release;
 use coalesce_alloc::settings::Settings;
+use coalesce_plugin::Library;
 use coalesce_workloads::catalog::Unknown;
 use coalesce_workloads::formats::source::Source;
 use toml::Table;
@@ -28,7 +30,7 @@ pub struct Plan {
     pub profile: Profile,
     /// All cells, grouped by workload.
     pub cells: Vec<Planned>,
-    /// A digest of the plan and the contents of the traces. The same build of the program gives the same results for
+    /// A digest of the plan and the contents of the traces and libraries. The same build of the program gives the same results for
     /// sweeps with the same digest.
     pub digest: String,
 }
@@ -88,7 +90,7 @@ impl Plan {
             let entries = entries(&spec.workload, &run.seeds, folder)?;
             for entry in chosen(entries, run).with_context(context)? {
                 let workload = plan.add(entry).with_context(context)?;
-                cells.extend(combinations(run, &settings, workload).with_context(context)?);
+                cells.extend(combinations(run, &settings, workload, folder).with_context(context)?);
             }
         }
         ensure!(!plan.workloads.is_empty(), "no [[workload]]");
@@ -186,6 +188,14 @@ impl Plan {
         for cell in &self.cells {
             let _ = writeln!(text, "{}, {}, {}", self.key(cell), cell.conf, cell.timing);
         }
+        let policies: BTreeSet<_> = self.cells.iter().map(|cell| &cell.policy).collect();
+        for policy in policies {
+            if let Ok(Some(library)) = Library::named(policy) {
+                // A library that cannot be read fails when it runs.
+                let contents = fs::read(library.path()).unwrap_or_default();
+                let _ = writeln!(text, "{policy} {}", digest(&contents));
+            }
+        }
         digest(text.as_bytes())
     }
 }
@@ -220,11 +230,12 @@ fn chosen(mut entries: Vec<Entry>, run: &RunSpec) -> anyhow::Result<Vec<Entry>> 
     Ok(entries)
 }
 
-/// All combinations of a run for one workload.
+/// All combinations of a run for one workload. Libraries are relative to `folder`.
 fn combinations(
     run: &RunSpec,
     settings: &[(String, String)],
     workload: usize,
+    folder: &Path,
 ) -> anyhow::Result<Vec<Planned>> {
     let capacities = parsed::<Capacity>("capacities", &run.capacities)?;
     let addresses = parsed::<AddressPolicy>("addresses", &run.addresses)?;
@@ -232,14 +243,8 @@ fn combinations(
     let releases = releases.into_iter().map(reproduced);
     let releases = releases.collect::<Result<Vec<_>, _>>()?;
     ensure!(!run.policies.is_empty(), "policies is empty");
-    for policy in &run.policies {
-        let known = POLICIES.iter().map(|policy| policy.name);
-        ensure!(
-            known.clone().any(|name| name == policy),
-            "unknown policy {}",
-            Unknown::new(policy, known)
-        );
-    }
+    let policies = run.policies.iter().map(|name| policy_named(name, folder));
+    let policies = policies.collect::<anyhow::Result<Vec<_>>>()?;
     let chosen = match &run.settings {
         None => settings.to_vec(),
         Some(names) => names
@@ -248,7 +253,7 @@ fn combinations(
             .collect::<Result<_, _>>()?,
     };
     let mut cells = Vec::new();
-    for policy in &run.policies {
+    for policy in &policies {
         let releases = match policy.as_str() {
             REFERENCE => &releases[..],
             _ => &[Release::DEFAULT],
@@ -274,8 +279,28 @@ fn combinations(
     Ok(cells)
 }
 
+/// The name of a known policy, or of a library that exists, with its path.
+fn policy_named(policy: &str, folder: &Path) -> anyhow::Result<String> {
+    if let Some(library) = Library::named(policy)? {
+        let library = library.relative_to(folder);
+        let path = library.path();
+        ensure!(path.is_file(), "no library {}", path.display());
+        return Ok(library.policy());
+    }
+    let known = POLICIES.iter().map(|policy| policy.name);
+    ensure!(
+        known.clone().any(|name| name == policy),
+        "unknown policy {}",
+        Unknown::new(policy, known)
+    );
+    Ok(policy.to_owned())
+}
+
 /// Checks the settings of a policy; of the reference, as a release reads them.
 fn check(policy: &str, release: Release, conf: &str) -> anyhow::Result<()> {
+    if Library::named(policy)?.is_some() {
+        return Ok(coalesce_plugin::check_conf(conf)?);
+    }
     if policy != REFERENCE {
         return Ok(policy::check_conf(policy, conf)?);
     }

@@ -24,7 +24,7 @@
 //! [[run]]                                  # all combinations of its values
 //! settings = ["default"]                   # default: all settings
 //! capacities = ["1TiB", "110%", "least"]   # default: 1TiB; least: minimum device memory
-//! policies = ["pytorch"]                   # default: pytorch
+//! policies = ["pytorch"]                   # default: pytorch; plugin:PATH is a library
 //! addresses = ["up"]                       # default: up; or down, firstfit, cuda
 //! torch = ["2.11", "2.15"]                 # releases that pytorch reproduces; default: the newest
 //! families = ["recorded"]                  # default: workloads of all families

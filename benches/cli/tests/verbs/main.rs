@@ -6,12 +6,15 @@ mod compare;
 mod convert;
 mod diagnose;
 mod diff;
+mod fits;
 mod gpu;
 mod input;
 mod installed;
 mod limits;
 mod lists;
 mod place;
+#[cfg(target_os = "linux")]
+mod plugin;
 mod realism;
 mod replay;
 mod report;

@@ -100,3 +100,94 @@ fn every_field_of_the_output_is_described() {
         assert_output_is_described(output, &arguments);
     }
 }
+
+/// Every command with --json has a schema. Several workloads have one of their own, `job`.
+#[test]
+fn every_command_with_json_has_a_schema() {
+    let help = |verb: &str| coalesce(&[verb, "--help"], "", &[]).success();
+    let outputs = help("schema");
+    let all = coalesce(&["--help"], "", &[]).success();
+    let verbs = all.lines().filter_map(|line| {
+        let verb = line.strip_prefix("  ")?.split_once(' ')?.0;
+        (!verb.is_empty() && !verb.starts_with('-') && verb != "help").then_some(verb)
+    });
+    let mut described = 0;
+    for verb in verbs.filter(|verb| {
+        help(verb)
+            .lines()
+            .any(|line| line.trim().starts_with("--json"))
+    }) {
+        assert!(outputs.contains(&format!("- {verb}:")), "{verb}");
+        described += 1;
+    }
+    assert_eq!(described, 12);
+}
+
+/// The schema of the value at a path such as `answer.kind` or `holders[].place`.
+fn at_path<'s>(root: &'s Value, path: &str) -> Option<&'s Value> {
+    let mut schema = root;
+    for step in path.split('.') {
+        let (field, items) = match step.strip_suffix("[]") {
+            Some(field) => (field, true),
+            None => (step, false),
+        };
+        if !field.is_empty() {
+            schema = inner(schema, root)["properties"].get(field)?;
+        }
+        if items {
+            schema = inner(schema, root).get("items")?;
+        }
+    }
+    Some(schema)
+}
+
+/// The schema behind references, and of a value that may be null, that of the value.
+fn inner<'s>(schema: &'s Value, root: &'s Value) -> &'s Value {
+    let schema = resolved(schema, root);
+    match schema["anyOf"].as_array() {
+        Some(alternatives) => {
+            let other = alternatives.iter().find(|one| one["type"] != "null");
+            inner(other.unwrap(), root)
+        }
+        None => schema,
+    }
+}
+
+/// The tables at the end of the skill name only fields that exist, and its text only values that exist.
+#[test]
+fn the_skill_names_fields_that_exist() {
+    let skill = crate::checkout().join("benches/cli/SKILL.md");
+    let skill = std::fs::read_to_string(skill).unwrap();
+    let (_, fields) = skill.split_once("## Fields").unwrap();
+    let mut found = 0;
+    for section in fields.split("`coalesce schema ").skip(1) {
+        let output = section.split('`').next().unwrap();
+        let schema = json(&["schema", output]);
+        for row in section.lines().filter(|line| line.starts_with("| `")) {
+            let names = row.split('|').nth(1).unwrap();
+            for path in names.split('`').skip(1).step_by(2) {
+                assert!(at_path(&schema, path).is_some(), "{output}: {path}");
+                found += 1;
+            }
+        }
+    }
+    assert!(found > 40, "{found}");
+    let advice = json(&["schema", "advise"]).to_string();
+    for value in [
+        "change",
+        "keep",
+        "too_large",
+        "impossible",
+        "exact",
+        "recorded_part",
+        "estimate",
+        "unchecked",
+        "fragmentation",
+        "too_much_memory",
+        "activations",
+        "optimizer_state",
+    ] {
+        assert!(skill.contains(&format!("`{value}`")), "{value}");
+        assert!(advice.contains(&format!("\"{value}\"")), "{value}");
+    }
+}

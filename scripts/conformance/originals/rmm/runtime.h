@@ -4,7 +4,3 @@
 
 // Bytes the device has; nothing is taken yet, and the next address is the first one again.
 void reset_device(uint64_t capacity);
-
-// Sends the calls that librmm.so makes to the CUDA runtime inside it to the functions of
-// runtime.cpp.
-void redirect_librmm();

@@ -415,7 +415,7 @@ pub(super) fn reliability(advice: &Advice) -> Vec<String> {
 }
 
 /// Paragraphs in lines of at most 110 characters.
-pub(super) fn paragraphs(paragraphs: impl IntoIterator<Item = String>) -> String {
+pub fn paragraphs(paragraphs: impl IntoIterator<Item = String>) -> String {
     const WIDTH: usize = 110;
     let mut lines = String::new();
     for paragraph in paragraphs {

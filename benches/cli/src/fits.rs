@@ -1,0 +1,184 @@
+//! `coalesce fits`: whether a PyTorch program fits into a GPU, asked before there is one.
+
+mod answer;
+mod gpus;
+mod program;
+mod vary;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::ensure;
+use coalesce_advisor::Advice;
+use coalesce_alloc::bytes;
+use coalesce_bench::text::amount;
+
+pub use self::answer::FitsReport;
+use self::answer::Verdict;
+use self::program::{Device, Program, Run};
+use self::vary::{Largest, Parameter};
+use super::advise;
+use super::conditions::ConditionFlags;
+use super::output::{self, failed, is_stdout, notice, print, print_json};
+
+/// Find out whether a PyTorch program fits into a GPU, without a GPU.
+///
+/// Runs the unmodified program on a simulated GPU: nothing is computed, but PyTorch's own allocator serves every
+/// request. The program ends early when three of its steps in a row made the same requests. If it runs out of
+/// memory, it runs again with more memory to find out how much it needs, and which settings help. Exit status 0 if it
+/// fits, 1 if it does not, 2 if there is no answer.
+///
+/// What a program reads from the GPU is 0 everywhere, so a program whose requests depend on computed values can
+/// need more or less. The answer lists where that may be so.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+        coalesce fits --memory 24GiB -- python train.py\n  \
+        coalesce fits --memory 80GiB --vary BATCH=1..256 -- python train.py --batch-size {BATCH}")]
+pub struct Args {
+    /// Memory of the GPU, as PyTorch reports it: 24GiB or 24G for 24 * 2^30 bytes, 24GB for 24 * 10^9.
+    #[arg(long, value_parser = bytes::parse_memory)]
+    memory: u64,
+    /// Part of it that the CUDA context and other processes use.
+    #[arg(long, value_name = "BYTES", default_value = "512MiB", value_parser = bytes::parse_memory)]
+    reserve_for_others: u64,
+    /// End the program after this many steps of its optimizer, even if they differ.
+    #[arg(long, value_name = "NUMBER", default_value = "100")]
+    steps: u32,
+    /// Find the largest number in a range with which the program fits. The command contains it as {NAME}, or the
+    /// program reads the environment variable NAME. Larger numbers must need more memory.
+    #[arg(long, value_name = "NAME=FIRST..LAST")]
+    vary: Option<Parameter>,
+    /// Also write the memory snapshot of the answer's run, for `coalesce advise` and `coalesce diff`.
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
+    /// Print a JSON object, which `coalesce schema fits` describes.
+    #[arg(long)]
+    json: bool,
+    /// The program and its arguments, after `--`.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+/// More than any program needs: the device on which a program that does not fit shows how much it needs.
+const ROOMY: u64 = 1 << 44;
+
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let report = match report(args) {
+        Ok(report) => report,
+        Err(error) => return Ok(failed(&error, 2)),
+    };
+    match args.json {
+        true => print_json(&report)?,
+        false => print(&answer::page(&report))?,
+    }
+    Ok(ExitCode::from(u8::from(!report.fits())))
+}
+
+fn report(args: &Args) -> anyhow::Result<FitsReport> {
+    ensure!(
+        args.reserve_for_others < args.memory,
+        "--reserve-for-others leaves no memory for the program"
+    );
+    ensure!(
+        !args.save.as_deref().is_some_and(is_stdout),
+        "--save: expected a file; standard output has the answer"
+    );
+    let device = Device {
+        memory: args.memory,
+        others: args.reserve_for_others,
+    };
+    let program = Program::new(&args.command, args.steps);
+    if let Some(path) = &args.save {
+        output::ensure_writable(path)?;
+    }
+    let (program, run, verdict, largest) = match &args.vary {
+        Some(parameter) => largest(&program, device, parameter)?,
+        None => {
+            let (run, verdict) = decide(&program, device)?;
+            (program, run, verdict, None)
+        }
+    };
+    if let Some(path) = &args.save {
+        run.save(path)?;
+    }
+    Ok(FitsReport {
+        largest,
+        ..FitsReport::of(&program, device, &run, verdict)
+    })
+}
+
+/// The program with the largest number with which it fits.
+fn largest(
+    program: &Program,
+    device: Device,
+    parameter: &Parameter,
+) -> anyhow::Result<(Program, Run, Verdict, Option<Largest>)> {
+    let mut best = None;
+    let found = parameter.largest(|value| -> anyhow::Result<bool> {
+        let program = program.with(&parameter.name, value);
+        let run = program.run(device, None)?;
+        let fits = run.fits();
+        notice(&format!(
+            "{} = {value}: {}",
+            parameter.name,
+            if fits { "fits" } else { "does not fit" }
+        ));
+        if fits {
+            best = Some(run);
+        }
+        Ok(fits)
+    })?;
+    // Without any that fits, the smallest shows what is missing.
+    let program = program.with(&parameter.name, found.unwrap_or(parameter.first));
+    let (run, verdict) = match best {
+        Some(run) => (run, Verdict::Fits),
+        None => decide(&program, device)?,
+    };
+    Ok((program, run, verdict, Some(parameter.found(found))))
+}
+
+/// Runs the program, and if it fails, finds out with which settings it fits, if any.
+fn decide(program: &Program, device: Device) -> anyhow::Result<(Run, Verdict)> {
+    let run = program.run(device, None)?;
+    if run.fits() {
+        return Ok((run, Verdict::Fits));
+    }
+    let roomy = Device {
+        memory: ROOMY,
+        ..device
+    };
+    let whole = program.run(roomy, None)?;
+    ensure!(
+        whole.fits(),
+        "the program runs out of memory on a device of {} too",
+        amount(ROOMY)
+    );
+    let advice = advice(&whole, device)?;
+    let Some(conf) = advice
+        .answer
+        .conf
+        .clone()
+        .filter(|_| advice.answer.missing_bytes == 0)
+    else {
+        return Ok((whole, Verdict::too_large(&advice)));
+    };
+    // PyTorch itself has the last word.
+    let confirmed = program.run(device, Some(&conf))?;
+    match confirmed.fits() {
+        true => Ok((confirmed, Verdict::FitsWith { conf })),
+        false => Ok((whole, Verdict::too_large(&advice))),
+    }
+}
+
+fn advice(run: &Run, device: Device) -> anyhow::Result<Advice> {
+    let conditions = ConditionFlags {
+        conf: None,
+        capacity: Some(device.memory),
+        limit: None,
+        reserve_for_others: device.others,
+        addresses: None,
+        torch: None,
+        recorded_device: None,
+    };
+    advise::of_snapshot(&run.snapshot, &conditions)
+}

@@ -1,0 +1,208 @@
+//! The answer, as JSON and as text.
+
+use std::fmt::Write;
+
+use coalesce_advisor::Advice;
+use coalesce_advisor::report::text::paragraphs;
+use coalesce_bench::text::{amount, count};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::gpus::GPUS;
+use super::program::{Device, Ended, Place, Program, Run};
+use super::vary::Largest;
+
+/// Whether a program fits into a GPU.
+#[derive(Clone, PartialEq, Debug, JsonSchema, Serialize)]
+pub struct FitsReport {
+    /// The version of this format: 1.
+    pub format: u32,
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// The release of PyTorch.
+    pub torch: String,
+    /// Bytes of memory of the GPU.
+    pub memory_bytes: u64,
+    /// Bytes of it that are not for the program.
+    pub others_bytes: u64,
+    /// Whether it fits.
+    pub verdict: Verdict,
+    /// The peak of requested memory, in bytes.
+    pub peak_requested_bytes: u64,
+    /// The peak of reserved memory, in bytes: on the GPU if the program fits, else on one with more memory.
+    pub peak_reserved_bytes: u64,
+    /// Requests that failed. If the program fits, it went on without them.
+    pub failed_requests: u64,
+    /// Steps of the optimizer that ran.
+    pub steps: u32,
+    /// Why the run ended.
+    pub ended: Ended,
+    /// Lines that read computed values, which were 0, and how often. If they decide what the program requests, the answer
+    /// can be wrong.
+    pub values: Vec<Place>,
+    /// Lines that made tensors whose shape depends on computed values, and how often. The program may need more there.
+    pub shapes: Vec<Place>,
+    /// GPUs that have enough memory for the peak, the smallest first.
+    pub gpus: Vec<&'static str>,
+    /// The largest number with which the program fits; none without `--vary`.
+    pub largest: Option<Largest>,
+}
+
+/// Whether a program fits.
+#[derive(Clone, PartialEq, Debug, JsonSchema, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Verdict {
+    /// As it is.
+    Fits,
+    /// Under other settings, under which it was run.
+    FitsWith {
+        /// `PYTORCH_CUDA_ALLOC_CONF`.
+        conf: String,
+    },
+    /// Under no settings that were tried.
+    TooLarge {
+        /// Bytes that are missing under the best settings.
+        missing_bytes: u64,
+        /// What `coalesce advise` says about it.
+        sentences: Vec<String>,
+    },
+}
+
+impl Verdict {
+    pub fn too_large(advice: &Advice) -> Self {
+        Self::TooLarge {
+            missing_bytes: advice.answer.missing_bytes,
+            sentences: advice.answer.sentences.clone(),
+        }
+    }
+}
+
+impl FitsReport {
+    /// The report of a run, or of the last of several.
+    pub fn of(program: &Program, device: Device, run: &Run, verdict: Verdict) -> Self {
+        let known = &run.known;
+        let enough = |bytes: u64| bytes >= known.peak_reserved_bytes.saturating_add(device.others);
+        let gpus = GPUS.iter().filter(|gpu| enough(gpu.bytes()));
+        Self {
+            format: 1,
+            command: program.command.clone(),
+            torch: known.torch.clone(),
+            memory_bytes: device.memory,
+            others_bytes: device.others,
+            verdict,
+            peak_requested_bytes: known.peak_requested_bytes,
+            peak_reserved_bytes: known.peak_reserved_bytes,
+            failed_requests: known.ooms,
+            steps: known.steps,
+            ended: known.ended,
+            values: known.values.clone(),
+            shapes: known.shapes.clone(),
+            gpus: gpus.map(|gpu| gpu.name).collect(),
+            largest: None,
+        }
+    }
+
+    /// Whether the program fits as it is.
+    pub fn fits(&self) -> bool {
+        self.verdict == Verdict::Fits
+    }
+}
+
+/// The answer as text.
+pub fn page(report: &FitsReport) -> String {
+    let mut page = paragraphs(answer(report));
+    if let Verdict::FitsWith { conf } = &report.verdict {
+        let _ = writeln!(page, "\n  export PYTORCH_CUDA_ALLOC_CONF={conf}");
+    }
+    let gpus = match report.gpus.is_empty() {
+        true => "none of those known here".to_owned(),
+        false => report.gpus.join(", "),
+    };
+    let [requested, reserved] =
+        [report.peak_requested_bytes, report.peak_reserved_bytes].map(amount);
+    let ended = match report.ended {
+        Ended::Repeats => "the last three made equal requests, so the program was ended there",
+        Ended::Steps => "the program was ended there (--steps)",
+        _ => "the program ended by itself",
+    };
+    let _ = write!(
+        page,
+        "\n\
+         peak requested  {requested:>12}  size of all live requests\n\
+         peak reserved   {reserved:>12}  memory taken from the device\n\
+         optimizer steps {:>12}  {ended}\n\
+         large enough    {gpus}\n",
+        report.steps
+    );
+    page + &unknown(report)
+}
+
+/// Whether it fits, one sentence or more a paragraph.
+fn answer(report: &FitsReport) -> Vec<String> {
+    let available = report.memory_bytes - report.others_bytes;
+    let spare = available.saturating_sub(report.peak_reserved_bytes);
+    let [reserved, spare, available] = [report.peak_reserved_bytes, spare, available].map(amount);
+    let mut answer = match &report.verdict {
+        Verdict::Fits => vec![format!(
+            "The program fits: it reserves {reserved} at its peak, {spare} less than the {available} available."
+        )],
+        Verdict::FitsWith { .. } => vec![format!(
+            "Under its settings, the program runs out of memory. It fits with the settings below: it reserves \
+             {reserved} of the {available} available."
+        )],
+        Verdict::TooLarge { sentences, .. } => {
+            let mut all = vec!["The program does not fit.".to_owned()];
+            all.extend(sentences.iter().cloned());
+            all
+        }
+    };
+    if report.verdict == Verdict::Fits && report.failed_requests > 0 {
+        let failed = count(report.failed_requests, "request");
+        answer.push(format!(
+            "It went on after {failed} failed for lack of memory."
+        ));
+    }
+    answer.extend(report.largest.as_ref().map(|largest| {
+        let Largest {
+            name, first, last, ..
+        } = largest;
+        match largest.value {
+            Some(value) if value == *last => {
+                format!("It fits with every {name} from {first} to {last}.")
+            }
+            Some(value) => format!("{value} is the largest {name} with which it fits."),
+            None => format!("It does not fit with the smallest {name}, {first}."),
+        }
+    }));
+    answer
+}
+
+/// What the answer depends on and is not known.
+fn unknown(report: &FitsReport) -> String {
+    let sections = [
+        (
+            &report.shapes,
+            "Nothing is computed, so these lines made tensors of unknown size. The program may need more than this:",
+        ),
+        (
+            &report.values,
+            "These lines read values from the GPU, and got 0. If the values decide what the program requests, it may \
+             need more or less:",
+        ),
+    ];
+    let mut text = String::new();
+    for (places, remark) in sections {
+        if places.is_empty() {
+            continue;
+        }
+        let _ = write!(text, "\n{}", paragraphs([remark.to_owned()]));
+        for Place { line, times } in places {
+            let times = match times {
+                1 => "once".to_owned(),
+                times => format!("{times} times"),
+            };
+            let _ = writeln!(text, "  {line}, {times}");
+        }
+    }
+    text
+}

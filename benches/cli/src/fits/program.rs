@@ -1,0 +1,244 @@
+//! Runs of the program on the simulated GPU.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, bail, ensure};
+use coalesce_bench::text::amount;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
+
+use crate::output::{self, notice};
+
+/// The module that records, which Python imports at its start.
+const WATCH: &str = include_str!("watch.py");
+
+/// Lines of the output of a failed program that are shown.
+const LAST_LINES: usize = 20;
+
+/// A simulated GPU.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Device {
+    /// Bytes of memory.
+    pub memory: u64,
+    /// Bytes of it that are not for the program.
+    pub others: u64,
+}
+
+/// A command that runs a PyTorch program.
+#[derive(Debug)]
+pub struct Program {
+    /// The command and its arguments.
+    pub command: Vec<String>,
+    variables: Vec<(String, String)>,
+    steps: u32,
+}
+
+/// What a run showed.
+#[derive(Debug)]
+pub struct Run {
+    /// The memory snapshot of the process that reserved most.
+    pub snapshot: PathBuf,
+    /// What else that process reported.
+    pub known: Known,
+    /// Whether the command succeeded.
+    succeeded: bool,
+    /// Keeps the snapshot.
+    _folder: TempDir,
+}
+
+/// What `watch.py` writes.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+pub struct Known {
+    /// The release of PyTorch.
+    pub torch: String,
+    /// How the program ended.
+    pub ended: Ended,
+    /// The message of the exception that ended it, if it ran out of memory.
+    pub failure: Option<String>,
+    /// Steps of the first optimizer.
+    pub steps: u32,
+    /// Bytes.
+    pub peak_requested_bytes: u64,
+    /// Bytes.
+    pub peak_reserved_bytes: u64,
+    /// Failed requests.
+    pub ooms: u64,
+    /// Reads of computed values.
+    pub values: Vec<Place>,
+    /// Tensors whose shape depends on computed values.
+    pub shapes: Vec<Place>,
+}
+
+/// A line of the program that depends on computed values.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize, JsonSchema, Serialize)]
+pub struct Place {
+    /// FILE:LINE
+    pub line: String,
+    /// How often it ran.
+    pub times: u64,
+}
+
+/// How a program ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, JsonSchema, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ended {
+    /// By itself.
+    Program,
+    /// Its steps repeated.
+    Repeats,
+    /// It reached the number of steps given.
+    Steps,
+    /// An uncaught out-of-memory error.
+    OutOfMemory,
+    /// Another uncaught error.
+    Error,
+    /// PyTorch has no GPU.
+    NoGpu,
+    /// The GPU is not simulated.
+    RealGpu,
+}
+
+impl Run {
+    /// Whether every request was served, or the program went on without those that failed.
+    pub fn fits(&self) -> bool {
+        self.known.ooms == 0 || (self.succeeded && self.known.ended != Ended::OutOfMemory)
+    }
+
+    /// Writes the snapshot to a file.
+    ///
+    /// # Errors
+    /// If one of the files cannot be read or written.
+    pub fn save(&self, to: &Path) -> anyhow::Result<()> {
+        let bytes = fs::read(&self.snapshot).context("the snapshot is gone")?;
+        output::write(to, &bytes)
+    }
+}
+
+impl Program {
+    /// A program that ends after `steps` steps at the latest.
+    pub fn new(command: &[String], steps: u32) -> Self {
+        Self {
+            command: command.to_vec(),
+            variables: Vec::new(),
+            steps,
+        }
+    }
+
+    /// The program with a number in its arguments and its environment.
+    pub fn with(&self, name: &str, value: u64) -> Self {
+        let value = value.to_string();
+        let place = format!("{{{name}}}");
+        let command = self.command.iter().map(|one| one.replace(&place, &value));
+        Self {
+            command: command.collect(),
+            variables: vec![(name.to_owned(), value)],
+            steps: self.steps,
+        }
+    }
+
+    /// Runs it on a device, under settings other than its own if there are any.
+    ///
+    /// # Errors
+    /// If it cannot be started, does not use a simulated GPU, or fails with anything but an out-of-memory error.
+    pub fn run(&self, device: Device, conf: Option<&str>) -> anyhow::Result<Run> {
+        let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
+        let [watch, records, printed] =
+            ["watch", "records", "printed"].map(|name| folder.path().join(name));
+        fs::create_dir(&watch)?;
+        fs::create_dir(&records)?;
+        fs::write(watch.join("sitecustomize.py"), WATCH)?;
+        let mut command = Command::new(&self.command[0]);
+        command
+            .args(&self.command[1..])
+            .envs(self.variables.iter().map(|(name, value)| (name, value)))
+            .env("PYTHONPATH", first_in_path(&watch)?)
+            .env("COALESCE_FITS_FOLDER", &records)
+            .env("COALESCE_FITS_STEPS", self.steps.to_string())
+            .env("FAKE_TOTAL_BYTES", device.memory.to_string())
+            .env("FAKE_FOREIGN_BYTES", device.others.to_string())
+            .env("FAKE_ADDR", "cuda");
+        if let Some(conf) = conf {
+            command.env("PYTORCH_CUDA_ALLOC_CONF", conf);
+        }
+        let written = fs::File::create(&printed)?;
+        command
+            .stdin(Stdio::null())
+            .stdout(written.try_clone()?)
+            .stderr(written);
+        let name = self.command.join(" ");
+        notice(&format!("running `{name}`"));
+        let started = Instant::now();
+        let status = command
+            .status()
+            .with_context(|| format!("cannot run `{}`", self.command[0]))?;
+        let seconds = started.elapsed().as_secs_f64();
+        let last_lines = || {
+            let text =
+                String::from_utf8_lossy(&fs::read(&printed).unwrap_or_default()).into_owned();
+            let lines: Vec<&str> = text.lines().collect();
+            lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
+        };
+        let Some((known, snapshot)) = largest(&records)? else {
+            ensure!(
+                status.success(),
+                "`{name}` ended with {status}, before it used a GPU:\n{}",
+                last_lines()
+            );
+            bail!("`{name}` did not use a GPU through PyTorch");
+        };
+        match known.ended {
+            Ended::NoGpu => bail!(
+                "PyTorch finds no GPU in `{name}`. It needs a PyTorch built for CUDA, over the simulated GPU: \
+                 scripts/conformance/setup-torch.sh installs one and prints the python to use"
+            ),
+            Ended::RealGpu => bail!(
+                "`{name}` found a real GPU. scripts/conformance/setup-torch.sh installs a PyTorch over the simulated \
+                 GPU and prints the python to use"
+            ),
+            Ended::Error => bail!("`{name}` failed:\n{}", last_lines()),
+            _ => {}
+        }
+        notice(&format!(
+            "it reserved {} in {seconds:.0} s",
+            amount(known.peak_reserved_bytes)
+        ));
+        Ok(Run {
+            snapshot,
+            known,
+            succeeded: status.success(),
+            _folder: folder,
+        })
+    }
+}
+
+/// PYTHONPATH with this folder before those that it has.
+fn first_in_path(folder: &Path) -> anyhow::Result<std::ffi::OsString> {
+    let others = std::env::var_os("PYTHONPATH").unwrap_or_default();
+    let others = std::env::split_paths(&others).filter(|path| !path.as_os_str().is_empty());
+    let paths: Vec<PathBuf> = std::iter::once(folder.to_owned()).chain(others).collect();
+    std::env::join_paths(paths).context("the temporary folder cannot be in PYTHONPATH")
+}
+
+/// What the process reported that reserved most, and its snapshot.
+fn largest(records: &Path) -> anyhow::Result<Option<(Known, PathBuf)>> {
+    let mut largest: Option<(Known, PathBuf)> = None;
+    for entry in fs::read_dir(records)? {
+        let path = entry?.path();
+        if path.extension().is_none_or(|extension| extension != "json") {
+            continue;
+        }
+        let known: Known = serde_json::from_slice(&fs::read(&path)?)?;
+        let reserved = |known: &Known| known.peak_reserved_bytes;
+        if largest
+            .as_ref()
+            .is_none_or(|(most, _)| reserved(&known) > reserved(most))
+        {
+            largest = Some((known, path.with_extension("pickle")));
+        }
+    }
+    Ok(largest)
+}

@@ -1,0 +1,125 @@
+//! The largest number with which a program fits.
+
+use std::str::FromStr;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// A number in the command, or in an environment variable.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Parameter {
+    pub name: String,
+    pub first: u64,
+    pub last: u64,
+}
+
+/// The largest number that was found.
+#[derive(Clone, PartialEq, Eq, Debug, JsonSchema, Serialize)]
+pub struct Largest {
+    /// The name of the parameter.
+    pub name: String,
+    /// The smallest number allowed.
+    pub first: u64,
+    /// The largest number allowed.
+    pub last: u64,
+    /// The largest with which the program fits; none if it does not fit with the first.
+    pub value: Option<u64>,
+}
+
+impl FromStr for Parameter {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parsed = || {
+            let (name, range) = text.split_once('=')?;
+            let (first, last) = range.split_once("..")?;
+            let (first, last) = (first.parse().ok()?, last.parse().ok()?);
+            let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            (!name.is_empty() && name.chars().all(is_name) && first <= last).then(|| Self {
+                name: name.to_owned(),
+                first,
+                last,
+            })
+        };
+        parsed().ok_or_else(|| "expected NAME=FIRST..LAST, such as BATCH=1..256".to_owned())
+    }
+}
+
+impl Parameter {
+    /// The largest number that `fits`, if any: the distance from the first is doubled until one does not fit, and the
+    /// gap is halved after that. Assumes that larger numbers need more memory.
+    pub fn largest<E>(
+        &self,
+        mut fits: impl FnMut(u64) -> Result<bool, E>,
+    ) -> Result<Option<u64>, E> {
+        if !fits(self.first)? {
+            return Ok(None);
+        }
+        let (mut good, mut step) = (self.first, 1);
+        let mut bad = loop {
+            if good == self.last {
+                return Ok(Some(good));
+            }
+            let next = good.saturating_add(step).min(self.last);
+            if !fits(next)? {
+                break next;
+            }
+            (good, step) = (next, step.saturating_mul(2));
+        };
+        while bad - good > 1 {
+            let middle = good + (bad - good) / 2;
+            match fits(middle)? {
+                true => good = middle,
+                false => bad = middle,
+            }
+        }
+        Ok(Some(good))
+    }
+
+    pub fn found(&self, value: Option<u64>) -> Largest {
+        Largest {
+            name: self.name.clone(),
+            first: self.first,
+            last: self.last,
+            value,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_number_is_found() {
+        let parameter = |text: &str| text.parse::<Parameter>().unwrap();
+        for limit in 0..70 {
+            let tried = parameter("BATCH=3..64");
+            let mut tries = 0;
+            let found = tried.largest(|value| {
+                tries += 1;
+                assert!((3..=64).contains(&value));
+                Ok::<_, ()>(value <= limit)
+            });
+            let expected = (limit >= 3).then(|| limit.min(64));
+            assert_eq!(found, Ok(expected), "limit {limit}");
+            assert!(tries <= 13, "{tries} tries");
+        }
+        assert_eq!(
+            parameter("N=5..5").largest(|_| Ok::<_, ()>(true)),
+            Ok(Some(5))
+        );
+        assert_eq!(parameter("N=5..9").largest(|_| Err("stop")), Err("stop"));
+        let huge = parameter("N=0..18446744073709551615");
+        assert_eq!(huge.largest(|_| Ok::<_, ()>(true)), Ok(Some(u64::MAX)));
+    }
+
+    #[test]
+    fn a_range_needs_a_name_and_two_numbers_in_order() {
+        for text in [
+            "", "BATCH", "BATCH=", "BATCH=8", "=1..2", "A B=1..2", "A=2..1", "A=1..x",
+        ] {
+            assert!(text.parse::<Parameter>().is_err(), "{text}");
+        }
+    }
+}

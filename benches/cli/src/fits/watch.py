@@ -1,0 +1,218 @@
+"""Records the memory of a PyTorch program that `coalesce fits` runs.
+
+Python imports it at its start, under the name sitecustomize. For each process that uses a GPU, it
+writes PID.pickle, the memory snapshot, and PID.json, what else is known, to COALESCE_FITS_FOLDER.
+The program ends when its steps repeat, because further ones would request nothing new.
+"""
+
+import atexit
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import json
+import os
+import sys
+from pathlib import Path
+
+FOLDER = Path(os.environ["COALESCE_FITS_FOLDER"])
+MOST_STEPS = int(os.environ["COALESCE_FITS_STEPS"])
+# Equal steps in a row after which the program ends.
+REPEATS = 3
+# Enough for the steps of a large model. More would only be memory of this process.
+MOST_EVENTS = 20_000_000
+
+# Ends the process at once.
+EXIT = os._exit
+
+# Functions of a tensor whose result is a value computed on the GPU.
+VALUES = ("item", "tolist", "__bool__", "__int__", "__float__", "__index__", "__contains__")
+# Functions whose result has a shape that depends on such values.
+SHAPES = ("nonzero", "masked_select", "unique", "unique_consecutive", "argwhere")
+
+
+class AfterTorch(importlib.abc.MetaPathFinder):
+    """Calls a function with the module torch once it is imported."""
+
+    def __init__(self, then):
+        self.then = then
+
+    def find_spec(self, name, path, target=None):
+        if name != "torch":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def execute_then(module):
+                execute(module)
+                self.then(module)
+
+            spec.loader.exec_module = execute_then
+        return spec
+
+
+class Watch:
+    """What is known about this process."""
+
+    def __init__(self, torch):
+        self.torch = torch
+        self.process = os.getpid()
+        self.steps = Steps(torch)
+        self.finished = False
+        self.ended = "program"
+        self.failure = None
+        # Calls whose results depend on computed values: their number by kind and line.
+        self.reads = {"values": {}, "shapes": {}}
+
+    def begin(self):
+        """Called by PyTorch when it initializes CUDA, before the first tensor on a GPU."""
+        if not self.torch.cuda.get_device_name().startswith("Fake GPU"):
+            self.refuse("real_gpu")
+        memory = self.torch.cuda.memory
+        memory._record_memory_history(context="alloc", stacks="python", max_entries=MOST_EVENTS)
+        atexit.register(self.finish)
+        # Some programs end this way to skip the destructors of libraries.
+        os._exit = self.exit
+        # The simulated cuDNN computes no attention. PyTorch's own needs about the same memory.
+        self.torch.backends.cuda.enable_cudnn_sdp(False)
+        optimizer = importlib.import_module("torch.optim.optimizer")
+        optimizer.register_optimizer_step_post_hook(self.stepped)
+        for name in VALUES:
+            self.count(self.torch.Tensor, name, "values")
+        for name in SHAPES:
+            self.count(self.torch.Tensor, name, "shapes")
+            self.count(self.torch, name, "shapes")
+        report = sys.excepthook
+
+        def failed(kind, error, trace):
+            self.failure = str(error) if issubclass(kind, self.torch.OutOfMemoryError) else None
+            self.ended = "error" if self.failure is None else "out_of_memory"
+            report(kind, error, trace)
+
+        sys.excepthook = failed
+
+    def count(self, owner, name, kind):
+        """Replaces a function by one that notes its calls with tensors on a GPU."""
+        call = getattr(owner, name, None)
+        if call is None:
+            return
+
+        def counted(tensor, *args, **kwargs):
+            if getattr(tensor, "is_cuda", False):
+                line = line_of_program()
+                self.reads[kind][line] = self.reads[kind].get(line, 0) + 1
+            return call(tensor, *args, **kwargs)
+
+        counted.__name__ = name
+        setattr(owner, name, counted)
+
+    def stepped(self, optimizer, args, kwargs):
+        if self.steps.of(optimizer):
+            self.steps.end()
+            if self.steps.equal >= REPEATS:
+                self.stop("repeats")
+            elif self.steps.number >= MOST_STEPS:
+                self.stop("steps")
+
+    def stop(self, why):
+        """Ends the process at once, so that no code of the program reacts to it."""
+        self.ended = why
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self.exit(0)
+
+    def exit(self, status):
+        self.finish()
+        EXIT(status)
+
+    def refuse(self, why):
+        """Ends the process without an answer."""
+        self.ended = why
+        self.write({})
+        EXIT(1)
+
+    def finish(self):
+        # Not in a forked worker, and not twice.
+        if os.getpid() != self.process or self.finished:
+            return
+        self.finished = True
+        cuda = self.torch.cuda
+        device = cuda.current_device()
+        stats = cuda.memory_stats(device)
+        cuda.memory._dump_snapshot(str(FOLDER / f"{self.process}.pickle"))
+        self.write(stats)
+
+    def write(self, stats):
+        known = {
+            "torch": self.torch.__version__,
+            "ended": self.ended,
+            "failure": self.failure,
+            "steps": self.steps.number,
+            "peak_reserved_bytes": stats.get("reserved_bytes.all.peak", 0),
+            "peak_requested_bytes": stats.get("requested_bytes.all.peak", 0),
+            "ooms": stats.get("num_ooms", 0),
+        }
+        for kind, lines in self.reads.items():
+            known[kind] = [{"line": line, "times": times} for line, times in lines.items()]
+        # Last, because its presence says that the process is done.
+        (FOLDER / f"{self.process}.json").write_text(json.dumps(known))
+
+
+class Steps:
+    """The steps of the first optimizer, compared by what they requested."""
+
+    def __init__(self, torch):
+        self.torch = torch
+        self.optimizer = None
+        self.number = 0
+        # Successive equal steps, the last included.
+        self.equal = 0
+        self.last = None
+        self.totals = (0, 0)
+
+    def of(self, optimizer):
+        if self.optimizer is None:
+            self.optimizer = optimizer
+        return optimizer is self.optimizer
+
+    def end(self):
+        """Notes a step: its mallocs, their bytes, and the bytes held at its end."""
+        stats = self.torch.cuda.memory_stats()
+        totals = (stats["allocation.all.allocated"], stats["allocated_bytes.all.allocated"])
+        step = (
+            *(now - before for now, before in zip(totals, self.totals)),
+            stats["allocated_bytes.all.current"],
+        )
+        self.equal = self.equal + 1 if step == self.last else 1
+        self.number, self.last, self.totals = self.number + 1, step, totals
+
+
+def line_of_program():
+    """The innermost caller outside of PyTorch, as FILE:LINE."""
+    frame = sys._getframe(2)
+    while frame.f_back and f"{os.sep}torch{os.sep}" in frame.f_code.co_filename:
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def run_hidden():
+    """Runs the sitecustomize module that this one hides."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    others = [path for path in sys.path if os.path.abspath(path or ".") != here]
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", others)
+    if spec is not None and spec.loader is not None:
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+
+
+def watch(torch):
+    watched = Watch(torch)
+    if not torch.cuda.is_available():
+        # The program would train on the CPU instead.
+        watched.refuse("no_gpu")
+    torch.cuda._lazy_call(watched.begin)
+
+
+run_hidden()
+sys.meta_path.insert(0, AfterTorch(watch))

@@ -1,0 +1,161 @@
+//! `coalesce fits`, with a shell script in the place of a PyTorch program. `scripts/fits/check.py` runs PyTorch itself.
+#![cfg(unix)]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use super::{Ended, coalesce, scratch_folder, trace};
+
+/// Reports what `watch.py` would. It needs NEED MiB, or 100 MiB for each of BATCH, or with expandable segments 100 MiB less.
+const PROGRAM: &str = r#"#!/bin/sh
+[ -f "${PYTHONPATH%%:*}/sitecustomize.py" ] || { echo "no sitecustomize"; exit 9; }
+available=$(((FAKE_TOTAL_BYTES - FAKE_FOREIGN_BYTES) >> 20))
+need=${NEED:-$((${BATCH:-$1} * 100))}
+case $PYTORCH_CUDA_ALLOC_CONF in *expandable*) need=$((need - 100)) ;; esac
+ooms=0 ended=repeats reserved=$need
+[ "$need" -le "$available" ] || { ooms=1 ended=out_of_memory reserved=$available; }
+cp "$RECORDING" "$COALESCE_FITS_FOLDER/1.pickle" || exit 9
+cat > "$COALESCE_FITS_FOLDER/1.json" <<END
+{"torch": "2.11.0", "ended": "${ENDED:-$ended}", "failure": null, "steps": 4, "ooms": $ooms,
+ "peak_requested_bytes": $((reserved << 20)), "peak_reserved_bytes": $((reserved << 20)),
+ "values": [{"line": "train.py:9", "times": 3}], "shapes": [{"line": "model.py:7", "times": 1}]}
+END
+echo "last words"
+"#;
+
+fn program(name: &str) -> PathBuf {
+    let path = scratch_folder(name).join("train");
+    fs::write(&path, PROGRAM).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+/// Runs the program `name`, with a recording that needs 12.38 to 14.21 GiB.
+fn fits(name: &str, flags: &[&str], arguments: &[&str], variables: &[(&str, &str)]) -> Ended {
+    let path = program(name);
+    let command = ["--", path.to_str().unwrap()];
+    let all = [&["fits"], flags, &command, arguments].concat();
+    let recording = trace("gpt2_small_amp_foreach");
+    let variables = [&[("RECORDING", &recording[..])], variables].concat();
+    coalesce(&all, "", &variables)
+}
+
+#[test]
+fn a_program_that_fits_says_how_much_is_left() {
+    let ended = fits("fits-well", &["--memory", "2GiB"], &[], &[("NEED", "1024")]);
+    let text = ended.success();
+    let first = "The program fits: it reserves 1.00 GiB at its peak, 512.0 MiB less than the 1.50 GiB available.\n";
+    assert!(text.starts_with(first), "{text}");
+    assert!(text.contains("large enough    T4, "), "{text}");
+    assert!(text.contains("  train.py:9, 3 times\n"), "{text}");
+    assert!(text.contains("  model.py:7, once\n"), "{text}");
+}
+
+#[test]
+fn a_setting_that_helps_is_tried_by_the_program_itself() {
+    // The advice for the recording is expandable_segments:True, with 12.51 GiB.
+    let flags = ["--memory", "13.5GiB", "--json"];
+    let json = |need: &str| {
+        let ended = fits("fits-with", &flags, &[], &[("NEED", need)]);
+        assert_eq!(ended.code, Some(1), "{}", ended.err);
+        serde_json::from_str::<Value>(&ended.out).unwrap()
+    };
+    let helped = json("13400");
+    assert_eq!(helped["verdict"]["kind"], "fits_with");
+    assert_eq!(helped["verdict"]["conf"], "expandable_segments:True");
+    assert_eq!(helped["peak_reserved_bytes"], 13300_u64 << 20);
+    // The program has the last word: the recording fits, the program does not.
+    assert_eq!(json("13500")["verdict"]["kind"], "too_large");
+}
+
+#[test]
+fn a_program_that_survives_a_failed_request_fits() {
+    let flags = ["--memory", "1GiB"];
+    let survives = [("NEED", "600"), ("ENDED", "program")];
+    let text = fits("fits-survives", &flags, &[], &survives).success();
+    assert!(
+        text.contains("It went on after 1 request failed for lack of memory."),
+        "{text}"
+    );
+}
+
+#[test]
+fn the_snapshot_is_kept_on_request() {
+    let kept = scratch_folder("fits-kept").join("kept.pickle");
+    let path = kept.to_str().unwrap();
+    let flags = ["--memory", "2GiB", "--save", path];
+    fits("fits-save", &flags, &[], &[("NEED", "1")]).success();
+    let recording = trace("gpt2_small_amp_foreach");
+    assert_eq!(fs::read(&kept).unwrap(), fs::read(recording).unwrap());
+    let below_a_file = format!("{path}/kept.pickle");
+    let nowhere = ["--memory", "2GiB", "--save", &below_a_file];
+    fits("fits-nowhere", &nowhere, &[], &[]).failure(2, &[&below_a_file]);
+    let both = ["--memory", "2GiB", "--save", "-"];
+    fits("fits-both", &both, &[], &[]).failure(2, &["--save"]);
+}
+
+#[test]
+fn a_program_that_is_too_large_is_told_what_must_go() {
+    let ended = fits(
+        "fits-not",
+        &["--memory", "10GiB"],
+        &[],
+        &[("NEED", "13400")],
+    );
+    assert_eq!(ended.code, Some(1));
+    let text = ended.out;
+    assert!(text.starts_with("The program does not fit.\n"), "{text}");
+    assert!(text.contains("must go"), "{text}");
+}
+
+#[test]
+fn the_largest_number_is_found_in_the_arguments_or_the_environment() {
+    let flags = ["--memory", "2GiB", "--vary", "BATCH=1..64"];
+    for arguments in [&["{BATCH}"][..], &[]] {
+        let text = fits("fits-vary", &flags, arguments, &[]).success();
+        assert!(
+            text.contains("15 is the largest BATCH with which it fits."),
+            "{text}"
+        );
+    }
+    let all = ["--memory", "8GiB", "--vary", "BATCH=1..64"];
+    let text = fits("fits-all", &all, &[], &[]).success();
+    assert!(
+        text.contains("It fits with every BATCH from 1 to 64."),
+        "{text}"
+    );
+    let none = ["--memory", "2GiB", "--vary", "BATCH=400..500"];
+    let ended = fits("fits-none", &none, &[], &[]);
+    assert_eq!(ended.code, Some(1));
+    assert!(
+        ended
+            .out
+            .contains("does not fit with the smallest BATCH, 400."),
+        "{}",
+        ended.out
+    );
+}
+
+#[test]
+fn without_an_answer_the_reason_is_given() {
+    let flags = ["--memory", "2GiB"];
+    let failed = |variables: &[(&str, &str)], words: &[&str]| {
+        fits("fits-fails", &flags, &["1"], variables).failure(2, words);
+    };
+    failed(
+        &[("ENDED", "no_gpu")],
+        &["PyTorch finds no GPU", "setup-torch.sh"],
+    );
+    failed(&[("ENDED", "real_gpu")], &["found a real GPU"]);
+    failed(&[("ENDED", "error")], &["failed:\nlast words"]);
+    failed(&[("RECORDING", "/no/such")], &["ended with", "/no/such"]);
+    let missing = coalesce(&["fits", "--memory", "2GiB", "--", "/no/such"], "", &[]);
+    missing.failure(2, &["cannot run `/no/such`"]);
+    let quiet = coalesce(&["fits", "--memory", "2GiB", "--", "true"], "", &[]);
+    quiet.failure(2, &["`true` did not use a GPU through PyTorch"]);
+    let little = coalesce(&["fits", "--memory", "256MiB", "--", "true"], "", &[]);
+    little.failure(2, &["--reserve-for-others leaves no memory"]);
+}
