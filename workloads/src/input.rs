@@ -122,12 +122,7 @@ impl Input {
     pub fn open(name: &str, device: Option<u32>) -> Result<Self, InputError> {
         let (source, path) = (Source::named(name), Path::new(name));
         if source == Source::StandardInput || path.exists() {
-            return match formats::open(source.clone())? {
-                Opened::Snapshot(recordings) => {
-                    Self::of_snapshot(source.path(), recordings, device)
-                }
-                Opened::Workload(workload) => Ok(Self::of_workload(workload)),
-            };
+            return Self::read(&source, device);
         }
         if path.components().count() > 1 || path.extension().is_some() {
             let nearest = Unknown::new(name, files_beside(path))
@@ -144,6 +139,17 @@ impl Input {
             })?,
         };
         Ok(Self::of_workload(workload))
+    }
+
+    /// Reads a source of any [format](formats). `device` is as for [`Input::open`].
+    ///
+    /// # Errors
+    /// If the source cannot be read, or the device does not exist.
+    pub fn read(source: &Source, device: Option<u32>) -> Result<Self, InputError> {
+        match formats::open(source.clone())? {
+            Opened::Snapshot(recordings) => Self::of_snapshot(source.path(), recordings, device),
+            Opened::Workload(workload) => Ok(Self::of_workload(workload)),
+        }
     }
 
     fn of_workload(workload: Box<dyn Workload>) -> Self {

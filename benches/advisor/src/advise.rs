@@ -7,6 +7,7 @@
 //! | file | purpose |
 //! |---|---|
 //! | `request.rs`, `advice.rs` | the input and the result |
+//! | `opened.rs` | a workload with its conditions, from which requests are made |
 //! | `simulator.rs` | replays the workload under given settings |
 //! | `search.rs` | decides which settings are tried |
 //! | `search/` | the settings worth trying for a workload |
@@ -28,6 +29,7 @@ mod check;
 mod confidence;
 mod failure;
 mod job;
+mod opened;
 mod others;
 mod peak;
 mod ranking;
@@ -54,6 +56,7 @@ pub use self::check::RecordingCheck;
 pub use self::confidence::{Confidence, ConfidenceLevel};
 pub use self::failure::Failure;
 pub use self::job::{JobAdvice, RankNeeds, one_for_all};
+pub use self::opened::{Goal, Opened};
 pub use self::others::OtherPolicy;
 pub use self::peak::PeakBreakdown;
 pub(crate) use self::peak::PeakFinder;

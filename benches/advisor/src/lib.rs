@@ -14,11 +14,12 @@
 //! The command line offers them as `coalesce diagnose`, `coalesce advise` and `coalesce diff`.
 
 pub mod advise;
+pub mod conditions;
 pub mod diagnose;
 pub mod difference;
 pub mod holders;
 mod settings_string;
 
-pub use self::advise::{Advice, AdviceRequest, Aim, advise, one_for_all, report};
+pub use self::advise::{Advice, AdviceRequest, Aim, Goal, Opened, advise, one_for_all, report};
 pub use self::diagnose::{Evidence, Finding, Subject, diagnose};
 pub use self::holders::{Holder, Holders, Holdings};

@@ -8,14 +8,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use coalesce_advisor::report::{self, html, text};
-use coalesce_advisor::{Advice, AdviceRequest, Aim, advise, one_for_all};
+use coalesce_advisor::{Advice, AdviceRequest, Aim, Goal, Opened, advise, one_for_all};
 use coalesce_bench::measure::deadline::Deadline;
 use coalesce_bench::measure::parallel::Jobs;
 use coalesce_bench::measure::profile::{self, Profile};
-use coalesce_workloads::cached::Cached;
-use coalesce_workloads::input::Input;
 
-use super::conditions::{ConditionFlags, Conditions};
+use super::conditions::ConditionFlags;
 use super::output::{self, BOLD, is_stdout, print, print_styled, styled};
 
 /// Find the settings (PYTORCH_CUDA_ALLOC_CONF) that need the least memory.
@@ -69,61 +67,9 @@ fn aims() -> impl TypedValueParser<Value = Aim> {
         .try_map(move |name| named(name).ok_or("no such aim"))
 }
 
-/// For the callers that are not in a hurry.
-const TIME_LIMIT: Duration = Duration::from_secs(15);
-
-/// Perturbed copies of the workload to test the advice on.
-const COPIES: u64 = 8;
-
-/// An opened workload and the conditions of its replays.
-struct Opened {
-    input: Input,
-    conditions: Conditions,
-    workload: Cached,
-}
-
-impl Opened {
-    fn of(name: &str, conditions: &ConditionFlags) -> anyhow::Result<Self> {
-        let (input, conditions) = conditions.open_for_reference(name)?;
-        let workload = Cached::of(input.workload.as_ref())?;
-        Ok(Self {
-            input,
-            conditions,
-            workload,
-        })
-    }
-
-    fn request<'a>(
-        &'a self,
-        (aim, jobs): (Aim, Jobs),
-        profile: &'a Profile,
-        time_limit: Option<Duration>,
-    ) -> AdviceRequest<'a> {
-        AdviceRequest {
-            workload: &self.workload,
-            // A trace does not react to results, and reading the file for every replay would be slow.
-            reactive: match self.input.recording {
-                Some(_) => self.input.workload.as_ref(),
-                None => &self.workload,
-            },
-            recording: self.input.recording.as_ref(),
-            remarks: &self.input.remarks,
-            conditions: &self.conditions.sources,
-            present: &self.conditions.present,
-            releases: self.conditions.releases,
-            release: self.conditions.release,
-            capacity: self.conditions.capacity,
-            others: self.conditions.others,
-            limit: self.conditions.limit,
-            limit_below: self.conditions.limit_below,
-            aim,
-            profile,
-            addresses: self.conditions.addresses,
-            time_limit,
-            jobs,
-            copies: COPIES,
-        }
-    }
+fn open(name: &str, conditions: &ConditionFlags) -> anyhow::Result<Opened> {
+    let (input, conditions) = conditions.open_for_reference(name)?;
+    Opened::of(input, conditions)
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -131,7 +77,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let limit = time_limit(args.time_limit)?;
     let profile = Profile::load(&args.profile, Path::new(""))?;
     let opened = args.workloads.iter();
-    let opened = opened.map(|name| Opened::of(name, &args.conditions));
+    let opened = opened.map(|name| open(name, &args.conditions));
     let mut opened: Vec<Opened> = opened.collect::<anyhow::Result<_>>()?;
     let limit = limit.map(|limit| {
         let reading = started.elapsed();
@@ -152,10 +98,13 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         // The page, or one setting for all, takes some more replays.
         _ => limit * 4 / 5 / workloads,
     });
-    let search = (args.aim, Jobs::of(args.jobs));
-    let requests = opened
-        .iter()
-        .map(|one| one.request(search, &profile, limit));
+    let goal = Goal {
+        aim: args.aim,
+        profile: &profile,
+        time_limit: limit,
+        jobs: Jobs::of(args.jobs),
+    };
+    let requests = opened.iter().map(|one| one.request(goal));
     let requests: Vec<AdviceRequest<'_>> = requests.collect();
     match requests.as_slice() {
         [request] => one(args, request, deadline),
@@ -163,13 +112,19 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// For callers that are not in a hurry.
+const TIME_LIMIT: Duration = Duration::from_secs(15);
+
 /// The settings under which the program of a snapshot runs on the smallest device.
 pub fn of_snapshot(snapshot: &Path, conditions: &ConditionFlags) -> anyhow::Result<Advice> {
     let name = snapshot.to_str().context("the path is not UTF-8")?;
-    let opened = Opened::of(name, conditions)?;
-    let profile = Profile::load(profile::PUBLISHED, Path::new(""))?;
-    let search = (Aim::LeastCapacity, Jobs::of(None));
-    advise(&opened.request(search, &profile, Some(TIME_LIMIT)))
+    let opened = open(name, conditions)?;
+    advise(&opened.request(Goal {
+        aim: Aim::LeastCapacity,
+        profile: &Profile::load(profile::PUBLISHED, Path::new(""))?,
+        time_limit: Some(TIME_LIMIT),
+        jobs: Jobs::of(None),
+    }))
 }
 
 fn one(args: &Args, request: &AdviceRequest<'_>, deadline: Deadline) -> anyhow::Result<ExitCode> {

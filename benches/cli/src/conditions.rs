@@ -1,18 +1,11 @@
-//! The conditions of a replay, the same for all verbs: settings, device memory, limit and addresses, from flags
-//! and from the recording.
+//! Flags about the conditions of a replay, the same for all verbs.
 
-mod memory;
-
-use anyhow::ensure;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use coalesce_advisor::Subject;
+use coalesce_advisor::conditions::{Conditions, Given};
 use coalesce_alloc::bytes;
 use coalesce_alloc::driver::sim::address::AddressPolicy;
-use coalesce_alloc::settings::{Settings, SettingsError};
 use coalesce_bench::measure::cell::REFERENCE;
-use coalesce_bench::text::quoted;
-use coalesce_workloads::formats::snapshot::Recording;
-use coalesce_workloads::formats::snapshot::release::{Release, Releases};
+use coalesce_workloads::formats::snapshot::release::Release;
 use coalesce_workloads::input::{Input, InputError};
 
 use super::output::notice;
@@ -57,55 +50,6 @@ pub fn addresses() -> impl TypedValueParser<Value = AddressPolicy> {
         .try_map(|name| name.parse::<AddressPolicy>())
 }
 
-/// The conditions of a replay.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Conditions {
-    /// The settings string, without keys that the reference does not know.
-    pub conf: String,
-    /// The settings string of the program.
-    pub present: String,
-    /// The releases of PyTorch that the program may run under.
-    pub releases: Releases,
-    /// The release that the reference reproduces.
-    pub release: Release,
-    /// Bytes of device memory.
-    pub capacity: u64,
-    /// Bytes of it that others hold.
-    pub others: u64,
-    /// The most bytes that the process may reserve.
-    pub limit: Option<u64>,
-    /// Bytes that it may not reserve, if the limit is only known to lie below.
-    pub limit_below: Option<u64>,
-    /// Where the device places memory.
-    pub addresses: AddressPolicy,
-    /// Where each condition comes from, one line each.
-    pub sources: Vec<String>,
-}
-
-impl Conditions {
-    /// The input under these conditions.
-    pub fn subject<'a>(&'a self, input: &'a Input) -> Subject<'a> {
-        Subject {
-            workload: input.workload.as_ref(),
-            recording: input.recording.as_ref(),
-            conf: &self.conf,
-            release: self.release,
-            capacity: self.capacity - self.others,
-            limit: self.limit,
-            address_policy: self.addresses,
-        }
-    }
-
-    /// The sources, one a line.
-    pub fn text(&self) -> String {
-        self.sources
-            .iter()
-            .map(|source| format!("{source}\n"))
-            .collect::<String>()
-            + "\n"
-    }
-}
-
 impl ConditionFlags {
     /// Opens the workload.
     pub fn open(&self, workload: &str) -> Result<Input, InputError> {
@@ -122,95 +66,21 @@ impl ConditionFlags {
 
     /// The conditions for a replay under a policy.
     pub fn resolve(&self, input: &Input, policy: &str) -> anyhow::Result<Conditions> {
-        let recording = input.recording.as_ref();
-        let releases = match (self.torch, recording) {
-            (Some(release), _) => Releases::given(release),
-            (None, Some(recording)) => recording.releases(),
-            (None, None) => Releases::REFERENCE,
+        let given = Given {
+            conf: self.conf.clone(),
+            capacity: self.capacity,
+            limit: self.limit,
+            others: self.reserve_for_others,
+            addresses: self.addresses,
+            torch: self.torch,
         };
-        let release = releases.reproduced()[0];
+        let conditions = given.resolve(input, policy)?;
+        let release = conditions.release;
         if let Some(given) = self.torch.filter(|&given| given != release) {
             notice(&format!(
                 "PyTorch {given} is not reproduced; the replay follows the rules of {release}"
             ));
         }
-        if let Some(conf) = self.conf.as_deref().filter(|_| policy == REFERENCE) {
-            // The replay reports other errors.
-            let settings = Settings::of_release(release).started_with(conf);
-            if let Err(error @ SettingsError::UnknownKey { .. }) = settings {
-                return Err(anyhow::Error::new(error).context(format!("--conf '{conf}'")));
-            }
-        }
-        let (present, settings) = self.settings(recording, release, policy);
-        let known = recording
-            .filter(|_| self.conf.is_none() && policy == REFERENCE)
-            .and_then(|recording| recording.settings_in(release).ok());
-        let conf = known.map_or_else(|| present.clone(), |known| known.conf);
-        let recorded = recording.and_then(Recording::address_policy);
-        let (addresses, placed) = match (self.addresses, recorded) {
-            (Some(addresses), _) => (addresses, "as requested"),
-            (None, Some(addresses)) => (addresses, "as recorded"),
-            (None, None) => (AddressPolicy::default(), "the default"),
-        };
-        let memory = self.memory(input, addresses)?;
-        let mut conditions = Conditions {
-            conf,
-            present,
-            releases,
-            release,
-            capacity: memory.capacity,
-            others: self.reserve_for_others,
-            limit: memory.limit.as_ref().map(|limit| limit.bytes),
-            limit_below: memory.limit.and_then(|limit| limit.below),
-            addresses,
-            sources: memory.sources,
-        };
-        ensure!(
-            conditions.others < conditions.capacity,
-            "--reserve-for-others leaves no device memory for the workload"
-        );
-        conditions.sources.push(settings);
-        let addresses = format!("addresses: {}, {placed}", addresses.name());
-        conditions.sources.push(addresses);
-        if conditions.releases != Releases::REFERENCE {
-            let releases = format!(
-                "release: {}; replays follow the rules of {}",
-                conditions.releases, conditions.release
-            );
-            conditions.sources.push(releases);
-        }
         Ok(conditions)
-    }
-
-    /// The settings string of the program, and where it comes from.
-    fn settings(
-        &self,
-        recording: Option<&Recording>,
-        release: Release,
-        policy: &str,
-    ) -> (String, String) {
-        let of = |conf: &str, origin: &str| {
-            (
-                conf.to_owned(),
-                format!("settings: {}, {origin}", quoted(conf)),
-            )
-        };
-        if let Some(conf) = &self.conf {
-            return of(conf, "as requested");
-        }
-        let Some(recording) = recording.filter(|_| policy == REFERENCE) else {
-            return of("", "because none are given");
-        };
-        match (&recording.conf, recording.settings_in(release)) {
-            (Some(conf), Ok(known)) if !known.unknown.is_empty() => of(
-                conf,
-                &format!("as recorded; {} is not simulated", known.unknown.join(", ")),
-            ),
-            (Some(conf), _) => of(conf, "as recorded"),
-            (None, known) => of(
-                &known.map_or_else(|_| String::new(), |known| known.conf),
-                "because none are recorded",
-            ),
-        }
     }
 }

@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use coalesce_advisor::conditions::Conditions;
 use coalesce_advisor::difference::{Compared, Difference};
 use coalesce_workloads::formats::source::Source;
 use coalesce_workloads::input::Input;
 
-use super::conditions::{ConditionFlags, Conditions};
+use super::conditions::ConditionFlags;
 use super::output::{self, is_stdout, print};
 
 /// Compare the memory of two workloads at their peaks.

@@ -1,11 +1,9 @@
 //! Snapshots without a history.
 
-use anyhow::ensure;
+use coalesce_advisor::conditions::require_history;
 use coalesce_alloc::MempoolId;
 use coalesce_alloc::snapshot::SegmentInfo;
-use coalesce_bench::text::coverage::RECIPE;
 use coalesce_bench::text::{Column, Table, amount};
-use coalesce_workloads::formats::snapshot::coverage::Extent;
 use coalesce_workloads::formats::source::Source;
 use coalesce_workloads::input::Input;
 use serde::Serialize;
@@ -27,13 +25,7 @@ struct PoolMemory {
 
 /// Fails if the input is a snapshot without a history, and tells how to record one.
 pub fn require(input: &Input, name: &str) -> anyhow::Result<()> {
-    let coverage = input.coverage.as_ref();
-    ensure!(
-        coverage.is_none_or(|coverage| coverage.extent != Extent::NoHistory),
-        "{}: the snapshot has no history, only the memory at its end; record one with\n\n{RECIPE}\n",
-        Source::named(name)
-    );
-    Ok(())
+    require_history(input, &Source::named(name).to_string())
 }
 
 /// As [`require`], but first prints what such a snapshot shows: the memory at its end, by pool.

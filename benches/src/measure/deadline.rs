@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use coalesce_workloads::clock::Instant;
 use coalesce_workloads::op::{Op, Sink, Workload, WorkloadError};
 use coalesce_workloads::start::StartState;
 
@@ -99,7 +100,7 @@ impl Workload for UntilDeadline<'_> {
 }
 
 /// The result of `work`, which cannot be interrupted, or `None` if it does not end before the deadline. The work
-/// then continues in a thread that ends with the process.
+/// then continues in a thread that ends with the process. `None` also where there are no threads.
 pub fn within<R: Send + 'static>(
     deadline: Deadline,
     work: impl FnOnce() -> R + Send + 'static,

@@ -1,9 +1,11 @@
-//! Progress of long work, on standard error if it is a terminal.
+//! Progress of long work, on standard error if it is a terminal, and to a listener.
 
 use std::io::{IsTerminal, Write, stderr};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
+
+use coalesce_workloads::clock::Instant;
 
 /// Whether nothing but errors may be written to standard error. It holds for the process, as standard error does:
 /// progress begins in many places, which know nothing of the user's wish.
@@ -18,6 +20,14 @@ pub fn be_quiet() {
 #[must_use]
 pub fn is_quiet() -> bool {
     IS_QUIET.load(Ordering::Relaxed)
+}
+
+/// Who is told the number of pieces that are done, with the label.
+static LISTENER: OnceLock<fn(&'static str, u64)> = OnceLock::new();
+
+/// Tells a function about the progress of all work, for programs without a standard error; the first is kept.
+pub fn set_listener(listener: fn(&'static str, u64)) {
+    LISTENER.get_or_init(|| listener);
 }
 
 /// A progress line, updated during the work and erased at its end.
@@ -64,8 +74,11 @@ impl Progress {
             return;
         };
         state.done += pieces;
+        if let Some(listener) = LISTENER.get() {
+            listener(self.label, state.done);
+        }
         let now = Instant::now();
-        if !self.visible || now - state.shown < INTERVAL {
+        if !self.visible || now.duration_since(state.shown) < INTERVAL {
             return;
         }
         state.shown = now;
@@ -73,7 +86,7 @@ impl Progress {
         // Failing to show progress is not an error.
         let _ = match self.total {
             Some(total) => {
-                let pace = (now - state.started).as_secs_f64() / done.max(1) as f64;
+                let pace = now.duration_since(state.started).as_secs_f64() / done.max(1) as f64;
                 let left = pace * total.saturating_sub(done) as f64;
                 write!(
                     stderr(),

@@ -7,13 +7,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A file or standard input. Paths convert to files.
+/// A file, standard input, or bytes. Paths convert to files.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Source {
     /// A file, a pipe or a device.
     File(PathBuf),
     /// The standard input of the process, which can be read once.
     StandardInput,
+    /// Bytes in memory, with the name of the file that they come from.
+    Memory(PathBuf, Bytes),
 }
 
 /// The name of standard input and standard output on a command line.
@@ -37,6 +39,7 @@ impl Source {
         match self {
             Self::File(path) => path,
             Self::StandardInput => Path::new("standard input"),
+            Self::Memory(name, _) => name,
         }
     }
 
@@ -57,6 +60,7 @@ impl Source {
                 }
                 limited(stdin().lock())
             }
+            Self::Memory(_, bytes) => Ok(bytes.as_ref().to_vec()),
         }
     }
 
@@ -97,12 +101,16 @@ fn limited(source: impl Read) -> io::Result<Vec<u8>> {
 pub(super) struct Origin {
     source: Source,
     /// What was read from standard input, a pipe or a device, which can be read only once.
-    kept: Option<Arc<Vec<u8>>>,
+    kept: Option<Bytes>,
 }
 
 impl Origin {
     /// Keeps the bytes of a source that can be read only once.
     pub(super) fn of(source: Source) -> io::Result<Self> {
+        if let Source::Memory(_, bytes) = &source {
+            let kept = Some(bytes.clone());
+            return Ok(Self { source, kept });
+        }
         if let Source::File(path) = &source {
             let there = fs::metadata(path)?;
             if there.is_dir() {
@@ -112,7 +120,7 @@ impl Origin {
                 return Ok(Self { source, kept: None });
             }
         }
-        let kept = Some(Arc::new(source.read()?));
+        let kept = Some(Bytes::from(source.read()?));
         Ok(Self { source, kept })
     }
 
@@ -129,8 +137,8 @@ impl Origin {
                 (Box::new(BufReader::new(file)), size)
             }
             Some(bytes) => (
-                Box::new(Cursor::new(Bytes(Arc::clone(bytes)))),
-                bytes.len() as u64,
+                Box::new(Cursor::new(bytes.clone())),
+                bytes.as_ref().len() as u64,
             ),
         })
     }
@@ -142,8 +150,21 @@ impl fmt::Debug for Origin {
     }
 }
 
-/// Shared bytes, for a cursor.
-struct Bytes(Arc<Vec<u8>>);
+/// Shared bytes.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Bytes(Arc<Vec<u8>>);
+
+impl From<Vec<u8>> for Bytes {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self(Arc::new(bytes))
+    }
+}
+
+impl fmt::Debug for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.0.len())
+    }
+}
 
 impl AsRef<[u8]> for Bytes {
     fn as_ref(&self) -> &[u8] {

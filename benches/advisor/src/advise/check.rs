@@ -1,7 +1,6 @@
 //! Checks whether the replay reproduces the recording.
 
-use std::time::Instant;
-
+use coalesce_workloads::clock::Instant;
 use coalesce_workloads::formats::snapshot::Recording;
 use coalesce_workloads::formats::snapshot::rewind::RecordingError;
 use coalesce_workloads::formats::snapshot::verify::{Difference, Known, Verification, verify};

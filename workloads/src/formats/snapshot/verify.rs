@@ -19,8 +19,6 @@ mod replay;
 mod tails;
 mod trial;
 
-use std::time::Instant;
-
 use coalesce_alloc::pytorch::decide_alike;
 use coalesce_alloc::release::Release;
 use schemars::JsonSchema;
@@ -32,6 +30,7 @@ use self::trial::Trial;
 use super::Recording;
 use super::release::Releases;
 use super::rewind::RecordingError;
+use crate::clock::Instant;
 
 /// Properties of the program and the device that a recording does not contain.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]

@@ -1,7 +1,5 @@
 //! Replays from the first call to the last, or to the first that deviates, and repeats with better guesses.
 
-use std::time::Instant;
-
 use coalesce_alloc::history::{Action, TraceEntry};
 use coalesce_alloc::snapshot::SegmentInfo;
 
@@ -11,6 +9,7 @@ use super::Verification;
 use super::guesses::Guesses;
 use super::prepared::{Deviation, Prepared};
 use super::replay::Replay;
+use crate::clock::Instant;
 
 /// The conditions of a replay.
 pub(super) struct Trial<'a> {

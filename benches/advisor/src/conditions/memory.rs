@@ -1,4 +1,4 @@
-//! Device memory and limit, from flags and from the recording, and where they come from.
+//! Device memory and limit, as given and as recorded, and where they come from.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ use coalesce_workloads::input::Input;
 use coalesce_workloads::op::{Op, WorkloadError};
 use coalesce_workloads::replay::{Observer, Outcome, Step};
 
-use super::ConditionFlags;
+use super::Given;
 
 /// Device memory and limit.
 pub(super) struct Memory {
@@ -36,7 +36,7 @@ pub(super) struct ProcessLimit {
     source: String,
 }
 
-impl ConditionFlags {
+impl Given {
     /// Device memory and limit.
     pub(super) fn memory(&self, input: &Input, addresses: AddressPolicy) -> anyhow::Result<Memory> {
         let found = input.recording.as_ref().and_then(Recording::memory_limit);
@@ -53,7 +53,7 @@ impl ConditionFlags {
         let mut capacity = device.as_ref().map_or(ROOMY, |(bytes, _)| *bytes);
         if self.capacity.is_none() && input.recording.is_some() {
             // What others held when it was recorded is not part of it.
-            capacity = capacity.saturating_add(self.reserve_for_others);
+            capacity = capacity.saturating_add(self.others);
         }
         let limit = self.process_limit(input, found.as_ref(), capacity, &trial)?;
         sources.push(match device {

@@ -1,0 +1,109 @@
+//! A workload with the conditions of its replays, ready to be advised.
+
+use std::time::Duration;
+
+use coalesce_bench::measure::cell::REFERENCE;
+use coalesce_bench::measure::parallel::Jobs;
+use coalesce_bench::measure::profile::Profile;
+use coalesce_workloads::cached::Cached;
+use coalesce_workloads::input::Input;
+use coalesce_workloads::op::Workload;
+
+use super::request::{AdviceRequest, Aim};
+use crate::conditions::{Conditions, Given};
+use crate::diagnose::Subject;
+
+/// Perturbed copies of the workload to test the advice on.
+const COPIES: u64 = 8;
+
+/// What is advised, and with how much effort.
+#[derive(Clone, Copy)]
+pub struct Goal<'a> {
+    /// What settings are chosen for.
+    pub aim: Aim,
+    /// The costs of driver calls.
+    pub profile: &'a Profile,
+    /// How long to search, if limited.
+    pub time_limit: Option<Duration>,
+    /// How many threads replay at a time.
+    pub jobs: Jobs,
+}
+
+/// An opened workload and the conditions of its replays.
+pub struct Opened {
+    /// The workload as it was read.
+    pub input: Input,
+    /// The conditions.
+    pub conditions: Conditions,
+    /// The workload in memory.
+    pub workload: Cached,
+}
+
+impl Opened {
+    /// Reads a workload into memory.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn of(input: Input, conditions: Conditions) -> anyhow::Result<Self> {
+        let workload = Cached::of(input.workload.as_ref())?;
+        Ok(Self {
+            input,
+            conditions,
+            workload,
+        })
+    }
+
+    /// Reads a workload into memory, with the conditions for the reference.
+    ///
+    /// # Errors
+    /// As [`Given::resolve`] and [`Opened::of`].
+    pub fn under(input: Input, given: &Given) -> anyhow::Result<Self> {
+        let conditions = given.resolve(&input, REFERENCE)?;
+        Self::of(input, conditions)
+    }
+
+    /// The workload if it reacts to the results of its requests, otherwise the one in memory: a trace does not
+    /// react, and reading the file for every replay would be slow.
+    fn reactive(&self) -> &dyn Workload {
+        match self.input.recording {
+            Some(_) => self.input.workload.as_ref(),
+            None => &self.workload,
+        }
+    }
+
+    /// The request for advice on it.
+    #[must_use]
+    pub fn request<'a>(&'a self, goal: Goal<'a>) -> AdviceRequest<'a> {
+        AdviceRequest {
+            workload: &self.workload,
+            reactive: self.reactive(),
+            recording: self.input.recording.as_ref(),
+            remarks: &self.input.remarks,
+            conditions: &self.conditions.sources,
+            present: &self.conditions.present,
+            releases: self.conditions.releases,
+            release: self.conditions.release,
+            capacity: self.conditions.capacity,
+            others: self.conditions.others,
+            limit: self.conditions.limit,
+            limit_below: self.conditions.limit_below,
+            aim: goal.aim,
+            profile: goal.profile,
+            addresses: self.conditions.addresses,
+            time_limit: goal.time_limit,
+            jobs: goal.jobs,
+            copies: COPIES,
+        }
+    }
+
+    /// What its replay under settings is examined for; none stand for its own settings.
+    #[must_use]
+    pub fn subject<'a>(&'a self, conf: Option<&'a str>) -> Subject<'a> {
+        let own = self.conditions.subject(&self.input);
+        Subject {
+            workload: self.reactive(),
+            conf: conf.unwrap_or(own.conf),
+            ..own
+        }
+    }
+}

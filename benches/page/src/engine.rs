@@ -1,0 +1,194 @@
+//! Reads files and answers requests about them.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use coalesce_advisor::conditions::{Given, require_history};
+use coalesce_advisor::difference::{Compared, Difference};
+use coalesce_advisor::{Advice, Aim, Goal, Opened, advise, one_for_all};
+use coalesce_bench::measure::deadline::Deadline;
+use coalesce_bench::measure::parallel::Jobs;
+use coalesce_bench::measure::profile::{PUBLISHED, Profile};
+use coalesce_workloads::formats::source::{Bytes, Source};
+use coalesce_workloads::input::Input;
+use serde::{Deserialize, Serialize};
+
+use crate::moment;
+use crate::view::View;
+
+/// What the page asks. Files and views are named by their number in order of arrival.
+#[derive(Clone, PartialEq, Debug, Deserialize, Serialize)]
+#[serde(tag = "ask", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Request {
+    /// Reads the files that were added. The reply lists them.
+    Open {
+        /// Bytes of device memory, instead of those recorded.
+        capacity: Option<u64>,
+    },
+    /// The reply is what `coalesce advise --json` prints for all files.
+    Advise {
+        /// How long to search; 0 for no limit.
+        seconds: f64,
+    },
+    /// The reply is what `coalesce diff --json` prints for two files.
+    Diff {
+        /// The first file.
+        before: usize,
+        /// The second file.
+        after: usize,
+    },
+    /// Replays a file to look at it. The reply describes the view.
+    View {
+        /// The file.
+        file: usize,
+        /// The settings, instead of its own.
+        conf: Option<String>,
+    },
+    /// The reply is the allocations and the levels of memory of a view, as columns of little-endian 64-bit floats.
+    Columns {
+        /// The view.
+        view: usize,
+    },
+    /// The reply is the segments of a view after an event, and who holds them.
+    Moment {
+        /// The view.
+        view: usize,
+        /// The event, counted from 0.
+        event: u64,
+    },
+}
+
+/// The files and views of a page. They live as long as the engine's memory, which the page drops as a whole with the
+/// web worker: a view refers to its file.
+#[derive(Default)]
+pub struct Engine {
+    unread: Vec<(String, Vec<u8>)>,
+    files: Vec<&'static Opened>,
+    views: Vec<View>,
+}
+
+/// A file that was opened.
+#[derive(Serialize)]
+struct FileInfo<'a> {
+    name: &'a str,
+    conf: &'a str,
+    capacity_bytes: u64,
+    limit_bytes: Option<u64>,
+    conditions: &'a [String],
+}
+
+impl Engine {
+    /// Adds the content of a file, after a line with its name.
+    pub fn add_file(&mut self, mut bytes: Vec<u8>) {
+        let end = bytes.iter().position(|&byte| byte == b'\n');
+        let end = end.unwrap_or(bytes.len());
+        let name = String::from_utf8_lossy(&bytes[..end]).into_owned();
+        bytes.drain(..bytes.len().min(end + 1));
+        self.unread.push((name, bytes));
+    }
+
+    /// Answers a [`Request`] as JSON.
+    ///
+    /// # Errors
+    /// If the request is not one of those, names something that does not exist, or a file cannot be read or replayed.
+    pub fn answer(&mut self, request: &[u8]) -> anyhow::Result<Vec<u8>> {
+        let request: Request = serde_json::from_slice(request).context("unknown request")?;
+        match request {
+            Request::Open { capacity } => self.open(capacity),
+            Request::Advise { seconds } => self.advise(seconds),
+            Request::Diff { before, after } => {
+                let [before, after] = [self.compared(before)?, self.compared(after)?];
+                json(&Difference::between(&before, &after)?)
+            }
+            Request::View { file, conf } => {
+                let opened = self.file(file)?;
+                let conf = conf.map(|conf| &*conf.leak());
+                let view = View::of(opened, conf)?;
+                let info = json(&view.info(self.views.len()))?;
+                self.views.push(view);
+                Ok(info)
+            }
+            Request::Columns { view } => Ok(self.view(view)?.columns()),
+            Request::Moment { view, event } => json(&moment::after(self.view(view)?, event)?),
+        }
+    }
+
+    fn open(&mut self, capacity: Option<u64>) -> anyhow::Result<Vec<u8>> {
+        let given = Given {
+            capacity,
+            ..Given::default()
+        };
+        for (name, bytes) in self.unread.drain(..) {
+            let source = Source::Memory(PathBuf::from(&name), Bytes::from(bytes));
+            let input = Input::read(&source, None)?;
+            require_history(&input, &name)?;
+            self.files
+                .push(Box::leak(Box::new(Opened::under(input, &given)?)));
+        }
+        let files = self.files.iter().map(|file| FileInfo {
+            name: name(file),
+            conf: &file.conditions.present,
+            capacity_bytes: file.conditions.capacity,
+            limit_bytes: file.conditions.limit,
+            conditions: &file.conditions.sources,
+        });
+        json(&files.collect::<Vec<_>>())
+    }
+
+    fn advise(&self, seconds: f64) -> anyhow::Result<Vec<u8>> {
+        let profile = Profile::load(PUBLISHED, "".as_ref())?;
+        let limit = match seconds {
+            0.0 => None,
+            seconds => Some(Duration::try_from_secs_f64(seconds).context("the time limit")?),
+        };
+        let deadline = Deadline::after(limit);
+        let files = u32::try_from(self.files.len()).unwrap_or(u32::MAX);
+        let limit = limit.map(|limit| match files {
+            0 | 1 => limit,
+            // One setting for all takes some more replays.
+            files => limit * 4 / 5 / files,
+        });
+        let goal = Goal {
+            aim: Aim::LeastCapacity,
+            profile: &profile,
+            time_limit: limit,
+            jobs: Jobs::default(),
+        };
+        let requests: Vec<_> = self.files.iter().map(|file| file.request(goal)).collect();
+        match requests.as_slice() {
+            [] => anyhow::bail!("no file was opened"),
+            [request] => json(&advise(request)?),
+            requests => {
+                let ranks: anyhow::Result<Vec<Advice>> = requests.iter().map(advise).collect();
+                json(&one_for_all(requests, ranks?, deadline))
+            }
+        }
+    }
+
+    fn compared(&self, file: usize) -> anyhow::Result<Compared<'_>> {
+        let file = self.file(file)?;
+        Ok(Compared {
+            name: name(file),
+            subject: file.subject(None),
+        })
+    }
+
+    fn file(&self, file: usize) -> anyhow::Result<&'static Opened> {
+        let found = self.files.get(file).copied();
+        found.with_context(|| format!("no file {file}"))
+    }
+
+    fn view(&self, view: usize) -> anyhow::Result<&View> {
+        let found = self.views.get(view);
+        found.with_context(|| format!("no view {view}"))
+    }
+}
+
+fn name(file: &Opened) -> &str {
+    file.input.workload.name()
+}
+
+fn json(value: &impl Serialize) -> anyhow::Result<Vec<u8>> {
+    Ok(serde_json::to_vec(value)?)
+}

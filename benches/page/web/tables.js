@@ -1,0 +1,145 @@
+// The answer and the tables of the advice.
+
+import { amount, change, command, element, prose, settingsName } from './format.js';
+
+const ofAim = {
+  least_capacity: 'least memory', driver_time: 'least driver time', reserved: 'least reserved',
+};
+
+/** A table; columns whose name begins with `#` have numbers. On a narrow screen, rows become cards. */
+export function table(columns, rows) {
+  const names = columns.map((name) => name.replace('#', ''));
+  const kind = (index) => (columns[index].startsWith('#') ? 'number' : '');
+  const cell = (content, index) => {
+    const made = element('td', { className: kind(index) }, content);
+    made.dataset.name = names[index];
+    return made;
+  };
+  const head = names.map((name, index) => element('th', { className: kind(index), scope: 'col' }, name));
+  return element('div', { className: 'scroll' }, element('table', { className: 'cards' },
+    element('thead', {}, element('tr', {}, head)),
+    element('tbody', {}, rows.map((row) => element('tr', {}, row.map(cell))))));
+}
+
+const paragraphs = (texts) => texts.map((text) => element('p', {}, prose(text)));
+
+/** A shell command with a button that copies it. */
+function copied(text) {
+  const code = element('pre', { id: 'command' }, text);
+  const button = element('button', { type: 'button' }, 'Copy');
+  button.onclick = async () => {
+    try {
+      await navigator.clipboard.writeText(text);
+      button.textContent = 'Copied';
+    } catch {
+      // Not every browser lets a file's page write there: the person can then copy the selection.
+      getSelection().selectAllChildren(code);
+      button.textContent = 'Selected';
+    }
+    setTimeout(() => { button.textContent = 'Copy'; }, 2000);
+  };
+  return element('div', { className: 'command' }, code, button);
+}
+
+/** The answer: one file's, or that of a job. */
+export function answer(advice) {
+  const { sentences, conf, also = [], confidence } = advice.answer ?? advice;
+  const [lead, ...others] = sentences;
+  return [
+    element('h2', {}, 'Answer'),
+    ...paragraphs(confidence?.caveats ?? []),
+    element('p', { className: 'lead' }, prose(lead)),
+    ...paragraphs(others),
+    ...(conf === null || conf === undefined ? [] : [copied(command(conf))]),
+    ...paragraphs(also),
+    ...paragraphs(confidence?.assurance ? [confidence.assurance] : []),
+  ];
+}
+
+/** The settings that were tried, the best first. */
+function ranking(advice) {
+  const known = (bytes) => (bytes === null ? 'not found in time' : amount(bytes));
+  return table(['Settings', '#Minimum memory', '#Reserved at most', '#Retries', '#Driver time', 'Remarks'],
+    advice.ranking.map((row) => [
+      element('code', {}, settingsName(row.conf)),
+      known(row.least_capacity_bytes),
+      amount(row.peak_reserved_bytes),
+      row.on_device.retries,
+      `${(row.on_device.driver_time_ns / 1e6).toFixed(1)} ms`,
+      [row.is_present && 'current', row.is_advised && 'advised', row.on_device.ooms > 0 && 'runs out of memory',
+        ...row.best_for.map((aim) => ofAim[aim] ?? aim), row.error].filter(Boolean).join(', '),
+    ]));
+}
+
+/** More bytes than a device has: what is simulated where its memory is unknown. */
+const UNLIMITED = 2 ** 40;
+
+/** What each rank of a job needs. */
+function needs(job) {
+  const known = (bytes) => (bytes === null ? 'unknown' : amount(bytes));
+  return table(['Rank', '#Available', '#Needs now', '#Needs then'], job.needs.map((rank) => [
+    rank.rank, rank.available_bytes < UNLIMITED ? amount(rank.available_bytes) : 'not recorded', known(rank.current_bytes), known(rank.then_bytes),
+  ]));
+}
+
+/** The settings of each file. */
+export function settings(advice) {
+  const ranks = advice.ranks ?? [advice];
+  return [
+    element('h2', {}, 'Settings'),
+    ...(advice.ranks ? [needs(advice)] : []),
+    ...ranks.flatMap((rank) => [...(advice.ranks ? [element('h3', {}, rank.workload)] : []), ranking(rank)]),
+  ];
+}
+
+/** Findings, conditions and remarks of each file. */
+export function details(advice) {
+  return (advice.ranks ?? [advice]).flatMap((rank) => [
+    ...(rank.findings.length ? [element('h2', {}, `Findings${advice.ranks ? `: ${rank.workload}` : ''}`)] : []),
+    ...rank.findings.map((finding) => element('details', {},
+      element('summary', {}, prose(finding.headline)),
+      element('ul', {}, finding.evidence.map((text) => element('li', {}, prose(text)))),
+      element('p', {}, prose(finding.remedy)))),
+    element('h2', {}, `Conditions of the replays${advice.ranks ? `: ${rank.workload}` : ''}`),
+    element('ul', {}, [...rank.conditions, ...rank.remarks].map((text) => element('li', {}, prose(text)))),
+  ]);
+}
+
+/** A holder as `coalesce advise` names it. */
+function holderName(holder) {
+  const named = [holder.place, holder.function].filter(Boolean).join(' ') || 'no call stack';
+  return named + (holder.library ? ` > ${holder.library}` : '')
+    + (holder.operator && holder.operator !== holder.function ? ` (${holder.operator})` : '')
+    + (holder.is_of_backward ? ', backward pass' : '') + (holder.label ? ` [${holder.label}]` : '');
+}
+
+const MOST_HOLDERS = 15;
+
+/** Who holds memory, the largest first. */
+export function holders({ holders: all }) {
+  const rows = all.slice(0, MOST_HOLDERS).map((holder) => [
+    amount(holder.bytes), holder.blocks, holder.category.replace('_', ' '),
+    holder.frames.length
+      ? element('details', {}, element('summary', {}, holderName(holder)),
+        element('ol', { className: 'frames' }, holder.frames.map((frame) => element('li', {}, frame))))
+      : holderName(holder),
+  ]);
+  const rest = all.length - rows.length;
+  return [table(['#Bytes', '#Blocks', 'Category', 'Held by'], rows),
+    ...(rest > 0 ? [element('p', { className: 'faint' }, `and ${rest} smaller ones`)] : [])];
+}
+
+/** What differs between two files at their peaks. */
+export function difference(found) {
+  const rows = (all, name) => all.slice(0, 10).map((one) => [
+    name(one), amount(one.before_bytes), amount(one.after_bytes), change(one.after_bytes - one.before_bytes),
+  ]);
+  const columns = ['#Before', '#After', '#Change'];
+  return [
+    element('h3', {}, `From ${found.before.name} (A) to ${found.after.name} (B)`),
+    element('p', { className: 'lead' }, prose(found.verdict)),
+    table(['Part of reserved memory', ...columns], rows(found.parts, (one) => one.part)),
+    table(['Held by', ...columns], rows(found.holders, holderName)),
+    ...paragraphs(found.notes),
+  ];
+}

@@ -1,0 +1,257 @@
+#!/usr/bin/env python3
+"""Uses the page of scripts/page/build as a person does, in a headless Chromium.
+
+Drops snapshots on it, compares its figures with those of `coalesce advise --json`, looks at a
+timeline, a moment and a comparison, and ensures that it opens no connection. Needs Chromium and the
+Python package playwright. Writes pictures of the page, to look at, into a folder.
+"""
+
+import argparse
+import base64
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from playwright.sync_api import Page, sync_playwright
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+HOLDERS = CHECKOUT / "benches/advisor/tests/holders"
+SNAPSHOT = HOLDERS / "adamw.pickle.gz"
+OTHER = HOLDERS / "amp.pickle.gz"
+# No installed browser is used but this one: those that playwright brings are downloads.
+BROWSERS = ["chromium", "chromium-browser", "google-chrome"]
+
+DROP = """(files) => {
+  const transfer = new DataTransfer();
+  for (const { name, content } of files) {
+    const bytes = Uint8Array.from(atob(content), (letter) => letter.charCodeAt(0));
+    transfer.items.add(new File([bytes], name));
+  }
+  document.getElementById('drop').dispatchEvent(
+    new DragEvent('drop', { dataTransfer: transfer, bubbles: true, cancelable: true }));
+}"""
+
+
+def amount(bytes_: int) -> str:
+    """As format.js writes it."""
+    for name, size in [("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)]:
+        if abs(bytes_) >= size:
+            return f"{bytes_ / size:.2f} {name}"
+    return f"{bytes_} bytes"
+
+
+def advise(coalesce: list[str], *arguments: str) -> dict:
+    command = [*coalesce, "advise", "--json", "--time-limit", "0", *arguments]
+    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+
+
+class Checker:
+    def __init__(self, page: Page, shots: Path) -> None:
+        self.page, self.shots = page, shots
+        self.passed, self.failed = 0, 0
+
+    def check(self, what: str, holds: bool) -> None:
+        self.passed += holds
+        self.failed += not holds
+        if not holds:
+            print(f"FAILED: {what}", file=sys.stderr)
+
+    def shot(self, name: str) -> None:
+        at = self.page.evaluate("scrollY")
+        self.page.screenshot(path=self.shots / f"{name}.png", full_page=True)
+        # The window was as high as the page for a moment.
+        self.page.evaluate("(at) => scrollTo(0, at)", at)
+
+    def drop(self, *files: Path) -> None:
+        content = [(file, base64.b64encode(file.read_bytes()).decode()) for file in files]
+        self.page.evaluate(DROP, [{"name": file.name, "content": text} for file, text in content])
+
+    def wait(self) -> None:
+        """Until the analysis ended."""
+        error = self.page.locator("#error")
+        done = self.page.locator("#status", has_text="Done in")
+        done.or_(error).and_(self.page.locator(":visible")).first.wait_for(timeout=120_000)
+        self.check(f"no error: {error.text_content()}", not error.is_visible())
+
+    def text(self, selector: str) -> str:
+        return " ".join(self.page.inner_text(selector).split())
+
+    def answers(self, advice: dict) -> None:
+        """The page shows the advice of the program."""
+        text = self.page.text_content("#answer")
+        for sentence in advice["answer"]["sentences"] + advice["answer"]["also"]:
+            self.check(f"the answer contains: {sentence}", sentence.replace("`", "") in text)
+        conf = advice["answer"]["conf"]
+        if conf:
+            command = self.page.text_content("#command")
+            self.check(f"the command sets {conf}", conf in command)
+        rows = self.page.locator("#settings tbody tr").all()
+        self.check("as many settings as in the advice", len(rows) == len(advice["ranking"]))
+        for row, ranked in zip(rows, advice["ranking"]):
+            cells = row.locator("td").all_text_contents()
+            expected = [
+                ranked["conf"] or "default settings",
+                amount(ranked["least_capacity_bytes"]),
+                amount(ranked["peak_reserved_bytes"]),
+                str(ranked["on_device"]["retries"]),
+                f"{ranked['on_device']['driver_time_ns'] / 1e6:.1f} ms",
+            ]
+            self.check(f"{cells} is {expected}", cells[:5] == expected)
+
+    def fits(self, what: str) -> None:
+        """Nothing is wider than the window."""
+        wide = self.page.evaluate("document.documentElement.scrollWidth > innerWidth")
+        self.check(f"{what}: no horizontal scrolling", not wide)
+
+
+def one_snapshot(checker: Checker, coalesce: list[str]) -> None:
+    page = checker.page
+    checker.shot("start")
+    page.fill("#seconds", "0")
+    checker.drop(SNAPSHOT)
+    checker.wait()
+    checker.answers(advise(coalesce, str(SNAPSHOT)))
+    checker.shot("answer")
+
+    advice = advise(coalesce, str(SNAPSHOT), "--capacity", "0.3GiB")
+    page.fill("#capacity", "0.3")
+    page.click("#again")
+    checker.wait()
+    checker.answers(advice)
+    checker.shot("less-memory")
+    held = checker.text("#panels table tbody tr:first-child td:first-child")
+    largest = amount(advice["holdings"]["holders"][0]["bytes"])
+    checker.check(f"the largest holder has {largest}: {held}", largest in held)
+
+
+def timeline(checker: Checker) -> None:
+    page = checker.page
+    canvas = page.locator("canvas.timeline").first
+    canvas.scroll_into_view_if_needed()
+    box = canvas.bounding_box()
+    across, down = box["x"] + box["width"] * 0.6, box["y"] + box["height"] * 0.75
+    page.mouse.move(across, down)
+    for _ in range(8):
+        page.mouse.wheel(0, -100)
+    page.mouse.move(across + 3, down)
+    point = checker.text(".panel .readout >> nth=0")
+    checker.check(f"the timeline tells the block under the pointer: {point}", "stream 0" in point)
+    checker.shot("timeline")
+    page.mouse.move(across + 3, down)
+    page.mouse.click(across + 3, down)
+    event = point.split()[1]
+    page.get_by_text(f"Segments after event {event}").wait_for()
+    blocks = page.locator("canvas.segments").first
+    blocks.scroll_into_view_if_needed()
+    box = blocks.bounding_box()
+    page.mouse.move(box["x"] + 30, box["y"] + 8)
+    block = checker.text(".panel .readout >> nth=1")
+    checker.check(f"the map tells the block under the pointer: {block}", "in a segment of" in block)
+    page.locator(".flame button").nth(1).hover()
+    frame = checker.text(".panel .readout >> nth=2")
+    checker.check(f"the flame graph tells the frame: {frame}", "%" in frame)
+    checker.shot("moment")
+    canvas.focus()
+    page.keyboard.press("Escape")
+    page.keyboard.press("Home")
+    first = checker.text(".panel .readout >> nth=0")
+    checker.check(f"the keyboard moves to the first event: {first}", first.startswith("Event 0 of"))
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    page.get_by_text("Segments after event").first.wait_for()
+
+
+def two_snapshots(checker: Checker, coalesce: list[str]) -> None:
+    page = checker.page
+    page.fill("#capacity", "")
+    checker.drop(SNAPSHOT, OTHER)
+    checker.wait()
+    job = advise(coalesce, str(SNAPSHOT), str(OTHER))
+    text = page.text_content("#answer")
+    for sentence in job["sentences"]:
+        checker.check(f"the answer for a job contains: {sentence}", sentence in text)
+    page.select_option("#right", value="[1,null]")
+    page.locator("#difference .lead").wait_for()
+    command = [*coalesce, "diff", "--json", str(SNAPSHOT), str(OTHER)]
+    found = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    checker.check("two timelines", page.locator("canvas.timeline").count() == 2)
+    cells = page.locator("#difference tbody tr").first.locator("td").all_text_contents()
+    part = found["parts"][0]
+    expected = [part["part"], amount(part["before_bytes"]), amount(part["after_bytes"])]
+    checker.check(f"the difference {cells} is {expected}", cells[:3] == expected)
+    page.locator("canvas.segments").nth(1).wait_for()
+    checker.shot("comparison")
+
+
+def other_ways(checker: Checker) -> None:
+    """Phone, dark, a file that is none, and cancelling."""
+    page = checker.page
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.select_option("#right", value="")
+    checker.drop(SNAPSHOT)
+    checker.wait()
+    checker.fits("at 390 pixels")
+    checker.shot("phone")
+    page.set_viewport_size({"width": 1200, "height": 900})
+    page.emulate_media(color_scheme="dark")
+    checker.drop(SNAPSHOT)
+    checker.wait()
+    checker.shot("dark")
+    page.emulate_media(color_scheme="light")
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "notes.txt"
+        file.write_text("no snapshot\n")
+        checker.drop(file)
+        page.locator("#error").wait_for(state="visible")
+        error = page.text_content("#error")
+        checker.check(f"the error names the file: {error}", "notes.txt" in error)
+        checker.check("nothing of the last file is shown", not page.locator("#answer").is_visible())
+        checker.shot("error")
+    checker.drop(*[SNAPSHOT] * 12)
+    page.click("#cancel")
+    checker.check("the analysis is cancelled", checker.text("#status") == "Cancelled.")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("page", type=Path, help="the page that scripts/page/build wrote")
+    parser.add_argument("--coalesce", default="coalesce", help="the program, a command line")
+    parser.add_argument("--shots", type=Path, required=True, help="the folder for pictures")
+    arguments = parser.parse_args()
+    arguments.shots.mkdir(parents=True, exist_ok=True)
+    coalesce = arguments.coalesce.split()
+    browser_path = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if browser_path is None:
+        sys.exit("Chromium is not installed (Debian's package chromium)")
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=browser_path, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1200, "height": 900})
+        address = arguments.page.resolve().as_uri()
+        requests, complaints = [], []
+        page.on("request", lambda request: requests.append(request.url))
+        page.on("console", lambda line: complaints.append(line.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.goto(address)
+        checker = Checker(page, arguments.shots)
+        one_snapshot(checker, coalesce)
+        timeline(checker)
+        two_snapshots(checker, coalesce)
+        other_ways(checker)
+        own = (address, "blob:", "data:")
+        outside = [url for url in requests if not url.startswith(own)]
+        checker.check(f"no request is made: {outside}", not outside)
+        refused = page.evaluate("fetch('https://example.org').then(() => false, () => true)")
+        checker.check("a connection would be refused", refused)
+        complaints = [line for line in complaints if "example.org" not in line]
+        checker.check(f"the browser does not complain: {complaints}", not complaints)
+        browser.close()
+    print(f"{checker.passed} passed, {checker.failed} failed")
+    return min(checker.failed, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
