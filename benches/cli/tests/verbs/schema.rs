@@ -120,7 +120,7 @@ fn every_command_with_json_has_a_schema() {
         assert!(outputs.contains(&format!("- {verb}:")), "{verb}");
         described += 1;
     }
-    assert_eq!(described, 12);
+    assert!(described >= 12, "{described} commands were found");
 }
 
 /// The schema of the value at a path such as `answer.kind` or `holders[].place`.
