@@ -78,8 +78,8 @@ pub fn build(
     }
 }
 
-/// Serves requests until the parent ends if this process was started as a host, and returns its exit status.
-/// Returns `None` at once in every other process.
+/// If this process was started as a host, serves requests until the parent ends, and returns the exit status.
+/// In every other process, returns `None` at once.
 #[must_use]
 pub fn serve_if_asked() -> Option<std::process::ExitCode> {
     #[cfg(target_os = "linux")]

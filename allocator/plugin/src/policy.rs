@@ -72,7 +72,7 @@ impl Plugin {
         }
     }
 
-    /// Adds a block if it lies in memory of the device and overlaps no other.
+    /// Adds a block. It must lie in memory of the device and must not overlap another block.
     fn add(&mut self, addr: u64, bytes: u64) -> Result<(), Refusal> {
         let end = addr.saturating_add(bytes);
         let before = self.live.range(..end).next_back();

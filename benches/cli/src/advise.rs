@@ -45,7 +45,7 @@ pub struct Args {
     #[arg(
         long,
         value_name = "SECONDS",
-        default_value = "15",
+        default_value_t = TIME_LIMIT,
         allow_negative_numbers = true
     )]
     time_limit: f64,
@@ -60,6 +60,9 @@ pub struct Args {
     #[arg(short, long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
 }
+
+/// Seconds until the answer, unless the user says otherwise.
+const TIME_LIMIT: f64 = 15.0;
 
 fn aims() -> impl TypedValueParser<Value = Aim> {
     let named = |name: String| Aim::ALL.into_iter().find(|aim| aim.name() == name);
@@ -112,9 +115,6 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// For callers that are not in a hurry.
-const TIME_LIMIT: Duration = Duration::from_secs(15);
-
 /// The settings under which the program of a snapshot runs on the smallest device.
 pub fn of_snapshot(snapshot: &Path, conditions: &ConditionFlags) -> anyhow::Result<Advice> {
     let name = snapshot.to_str().context("the path is not UTF-8")?;
@@ -122,7 +122,7 @@ pub fn of_snapshot(snapshot: &Path, conditions: &ConditionFlags) -> anyhow::Resu
     advise(&opened.request(Goal {
         aim: Aim::LeastCapacity,
         profile: &Profile::load(profile::PUBLISHED, Path::new(""))?,
-        time_limit: Some(TIME_LIMIT),
+        time_limit: time_limit(TIME_LIMIT)?,
         jobs: Jobs::of(None),
     }))
 }

@@ -30,8 +30,8 @@ pub struct Plan {
     pub profile: Profile,
     /// All cells, grouped by workload.
     pub cells: Vec<Planned>,
-    /// A digest of the plan and the contents of the traces and libraries. The same build of the program gives the same results for
-    /// sweeps with the same digest.
+    /// A digest of the plan and the contents of its traces and libraries. Sweeps with the same digest have the same
+    /// results if the same build of the program runs them.
     pub digest: String,
 }
 

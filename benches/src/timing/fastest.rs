@@ -4,8 +4,9 @@
 //! (Chen and Revels, *Robust benchmarking in noisy environments*, 2016). On a busy machine a walk of 10 ms is nearly
 //! always interrupted, but each part of 0.1 ms sometimes is not. So the shortest time of each part is kept.
 //!
-//! Some disturbances last for seconds: a lower clock, or a program of another virtual machine on the same core. So the
-//! [`Yardstick`] runs each part too, and the result is the ratio of the two times.
+//! Some disturbances last for seconds: a lower clock, or a program of another virtual machine on the same core. They
+//! slow the [`Yardstick`] too, so it runs each part in turn with the allocator, and the result is the ratio of the two
+//! times.
 
 use std::time::{Duration, Instant};
 

@@ -90,8 +90,9 @@ fn limited(source: impl Read) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     source.take(LARGEST_READ + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > LARGEST_READ {
-        let reason = format!("longer than {LARGEST_READ} bytes; save it in a file");
-        return Err(io::Error::other(reason));
+        return Err(io::Error::other(format!(
+            "longer than {LARGEST_READ} bytes"
+        )));
     }
     Ok(bytes)
 }

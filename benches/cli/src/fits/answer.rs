@@ -144,7 +144,7 @@ fn answer(report: &FitsReport) -> Vec<String> {
     let [reserved, spare, available] = [report.peak_reserved_bytes, spare, available].map(amount);
     let mut answer = match &report.verdict {
         Verdict::Fits => vec![format!(
-            "The program fits: it reserves {reserved} at its peak, {spare} less than the {available} available."
+            "The program fits: it reserves {reserved} at its peak, and {spare} of the {available} available remain free."
         )],
         Verdict::FitsWith { .. } => vec![format!(
             "Under its settings, the program runs out of memory. It fits with the settings below: it reserves \

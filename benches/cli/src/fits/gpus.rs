@@ -1,10 +1,7 @@
 //! Well-known GPUs and their memory.
 
-use schemars::JsonSchema;
-use serde::Serialize;
-
 /// A GPU on the market.
-#[derive(Clone, Copy, PartialEq, Debug, JsonSchema, Serialize)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Gpu {
     /// NVIDIA's name.
     pub name: &'static str,
@@ -12,9 +9,9 @@ pub struct Gpu {
     pub memory_gib: f64,
 }
 
-/// By memory. All but the H200, which was measured, are from PyTorch's messages ("GPU 0 has a total capacity of") in public
-/// issues: hpcaitech/Open-Sora#697, zai-org/CogVLM#236, ali-vilab/VGen#104, TianheWu/CoSeR#10, QwenLM/Qwen3-VL#2097,
-/// HiDream-ai/VAREdit#6.
+/// By memory. The H200's is from results/2026-11-20/gpu/profile.toml, the others are from PyTorch's messages ("GPU 0 has a
+/// total capacity of") in public issues: hpcaitech/Open-Sora#697, zai-org/CogVLM#236, ali-vilab/VGen#104,
+/// TianheWu/CoSeR#10, QwenLM/Qwen3-VL#2097, HiDream-ai/VAREdit#6.
 pub const GPUS: [Gpu; 7] = [
     gpu("T4", 14.75),
     gpu("A10", 21.99),

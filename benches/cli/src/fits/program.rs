@@ -57,8 +57,6 @@ pub struct Known {
     pub torch: String,
     /// How the program ended.
     pub ended: Ended,
-    /// The message of the exception that ended it, if it ran out of memory.
-    pub failure: Option<String>,
     /// Steps of the first optimizer.
     pub steps: u32,
     /// Bytes.

@@ -64,7 +64,7 @@ fn fits(name: &str, flags: &[&str], arguments: &[&str], variables: &[(&str, &str
 fn a_program_that_fits_says_how_much_is_left() {
     let ended = fits("fits-well", &["--memory", "2GiB"], &[], &[("NEED", "1024")]);
     let text = ended.success();
-    let first = "The program fits: it reserves 1.00 GiB at its peak, 512.0 MiB less than the 1.50 GiB available.\n";
+    let first = "The program fits: it reserves 1.00 GiB at its peak, and 512.0 MiB of the 1.50 GiB available remain free.\n";
     assert!(text.starts_with(first), "{text}");
     assert!(text.contains("large enough    T4, "), "{text}");
     assert!(text.contains("  train.py:9, 3 times\n"), "{text}");
