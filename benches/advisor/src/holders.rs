@@ -8,6 +8,7 @@ mod role;
 mod shape;
 mod site;
 mod sizes;
+mod sources;
 mod timeline;
 
 use std::cmp::Reverse;
@@ -22,6 +23,7 @@ use serde::Serialize;
 
 pub use self::category::Category;
 use self::site::{OF_SIZE, Origin, Sites};
+pub use self::sources::{Source, Sources};
 use self::timeline::Timeline;
 use crate::diagnose::Evidence;
 use crate::diagnose::log::Allocation;
@@ -188,7 +190,6 @@ impl<'a> Holders<'a> {
     /// Who holds memory after an event.
     #[must_use]
     pub fn at(&self, event: u64) -> Holdings {
-        let recording = self.evidence.subject.recording;
         let mut sites = Sites::default();
         let mut sums: HashMap<Key, Sum> = HashMap::new();
         for (index, allocation) in self.evidence.allocations() {
@@ -198,18 +199,7 @@ impl<'a> Holders<'a> {
             if !allocation.is_live_after(event) {
                 continue;
             }
-            let recorded = recording.zip(self.evidence.entry_of(index));
-            let origin = self.origin(index, allocation, recorded);
-            let pool = recorded.map(|(recording, entry)| recording.pool_of(entry));
-            let pool = pool.filter(|pool| *pool != MempoolId::DEFAULT);
-            let label = recorded.and_then(|(recording, entry)| recording.entry_labels.get(&entry));
-            let key = Key {
-                site: sites.number(&origin),
-                category: self.category(index),
-                stream: allocation.stream,
-                pool: pool.map(|pool| (pool.0, pool.1)),
-                label: label.cloned(),
-            };
+            let (key, origin) = self.key(index, allocation, &mut sites);
             let sum = sums.entry(key).or_default();
             sum.bytes += allocation.bytes;
             sum.blocks += 1;
@@ -222,6 +212,24 @@ impl<'a> Holders<'a> {
             .collect();
         holders.sort_by_cached_key(|holder| (Reverse(holder.bytes), holder.to_string()));
         summed(event, holders)
+    }
+
+    /// What distinguishes the holder of an allocation, and where the allocation comes from.
+    fn key(&self, index: usize, allocation: &Allocation, sites: &mut Sites) -> (Key, Origin<'_>) {
+        let recording = self.evidence.subject.recording;
+        let recorded = recording.zip(self.evidence.entry_of(index));
+        let origin = self.origin(index, allocation, recorded);
+        let pool = recorded.map(|(recording, entry)| recording.pool_of(entry));
+        let pool = pool.filter(|pool| *pool != MempoolId::DEFAULT);
+        let label = recorded.and_then(|(recording, entry)| recording.entry_labels.get(&entry));
+        let key = Key {
+            site: sites.number(&origin),
+            category: self.category(index),
+            stream: allocation.stream,
+            pool: pool.map(|pool| (pool.0, pool.1)),
+            label: label.cloned(),
+        };
+        (key, origin)
     }
 
     fn holder(&self, sites: &Sites, key: Key, sum: Sum) -> Holder {

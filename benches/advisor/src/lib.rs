@@ -9,6 +9,7 @@
 //! - [`advise`](advise()) replays it under many settings and returns [`Advice`]: the settings to use, what
 //!   they cost, and how reliable that result is. [`report`] shows it as text or as an HTML page.
 //! - [`Holders`] tells who holds memory at an event: by line of the program, category, stream and pool.
+//! - [`View`](view::View) is a replay for viewers, such as the one for browsers.
 //! - [`Difference`](difference::Difference) compares two workloads at their peaks.
 //!
 //! The command line offers them as `coalesce diagnose`, `coalesce advise` and `coalesce diff`.
@@ -19,6 +20,7 @@ pub mod diagnose;
 pub mod difference;
 pub mod holders;
 mod settings_string;
+pub mod view;
 
 pub use self::advise::{Advice, AdviceRequest, Aim, Goal, Opened, advise, one_for_all, report};
 pub use self::diagnose::{Evidence, Finding, Subject, diagnose};

@@ -6,7 +6,8 @@ use std::time::Duration;
 use anyhow::Context;
 use coalesce_advisor::conditions::{Given, require_history};
 use coalesce_advisor::difference::{Compared, Difference};
-use coalesce_advisor::{Advice, Aim, Goal, Opened, advise, one_for_all};
+use coalesce_advisor::view::{Frames, View};
+use coalesce_advisor::{Advice, Aim, Evidence, Goal, Opened, advise, one_for_all};
 use coalesce_bench::measure::deadline::Deadline;
 use coalesce_bench::measure::parallel::Jobs;
 use coalesce_bench::measure::profile::{PUBLISHED, Profile};
@@ -14,10 +15,7 @@ use coalesce_workloads::formats::source::{Bytes, Source};
 use coalesce_workloads::input::Input;
 use serde::{Deserialize, Serialize};
 
-use crate::moment;
-use crate::view::View;
-
-/// What the page asks. Files and views are named by their number in order of arrival.
+/// What the page asks. Files are named by their number in order of arrival.
 #[derive(Clone, PartialEq, Debug, Deserialize, Serialize)]
 #[serde(tag = "ask", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Request {
@@ -38,34 +36,25 @@ pub enum Request {
         /// The second file.
         after: usize,
     },
-    /// Replays a file to look at it. The reply describes the view.
+    /// Replays a file to look at it. The reply is that of [`View::bytes`].
     View {
         /// The file.
         file: usize,
         /// The settings, instead of its own.
         conf: Option<String>,
     },
-    /// The reply is the allocations and the levels of memory of a view, as columns of little-endian 64-bit floats.
-    Columns {
-        /// The view.
-        view: usize,
-    },
-    /// The reply is the segments of a view after an event, and who holds them.
-    Moment {
-        /// The view.
-        view: usize,
-        /// The event, counted from 0.
-        event: u64,
+    /// The reply is the call stacks of a file, to which its views refer.
+    Frames {
+        /// The file.
+        file: usize,
     },
 }
 
-/// The files and views of a page. They live as long as the engine's memory, which the page drops as a whole with the
-/// web worker: a view refers to its file.
+/// The files of a page.
 #[derive(Default)]
 pub struct Engine {
     unread: Vec<(String, Vec<u8>)>,
-    files: Vec<&'static Opened>,
-    views: Vec<View>,
+    files: Vec<Opened>,
 }
 
 /// A file that was opened.
@@ -102,15 +91,14 @@ impl Engine {
                 json(&Difference::between(&before, &after)?)
             }
             Request::View { file, conf } => {
-                let opened = self.file(file)?;
-                let conf = conf.map(|conf| &*conf.leak());
-                let view = View::of(opened, conf)?;
-                let info = json(&view.info(self.views.len()))?;
-                self.views.push(view);
-                Ok(info)
+                let file = self.file(file)?;
+                let evidence = Evidence::gather(file.subject(conf.as_deref()))?;
+                View::of(&evidence)?.bytes(name(file))
             }
-            Request::Columns { view } => Ok(self.view(view)?.columns()),
-            Request::Moment { view, event } => json(&moment::after(self.view(view)?, event)?),
+            Request::Frames { file } => {
+                let recording = self.file(file)?.input.recording.as_ref();
+                json(&Frames::of(recording))
+            }
         }
     }
 
@@ -123,8 +111,7 @@ impl Engine {
             let source = Source::Memory(PathBuf::from(&name), Bytes::from(bytes));
             let input = Input::read(&source, None)?;
             require_history(&input, &name)?;
-            self.files
-                .push(Box::leak(Box::new(Opened::under(input, &given)?)));
+            self.files.push(Opened::under(input, &given)?);
         }
         let files = self.files.iter().map(|file| FileInfo {
             name: name(file),
@@ -174,14 +161,9 @@ impl Engine {
         })
     }
 
-    fn file(&self, file: usize) -> anyhow::Result<&'static Opened> {
-        let found = self.files.get(file).copied();
+    fn file(&self, file: usize) -> anyhow::Result<&Opened> {
+        let found = self.files.get(file);
         found.with_context(|| format!("no file {file}"))
-    }
-
-    fn view(&self, view: usize) -> anyhow::Result<&View> {
-        let found = self.views.get(view);
-        found.with_context(|| format!("no view {view}"))
     }
 }
 

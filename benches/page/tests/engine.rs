@@ -29,44 +29,45 @@ fn a_snapshot_is_advised_on() {
 }
 
 #[test]
-fn what_a_moment_holds_adds_up_to_the_levels_and_the_columns() {
+fn a_view_begins_with_its_description_and_refers_to_the_frames() {
     let mut engine = with_snapshot();
     let view = Request::View {
         file: 0,
         conf: Some("expandable_segments:True".to_owned()),
     };
-    let info = asked(&mut engine, &view);
-    let [events, count] = ["events", "allocations"].map(|name| info[name].as_u64().unwrap());
-    let peak = info["peak_event"].as_u64().unwrap();
+    let bytes = ask(&mut engine, &view).unwrap();
+    let length = u32::from_le_bytes(bytes[..4].try_into().unwrap()) as usize;
+    let info: Value = serde_json::from_slice(&bytes[4..4 + length]).unwrap();
+    assert_eq!(info["conf"], "expandable_segments:True");
+    assert!(info["events"].as_u64().unwrap() > 100);
+    let frames = asked(&mut engine, &Request::Frames { file: 0 });
+    let stacks = frames["stacks"].as_array().unwrap().len() as u64;
+    let sources = info["sources"].as_array().unwrap().iter();
+    let largest = sources.filter_map(|one| one["stack"].as_u64()).max();
+    assert!(largest.is_some_and(|largest| largest < stacks));
+}
 
-    let columns = ask(&mut engine, &Request::Columns { view: 0 }).unwrap();
-    let columns: Vec<f64> = columns
-        .chunks_exact(8)
-        .map(|value| f64::from_le_bytes(value.try_into().unwrap()))
-        .collect();
-    let (events, count, at) = (events as usize, count as usize, peak as usize);
-    assert_eq!(columns.len(), 9 * count + 4 * events);
-    let column = |number: usize| &columns[number * count..][..count];
-    let live = |one: &usize| column(0)[*one] <= peak as f64 && (peak as f64) < column(1)[*one];
-    let live: f64 = (0..count).filter(live).map(|one| column(3)[one]).sum();
-    let level = |number: usize| columns[9 * count + number * events + at];
-
-    let moment = asked(
-        &mut engine,
-        &Request::Moment {
-            view: 0,
-            event: peak,
-        },
-    );
-    let held = moment["holdings"]["total_bytes"].as_f64().unwrap();
-    let segments = moment["segments"].as_array().unwrap();
-    let reserved: f64 = segments
-        .iter()
-        .map(|one| one["bytes"].as_f64().unwrap())
-        .sum();
-    assert!(live > 0.0);
-    assert_eq!([held, level(0)], [live, live]);
-    assert_eq!(reserved, level(3));
+#[test]
+fn the_page_contains_the_engine_and_the_viewer() {
+    let page = coalesce_page::page::with_engine(b"\0asm");
+    for part in [
+        "AGFzbQ==",
+        "class Explorer",
+        "class Engine",
+        "id=\"panels\"",
+    ] {
+        assert!(page.contains(part), "{part}");
+    }
+    for slot in [
+        "@style@",
+        "@sections@",
+        "@wasm@",
+        "@worker@",
+        "@script@",
+        "@version@",
+    ] {
+        assert!(!page.contains(slot), "{slot}");
+    }
 }
 
 #[test]
@@ -74,8 +75,8 @@ fn errors_name_what_is_wrong() {
     let mut engine = Engine::default();
     let error = ask(&mut engine, &Request::Advise { seconds: 0.0 }).unwrap_err();
     assert_eq!(error.to_string(), "no file was opened");
-    let error = ask(&mut engine, &Request::Moment { view: 3, event: 0 }).unwrap_err();
-    assert_eq!(error.to_string(), "no view 3");
+    let error = ask(&mut engine, &Request::Frames { file: 3 }).unwrap_err();
+    assert_eq!(error.to_string(), "no file 3");
     assert!(engine.answer(b"{}").is_err());
     engine.add_file(b"notes.txt\nno snapshot\n".to_vec());
     let open = Request::Open { capacity: None };

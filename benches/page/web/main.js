@@ -1,26 +1,19 @@
 // The page: takes files, has them analysed, and shows the answer and the replays.
 
 import { Engine } from './engine.js';
-import { element, settingsName } from './format.js';
-import { legend } from './palette.js';
-import { Panel } from './panel.js';
-import { answer, details, difference, settings } from './tables.js';
-import { View } from './view.js';
+import { details } from './evidence.js';
+import { Explorer, fill } from './explorer.js';
+import { by, settingsName } from './format.js';
+import { answer, settings } from './tables.js';
 
-const by = (id) => document.getElementById(id);
 /** What the page shows. */
-const state = { files: [], engine: null, opened: [], advice: null, views: new Map() };
+const state = { files: [], engine: null };
 
 function status(text) { by('status').textContent = text; }
 
 function fail(error) {
   by('error').textContent = error.message;
   by('error').hidden = false;
-}
-
-function fill(id, children) {
-  by(id).replaceChildren(...children);
-  by(id).hidden = false;
 }
 
 /** Reads the files and shows the answer. */
@@ -30,7 +23,7 @@ async function analyse() {
   const begun = performance.now();
   status('Starting …');
   const engine = new Engine((count) => { if (engine === state.engine) status(`Replays: ${count}`); });
-  Object.assign(state, { engine, views: new Map(), advice: null });
+  state.engine = engine;
   by('again').disabled = false;
   by('cancel').hidden = false;
   try {
@@ -41,16 +34,15 @@ async function analyse() {
     }
     const gib = by('capacity').valueAsNumber;
     const capacity = Number.isNaN(gib) ? null : Math.round(gib * 2 ** 30);
-    state.opened = await engine.ask({ ask: 'open', capacity });
+    const opened = await engine.ask({ ask: 'open', capacity });
     status('Trying settings …');
-    state.advice = await engine.ask({ ask: 'advise', seconds: by('seconds').valueAsNumber });
-    fill('answer', answer(state.advice));
-    fill('settings', settings(state.advice));
-    fill('details', details(state.advice));
+    const advice = await engine.ask({ ask: 'advise', seconds: by('seconds').valueAsNumber });
+    fill('answer', answer(advice));
+    fill('settings', settings(advice));
+    fill('details', details(advice));
     status('Preparing the timeline …');
-    by('explore').hidden = false;
-    offer();
-    await explore();
+    const onError = (error) => { if (engine === state.engine) fail(error); };
+    await new Explorer(engine, choices(opened, advice), onError).show();
     const seconds = ((performance.now() - begun) / 1000).toFixed(1);
     status(`Done in ${seconds} s with ${(engine.memory / 2 ** 20).toFixed(0)} MiB of this computer's memory.`);
   } catch (error) {
@@ -62,46 +54,13 @@ async function analyse() {
   }
 }
 
-/** Offers each file under its own settings and under those advised. */
-function offer() {
-  const advised = (state.advice.answer ?? state.advice).conf;
-  const choices = state.opened.flatMap((file, index) => [
-    { text: `${file.name}, ${settingsName(file.conf)}`, value: JSON.stringify([index, null]) },
-    ...(advised === null ? [] : [{ text: `${file.name}, ${settingsName(advised)} (advised)`, value: JSON.stringify([index, advised]) }]),
+/** Each file under its own settings and under those advised. */
+function choices(opened, advice) {
+  const advised = (advice.answer ?? advice).conf;
+  return opened.flatMap(({ name, conf }, file) => [
+    { text: `${name}, ${settingsName(conf)}`, file, conf: null },
+    ...(advised === null ? [] : [{ text: `${name}, ${settingsName(advised)} (advised)`, file, conf: advised }]),
   ]);
-  const options = () => choices.map(({ text, value }) => element('option', { value }, text));
-  by('left').replaceChildren(...options());
-  by('right').replaceChildren(element('option', { value: '' }, 'nothing'), ...options());
-}
-
-/** The view that a choice stands for, replayed once. */
-function view(choice) {
-  if (!state.views.has(choice)) {
-    const [file, conf] = JSON.parse(choice);
-    state.views.set(choice, View.fetch(state.engine, file, conf));
-  }
-  return state.views.get(choice);
-}
-
-/** Shows the chosen replays, on the same scale. */
-async function explore() {
-  const { engine } = state;
-  const choices = [by('left').value, by('right').value].filter(Boolean);
-  const views = await Promise.all(choices.map(view));
-  const most = Math.max(...views.map(({ mostReserved }) => mostReserved));
-  const limits = views.map(({ info }) => info.available_bytes).filter((bytes) => bytes < 2 * most);
-  const top = 1.06 * Math.max(most, ...limits);
-  by('legend').replaceChildren(...legend(
-    new Set(views.flatMap(({ stacked }) => stacked.map(({ name }) => name))), limits.length > 0,
-  ));
-  const panels = views.map((one) => new Panel(engine, one, top, (error) => { if (engine === state.engine) fail(error); }));
-  by('panels').className = panels.length > 1 ? 'two' : '';
-  by('panels').replaceChildren(...panels.map(({ node }) => node));
-  panels.forEach((panel) => panel.begin());
-  const [before, after] = choices.map((choice) => JSON.parse(choice)[0]);
-  const differ = after !== undefined && before !== after;
-  const found = differ ? await state.engine.ask({ ask: 'diff', before, after }) : null;
-  by('difference').replaceChildren(...(found ? difference(found) : []));
 }
 
 function take(files) {
@@ -118,9 +77,6 @@ by('cancel').onclick = () => {
   by('cancel').hidden = true;
   status('Cancelled.');
 };
-for (const id of ['left', 'right']) {
-  by(id).onchange = () => { explore().catch((error) => { if (state.engine) fail(error); }); };
-}
 document.ondragover = (event) => { event.preventDefault(); by('drop').classList.add('over'); };
 document.ondragleave = () => by('drop').classList.remove('over');
 document.ondrop = (event) => {
@@ -128,5 +84,3 @@ document.ondrop = (event) => {
   by('drop').classList.remove('over');
   take(event.dataTransfer.files);
 };
-matchMedia('(prefers-color-scheme: dark)').onchange = () => document.querySelectorAll('canvas')
-  .forEach((canvas) => { canvas.style.width = canvas.style.width ? '' : '99.99%'; });

@@ -15,6 +15,8 @@ pub struct Frames {
 }
 
 impl Frames {
+    /// The stacks of a recording; none without one.
+    #[must_use]
     pub fn of(recording: Option<&Recording>) -> Self {
         let mut frames = Self::default();
         let mut known: HashMap<String, u32> = HashMap::new();

@@ -2,6 +2,7 @@
 
 import { FlameGraph } from './flame.js';
 import { amount, element, settingsName } from './format.js';
+import { freeMemory, holdersAfter, segmentsAfter } from './moment.js';
 import { SegmentMap } from './segments.js';
 import { holders } from './tables.js';
 import { Timeline } from './timeline.js';
@@ -18,19 +19,19 @@ function stack(view, one) {
 
 /** An allocation in a sentence. */
 function described(view, one) {
-  const end = Number.isFinite(view.freed[one]) ? `freed at event ${view.freed[one]}` : 'never freed';
+  const end = view.freed[one] < view.events ? `freed at event ${view.freed[one]}` : 'never freed';
   return `${amount(view.bytes[one])} (block of ${amount(view.block[one])}), ${view.categoryName(one)}, stream `
-    + `${view.stream[one]}, allocated at event ${view.born[one]}, ${end}`;
+    + `${view.holder(one).stream}, allocated at event ${view.born[one]}, ${end}`;
 }
 
 export class Panel {
-  /** `top` bytes reach the top of the timeline; `onError` is told why a moment cannot be shown. */
-  constructor(engine, view, top, onError) {
-    Object.assign(this, { engine, view, top });
+  /** `top` bytes reach the top of the timeline. */
+  constructor(view, top) {
+    this.view = view;
     this.point = element('output', { className: 'readout' });
     this.moment = element('div', {});
     this.timeline = new Timeline(view, {
-      top, onPoint: (event, one) => this.#pointed(event, one), onMoment: (event) => this.#chosen(event).catch(onError),
+      top, onPoint: (event, one) => this.#pointed(event, one), onMoment: (event) => this.#chosen(event),
     });
     const { info } = view;
     const jump = (text, event) => {
@@ -62,33 +63,30 @@ export class Panel {
     this.point.replaceChildren(text, ...(one === null ? [] : [element('br'), described(view, one), ...stack(view, one)]));
   }
 
-  async #chosen(event) {
-    this.wanted = event;
-    const found = await this.engine.ask({ ask: 'moment', view: this.view.number, event });
-    // A later choice may have overtaken this one.
-    if (this.wanted !== event) return;
+  #chosen(event) {
+    const segments = segmentsAfter(this.view, event);
     const readout = element('output', { className: 'readout' }, 'Point at a block for its size, category and stack.');
     const map = new SegmentMap(this.view, ({ segment, block, address }) => {
       const where = `0x${address.toString(16)} in a segment of ${amount(segment.bytes)} (${segment.kind} pool`
-        + `${segment.pool ? ` ${segment.pool}` : ''}, stream ${segment.stream}${segment.is_expandable ? ', expandable' : ''})`;
+        + `${segment.pool ? ` ${segment.pool}` : ''}, stream ${segment.stream}${segment.isExpandable ? ', expandable' : ''})`;
       const states = { free: 'free', pending: 'freed, but another stream may still use it', allocated: 'allocated' };
       readout.replaceChildren(`${amount(block.bytes)} ${states[block.state]}, at ${where}.`,
         ...(block.allocation === null ? [] : [element('br'), described(this.view, block.allocation),
           ...stack(this.view, block.allocation)]));
     });
     const flame = new FlameGraph(this.view);
-    const free = found.segments.flatMap(({ blocks }) => blocks).filter(({ state }) => state === 'free');
-    const cached = free.reduce((sum, { bytes }) => sum + bytes, 0);
+    const free = freeMemory(segments);
     this.moment.replaceChildren(
       element('h3', {}, `Segments after event ${event.toLocaleString('en')}`),
-      element('p', { className: 'faint' }, `${found.segments.length} segments with ${amount(this.view.reserved[event])}; `
-        + `${amount(cached)} of it free, in ${free.length} blocks (outlined).`),
+      element('p', { className: 'faint' }, `${segments.length} segments with ${amount(this.view.reserved[event])}; `
+        + `${amount(free.fragmented + free.cached)} of it free, in ${free.blocks} blocks (outlined): `
+        + `${amount(free.fragmented)} in partly used segments, ${amount(free.cached)} otherwise.`),
       map.canvas, readout,
-      element('h3', {}, 'Held by'), ...holders(found.holdings),
+      element('h3', {}, 'Held by'), ...holders(holdersAfter(this.view, event)),
       element('h3', {}, 'By call stack'),
       element('p', { className: 'faint' }, 'The outermost frame is above. Click a frame to enlarge it.'),
       flame.graph, flame.readout);
-    map.show(found.segments, this.view.mostReserved);
+    map.show(segments, this.view.mostReserved);
     flame.show(event);
   }
 }

@@ -13,6 +13,9 @@ export function change(bytes) {
   return bytes === 0 ? 'no change' : `${bytes > 0 ? '+' : '−'}${amount(Math.abs(bytes))}`;
 }
 
+/** A share, where 1 is the whole, in percent: `91.3 %`. */
+export const percent = (share) => `${(100 * share).toFixed(1)} %`;
+
 /** Settings as people name them. */
 export const settingsName = (conf) => conf || 'default settings';
 
@@ -22,6 +25,9 @@ export function command(conf) {
   const quoted = /[[\]>'" ;&|$]/.test(conf) ? `'${conf.replaceAll("'", "'\\''")}'` : conf;
   return `export PYTORCH_CUDA_ALLOC_CONF=${quoted}`;
 }
+
+/** The element with an id. */
+export const by = (id) => document.getElementById(id);
 
 /** An element with properties and children; children that are texts are escaped by the browser. */
 export function element(name, properties = {}, ...children) {

@@ -92,21 +92,8 @@ export function settings(advice) {
   ];
 }
 
-/** Findings, conditions and remarks of each file. */
-export function details(advice) {
-  return (advice.ranks ?? [advice]).flatMap((rank) => [
-    ...(rank.findings.length ? [element('h2', {}, `Findings${advice.ranks ? `: ${rank.workload}` : ''}`)] : []),
-    ...rank.findings.map((finding) => element('details', {},
-      element('summary', {}, prose(finding.headline)),
-      element('ul', {}, finding.evidence.map((text) => element('li', {}, prose(text)))),
-      element('p', {}, prose(finding.remedy)))),
-    element('h2', {}, `Conditions of the replays${advice.ranks ? `: ${rank.workload}` : ''}`),
-    element('ul', {}, [...rank.conditions, ...rank.remarks].map((text) => element('li', {}, prose(text)))),
-  ]);
-}
-
 /** A holder as `coalesce advise` names it. */
-function holderName(holder) {
+export function holderName(holder) {
   const named = [holder.place, holder.function].filter(Boolean).join(' ') || 'no call stack';
   return named + (holder.library ? ` > ${holder.library}` : '')
     + (holder.operator && holder.operator !== holder.function ? ` (${holder.operator})` : '')
@@ -115,8 +102,8 @@ function holderName(holder) {
 
 const MOST_HOLDERS = 15;
 
-/** Who holds memory, the largest first. */
-export function holders({ holders: all }) {
+/** Holders as a table, the largest first. */
+export function holders(all) {
   const rows = all.slice(0, MOST_HOLDERS).map((holder) => [
     amount(holder.bytes), holder.blocks, holder.category.replace('_', ' '),
     holder.frames.length

@@ -8,6 +8,8 @@ const BOTTOM = 22;
 const TOP = 8;
 /** Single blocks are drawn only where so few events are shown. */
 const MOST_EVENTS = 30000;
+/** Phases are marked only where so few are shown. */
+const MOST_MARKS = 60;
 
 /** A step of an axis that gives about `count` lines. */
 function step(most, count, base) {
@@ -89,6 +91,7 @@ export class Timeline {
     this.#areas();
     this.#blocks();
     this.#axes();
+    this.#marks();
     this.#line((event) => this.view.reserved[event], colour('reserved'));
     this.#limits();
     this.base = element('canvas', { width: this.canvas.width, height: this.canvas.height });
@@ -174,6 +177,31 @@ export class Timeline {
       const half = context.measureText(text).width / 2;
       if (x + half < LEFT + this.width + 4) context.fillText(text, Math.max(x, LEFT + half - 12), TOP + this.height + 5);
     }
+  }
+
+  /** The beginnings of phases as dotted lines, with their names where there is room. */
+  #marks() {
+    const { context } = this;
+    const marks = this.view.info.marks.filter(([event]) => event > this.range[0] && event < this.range[1]);
+    if (marks.length > MOST_MARKS) return;
+    context.strokeStyle = colour('faint');
+    context.fillStyle = colour('faint');
+    context.textAlign = 'left';
+    context.textBaseline = 'top';
+    context.setLineDash([2, 4]);
+    let end = LEFT;
+    for (const [event, name] of marks) {
+      const x = Math.round(this.#x(event)) + 0.5;
+      context.beginPath();
+      context.moveTo(x, TOP);
+      context.lineTo(x, TOP + this.height);
+      context.stroke();
+      const { width } = context.measureText(name);
+      if (x < end || x + width + 4 > LEFT + this.width) continue;
+      context.fillText(name, x + 4, TOP + 3);
+      end = x + width + 12;
+    }
+    context.setLineDash([]);
   }
 
   #line(of, style) {

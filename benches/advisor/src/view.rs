@@ -1,0 +1,176 @@
+//! A replay to look at: every allocation with its holder, and the history of the segments.
+//!
+//! [`View::bytes`] is all that a viewer needs to show memory after any event: over time by category, the segments
+//! with their blocks, who holds them, and their call stacks. [`web`] is a viewer for browsers.
+
+mod columns;
+mod frames;
+mod segments;
+pub mod web;
+
+use coalesce_alloc::MempoolId;
+use coalesce_alloc::stats::PoolKind;
+use serde::Serialize;
+
+pub use self::frames::Frames;
+pub use self::segments::{SegmentChange, SegmentHistory};
+use crate::diagnose::Evidence;
+use crate::holders::{Holders, Sources};
+
+/// A replay to look at.
+pub struct View<'a> {
+    evidence: &'a Evidence<'a>,
+    sources: Sources,
+    segments: SegmentHistory,
+}
+
+/// The description of a view, with what its columns refer to.
+#[derive(Serialize)]
+struct Info<'a> {
+    name: &'a str,
+    conf: &'a str,
+    /// Bytes that the program can reserve.
+    available_bytes: u64,
+    events: u64,
+    /// The columns in order: the name of a table, its length, and the names of its columns.
+    tables: [(&'static str, usize, &'static [&'static str]); 2],
+    /// The event of the peak of requested memory.
+    peak_event: u64,
+    /// The event at which the first request failed.
+    failed_event: Option<u64>,
+    failed_bytes: Option<u64>,
+    #[serde(flatten)]
+    sources: &'a Sources,
+    tags: &'a [String],
+    /// The private pools.
+    pools: Vec<(u64, u64)>,
+    /// The phases, as their event and name.
+    marks: Vec<(u64, &'a str)>,
+}
+
+/// `freed` and `released` are the number of events for a block that stays to the end. A request that failed is freed
+/// at once.
+const ALLOCATIONS: &[&str] = &[
+    "born", "freed", "released", "address", "bytes", "block", "tag", "source", "stack",
+];
+/// `taken` is 1 for memory taken from the device and 0 for memory returned, `pool` 0 for the default pool and n for
+/// the n-th private one, `stack` of an allocation 0 if it is unknown and else its number plus 1.
+const SEGMENTS: &[&str] = &[
+    "event",
+    "address",
+    "bytes",
+    "taken",
+    "expandable",
+    "small",
+    "pool",
+    "stream",
+];
+
+impl<'a> View<'a> {
+    /// The view of a replay.
+    ///
+    /// # Errors
+    /// If the workload cannot be read again.
+    pub fn of(evidence: &'a Evidence<'a>) -> anyhow::Result<Self> {
+        Ok(Self {
+            evidence,
+            sources: Sources::of(&Holders::of(evidence)),
+            segments: SegmentHistory::of(evidence)?,
+        })
+    }
+
+    /// The view as bytes: the length of its description as a little-endian 32-bit number, the description as JSON,
+    /// and the columns of its tables. `name` is the name of the workload.
+    ///
+    /// # Errors
+    /// Never in practice; see [`serde_json::to_vec`].
+    pub fn bytes(&self, name: &str) -> anyhow::Result<Vec<u8>> {
+        let log = &self.evidence.log;
+        let pools = self.pools();
+        let info = serde_json::to_vec(&self.info(name, &pools))?;
+        let mut bytes = u32::try_from(info.len())?.to_le_bytes().to_vec();
+        bytes.extend(info);
+
+        let (end, all) = (log.end(), &log.allocations);
+        columns::push(&mut bytes, all.iter().map(|one| one.born));
+        let freed = all.iter().map(|one| match one.failed {
+            true => one.born,
+            false => one.freed.min(end),
+        });
+        columns::push(&mut bytes, freed.clone());
+        let released = self.segments.released.iter().map(|&event| event.min(end));
+        let released = released.zip(all).map(|(event, one)| match one.failed {
+            true => one.born,
+            false => event,
+        });
+        columns::push(&mut bytes, released);
+        columns::push(&mut bytes, all.iter().map(|one| one.addr.0));
+        columns::push(&mut bytes, all.iter().map(|one| one.bytes));
+        columns::push(&mut bytes, all.iter().map(|one| one.block));
+        columns::push(&mut bytes, all.iter().map(|one| u64::from(one.tag)));
+        columns::push(
+            &mut bytes,
+            self.sources.of.iter().map(|&one| u64::from(one)),
+        );
+        let stacks = (0..all.len()).map(|index| self.evidence.stack_of(index));
+        columns::push(
+            &mut bytes,
+            stacks.map(|id| id.map_or(0, |id| u64::from(id.0) + 1)),
+        );
+
+        let changes = &self.segments.changes;
+        let mut column = |of: &dyn Fn(&SegmentChange) -> u64| {
+            columns::push(&mut bytes, changes.iter().map(of));
+        };
+        column(&|one| one.event);
+        column(&|one| one.address.0);
+        column(&|one| one.bytes);
+        column(&|one| one.is_taken.into());
+        column(&|one| one.is_expandable.into());
+        column(&|one| (one.kind == PoolKind::Small).into());
+        column(&|one| {
+            let number = pools.iter().position(|pool| *pool == one.pool);
+            number.map_or(0, |number| number as u64 + 1)
+        });
+        column(&|one| one.stream);
+        Ok(bytes)
+    }
+
+    /// The private pools that segments belong to.
+    fn pools(&self) -> Vec<MempoolId> {
+        let mut pools: Vec<MempoolId> = Vec::new();
+        for change in &self.segments.changes {
+            if change.pool != MempoolId::DEFAULT && !pools.contains(&change.pool) {
+                pools.push(change.pool);
+            }
+        }
+        pools
+    }
+
+    fn info<'i>(&'i self, name: &'i str, pools: &[MempoolId]) -> Info<'i> {
+        let log = &self.evidence.log;
+        let failure = log.failure();
+        let peak = log.peak(&(0..log.end()), |level| level.requested);
+        let marks = log.marks.iter();
+        Info {
+            name,
+            conf: self.evidence.subject.conf,
+            available_bytes: self.evidence.available(),
+            events: log.end(),
+            tables: [
+                ("allocations", log.allocations.len(), ALLOCATIONS),
+                ("segments", self.segments.changes.len(), SEGMENTS),
+            ],
+            peak_event: peak.map_or(0, |(event, _)| event),
+            failed_event: failure.map(|failed| failed.born),
+            failed_bytes: failure.map(|failed| failed.bytes),
+            sources: &self.sources,
+            tags: &log.tags,
+            pools: pools.iter().map(|pool| (pool.0, pool.1)).collect(),
+            marks: marks.map(|mark| (mark.event, &*mark.tag)).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
