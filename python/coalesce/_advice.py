@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Dict, Optional, Tuple, Union, overload
 
-from . import _program
+from . import _brief, _program
 from ._program import CoalesceError, Source
 
 VARIABLE = "PYTORCH_CUDA_ALLOC_CONF"
@@ -81,9 +81,8 @@ class Advice(_Advised):
         return path
 
     def _repr_html_(self) -> str:
-        # A frame, because the page has its own style.
-        page = self._html.replace("&", "&amp;").replace('"', "&quot;")
-        return f'<iframe srcdoc="{page}" style="width: 100%; height: 40em; border: 0"></iframe>'
+        # The report has all the replays inside, too much for the file of a notebook.
+        return _brief.html_of(self.json, self.command)
 
 
 @dataclass(frozen=True)

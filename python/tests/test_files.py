@@ -60,10 +60,13 @@ class Advise(unittest.TestCase):
             path = self.advice.save_html(Path(folder, "a.html"))
             self.assertEqual(path.read_text(encoding="utf-8"), page)
             self.assertEqual([p.name for p in Path(folder).iterdir()], ["a.html"])
-        frame = self.advice._repr_html_()
-        source = frame.split('srcdoc="')[1].split('" style=')[0]
-        self.assertEqual(html.unescape(source), page)
-        self.assertNotIn('"', source)
+
+    def test_a_notebook_shows_the_answer_and_the_settings(self):
+        shown = self.advice._repr_html_()
+        self.assertIn(html.escape(self.advice.verdict), shown)
+        self.assertIn(html.escape(self.advice.command), shown)
+        self.assertEqual(shown.count("<tr>"), 1 + len(self.advice.json["ranking"]))
+        self.assertLess(len(shown), 20_000)
 
     def test_an_advice_does_not_change(self):
         with self.assertRaises(AttributeError):
