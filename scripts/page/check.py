@@ -2,8 +2,9 @@
 """Uses the page of scripts/page/build as a person does, in a headless Chromium.
 
 Drops snapshots on it, compares its figures with those of `coalesce advise --json`, looks at a
-timeline, a moment and a comparison, and ensures that it opens no connection. Needs Chromium and the
-Python package playwright. Writes pictures of the page, to look at, into a folder.
+timeline, a moment and a comparison, and ensures that it opens no connection. Does the same with a
+report of `coalesce advise --html`, whose moments it adds up. Needs Chromium and the Python package
+playwright. Writes pictures of the pages, to look at, into a folder.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from itertools import zip_longest
 from pathlib import Path
 
 from playwright.sync_api import Page, sync_playwright
@@ -32,6 +34,23 @@ DROP = """(files) => {
   }
   document.getElementById('drop').dispatchEvent(
     new DragEvent('drop', { dataTransfer: transfer, bubbles: true, cancelable: true }));
+}"""
+
+
+# Adds up what the viewer of a report shows after each event.
+ADDED_UP = """async () => {
+  VIEWER
+  const view = await View.fetch(engine, 0, replays[0].conf);
+  const sum = (all) => all.reduce((total, { bytes }) => total + bytes, 0);
+  const events = Array.from({ length: view.events }, (_, event) => event);
+  const wrong = events.filter((event) => {
+    const segments = segmentsAfter(view, event);
+    const blocks = segments.flatMap((segment) => segment.blocks);
+    const allocated = blocks.filter(({ state }) => state === 'allocated');
+    return sum(segments) !== view.reserved[event] || sum(blocks) !== view.reserved[event]
+      || sum(allocated) !== view.allocated[event];
+  });
+  return { events: events.length, wrong, holders: holdersAfter(view, advice.holdings.event) };
 }"""
 
 
@@ -127,7 +146,8 @@ def one_snapshot(checker: Checker, coalesce: list[str]) -> None:
     checker.check(f"the largest holder has {largest}: {held}", largest in held)
 
 
-def timeline(checker: Checker) -> None:
+def timeline(checker: Checker, name: str) -> None:
+    """Points at a timeline, chooses a moment, and points at what it shows."""
     page = checker.page
     canvas = page.locator("canvas.timeline").first
     canvas.scroll_into_view_if_needed()
@@ -139,7 +159,7 @@ def timeline(checker: Checker) -> None:
     page.mouse.move(across + 3, down)
     point = checker.text(".panel .readout >> nth=0")
     checker.check(f"the timeline tells the block under the pointer: {point}", "stream 0" in point)
-    checker.shot("timeline")
+    checker.shot(f"{name}-timeline")
     page.mouse.move(across + 3, down)
     page.mouse.click(across + 3, down)
     event = point.split()[1]
@@ -153,7 +173,7 @@ def timeline(checker: Checker) -> None:
     page.locator(".flame button").nth(1).hover()
     frame = checker.text(".panel .readout >> nth=2")
     checker.check(f"the flame graph tells the frame: {frame}", "%" in frame)
-    checker.shot("moment")
+    checker.shot(f"{name}-moment")
     canvas.focus()
     page.keyboard.press("Escape")
     page.keyboard.press("Home")
@@ -173,7 +193,9 @@ def two_snapshots(checker: Checker, coalesce: list[str]) -> None:
     text = page.text_content("#answer")
     for sentence in job["sentences"]:
         checker.check(f"the answer for a job contains: {sentence}", sentence in text)
-    page.select_option("#right", value="[1,null]")
+    choices = page.locator("#right option").all_text_contents()
+    other = next(text for text in choices if text.startswith("amp, ") and "advised" not in text)
+    page.select_option("#right", label=other)
     page.locator("#difference .lead").wait_for()
     command = [*coalesce, "diff", "--json", str(SNAPSHOT), str(OTHER)]
     found = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
@@ -215,6 +237,46 @@ def other_ways(checker: Checker) -> None:
     checker.check("the analysis is cancelled", checker.text("#status") == "Cancelled.")
 
 
+def report(checker: Checker, coalesce: list[str], file: Path) -> None:
+    """A report is the same viewer with its data inside."""
+    page = checker.page
+    flags = [str(SNAPSHOT), "--capacity", "0.3GiB"]
+    command = [*coalesce, "advise", "--time-limit", "0", *flags, "--html", str(file)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    advice = advise(coalesce, *flags)
+    page.goto(file.as_uri())
+    page.locator("canvas.segments").wait_for()
+    checker.answers(advice)
+    checker.shot("report")
+    timeline(checker, "report")
+
+    viewer, _ = page.text_content("script[type=module]").split("fill('answer'", 1)
+    found = page.evaluate(ADDED_UP.replace("VIEWER", viewer))
+    wrong = found["wrong"]
+    checker.check(f"the segments of {found['events']} moments add up: {wrong}", not wrong)
+    for shown, expected in zip_longest(found["holders"], advice["holdings"]["holders"]):
+        checker.check(f"the holder {shown} is {expected}", shown == expected)
+
+    page.select_option("#right", index=2)
+    page.locator("canvas.segments").nth(1).wait_for()
+    titles = page.locator(".panel h3 code").all_text_contents()
+    expected = ["default settings", advice["ranking"][1]["conf"]]
+    checker.check(f"two replays: {titles}", [title for title in titles if title in expected] == expected)
+    checker.shot("report-comparison")
+    page.select_option("#right", value="")
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.emulate_media(color_scheme="dark")
+    checker.fits("the report at 390 pixels")
+    checker.shot("report-phone-dark")
+    context = page.context.browser.new_context(java_script_enabled=False)
+    plain = context.new_page()
+    plain.goto(file.as_uri())
+    text = " ".join(plain.inner_text("noscript").split())
+    sentence = advice["answer"]["sentences"][0]
+    checker.check("the answer is there without JavaScript", sentence in text)
+    context.close()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("page", type=Path, help="the page that scripts/page/build wrote")
@@ -238,10 +300,12 @@ def main() -> int:
         page.goto(address)
         checker = Checker(page, arguments.shots)
         one_snapshot(checker, coalesce)
-        timeline(checker)
+        timeline(checker, "page")
         two_snapshots(checker, coalesce)
         other_ways(checker)
-        own = (address, "blob:", "data:")
+        file = arguments.shots.resolve() / "report.html"
+        report(checker, coalesce, file)
+        own = (address, file.as_uri(), "blob:", "data:")
         outside = [url for url in requests if not url.startswith(own)]
         checker.check(f"no request is made: {outside}", not outside)
         refused = page.evaluate("fetch('https://example.org').then(() => false, () => true)")

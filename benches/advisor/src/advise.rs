@@ -71,7 +71,7 @@ use self::search::candidates::CandidateGenerator;
 use self::search::sizes::RequestSizes;
 use self::search::{PRESENT, Search};
 use self::simulator::Simulator;
-use crate::diagnose::{Evidence, Finding, Subject, diagnose};
+use crate::diagnose::{Evidence, Finding, diagnose};
 use crate::holders::{Holders, Holdings};
 use crate::settings_string::{known_part, unknown_keys};
 
@@ -274,15 +274,7 @@ impl Explanation {
     ) -> anyhow::Result<()> {
         let workload = simulator.timed(request.reactive);
         let conf = known_part(request.present, request.release);
-        let evidence = Evidence::gather(Subject {
-            workload: &workload,
-            recording: request.recording,
-            conf: &conf,
-            release: request.release,
-            capacity: request.capacity.saturating_sub(request.others),
-            limit: request.limit,
-            address_policy: request.addresses,
-        })?;
+        let evidence = Evidence::gather(request.subject(&workload, &conf))?;
         let log = &evidence.log;
         let peak = || log.peak(&(0..log.end()), |level| level.requested);
         let event = failure.map(|failure| failure.event);

@@ -1,8 +1,5 @@
-//! Advice as a page of text, or as an HTML page with charts.
+//! Advice as a page of text, or as an HTML page to explore.
 
-mod chart;
 pub mod html;
 pub mod job;
-mod map;
-mod picture;
 pub mod text;

@@ -13,6 +13,8 @@ use coalesce_workloads::op::Workload;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::diagnose::Subject;
+
 /// What settings are chosen for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, JsonSchema, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -83,7 +85,23 @@ pub struct AdviceRequest<'a> {
     pub copies: u64,
 }
 
-impl AdviceRequest<'_> {
+impl<'a> AdviceRequest<'a> {
+    /// The replay of the workload, here one that may end early, under settings, to be examined.
+    pub(super) fn subject<'s>(&self, workload: &'s dyn Workload, conf: &'s str) -> Subject<'s>
+    where
+        'a: 's,
+    {
+        Subject {
+            workload,
+            recording: self.recording,
+            conf,
+            release: self.release,
+            capacity: self.capacity.saturating_sub(self.others),
+            limit: self.limit,
+            address_policy: self.addresses,
+        }
+    }
+
     /// The most bytes that may be available to the workload, as far as the limit is known.
     #[must_use]
     pub fn most_available(&self) -> u64 {

@@ -1,9 +1,7 @@
 //! Replays a workload on a simulated device under given settings.
 
 use anyhow::ensure;
-use coalesce_alloc::Allocator;
 use coalesce_alloc::driver::calls::CallKind;
-use coalesce_alloc::driver::sim::SimDevice;
 use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::policy::OfflinePlan;
 use coalesce_alloc::release::Release;
@@ -119,12 +117,6 @@ impl<'a> Simulator<'a> {
             jobs: request.jobs,
             deadline: Deadline::after(None),
         })
-    }
-
-    /// The reference on a new device.
-    pub fn allocator(&self, conf: &str) -> anyhow::Result<Box<dyn Allocator<Driver = SimDevice>>> {
-        self.cell(self.reactive, PYTORCH, &known_part(conf, self.release))
-            .allocator(self.capacity)
     }
 
     fn report_progress(&self, policy: &str, conf: &str) {

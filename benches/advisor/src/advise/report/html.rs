@@ -1,255 +1,146 @@
-//! Advice as a self-contained HTML page.
+//! Advice as one HTML page that works offline: the viewer with its data inside.
 
-mod answer;
-mod findings;
-mod holders;
-mod tables;
+mod data;
 
-use std::fmt::Write;
+use coalesce_bench::measure::deadline::{Deadline, UntilDeadline};
+use coalesce_bench::text::{amount, escape, quoted};
+use coalesce_workloads::op::Workload;
 
-use coalesce_bench::measure::deadline::Deadline;
-use coalesce_bench::text::{escape, percent_of, quoted};
+use serde::Serialize;
 
-use self::answer::answer;
-use self::findings::findings;
-use self::holders::holders;
-use self::tables::{others, ranking};
-use super::chart::{self, Scale, chart};
-use super::map::{self, bytes_per_row, map};
-use super::picture::Picture;
+use self::data::{as_json, compressed, element};
 use super::text;
 use crate::advise::advice::Advice;
 use crate::advise::request::AdviceRequest;
-use crate::advise::simulator::Simulator;
-use crate::settings_string::label;
+use crate::diagnose::Evidence;
+use crate::settings_string::known_part;
+use crate::view::{Frames, View, web};
 
-const PAGE: &str = include_str!("report.html");
+/// The most bytes of replays in a page. Browsers open larger pages slowly or not at all.
+const MOST: usize = 50_000_000;
 
-/// The page, with pictures of replays under the current settings and the advised or else the best other ones. It
-/// omits pictures that are not ready by the deadline, and says so. `date` is the day on which it is written.
+/// The page, with replays under the current settings and the advised or else the best other ones. It omits replays
+/// that are not ready by the deadline or would make it too large, and says so. `date` is the day on which it is
+/// written.
 ///
 /// # Errors
-/// If the workload cannot be read.
+/// If the advice cannot be written as JSON.
 pub fn page(
     request: &AdviceRequest<'_>,
     advice: &Advice,
     date: &str,
     deadline: Deadline,
 ) -> anyhow::Result<String> {
-    let simulator = Simulator::of(request)?.until(deadline);
-    let (mut pictures, mut missing) = (Vec::new(), Vec::new());
-    for (title, conf) in shown(request, advice) {
-        match Picture::of(simulator, title, conf) {
-            Ok(picture) => pictures.push(picture),
-            Err(_) if deadline.has_passed() => missing.push(format!(
-                "Time ran out for the pictures of {}; --time-limit sets the limit.",
-                quoted(conf)
-            )),
-            Err(error) => missing.push(format!(
-                "There are no pictures of {}: {error:#}.",
-                quoted(conf)
-            )),
+    let data = Data::of(request, advice, deadline, MOST)?;
+    let missing: String = data
+        .missing
+        .iter()
+        .map(|sentence| format!("<p>{}</p>\n", escape(sentence)))
+        .collect();
+    let parts = [
+        ("title", &*escape(&advice.workload)),
+        ("about", &escape(&text::about(advice))),
+        ("text", &escape(&text::page(advice))),
+        ("style", web::STYLE),
+        ("sections", web::SECTIONS),
+        ("missing", &missing),
+        ("version", env!("CARGO_PKG_VERSION")),
+        ("date", &escape(date)),
+        ("advice", &as_json(advice)?),
+        ("replays", &as_json(&data.replays)?),
+        ("data", &data.elements),
+        ("script", &web::script(&[include_str!("html/report.js")])),
+    ];
+    Ok(web::fill(include_str!("html/report.html"), &parts))
+}
+
+/// A replay that the page contains.
+#[derive(Serialize)]
+struct Replay<'a> {
+    title: &'static str,
+    conf: &'a str,
+}
+
+/// The replays in a page.
+#[derive(Default)]
+struct Data<'a> {
+    replays: Vec<Replay<'a>>,
+    /// The elements with their bytes: `replay-0`, … and `frames`, to which all refer.
+    elements: String,
+    /// Why others are missing, one sentence each.
+    missing: Vec<String>,
+}
+
+impl<'a> Data<'a> {
+    /// The data, of at most `most` bytes.
+    fn of(
+        request: &AdviceRequest<'a>,
+        advice: &'a Advice,
+        deadline: Deadline,
+        most: usize,
+    ) -> anyhow::Result<Self> {
+        let mut shown = shown(request, advice).into_iter();
+        let replayed = |shown: Option<(&'static str, &'a str)>| {
+            shown.map(|(title, conf)| (title, conf, replay(request, conf, deadline)))
+        };
+        let (present, other) = (shown.next(), shown.next());
+        let (present, other) = request.jobs.join(|| replayed(present), || replayed(other));
+        let mut data = Self::default();
+        let frames = compressed(&serde_json::to_vec(&Frames::of(request.recording))?)?;
+        let mut bytes = frames.len();
+        for (title, conf, replay) in [present, other].into_iter().flatten() {
+            let reason = match replay {
+                Ok(replay) if bytes + replay.len() <= most => {
+                    bytes += replay.len();
+                    let id = format!("replay-{}", data.replays.len());
+                    data.elements.push_str(&element(&id, &replay));
+                    data.replays.push(Replay { title, conf });
+                    continue;
+                }
+                Ok(replay) => format!(
+                    "it would add {} to this page, which may have {}. The page that scripts/page/build writes \
+                     shows it",
+                    amount((bytes + replay.len()) as u64),
+                    amount(most as u64)
+                ),
+                Err(_) if deadline.has_passed() => {
+                    "time ran out; --time-limit sets the limit".to_owned()
+                }
+                Err(error) => format!("{error:#}"),
+            };
+            let settings = quoted(conf);
+            data.missing.push(format!(
+                "The replay under {settings} is not shown: {reason}."
+            ));
         }
+        if !data.replays.is_empty() {
+            data.elements.push_str(&element("frames", &frames));
+        }
+        Ok(data)
     }
-    Ok(with_pictures(advice, &pictures, &missing, date))
 }
 
 /// The settings to show, with their titles.
-fn shown<'a>(
-    request: &AdviceRequest<'a>,
-    advice: &'a Advice,
-) -> impl Iterator<Item = (&'static str, &'a str)> {
+fn shown<'a>(request: &AdviceRequest<'a>, advice: &'a Advice) -> Vec<(&'static str, &'a str)> {
     let others = || advice.ranking.iter().filter(|row| !row.is_present);
     let advised = others().find(|row| row.is_advised);
     let other = match advised {
         Some(row) => Some(("Advised settings", &*row.conf)),
         None => others().next().map(|row| ("Other settings", &*row.conf)),
     };
-    std::iter::once(("Current settings", request.present)).chain(other)
+    let present = ("Current settings", request.present);
+    std::iter::once(present).chain(other).collect()
 }
 
-fn with_pictures(advice: &Advice, pictures: &[Picture], missing: &[String], date: &str) -> String {
-    let parts = [
-        ("title", escape(&advice.workload)),
-        ("about", escape(&text::about(advice))),
-        ("answer", answer(advice)),
-        ("holders", holders(advice)),
-        ("conditions", conditions(advice)),
-        ("charts", charts(advice, pictures)),
-        ("missing", paragraphs(missing)),
-        ("peak", peak(advice)),
-        ("maps", maps(advice, pictures)),
-        ("findings", findings(&advice.findings)),
-        ("ranking", ranking(advice)),
-        ("others", others(advice)),
-        ("reliability", reliability(advice)),
-        ("version", env!("CARGO_PKG_VERSION").to_owned()),
-        ("date", escape(date)),
-    ];
-    fill(PAGE, &parts)
-}
-
-/// Replaces every `@name@` in the template once; the inserted text is not searched.
-fn fill(template: &str, parts: &[(&str, String)]) -> String {
-    let mut page = String::new();
-    let mut rest = template;
-    while let Some((before, after)) = rest.split_once('@') {
-        page.push_str(before);
-        let part = after.split_once('@').and_then(|(name, after)| {
-            let (_, part) = parts.iter().find(|(known, _)| *known == name)?;
-            Some((part, after))
-        });
-        match part {
-            Some((part, after)) => {
-                page.push_str(part);
-                rest = after;
-            }
-            None => {
-                page.push('@');
-                rest = after;
-            }
-        }
-    }
-    page + rest
-}
-
-/// Text as HTML. Text between backticks becomes code.
-fn prose(text: &str) -> String {
-    let escaped = escape(text);
-    let parts: Vec<&str> = escaped.split('`').collect();
-    if parts.len().is_multiple_of(2) {
-        // A backtick without a partner.
-        return escaped;
-    }
-    let parts = parts
-        .iter()
-        .enumerate()
-        .map(|(index, part)| match index % 2 {
-            0 => (*part).to_owned(),
-            _ => format!("<code>{part}</code>"),
-        });
-    parts.collect()
-}
-
-fn paragraphs(sentences: &[String]) -> String {
-    let paragraphs = sentences
-        .iter()
-        .map(|sentence| format!("<p>{}</p>\n", prose(sentence)));
-    paragraphs.collect()
-}
-
-/// A settings string or a command as HTML that may wrap between keys, but preferably not within.
-fn wrapping(conf: &str) -> String {
-    escape(conf).replace(',', ",<wbr>").replace('=', "=<wbr>")
-}
-
-/// A list of names with their values, as HTML.
-fn facts<'a>(facts: impl IntoIterator<Item = (&'a str, String)>) -> String {
-    let facts = facts.into_iter();
-    let facts =
-        facts.map(|(name, value)| format!("<dt>{}</dt><dd>{}</dd>", escape(name), prose(&value)));
-    format!("<dl class=\"facts\">{}</dl>", facts.collect::<String>())
-}
-
-/// The conditions under which the workload was replayed.
-fn conditions(advice: &Advice) -> String {
-    if advice.conditions.is_empty() {
-        return String::new();
-    }
-    let lines = advice.conditions.iter();
-    let lines = lines.map(|line| match line.split_once(": ") {
-        Some((name, value)) => (name, value.to_owned()),
-        None => ("", line.clone()),
-    });
-    format!("<h2>Conditions of the replays</h2>{}", facts(lines))
-}
-
-fn charts(advice: &Advice, pictures: &[Picture]) -> String {
-    let scale = Scale::of(pictures, advice);
-    let legend = match pictures {
-        [] => String::new(),
-        // The script, which shows the figures, also shows the hint.
-        pictures => format!(
-            "<p class=\"faint hint\" hidden>Point at charts and maps or tap them for their figures; the arrow \
-             keys step through them.</p><div class=\"legend\">{}</div>",
-            chart::legend(pictures, scale)
-        ),
+/// A replay under some settings, compressed.
+fn replay(request: &AdviceRequest<'_>, conf: &str, deadline: Deadline) -> anyhow::Result<String> {
+    let workload = UntilDeadline {
+        workload: request.reactive,
+        deadline,
     };
-    let figures = figures(advice, pictures, |picture| chart(picture, scale));
-    legend + &figures
-}
-
-fn maps(advice: &Advice, pictures: &[Picture]) -> String {
-    if pictures.is_empty() {
-        return String::new();
-    }
-    let per_row = bytes_per_row(pictures);
-    format!(
-        "<p>The segments one after another, largest first. Each row is {}.</p><div class=\"legend\">{}</div>{}",
-        text::unit(advice).amount(per_row),
-        map::legend(pictures),
-        figures(advice, pictures, |picture| map(picture, per_row))
-    )
-}
-
-/// Renders each picture as a `<figure>`, with its settings as the title.
-fn figures(advice: &Advice, pictures: &[Picture], draw: impl Fn(&Picture) -> String) -> String {
-    let unit = text::unit(advice);
-    let figures = pictures.iter().map(|picture| {
-        format!(
-            "<figure><h3>{}: <code>{}</code> <span class=\"faint\">at most {} reserved</span></h3>{}</figure>\n",
-            picture.title,
-            wrapping(label(&picture.conf)),
-            unit.amount(picture.reserved()),
-            draw(picture)
-        )
-    });
-    figures.collect()
-}
-
-fn peak(advice: &Advice) -> String {
-    let unit = text::unit(advice);
-    let peak = &advice.peak;
-    let (mut bar, mut legend) = (String::new(), String::new());
-    for (name, bytes, colour) in [
-        ("requested", peak.requested_bytes, "requested"),
-        ("rounding", peak.rounding_bytes, "allocated"),
-        ("pending", peak.pending_bytes, "pending"),
-        ("fragmented", peak.inactive_split_bytes, "fragmented"),
-        ("cached", peak.cached_bytes, "cached"),
-    ] {
-        if bytes == 0 {
-            continue;
-        }
-        let share = 100.0 * bytes as f64 / peak.reserved_bytes.max(1) as f64;
-        // Writing to a string cannot fail.
-        let _ = write!(
-            bar,
-            "<i style=\"width:{share:.2}%;background:var(--{colour})\"></i>"
-        );
-        let _ = writeln!(
-            legend,
-            "<span><i style=\"background:var(--{colour})\"></i>{name}: {} ({})</span>",
-            unit.amount(bytes),
-            percent_of(bytes, peak.reserved_bytes)
-        );
-    }
-    format!(
-        "<p>Under the current settings, {} is reserved at the peak (event {}). The peak of requested memory is \
-         {}; no allocator can use less.</p><div class=\"bar\" aria-hidden=\"true\">{bar}</div>\
-         <div class=\"legend\">{legend}</div>",
-        unit.amount(peak.reserved_bytes),
-        peak.event,
-        unit.amount(advice.lower_bound_bytes)
-    )
-}
-
-fn reliability(advice: &Advice) -> String {
-    let sentences = text::reliability(advice);
-    let items = sentences
-        .iter()
-        .map(|sentence| format!("<li>{}</li>\n", prose(sentence)));
-    format!("<ul>{}</ul>", items.collect::<String>())
+    let known = known_part(conf, request.release);
+    let evidence = Evidence::gather(request.subject(&workload, &known))?;
+    compressed(&View::of(&evidence)?.bytes(request.workload.name())?)
 }
 
 #[cfg(test)]

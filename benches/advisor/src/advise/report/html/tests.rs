@@ -1,14 +1,18 @@
+use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use coalesce_bench::measure::profile::{PUBLISHED, Profile};
 use coalesce_workloads::cached::Cached;
 use coalesce_workloads::op::{Op, Sink, Workload, WorkloadError};
 
+use flate2::read::GzDecoder;
+use serde_json::Value;
+
 use super::*;
 use crate::advise::advise;
-use crate::advise::others::OtherPolicy;
-use crate::advise::simulator::RunFigures;
 use crate::advise::tests::request;
 
 /// Two steps; the second requests 300 MiB in one piece after 200 MiB in small ones.
@@ -39,8 +43,8 @@ impl Workload for Program {
     }
 }
 
-/// The page for the program on a device of 400 MiB.
-fn page_until(deadline: Deadline, change: impl FnOnce(&mut Advice)) -> String {
+/// What `look` makes of the request and the advice for the program on a device of 400 MiB.
+fn advised<T>(look: impl Fn(&AdviceRequest<'_>, &Advice) -> T) -> T {
     let workload = Cached::of(&Program).unwrap();
     let profile = Profile::load(PUBLISHED, Path::new("")).unwrap();
     let request = AdviceRequest {
@@ -48,110 +52,71 @@ fn page_until(deadline: Deadline, change: impl FnOnce(&mut Advice)) -> String {
         capacity: 400 << 20,
         ..request(&workload, &profile)
     };
-    let mut advice = advise(&request).unwrap();
-    change(&mut advice);
-    page(&request, &advice, "2026-11-22", deadline).unwrap()
+    look(&request, &advise(&request).unwrap())
+}
+
+/// The content of an element.
+fn content<'p>(page: &'p str, id: &str) -> &'p str {
+    let (_, rest) = page.split_once(&format!("<script id=\"{id}\"")).unwrap();
+    let (_, rest) = rest.split_once('>').unwrap();
+    rest.split_once("</script>").unwrap().0
+}
+
+fn inflated(page: &str, id: &str) -> Vec<u8> {
+    let compressed = STANDARD.decode(content(page, id)).unwrap();
+    let mut bytes = Vec::new();
+    GzDecoder::new(&compressed[..])
+        .read_to_end(&mut bytes)
+        .unwrap();
+    bytes
 }
 
 #[test]
-fn slots_are_filled_once() {
-    let parts = [("a", "x @b@ y".to_owned()), ("b", "z".to_owned())];
-    assert_eq!(
-        fill("1@a@2@b@3 me@c @media", &parts),
-        "1x @b@ y2z3 me@c @media"
-    );
-}
-
-#[test]
-fn pairs_of_backticks_are_code_and_text_is_escaped() {
-    assert_eq!(
-        prose("run `a <b>` & `c`"),
-        "run <code>a &lt;b&gt;</code> &amp; <code>c</code>"
-    );
-    assert_eq!(prose("one ` alone"), "one ` alone");
-}
-
-#[test]
-fn every_section_has_content() {
-    let page = page_until(Deadline::after(None), |_| {});
-    for expected in [
-        "<h1>&lt;program&gt;</h1>",
-        "<dt>size of the request</dt><dd>300.0 MiB</dd>",
-        "<dt>device memory</dt><dd>400.0 MiB, see <code>--capacity</code></dd>",
-        "a request fails</span>",
-        "class=\"failed\"",
-        "at most 200.0 MiB reserved",
-        "&lt;small&gt;",
-        "on 2026-11-22.",
-    ] {
-        assert!(page.contains(expected), "no '{expected}' in {page}");
-    }
-    assert!(!page.contains("<small>") && !page.contains("Other allocators"));
-}
-
-#[test]
-fn caveats_come_before_the_answer_and_are_not_its_lead() {
-    let page = page_until(Deadline::after(None), |advice| {
-        advice.answer.confidence.caveats = vec!["A caveat.".to_owned()];
+fn the_page_contains_the_advice_as_text_and_as_data() {
+    let (page, advice) = advised(|request, advice| {
+        let page = page(request, advice, "2026-11-22", Deadline::after(None)).unwrap();
+        (page, serde_json::to_value(advice).unwrap())
     });
-    let caveat = page.find("<p>A caveat.</p>").unwrap();
-    assert!(caveat < page.find("class=\"lead\"").unwrap());
-}
-
-#[test]
-fn sections_without_content_are_left_out() {
-    let page = page_until(Deadline::after(None), |advice| {
-        advice.others.clear();
-        advice.holdings.total_bytes = 0;
-    });
-    assert!(!page.contains("Other allocators") && !page.contains("Who held"));
-}
-
-#[test]
-fn pictures_that_are_not_ready_in_time_are_left_out() {
-    let page = page_until(Deadline::after(Some(Duration::ZERO)), |_| {});
-    assert!(page.contains("Time ran out for the pictures of the default settings;"));
+    assert!(page.contains("<h1>&lt;program&gt;</h1>") && page.contains(" on 2026-11-22."));
+    let (_, text) = page.split_once("<noscript>").unwrap();
+    let (text, _) = text.split_once("</noscript>").unwrap();
     assert!(
-        !page.contains("<figure>")
-            && !page.contains("Point at charts")
-            && !page.contains("The segments one after another")
+        text.contains("see `--capacity`") && text.contains("500.0 MiB"),
+        "{text}"
     );
-    assert!(page.contains("Memory at the peak"));
+    assert!(!page.contains("<small>") && !page.contains("\"<large>"));
+    let found: Value = serde_json::from_str(content(&page, "advice")).unwrap();
+    assert_eq!(found, advice);
 }
 
 #[test]
-fn holders_that_are_not_shown_are_summed_up() {
-    let page = page_until(Deadline::after(None), |advice| {
-        let holder = advice.holdings.holders.first().unwrap().clone();
-        advice.holdings.holders = vec![holder; text::MOST_HOLDERS + 2];
+fn the_replays_decode_to_what_they_were() {
+    advised(|request, advice| {
+        let page = page(request, advice, "", Deadline::after(None)).unwrap();
+        let replays: Value = serde_json::from_str(content(&page, "replays")).unwrap();
+        assert_eq!(replays[0]["conf"], request.present);
+        assert_eq!(replays.as_array().unwrap().len(), 2);
+        let evidence = Evidence::gather(request.subject(request.reactive, request.present));
+        let evidence = evidence.unwrap();
+        let expected = View::of(&evidence).unwrap().bytes("<program>").unwrap();
+        assert_eq!(inflated(&page, "replay-0"), expected);
+        let frames: Value = serde_json::from_slice(&inflated(&page, "frames")).unwrap();
+        assert_eq!(frames["stacks"], Value::Array(Vec::new()));
     });
-    assert!(page.contains("2 more</p>"), "{page}");
 }
 
 #[test]
-fn other_policies_show_what_they_reserve_on_this_device_or_why_they_cannot() {
-    let policy = |figures: Option<RunFigures>, error: Option<&str>| OtherPolicy {
-        policy: "policy",
-        summary: "",
-        unsupported: None,
-        error: error.map(str::to_owned),
-        peak_reserved_bytes: Some(90 << 20),
-        least_capacity_bytes: None,
-        on_device: figures,
-    };
-    let on_device = |ooms| RunFigures {
-        peak_reserved_bytes: 70 << 20,
-        ooms,
-        ..RunFigures::default()
-    };
-    let page = |other: OtherPolicy| {
-        page_until(Deadline::after(None), |advice| advice.others = vec![other])
-    };
-    let fits = page(policy(Some(on_device(0)), None));
-    assert!(fits.contains("<td data-title=\"holds\">70.0 MiB</td>"));
-    let fails = page(policy(Some(on_device(1)), None));
-    assert!(fails.contains("<td data-title=\"holds\">90.0 MiB</td>"));
-    assert!(fails.contains("with unlimited memory where OOMs is not 0"));
-    let obstacle = page(policy(None, Some("a < b")));
-    assert!(obstacle.contains("class=\"obstacle\" colspan=\"6\">a &lt; b</td>"));
+fn replays_that_are_not_ready_in_time_or_too_large_are_named() {
+    advised(|request, advice| {
+        let late = page(request, advice, "", Deadline::after(Some(Duration::ZERO))).unwrap();
+        assert!(late.contains("The replay under the default settings is not shown: time ran out;"));
+        assert_eq!(content(&late, "replays"), "[]");
+        let data = Data::of(request, advice, Deadline::after(None), 100).unwrap();
+        assert!(data.replays.is_empty() && data.elements.is_empty());
+        assert!(
+            data.missing[0].contains("which may have 100 bytes"),
+            "{:?}",
+            data.missing
+        );
+    });
 }
