@@ -185,15 +185,18 @@ fn the_html_report_is_self_contained() {
     // All slots of the template are filled.
     for slot in [
         "@title@",
-        "@answer@",
-        "@holders@",
-        "@conditions@",
-        "@charts@",
-        "@maps@",
-        "@others@",
-        "@reliability@",
+        "@text@",
+        "@sections@",
+        "@missing@",
+        "@advice@",
+        "@replays@",
+        "@data@",
+        "@script@",
     ] {
         assert!(!html.contains(slot), "{slot}");
+    }
+    for id in ["advice", "replays", "replay-0", "frames"] {
+        assert!(html.contains(&format!("<script id=\"{id}\"")), "{id}");
     }
 }
 

@@ -79,9 +79,10 @@ function others({ others: all }) {
   const rows = all.map((other) => {
     const figures = other.on_device;
     const obstacle = other.unsupported ? `does not support ${other.unsupported}` : other.error;
-    if (obstacle || !figures) return [other.policy, '', '', '', '', obstacle ?? ''];
+    const name = element('b', {}, other.policy);
+    if (obstacle || !figures) return [name, '', '', '', '', obstacle ?? ''];
     const reserved = figures.ooms > 0 ? other.peak_reserved_bytes : figures.peak_reserved_bytes;
-    return [other.policy, known(other.least_capacity_bytes), known(reserved), figures.ooms,
+    return [name, known(other.least_capacity_bytes), known(reserved), figures.ooms,
       `${(figures.driver_time_ns / 1e6).toFixed(1)} ms`, other.summary];
   });
   return [element('h2', {}, 'Other allocators'),

@@ -58,15 +58,17 @@ export function answer(advice) {
 
 /** The settings that were tried, the best first. */
 function ranking(advice) {
-  const known = (bytes) => (bytes === null ? 'not found in time' : amount(bytes));
+  const known = (row) => (row.least_capacity_bytes === null
+    ? `more than ${amount(row.least_capacity_at_least_bytes)}` : amount(row.least_capacity_bytes));
   return table(['Settings', '#Minimum memory', '#Reserved at most', '#Retries', '#Driver time', 'Remarks'],
     advice.ranking.map((row) => [
       element('code', {}, settingsName(row.conf)),
-      known(row.least_capacity_bytes),
+      known(row),
       amount(row.peak_reserved_bytes),
       row.on_device.retries,
       `${(row.on_device.driver_time_ns / 1e6).toFixed(1)} ms`,
       [row.is_present && 'current', row.is_advised && 'advised', row.on_device.ooms > 0 && 'runs out of memory',
+        row.fails_above_bytes !== null && `fails with ${amount(row.fails_above_bytes)}`,
         ...row.best_for.map((aim) => ofAim[aim] ?? aim), row.error].filter(Boolean).join(', '),
     ]));
 }
@@ -89,6 +91,9 @@ export function settings(advice) {
     element('h2', {}, 'Settings'),
     ...(advice.ranks ? [needs(advice)] : []),
     ...ranks.flatMap((rank) => [...(advice.ranks ? [element('h3', {}, rank.workload)] : []), ranking(rank)]),
+    element('p', { className: 'faint' }, 'Minimum memory: the least with which the program completes. Reserved at most: with '
+      + 'unlimited memory, including free memory that the allocator keeps. Retries and driver time: on this device; driver time by '
+      + `the cost profile '${ranks[0].profile}'.`),
   ];
 }
 
