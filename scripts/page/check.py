@@ -120,6 +120,10 @@ class Checker:
             ]
             self.check(f"{cells} is {expected}", cells[:5] == expected)
 
+    def refuses_connections(self) -> None:
+        refused = "fetch('https://example.org').then(() => false, () => true)"
+        self.check("a connection would be refused", self.page.evaluate(refused))
+
     def fits(self, what: str) -> None:
         """Nothing is wider than the window."""
         wide = self.page.evaluate("document.documentElement.scrollWidth > innerWidth")
@@ -303,13 +307,13 @@ def main() -> int:
         timeline(checker, "page")
         two_snapshots(checker, coalesce)
         other_ways(checker)
+        checker.refuses_connections()
         file = arguments.shots.resolve() / "report.html"
         report(checker, coalesce, file)
+        checker.refuses_connections()
         own = (address, file.as_uri(), "blob:", "data:")
         outside = [url for url in requests if not url.startswith(own)]
         checker.check(f"no request is made: {outside}", not outside)
-        refused = page.evaluate("fetch('https://example.org').then(() => false, () => true)")
-        checker.check("a connection would be refused", refused)
         complaints = [line for line in complaints if "example.org" not in line]
         checker.check(f"the browser does not complain: {complaints}", not complaints)
         browser.close()

@@ -210,7 +210,16 @@ impl<'a> Holders<'a> {
             .into_iter()
             .map(|(key, sum)| self.holder(&sites, key, sum))
             .collect();
-        holders.sort_by_cached_key(|holder| (Reverse(holder.bytes), holder.to_string()));
+        holders.sort_by_cached_key(|holder| {
+            let name = holder.to_string();
+            (
+                Reverse(holder.bytes),
+                name,
+                holder.category,
+                holder.stream,
+                holder.pool,
+            )
+        });
         summed(event, holders)
     }
 

@@ -10,11 +10,11 @@ const facts = (pairs) => element('dl', { className: 'facts' },
 const items = (texts) => element('ul', {}, texts.map((text) => element('li', {}, prose(text))));
 
 /** The failed request with its figures. */
-function failure({ answer, events }) {
+function failure({ answer, events }, heading) {
   const failed = answer.failure;
   if (!failed) return [];
   const [least, most] = [answer.available_bytes, answer.available_at_most_bytes].map(amount);
-  return [element('h2', {}, 'The failed request'), facts([
+  return [heading('The failed request'), facts([
     ...(failed.origin ? [['where', failed.origin]] : []),
     ['when', `event ${failed.event.toLocaleString('en')} of ${events.toLocaleString('en')}`],
     ['size of the request', amount(failed.request_bytes)],
@@ -35,7 +35,7 @@ const PARTS = {
 };
 
 /** What memory is used for at the peak. */
-function peak({ peak: found, lower_bound_bytes: bound }) {
+function peak({ peak: found, lower_bound_bytes: bound }, heading) {
   const parts = Object.entries(PARTS).filter(([, [field]]) => found[field] > 0);
   const share = (field) => found[field] / Math.max(1, found.reserved_bytes);
   const bar = element('div', { className: 'bar' }, parts.map(([name, [field]]) => element('i', {
@@ -43,7 +43,7 @@ function peak({ peak: found, lower_bound_bytes: bound }) {
   })));
   bar.setAttribute('aria-hidden', 'true');
   return [
-    element('h2', {}, 'Memory at the peak'),
+    heading('Memory at the peak'),
     element('p', {}, `Under the current settings, ${amount(found.reserved_bytes)} is reserved at the peak (event `
       + `${found.event.toLocaleString('en')}). The peak of requested memory is ${amount(bound)}; no allocator can use less.`),
     bar,
@@ -73,7 +73,7 @@ function findings({ findings: all }) {
 }
 
 /** What other allocators would need. */
-function others({ others: all }) {
+function others({ others: all }, heading) {
   if (!all.length) return [];
   const known = (bytes) => (bytes === null ? '?' : amount(bytes));
   const rows = all.map((other) => {
@@ -85,7 +85,7 @@ function others({ others: all }) {
     return [name, known(other.least_capacity_bytes), known(reserved), figures.ooms,
       `${(figures.driver_time_ns / 1e6).toFixed(1)} ms`, other.summary];
   });
-  return [element('h2', {}, 'Other allocators'),
+  return [heading('Other allocators'),
     table(['Allocator', '#Minimum memory', '#Reserved at most', '#Failed requests', '#Driver time', 'Remarks'], rows)];
 }
 
@@ -107,17 +107,15 @@ function reliability({ remarks, stability, search }) {
 
 /** The evidence of each file. */
 export function details(advice) {
-  return (advice.ranks ?? [advice]).flatMap((rank) => {
-    const of = advice.ranks ? `: ${rank.workload}` : '';
-    return [
-      ...(of ? [element('h2', {}, rank.workload)] : []),
-      ...failure(rank),
-      ...peak(rank),
-      element('h2', {}, `Findings${of}`),
-      ...(rank.findings.length ? findings(rank) : [element('p', {}, 'No problems found.')]),
-      ...others(rank),
-      element('h2', {}, `Conditions of the replays${of}`), items(rank.conditions),
-      element('h2', {}, `Reliability${of}`), items(reliability(rank)),
-    ];
-  });
+  const heading = (text) => element(advice.ranks ? 'h3' : 'h2', {}, text);
+  return (advice.ranks ?? [advice]).flatMap((rank) => [
+    ...(advice.ranks ? [element('h2', {}, rank.workload)] : []),
+    ...failure(rank, heading),
+    ...peak(rank, heading),
+    heading('Findings'),
+    ...(rank.findings.length ? findings(rank) : [element('p', {}, 'No problems found.')]),
+    ...others(rank, heading),
+    heading('Conditions of the replays'), items(rank.conditions),
+    heading('Reliability'), items(reliability(rank)),
+  ]);
 }
