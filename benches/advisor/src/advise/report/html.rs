@@ -5,7 +5,6 @@ mod data;
 use coalesce_bench::measure::deadline::{Deadline, UntilDeadline};
 use coalesce_bench::text::{amount, escape, quoted};
 use coalesce_workloads::op::Workload;
-
 use serde::Serialize;
 
 use self::data::{as_json, compressed, element};
@@ -98,9 +97,9 @@ impl<'a> Data<'a> {
                     continue;
                 }
                 Ok(replay) => format!(
-                    "it would add {} to this page, which may have {}. The page that scripts/page/build writes \
-                     shows it",
-                    amount((bytes + replay.len()) as u64),
+                    "with its {}, this page would have more than {}, too much for some browsers. The page that \
+                     scripts/page/build writes shows it",
+                    amount(replay.len() as u64),
                     amount(most as u64)
                 ),
                 Err(_) if deadline.has_passed() => {

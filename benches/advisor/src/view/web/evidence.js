@@ -66,7 +66,9 @@ function callSite({ allocations, tag, own_frame: frame, frames, bytes }) {
   return expandable(`${allocations} × ${what}: ${amount(bytes)}`, frames);
 }
 
-function findings({ findings: all }) {
+function findings({ findings: all, remarks }) {
+  // The remarks tell why there are none, or not all.
+  if (!all.length) return [element('p', {}, remarks.find((text) => text.includes('findings')) ?? 'No problems found.')];
   return all.map((finding) => element('div', { className: 'finding' },
     element('h3', {}, prose(finding.headline)), items(finding.evidence),
     element('p', { className: 'remedy' }, prose(finding.remedy)), finding.stacks.map(callSite)));
@@ -113,7 +115,7 @@ export function details(advice) {
     ...failure(rank, heading),
     ...peak(rank, heading),
     heading('Findings'),
-    ...(rank.findings.length ? findings(rank) : [element('p', {}, 'No problems found.')]),
+    ...findings(rank),
     ...others(rank, heading),
     heading('Conditions of the replays'), items(rank.conditions),
     heading('Reliability'), items(reliability(rank)),

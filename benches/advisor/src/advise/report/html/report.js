@@ -32,6 +32,8 @@ const replays = JSON.parse(content('replays'));
 fill('answer', answer(advice));
 fill('settings', settings(advice));
 fill('details', details(advice));
+// Where the replays would be.
+by('details').before(by('missing'));
 if (replays.length) {
   const choices = replays.map(({ title, conf }) => ({ text: `${title}: ${settingsName(conf)}`, file: 0, conf }));
   new Explorer(engine, choices, fail).show().catch(fail);

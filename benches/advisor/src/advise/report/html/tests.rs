@@ -114,7 +114,7 @@ fn replays_that_are_not_ready_in_time_or_too_large_are_named() {
         let data = Data::of(request, advice, Deadline::after(None), 100).unwrap();
         assert!(data.replays.is_empty() && data.elements.is_empty());
         assert!(
-            data.missing[0].contains("which may have 100 bytes"),
+            data.missing[0].contains("more than 100 bytes"),
             "{:?}",
             data.missing
         );
