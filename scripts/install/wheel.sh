@@ -50,7 +50,9 @@ for python in "${pythons[@]}"; do
   uv venv --quiet --seed --python "$python" "$venv"
   # --no-index: it needs no other package.
   clean "$venv" pip install --quiet --no-index --disable-pip-version-check "$wheel"
-  clean "$venv" coalesce --version | grep -qx "coalesce $version"
+  for command in coalesce coalesce-gpu "python -m coalesce"; do
+    clean "$venv" sh -c "$command --version" | grep -qx "coalesce $version"
+  done
   clean "$venv" python -W error "$checkout/python/tests/test_files.py"
   if [ "$(uname -s)" = Linux ]; then
     packages=$(clean "$venv" python -c 'import coalesce, os; print(os.path.dirname(coalesce.__path__[0]))')
@@ -58,12 +60,13 @@ for python in "${pythons[@]}"; do
       "$packages/coalesce_torch/libcoalesce_torch.so"
   fi
   clean "$venv" pip uninstall --quiet --yes coalesce-gpu
-  if clean "$venv" sh -c 'command -v coalesce' >/dev/null; then
+  if clean "$venv" sh -c 'command -v coalesce || command -v coalesce-gpu' >/dev/null; then
     echo "the program remains after pip uninstall" >&2
     exit 1
   fi
 done
 uvx --quiet --offline --from "$wheel" coalesce --version | grep -qx "coalesce $version"
+uvx --quiet --no-index --find-links "$(dirname "$wheel")" coalesce-gpu --version | grep -qx "coalesce $version"
 export PIPX_HOME=$scratch/pipx PIPX_BIN_DIR=$scratch/pipx-bin PIPX_MAN_DIR=$scratch/pipx-man
 pipx run --spec "$wheel" coalesce --version | grep -qx "coalesce $version"
 pipx install --quiet "$wheel" >/dev/null
