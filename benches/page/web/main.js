@@ -16,6 +16,8 @@ function fail(error) {
   by('error').hidden = false;
 }
 
+const secondsSince = (moment) => (performance.now() - moment) / 1000;
+
 /** Reads the files and shows the answer. */
 async function analyse() {
   state.engine?.cancel();
@@ -36,15 +38,17 @@ async function analyse() {
     const capacity = Number.isNaN(gib) ? null : Math.round(gib * 2 ** 30);
     const opened = await engine.ask({ ask: 'open', capacity });
     status('Trying settings …');
-    const advice = await engine.ask({ ask: 'advise', seconds: by('seconds').valueAsNumber });
+    const limit = by('seconds').valueAsNumber;
+    const left = limit - secondsSince(begun);
+    // As in the program: if reading takes more than half of the time, the search takes another half.
+    const advice = await engine.ask({ ask: 'advise', seconds: Math.max(left, limit / 2) });
     fill('answer', answer(advice));
     fill('settings', settings(advice));
     fill('details', details(advice));
     status('Preparing the timeline …');
     const onError = (error) => { if (engine === state.engine) fail(error); };
     await new Explorer(engine, choices(opened, advice), onError).show();
-    const seconds = ((performance.now() - begun) / 1000).toFixed(1);
-    status(`Done in ${seconds} s with ${(engine.memory / 2 ** 20).toFixed(0)} MiB of this computer's memory.`);
+    status(`Done in ${secondsSince(begun).toFixed(1)} s with ${(engine.memory / 2 ** 20).toFixed(0)} MiB of this computer's memory.`);
   } catch (error) {
     if (engine !== state.engine) return;
     status('');
