@@ -42,10 +42,13 @@ class AfterTorch(importlib.abc.MetaPathFinder):
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
+        # Some only ask whether there is a torch, and import it later.
+        sys.meta_path.insert(0, self)
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
 
             def execute_then(module):
+                sys.meta_path.remove(self)
                 execute(module)
                 self.then(module)
 
@@ -84,6 +87,8 @@ class Watch:
         for name in SHAPES:
             self.count(self.torch.Tensor, name, "shapes")
             self.count(self.torch, name, "shapes")
+        self.count(self.torch.Tensor, "__getitem__", "shapes", self.selects)
+        self.count(self.torch, "where", "shapes", lambda *rest, **named: not rest and not named)
         report = sys.excepthook
 
         def failed(kind, error, trace):
@@ -93,14 +98,19 @@ class Watch:
 
         sys.excepthook = failed
 
-    def count(self, owner, name, kind):
-        """Replaces a function by one that notes its calls with tensors on a GPU."""
+    def selects(self, index):
+        """Whether an index selects elements by a mask."""
+        parts = index if isinstance(index, tuple) else (index,)
+        return any(getattr(part, "dtype", None) is self.torch.bool for part in parts)
+
+    def count(self, owner, name, kind, matters=lambda *args, **kwargs: True):
+        """Replaces a function by one that notes those calls with tensors on a GPU that matter."""
         call = getattr(owner, name, None)
         if call is None:
             return
 
         def counted(tensor, *args, **kwargs):
-            if getattr(tensor, "is_cuda", False):
+            if getattr(tensor, "is_cuda", False) and matters(*args, **kwargs):
                 line = line_of_program()
                 self.reads[kind][line] = self.reads[kind].get(line, 0) + 1
             return call(tensor, *args, **kwargs)
