@@ -4,7 +4,7 @@
     prepare.py FOLDER
 
 Scripts come from GitHub, or from a folder with one folder for each source (--from). The data are
-random, with a fixed seed, so every call makes the same. Needs PyTorch, torchvision, transformers."""
+random, with a fixed seed, so every call makes the same. Needs PyTorch, Pillow and transformers."""
 
 import argparse
 import json
