@@ -30,21 +30,75 @@ for step in range(1000):
     optimizer.step()
     optimizer.zero_grad()
 """
+# Its evaluation needs more memory than its steps.
+EVALUATE = """
+import sys, torch
+from torch.utils.data import DataLoader, TensorDataset
+data = TensorDataset(torch.randn(4096, 1024))
+model = torch.nn.Linear(1024, 1024).cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+peaks = []
+def step(batch):
+    model(batch.cuda()).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+def evaluate():
+    with torch.no_grad():
+        for batch, in DataLoader(data, 4096):
+            model(batch.cuda()).relu()
+    peaks.append(torch.cuda.max_memory_reserved())
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+def loop():
+    for number in range(20):
+        step(torch.randn(16, 1024))
+    evaluate()
+def epochs():
+    loader = DataLoader(data, 64, num_workers=1, persistent_workers=True)
+    for epoch in range(5):
+        for batch, in loader:
+            step(batch)
+        evaluate()
+def forever():
+    loader = DataLoader(data, 64)
+    batches = iter(loader)
+    while True:
+        try:
+            step(next(batches)[0])
+        except StopIteration:
+            batches = iter(loader)
+def counted():
+    batches = iter(DataLoader(data, 64))
+    for number in range(64):
+        step(next(batches)[0])
+    evaluate()
+globals()[sys.argv[1]]()
+print(max(peaks))
+"""
+# Libraries ask whether there is a torch before they import it.
 SELECT = """
+import importlib.util; importlib.util.find_spec("torch")
 import torch
 found = torch.ones(1000, device="cuda").nonzero()
 if found.sum().item() > 0:
     torch.empty(1 << 20, device="cuda")
+found[found > 0]
+torch.where(found > 0, found, found)
 """
+
+
+def printed(*command):
+    """What a command prints on the simulated GPU."""
+    environment = {**os.environ, "FAKE_TOTAL_BYTES": MEMORY, "FAKE_ADDR": "cuda"}
+    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    return done.stdout
 
 
 def true_peak(python, name):
     """The peak of reserved memory of a whole run, in bytes."""
     with tempfile.TemporaryDirectory() as folder:
         stats = Path(folder) / "stats.json"
-        environment = {**os.environ, "FAKE_TOTAL_BYTES": MEMORY, "FAKE_ADDR": "cuda"}
-        command = [python, PROGRAMS, name, "--stats", stats]
-        subprocess.run(command, env=environment, check=True, capture_output=True)
+        printed(python, PROGRAMS, name, "--stats", stats)
         return json.loads(stats.read_text())["reserved_bytes.all.peak"]
 
 
@@ -63,10 +117,8 @@ def checks(python, coalesce):
     for name, ended in KNOWN.items():
         command = ["--", python, PROGRAMS, name, "--stats", "/dev/null"]
         answer, _ = fits(coalesce, "--memory", MEMORY, *command)
-        yield name, (answer["peak_reserved_bytes"], answer["ended"]), (
-            true_peak(python, name),
-            ended,
-        )
+        found = answer["peak_reserved_bytes"], answer["ended"]
+        yield name, found, (true_peak(python, name), ended)
     train = ["--", python, "-c", TRAIN]
     answer, status = fits(coalesce, "--memory", "4GiB", "--vary", "BATCH=1..64", *train)
     largest = answer["largest"]["value"]
@@ -74,14 +126,30 @@ def checks(python, coalesce):
     for batch, expected in ((largest, 0), (largest + 1, 1)):
         answer, status = fits(coalesce, "--memory", "4GiB", *train, BATCH=str(batch))
         yield f"a batch of {batch}", status, expected
+    for name, flags, expected in (
+        ("epochs", [], ("repeats", 12, 2)),
+        ("forever", [], ("repeats", 7, 1)),
+        # It fails when there is no further batch, and runs again without that.
+        ("counted", [], ("repeats", 4, 0)),
+        ("counted", ["--whole"], ("program", 64, 0)),
+        ("loop", [], ("repeats", 4, 0)),
+        ("loop", ["--whole"], ("program", 20, 0)),
+    ):
+        command = [python, "-c", EVALUATE, name]
+        answer, _ = fits(coalesce, "--memory", MEMORY, *flags, "--", *command)
+        found = [answer[key] for key in ("ended", "steps", "short_epochs")]
+        yield " ".join([name, *flags]), tuple(found), expected
+        if name == "epochs" or flags:
+            peak = int(printed(*command))
+            yield f"the peak of {name}", answer["peak_reserved_bytes"], peak
     answer, _ = fits(coalesce, "--memory", "4GiB", "--", python, "-c", SELECT)
     found = [[place["line"] for place in answer[kind]] for kind in ("shapes", "values")]
-    yield "computed values", found, [["<string>:3"], ["<string>:4"]]
+    yield "computed values", found, [["<string>:4", "<string>:7"], ["<string>:5"]]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--python", required=True, help="a python with PyTorch on the simulated GPU")
+    parser.add_argument("--python", required=True, help="with PyTorch on the simulated GPU")
     parser.add_argument("--coalesce", required=True, help="the program")
     args = parser.parse_args()
     failed = False

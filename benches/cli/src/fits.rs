@@ -24,9 +24,13 @@ use super::output::{self, failed, is_stdout, notice, print, print_json};
 /// Find out whether a PyTorch program fits into a GPU, without a GPU.
 ///
 /// Runs the unmodified program on a simulated GPU: nothing is computed, but PyTorch's own allocator serves every
-/// request. The program ends early when three of its steps in a row made the same requests. If it runs out of
-/// memory, it runs again with more memory to find out how much it needs, and which settings help. Exit status 0 if it
-/// fits, 1 if it does not, 2 if there is no answer.
+/// request. If it runs out of memory, it runs again with more memory to find out how much it needs, and which settings
+/// help. Exit status 0 if it fits, 1 if it does not, 2 if there is no answer.
+///
+/// When three steps of the optimizer in a row made the same requests, the epoch ends, if its batches come from a
+/// `DataLoader`. The program goes on with what follows, such as an evaluation. It ends when a further epoch reserves no
+/// more memory, and without a `DataLoader` at once. `--whole` runs all of it. Files that it writes, such as
+/// checkpoints, have no meaning.
 ///
 /// What a program reads from the GPU is 0 everywhere, so a program whose requests depend on computed values can
 /// need more or less. The answer lists where that may be so.
@@ -42,8 +46,11 @@ pub struct Args {
     #[arg(long, value_name = "BYTES", default_value = "512MiB", value_parser = bytes::parse_memory)]
     reserve_for_others: u64,
     /// End the program after this many steps of its optimizer, even if they differ.
-    #[arg(long, value_name = "NUMBER", default_value = "100")]
+    #[arg(long, value_name = "NUMBER", default_value = "100", value_parser = clap::value_parser!(u32).range(1..))]
     steps: u32,
+    /// Run all of the program, even if its steps repeat.
+    #[arg(long, conflicts_with = "steps")]
+    whole: bool,
     /// Find the largest number in a range with which the program fits. The command contains it as {NAME}, or the
     /// program reads the environment variable NAME. Larger numbers must need more memory.
     #[arg(long, value_name = "NAME=FIRST..LAST")]
@@ -87,7 +94,7 @@ fn report(args: &Args) -> anyhow::Result<FitsReport> {
         memory: args.memory,
         others: args.reserve_for_others,
     };
-    let program = Program::new(&args.command, args.steps);
+    let program = Program::new(&args.command, (!args.whole).then_some(args.steps));
     if let Some(path) = &args.save {
         output::ensure_writable(path)?;
     }

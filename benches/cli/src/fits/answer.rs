@@ -35,6 +35,8 @@ pub struct FitsReport {
     pub failed_requests: u64,
     /// Steps of the optimizer that ran.
     pub steps: u32,
+    /// Epochs that ended early, because their steps repeated. What follows them was run.
+    pub short_epochs: u32,
     /// Why the run ended.
     pub ended: Ended,
     /// Lines that read computed values, which were 0, and how often. If they decide what the program requests, the answer
@@ -94,6 +96,7 @@ impl FitsReport {
             peak_reserved_bytes: known.peak_reserved_bytes,
             failed_requests: known.ooms,
             steps: known.steps,
+            short_epochs: known.short_epochs,
             ended: known.ended,
             values: known.values.clone(),
             shapes: known.shapes.clone(),
@@ -134,7 +137,7 @@ pub fn page(report: &FitsReport) -> String {
          large enough    {gpus}\n",
         report.steps
     );
-    page + &unknown(report)
+    page + &not_run(report) + &unknown(report)
 }
 
 /// Whether it fits, one sentence or more a paragraph.
@@ -175,6 +178,23 @@ fn answer(report: &FitsReport) -> Vec<String> {
         }
     }));
     answer
+}
+
+/// What the program would have done, had it not been ended early.
+fn not_run(report: &FitsReport) -> String {
+    let is_early = matches!(report.ended, Ended::Repeats | Ended::Steps);
+    let epochs = count(u64::from(report.short_epochs), "epoch");
+    let short = format!(
+        "{epochs} ended early, where the steps made equal requests. What follows was run. The other batches"
+    );
+    let remark = match (report.short_epochs, is_early) {
+        (0, false) => return String::new(),
+        (0, true) => "What the program does after these steps, such as an evaluation, was not run."
+            .to_owned(),
+        (_, false) => format!("{short} were not."),
+        (_, true) => format!("{short} were not, nor what the program does after its last epoch."),
+    };
+    format!("\n{}", paragraphs([remark + " --whole runs all of it."]))
 }
 
 /// What the answer depends on and is not known.

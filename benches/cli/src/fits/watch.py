@@ -2,7 +2,9 @@
 
 Python imports it at its start, under the name sitecustomize. For each process that uses a GPU, it
 writes PID.pickle, the memory snapshot, and PID.json, what else is known, to COALESCE_FITS_FOLDER.
-The program ends when its steps repeat, because further ones would request nothing new.
+When the steps of the optimizer repeat, further ones would request nothing new. Then the epoch ends,
+if its batches come from a DataLoader, and the program goes on with what follows. Otherwise, or if
+earlier epochs that ended this way showed nothing new, the program ends.
 """
 
 import atexit
@@ -15,9 +17,12 @@ import os
 import sys
 from pathlib import Path
 
+from coalesce_fits_steps import Epochs, Steps
+
 FOLDER = Path(os.environ["COALESCE_FITS_FOLDER"])
+# Steps after which the program ends; 0 if all of it runs.
 MOST_STEPS = int(os.environ["COALESCE_FITS_STEPS"])
-# Equal steps in a row after which the program ends.
+# Equal steps in a row after which the epoch or the program ends.
 REPEATS = 3
 # Enough for the steps of a large model. More would only be memory of this process.
 MOST_EVENTS = 20_000_000
@@ -27,6 +32,8 @@ EXIT = os._exit
 
 # Functions of a tensor whose result is a value computed on the GPU.
 VALUES = ("item", "tolist", "__bool__", "__int__", "__float__", "__index__", "__contains__")
+# Functions of torch._C with which programs reset the peaks.
+RESETS = ("_cuda_resetPeakMemoryStats", "_accelerator_resetPeakStats")
 # Functions whose result has a shape that depends on such values.
 SHAPES = ("nonzero", "masked_select", "unique", "unique_consecutive", "argwhere")
 
@@ -42,10 +49,13 @@ class AfterTorch(importlib.abc.MetaPathFinder):
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
+        # Some only ask whether there is a torch, and import it later.
+        sys.meta_path.insert(0, self)
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
 
             def execute_then(module):
+                sys.meta_path.remove(self)
                 execute(module)
                 self.then(module)
 
@@ -60,9 +70,11 @@ class Watch:
         self.torch = torch
         self.process = os.getpid()
         self.steps = Steps(torch)
+        self.epochs = Epochs(self.steps)
         self.finished = False
         self.ended = "program"
-        self.failure = None
+        # Bytes.
+        self.peaks = {"reserved": 0, "requested": 0}
         # Calls whose results depend on computed values: their number by kind and line.
         self.reads = {"values": {}, "shapes": {}}
 
@@ -79,28 +91,38 @@ class Watch:
         self.torch.backends.cuda.enable_cudnn_sdp(False)
         optimizer = importlib.import_module("torch.optim.optimizer")
         optimizer.register_optimizer_step_post_hook(self.stepped)
+        self.epochs.begin()
         for name in VALUES:
             self.count(self.torch.Tensor, name, "values")
         for name in SHAPES:
             self.count(self.torch.Tensor, name, "shapes")
             self.count(self.torch, name, "shapes")
+        self.count(self.torch.Tensor, "__getitem__", "shapes", self.selects)
+        self.count(self.torch, "where", "shapes", lambda *rest, **named: not rest and not named)
+        for name in RESETS:
+            self.keep_peaks(name)
         report = sys.excepthook
 
         def failed(kind, error, trace):
-            self.failure = str(error) if issubclass(kind, self.torch.OutOfMemoryError) else None
-            self.ended = "error" if self.failure is None else "out_of_memory"
+            no_memory = issubclass(kind, self.torch.OutOfMemoryError)
+            self.ended = "out_of_memory" if no_memory else "error"
             report(kind, error, trace)
 
         sys.excepthook = failed
 
-    def count(self, owner, name, kind):
-        """Replaces a function by one that notes its calls with tensors on a GPU."""
+    def selects(self, index):
+        """Whether an index selects elements by a mask."""
+        parts = index if isinstance(index, tuple) else (index,)
+        return any(getattr(part, "dtype", None) is self.torch.bool for part in parts)
+
+    def count(self, owner, name, kind, matters=lambda *args, **kwargs: True):
+        """Replaces a function by one that notes those calls with tensors on a GPU that matter."""
         call = getattr(owner, name, None)
         if call is None:
             return
 
         def counted(tensor, *args, **kwargs):
-            if getattr(tensor, "is_cuda", False):
+            if getattr(tensor, "is_cuda", False) and matters(*args, **kwargs):
                 line = line_of_program()
                 self.reads[kind][line] = self.reads[kind].get(line, 0) + 1
             return call(tensor, *args, **kwargs)
@@ -108,11 +130,31 @@ class Watch:
         counted.__name__ = name
         setattr(owner, name, counted)
 
+    def keep_peaks(self, name):
+        """Replaces a function that resets the peaks by one that notes them before."""
+        reset = getattr(self.torch._C, name, None)
+
+        def noted(*args):
+            self.note_peaks()
+            return reset(*args)
+
+        if reset is not None:
+            setattr(self.torch._C, name, noted)
+
+    def note_peaks(self):
+        stats = self.torch.cuda.memory_stats()
+        for kind, peak in self.peaks.items():
+            self.peaks[kind] = max(peak, stats.get(f"{kind}_bytes.all.peak", 0))
+
     def stepped(self, optimizer, args, kwargs):
         if self.steps.of(optimizer):
             self.steps.end()
+            if not MOST_STEPS:
+                return
             if self.steps.equal >= REPEATS:
-                self.stop("repeats")
+                self.note_peaks()
+                if not self.epochs.end(self.peaks["reserved"]):
+                    self.stop("repeats")
             elif self.steps.number >= MOST_STEPS:
                 self.stop("steps")
 
@@ -130,7 +172,7 @@ class Watch:
     def refuse(self, why):
         """Ends the process without an answer."""
         self.ended = why
-        self.write({})
+        self.write(ooms=0)
         EXIT(1)
 
     def finish(self):
@@ -138,55 +180,25 @@ class Watch:
         if os.getpid() != self.process or self.finished:
             return
         self.finished = True
-        cuda = self.torch.cuda
-        device = cuda.current_device()
-        stats = cuda.memory_stats(device)
-        cuda.memory._dump_snapshot(str(FOLDER / f"{self.process}.pickle"))
-        self.write(stats)
+        self.note_peaks()
+        memory = self.torch.cuda.memory
+        memory._dump_snapshot(str(FOLDER / f"{self.process}.pickle"))
+        self.write(memory.memory_stats().get("num_ooms", 0))
 
-    def write(self, stats):
+    def write(self, ooms):
         known = {
             "torch": self.torch.__version__,
             "ended": self.ended,
-            "failure": self.failure,
             "steps": self.steps.number,
-            "peak_reserved_bytes": stats.get("reserved_bytes.all.peak", 0),
-            "peak_requested_bytes": stats.get("requested_bytes.all.peak", 0),
-            "ooms": stats.get("num_ooms", 0),
+            "short_epochs": self.epochs.ended,
+            "peak_reserved_bytes": self.peaks["reserved"],
+            "peak_requested_bytes": self.peaks["requested"],
+            "ooms": ooms,
         }
         for kind, lines in self.reads.items():
             known[kind] = [{"line": line, "times": times} for line, times in lines.items()]
         # Last, because its presence says that the process is done.
         (FOLDER / f"{self.process}.json").write_text(json.dumps(known))
-
-
-class Steps:
-    """The steps of the first optimizer, compared by what they requested."""
-
-    def __init__(self, torch):
-        self.torch = torch
-        self.optimizer = None
-        self.number = 0
-        # Successive equal steps, the last included.
-        self.equal = 0
-        self.last = None
-        self.totals = (0, 0)
-
-    def of(self, optimizer):
-        if self.optimizer is None:
-            self.optimizer = optimizer
-        return optimizer is self.optimizer
-
-    def end(self):
-        """Notes a step: its mallocs, their bytes, and the bytes held at its end."""
-        stats = self.torch.cuda.memory_stats()
-        totals = (stats["allocation.all.allocated"], stats["allocated_bytes.all.allocated"])
-        step = (
-            *(now - before for now, before in zip(totals, self.totals)),
-            stats["allocated_bytes.all.current"],
-        )
-        self.equal = self.equal + 1 if step == self.last else 1
-        self.number, self.last, self.totals = self.number + 1, step, totals
 
 
 def line_of_program():

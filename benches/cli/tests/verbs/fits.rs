@@ -19,11 +19,12 @@ ooms=0 ended=repeats reserved=$need
 [ "$need" -le "$available" ] || { ooms=1 ended=out_of_memory reserved=$available; }
 cp "$RECORDING" "$COALESCE_FITS_FOLDER/1.pickle" || exit 9
 cat > "$COALESCE_FITS_FOLDER/1.json" <<END
-{"torch": "2.11.0", "ended": "${ENDED:-$ended}", "failure": null, "steps": 4, "ooms": $ooms,
+{"torch": "2.11.0", "ended": "${ENDED:-$ended}", "short_epochs": ${SHORT:-0}, "steps": 4, "ooms": $ooms,
  "peak_requested_bytes": $((reserved << 20)), "peak_reserved_bytes": $((reserved << 20)),
  "values": [{"line": "train.py:9", "times": 3}], "shapes": [{"line": "model.py:7", "times": 1}]}
 END
 echo "last words"
+eval "$LAST"
 "#;
 
 fn program(name: &str) -> PathBuf {
@@ -85,6 +86,55 @@ fn a_setting_that_helps_is_tried_by_the_program_itself() {
     assert_eq!(helped["peak_reserved_bytes"], 210_u64 << 20);
     // The program has the last word: the recording fits, the program does not.
     assert_eq!(json("410")["verdict"]["kind"], "too_large");
+}
+
+#[test]
+fn what_was_not_run_is_said() {
+    let remarks = |ended: &str, epochs: &str| {
+        let variables = [("NEED", "1024"), ("ENDED", ended), ("SHORT", epochs)];
+        let text = fits("fits-early", &["--memory", "2GiB"], &[], &variables).success();
+        let words = [
+            "evaluation, was not run.",
+            "2 epochs ended early",
+            "--whole",
+        ];
+        words.map(|word| text.replace('\n', " ").contains(word))
+    };
+    assert_eq!(remarks("program", "0"), [false, false, false]);
+    assert_eq!(remarks("program", "2"), [false, true, true]);
+    assert_eq!(remarks("repeats", "0"), [true, false, true]);
+    assert_eq!(remarks("steps", "2"), [false, true, true]);
+}
+
+#[test]
+fn a_program_that_expects_all_batches_runs_without_short_epochs() {
+    let failing = "[ $COALESCE_FITS_EPOCHS = 0 ] || exit 1";
+    let variables = [("NEED", "1024"), ("SHORT", "1"), ("LAST", failing)];
+    let json = ["--memory", "2GiB", "--json"];
+    let ended = fits("fits-again", &json, &[], &variables);
+    assert!(
+        ended.err.contains("running it without that"),
+        "{}",
+        ended.err
+    );
+    ended.success();
+}
+
+#[test]
+fn all_of_a_program_runs_on_request() {
+    let last = r#"[ $COALESCE_FITS_STEPS = 0 ] || rm "$COALESCE_FITS_FOLDER/1.json""#;
+    let ended = |flags: &[&str]| {
+        let flags = [&["--memory", "2GiB"], flags].concat();
+        fits(
+            "fits-whole",
+            &flags,
+            &[],
+            &[("NEED", "1024"), ("LAST", last)],
+        )
+    };
+    ended(&["--whole"]).success();
+    ended(&[]).failure(2, &["did not use a GPU"]);
+    ended(&["--whole", "--steps", "5"]).failure(2, &["--whole", "--steps"]);
 }
 
 #[test]
