@@ -67,6 +67,11 @@ def forever():
             step(next(batches)[0])
         except StopIteration:
             batches = iter(loader)
+def saving():
+    for batch, in DataLoader(data, 64):
+        step(batch)
+    evaluate()
+    torch.save(model.state_dict(), "/dev/null")
 def counted():
     batches = iter(DataLoader(data, 64))
     for number in range(64):
@@ -84,6 +89,7 @@ if found.sum().item() > 0:
     torch.empty(1 << 20, device="cuda")
 found[found > 0]
 torch.where(found > 0, found, found)
+torch.nn.Conv2d(1, 1, 1).cuda()(torch.ones(1, 1, 1, 1, device="cuda"))
 """
 
 
@@ -129,6 +135,8 @@ def checks(python, coalesce):
     for name, flags, expected in (
         ("epochs", [], ("repeats", 12, 2)),
         ("forever", [], ("repeats", 7, 1)),
+        ("saving", [], ("checkpoint", 4, 1)),
+        ("saving", ["--whole"], ("program", 64, 0)),
         # It fails when there is no further batch, and runs again without that.
         ("counted", [], ("repeats", 4, 0)),
         ("counted", ["--whole"], ("program", 64, 0)),
@@ -143,8 +151,9 @@ def checks(python, coalesce):
             peak = int(printed(*command))
             yield f"the peak of {name}", answer["peak_reserved_bytes"], peak
     answer, _ = fits(coalesce, "--memory", "4GiB", "--", python, "-c", SELECT)
-    found = [[place["line"] for place in answer[kind]] for kind in ("shapes", "values")]
-    yield "computed values", found, [["<string>:4", "<string>:7"], ["<string>:5"]]
+    kinds = ("shapes", "values", "convolutions")
+    found = [[place["line"] for place in answer[kind]] for kind in kinds]
+    yield "what is unknown", found, [["<string>:4", "<string>:7"], ["<string>:5"], ["<string>:9"]]
 
 
 def main():

@@ -80,9 +80,11 @@ pub struct Known {
     pub values: Vec<Place>,
     /// Tensors whose shape depends on computed values.
     pub shapes: Vec<Place>,
+    /// Convolutions.
+    pub convolutions: Vec<Place>,
 }
 
-/// A line of the program that depends on computed values.
+/// A line of the program after which the memory of a real GPU may differ.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize, JsonSchema, Serialize)]
 pub struct Place {
     /// FILE:LINE
@@ -99,6 +101,8 @@ pub enum Ended {
     Program,
     /// Its steps repeated.
     Repeats,
+    /// It was about to write a checkpoint after a short epoch.
+    Checkpoint,
     /// It reached the number of steps given.
     Steps,
     /// An uncaught out-of-memory error.

@@ -3,8 +3,8 @@
 Python imports it at its start, under the name sitecustomize. For each process that uses a GPU, it
 writes PID.pickle, the memory snapshot, and PID.json, what else is known, to COALESCE_FITS_FOLDER.
 When the steps of the optimizer repeat, further ones would request nothing new. Then the epoch ends,
-if its batches come from a DataLoader, and the program goes on with what follows. Otherwise, or if
-earlier epochs that ended this way showed nothing new, the program ends.
+if its batches come from a DataLoader, and the program goes on with what follows. Otherwise, if
+earlier epochs that ended this way showed nothing new, or if a checkpoint follows, the program ends.
 """
 
 import atexit
@@ -36,20 +36,23 @@ VALUES = ("item", "tolist", "__bool__", "__int__", "__float__", "__index__", "__
 RESETS = ("_cuda_resetPeakMemoryStats", "_accelerator_resetPeakStats")
 # Functions whose result has a shape that depends on such values.
 SHAPES = ("nonzero", "masked_select", "unique", "unique_consecutive", "argwhere")
+# Functions for which cuDNN takes workspaces.
+CONVOLUTIONS = [f"conv{kind}{size}d" for kind in ("", "_transpose") for size in (1, 2, 3)]
 
 
-class AfterTorch(importlib.abc.MetaPathFinder):
-    """Calls a function with the module torch once it is imported."""
+class After(importlib.abc.MetaPathFinder):
+    """Calls a function with a module once it is imported."""
 
-    def __init__(self, then):
+    def __init__(self, module, then):
+        self.module = module
         self.then = then
 
     def find_spec(self, name, path, target=None):
-        if name != "torch":
+        if name != self.module:
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
-        # Some only ask whether there is a torch, and import it later.
+        # Some only ask whether there is such a module, and import it later.
         sys.meta_path.insert(0, self)
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
@@ -66,6 +69,9 @@ class AfterTorch(importlib.abc.MetaPathFinder):
 class Watch:
     """What is known about this process."""
 
+    # The only one, once torch is imported.
+    current = None
+
     def __init__(self, torch):
         self.torch = torch
         self.process = os.getpid()
@@ -75,8 +81,8 @@ class Watch:
         self.ended = "program"
         # Bytes.
         self.peaks = {"reserved": 0, "requested": 0}
-        # Calls whose results depend on computed values: their number by kind and line.
-        self.reads = {"values": {}, "shapes": {}}
+        # Calls after which the memory of a real GPU may differ: their number by kind and line.
+        self.calls = {"values": {}, "shapes": {}, "convolutions": {}}
 
     def begin(self):
         """Called by PyTorch when it initializes CUDA, before the first tensor on a GPU."""
@@ -99,6 +105,8 @@ class Watch:
             self.count(self.torch, name, "shapes")
         self.count(self.torch.Tensor, "__getitem__", "shapes", self.selects)
         self.count(self.torch, "where", "shapes", lambda *rest, **named: not rest and not named)
+        for name in CONVOLUTIONS:
+            self.count(self.torch.nn.functional, name, "convolutions")
         for name in RESETS:
             self.keep_peaks(name)
         report = sys.excepthook
@@ -124,7 +132,7 @@ class Watch:
         def counted(tensor, *args, **kwargs):
             if getattr(tensor, "is_cuda", False) and matters(*args, **kwargs):
                 line = line_of_program()
-                self.reads[kind][line] = self.reads[kind].get(line, 0) + 1
+                self.calls[kind][line] = self.calls[kind].get(line, 0) + 1
             return call(tensor, *args, **kwargs)
 
         counted.__name__ = name
@@ -145,6 +153,18 @@ class Watch:
         stats = self.torch.cuda.memory_stats()
         for kind, peak in self.peaks.items():
             self.peaks[kind] = max(peak, stats.get(f"{kind}_bytes.all.peak", 0))
+
+    def end_before(self, module, name):
+        """Replaces a function that writes a checkpoint by one that ends the program after a short
+        epoch. A checkpoint has no meaning here, and could replace one that has."""
+        save = getattr(module, name)
+
+        def saved(*args, **kwargs):
+            if MOST_STEPS and self.epochs.tried > 0:
+                self.stop("checkpoint")
+            return save(*args, **kwargs)
+
+        setattr(module, name, saved)
 
     def stepped(self, optimizer, args, kwargs):
         if self.steps.of(optimizer):
@@ -195,7 +215,7 @@ class Watch:
             "peak_requested_bytes": self.peaks["requested"],
             "ooms": ooms,
         }
-        for kind, lines in self.reads.items():
+        for kind, lines in self.calls.items():
             known[kind] = [{"line": line, "times": times} for line, times in lines.items()]
         # Last, because its presence says that the process is done.
         (FOLDER / f"{self.process}.json").write_text(json.dumps(known))
@@ -219,12 +239,18 @@ def run_hidden():
 
 
 def watch(torch):
-    watched = Watch(torch)
+    Watch.current = watched = Watch(torch)
     if not torch.cuda.is_available():
         # The program would train on the CPU instead.
         watched.refuse("no_gpu")
+    watched.end_before(torch, "save")
     torch.cuda._lazy_call(watched.begin)
 
 
+def watch_safetensors(module):
+    # It imports torch.
+    Watch.current.end_before(module, "save_file")
+
+
 run_hidden()
-sys.meta_path.insert(0, AfterTorch(watch))
+sys.meta_path[:0] = [After("torch", watch), After("safetensors.torch", watch_safetensors)]

@@ -21,7 +21,8 @@ cp "$RECORDING" "$COALESCE_FITS_FOLDER/1.pickle" || exit 9
 cat > "$COALESCE_FITS_FOLDER/1.json" <<END
 {"torch": "2.11.0", "ended": "${ENDED:-$ended}", "short_epochs": ${SHORT:-0}, "steps": 4, "ooms": $ooms,
  "peak_requested_bytes": $((reserved << 20)), "peak_reserved_bytes": $((reserved << 20)),
- "values": [{"line": "train.py:9", "times": 3}], "shapes": [{"line": "model.py:7", "times": 1}]}
+ "values": [{"line": "train.py:9", "times": 3}], "shapes": [{"line": "model.py:7", "times": 1}],
+ "convolutions": []}
 END
 echo "last words"
 eval "$LAST"

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use coalesce_workloads::formats::compression::gzip;
 
-use crate::{checkout, coalesce, recorded, run, scratch, scratch_folder};
+use crate::{checkout, coalesce, recorded, run, scratch, scratch_folder, trace};
 
 const TRACE: &str =
     "op,id,bytes,stream,tag\nalloc,0,3000000,0,a\nalloc,1,1000,0,b\nfree,0,3000000,0,\n";
@@ -361,14 +361,8 @@ fn misspelt_names_suggest_the_nearest() {
 #[test]
 fn advice_does_not_depend_on_the_number_of_threads() {
     let advise = |jobs: &str| {
-        let arguments = [
-            "advise",
-            "fragmentation_small",
-            "--time-limit",
-            "0",
-            "-j",
-            jobs,
-        ];
+        let file = trace("resnet50_fp32_fixed224");
+        let arguments = ["advise", &file, "--time-limit", "0", "-j", jobs];
         let text = coalesce(&arguments, "", &[]).success();
         // The last lines say how long it took.
         text.lines()
