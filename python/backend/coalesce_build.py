@@ -19,12 +19,15 @@ __all__ = [
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 LIBRARY = "libcoalesce_torch.so"
+COMMAND = ROOT / "python" / "coalesce_gpu.data" / "scripts" / "coalesce-gpu"
 
 prepare_metadata_for_build_editable = prepare_metadata_for_build_wheel
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     """Builds a wheel that works for every Python on this system."""
+    # An sdist does not keep that it is executable.
+    COMMAND.chmod(0o755)
     _build_library()
     return maturin.build_wheel(wheel_directory, config_settings, metadata_directory)
 
