@@ -42,6 +42,6 @@ fn main() -> Result<(), Error> {
     allocator.free(first)?;
     let second = allocator.malloc(4_000_000, StreamId::DEFAULT)?;
     println!("{first} was freed and reused at {second}");
-    println!("{:#?}", allocator.stats().reserved_bytes.all);
+    println!("{:#?}", allocator.stats().reserved_bytes.all());
     Ok(())
 }

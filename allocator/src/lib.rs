@@ -65,13 +65,13 @@
 //! let mut allocator = PyTorch::new(device, Settings::default());
 //! let tensor = allocator.malloc(3_000_000, StreamId::DEFAULT)?;
 //! assert_eq!(tensor.to_string(), "0x20000000000");
-//! assert_eq!(allocator.stats().allocated_bytes.all.current, 3_000_320);
-//! assert_eq!(allocator.stats().reserved_bytes.all.current, 20 << 20);
+//! assert_eq!(allocator.stats().allocated_bytes.all().current, 3_000_320);
+//! assert_eq!(allocator.stats().reserved_bytes.all().current, 20 << 20);
 //! allocator.free(tensor)?;
-//! assert_eq!(allocator.stats().allocated_bytes.all.current, 0);
-//! assert_eq!(allocator.stats().reserved_bytes.all.current, 20 << 20);
+//! assert_eq!(allocator.stats().allocated_bytes.all().current, 0);
+//! assert_eq!(allocator.stats().reserved_bytes.all().current, 20 << 20);
 //! allocator.empty_cache()?;
-//! assert_eq!(allocator.stats().reserved_bytes.all.current, 0);
+//! assert_eq!(allocator.stats().reserved_bytes.all().current, 0);
 //! # Ok::<(), coalesce_alloc::Error>(())
 //! ```
 // Only the CUDA driver needs unsafe code.

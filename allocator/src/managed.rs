@@ -13,7 +13,7 @@ use crate::error::{Error, OutOfMemory};
 use crate::mempool::MempoolId;
 use crate::policy::{Block, Policy, Refusal};
 use crate::snapshot::{BlockInfo, BlockState, SegmentInfo};
-use crate::stats::{DeviceStats, PoolKind};
+use crate::stats::{DeviceStats, PoolKind, Stat, StatArray};
 
 /// Only PyTorch distinguishes kinds of pools.
 const KIND: PoolKind = PoolKind::Large;
@@ -69,10 +69,9 @@ impl<P: Policy, D: Driver> Managed<P, D> {
     /// Updates the figures about the device.
     fn count_held(&mut self) {
         let held = self.device.hook();
-        let reserved = &mut self.stats.reserved_bytes;
-        (reserved.all, reserved.large_pool) = (held.bytes(), held.bytes());
-        let segment = &mut self.stats.segment;
-        (segment.all, segment.large_pool) = (held.ranges(), held.ranges());
+        let in_large_pool = |stat: Stat| StatArray::new(Stat::default(), stat, stat.peak);
+        self.stats.reserved_bytes = in_large_pool(held.bytes());
+        self.stats.segment = in_large_pool(held.ranges());
         self.stats.num_device_alloc = held.taken().cast_signed();
         self.stats.num_device_free = held.returned().cast_signed();
     }
@@ -97,9 +96,9 @@ impl<P: Policy, D: Driver> Managed<P, D> {
                     device_total,
                     device_free,
                     limit: None,
-                    allocated: current(&self.stats.allocated_bytes.all),
+                    allocated: current(&self.stats.allocated_bytes.all()),
                     private_free: 0,
-                    reserved: current(&self.stats.reserved_bytes.all),
+                    reserved: current(&self.stats.reserved_bytes.all()),
                     hint: "".into(),
                 }))
             }

@@ -68,7 +68,7 @@
 //! let first = allocator.malloc(1000, StreamId::DEFAULT)?;
 //! allocator.free(first)?;
 //! assert_eq!(allocator.malloc(1024, StreamId::DEFAULT)?, first);
-//! assert_eq!(allocator.stats().reserved_bytes.all.peak, 2 << 20);
+//! assert_eq!(allocator.stats().reserved_bytes.all().peak, 2 << 20);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!

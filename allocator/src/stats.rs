@@ -69,12 +69,6 @@ impl Stat {
         self.freed = self.freed.wrapping_add(amount);
     }
 
-    fn take_back(&mut self, amount: u64) {
-        let amount = amount.cast_signed();
-        self.current = self.current.wrapping_sub(amount);
-        self.allocated = self.allocated.wrapping_sub(amount);
-    }
-
     /// Sets the peak to the current value.
     pub fn reset_peak(&mut self) {
         self.peak = self.current;
@@ -88,75 +82,173 @@ impl Stat {
 
 /// A statistic over all pools, and over the small and the large pool separately. The two pools may peak at
 /// different times, so their peaks need not add up to the overall peak.
+///
+/// Everything but the overall peak follows from the two pools, so every allocation updates few counters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct StatArray {
-    /// Both kinds of pools.
-    pub all: Stat,
-    /// Small pools.
-    pub small_pool: Stat,
-    /// Large pools.
-    pub large_pool: Stat,
+    small_pool: Counter,
+    large_pool: Counter,
+    /// The highest sum of both pools since the last reset of peaks.
+    peak: i64,
+}
+
+/// A [`Stat`] whose total of decreases follows from the other figures.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Counter {
+    current: i64,
+    peak: i64,
+    allocated: i64,
+    /// What `current` would be without the increases and decreases since the last reset of totals.
+    start: i64,
+}
+
+impl Counter {
+    fn increase(&mut self, amount: i64) {
+        self.current = self.current.wrapping_add(amount);
+        self.allocated = self.allocated.wrapping_add(amount);
+        if self.current > self.peak {
+            self.peak = self.current;
+        }
+    }
+
+    fn stat(&self) -> Stat {
+        let change = self.current.wrapping_sub(self.start);
+        Stat {
+            current: self.current,
+            peak: self.peak,
+            allocated: self.allocated,
+            freed: self.allocated.wrapping_sub(change),
+        }
+    }
+
+    fn reset_accumulated(&mut self) {
+        self.allocated = 0;
+        self.start = self.current;
+    }
+}
+
+impl From<Stat> for Counter {
+    fn from(stat: Stat) -> Self {
+        let change = stat.allocated.wrapping_sub(stat.freed);
+        Self {
+            current: stat.current,
+            peak: stat.peak,
+            allocated: stat.allocated,
+            start: stat.current.wrapping_sub(change),
+        }
+    }
 }
 
 impl StatArray {
-    /// Adds `amount` to `all` and to one kind.
-    pub fn increase(&mut self, kind: PoolKind, amount: u64) {
-        self.all.increase(amount);
-        self.of_mut(kind).increase(amount);
-    }
-
-    /// Subtracts `amount` from `all` and from one kind.
-    pub fn decrease(&mut self, kind: PoolKind, amount: u64) {
-        self.all.decrease(amount);
-        self.of_mut(kind).decrease(amount);
-    }
-
-    /// Applies a net change. Zero changes nothing, not even a peak.
-    pub fn change(&mut self, kind: PoolKind, net: i64) {
-        match net {
-            0 => {}
-            1.. => self.increase(kind, net.unsigned_abs()),
-            _ => self.decrease(kind, net.unsigned_abs()),
+    /// A statistic of pools with these figures, whose sum had this peak.
+    #[must_use]
+    pub fn new(small_pool: Stat, large_pool: Stat, peak: i64) -> Self {
+        Self {
+            small_pool: Counter::from(small_pool),
+            large_pool: Counter::from(large_pool),
+            peak,
         }
+    }
+
+    /// Both kinds of pools.
+    #[must_use]
+    pub fn all(&self) -> Stat {
+        let (small, large) = (self.small_pool.stat(), self.large_pool.stat());
+        Stat {
+            current: self.current(),
+            peak: self.peak,
+            allocated: small.allocated.wrapping_add(large.allocated),
+            freed: small.freed.wrapping_add(large.freed),
+        }
+    }
+
+    /// Small pools.
+    #[must_use]
+    pub fn small_pool(&self) -> Stat {
+        self.small_pool.stat()
+    }
+
+    /// Large pools.
+    #[must_use]
+    pub fn large_pool(&self) -> Stat {
+        self.large_pool.stat()
     }
 
     /// The figure of one kind.
     #[must_use]
-    pub fn of(&self, kind: PoolKind) -> &Stat {
+    pub fn of(&self, kind: PoolKind) -> Stat {
         match kind {
-            PoolKind::Small => &self.small_pool,
-            PoolKind::Large => &self.large_pool,
+            PoolKind::Small => self.small_pool(),
+            PoolKind::Large => self.large_pool(),
         }
     }
 
-    fn of_mut(&mut self, kind: PoolKind) -> &mut Stat {
-        match kind {
-            PoolKind::Small => &mut self.small_pool,
-            PoolKind::Large => &mut self.large_pool,
+    /// Adds `amount` to one kind.
+    #[inline]
+    pub fn increase(&mut self, kind: PoolKind, amount: u64) {
+        self.counter(kind).increase(amount.cast_signed());
+        let current = self.current();
+        if current > self.peak {
+            self.peak = current;
+        }
+    }
+
+    /// Subtracts `amount` from one kind.
+    #[inline]
+    pub fn decrease(&mut self, kind: PoolKind, amount: u64) {
+        let counter = self.counter(kind);
+        counter.current = counter.current.wrapping_sub(amount.cast_signed());
+    }
+
+    /// Applies a net change. Zero changes nothing, not even a peak.
+    #[inline]
+    pub fn change(&mut self, kind: PoolKind, net: i64) {
+        if net > 0 {
+            self.increase(kind, net.unsigned_abs());
+        } else {
+            self.decrease(kind, net.unsigned_abs());
         }
     }
 
     /// Sets the current value of one kind; totals and peaks stay.
     pub fn set_current(&mut self, kind: PoolKind, value: i64) {
-        let before = std::mem::replace(&mut self.of_mut(kind).current, value);
-        self.all.current = self.all.current.wrapping_add(value.wrapping_sub(before));
+        let counter = self.counter(kind);
+        let moved = value.wrapping_sub(counter.current);
+        counter.current = value;
+        counter.start = counter.start.wrapping_add(moved);
     }
 
     /// Undoes an increase; the peak stays.
     pub fn take_back(&mut self, kind: PoolKind, amount: u64) {
-        self.all.take_back(amount);
-        self.of_mut(kind).take_back(amount);
+        let counter = self.counter(kind);
+        counter.current = counter.current.wrapping_sub(amount.cast_signed());
+        counter.allocated = counter.allocated.wrapping_sub(amount.cast_signed());
+    }
+
+    /// Sets every peak to its current value.
+    fn reset_peak(&mut self) {
+        for counter in [&mut self.small_pool, &mut self.large_pool] {
+            counter.peak = counter.current;
+        }
+        self.peak = self.current();
     }
 
     /// Sets all totals to zero.
     pub(crate) fn reset_accumulated(&mut self) {
-        self.each_mut()
-            .into_iter()
-            .for_each(Stat::reset_accumulated);
+        self.small_pool.reset_accumulated();
+        self.large_pool.reset_accumulated();
     }
 
-    fn each_mut(&mut self) -> [&mut Stat; 3] {
-        [&mut self.all, &mut self.small_pool, &mut self.large_pool]
+    fn current(&self) -> i64 {
+        let (small, large) = (&self.small_pool, &self.large_pool);
+        small.current.wrapping_add(large.current)
+    }
+
+    fn counter(&mut self, kind: PoolKind) -> &mut Counter {
+        match kind {
+            PoolKind::Small => &mut self.small_pool,
+            PoolKind::Large => &mut self.large_pool,
+        }
     }
 }
 
@@ -274,9 +366,9 @@ impl DeviceStats {
             .map(|(&MempoolId(a, b), array)| (format!("{by_pools}.{a}_{b}"), array))
             .filter(|_| written(by_pools));
         for (name, array) in arrays.into_iter().chain(pools) {
-            add(&format!("{name}.all"), &array.all);
-            add(&format!("{name}.small_pool"), &array.small_pool);
-            add(&format!("{name}.large_pool"), &array.large_pool);
+            add(&format!("{name}.all"), &array.all());
+            add(&format!("{name}.small_pool"), &array.small_pool());
+            add(&format!("{name}.large_pool"), &array.large_pool());
         }
         for (name, stat) in self.oversize() {
             add(name, stat);
@@ -291,12 +383,16 @@ impl DeviceStats {
 
     /// Sets every peak to its current value (`torch.cuda.reset_peak_memory_stats`).
     pub fn reset_peak(&mut self) {
-        self.each_stat_mut(Stat::reset_peak);
+        self.arrays_mut().for_each(StatArray::reset_peak);
+        self.oversize_allocations.reset_peak();
+        self.oversize_segments.reset_peak();
     }
 
     /// Sets every total and every counter to zero (`torch.cuda.reset_accumulated_memory_stats`).
     pub fn reset_accumulated(&mut self) {
-        self.each_stat_mut(Stat::reset_accumulated);
+        self.arrays_mut().for_each(StatArray::reset_accumulated);
+        self.oversize_allocations.reset_accumulated();
+        self.oversize_segments.reset_accumulated();
         self.num_alloc_retries = 0;
         self.num_ooms = 0;
         self.num_sync_all_streams = 0;
@@ -305,7 +401,7 @@ impl DeviceStats {
         self.num_oom_rejections = 0;
     }
 
-    fn each_stat_mut(&mut self, reset: impl Fn(&mut Stat)) {
+    fn arrays_mut(&mut self) -> impl Iterator<Item = &mut StatArray> {
         let arrays = [
             &mut self.allocation,
             &mut self.segment,
@@ -318,11 +414,7 @@ impl DeviceStats {
             &mut self.requested_bytes,
         ];
         let of_pools = self.reserved_bytes_by_private_pools.values_mut();
-        for array in arrays.into_iter().chain(of_pools) {
-            array.each_mut().into_iter().for_each(&reset);
-        }
-        reset(&mut self.oversize_allocations);
-        reset(&mut self.oversize_segments);
+        arrays.into_iter().chain(of_pools)
     }
 }
 
@@ -351,18 +443,18 @@ mod tests {
             .iter()
             .map(|(key, value)| (key.strip_prefix(prefix).unwrap(), *value));
         let expected = [
-            ("0_10.all.allocated", 2),
-            ("0_10.all.current", 2),
-            ("0_10.all.peak", 2),
-            ("0_10.small_pool.allocated", 2),
-            ("0_10.small_pool.current", 2),
-            ("0_10.small_pool.peak", 2),
-            ("0_2.all.allocated", 1),
-            ("0_2.all.current", 1),
-            ("0_2.all.peak", 1),
-            ("0_2.small_pool.allocated", 1),
-            ("0_2.small_pool.current", 1),
-            ("0_2.small_pool.peak", 1),
+            ("0_10.all().allocated", 2),
+            ("0_10.all().current", 2),
+            ("0_10.all().peak", 2),
+            ("0_10.small_pool().allocated", 2),
+            ("0_10.small_pool().current", 2),
+            ("0_10.small_pool().peak", 2),
+            ("0_2.all().allocated", 1),
+            ("0_2.all().current", 1),
+            ("0_2.all().peak", 1),
+            ("0_2.small_pool().allocated", 1),
+            ("0_2.small_pool().current", 1),
+            ("0_2.small_pool().peak", 1),
         ];
         assert_eq!(Vec::from_iter(keys), expected);
     }
@@ -378,13 +470,13 @@ mod tests {
             allocated: 5,
             freed: 3,
         };
-        assert_eq!(stats.active.all, expected);
-        assert_eq!(stats.active.small_pool, expected);
-        assert_eq!(stats.active.large_pool, Stat::default());
+        assert_eq!(stats.active.all(), expected);
+        assert_eq!(stats.active.small_pool(), expected);
+        assert_eq!(stats.active.large_pool(), Stat::default());
         stats.reset_peak();
-        assert_eq!(stats.active.all.peak, 2);
+        assert_eq!(stats.active.all().peak, 2);
         stats.reset_accumulated();
-        assert_eq!((stats.active.all.allocated, stats.active.all.freed), (0, 0));
-        assert_eq!(stats.active.all.current, 2);
+        assert_eq!((stats.active.all().allocated, stats.active.all().freed), (0, 0));
+        assert_eq!(stats.active.all().current, 2);
     }
 }

@@ -37,7 +37,7 @@ impl Measures {
     /// The measures in the statistics of an allocator, which must not have been reset.
     #[must_use]
     pub fn of(stats: &DeviceStats) -> Self {
-        let peak = |array: &coalesce_alloc::stats::StatArray| array.all.peak.cast_unsigned();
+        let peak = |array: &coalesce_alloc::stats::StatArray| array.all().peak.cast_unsigned();
         Self {
             peak_requested_bytes: peak(&stats.requested_bytes),
             peak_allocated_bytes: peak(&stats.allocated_bytes),
@@ -48,7 +48,7 @@ impl Measures {
             device_allocs: stats.num_device_alloc.cast_unsigned(),
             device_frees: stats.num_device_free.cast_unsigned(),
             syncs: stats.num_sync_all_streams.cast_unsigned(),
-            allocations: stats.allocation.all.allocated.cast_unsigned(),
+            allocations: stats.allocation.all().allocated.cast_unsigned(),
         }
     }
 
@@ -80,10 +80,10 @@ pub struct AtPeak {
 
 impl Observer for AtPeak {
     fn after(&mut self, step: &Step<'_>) -> Result<(), WorkloadError> {
-        let reserved = step.stats.reserved_bytes.all.current.cast_unsigned();
+        let reserved = step.stats.reserved_bytes.all().current.cast_unsigned();
         if reserved > self.peak_reserved_bytes {
             self.peak_reserved_bytes = reserved;
-            let inactive = step.stats.inactive_split_bytes.all.current;
+            let inactive = step.stats.inactive_split_bytes.all().current;
             self.inactive_split_bytes = inactive.cast_unsigned();
         }
         Ok(())

@@ -225,7 +225,7 @@ struct RestoredBlocks<'w> {
 impl<'w> RestoredBlocks<'w> {
     /// The blocks of a restored allocator; none for any other.
     fn of<A: Allocator + ?Sized>(workload: &'w dyn Workload, allocator: &A) -> Option<Self> {
-        let is_reserved = |_: &&Arc<StartState>| allocator.stats().reserved_bytes.all.current > 0;
+        let is_reserved = |_: &&Arc<StartState>| allocator.stats().reserved_bytes.all().current > 0;
         let start = workload.start().filter(is_reserved)?;
         let segments = allocator.segments();
         let blocks = segments.iter().flat_map(|segment| {

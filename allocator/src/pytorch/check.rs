@@ -183,9 +183,9 @@ impl<D: Driver> PyTorch<D> {
         let now = self.recount();
         for ((name, counted), (_, true_value)) in self.stats.arrays().iter().zip(now.arrays()) {
             for (kind, counted, true_value) in [
-                ("all", counted.all, true_value.all),
-                ("small", counted.small_pool, true_value.small_pool),
-                ("large", counted.large_pool, true_value.large_pool),
+                ("all", counted.all(), true_value.all()),
+                ("small", counted.small_pool(), true_value.small_pool()),
+                ("large", counted.large_pool(), true_value.large_pool()),
             ] {
                 ensure!(
                     counted.current == true_value.current,
@@ -199,7 +199,7 @@ impl<D: Driver> PyTorch<D> {
                 );
             }
         }
-        let reserved = now.reserved_bytes.all.current.cast_unsigned();
+        let reserved = now.reserved_bytes.all().current.cast_unsigned();
         ensure!(
             self.reserved == reserved,
             "{reserved} bytes are reserved, but {} are counted",

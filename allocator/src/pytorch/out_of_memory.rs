@@ -87,9 +87,9 @@ impl<D: Driver> PyTorch<D> {
             device_total: memory.total,
             device_free: memory.free,
             limit: self.limit,
-            allocated: self.stats.allocated_bytes.all.current.cast_unsigned(),
+            allocated: self.stats.allocated_bytes.all().current.cast_unsigned(),
             private_free: self.free_bytes_of_private_pools(),
-            reserved: self.stats.reserved_bytes.all.current.cast_unsigned(),
+            reserved: self.stats.reserved_bytes.all().current.cast_unsigned(),
             hint: self.hint(request),
         }))
     }

@@ -44,7 +44,7 @@ fn build(name: &str, capacity: u64, foresight: &Lifetimes) -> DynAllocator {
 }
 
 fn reserved(allocator: &DynAllocator) -> i64 {
-    allocator.stats().reserved_bytes.all.current
+    allocator.stats().reserved_bytes.all().current
 }
 
 /// How often a stream waited for another.

@@ -43,7 +43,7 @@ fn nothing_is_lost(mut allocator: Allocator, live: &[DeviceAddr]) {
     // The first call may name a hazard again; the memory is returned nevertheless.
     let _ = allocator.empty_cache();
     allocator.check().unwrap();
-    assert_eq!(allocator.stats().reserved_bytes.all.current, 0);
+    assert_eq!(allocator.stats().reserved_bytes.all().current, 0);
     assert_eq!(allocator.driver().used(), 0);
 }
 
@@ -110,7 +110,7 @@ fn a_private_pool_that_returns_more_ranges_than_it_took_trips_an_assertion() {
     let expected = Hazard::PrivatePoolOverreleased { pool: POOL };
     assert_eq!(error, Error::Hazard(expected));
     assert_eq!(
-        allocator.stats().reserved_bytes.all.current,
+        allocator.stats().reserved_bytes.all().current,
         20 << 20,
         "both segments were returned"
     );

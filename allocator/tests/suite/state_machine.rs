@@ -323,7 +323,7 @@ impl StateMachineTest for System {
             assert!(matches!(error, Error::Hazard(_)), "{error}");
         }
         allocator.check().unwrap();
-        assert_eq!(allocator.stats().reserved_bytes.all.current, 0);
+        assert_eq!(allocator.stats().reserved_bytes.all().current, 0);
         assert_eq!(allocator.driver().used(), 0);
         assert!(allocator.driver_mut().last_error().is_ok());
     }

@@ -100,7 +100,7 @@ fn a_worked_example() {
     assert_eq!(s, at(22));
     let stitched = [6, 7, 8, 9, 10, 11, 1, 2, 3, 4];
     assert_eq!(calls(allocator), mapping(s, &stitched));
-    assert_eq!(allocator.stats().reserved_bytes.all.current, 22 << 20);
+    assert_eq!(allocator.stats().reserved_bytes.all().current, 22 << 20);
     let t = malloc(allocator, 2);
     assert_eq!(t, at(8), "the rest stays free");
     allocator.free(s).unwrap();
@@ -126,7 +126,7 @@ fn a_worked_example() {
     assert_eq!(z, at(6));
     assert_eq!(handles(allocator, z, 2), stitched[9..]);
     assert_eq!(calls(allocator), Vec::<String>::new());
-    assert_eq!(allocator.stats().reserved_bytes.all.current, 42 << 20);
+    assert_eq!(allocator.stats().reserved_bytes.all().current, 42 << 20);
 
     for addr in [t, v, w, z] {
         allocator.free(addr).unwrap();
@@ -163,9 +163,9 @@ fn no_memory_is_lost_when_a_call_fails_during_stitching() {
             }
             assert!(matches!(stitched, Err(Error::Driver(_))), "{stitched:?}");
             allocator.check().unwrap();
-            assert_eq!(allocator.stats().reserved_bytes.all.current, 20 << 20);
+            assert_eq!(allocator.stats().reserved_bytes.all().current, 20 << 20);
             let stitched = malloc(allocator, 20);
-            assert_eq!(allocator.stats().reserved_bytes.all.current, 20 << 20);
+            assert_eq!(allocator.stats().reserved_bytes.all().current, 20 << 20);
             allocator.free(stitched).unwrap();
             assert_all_comes_back(allocator);
         }
@@ -312,7 +312,7 @@ fn the_defrag_level_decides_when_memory_is_stitched() {
         let allocator = &mut allocator_on(&with_room, conf);
         two_pinned_ranges(allocator);
         malloc(allocator, 16);
-        let reserved = allocator.stats().reserved_bytes.all.current;
+        let reserved = allocator.stats().reserved_bytes.all().current;
         assert_eq!(reserved, reserved_with_room << 20, "{conf}");
 
         let allocator = &mut allocator_on(&without, conf);

@@ -372,7 +372,7 @@ mod tests {
     fn each_device_gets_an_allocator_on_first_use() {
         let devices = devices();
         let untouched = devices.stats(1).unwrap();
-        assert_eq!(untouched.reserved_bytes.all.current, 0);
+        assert_eq!(untouched.reserved_bytes.all().current, 0);
         assert_eq!(untouched.max_split_size, -1);
         let first = devices.malloc(0, MIB, StreamId::DEFAULT).unwrap();
         let second = devices.malloc(1, 5 * MIB, StreamId::DEFAULT).unwrap();
@@ -387,11 +387,11 @@ mod tests {
         assert_eq!((ordinals, snapshot.device_traces.len()), (vec![0, 1], 2));
         devices.free(1, second).unwrap();
         devices.empty_cache().unwrap();
-        let reserved = |n| devices.stats(n).unwrap().reserved_bytes.all.current;
+        let reserved = |n| devices.stats(n).unwrap().reserved_bytes.all().current;
         assert_eq!((reserved(0), reserved(1)), (2 << 20, 0));
-        assert_eq!(devices.stats(0).unwrap().reserved_bytes.all.peak, 2 << 20);
+        assert_eq!(devices.stats(0).unwrap().reserved_bytes.all().peak, 2 << 20);
         devices.reset_peak_stats(1).unwrap();
-        assert_eq!(devices.stats(1).unwrap().reserved_bytes.all.peak, 0);
+        assert_eq!(devices.stats(1).unwrap().reserved_bytes.all().peak, 0);
     }
 
     #[test]
@@ -469,7 +469,7 @@ mod tests {
         let after = malloc(&devices, MIB).unwrap();
         assert_eq!(after, before.offset(MIB));
         devices.free(0, before).unwrap();
-        assert_eq!(devices.stats(0).unwrap().allocation.all.current, 1);
+        assert_eq!(devices.stats(0).unwrap().allocation.all().current, 1);
     }
 
     #[test]
@@ -485,7 +485,7 @@ mod tests {
         for failed in [malloc(&devices, 1).map(|_| ()), devices.free(0, kept)] {
             assert!(failed.unwrap_err().message.ends_with(why));
         }
-        assert_eq!(devices.stats(0).unwrap().allocation.all.current, 1);
+        assert_eq!(devices.stats(0).unwrap().allocation.all().current, 1);
         devices.empty_cache().unwrap();
     }
 
@@ -525,7 +525,7 @@ mod tests {
                 panic!("device {ordinal} is not ready")
             };
             device.check().unwrap();
-            assert_eq!(device.stats().active.all.current, 0);
+            assert_eq!(device.stats().active.all().current, 0);
         }
     }
 }

@@ -64,7 +64,7 @@ impl Default for Timeline {
 
 impl Observer for Timeline {
     fn after(&mut self, step: &Step<'_>) -> Result<(), WorkloadError> {
-        let now = |array: &StatArray| array.all.current.cast_unsigned();
+        let now = |array: &StatArray| array.all().current.cast_unsigned();
         let point = Point {
             event: step.event,
             requested: now(&step.stats.requested_bytes),
@@ -84,7 +84,7 @@ impl Observer for Timeline {
 
 #[cfg(test)]
 mod tests {
-    use coalesce_alloc::stats::DeviceStats;
+    use coalesce_alloc::stats::{DeviceStats, PoolKind};
     use coalesce_workloads::op::Op;
     use coalesce_workloads::replay::Outcome;
 
@@ -95,7 +95,8 @@ mod tests {
         let mut timeline = Timeline::default();
         let mut stats = DeviceStats::default();
         for event in 0..100_000 {
-            stats.reserved_bytes.all.current = i64::from(event == 77_777) + 1;
+            let reserved = i64::from(event == 77_777) + 1;
+            stats.reserved_bytes.set_current(PoolKind::Small, reserved);
             let (op, outcome) = (Op::Mark { tag: "" }, Outcome::Done);
             let step = Step {
                 event,

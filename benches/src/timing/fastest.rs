@@ -120,7 +120,7 @@ mod tests {
             assert!(shorter(&fastest.allocator, &before.allocator));
             assert!(shorter(&fastest.yardstick, &before.yardstick));
             assert_eq!(
-                allocator.stats().allocation.all.allocated as u64,
+                allocator.stats().allocation.all().allocated as u64,
                 walks * walk.pairs()
             );
         }

@@ -31,7 +31,7 @@ impl Observer for AtMarks {
 fn allocated(workload: &dyn Workload) -> (Vec<(String, u64)>, u64) {
     let mut marks = AtMarks::default();
     let measures = watched(workload, ("", ROOMY), &mut marks);
-    let gib = |stats: DeviceStats| stats.allocated_bytes.all.current as u64 / GIB;
+    let gib = |stats: DeviceStats| stats.allocated_bytes.all().current as u64 / GIB;
     let marks = marks.0.into_iter();
     let marks = marks.map(|(tag, stats)| (tag, gib(stats))).collect();
     (marks, measures.peak_allocated_bytes / GIB)
@@ -124,7 +124,7 @@ fn at_marks(name: &str) -> Vec<(String, u64, u64)> {
     watched(preset(name, "").as_ref(), ("", ROOMY), &mut marks);
     let mib = |bytes: i64| bytes as u64 / MIB;
     let marks = marks.0.into_iter().map(|(tag, stats)| {
-        let (allocated, reserved) = (stats.allocated_bytes.all, stats.reserved_bytes.all);
+        let (allocated, reserved) = (stats.allocated_bytes.all(), stats.reserved_bytes.all());
         (tag, mib(allocated.current), mib(reserved.current))
     });
     marks.collect()
@@ -204,8 +204,8 @@ fn fragmented_free_memory_does_not_serve_a_large_request() {
     let mut marks = AtMarks::default();
     replay(&Fragmentation::default(), &mut allocator, &mut marks).unwrap();
     let (_, before) = marks.0.iter().find(|(tag, _)| tag == "big").unwrap();
-    assert_eq!(before.inactive_split_bytes.all.current as u64, 20 * MIB);
-    assert_eq!(before.reserved_bytes.all.current as u64, 40 * MIB);
+    assert_eq!(before.inactive_split_bytes.all().current as u64, 20 * MIB);
+    assert_eq!(before.reserved_bytes.all().current as u64, 40 * MIB);
     let measures = Measures::of(allocator.stats());
     assert_eq!(measures.peak_requested_bytes, 84 * MIB);
     assert_eq!(measures.peak_reserved_bytes, 104 * MIB);
@@ -216,7 +216,7 @@ fn fragmented_free_memory_does_not_serve_a_large_request() {
 #[test]
 fn only_empty_cache_reduces_reserved_memory() {
     let mut allocator = allocator("", ROOMY);
-    let reserved = |allocator: &Allocator| allocator.stats().reserved_bytes.all.current as u64;
+    let reserved = |allocator: &Allocator| allocator.stats().reserved_bytes.all().current as u64;
     let big = tensor(&mut allocator, GIB);
     let small = tensor(&mut allocator, 4 * MIB);
     let neighbour = tensor(&mut allocator, 4 * MIB);

@@ -99,8 +99,8 @@ struct AtBig(i64, i64);
 impl Observer for AtBig {
     fn after(&mut self, step: &Step<'_>) -> Result<(), WorkloadError> {
         if step.op == (Op::Mark { tag: "big" }) {
-            self.0 = step.stats.reserved_bytes.all.current;
-            self.1 = step.stats.allocated_bytes.all.current;
+            self.0 = step.stats.reserved_bytes.all().current;
+            self.1 = step.stats.allocated_bytes.all().current;
         }
         Ok(())
     }

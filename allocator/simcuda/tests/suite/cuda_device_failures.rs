@@ -109,7 +109,7 @@ fn pools_are_optional() {
         assert!(device.stream_ordered().is_none());
         let mut model = policy::build("cuda_async", device, "").unwrap();
         let addr = model.malloc(PAGE, StreamId::DEFAULT).unwrap();
-        let reserved = model.stats().reserved_bytes.all.current;
+        let reserved = model.stats().reserved_bytes.all().current;
         assert_eq!(reserved, 32 << 20, "what the model grows by");
         model.free(addr).unwrap();
         model.check().unwrap();

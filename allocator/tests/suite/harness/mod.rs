@@ -103,7 +103,7 @@ impl Bench {
             Err(other) => panic!("{op:?} failed: {other}"),
         }
         self.decisions.push(format!("{outcome:?}"));
-        let reserved = self.allocator.stats().reserved_bytes.all.current as u64;
+        let reserved = self.allocator.stats().reserved_bytes.all().current as u64;
         assert!(
             reserved <= self.subject.most_reserved(),
             "{reserved} bytes reserved, more than allowed"
@@ -200,7 +200,7 @@ impl Bench {
             self.allocator.empty_cache().unwrap();
         }
         self.check();
-        assert_eq!(self.allocator.stats().reserved_bytes.all.current, 0);
+        assert_eq!(self.allocator.stats().reserved_bytes.all().current, 0);
         assert_eq!(self.allocator.driver().used(), 0, "memory left behind");
         if self.subject.policy != "pytorch" {
             let addresses = self.allocator.driver().reserved_addresses();

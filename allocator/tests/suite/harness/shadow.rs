@@ -235,8 +235,8 @@ impl Shadow {
     /// middle of one.
     pub fn observe_stats(&mut self, stats: &DeviceStats) {
         for (stat, peak) in [
-            (&stats.allocated_bytes.all, &mut self.peak_allocated),
-            (&stats.requested_bytes.all, &mut self.peak_requested),
+            (&stats.allocated_bytes.all(), &mut self.peak_allocated),
+            (&stats.requested_bytes.all(), &mut self.peak_requested),
         ] {
             *peak = (*peak).max(stat.current);
             assert_eq!(
@@ -244,20 +244,20 @@ impl Shadow {
                 "the peak differs from the highest value observed"
             );
         }
-        let reserved = &stats.reserved_bytes.all;
+        let reserved = &stats.reserved_bytes.all();
         self.peak_reserved = self.peak_reserved.max(reserved.current);
         assert!(
             reserved.peak >= self.peak_reserved,
             "the peak is below a value observed"
         );
         for (name, array) in stats.arrays() {
-            let stat = array.all;
+            let stat = array.all();
             assert_eq!(
                 stat.allocated - stat.freed,
                 stat.current,
                 "totals of {name}"
             );
-            let parts = array.small_pool.current + array.large_pool.current;
+            let parts = array.small_pool().current + array.large_pool().current;
             assert_eq!(stat.current, parts, "sum of the kinds of {name}");
         }
     }

@@ -32,7 +32,7 @@ pub struct PeakBreakdown {
 
 /// The current value of a statistic of both pools.
 pub(super) fn now(array: &StatArray) -> u64 {
-    array.all.current.max(0).unsigned_abs()
+    array.all().current.max(0).unsigned_abs()
 }
 
 impl PeakBreakdown {

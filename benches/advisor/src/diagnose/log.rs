@@ -103,8 +103,8 @@ struct Counters {
 impl Counters {
     fn of(stats: &DeviceStats) -> Self {
         Self {
-            block_bytes: stats.allocated_bytes.all.allocated,
-            taken_bytes: stats.reserved_bytes.all.allocated,
+            block_bytes: stats.allocated_bytes.all().allocated,
+            taken_bytes: stats.reserved_bytes.all().allocated,
             retries: stats.num_alloc_retries,
         }
     }
@@ -196,13 +196,13 @@ impl Log {
 
 impl Observer for Log {
     fn after(&mut self, step: &Step<'_>) -> Result<(), WorkloadError> {
-        let now = |array: &StatArray| array.all.current.cast_unsigned();
+        let now = |array: &StatArray| array.all().current.cast_unsigned();
         self.levels.push(Level {
             requested: now(&step.stats.requested_bytes),
             allocated: now(&step.stats.allocated_bytes),
             active: now(&step.stats.active_bytes),
             reserved: now(&step.stats.reserved_bytes),
-            reserved_small: step.stats.reserved_bytes.small_pool.current.cast_unsigned(),
+            reserved_small: step.stats.reserved_bytes.small_pool().current.cast_unsigned(),
             device_allocs: step.stats.num_device_alloc.cast_unsigned(),
             device_frees: step.stats.num_device_free.cast_unsigned(),
         });

@@ -150,7 +150,7 @@ struct Peak {
 impl Peak {
     /// Queries the device whenever the allocator reaches a new peak.
     fn update<D: Driver>(&mut self, allocator: &mut On<D>, free_before: u64) -> Result<(), Error> {
-        let reserved = allocator.stats().reserved_bytes.all.peak;
+        let reserved = allocator.stats().reserved_bytes.all().peak;
         if reserved <= self.reserved {
             return Ok(());
         }
@@ -168,8 +168,8 @@ impl Peak {
     fn write<D: Driver>(&self, allocator: &On<D>, row: &mut Row) {
         let stats = allocator.stats();
         let peak = |stat: &Stat| stat.peak.cast_unsigned();
-        let reserved = peak(&stats.reserved_bytes.all);
-        row.peak_requested_bytes = Some(peak(&stats.requested_bytes.all));
+        let reserved = peak(&stats.reserved_bytes.all());
+        row.peak_requested_bytes = Some(peak(&stats.requested_bytes.all()));
         row.peak_reserved_bytes = Some(reserved);
         row.peak_device_bytes = Some(self.device);
         row.asked_bytes = Some(self.asked);
@@ -248,7 +248,7 @@ fn mark<D: Measured>(
 /// Checks that the allocator is sound and returns all memory.
 fn tear_down<D: Driver>(mut allocator: On<D>) -> anyhow::Result<()> {
     allocator.check().context("the allocator is broken")?;
-    let live = allocator.stats().allocation.all.current;
+    let live = allocator.stats().allocation.all().current;
     ensure!(live == 0, "{live} blocks were never freed");
     allocator.empty_cache()?;
     let held = metered::asked_bytes(allocator.driver());

@@ -17,14 +17,14 @@ pub(super) fn stats_header(out: &mut impl Write) -> io::Result<()> {
 pub(super) fn stats_line(out: &mut impl Write, op: usize, stats: &DeviceStats) -> io::Result<()> {
     write!(out, "S {op}")?;
     for value in [
-        stats.allocated_bytes.all.current,
-        stats.reserved_bytes.all.current,
-        stats.active_bytes.all.current,
-        stats.inactive_split_bytes.all.current,
-        stats.requested_bytes.all.current,
+        stats.allocated_bytes.all().current,
+        stats.reserved_bytes.all().current,
+        stats.active_bytes.all().current,
+        stats.inactive_split_bytes.all().current,
+        stats.requested_bytes.all().current,
         stats.num_alloc_retries,
         stats.num_ooms,
-        stats.segment.all.current,
+        stats.segment.all().current,
         stats.num_device_alloc,
         stats.num_device_free,
         stats.num_sync_all_streams,
@@ -36,15 +36,15 @@ pub(super) fn stats_line(out: &mut impl Write, op: usize, stats: &DeviceStats) -
 
 pub(super) fn stats(out: &mut impl Write, stats: &DeviceStats) -> io::Result<()> {
     for (name, array) in stats.arrays() {
-        stat(out, name, "all", &array.all)?;
-        stat(out, name, "small", &array.small_pool)?;
-        stat(out, name, "large", &array.large_pool)?;
+        stat(out, name, "all", &array.all())?;
+        stat(out, name, "small", &array.small_pool())?;
+        stat(out, name, "large", &array.large_pool())?;
     }
     for (pool, array) in &stats.reserved_bytes_by_private_pools {
         let name = format!("reserved_bytes_by_private_pools.{}_{}", pool.0, pool.1);
-        stat(out, &name, "all", &array.all)?;
-        stat(out, &name, "small", &array.small_pool)?;
-        stat(out, &name, "large", &array.large_pool)?;
+        stat(out, &name, "all", &array.all())?;
+        stat(out, &name, "small", &array.small_pool())?;
+        stat(out, &name, "large", &array.large_pool())?;
     }
     for (name, figure) in stats.oversize() {
         stat(out, name, "-", figure)?;

@@ -118,11 +118,11 @@ impl Observer for Requests {
         self.restored += 1;
         self.requested += bytes.cast_signed();
         let stats = step.stats;
-        assert_eq!(stats.requested_bytes.all.current, self.requested);
-        assert_eq!(stats.allocation.all.allocated, step.event as i64 + 1);
-        let allocated = stats.allocated_bytes.all;
+        assert_eq!(stats.requested_bytes.all().current, self.requested);
+        assert_eq!(stats.allocation.all().allocated, step.event as i64 + 1);
+        let allocated = stats.allocated_bytes.all();
         assert!(allocated.allocated >= self.allocated_before + bytes.cast_signed());
-        assert!(stats.reserved_bytes.all.current >= allocated.current);
+        assert!(stats.reserved_bytes.all().current >= allocated.current);
         self.allocated_before = allocated.allocated;
         Ok(())
     }
@@ -194,7 +194,7 @@ fn a_smaller_device_begins_without_cached_memory() {
             let config = SimConfig::with_capacity(capacity);
             let allocator = start.restore(&config, &settings, None).unwrap();
             allocator.check().unwrap();
-            let reserved = allocator.stats().reserved_bytes.all.current;
+            let reserved = allocator.stats().reserved_bytes.all().current;
             assert!(reserved.cast_unsigned() <= capacity, "{conf:?} {capacity}");
             assert_eq!(
                 allocator
@@ -205,7 +205,7 @@ fn a_smaller_device_begins_without_cached_memory() {
             );
             let limited =
                 start.restore(&SimConfig::with_capacity(ROOMY), &settings, Some(capacity));
-            let limited = limited.unwrap().stats().reserved_bytes.all.current;
+            let limited = limited.unwrap().stats().reserved_bytes.all().current;
             assert!(limited.cast_unsigned() <= capacity, "{conf:?} {capacity}");
             failed += replayed(&program, (conf, capacity), &mut ()).1.ooms;
         }
