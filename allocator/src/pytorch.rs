@@ -7,7 +7,9 @@
 //! |---|---|
 //! | `size.rs` | how a request is rounded, and how large a segment it needs |
 //! | `private_pool.rs` | which pool serves a request |
-//! | `pool.rs`, `tie_break.rs`, `ordered.rs` | the order in which free blocks are searched |
+//! | `pool.rs`, `tie_break.rs` | the order in which free blocks are searched |
+//! | `free_blocks.rs`, `size_class.rs`, `ordered.rs` | how a free block is found in that order |
+//! | `live.rs` | how an allocated block is found by its address |
 //! | `fit.rs` | which free block a request gets |
 //! | `split.rs` | whether the block is split |
 //! | `merge.rs` | which neighbours a freed block is coalesced with, and in which order |
@@ -37,8 +39,10 @@ mod events;
 mod expandable;
 mod fit;
 mod flat_hash;
+mod free_blocks;
 mod garbage_collect;
 mod limit;
+mod live;
 mod merge;
 mod ordered;
 mod out_of_memory;
@@ -51,6 +55,7 @@ mod retry_ladder;
 mod rules;
 mod segment;
 pub mod size;
+mod size_class;
 mod snapshot;
 mod split;
 mod stream_set;
@@ -58,13 +63,12 @@ mod tie_break;
 
 use std::collections::HashMap;
 
-use foldhash::fast::FixedState;
-
 use self::arena::{Arena, Id};
 use self::block::Block;
 use self::events::PendingEvents;
+use self::live::LiveBlocks;
 use self::pages::ExpandableSegment;
-use self::pool::BlockPool;
+use self::pool::{BlockPool, Pools, Shelf};
 use self::private_pool::PrivatePools;
 use self::rules::Rules;
 use self::tie_break::Creations;
@@ -97,8 +101,8 @@ pub struct PyTorch<D> {
     blocks: Arena<Block>,
     creations: Creations,
     /// Allocated blocks by address.
-    live: HashMap<DeviceAddr, BlockId, FixedState>,
-    pools: Arena<BlockPool>,
+    live: LiveBlocks,
+    pools: Pools,
     /// The default pool of small blocks.
     small: PoolId,
     /// The default pool of large blocks.
@@ -118,6 +122,8 @@ pub struct PyTorch<D> {
 type BlockId = Id<Block>;
 /// Identifies a pool.
 type PoolId = Id<BlockPool>;
+/// Identifies a shelf, the part of a pool that belongs to one stream.
+type ShelfId = Id<Shelf>;
 
 /// A request after rounding.
 #[derive(Clone, Copy, Debug)]
@@ -127,7 +133,8 @@ struct Request {
     /// Bytes of the block: `bytes` rounded up.
     size: u64,
     stream: StreamId,
-    pool: PoolId,
+    /// Where its block comes from.
+    shelf: ShelfId,
     /// Bytes of the segment, if one is needed.
     segment_size: u64,
     /// Whether it may use expandable segments.
@@ -145,9 +152,9 @@ impl<D: Driver> PyTorch<D> {
     #[must_use]
     pub fn for_device(device: u32, driver: D, settings: Settings) -> Self {
         let total_memory = driver.total_memory();
-        let mut pools = Arena::default();
-        let small = pools.insert(BlockPool::new(PoolKind::Small, None));
-        let large = pools.insert(BlockPool::new(PoolKind::Large, None));
+        let mut pools = Pools::default();
+        let small = pools.add(PoolKind::Small, None);
+        let large = pools.add(PoolKind::Large, None);
         let rules = Rules::of(settings.release());
         let mut allocator = Self {
             device,
@@ -159,7 +166,7 @@ impl<D: Driver> PyTorch<D> {
             blocks: Arena::default(),
             creations: Creations::new(rules.tie_break),
             rules,
-            live: HashMap::default(),
+            live: LiveBlocks::default(),
             pools,
             small,
             large,
@@ -240,21 +247,23 @@ impl<D: Driver> PyTorch<D> {
         if addr.is_null() {
             return Ok(());
         }
-        let id = self.live.remove(&addr).ok_or(Error::InvalidPointer(addr))?;
+        let id = self
+            .live
+            .remove(&self.blocks, addr)
+            .ok_or(Error::InvalidPointer(addr))?;
         // 1. It is no longer allocated.
         let block = &mut self.blocks[id];
         block.allocated = false;
-        let (size, requested, stream) = (block.size, block.requested, block.stream);
-        let pool = block.pool;
-        let kind = self.pools[pool].kind;
+        let (size, requested, shelf) = (block.size, block.requested, block.shelf);
+        let kind = self.pools[shelf].kind;
         self.stats.allocation.decrease(kind, 1);
         self.stats.allocated_bytes.decrease(kind, size);
-        self.trace(Action::FreeRequested, pool, addr, requested, stream);
+        self.trace(Action::FreeRequested, shelf, addr, requested);
         if self.settings.is_oversize(size) {
             self.stats.oversize_allocations.decrease(1);
         }
         // 2. It becomes free now, or waits for the other streams that use it.
-        if self.blocks[id].stream_uses.is_none() {
+        if self.blocks[id].uses.is_none() {
             self.free_block(id);
             Ok(())
         } else if self.is_capturing() {
@@ -274,8 +283,8 @@ impl<D: Driver> PyTorch<D> {
         if addr.is_null() {
             return Ok(());
         }
-        let id = *self.live.get(&addr).ok_or(Error::InvalidPointer(addr))?;
-        if self.blocks[id].stream != stream {
+        let id = self.live_block(addr)?;
+        if self.pools[self.blocks[id].shelf].stream != stream {
             self.note_stream(id, stream);
         }
         Ok(())
@@ -362,7 +371,7 @@ impl<D: Driver> PyTorch<D> {
     /// # Errors
     /// [`Error::InvalidPointer`] if `addr` is not the start of a live allocation.
     pub fn base_allocation(&self, addr: DeviceAddr) -> Result<(DeviceAddr, u64), Error> {
-        let mut head = *self.live.get(&addr).ok_or(Error::InvalidPointer(addr))?;
+        let mut head = self.live_block(addr)?;
         while let Some(prev) = self.blocks[head].prev.filter(|&p| self.blocks[p].mapped) {
             head = prev;
         }
@@ -377,8 +386,8 @@ impl<D: Driver> PyTorch<D> {
     /// [`Error::Driver`] if the device fails.
     pub fn largest_free(&mut self) -> Result<u64, Error> {
         let device = self.driver.memory_info()?.free;
-        let pools = self.pools.iter().flat_map(|(_, pool)| pool.free.iter());
-        Ok(pools.map(|block| block.size).fold(device, u64::max))
+        let free = self.pools.iter().flat_map(|pool| self.pools.free(pool));
+        Ok(free.map(|id| self.blocks[id].size).fold(device, u64::max))
     }
 
     /// The device.
@@ -392,7 +401,12 @@ impl<D: Driver> PyTorch<D> {
         &mut self.driver
     }
 
-    fn request(&self, bytes: u64, stream: StreamId) -> Result<Request, Error> {
+    fn live_block(&self, addr: DeviceAddr) -> Result<BlockId, Error> {
+        let found = self.live.get(&self.blocks, addr);
+        found.ok_or(Error::InvalidPointer(addr))
+    }
+
+    fn request(&mut self, bytes: u64, stream: StreamId) -> Result<Request, Error> {
         let overflow = Hazard::SizeOverflow { bytes };
         let size = size::round_size(bytes, &self.settings).ok_or(overflow)?;
         let segment_size = size::segment_size(size, &self.settings).ok_or(overflow)?;
@@ -400,19 +414,20 @@ impl<D: Driver> PyTorch<D> {
             bytes,
             size,
             stream,
-            pool: self.pool_for(size, stream)?,
+            shelf: self.shelf_for(size, stream)?,
             segment_size,
             expandable: self.settings.expandable_segments,
         })
     }
 
-    /// The pool that currently serves blocks of `size` bytes for `stream`.
-    fn pool_for(&self, size: u64, stream: StreamId) -> Result<PoolId, Error> {
+    /// Where blocks of `size` bytes for `stream` currently come from.
+    fn shelf_for(&mut self, size: u64, stream: StreamId) -> Result<ShelfId, Error> {
         let kind = size::pool_kind(size);
         let redirection = self
             .private_pools
             .redirection(stream, kind, self.rules.nesting)?;
-        Ok(redirection.unwrap_or(self.default_pool(kind)))
+        let pool = redirection.unwrap_or(self.default_pool(kind));
+        Ok(self.pools.shelf(pool, stream))
     }
 
     /// The default pool of a kind.
@@ -428,9 +443,9 @@ impl<D: Driver> PyTorch<D> {
         let block = &mut self.blocks[id];
         block.allocated = true;
         block.requested = request.bytes;
-        let (addr, size, stream, pool) = (block.addr, block.size, block.stream, block.pool);
-        let kind = self.pools[pool].kind;
-        self.trace(Action::Alloc, pool, addr, request.bytes, stream);
+        let (addr, size, shelf) = (block.addr, block.size, block.shelf);
+        let kind = self.pools[shelf].kind;
+        self.trace(Action::Alloc, shelf, addr, request.bytes);
         self.live.insert(addr, id);
         self.stats.allocation.increase(kind, 1);
         self.stats.allocated_bytes.increase(kind, size);
@@ -443,14 +458,22 @@ impl<D: Driver> PyTorch<D> {
         addr
     }
 
-    /// Appends to the history if it is on.
-    fn trace(
+    /// Appends an entry about a block or segment to the history if it is on.
+    fn trace(&mut self, action: Action, shelf: ShelfId, addr: DeviceAddr, size: u64) {
+        if self.history.is_recording() {
+            let pool = self.pools.pool_of(shelf).name();
+            self.record(action, addr, size, self.pools[shelf].stream, pool);
+        }
+    }
+
+    /// Appends an entry to the history if it is on.
+    fn record(
         &mut self,
         action: Action,
-        pool: PoolId,
         addr: DeviceAddr,
         size: u64,
         stream: StreamId,
+        pool: MempoolId,
     ) {
         if self.history.is_recording() {
             let entry = TraceEntry {
@@ -460,7 +483,7 @@ impl<D: Driver> PyTorch<D> {
                 stream,
                 time_us: self.driver.now_us(),
             };
-            self.history.record(entry, self.pools[pool].name());
+            self.history.record(entry, pool);
         }
     }
 }

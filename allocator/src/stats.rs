@@ -443,18 +443,18 @@ mod tests {
             .iter()
             .map(|(key, value)| (key.strip_prefix(prefix).unwrap(), *value));
         let expected = [
-            ("0_10.all().allocated", 2),
-            ("0_10.all().current", 2),
-            ("0_10.all().peak", 2),
-            ("0_10.small_pool().allocated", 2),
-            ("0_10.small_pool().current", 2),
-            ("0_10.small_pool().peak", 2),
-            ("0_2.all().allocated", 1),
-            ("0_2.all().current", 1),
-            ("0_2.all().peak", 1),
-            ("0_2.small_pool().allocated", 1),
-            ("0_2.small_pool().current", 1),
-            ("0_2.small_pool().peak", 1),
+            ("0_10.all.allocated", 2),
+            ("0_10.all.current", 2),
+            ("0_10.all.peak", 2),
+            ("0_10.small_pool.allocated", 2),
+            ("0_10.small_pool.current", 2),
+            ("0_10.small_pool.peak", 2),
+            ("0_2.all.allocated", 1),
+            ("0_2.all.current", 1),
+            ("0_2.all.peak", 1),
+            ("0_2.small_pool.allocated", 1),
+            ("0_2.small_pool.current", 1),
+            ("0_2.small_pool.peak", 1),
         ];
         assert_eq!(Vec::from_iter(keys), expected);
     }

@@ -39,14 +39,9 @@ impl<T> Id<T> {
 /// Values of one type, each in its slot.
 #[derive(Debug)]
 pub(super) struct Arena<T> {
-    slots: Vec<Slot<T>>,
+    slots: Vec<T>,
+    /// Slots whose value was removed.
     vacant: Vec<Id<T>>,
-}
-
-#[derive(Debug)]
-struct Slot<T> {
-    occupied: bool,
-    value: T,
 }
 
 /// More values than one allocator operation creates.
@@ -59,49 +54,59 @@ impl<T> Arena<T> {
     }
 
     /// Inserts a value.
+    #[inline]
     pub(super) fn insert(&mut self, value: T) -> Id<T> {
-        let slot = Slot {
-            occupied: true,
-            value,
-        };
         if let Some(id) = self.vacant.pop() {
-            self.slots[id.index()] = slot;
+            self.slots[id.index()] = value;
             return id;
         }
-        self.slots.push(slot);
-        Id::of_index(self.slots.len() - 1)
+        self.push(value)
+    }
+
+    /// Adds a slot. Growing by an eighth wastes less memory than doubling.
+    #[cold]
+    fn push(&mut self, value: T) -> Id<T> {
+        let slots = self.slots.len();
+        if slots == self.slots.capacity() {
+            self.slots.reserve_exact((slots / 8).max(64));
+        }
+        self.slots.push(value);
+        Id::of_index(slots)
     }
 
     /// Removes a value. It keeps its memory until its slot is reused.
     pub(super) fn remove(&mut self, id: Id<T>) {
-        self.slots[id.index()].occupied = false;
         self.vacant.push(id);
     }
 
     /// Reuses the slot and the value of a removed entry, or inserts a new value.
     pub(super) fn reuse_or_insert_with(&mut self, make: impl FnOnce() -> T) -> Id<T> {
-        match self.vacant.pop() {
-            Some(id) => {
-                self.slots[id.index()].occupied = true;
-                id
-            }
-            None => self.insert(make()),
-        }
+        self.vacant.pop().unwrap_or_else(|| self.push(make()))
     }
 
     /// All values in slot order, which has no meaning.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Id<T>, &T)> {
-        self.slots
-            .iter()
-            .enumerate()
-            .filter(|(_, slot)| slot.occupied)
-            .map(|(index, slot)| (Id::of_index(index), &slot.value))
+        let occupied = self.occupied();
+        let slots = self.slots.iter().enumerate().zip(occupied);
+        slots.filter_map(|((index, value), occupied)| {
+            occupied.then_some((Id::of_index(index), value))
+        })
     }
 
     /// All values, mutable.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        let occupied = self.slots.iter_mut().filter(|slot| slot.occupied);
-        occupied.map(|slot| &mut slot.value)
+        let occupied = self.occupied();
+        let slots = self.slots.iter_mut().zip(occupied);
+        slots.filter_map(|(value, occupied)| occupied.then_some(value))
+    }
+
+    /// Whether each slot is occupied.
+    fn occupied(&self) -> Vec<bool> {
+        let mut occupied = vec![true; self.slots.len()];
+        for id in &self.vacant {
+            occupied[id.index()] = false;
+        }
+        occupied
     }
 }
 
@@ -118,13 +123,13 @@ impl<T> Index<Id<T>> for Arena<T> {
     type Output = T;
 
     fn index(&self, id: Id<T>) -> &T {
-        &self.slots[id.index()].value
+        &self.slots[id.index()]
     }
 }
 
 impl<T> IndexMut<Id<T>> for Arena<T> {
     fn index_mut(&mut self, id: Id<T>) -> &mut T {
-        &mut self.slots[id.index()].value
+        &mut self.slots[id.index()]
     }
 }
 

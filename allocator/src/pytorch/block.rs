@@ -1,16 +1,19 @@
 //! Blocks, the pieces of a segment.
 
 use super::arena::{Arena, Id};
+use super::events::Uses;
 use super::pages::ExpandableSegment;
-use super::stream_set::StreamSet;
-use super::{BlockId, PoolId};
-use crate::driver::{DeviceAddr, StreamId};
+use super::{BlockId, ShelfId};
+use crate::driver::DeviceAddr;
 
 /// A piece of a segment: allocated, waiting, free or unmapped.
 ///
 /// The blocks of a segment form a chain without gaps: `next.addr = addr + size`, and `next.prev` is
 /// this block. The first and last blocks have no neighbour on that side.
+///
+/// A block fits into a cache line.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(super) struct Block {
     pub(super) addr: DeviceAddr,
     /// Bytes: more than 0 and a multiple of 512. The exception is a request above 2^54 bytes with an
@@ -19,9 +22,8 @@ pub(super) struct Block {
     /// Bytes of the last request. A free block keeps the value, as snapshots show; the remainder of a
     /// split keeps that of the original block.
     pub(super) requested: u64,
-    /// The stream whose requests it may serve.
-    pub(super) stream: StreamId,
-    pub(super) pool: PoolId,
+    /// The pool it belongs to, and the stream whose requests it may serve.
+    pub(super) shelf: ShelfId,
     /// Its place among free blocks of its size ([`TieBreak`](super::tie_break::TieBreak)).
     pub(super) created: u64,
     /// The block before it in the segment.
@@ -34,10 +36,8 @@ pub(super) struct Block {
     pub(super) allocated: bool,
     /// Whether its addresses are mapped. Only expandable segments have unmapped blocks.
     pub(super) mapped: bool,
-    /// Pending events; it becomes free after the last one.
-    pub(super) event_count: u32,
-    /// Other streams that use it and have no event yet.
-    pub(super) stream_uses: Option<Id<StreamSet>>,
+    /// Other streams that use it; it becomes free when they have finished.
+    pub(super) uses: Option<Id<Uses>>,
     /// The number of searches in the pool when this block became free.
     pub(super) searches_before: u64,
 }
@@ -50,7 +50,7 @@ impl Block {
 
     /// Whether neither the program nor a stream uses it.
     pub(super) fn is_idle(&self) -> bool {
-        !self.allocated && self.event_count == 0 && self.stream_uses.is_none()
+        !self.allocated && self.uses.is_none()
     }
 
     /// Whether it is part of an expandable segment.
@@ -68,7 +68,7 @@ impl Block {
         Self {
             mapped: self.mapped,
             created: self.created,
-            ..Self::whole_segment(addr, size, self.stream, self.pool, self.segment)
+            ..Self::whole_segment(addr, size, self.shelf, self.segment)
         }
     }
 
@@ -76,26 +76,29 @@ impl Block {
     pub(super) fn whole_segment(
         addr: DeviceAddr,
         size: u64,
-        stream: StreamId,
-        pool: PoolId,
+        shelf: ShelfId,
         segment: Option<Id<ExpandableSegment>>,
     ) -> Self {
         Self {
             addr,
             size,
             requested: 0,
-            stream,
-            pool,
+            shelf,
             created: 0,
             prev: None,
             next: None,
             segment,
             allocated: false,
             mapped: segment.is_none(),
-            event_count: 0,
-            stream_uses: None,
+            uses: None,
             searches_before: 0,
         }
+    }
+
+    /// Creates a block for tests of containers.
+    #[cfg(test)]
+    pub(super) fn of_size(addr: DeviceAddr, size: u64) -> Self {
+        Self::whole_segment(addr, size, ShelfId::FIRST, None)
     }
 }
 
@@ -117,5 +120,15 @@ impl Arena<Block> {
         let block = &self[id];
         let tail = block.next.map(|next| &self[next]);
         block.size + tail.filter(|t| !t.mapped).map_or(0, |t| t.size)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_is_a_cache_line() {
+        assert_eq!(size_of::<Block>(), 64);
     }
 }

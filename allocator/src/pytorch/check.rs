@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 
 use super::block::Block;
-use super::pool::{FreeBlock, UnmappedBlock};
 use super::size::MIN_BLOCK;
 use super::{BlockId, PyTorch};
 use crate::check::{Violation, ensure};
@@ -63,7 +62,7 @@ impl<D: Driver> PyTorch<D> {
             next.addr
         );
         ensure!(
-            (next.stream, next.pool, next.segment) == (block.stream, block.pool, block.segment),
+            (next.shelf, next.segment) == (block.shelf, block.segment),
             "{at}: its neighbour differs in stream, pool or segment"
         );
         ensure!(
@@ -76,41 +75,52 @@ impl<D: Driver> PyTorch<D> {
 
     fn check_memberships(&self) -> Result<(), Violation> {
         let mut pooled = 0;
-        for (pool_id, pool) in self.pools.iter() {
-            for entry in pool.free.iter() {
-                let block = &self.blocks[entry.id];
-                let in_place = block.pool == pool_id
-                    && block.mapped
-                    && block.is_idle()
-                    && *entry == FreeBlock::new(entry.id, block);
+        for pool in self.pools.iter() {
+            let mut last = None;
+            for id in self.pools.free(pool) {
+                let block = &self.blocks[id];
+                let shelf = &self.pools[block.shelf];
+                let in_place = shelf.pool == pool && block.mapped && block.is_idle();
+                let addr = block.addr;
                 ensure!(
                     in_place,
-                    "{} is in the set of free blocks but is not free",
-                    entry.addr
+                    "{addr} is in the set of free blocks but is not free"
                 );
+                let order = Some((shelf.stream, block.size, block.created, addr));
+                ensure!(
+                    last < order,
+                    "{addr} is not in its place among the free blocks"
+                );
+                last = order;
                 pooled += 1;
             }
-            for entry in pool.unmapped.iter() {
-                let block = &self.blocks[entry.id];
-                let in_place = block.pool == pool_id
-                    && !block.mapped
-                    && *entry == UnmappedBlock::new(entry.id, block);
+            let mut last = None;
+            for id in self.pools.unmapped(pool) {
+                let block = &self.blocks[id];
+                let shelf = &self.pools[block.shelf];
+                let addr = block.addr;
                 ensure!(
-                    in_place,
-                    "{} is in the set of unmapped ranges but is mapped",
-                    entry.addr
+                    shelf.pool == pool && !block.mapped,
+                    "{addr} is in the set of unmapped ranges but is mapped"
                 );
+                let order = Some((shelf.stream, addr));
+                ensure!(
+                    last < order,
+                    "{addr} is not in its place among the unmapped ranges"
+                );
+                last = order;
                 pooled += 1;
             }
         }
         let idle = self.blocks.iter().filter(|(_, b)| b.is_idle()).count();
         ensure!(pooled == idle, "{idle} idle blocks, but {pooled} in pools");
-        for (addr, &id) in &self.live {
+        for id in self.live.iter() {
             let block = &self.blocks[id];
-            let handed_out = block.allocated && block.addr == *addr;
+            let found = self.live.get(&self.blocks, block.addr);
             ensure!(
-                handed_out,
-                "{addr} is in the address table but its block is not allocated"
+                block.allocated && found == Some(id),
+                "{} is in the address table but its block is not allocated",
+                block.addr
             );
         }
         let allocated = self.blocks.iter().filter(|(_, b)| b.allocated).count();
@@ -130,14 +140,14 @@ impl<D: Driver> PyTorch<D> {
         let deferred = self.events.deferred_blocks();
         for (id, block) in self.blocks.iter() {
             let events = waiting.remove(&id).unwrap_or(0);
-            let counted = block.event_count;
+            let counted = self.events.count_of(block);
             let addr = block.addr;
             ensure!(
                 counted == events,
                 "{addr} counts {counted} events but waits for {events}"
             );
             let is_deferred = deferred.contains(&id);
-            let should_be = !block.allocated && block.stream_uses.is_some();
+            let should_be = !block.allocated && self.events.has_unrecorded_streams(block);
             ensure!(
                 is_deferred == should_be,
                 "{addr} is wrongly deferred or not deferred"
@@ -209,7 +219,7 @@ impl<D: Driver> PyTorch<D> {
             let held: u64 = self
                 .blocks
                 .iter()
-                .filter(|(_, b)| b.mapped && [private.small, private.large].contains(&b.pool))
+                .filter(|(_, b)| b.mapped && [private.small, private.large].contains(&self.pools[b.shelf].pool))
                 .map(|(_, b)| b.size)
                 .sum();
             ensure!(
@@ -225,7 +235,7 @@ impl<D: Driver> PyTorch<D> {
     fn recount(&self) -> DeviceStats {
         let mut now = DeviceStats::default();
         for (_, block) in self.blocks.iter().filter(|(_, block)| block.mapped) {
-            let kind: PoolKind = self.pools[block.pool].kind;
+            let kind: PoolKind = self.pools[block.shelf].kind;
             now.reserved_bytes.increase(kind, block.size);
             if !block.is_expandable() && block.prev.is_none() {
                 now.segment.increase(kind, 1);

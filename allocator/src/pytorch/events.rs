@@ -20,6 +20,7 @@
 use std::collections::VecDeque;
 
 use super::arena::{Arena, Id};
+use super::block::Block;
 use super::flat_hash::FlatHashMap;
 use super::stream_set::{StreamKey, StreamSet};
 use super::{BlockId, PyTorch};
@@ -30,13 +31,22 @@ use crate::mempool::MempoolId;
 /// Blocks that wait for a stream, in the order of their events.
 type Queue = VecDeque<(EventId, BlockId)>;
 
-/// All pending events and deferred frees.
+/// The use of a block by other streams. A block has none once these streams have finished.
 ///
-/// Invariant: a block's `event_count` is the number of its entries in all queues.
+/// Invariant: `event_count` is the number of the block's entries in all queues.
+#[derive(Debug, Default)]
+pub(super) struct Uses {
+    /// Streams without an event yet.
+    streams: StreamSet,
+    /// Pending events; the block becomes free after the last one.
+    event_count: u32,
+}
+
+/// All pending events and deferred frees.
 #[derive(Debug, Default)]
 pub(super) struct PendingEvents {
-    /// The sets that blocks refer to.
-    stream_sets: Arena<StreamSet>,
+    /// What blocks refer to.
+    uses: Arena<Uses>,
     queues: Arena<Queue>,
     /// The queue of each stream with pending events.
     of_stream: FlatHashMap<StreamKey, Id<Queue>>,
@@ -60,6 +70,17 @@ impl PendingEvents {
             self.of_stream.at_or_after(slot + 1)
         })
         .flat_map(|(_, _, queue)| self.queues[queue].iter().map(|&(_, id)| id))
+    }
+
+    /// The pending events of a block.
+    pub(super) fn count_of(&self, block: &Block) -> u32 {
+        block.uses.map_or(0, |uses| self.uses[uses].event_count)
+    }
+
+    /// Whether streams without an event use a block.
+    pub(super) fn has_unrecorded_streams(&self, block: &Block) -> bool {
+        let is_empty = |uses: Id<Uses>| self.uses[uses].streams.is_empty();
+        block.uses.is_some_and(|uses| !is_empty(uses))
     }
 
     /// The blocks with a deferred free.
@@ -95,12 +116,12 @@ impl<D: Driver> PyTorch<D> {
             stream,
         };
         let events = &mut self.events;
-        let set = *self.blocks[id].stream_uses.get_or_insert_with(|| {
-            let set = events.stream_sets.reuse_or_insert_with(StreamSet::default);
-            events.stream_sets[set].reset();
-            set
+        let uses = *self.blocks[id].uses.get_or_insert_with(|| {
+            let uses = events.uses.reuse_or_insert_with(Uses::default);
+            events.uses[uses].streams.reset();
+            uses
         });
-        events.stream_sets[set].insert(key, ());
+        events.uses[uses].streams.insert(key, ());
         if capturing {
             events.recorded_in_capture.push((id, key));
         }
@@ -114,25 +135,38 @@ impl<D: Driver> PyTorch<D> {
         self.events
             .recorded_in_capture
             .retain(|&(block, _)| block != id);
-        let Some(set) = self.blocks[id].stream_uses.take() else {
+        let Some(uses) = self.blocks[id].uses else {
             return Ok(());
         };
-        while let Some((slot, key, ())) = self.events.stream_sets[set].at_or_after(0) {
+        while let Some((slot, key, ())) = self.events.uses[uses].streams.at_or_after(0) {
             let event = match self.record_event(key.stream) {
                 Ok(event) => event,
                 Err(error) => {
-                    self.blocks[id].stream_uses = Some(set);
                     self.events.defer(id);
                     return Err(error);
                 }
             };
-            self.blocks[id].event_count += 1;
             let queue = self.events.queue_of(key);
             self.events.queues[queue].push_back((event, id));
-            self.events.stream_sets[set].remove_at(slot);
+            self.events.uses[uses].streams.remove_at(slot);
+            self.events.uses[uses].event_count += 1;
         }
-        self.events.stream_sets.remove(set);
+        self.forget_finished_uses(id);
         Ok(())
+    }
+
+    /// Forgets the uses of a block by other streams if these have finished.
+    fn forget_finished_uses(&mut self, id: BlockId) {
+        if let Some(uses) = self.blocks[id].uses {
+            let Uses {
+                streams,
+                event_count,
+            } = &self.events.uses[uses];
+            if *event_count == 0 && streams.is_empty() {
+                self.blocks[id].uses = None;
+                self.events.uses.remove(uses);
+            }
+        }
     }
 
     fn record_event(&mut self, stream: StreamId) -> Result<EventId, Error> {
@@ -194,7 +228,9 @@ impl<D: Driver> PyTorch<D> {
     fn is_waited_for(&self, id: BlockId, waiting: Waiting) -> bool {
         match waiting {
             Waiting::All => true,
-            Waiting::OfPool(pool) => self.pools[self.blocks[id].pool].owner() == Some(pool),
+            Waiting::OfPool(pool) => {
+                self.pools.pool_of(self.blocks[id].shelf).owner() == Some(pool)
+            }
         }
     }
 
@@ -204,7 +240,10 @@ impl<D: Driver> PyTorch<D> {
             return;
         };
         self.events.idle_events.push(event);
-        self.blocks[id].event_count -= 1;
+        if let Some(uses) = self.blocks[id].uses {
+            self.events.uses[uses].event_count -= 1;
+        }
+        self.forget_finished_uses(id);
         if self.blocks[id].is_idle() {
             self.free_block(id);
         }
@@ -243,24 +282,20 @@ impl<D: Driver> PyTorch<D> {
     }
 
     fn forget_streams_of_capture(&mut self, id: BlockId) {
-        let Some(set) = self.blocks[id].stream_uses else {
+        let Some(uses) = self.blocks[id].uses else {
             return;
         };
         let events = &mut self.events;
+        let streams = &mut events.uses[uses].streams;
         let is_done = |key| events.recorded_in_capture.contains(&(id, key));
-        let (done, left): (Vec<_>, Vec<_>) =
-            events.stream_sets[set].keys().partition(|&k| is_done(k));
+        let (done, left): (Vec<_>, Vec<_>) = streams.keys().partition(|&k| is_done(k));
         if done.is_empty() {
             return;
         }
         // PyTorch builds a new set from the remaining streams, so the order may change.
-        events.stream_sets[set].reset();
+        streams.reset();
         for &key in &left {
-            events.stream_sets[set].insert(key, ());
-        }
-        if left.is_empty() {
-            self.blocks[id].stream_uses = None;
-            events.stream_sets.remove(set);
+            streams.insert(key, ());
         }
     }
 }

@@ -10,7 +10,7 @@
 use super::block::Block;
 use super::pages::ExpandableSegment;
 use super::size::page_size;
-use super::{BlockId, PoolId, PyTorch, Request};
+use super::{BlockId, PyTorch, Request, ShelfId};
 use crate::driver::{Driver, DriverError, StreamId, VirtualMemory};
 use crate::error::Error;
 use crate::history::Action;
@@ -60,14 +60,14 @@ impl<D: Driver> PyTorch<D> {
     /// is large enough (`find_expandable_block`). Otherwise adds a segment; returns `None` if the request
     /// is refused because of its [`Reservation`].
     fn find_expandable_block(&mut self, request: &Request) -> Result<Option<BlockId>, Error> {
-        let found = self.pools[request.pool]
-            .unmapped_of(request.stream)
+        let found = self.pools[request.shelf]
+            .unmapped()
             .map(|unmapped| self.idle_block_before(unmapped).unwrap_or(unmapped))
             .find(|&first| self.idle_bytes_reach(first, request.size));
         if found.is_some() {
             return Ok(found);
         }
-        let added = self.add_expandable_segment(request.stream, request.pool)?;
+        let added = self.add_expandable_segment(request.shelf)?;
         let is_enough = self.blocks[added].size >= request.size;
         if self.rules.reservation == Reservation::Checked && !is_enough {
             self.release_if_unmapped(added)?;
@@ -99,10 +99,10 @@ impl<D: Driver> PyTorch<D> {
     /// Adds a segment that consists of one unmapped block.
     pub(super) fn add_expandable_segment(
         &mut self,
-        stream: StreamId,
-        pool: PoolId,
+        shelf: ShelfId,
     ) -> Result<BlockId, Error> {
-        let page = page_size(self.pools[pool].kind, &self.settings);
+        let (kind, stream) = (self.pools[shelf].kind, self.pools[shelf].stream);
+        let page = page_size(kind, &self.settings);
         let memory = self.driver.total_memory();
         let reserve = self.reserve_of(stream);
         let bytes = reserve.map_or(default_bytes(memory), |reserve| reserve.bytes(memory));
@@ -110,7 +110,7 @@ impl<D: Driver> PyTorch<D> {
         let segment = ExpandableSegment::reserve(vm, bytes, page).map_err(Error::VirtualMemory)?;
         let (base, bytes) = (segment.base(), segment.bytes());
         let segment = self.expandable_segments.insert(segment);
-        let mut block = Block::whole_segment(base, bytes, stream, pool, Some(segment));
+        let mut block = Block::whole_segment(base, bytes, shelf, Some(segment));
         block.created = self.creations.segment();
         let block = self.blocks.insert(block);
         self.pools.insert_block(&mut self.blocks, block);
@@ -135,11 +135,9 @@ impl<D: Driver> PyTorch<D> {
     /// Maps the pages of the first `bytes` of an unmapped block and coalesces the result with its free
     /// neighbours (`map_block`). Returns whether there was enough memory.
     pub(super) fn map_block(&mut self, id: BlockId, bytes: u64) -> Result<bool, Error> {
-        let (addr, size, stream) = {
-            let block = &self.blocks[id];
-            (block.addr, block.size, block.stream)
-        };
-        let Some(segment) = self.blocks[id].segment else {
+        let block = &self.blocks[id];
+        let (addr, size, shelf) = (block.addr, block.size, block.shelf);
+        let Some(segment) = block.segment else {
             return Ok(false);
         };
         let vm = virtual_memory(&mut self.driver)?;
@@ -161,10 +159,9 @@ impl<D: Driver> PyTorch<D> {
         self.merge_with_neighbours(id);
         self.pools.insert_block(&mut self.blocks, id);
 
-        let pool = self.blocks[id].pool;
-        self.count_reserved(pool, mapped);
+        self.count_reserved(shelf, mapped);
         self.stats.num_device_alloc += 1;
-        self.trace(Action::SegmentMap, pool, addr, mapped, stream);
+        self.trace(Action::SegmentMap, shelf, addr, mapped);
         Ok(true)
     }
 
@@ -172,7 +169,7 @@ impl<D: Driver> PyTorch<D> {
     /// device fails half-way, the block is unmapped up to that point.
     pub(super) fn unmap_block(&mut self, id: BlockId) -> Result<(), Error> {
         let block = &self.blocks[id];
-        let (start, end, stream, pool) = (block.addr, block.end(), block.stream, block.pool);
+        let (start, end, shelf) = (block.addr, block.end(), block.shelf);
         let Some(segment) = block.segment else {
             return Ok(());
         };
@@ -180,7 +177,7 @@ impl<D: Driver> PyTorch<D> {
         if pages.is_empty() {
             return Ok(());
         }
-        self.driver.synchronize_stream(stream)?;
+        self.driver.synchronize_stream(self.pools[shelf].stream)?;
         let vm = virtual_memory(&mut self.driver)?;
         let (addr, bytes, outcome) = self.expandable_segments[segment].unmap(vm, pages);
         let outcome = outcome.map_err(Error::VirtualMemory);
@@ -204,9 +201,9 @@ impl<D: Driver> PyTorch<D> {
         self.merge_with_neighbours(id);
         self.pools.insert_block(&mut self.blocks, id);
 
-        let counted = self.count_returned(pool, bytes);
+        let counted = self.count_returned(shelf, bytes);
         self.stats.num_device_free += 1;
-        self.trace(Action::SegmentUnmap, pool, addr, bytes, stream);
+        self.trace(Action::SegmentUnmap, shelf, addr, bytes);
         outcome?;
         Ok(counted?)
     }
@@ -240,8 +237,7 @@ impl<D: Driver> PyTorch<D> {
             let segment = self.blocks[id].segment;
             segment.is_some_and(|segment| self.expandable_segments[segment].is_free_pending())
         };
-        let unmapped = self.pools.iter().flat_map(|(_, pool)| pool.unmapped.iter());
-        let unmapped = unmapped.map(|range| range.id);
+        let unmapped = self.pools.iter().flat_map(|pool| self.pools.unmapped(pool));
         let free_pending: Vec<BlockId> = unmapped.filter(is_free_pending).collect();
         free_pending
             .into_iter()

@@ -11,8 +11,7 @@
 //!
 //! [`TieBreak`]: super::tie_break::TieBreak
 
-use super::ordered::Cursor;
-use super::pool::{BlockPool, FreeBlock};
+use super::free_blocks::{Cursor, FreeBlocks};
 use super::{BlockId, PyTorch, Request};
 use crate::driver::Driver;
 use crate::settings::Settings;
@@ -21,37 +20,34 @@ impl<D: Driver> PyTorch<D> {
     /// Removes the free block for the request from its pool, if there is one.
     pub(super) fn take_free_block(&mut self, request: &Request) -> Option<BlockId> {
         if self.collects_garbage() {
-            self.pools[request.pool].searches += 1;
+            let pool = self.pools[request.shelf].pool;
+            self.pools[pool].searches += 1;
         }
-        let pool = &self.pools[request.pool];
-        let mut at = pool.best_fit(request.stream, request.size);
-        let mut best = block_of_stream(pool, at, request)?;
+        let free = &self.pools[request.shelf].free;
+        let mut best = free.best_fit(&self.blocks, request.size)?;
         if self.blocks[best.id].is_expandable() {
-            at = if request.expandable {
-                self.smallest_expandable(pool, at, request)
+            best = if request.expandable {
+                self.smallest_expandable(free, best)
             } else {
-                self.first_not_expandable(pool, at, request)
+                self.first_not_expandable(free, best)?
             };
-            best = block_of_stream(pool, at, request)?;
         }
-        if !may_serve(best.size, request.size, &self.settings) {
+        if !may_serve(self.blocks[best.id].size, request.size, &self.settings) {
             return None;
         }
-        self.pools[request.pool].free.remove_at(at);
+        self.pools[request.shelf].free.remove_at(best);
         Some(best.id)
     }
 
     /// With expandable segments, a block's size includes the unmapped range it can grow into. The
     /// search advances while the next block can grow to less than the current one: it stops at the
     /// first minimum, not the overall one. It also stops at a block of another kind and takes it.
-    fn smallest_expandable(&self, pool: &BlockPool, start: Cursor, request: &Request) -> Cursor {
-        let extent = |block: FreeBlock| self.blocks.size_with_unmapped_tail(block.id);
+    fn smallest_expandable(&self, free: &FreeBlocks, start: Cursor) -> Cursor {
+        let extent = |at: Cursor| self.blocks.size_with_unmapped_tail(at.id);
         let mut at = start;
-        while let Some(&here) = pool.free.get(at)
-            && self.blocks[here.id].is_expandable()
-            && let next = pool.free.after(at)
-            && let Some(following) = block_of_stream(pool, next, request)
-            && extent(following) < extent(here)
+        while self.blocks[at.id].is_expandable()
+            && let Some(next) = free.after(at)
+            && extent(next) < extent(at)
         {
             at = next;
         }
@@ -59,23 +55,10 @@ impl<D: Driver> PyTorch<D> {
     }
 
     /// With expandable segments off, skips their blocks.
-    fn first_not_expandable(&self, pool: &BlockPool, start: Cursor, request: &Request) -> Cursor {
-        let mut at = pool.free.after(start);
-        while let Some(block) = block_of_stream(pool, at, request)
-            && self.blocks[block.id].is_expandable()
-        {
-            at = pool.free.after(at);
-        }
-        at
+    fn first_not_expandable(&self, free: &FreeBlocks, start: Cursor) -> Option<Cursor> {
+        let mut after = std::iter::successors(Some(start), |&at| free.after(at));
+        after.find(|at| !self.blocks[at.id].is_expandable())
     }
-}
-
-/// The block at a cursor, if it belongs to the request's stream.
-fn block_of_stream(pool: &BlockPool, at: Cursor, request: &Request) -> Option<FreeBlock> {
-    pool.free
-        .get(at)
-        .copied()
-        .filter(|block| block.stream == request.stream)
 }
 
 /// Whether a block may serve a smaller request: an oversize block serves only oversize requests, and

@@ -51,7 +51,7 @@ impl<D: Driver> PyTorch<D> {
     }
 
     fn unsplit_large_blocks(&self) -> Vec<BlockId> {
-        let large = self.pools[self.large].free.iter().map(|block| block.id);
+        let large = self.pools.free(self.large);
         large.filter(|&id| !self.blocks[id].is_split()).collect()
     }
 }

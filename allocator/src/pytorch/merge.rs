@@ -12,11 +12,10 @@ impl<D: Driver> PyTorch<D> {
     /// Coalesces an idle block with its free neighbours and puts it into its pool.
     pub(super) fn free_block(&mut self, id: BlockId) {
         let block = &self.blocks[id];
-        let (addr, size, requested, stream) =
-            (block.addr, block.size, block.requested, block.stream);
-        let (prev, next, pool) = (block.prev, block.next, block.pool);
+        let (addr, size, requested) = (block.addr, block.size, block.requested);
+        let (prev, next, shelf) = (block.prev, block.next, block.shelf);
         // Recorded before coalescing, so that the address is the program's.
-        self.trace(Action::FreeCompleted, pool, addr, requested, stream);
+        self.trace(Action::FreeCompleted, shelf, addr, requested);
 
         let (mut splits, mut split_bytes) = (0_i64, 0_i64);
         for neighbour in [prev, next].into_iter().flatten() {
@@ -32,7 +31,7 @@ impl<D: Driver> PyTorch<D> {
             splits += 1;
             split_bytes += block.size.cast_signed();
         }
-        let kind = self.pools[block.pool].kind;
+        let kind = self.pools[shelf].kind;
         if !block.is_expandable() {
             self.stats.inactive_split.change(kind, splits);
             self.stats.inactive_split_bytes.change(kind, split_bytes);

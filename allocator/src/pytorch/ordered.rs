@@ -17,7 +17,7 @@ pub(super) struct OrderedSet<T> {
 }
 
 /// A position in an [`OrderedSet`], valid until the set changes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Cursor {
     run: usize,
     slot: usize,
@@ -33,6 +33,11 @@ impl<T> Default for OrderedSet<T> {
 }
 
 impl<T: Copy + Ord> OrderedSet<T> {
+    /// Whether it has no items.
+    pub(super) fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
     /// Inserts an item that is not present.
     pub(super) fn insert(&mut self, item: T) {
         let run = self.run_of(&item).min(self.runs.len().saturating_sub(1));
@@ -103,24 +108,8 @@ impl<T: Copy + Ord> OrderedSet<T> {
         }
     }
 
-    /// The items before `cursor`, largest first.
-    pub(super) fn before(&self, cursor: Cursor) -> impl Iterator<Item = &T> {
-        let (whole, rest) = self.runs.split_at(cursor.run.min(self.runs.len()));
-        let part = rest.first().map_or(&[][..], |items| &items[..cursor.slot]);
-        part.iter()
-            .rev()
-            .chain(whole.iter().rev().flat_map(|items| items.iter().rev()))
-    }
-
-    /// The items from `cursor` on, in order.
-    pub(super) fn iter_from(&self, cursor: Cursor) -> impl Iterator<Item = &T> {
-        let mut runs = self.runs.iter().skip(cursor.run);
-        let first = runs.next().map_or(&[][..], |items| &items[cursor.slot..]);
-        first.iter().chain(runs.flatten())
-    }
-
     /// All items in order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
+    pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = &T> {
         self.runs.iter().flatten()
     }
 
@@ -164,12 +153,10 @@ mod tests {
                 let bound = set.lower_bound(&item);
                 prop_assert_eq!(set.get(bound), model.range(item..).next());
                 prop_assert_eq!(set.get(set.after(bound)), model.range(item..).nth(1));
-                prop_assert!(set.iter_from(bound).take(100).eq(model.range(item..).take(100)));
-                prop_assert_eq!(set.before(bound).next(), model.range(..item).next_back());
             }
             prop_assert!(set.iter().eq(model.iter()));
-            let end = set.lower_bound(&u16::MAX);
-            prop_assert!(set.before(end).eq(model.iter().rev()));
+            prop_assert!(set.iter().rev().eq(model.iter().rev()));
+            prop_assert_eq!(set.is_empty(), model.is_empty());
             prop_assert!(set.runs.iter().all(|run| !run.is_empty() && run.len() < RUN));
         }
     }

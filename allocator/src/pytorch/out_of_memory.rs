@@ -70,13 +70,7 @@ impl<D: Driver> PyTorch<D> {
             Err(error) => return error.into(),
         };
         let free = DeviceAddr(memory.free);
-        self.trace(
-            Action::Oom,
-            request.pool,
-            free,
-            request.size,
-            request.stream,
-        );
+        self.trace(Action::Oom, request.shelf, free, request.size);
         self.stats.num_ooms += 1;
         Error::OutOfMemory(Box::new(OutOfMemory {
             policy: "pytorch",
@@ -123,7 +117,7 @@ impl<D: Driver> PyTorch<D> {
 
     fn free_bytes_of_private_pools(&self) -> u64 {
         let pools = self.private_pools.iter().flat_map(|p| [p.small, p.large]);
-        let free = pools.flat_map(|pool| self.pools[pool].free.iter());
-        free.map(|block| block.size).sum()
+        let free = pools.flat_map(|pool| self.pools.free(pool));
+        free.map(|id| self.blocks[id].size).sum()
     }
 }

@@ -1,81 +1,29 @@
-//! Pools: the free blocks in search order.
+//! Pools, and in each of them a shelf for every stream.
 
-use super::BlockId;
+use std::ops::{Index, IndexMut};
+
 use super::arena::Arena;
 use super::block::Block;
-use super::ordered::{Cursor, OrderedSet};
+use super::free_blocks::FreeBlocks;
+use super::ordered::OrderedSet;
+use super::{BlockId, PoolId, ShelfId};
 use crate::driver::{DeviceAddr, StreamId};
 use crate::mempool::MempoolId;
 use crate::stats::PoolKind;
 
-/// A free block in search order: by stream, then size, then number, then address. The
-/// [tie break](super::tie_break) decides the numbers.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct FreeBlock {
-    pub(super) stream: StreamId,
-    pub(super) size: u64,
-    pub(super) created: u64,
-    pub(super) addr: DeviceAddr,
-    pub(super) id: BlockId,
-}
-
-impl FreeBlock {
-    /// The entry of a block.
-    pub(super) fn new(id: BlockId, block: &Block) -> Self {
-        Self {
-            stream: block.stream,
-            size: block.size,
-            created: block.created,
-            addr: block.addr,
-            id,
-        }
-    }
-}
-
-/// An unmapped range, ordered by stream, then address.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct UnmappedBlock {
-    pub(super) stream: StreamId,
-    pub(super) addr: DeviceAddr,
-    pub(super) id: BlockId,
-}
-
-impl UnmappedBlock {
-    /// The entry of a block.
-    pub(super) fn new(id: BlockId, block: &Block) -> Self {
-        Self {
-            stream: block.stream,
-            addr: block.addr,
-            id,
-        }
-    }
-}
-
-/// The free blocks of one kind, of the default pools or of a private pool.
+/// The blocks of one kind, of the default pools or of a private pool.
 #[derive(Debug)]
 pub(super) struct BlockPool {
     pub(super) kind: PoolKind,
     /// The private pool it belongs to.
     owner: Option<MempoolId>,
-    /// Mapped idle blocks.
-    pub(super) free: OrderedSet<FreeBlock>,
-    /// Unmapped blocks of expandable segments.
-    pub(super) unmapped: OrderedSet<UnmappedBlock>,
+    /// The shelves in the order of their streams, which is the order in which blocks are searched.
+    shelves: Vec<(StreamId, ShelfId)>,
     /// Number of searches while garbage collection was on: the clock for block ages.
     pub(super) searches: u64,
 }
 
 impl BlockPool {
-    pub(super) fn new(kind: PoolKind, owner: Option<MempoolId>) -> Self {
-        Self {
-            kind,
-            owner,
-            free: OrderedSet::default(),
-            unmapped: OrderedSet::default(),
-            searches: 0,
-        }
-    }
-
     /// Whether it belongs to a private pool.
     pub(super) fn is_private(&self) -> bool {
         self.owner.is_some()
@@ -90,60 +38,169 @@ impl BlockPool {
     pub(super) fn name(&self) -> MempoolId {
         self.owner.unwrap_or(MempoolId::DEFAULT)
     }
+}
 
-    /// The smallest free block of `stream` with at least `size` bytes, the first among equals. If the stream
-    /// has none: the first block of the next stream, or the end.
-    pub(super) fn best_fit(&self, stream: StreamId, size: u64) -> Cursor {
-        self.free.lower_bound(&FreeBlock {
-            stream,
-            size,
-            created: 0,
-            addr: DeviceAddr::NULL,
-            id: BlockId::FIRST,
-        })
-    }
+/// The idle blocks of one stream in one pool. Blocks of different shelves never serve the same request and
+/// are never coalesced.
+#[derive(Debug)]
+pub(super) struct Shelf {
+    pub(super) pool: PoolId,
+    /// The kind of the pool.
+    pub(super) kind: PoolKind,
+    pub(super) stream: StreamId,
+    /// Mapped idle blocks.
+    pub(super) free: FreeBlocks,
+    /// Unmapped blocks of expandable segments.
+    unmapped: OrderedSet<UnmappedBlock>,
+}
 
-    /// The unmapped ranges of `stream`, lowest address first.
-    pub(super) fn unmapped_of(&self, stream: StreamId) -> impl Iterator<Item = BlockId> {
-        let first = self.unmapped.lower_bound(&UnmappedBlock {
-            stream,
-            addr: DeviceAddr::NULL,
-            id: BlockId::FIRST,
-        });
-        self.unmapped
-            .iter_from(first)
-            .take_while(move |range| range.stream == stream)
-            .map(|range| range.id)
+/// An unmapped range, ordered by address.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct UnmappedBlock {
+    addr: DeviceAddr,
+    id: BlockId,
+}
+
+impl Shelf {
+    /// The unmapped ranges, lowest address first.
+    pub(super) fn unmapped(&self) -> impl Iterator<Item = BlockId> {
+        self.unmapped.iter().map(|range| range.id)
     }
 }
 
-impl Arena<BlockPool> {
-    /// Inserts an idle block into its pool, as free or unmapped. A free block starts with age 0.
-    pub(super) fn insert_block(&mut self, blocks: &mut Arena<Block>, id: BlockId) {
-        let block = &mut blocks[id];
-        let pool = &mut self[block.pool];
-        if block.mapped {
-            block.searches_before = pool.searches;
-            pool.free.insert(FreeBlock::new(id, block));
-        } else {
-            pool.unmapped.insert(UnmappedBlock::new(id, block));
+/// All pools with their shelves.
+#[derive(Debug, Default)]
+pub(super) struct Pools {
+    pools: Arena<BlockPool>,
+    shelves: Arena<Shelf>,
+}
+
+impl Pools {
+    /// Adds an empty pool.
+    pub(super) fn add(&mut self, kind: PoolKind, owner: Option<MempoolId>) -> PoolId {
+        self.pools.insert(BlockPool {
+            kind,
+            owner,
+            shelves: Vec::new(),
+            searches: 0,
+        })
+    }
+
+    /// Removes a pool without blocks.
+    pub(super) fn remove(&mut self, id: PoolId) {
+        for (_, shelf) in std::mem::take(&mut self.pools[id].shelves) {
+            self.shelves.remove(shelf);
+        }
+        self.pools.remove(id);
+    }
+
+    /// The shelf of a stream in a pool.
+    #[inline]
+    pub(super) fn shelf(&mut self, id: PoolId, stream: StreamId) -> ShelfId {
+        let shelves = &self.pools[id].shelves;
+        match shelves.binary_search_by_key(&stream, |&(stream, _)| stream) {
+            Ok(at) => shelves[at].1,
+            Err(at) => self.add_shelf(id, stream, at),
         }
     }
 
-    /// Removes a block from its pool. Its state must not have changed since it was inserted.
+    #[cold]
+    fn add_shelf(&mut self, id: PoolId, stream: StreamId, at: usize) -> ShelfId {
+        let pool = &mut self.pools[id];
+        let shelf = self.shelves.insert(Shelf {
+            pool: id,
+            kind: pool.kind,
+            stream,
+            free: FreeBlocks::default(),
+            unmapped: OrderedSet::default(),
+        });
+        pool.shelves.insert(at, (stream, shelf));
+        shelf
+    }
+
+    /// All pools with their ids, in an order without meaning.
+    pub(super) fn iter(&self) -> impl Iterator<Item = PoolId> {
+        self.pools.iter().map(|(id, _)| id)
+    }
+
+    /// The pool of a shelf.
+    pub(super) fn pool_of(&self, shelf: ShelfId) -> &BlockPool {
+        &self.pools[self.shelves[shelf].pool]
+    }
+
+    /// The free blocks of a pool in search order.
+    pub(super) fn free(&self, pool: PoolId) -> impl Iterator<Item = BlockId> {
+        self.shelves_of(pool).flat_map(|shelf| shelf.free.iter())
+    }
+
+    /// The unmapped ranges of a pool, by stream and address.
+    pub(super) fn unmapped(&self, pool: PoolId) -> impl Iterator<Item = BlockId> {
+        self.shelves_of(pool).flat_map(Shelf::unmapped)
+    }
+
+    fn shelves_of(&self, pool: PoolId) -> impl Iterator<Item = &Shelf> {
+        let shelves = self.pools[pool].shelves.iter();
+        shelves.map(|&(_, shelf)| &self.shelves[shelf])
+    }
+
+    /// Inserts an idle block into its shelf, as free or unmapped. A free block starts with age 0.
+    #[inline]
+    pub(super) fn insert_block(&mut self, blocks: &mut Arena<Block>, id: BlockId) {
+        let block = &mut blocks[id];
+        let shelf = &mut self.shelves[block.shelf];
+        if block.mapped {
+            block.searches_before = self.pools[shelf.pool].searches;
+            shelf.free.insert(blocks, id);
+        } else {
+            let addr = block.addr;
+            shelf.unmapped.insert(UnmappedBlock { addr, id });
+        }
+    }
+
+    /// Removes a block from its shelf. Its state must not have changed since it was inserted.
+    #[inline]
     pub(super) fn remove_block(&mut self, blocks: &Arena<Block>, id: BlockId) {
         let block = &blocks[id];
-        let pool = &mut self[block.pool];
+        let shelf = &mut self.shelves[block.shelf];
         let found = if block.mapped {
-            pool.free.remove(&FreeBlock::new(id, block))
+            shelf.free.remove(blocks, id)
         } else {
-            pool.unmapped.remove(&UnmappedBlock::new(id, block))
+            let addr = block.addr;
+            shelf.unmapped.remove(&UnmappedBlock { addr, id })
         };
         debug_assert!(found, "block {id:?} was not in its pool");
     }
 
     /// The number of searches since a free block was inserted.
     pub(super) fn age(&self, block: &Block) -> u64 {
-        self[block.pool].searches - block.searches_before
+        self.pool_of(block.shelf).searches - block.searches_before
+    }
+}
+
+impl Index<PoolId> for Pools {
+    type Output = BlockPool;
+
+    fn index(&self, id: PoolId) -> &BlockPool {
+        &self.pools[id]
+    }
+}
+
+impl Index<ShelfId> for Pools {
+    type Output = Shelf;
+
+    fn index(&self, id: ShelfId) -> &Shelf {
+        &self.shelves[id]
+    }
+}
+
+impl IndexMut<PoolId> for Pools {
+    fn index_mut(&mut self, id: PoolId) -> &mut BlockPool {
+        &mut self.pools[id]
+    }
+}
+
+impl IndexMut<ShelfId> for Pools {
+    fn index_mut(&mut self, id: ShelfId) -> &mut Shelf {
+        &mut self.shelves[id]
     }
 }

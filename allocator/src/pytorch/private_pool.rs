@@ -10,10 +10,9 @@
 
 use std::fmt;
 
-use super::arena::Arena;
 use super::flat_hash::{FlatHashMap, FlatKey};
-use super::pool::BlockPool;
-use super::{BlockId, PoolId, PyTorch, Request};
+use super::pool::Pools;
+use super::{BlockId, PoolId, PyTorch, Request, ShelfId};
 use crate::driver::{Driver, StreamId};
 use crate::error::{Error, Hazard, PoolError};
 use crate::mempool::MempoolId;
@@ -126,6 +125,9 @@ impl PrivatePools {
         kind: PoolKind,
         nesting: Nesting,
     ) -> Result<Option<PoolId>, PoolError> {
+        if self.recordings.is_empty() {
+            return Ok(None);
+        }
         let mut accepting = self.recordings.iter().filter(|r| (r.accepts)(stream));
         let recording = match nesting {
             Nesting::Outermost => accepting.next(),
@@ -137,6 +139,11 @@ impl PrivatePools {
         let id = recording.pool;
         let pool = self.get(id).ok_or(PoolError::Unknown(id))?;
         Ok(Some(pool.of(kind)))
+    }
+
+    /// Whether there is a pool whose blocks are never split.
+    pub(super) fn has_never_split(&self) -> bool {
+        !self.no_split.is_empty()
     }
 
     /// Whether blocks of this pool are never split.
@@ -162,7 +169,7 @@ impl PrivatePools {
     }
 
     /// Removes a pool that has no memory and no users.
-    pub(super) fn remove(&mut self, id: MempoolId, pools: &mut Arena<BlockPool>) {
+    pub(super) fn remove(&mut self, id: MempoolId, pools: &mut Pools) {
         if let Some(index) = self.pools.iter().position(|pool| pool.id == id) {
             let pool = self.pools.swap_remove(index);
             pools.remove(pool.small);
@@ -174,7 +181,7 @@ impl PrivatePools {
     fn create_or_use(
         &mut self,
         id: MempoolId,
-        pools: &mut Arena<BlockPool>,
+        pools: &mut Pools,
     ) -> Result<(), PoolError> {
         if let Some(pool) = self.get_mut(id) {
             if pool.use_count == 0 {
@@ -188,8 +195,8 @@ impl PrivatePools {
             use_count: 1,
             device_mallocs: 0,
             reserved: 0,
-            small: pools.insert(BlockPool::new(PoolKind::Small, Some(id))),
-            large: pools.insert(BlockPool::new(PoolKind::Large, Some(id))),
+            small: pools.add(PoolKind::Small, Some(id)),
+            large: pools.add(PoolKind::Large, Some(id)),
         });
         Ok(())
     }
@@ -198,7 +205,7 @@ impl PrivatePools {
         &mut self,
         id: MempoolId,
         accepts: StreamFilter,
-        pools: &mut Arena<BlockPool>,
+        pools: &mut Pools,
     ) -> Result<(), PoolError> {
         self.create_or_use(id, pools)?;
         if self.recordings.iter().any(|recording| recording.pool == id) {
@@ -264,9 +271,10 @@ impl<D: Driver> PyTorch<D> {
         self.rules.pool_scope == PoolScope::IsCapture && self.private_pools.is_recording()
     }
 
-    /// The private pool that contains a pool.
-    pub(super) fn private_pool_of(&mut self, pool: PoolId) -> Option<&mut PrivatePool> {
-        self.private_pools.get_mut(self.pools[pool].owner()?)
+    /// The private pool that contains a shelf.
+    pub(super) fn private_pool_of(&mut self, shelf: ShelfId) -> Option<&mut PrivatePool> {
+        let owner = self.pools.pool_of(shelf).owner()?;
+        self.private_pools.get_mut(owner)
     }
 
     /// Creates a private pool, or adds a user to one (`createOrIncrefPool`).
@@ -338,7 +346,7 @@ impl<D: Driver> PyTorch<D> {
         &mut self,
         request: &mut Request,
     ) -> Result<Option<BlockId>, Error> {
-        if self.pools[request.pool].is_private() || self.private_pools.use_on_oom.is_empty() {
+        if self.pools.pool_of(request.shelf).is_private() || self.private_pools.use_on_oom.is_empty() {
             return Ok(None);
         }
         let candidates: Vec<MempoolId> = self.private_pools.use_on_oom.keys().collect();
@@ -347,7 +355,7 @@ impl<D: Driver> PyTorch<D> {
             // created and left without users.
             self.begin_allocate_to_pool(id, Box::new(|_| true))?;
             let redirected = Request {
-                pool: self.pool_for(request.size, request.stream)?,
+                shelf: self.shelf_for(request.size, request.stream)?,
                 expandable: request.expandable
                     && self.rules.borrowed_block == BorrowedBlock::AsExpandable,
                 ..*request

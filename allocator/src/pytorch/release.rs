@@ -42,26 +42,22 @@ impl<D: Driver> PyTorch<D> {
             return Ok(false);
         };
         let wanted = request.size.max(max_split_size);
-        let pool = &self.pools[request.pool];
-        let at = pool.best_fit(request.stream, wanted);
-        let one = pool
-            .free
-            .get(at)
-            .filter(|one| one.stream == request.stream && !self.blocks[one.id].is_expandable());
-        if let Some(one) = one {
+        let free = &self.pools[request.shelf].free;
+        let one = free.best_fit(&self.blocks, wanted);
+        if let Some(one) = one.filter(|one| !self.blocks[one.id].is_expandable()) {
             self.release_block(one.id)?;
             return Ok(true);
         }
         let mut bytes = 0;
         let mut chosen: Vec<BlockId> = Vec::new();
-        for block in pool.free.before(at) {
-            let oversize = self.settings.is_oversize(block.size);
-            if bytes >= wanted || !oversize || block.stream != request.stream {
+        for id in free.below(&self.blocks, wanted) {
+            let block = &self.blocks[id];
+            if bytes >= wanted || !self.settings.is_oversize(block.size) {
                 break;
             }
-            if !self.blocks[block.id].is_expandable() {
+            if !block.is_expandable() {
                 bytes += block.size;
-                chosen.push(block.id);
+                chosen.push(id);
             }
         }
         for id in chosen {
@@ -121,10 +117,9 @@ impl<D: Driver> PyTorch<D> {
     /// Returns the wholly free segments of a pool in search order, then the whole free pages of its
     /// expandable segments.
     fn release_blocks(&mut self, pool: PoolId) -> Result<(), Error> {
-        let (expandable, others): (Vec<BlockId>, Vec<BlockId>) = self.pools[pool]
-            .free
-            .iter()
-            .map(|block| block.id)
+        let (expandable, others): (Vec<BlockId>, Vec<BlockId>) = self
+            .pools
+            .free(pool)
             .partition(|&id| self.blocks[id].is_expandable());
         for id in others {
             if !self.blocks[id].is_split() {
@@ -145,7 +140,7 @@ impl<D: Driver> PyTorch<D> {
     /// Frees the addresses of a pool's expandable segments that have nothing mapped. PyTorch leaks them
     /// when it destroys a private pool.
     fn release_unmapped_segments(&mut self, pool: PoolId) -> Result<(), Error> {
-        let ranges: Vec<BlockId> = self.pools[pool].unmapped.iter().map(|r| r.id).collect();
+        let ranges: Vec<BlockId> = self.pools.unmapped(pool).collect();
         for id in ranges {
             self.release_if_unmapped(id)?;
         }

@@ -10,7 +10,7 @@
 
 use super::block::Block;
 use super::size::{MIN_BLOCK, page_size};
-use super::{BlockId, PoolId, PyTorch};
+use super::{BlockId, PoolId, PyTorch, ShelfId};
 use crate::driver::{DeviceAddr, Driver, StreamId};
 use crate::error::{Error, PoolError};
 use crate::mempool::MempoolId;
@@ -84,8 +84,8 @@ impl<D: Driver> PyTorch<D> {
         let bytes = segment.total_size();
         let placed = self.driver.malloc(bytes).map_err(Error::Driver)?;
         ensure_placed(segment.address, placed)?;
-        let pool = self.restored_pool(segment)?;
-        let whole = Block::whole_segment(segment.address, bytes, segment.stream, pool, None);
+        let shelf = self.restored_shelf(segment)?;
+        let whole = Block::whole_segment(segment.address, bytes, shelf, None);
         let whole = self.insert_segment(whole);
         self.cut_into_blocks(whole, segment)
     }
@@ -94,8 +94,8 @@ impl<D: Driver> PyTorch<D> {
     fn restore_expandable(&mut self, runs: &[&SegmentInfo]) -> Result<(), RestoreError> {
         let first = runs[0];
         let page = page_size(first.kind, &self.settings);
-        let pool = self.restored_pool(first)?;
-        let mut rest = self.add_expandable_segment(first.stream, pool)?;
+        let shelf = self.restored_shelf(first)?;
+        let mut rest = self.add_expandable_segment(shelf)?;
         let (base, bytes) = (self.blocks[rest].addr, self.blocks[rest].size);
         if base > first.address {
             return Err(RestoreError::Placed {
@@ -122,7 +122,7 @@ impl<D: Driver> PyTorch<D> {
             rest = self.blocks[block].next.unwrap_or(block);
             self.pools.remove_block(&self.blocks, block);
             self.cut_into_blocks(block, run)?;
-            if let Some(private) = self.private_pool_of(pool) {
+            if let Some(private) = self.private_pool_of(shelf) {
                 private.count_malloc();
             }
         }
@@ -189,9 +189,8 @@ impl<D: Driver> PyTorch<D> {
 
     fn restore_block(&mut self, id: BlockId, state: BlockState) -> Result<(), RestoreError> {
         let block = &self.blocks[id];
-        let (addr, size, requested, stream) =
-            (block.addr, block.size, block.requested, block.stream);
-        let kind = self.pools[block.pool].kind;
+        let (addr, size, requested) = (block.addr, block.size, block.requested);
+        let (kind, stream) = (self.pools[block.shelf].kind, self.pools[block.shelf].stream);
         if state == BlockState::Inactive {
             self.pools.insert_block(&mut self.blocks, id);
             return Ok(());
@@ -213,7 +212,12 @@ impl<D: Driver> PyTorch<D> {
         Ok(())
     }
 
-    /// The pool of a segment. Creates a missing private pool with one user.
+    /// The shelf of a segment. Creates a missing private pool with one user.
+    fn restored_shelf(&mut self, segment: &SegmentInfo) -> Result<ShelfId, Error> {
+        let pool = self.restored_pool(segment)?;
+        Ok(self.pools.shelf(pool, segment.stream))
+    }
+
     fn restored_pool(&mut self, segment: &SegmentInfo) -> Result<PoolId, Error> {
         if segment.pool == MempoolId::DEFAULT {
             return Ok(self.default_pool(segment.kind));

@@ -4,7 +4,7 @@
 
 use super::block::Block;
 use super::private_pool::PoolStatistics;
-use super::{BlockId, PoolId, PyTorch, Request};
+use super::{BlockId, PyTorch, Request, ShelfId};
 use crate::driver::{Driver, DriverError};
 use crate::error::{Error, Hazard};
 use crate::history::Action;
@@ -37,7 +37,7 @@ impl<D: Driver> PyTorch<D> {
         if request.expandable {
             let block = self.alloc_expandable(request)?;
             if block.is_some()
-                && let Some(private) = self.private_pool_of(request.pool)
+                && let Some(private) = self.private_pool_of(request.shelf)
             {
                 private.count_malloc();
             }
@@ -47,8 +47,7 @@ impl<D: Driver> PyTorch<D> {
             Ok(addr) => Ok(Some(self.add_segment(Block::whole_segment(
                 addr,
                 request.segment_size,
-                request.stream,
-                request.pool,
+                request.shelf,
                 None,
             )))),
             Err(DriverError::OutOfMemory) => Ok(None),
@@ -57,23 +56,23 @@ impl<D: Driver> PyTorch<D> {
     }
 
     fn add_segment(&mut self, block: Block) -> BlockId {
-        let (addr, size, stream, pool) = (block.addr, block.size, block.stream, block.pool);
+        let (addr, size, shelf) = (block.addr, block.size, block.shelf);
         let id = self.insert_segment(block);
         self.stats.num_device_alloc += 1;
-        self.trace(Action::SegmentAlloc, pool, addr, size, stream);
+        self.trace(Action::SegmentAlloc, shelf, addr, size);
         id
     }
 
     /// Counts bytes that the device gave to a pool.
-    pub(super) fn count_reserved(&mut self, pool: PoolId, bytes: u64) {
+    pub(super) fn count_reserved(&mut self, shelf: ShelfId, bytes: u64) {
         self.reserved += bytes;
-        let (kind, owner) = (self.pools[pool].kind, self.pools[pool].owner());
+        let (kind, owner) = (self.pools[shelf].kind, self.pools.pool_of(shelf).owner());
         self.stats.reserved_bytes.increase(kind, bytes);
         if let Some(id) = owner.filter(|_| self.rules.pool_statistics == PoolStatistics::Kept) {
             let of_pools = &mut self.stats.reserved_bytes_by_private_pools;
             of_pools.entry(id).or_default().increase(kind, bytes);
         }
-        if let Some(private) = self.private_pool_of(pool) {
+        if let Some(private) = self.private_pool_of(shelf) {
             private.reserved += bytes;
         }
     }
@@ -82,15 +81,15 @@ impl<D: Driver> PyTorch<D> {
     ///
     /// # Errors
     /// [`Hazard::PrivatePoolOverreleased`]; everything is counted nevertheless.
-    pub(super) fn count_returned(&mut self, pool: PoolId, bytes: u64) -> Result<(), Hazard> {
+    pub(super) fn count_returned(&mut self, shelf: ShelfId, bytes: u64) -> Result<(), Hazard> {
         self.reserved -= bytes;
-        let (kind, owner) = (self.pools[pool].kind, self.pools[pool].owner());
+        let (kind, owner) = (self.pools[shelf].kind, self.pools.pool_of(shelf).owner());
         self.stats.reserved_bytes.decrease(kind, bytes);
         let of_pools = &mut self.stats.reserved_bytes_by_private_pools;
         if let Some(of_pool) = owner.and_then(|id| of_pools.get_mut(&id)) {
             of_pool.decrease(kind, bytes);
         }
-        self.private_pool_of(pool).map_or(Ok(()), |private| {
+        self.private_pool_of(shelf).map_or(Ok(()), |private| {
             private.reserved -= bytes;
             private.count_free()
         })
@@ -99,11 +98,11 @@ impl<D: Driver> PyTorch<D> {
     /// Counts and inserts a block that is a whole segment.
     pub(super) fn insert_segment(&mut self, mut block: Block) -> BlockId {
         block.created = self.creations.segment();
-        let (size, kind) = (block.size, self.pools[block.pool].kind);
-        if let Some(private) = self.private_pool_of(block.pool) {
+        let (size, kind) = (block.size, self.pools[block.shelf].kind);
+        if let Some(private) = self.private_pool_of(block.shelf) {
             private.count_malloc();
         }
-        self.count_reserved(block.pool, size);
+        self.count_reserved(block.shelf, size);
         self.stats.segment.increase(kind, 1);
         if self.settings.is_oversize(size) {
             self.stats.oversize_segments.increase(1);
@@ -117,7 +116,7 @@ impl<D: Driver> PyTorch<D> {
     /// kept.
     pub(super) fn release_block(&mut self, id: BlockId) -> Result<(), Error> {
         let block = &self.blocks[id];
-        let (addr, size, stream, pool) = (block.addr, block.size, block.stream, block.pool);
+        let (addr, size, shelf) = (block.addr, block.size, block.shelf);
         if block.is_split() {
             return Err(Error::Hazard(Hazard::ReleaseOfSplitBlock {
                 addr,
@@ -126,10 +125,10 @@ impl<D: Driver> PyTorch<D> {
             }));
         }
         self.stats.num_device_free += 1;
-        self.trace(Action::SegmentFree, pool, addr, size, stream);
+        self.trace(Action::SegmentFree, shelf, addr, size);
         self.driver.free(addr, size)?;
-        let counted = self.count_returned(pool, size);
-        let kind = self.pools[pool].kind;
+        let counted = self.count_returned(shelf, size);
+        let kind = self.pools[shelf].kind;
         self.stats.segment.decrease(kind, 1);
         if self.settings.is_oversize(size) {
             self.stats.oversize_segments.decrease(1);

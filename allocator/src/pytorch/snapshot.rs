@@ -6,6 +6,7 @@ use super::block::Block;
 use super::{BlockId, PyTorch};
 use crate::driver::{DeviceAddr, Driver, StreamId};
 use crate::history::Action;
+use crate::mempool::MempoolId;
 use crate::snapshot::{BlockInfo, BlockState, SegmentInfo, Snapshot};
 
 impl<D: Driver> PyTorch<D> {
@@ -34,7 +35,7 @@ impl<D: Driver> PyTorch<D> {
         let segments = self.segments();
         let active = segments.iter().map(SegmentInfo::active_size).sum();
         let (addr, stream) = (DeviceAddr::NULL, StreamId::DEFAULT);
-        self.trace(Action::Snapshot, self.large, addr, active, stream);
+        self.record(Action::Snapshot, addr, active, stream, MempoolId::DEFAULT);
         segments
     }
 
@@ -50,13 +51,13 @@ impl<D: Driver> PyTorch<D> {
 
     fn segment_info(&self, head: BlockId) -> SegmentInfo {
         let block = &self.blocks[head];
-        let pool = &self.pools[block.pool];
+        let shelf = &self.pools[block.shelf];
         SegmentInfo {
             device: self.device,
             address: block.addr,
-            stream: block.stream,
-            kind: pool.kind,
-            pool: pool.name(),
+            stream: shelf.stream,
+            kind: shelf.kind,
+            pool: self.pools[shelf.pool].name(),
             is_expandable: block.is_expandable(),
             blocks: self
                 .mapped_run(head)

@@ -16,12 +16,15 @@ impl<D: Driver> PyTorch<D> {
     /// oversize.
     pub(super) fn should_split(&self, id: BlockId, request: &Request) -> bool {
         let block = &self.blocks[id];
-        let pool = &self.pools[block.pool];
-        if self.private_pools.is_never_split(pool.name()) {
-            return false;
+        let shelf = &self.pools[block.shelf];
+        if self.private_pools.has_never_split() {
+            let pool = self.pools[shelf.pool].name();
+            if self.private_pools.is_never_split(pool) {
+                return false;
+            }
         }
         let remaining = block.size - request.size;
-        if pool.kind == PoolKind::Small || request.expandable {
+        if shelf.kind == PoolKind::Small || request.expandable {
             remaining >= MIN_BLOCK
         } else {
             !self.settings.is_oversize(request.size) && remaining > SMALL_LIMIT
@@ -46,10 +49,10 @@ impl<D: Driver> PyTorch<D> {
         let block = &mut self.blocks[rest];
         block.addr = addr.offset(size);
         block.size -= size;
-        let (left, pool, expandable) = (block.size, block.pool, block.is_expandable());
+        let (left, shelf, expandable) = (block.size, block.shelf, block.is_expandable());
         self.pools.insert_block(&mut self.blocks, rest);
         if !expandable {
-            let kind = self.pools[pool].kind;
+            let kind = self.pools[shelf].kind;
             if was_split {
                 // An unreturnable block became smaller.
                 self.stats.inactive_split_bytes.decrease(kind, size);
@@ -65,7 +68,7 @@ impl<D: Driver> PyTorch<D> {
     pub(super) fn take_whole(&mut self, id: BlockId) {
         let block = &self.blocks[id];
         if block.is_split() && !block.is_expandable() {
-            let (kind, size) = (self.pools[block.pool].kind, block.size);
+            let (kind, size) = (self.pools[block.shelf].kind, block.size);
             self.stats.inactive_split_bytes.decrease(kind, size);
             self.stats.inactive_split.decrease(kind, 1);
         }
