@@ -99,6 +99,7 @@ pub mod policy;
 pub mod pytorch;
 pub mod release;
 pub mod settings;
+mod shared;
 pub mod snapshot;
 pub mod stats;
 
@@ -114,6 +115,7 @@ pub use self::mempool::MempoolId;
 pub use self::policy::Policy;
 pub use self::pytorch::PyTorch;
 pub use self::settings::Settings;
+pub use self::shared::{Shared, SharedGuard};
 
 #[doc = include_str!("../GLOSSARY.md")]
 pub mod glossary {}

@@ -58,6 +58,9 @@ pub struct Args {
     /// With --bench: empty the cache before each run.
     #[arg(long)]
     cold: bool,
+    /// With --bench: call the allocator without the lock that threads need to share it.
+    #[arg(long, requires = "bench")]
+    unlocked: bool,
     /// With --bench: the interface to call; only one exists.
     #[arg(long, value_parser = ["raw"], default_value = "raw")]
     api: String,
@@ -144,6 +147,7 @@ fn bench(
         walks: args.inner,
         threads: args.threads,
         cold: args.cold,
+        unlocked: args.unlocked,
     };
     options.validate()?;
     if args.history {

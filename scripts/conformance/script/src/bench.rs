@@ -6,16 +6,16 @@
 
 use std::hint::black_box;
 use std::io::Write;
-use std::sync::{Barrier, Mutex, PoisonError};
+use std::sync::Barrier;
 use std::time::Instant;
 
 use crate::{Op, RunError, Script};
 use anyhow::ensure;
-use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::calls::CallKind;
 use coalesce_alloc::driver::sim::SimDevice;
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::error::Error;
+use coalesce_alloc::{PyTorch, Shared};
 use cpu_time::ThreadTime;
 use statrs::statistics::{Data, Max, Min, OrderStatistics};
 
@@ -32,6 +32,8 @@ pub struct BenchOptions {
     pub threads: usize,
     /// Whether to empty the cache before each run, outside the measured time.
     pub cold: bool,
+    /// Whether a single thread calls the allocator without the lock that several threads need.
+    pub unlocked: bool,
 }
 
 impl BenchOptions {
@@ -46,6 +48,10 @@ impl BenchOptions {
             "--bench and --inner need at least 1"
         );
         ensure!((1..=64).contains(&self.threads), "--threads needs 1 to 64");
+        ensure!(
+            !self.unlocked || self.threads == 1,
+            "--unlocked needs a single thread"
+        );
         Ok(())
     }
 }
@@ -79,25 +85,28 @@ pub fn bench(
 ) -> anyhow::Result<()> {
     let walker = Walker {
         script,
+        steps: &Step::timed(script),
         walks: options.walks,
     };
-    let allocator = Mutex::new(allocator);
+    let allocator = Shared::new(allocator);
     let mut wall = Vec::new();
     let mut cpu = Vec::new();
     let mut overhead = Vec::new();
     let mut last = Tally::default();
     for number in 0..=options.runs {
         if options.cold {
-            lock(&allocator).empty_cache()?;
+            allocator.lock().empty_cache()?;
         }
-        let before = Counters::of(&lock(&allocator));
+        let before = Counters::of(&allocator.lock());
         let run = if options.threads > 1 {
             walker.run_threads(&allocator, options.threads)?
+        } else if options.unlocked {
+            walker.run(&mut *allocator.lock())?
         } else {
-            walker.run(&mut lock(&allocator))?
+            walker.run(&allocator)?
         };
-        let after = Counters::of(&lock(&allocator));
-        lock(&allocator).driver_mut().streams_mut().complete_all();
+        let after = Counters::of(&allocator.lock());
+        allocator.lock().driver_mut().streams_mut().complete_all();
         let per_pair = |ns: f64| ns / run.tally.allocations.max(1) as f64;
         let empty = per_pair(walker.run_without_allocator());
         let warm_up = if number == 0 { " (warm-up)" } else { "" };
@@ -137,14 +146,75 @@ pub fn bench(
     Ok(())
 }
 
-fn lock(allocator: &Mutex<Allocator>) -> std::sync::MutexGuard<'_, Allocator> {
-    allocator.lock().unwrap_or_else(PoisonError::into_inner)
+/// A timed operation. Small, so that walking the script costs little.
+#[derive(Clone, Copy)]
+enum Step {
+    Malloc { id: u32, stream: u16, bytes: u64 },
+    Free { id: u32 },
+    RecordStream { id: u32, stream: u16 },
+    HoldEvents(bool),
+    CompleteEvents { stream: u16, count: u64 },
+    CompleteAllEvents,
+    EmptyCache,
+    SetMemoryFraction(f64),
+}
+
+impl Step {
+    /// The operations of a script, without printing and rare ones.
+    fn timed(script: &Script) -> Vec<Self> {
+        // Streams beyond the first 65,536 share their places.
+        let short = |stream: u32| stream as u16;
+        let step = |op: &Op| match *op {
+            Op::Malloc { id, bytes, stream } => Some(Self::Malloc {
+                id,
+                stream: short(stream),
+                bytes,
+            }),
+            Op::Free { id } => Some(Self::Free { id }),
+            Op::RecordStream { id, stream } => Some(Self::RecordStream {
+                id,
+                stream: short(stream),
+            }),
+            Op::HoldEvents(hold) => Some(Self::HoldEvents(hold)),
+            Op::CompleteEvents { stream, count } => Some(match stream {
+                Some(stream) => Self::CompleteEvents {
+                    stream: short(stream),
+                    count,
+                },
+                None => Self::CompleteAllEvents,
+            }),
+            Op::EmptyCache => Some(Self::EmptyCache),
+            Op::SetMemoryFraction(fraction) => Some(Self::SetMemoryFraction(fraction)),
+            _ => None,
+        };
+        script.ops().iter().filter_map(step).collect()
+    }
+}
+
+/// Access to the allocator for one step.
+trait Access {
+    fn with<R>(&mut self, call: impl FnOnce(&mut Allocator) -> R) -> R;
+}
+
+/// An allocator of one thread.
+impl Access for &mut Allocator {
+    fn with<R>(&mut self, call: impl FnOnce(&mut Allocator) -> R) -> R {
+        call(self)
+    }
+}
+
+/// An allocator behind a lock, which each step takes.
+impl Access for &Shared<Allocator> {
+    fn with<R>(&mut self, call: impl FnOnce(&mut Allocator) -> R) -> R {
+        call(&mut self.lock())
+    }
 }
 
 /// Replays a script.
 #[derive(Clone, Copy)]
 struct Walker<'a> {
     script: &'a Script,
+    steps: &'a [Step],
     walks: usize,
 }
 
@@ -152,43 +222,37 @@ struct Walker<'a> {
 type Live = Vec<DeviceAddr>;
 
 impl Walker<'_> {
-    fn run(self, allocator: &mut Allocator) -> anyhow::Result<RunTimes> {
+    /// Walks the script on one thread.
+    fn run(self, mut allocator: impl Access) -> anyhow::Result<RunTimes> {
         let mut live = self.nothing_live();
-        let mut tally = Tally::default();
         let (started, cpu) = (Instant::now(), ThreadTime::try_now()?);
-        for _ in 0..self.walks {
-            for (number, op) in self.script.ops().iter().enumerate() {
-                self.step(number, op, 0, allocator, &mut live, &mut tally)?;
-            }
-        }
+        let tally = self.walk(0, &mut live, &mut allocator)?;
         let run = RunTimes {
             wall_ns: started.elapsed().as_nanos() as f64,
             cpu_ns: cpu.try_elapsed()?.as_nanos() as f64,
             tally,
         };
-        free_all(allocator, &live)?;
+        allocator.with(|allocator| free_all(allocator, &live))?;
         Ok(run)
     }
 
     /// Walks the script on several threads at once, on one allocator behind a lock. Thread i adds i to
     /// the script's streams. The clock starts before the first thread and stops after the last.
-    fn run_threads(self, allocator: &Mutex<Allocator>, threads: usize) -> anyhow::Result<RunTimes> {
+    fn run_threads(
+        self,
+        allocator: &Shared<Allocator>,
+        threads: usize,
+    ) -> anyhow::Result<RunTimes> {
         let start = Barrier::new(threads + 1);
-        let work = |offset: u32| -> anyhow::Result<(f64, Tally, Live)> {
+        let work = |offset: u16| -> anyhow::Result<(f64, Tally, Live)> {
             let mut live = self.nothing_live();
-            let mut tally = Tally::default();
             start.wait();
             let cpu = ThreadTime::try_now()?;
-            for _ in 0..self.walks {
-                for (number, op) in self.script.ops().iter().enumerate() {
-                    let allocator = &mut lock(allocator);
-                    self.step(number, op, offset, allocator, &mut live, &mut tally)?;
-                }
-            }
+            let tally = self.walk(offset, &mut live, &mut &*allocator)?;
             Ok((cpu.try_elapsed()?.as_nanos() as f64, tally, live))
         };
         let (elapsed, results) = std::thread::scope(|scope| {
-            let workers: Vec<_> = (0..threads as u32)
+            let workers: Vec<_> = (0..threads as u16)
                 .map(|offset| scope.spawn(move || work(offset)))
                 .collect();
             let started = Instant::now();
@@ -208,7 +272,7 @@ impl Walker<'_> {
             run.cpu_ns += cpu_ns;
             run.tally.allocations += tally.allocations;
             run.tally.ooms += tally.ooms;
-            free_all(&mut lock(allocator), &live)?;
+            free_all(&mut allocator.lock(), &live)?;
         }
         Ok(run)
     }
@@ -218,10 +282,10 @@ impl Walker<'_> {
         let mut live = self.nothing_live();
         let started = Instant::now();
         for _ in 0..self.walks {
-            for op in self.script.ops() {
-                match *black_box(op) {
-                    Op::Malloc { id, bytes, .. } => live[id as usize] = DeviceAddr(bytes),
-                    Op::Free { id } => live[id as usize] = DeviceAddr::NULL,
+            for step in self.steps {
+                match *black_box(step) {
+                    Step::Malloc { id, bytes, .. } => live[id as usize] = DeviceAddr(bytes),
+                    Step::Free { id } => live[id as usize] = DeviceAddr::NULL,
                     _ => {}
                 }
             }
@@ -234,47 +298,76 @@ impl Walker<'_> {
         vec![DeviceAddr::NULL; self.script.ids().len()]
     }
 
-    /// Performs one operation; skips printing and rare ones.
-    fn step(
+    /// Performs every step. A function of its own, so that profilers can tell it from the rest.
+    #[inline(never)]
+    fn walk(
         self,
-        number: usize,
-        op: &Op,
-        stream_offset: u32,
-        allocator: &mut Allocator,
-        live: &mut Live,
-        tally: &mut Tally,
-    ) -> anyhow::Result<()> {
-        match *op {
-            Op::Malloc { id, bytes, stream } => {
-                if !live[id as usize].is_null() {
-                    let id = self.script.ids()[id as usize].clone();
-                    return Err(RunError::AlreadyLive { op: number, id }.into());
-                }
-                tally.allocations += 1;
-                let stream = StreamId::nth(stream.wrapping_add(stream_offset));
-                match allocator.raw_malloc(bytes, stream) {
-                    Ok(addr) => live[id as usize] = addr,
-                    Err(error) if error.is_out_of_memory() => tally.ooms += 1,
-                    Err(error) => return Err(error.into()),
+        stream_offset: u16,
+        live: &mut [DeviceAddr],
+        access: &mut impl Access,
+    ) -> anyhow::Result<Tally> {
+        let mut tally = Tally::default();
+        let stream = |number: u16| StreamId::nth(number.into());
+        for _ in 0..self.walks {
+            for &step in self.steps {
+                match step {
+                    Step::Malloc {
+                        id,
+                        bytes,
+                        stream: number,
+                    } => {
+                        let place = &mut live[id as usize];
+                        if !place.is_null() {
+                            return Err(self.already_live(id));
+                        }
+                        tally.allocations += 1;
+                        let stream = stream(number.wrapping_add(stream_offset));
+                        match access.with(|allocator| allocator.raw_malloc(bytes, stream)) {
+                            Ok(addr) => *place = addr,
+                            Err(error) if error.is_out_of_memory() => tally.ooms += 1,
+                            Err(error) => return Err(error.into()),
+                        }
+                    }
+                    Step::Free { id } => {
+                        let addr = std::mem::take(&mut live[id as usize]);
+                        access.with(|allocator| allocator.free(addr))?;
+                    }
+                    Step::RecordStream { id, stream: number } => {
+                        let addr = live[id as usize];
+                        access.with(|allocator| allocator.record_stream(addr, stream(number)))?;
+                    }
+                    Step::CompleteEvents {
+                        stream: number,
+                        count,
+                    } => access.with(|allocator| {
+                        let streams = allocator.driver_mut().streams_mut();
+                        streams.complete(stream(number), count);
+                    }),
+                    Step::CompleteAllEvents => {
+                        access.with(|allocator| {
+                            allocator.driver_mut().streams_mut().complete_all();
+                        });
+                    }
+                    Step::HoldEvents(hold) => {
+                        access.with(|allocator| {
+                            allocator.driver_mut().streams_mut().set_hold(hold);
+                        });
+                    }
+                    Step::EmptyCache => access.with(Allocator::empty_cache)?,
+                    Step::SetMemoryFraction(fraction) => {
+                        access.with(|allocator| allocator.set_memory_fraction(fraction))?;
+                    }
                 }
             }
-            Op::Free { id } => allocator.free(std::mem::take(&mut live[id as usize]))?,
-            Op::RecordStream { id, stream } => {
-                allocator.record_stream(live[id as usize], StreamId::nth(stream))?;
-            }
-            Op::CompleteEvents { stream, count } => {
-                let streams = allocator.driver_mut().streams_mut();
-                match stream {
-                    Some(stream) => streams.complete(StreamId::nth(stream), count),
-                    None => streams.complete_all(),
-                }
-            }
-            Op::HoldEvents(hold) => allocator.driver_mut().streams_mut().set_hold(hold),
-            Op::EmptyCache => allocator.empty_cache()?,
-            Op::SetMemoryFraction(fraction) => allocator.set_memory_fraction(fraction)?,
-            _ => {}
         }
-        Ok(())
+        Ok(tally)
+    }
+
+    fn already_live(self, id: u32) -> anyhow::Error {
+        let is_it = |op: &Op| matches!(op, Op::Malloc { id: other, .. } if *other == id);
+        let op = self.script.ops().iter().position(is_it).unwrap_or(0);
+        let id = self.script.ids()[id as usize].clone();
+        RunError::AlreadyLive { op, id }.into()
     }
 }
 
