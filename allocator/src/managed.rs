@@ -107,21 +107,13 @@ impl<P: Policy, D: Driver> Managed<P, D> {
 
     fn count_allocation(&mut self, block: Block, requested: u64) {
         let stats = &mut self.stats;
-        stats.allocation.increase(KIND, 1);
-        stats.active.increase(KIND, 1);
-        stats.allocated_bytes.increase(KIND, block.bytes);
-        stats.active_bytes.increase(KIND, block.bytes);
-        stats.requested_bytes.increase(KIND, requested);
+        stats.count_allocation(KIND, block.bytes, requested);
         self.use_segment(block, |used| used + block.bytes);
     }
 
     fn count_free(&mut self, Live { block, requested }: Live) {
         let stats = &mut self.stats;
-        stats.allocation.decrease(KIND, 1);
-        stats.active.decrease(KIND, 1);
-        stats.allocated_bytes.decrease(KIND, block.bytes);
-        stats.active_bytes.decrease(KIND, block.bytes);
-        stats.requested_bytes.decrease(KIND, requested);
+        stats.count_free(KIND, block.bytes, requested);
         self.use_segment(block, |used| used.saturating_sub(block.bytes));
     }
 

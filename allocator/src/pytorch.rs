@@ -64,14 +64,14 @@ mod tie_break;
 use std::collections::HashMap;
 
 use self::arena::{Arena, Id};
-use self::block::Block;
+use self::block::{Block, State};
 use self::events::PendingEvents;
 use self::live::LiveBlocks;
 use self::pages::ExpandableSegment;
 use self::pool::{BlockPool, Pools, Shelf};
 use self::private_pool::PrivatePools;
 use self::rules::Rules;
-use self::tie_break::Creations;
+use self::tie_break::Ranks;
 use crate::allocator::{Allocator, ONE_EXABYTE, delegate};
 use crate::driver::{DeviceAddr, Driver, HandleKind, StreamId};
 use crate::error::{Error, Hazard};
@@ -99,7 +99,7 @@ pub struct PyTorch<D> {
     /// Reserved bytes.
     reserved: u64,
     blocks: Arena<Block>,
-    creations: Creations,
+    ranks: Ranks,
     /// Allocated blocks by address.
     live: LiveBlocks,
     pools: Pools,
@@ -135,7 +135,7 @@ struct Request {
     stream: StreamId,
     /// Where its block comes from.
     shelf: ShelfId,
-    /// Bytes of the segment, if one is needed.
+    /// Bytes of the segment; 0 until it turns out that one is needed.
     segment_size: u64,
     /// Whether it may use expandable segments.
     expandable: bool,
@@ -164,7 +164,7 @@ impl<D: Driver> PyTorch<D> {
                 .at_start(settings.per_process_memory_fraction, total_memory),
             reserved: 0,
             blocks: Arena::default(),
-            creations: Creations::new(rules.tie_break),
+            ranks: Ranks::new(rules.tie_break),
             rules,
             live: LiveBlocks::default(),
             pools,
@@ -214,7 +214,7 @@ impl<D: Driver> PyTorch<D> {
             return Err(Error::TooManyBlocks);
         }
         // 1. Free the blocks whose streams have finished.
-        if !self.is_capturing() {
+        if !self.events.is_empty() && !self.is_capturing() {
             self.process_events()?;
         }
         // 2. Round the size and choose the pool.
@@ -250,23 +250,25 @@ impl<D: Driver> PyTorch<D> {
         let id = self
             .live
             .remove(&self.blocks, addr)
-            .ok_or(Error::InvalidPointer(addr))?;
+            .ok_or_else(|| Error::InvalidPointer(addr))?;
         // 1. It is no longer allocated.
-        let block = &mut self.blocks[id];
-        block.allocated = false;
+        let block = &self.blocks[id];
         let (size, requested, shelf) = (block.size, block.requested, block.shelf);
-        let kind = self.pools[shelf].kind;
-        self.stats.allocation.decrease(kind, 1);
-        self.stats.allocated_bytes.decrease(kind, size);
+        let is_used_elsewhere = block.uses.is_some();
+        let kind = block.kind;
         self.trace(Action::FreeRequested, shelf, addr, requested);
         if self.settings.is_oversize(size) {
             self.stats.oversize_allocations.decrease(1);
         }
         // 2. It becomes free now, or waits for the other streams that use it.
-        if self.blocks[id].uses.is_none() {
+        if !is_used_elsewhere {
+            self.stats.count_free(kind, size, requested);
             self.free_block(id);
-            Ok(())
-        } else if self.is_capturing() {
+            return Ok(());
+        }
+        self.blocks[id].state = State::Waiting;
+        self.stats.count_waiting(kind, size);
+        if self.is_capturing() {
             self.events.defer(id);
             Ok(())
         } else {
@@ -372,7 +374,7 @@ impl<D: Driver> PyTorch<D> {
     /// [`Error::InvalidPointer`] if `addr` is not the start of a live allocation.
     pub fn base_allocation(&self, addr: DeviceAddr) -> Result<(DeviceAddr, u64), Error> {
         let mut head = self.live_block(addr)?;
-        while let Some(prev) = self.blocks[head].prev.filter(|&p| self.blocks[p].mapped) {
+        while let Some(prev) = self.blocks[head].prev.filter(|&p| self.blocks[p].is_mapped()) {
             head = prev;
         }
         let bytes = self.mapped_run(head).map(|id| self.blocks[id].size).sum();
@@ -386,7 +388,7 @@ impl<D: Driver> PyTorch<D> {
     /// [`Error::Driver`] if the device fails.
     pub fn largest_free(&mut self) -> Result<u64, Error> {
         let device = self.driver.memory_info()?.free;
-        let free = self.pools.iter().flat_map(|pool| self.pools.free(pool));
+        let free = self.pools.iter().flat_map(|pool| self.pools.free(&self.blocks, pool));
         Ok(free.map(|id| self.blocks[id].size).fold(device, u64::max))
     }
 
@@ -403,34 +405,38 @@ impl<D: Driver> PyTorch<D> {
 
     fn live_block(&self, addr: DeviceAddr) -> Result<BlockId, Error> {
         let found = self.live.get(&self.blocks, addr);
-        found.ok_or(Error::InvalidPointer(addr))
+        found.ok_or_else(|| Error::InvalidPointer(addr))
     }
 
+    #[inline(always)]
     fn request(&mut self, bytes: u64, stream: StreamId) -> Result<Request, Error> {
         let overflow = Hazard::SizeOverflow { bytes };
         let size = size::round_size(bytes, &self.settings).ok_or(overflow)?;
-        let segment_size = size::segment_size(size, &self.settings).ok_or(overflow)?;
         Ok(Request {
             bytes,
             size,
             stream,
             shelf: self.shelf_for(size, stream)?,
-            segment_size,
+            segment_size: 0,
             expandable: self.settings.expandable_segments,
         })
     }
 
     /// Where blocks of `size` bytes for `stream` currently come from.
+    #[inline(always)]
     fn shelf_for(&mut self, size: u64, stream: StreamId) -> Result<ShelfId, Error> {
         let kind = size::pool_kind(size);
-        let redirection = self
-            .private_pools
-            .redirection(stream, kind, self.rules.nesting)?;
-        let pool = redirection.unwrap_or(self.default_pool(kind));
+        let mut pool = self.default_pool(kind);
+        if self.private_pools.is_recording() {
+            let nesting = self.rules.nesting;
+            let redirection = self.private_pools.redirection(stream, kind, nesting)?;
+            pool = redirection.unwrap_or(pool);
+        }
         Ok(self.pools.shelf(pool, stream))
     }
 
     /// The default pool of a kind.
+    #[inline]
     fn default_pool(&self, kind: PoolKind) -> PoolId {
         match kind {
             PoolKind::Small => self.small,
@@ -439,19 +445,16 @@ impl<D: Driver> PyTorch<D> {
     }
 
     /// Marks a block as allocated and updates the statistics.
+    #[inline(always)]
     fn hand_out(&mut self, id: BlockId, request: &Request) -> DeviceAddr {
         let block = &mut self.blocks[id];
-        block.allocated = true;
+        block.state = State::Allocated;
         block.requested = request.bytes;
         let (addr, size, shelf) = (block.addr, block.size, block.shelf);
-        let kind = self.pools[shelf].kind;
+        let kind = block.kind;
         self.trace(Action::Alloc, shelf, addr, request.bytes);
-        self.live.insert(addr, id);
-        self.stats.allocation.increase(kind, 1);
-        self.stats.allocated_bytes.increase(kind, size);
-        self.stats.active.increase(kind, 1);
-        self.stats.active_bytes.increase(kind, size);
-        self.stats.requested_bytes.increase(kind, request.bytes);
+        self.live.insert(&self.blocks, id);
+        self.stats.count_allocation(kind, size, request.bytes);
         if self.settings.is_oversize(size) {
             self.stats.oversize_allocations.increase(1);
         }
@@ -459,6 +462,7 @@ impl<D: Driver> PyTorch<D> {
     }
 
     /// Appends an entry about a block or segment to the history if it is on.
+    #[inline]
     fn trace(&mut self, action: Action, shelf: ShelfId, addr: DeviceAddr, size: u64) {
         if self.history.is_recording() {
             let pool = self.pools.pool_of(shelf).name();

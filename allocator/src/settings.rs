@@ -234,6 +234,7 @@ impl Settings {
 
     /// Whether a block of this size is never split (outside expandable segments), and whether a request
     /// of this size gets such a block.
+    #[inline]
     #[must_use]
     pub fn is_oversize(&self, bytes: u64) -> bool {
         self.max_split_size.is_some_and(|limit| bytes >= limit)

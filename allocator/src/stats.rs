@@ -3,9 +3,12 @@
 //! Source: PyTorch 2.11, `c10/core/CachingDeviceAllocator.h` and the binding behind
 //! `torch.cuda.memory_stats`.
 
+mod array;
 pub mod summary;
 
 use std::collections::BTreeMap;
+
+pub use self::array::{Stat, StatArray};
 
 use crate::mempool::MempoolId;
 use crate::release::{Release, is_written, two};
@@ -37,219 +40,15 @@ impl PoolKind {
     }
 }
 
-/// One figure over time.
+/// Freed blocks that still wait for a stream. With the allocated blocks they are the active ones.
 ///
-/// Invariants between two resets: `current = allocated − freed` if the figure started at zero, and
-/// `peak ≥ current`. Totals beyond 2^63 wrap around, as in PyTorch.
+/// The peaks are those of the active blocks while some were waiting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Stat {
-    /// The current value.
-    pub current: i64,
-    /// The highest value since the last reset of peaks.
-    pub peak: i64,
-    /// The sum of all increases since the last reset of totals.
-    pub allocated: i64,
-    /// The sum of all decreases since the last reset of totals.
-    pub freed: i64,
-}
-
-impl Stat {
-    /// Adds `amount`.
-    pub fn increase(&mut self, amount: u64) {
-        let amount = amount.cast_signed();
-        self.current = self.current.wrapping_add(amount);
-        self.peak = self.peak.max(self.current);
-        self.allocated = self.allocated.wrapping_add(amount);
-    }
-
-    /// Subtracts `amount`.
-    pub fn decrease(&mut self, amount: u64) {
-        let amount = amount.cast_signed();
-        self.current = self.current.wrapping_sub(amount);
-        self.freed = self.freed.wrapping_add(amount);
-    }
-
-    /// Sets the peak to the current value.
-    pub fn reset_peak(&mut self) {
-        self.peak = self.current;
-    }
-
-    fn reset_accumulated(&mut self) {
-        self.allocated = 0;
-        self.freed = 0;
-    }
-}
-
-/// A statistic over all pools, and over the small and the large pool separately. The two pools may peak at
-/// different times, so their peaks need not add up to the overall peak.
-///
-/// Everything but the overall peak follows from the two pools, so every allocation updates few counters.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct StatArray {
-    small_pool: Counter,
-    large_pool: Counter,
-    /// The highest sum of both pools since the last reset of peaks.
-    peak: i64,
-}
-
-/// A [`Stat`] whose total of decreases follows from the other figures.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct Counter {
-    current: i64,
-    peak: i64,
-    allocated: i64,
-    /// What `current` would be without the increases and decreases since the last reset of totals.
-    start: i64,
-}
-
-impl Counter {
-    fn increase(&mut self, amount: i64) {
-        self.current = self.current.wrapping_add(amount);
-        self.allocated = self.allocated.wrapping_add(amount);
-        if self.current > self.peak {
-            self.peak = self.current;
-        }
-    }
-
-    fn stat(&self) -> Stat {
-        let change = self.current.wrapping_sub(self.start);
-        Stat {
-            current: self.current,
-            peak: self.peak,
-            allocated: self.allocated,
-            freed: self.allocated.wrapping_sub(change),
-        }
-    }
-
-    fn reset_accumulated(&mut self) {
-        self.allocated = 0;
-        self.start = self.current;
-    }
-}
-
-impl From<Stat> for Counter {
-    fn from(stat: Stat) -> Self {
-        let change = stat.allocated.wrapping_sub(stat.freed);
-        Self {
-            current: stat.current,
-            peak: stat.peak,
-            allocated: stat.allocated,
-            start: stat.current.wrapping_sub(change),
-        }
-    }
-}
-
-impl StatArray {
-    /// A statistic of pools with these figures, whose sum had this peak.
-    #[must_use]
-    pub fn new(small_pool: Stat, large_pool: Stat, peak: i64) -> Self {
-        Self {
-            small_pool: Counter::from(small_pool),
-            large_pool: Counter::from(large_pool),
-            peak,
-        }
-    }
-
-    /// Both kinds of pools.
-    #[must_use]
-    pub fn all(&self) -> Stat {
-        let (small, large) = (self.small_pool.stat(), self.large_pool.stat());
-        Stat {
-            current: self.current(),
-            peak: self.peak,
-            allocated: small.allocated.wrapping_add(large.allocated),
-            freed: small.freed.wrapping_add(large.freed),
-        }
-    }
-
-    /// Small pools.
-    #[must_use]
-    pub fn small_pool(&self) -> Stat {
-        self.small_pool.stat()
-    }
-
-    /// Large pools.
-    #[must_use]
-    pub fn large_pool(&self) -> Stat {
-        self.large_pool.stat()
-    }
-
-    /// The figure of one kind.
-    #[must_use]
-    pub fn of(&self, kind: PoolKind) -> Stat {
-        match kind {
-            PoolKind::Small => self.small_pool(),
-            PoolKind::Large => self.large_pool(),
-        }
-    }
-
-    /// Adds `amount` to one kind.
-    #[inline]
-    pub fn increase(&mut self, kind: PoolKind, amount: u64) {
-        self.counter(kind).increase(amount.cast_signed());
-        let current = self.current();
-        if current > self.peak {
-            self.peak = current;
-        }
-    }
-
-    /// Subtracts `amount` from one kind.
-    #[inline]
-    pub fn decrease(&mut self, kind: PoolKind, amount: u64) {
-        let counter = self.counter(kind);
-        counter.current = counter.current.wrapping_sub(amount.cast_signed());
-    }
-
-    /// Applies a net change. Zero changes nothing, not even a peak.
-    #[inline]
-    pub fn change(&mut self, kind: PoolKind, net: i64) {
-        if net > 0 {
-            self.increase(kind, net.unsigned_abs());
-        } else {
-            self.decrease(kind, net.unsigned_abs());
-        }
-    }
-
-    /// Sets the current value of one kind; totals and peaks stay.
-    pub fn set_current(&mut self, kind: PoolKind, value: i64) {
-        let counter = self.counter(kind);
-        let moved = value.wrapping_sub(counter.current);
-        counter.current = value;
-        counter.start = counter.start.wrapping_add(moved);
-    }
-
-    /// Undoes an increase; the peak stays.
-    pub fn take_back(&mut self, kind: PoolKind, amount: u64) {
-        let counter = self.counter(kind);
-        counter.current = counter.current.wrapping_sub(amount.cast_signed());
-        counter.allocated = counter.allocated.wrapping_sub(amount.cast_signed());
-    }
-
-    /// Sets every peak to its current value.
-    fn reset_peak(&mut self) {
-        for counter in [&mut self.small_pool, &mut self.large_pool] {
-            counter.peak = counter.current;
-        }
-        self.peak = self.current();
-    }
-
-    /// Sets all totals to zero.
-    pub(crate) fn reset_accumulated(&mut self) {
-        self.small_pool.reset_accumulated();
-        self.large_pool.reset_accumulated();
-    }
-
-    fn current(&self) -> i64 {
-        let (small, large) = (&self.small_pool, &self.large_pool);
-        small.current.wrapping_add(large.current)
-    }
-
-    fn counter(&mut self, kind: PoolKind) -> &mut Counter {
-        match kind {
-            PoolKind::Small => &mut self.small_pool,
-            PoolKind::Large => &mut self.large_pool,
-        }
-    }
+pub struct Waiting {
+    /// The number of blocks.
+    pub blocks: StatArray,
+    /// Their bytes.
+    pub bytes: StatArray,
 }
 
 /// All statistics of one device.
@@ -262,20 +61,18 @@ pub struct DeviceStats {
     pub allocation: StatArray,
     /// Segments reserved with `cudaMalloc`; expandable segments do not count.
     pub segment: StatArray,
-    /// Blocks that are allocated, or freed but still waiting for a stream.
-    pub active: StatArray,
     /// Free blocks in split segments, which cannot be returned. Expandable segments do not count.
     pub inactive_split: StatArray,
     /// Bytes of the blocks in `allocation`.
     pub allocated_bytes: StatArray,
     /// Reserved bytes.
     pub reserved_bytes: StatArray,
-    /// Bytes of the blocks in `active`.
-    pub active_bytes: StatArray,
     /// Bytes of the blocks in `inactive_split`.
     pub inactive_split_bytes: StatArray,
     /// Requested bytes of the blocks in `active`.
     pub requested_bytes: StatArray,
+    /// Blocks in `active` that are not allocated.
+    pub waiting: Waiting,
     /// Allocated blocks of at least `max_split_size`.
     pub oversize_allocations: Stat,
     /// Segments of at least `max_split_size`.
@@ -305,19 +102,80 @@ const ADDED: [(&str, Release); 2] = [
 ];
 
 impl DeviceStats {
+    /// Blocks that are allocated, or freed but still waiting for a stream.
+    #[must_use]
+    pub fn active(&self) -> StatArray {
+        self.allocation.with(&self.waiting.blocks)
+    }
+
+    /// Bytes of the blocks in [`Self::active`].
+    #[must_use]
+    pub fn active_bytes(&self) -> StatArray {
+        self.allocated_bytes.with(&self.waiting.bytes)
+    }
+
+    /// Counts an allocated block.
+    #[inline]
+    pub fn count_allocation(&mut self, kind: PoolKind, bytes: u64, requested: u64) {
+        self.allocation.increase(kind, 1);
+        self.allocated_bytes.increase(kind, bytes);
+        self.requested_bytes.increase(kind, requested);
+        if self.waiting.blocks.is_any() {
+            self.note_active_peaks();
+        }
+    }
+
+    /// Without waiting blocks, the peaks of active blocks are those of allocated ones.
+    #[cold]
+    fn note_active_peaks(&mut self) {
+        self.waiting.blocks.note_peak_with(&self.allocation);
+        self.waiting.bytes.note_peak_with(&self.allocated_bytes);
+    }
+
+    /// Counts the free of an allocated block.
+    #[inline]
+    pub fn count_free(&mut self, kind: PoolKind, bytes: u64, requested: u64) {
+        self.allocation.decrease(kind, 1);
+        self.allocated_bytes.decrease(kind, bytes);
+        self.requested_bytes.decrease(kind, requested);
+    }
+
+    /// Counts the free of an allocated block that waits for a stream.
+    pub(crate) fn count_waiting(&mut self, kind: PoolKind, bytes: u64) {
+        self.allocation.decrease(kind, 1);
+        self.allocated_bytes.decrease(kind, bytes);
+        self.waiting.blocks.add(kind, 1);
+        self.waiting.bytes.add(kind, bytes);
+    }
+
+    /// Counts a block that waited from the start.
+    pub(crate) fn count_restored_waiting(&mut self, kind: PoolKind, bytes: u64, requested: u64) {
+        self.waiting.blocks.increase(kind, 1);
+        self.waiting.bytes.increase(kind, bytes);
+        self.requested_bytes.increase(kind, requested);
+        self.note_active_peaks();
+    }
+
+    /// Counts the end of a wait.
+    pub(crate) fn count_waited(&mut self, kind: PoolKind, bytes: u64, requested: u64) {
+        self.waiting.blocks.decrease(kind, 1);
+        self.waiting.bytes.decrease(kind, bytes);
+        self.requested_bytes.decrease(kind, requested);
+    }
+
     /// The arrays with their names in PyTorch's dictionary, in its order.
     #[must_use]
-    pub fn arrays(&self) -> [(&'static str, &StatArray); 9] {
+    pub fn arrays(&self) -> [(&'static str, StatArray); 9] {
         [
-            ("allocation", &self.allocation),
-            ("segment", &self.segment),
-            ("active", &self.active),
-            ("inactive_split", &self.inactive_split),
-            ("allocated_bytes", &self.allocated_bytes),
-            ("reserved_bytes", &self.reserved_bytes),
-            ("active_bytes", &self.active_bytes),
-            ("inactive_split_bytes", &self.inactive_split_bytes),
-            ("requested_bytes", &self.requested_bytes),
+            ("allocation", self.allocation),
+            ("segment", self.segment),
+            ("active", self.active()),
+            ("inactive_split", self.inactive_split),
+            ("allocated_bytes", self.allocated_bytes),
+            ("reserved_bytes", self.reserved_bytes),
+            ("active_bytes", self.active_bytes()),
+            ("inactive_split_bytes", self.inactive_split_bytes),
+            ("requested_bytes", self.requested_bytes),
         ]
     }
 
@@ -363,7 +221,7 @@ impl DeviceStats {
         let by_pools = "reserved_bytes_by_private_pools";
         let pools = self.reserved_bytes_by_private_pools.iter();
         let pools = pools
-            .map(|(&MempoolId(a, b), array)| (format!("{by_pools}.{a}_{b}"), array))
+            .map(|(&MempoolId(a, b), &array)| (format!("{by_pools}.{a}_{b}"), array))
             .filter(|_| written(by_pools));
         for (name, array) in arrays.into_iter().chain(pools) {
             add(&format!("{name}.all"), &array.all());
@@ -384,6 +242,7 @@ impl DeviceStats {
     /// Sets every peak to its current value (`torch.cuda.reset_peak_memory_stats`).
     pub fn reset_peak(&mut self) {
         self.arrays_mut().for_each(StatArray::reset_peak);
+        self.note_active_peaks();
         self.oversize_allocations.reset_peak();
         self.oversize_segments.reset_peak();
     }
@@ -405,13 +264,13 @@ impl DeviceStats {
         let arrays = [
             &mut self.allocation,
             &mut self.segment,
-            &mut self.active,
             &mut self.inactive_split,
             &mut self.allocated_bytes,
             &mut self.reserved_bytes,
-            &mut self.active_bytes,
             &mut self.inactive_split_bytes,
             &mut self.requested_bytes,
+            &mut self.waiting.blocks,
+            &mut self.waiting.bytes,
         ];
         let of_pools = self.reserved_bytes_by_private_pools.values_mut();
         arrays.into_iter().chain(of_pools)
@@ -420,6 +279,8 @@ impl DeviceStats {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -459,24 +320,80 @@ mod tests {
         assert_eq!(Vec::from_iter(keys), expected);
     }
 
-    #[test]
-    fn a_peak_stays_until_it_is_reset() {
-        let mut stats = DeviceStats::default();
-        stats.active.increase(PoolKind::Small, 5);
-        stats.active.decrease(PoolKind::Small, 3);
-        let expected = Stat {
-            current: 2,
-            peak: 5,
-            allocated: 5,
-            freed: 3,
-        };
-        assert_eq!(stats.active.all(), expected);
-        assert_eq!(stats.active.small_pool(), expected);
-        assert_eq!(stats.active.large_pool(), Stat::default());
-        stats.reset_peak();
-        assert_eq!(stats.active.all().peak, 2);
-        stats.reset_accumulated();
-        assert_eq!((stats.active.all().allocated, stats.active.all().freed), (0, 0));
-        assert_eq!(stats.active.all().current, 2);
+    /// A count of the straightforward kind: every figure kept separately.
+    #[derive(Default)]
+    struct Naive([Stat; 3]);
+
+    impl Naive {
+        fn change(&mut self, kind: PoolKind, change: impl Fn(&mut Stat)) {
+            let own = match kind {
+                PoolKind::Small => 1,
+                PoolKind::Large => 2,
+            };
+            change(&mut self.0[0]);
+            change(&mut self.0[own]);
+        }
+
+        fn equals(&self, array: &StatArray) -> bool {
+            self.0 == [array.all(), array.small_pool(), array.large_pool()]
+        }
+    }
+
+    proptest! {
+        /// Blocks are allocated, freed at once or after a wait; peaks and totals are reset at any time.
+        #[test]
+        fn derived_figures_equal_separate_ones(
+            ops in prop::collection::vec((0..6, any::<prop::sample::Index>(), 1_u64..100), 1..300),
+        ) {
+            let mut stats = DeviceStats::default();
+            let (mut allocated, mut active, mut requested) = <(Naive, Naive, Naive)>::default();
+            let (mut live, mut waiting) = (Vec::new(), Vec::new());
+            for (op, index, bytes) in ops {
+                match op {
+                    0 | 1 => {
+                        let kind = if op == 0 { PoolKind::Small } else { PoolKind::Large };
+                        live.push((kind, bytes));
+                        stats.count_allocation(kind, bytes, bytes / 2);
+                        allocated.change(kind, |stat| stat.increase(bytes));
+                        active.change(kind, |stat| stat.increase(bytes));
+                        requested.change(kind, |stat| stat.increase(bytes / 2));
+                    }
+                    2 | 3 if !live.is_empty() => {
+                        let (kind, bytes) = live.swap_remove(index.index(live.len()));
+                        allocated.change(kind, |stat| stat.decrease(bytes));
+                        if op == 2 {
+                            stats.count_waiting(kind, bytes);
+                            waiting.push((kind, bytes));
+                        } else {
+                            stats.count_free(kind, bytes, bytes / 2);
+                            active.change(kind, |stat| stat.decrease(bytes));
+                            requested.change(kind, |stat| stat.decrease(bytes / 2));
+                        }
+                    }
+                    4 if !waiting.is_empty() => {
+                        let (kind, bytes) = waiting.swap_remove(index.index(waiting.len()));
+                        stats.count_waited(kind, bytes, bytes / 2);
+                        active.change(kind, |stat| stat.decrease(bytes));
+                        requested.change(kind, |stat| stat.decrease(bytes / 2));
+                    }
+                    5 if bytes < 10 => {
+                        stats.reset_peak();
+                        for naive in [&mut allocated, &mut active, &mut requested] {
+                            naive.0.iter_mut().for_each(Stat::reset_peak);
+                        }
+                    }
+                    5 if bytes < 20 => {
+                        stats.reset_accumulated();
+                        for naive in [&mut allocated, &mut active, &mut requested] {
+                            naive.0.iter_mut().for_each(Stat::reset_accumulated);
+                        }
+                    }
+                    _ => {}
+                }
+                prop_assert!(allocated.equals(&stats.allocated_bytes));
+                prop_assert!(active.equals(&stats.active_bytes()));
+                prop_assert!(requested.equals(&stats.requested_bytes));
+            }
+        }
     }
 }

@@ -41,7 +41,7 @@ impl Measures {
         Self {
             peak_requested_bytes: peak(&stats.requested_bytes),
             peak_allocated_bytes: peak(&stats.allocated_bytes),
-            peak_active_bytes: peak(&stats.active_bytes),
+            peak_active_bytes: peak(&stats.active_bytes()),
             peak_reserved_bytes: peak(&stats.reserved_bytes),
             peak_inactive_split_bytes: peak(&stats.inactive_split_bytes),
             retries: stats.num_alloc_retries.cast_unsigned(),

@@ -261,9 +261,7 @@ impl<'w> RestoredBlocks<'w> {
         let mut stats = stats.clone();
         for (kind, [number, bytes, requested]) in self.sums {
             stats.allocation.take_back(kind, number);
-            stats.active.take_back(kind, number);
             stats.allocated_bytes.take_back(kind, bytes);
-            stats.active_bytes.take_back(kind, bytes);
             stats.requested_bytes.take_back(kind, requested);
             let allocated = stats.allocated_bytes.of(kind).current;
             stats.reserved_bytes.set_current(kind, allocated);

@@ -31,6 +31,7 @@ impl<T> Id<T> {
         }
     }
 
+    #[inline]
     fn index(self) -> usize {
         self.number.get() as usize - 1
     }
@@ -49,6 +50,7 @@ const HEADROOM: usize = 1 << 24;
 
 impl<T> Arena<T> {
     /// Whether there is room for all values that one operation creates.
+    #[inline]
     pub(super) fn has_room(&self) -> bool {
         self.slots.len() - self.vacant.len() < u32::MAX as usize - HEADROOM
     }
@@ -75,6 +77,7 @@ impl<T> Arena<T> {
     }
 
     /// Removes a value. It keeps its memory until its slot is reused.
+    #[inline]
     pub(super) fn remove(&mut self, id: Id<T>) {
         self.vacant.push(id);
     }

@@ -5,8 +5,22 @@ use super::events::Uses;
 use super::pages::ExpandableSegment;
 use super::{BlockId, ShelfId};
 use crate::driver::DeviceAddr;
+use crate::stats::PoolKind;
 
-/// A piece of a segment: allocated, waiting, free or unmapped.
+/// What a block is used for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum State {
+    /// The program uses it.
+    Allocated,
+    /// The program has freed it, but other streams still use it.
+    Waiting,
+    /// Nothing uses it.
+    Free,
+    /// Its addresses are not mapped. Only expandable segments have such blocks.
+    Unmapped,
+}
+
+/// A piece of a segment.
 ///
 /// The blocks of a segment form a chain without gaps: `next.addr = addr + size`, and `next.prev` is
 /// this block. The first and last blocks have no neighbour on that side.
@@ -25,20 +39,19 @@ pub(super) struct Block {
     /// The pool it belongs to, and the stream whose requests it may serve.
     pub(super) shelf: ShelfId,
     /// Its place among free blocks of its size ([`TieBreak`](super::tie_break::TieBreak)).
-    pub(super) created: u64,
+    pub(super) rank: u64,
     /// The block before it in the segment.
     pub(super) prev: Option<BlockId>,
     /// The block after it in the segment.
     pub(super) next: Option<BlockId>,
     /// The expandable segment it is part of.
     pub(super) segment: Option<Id<ExpandableSegment>>,
-    /// Whether it is allocated.
-    pub(super) allocated: bool,
-    /// Whether its addresses are mapped. Only expandable segments have unmapped blocks.
-    pub(super) mapped: bool,
+    pub(super) state: State,
+    /// The kind of its pool.
+    pub(super) kind: PoolKind,
     /// Other streams that use it; it becomes free when they have finished.
     pub(super) uses: Option<Id<Uses>>,
-    /// The number of searches in the pool when this block became free.
+    /// The number of searches when this block became free ([`Pools::searches`](super::pool::Pools::searches)).
     pub(super) searches_before: u64,
 }
 
@@ -50,7 +63,17 @@ impl Block {
 
     /// Whether neither the program nor a stream uses it.
     pub(super) fn is_idle(&self) -> bool {
-        !self.allocated && self.uses.is_none()
+        matches!(self.state, State::Free | State::Unmapped)
+    }
+
+    /// Whether the program uses it.
+    pub(super) fn is_allocated(&self) -> bool {
+        self.state == State::Allocated
+    }
+
+    /// Whether its addresses are mapped.
+    pub(super) fn is_mapped(&self) -> bool {
+        self.state != State::Unmapped
     }
 
     /// Whether it is part of an expandable segment.
@@ -66,9 +89,12 @@ impl Block {
     /// Creates an idle, unlinked block for a part of this block.
     pub(super) fn part(&self, addr: DeviceAddr, size: u64) -> Self {
         Self {
-            mapped: self.mapped,
-            created: self.created,
-            ..Self::whole_segment(addr, size, self.shelf, self.segment)
+            state: match self.state {
+                State::Unmapped => State::Unmapped,
+                _ => State::Free,
+            },
+            rank: self.rank,
+            ..Self::whole_segment(addr, size, self.shelf, self.kind, self.segment)
         }
     }
 
@@ -77,6 +103,7 @@ impl Block {
         addr: DeviceAddr,
         size: u64,
         shelf: ShelfId,
+        kind: PoolKind,
         segment: Option<Id<ExpandableSegment>>,
     ) -> Self {
         Self {
@@ -84,12 +111,15 @@ impl Block {
             size,
             requested: 0,
             shelf,
-            created: 0,
+            kind,
+            rank: 0,
             prev: None,
             next: None,
             segment,
-            allocated: false,
-            mapped: segment.is_none(),
+            state: match segment {
+                None => State::Free,
+                Some(_) => State::Unmapped,
+            },
             uses: None,
             searches_before: 0,
         }
@@ -98,7 +128,7 @@ impl Block {
     /// Creates a block for tests of containers.
     #[cfg(test)]
     pub(super) fn of_size(addr: DeviceAddr, size: u64) -> Self {
-        Self::whole_segment(addr, size, ShelfId::FIRST, None)
+        Self::whole_segment(addr, size, ShelfId::FIRST, PoolKind::Small, None)
     }
 }
 
@@ -119,7 +149,7 @@ impl Arena<Block> {
     pub(super) fn size_with_unmapped_tail(&self, id: BlockId) -> u64 {
         let block = &self[id];
         let tail = block.next.map(|next| &self[next]);
-        block.size + tail.filter(|t| !t.mapped).map_or(0, |t| t.size)
+        block.size + tail.filter(|t| !t.is_mapped()).map_or(0, |t| t.size)
     }
 }
 

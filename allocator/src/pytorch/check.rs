@@ -7,7 +7,7 @@ use super::size::MIN_BLOCK;
 use super::{BlockId, PyTorch};
 use crate::check::{Violation, ensure};
 use crate::driver::Driver;
-use crate::stats::{DeviceStats, PoolKind};
+use crate::stats::DeviceStats;
 
 impl<D: Driver> PyTorch<D> {
     /// Verifies that
@@ -38,10 +38,14 @@ impl<D: Driver> PyTorch<D> {
             "{at}: the size is not a multiple of 512"
         );
         ensure!(
-            block.mapped || block.is_expandable(),
+            block.kind == self.pools[block.shelf].kind,
+            "{at}: it is not of the kind of its pool"
+        );
+        ensure!(
+            block.is_mapped() || block.is_expandable(),
             "{at}: unmapped outside an expandable segment"
         );
-        ensure!(block.mapped || block.is_idle(), "{at}: in use but unmapped");
+        ensure!(block.is_mapped() || block.is_idle(), "{at}: in use but unmapped");
         if let Some(prev) = block.prev {
             ensure!(
                 self.blocks[prev].next == Some(id),
@@ -66,7 +70,7 @@ impl<D: Driver> PyTorch<D> {
             "{at}: its neighbour differs in stream, pool or segment"
         );
         ensure!(
-            !(block.is_idle() && next.is_idle() && block.mapped == next.mapped),
+            !(block.is_idle() && next.is_idle() && block.is_mapped() == next.is_mapped()),
             "{at} was not coalesced with its neighbour at {}",
             next.addr
         );
@@ -77,16 +81,16 @@ impl<D: Driver> PyTorch<D> {
         let mut pooled = 0;
         for pool in self.pools.iter() {
             let mut last = None;
-            for id in self.pools.free(pool) {
+            for id in self.pools.free(&self.blocks, pool) {
                 let block = &self.blocks[id];
                 let shelf = &self.pools[block.shelf];
-                let in_place = shelf.pool == pool && block.mapped && block.is_idle();
+                let in_place = shelf.pool == pool && block.is_mapped() && block.is_idle();
                 let addr = block.addr;
                 ensure!(
                     in_place,
                     "{addr} is in the set of free blocks but is not free"
                 );
-                let order = Some((shelf.stream, block.size, block.created, addr));
+                let order = Some((shelf.stream, block.size, block.rank));
                 ensure!(
                     last < order,
                     "{addr} is not in its place among the free blocks"
@@ -100,7 +104,7 @@ impl<D: Driver> PyTorch<D> {
                 let shelf = &self.pools[block.shelf];
                 let addr = block.addr;
                 ensure!(
-                    shelf.pool == pool && !block.mapped,
+                    shelf.pool == pool && !block.is_mapped(),
                     "{addr} is in the set of unmapped ranges but is mapped"
                 );
                 let order = Some((shelf.stream, addr));
@@ -118,12 +122,12 @@ impl<D: Driver> PyTorch<D> {
             let block = &self.blocks[id];
             let found = self.live.get(&self.blocks, block.addr);
             ensure!(
-                block.allocated && found == Some(id),
+                block.is_allocated() && found == Some(id),
                 "{} is in the address table but its block is not allocated",
                 block.addr
             );
         }
-        let allocated = self.blocks.iter().filter(|(_, b)| b.allocated).count();
+        let allocated = self.blocks.iter().filter(|(_, b)| b.is_allocated()).count();
         let live = self.live.len();
         ensure!(
             live == allocated,
@@ -147,7 +151,7 @@ impl<D: Driver> PyTorch<D> {
                 "{addr} counts {counted} events but waits for {events}"
             );
             let is_deferred = deferred.contains(&id);
-            let should_be = !block.allocated && self.events.has_unrecorded_streams(block);
+            let should_be = !block.is_allocated() && self.events.has_unrecorded_streams(block);
             ensure!(
                 is_deferred == should_be,
                 "{addr} is wrongly deferred or not deferred"
@@ -161,7 +165,7 @@ impl<D: Driver> PyTorch<D> {
         for (id, segment) in self.expandable_segments.iter() {
             let of_segment = || self.blocks.iter().filter(|(_, b)| b.segment == Some(id));
             let mapped: u64 = of_segment()
-                .filter(|(_, b)| b.mapped)
+                .filter(|(_, b)| b.is_mapped())
                 .map(|(_, b)| b.size)
                 .sum();
             let covered: u64 = of_segment().map(|(_, b)| b.size).sum();
@@ -176,7 +180,7 @@ impl<D: Driver> PyTorch<D> {
                 segment.mapped_bytes()
             );
             let page = segment.page_size();
-            for (_, block) in of_segment().filter(|(_, b)| !b.mapped) {
+            for (_, block) in of_segment().filter(|(_, b)| !b.is_mapped()) {
                 let aligned = block.addr.offset_from(base).is_multiple_of(page)
                     && block.size.is_multiple_of(page);
                 ensure!(
@@ -219,7 +223,7 @@ impl<D: Driver> PyTorch<D> {
             let held: u64 = self
                 .blocks
                 .iter()
-                .filter(|(_, b)| b.mapped && [private.small, private.large].contains(&self.pools[b.shelf].pool))
+                .filter(|(_, b)| b.is_mapped() && [private.small, private.large].contains(&self.pools[b.shelf].pool))
                 .map(|(_, b)| b.size)
                 .sum();
             ensure!(
@@ -234,20 +238,16 @@ impl<D: Driver> PyTorch<D> {
     /// Recomputes the current statistics from the blocks.
     fn recount(&self) -> DeviceStats {
         let mut now = DeviceStats::default();
-        for (_, block) in self.blocks.iter().filter(|(_, block)| block.mapped) {
-            let kind: PoolKind = self.pools[block.shelf].kind;
+        for (_, block) in self.blocks.iter().filter(|(_, block)| block.is_mapped()) {
+            let kind = block.kind;
             now.reserved_bytes.increase(kind, block.size);
             if !block.is_expandable() && block.prev.is_none() {
                 now.segment.increase(kind, 1);
             }
-            if block.allocated {
-                now.allocation.increase(kind, 1);
-                now.allocated_bytes.increase(kind, block.size);
-            }
-            if !block.is_idle() {
-                now.active.increase(kind, 1);
-                now.active_bytes.increase(kind, block.size);
-                now.requested_bytes.increase(kind, block.requested);
+            if block.is_allocated() {
+                now.count_allocation(kind, block.size, block.requested);
+            } else if !block.is_idle() {
+                now.count_restored_waiting(kind, block.size, block.requested);
             } else if block.is_split() && !block.is_expandable() {
                 now.inactive_split.increase(kind, 1);
                 now.inactive_split_bytes.increase(kind, block.size);

@@ -64,6 +64,12 @@ impl PendingEvents {
         self.deferred.push(id);
     }
 
+    /// Whether no block waits for anything.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.of_stream.is_empty() && self.deferred.is_empty()
+    }
+
     /// The blocks in all queues, once for each of their events.
     pub(super) fn queued_blocks(&self) -> impl Iterator<Item = BlockId> {
         std::iter::successors(self.of_stream.at_or_after(0), |(slot, _, _)| {
@@ -151,21 +157,26 @@ impl<D: Driver> PyTorch<D> {
             self.events.uses[uses].streams.remove_at(slot);
             self.events.uses[uses].event_count += 1;
         }
-        self.forget_finished_uses(id);
         Ok(())
     }
 
-    /// Forgets the uses of a block by other streams if these have finished.
-    fn forget_finished_uses(&mut self, id: BlockId) {
-        if let Some(uses) = self.blocks[id].uses {
-            let Uses {
-                streams,
-                event_count,
-            } = &self.events.uses[uses];
-            if *event_count == 0 && streams.is_empty() {
-                self.blocks[id].uses = None;
-                self.events.uses.remove(uses);
-            }
+    /// Frees a waiting block if all streams that use it have finished.
+    fn free_if_finished(&mut self, id: BlockId) {
+        let Some(uses) = self.blocks[id].uses else {
+            return;
+        };
+        let Uses {
+            streams,
+            event_count,
+        } = &self.events.uses[uses];
+        if *event_count == 0 && streams.is_empty() {
+            self.events.uses.remove(uses);
+            let block = &mut self.blocks[id];
+            block.uses = None;
+            let (size, requested) = (block.size, block.requested);
+            let kind = block.kind;
+            self.stats.count_waited(kind, size, requested);
+            self.free_block(id);
         }
     }
 
@@ -243,10 +254,7 @@ impl<D: Driver> PyTorch<D> {
         if let Some(uses) = self.blocks[id].uses {
             self.events.uses[uses].event_count -= 1;
         }
-        self.forget_finished_uses(id);
-        if self.blocks[id].is_idle() {
-            self.free_block(id);
-        }
+        self.free_if_finished(id);
     }
 
     /// Returns the slot at which the iteration over queues continues after `slot`. Removes the queue if
@@ -270,9 +278,7 @@ impl<D: Driver> PyTorch<D> {
         while let Some(id) = deferred.next() {
             self.forget_streams_of_capture(id);
             let inserted = self.insert_events(id);
-            if self.blocks[id].is_idle() {
-                self.free_block(id);
-            }
+            self.free_if_finished(id);
             if inserted.is_err() {
                 self.events.deferred.extend(deferred);
                 return inserted;

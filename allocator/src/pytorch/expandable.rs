@@ -7,11 +7,11 @@
 //!
 //! Source: PyTorch 2.11, `ExpandableSegment` and the functions named below.
 
-use super::block::Block;
+use super::block::{Block, State};
 use super::pages::ExpandableSegment;
 use super::size::page_size;
 use super::{BlockId, PyTorch, Request, ShelfId};
-use crate::driver::{Driver, DriverError, StreamId, VirtualMemory};
+use crate::driver::{DeviceAddr, Driver, DriverError, StreamId, VirtualMemory};
 use crate::error::Error;
 use crate::history::Action;
 use crate::settings::reserve::{Reserve, default_bytes};
@@ -34,7 +34,7 @@ impl<D: Driver> PyTorch<D> {
             return Ok(None);
         };
         let block = &self.blocks[candidate];
-        if !block.mapped {
+        if !block.is_mapped() {
             let bytes = block.size.min(request.size);
             if !self.map_block(candidate, bytes)? {
                 return Ok(None);
@@ -110,8 +110,8 @@ impl<D: Driver> PyTorch<D> {
         let segment = ExpandableSegment::reserve(vm, bytes, page).map_err(Error::VirtualMemory)?;
         let (base, bytes) = (segment.base(), segment.bytes());
         let segment = self.expandable_segments.insert(segment);
-        let mut block = Block::whole_segment(base, bytes, shelf, Some(segment));
-        block.created = self.creations.segment();
+        let mut block = Block::whole_segment(base, bytes, shelf, kind, Some(segment));
+        block.rank = self.ranks.of_segment(base, bytes);
         let block = self.blocks.insert(block);
         self.pools.insert_block(&mut self.blocks, block);
         Ok(block)
@@ -149,13 +149,12 @@ impl<D: Driver> PyTorch<D> {
         };
         self.pools.remove_block(&self.blocks, id);
         if mapped < size {
-            let rest = self.blocks[id].part(addr.offset(mapped), size - mapped);
-            let rest = self.insert_part(rest, Some(id), self.blocks[id].next);
-            debug_assert!(!self.blocks[rest].mapped);
+            let (rest, next) = (addr.offset(mapped), self.blocks[id].next);
+            self.insert_part(id, rest, size - mapped, Some(id), next);
         }
         let block = &mut self.blocks[id];
         block.size = mapped;
-        block.mapped = true;
+        block.state = State::Free;
         self.merge_with_neighbours(id);
         self.pools.insert_block(&mut self.blocks, id);
 
@@ -186,18 +185,19 @@ impl<D: Driver> PyTorch<D> {
         }
         self.pools.remove_block(&self.blocks, id);
         if addr > start {
-            let before = self.blocks[id].part(start, addr.offset_from(start));
-            self.insert_part(before, self.blocks[id].prev, Some(id));
+            let prev = self.blocks[id].prev;
+            self.insert_part(id, start, addr.offset_from(start), prev, Some(id));
         }
         let unmapped_end = addr.offset(bytes);
         if end > unmapped_end {
-            let after = self.blocks[id].part(unmapped_end, end.offset_from(unmapped_end));
-            self.insert_part(after, Some(id), self.blocks[id].next);
+            let (after, next) = (end.offset_from(unmapped_end), self.blocks[id].next);
+            self.insert_part(id, unmapped_end, after, Some(id), next);
         }
         let block = &mut self.blocks[id];
+        block.rank = self.ranks.of_moved(block.rank, start, addr);
         block.addr = addr;
         block.size = bytes;
-        block.mapped = false;
+        block.state = State::Unmapped;
         self.merge_with_neighbours(id);
         self.pools.insert_block(&mut self.blocks, id);
 
@@ -211,7 +211,7 @@ impl<D: Driver> PyTorch<D> {
     /// Frees the addresses of a segment if none of it is mapped (`release_expandable_segment`).
     pub(super) fn release_if_unmapped(&mut self, id: BlockId) -> Result<(), Error> {
         let block = &self.blocks[id];
-        let Some(segment) = block.segment.filter(|_| !block.mapped && !block.is_split()) else {
+        let Some(segment) = block.segment.filter(|_| !block.is_mapped() && !block.is_split()) else {
             return Ok(());
         };
         let vm = virtual_memory(&mut self.driver)?;
@@ -244,26 +244,19 @@ impl<D: Driver> PyTorch<D> {
             .try_for_each(|id| self.release_if_unmapped(id))
     }
 
-    /// Inserts a new block of the same segment between two others and into its pool.
+    /// Makes a part of `whole` a block of its own, and inserts it between two others and into its pool.
     pub(super) fn insert_part(
         &mut self,
-        part: Block,
+        whole: BlockId,
+        addr: DeviceAddr,
+        bytes: u64,
         prev: Option<BlockId>,
         next: Option<BlockId>,
     ) -> BlockId {
-        let part = self.add_part(part);
+        let part = self.add_part(whole, addr, bytes);
         self.blocks.link(part, prev, next);
         self.pools.insert_block(&mut self.blocks, part);
         part
-    }
-
-    fn merge_with_neighbours(&mut self, id: BlockId) {
-        if let Some(prev) = self.blocks[id].prev {
-            self.try_merge(id, prev);
-        }
-        if let Some(next) = self.blocks[id].next {
-            self.try_merge(id, next);
-        }
     }
 }
 

@@ -18,25 +18,33 @@ use crate::settings::Settings;
 
 impl<D: Driver> PyTorch<D> {
     /// Removes the free block for the request from its pool, if there is one.
+    #[inline(always)]
     pub(super) fn take_free_block(&mut self, request: &Request) -> Option<BlockId> {
-        if self.collects_garbage() {
-            let pool = self.pools[request.shelf].pool;
-            self.pools[pool].searches += 1;
+        if self.collects_garbage() && self.pools[request.shelf].pool == self.large {
+            self.pools.searches += 1;
         }
-        let free = &self.pools[request.shelf].free;
+        let free = &mut self.pools[request.shelf].free;
         let mut best = free.best_fit(&self.blocks, request.size)?;
         if self.blocks[best.id].is_expandable() {
-            best = if request.expandable {
-                self.smallest_expandable(free, best)
-            } else {
-                self.first_not_expandable(free, best)?
-            };
+            best = self.best_besides_expandable(request)?;
         }
         if !may_serve(self.blocks[best.id].size, request.size, &self.settings) {
             return None;
         }
         self.pools[request.shelf].free.remove_at(best);
         Some(best.id)
+    }
+
+    /// The block for a request whose best fit is part of an expandable segment.
+    fn best_besides_expandable(&mut self, request: &Request) -> Option<Cursor> {
+        self.pools[request.shelf].free.settle(&self.blocks);
+        let free = &self.pools[request.shelf].free;
+        let best = free.best_fit(&self.blocks, request.size)?;
+        if request.expandable {
+            Some(self.smallest_expandable(free, best))
+        } else {
+            self.first_not_expandable(free, best)
+        }
     }
 
     /// With expandable segments, a block's size includes the unmapped range it can grow into. The

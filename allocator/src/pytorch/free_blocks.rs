@@ -1,51 +1,78 @@
 //! The free blocks of one stream in one pool, in search order.
 //!
-//! The order is by size, then number, then address; the [tie break](super::tie_break) decides the numbers.
+//! The order is by size, then [rank](super::tie_break).
 //! Blocks are found by the [class](super::size_class) of their size: most classes have one block or none, and
-//! a set of the classes in use leads to the next one. A class with several blocks keeps them in an
-//! [`OrderedSet`].
+//! a map of the classes in use leads to the next one. A class with several blocks keeps them in an
+//! [`OrderedSet`]. The block that came last stays outside, because it is often the next to go.
+
+use std::cmp::Ordering;
 
 use super::BlockId;
 use super::arena::Arena;
 use super::block::Block;
-use super::ordered::{Cursor as Place, OrderedSet};
-use super::size_class::{ClassSet, class_of};
-use crate::driver::DeviceAddr;
+use super::ordered::{self, OrderedSet};
+use super::size_class::{ClassMap, class_of};
 
 /// A free block in search order.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, Debug)]
 struct FreeBlock {
     size: u64,
-    created: u64,
-    addr: DeviceAddr,
+    rank: u64,
     id: BlockId,
 }
 
+impl Ord for FreeBlock {
+    #[inline]
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.key().cmp(&other.key())
+    }
+}
+
+impl PartialOrd for FreeBlock {
+    #[inline]
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for FreeBlock {
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for FreeBlock {}
+
 impl FreeBlock {
+    #[inline]
     fn new(id: BlockId, block: &Block) -> Self {
         Self {
             size: block.size,
-            created: block.created,
-            addr: block.addr,
+            rank: block.rank,
             id,
         }
+    }
+
+    /// Size and rank in one number, which compares faster than two.
+    #[inline]
+    fn key(&self) -> u128 {
+        u128::from(self.size) << 64 | u128::from(self.rank)
     }
 
     /// A lower bound of all blocks of at least `size` bytes.
     fn first_of(size: u64) -> Self {
         Self {
             size,
-            created: 0,
-            addr: DeviceAddr::NULL,
+            rank: 0,
             id: BlockId::FIRST,
         }
     }
 }
 
 /// The blocks of a class.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, Debug)]
 enum Class {
-    Empty,
     One(BlockId),
     /// The index of a set of any size; it stays until its last block is removed.
     Several(u32),
@@ -56,19 +83,33 @@ enum Class {
 pub(super) struct Cursor {
     /// The block.
     pub(super) id: BlockId,
-    class: usize,
-    /// The place among the blocks of the class, if there are several.
     place: Place,
+}
+
+/// A place in [`FreeBlocks`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Place {
+    Latest,
+    /// The only block of a class.
+    One { class: u32 },
+    /// One of several blocks of a class.
+    Several { class: u32, at: ordered::Cursor },
 }
 
 /// Free blocks in search order.
 ///
-/// Invariant: a block's size, number and address do not change while it is in the set.
+/// Invariant: a block's size and rank do not change while it is in the set.
 #[derive(Debug, Default)]
 pub(super) struct FreeBlocks {
-    in_use: ClassSet,
-    /// The classes up to the largest one ever used.
-    classes: Vec<Class>,
+    /// The block that was inserted last, if it is still present. It is not in the index.
+    latest: Option<BlockId>,
+    index: Index,
+}
+
+/// The free blocks by class.
+#[derive(Debug, Default)]
+struct Index {
+    classes: ClassMap<Class>,
     sets: Vec<OrderedSet<FreeBlock>>,
     /// Empty sets.
     spare: Vec<u32>,
@@ -76,152 +117,219 @@ pub(super) struct FreeBlocks {
 
 impl FreeBlocks {
     /// Inserts a block that is not present.
-    #[inline]
+    #[inline(always)]
     pub(super) fn insert(&mut self, blocks: &Arena<Block>, id: BlockId) {
-        let block = &blocks[id];
-        let class = class_of(block.size);
-        if class >= self.classes.len() {
-            self.classes.resize(class + 1, Class::Empty);
+        if let Some(previous) = self.latest.replace(id) {
+            self.index.insert(blocks, previous);
         }
-        match self.classes[class] {
-            Class::Empty => {
-                self.classes[class] = Class::One(id);
-                self.in_use.insert(class);
+    }
+
+    /// Removes a block. Returns whether it was present.
+    #[inline(always)]
+    pub(super) fn remove(&mut self, blocks: &Arena<Block>, id: BlockId) -> bool {
+        if self.latest == Some(id) {
+            self.latest = None;
+            return true;
+        }
+        self.index.remove(blocks, id)
+    }
+
+    /// Removes the block at a cursor.
+    #[inline(always)]
+    pub(super) fn remove_at(&mut self, cursor: Cursor) {
+        match cursor.place {
+            Place::Latest => self.latest = None,
+            Place::One { class } => self.index.classes.remove(class as usize),
+            Place::Several { class, at } => self.index.remove_from_set(class as usize, at),
+        }
+    }
+
+    /// The first block of at least `size` bytes.
+    #[inline(always)]
+    pub(super) fn best_fit(&self, blocks: &Arena<Block>, size: u64) -> Option<Cursor> {
+        let indexed = self.index.best_fit(blocks, size);
+        let Some(latest) = self.latest.filter(|&latest| blocks[latest].size >= size) else {
+            return indexed;
+        };
+        let precedes = |id| FreeBlock::new(id, &blocks[id]) < FreeBlock::new(latest, &blocks[latest]);
+        indexed.filter(|at| precedes(at.id)).or(Some(Cursor {
+            id: latest,
+            place: Place::Latest,
+        }))
+    }
+
+    /// Puts the latest block into the index, so that [`Self::after`] finds it.
+    pub(super) fn settle(&mut self, blocks: &Arena<Block>) {
+        if let Some(latest) = self.latest.take() {
+            self.index.insert(blocks, latest);
+        }
+    }
+
+    /// The block after a cursor. The latest block must be [settled](Self::settle).
+    pub(super) fn after(&self, cursor: Cursor) -> Option<Cursor> {
+        match cursor.place {
+            Place::Latest => None,
+            Place::One { class } => self.index.first_from(class as usize + 1),
+            Place::Several { class, at } => self.index.after(class, at),
+        }
+    }
+
+    /// All blocks in order.
+    pub(super) fn iter(&self, blocks: &Arena<Block>) -> impl Iterator<Item = BlockId> {
+        let entry = |id: BlockId| FreeBlock::new(id, &blocks[id]);
+        let mut latest = self.latest.map(entry);
+        let mut indexed = self.index.iter().peekable();
+        std::iter::from_fn(move || {
+            let next = indexed.peek().copied().map(entry);
+            let first = latest.filter(|latest| next.is_none_or(|next| *latest < next));
+            if first.is_some() {
+                latest = None;
+                return first.map(|first| first.id);
             }
+            indexed.next()
+        })
+    }
+
+    /// The blocks of less than `size` bytes, last first.
+    pub(super) fn below(&self, blocks: &Arena<Block>, size: u64) -> Vec<BlockId> {
+        let smaller = |&id: &BlockId| blocks[id].size < size;
+        let mut below: Vec<BlockId> = self.iter(blocks).take_while(smaller).collect();
+        below.reverse();
+        below
+    }
+}
+
+impl Index {
+    #[inline]
+    fn insert(&mut self, blocks: &Arena<Block>, id: BlockId) {
+        let class = class_of(blocks[id].size);
+        match self.classes.get(class) {
+            None => self.classes.set(class, Class::One(id)),
+            Some(others) => self.insert_beside(blocks, id, class, others),
+        }
+    }
+
+    fn insert_beside(&mut self, blocks: &Arena<Block>, id: BlockId, class: usize, others: Class) {
+        let set = match others {
+            Class::Several(set) => set,
             Class::One(other) => {
                 let set = self.spare.pop().unwrap_or_else(|| {
                     self.sets.push(OrderedSet::default());
                     self.sets.len() as u32 - 1
                 });
-                self.classes[class] = Class::Several(set);
-                let set = &mut self.sets[set as usize];
-                set.insert(FreeBlock::new(other, &blocks[other]));
-                set.insert(FreeBlock::new(id, block));
+                self.classes.set(class, Class::Several(set));
+                self.sets[set as usize].insert(FreeBlock::new(other, &blocks[other]));
+                set
             }
-            Class::Several(set) => self.sets[set as usize].insert(FreeBlock::new(id, block)),
-        }
+        };
+        self.sets[set as usize].insert(FreeBlock::new(id, &blocks[id]));
     }
 
-    /// Removes a block. Returns whether it was present.
     #[inline]
-    pub(super) fn remove(&mut self, blocks: &Arena<Block>, id: BlockId) -> bool {
-        let block = &blocks[id];
-        let class = class_of(block.size);
+    fn remove(&mut self, blocks: &Arena<Block>, id: BlockId) -> bool {
+        let class = class_of(blocks[id].size);
         match self.classes.get(class) {
-            Some(&Class::One(one)) if one == id => {
-                self.leave(class);
+            Some(Class::One(one)) if one == id => {
+                self.classes.remove(class);
                 true
             }
-            Some(&Class::Several(set)) => {
-                let found = self.sets[set as usize].remove(&FreeBlock::new(id, block));
-                self.leave_if_empty(class, set);
+            Some(Class::Several(set)) => {
+                let entry = FreeBlock::new(id, &blocks[id]);
+                let found = self.sets[set as usize].remove(&entry);
+                self.remove_class_if_empty(class, set);
                 found
             }
             _ => false,
         }
     }
 
-    /// Removes the block at a cursor.
-    #[inline]
-    pub(super) fn remove_at(&mut self, cursor: Cursor) {
-        match self.classes[cursor.class] {
-            Class::Several(set) => {
-                self.sets[set as usize].remove_at(cursor.place);
-                self.leave_if_empty(cursor.class, set);
-            }
-            _ => self.leave(cursor.class),
+    fn remove_from_set(&mut self, class: usize, at: ordered::Cursor) {
+        if let Some(Class::Several(set)) = self.classes.get(class) {
+            self.sets[set as usize].remove_at(at);
+            self.remove_class_if_empty(class, set);
         }
     }
 
-    fn leave_if_empty(&mut self, class: usize, set: u32) {
+    fn remove_class_if_empty(&mut self, class: usize, set: u32) {
         if self.sets[set as usize].is_empty() {
             self.spare.push(set);
-            self.leave(class);
+            self.classes.remove(class);
         }
     }
 
-    fn leave(&mut self, class: usize) {
-        self.classes[class] = Class::Empty;
-        self.in_use.remove(class);
-    }
-
-    /// The first block of at least `size` bytes.
     #[inline]
-    pub(super) fn best_fit(&self, blocks: &Arena<Block>, size: u64) -> Option<Cursor> {
-        let class = class_of(size);
-        let here = match self.classes.get(class)? {
-            Class::Empty => None,
-            &Class::One(id) => Some(Cursor::of_one(id, class)).filter(|_| blocks[id].size >= size),
-            &Class::Several(set) => {
-                let place = self.sets[set as usize].lower_bound(&FreeBlock::first_of(size));
-                self.at(class, set, place)
+    fn best_fit(&self, blocks: &Arena<Block>, size: u64) -> Option<Cursor> {
+        let wanted = class_of(size);
+        let (class, found) = self.classes.at_or_after(wanted)?;
+        if class > wanted {
+            return self.first_of(class, found);
+        }
+        let here = match found {
+            Class::One(id) => Some(Cursor::of_one(id, class)).filter(|_| blocks[id].size >= size),
+            Class::Several(set) => {
+                let at = self.sets[set as usize].lower_bound(&FreeBlock::first_of(size));
+                self.in_set(class, set, at)
             }
         };
-        here.or_else(|| self.first_in(self.in_use.after(class)?))
+        here.or_else(|| self.first_from(class + 1))
     }
 
-    /// The block after a cursor.
-    pub(super) fn after(&self, cursor: Cursor) -> Option<Cursor> {
-        let next = match self.classes[cursor.class] {
-            Class::Several(set) => {
-                let place = self.sets[set as usize].after(cursor.place);
-                self.at(cursor.class, set, place)
+    fn after(&self, class: u32, at: ordered::Cursor) -> Option<Cursor> {
+        let class = class as usize;
+        let here = match self.classes.get(class) {
+            Some(Class::Several(set)) => {
+                let next = self.sets[set as usize].after(at);
+                self.in_set(class, set, next)
             }
             _ => None,
         };
-        next.or_else(|| self.first_in(self.in_use.after(cursor.class)?))
+        here.or_else(|| self.first_from(class + 1))
     }
 
-    /// All blocks in order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = BlockId> {
-        let first = self.in_use.first();
-        let classes = std::iter::successors(first, |&class| self.in_use.after(class));
-        classes.flat_map(|class| self.of_class(class))
+    fn iter(&self) -> impl Iterator<Item = BlockId> {
+        let next = |&(class, _): &(usize, Class)| self.classes.at_or_after(class + 1);
+        let classes = std::iter::successors(self.classes.at_or_after(0), next);
+        classes.flat_map(|(_, class)| {
+            let (one, set) = match class {
+                Class::One(id) => (Some(id), None),
+                Class::Several(set) => (None, Some(&self.sets[set as usize])),
+            };
+            let several = set.into_iter().flat_map(|set| set.iter().map(|free| free.id));
+            one.into_iter().chain(several)
+        })
     }
 
-    /// The blocks of less than `size` bytes, last first.
-    pub(super) fn below(&self, blocks: &Arena<Block>, size: u64) -> impl Iterator<Item = BlockId> {
-        let end = class_of(size);
-        let own = (end < self.classes.len()).then_some(end);
-        let before = self.in_use.before(end.min(self.classes.len()));
-        let before = std::iter::successors(before, |&class| self.in_use.before(class));
-        let classes = own.into_iter().chain(before);
-        let all = classes.flat_map(|class| self.of_class(class).rev());
-        all.filter(move |&id| blocks[id].size < size)
-    }
-
-    /// The first block of a class that is not empty.
     #[inline]
-    fn first_in(&self, class: usize) -> Option<Cursor> {
-        match self.classes[class] {
-            Class::Empty => None,
+    fn first_from(&self, class: usize) -> Option<Cursor> {
+        let (class, found) = self.classes.at_or_after(class)?;
+        self.first_of(class, found)
+    }
+
+    #[inline]
+    fn first_of(&self, class: usize, found: Class) -> Option<Cursor> {
+        match found {
             Class::One(id) => Some(Cursor::of_one(id, class)),
-            Class::Several(set) => self.at(class, set, Place::default()),
+            Class::Several(set) => self.in_set(class, set, ordered::Cursor::default()),
         }
     }
 
-    fn at(&self, class: usize, set: u32, place: Place) -> Option<Cursor> {
-        let id = self.sets[set as usize].get(place)?.id;
-        Some(Cursor { id, class, place })
-    }
-
-    fn of_class(&self, class: usize) -> impl DoubleEndedIterator<Item = BlockId> {
-        let (one, set) = match self.classes[class] {
-            Class::Empty => (None, None),
-            Class::One(id) => (Some(id), None),
-            Class::Several(set) => (None, Some(&self.sets[set as usize])),
-        };
-        let several = set.into_iter().flat_map(|set| set.iter().map(|free| free.id));
-        one.into_iter().chain(several)
+    fn in_set(&self, class: usize, set: u32, at: ordered::Cursor) -> Option<Cursor> {
+        let id = self.sets[set as usize].get(at)?.id;
+        let class = class as u32;
+        Some(Cursor {
+            id,
+            place: Place::Several { class, at },
+        })
     }
 }
 
 impl Cursor {
+    #[inline]
     fn of_one(id: BlockId, class: usize) -> Self {
+        let class = class as u32;
         Self {
             id,
-            class,
-            place: Place::default(),
+            place: Place::One { class },
         }
     }
 }
@@ -233,26 +341,26 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::driver::DeviceAddr;
     use crate::pytorch::size::MIN_BLOCK;
 
-    /// Sizes of few classes and of many, and few numbers, so that every part of the order matters.
-    fn blocks() -> impl Strategy<Value = Vec<(u64, u64)>> {
-        let units = prop_oneof![1_u64..8, 250_u64..270, 1_000_u64..1_040, 1_u64..1 << 30];
-        prop::collection::vec((units, 0_u64..3), 1..300)
+    /// Sizes in units, of few classes and of many.
+    fn sizes() -> impl Strategy<Value = Vec<u64>> {
+        let units = prop_oneof![1_u64..8, 500_u64..530, 4_000_u64..4_040, 1_u64..1 << 30];
+        prop::collection::vec(units, 1..300)
     }
 
     proptest! {
         /// Compares with a sorted set of the same entries.
         #[test]
         fn behaves_as_a_sorted_set(
-            made in blocks(),
+            made in sizes(),
             ops in prop::collection::vec((any::<bool>(), any::<prop::sample::Index>()), 1..600),
         ) {
             let mut blocks = Arena::default();
-            let ids: Vec<BlockId> = made.iter().enumerate().map(|(at, &(units, created))| {
-                let addr = DeviceAddr(((at as u64 * 7919) % 1024 + 1) << 40);
-                let mut block = Block::of_size(addr, units * MIN_BLOCK);
-                block.created = created;
+            let ids: Vec<BlockId> = (0_u64..).zip(&made).map(|(number, &units)| {
+                let mut block = Block::of_size(DeviceAddr::NULL, units * MIN_BLOCK);
+                block.rank = (number * 7919) % 1024;
                 blocks.insert(block)
             }).collect();
             let mut set = FreeBlocks::default();
@@ -269,12 +377,18 @@ mod tests {
                 let mut rest = model.range(FreeBlock::first_of(size)..);
                 let best = set.best_fit(&blocks, size);
                 prop_assert_eq!(best.map(|at| at.id), rest.next().map(|free| free.id));
+                if !insert {
+                    continue;
+                }
+                prop_assert!(set.iter(&blocks).eq(model.iter().map(|free| free.id)));
+                set.settle(&blocks);
+                let best = set.best_fit(&blocks, size);
                 let next = best.and_then(|at| set.after(at));
                 prop_assert_eq!(next.map(|at| at.id), rest.next().map(|free| free.id));
                 let below = model.range(..FreeBlock::first_of(size)).rev().map(|free| free.id);
-                prop_assert!(set.below(&blocks, size).eq(below));
+                prop_assert_eq!(set.below(&blocks, size), Vec::from_iter(below));
             }
-            prop_assert!(set.iter().eq(model.iter().map(|free| free.id)));
+            prop_assert!(set.iter(&blocks).eq(model.iter().map(|free| free.id)));
             while let Some(at) = set.best_fit(&blocks, 0) {
                 set.remove_at(at);
                 prop_assert_eq!(Some(at.id), model.pop_first().map(|free| free.id));

@@ -12,6 +12,7 @@ use crate::error::Error;
 
 impl<D: Driver> PyTorch<D> {
     /// Whether garbage collection is on: it needs a threshold and a limit.
+    #[inline]
     pub(super) fn collects_garbage(&self) -> bool {
         self.limit.is_some() && self.settings.garbage_collection_threshold > 0.0
     }
@@ -51,7 +52,7 @@ impl<D: Driver> PyTorch<D> {
     }
 
     fn unsplit_large_blocks(&self) -> Vec<BlockId> {
-        let large = self.pools.free(self.large);
+        let large = self.pools.free(&self.blocks, self.large);
         large.filter(|&id| !self.blocks[id].is_split()).collect()
     }
 }

@@ -117,7 +117,7 @@ impl<D: Driver> PyTorch<D> {
 
     fn free_bytes_of_private_pools(&self) -> u64 {
         let pools = self.private_pools.iter().flat_map(|p| [p.small, p.large]);
-        let free = pools.flat_map(|pool| self.pools.free(pool));
+        let free = pools.flat_map(|pool| self.pools.free(&self.blocks, pool));
         free.map(|id| self.blocks[id].size).sum()
     }
 }

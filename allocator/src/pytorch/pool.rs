@@ -19,8 +19,8 @@ pub(super) struct BlockPool {
     owner: Option<MempoolId>,
     /// The shelves in the order of their streams, which is the order in which blocks are searched.
     shelves: Vec<(StreamId, ShelfId)>,
-    /// Number of searches while garbage collection was on: the clock for block ages.
-    pub(super) searches: u64,
+    /// The shelf that was asked for last.
+    recent: Option<(StreamId, ShelfId)>,
 }
 
 impl BlockPool {
@@ -73,6 +73,9 @@ impl Shelf {
 pub(super) struct Pools {
     pools: Arena<BlockPool>,
     shelves: Arena<Shelf>,
+    /// Number of searches in the default large pool while garbage collection was on: the clock for the ages of
+    /// its blocks.
+    pub(super) searches: u64,
 }
 
 impl Pools {
@@ -82,7 +85,7 @@ impl Pools {
             kind,
             owner,
             shelves: Vec::new(),
-            searches: 0,
+            recent: None,
         })
     }
 
@@ -95,27 +98,30 @@ impl Pools {
     }
 
     /// The shelf of a stream in a pool.
-    #[inline]
+    #[inline(always)]
     pub(super) fn shelf(&mut self, id: PoolId, stream: StreamId) -> ShelfId {
-        let shelves = &self.pools[id].shelves;
-        match shelves.binary_search_by_key(&stream, |&(stream, _)| stream) {
-            Ok(at) => shelves[at].1,
-            Err(at) => self.add_shelf(id, stream, at),
+        match self.pools[id].recent {
+            Some((recent, shelf)) if recent == stream => shelf,
+            _ => self.find_or_add_shelf(id, stream),
         }
     }
 
-    #[cold]
-    fn add_shelf(&mut self, id: PoolId, stream: StreamId, at: usize) -> ShelfId {
+    fn find_or_add_shelf(&mut self, id: PoolId, stream: StreamId) -> ShelfId {
         let pool = &mut self.pools[id];
-        let shelf = self.shelves.insert(Shelf {
-            pool: id,
-            kind: pool.kind,
-            stream,
-            free: FreeBlocks::default(),
-            unmapped: OrderedSet::default(),
+        let found = pool.shelves.binary_search_by_key(&stream, |&(stream, _)| stream);
+        let at = found.unwrap_or_else(|at| {
+            let shelf = self.shelves.insert(Shelf {
+                pool: id,
+                kind: pool.kind,
+                stream,
+                free: FreeBlocks::default(),
+                unmapped: OrderedSet::default(),
+            });
+            pool.shelves.insert(at, (stream, shelf));
+            at
         });
-        pool.shelves.insert(at, (stream, shelf));
-        shelf
+        pool.recent = Some(pool.shelves[at]);
+        pool.shelves[at].1
     }
 
     /// All pools with their ids, in an order without meaning.
@@ -129,8 +135,13 @@ impl Pools {
     }
 
     /// The free blocks of a pool in search order.
-    pub(super) fn free(&self, pool: PoolId) -> impl Iterator<Item = BlockId> {
-        self.shelves_of(pool).flat_map(|shelf| shelf.free.iter())
+    pub(super) fn free(
+        &self,
+        blocks: &Arena<Block>,
+        pool: PoolId,
+    ) -> impl Iterator<Item = BlockId> {
+        let shelves = self.shelves_of(pool);
+        shelves.flat_map(|shelf| shelf.free.iter(blocks))
     }
 
     /// The unmapped ranges of a pool, by stream and address.
@@ -144,12 +155,12 @@ impl Pools {
     }
 
     /// Inserts an idle block into its shelf, as free or unmapped. A free block starts with age 0.
-    #[inline]
+    #[inline(always)]
     pub(super) fn insert_block(&mut self, blocks: &mut Arena<Block>, id: BlockId) {
         let block = &mut blocks[id];
         let shelf = &mut self.shelves[block.shelf];
-        if block.mapped {
-            block.searches_before = self.pools[shelf.pool].searches;
+        if block.is_mapped() {
+            block.searches_before = self.searches;
             shelf.free.insert(blocks, id);
         } else {
             let addr = block.addr;
@@ -158,11 +169,11 @@ impl Pools {
     }
 
     /// Removes a block from its shelf. Its state must not have changed since it was inserted.
-    #[inline]
+    #[inline(always)]
     pub(super) fn remove_block(&mut self, blocks: &Arena<Block>, id: BlockId) {
         let block = &blocks[id];
         let shelf = &mut self.shelves[block.shelf];
-        let found = if block.mapped {
+        let found = if block.is_mapped() {
             shelf.free.remove(blocks, id)
         } else {
             let addr = block.addr;
@@ -171,9 +182,9 @@ impl Pools {
         debug_assert!(found, "block {id:?} was not in its pool");
     }
 
-    /// The number of searches since a free block was inserted.
+    /// The number of searches since a free block of the default large pool was inserted.
     pub(super) fn age(&self, block: &Block) -> u64 {
-        self.pool_of(block.shelf).searches - block.searches_before
+        self.searches - block.searches_before
     }
 }
 

@@ -125,9 +125,6 @@ impl PrivatePools {
         kind: PoolKind,
         nesting: Nesting,
     ) -> Result<Option<PoolId>, PoolError> {
-        if self.recordings.is_empty() {
-            return Ok(None);
-        }
         let mut accepting = self.recordings.iter().filter(|r| (r.accepts)(stream));
         let recording = match nesting {
             Nesting::Outermost => accepting.next(),

@@ -119,7 +119,7 @@ impl<D: Driver> PyTorch<D> {
     fn release_blocks(&mut self, pool: PoolId) -> Result<(), Error> {
         let (expandable, others): (Vec<BlockId>, Vec<BlockId>) = self
             .pools
-            .free(pool)
+            .free(&self.blocks, pool)
             .partition(|&id| self.blocks[id].is_expandable());
         for id in others {
             if !self.blocks[id].is_split() {

@@ -8,7 +8,7 @@
 //! wait for their own). Of an expandable segment it contains only the mapped runs; the segment starts
 //! where the device places it, at or below the lowest run.
 
-use super::block::Block;
+use super::block::{Block, State};
 use super::size::{MIN_BLOCK, page_size};
 use super::{BlockId, PoolId, PyTorch, ShelfId};
 use crate::driver::{DeviceAddr, Driver, StreamId};
@@ -85,7 +85,7 @@ impl<D: Driver> PyTorch<D> {
         let placed = self.driver.malloc(bytes).map_err(Error::Driver)?;
         ensure_placed(segment.address, placed)?;
         let shelf = self.restored_shelf(segment)?;
-        let whole = Block::whole_segment(segment.address, bytes, shelf, None);
+        let whole = Block::whole_segment(segment.address, bytes, shelf, segment.kind, None);
         let whole = self.insert_segment(whole);
         self.cut_into_blocks(whole, segment)
     }
@@ -136,10 +136,10 @@ impl<D: Driver> PyTorch<D> {
         if before > 0 {
             self.pools.remove_block(&self.blocks, rest);
             let gap = &mut self.blocks[rest];
-            let tail = gap.part(run.address, gap.size - before);
+            let (tail, next) = (gap.size - before, gap.next);
             gap.size = before;
             self.pools.insert_block(&mut self.blocks, rest);
-            block = self.insert_part(tail, Some(rest), self.blocks[rest].next);
+            block = self.insert_part(rest, run.address, tail, Some(rest), next);
         }
         if self.map_block(block, run.total_size())? {
             Ok(block)
@@ -162,10 +162,9 @@ impl<D: Driver> PyTorch<D> {
             let id = rest;
             if index + 1 < segment.blocks.len() {
                 let block = &mut self.blocks[id];
-                let tail = block.part(info.address.offset(info.size), block.size - info.size);
+                let (tail, next) = (block.size - info.size, block.next);
                 block.size = info.size;
-                let next = self.blocks[id].next;
-                rest = self.add_part(tail);
+                rest = self.add_part(id, info.address.offset(info.size), tail);
                 self.blocks.link(rest, Some(id), next);
             }
             self.blocks[id].requested = info.requested_size;
@@ -173,7 +172,7 @@ impl<D: Driver> PyTorch<D> {
         }
         // Whether a free block is split is known only once all blocks exist.
         let mut at = Some(whole);
-        while let Some(id) = at.filter(|&id| self.blocks[id].mapped) {
+        while let Some(id) = at.filter(|&id| self.blocks[id].is_mapped()) {
             let block = &self.blocks[id];
             at = block.next;
             if block.is_idle() && block.is_split() && !block.is_expandable() {
@@ -189,23 +188,21 @@ impl<D: Driver> PyTorch<D> {
 
     fn restore_block(&mut self, id: BlockId, state: BlockState) -> Result<(), RestoreError> {
         let block = &self.blocks[id];
-        let (addr, size, requested) = (block.addr, block.size, block.requested);
-        let (kind, stream) = (self.pools[block.shelf].kind, self.pools[block.shelf].stream);
+        let (size, requested) = (block.size, block.requested);
+        let (kind, stream) = (block.kind, self.pools[block.shelf].stream);
         if state == BlockState::Inactive {
             self.pools.insert_block(&mut self.blocks, id);
             return Ok(());
         }
-        self.stats.active.increase(kind, 1);
-        self.stats.active_bytes.increase(kind, size);
-        self.stats.requested_bytes.increase(kind, requested);
         if state == BlockState::ActivePendingFree {
+            self.stats.count_restored_waiting(kind, size, requested);
+            self.blocks[id].state = State::Waiting;
             self.note_stream(id, stream);
             return Ok(self.insert_events(id)?);
         }
-        self.blocks[id].allocated = true;
-        self.live.insert(addr, id);
-        self.stats.allocation.increase(kind, 1);
-        self.stats.allocated_bytes.increase(kind, size);
+        self.blocks[id].state = State::Allocated;
+        self.live.insert(&self.blocks, id);
+        self.stats.count_allocation(kind, size, requested);
         if self.settings.is_oversize(size) {
             self.stats.oversize_allocations.increase(1);
         }

@@ -8,9 +8,9 @@
 
 use super::private_pool::Borrowing;
 use super::segment::Attempt;
-use super::{BlockId, PyTorch, Request};
+use super::{BlockId, PyTorch, Request, size};
 use crate::driver::Driver;
-use crate::error::Error;
+use crate::error::{Error, Hazard};
 use crate::mempool::MempoolId;
 
 impl<D: Driver> PyTorch<D> {
@@ -20,6 +20,11 @@ impl<D: Driver> PyTorch<D> {
         &mut self,
         request: &mut Request,
     ) -> Result<Option<BlockId>, Error> {
+        let overflow = Hazard::SizeOverflow {
+            bytes: request.bytes,
+        };
+        request.segment_size =
+            size::segment_size(request.size, &self.settings).ok_or(overflow)?;
         // 1. Collect garbage, if that is on.
         self.collect_garbage()?;
         // 2. Request memory from the device.

@@ -48,6 +48,7 @@ impl<D: Driver> PyTorch<D> {
                 addr,
                 request.segment_size,
                 request.shelf,
+                self.pools[request.shelf].kind,
                 None,
             )))),
             Err(DriverError::OutOfMemory) => Ok(None),
@@ -97,8 +98,8 @@ impl<D: Driver> PyTorch<D> {
 
     /// Counts and inserts a block that is a whole segment.
     pub(super) fn insert_segment(&mut self, mut block: Block) -> BlockId {
-        block.created = self.creations.segment();
-        let (size, kind) = (block.size, self.pools[block.shelf].kind);
+        let (size, kind) = (block.size, block.kind);
+        block.rank = self.ranks.of_segment(block.addr, size);
         if let Some(private) = self.private_pool_of(block.shelf) {
             private.count_malloc();
         }
@@ -116,7 +117,7 @@ impl<D: Driver> PyTorch<D> {
     /// kept.
     pub(super) fn release_block(&mut self, id: BlockId) -> Result<(), Error> {
         let block = &self.blocks[id];
-        let (addr, size, shelf) = (block.addr, block.size, block.shelf);
+        let (addr, size, shelf, kind) = (block.addr, block.size, block.shelf, block.kind);
         if block.is_split() {
             return Err(Error::Hazard(Hazard::ReleaseOfSplitBlock {
                 addr,
@@ -128,7 +129,6 @@ impl<D: Driver> PyTorch<D> {
         self.trace(Action::SegmentFree, shelf, addr, size);
         self.driver.free(addr, size)?;
         let counted = self.count_returned(shelf, size);
-        let kind = self.pools[shelf].kind;
         self.stats.segment.decrease(kind, 1);
         if self.settings.is_oversize(size) {
             self.stats.oversize_segments.decrease(1);

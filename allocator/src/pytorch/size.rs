@@ -18,11 +18,9 @@ const MIN_LARGE_ALLOC: u64 = 10 << 20;
 const LARGE_ROUNDING: u64 = 2 << 20;
 
 /// The block size for a request of `bytes`, at least 1. `None` on overflow.
+#[inline]
 #[must_use]
 pub fn round_size(bytes: u64, settings: &Settings) -> Option<u64> {
-    if bytes < MIN_BLOCK {
-        return Some(MIN_BLOCK);
-    }
     let divisions = settings.roundup.of(bytes);
     // PyTorch's multiplication wraps around too: extreme divisions count as none.
     if divisions > 1 && bytes > MIN_BLOCK.wrapping_mul(divisions) {
@@ -44,6 +42,7 @@ fn next_division(bytes: u64, divisions: u64) -> Option<u64> {
 }
 
 /// The kind of pool for blocks of `size` bytes.
+#[inline]
 #[must_use]
 pub fn pool_kind(size: u64) -> PoolKind {
     if size <= SMALL_LIMIT {
@@ -54,6 +53,7 @@ pub fn pool_kind(size: u64) -> PoolKind {
 }
 
 /// The size of a new segment for a block of `size` bytes. `None` on overflow.
+#[inline]
 #[must_use]
 pub fn segment_size(size: u64, settings: &Settings) -> Option<u64> {
     if size <= SMALL_LIMIT {

@@ -1,111 +1,131 @@
-//! Classes of block sizes, and the set of classes that are not empty.
+//! Classes of block sizes, and maps from classes.
 //!
-//! Sizes below 128 KiB have a class each. Above, every range between two powers of two has 128 classes.
+//! Sizes below 256 KiB have a class each. Above, every range between two powers of two has 256 classes. All
+//! sizes of 2 TiB and more are one class.
 
 use super::size::MIN_BLOCK;
 
 /// Classes between two powers of two.
 const STEPS: u64 = 1 << STEPS_LOG2;
-const STEPS_LOG2: u32 = 7;
-/// Words of 64 classes, enough for all sizes.
-const WORDS: usize = 98;
+const STEPS_LOG2: u32 = 8;
+/// Classes of a group.
+const GROUP: usize = 64;
+/// More groups than there are.
+const GROUPS: usize = 128;
+/// The largest number of units that has a class of its own kind.
+const MOST_UNITS: u64 = 1 << 32;
 
 /// The class of a block size. Larger sizes never have smaller classes.
 #[inline]
 pub(super) fn class_of(size: u64) -> usize {
-    let units = size / MIN_BLOCK;
-    let shift = (units | 1).ilog2().saturating_sub(STEPS_LOG2);
+    let units = (size / MIN_BLOCK).min(MOST_UNITS);
+    let shift = (units | STEPS).ilog2() - STEPS_LOG2;
     ((units >> shift) + u64::from(shift) * STEPS) as usize
 }
 
-/// A set of classes.
+/// A map from classes to values, in which the next larger class with a value is found at once.
 #[derive(Debug)]
-pub(super) struct ClassSet {
-    /// Bit `i` of word `w` stands for class `64 w + i`.
-    words: [u64; WORDS],
-    /// Bit `w` tells whether word `w` is not zero.
-    summary: u128,
+pub(super) struct ClassMap<T> {
+    /// The groups up to the largest one ever used; sizes have fewer than 128.
+    groups: Vec<Group<T>>,
+    /// Bit `i` tells whether group `i` has a value.
+    in_use: u128,
 }
 
-impl Default for ClassSet {
+#[derive(Debug)]
+struct Group<T> {
+    /// Bit `i` tells whether value `i` is set.
+    in_use: u64,
+    values: [T; GROUP],
+}
+
+impl<T> Default for ClassMap<T> {
     fn default() -> Self {
         Self {
-            words: [0; WORDS],
-            summary: 0,
+            groups: Vec::new(),
+            in_use: 0,
         }
     }
 }
 
-impl ClassSet {
-    /// Adds a class.
+impl<T: Copy> ClassMap<T> {
+    /// The value of a class.
     #[inline]
-    pub(super) fn insert(&mut self, class: usize) {
-        self.words[class / 64] |= 1 << (class % 64);
-        self.summary |= 1 << (class / 64);
+    pub(super) fn get(&self, class: usize) -> Option<T> {
+        let group = self.groups.get(class / GROUP)?;
+        let is_set = group.in_use >> (class % GROUP) & 1 != 0;
+        is_set.then_some(group.values[class % GROUP])
     }
 
-    /// Removes a class.
+    /// Sets the value of a class.
+    #[inline]
+    pub(super) fn set(&mut self, class: usize, value: T) {
+        let number = class / GROUP;
+        if number >= self.groups.len() {
+            self.grow(number, value);
+        }
+        let group = &mut self.groups[number];
+        group.in_use |= 1 << (class % GROUP);
+        group.values[class % GROUP] = value;
+        self.in_use |= 1 << (number % GROUPS);
+    }
+
+    #[cold]
+    fn grow(&mut self, number: usize, filler: T) {
+        self.groups.resize_with(number + 1, || Group {
+            in_use: 0,
+            values: [filler; GROUP],
+        });
+    }
+
+    /// Removes the value of a class that has one.
     #[inline]
     pub(super) fn remove(&mut self, class: usize) {
-        let word = &mut self.words[class / 64];
-        *word &= !(1 << (class % 64));
-        if *word == 0 {
-            self.summary &= !(1 << (class / 64));
+        let number = class / GROUP;
+        let group = &mut self.groups[number];
+        group.in_use &= !(1 << (class % GROUP));
+        if group.in_use == 0 {
+            self.in_use &= !(1 << (number % GROUPS));
         }
     }
 
-    /// The first class after `class`.
+    /// The first class at or after `class` that has a value.
     #[inline]
-    pub(super) fn after(&self, class: usize) -> Option<usize> {
-        let word = class / 64;
-        let rest = self.words[word] & (!1 << (class % 64));
+    pub(super) fn at_or_after(&self, class: usize) -> Option<(usize, T)> {
+        let number = class / GROUP;
+        let group = self.groups.get(number)?;
+        let rest = group.in_use & (!0 << (class % GROUP));
         if rest != 0 {
-            return Some(word * 64 + rest.trailing_zeros() as usize);
+            return Some(group.at(number, rest.trailing_zeros()));
         }
-        self.first_in(self.summary & (!1 << word))
+        let later = self.in_use & (!1 << (number % GROUPS));
+        let number = later.trailing_zeros() as usize;
+        let group = self.groups.get(number)?;
+        Some(group.at(number, group.in_use.trailing_zeros()))
     }
+}
 
-    /// The last class before `class`.
-    pub(super) fn before(&self, class: usize) -> Option<usize> {
-        let word = class / 64;
-        let rest = self.words[word] & !(!0 << (class % 64));
-        if rest != 0 {
-            return Some(word * 64 + rest.ilog2() as usize);
-        }
-        let word = (self.summary & !(!0 << word)).checked_ilog2()? as usize;
-        Some(word * 64 + self.words[word].checked_ilog2()? as usize)
-    }
-
-    /// The first class.
-    pub(super) fn first(&self) -> Option<usize> {
-        self.first_in(self.summary)
-    }
-
-    /// The first class of the words in a summary.
-    #[inline]
-    fn first_in(&self, summary: u128) -> Option<usize> {
-        if summary == 0 {
-            return None;
-        }
-        let word = summary.trailing_zeros() as usize;
-        Some(word * 64 + self.words[word].trailing_zeros() as usize)
+impl<T: Copy> Group<T> {
+    fn at(&self, number: usize, bit: u32) -> (usize, T) {
+        let place = bit as usize % GROUP;
+        (number * GROUP + place, self.values[place])
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use std::collections::BTreeMap;
 
     use proptest::prelude::*;
 
     use super::*;
 
     #[test]
-    fn small_sizes_have_a_class_each_and_every_size_has_one() {
-        for units in 1..256 {
+    fn small_sizes_have_a_class_each_and_groups_are_few() {
+        for units in 1..512 {
             assert_eq!(class_of(units * MIN_BLOCK), units as usize);
         }
-        assert_eq!(class_of(u64::MAX) / 64, WORDS - 1);
+        assert!(class_of(u64::MAX) / GROUP < GROUPS);
     }
 
     proptest! {
@@ -115,25 +135,24 @@ mod tests {
             prop_assert!(class_of(size) <= class_of(size.saturating_add(more)));
         }
 
-        /// Compares with the standard library's set.
+        /// Compares with the standard library's map.
         #[test]
-        fn behaves_as_a_btree_set(
-            ops in prop::collection::vec((any::<bool>(), 0_usize..WORDS * 64), 1..300),
+        fn behaves_as_a_btree_map(
+            ops in prop::collection::vec((any::<bool>(), 0..=class_of(u64::MAX)), 1..300),
         ) {
-            let mut set = ClassSet::default();
-            let mut model = BTreeSet::new();
-            for (insert, class) in ops {
+            let mut map = ClassMap::default();
+            let mut model = BTreeMap::new();
+            for (at, (insert, class)) in ops.into_iter().enumerate() {
+                prop_assert_eq!(map.get(class), model.get(&class).copied());
                 if insert {
-                    set.insert(class);
-                    model.insert(class);
-                } else {
-                    set.remove(class);
-                    model.remove(&class);
+                    map.set(class, at);
+                    model.insert(class, at);
+                } else if model.remove(&class).is_some() {
+                    map.remove(class);
                 }
-                prop_assert_eq!(set.first(), model.first().copied());
-                for class in [class, class.saturating_sub(64), (class + 64).min(WORDS * 64 - 1)] {
-                    prop_assert_eq!(set.after(class), model.range(class + 1..).next().copied());
-                    prop_assert_eq!(set.before(class), model.range(..class).next_back().copied());
+                for class in [class, class + 1, class + 64, class.saturating_sub(64), 0] {
+                    let entry = |(&class, &value): (&usize, &usize)| (class, value);
+                    prop_assert_eq!(map.at_or_after(class), model.range(class..).next().map(entry));
                 }
             }
         }

@@ -42,11 +42,11 @@ impl<D: Driver> PyTorch<D> {
     /// The mapped blocks from `head` on.
     pub(super) fn mapped_run(&self, head: BlockId) -> impl Iterator<Item = BlockId> {
         std::iter::successors(Some(head), |&id| self.blocks[id].next)
-            .take_while(|&id| self.blocks[id].mapped)
+            .take_while(|&id| self.blocks[id].is_mapped())
     }
 
     fn is_head(&self, block: &Block) -> bool {
-        block.mapped && block.prev.is_none_or(|prev| !self.blocks[prev].mapped)
+        block.is_mapped() && block.prev.is_none_or(|prev| !self.blocks[prev].is_mapped())
     }
 
     fn segment_info(&self, head: BlockId) -> SegmentInfo {
@@ -68,7 +68,7 @@ impl<D: Driver> PyTorch<D> {
 }
 
 fn block_info(block: &Block) -> BlockInfo {
-    let state = if block.allocated {
+    let state = if block.is_allocated() {
         BlockState::ActiveAllocated
     } else if block.is_idle() {
         BlockState::Inactive

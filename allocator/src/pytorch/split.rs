@@ -2,10 +2,9 @@
 //!
 //! Source: PyTorch 2.11, `should_split` and the first half of `alloc_found_block`.
 
-use super::block::Block;
 use super::size::{MIN_BLOCK, SMALL_LIMIT};
 use super::{BlockId, PyTorch, Request};
-use crate::driver::Driver;
+use crate::driver::{DeviceAddr, Driver};
 use crate::stats::PoolKind;
 
 impl<D: Driver> PyTorch<D> {
@@ -14,45 +13,48 @@ impl<D: Driver> PyTorch<D> {
     /// Small pools, and all pools for requests that may use expandable segments, split off remainders
     /// of at least 512 bytes. Otherwise the remainder must exceed 1 MiB and the request must not be
     /// oversize.
+    #[inline(always)]
     pub(super) fn should_split(&self, id: BlockId, request: &Request) -> bool {
         let block = &self.blocks[id];
-        let shelf = &self.pools[block.shelf];
         if self.private_pools.has_never_split() {
-            let pool = self.pools[shelf.pool].name();
+            let pool = self.pools.pool_of(block.shelf).name();
             if self.private_pools.is_never_split(pool) {
                 return false;
             }
         }
         let remaining = block.size - request.size;
-        if shelf.kind == PoolKind::Small || request.expandable {
+        if block.kind == PoolKind::Small || request.expandable {
             remaining >= MIN_BLOCK
         } else {
             !self.settings.is_oversize(request.size) && remaining > SMALL_LIMIT
         }
     }
 
-    /// Adds a block that was part of another.
-    pub(super) fn add_part(&mut self, mut part: Block) -> BlockId {
-        part.created = self.creations.part(part.created);
+    /// Adds an unlinked block for a part of `whole`, in the same state if that is unmapped, else free.
+    #[inline(always)]
+    pub(super) fn add_part(&mut self, whole: BlockId, addr: DeviceAddr, bytes: u64) -> BlockId {
+        let whole = &self.blocks[whole];
+        let mut part = whole.part(addr, bytes);
+        part.rank = self.ranks.of_part(whole.rank, whole.addr, addr);
         self.blocks.insert(part)
     }
 
     /// Splits the first `size` bytes off a block. Returns them as a new block; the remainder keeps the
     /// identity of the old block and goes into its pool.
+    #[inline(always)]
     pub(super) fn split(&mut self, rest: BlockId, size: u64) -> BlockId {
         let was_split = self.blocks[rest].is_split();
         let block = &self.blocks[rest];
         let (addr, prev) = (block.addr, block.prev);
-        let front = block.part(addr, size);
-        let front = self.add_part(front);
+        let front = self.add_part(rest, addr, size);
         self.blocks.link(front, prev, Some(rest));
         let block = &mut self.blocks[rest];
+        block.rank = self.ranks.of_moved(block.rank, addr, addr.offset(size));
         block.addr = addr.offset(size);
         block.size -= size;
-        let (left, shelf, expandable) = (block.size, block.shelf, block.is_expandable());
+        let (left, kind, expandable) = (block.size, block.kind, block.is_expandable());
         self.pools.insert_block(&mut self.blocks, rest);
         if !expandable {
-            let kind = self.pools[shelf].kind;
             if was_split {
                 // An unreturnable block became smaller.
                 self.stats.inactive_split_bytes.decrease(kind, size);
@@ -65,10 +67,11 @@ impl<D: Driver> PyTorch<D> {
     }
 
     /// Updates the statistics for a block that is taken whole.
+    #[inline(always)]
     pub(super) fn take_whole(&mut self, id: BlockId) {
         let block = &self.blocks[id];
         if block.is_split() && !block.is_expandable() {
-            let (kind, size) = (self.pools[block.shelf].kind, block.size);
+            let (kind, size) = (block.kind, block.size);
             self.stats.inactive_split_bytes.decrease(kind, size);
             self.stats.inactive_split.decrease(kind, 1);
         }

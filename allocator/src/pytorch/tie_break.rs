@@ -1,6 +1,10 @@
 //! The order of free blocks of one stream and size.
 //!
-//! Blocks are numbered so that the lower number comes first, and among equal numbers the lower address.
+//! Blocks have ranks: of two free blocks of one stream and size, the one with the lower rank comes first. No two
+//! blocks of one stream have the same rank.
+
+use super::size::MIN_BLOCK;
+use crate::driver::DeviceAddr;
 
 /// Which of several free blocks of one stream and size comes first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -14,39 +18,58 @@ pub(super) enum TieBreak {
     Segment,
 }
 
-/// Numbers blocks by creation.
+/// Ranks blocks, as addresses in units of 512 bytes or as numbers. The ranks of a segment from 2.13 on are
+/// as many as its units, and follow those of the segment before it.
 #[derive(Debug)]
-pub(super) struct Creations {
+pub(super) struct Ranks {
     tie_break: TieBreak,
-    count: u64,
+    /// The next number.
+    next: u64,
 }
 
-impl Creations {
+impl Ranks {
     pub(super) fn new(tie_break: TieBreak) -> Self {
-        Self {
-            tie_break,
-            count: 0,
-        }
+        Self { tie_break, next: 0 }
     }
 
-    /// The number of a block that covers a new segment.
-    pub(super) fn segment(&mut self) -> u64 {
+    /// The rank of a block that covers a new segment.
+    pub(super) fn of_segment(&mut self, addr: DeviceAddr, bytes: u64) -> u64 {
         match self.tie_break {
-            TieBreak::Address => 0,
-            TieBreak::Block | TieBreak::Segment => self.next(),
+            TieBreak::Address => units(addr),
+            TieBreak::Block => self.take(1),
+            TieBreak::Segment => self.take(bytes.div_ceil(MIN_BLOCK)),
         }
     }
 
-    /// The number of a block that was a part of block number `whole`.
-    pub(super) fn part(&mut self, whole: u64) -> u64 {
+    /// The rank of a new block at `addr` that was a part of a block of rank `rank` at `whole`.
+    #[inline]
+    pub(super) fn of_part(&mut self, rank: u64, whole: DeviceAddr, addr: DeviceAddr) -> u64 {
         match self.tie_break {
-            TieBreak::Address | TieBreak::Segment => whole,
-            TieBreak::Block => self.next(),
+            TieBreak::Address | TieBreak::Segment => moved(rank, whole, addr),
+            TieBreak::Block => self.take(1),
         }
     }
 
-    fn next(&mut self) -> u64 {
-        self.count += 1;
-        self.count
+    /// The rank of a block of rank `rank` that grows or shrinks at its start.
+    #[inline]
+    pub(super) fn of_moved(&self, rank: u64, from: DeviceAddr, to: DeviceAddr) -> u64 {
+        match self.tie_break {
+            TieBreak::Address | TieBreak::Segment => moved(rank, from, to),
+            TieBreak::Block => rank,
+        }
     }
+
+    fn take(&mut self, count: u64) -> u64 {
+        let first = self.next;
+        self.next += count;
+        first
+    }
+}
+
+fn units(addr: DeviceAddr) -> u64 {
+    addr.0 / MIN_BLOCK
+}
+
+fn moved(rank: u64, from: DeviceAddr, to: DeviceAddr) -> u64 {
+    rank.wrapping_add(units(to)).wrapping_sub(units(from))
 }

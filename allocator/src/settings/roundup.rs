@@ -18,6 +18,7 @@ pub struct RoundupDivisions(pub(super) [u64; RANGES]);
 
 impl RoundupDivisions {
     /// The divisions for a request of `bytes`, at least 1.
+    #[inline]
     #[must_use]
     pub fn of(&self, bytes: u64) -> u64 {
         let log2_mib = bytes.max(1).ilog2().saturating_sub(20) as usize;

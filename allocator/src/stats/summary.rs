@@ -44,7 +44,7 @@ impl Unit {
 pub fn memory_summary(stats: &DeviceStats, device: u32, abbreviated: bool) -> String {
     let rows: [(&str, &StatArray, Unit); 9] = [
         ("Allocated memory", &stats.allocated_bytes, Unit::Bytes),
-        ("Active memory", &stats.active_bytes, Unit::Bytes),
+        ("Active memory", &stats.active_bytes(), Unit::Bytes),
         ("Requested memory", &stats.requested_bytes, Unit::Bytes),
         ("GPU reserved memory", &stats.reserved_bytes, Unit::Bytes),
         (
@@ -53,7 +53,7 @@ pub fn memory_summary(stats: &DeviceStats, device: u32, abbreviated: bool) -> St
             Unit::Bytes,
         ),
         ("Allocations", &stats.allocation, Unit::Count),
-        ("Active allocs", &stats.active, Unit::Count),
+        ("Active allocs", &stats.active(), Unit::Count),
         ("GPU reserved segments", &stats.segment, Unit::Count),
         ("Non-releasable allocs", &stats.inactive_split, Unit::Count),
     ];

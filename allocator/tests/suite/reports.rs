@@ -13,7 +13,7 @@ use coalesce_alloc::policy::{self, POLICIES};
 use coalesce_alloc::release::{Release, two};
 use coalesce_alloc::settings::Settings;
 use coalesce_alloc::stats::summary::memory_summary;
-use coalesce_alloc::stats::{DeviceStats, Stat, StatArray};
+use coalesce_alloc::stats::{DeviceStats, Stat, StatArray, Waiting};
 use serde_json::Value;
 
 fn golden(name: &str) -> String {
@@ -36,14 +36,32 @@ fn recorded_stats() -> DeviceStats {
             ["small_pool", "large_pool", "all"].map(|pools| stat(&format!("{name}.{pools}")));
         StatArray::new(small, large, all.peak)
     };
+    // What belongs to `whole` and not to `part`; the peaks are those of `whole`.
+    let rest = |whole: &str, part: &str| {
+        let [small, large, all] = ["small_pool", "large_pool", "all"].map(|pools| {
+            let (whole, part) = (
+                stat(&format!("{whole}.{pools}")),
+                stat(&format!("{part}.{pools}")),
+            );
+            Stat {
+                current: whole.current - part.current,
+                peak: whole.peak,
+                allocated: whole.allocated - part.allocated,
+                freed: whole.freed - part.freed,
+            }
+        });
+        StatArray::new(small, large, all.peak)
+    };
     let stats = DeviceStats {
         allocation: array("allocation"),
         segment: array("segment"),
-        active: array("active"),
         inactive_split: array("inactive_split"),
         allocated_bytes: array("allocated_bytes"),
         reserved_bytes: array("reserved_bytes"),
-        active_bytes: array("active_bytes"),
+        waiting: Waiting {
+            blocks: rest("active", "allocation"),
+            bytes: rest("active_bytes", "allocated_bytes"),
+        },
         inactive_split_bytes: array("inactive_split_bytes"),
         requested_bytes: array("requested_bytes"),
         oversize_allocations: stat("oversize_allocations"),

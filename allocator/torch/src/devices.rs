@@ -525,7 +525,7 @@ mod tests {
                 panic!("device {ordinal} is not ready")
             };
             device.check().unwrap();
-            assert_eq!(device.stats().active.all().current, 0);
+            assert_eq!(device.stats().active().all().current, 0);
         }
     }
 }

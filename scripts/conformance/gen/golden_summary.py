@@ -37,8 +37,9 @@ VALUES = {
 def make_stats():
     s = {}
     for name, v in VALUES.items():
-        for i, pool in enumerate(["all", "large_pool", "small_pool"]):
-            w = v if i == 0 else tuple(x * (9 if i == 1 else 1) // 10 for x in v)
+        large = tuple(x * 9 // 10 for x in v)
+        small = tuple(x - y for x, y in zip(v, large))
+        for pool, w in {"all": v, "large_pool": large, "small_pool": small}.items():
             for k, x in zip(KEYS, w):
                 s[f"{name}.{pool}.{k}"] = x
     for name in ["oversize_allocations", "oversize_segments"]:

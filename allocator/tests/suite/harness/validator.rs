@@ -71,7 +71,7 @@ fn validate_stats(segments: &[SegmentInfo], stats: &DeviceStats, unmapped: u64) 
         ("allocation", &stats.allocation, |s| {
             count(s, BlockState::ActiveAllocated)
         }),
-        ("active", &stats.active, |s| {
+        ("active", &stats.active(), |s| {
             s.blocks.len() as u64 - count(s, BlockState::Inactive)
         }),
         (
@@ -81,7 +81,7 @@ fn validate_stats(segments: &[SegmentInfo], stats: &DeviceStats, unmapped: u64) 
         ),
         (
             "active_bytes",
-            &stats.active_bytes,
+            &stats.active_bytes(),
             SegmentInfo::active_size,
         ),
         (

@@ -44,7 +44,7 @@ impl Failure {
             origin: without_mark(tag).to_owned(),
             requested_bytes: now(&step.stats.requested_bytes),
             reserved_bytes: reserved,
-            free_bytes: reserved.saturating_sub(now(&step.stats.active_bytes)),
+            free_bytes: reserved.saturating_sub(now(&step.stats.active_bytes())),
             is_recorded: tag.starts_with(FAILED),
             is_handled: false,
         }

@@ -38,7 +38,7 @@ pub(super) fn now(array: &StatArray) -> u64 {
 impl PeakBreakdown {
     fn of(event: u64, stats: &DeviceStats) -> Self {
         let reserved = now(&stats.reserved_bytes);
-        let (active, allocated) = (now(&stats.active_bytes), now(&stats.allocated_bytes));
+        let (active, allocated) = (now(&stats.active_bytes()), now(&stats.allocated_bytes));
         let pending = active.saturating_sub(allocated);
         // The counter of requested memory includes pending blocks, to an unknown amount.
         let requested = now(&stats.requested_bytes).min(allocated);
@@ -104,7 +104,7 @@ mod tests {
         see(0, &stats);
         stats.requested_bytes.increase(PoolKind::Large, 50);
         stats.allocated_bytes.increase(PoolKind::Large, 55);
-        stats.active_bytes.increase(PoolKind::Large, 60);
+        stats.waiting.bytes.increase(PoolKind::Large, 5);
         stats.inactive_split_bytes.increase(PoolKind::Large, 30);
         see(1, &stats);
         stats.requested_bytes.decrease(PoolKind::Large, 20);

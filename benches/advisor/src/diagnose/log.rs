@@ -200,7 +200,7 @@ impl Observer for Log {
         self.levels.push(Level {
             requested: now(&step.stats.requested_bytes),
             allocated: now(&step.stats.allocated_bytes),
-            active: now(&step.stats.active_bytes),
+            active: now(&step.stats.active_bytes()),
             reserved: now(&step.stats.reserved_bytes),
             reserved_small: step.stats.reserved_bytes.small_pool().current.cast_unsigned(),
             device_allocs: step.stats.num_device_alloc.cast_unsigned(),

@@ -155,7 +155,7 @@ struct FreedBlocks(Vec<u64>);
 
 impl FreedBlocks {
     fn count(stats: &DeviceStats) -> u64 {
-        stats.active.all().freed.cast_unsigned()
+        stats.active().all().freed.cast_unsigned()
     }
 }
 

@@ -19,7 +19,7 @@ pub(super) fn stats_line(out: &mut impl Write, op: usize, stats: &DeviceStats) -
     for value in [
         stats.allocated_bytes.all().current,
         stats.reserved_bytes.all().current,
-        stats.active_bytes.all().current,
+        stats.active_bytes().all().current,
         stats.inactive_split_bytes.all().current,
         stats.requested_bytes.all().current,
         stats.num_alloc_retries,
