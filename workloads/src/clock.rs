@@ -1,19 +1,20 @@
 //! The clock, also where the standard library has none: in a browser, `std::time::Instant::now` panics.
 
-#[cfg(not(all(target_family = "wasm", target_os = "unknown")))]
+#[cfg(not(target_family = "wasm"))]
 pub use std::time::Instant;
 
-#[cfg(all(target_family = "wasm", target_os = "unknown"))]
+#[cfg(target_family = "wasm")]
 pub use self::given::{Instant, set_source};
 
-#[cfg(all(target_family = "wasm", target_os = "unknown"))]
+#[cfg(target_family = "wasm")]
 mod given {
     use std::sync::OnceLock;
     use std::time::Duration;
 
     static SOURCE: OnceLock<fn() -> Duration> = OnceLock::new();
 
-    /// Sets what tells the time since some moment; the first source is kept. Without one, no time passes.
+    /// Sets the function that returns the time since a fixed moment. Only the first call has an effect. Until
+    /// then, time stands still.
     pub fn set_source(source: fn() -> Duration) {
         SOURCE.get_or_init(|| source);
     }
@@ -41,7 +42,7 @@ mod given {
             self.0.saturating_sub(earlier.0)
         }
 
-        /// The moment some time later; `None` if the clock does not reach it.
+        /// This moment plus a duration; `None` if it cannot be represented.
         #[must_use]
         pub fn checked_add(&self, time: Duration) -> Option<Self> {
             self.0.checked_add(time).map(Self)

@@ -49,12 +49,12 @@ struct Info<'a> {
 }
 
 /// `freed` and `released` are the number of events for a block that stays to the end. A request that failed is freed
-/// at once.
+/// at once. `stack` is 0 if the stack is unknown, else its number plus 1.
 const ALLOCATIONS: &[&str] = &[
     "born", "freed", "released", "address", "bytes", "block", "tag", "source", "stack",
 ];
-/// `taken` is 1 for memory taken from the device and 0 for memory returned, `pool` 0 for the default pool and n for
-/// the n-th private one, `stack` of an allocation 0 if it is unknown and else its number plus 1.
+/// `taken` is 1 for memory taken from the device and 0 for memory returned. `pool` is 0 for the default pool and n
+/// for the n-th private one.
 const SEGMENTS: &[&str] = &[
     "event",
     "address",

@@ -29,8 +29,9 @@ use super::output::{self, failed, is_stdout, notice, print, print_json};
 ///
 /// When three steps of the optimizer in a row made the same requests, the epoch ends, if its batches come from a
 /// `DataLoader`. The program goes on with what follows, such as an evaluation. It ends when a further epoch reserves no
-/// more memory or before it writes a checkpoint, and without a `DataLoader` at once. `--whole` runs all of it, and
-/// replaces the files that the program replaces, by ones without meaning.
+/// more memory or before it writes a checkpoint, and without a `DataLoader` at once. `--whole` runs all of it: the
+/// program then also writes its files, such as checkpoints. Their contents are meaningless, and they may replace
+/// earlier files.
 ///
 /// What a program reads from the GPU is 0 everywhere, so a program whose requests depend on computed values can
 /// need more or less. The answer lists where that may be so.

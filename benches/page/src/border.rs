@@ -66,7 +66,7 @@ pub extern "C" fn reply_length() -> usize {
     BORDER.with_borrow(|border| border.reply.len())
 }
 
-/// Connects the clock, the progress and panics to JavaScript.
+/// Gives JavaScript's clock to the engine, and reports progress and panics to JavaScript.
 #[cfg(target_family = "wasm")]
 fn started() {
     use std::sync::Once;

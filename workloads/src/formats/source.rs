@@ -1,4 +1,4 @@
-//! Where input comes from: a file, or standard input.
+//! Where input comes from: a file, standard input, or memory.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A file, standard input, or bytes. Paths convert to files.
+/// Where input is read from. A path converts to a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Source {
     /// A file, a pipe or a device.
@@ -21,7 +21,7 @@ pub enum Source {
 /// The name of standard input and standard output on a command line.
 pub const STANDARD_STREAM: &str = "-";
 
-/// The most bytes that [`Source::read`] reads into memory, be it from standard input, a pipe, a device or a file.
+/// The most bytes that [`Source::read`] reads into memory.
 const LARGEST_READ: u64 = 1 << 32;
 
 impl Source {

@@ -96,7 +96,7 @@ impl Opened {
         }
     }
 
-    /// What its replay under settings is examined for; none stand for its own settings.
+    /// The subject of a diagnosis or comparison: a replay under `conf`, or under its own settings if it is `None`.
     #[must_use]
     pub fn subject<'a>(&'a self, conf: Option<&'a str>) -> Subject<'a> {
         let own = self.conditions.subject(&self.input);

@@ -86,7 +86,8 @@ pub struct AdviceRequest<'a> {
 }
 
 impl<'a> AdviceRequest<'a> {
-    /// The replay of the workload, here one that may end early, under settings, to be examined.
+    /// The subject of a diagnosis: a replay under `conf`. `workload` is the request's own, or an adaptor around it that
+    /// may end the replay early.
     pub(super) fn subject<'s>(&self, workload: &'s dyn Workload, conf: &'s str) -> Subject<'s>
     where
         'a: 's,

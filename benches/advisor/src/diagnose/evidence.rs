@@ -36,17 +36,6 @@ pub struct Moment {
 }
 
 impl Moment {
-    /// Replays a subject up to an event.
-    fn after(event: u64, subject: &Subject<'_>, log: &Log) -> anyhow::Result<Self> {
-        let allocations = log.allocations.iter().enumerate();
-        let live = allocations.filter(|(_, a)| a.is_live_after(event));
-        Ok(Self {
-            event,
-            segments: subject.segments_after(event)?,
-            live: live.map(|(index, a)| (a.addr, index)).collect(),
-        })
-    }
-
     /// Sizes of the free blocks, in bytes.
     pub fn free_blocks(&self) -> impl Iterator<Item = u64> + Clone {
         let blocks = self.segments.iter().flat_map(|segment| &segment.blocks);
@@ -93,7 +82,15 @@ impl<'a> Evidence<'a> {
         let mut allocator = subject.allocator(subject.conf, subject.capacity)?;
         let mut log = Log::default();
         let tally = replay(subject.workload, &mut allocator, &mut log)?;
-        let moment = |event: u64| Moment::after(event, &subject, &log);
+        let moment = |event: u64| -> anyhow::Result<Moment> {
+            let allocations = log.allocations.iter().enumerate();
+            let live = allocations.filter(|(_, a)| a.is_live_after(event));
+            Ok(Moment {
+                event,
+                segments: subject.segments_after(event)?,
+                live: live.map(|(index, a)| (a.addr, index)).collect(),
+            })
+        };
         let all = 0..log.end();
         // The memory that a recording begins with may be the peak already. It is then explained where the
         // program uses most of it.
@@ -138,14 +135,6 @@ impl<'a> Evidence<'a> {
             origins,
             trials: Mutex::default(),
         })
-    }
-
-    /// Memory after an event.
-    ///
-    /// # Errors
-    /// If the workload cannot be read again.
-    pub fn moment(&self, event: u64) -> anyhow::Result<Moment> {
-        Moment::after(event, &self.subject, &self.log)
     }
 
     /// Replays the workload under other settings; `None` if that fails, or if the replay could not begin with

@@ -82,7 +82,7 @@ impl Subject<'_> {
     }
 
     /// The segments after an event.
-    pub(super) fn segments_after(&self, event: u64) -> anyhow::Result<Vec<SegmentInfo>> {
+    pub(crate) fn segments_after(&self, event: u64) -> anyhow::Result<Vec<SegmentInfo>> {
         let mut allocator = self.allocator(self.conf, self.capacity)?;
         replay_until(self.workload, &mut allocator, event, &mut ())?;
         Ok(allocator.segments())

@@ -1,8 +1,7 @@
 //! Columns of numbers as bytes: compact, and quick to decode in JavaScript.
 //!
-//! Each number is written as its difference from the one before it, as most columns grow or repeat. A difference d
-//! becomes 2d, or −2d − 1 if it is negative, and is written in groups of 7 bits, the lowest first; the eighth bit
-//! tells that more follow.
+//! Each column is stored as differences: each number minus the one before it, as most columns grow or repeat. The
+//! differences are zigzag-encoded and written as LEB128 varints, like `sint64` in Protocol Buffers.
 
 /// Appends a column.
 pub(super) fn push(bytes: &mut Vec<u8>, column: impl IntoIterator<Item = u64>) {

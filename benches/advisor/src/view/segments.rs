@@ -40,8 +40,8 @@ pub struct SegmentChange {
 pub struct SegmentHistory {
     /// The changes, in order.
     pub changes: Vec<SegmentChange>,
-    /// The event after which the block of each allocation is free; `u64::MAX` if it never is. It is later than
-    /// that of the free if another stream was using the block.
+    /// For each allocation, the event after which its block is free; `u64::MAX` if it never becomes free. A block
+    /// that another stream still uses becomes free later than the event that frees it.
     pub released: Vec<u64>,
 }
 

@@ -35,7 +35,8 @@ pub struct FitsReport {
     pub failed_requests: u64,
     /// Steps of the optimizer that ran.
     pub steps: u32,
-    /// Epochs that ended early, because their steps repeated. What follows them was run.
+    /// Epochs that ended early because the steps made equal requests. The code after them was run, but their
+    /// remaining batches were not.
     pub short_epochs: u32,
     /// Why the run ended.
     pub ended: Ended,
@@ -192,14 +193,15 @@ fn not_run(report: &FitsReport) -> String {
     );
     let epochs = count(u64::from(report.short_epochs), "epoch");
     let short = format!(
-        "{epochs} ended early, where the steps made equal requests. What follows was run. The other batches"
+        "{epochs} ended early because the steps made equal requests. The code after that was run, but the \
+         remaining batches were not"
     );
     let remark = match (report.short_epochs, is_early) {
         (0, false) => return String::new(),
         (0, true) => "What the program does after these steps, such as an evaluation, was not run."
             .to_owned(),
-        (_, false) => format!("{short} were not."),
-        (_, true) => format!("{short} were not, nor what comes after the end of this run."),
+        (_, false) => format!("{short}."),
+        (_, true) => format!("{short}, nor what comes after the end of this run."),
     };
     format!("\n{}", paragraphs([remark + " --whole runs all of it."]))
 }

@@ -43,6 +43,7 @@ pub struct Program {
     /// The command and its arguments.
     pub command: Vec<String>,
     variables: Vec<(String, String)>,
+    /// The steps of the optimizer after which it ends at the latest; `None` if all of it runs.
     steps: Option<u32>,
 }
 

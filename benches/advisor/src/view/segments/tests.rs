@@ -73,15 +73,15 @@ fn the_history_gives_the_segments_and_blocks_after_every_event() {
             let (mut returned, mut pending) = (0, 0);
             returned += history.changes.iter().filter(|one| !one.is_taken).count();
             for event in 0..evidence.log.end() {
-                let moment = evidence.moment(event).unwrap();
-                let expected = moment.segments.iter().map(|one| {
+                let segments = evidence.subject.segments_after(event).unwrap();
+                let expected = segments.iter().map(|one| {
                     let (at, stream) = (one.address.0, one.stream.index());
                     (at, one.total_size(), stream, one.is_expandable, one.kind)
                 });
                 let expected: Vec<Extent> = expected.collect();
                 assert_eq!(extents(&history, event), expected, "'{conf}' after {event}");
 
-                let blocks = moment.segments.iter().flat_map(|one| &one.blocks);
+                let blocks = segments.iter().flat_map(|one| &one.blocks);
                 let waiting = blocks.filter(|one| one.state == BlockState::ActivePendingFree);
                 let mut expected: Vec<u64> = waiting.map(|one| one.address.0).collect();
                 let all = evidence.log.allocations.iter().zip(&history.released);

@@ -22,6 +22,8 @@ export class View {
       this.at[this.born[one]] = one + 1;
       if (this.freed[one] < this.events) this.at[this.freed[one]] = -one - 1;
     }
+    // As PyTorch counts: a block that waits for a stream after its free is still active and its request counts, but it
+    // is not allocated.
     this.requested = this.#levels(this.bytes, this.released);
     this.allocated = this.#levels(this.block, this.freed);
     this.reserved = this.#reserved();
