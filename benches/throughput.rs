@@ -164,7 +164,10 @@ fn shapes_on<D: Driver>(
             }
             assert_eq!(outcome, Ok(()), "{shape}, {name}: a walk ended early");
             let stats = allocator.stats();
-            assert_eq!(stats.allocation.all().allocated as u64, walks * walk.pairs());
+            assert_eq!(
+                stats.allocation.all().allocated as u64,
+                walks * walk.pairs()
+            );
             assert_eq!(stats.allocation.all().current, 0, "blocks were not freed");
             assert_eq!(allocator.check(), Ok(()));
         }

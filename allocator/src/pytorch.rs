@@ -8,7 +8,7 @@
 //! | `size.rs` | how a request is rounded, and how large a segment it needs |
 //! | `private_pool.rs` | which pool serves a request |
 //! | `pool.rs`, `tie_break.rs` | the order in which free blocks are searched |
-//! | `free_blocks.rs`, `size_class.rs`, `ordered.rs` | how a free block is found in that order |
+//! | `free_blocks.rs`, `size_class.rs`, `ordered.rs` | how a free block is found fast |
 //! | `live.rs` | how an allocated block is found by its address |
 //! | `fit.rs` | which free block a request gets |
 //! | `split.rs` | whether the block is split |
@@ -247,10 +247,9 @@ impl<D: Driver> PyTorch<D> {
         if addr.is_null() {
             return Ok(());
         }
-        let id = self
-            .live
-            .remove(&self.blocks, addr)
-            .ok_or_else(|| Error::InvalidPointer(addr))?;
+        let Some(id) = self.live.remove(&self.blocks, addr) else {
+            return Err(Error::InvalidPointer(addr));
+        };
         // 1. It is no longer allocated.
         let block = &self.blocks[id];
         let (size, requested, shelf) = (block.size, block.requested, block.shelf);
@@ -374,7 +373,10 @@ impl<D: Driver> PyTorch<D> {
     /// [`Error::InvalidPointer`] if `addr` is not the start of a live allocation.
     pub fn base_allocation(&self, addr: DeviceAddr) -> Result<(DeviceAddr, u64), Error> {
         let mut head = self.live_block(addr)?;
-        while let Some(prev) = self.blocks[head].prev.filter(|&p| self.blocks[p].is_mapped()) {
+        while let Some(prev) = self.blocks[head]
+            .prev
+            .filter(|&p| self.blocks[p].is_mapped())
+        {
             head = prev;
         }
         let bytes = self.mapped_run(head).map(|id| self.blocks[id].size).sum();
@@ -388,7 +390,10 @@ impl<D: Driver> PyTorch<D> {
     /// [`Error::Driver`] if the device fails.
     pub fn largest_free(&mut self) -> Result<u64, Error> {
         let device = self.driver.memory_info()?.free;
-        let free = self.pools.iter().flat_map(|pool| self.pools.free(&self.blocks, pool));
+        let free = self
+            .pools
+            .iter()
+            .flat_map(|pool| self.pools.free(&self.blocks, pool));
         Ok(free.map(|id| self.blocks[id].size).fold(device, u64::max))
     }
 
@@ -405,7 +410,7 @@ impl<D: Driver> PyTorch<D> {
 
     fn live_block(&self, addr: DeviceAddr) -> Result<BlockId, Error> {
         let found = self.live.get(&self.blocks, addr);
-        found.ok_or_else(|| Error::InvalidPointer(addr))
+        found.ok_or(Error::InvalidPointer(addr))
     }
 
     #[inline(always)]

@@ -179,6 +179,9 @@ mod tests {
         ];
         assert_eq!(entries, expected);
         assert_eq!(traced.stats().num_ooms, 1);
-        assert_eq!(traced.stats().reserved_bytes.all().peak.cast_unsigned(), page);
+        assert_eq!(
+            traced.stats().reserved_bytes.all().peak.cast_unsigned(),
+            page
+        );
     }
 }

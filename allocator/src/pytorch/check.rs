@@ -45,7 +45,10 @@ impl<D: Driver> PyTorch<D> {
             block.is_mapped() || block.is_expandable(),
             "{at}: unmapped outside an expandable segment"
         );
-        ensure!(block.is_mapped() || block.is_idle(), "{at}: in use but unmapped");
+        ensure!(
+            block.is_mapped() || block.is_idle(),
+            "{at}: in use but unmapped"
+        );
         if let Some(prev) = block.prev {
             ensure!(
                 self.blocks[prev].next == Some(id),
@@ -223,7 +226,10 @@ impl<D: Driver> PyTorch<D> {
             let held: u64 = self
                 .blocks
                 .iter()
-                .filter(|(_, b)| b.is_mapped() && [private.small, private.large].contains(&self.pools[b.shelf].pool))
+                .filter(|(_, b)| {
+                    b.is_mapped()
+                        && [private.small, private.large].contains(&self.pools[b.shelf].pool)
+                })
                 .map(|(_, b)| b.size)
                 .sum();
             ensure!(

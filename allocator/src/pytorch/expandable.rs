@@ -97,10 +97,7 @@ impl<D: Driver> PyTorch<D> {
     }
 
     /// Adds a segment that consists of one unmapped block.
-    pub(super) fn add_expandable_segment(
-        &mut self,
-        shelf: ShelfId,
-    ) -> Result<BlockId, Error> {
+    pub(super) fn add_expandable_segment(&mut self, shelf: ShelfId) -> Result<BlockId, Error> {
         let (kind, stream) = (self.pools[shelf].kind, self.pools[shelf].stream);
         let page = page_size(kind, &self.settings);
         let memory = self.driver.total_memory();
@@ -211,7 +208,10 @@ impl<D: Driver> PyTorch<D> {
     /// Frees the addresses of a segment if none of it is mapped (`release_expandable_segment`).
     pub(super) fn release_if_unmapped(&mut self, id: BlockId) -> Result<(), Error> {
         let block = &self.blocks[id];
-        let Some(segment) = block.segment.filter(|_| !block.is_mapped() && !block.is_split()) else {
+        let Some(segment) = block
+            .segment
+            .filter(|_| !block.is_mapped() && !block.is_split())
+        else {
             return Ok(());
         };
         let vm = virtual_memory(&mut self.driver)?;

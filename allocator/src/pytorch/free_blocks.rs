@@ -91,9 +91,14 @@ pub(super) struct Cursor {
 enum Place {
     Latest,
     /// The only block of a class.
-    One { class: u32 },
+    One {
+        class: u32,
+    },
     /// One of several blocks of a class.
-    Several { class: u32, at: ordered::Cursor },
+    Several {
+        class: u32,
+        at: ordered::Cursor,
+    },
 }
 
 /// Free blocks in search order.
@@ -151,7 +156,8 @@ impl FreeBlocks {
         let Some(latest) = self.latest.filter(|&latest| blocks[latest].size >= size) else {
             return indexed;
         };
-        let precedes = |id| FreeBlock::new(id, &blocks[id]) < FreeBlock::new(latest, &blocks[latest]);
+        let precedes =
+            |id| FreeBlock::new(id, &blocks[id]) < FreeBlock::new(latest, &blocks[latest]);
         indexed.filter(|at| precedes(at.id)).or(Some(Cursor {
             id: latest,
             place: Place::Latest,
@@ -294,7 +300,9 @@ impl Index {
                 Class::One(id) => (Some(id), None),
                 Class::Several(set) => (None, Some(&self.sets[set as usize])),
             };
-            let several = set.into_iter().flat_map(|set| set.iter().map(|free| free.id));
+            let several = set
+                .into_iter()
+                .flat_map(|set| set.iter().map(|free| free.id));
             one.into_iter().chain(several)
         })
     }

@@ -46,7 +46,7 @@ impl Bucket {
     /// The place of a block.
     #[inline]
     fn find(&self, tag: u64, blocks: &Arena<Block>, addr: DeviceAddr) -> Option<(u32, BlockId)> {
-        let mut alike = zeros(self.tags ^ tag * ONES);
+        let mut alike = zeros(self.tags ^ (tag * ONES));
         while alike != 0 {
             let place = alike.trailing_zeros() / 8;
             if let Some(id) = self.ids[place as usize % PLACES]

@@ -108,7 +108,9 @@ impl Pools {
 
     fn find_or_add_shelf(&mut self, id: PoolId, stream: StreamId) -> ShelfId {
         let pool = &mut self.pools[id];
-        let found = pool.shelves.binary_search_by_key(&stream, |&(stream, _)| stream);
+        let found = pool
+            .shelves
+            .binary_search_by_key(&stream, |&(stream, _)| stream);
         let at = found.unwrap_or_else(|at| {
             let shelf = self.shelves.insert(Shelf {
                 pool: id,

@@ -138,8 +138,8 @@ impl PrivatePools {
         Ok(Some(pool.of(kind)))
     }
 
-    /// Whether there is a pool whose blocks are never split.
-    pub(super) fn has_never_split(&self) -> bool {
+    /// Whether the blocks of any pool are never split.
+    pub(super) fn is_any_never_split(&self) -> bool {
         !self.no_split.is_empty()
     }
 
@@ -175,11 +175,7 @@ impl PrivatePools {
         self.freeable.remove(id);
     }
 
-    fn create_or_use(
-        &mut self,
-        id: MempoolId,
-        pools: &mut Pools,
-    ) -> Result<(), PoolError> {
+    fn create_or_use(&mut self, id: MempoolId, pools: &mut Pools) -> Result<(), PoolError> {
         if let Some(pool) = self.get_mut(id) {
             if pool.use_count == 0 {
                 return Err(PoolError::Released(id));
@@ -343,7 +339,9 @@ impl<D: Driver> PyTorch<D> {
         &mut self,
         request: &mut Request,
     ) -> Result<Option<BlockId>, Error> {
-        if self.pools.pool_of(request.shelf).is_private() || self.private_pools.use_on_oom.is_empty() {
+        if self.pools.pool_of(request.shelf).is_private()
+            || self.private_pools.use_on_oom.is_empty()
+        {
             return Ok(None);
         }
         let candidates: Vec<MempoolId> = self.private_pools.use_on_oom.keys().collect();

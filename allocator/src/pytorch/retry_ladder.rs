@@ -23,8 +23,7 @@ impl<D: Driver> PyTorch<D> {
         let overflow = Hazard::SizeOverflow {
             bytes: request.bytes,
         };
-        request.segment_size =
-            size::segment_size(request.size, &self.settings).ok_or(overflow)?;
+        request.segment_size = size::segment_size(request.size, &self.settings).ok_or(overflow)?;
         // 1. Collect garbage, if that is on.
         self.collect_garbage()?;
         // 2. Request memory from the device.

@@ -16,7 +16,7 @@ impl<D: Driver> PyTorch<D> {
     #[inline(always)]
     pub(super) fn should_split(&self, id: BlockId, request: &Request) -> bool {
         let block = &self.blocks[id];
-        if self.private_pools.has_never_split() {
+        if self.private_pools.is_any_never_split() {
             let pool = self.pools.pool_of(block.shelf).name();
             if self.private_pools.is_never_split(pool) {
                 return false;

@@ -73,8 +73,18 @@ pub fn memory_summary(stats: &DeviceStats, device: u32, abbreviated: bool) -> St
         report.rule('-');
         report.row(name, &array.all(), &array.all(), unit);
         if !abbreviated {
-            report.row("      from large pool", &array.large_pool(), &array.all(), unit);
-            report.row("      from small pool", &array.small_pool(), &array.all(), unit);
+            report.row(
+                "      from large pool",
+                &array.large_pool(),
+                &array.all(),
+                unit,
+            );
+            report.row(
+                "      from small pool",
+                &array.small_pool(),
+                &array.all(),
+                unit,
+            );
         }
     }
     for (name, stat) in [

@@ -1,8 +1,8 @@
-//! A warm allocator allocates no host memory.
+//! The host memory of an allocator: little for each block, and none that a warm one has to ask for.
 
 use coalesce_alloc::PyTorch;
-use coalesce_alloc::driver::StreamId;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
+use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::settings::Settings;
 
 /// One step of a program with mixed sizes, streams and lifetimes, the same each time.
@@ -22,7 +22,7 @@ fn step(allocator: &mut PyTorch<SimDevice>, live: &mut Vec<u64>) {
             live.push(addr.0);
         } else if !live.is_empty() {
             let victim = next(live.len() as u64) as usize;
-            let addr = coalesce_alloc::driver::DeviceAddr(live.swap_remove(victim));
+            let addr = DeviceAddr(live.swap_remove(victim));
             if next(8) == 0 {
                 allocator
                     .record_stream(addr, StreamId::nth(next(4) as u32))
@@ -32,9 +32,7 @@ fn step(allocator: &mut PyTorch<SimDevice>, live: &mut Vec<u64>) {
         }
     }
     for addr in live.drain(..) {
-        allocator
-            .free(coalesce_alloc::driver::DeviceAddr(addr))
-            .unwrap();
+        allocator.free(DeviceAddr(addr)).unwrap();
     }
 }
 
@@ -55,4 +53,35 @@ fn malloc_and_free_of_a_warm_allocator_allocate_no_host_memory() {
         assert_eq!(host.count_total, 0, "{conf}: {host:?}");
         assert_eq!(allocator.stats().reserved_bytes.all().current, reserved);
     }
+}
+
+#[test]
+fn a_block_takes_at_most_96_bytes_of_host_memory() {
+    const LIVE: usize = 100_000;
+    const MOST: u64 = 96;
+    let device = SimDevice::new(&SimConfig::with_capacity(1 << 40));
+    let mut allocator = PyTorch::new(device, Settings::default());
+    let mut live = Vec::with_capacity(LIVE);
+    let mut state = 1_u64;
+    let mut next = |bound: u64| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (state >> 33) % bound
+    };
+    let host = allocation_counter::measure(|| {
+        for _ in 0..3 * LIVE {
+            if live.len() == LIVE {
+                let victim = next(LIVE as u64) as usize;
+                allocator.free(live.swap_remove(victim)).unwrap();
+            }
+            let bytes = 1 << next(17);
+            let addr = allocator.malloc(bytes + next(bytes), StreamId::DEFAULT);
+            live.push(addr.unwrap());
+        }
+    });
+    let segments = allocator.segments();
+    let blocks: usize = segments.iter().map(|segment| segment.blocks.len()).sum();
+    let each = host.bytes_current as u64 / blocks as u64;
+    assert!(each <= MOST, "{each} bytes for each of {blocks} blocks");
 }

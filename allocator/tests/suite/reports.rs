@@ -298,7 +298,8 @@ fn a_reset_sets_peaks_to_the_current_values_under_every_policy() {
         allocator.reset_peak_stats();
         for (name, array) in allocator.stats().arrays() {
             assert_eq!(
-                array.all().peak, array.all().current,
+                array.all().peak,
+                array.all().current,
                 "{name} of {}",
                 policy.name
             );

@@ -1,4 +1,4 @@
-# Sourced by bench.sh and icount.sh (G: this folder, DIR: setup.sh's): the traces.
+# Sourced by icount.sh and ../../speed/speed.py (G: this folder, DIR: setup.sh's): the traces.
 : "${G:?}" "${DIR:?}"
 mkdir -p "$DIR/bench"
 gen() { # name, gen_trace.py arguments

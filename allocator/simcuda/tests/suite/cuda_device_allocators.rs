@@ -160,7 +160,8 @@ fn the_pool_of_the_device_keeps_its_promises() {
             for op in &ops {
                 side.step(op);
                 let stats = side.allocator.stats();
-                let (allocated, reserved) = (stats.allocated_bytes.all(), stats.reserved_bytes.all());
+                let (allocated, reserved) =
+                    (stats.allocated_bytes.all(), stats.reserved_bytes.all());
                 prop_assert!(allocated.current <= reserved.current, "{:?}", op);
                 let usage = side.pool_usage();
                 prop_assert_eq!(usage.used.cast_signed(), allocated.current);

@@ -202,7 +202,12 @@ impl Observer for Log {
             allocated: now(&step.stats.allocated_bytes),
             active: now(&step.stats.active_bytes()),
             reserved: now(&step.stats.reserved_bytes),
-            reserved_small: step.stats.reserved_bytes.small_pool().current.cast_unsigned(),
+            reserved_small: step
+                .stats
+                .reserved_bytes
+                .small_pool()
+                .current
+                .cast_unsigned(),
             device_allocs: step.stats.num_device_alloc.cast_unsigned(),
             device_frees: step.stats.num_device_free.cast_unsigned(),
         });

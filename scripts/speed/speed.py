@@ -1,0 +1,200 @@
+#!/usr/bin/env python3
+"""Compares the speed of the reference with that of PyTorch's own allocator.
+
+    speed.py [--rounds N] [--out FOLDER] [--quick]
+
+Both replay the same scripts on the same simulated device, without a GPU: nanoseconds for each
+allocation, which includes its free. Each round starts both programs for each script, one after
+the other, on one core; a program replays the script once to warm up and then three times. The
+tables show the least time and the median of all replays.
+
+- original: PyTorch 2.11's allocator, from its wheel (scripts/conformance/setup.sh)
+- locked:   `coalesce script`, behind a lock and with every statistic, as the original
+- owned:    the same without the lock, for one thread
+
+FOLDER (default: results/speed of the checkout) gets speed.csv and speed.md. Recorded scripts are
+included if scripts/conformance/gen/rec.sh has made them. --quick: one round, small scripts.
+"""
+
+import argparse
+import csv
+import os
+import re
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+CONFORMANCE = CHECKOUT / "scripts" / "conformance"
+sys.path.insert(0, str(CONFORMANCE))
+from oraclelib import GEN, default_dir
+
+SCRIPTS = {
+    "hot_4k": "hot 4 KiB",
+    "hot_4m": "hot 4 MiB",
+    "mix": "mixed, 1,000 live",
+    "mix_small": "small mix",
+    "frag": "fragmented",
+    "transformer": "transformer",
+    "gpt_real": "recorded GPT",
+    "decode_real": "recorded decode",
+    "record_stream": "record_stream, 4 streams",
+}
+LIVE = [1_000, 10_000, 100_000, 1_000_000]
+THREADS = [1, 2, 4]
+REPLAYS = "3"
+TIME = re.compile(r"^run \d+ ns_per_pair=([0-9.]+)", re.MULTILINE)
+FIELDS = ["script", "setting", "threads", "program", "ns_min", "ns_median", "replays"]
+
+
+def built(command: list[str]) -> str:
+    """The last line that a command prints: the path of what it built."""
+    done = subprocess.run(command, cwd=CHECKOUT, check=True, stdout=subprocess.PIPE, text=True)
+    return done.stdout.strip().splitlines()[-1]
+
+
+def candidate() -> str:
+    subprocess.run(["cargo", "build", "--release", "--quiet"], cwd=CHECKOUT, check=True)
+    metadata = built(["cargo", "metadata", "--format-version", "1", "--no-deps"])
+    return str(Path(re.search(r'"target_directory":"([^"]+)"', metadata)[1]) / "release/coalesce")
+
+
+def scripts() -> dict[str, Path]:
+    """The scripts, generated on first use."""
+    folder = Path(default_dir())
+    subprocess.run(
+        ["sh", "-eu", "-c", '. "$G/bench_traces.sh"'],
+        env={**os.environ, "G": str(CONFORMANCE / "gen"), "DIR": str(folder)},
+        check=True,
+    )
+    found = {name: folder / "bench" / f"{name}.txt" for name in SCRIPTS}
+    for name, path in found.items():
+        if not path.exists():
+            print(f"{name} is left out: make it with scripts/conformance/gen/rec.sh")
+    return {name: path for name, path in found.items() if path.exists()}
+
+
+def script_with_live(live: int) -> Path:
+    """Mixed sizes up to 64 KiB, with so many blocks live."""
+    path = Path(default_dir()) / "bench" / f"live_{live}.txt"
+    if not path.exists():
+        pairs = str(max(3 * live, 300_000))
+        command = [sys.executable, GEN, "mix", "--seed", "1", "--max", "65536", "--pairs", pairs]
+        unfinished = path.with_suffix(".unfinished")
+        with unfinished.open("w") as out:
+            subprocess.run([*command, "--live", str(live)], stdout=out, check=True)
+        unfinished.rename(path)
+    return path
+
+
+class Programs:
+    def __init__(self):
+        original = built([str(CONFORMANCE / "setup.sh")])
+        coalesce = [candidate(), "script"]
+        self.commands = {
+            "original": [original],
+            "locked": coalesce,
+            "owned": [*coalesce, "--unlocked"],
+        }
+
+    def names(self, threads: int) -> list[str]:
+        return [name for name in self.commands if threads == 1 or name != "owned"]
+
+    def times(self, name: str, script: Path, setting: str, threads: int) -> list[float]:
+        """Nanoseconds for an allocation and its free, for each replay."""
+        flags = ["--bench", REPLAYS, "--threads", str(threads)]
+        if setting == "history":
+            flags.append("--history")
+        expandable = "expandable_segments:True" if setting == "expandable" else ""
+        environment = {
+            **os.environ,
+            "PYTORCH_CUDA_ALLOC_CONF": expandable,
+            "FAKE_CAPACITY": str(1 << 40),
+        }
+        cores = os.sched_getaffinity(0)
+        pinned = {max(cores)} if threads == 1 else cores
+        with script.open() as text:
+            done = subprocess.run(
+                [*self.commands[name], *flags],
+                stdin=text,
+                stdout=subprocess.PIPE,
+                env=environment,
+                text=True,
+                check=True,
+                preexec_fn=lambda: os.sched_setaffinity(0, pinned),
+            )
+        return [float(time) for time in TIME.findall(done.stdout)]
+
+
+def measured(cells: list[tuple[str, Path, str, int]], rounds: int) -> list[dict]:
+    programs = Programs()
+    times: dict[tuple, list[float]] = {}
+    for number in range(rounds):
+        for script, path, setting, threads in cells:
+            for name in programs.names(threads):
+                key = (script, setting, threads, name)
+                times.setdefault(key, []).extend(programs.times(name, path, setting, threads))
+        print(f"round {number + 1} of {rounds} is done", flush=True)
+    return [
+        dict(zip(FIELDS, (*key, f"{min(t):.1f}", f"{statistics.median(t):.1f}", len(t))))
+        for key, t in times.items()
+    ]
+
+
+def table(rows: list[dict]) -> str:
+    """The rows as Markdown: one line for each script, the programs beside each other."""
+    lines: dict[tuple, dict[str, dict]] = {}
+    for row in rows:
+        key = (row["script"], row["setting"], row["threads"])
+        lines.setdefault(key, {})[row["program"]] = row
+    text = [
+        "| script | original | locked | owned | original / locked |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    ratios = []
+    for (script, setting, threads), by_program in lines.items():
+        name = SCRIPTS.get(script, script.replace("live_", "mixed, live: "))
+        name += f", {setting}" * bool(setting) + f", {threads} threads" * (threads > 1)
+        shown = [
+            "{ns_min} ({ns_median})".format(**by_program[program]) if program in by_program else ""
+            for program in ("original", "locked", "owned")
+        ]
+        least = {program: float(row["ns_min"]) for program, row in by_program.items()}
+        ratio = least["original"] / least["locked"]
+        if script in SCRIPTS and not setting and threads == 1:
+            ratios.append(ratio)
+        text.append(f"| {name} | {' | '.join(shown)} | {ratio:.1f} |")
+    mean = statistics.geometric_mean(ratios)
+    text.append(f"\nGeometric mean over the {len(ratios)} scripts: {mean:.2f}.")
+    return "\n".join(text) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=7, metavar="N", help="default: 7")
+    parser.add_argument("--out", type=Path, default=CHECKOUT / "results/speed", metavar="FOLDER")
+    parser.add_argument("--quick", action="store_true", help="one round, without many live blocks")
+    args = parser.parse_args()
+    if args.rounds < 1:
+        parser.error("--rounds needs at least 1")
+    args.out.mkdir(parents=True, exist_ok=True)
+    found = scripts()
+    cells = [(name, path, "", 1) for name, path in found.items()]
+    cells += [("hot_4k", found["hot_4k"], "history", 1), ("mix", found["mix"], "history", 1)]
+    cells += [("mix", found["mix"], "expandable", 1)]
+    cells += [("hot_4k", found["hot_4k"], "", n) for n in THREADS[1:]]
+    live = LIVE[:2] if args.quick else LIVE
+    cells += [(f"live_{n}", script_with_live(n), "", 1) for n in live]
+    rows = measured(cells, 1 if args.quick else args.rounds)
+    with (args.out / "speed.csv").open("w", newline="") as out:
+        writer = csv.DictWriter(out, FIELDS)
+        writer.writeheader()
+        writer.writerows(rows)
+    text = table(rows)
+    (args.out / "speed.md").write_text(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
