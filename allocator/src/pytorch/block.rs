@@ -1,8 +1,8 @@
 //! Blocks, the pieces of a segment.
 
 use super::arena::{Arena, Id};
-use super::events::Uses;
 use super::pages::ExpandableSegment;
+use super::stream_set::Uses;
 use super::{BlockId, ShelfId};
 use crate::driver::DeviceAddr;
 use crate::stats::PoolKind;

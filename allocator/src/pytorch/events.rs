@@ -22,7 +22,7 @@ use std::collections::VecDeque;
 use super::arena::{Arena, Id};
 use super::block::Block;
 use super::flat_hash::FlatHashMap;
-use super::stream_set::{StreamKey, StreamSet};
+use super::stream_set::{StreamKey, Uses};
 use super::{BlockId, PyTorch};
 use crate::driver::{Driver, EventId, StreamId};
 use crate::error::{Error, PoolError};
@@ -31,18 +31,9 @@ use crate::mempool::MempoolId;
 /// Blocks that wait for a stream, in the order of their events.
 type Queue = VecDeque<(EventId, BlockId)>;
 
-/// The use of a block by other streams. A block has none once these streams have finished.
-///
-/// Invariant: `event_count` is the number of the block's entries in all queues.
-#[derive(Debug, Default)]
-pub(super) struct Uses {
-    /// Streams without an event yet.
-    streams: StreamSet,
-    /// Pending events; the block becomes free after the last one.
-    event_count: u32,
-}
-
 /// All pending events and deferred frees.
+///
+/// Invariant: the `event_count` of a block's uses is the number of its entries in all queues.
 #[derive(Debug, Default)]
 pub(super) struct PendingEvents {
     /// What blocks refer to.
@@ -165,11 +156,7 @@ impl<D: Driver> PyTorch<D> {
         let Some(uses) = self.blocks[id].uses else {
             return;
         };
-        let Uses {
-            streams,
-            event_count,
-        } = &self.events.uses[uses];
-        if *event_count == 0 && streams.is_empty() {
+        if self.events.uses[uses].are_finished() {
             self.events.uses.remove(uses);
             let block = &mut self.blocks[id];
             block.uses = None;

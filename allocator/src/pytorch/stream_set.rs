@@ -1,4 +1,4 @@
-//! Sets of streams, in the order in which PyTorch iterates over them.
+//! The streams that use a block, in the order in which PyTorch iterates over them.
 
 use super::flat_hash::{FlatHashMap, FlatKey};
 use crate::driver::StreamId;
@@ -20,3 +20,19 @@ impl FlatKey for StreamKey {
 
 /// The streams that use a block.
 pub(super) type StreamSet = FlatHashMap<StreamKey, ()>;
+
+/// The use of a block by other streams. A block has none once these streams have finished.
+#[derive(Debug, Default)]
+pub(super) struct Uses {
+    /// Streams without an event yet.
+    pub(super) streams: StreamSet,
+    /// Pending events; the block becomes free after the last one.
+    pub(super) event_count: u32,
+}
+
+impl Uses {
+    /// Whether all streams have finished.
+    pub(super) fn are_finished(&self) -> bool {
+        self.event_count == 0 && self.streams.is_empty()
+    }
+}
