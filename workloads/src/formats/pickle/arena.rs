@@ -1,7 +1,9 @@
 //! The values of a pickle; values that are shared in Python are shared here.
 //!
-//! Numbers are stored where they are used, strings and containers once. A container that a
-//! [consumer](super::Consumer) took keeps only its token.
+//! Numbers and pairs of small numbers are stored where they are used, other strings and containers once. Of a container
+//! that a [consumer](super::Consumer) took, only its token is stored, also where it is used.
+
+use std::marker::PhantomData;
 
 use super::Token;
 
@@ -9,21 +11,46 @@ use super::Token;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct NodeId(u64);
 
-/// A value.
-#[derive(Clone, Copy, Debug)]
+/// A value. It is as large as an item without its position, because a snapshot has millions of them.
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Value {
     None,
     Bool(bool),
-    Int(i64),
+    Int(Eight<i64>),
     /// An integer of 2^63 or more.
-    Large(u64),
-    Float(f64),
+    Large(Eight<u64>),
+    Float(Eight<f64>),
+    /// A tuple of two integers, such as the id of a pool.
+    Pair(u32, u32),
     Text(u32),
     Bytes(u32),
     Container(u32),
+    Taken(Token),
 }
 
-/// A value and its position in the file.
+/// A number of eight bytes that needs no alignment.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Eight<T>([u8; 8], PhantomData<T>);
+
+macro_rules! eight {
+    ($($number:ty)+) => {$(
+        impl From<$number> for Eight<$number> {
+            fn from(number: $number) -> Self {
+                Self(number.to_ne_bytes(), PhantomData)
+            }
+        }
+
+        impl Eight<$number> {
+            pub(super) fn get(self) -> $number {
+                <$number>::from_ne_bytes(self.0)
+            }
+        }
+    )+};
+}
+
+eight! { i64 u64 f64 }
+
+/// A value and its position in the file. The position of a string or a container is in the arena instead.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Item {
     pub(super) value: Value,
@@ -35,6 +62,7 @@ impl Item {
         NodeId(match self.value {
             Value::Container(index) => index.into(),
             Value::Text(index) | Value::Bytes(index) => 1 << 32 | u64::from(index),
+            Value::Taken(Token { kind, number }) => (3 + u64::from(kind)) << 32 | u64::from(number),
             _ => 2 << 32 | u64::from(self.at),
         })
     }
@@ -47,7 +75,6 @@ pub(super) enum Content {
     Tuple(Chain),
     /// Keys and values, alternating.
     Dict(Chain),
-    Consumed(Token),
 }
 
 /// The items of a container: a linked list of runs, because containers grow at the same time.
@@ -83,6 +110,17 @@ struct Run {
 struct Container {
     content: Content,
     at: u32,
+    uses: Uses,
+}
+
+/// Where a container is used apart from the place where it is built.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Uses {
+    Nowhere,
+    /// In the memo under this index.
+    Memo(u32),
+    /// In several places.
+    Many,
 }
 
 /// A string in `Arena::texts`.
@@ -103,12 +141,32 @@ pub(super) struct Arena {
     containers: Vec<Container>,
     runs: Vec<Run>,
     items: Vec<Item>,
+    /// The last string of each length. A snapshot repeats some for each entry without sharing them.
+    recent: [Option<u32>; RECENT],
 }
+
+/// Strings of fewer bytes are compared with the last one of their length.
+pub(super) const RECENT: usize = 16;
 
 impl Arena {
     /// The bytes of all strings, to which the next one is appended.
     pub(super) fn texts(&mut self) -> &mut Vec<u8> {
         &mut self.texts
+    }
+
+    /// Adds a short string, unless it equals the last one of its length.
+    pub(super) fn add_short_text(&mut self, text: &[u8], at: u32) -> u32 {
+        let recent = self.recent.get(text.len()).copied().flatten();
+        if let Some(index) = recent.filter(|&index| self.text(index) == text) {
+            return index;
+        }
+        let start = self.texts.len();
+        self.texts.extend_from_slice(text);
+        let index = self.add_text(start, at);
+        if let Some(recent) = self.recent.get_mut(text.len()) {
+            *recent = Some(index);
+        }
+        index
     }
 
     /// Adds the string that begins at `start` of the texts and ends with them.
@@ -124,8 +182,32 @@ impl Arena {
 
     pub(super) fn add_container(&mut self, content: Content, at: u32) -> u32 {
         let index = self.containers.len() as u32;
-        self.containers.push(Container { content, at });
+        let uses = Uses::Nowhere;
+        self.containers.push(Container { content, at, uses });
         index
+    }
+
+    /// Where a container is used.
+    pub(super) fn uses(&self, index: u32) -> Uses {
+        let container = self.containers.get(index as usize);
+        container.map_or(Uses::Many, |container| container.uses)
+    }
+
+    /// Notes another use of a container.
+    pub(super) fn add_use(&mut self, index: u32, place: Uses) {
+        if let Some(container) = self.containers.get_mut(index as usize) {
+            container.uses = match container.uses {
+                Uses::Nowhere => place,
+                _ => Uses::Many,
+            };
+        }
+    }
+
+    /// Forgets a container that is no longer used, if it is the last one.
+    pub(super) fn forget(&mut self, index: u32) {
+        if index as usize + 1 == self.containers.len() {
+            self.containers.pop();
+        }
     }
 
     pub(super) fn text(&self, index: u32) -> &[u8] {
@@ -184,17 +266,6 @@ impl Arena {
         Chain { first, last: run }
     }
 
-    /// Drops the items of a chain that no container has, if they are the last ones.
-    pub(super) fn drop_last(&mut self, chain: Chain) {
-        let is_last = chain.first == chain.last && chain.last as usize + 1 == self.runs.len();
-        if let Some(run) = self
-            .runs
-            .pop_if(|run| is_last && run.end as usize == self.items.len())
-        {
-            self.items.truncate(run.start as usize);
-        }
-    }
-
     /// The items of a chain, in order.
     pub(super) fn items(&self, chain: Chain) -> Items<'_> {
         Items {
@@ -226,5 +297,15 @@ impl Iterator for Items<'_> {
             self.run = items.iter();
             self.next = run.next;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn items_are_small() {
+        assert_eq!(size_of::<Item>(), 16);
     }
 }

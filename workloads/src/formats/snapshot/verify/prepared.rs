@@ -1,6 +1,7 @@
 //! A recording prepared for replays, and the deviation that ends a replay.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use coalesce_alloc::driver::DeviceAddr;
 use coalesce_alloc::driver::sim::address::Placement;
@@ -21,7 +22,7 @@ pub(super) struct Prepared<'a> {
     pub(super) recording: &'a Recording,
     pub(super) settings: Settings,
     pub(super) start: Start,
-    pub(super) calls: Vec<Call>,
+    pub(super) calls: Arc<Vec<Call>>,
     /// The segments that were returned before the end.
     pub(super) gone: GoneSegments,
     extents: Extents,
@@ -37,7 +38,10 @@ impl<'a> Prepared<'a> {
         Ok(Self {
             recording,
             extents: Extents::of(recording, &start, &kinds),
-            calls: calls(recording, settings.garbage_collection_threshold() > 0.0),
+            calls: Arc::new(calls(
+                recording,
+                settings.garbage_collection_threshold() > 0.0,
+            )),
             gone: GoneSegments::of(recording),
             settings,
             start,
