@@ -9,7 +9,6 @@
 //! times. A value may contain itself, so never descend to an unknown depth.
 
 mod arena;
-mod input;
 mod machine;
 mod opcode;
 pub mod write;

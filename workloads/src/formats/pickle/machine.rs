@@ -6,8 +6,8 @@
 use std::io::Read;
 
 use super::arena::{Arena, Chain, Content, Item, RECENT, Uses, Value};
-use super::input::{Input, Reason};
 use super::{Consumer, Fresh, PickleError, ReadError, Token, opcode};
+use crate::formats::buffered::{Buffered, Reason};
 
 /// Executes the pickle that `source` contains and returns its values and its result.
 pub(super) fn run(
@@ -15,7 +15,7 @@ pub(super) fn run(
     consumer: &mut impl Consumer,
 ) -> Result<(Arena, Item), ReadError> {
     let mut machine = Machine {
-        input: Input::new(source),
+        input: Buffered::new(source),
         consumer,
         opcode_at: 0,
         arena: Arena::default(),
@@ -38,7 +38,7 @@ pub(super) fn run(
 }
 
 struct Machine<'c, R, C> {
-    input: Input<R>,
+    input: Buffered<R>,
     consumer: &'c mut C,
     /// The position of the current opcode.
     opcode_at: u32,

@@ -1,11 +1,12 @@
-//! The bytes of a pickle, read as they are needed.
+//! The bytes of a file, read as they are needed.
 
 use std::io::{self, Read};
 
 /// The reason of an error.
 pub(super) type Reason = String;
 
-pub(super) struct Input<R> {
+/// A file and some of its next bytes.
+pub(super) struct Buffered<R> {
     source: R,
     buffer: Vec<u8>,
     /// The next byte in the buffer, and the end of the bytes in it.
@@ -17,7 +18,7 @@ pub(super) struct Input<R> {
     pub(super) failure: Option<io::Error>,
 }
 
-impl<R: Read> Input<R> {
+impl<R: Read> Buffered<R> {
     pub(super) fn new(source: R) -> Self {
         const BUFFER: usize = 1 << 16;
         Self {
