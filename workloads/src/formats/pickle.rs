@@ -213,7 +213,8 @@ impl<'a> Node<'a> {
         self.item.id()
     }
 
-    /// The byte of the file at which it begins; of a value that a consumer took, the byte of the reference to it.
+    /// The byte of the file at which it begins; of a value that a consumer took, the byte of a
+    /// reference to it, or to the first of a row of such values.
     #[must_use]
     pub fn at(self) -> u64 {
         let at = match self.item.value {

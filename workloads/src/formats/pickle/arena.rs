@@ -4,6 +4,8 @@
 //! that a [consumer](super::Consumer) took, only its token is stored, also where it is used.
 
 use std::marker::PhantomData;
+use std::ops::Range;
+use std::slice;
 
 use super::Token;
 
@@ -101,9 +103,32 @@ impl Chain {
 /// Consecutive items.
 #[derive(Clone, Copy, Debug)]
 struct Run {
-    start: u32,
-    end: u32,
+    content: RunContent,
     next: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum RunContent {
+    /// Items from here to there.
+    Stored(u32, u32),
+    /// Tokens that count up from this one, as those of a history do, and how many; with the position of the first.
+    Tokens(Token, u32, u32),
+}
+
+/// Rows of tokens of this length and more are not stored one by one.
+const LONG_ROW: usize = 8;
+
+/// The first of tokens of one kind that count up by one.
+fn row(items: &[Item]) -> Option<(Token, u32)> {
+    let token = |item: &Item| match item.value {
+        Value::Taken(token) => Some(token),
+        _ => None,
+    };
+    let first = items.first()?;
+    let (at, first) = (first.at, token(first)?);
+    let tokens = (first.number..).map(|number| Some(Token { number, ..first }));
+    let is_row = items.len() >= LONG_ROW && items.iter().map(token).eq(tokens.take(items.len()));
+    is_row.then_some((first, at))
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -247,21 +272,36 @@ impl Arena {
         if items.is_empty() {
             return chain;
         }
-        let start = self.items.len() as u32;
-        self.items.extend_from_slice(items);
-        let end = self.items.len() as u32;
-        let run = self.runs.len() as u32;
-        match self.runs.get_mut(chain.last as usize) {
-            // The new items follow the last run directly.
-            Some(last) if last.end == start => {
-                last.end = end;
-                return chain;
+        let content = match row(items) {
+            Some((first, at)) => RunContent::Tokens(first, items.len() as u32, at),
+            None => {
+                let start = self.items.len() as u32;
+                self.items.extend_from_slice(items);
+                RunContent::Stored(start, self.items.len() as u32)
             }
-            Some(last) => last.next = run,
-            None => {}
+        };
+        let run = self.runs.len() as u32;
+        if let Some(last) = self.runs.get_mut(chain.last as usize) {
+            match (&mut last.content, content) {
+                // The new items follow the last run directly.
+                (RunContent::Stored(_, end), RunContent::Stored(start, new_end))
+                    if *end == start =>
+                {
+                    *end = new_end;
+                    return chain;
+                }
+                (RunContent::Tokens(first, count, _), RunContent::Tokens(next, more, _))
+                    if first.kind == next.kind
+                        && first.number.checked_add(*count) == Some(next.number) =>
+                {
+                    *count += more;
+                    return chain;
+                }
+                _ => last.next = run,
+            }
         }
         let next = NONE;
-        self.runs.push(Run { start, end, next });
+        self.runs.push(Run { content, next });
         let first = if chain.is_empty() { run } else { chain.first };
         Chain { first, last: run }
     }
@@ -271,6 +311,9 @@ impl Arena {
         Items {
             arena: self,
             run: [].iter(),
+            row: 0..0,
+            row_kind: 0,
+            row_at: 0,
             next: chain.first,
         }
     }
@@ -280,7 +323,11 @@ impl Arena {
 #[derive(Clone, Debug)]
 pub(super) struct Items<'a> {
     arena: &'a Arena,
-    run: std::slice::Iter<'a, Item>,
+    /// The rest of the current run: items, or the numbers of tokens of a kind that begin at a position.
+    run: slice::Iter<'a, Item>,
+    row: Range<u32>,
+    row_kind: u8,
+    row_at: u32,
     next: u32,
 }
 
@@ -292,9 +339,24 @@ impl Iterator for Items<'_> {
             if let Some(item) = self.run.next() {
                 return Some(*item);
             }
+            if let Some(number) = self.row.next() {
+                let kind = self.row_kind;
+                return Some(Item {
+                    value: Value::Taken(Token { kind, number }),
+                    at: self.row_at,
+                });
+            }
             let run = self.arena.runs.get(self.next as usize)?;
-            let items = self.arena.items.get(run.start as usize..run.end as usize)?;
-            self.run = items.iter();
+            match run.content {
+                RunContent::Stored(start, end) => {
+                    let items = self.arena.items.get(start as usize..end as usize)?;
+                    self.run = items.iter();
+                }
+                RunContent::Tokens(first, count, at) => {
+                    self.row = first.number..first.number + count;
+                    (self.row_kind, self.row_at) = (first.kind, at);
+                }
+            }
             self.next = run.next;
         }
     }

@@ -4,6 +4,7 @@
 //! the recording replayed from its first entry.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 use coalesce_alloc::error::Error;
@@ -71,7 +72,7 @@ impl Guesses {
         let other = || self.with_other_caller(prepared, index);
         let longer = || {
             let mut guesses = self.clone();
-            let first = call.entries.start;
+            let first = call.entries().start;
             let lengthened = guesses
                 .tails
                 .lengthen(prepared, &deviation.ours, segments, first);
@@ -120,7 +121,7 @@ impl Guesses {
             return None;
         }
         let recorded = prepared.entries_of(call);
-        let first = call.entries.start;
+        let first = call.entries().start;
         let pools = self
             .pools
             .refined(&prepared.gone, first, recorded, &deviation.ours)?;
@@ -167,13 +168,10 @@ impl Guesses {
             let entries = prepared.entries_of(call);
             let mut entries = entries.iter();
             let last = entries.rposition(|entry| entry.action.returns_memory())?;
-            let split = call.entries.start + last + 1;
-            let emptied = Call {
-                kind: CallKind::EmptyCache,
-                entries: call.entries.start..split,
-            };
-            calls.get_mut(index)?.entries.start = split;
-            calls.insert(index, emptied);
+            let Range { start, end } = call.entries();
+            let split = start + last + 1;
+            *calls.get_mut(index)? = Call::new(call.kind, split..end);
+            calls.insert(index, Call::new(CallKind::EmptyCache, start..split));
         } else {
             let next = self
                 .calls
@@ -182,11 +180,11 @@ impl Guesses {
             if call.kind != CallKind::EmptyCache {
                 return None;
             }
-            calls.get_mut(index)?.kind = next.kind;
-            calls.get_mut(index)?.entries.end = next.entries.end;
+            let entries = call.entries().start..next.entries().end;
+            *calls.get_mut(index)? = Call::new(next.kind, entries);
             calls.remove(index + 1);
         }
-        let end = calls.get(index)?.entries.end.max(call.entries.end);
+        let end = calls.get(index)?.entries().end.max(call.entries().end);
         guesses.decided.insert(end).then_some(Refined {
             guesses,
             must_help: true,

@@ -64,7 +64,7 @@ impl<'a> Prepared<'a> {
     }
 
     pub(super) fn entries_of(&self, call: &Call) -> &'a [TraceEntry] {
-        &self.recording.entries[call.entries.clone()]
+        &self.recording.entries[call.entries()]
     }
 
     /// Whether a malloc looks as if it belongs to a private pool that the recording does not name: the replay
@@ -79,7 +79,7 @@ impl<'a> Prepared<'a> {
         let is_served = ours.last().is_some_and(|last| last.action == Action::Alloc);
         let taken = recorded.iter().find(|entry| takes(entry));
         let is_gone = |taken: &TraceEntry| match taken.action {
-            Action::SegmentAlloc => self.gone.contains(taken.addr, call.entries.end - 1),
+            Action::SegmentAlloc => self.gone.contains(taken.addr, call.entries().end - 1),
             _ => {
                 let mut segments = self.recording.segments.iter();
                 !segments.any(|it| it.address <= taken.addr && taken.addr < it.end())

@@ -147,7 +147,7 @@ impl<'a> Replay<'a> {
 
     /// The block whose free completes at this call, if the ring buffer lost the request of the free.
     fn request_lost_by(&self, call: &Call, recorded: &[TraceEntry]) -> Option<DeviceAddr> {
-        let first = recorded.first().filter(|_| call.entries.start == 0)?;
+        let first = recorded.first().filter(|_| call.entries().start == 0)?;
         let lost = first.action == Action::FreeCompleted && !self.waiting.contains_key(&first.addr);
         lost.then_some(first.addr)
     }
@@ -191,7 +191,7 @@ impl<'a> Replay<'a> {
                     self.complete(recorded);
                 }
                 let pool = match call.kind {
-                    CallKind::Malloc => self.pool_at(call.entries.end - 1),
+                    CallKind::Malloc => self.pool_at(call.entries().end - 1),
                     _ => MempoolId::DEFAULT,
                 };
                 for pool in self.returned_pools(call) {
@@ -236,7 +236,7 @@ impl<'a> Replay<'a> {
     fn returned_pools(&self, call: &Call) -> Vec<MempoolId> {
         let mut pools = Vec::new();
         let entries = &self.prepared.recording.entries;
-        for index in call.entries.clone().filter(|_| self.has_private_pools) {
+        for index in call.entries().filter(|_| self.has_private_pools) {
             let pool = self.pool_at(index);
             let is_new = pool != MempoolId::DEFAULT && !pools.contains(&pool);
             if is_new && entries[index].action.returns_memory() {
@@ -258,7 +258,7 @@ impl<'a> Replay<'a> {
     fn empty_cache(&mut self, call: &Call, recorded: &[TraceEntry]) -> Result<(), Error> {
         let pools = self.returned_pools(call);
         let is_of_pool = |index: usize| pools.contains(&self.pool_at(index));
-        let mut entries = call.entries.clone().zip(recorded);
+        let mut entries = call.entries().zip(recorded);
         let only_pools =
             entries.all(|(index, entry)| entry.action.returns_memory() && is_of_pool(index));
         if !only_pools {

@@ -42,7 +42,7 @@ impl Attempt {
     pub(super) fn reach(&self) -> usize {
         let call = self.stopped.as_ref();
         let call = call.and_then(|&(index, _)| self.guesses.calls.get(index));
-        call.map_or(usize::MAX, |call| call.entries.start)
+        call.map_or(usize::MAX, |call| call.entries().start)
     }
 }
 
