@@ -1,9 +1,6 @@
 //! The demand of a workload, independent of the allocator.
 
-use std::collections::HashMap;
-
-use foldhash::fast::FixedState;
-
+use crate::live::LiveTable;
 use crate::op::{Answer, Op, Workload, WorkloadError};
 use crate::replay::{Observer, Step};
 
@@ -26,14 +23,14 @@ impl Demand {
     /// If the workload cannot be read.
     pub fn of(workload: &dyn Workload) -> Result<Self, WorkloadError> {
         let mut count = DemandCount::default();
-        let mut live: HashMap<u64, u64, FixedState> = HashMap::default();
+        let mut live = LiveTable::default();
         workload.emit(&mut |op: Op<'_>| {
             let bytes = match op {
                 Op::Malloc { id, bytes, .. } => {
                     live.insert(id, bytes);
                     bytes
                 }
-                Op::Free { id } => live.remove(&id).unwrap_or(0),
+                Op::Free { id } => live.remove(id).unwrap_or(0),
                 _ => 0,
             };
             count.add(op, bytes);

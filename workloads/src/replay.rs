@@ -10,6 +10,7 @@ use coalesce_alloc::snapshot::BlockInfo;
 use coalesce_alloc::stats::{DeviceStats, PoolKind};
 use foldhash::fast::FixedState;
 
+use crate::live::LiveTable;
 use crate::op::{Answer, Op, Workload, WorkloadError};
 use crate::start::StartState;
 use crate::surroundings::Surroundings;
@@ -129,7 +130,7 @@ pub fn replay<A: Allocator + ?Sized, O: Observer + ?Sized>(
 where
     A::Driver: Surroundings,
 {
-    let mut live: HashMap<u64, Live, FixedState> = HashMap::default();
+    let mut live = LiveTable::default();
     let mut restored = RestoredBlocks::of(workload, allocator);
     let mut tally = Tally {
         begins_as_recorded: restored.is_some(),
@@ -298,7 +299,7 @@ fn perform<A: Allocator + ?Sized>(
     op: Op<'_>,
     block: Option<DeviceAddr>,
     allocator: &mut A,
-    live: &mut HashMap<u64, Live, FixedState>,
+    live: &mut LiveTable<Live>,
 ) -> Result<(Outcome, u64), Error>
 where
     A::Driver: Surroundings,
@@ -322,7 +323,7 @@ where
             outcome
         }
         Op::Free { id } => {
-            let freed = live.remove(&id);
+            let freed = live.remove(id);
             size = freed.as_ref().map_or(0, |freed| freed.bytes);
             match freed.and_then(|freed| freed.addr) {
                 Some(addr) => {
@@ -332,7 +333,7 @@ where
                 None => Outcome::Skipped,
             }
         }
-        Op::RecordStream { id, stream } => match live.get(&id).and_then(|live| live.addr) {
+        Op::RecordStream { id, stream } => match live.get(id).and_then(|live| live.addr) {
             Some(addr) => {
                 allocator.record_stream(addr, StreamId::nth(stream))?;
                 Outcome::Done

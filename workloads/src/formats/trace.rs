@@ -13,16 +13,15 @@
 //! replayed; only the live ids are kept in memory, to find mistakes.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::io::Write;
 
-use foldhash::fast::FixedState;
 use memchr::memchr;
 use serde_json::{Map, Value};
 
 use super::file::{FileError, InputFile, Lines};
 use super::source::{Origin, Source};
 use super::stem;
+use crate::live::LiveTable;
 use crate::op::{Answer, Op, Sink, Workload, WorkloadError};
 
 const COLUMNS: &str = "op,id,bytes,stream,tag";
@@ -211,7 +210,7 @@ fn digits(text: &[u8]) -> Option<(u64, &[u8])> {
 
 /// The bytes and the stream of each live id.
 #[derive(Default)]
-struct LiveIds(HashMap<u64, (u64, u32), FixedState>);
+struct LiveIds(LiveTable<(u64, u32)>);
 
 impl LiveIds {
     /// Fails if the event contradicts those before it.
@@ -222,14 +221,14 @@ impl LiveIds {
                 Some(_) => Err(format!("id {id} is already live")),
                 None => Ok(()),
             },
-            Op::Free { id } => match self.0.remove(&id) {
+            Op::Free { id } => match self.0.remove(id) {
                 Some(allocated) if allocated == request => Ok(()),
                 Some((bytes, stream)) => Err(format!(
                     "id {id} was allocated with {bytes} bytes on stream {stream}"
                 )),
                 None => Err(format!("free of id {id}, which is not live")),
             },
-            Op::RecordStream { id, .. } if !self.0.contains_key(&id) => {
+            Op::RecordStream { id, .. } if self.0.get(id).is_none() => {
                 Err(format!("record_stream of id {id}, which is not live"))
             }
             Op::RecordStream { .. } | Op::EmptyCache | Op::Surroundings(_) | Op::Mark { .. } => {
@@ -256,7 +255,7 @@ pub fn write(
     }
     writeln!(out, "{COLUMNS}")?;
     let mut left_out = 0;
-    let mut live: HashMap<u64, (u64, u32), FixedState> = HashMap::default();
+    let mut live = LiveTable::default();
     workload.emit(&mut |op: Op<'_>| {
         match op {
             Op::Malloc {
@@ -269,7 +268,7 @@ pub fn write(
                 writeln!(out, "alloc,{id},{bytes},{stream},{}", one_field(tag))?;
             }
             Op::Free { id } => {
-                if let Some((bytes, stream)) = live.remove(&id) {
+                if let Some((bytes, stream)) = live.remove(id) {
                     writeln!(out, "free,{id},{bytes},{stream},")?;
                 }
             }
