@@ -3,8 +3,11 @@
 //! It only builds values, without recursion. Its memory is bounded by the bytes that it has read: each adds
 //! at most one value, one place on the stack and one in the memo.
 
+mod memo;
+
 use std::io::Read;
 
+use self::memo::Memo;
 use super::arena::{Arena, Chain, Content, Item, RECENT, Uses, Value};
 use super::{Consumer, Fresh, PickleError, ReadError, Token, opcode};
 use crate::formats::buffered::{Buffered, Reason};
@@ -49,18 +52,6 @@ struct Machine<'c, R, C> {
     memo: Vec<Memo>,
     /// The values in the memo that are neither strings nor containers.
     others: Vec<Item>,
-}
-
-/// A value in the memo. Half as large as an item, because a snapshot puts each entry and each stack there.
-#[derive(Clone, Copy)]
-enum Memo {
-    Empty,
-    Text(u32),
-    Bytes(u32),
-    Container(u32),
-    /// The kind and the number of a token.
-    Taken(u8, u32),
-    Other(u32),
 }
 
 impl<R: Read, C: Consumer> Machine<'_, R, C> {
@@ -372,11 +363,8 @@ impl<R: Read, C: Consumer> Machine<'_, R, C> {
             value: Value::Taken(token),
             at,
         });
-        if let Uses::Memo(memo) = uses
-            && let Some(memo @ &mut Memo::Container(in_memo)) = self.memo.get_mut(memo as usize)
-            && in_memo == index
-        {
-            *memo = Memo::Taken(token.kind, token.number);
+        if let Uses::Memo(memo) = uses {
+            self.replace_in_memo(memo, index, token);
         }
         self.arena.forget(index);
     }
@@ -404,60 +392,6 @@ impl<R: Read, C: Consumer> Machine<'_, R, C> {
         let chain = self.arena.extend(Chain::EMPTY, &self.stack[below..]);
         self.stack.truncate(below);
         self.push_container(Content::Tuple(chain));
-        Ok(())
-    }
-
-    /// Stores the top value in the memo. Python numbers its memo without gaps, so an index beyond the bytes
-    /// read is an error; this keeps the memo smaller than the file.
-    #[inline]
-    fn put(&mut self, index: usize) -> Result<(), Reason> {
-        let top = *self.stack.last().ok_or("nothing to put into the memo")?;
-        if index as u64 >= self.input.at() {
-            return Err(format!(
-                "memo {index} is beyond all indices that can be in use here"
-            ));
-        }
-        if index >= self.memo.len() {
-            self.memo.resize(index + 1, Memo::Empty);
-        }
-        self.memo[index] = match top.value {
-            Value::Text(text) => Memo::Text(text),
-            Value::Bytes(bytes) => Memo::Bytes(bytes),
-            Value::Container(container) => {
-                let place = u32::try_from(index).map_or(Uses::Many, Uses::Memo);
-                self.arena.add_use(container, place);
-                Memo::Container(container)
-            }
-            Value::Taken(Token { kind, number }) => Memo::Taken(kind, number),
-            value => {
-                // Equal ones often follow each other.
-                if self.others.last().is_none_or(|last| last.value != value) {
-                    self.others.push(top);
-                }
-                Memo::Other(self.others.len() as u32 - 1)
-            }
-        };
-        Ok(())
-    }
-
-    #[inline]
-    fn get(&mut self, index: usize) -> Result<(), Reason> {
-        let memo = self.memo.get(index).copied().unwrap_or(Memo::Empty);
-        let value = match memo {
-            Memo::Empty => return Err(format!("memo {index} is empty")),
-            Memo::Text(text) => Value::Text(text),
-            Memo::Bytes(bytes) => Value::Bytes(bytes),
-            Memo::Taken(kind, number) => Value::Taken(Token { kind, number }),
-            Memo::Container(container) => {
-                self.arena.add_use(container, Uses::Many);
-                Value::Container(container)
-            }
-            Memo::Other(other) => {
-                self.stack.extend(self.others.get(other as usize));
-                return Ok(());
-            }
-        };
-        self.push(value);
         Ok(())
     }
 
