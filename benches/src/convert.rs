@@ -12,7 +12,7 @@ use coalesce_alloc::settings::Settings;
 use coalesce_alloc::snapshot::Snapshot;
 use coalesce_workloads::formats::minimalloc::{self, Instance};
 use coalesce_workloads::formats::pickle;
-use coalesce_workloads::formats::{rmm, trace};
+use coalesce_workloads::formats::{binary, rmm, trace};
 use coalesce_workloads::op::Workload;
 use coalesce_workloads::replay::replay;
 use serde_json::Map;
@@ -24,6 +24,8 @@ use crate::measure::cell;
 pub enum Format<'a> {
     /// Our trace format.
     Trace,
+    /// The same in binary form.
+    BinaryTrace,
     /// A log of RMM's `logging_resource_adaptor`.
     RmmLog,
     /// An instance of offline placement, in multiples of `unit` bytes.
@@ -65,11 +67,12 @@ pub struct Converted {
 /// If the workload cannot be read; for a snapshot, as [`Replayed::snapshot`].
 pub fn convert(workload: &dyn Workload, format: &Format<'_>) -> anyhow::Result<Converted> {
     let mut bytes = Vec::new();
+    let header = || Map::from_iter([("name".to_owned(), workload.name().into())]);
     let left_out = match format {
-        Format::Trace => {
-            let name = workload.name().into();
-            let header = Map::from_iter([("name".to_owned(), name)]);
-            trace::write(workload, &header, &mut bytes)?
+        Format::Trace => trace::write(workload, &header(), &mut bytes)?,
+        Format::BinaryTrace => {
+            binary::write(workload, &header(), &mut bytes)?;
+            0
         }
         Format::RmmLog => rmm::write(workload, &mut bytes)?,
         Format::MiniMalloc { unit } => {

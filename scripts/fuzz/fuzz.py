@@ -68,6 +68,7 @@ class Target:
 TARGETS = [
     Target("snapshot", "workloads", "snapshot::any_bytes", "fixtures", 8192),
     Target("trace", "workloads", "trace::any_bytes", "fuzz/examples/trace", 4096),
+    Target("binary", "workloads", "binary::any_bytes", "fuzz/examples/binary", 4096),
     Target("rmm", "workloads", "rmm::any_bytes", "fuzz/examples/rmm", 4096),
     Target("minimalloc", "workloads", "minimalloc::any_bytes", "fuzz/examples/minimalloc", 2048),
     Target("settings", "allocator", "any_bytes", "fuzz/examples", 1024),

@@ -1,9 +1,6 @@
 //! The demand of a workload, independent of the allocator.
 
-use std::collections::HashMap;
-
-use foldhash::fast::FixedState;
-
+use crate::live::LiveTable;
 use crate::op::{Answer, Op, Workload, WorkloadError};
 use crate::replay::{Observer, Step};
 
@@ -26,8 +23,17 @@ impl Demand {
     /// If the workload cannot be read.
     pub fn of(workload: &dyn Workload) -> Result<Self, WorkloadError> {
         let mut count = DemandCount::default();
+        let mut live = LiveTable::default();
         workload.emit(&mut |op: Op<'_>| {
-            count.add(op);
+            let bytes = match op {
+                Op::Malloc { id, bytes, .. } => {
+                    live.insert(id, bytes);
+                    bytes
+                }
+                Op::Free { id } => live.remove(id).unwrap_or(0),
+                _ => 0,
+            };
+            count.add(op, bytes);
             Ok(Answer::Done)
         })?;
         Ok(count.demand)
@@ -39,25 +45,21 @@ impl Demand {
 pub struct DemandCount {
     /// The demand so far.
     pub demand: Demand,
-    live: HashMap<u64, u64, FixedState>,
     live_bytes: u64,
 }
 
 impl DemandCount {
-    fn add(&mut self, op: Op<'_>) {
+    /// Adds an operation, which makes or frees a request of `bytes`.
+    fn add(&mut self, op: Op<'_>, bytes: u64) {
         let demand = &mut self.demand;
         demand.events += 1;
         match op {
-            Op::Malloc { id, bytes, .. } => {
+            Op::Malloc { .. } => {
                 demand.allocations += 1;
-                self.live.insert(id, bytes);
                 self.live_bytes = self.live_bytes.saturating_add(bytes);
                 demand.lower_bound_bytes = demand.lower_bound_bytes.max(self.live_bytes);
             }
-            Op::Free { id } => {
-                let bytes = self.live.remove(&id).unwrap_or(0);
-                self.live_bytes = self.live_bytes.saturating_sub(bytes);
-            }
+            Op::Free { .. } => self.live_bytes = self.live_bytes.saturating_sub(bytes),
             _ => {}
         }
     }
@@ -65,7 +67,7 @@ impl DemandCount {
 
 impl Observer for DemandCount {
     fn after(&mut self, step: &Step<'_>) -> Result<(), WorkloadError> {
-        self.add(step.op);
+        self.add(step.op, step.bytes);
         Ok(())
     }
 }

@@ -3,6 +3,7 @@
 //! | module | format | recognised by |
 //! |---|---|---|
 //! | [`trace`] | our traces, CSV with an optional JSON header | `op,id,bytes,stream,tag`, or anything else |
+//! | [`binary`] | the same in a few bytes an event | the byte 0x8b and `TRACE` |
 //! | [`rmm`] | logs of RMM's `logging_resource_adaptor` | `Thread,Time,Action,Pointer,Size,Stream` |
 //! | [`minimalloc`] | instances of offline placement | columns `id,lower,upper,size` in any order |
 //! | [`snapshot`] | PyTorch's memory snapshots: [`pickle`]s, pages of memory_viz, JSON, and histories published as CSV | the byte 0x80, `<!DOCTYPE`, `{` or `[`, or `action,addr,size,stream,time_us` |
@@ -13,6 +14,8 @@
 //! To add a format, write a module with a type that implements [`Workload`](crate::Workload), and add the
 //! first line of its files to [`open()`].
 
+pub mod binary;
+mod buffered;
 pub mod compression;
 pub mod file;
 mod foreign;
@@ -33,7 +36,9 @@ pub use self::open::{Opened, open};
 /// The name of a file without the extensions of the formats: `gpt2` for `gpt2.csv.gz`, `gpt2.log` and
 /// `gpt2.pickle`.
 pub(crate) fn stem(path: &Path) -> String {
-    const EXTENSIONS: [&str; 7] = [".csv", ".log", ".txt", ".pickle", ".pkl", ".html", ".json"];
+    const EXTENSIONS: [&str; 8] = [
+        ".csv", ".trace", ".log", ".txt", ".pickle", ".pkl", ".html", ".json",
+    ];
     let name = path.file_name().unwrap_or(path.as_os_str());
     let name = name.to_string_lossy();
     let name = unpacked_name(&name);

@@ -47,6 +47,7 @@ pub mod families;
 pub mod formats;
 pub mod input;
 pub mod lifetimes;
+mod live;
 pub mod measure;
 pub mod op;
 mod ops;

@@ -10,6 +10,7 @@ use coalesce_alloc::snapshot::BlockInfo;
 use coalesce_alloc::stats::{DeviceStats, PoolKind};
 use foldhash::fast::FixedState;
 
+use crate::live::LiveTable;
 use crate::op::{Answer, Op, Workload, WorkloadError};
 use crate::start::StartState;
 use crate::surroundings::Surroundings;
@@ -36,6 +37,8 @@ pub struct Step<'a> {
     pub op: Op<'a>,
     /// Its outcome.
     pub outcome: Outcome,
+    /// Bytes of the request that it makes or frees, also of a request that failed; 0 for other operations.
+    pub bytes: u64,
     /// The statistics of the allocator after it.
     pub stats: &'a DeviceStats,
 }
@@ -127,7 +130,7 @@ pub fn replay<A: Allocator + ?Sized, O: Observer + ?Sized>(
 where
     A::Driver: Surroundings,
 {
-    let mut live: HashMap<u64, DeviceAddr, FixedState> = HashMap::default();
+    let mut live = LiveTable::default();
     let mut restored = RestoredBlocks::of(workload, allocator);
     let mut tally = Tally {
         begins_as_recorded: restored.is_some(),
@@ -137,14 +140,9 @@ where
         let event = tally.events;
         tally.events += 1;
         let block = restored.as_mut().and_then(|restored| restored.take(op));
-        let outcome = match (op, block) {
-            (Op::Malloc { id, .. }, Some(addr)) => {
-                live.insert(id, addr);
-                Ok(Outcome::Placed(addr))
-            }
-            _ => perform(op, allocator, &mut live),
-        };
-        let outcome = outcome.map_err(|source| WorkloadError::Allocator { event, source })?;
+        let performed = perform(op, block, allocator, &mut live);
+        let (outcome, bytes) =
+            performed.map_err(|source| WorkloadError::Allocator { event, source })?;
         match (op, outcome) {
             (_, Outcome::OutOfMemory) => {
                 tally.ooms += 1;
@@ -161,6 +159,7 @@ where
             event,
             op,
             outcome,
+            bytes,
             stats: partial.as_ref().unwrap_or_else(|| allocator.stats()),
         })?;
         Ok(match outcome {
@@ -285,40 +284,69 @@ fn add(
     }
 }
 
+/// A request whose free has not come.
+struct Live {
+    /// None if it failed.
+    addr: Option<DeviceAddr>,
+    bytes: u64,
+}
+
+/// Performs an operation. A malloc gets the restored `block`, if there is one. Returns the outcome and the bytes of the
+/// request that the operation makes or frees.
 fn perform<A: Allocator + ?Sized>(
     op: Op<'_>,
+    block: Option<DeviceAddr>,
     allocator: &mut A,
-    live: &mut HashMap<u64, DeviceAddr, FixedState>,
-) -> Result<Outcome, Error>
+    live: &mut LiveTable<Live>,
+) -> Result<(Outcome, u64), Error>
 where
     A::Driver: Surroundings,
 {
-    match op {
+    let mut size = 0;
+    let outcome = match op {
         Op::Malloc {
             id, bytes, stream, ..
-        } => match allocator.malloc(bytes, StreamId::nth(stream)) {
-            Ok(addr) => {
-                live.insert(id, addr);
-                Ok(Outcome::Placed(addr))
+        } => {
+            size = bytes;
+            let placed = match block {
+                Some(addr) => Ok(addr),
+                None => allocator.malloc(bytes, StreamId::nth(stream)),
+            };
+            let (addr, outcome) = match placed {
+                Ok(addr) => (Some(addr), Outcome::Placed(addr)),
+                Err(error) if error.is_out_of_memory() => (None, Outcome::OutOfMemory),
+                Err(error) => return Err(error),
+            };
+            live.insert(id, Live { addr, bytes });
+            outcome
+        }
+        Op::Free { id } => {
+            let freed = live.remove(id);
+            size = freed.as_ref().map_or(0, |freed| freed.bytes);
+            match freed.and_then(|freed| freed.addr) {
+                Some(addr) => {
+                    allocator.free(addr)?;
+                    Outcome::Done
+                }
+                None => Outcome::Skipped,
             }
-            Err(error) if error.is_out_of_memory() => Ok(Outcome::OutOfMemory),
-            Err(error) => Err(error),
+        }
+        Op::RecordStream { id, stream } => match live.get(id).and_then(|live| live.addr) {
+            Some(addr) => {
+                allocator.record_stream(addr, StreamId::nth(stream))?;
+                Outcome::Done
+            }
+            None => Outcome::Skipped,
         },
-        Op::Free { id } => match live.remove(&id) {
-            Some(addr) => allocator.free(addr).map(|()| Outcome::Done),
-            None => Ok(Outcome::Skipped),
-        },
-        Op::RecordStream { id, stream } => match live.get(&id) {
-            Some(&addr) => allocator
-                .record_stream(addr, StreamId::nth(stream))
-                .map(|()| Outcome::Done),
-            None => Ok(Outcome::Skipped),
-        },
-        Op::EmptyCache => allocator.empty_cache().map(|()| Outcome::Done),
+        Op::EmptyCache => {
+            allocator.empty_cache()?;
+            Outcome::Done
+        }
         Op::Surroundings(change) => {
             allocator.driver_mut().change(change);
-            Ok(Outcome::Done)
+            Outcome::Done
         }
-        Op::Mark { .. } => Ok(Outcome::Done),
-    }
+        Op::Mark { .. } => Outcome::Done,
+    };
+    Ok((outcome, size))
 }

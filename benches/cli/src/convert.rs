@@ -19,12 +19,12 @@ use super::replay::policies;
 
 /// Convert a workload to the format of another tool.
 ///
-/// The formats `trace`, `rmm` and `minimalloc` contain requests. A `snapshot` contains the decisions of an
+/// The formats `trace`, `binary`, `rmm` and `minimalloc` contain requests. A `snapshot` contains the decisions of an
 /// allocator: the workload is replayed with --policy and --conf on a simulated device. Input files are recognized
 /// by their content.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  coalesce convert snapshot.pickle program.csv.gz\n  coalesce convert rmm_log.txt program.csv\n  coalesce convert resnet50.csv.gz resnet50.csv --to minimalloc\n  coalesce convert program.csv with_expandable.pickle --conf expandable_segments:True\n  python -m torch.cuda._memory_viz trace_plot with_expandable.pickle -o with_expandable.html"
+    after_help = "Examples:\n  coalesce convert snapshot.pickle program.csv.gz\n  coalesce convert rmm_log.txt program.csv\n  coalesce convert program.csv program.trace\n  coalesce convert resnet50.csv.gz resnet50.csv --to minimalloc\n  coalesce convert program.csv with_expandable.pickle --conf expandable_segments:True\n  python -m torch.cuda._memory_viz trace_plot with_expandable.pickle -o with_expandable.html"
 )]
 pub struct Args {
     /// A PyTorch memory snapshot, a trace (see workloads/traces/README.md), an RMM log or a MiniMalloc instance,
@@ -34,7 +34,7 @@ pub struct Args {
     #[arg(default_value = STANDARD_STREAM)]
     out: PathBuf,
     /// Output format. Default: by the extension of OUT: .pickle or .pkl for a snapshot, .log or .txt for an RMM
-    /// log, .csv for a trace. A further .gz compresses the file.
+    /// log, .csv for a trace, .trace for a binary trace. A further .gz compresses the file.
     #[arg(long)]
     to: Option<To>,
     /// Device number, if the snapshot covers several devices. Default: the device with the most entries.
@@ -76,6 +76,8 @@ fn reproduced(text: &str) -> Result<Release, String> {
 enum To {
     /// A trace as described in workloads/traces/README.md.
     Trace,
+    /// A trace in binary form, which is smaller, is read faster, and contains every operation of any workload.
+    Binary,
     /// A log in the format of RMM's logging_resource_adaptor, which its replay benchmark reads.
     Rmm,
     /// An offline placement problem, for google/minimalloc, `coalesce place` and similar solvers. Each line is an
@@ -122,12 +124,13 @@ impl Args {
         let named = To::from_extension(&self.out);
         let Some(to) = self.to.or(named) else {
             bail!(
-                "unknown output format: give OUT the extension .csv, .pickle or .log, or use --to trace, rmm, \
-                 minimalloc or snapshot"
+                "unknown output format: give OUT the extension .csv, .trace, .pickle or .log, or use --to trace, \
+                 binary, rmm, minimalloc or snapshot"
             );
         };
         Ok(match to {
             To::Trace => Format::Trace,
+            To::Binary => Format::BinaryTrace,
             To::Rmm => Format::RmmLog,
             To::Minimalloc => Format::MiniMalloc { unit: self.unit },
             To::Snapshot => Format::Snapshot(Replayed {
@@ -149,6 +152,7 @@ impl To {
         let (_, ending) = name.rsplit_once('.')?;
         match ending {
             "csv" => Some(Self::Trace),
+            "trace" => Some(Self::Binary),
             "log" | "txt" => Some(Self::Rmm),
             "pickle" | "pkl" => Some(Self::Snapshot),
             _ => None,

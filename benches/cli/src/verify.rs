@@ -6,11 +6,10 @@ use std::process::ExitCode;
 
 use coalesce_alloc::bytes;
 use coalesce_alloc::release::Release;
+use coalesce_bench::measure::parallel::Jobs;
 use coalesce_bench::measure::progress::Progress;
 use coalesce_bench::text::{Column, Table};
-use coalesce_workloads::formats::snapshot::verify::{
-    Known, Verdict, Verification, explaining, verify,
-};
+use coalesce_workloads::formats::snapshot::verify::{Known, Verdict, Verification, verify_by_all};
 use coalesce_workloads::formats::snapshot::{Recording, read};
 use coalesce_workloads::formats::source::Source;
 use schemars::JsonSchema;
@@ -116,12 +115,14 @@ impl VerifiedDevice {
     }
 
     fn of(source: &Source, recording: Recording, known: Known) -> Self {
-        let verified = verify(&recording, known);
-        let exact = verified
-            .as_ref()
-            .ok()
-            .filter(|verified| verified.is_exact());
-        let releases = exact.map_or(Vec::new(), |exact| explaining(&recording, known, exact));
+        let verified = verify_by_all(&recording, known, |releases, verify| {
+            Jobs::default().map(releases, verify)
+        });
+        let (verified, releases) = match verified {
+            Ok((verified, releases)) if verified.is_exact() => (Ok(verified), releases),
+            Ok((verified, _)) => (Ok(verified), Vec::new()),
+            Err(error) => (Err(error), Vec::new()),
+        };
         let mut remarks = recording.remarks;
         let (verdict, status) = match &verified {
             Ok(verification) => {

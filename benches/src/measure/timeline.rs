@@ -102,6 +102,7 @@ mod tests {
                 event,
                 op,
                 outcome,
+                bytes: 0,
                 stats: &stats,
             };
             timeline.after(&step).unwrap();

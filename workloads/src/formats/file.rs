@@ -3,7 +3,10 @@
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+
+use memchr::memchr;
 
 use super::compression::Compression;
 use super::foreign;
@@ -11,7 +14,7 @@ use super::source::{Origin, Source};
 use crate::op::WorkloadError;
 
 /// Bytes of the longest line that is read.
-const LONGEST_LINE: u64 = 1 << 20;
+const LONGEST_LINE: usize = 1 << 20;
 
 /// A file that cannot be read, and why.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -155,10 +158,18 @@ impl InputFile {
         &self.start
     }
 
+    /// The unpacked content.
+    pub(super) fn into_content(self) -> Box<dyn BufRead> {
+        self.content
+    }
+
     pub(super) fn lines(self) -> Lines {
         Lines {
             file: self,
-            line: Vec::new(),
+            buffer: vec![0; 1 << 16],
+            next: 0,
+            end: 0,
+            line: 0..0,
             count: 0,
         }
     }
@@ -224,7 +235,12 @@ impl Read for Failed {
 /// A text file, read line by line.
 pub(super) struct Lines {
     file: InputFile,
-    line: Vec<u8>,
+    buffer: Vec<u8>,
+    /// The bytes in the buffer that were read from the file and belong to later lines.
+    next: usize,
+    end: usize,
+    /// The current line in the buffer, with its line break.
+    line: Range<usize>,
     /// Lines read.
     count: u64,
 }
@@ -263,25 +279,56 @@ impl Lines {
 
     fn read(&mut self) -> Result<bool, FileError> {
         self.count += 1;
-        let (origin, line) = (&self.file.origin, self.count);
-        let wrong = |reason| FileError::in_line(origin.path(), line, reason);
-        self.line.clear();
-        let mut content = (&mut self.file.content).take(LONGEST_LINE);
-        let read = content.read_until(b'\n', &mut self.line);
-        let bytes = read.map_err(|error| wrong(format!("cannot read further: {error}")))?;
-        if bytes as u64 == LONGEST_LINE && !self.line.ends_with(b"\n") {
-            return Err(wrong(format!(
-                "not a trace: longer than {LONGEST_LINE} bytes"
-            )));
+        let mut searched = 0;
+        loop {
+            let rest = &self.buffer[self.next..self.end];
+            let found = memchr(b'\n', &rest[searched..]).map(|at| searched + at + 1);
+            if found.unwrap_or(rest.len() + 1) > LONGEST_LINE {
+                return Err(self.wrong(format!("not a trace: longer than {LONGEST_LINE} bytes")));
+            }
+            searched = rest.len();
+            let is_last = found.is_none() && self.refill()? == 0;
+            if found.is_some() || is_last {
+                let end = found.map_or(self.end, |len| self.next + len);
+                self.line = self.next..end;
+                self.next = end;
+                return Ok(!self.line.is_empty());
+            }
         }
-        Ok(bytes > 0)
+    }
+
+    /// Reads more of the file behind the bytes of later lines. Returns how many bytes, none at its end.
+    fn refill(&mut self) -> Result<usize, FileError> {
+        self.buffer.copy_within(self.next..self.end, 0);
+        self.end -= self.next;
+        self.next = 0;
+        if self.end == self.buffer.len() {
+            self.buffer.resize(2 * self.end, 0);
+        }
+        loop {
+            match self.file.content.read(&mut self.buffer[self.end..]) {
+                Ok(read) => {
+                    self.end += read;
+                    return Ok(read);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.wrong(format!("cannot read further: {error}"))),
+            }
+        }
+    }
+
+    /// An error in the current line.
+    fn wrong(&self, reason: String) -> FileError {
+        FileError::in_line(self.file.path(), self.count, reason)
     }
 
     fn current(&self) -> Result<Line<'_>, FileError> {
+        let mut line = &self.buffer[self.line.clone()];
+        while let [rest @ .., b'\n' | b'\r'] = line {
+            line = rest;
+        }
+        let text = str::from_utf8(line).map_err(|_| self.wrong("not UTF-8 text".to_owned()))?;
         let (file, number) = (self.file.path(), self.count);
-        let text = str::from_utf8(&self.line);
-        let text = text.map_err(|_| FileError::in_line(file, number, "not UTF-8 text"))?;
-        let text = text.trim_end_matches(['\n', '\r']);
         Ok(Line { text, file, number })
     }
 }

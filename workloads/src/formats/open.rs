@@ -1,5 +1,6 @@
 //! Recognises and opens input files.
 
+use super::binary::{self, BinaryTrace};
 use super::file::{FileError, InputFile};
 use super::minimalloc::{self, InstanceFile};
 use super::rmm::{self, RmmLog};
@@ -25,6 +26,9 @@ pub fn open(source: impl Into<Source>) -> Result<Opened, FileError> {
     let file = InputFile::open(source)?;
     if snapshot::read::is_snapshot(file.start()) {
         return Ok(Opened::Snapshot(snapshot::read::read_file(file)?));
+    }
+    if file.start().starts_with(&binary::MAGIC) {
+        return Ok(Opened::Workload(Box::new(BinaryTrace::new(file)?)));
     }
     let first_line = file.start().split(|&byte| byte == b'\n').next();
     let text = str::from_utf8(first_line.unwrap_or_default()).unwrap_or_default();

@@ -9,7 +9,6 @@
 //! times. A value may contain itself, so never descend to an unknown depth.
 
 mod arena;
-mod input;
 mod machine;
 mod opcode;
 pub mod write;
@@ -31,17 +30,92 @@ pub struct Pickle {
     root: Item,
 }
 
-/// Takes containers out of a pickle while it is read, so that they need not be kept.
+/// Takes containers out of a pickle while it is read, so that they need not be kept. Of a container that is taken, only
+/// the returned token is kept, and it cannot grow. Containers that contain themselves are not offered.
 pub trait Consumer {
-    /// Offers a list or dict with its first items, fewer than 1000. A container that is taken keeps only the
-    /// returned token and cannot grow.
-    fn consume(&mut self, node: Node<'_>) -> Option<Token>;
+    /// Offers a list with its first items, fewer than 1000.
+    fn list(&mut self, list: Fresh<'_>) -> Option<Token>;
+
+    /// Offers a dict with its first items, fewer than 500.
+    fn dict(&mut self, dict: Fresh<'_>) -> Option<Token>;
 }
 
 /// Takes nothing.
 impl Consumer for () {
-    fn consume(&mut self, _: Node<'_>) -> Option<Token> {
+    fn list(&mut self, _: Fresh<'_>) -> Option<Token> {
         None
+    }
+
+    fn dict(&mut self, _: Fresh<'_>) -> Option<Token> {
+        None
+    }
+}
+
+/// A list or a dict that just got its first items.
+#[derive(Clone, Copy, Debug)]
+pub struct Fresh<'a> {
+    arena: &'a Arena,
+    items: &'a [Item],
+    /// The index of the container.
+    index: u32,
+}
+
+impl<'a> Fresh<'a> {
+    /// The identity that it has if it is not taken.
+    #[must_use]
+    pub fn id(self) -> NodeId {
+        self.item().id()
+    }
+
+    /// The place in the file.
+    #[must_use]
+    pub fn place(self) -> Place {
+        let Self { arena, .. } = self;
+        let item = self.item();
+        Node { arena, item }.place()
+    }
+
+    fn item(self) -> Item {
+        let (value, at) = (Value::Container(self.index), 0);
+        Item { value, at }
+    }
+
+    /// The items of a list.
+    #[must_use]
+    pub fn items(self) -> impl ExactSizeIterator<Item = Node<'a>> {
+        let arena = self.arena;
+        let items = self.items.iter();
+        items.map(move |&item| Node { arena, item })
+    }
+
+    /// The keys and values of a dict, as [`Node::pairs`] returns them.
+    #[must_use]
+    pub fn pairs(self) -> impl ExactSizeIterator<Item = (Node<'a>, Node<'a>)> {
+        let arena = self.arena;
+        let (pairs, _) = self.items.as_chunks();
+        let node = move |item| Node { arena, item };
+        pairs
+            .iter()
+            .map(move |&[key, value]| (node(key), node(value)))
+    }
+}
+
+/// The place of a value in a file that is being read.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// The byte at which it begins.
+    pub at: u64,
+    /// Bytes of the file that have been read so far.
+    pub bytes_read: u64,
+}
+
+impl Place {
+    /// An error here.
+    pub(super) fn error(self, reason: impl Into<String>) -> PickleError {
+        PickleError {
+            at: self.at,
+            reason: reason.into(),
+        }
     }
 }
 
@@ -139,10 +213,25 @@ impl<'a> Node<'a> {
         self.item.id()
     }
 
-    /// The byte of the file at which it begins.
+    /// The byte of the file at which it begins; of a value that a consumer took, the byte of a
+    /// reference to it, or to the first of a row of such values.
     #[must_use]
     pub fn at(self) -> u64 {
-        self.item.at.into()
+        let at = match self.item.value {
+            Value::Text(index) | Value::Bytes(index) => self.arena.text_at(index),
+            Value::Container(index) => self.arena.container_at(index),
+            _ => self.item.at,
+        };
+        at.into()
+    }
+
+    /// The place in the file.
+    #[must_use]
+    pub fn place(self) -> Place {
+        Place {
+            at: self.at(),
+            bytes_read: self.arena.read,
+        }
     }
 
     /// The type, as in messages: `a list`, `a string`, …
@@ -158,7 +247,10 @@ impl<'a> Node<'a> {
             (_, Some(Content::List(_))) => "a list",
             (_, Some(Content::Tuple(_))) => "a tuple",
             (_, Some(Content::Dict(_))) => "a dict",
-            (Value::Container(_), _) => "an entry or a stack",
+            (Value::Pair(..), _) => "a tuple",
+            (Value::Taken(_), _) => "an entry or a stack",
+            // Every container has a content.
+            (Value::Container(_), None) => "a container",
         }
     }
 
@@ -173,16 +265,10 @@ impl<'a> Node<'a> {
     /// The token of a container that a consumer took.
     #[must_use]
     pub fn token(self) -> Option<Token> {
-        match self.content() {
-            Some(Content::Consumed(token)) => Some(token),
+        match self.item.value {
+            Value::Taken(token) => Some(token),
             _ => None,
         }
-    }
-
-    /// Bytes of the file that have been read so far.
-    #[must_use]
-    pub fn bytes_read(self) -> u64 {
-        self.arena.read
     }
 
     /// Whether it is None.
@@ -204,8 +290,8 @@ impl<'a> Node<'a> {
     #[must_use]
     pub fn integer(self) -> Option<i128> {
         match self.item.value {
-            Value::Int(int) => Some(int.into()),
-            Value::Large(int) => Some(int.into()),
+            Value::Int(int) => Some(int.get().into()),
+            Value::Large(int) => Some(int.get().into()),
             _ => None,
         }
     }
@@ -214,7 +300,7 @@ impl<'a> Node<'a> {
     #[must_use]
     pub fn float(self) -> Option<f64> {
         match self.item.value {
-            Value::Float(float) => Some(float),
+            Value::Float(float) => Some(float.get()),
             _ => None,
         }
     }
@@ -234,6 +320,15 @@ impl<'a> Node<'a> {
         }
     }
 
+    /// The number of a string. Equal strings may have several numbers; other values have none.
+    #[must_use]
+    pub fn text_number(self) -> Option<u32> {
+        match self.item.value {
+            Value::Text(index) => Some(index),
+            _ => None,
+        }
+    }
+
     /// A byte string.
     #[must_use]
     pub fn bytes(self) -> Option<&'a [u8]> {
@@ -246,10 +341,20 @@ impl<'a> Node<'a> {
     /// The items of a list or a tuple.
     #[must_use]
     pub fn items(self) -> Option<impl Iterator<Item = Node<'a>>> {
-        match self.content()? {
-            Content::List(chain) | Content::Tuple(chain) => Some(self.nodes(chain)),
-            _ => None,
-        }
+        let (pair, chain) = match (self.item.value, self.content()) {
+            (Value::Pair(one, two), _) => ([Some(one), Some(two)], Chain::EMPTY),
+            (_, Some(Content::List(chain) | Content::Tuple(chain))) => ([None; 2], chain),
+            _ => return None,
+        };
+        let at = self.item.at;
+        let pair = pair.into_iter().flatten().map(move |int| Node {
+            arena: self.arena,
+            item: Item {
+                value: Value::Int(i64::from(int).into()),
+                at,
+            },
+        });
+        Some(pair.chain(self.nodes(chain)))
     }
 
     fn nodes(self, chain: Chain) -> impl Iterator<Item = Node<'a>> {
@@ -280,9 +385,6 @@ impl<'a> Node<'a> {
 
     /// An error at this value.
     pub(super) fn error(self, reason: impl Into<String>) -> PickleError {
-        PickleError {
-            at: self.at(),
-            reason: reason.into(),
-        }
+        self.place().error(reason)
     }
 }

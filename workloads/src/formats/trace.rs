@@ -13,15 +13,15 @@
 //! replayed; only the live ids are kept in memory, to find mistakes.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::io::Write;
 
-use foldhash::fast::FixedState;
+use memchr::memchr;
 use serde_json::{Map, Value};
 
 use super::file::{FileError, InputFile, Lines};
 use super::source::{Origin, Source};
 use super::stem;
+use crate::live::LiveTable;
 use crate::op::{Answer, Op, Sink, Workload, WorkloadError};
 
 const COLUMNS: &str = "op,id,bytes,stream,tag";
@@ -72,7 +72,10 @@ impl Workload for TraceFile {
             if line.text.is_empty() {
                 continue;
             }
-            let event = Event::parse(line.text);
+            let event = match Event::plain(line.text) {
+                Some(event) => Ok(event),
+                None => Event::parse(line.text),
+            };
             let event = event.and_then(|event| live.check(&event).map(|()| event.op));
             sink.op(event.map_err(|reason| line.error(reason))?)?;
         }
@@ -110,8 +113,33 @@ struct Event<'a> {
 }
 
 impl<'a> Event<'a> {
+    /// An allocation or a free in its shortest form, which is that of nearly all lines; none for any other line.
+    fn plain(text: &'a str) -> Option<Self> {
+        let (is_free, rest) = match text.as_bytes() {
+            [b'a', b'l', b'l', b'o', b'c', b',', rest @ ..] => (false, rest),
+            [b'f', b'r', b'e', b'e', b',', rest @ ..] => (true, rest),
+            _ => return None,
+        };
+        let (id, rest) = digits(rest)?;
+        let (bytes, rest) = digits(rest)?;
+        let (stream, rest) = digits(rest)?;
+        let stream = u32::try_from(stream).ok()?;
+        if memchr(b',', rest).is_some() {
+            return None;
+        }
+        let op = match is_free {
+            true => Op::Free { id },
+            false => Op::Malloc {
+                id,
+                bytes,
+                stream,
+                tag: text.get(text.len() - rest.len()..)?,
+            },
+        };
+        Some(Self { op, bytes, stream })
+    }
+
     fn parse(text: &'a str) -> Result<Self, String> {
-        let count = text.split(',').count();
         let mut fields = text.split(',');
         let [
             Some(op),
@@ -122,6 +150,7 @@ impl<'a> Event<'a> {
             None,
         ] = std::array::from_fn(|_| fields.next())
         else {
+            let count = text.split(',').count();
             return Err(format!("{count} fields instead of the 5 of '{COLUMNS}'"));
         };
         if op == "mark" && id == "-1" {
@@ -164,9 +193,24 @@ impl<'a> Event<'a> {
     }
 }
 
+/// The number at the beginning of a text, and what follows the comma behind it.
+fn digits(text: &[u8]) -> Option<(u64, &[u8])> {
+    /// Digits of which every number fits.
+    const MOST: usize = 19;
+    let mut number = 0;
+    for (len, &byte) in text.iter().enumerate().take(MOST + 1) {
+        match byte {
+            b'0'..=b'9' if len < MOST => number = number * 10 + u64::from(byte - b'0'),
+            b',' if len > 0 => return Some((number, &text[len + 1..])),
+            _ => return None,
+        }
+    }
+    None
+}
+
 /// The bytes and the stream of each live id.
 #[derive(Default)]
-struct LiveIds(HashMap<u64, (u64, u32), FixedState>);
+struct LiveIds(LiveTable<(u64, u32)>);
 
 impl LiveIds {
     /// Fails if the event contradicts those before it.
@@ -177,14 +221,14 @@ impl LiveIds {
                 Some(_) => Err(format!("id {id} is already live")),
                 None => Ok(()),
             },
-            Op::Free { id } => match self.0.remove(&id) {
+            Op::Free { id } => match self.0.remove(id) {
                 Some(allocated) if allocated == request => Ok(()),
                 Some((bytes, stream)) => Err(format!(
                     "id {id} was allocated with {bytes} bytes on stream {stream}"
                 )),
                 None => Err(format!("free of id {id}, which is not live")),
             },
-            Op::RecordStream { id, .. } if !self.0.contains_key(&id) => {
+            Op::RecordStream { id, .. } if self.0.get(id).is_none() => {
                 Err(format!("record_stream of id {id}, which is not live"))
             }
             Op::RecordStream { .. } | Op::EmptyCache | Op::Surroundings(_) | Op::Mark { .. } => {
@@ -211,7 +255,7 @@ pub fn write(
     }
     writeln!(out, "{COLUMNS}")?;
     let mut left_out = 0;
-    let mut live: HashMap<u64, (u64, u32), FixedState> = HashMap::default();
+    let mut live = LiveTable::default();
     workload.emit(&mut |op: Op<'_>| {
         match op {
             Op::Malloc {
@@ -224,7 +268,7 @@ pub fn write(
                 writeln!(out, "alloc,{id},{bytes},{stream},{}", one_field(tag))?;
             }
             Op::Free { id } => {
-                if let Some((bytes, stream)) = live.remove(&id) {
+                if let Some((bytes, stream)) = live.remove(id) {
                     writeln!(out, "free,{id},{bytes},{stream},")?;
                 }
             }

@@ -4,6 +4,7 @@
 //! inputs of earlier failures; `scripts/fuzz` searches for more with libFuzzer. A target fails if it
 //! panics or allocates too much memory for the size of the file.
 
+mod binary;
 mod examples;
 mod file;
 mod memory;

@@ -5,6 +5,7 @@ mod common;
 mod elsewhere;
 
 mod articles;
+mod binary_traces;
 mod catalog;
 mod compression;
 mod digests;

@@ -96,6 +96,7 @@ mod tests {
                 event,
                 op,
                 outcome,
+                bytes: 0,
                 stats,
             };
             finder.after(&step).unwrap();

@@ -55,6 +55,21 @@ fn a_trace_converts_to_itself() {
 }
 
 #[test]
+fn a_binary_trace_is_written_and_read() {
+    let original = program();
+    let folder = scratch_folder("binary");
+    for name in ["converted.trace", "converted.trace.gz"] {
+        let packed = folder.join(name);
+        coalesce(&["convert", path(&original), path(&packed)], "", &[]).success();
+        let text = coalesce(&["convert", path(&packed), "--to", "trace"], "", &[]).success();
+        let (_, rest) = text.split_once('\n').unwrap();
+        assert_eq!(rest, fs::read_to_string(&original).unwrap());
+        let replayed = |file: &Path| coalesce(&["replay", path(file), "--json"], "", &[]).success();
+        assert_eq!(replayed(&packed), replayed(&original));
+    }
+}
+
+#[test]
 fn an_rmm_log_is_written_and_read() {
     let original = program();
     let log = scratch_folder("rmm").join("program.log.gz");

@@ -3,11 +3,14 @@
 //! It only builds values, without recursion. Its memory is bounded by the bytes that it has read: each adds
 //! at most one value, one place on the stack and one in the memo.
 
+mod memo;
+
 use std::io::Read;
 
-use super::arena::{Arena, Chain, Content, Item, Value};
-use super::input::{Input, Reason};
-use super::{Consumer, Node, PickleError, ReadError, opcode};
+use self::memo::Memo;
+use super::arena::{Arena, Chain, Content, Item, RECENT, Uses, Value};
+use super::{Consumer, Fresh, PickleError, ReadError, Token, opcode};
+use crate::formats::buffered::{Buffered, Reason};
 
 /// Executes the pickle that `source` contains and returns its values and its result.
 pub(super) fn run(
@@ -15,7 +18,7 @@ pub(super) fn run(
     consumer: &mut impl Consumer,
 ) -> Result<(Arena, Item), ReadError> {
     let mut machine = Machine {
-        input: Input::new(source),
+        input: Buffered::new(source),
         consumer,
         opcode_at: 0,
         arena: Arena::default(),
@@ -38,7 +41,7 @@ pub(super) fn run(
 }
 
 struct Machine<'c, R, C> {
-    input: Input<R>,
+    input: Buffered<R>,
     consumer: &'c mut C,
     /// The position of the current opcode.
     opcode_at: u32,
@@ -49,16 +52,6 @@ struct Machine<'c, R, C> {
     memo: Vec<Memo>,
     /// The values in the memo that are neither strings nor containers.
     others: Vec<Item>,
-}
-
-/// A value in the memo. Half as large as an item, because a snapshot puts each entry and each stack there.
-#[derive(Clone, Copy)]
-enum Memo {
-    Empty,
-    Text(u32),
-    Bytes(u32),
-    Container(u32),
-    Other(u32),
 }
 
 impl<R: Read, C: Consumer> Machine<'_, R, C> {
@@ -95,15 +88,15 @@ impl<R: Read, C: Consumer> Machine<'_, R, C> {
                 opcode::NEWFALSE => self.push(Value::Bool(false)),
                 opcode::BININT => {
                     let int = i32::from_le_bytes(self.array()?);
-                    self.push(Value::Int(int.into()));
+                    self.push(Value::Int(i64::from(int).into()));
                 }
                 opcode::BININT1 => {
                     let int = self.byte()?;
-                    self.push(Value::Int(int.into()));
+                    self.push(Value::Int(i64::from(int).into()));
                 }
                 opcode::BININT2 => {
                     let int = u16::from_le_bytes(self.array()?);
-                    self.push(Value::Int(int.into()));
+                    self.push(Value::Int(i64::from(int).into()));
                 }
                 opcode::LONG1 => {
                     let len = self.byte()?;
@@ -115,7 +108,7 @@ impl<R: Read, C: Consumer> Machine<'_, R, C> {
                 }
                 opcode::BINFLOAT => {
                     let float = f64::from_be_bytes(self.array()?);
-                    self.push(Value::Float(float));
+                    self.push(Value::Float(float.into()));
                 }
                 opcode::SHORT_BINUNICODE => {
                     let len = self.byte()?;
@@ -231,6 +224,7 @@ impl<R: Read, C: Consumer> Machine<'_, R, C> {
         names.collect::<Vec<_>>().join(".")
     }
 
+    #[inline]
     fn push(&mut self, value: Value) {
         let at = self.opcode_at;
         self.stack.push(Item { value, at });
@@ -244,6 +238,20 @@ impl<R: Read, C: Consumer> Machine<'_, R, C> {
     /// A little-endian integer of `len` bytes in two's complement.
     fn long(&mut self, len: u32) -> Result<(), Reason> {
         const MOST: usize = size_of::<i128>();
+        if let 1..=8 = len
+            && let Some(bytes) = self.input.peek(len as usize)?.get(..len as usize)
+        {
+            // The last byte has the sign.
+            let (&last, low) = bytes.split_last().unwrap_or((&0, &[]));
+            let highest = i64::from(last.cast_signed());
+            let int = low
+                .iter()
+                .rev()
+                .fold(highest, |int, &byte| int << 8 | i64::from(byte));
+            self.input.skip(len as usize);
+            self.push(Value::Int(int.into()));
+            return Ok(());
+        }
         let mut bytes = Vec::new();
         self.input.take(len.into(), "an integer", &mut bytes)?;
         let too_large = || format!("an integer of {len} bytes does not fit into 64 bits");
@@ -255,8 +263,8 @@ impl<R: Read, C: Consumer> Machine<'_, R, C> {
         extended[..bytes.len()].copy_from_slice(&bytes);
         let int = i128::from_le_bytes(extended);
         let value = match (i64::try_from(int), u64::try_from(int)) {
-            (Ok(int), _) => Value::Int(int),
-            (_, Ok(int)) => Value::Large(int),
+            (Ok(int), _) => Value::Int(int.into()),
+            (_, Ok(int)) => Value::Large(int.into()),
             _ => return Err(too_large()),
         };
         self.push(value);
@@ -276,6 +284,13 @@ impl<R: Read, C: Consumer> Machine<'_, R, C> {
     }
 
     fn add_text(&mut self, len: u64, what: &str) -> Result<u32, Reason> {
+        if len < RECENT as u64
+            && let Some(text) = self.input.peek(len as usize)?.get(..len as usize)
+        {
+            let index = self.arena.add_short_text(text, self.opcode_at);
+            self.input.skip(len as usize);
+            return Ok(index);
+        }
         let start = self.arena.texts().len();
         self.input.take(len, what, self.arena.texts())?;
         Ok(self.arena.add_text(start, self.opcode_at))
@@ -297,124 +312,95 @@ impl<R: Read, C: Consumer> Machine<'_, R, C> {
             .ok_or_else(|| "too few values on the stack".to_owned())
     }
 
-    /// Moves the upper `count` values into the container below them, and offers it to the consumer if it is complete.
-    fn fill(
-        &mut self,
-        count: usize,
-        grown: fn(&mut Arena, Content, &[Item]) -> Option<Content>,
-        what: &str,
-    ) -> Result<(), Reason> {
+    /// Moves the upper `count` values into the container below them, unless a consumer takes it with them.
+    fn fill(&mut self, count: usize, what: What) -> Result<(), Reason> {
         /// Python adds as many items at once.
         const BATCH: usize = 1000;
         let below = self.below(count + 1)?;
         let [container, items @ ..] = &self.stack[below..] else {
             return Err("too few values on the stack".to_owned());
         };
-        let container = *container;
-        let not_one = || format!("adds an item to a value that is not a {what}");
+        let not_one = || {
+            let name = what.name();
+            format!("adds an item to a value that is not a {name}")
+        };
         let Value::Container(index) = container.value else {
             return Err(not_one());
         };
-        let before = self.arena.content(index);
-        let after = grown(&mut self.arena, before, items).ok_or_else(not_one)?;
-        self.arena.set(index, after);
-        self.stack.truncate(below + 1);
-        if let (Content::List(old), Content::List(chain))
-        | (Content::Dict(old), Content::Dict(chain)) = (before, after)
-            && old.is_empty()
-            && (1..BATCH).contains(&count)
-        {
+        let before = match (what, self.arena.content(index)) {
+            (What::List, Content::List(chain)) | (What::Dict, Content::Dict(chain)) => chain,
+            _ => return Err(not_one()),
+        };
+        let uses = self.arena.uses(index);
+        if before.is_empty() && uses != Uses::Many && (1..BATCH).contains(&count) {
             self.arena.read = self.input.at();
-            let node = Node {
-                arena: &self.arena,
-                item: container,
+            let arena = &self.arena;
+            let fresh = Fresh {
+                arena,
+                items,
+                index,
             };
-            if let Some(token) = self.consumer.consume(node) {
-                self.arena.drop_last(chain);
-                self.arena.set(index, Content::Consumed(token));
+            let taken = match what {
+                What::List => self.consumer.list(fresh),
+                What::Dict => self.consumer.dict(fresh),
+            };
+            if let Some(token) = taken {
+                self.replace(below, index, uses, token);
+                return Ok(());
             }
         }
+        let after = self.arena.extend(before, items);
+        self.arena.set(index, what.content(after));
+        self.stack.truncate(below + 1);
         Ok(())
     }
 
+    /// Puts a token in the place of a container on the stack at `height` that a consumer took.
+    fn replace(&mut self, height: usize, index: u32, uses: Uses, token: Token) {
+        let at = self.arena.container_at(index);
+        self.stack.truncate(height);
+        self.stack.push(Item {
+            value: Value::Taken(token),
+            at,
+        });
+        if let Uses::Memo(memo) = uses {
+            self.replace_in_memo(memo, index, token);
+        }
+        self.arena.forget(index);
+    }
+
     fn append(&mut self, count: usize) -> Result<(), Reason> {
-        let grown = |arena: &mut Arena, content: Content, items: &[Item]| match content {
-            Content::List(chain) => Some(Content::List(arena.extend(chain, items))),
-            _ => None,
-        };
-        self.fill(count, grown, "list")
+        self.fill(count, What::List)
     }
 
     fn set_items(&mut self, count: usize) -> Result<(), Reason> {
         if !count.is_multiple_of(2) {
             return Err("a key without a value".to_owned());
         }
-        let grown = |arena: &mut Arena, content: Content, items: &[Item]| match content {
-            Content::Dict(chain) => Some(Content::Dict(arena.extend(chain, items))),
-            _ => None,
-        };
-        self.fill(count, grown, "dict")
+        self.fill(count, What::Dict)
     }
 
     fn tuple(&mut self, count: usize) -> Result<(), Reason> {
         let below = self.below(count)?;
+        if let [one, two] = &self.stack[below..]
+            && let (Some(one), Some(two)) = (small(one), small(two))
+        {
+            self.stack.truncate(below);
+            self.push(Value::Pair(one, two));
+            return Ok(());
+        }
         let chain = self.arena.extend(Chain::EMPTY, &self.stack[below..]);
         self.stack.truncate(below);
         self.push_container(Content::Tuple(chain));
         Ok(())
     }
 
-    /// Stores the top value in the memo. Python numbers its memo without gaps, so an index beyond the bytes
-    /// read is an error; this keeps the memo smaller than the file.
-    fn put(&mut self, index: usize) -> Result<(), Reason> {
-        let top = *self.stack.last().ok_or("nothing to put into the memo")?;
-        if index as u64 >= self.input.at() {
-            return Err(format!(
-                "memo {index} is beyond all indices that can be in use here"
-            ));
-        }
-        if index >= self.memo.len() {
-            self.memo.resize(index + 1, Memo::Empty);
-        }
-        self.memo[index] = match top.value {
-            Value::Text(text) => Memo::Text(text),
-            Value::Bytes(bytes) => Memo::Bytes(bytes),
-            Value::Container(container) => Memo::Container(container),
-            _ => {
-                self.others.push(top);
-                Memo::Other(self.others.len() as u32 - 1)
-            }
-        };
-        Ok(())
-    }
-
-    fn get(&mut self, index: usize) -> Result<(), Reason> {
-        let arena = &self.arena;
-        let item = match self.memo.get(index).copied().unwrap_or(Memo::Empty) {
-            Memo::Empty => None,
-            Memo::Text(text) => Some(Item {
-                value: Value::Text(text),
-                at: arena.text_at(text),
-            }),
-            Memo::Bytes(bytes) => Some(Item {
-                value: Value::Bytes(bytes),
-                at: arena.text_at(bytes),
-            }),
-            Memo::Container(container) => Some(Item {
-                value: Value::Container(container),
-                at: arena.container_at(container),
-            }),
-            Memo::Other(other) => self.others.get(other as usize).copied(),
-        };
-        self.stack
-            .push(item.ok_or_else(|| format!("memo {index} is empty"))?);
-        Ok(())
-    }
-
+    #[inline]
     fn byte(&mut self) -> Result<u8, Reason> {
         self.array().map(|[byte]| byte)
     }
 
+    #[inline]
     fn u32(&mut self) -> Result<u32, Reason> {
         self.array().map(u32::from_le_bytes)
     }
@@ -423,8 +409,40 @@ impl<R: Read, C: Consumer> Machine<'_, R, C> {
         self.array().map(u64::from_le_bytes)
     }
 
+    #[inline]
     fn array<const N: usize>(&mut self) -> Result<[u8; N], Reason> {
         self.input.array()
+    }
+}
+
+/// A container that grows.
+#[derive(Clone, Copy)]
+enum What {
+    List,
+    Dict,
+}
+
+impl What {
+    fn name(self) -> &'static str {
+        match self {
+            Self::List => "list",
+            Self::Dict => "dict",
+        }
+    }
+
+    fn content(self, chain: Chain) -> Content {
+        match self {
+            Self::List => Content::List(chain),
+            Self::Dict => Content::Dict(chain),
+        }
+    }
+}
+
+/// An integer of at most 32 bits.
+fn small(item: &Item) -> Option<u32> {
+    match item.value {
+        Value::Int(int) => u32::try_from(int.get()).ok(),
+        _ => None,
     }
 }
 

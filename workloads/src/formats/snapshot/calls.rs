@@ -41,13 +41,33 @@ pub enum CallKind {
     Snapshot,
 }
 
-/// A call of the program.
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// A call of the program. It is small, because a recording has nearly as many calls as entries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Call {
     /// Its kind.
     pub kind: CallKind,
+    /// The indices of its entries; no file is long enough for 2^32 entries.
+    start: u32,
+    end: u32,
+}
+
+impl Call {
+    /// The call that wrote the entries with these indices.
+    #[must_use]
+    pub fn new(kind: CallKind, entries: Range<usize>) -> Self {
+        let index = |index: usize| u32::try_from(index).unwrap_or(u32::MAX);
+        Self {
+            kind,
+            start: index(entries.start),
+            end: index(entries.end),
+        }
+    }
+
     /// The indices of its entries.
-    pub entries: Range<usize>,
+    #[must_use]
+    pub fn entries(&self) -> Range<usize> {
+        self.start as usize..self.end as usize
+    }
 }
 
 /// All calls of a recording, in order. `collects_garbage` tells whether the settings allow a malloc to
@@ -60,7 +80,8 @@ pub fn calls(recording: &Recording, collects_garbage: bool) -> Vec<Call> {
         collects_garbage,
         peak: peak_reserved(entries),
         takes_any_cached: takes_any_cached(recording),
-        calls: Vec::new(),
+        // Most calls have two entries. Growing would leave as much unused memory as the calls take.
+        calls: Vec::with_capacity(entries.len()),
     };
     let (mut at, mut reserved) = (0, 0);
     while let Some(first) = entries.get(at) {
@@ -125,7 +146,7 @@ fn takes_any_cached(recording: &Recording) -> Option<Settings> {
 impl Reader<'_> {
     fn push(&mut self, kind: CallKind, entries: Range<usize>) -> usize {
         let end = entries.end;
-        self.calls.push(Call { kind, entries });
+        self.calls.push(Call::new(kind, entries));
         end
     }
 
@@ -252,7 +273,7 @@ mod tests {
 
     fn kinds(recording: &Recording, collects_garbage: bool) -> Vec<(CallKind, Range<usize>)> {
         let calls = calls(recording, collects_garbage).into_iter();
-        calls.map(|call| (call.kind, call.entries)).collect()
+        calls.map(|call| (call.kind, call.entries())).collect()
     }
 
     /// Returns a segment and takes one of `size` bytes, with a peak of `peak` bytes at another time.

@@ -180,7 +180,7 @@ impl Recording {
 
     /// The memory that a call was granted.
     fn granted(&self, call: &Call, reserved: &[u64], settings: &Settings) -> Option<Granted> {
-        let Range { start, end } = call.entries;
+        let Range { start, end } = call.entries();
         let entries = self.entries.get(start..end)?;
         let last = entries.last().filter(|_| call.kind == CallKind::Malloc)?;
         let takes = |entry: &TraceEntry| entry.action.takes_memory();
@@ -194,7 +194,7 @@ impl Recording {
 
     /// The refusal in a call: of a request that failed, or that returned memory because it was refused some.
     fn refusal(&self, call: &Call, reserved: &[u64], settings: &Settings) -> Option<Refusal> {
-        let Range { start, end } = call.entries;
+        let Range { start, end } = call.entries();
         let entries = self.entries.get(start..end)?;
         let last = entries.last()?;
         let refused_at = match (call.kind, last.action) {

@@ -25,6 +25,7 @@ mod history;
 mod remarks;
 mod segments;
 mod stacks;
+mod words;
 mod wrapped;
 
 use std::collections::BTreeMap;
@@ -249,7 +250,7 @@ impl<'a> Reader<'a> {
                 let text = self.collected.budget.text(conf, what)?;
                 // It is copied for each device.
                 let copies = text.len().saturating_mul(self.devices.len());
-                self.collected.budget.take(copies, conf, what)?;
+                self.collected.budget.take(copies, conf.place(), what)?;
                 Some(text)
             }
             None => None,

@@ -116,7 +116,7 @@ pub fn rewind(recording: &Recording, known: &KnownSettings) -> Result<Start, Rec
             .collect(),
     };
     for (index, entry) in recording.entries.iter().enumerate().rev() {
-        let pool = match entry.action {
+        let pool = || match entry.action {
             // A segment at the end that has its address was taken later.
             Action::SegmentFree if recording.entry_pools.is_empty() => MempoolId::DEFAULT,
             _ => recording.pool_of(index),
@@ -149,7 +149,7 @@ struct Past<'a> {
 }
 
 impl Past<'_> {
-    fn undo(&mut self, entry: &TraceEntry, pool: MempoolId) -> Result<(), String> {
+    fn undo(&mut self, entry: &TraceEntry, pool: impl FnOnce() -> MempoolId) -> Result<(), String> {
         let &TraceEntry { addr, size, .. } = entry;
         match entry.action {
             Action::Alloc => self.segment_around(addr)?.undo_alloc(addr, size),
@@ -159,9 +159,9 @@ impl Past<'_> {
                 self.segment_around(addr)?.undo_free(addr, size, settings)
             }
             Action::SegmentAlloc => self.undo_segment_alloc(addr, size),
-            Action::SegmentFree => self.undo_segment_free(entry, pool),
+            Action::SegmentFree => self.undo_segment_free(entry, pool()),
             Action::SegmentMap => self.undo_map(addr, size),
-            Action::SegmentUnmap => self.undo_unmap(entry, pool),
+            Action::SegmentUnmap => self.undo_unmap(entry, pool()),
             Action::Snapshot | Action::Oom => Ok(()),
         }
     }

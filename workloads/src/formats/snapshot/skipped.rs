@@ -24,11 +24,19 @@ pub(super) fn actions(entries: &[TraceEntry]) -> Vec<Action> {
     if absent.is_empty() {
         return absent;
     }
+    let is_of_segment = |action| matches!(action, SegmentAlloc | SegmentFree);
+    let lacks = |of_segments: bool| absent.iter().any(|&it| is_of_segment(it) == of_segments);
+    let (lacks_of_blocks, lacks_of_segments) = (lacks(false), lacks(true));
     let mut proven: BTreeSet<&str> = BTreeSet::new();
     let mut last: HashMap<(bool, u64), Action, FixedState> = HashMap::default();
     for entry in entries {
-        let is_segment = matches!(entry.action, SegmentAlloc | SegmentFree);
-        if !all.contains(&entry.action) {
+        let is_segment = is_of_segment(entry.action);
+        let can_prove = if is_segment {
+            lacks_of_segments
+        } else {
+            lacks_of_blocks && all.contains(&entry.action)
+        };
+        if !can_prove {
             continue;
         }
         let before = last.insert((is_segment, entry.addr.0), entry.action);

@@ -126,18 +126,54 @@ impl Verification {
 /// # Errors
 /// [`RecordingError`] if PyTorch's allocator cannot have made the recording, or if time runs out.
 pub fn verify(recording: &Recording, known: Known) -> Result<Verification, RecordingError> {
-    let releases = releases(recording, known).reproduced();
+    let releases = releases(recording, known).reproduced().into_iter();
+    best(releases.map(|release| verify_by(recording, known, release)))
+}
+
+/// As [`verify`], and the releases whose rules explain a recording that is reproduced exactly, oldest first: of those
+/// that it may be of, the ones that make the same decisions for it. `map` applies a function to each release, in any
+/// order, and returns the results in the order of the releases.
+///
+/// # Errors
+/// As [`verify`].
+pub fn verify_by_all<M>(
+    recording: &Recording,
+    known: Known,
+    map: M,
+) -> Result<(Verification, Vec<Release>), RecordingError>
+where
+    M: FnOnce(&[Release], &(dyn Fn(&Release) -> Attempted + Sync)) -> Vec<Attempted>,
+{
+    let range = releases(recording, known);
+    let attempts = map(&range.reproduced(), &|&release| {
+        verify_by(recording, known, release)
+    });
+    let exact = attempts.iter().flatten().filter(|one| one.is_exact());
+    let replayed: Vec<Release> = exact.map(|exact| exact.release).collect();
+    let is_alike = |release| replayed.iter().any(|&other| decide_alike(release, other));
+    let explaining = Release::REPRODUCED.into_iter().filter(|&release| {
+        replayed.contains(&release) || range.contains(release) && is_alike(release)
+    });
+    let explaining = explaining.collect();
+    Ok((best(attempts.into_iter())?, explaining))
+}
+
+/// The result of a verification by the rules of one release.
+pub type Attempted = Result<Verification, RecordingError>;
+
+/// The first verification without a difference, or else the first.
+fn best(attempts: impl Iterator<Item = Attempted>) -> Attempted {
     let mut first: Option<Verification> = None;
-    for &release in &releases {
-        let mut verification = match verify_by(recording, known, release) {
+    for attempt in attempts {
+        let mut verification = match attempt {
             Ok(verification) => verification,
             Err(error) if first.is_none() => return Err(error),
             // What the first release shows is worth more than no answer.
             Err(_) => break,
         };
-        verification.release = release;
         if verification.difference.is_none() {
             if first.is_some() {
+                let release = verification.release;
                 let remark = format!("the recording follows the rules of PyTorch {release}");
                 verification.remarks.push(remark);
             }
@@ -152,24 +188,6 @@ pub fn verify(recording: &Recording, known: Known) -> Result<Verification, Recor
 fn releases(recording: &Recording, known: Known) -> Releases {
     let given = known.release.map(Releases::given);
     given.unwrap_or_else(|| recording.releases())
-}
-
-/// The releases whose rules explain a recording that was verified as exact, oldest first: of those that it may
-/// be of, the ones that make the same decisions for it.
-#[must_use]
-pub fn explaining(recording: &Recording, known: Known, exact: &Verification) -> Vec<Release> {
-    let range = releases(recording, known);
-    let explains = |&release: &Release| {
-        release == exact.release
-            || verify_by(recording, known, release).is_ok_and(|other| other.is_exact())
-    };
-    let replayed: Vec<Release> = range.reproduced().into_iter().filter(explains).collect();
-    let is_alike = |release| replayed.iter().any(|&other| decide_alike(release, other));
-    let releases = Release::REPRODUCED.into_iter();
-    let releases = releases.filter(|&release| {
-        replayed.contains(&release) || range.contains(release) && is_alike(release)
-    });
-    releases.collect()
 }
 
 fn verify_by(
@@ -194,6 +212,7 @@ fn verify_by(
         run = trial.run_with_pools(&run)?.unwrap_or(run);
     }
     let mut verification = run.verification;
+    verification.release = release;
     verification.limit = trial.limit;
     verification.remarks.extend(trial.limit.map(|limit| {
         format!(

@@ -291,12 +291,12 @@ impl<'a> Writer<'a> {
     }
 
     fn call(&mut self, call: &Call) {
-        let entries = &self.recording.entries[call.entries.clone()];
+        let entries = &self.recording.entries[call.entries()];
         if let Some(last) = entries.last() {
             self.marks_of_steps(last.time_us);
         }
         self.frees(call.kind, entries);
-        let index = call.entries.end.saturating_sub(1);
+        let index = call.entries().end.saturating_sub(1);
         let stack = self.recording.entry_stacks.get(index).copied();
         match (call.kind, entries.last()) {
             (CallKind::Malloc | CallKind::FailedMalloc, Some(last)) => {

@@ -8,7 +8,7 @@
 use std::borrow::Cow;
 
 use super::fields;
-use crate::formats::pickle::{Node, PickleError};
+use crate::formats::pickle::{Node, PickleError, Place};
 
 /// The work so far. The limits grow with the bytes of the file that have been read.
 #[derive(Debug, Default)]
@@ -31,14 +31,25 @@ impl Budget {
         what: &str,
     ) -> Result<impl Iterator<Item = Node<'a>> + use<'a>, PickleError> {
         let count = fields::items(node, what)?.count();
+        self.take_items(count, node.place(), what)?;
+        fields::items(node, what)
+    }
+
+    /// Fails if the lists have too many items.
+    pub(super) fn take_items(
+        &mut self,
+        count: usize,
+        place: Place,
+        what: &str,
+    ) -> Result<(), PickleError> {
         let items = self.items.saturating_add(count as u64);
-        if items > node.bytes_read() {
-            return Err(node.error(format!(
+        if items > place.bytes_read {
+            return Err(place.error(format!(
                 "{what}: the lists have more items than the file has bytes"
             )));
         }
         self.items = items;
-        fields::items(node, what)
+        Ok(())
     }
 
     /// The values of a dict under these keys.
@@ -49,7 +60,7 @@ impl Budget {
         keys: [&str; N],
     ) -> Result<[Option<Node<'a>>; N], PickleError> {
         let (found, count) = fields::fields(node, what, keys)?;
-        self.take(count, node, what)?;
+        self.take(count, node.place(), what)?;
         Ok(found)
     }
 
@@ -59,7 +70,7 @@ impl Budget {
         what: &str,
     ) -> Result<Cow<'a, str>, PickleError> {
         let len = node.raw_text().map_or(0, <[u8]>::len);
-        self.take(len, node, what)?;
+        self.take(len, node.place(), what)?;
         fields::text(node, what)
     }
 
@@ -67,14 +78,14 @@ impl Budget {
     pub(super) fn take(
         &mut self,
         steps: usize,
-        node: Node<'_>,
+        place: Place,
         what: &str,
     ) -> Result<(), PickleError> {
         let steps = self.steps.saturating_add(steps as u64);
-        if steps > node.bytes_read().saturating_mul(STEPS_PER_BYTE) {
+        if steps > place.bytes_read.saturating_mul(STEPS_PER_BYTE) {
             let reason = "the dicts and strings are many times larger than the file, because it refers \
                           to the same long ones again and again; no snapshot does that";
-            return Err(node.error(format!("{what}: {reason}")));
+            return Err(place.error(format!("{what}: {reason}")));
         }
         self.steps = steps;
         Ok(())

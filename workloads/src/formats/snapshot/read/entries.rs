@@ -12,8 +12,9 @@ use foldhash::fast::FixedState;
 use super::Reader;
 use super::budget::Budget;
 use super::fields::{bits, pool, whole};
-use super::stacks::{FRAME, FrameId, Frames, STACK, Stacks, numbered};
-use crate::formats::pickle::{Consumer, Node, NodeId, PickleError, Token};
+use super::stacks::{self, FRAME, FrameId, Frames, STACK, Stacks, numbered};
+use super::words::Words;
+use crate::formats::pickle::{Consumer, Fresh, Node, NodeId, PickleError, Place, Token};
 use crate::formats::snapshot::StackId;
 
 const KEYS: [&str; 10] = [
@@ -34,6 +35,33 @@ const IGNORED: [&[u8]; 1] = [b"annotate"];
 
 /// The kind of tokens of entries.
 const ENTRY: u8 = 2;
+
+/// A key of a dict that may be an entry or a frame.
+#[derive(Clone, Copy, Debug)]
+enum Key {
+    /// The index in [`KEYS`].
+    OfEntry(u8),
+    /// The index in [`stacks::KEYS`].
+    OfFrame(u8),
+    Other,
+}
+
+impl Key {
+    fn of(name: &[u8]) -> Self {
+        let place = |keys: &[&str]| {
+            let place = keys.iter().position(|key| key.as_bytes() == name)?;
+            u8::try_from(place).ok()
+        };
+        match (place(&KEYS), place(&stacks::KEYS)) {
+            (Some(index), _) => Self::OfEntry(index),
+            (None, Some(index)) => Self::OfFrame(index),
+            (None, None) => Self::Other,
+        }
+    }
+}
+
+/// The values of an entry under [`KEYS`].
+type Fields<'a> = [Option<Node<'a>>; KEYS.len()];
 
 /// An entry with what belongs to it.
 struct FullEntry {
@@ -94,6 +122,8 @@ pub(super) struct Collected {
     pub(super) frames: Frames,
     pub(super) stacks: Stacks,
     pub(super) budget: Budget,
+    keys: Words<Key>,
+    actions: Words<Option<Action>>,
     history: History,
     /// The first entry. It stays a dict, because its keys tell which release wrote the file.
     first: Option<NodeId>,
@@ -102,51 +132,81 @@ pub(super) struct Collected {
 }
 
 impl Consumer for Collected {
-    fn consume(&mut self, node: Node<'_>) -> Option<Token> {
-        let token = |kind, number| Some(Token { kind, number });
-        if let Some(items) = node.items() {
-            self.scratch.clear();
-            for item in items {
-                self.scratch.push(numbered(item, FRAME)?);
+    fn list(&mut self, list: Fresh<'_>) -> Option<Token> {
+        self.scratch.clear();
+        for item in list.items() {
+            self.scratch.push(numbered(item, FRAME)?);
+        }
+        let count = self.scratch.len();
+        let taken = self.budget.take_items(count, list.place(), "frames");
+        taken.ok()?;
+        Some(Token {
+            kind: STACK,
+            number: self.stacks.id(&self.scratch).0,
+        })
+    }
+
+    fn dict(&mut self, dict: Fresh<'_>) -> Option<Token> {
+        let mut entry = [None; KEYS.len()];
+        let mut frame = [None; stacks::KEYS.len()];
+        for (key, value) in dict.pairs() {
+            match self.keys.of(key, Key::of) {
+                Some(Key::OfEntry(index)) => entry[usize::from(index)] = Some(value),
+                Some(Key::OfFrame(index)) => frame[usize::from(index)] = Some(value),
+                Some(Key::Other) | None => {}
             }
-            let _ = self.budget.list(node, "frames").ok()?;
-            return token(STACK, self.stacks.id(&self.scratch).0);
         }
-        let mut is_frame = false;
-        let mut is_entry = false;
-        for (key, _) in node.pairs()? {
-            is_frame |= key.raw_text() == Some(b"filename");
-            is_entry |= key.raw_text() == Some(b"action");
-        }
-        if is_entry {
-            let full = self.entry(node).ok()??;
+        let ([action, ..], [_, filename, _]) = (entry, frame);
+        let count = dict.pairs().len();
+        let place = dict.place();
+        if action.is_some() {
+            let taken = self.budget.take(count, place, "an entry");
+            let full = taken.and_then(|()| self.entry(entry, place)).ok()??;
+            let index = self.history.entries.len() as u32;
             if !full.has_time {
                 return None;
             }
-            let index = self.history.entries.len() as u32;
             self.history.add(full);
             if index == 0 {
-                self.first = Some(node.id());
+                self.first = Some(dict.id());
                 return None;
             }
-            return token(ENTRY, index);
+            return Some(Token {
+                kind: ENTRY,
+                number: index,
+            });
         }
-        is_frame.then_some(())?;
-        token(FRAME, self.frames.id(node, &mut self.budget).ok()?)
+        filename?;
+        self.budget.take(count, place, "a frame").ok()?;
+        let id = self.frames.with(frame, &mut self.budget).ok()?;
+        Some(Token {
+            kind: FRAME,
+            number: id,
+        })
     }
 }
 
 impl Collected {
     /// The index of an entry that was taken from the file.
     fn index_of(&self, node: Node<'_>) -> Option<usize> {
-        if self.first == Some(node.id()) {
-            return Some(0);
+        if let Some(number) = numbered(node, ENTRY) {
+            return Some(number as usize);
         }
-        Some(numbered(node, ENTRY)? as usize)
+        (self.first == Some(node.id())).then_some(0)
+    }
+
+    /// Reads an entry that is a dict; none if its action is unknown.
+    fn dict_of(&mut self, node: Node<'_>) -> Result<Option<FullEntry>, PickleError> {
+        let fields = self.budget.fields(node, "an entry", KEYS)?;
+        self.entry(fields, node.place())
     }
 
     /// Reads an entry; none if its action is unknown.
-    fn entry(&mut self, node: Node<'_>) -> Result<Option<FullEntry>, PickleError> {
+    fn entry(
+        &mut self,
+        fields: Fields<'_>,
+        place: Place,
+    ) -> Result<Option<FullEntry>, PickleError> {
         let [
             action,
             addr,
@@ -158,20 +218,20 @@ impl Collected {
             pool_id,
             forward,
             metadata,
-        ] = self.budget.fields(node, "an entry", KEYS)?;
-        let missing = |key: &str| node.error(format!("an entry without '{key}'"));
-        let action = action.and_then(Node::raw_text);
-        let name = action.ok_or_else(|| missing("action"))?;
-        let Some(action) = str::from_utf8(name).ok().and_then(Action::named) else {
+        ] = fields;
+        let missing = |key: &str| place.error(format!("an entry without '{key}'"));
+        let named = |name: &[u8]| str::from_utf8(name).ok().and_then(Action::named);
+        let action = action.and_then(|action| self.actions.of(action, named));
+        let Some(action) = action.ok_or_else(|| missing("action"))? else {
             return Ok(None);
         };
-        let place = match action {
+        let addr = match action {
             Action::Oom => device_free.or(addr).ok_or_else(|| missing("device_free")),
             _ => addr.ok_or_else(|| missing("addr")),
         };
         let entry = TraceEntry {
             action,
-            addr: DeviceAddr(bits(place?, "the address of an entry")?),
+            addr: DeviceAddr(bits(addr?, "the address of an entry")?),
             size: whole(size.ok_or_else(|| missing("size"))?, "the size of an entry")?,
             stream: match stream {
                 Some(stream) => StreamId(bits(stream, "the stream of an entry")?),
@@ -217,7 +277,10 @@ impl Collected {
         let items = self.budget.list(frames, "frames")?;
         let ids = items.map(|frame| self.frames.id(frame, &mut self.budget));
         let stack = ids.collect::<Result<Vec<_>, _>>()?;
-        Ok(self.stacks.add(frames.id(), &stack))
+        Ok(match stack[..] {
+            [] => StackId::default(),
+            _ => self.stacks.add(frames.id(), &stack),
+        })
     }
 
     /// The stack in a list of lines as Python's `traceback.format_stack` writes them, outermost frame first.
@@ -255,7 +318,7 @@ impl<'a> Reader<'a> {
             let index = self.collected.index_of(node);
             let full = match index.and_then(|index| self.collected.history.get(index)) {
                 Some(full) => Some(full),
-                None => self.collected.entry(node)?,
+                None => self.collected.dict_of(node)?,
             };
             let device = self.devices.entry(number).or_default();
             match full {
@@ -270,7 +333,7 @@ impl<'a> Reader<'a> {
                         continue;
                     }
                     let budget = &mut self.collected.budget;
-                    budget.take(name.len(), node, "the action of an entry")?;
+                    budget.take(name.len(), node.place(), "the action of an entry")?;
                     *device.remarks.unknown_actions.entry(name).or_default() += 1;
                 }
             }

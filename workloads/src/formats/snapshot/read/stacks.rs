@@ -17,6 +17,9 @@ use crate::formats::snapshot::{Frame, Stack, StackId};
 pub(super) const FRAME: u8 = 0;
 pub(super) const STACK: u8 = 1;
 
+/// The keys of a frame.
+pub(super) const KEYS: [&str; 3] = ["name", "filename", "line"];
+
 /// The number in the token of a value that was taken as this kind.
 pub(super) fn numbered(node: Node<'_>, kind: u8) -> Option<u32> {
     let token = node.token().filter(|token| token.kind == kind)?;
@@ -47,8 +50,18 @@ impl Frames {
         if let Some(&id) = self.by_node.get(&node.id()) {
             return Ok(id);
         }
-        let keys = ["name", "filename", "line"];
-        let [name, filename, line] = budget.fields(node, "a frame", keys)?;
+        let fields = budget.fields(node, "a frame", KEYS)?;
+        let id = self.with(fields, budget)?;
+        self.by_node.insert(node.id(), id);
+        Ok(id)
+    }
+
+    /// The index of the frame with these values under [`KEYS`].
+    pub(super) fn with(
+        &mut self,
+        [name, filename, line]: [Option<Node<'_>>; KEYS.len()],
+        budget: &mut Budget,
+    ) -> Result<FrameId, PickleError> {
         let mut named = |node: Option<Node<'_>>, what: &str| -> Result<String, PickleError> {
             node.map_or(Ok(String::new()), |node| {
                 Ok(budget.text(node, what)?.into_owned())
@@ -59,9 +72,7 @@ impl Frames {
             filename: named(filename, "the filename of a frame")?,
             line: line.map_or(Ok(0), |line| bits(line, "the line of a frame"))?,
         });
-        let id = self.add(frame);
-        self.by_node.insert(node.id(), id);
-        Ok(id)
+        Ok(self.add(frame))
     }
 
     /// The index of the frame in a line of `traceback.format_stack`; `None` if the line has another form.

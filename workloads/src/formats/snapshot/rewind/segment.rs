@@ -3,6 +3,7 @@
 //! Invariant: the blocks cover the segment without gaps, and adjacent free blocks are coalesced.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use coalesce_alloc::driver::DeviceAddr;
 use coalesce_alloc::pytorch::size::{self, SMALL_LIMIT};
@@ -130,27 +131,28 @@ impl Segment {
             let size = block.size;
             return Err(format!("the block after it has only {size} bytes"));
         }
-        *block = Block::free(block.size);
-        self.join_free_neighbours(addr);
+        let size = block.size;
+        self.put_joined(addr, size);
         Ok(())
     }
 
-    fn join_free_neighbours(&mut self, addr: DeviceAddr) {
-        let Some(mut size) = self.blocks.get(&addr).map(|block| block.size) else {
-            return;
-        };
-        let end = addr.offset(size);
-        if self.blocks.get(&end).is_some_and(Block::is_free)
-            && let Some(next) = self.blocks.remove(&end)
+    /// Makes the block at `addr` free, and one with its free neighbours.
+    fn put_joined(&mut self, addr: DeviceAddr, mut size: u64) {
+        if let Entry::Occupied(next) = self.blocks.entry(addr.offset(size))
+            && next.get().is_free()
         {
-            size += next.size;
+            size += next.remove().size;
         }
-        let before = self.blocks.range_mut(..addr).next_back();
-        if let Some((_, before)) = before.filter(|(_, block)| block.is_free()) {
-            before.size += size;
-            self.blocks.remove(&addr);
-        } else {
-            self.blocks.insert(addr, Block::free(size));
+        let mut below = self.blocks.range_mut(..=addr).rev();
+        let block = below.next().map(|(_, block)| block);
+        let before = below.next().map(|(_, before)| before);
+        match (before.filter(|before| before.is_free()), block) {
+            (Some(before), _) => {
+                before.size += size;
+                self.blocks.remove(&addr);
+            }
+            (None, Some(block)) => *block = Block::free(size),
+            (None, None) => {}
         }
     }
 
@@ -172,77 +174,50 @@ impl Segment {
     ) -> Result<(), String> {
         let rounded = size::round_size(requested, settings);
         let cut = rounded.and_then(|rounded| addr.0.checked_add(rounded));
-        let range = self.blocks.range(..=addr).next_back();
-        let range = range.map(|(&start, &range)| (start, range));
-        let (Some((start, range)), Some(cut)) = (range, cut.map(DeviceAddr)) else {
+        let keeps_tails = self.keeps_tails();
+        let mut below = self.blocks.range_mut(..=addr).rev();
+        let (Some((&start, range)), Some(cut)) = (below.next(), cut.map(DeviceAddr)) else {
             return Err("no block can have this size".to_owned());
         };
         let end = start.offset(range.size);
         if !range.is_free() || cut > end {
             return Err("its range is not free after it".to_owned());
         }
-        let (size, is_guessed) = self.size_of_block(addr, cut, end, settings);
-        self.blocks.remove(&start);
-        self.put_before(start, addr);
+        let (size, is_guessed) = size_of_block(addr, cut, end, keeps_tails, settings);
         let block = Block {
             size,
             requested,
             state: BlockState::ActivePendingFree,
             is_guessed,
         };
-        self.blocks.insert(addr, block);
-        let behind = addr.offset(size);
-        if behind < end {
-            self.blocks
-                .insert(behind, Block::free(end.offset_from(behind)));
-        }
-        Ok(())
-    }
-
-    /// The size of the block at `addr` whose rounded request ended at `cut`, in a free range that ends at
-    /// `end`; and whether the size is a guess.
-    ///
-    /// Small pools and expandable segments always split off the remainder. Elsewhere a remainder of up to
-    /// 1 MiB is never split off, so a rest of the range of at most 1 MiB belonged to the block. An oversize
-    /// block is never split and fills its segment.
-    fn size_of_block(
-        &self,
-        addr: DeviceAddr,
-        cut: DeviceAddr,
-        end: DeviceAddr,
-        settings: &Settings,
-    ) -> (u64, bool) {
-        let rounded = cut.offset_from(addr);
-        let rest = end.offset_from(cut);
-        if !self.keeps_tails() {
-            (rounded, false)
-        } else if rest <= SMALL_LIMIT || settings.is_oversize(rounded) {
-            (end.offset_from(addr), false)
+        // If a free block cannot be so small, the bytes before this one are the tail of the block before them, whose
+        // size was guessed.
+        let bytes_before = addr.offset_from(start);
+        let is_tail = keeps_tails && bytes_before <= SMALL_LIMIT;
+        let before = below.next().map(|(_, before)| before);
+        if let Some(before) = before.filter(|before| is_tail && before.is_guessed) {
+            before.size += bytes_before;
+            before.is_guessed = false;
+            if start < addr {
+                self.blocks.remove(&start);
+                self.blocks.insert(addr, block);
+            } else {
+                *range = block;
+            }
+        } else if start < addr {
+            *range = Block::free(bytes_before);
+            self.blocks.insert(addr, block);
         } else {
-            (rounded, true)
+            *range = block;
         }
+        let behind = addr.offset(size);
+        self.put_free(behind, end);
+        Ok(())
     }
 
     /// Whether blocks keep a remainder of up to 1 MiB.
     fn keeps_tails(&self) -> bool {
         self.info.kind == PoolKind::Large && !self.info.is_expandable
-    }
-
-    /// Fills the free bytes between `start` and a block at `addr`. If a free block cannot be so small, they
-    /// are the tail of the block before, whose size was guessed.
-    fn put_before(&mut self, start: DeviceAddr, addr: DeviceAddr) {
-        let bytes = addr.offset_from(start);
-        let is_tail = self.keeps_tails() && bytes <= SMALL_LIMIT;
-        let before = self.blocks.range_mut(..start).next_back();
-        let guessed = before
-            .map(|(_, block)| block)
-            .filter(|block| block.is_guessed);
-        if let Some(block) = guessed.filter(|_| is_tail) {
-            block.size += bytes;
-            block.is_guessed = false;
-        } else {
-            self.put_free(start, addr);
-        }
     }
 
     /// The segment without `size` free bytes at `addr`: up to two runs.
@@ -291,8 +266,33 @@ impl Segment {
         let seam = other.start();
         self.size += other.size;
         self.blocks.extend(other.blocks);
-        if self.blocks.get(&seam).is_some_and(Block::is_free) {
-            self.join_free_neighbours(seam);
+        let first = self.blocks.get(&seam).filter(|first| first.is_free());
+        if let Some(size) = first.map(|first| first.size) {
+            self.put_joined(seam, size);
         }
+    }
+}
+
+/// The size of the block at `addr` whose rounded request ended at `cut`, in a free range that ends at `end`; and
+/// whether the size is a guess.
+///
+/// Small pools and expandable segments always split off the remainder. Elsewhere a remainder of up to 1 MiB is never
+/// split off, so a rest of the range of at most 1 MiB belonged to the block. An oversize block is never split and
+/// fills its segment.
+fn size_of_block(
+    addr: DeviceAddr,
+    cut: DeviceAddr,
+    end: DeviceAddr,
+    keeps_tails: bool,
+    settings: &Settings,
+) -> (u64, bool) {
+    let rounded = cut.offset_from(addr);
+    let rest = end.offset_from(cut);
+    if !keeps_tails {
+        (rounded, false)
+    } else if rest <= SMALL_LIMIT || settings.is_oversize(rounded) {
+        (end.offset_from(addr), false)
+    } else {
+        (rounded, true)
     }
 }

@@ -18,17 +18,28 @@ pub(super) struct Answers {
     expected: Option<VecDeque<TraceEntry>>,
     /// The reserved address ranges: start → bytes.
     reserved: BTreeMap<DeviceAddr, u64>,
+    /// The ranges before the current call, if it changed them.
+    before: Option<BTreeMap<DeviceAddr, u64>>,
 }
 
 impl Answers {
-    /// Grants exactly the memory in these entries.
+    /// Begins a call. Grants exactly the memory in these entries.
     pub(super) fn expect(&mut self, entries: impl Iterator<Item = TraceEntry>) {
-        self.expected = Some(entries.collect());
+        let expected = self.expected.get_or_insert_default();
+        expected.clear();
+        expected.extend(entries);
+        self.before = None;
     }
 
-    /// The reserved address ranges: start → bytes.
-    pub(super) fn ranges(&self) -> &BTreeMap<DeviceAddr, u64> {
-        &self.reserved
+    /// The reserved address ranges before the current call: start → bytes.
+    pub(super) fn ranges_before(&self) -> &BTreeMap<DeviceAddr, u64> {
+        self.before.as_ref().unwrap_or(&self.reserved)
+    }
+
+    /// The reserved address ranges, to be changed.
+    fn ranges_mut(&mut self) -> &mut BTreeMap<DeviceAddr, u64> {
+        self.before.get_or_insert_with(|| self.reserved.clone());
+        &mut self.reserved
     }
 
     /// Whether `addr` lies in a reserved range.
@@ -87,10 +98,10 @@ impl Hook for Answers {
             Call::Create { bytes, .. } => self.advance(Action::SegmentMap, bytes),
             Call::Unmap { bytes, .. } => self.advance(Action::SegmentUnmap, bytes),
             Call::Reserve { bytes, addr } => {
-                self.reserved.insert(addr, bytes);
+                self.ranges_mut().insert(addr, bytes);
             }
             Call::FreeAddress { addr, .. } => {
-                self.reserved.remove(&addr);
+                self.ranges_mut().remove(&addr);
             }
             _ => {}
         }

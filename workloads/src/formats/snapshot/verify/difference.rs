@@ -69,7 +69,7 @@ impl Difference {
         }
         let call = &guesses.calls[index];
         let entries = &prepared.recording.entries;
-        let end = call.entries.end;
+        let end = call.entries().end;
         let recorded = prepared.entries_of(call).to_vec();
         let segments = replay.segments();
         let mut reason = reason(call, &recorded, &deviation, &segments);
@@ -82,7 +82,8 @@ impl Difference {
         Ok(Self {
             entry: Some(end.saturating_sub(1)),
             reason,
-            before: entries[call.entries.start.saturating_sub(AROUND)..call.entries.start].to_vec(),
+            before: entries[call.entries().start.saturating_sub(AROUND)..call.entries().start]
+                .to_vec(),
             candidates: candidates(&recorded, &deviation.ours, &segments, |bytes| {
                 size::round_size(bytes, &prepared.settings).unwrap_or(bytes)
             }),

@@ -4,6 +4,8 @@
 //! the recording replayed from its first entry.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
 
 use coalesce_alloc::error::Error;
 use coalesce_alloc::history::Action;
@@ -23,7 +25,7 @@ pub(super) struct Guesses {
     tails: Tails,
     /// The calls. If segments are returned right before others are taken, either the malloc that took
     /// these or an `empty_cache` before it returned them.
-    pub(super) calls: Vec<Call>,
+    pub(super) calls: Arc<Vec<Call>>,
     /// The ends of the calls for which that decision was changed.
     decided: BTreeSet<usize>,
     /// The private pools that were gone at the end.
@@ -45,7 +47,7 @@ impl Guesses {
         Self {
             memory: capacity.unwrap_or_else(|| prepared.most_memory()),
             tails: Tails::default(),
-            calls: prepared.calls.clone(),
+            calls: Arc::clone(&prepared.calls),
             decided: BTreeSet::new(),
             pools: Pools::default(),
             guesses_pools: false,
@@ -70,7 +72,7 @@ impl Guesses {
         let other = || self.with_other_caller(prepared, index);
         let longer = || {
             let mut guesses = self.clone();
-            let first = call.entries.start;
+            let first = call.entries().start;
             let lengthened = guesses
                 .tails
                 .lengthen(prepared, &deviation.ours, segments, first);
@@ -119,7 +121,7 @@ impl Guesses {
             return None;
         }
         let recorded = prepared.entries_of(call);
-        let first = call.entries.start;
+        let first = call.entries().start;
         let pools = self
             .pools
             .refined(&prepared.gone, first, recorded, &deviation.ours)?;
@@ -160,18 +162,16 @@ impl Guesses {
     fn with_other_caller(&self, prepared: &Prepared<'_>, index: usize) -> Option<Refined> {
         let call = self.calls.get(index)?;
         let mut guesses = self.clone();
+        let calls = Arc::make_mut(&mut guesses.calls);
         let is_malloc = |kind| matches!(kind, CallKind::Malloc | CallKind::FailedMalloc);
         if is_malloc(call.kind) {
             let entries = prepared.entries_of(call);
             let mut entries = entries.iter();
             let last = entries.rposition(|entry| entry.action.returns_memory())?;
-            let split = call.entries.start + last + 1;
-            let emptied = Call {
-                kind: CallKind::EmptyCache,
-                entries: call.entries.start..split,
-            };
-            guesses.calls.get_mut(index)?.entries.start = split;
-            guesses.calls.insert(index, emptied);
+            let Range { start, end } = call.entries();
+            let split = start + last + 1;
+            *calls.get_mut(index)? = Call::new(call.kind, split..end);
+            calls.insert(index, Call::new(CallKind::EmptyCache, start..split));
         } else {
             let next = self
                 .calls
@@ -180,11 +180,11 @@ impl Guesses {
             if call.kind != CallKind::EmptyCache {
                 return None;
             }
-            guesses.calls.get_mut(index)?.kind = next.kind;
-            guesses.calls.get_mut(index)?.entries.end = next.entries.end;
-            guesses.calls.remove(index + 1);
+            let entries = call.entries().start..next.entries().end;
+            *calls.get_mut(index)? = Call::new(next.kind, entries);
+            calls.remove(index + 1);
         }
-        let end = guesses.calls.get(index)?.entries.end.max(call.entries.end);
+        let end = calls.get(index)?.entries().end.max(call.entries().end);
         guesses.decided.insert(end).then_some(Refined {
             guesses,
             must_help: true,

@@ -1,6 +1,7 @@
 //! A recording prepared for replays, and the deviation that ends a replay.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use coalesce_alloc::driver::DeviceAddr;
 use coalesce_alloc::driver::sim::address::Placement;
@@ -21,7 +22,7 @@ pub(super) struct Prepared<'a> {
     pub(super) recording: &'a Recording,
     pub(super) settings: Settings,
     pub(super) start: Start,
-    pub(super) calls: Vec<Call>,
+    pub(super) calls: Arc<Vec<Call>>,
     /// The segments that were returned before the end.
     pub(super) gone: GoneSegments,
     extents: Extents,
@@ -37,7 +38,10 @@ impl<'a> Prepared<'a> {
         Ok(Self {
             recording,
             extents: Extents::of(recording, &start, &kinds),
-            calls: calls(recording, settings.garbage_collection_threshold() > 0.0),
+            calls: Arc::new(calls(
+                recording,
+                settings.garbage_collection_threshold() > 0.0,
+            )),
             gone: GoneSegments::of(recording),
             settings,
             start,
@@ -60,7 +64,7 @@ impl<'a> Prepared<'a> {
     }
 
     pub(super) fn entries_of(&self, call: &Call) -> &'a [TraceEntry] {
-        &self.recording.entries[call.entries.clone()]
+        &self.recording.entries[call.entries()]
     }
 
     /// Whether a malloc looks as if it belongs to a private pool that the recording does not name: the replay
@@ -75,7 +79,7 @@ impl<'a> Prepared<'a> {
         let is_served = ours.last().is_some_and(|last| last.action == Action::Alloc);
         let taken = recorded.iter().find(|entry| takes(entry));
         let is_gone = |taken: &TraceEntry| match taken.action {
-            Action::SegmentAlloc => self.gone.contains(taken.addr, call.entries.end - 1),
+            Action::SegmentAlloc => self.gone.contains(taken.addr, call.entries().end - 1),
             _ => {
                 let mut segments = self.recording.segments.iter();
                 !segments.any(|it| it.address <= taken.addr && taken.addr < it.end())

@@ -35,6 +35,8 @@ pub(super) struct Replay<'a> {
     /// Whether any entry may concern a private pool.
     has_private_pools: bool,
     next_stand_in: u64,
+    /// The number of entries in the history of the allocator before the current call.
+    written: usize,
 }
 
 impl<'a> Replay<'a> {
@@ -79,11 +81,21 @@ impl<'a> Replay<'a> {
                 || !prepared.recording.entry_pools.is_empty()
                 || prepared.recording.segments.iter().any(is_private),
             next_stand_in: FIRST_STAND_IN,
+            written: 0,
         };
         for addr in pending {
             replay.free_later(addr)?;
         }
+        replay.clear_history();
         Ok(replay)
+    }
+
+    fn clear_history(&mut self) {
+        self.written = 0;
+        self.allocator.record_history(Some(HistoryOptions {
+            clear: true,
+            ..HistoryOptions::default()
+        }));
     }
 
     /// Limits reserved memory to a fraction of the device memory.
@@ -102,12 +114,12 @@ impl<'a> Replay<'a> {
 
     /// Makes a call. Fails if the allocator deviates from the recording.
     pub(super) fn make(&mut self, call: &Call) -> Result<(), Deviation> {
+        /// Few enough to stay in the processor's cache.
+        const MOST_WRITTEN: usize = 1 << 11;
+        if self.written > MOST_WRITTEN {
+            self.clear_history();
+        }
         let recorded = self.prepared.entries_of(call);
-        self.allocator.record_history(Some(HistoryOptions {
-            clear: true,
-            ..HistoryOptions::default()
-        }));
-        let ranges = self.allocator.driver().hook().ranges().clone();
         self.follow(recorded);
         let lost = self.request_lost_by(call, recorded);
         let outcome = match lost {
@@ -115,25 +127,27 @@ impl<'a> Replay<'a> {
             None => Ok(()),
         };
         let outcome = outcome.and_then(|()| self.perform(call, recorded));
-        let ours = self.allocator.history().copied();
         let is_lost =
             |entry: &TraceEntry| entry.action == Action::FreeRequested && Some(entry.addr) == lost;
-        let ours: Vec<TraceEntry> = ours.filter(|entry| !is_lost(entry)).collect();
-        match outcome {
-            Ok(()) | Err(Error::OutOfMemory(_)) if is_same(&ours, recorded) => Ok(()),
-            outcome => Err(Deviation {
-                ours,
+        let history = || self.allocator.history().skip(self.written);
+        let ours = || history().filter(|entry| !is_lost(entry));
+        let is_possible = matches!(outcome, Ok(()) | Err(Error::OutOfMemory(_)));
+        if !is_possible || !is_same(ours(), recorded) && !is_same_but_for_order(ours(), recorded) {
+            return Err(Deviation {
+                ours: ours().copied().collect(),
                 error: outcome
                     .err()
                     .filter(|error| !matches!(error, Error::OutOfMemory(_))),
-                ranges,
-            }),
+                ranges: self.allocator.driver().hook().ranges_before().clone(),
+            });
         }
+        self.written = self.allocator.history().count();
+        Ok(())
     }
 
     /// The block whose free completes at this call, if the ring buffer lost the request of the free.
     fn request_lost_by(&self, call: &Call, recorded: &[TraceEntry]) -> Option<DeviceAddr> {
-        let first = recorded.first().filter(|_| call.entries.start == 0)?;
+        let first = recorded.first().filter(|_| call.entries().start == 0)?;
         let lost = first.action == Action::FreeCompleted && !self.waiting.contains_key(&first.addr);
         lost.then_some(first.addr)
     }
@@ -148,6 +162,10 @@ impl<'a> Replay<'a> {
                 .filter(|entry| entry.action.is_about_segments())
                 .copied(),
         );
+        // Most calls take no memory.
+        if !recorded.iter().any(|entry| entry.action.takes_memory()) {
+            return;
+        }
         let places = recorded.iter().filter_map(|entry| match entry.action {
             Action::SegmentAlloc => Some(Placement {
                 bytes: Some(entry.size),
@@ -173,7 +191,7 @@ impl<'a> Replay<'a> {
                     self.complete(recorded);
                 }
                 let pool = match call.kind {
-                    CallKind::Malloc => self.pool_at(call.entries.end - 1),
+                    CallKind::Malloc => self.pool_at(call.entries().end - 1),
                     _ => MempoolId::DEFAULT,
                 };
                 for pool in self.returned_pools(call) {
@@ -218,7 +236,7 @@ impl<'a> Replay<'a> {
     fn returned_pools(&self, call: &Call) -> Vec<MempoolId> {
         let mut pools = Vec::new();
         let entries = &self.prepared.recording.entries;
-        for index in call.entries.clone().filter(|_| self.has_private_pools) {
+        for index in call.entries().filter(|_| self.has_private_pools) {
             let pool = self.pool_at(index);
             let is_new = pool != MempoolId::DEFAULT && !pools.contains(&pool);
             if is_new && entries[index].action.returns_memory() {
@@ -240,7 +258,7 @@ impl<'a> Replay<'a> {
     fn empty_cache(&mut self, call: &Call, recorded: &[TraceEntry]) -> Result<(), Error> {
         let pools = self.returned_pools(call);
         let is_of_pool = |index: usize| pools.contains(&self.pool_at(index));
-        let mut entries = call.entries.clone().zip(recorded);
+        let mut entries = call.entries().zip(recorded);
         let only_pools =
             entries.all(|(index, entry)| entry.action.returns_memory() && is_of_pool(index));
         if !only_pools {
@@ -308,22 +326,33 @@ fn is_private(segment: &SegmentInfo) -> bool {
     segment.pool != MempoolId::DEFAULT
 }
 
-/// Whether two calls did the same. The order in which waiting frees complete is ignored: it depends on the
-/// streams that they wait for, which are not recorded.
-fn is_same(ours: &[TraceEntry], recorded: &[TraceEntry]) -> bool {
-    let comparable = |entries: &[TraceEntry]| {
-        let entries = entries.iter().map(|entry| {
-            // The address of a failure is the free memory of the device.
-            let addr = match entry.action {
-                Action::Oom => DeviceAddr::NULL,
-                _ => entry.addr,
-            };
-            (entry.action, addr, entry.size, entry.stream)
-        });
-        let (mut completed, others): (Vec<_>, Vec<_>) =
-            entries.partition(|&(action, ..)| action == Action::FreeCompleted);
+/// What must be equal in two entries.
+fn comparable(entry: &TraceEntry) -> (Action, DeviceAddr, u64, StreamId) {
+    // The address of a failure is the free memory of the device.
+    let addr = match entry.action {
+        Action::Oom => DeviceAddr::NULL,
+        _ => entry.addr,
+    };
+    (entry.action, addr, entry.size, entry.stream)
+}
+
+/// Whether two calls did the same in the same order.
+fn is_same<'e>(ours: impl Iterator<Item = &'e TraceEntry>, recorded: &[TraceEntry]) -> bool {
+    ours.map(comparable).eq(recorded.iter().map(comparable))
+}
+
+/// As [`is_same`], in any order of the waiting frees that complete: it depends on the streams that they wait for, which
+/// are not recorded.
+fn is_same_but_for_order<'e>(
+    ours: impl Iterator<Item = &'e TraceEntry>,
+    recorded: &[TraceEntry],
+) -> bool {
+    let by_address = |entries: &mut dyn Iterator<Item = &TraceEntry>| {
+        let (mut completed, others): (Vec<_>, Vec<_>) = entries
+            .map(comparable)
+            .partition(|&(action, ..)| action == Action::FreeCompleted);
         completed.sort_by_key(|&(_, addr, ..)| addr);
         (completed, others)
     };
-    comparable(ours) == comparable(recorded)
+    by_address(&mut { ours }) == by_address(&mut recorded.iter())
 }

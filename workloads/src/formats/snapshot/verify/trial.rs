@@ -42,7 +42,7 @@ impl Attempt {
     pub(super) fn reach(&self) -> usize {
         let call = self.stopped.as_ref();
         let call = call.and_then(|&(index, _)| self.guesses.calls.get(index));
-        call.map_or(usize::MAX, |call| call.entries.start)
+        call.map_or(usize::MAX, |call| call.entries().start)
     }
 }
 
@@ -141,18 +141,18 @@ impl Trial<'_> {
             let retries = replay.retries();
             let outcome = replay.make(call);
             let recorded = prepared.entries_of(call);
-            let ours = match &outcome {
-                Ok(()) => recorded,
-                Err(deviation) => &deviation.ours,
-            };
-            verification.exact +=
-                usize::from(call.kind == CallKind::Malloc && lands(ours, recorded));
-            verification.predicted += common_segment_events(ours, recorded);
+            let is_malloc = call.kind == CallKind::Malloc;
             if let Err(deviation) = outcome {
+                let ours = &deviation.ours;
+                verification.exact += usize::from(is_malloc && lands(ours, recorded));
+                verification.predicted += common_segment_events(ours, recorded);
                 retried = replay.retries() > retries;
                 stopped = Some((index, deviation));
                 break;
             }
+            verification.exact += usize::from(is_malloc);
+            let events = recorded.iter().map(|entry| entry.action);
+            verification.predicted += events.filter(|event| event.is_about_segments()).count();
         }
         verification.retries = replay.retries();
         Ok(Attempt {

@@ -1,11 +1,12 @@
-//! The bytes of a pickle, read as they are needed.
+//! The bytes of a file, read as they are needed.
 
 use std::io::{self, Read};
 
 /// The reason of an error.
 pub(super) type Reason = String;
 
-pub(super) struct Input<R> {
+/// A file and some of its next bytes.
+pub(super) struct Buffered<R> {
     source: R,
     buffer: Vec<u8>,
     /// The next byte in the buffer, and the end of the bytes in it.
@@ -17,7 +18,7 @@ pub(super) struct Input<R> {
     pub(super) failure: Option<io::Error>,
 }
 
-impl<R: Read> Input<R> {
+impl<R: Read> Buffered<R> {
     pub(super) fn new(source: R) -> Self {
         const BUFFER: usize = 1 << 16;
         Self {
@@ -36,33 +37,55 @@ impl<R: Read> Input<R> {
     }
 
     /// The bytes in the buffer, at least `wanted` unless the file ends before or the buffer has less room.
+    #[inline]
     pub(super) fn peek(&mut self, wanted: usize) -> Result<&[u8], Reason> {
         if self.end - self.next < wanted {
-            self.buffer.copy_within(self.next..self.end, 0);
-            self.start += self.next as u64;
-            self.end -= self.next;
-            self.next = 0;
-            while self.end < wanted.min(self.buffer.len()) {
-                match self.source.read(&mut self.buffer[self.end..]) {
-                    Ok(0) => break,
-                    Ok(read) => self.end += read,
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    Err(error) => {
-                        let reason = error.to_string();
-                        self.failure = Some(error);
-                        return Err(reason);
-                    }
-                }
-            }
+            self.refill(wanted)?;
         }
         Ok(&self.buffer[self.next..self.end])
     }
 
+    #[cold]
+    fn refill(&mut self, wanted: usize) -> Result<(), Reason> {
+        self.buffer.copy_within(self.next..self.end, 0);
+        self.start += self.next as u64;
+        self.end -= self.next;
+        self.next = 0;
+        while self.end < wanted.min(self.buffer.len()) {
+            match self.source.read(&mut self.buffer[self.end..]) {
+                Ok(0) => break,
+                Ok(read) => self.end += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    let reason = error.to_string();
+                    self.failure = Some(error);
+                    return Err(reason);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
     pub(super) fn skip(&mut self, bytes: usize) {
         self.next = (self.next + bytes).min(self.end);
     }
 
+    #[inline]
     pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], Reason> {
+        let rest = self.buffer.get(self.next..self.end).unwrap_or_default();
+        match rest.first_chunk() {
+            Some(&bytes) => {
+                self.next += N;
+                Ok(bytes)
+            }
+            None => self.array_over_the_end(),
+        }
+    }
+
+    /// Bytes that are not all in the buffer.
+    #[cold]
+    fn array_over_the_end<const N: usize>(&mut self) -> Result<[u8; N], Reason> {
         let bytes = self.peek(N)?.first_chunk().copied();
         let bytes = bytes.ok_or("the file ends here unexpectedly")?;
         self.skip(N);

@@ -1,0 +1,62 @@
+//! The slots of live allocations.
+
+use std::collections::HashSet;
+
+use foldhash::fast::FixedState;
+
+use crate::formats::buffered::Reason;
+
+/// The ids of live allocations by slot. A slot that becomes free is taken again before those that became free earlier.
+#[derive(Debug, Default)]
+pub(super) struct Slots {
+    ids: Vec<Option<u64>>,
+    /// The free slots; the one to take next is the last.
+    free: Vec<usize>,
+    /// The highest id so far.
+    highest: Option<u64>,
+    /// The live ids, once an id came that is not the highest. An id above all others is new without a search.
+    live: Option<HashSet<u64, FixedState>>,
+}
+
+impl Slots {
+    /// Gives a slot to an allocation, and returns it.
+    pub(super) fn take(&mut self, id: u64) -> Result<usize, Reason> {
+        if self.highest.is_some_and(|highest| id <= highest) {
+            let ids = &self.ids;
+            self.live
+                .get_or_insert_with(|| ids.iter().flatten().copied().collect());
+        }
+        if let Some(live) = &mut self.live
+            && !live.insert(id)
+        {
+            return Err(format!("id {id} is already live"));
+        }
+        self.highest = self.highest.max(Some(id));
+        let slot = self.free.pop().unwrap_or(self.ids.len());
+        match self.ids.get_mut(slot) {
+            Some(place) => *place = Some(id),
+            None => self.ids.push(Some(id)),
+        }
+        Ok(slot)
+    }
+
+    /// The id of the allocation in a slot.
+    pub(super) fn id(&self, slot: u64) -> Result<u64, Reason> {
+        let index = usize::try_from(slot).unwrap_or(usize::MAX);
+        let id = self.ids.get(index).copied().flatten();
+        id.ok_or_else(|| format!("no allocation is in slot {slot}"))
+    }
+
+    /// Frees the allocation in a slot, and returns its id.
+    pub(super) fn release(&mut self, slot: u64) -> Result<u64, Reason> {
+        let id = self.id(slot)?;
+        // It has an allocation, so it is an index.
+        let index = slot as usize;
+        self.ids[index] = None;
+        self.free.push(index);
+        if let Some(live) = &mut self.live {
+            live.remove(&id);
+        }
+        Ok(id)
+    }
+}

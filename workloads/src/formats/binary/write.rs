@@ -1,0 +1,182 @@
+//! Writes binary traces.
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+
+use foldhash::fast::FixedState;
+use serde_json::{Map, Value};
+
+use super::slots::Slots;
+use super::{LONGEST_TEXT, MAGIC, MOST_TAGS, VERSION, change, kind, malloc, signed};
+use crate::op::{Answer, Op, Workload, WorkloadError};
+use crate::surroundings::Change;
+
+/// Writes the operations of `workload` as a binary trace. An empty header is not written. Frees and uses of what is not
+/// live are left out.
+///
+/// # Errors
+/// If the workload cannot be read or uses an id twice, or the trace cannot be written.
+pub fn write(
+    workload: &dyn Workload,
+    header: &Map<String, Value>,
+    out: &mut dyn Write,
+) -> Result<(), WorkloadError> {
+    let json = match header.is_empty() {
+        true => String::new(),
+        false => serde_json::to_string(header).map_err(io::Error::from)?,
+    };
+    let mut writer = Writer {
+        event: Vec::new(),
+        slots: Slots::default(),
+        slot_of: HashMap::default(),
+        id: u64::MAX,
+        stream: 0,
+        tags: HashMap::default(),
+        events: 0,
+    };
+    writer.event.extend(MAGIC);
+    writer.event.push(VERSION);
+    writer.text(&json).map_err(io::Error::other)?;
+    writer.flush(out)?;
+    workload.emit(&mut |op: Op<'_>| {
+        if writer.op(op).map_err(io::Error::other)? {
+            writer.events += 1;
+        }
+        writer.flush(out)?;
+        Ok(Answer::Done)
+    })?;
+    writer.event.push(kind::END);
+    writer.number(writer.events);
+    writer.flush(out)?;
+    Ok(())
+}
+
+struct Writer {
+    /// The bytes of the current event.
+    event: Vec<u8>,
+    slots: Slots,
+    slot_of: HashMap<u64, u64, FixedState>,
+    /// The id and the stream of the last malloc.
+    id: u64,
+    stream: u32,
+    /// The places of the tags.
+    tags: HashMap<Box<str>, u64, FixedState>,
+    events: u64,
+}
+
+impl Writer {
+    fn flush(&mut self, out: &mut dyn Write) -> io::Result<()> {
+        out.write_all(&self.event)?;
+        self.event.clear();
+        Ok(())
+    }
+
+    /// Writes an operation, unless it concerns an allocation that is not live.
+    fn op(&mut self, op: Op<'_>) -> Result<bool, String> {
+        match op {
+            Op::Malloc {
+                id,
+                bytes,
+                stream,
+                tag,
+            } => self.malloc(id, bytes, stream, tag)?,
+            Op::Free { id } => {
+                let Some(slot) = self.slot_of.remove(&id) else {
+                    return Ok(false);
+                };
+                self.slots.release(slot)?;
+                self.event.push(kind::FREE);
+                self.number(slot);
+            }
+            Op::RecordStream { id, stream } => {
+                let Some(&slot) = self.slot_of.get(&id) else {
+                    return Ok(false);
+                };
+                self.event.push(kind::RECORD_STREAM);
+                self.number(slot);
+                self.number(stream.into());
+            }
+            Op::EmptyCache => self.event.push(kind::EMPTY_CACHE),
+            Op::Surroundings(change) => self.change(change),
+            Op::Mark { tag } => {
+                self.event.push(kind::MARK);
+                self.text(tag)?;
+            }
+        }
+        Ok(true)
+    }
+
+    fn malloc(&mut self, id: u64, bytes: u64, stream: u32, tag: &str) -> Result<(), String> {
+        let delta = id.wrapping_sub(self.id.wrapping_add(1));
+        let mut head = kind::MALLOC;
+        if delta != 0 {
+            head |= malloc::HAS_DELTA;
+        }
+        if stream != self.stream {
+            head |= malloc::HAS_STREAM;
+        }
+        self.event.push(head);
+        if delta != 0 {
+            self.number(signed(delta));
+        }
+        self.number(bytes);
+        if stream != self.stream {
+            self.number(stream.into());
+        }
+        (self.id, self.stream) = (id, stream);
+        self.tag(tag)?;
+        let slot = self.slots.take(id)?;
+        self.slot_of.insert(id, slot as u64);
+        Ok(())
+    }
+
+    fn tag(&mut self, tag: &str) -> Result<(), String> {
+        if let Some(&place) = self.tags.get(tag) {
+            self.number(place);
+            return Ok(());
+        }
+        self.event.push(0);
+        if self.tags.len() < MOST_TAGS {
+            self.tags.insert(tag.into(), self.tags.len() as u64 + 1);
+        }
+        self.text(tag)
+    }
+
+    fn change(&mut self, change: Change) {
+        let flags = match change {
+            Change::Foreign { .. } => change::FOREIGN,
+            Change::HoldEvents(false) => change::RELEASE,
+            Change::HoldEvents(true) => change::HOLD,
+            Change::FinishEvents { .. } => change::FINISH,
+        };
+        self.event.push(kind::SURROUNDINGS | flags);
+        match change {
+            Change::Foreign { bytes } => self.number(bytes),
+            Change::HoldEvents(_) => {}
+            Change::FinishEvents { stream, count } => {
+                self.number(stream.into());
+                self.number(count);
+            }
+        }
+    }
+
+    fn text(&mut self, text: &str) -> Result<(), String> {
+        let length = text.len() as u64;
+        if length > LONGEST_TEXT {
+            return Err(format!(
+                "a text of {length} bytes is too long for a binary trace, which has at most {LONGEST_TEXT}"
+            ));
+        }
+        self.number(length);
+        self.event.extend_from_slice(text.as_bytes());
+        Ok(())
+    }
+
+    fn number(&mut self, mut number: u64) {
+        while number >= 0x80 {
+            self.event.push(number as u8 | 0x80);
+            number >>= 7;
+        }
+        self.event.push(number as u8);
+    }
+}

@@ -1,0 +1,49 @@
+//! Binary traces.
+
+use coalesce_workloads::formats::binary::{self, BinaryTrace};
+use proptest::proptest;
+
+use crate::examples::{almost, examples};
+use crate::file::Scratch;
+use crate::memory::Most;
+use crate::trace::{count, operations};
+
+const EXAMPLES: &str = "fuzz/examples/binary";
+
+/// Covers the buffers, the longest text, and a slot or a tag for every few bytes.
+const READ: Most = Most {
+    fixed: 4 << 20,
+    per_byte: 100,
+};
+
+fn check(bytes: &[u8], file: &Scratch) {
+    let path = file.holding(bytes);
+    let opened = READ.during(bytes, || BinaryTrace::open(path));
+    let Ok(opened) = opened.map_err(|error| error.to_string()) else {
+        return;
+    };
+    if READ.during(bytes, || count(&opened)).is_err() {
+        return;
+    }
+    let expected = operations(&opened).expect("it was read before");
+    let mut written = Vec::new();
+    binary::write(&opened, opened.header(), &mut written).expect("it was read before");
+    let again = BinaryTrace::open(file.holding(&written)).expect("what was written is a trace");
+    assert_eq!(
+        operations(&again).expect("what was written is a trace"),
+        expected
+    );
+    assert_eq!(again.header(), opened.header());
+}
+
+#[test]
+fn any_bytes() {
+    let file = Scratch::new("any.trace");
+    bolero::check!().for_each(|bytes: &[u8]| check(bytes, &file));
+}
+
+#[test]
+fn almost_traces() {
+    let file = Scratch::new("almost.trace");
+    proptest!(|(bytes in almost(examples(EXAMPLES)))| check(&bytes, &file));
+}
