@@ -59,7 +59,7 @@ def run(command: list[str], folder: Path) -> tuple[int | None, str]:
         start_new_session=True,
     ) as process:
         try:
-            _, said = process.communicate(timeout=TIMEOUT_S)
+            said, _ = process.communicate(timeout=TIMEOUT_S)
         except BaseException as reason:
             os.killpg(process.pid, signal.SIGKILL)
             if isinstance(reason, subprocess.TimeoutExpired):

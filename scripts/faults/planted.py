@@ -49,39 +49,42 @@ FAULTS = [
     Fault(
         "merge: only with the block before",
         f"{REFERENCE}/merge.rs",
-        "for neighbour in [prev, next]",
-        "for neighbour in [prev, None]",
+        "next.and_then(|next| self.merge_next(id, next))",
+        "next.filter(|_| false).and_then(|next| self.merge_next(id, next))",
     ),
     Fault(
         "merge: the wrong one of the two blocks survives",
         f"{REFERENCE}/merge.rs",
-        "        self.blocks[kept].size += gained;",
-        "        self.blocks[kept].requested = self.blocks[gone].requested;\n"
-        "        self.blocks[kept].size += gained;",
+        "        self.blocks.remove(next);\n        let block = &mut self.blocks[id];\n",
+        "        self.blocks.remove(next);\n"
+        "        let requested = self.blocks[next].requested;\n"
+        "        let block = &mut self.blocks[id];\n"
+        "        block.requested = requested;\n",
     ),
     Fault(
         "merge: mapped with unmapped memory",
         f"{REFERENCE}/merge.rs",
-        "!other.is_idle() || other.mapped != self.blocks[kept].mapped",
-        "!other.is_idle()",
+        "let gone = &self.blocks[prev];\n        if gone.state != self.blocks[id].state {",
+        "let gone = &self.blocks[prev];\n        if !gone.is_idle() {",
     ),
     Fault(
         "merge: with a block that waits for a stream",
-        f"{REFERENCE}/block.rs",
-        "!self.allocated && self.event_count == 0 && self.stream_uses.is_none()",
-        "!self.allocated && self.stream_uses.is_none()",
+        f"{REFERENCE}/merge.rs",
+        "let gone = &self.blocks[next];\n        if gone.state != self.blocks[id].state {",
+        "let gone = &self.blocks[next];\n"
+        "        if gone.state != State::Waiting && gone.state != self.blocks[id].state {",
     ),
     Fault(
         "search: lowest address before smallest size",
-        f"{REFERENCE}/pool.rs",
-        "    pub(super) size: u64,\n    pub(super) created: u64,\n    pub(super) addr: DeviceAddr,\n",
-        "    pub(super) addr: DeviceAddr,\n    pub(super) size: u64,\n    pub(super) created: u64,\n",
+        f"{REFERENCE}/free_blocks.rs",
+        "u128::from(self.size) << 64 | u128::from(self.rank)",
+        "u128::from(self.rank) << 64 | u128::from(self.size)",
     ),
     Fault(
         "search: a block of another stream is taken",
-        f"{REFERENCE}/fit.rs",
-        ".filter(|block| block.stream == request.stream)\n",
-        "\n",
+        f"{REFERENCE}/pool.rs",
+        "Some((recent, shelf)) if recent == stream => shelf,",
+        "Some((_, shelf)) => shelf,",
     ),
     Fault(
         "search: <= for < in max_non_split_rounding",
@@ -92,8 +95,8 @@ FAULTS = [
     Fault(
         "expandable segments: the search continues among equals",
         f"{REFERENCE}/fit.rs",
-        "extent(following) < extent(here)",
-        "extent(following) <= extent(here)",
+        "extent(next) < extent(at)",
+        "extent(next) <= extent(at)",
     ),
     Fault(
         "rounding: a block of 1 MiB is large",
@@ -110,8 +113,8 @@ FAULTS = [
     Fault(
         "events: one is forgotten",
         f"{REFERENCE}/events.rs",
-        "self.blocks[id].event_count += 1;",
-        "self.blocks[id].event_count = 1;",
+        "self.events.uses[uses].event_count += 1;",
+        "self.events.uses[uses].event_count = 1;",
     ),
     Fault(
         "events: completed events behind a pending one are processed",
@@ -123,8 +126,8 @@ FAULTS = [
     Fault(
         "record_stream: the block's own stream counts",
         "allocator/src/pytorch.rs",
-        "if self.blocks[id].stream != stream {",
-        "if self.blocks[id].allocated {",
+        "if self.pools[self.blocks[id].shelf].stream != stream {",
+        "if self.blocks[id].is_allocated() {",
     ),
     Fault(
         "retry ladder: cached blocks are not released before the last attempt",
@@ -159,7 +162,7 @@ FAULTS = [
     Fault(
         "expandable segments: unmapped bytes stay reserved",
         f"{REFERENCE}/expandable.rs",
-        "let counted = self.count_returned(pool, bytes);",
+        "let counted = self.count_returned(shelf, bytes);",
         "let counted: Result<(), Error> = Ok(());",
     ),
     Fault(
@@ -176,11 +179,9 @@ FAULTS = [
     ),
     Fault(
         "statistics: the peak is taken before the increase",
-        "allocator/src/stats.rs",
-        "        self.current = self.current.wrapping_add(amount);\n"
-        "        self.peak = self.peak.max(self.current);",
-        "        self.peak = self.peak.max(self.current);\n"
-        "        self.current = self.current.wrapping_add(amount);",
+        "allocator/src/stats/array.rs",
+        "            peak: self.peak.max(self.current),\n",
+        "            peak: self.peak,\n",
     ),
     Fault(
         "bfc: a remainder as large as the request is not split off",
