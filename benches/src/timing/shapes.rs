@@ -13,9 +13,11 @@ use coalesce_workloads::op::{Op, Sink, Workload};
 use crate::measure::results;
 
 /// The names of all shapes.
-pub const NAMES: [&str; 7] = [
+pub const NAMES: [&str; 9] = [
     "hot_4KiB",
+    "hot_4MiB",
     "mixed_1000_live",
+    "small_1000_live",
     "fragmented",
     "transformer",
     "gpt_trace",
@@ -32,8 +34,10 @@ pub fn find(name: &str, traces: Option<&Path>) -> anyhow::Result<Option<Box<dyn 
     let recorded = |trace| recorded(traces, trace).with_context(|| format!("shape {name}"));
     let shape = |name, emit| Box::new(Shape { name, emit }) as Box<dyn Workload>;
     Ok(Some(match name {
-        "hot_4KiB" => shape("hot_4KiB", hot),
-        "mixed_1000_live" => shape("mixed_1000_live", mixed),
+        "hot_4KiB" => shape("hot_4KiB", |slots| hot(slots, 4 << 10)),
+        "hot_4MiB" => shape("hot_4MiB", |slots| hot(slots, 4 << 20)),
+        "mixed_1000_live" => shape("mixed_1000_live", |slots| mixed(slots, 26)),
+        "small_1000_live" => shape("small_1000_live", |slots| mixed(slots, 20)),
         "fragmented" => Box::new(fragmented()),
         "transformer" => Box::new(Transformer::default()),
         "gpt_trace" => recorded("gpt2_small_amp_foreach")?,
@@ -121,23 +125,23 @@ const LIVE: u64 = 1000;
 const REPLACED: u64 = 20_000;
 
 /// One size repeatedly: the shortest path through the allocator.
-fn hot(slots: &mut Slots<'_>) -> Result<(), WorkloadError> {
+fn hot(slots: &mut Slots<'_>, bytes: u64) -> Result<(), WorkloadError> {
     for _ in 0..1000 {
-        slots.add(4096, 0)?;
+        slots.add(bytes, 0)?;
         slots.clear()?;
     }
     Ok(())
 }
 
-/// 1,000 live blocks of up to 64 MiB, uniform in the magnitude of the size; replaces random blocks.
-fn mixed(slots: &mut Slots<'_>) -> Result<(), WorkloadError> {
+/// 1,000 live blocks of less than 2^`bits` bytes, uniform in the magnitude of the size; replaces random blocks.
+fn mixed(slots: &mut Slots<'_>, bits: u32) -> Result<(), WorkloadError> {
     let mut rng = Rng::new(1);
     for _ in 0..LIVE {
-        slots.add(rng.of_any_magnitude(26), 0)?;
+        slots.add(rng.of_any_magnitude(bits), 0)?;
     }
     for _ in 0..REPLACED {
         let slot = rng.below(LIVE) as usize;
-        slots.replace(slot, rng.of_any_magnitude(26), 0)?;
+        slots.replace(slot, rng.of_any_magnitude(bits), 0)?;
     }
     slots.clear()
 }

@@ -95,6 +95,31 @@ impl Walk {
         self.steps.push(Step::RecordStream { slot, stream });
     }
 
+    /// This walk with that many allocations: repeated, or cut short. It frees all blocks at its end as well.
+    #[must_use]
+    pub fn of_pairs(&self, pairs: u64) -> Self {
+        let mut walk = Self {
+            slots: self.slots,
+            ..Self::default()
+        };
+        let mut is_live = vec![false; self.slots as usize];
+        for &step in self.steps.iter().cycle() {
+            match step {
+                Step::Malloc { .. } if walk.mallocs == pairs => break,
+                Step::Malloc { slot, .. } => {
+                    walk.mallocs += 1;
+                    is_live[slot as usize] = true;
+                }
+                Step::Free { slot } => is_live[slot as usize] = false,
+                Step::RecordStream { .. } => {}
+            }
+            walk.steps.push(step);
+        }
+        let live = (0..self.slots).filter(|&slot| is_live[slot as usize]);
+        live.for_each(|slot| walk.free(slot));
+        walk
+    }
+
     /// Whether all operations are on the default stream.
     #[must_use]
     pub fn is_of_one_stream(&self) -> bool {
@@ -259,4 +284,31 @@ fn free_all<A: Allocator + ?Sized>(
 ) -> Result<(), Error> {
     let mut live = slots.iter_mut().filter(|addr| !addr.is_null());
     live.try_for_each(|addr| allocator.free(std::mem::take(addr)))
+}
+
+#[cfg(test)]
+mod tests {
+    use coalesce_alloc::PyTorch;
+    use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
+    use coalesce_alloc::settings::Settings;
+
+    use super::*;
+    use crate::timing::shapes;
+
+    #[test]
+    fn a_walk_of_another_length_frees_all_blocks() {
+        let shape = shapes::find("record_stream_4_streams", None);
+        let whole = Walk::prepare(&*shape.unwrap().unwrap()).unwrap();
+        for pairs in [1, 500, whole.pairs(), whole.pairs() + 500] {
+            let walk = whole.of_pairs(pairs);
+            let device = SimDevice::new(&SimConfig::with_capacity(1 << 40));
+            let mut allocator = PyTorch::new(device, Settings::default());
+            for walks in 1..=2 {
+                walk.run(&mut allocator, &mut walk.slots()).unwrap();
+                let blocks = allocator.stats().allocation.all();
+                assert_eq!(blocks.allocated as u64, walks * pairs);
+                assert_eq!(blocks.current, 0);
+            }
+        }
+    }
 }
