@@ -162,9 +162,14 @@ enum Step {
 impl Step {
     /// The operations of a script, without printing and rare ones.
     fn timed(script: &Script) -> Vec<Self> {
+        script.ops().iter().filter_map(Self::of).collect()
+    }
+
+    /// An operation, unless it is not timed.
+    fn of(op: &Op) -> Option<Self> {
         // Streams beyond the first 65,536 share their places.
         let short = |stream: u32| stream as u16;
-        let step = |op: &Op| match *op {
+        match *op {
             Op::Malloc { id, bytes, stream } => Some(Self::Malloc {
                 id,
                 stream: short(stream),
@@ -186,8 +191,7 @@ impl Step {
             Op::EmptyCache => Some(Self::EmptyCache),
             Op::SetMemoryFraction(fraction) => Some(Self::SetMemoryFraction(fraction)),
             _ => None,
-        };
-        script.ops().iter().filter_map(step).collect()
+        }
     }
 }
 
@@ -309,7 +313,7 @@ impl Walker<'_> {
         let mut tally = Tally::default();
         let stream = |number: u16| StreamId::nth(number.into());
         for _ in 0..self.walks {
-            for &step in self.steps {
+            for (at, &step) in self.steps.iter().enumerate() {
                 match step {
                     Step::Malloc {
                         id,
@@ -318,7 +322,7 @@ impl Walker<'_> {
                     } => {
                         let place = &mut live[id as usize];
                         if !place.is_null() {
-                            return Err(self.already_live(id));
+                            return Err(self.already_live(at, id));
                         }
                         tally.allocations += 1;
                         let stream = stream(number.wrapping_add(stream_offset));
@@ -363,9 +367,11 @@ impl Walker<'_> {
         Ok(tally)
     }
 
-    fn already_live(self, id: u32) -> anyhow::Error {
-        let is_it = |op: &Op| matches!(op, Op::Malloc { id: other, .. } if *other == id);
-        let op = self.script.ops().iter().position(is_it).unwrap_or(0);
+    /// Step `at` allocates under the id of a live allocation.
+    fn already_live(self, at: usize, id: u32) -> anyhow::Error {
+        let ops = self.script.ops().iter().enumerate();
+        let mut timed = ops.filter(|(_, op)| Step::of(op).is_some());
+        let op = timed.nth(at).map_or(0, |(op, _)| op);
         let id = self.script.ids()[id as usize].clone();
         RunError::AlreadyLive { op, id }.into()
     }

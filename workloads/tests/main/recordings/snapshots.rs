@@ -35,7 +35,7 @@ fn check(file: &Path) {
     assert!(verdict.is_exact(), "{name}: {verdict:#?}");
     assert_eq!(
         verdict.exact as u64,
-        recorded("allocation.all().allocated"),
+        recorded("allocation.all.allocated"),
         "{name}"
     );
     assert_eq!(verdict.predicted, verdict.segment_events, "{name}");
@@ -44,9 +44,9 @@ fn check(file: &Path) {
 
     let program = RecordedWorkload::new("program", recording).unwrap();
     let demand = Demand::of(&program).unwrap();
-    let requests = recorded("allocation.all().allocated") + recorded("num_ooms");
+    let requests = recorded("allocation.all.allocated") + recorded("num_ooms");
     assert_eq!(demand.allocations, requests, "{name}");
-    let peak = recorded("requested_bytes.all().peak");
+    let peak = recorded("requested_bytes.all.peak");
     let bound = demand.lower_bound_bytes;
     if recorded("num_ooms") > 0 {
         assert!(bound > peak, "{name}: failed requests count");
