@@ -5,8 +5,9 @@
     faults.py --list         lists them
     faults.py --check        only checks that each can still be planted: its text occurs once
 
-A fault is caught if the tests fail; a fault that does not compile is an error. The checkout is
-not changed. Status 1 if a fault was not caught. About 20 seconds for each on 2 cores.
+A fault is caught if the tests fail, or the gate on instruction counts if the fault makes the
+allocator slower. One that does not compile is an error. The checkout is not changed. Status 1 if a
+fault was not caught. About 20 seconds for each on 2 cores, 2 minutes for a slower one.
 """
 
 import argparse
@@ -20,10 +21,11 @@ import tempfile
 from pathlib import Path
 
 sys.dont_write_bytecode = True
-from planted import FAULTS, Fault
+from planted import FAULTS, SLOWER, Fault
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 TESTS = ["cargo", "test", "-p", "coalesce-alloc", "--no-fail-fast"]
+GATE = ["scripts/speed/instructions.py"]
 TIMEOUT_S = 600
 
 
@@ -83,6 +85,22 @@ def failing_tests(folder: Path) -> list[str]:
     return sorted(set(modules)) or failing
 
 
+def exceeded_counts(folder: Path) -> list[str]:
+    """The scripts that need too many instructions; empty if none does."""
+    status, said = run(GATE, folder)
+    scripts = re.findall(r"^(\w+) .* TOO MANY$", said, re.MULTILINE)
+    if status is None or (status != 0 and not scripts):
+        raise Stop("the instructions could not be counted:\n" + said)
+    if "NOT COMPARED" in said:
+        raise Stop("the recorded compiler is not installed")
+    return scripts
+
+
+def failing(fault: Fault, folder: Path) -> list[str]:
+    """What fails of that which has to catch the fault."""
+    return exceeded_counts(folder) if fault in SLOWER else failing_tests(folder)
+
+
 def copy_of_checkout(folder: Path) -> Path:
     copy = folder / "copy"
     # Without modification times: cargo would take a fault of the last run for the newer text.
@@ -97,15 +115,16 @@ def plant_all(faults: list[Fault]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         copy = copy_of_checkout(Path(folder))
         print(f"{'(none)':64}", end="", flush=True)
-        if failing := failing_tests(copy):
-            raise Stop(f"the tests fail without a fault: {', '.join(failing)}")
+        for one in {fault in SLOWER: fault for fault in faults}.values():
+            if already := failing(one, copy):
+                raise Stop(f"these fail without a fault: {', '.join(already)}")
         print("passes", flush=True)
         for fault in faults:
             print(f"{fault.name:64}", end="", flush=True)
             path = copy / fault.file
             sound = path.read_text(encoding="utf-8")
             path.write_text(planted(fault), encoding="utf-8")
-            caught_by = failing_tests(copy)
+            caught_by = failing(fault, copy)
             path.write_text(sound, encoding="utf-8")
             survivors += not caught_by
             print(f"caught by {', '.join(caught_by)}" if caught_by else "NOT CAUGHT", flush=True)
@@ -120,7 +139,8 @@ def main() -> int:
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--check", action="store_true")
     args = parser.parse_args()
-    faults = [f for f in FAULTS if not args.names or any(name in f.name for name in args.names)]
+    names = args.names or [""]
+    faults = [f for f in FAULTS + SLOWER if any(name in f.name for name in names)]
     if not faults:
         raise Stop("no fault has that name; --list shows them all")
     for fault in faults:

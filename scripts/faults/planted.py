@@ -1,7 +1,8 @@
 """The faults that faults.py plants, one at a time.
 
 Each is a plausible mistake in one place of the allocator: `old` occurs in `file` exactly once, and
-the crate compiles with `new` in its place.
+the crate compiles with `new` in its place. The tests must catch FAULTS, and the gate on instruction
+counts SLOWER.
 """
 
 from typing import NamedTuple
@@ -532,5 +533,18 @@ FAULTS = [
         "allocator/src/policy/stalloc.rs",
         "repeats_from: profile.second_iteration(),",
         "repeats_from: profile.second_iteration().map(|_| 0),",
+    ),
+]
+
+SLOWER = [
+    # About 5 % of the shortest path. The compiler must not know the number of turns, or it unrolls them.
+    Fault(
+        "slower: free spends 40 instructions more",
+        "allocator/src/pytorch.rs",
+        "    pub fn free(&mut self, addr: DeviceAddr) -> Result<(), Error> {\n",
+        "    pub fn free(&mut self, addr: DeviceAddr) -> Result<(), Error> {\n"
+        "        for turn in 0..std::hint::black_box(8) {\n"
+        "            std::hint::black_box(turn);\n"
+        "        }\n",
     ),
 ]
