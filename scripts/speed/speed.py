@@ -170,6 +170,20 @@ def table(rows: list[dict]) -> str:
     return "\n".join(text) + "\n"
 
 
+def machine() -> str:
+    """The processor and the number of cores."""
+    models = re.findall(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    return f"{models[0] if models else 'unknown processor'}, {len(os.sched_getaffinity(0))} cores"
+
+
+HEAD = """# Speed of the reference and of PyTorch's own allocator
+
+Nanoseconds for a malloc and its free: the least, and the median in parentheses, of {replays} replays,
+on {machine}. Made by `scripts/speed/speed.py`, which says what the columns are.
+
+"""
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=7, metavar="N", help="default: 7")
@@ -191,7 +205,7 @@ def main() -> None:
         writer = csv.DictWriter(out, FIELDS)
         writer.writeheader()
         writer.writerows(rows)
-    text = table(rows)
+    text = HEAD.format(replays=rows[0]["replays"], machine=machine()) + table(rows)
     (args.out / "speed.md").write_text(text)
     print(text)
 
