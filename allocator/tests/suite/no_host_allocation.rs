@@ -5,15 +5,20 @@ use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::settings::Settings;
 
-/// One step of a program with mixed sizes, streams and lifetimes, the same each time.
-fn step(allocator: &mut PyTorch<SimDevice>, live: &mut Vec<u64>) {
+/// Numbers below a bound, the same each time.
+fn numbers() -> impl FnMut(u64) -> u64 {
     let mut state = 1_u64;
-    let mut next = |bound: u64| {
+    move |bound| {
         state = state
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1);
         (state >> 33) % bound
-    };
+    }
+}
+
+/// One step of a program with mixed sizes, streams and lifetimes, the same each time.
+fn step(allocator: &mut PyTorch<SimDevice>, live: &mut Vec<u64>) {
+    let mut next = numbers();
     for _ in 0..20_000 {
         if live.len() < 500 && next(2) == 0 {
             let bytes = 1 << next(25);
@@ -62,13 +67,7 @@ fn a_block_takes_at_most_96_bytes_of_host_memory() {
     let device = SimDevice::new(&SimConfig::with_capacity(1 << 40));
     let mut allocator = PyTorch::new(device, Settings::default());
     let mut live = Vec::with_capacity(LIVE);
-    let mut state = 1_u64;
-    let mut next = |bound: u64| {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
-        (state >> 33) % bound
-    };
+    let mut next = numbers();
     let host = allocation_counter::measure(|| {
         for _ in 0..3 * LIVE {
             if live.len() == LIVE {

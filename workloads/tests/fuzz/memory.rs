@@ -34,9 +34,14 @@ impl Most {
 
 /// The most bytes that a file may decompress to.
 fn unpacked(file: &[u8]) -> u64 {
+    const ALWAYS_ALLOWED: u64 = 16 << 20;
     let bytes = file.len() as u64;
     match file {
-        [0x1f, 0x8b, ..] => (64 * bytes).max(16 << 20),
+        [0x1f, 0x8b, ..] => (64 * bytes).max(ALWAYS_ALLOWED),
+        // xz, zstd, and the frames that zstd skips.
+        [0xfd, b'7', b'z', b'X', b'Z', 0, ..]
+        | [0x28, 0xb5, 0x2f, 0xfd, ..]
+        | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => (256 * bytes).max(ALWAYS_ALLOWED),
         _ => bytes,
     }
 }
