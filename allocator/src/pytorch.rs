@@ -28,8 +28,8 @@
 //! other processes, memory shared between processes, pools with a custom allocator, stack traces in the
 //! history, and the host memory allocator. Callers provide the lock.
 //!
-//! What every malloc and free needs is `inline(always)`: without that, a quarter of the instructions pass arguments
-//! and save registers (`benches/SPEED.md`).
+//! Functions that every malloc or free calls are `inline(always)`, because a call is a noticeable part of their time
+//! (`benches/SPEED.md`).
 //!
 //! **Where PyTorch corrupts its own state**, this allocator reports a [`Hazard`] instead.
 //!

@@ -21,7 +21,7 @@ pub type SharedGuard<'a, A> = SpinMutexGuard<'a, A>;
 const SPINS: u32 = 10;
 /// Looks while others run, before a waiting thread sleeps between looks.
 const YIELDS: u32 = 20;
-/// A call that takes this much longer than usual waits for the device.
+/// How long a waiting thread sleeps between looks. By then, the thread with the lock probably waits for the device.
 const NAP: Duration = Duration::from_micros(50);
 
 impl<A> Shared<A> {
@@ -51,17 +51,18 @@ impl<A> Shared<A> {
 
     #[cold]
     fn wait(&self) -> SharedGuard<'_, A> {
-        for look in 0.. {
-            match look {
-                0..SPINS => (0..1 << look).for_each(|_| std::hint::spin_loop()),
+        let mut looks = 0;
+        loop {
+            match looks {
+                0..SPINS => (0..1 << looks).for_each(|_| std::hint::spin_loop()),
                 SPINS..YIELDS => thread::yield_now(),
                 _ => thread::sleep(NAP),
             }
             if let Some(guard) = self.0.try_lock() {
                 return guard;
             }
+            looks = YIELDS.min(looks + 1);
         }
-        self.0.lock()
     }
 }
 

@@ -125,7 +125,8 @@ impl DeviceStats {
         }
     }
 
-    /// Without waiting blocks, the peaks of active blocks are those of allocated ones.
+    /// Notes the peaks of active blocks. Only needed while blocks are waiting: otherwise these are the peaks of allocated
+    /// blocks.
     #[cold]
     fn note_active_peaks(&mut self) {
         self.waiting.blocks.note_peak_with(&self.allocation);

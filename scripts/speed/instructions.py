@@ -4,8 +4,8 @@
     instructions.py            compares with benches/instructions.csv
     instructions.py --record   counts with the default compiler and writes that file
 
-Status 1 if a script needs over 3 % more than recorded, or is not recorded. If the change is
-intended, or made a script faster, record again and commit the file with the change.
+The exit status is 1 if a script needs over 3 % more instructions than recorded, or has no
+record. If an increase is intended, or a script became faster, record again and commit the file.
 
 benches/instructions.rs has the scripts. Valgrind counts, so the load of the machine does not
 matter. The compiler does: that of the record is used, and installed if rustup can. Otherwise the

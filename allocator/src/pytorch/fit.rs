@@ -26,7 +26,7 @@ impl<D: Driver> PyTorch<D> {
         let free = &mut self.pools[request.shelf].free;
         let mut best = free.best_fit(&self.blocks, request.size)?;
         if self.blocks[best.id].is_expandable() {
-            best = self.best_besides_expandable(request)?;
+            best = self.search_expandable(request)?;
         }
         if !may_serve(self.blocks[best.id].size, request.size, &self.settings) {
             return None;
@@ -36,7 +36,7 @@ impl<D: Driver> PyTorch<D> {
     }
 
     /// The block for a request whose best fit is part of an expandable segment.
-    fn best_besides_expandable(&mut self, request: &Request) -> Option<Cursor> {
+    fn search_expandable(&mut self, request: &Request) -> Option<Cursor> {
         self.pools[request.shelf].free.settle(&self.blocks);
         let free = &self.pools[request.shelf].free;
         let best = free.best_fit(&self.blocks, request.size)?;

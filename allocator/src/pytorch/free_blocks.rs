@@ -268,7 +268,7 @@ impl Index {
         let wanted = class_of(size);
         let (class, found) = self.classes.at_or_after(wanted)?;
         if class > wanted {
-            return self.first_of(class, found);
+            return self.first_in(class, found);
         }
         let here = match found {
             Class::One(id) => Some(Cursor::of_one(id, class)).filter(|_| blocks[id].size >= size),
@@ -310,11 +310,11 @@ impl Index {
     #[inline]
     fn first_from(&self, class: usize) -> Option<Cursor> {
         let (class, found) = self.classes.at_or_after(class)?;
-        self.first_of(class, found)
+        self.first_in(class, found)
     }
 
     #[inline]
-    fn first_of(&self, class: usize, found: Class) -> Option<Cursor> {
+    fn first_in(&self, class: usize, found: Class) -> Option<Cursor> {
         match found {
             Class::One(id) => Some(Cursor::of_one(id, class)),
             Class::Several(set) => self.in_set(class, set, ordered::Cursor::default()),

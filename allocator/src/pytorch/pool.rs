@@ -14,7 +14,7 @@ use crate::stats::PoolKind;
 /// The blocks of one kind, of the default pools or of a private pool.
 #[derive(Debug)]
 pub(super) struct BlockPool {
-    pub(super) kind: PoolKind,
+    kind: PoolKind,
     /// The private pool it belongs to.
     owner: Option<MempoolId>,
     /// The shelves in the order of their streams, which is the order in which blocks are searched.
@@ -126,7 +126,7 @@ impl Pools {
         pool.shelves[at].1
     }
 
-    /// All pools with their ids, in an order without meaning.
+    /// The ids of all pools, in no particular order.
     pub(super) fn iter(&self) -> impl Iterator<Item = PoolId> {
         self.pools.iter().map(|(id, _)| id)
     }
@@ -203,12 +203,6 @@ impl Index<ShelfId> for Pools {
 
     fn index(&self, id: ShelfId) -> &Shelf {
         &self.shelves[id]
-    }
-}
-
-impl IndexMut<PoolId> for Pools {
-    fn index_mut(&mut self, id: PoolId) -> &mut BlockPool {
-        &mut self.pools[id]
     }
 }
 

@@ -12,7 +12,7 @@ const STEPS_LOG2: u32 = 8;
 const GROUP: usize = 64;
 /// More groups than there are.
 const GROUPS: usize = 128;
-/// The largest number of units that has a class of its own kind.
+/// The size in units from which on all sizes are one class.
 const MOST_UNITS: u64 = 1 << 32;
 
 /// The class of a block size. Larger sizes never have smaller classes.

@@ -41,7 +41,7 @@ impl Ranks {
         }
     }
 
-    /// The rank of a new block at `addr` that was a part of a block of rank `rank` at `whole`.
+    /// The rank of a new block at `addr` that is cut from the block at `whole`, which has the rank `rank`.
     #[inline]
     pub(super) fn of_part(&mut self, rank: u64, whole: DeviceAddr, addr: DeviceAddr) -> u64 {
         match self.tie_break {
@@ -50,7 +50,7 @@ impl Ranks {
         }
     }
 
-    /// The rank of a block of rank `rank` that grows or shrinks at its start.
+    /// The new rank of a block whose start moves.
     #[inline]
     pub(super) fn of_moved(&self, rank: u64, from: DeviceAddr, to: DeviceAddr) -> u64 {
         match self.tie_break {

@@ -239,7 +239,7 @@ impl StatArray {
         }
     }
 
-    /// Moves an amount here that `whole` counted as an increase.
+    /// Adds an amount that another statistic has already counted as an increase.
     pub(super) fn add(&mut self, kind: PoolKind, amount: u64) {
         let counter = self.counter(kind);
         counter.current = counter.current.wrapping_add(amount.cast_signed());

@@ -19,9 +19,9 @@ use super::replay::policies;
 
 /// Convert a workload to the format of another tool.
 ///
-/// The formats `trace`, `binary`, `rmm` and `minimalloc` contain requests. A `snapshot` contains the decisions of an
-/// allocator: the workload is replayed with --policy and --conf on a simulated device. Input files are recognized
-/// by their content.
+/// The formats `trace`, `binary`, `rmm` and `minimalloc` store the requests of a program. A `snapshot` also stores where an
+/// allocator placed them, so the workload is replayed with --policy and --conf on a simulated device. The format of the
+/// input is detected from its content.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  coalesce convert snapshot.pickle program.csv.gz\n  coalesce convert rmm_log.txt program.csv\n  coalesce convert program.csv program.trace\n  coalesce convert resnet50.csv.gz resnet50.csv --to minimalloc\n  coalesce convert program.csv with_expandable.pickle --conf expandable_segments:True\n  python -m torch.cuda._memory_viz trace_plot with_expandable.pickle -o with_expandable.html"
@@ -76,7 +76,7 @@ fn reproduced(text: &str) -> Result<Release, String> {
 enum To {
     /// A trace as described in workloads/traces/README.md.
     Trace,
-    /// A trace in binary form, which is smaller, is read faster, and contains every operation of any workload.
+    /// A binary trace. It is smaller than CSV, faster to read, and stores every kind of operation.
     Binary,
     /// A log in the format of RMM's logging_resource_adaptor, which its replay benchmark reads.
     Rmm,

@@ -113,7 +113,7 @@ struct Event<'a> {
 }
 
 impl<'a> Event<'a> {
-    /// An allocation or a free in its shortest form, which is that of nearly all lines; none for any other line.
+    /// Parses an allocation or a free that has only the four columns, as nearly all lines do. `None` for any other line.
     fn plain(text: &'a str) -> Option<Self> {
         let (is_free, rest) = match text.as_bytes() {
             [b'a', b'l', b'l', b'o', b'c', b',', rest @ ..] => (false, rest),

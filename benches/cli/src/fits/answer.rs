@@ -35,8 +35,8 @@ pub struct FitsReport {
     pub failed_requests: u64,
     /// Steps of the optimizer that ran.
     pub steps: u32,
-    /// Epochs that ended early because the steps made equal requests. The code after them was run, but their
-    /// remaining batches were not.
+    /// Number of epochs that ended early because their steps made equal requests. The remaining batches of these epochs
+    /// were not run; the code after each epoch was.
     pub short_epochs: u32,
     /// Why the run ended.
     pub ended: Ended,

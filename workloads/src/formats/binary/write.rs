@@ -11,8 +11,8 @@ use super::{LONGEST_TEXT, MAGIC, MOST_TAGS, VERSION, change, kind, malloc, signe
 use crate::op::{Answer, Op, Workload, WorkloadError};
 use crate::surroundings::Change;
 
-/// Writes the operations of `workload` as a binary trace. An empty header is not written. Frees and uses of what is not
-/// live are left out.
+/// Writes the operations of `workload` as a binary trace. Operations on allocations that are not live are left out, and so
+/// is an empty header.
 ///
 /// # Errors
 /// If the workload cannot be read or uses an id twice, or the trace cannot be written.
