@@ -24,10 +24,21 @@ impl<D: Driver> PyTorch<D> {
             self.pools.searches += 1;
         }
         let free = &mut self.pools[request.shelf].free;
-        let mut best = free.best_fit(&self.blocks, request.size)?;
-        if self.blocks[best.id].is_expandable() {
-            best = self.search_expandable(request)?;
+        let best = free.best_fit(&self.blocks, request.size)?;
+        let block = &self.blocks[best.id];
+        if block.is_expandable() {
+            return self.take_expandable(request);
         }
+        if !may_serve(block.size, request.size, &self.settings) {
+            return None;
+        }
+        free.remove_at(best);
+        Some(best.id)
+    }
+
+    /// As [`Self::take_free_block`], if the best fit is part of an expandable segment.
+    fn take_expandable(&mut self, request: &Request) -> Option<BlockId> {
+        let best = self.search_expandable(request)?;
         if !may_serve(self.blocks[best.id].size, request.size, &self.settings) {
             return None;
         }

@@ -274,7 +274,7 @@ impl Index {
             Class::One(id) => Some(Cursor::of_one(id, class)).filter(|_| blocks[id].size >= size),
             Class::Several(set) => {
                 let at = self.sets[set as usize].lower_bound(&FreeBlock::first_of(size));
-                self.in_set(class, set, at)
+                at.map(|at| self.in_set(class, set, at))
             }
         };
         here.or_else(|| self.first_from(class + 1))
@@ -285,7 +285,7 @@ impl Index {
         let here = match self.classes.get(class) {
             Some(Class::Several(set)) => {
                 let next = self.sets[set as usize].after(at);
-                self.in_set(class, set, next)
+                next.map(|at| self.in_set(class, set, at))
             }
             _ => None,
         };
@@ -317,17 +317,21 @@ impl Index {
     fn first_in(&self, class: usize, found: Class) -> Option<Cursor> {
         match found {
             Class::One(id) => Some(Cursor::of_one(id, class)),
-            Class::Several(set) => self.in_set(class, set, ordered::Cursor::default()),
+            Class::Several(set) => {
+                let at = self.sets[set as usize].first();
+                at.map(|at| self.in_set(class, set, at))
+            }
         }
     }
 
-    fn in_set(&self, class: usize, set: u32, at: ordered::Cursor) -> Option<Cursor> {
-        let id = self.sets[set as usize].get(at)?.id;
+    #[inline]
+    fn in_set(&self, class: usize, set: u32, at: ordered::Cursor) -> Cursor {
+        let id = self.sets[set as usize].get(at).id;
         let class = class as u32;
-        Some(Cursor {
+        Cursor {
             id,
             place: Place::Several { class, at },
-        })
+        }
     }
 }
 

@@ -19,8 +19,19 @@ pub(super) struct BlockPool {
     owner: Option<MempoolId>,
     /// The shelves in the order of their streams, which is the order in which blocks are searched.
     shelves: Vec<(StreamId, ShelfId)>,
-    /// The shelf that was asked for last.
-    recent: Option<(StreamId, ShelfId)>,
+    /// Shelves that were asked for lately, each in the place of its stream.
+    recent: [Option<(StreamId, ShelfId)>; RECENT],
+}
+
+/// A power of two above the number of streams that most programs use at a time.
+const RECENT: usize = 8;
+
+/// The place of a stream among recent shelves.
+#[inline]
+fn place_of(stream: StreamId) -> usize {
+    /// 2^64 divided by the golden ratio: handles are addresses or multiples of large numbers.
+    const FIBONACCI: u64 = 0x9e37_79b9_7f4a_7c15;
+    (stream.0.wrapping_mul(FIBONACCI) >> (u64::BITS - RECENT.ilog2())) as usize
 }
 
 impl BlockPool {
@@ -66,6 +77,31 @@ impl Shelf {
     pub(super) fn unmapped(&self) -> impl Iterator<Item = BlockId> {
         self.unmapped.iter().map(|range| range.id)
     }
+
+    /// Inserts an idle block, as free or unmapped.
+    #[inline(always)]
+    pub(super) fn insert(&mut self, blocks: &Arena<Block>, id: BlockId) {
+        let block = &blocks[id];
+        if block.is_mapped() {
+            self.free.insert(blocks, id);
+        } else {
+            let addr = block.addr;
+            self.unmapped.insert(UnmappedBlock { addr, id });
+        }
+    }
+
+    /// Removes a block, whose state must not have changed since it was inserted.
+    #[inline(always)]
+    pub(super) fn remove(&mut self, blocks: &Arena<Block>, id: BlockId) {
+        let block = &blocks[id];
+        let found = if block.is_mapped() {
+            self.free.remove(blocks, id)
+        } else {
+            let addr = block.addr;
+            self.unmapped.remove(&UnmappedBlock { addr, id })
+        };
+        debug_assert!(found, "block {id:?} was not on its shelf");
+    }
 }
 
 /// All pools with their shelves.
@@ -85,7 +121,7 @@ impl Pools {
             kind,
             owner,
             shelves: Vec::new(),
-            recent: None,
+            recent: [None; RECENT],
         })
     }
 
@@ -100,7 +136,7 @@ impl Pools {
     /// The shelf of a stream in a pool.
     #[inline(always)]
     pub(super) fn shelf(&mut self, id: PoolId, stream: StreamId) -> ShelfId {
-        match self.pools[id].recent {
+        match self.pools[id].recent[place_of(stream)] {
             Some((recent, shelf)) if recent == stream => shelf,
             _ => self.find_or_add_shelf(id, stream),
         }
@@ -122,7 +158,7 @@ impl Pools {
             pool.shelves.insert(at, (stream, shelf));
             at
         });
-        pool.recent = Some(pool.shelves[at]);
+        pool.recent[place_of(stream)] = Some(pool.shelves[at]);
         pool.shelves[at].1
     }
 
@@ -161,27 +197,14 @@ impl Pools {
     pub(super) fn insert_block(&mut self, blocks: &mut Arena<Block>, id: BlockId) {
         let block = &mut blocks[id];
         let shelf = &mut self.shelves[block.shelf];
-        if block.is_mapped() {
-            block.searches_before = self.searches;
-            shelf.free.insert(blocks, id);
-        } else {
-            let addr = block.addr;
-            shelf.unmapped.insert(UnmappedBlock { addr, id });
-        }
+        block.searches_before = self.searches;
+        shelf.insert(blocks, id);
     }
 
     /// Removes a block from its shelf. Its state must not have changed since it was inserted.
     #[inline(always)]
     pub(super) fn remove_block(&mut self, blocks: &Arena<Block>, id: BlockId) {
-        let block = &blocks[id];
-        let shelf = &mut self.shelves[block.shelf];
-        let found = if block.is_mapped() {
-            shelf.free.remove(blocks, id)
-        } else {
-            let addr = block.addr;
-            shelf.unmapped.remove(&UnmappedBlock { addr, id })
-        };
-        debug_assert!(found, "block {id:?} was not in its pool");
+        self.shelves[blocks[id].shelf].remove(blocks, id);
     }
 
     /// The number of searches since a free block of the default large pool was inserted.

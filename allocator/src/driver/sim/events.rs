@@ -4,12 +4,15 @@
 //! in the order of recording. Waits between streams are kept, so that the order of work on two streams can
 //! be queried.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+
+use foldhash::fast::FixedState;
 
 use crate::driver::{DriverError, EventId, StreamId};
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Stream {
+    id: StreamId,
     recorded: u64,
     /// At most `recorded`.
     completed: u64,
@@ -19,10 +22,23 @@ struct Stream {
     after: BTreeMap<StreamId, u64>,
 }
 
+impl Stream {
+    fn new(id: StreamId) -> Self {
+        Self {
+            id,
+            recorded: 0,
+            completed: 0,
+            drained: 0,
+            after: BTreeMap::new(),
+        }
+    }
+}
+
 /// The last recording of an event. It is complete once `ticket` events of the stream are.
 #[derive(Clone, Debug)]
 struct Recording {
-    stream: StreamId,
+    /// Its place in [`Streams::states`].
+    stream: usize,
     ticket: u64,
     /// The stream's `after` at that time.
     after: BTreeMap<StreamId, u64>,
@@ -32,7 +48,9 @@ struct Recording {
 #[derive(Debug)]
 pub struct Streams {
     hold: bool,
-    streams: BTreeMap<StreamId, Stream>,
+    /// The place of each stream in `states`.
+    places: HashMap<StreamId, usize, FixedState>,
+    states: Vec<Stream>,
     events: Vec<Option<Recording>>,
     /// How often all streams were waited for.
     all_drained: u64,
@@ -42,7 +60,8 @@ impl Streams {
     pub(super) fn new(hold: bool) -> Self {
         Self {
             hold,
-            streams: BTreeMap::new(),
+            places: HashMap::default(),
+            states: Vec::new(),
             events: Vec::new(),
             all_drained: 0,
         }
@@ -55,21 +74,23 @@ impl Streams {
 
     /// Completes the oldest `count` pending events of a stream, or all if there are fewer.
     pub fn complete(&mut self, stream: StreamId, count: u64) {
-        if let Some(stream) = self.streams.get_mut(&stream) {
+        if let Some(&place) = self.places.get(&stream) {
+            let stream = &mut self.states[place];
             stream.completed = stream.completed.saturating_add(count).min(stream.recorded);
         }
     }
 
     /// Completes all work of a stream.
     pub fn drain(&mut self, stream: StreamId) {
-        let stream = self.streams.entry(stream).or_default();
+        let place = self.place(stream);
+        let stream = &mut self.states[place];
         stream.completed = stream.recorded;
         stream.drained += 1;
     }
 
     /// Completes all work of all streams.
     pub fn complete_all(&mut self) {
-        for stream in self.streams.values_mut() {
+        for stream in &mut self.states {
             stream.completed = stream.recorded;
         }
         self.all_drained += 1;
@@ -78,22 +99,21 @@ impl Streams {
     /// Returns how often all work of a stream was waited for.
     #[must_use]
     pub fn times_drained(&self, stream: StreamId) -> u64 {
-        let alone = self.streams.get(&stream);
+        let alone = self.state(stream);
         self.all_drained + alone.map_or(0, |stream| stream.drained)
     }
 
     /// Returns the number of events recorded on a stream and how many of them are complete.
     #[must_use]
     pub fn progress(&self, stream: StreamId) -> (u64, u64) {
-        self.streams
-            .get(&stream)
+        self.state(stream)
             .map_or((0, 0), |stream| (stream.recorded, stream.completed))
     }
 
     /// Returns whether all recorded events are complete.
     #[must_use]
     pub fn all_complete(&self) -> bool {
-        let mut streams = self.streams.values();
+        let mut streams = self.states.iter();
         streams.all(|stream| stream.completed == stream.recorded)
     }
 
@@ -104,16 +124,14 @@ impl Streams {
     }
 
     pub(super) fn record(&mut self, event: EventId, stream: StreamId) -> Result<(), DriverError> {
-        let slot = self
-            .events
-            .get_mut(event.0 as usize)
-            .ok_or(DriverError::InvalidValue)?;
-        let counters = self.streams.entry(stream).or_default();
+        self.recording(event)?;
+        let stream = self.place(stream);
+        let counters = &mut self.states[stream];
         counters.recorded += 1;
         if !self.hold {
             counters.completed = counters.recorded;
         }
-        *slot = Some(Recording {
+        self.events[event.0 as usize] = Some(Recording {
             stream,
             ticket: counters.recorded,
             after: counters.after.clone(),
@@ -126,9 +144,10 @@ impl Streams {
         let Some(recording) = self.recording(event)?.cloned() else {
             return Ok(());
         };
-        let waited = recording.after.into_iter();
-        let after = &mut self.streams.entry(stream).or_default().after;
-        for (other, ticket) in waited.chain([(recording.stream, recording.ticket)]) {
+        let recorded = (self.states[recording.stream].id, recording.ticket);
+        let place = self.place(stream);
+        let after = &mut self.states[place].after;
+        for (other, ticket) in recording.after.into_iter().chain([recorded]) {
             let known = after.entry(other).or_default();
             *known = ticket.max(*known);
         }
@@ -139,10 +158,7 @@ impl Streams {
     /// is complete, or `stream` waits for it.
     #[must_use]
     pub fn comes_after(&self, stream: StreamId, other: StreamId, ticket: u64) -> bool {
-        let waited = self
-            .streams
-            .get(&stream)
-            .and_then(|own| own.after.get(&other));
+        let waited = self.state(stream).and_then(|own| own.after.get(&other));
         self.progress(other).1 >= ticket || waited.is_some_and(|&known| known >= ticket)
     }
 
@@ -150,10 +166,7 @@ impl Streams {
         let Some(recording) = self.recording(event)? else {
             return Ok(true);
         };
-        Ok(self
-            .streams
-            .get(&recording.stream)
-            .is_some_and(|stream| stream.completed >= recording.ticket))
+        Ok(self.states[recording.stream].completed >= recording.ticket)
     }
 
     /// Completes an event and all earlier ones of its stream.
@@ -162,10 +175,21 @@ impl Streams {
             return Ok(());
         };
         let (stream, ticket) = (recording.stream, recording.ticket);
-        if let Some(stream) = self.streams.get_mut(&stream) {
-            stream.completed = stream.completed.max(ticket);
-        }
+        let stream = &mut self.states[stream];
+        stream.completed = stream.completed.max(ticket);
         Ok(())
+    }
+
+    fn state(&self, stream: StreamId) -> Option<&Stream> {
+        self.places.get(&stream).map(|&place| &self.states[place])
+    }
+
+    /// The place of a stream, which gets one now if it has none.
+    fn place(&mut self, stream: StreamId) -> usize {
+        *self.places.entry(stream).or_insert_with(|| {
+            self.states.push(Stream::new(stream));
+            self.states.len() - 1
+        })
     }
 
     fn recording(&self, event: EventId) -> Result<Option<&Recording>, DriverError> {
