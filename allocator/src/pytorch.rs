@@ -250,7 +250,7 @@ impl<D: Driver> PyTorch<D> {
         if addr.is_null() {
             return Ok(());
         }
-        let Some(id) = self.live.remove(&self.blocks, addr) else {
+        let Some(id) = self.live.remove(self.blocks.slots(), addr) else {
             return Err(Error::InvalidPointer(addr));
         };
         // 1. It is no longer allocated.
@@ -412,7 +412,7 @@ impl<D: Driver> PyTorch<D> {
     }
 
     fn live_block(&self, addr: DeviceAddr) -> Result<BlockId, Error> {
-        let found = self.live.get(&self.blocks, addr);
+        let found = self.live.get(self.blocks.slots(), addr);
         found.ok_or(Error::InvalidPointer(addr))
     }
 
@@ -461,7 +461,7 @@ impl<D: Driver> PyTorch<D> {
         let (addr, size, shelf) = (block.addr, block.size, block.shelf);
         let kind = block.kind;
         self.trace(Action::Alloc, shelf, addr, request.bytes);
-        self.live.insert(&self.blocks, id);
+        self.live.insert(self.blocks.slots(), id);
         self.stats.count_allocation(kind, size, request.bytes);
         if self.settings.is_oversize(size) {
             self.stats.oversize_allocations.increase(1);

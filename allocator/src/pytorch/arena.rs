@@ -56,24 +56,32 @@ impl<T> Arena<T> {
     }
 
     /// Inserts a value.
-    #[inline]
+    #[inline(always)]
     pub(super) fn insert(&mut self, value: T) -> Id<T> {
-        if let Some(id) = self.vacant.pop() {
-            self.slots[id.index()] = value;
-            return id;
+        match self.vacant.pop() {
+            Some(id) => {
+                self.slots[id.index()] = value;
+                id
+            }
+            None => self.push(value),
         }
-        self.push(value)
     }
 
-    /// Adds a slot. Growing by an eighth wastes less memory than doubling.
-    #[cold]
+    /// Adds a slot. Inlined, because a value that is passed to a function is first built in memory and then copied.
+    #[inline(always)]
     fn push(&mut self, value: T) -> Id<T> {
         let slots = self.slots.len();
         if slots == self.slots.capacity() {
-            self.slots.reserve_exact((slots / 8).max(64));
+            self.grow();
         }
         self.slots.push(value);
         Id::of_index(slots)
+    }
+
+    /// Makes room. Growing by an eighth wastes less memory than doubling.
+    #[cold]
+    fn grow(&mut self) {
+        self.slots.reserve_exact((self.slots.len() / 8).max(64));
     }
 
     /// Removes a value. It keeps its memory until its slot is reused.
@@ -112,6 +120,69 @@ impl<T> Arena<T> {
         occupied
     }
 }
+
+/// The values of an [`Arena`], while none is inserted or removed.
+///
+/// For the steps of every malloc and free. The compiler keeps the place of these values in registers. That of an
+/// arena's values, it loads again after each change of a value, and checks each id again.
+#[derive(Debug)]
+pub(super) struct Slots<'a, T>(&'a [T]);
+
+/// As [`Slots`], mutable.
+#[derive(Debug)]
+pub(super) struct SlotsMut<'a, T>(&'a mut [T]);
+
+impl<T> Arena<T> {
+    #[inline]
+    pub(super) fn slots(&self) -> Slots<'_, T> {
+        Slots(&self.slots)
+    }
+
+    #[inline]
+    pub(super) fn parts_mut(&mut self) -> (SlotsMut<'_, T>, &mut Vec<Id<T>>) {
+        (SlotsMut(&mut self.slots), &mut self.vacant)
+    }
+}
+
+impl<T> SlotsMut<'_, T> {
+    #[inline]
+    pub(super) fn read(&self) -> Slots<'_, T> {
+        Slots(self.0)
+    }
+}
+
+impl<T> Index<Id<T>> for Slots<'_, T> {
+    type Output = T;
+
+    #[inline]
+    fn index(&self, id: Id<T>) -> &T {
+        &self.0[id.index()]
+    }
+}
+
+impl<T> Index<Id<T>> for SlotsMut<'_, T> {
+    type Output = T;
+
+    #[inline]
+    fn index(&self, id: Id<T>) -> &T {
+        &self.0[id.index()]
+    }
+}
+
+impl<T> IndexMut<Id<T>> for SlotsMut<'_, T> {
+    #[inline]
+    fn index_mut(&mut self, id: Id<T>) -> &mut T {
+        &mut self.0[id.index()]
+    }
+}
+
+impl<T> Clone for Slots<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Slots<'_, T> {}
 
 impl<T> Default for Arena<T> {
     fn default() -> Self {

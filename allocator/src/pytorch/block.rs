@@ -1,6 +1,6 @@
 //! Blocks, the pieces of a segment.
 
-use super::arena::{Arena, Id};
+use super::arena::{Arena, Id, Slots};
 use super::pages::ExpandableSegment;
 use super::stream_set::Uses;
 use super::{BlockId, ShelfId};
@@ -54,6 +54,9 @@ pub(super) struct Block {
     /// The number of searches when this block became free ([`Pools::searches`](super::pool::Pools::searches)).
     pub(super) searches_before: u64,
 }
+
+/// Blocks by id.
+pub(super) type Blocks<'a> = Slots<'a, Block>;
 
 impl Block {
     /// Whether it is only part of its segment. In an expandable segment, unmapped neighbours count.

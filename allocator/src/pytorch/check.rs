@@ -123,7 +123,7 @@ impl<D: Driver> PyTorch<D> {
         ensure!(pooled == idle, "{idle} idle blocks, but {pooled} in pools");
         for id in self.live.iter() {
             let block = &self.blocks[id];
-            let found = self.live.get(&self.blocks, block.addr);
+            let found = self.live.get(self.blocks.slots(), block.addr);
             ensure!(
                 block.is_allocated() && found == Some(id),
                 "{} is in the address table but its block is not allocated",

@@ -24,7 +24,7 @@ impl<D: Driver> PyTorch<D> {
             self.pools.searches += 1;
         }
         let free = &mut self.pools[request.shelf].free;
-        let best = free.best_fit(&self.blocks, request.size)?;
+        let best = free.best_fit(self.blocks.slots(), request.size)?;
         let block = &self.blocks[best.id];
         if block.is_expandable() {
             return self.take_expandable(request);
@@ -48,9 +48,9 @@ impl<D: Driver> PyTorch<D> {
 
     /// The block for a request whose best fit is part of an expandable segment.
     fn search_expandable(&mut self, request: &Request) -> Option<Cursor> {
-        self.pools[request.shelf].free.settle(&self.blocks);
+        self.pools[request.shelf].free.settle(self.blocks.slots());
         let free = &self.pools[request.shelf].free;
-        let best = free.best_fit(&self.blocks, request.size)?;
+        let best = free.best_fit(self.blocks.slots(), request.size)?;
         if request.expandable {
             Some(self.smallest_expandable(free, best))
         } else {

@@ -8,8 +8,7 @@
 use std::cmp::Ordering;
 
 use super::BlockId;
-use super::arena::Arena;
-use super::block::Block;
+use super::block::{Block, Blocks};
 use super::ordered::{self, OrderedSet};
 use super::size_class::{ClassMap, class_of};
 
@@ -123,7 +122,7 @@ struct Index {
 impl FreeBlocks {
     /// Inserts a block that is not present.
     #[inline(always)]
-    pub(super) fn insert(&mut self, blocks: &Arena<Block>, id: BlockId) {
+    pub(super) fn insert(&mut self, blocks: Blocks<'_>, id: BlockId) {
         if let Some(previous) = self.latest.replace(id) {
             self.index.insert(blocks, previous);
         }
@@ -131,7 +130,7 @@ impl FreeBlocks {
 
     /// Removes a block. Returns whether it was present.
     #[inline(always)]
-    pub(super) fn remove(&mut self, blocks: &Arena<Block>, id: BlockId) -> bool {
+    pub(super) fn remove(&mut self, blocks: Blocks<'_>, id: BlockId) -> bool {
         if self.latest == Some(id) {
             self.latest = None;
             return true;
@@ -151,7 +150,7 @@ impl FreeBlocks {
 
     /// The first block of at least `size` bytes.
     #[inline(always)]
-    pub(super) fn best_fit(&self, blocks: &Arena<Block>, size: u64) -> Option<Cursor> {
+    pub(super) fn best_fit(&self, blocks: Blocks<'_>, size: u64) -> Option<Cursor> {
         let indexed = self.index.best_fit(blocks, size);
         let Some(latest) = self.latest.filter(|&latest| blocks[latest].size >= size) else {
             return indexed;
@@ -165,7 +164,7 @@ impl FreeBlocks {
     }
 
     /// Puts the latest block into the index, so that [`Self::after`] finds it.
-    pub(super) fn settle(&mut self, blocks: &Arena<Block>) {
+    pub(super) fn settle(&mut self, blocks: Blocks<'_>) {
         if let Some(latest) = self.latest.take() {
             self.index.insert(blocks, latest);
         }
@@ -181,8 +180,8 @@ impl FreeBlocks {
     }
 
     /// All blocks in order.
-    pub(super) fn iter(&self, blocks: &Arena<Block>) -> impl Iterator<Item = BlockId> {
-        let entry = |id: BlockId| FreeBlock::new(id, &blocks[id]);
+    pub(super) fn iter(&self, blocks: Blocks<'_>) -> impl Iterator<Item = BlockId> {
+        let entry = move |id: BlockId| FreeBlock::new(id, &blocks[id]);
         let mut latest = self.latest.map(entry);
         let mut indexed = self.index.iter().peekable();
         std::iter::from_fn(move || {
@@ -197,7 +196,7 @@ impl FreeBlocks {
     }
 
     /// The blocks of less than `size` bytes, last first.
-    pub(super) fn below(&self, blocks: &Arena<Block>, size: u64) -> Vec<BlockId> {
+    pub(super) fn below(&self, blocks: Blocks<'_>, size: u64) -> Vec<BlockId> {
         let smaller = |&id: &BlockId| blocks[id].size < size;
         let mut below: Vec<BlockId> = self.iter(blocks).take_while(smaller).collect();
         below.reverse();
@@ -207,7 +206,7 @@ impl FreeBlocks {
 
 impl Index {
     #[inline]
-    fn insert(&mut self, blocks: &Arena<Block>, id: BlockId) {
+    fn insert(&mut self, blocks: Blocks<'_>, id: BlockId) {
         let class = class_of(blocks[id].size);
         match self.classes.get(class) {
             None => self.classes.set(class, Class::One(id)),
@@ -215,7 +214,7 @@ impl Index {
         }
     }
 
-    fn insert_beside(&mut self, blocks: &Arena<Block>, id: BlockId, class: usize, others: Class) {
+    fn insert_beside(&mut self, blocks: Blocks<'_>, id: BlockId, class: usize, others: Class) {
         let set = match others {
             Class::Several(set) => set,
             Class::One(other) => {
@@ -232,7 +231,7 @@ impl Index {
     }
 
     #[inline]
-    fn remove(&mut self, blocks: &Arena<Block>, id: BlockId) -> bool {
+    fn remove(&mut self, blocks: Blocks<'_>, id: BlockId) -> bool {
         let class = class_of(blocks[id].size);
         match self.classes.get(class) {
             Some(Class::One(one)) if one == id => {
@@ -264,7 +263,7 @@ impl Index {
     }
 
     #[inline]
-    fn best_fit(&self, blocks: &Arena<Block>, size: u64) -> Option<Cursor> {
+    fn best_fit(&self, blocks: Blocks<'_>, size: u64) -> Option<Cursor> {
         let wanted = class_of(size);
         let (class, found) = self.classes.at_or_after(wanted)?;
         if class > wanted {
@@ -353,6 +352,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::pytorch::arena::Arena;
     use crate::driver::DeviceAddr;
     use crate::pytorch::size::MIN_BLOCK;
 
@@ -381,27 +381,27 @@ mod tests {
                 let id = *index.get(&ids);
                 let entry = FreeBlock::new(id, &blocks[id]);
                 if insert && model.insert(entry) {
-                    set.insert(&blocks, id);
+                    set.insert(blocks.slots(), id);
                 } else if !insert {
-                    prop_assert_eq!(set.remove(&blocks, id), model.remove(&entry));
+                    prop_assert_eq!(set.remove(blocks.slots(), id), model.remove(&entry));
                 }
                 let size = entry.size;
                 let mut rest = model.range(FreeBlock::first_of(size)..);
-                let best = set.best_fit(&blocks, size);
+                let best = set.best_fit(blocks.slots(), size);
                 prop_assert_eq!(best.map(|at| at.id), rest.next().map(|free| free.id));
                 if !insert {
                     continue;
                 }
-                prop_assert!(set.iter(&blocks).eq(model.iter().map(|free| free.id)));
-                set.settle(&blocks);
-                let best = set.best_fit(&blocks, size);
+                prop_assert!(set.iter(blocks.slots()).eq(model.iter().map(|free| free.id)));
+                set.settle(blocks.slots());
+                let best = set.best_fit(blocks.slots(), size);
                 let next = best.and_then(|at| set.after(at));
                 prop_assert_eq!(next.map(|at| at.id), rest.next().map(|free| free.id));
                 let below = model.range(..FreeBlock::first_of(size)).rev().map(|free| free.id);
-                prop_assert_eq!(set.below(&blocks, size), Vec::from_iter(below));
+                prop_assert_eq!(set.below(blocks.slots(), size), Vec::from_iter(below));
             }
-            prop_assert!(set.iter(&blocks).eq(model.iter().map(|free| free.id)));
-            while let Some(at) = set.best_fit(&blocks, 0) {
+            prop_assert!(set.iter(blocks.slots()).eq(model.iter().map(|free| free.id)));
+            while let Some(at) = set.best_fit(blocks.slots(), 0) {
                 set.remove_at(at);
                 prop_assert_eq!(Some(at.id), model.pop_first().map(|free| free.id));
             }

@@ -5,8 +5,7 @@
 //! block whose bucket is full goes to the next bucket that has room.
 
 use super::BlockId;
-use super::arena::Arena;
-use super::block::Block;
+use super::block::Blocks;
 use crate::driver::DeviceAddr;
 
 /// Allocated blocks, found by address.
@@ -45,7 +44,7 @@ fn zeros(tags: u64) -> u64 {
 impl Bucket {
     /// The place of a block.
     #[inline]
-    fn find(&self, tag: u64, blocks: &Arena<Block>, addr: DeviceAddr) -> Option<(u32, BlockId)> {
+    fn find(&self, tag: u64, blocks: Blocks<'_>, addr: DeviceAddr) -> Option<(u32, BlockId)> {
         let mut alike = zeros(self.tags ^ (tag * ONES));
         while alike != 0 {
             let place = alike.trailing_zeros() / 8;
@@ -96,7 +95,7 @@ impl LiveBlocks {
 
     /// The block at an address.
     #[inline]
-    pub(super) fn get(&self, blocks: &Arena<Block>, addr: DeviceAddr) -> Option<BlockId> {
+    pub(super) fn get(&self, blocks: Blocks<'_>, addr: DeviceAddr) -> Option<BlockId> {
         let hash = hash(addr);
         let mut number = self.home(hash);
         loop {
@@ -111,7 +110,7 @@ impl LiveBlocks {
 
     /// Inserts an allocated block. Its address must not be present.
     #[inline]
-    pub(super) fn insert(&mut self, blocks: &Arena<Block>, id: BlockId) {
+    pub(super) fn insert(&mut self, blocks: Blocks<'_>, id: BlockId) {
         if self.len >= FULL * self.buckets.len() {
             self.grow(blocks);
         }
@@ -121,7 +120,7 @@ impl LiveBlocks {
 
     /// Removes the block at an address.
     #[inline]
-    pub(super) fn remove(&mut self, blocks: &Arena<Block>, addr: DeviceAddr) -> Option<BlockId> {
+    pub(super) fn remove(&mut self, blocks: Blocks<'_>, addr: DeviceAddr) -> Option<BlockId> {
         let hash = hash(addr);
         let number = self.home(hash);
         let bucket = &mut self.buckets[number];
@@ -137,7 +136,7 @@ impl LiveBlocks {
     }
 
     #[cold]
-    fn remove_passed_on(&mut self, blocks: &Arena<Block>, addr: DeviceAddr) -> Option<BlockId> {
+    fn remove_passed_on(&mut self, blocks: Blocks<'_>, addr: DeviceAddr) -> Option<BlockId> {
         let hash = hash(addr);
         let home = self.home(hash);
         let mut number = self.next(home);
@@ -186,7 +185,7 @@ impl LiveBlocks {
     }
 
     #[cold]
-    fn grow(&mut self, blocks: &Arena<Block>) {
+    fn grow(&mut self, blocks: Blocks<'_>) {
         let larger = vec![Bucket::default(); 2 * self.buckets.len()];
         for bucket in std::mem::replace(&mut self.buckets, larger) {
             let ids = bucket.ids.into_iter().flatten();
@@ -216,6 +215,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::pytorch::arena::Arena;
+    use crate::pytorch::block::Block;
 
     /// Neighbouring addresses, scattered ones, and multiples of the inverse of the hash's factor, which all
     /// begin in the first bucket.
@@ -237,19 +238,19 @@ mod tests {
             let mut model = HashMap::new();
             for (insert, units) in ops {
                 let addr = DeviceAddr(units << 9);
-                prop_assert_eq!(table.get(&blocks, addr), model.get(&addr).copied());
+                prop_assert_eq!(table.get(blocks.slots(), addr), model.get(&addr).copied());
                 if insert && !model.contains_key(&addr) {
                     let id = blocks.insert(Block::of_size(addr, 512));
-                    table.insert(&blocks, id);
+                    table.insert(blocks.slots(), id);
                     model.insert(addr, id);
                 } else if !insert {
-                    let removed = table.remove(&blocks, addr);
+                    let removed = table.remove(blocks.slots(), addr);
                     prop_assert_eq!(removed, model.remove(&addr));
                     removed.into_iter().for_each(|id| blocks.remove(id));
                 }
                 prop_assert_eq!(table.len(), model.len());
             }
-            prop_assert!(model.iter().all(|(&addr, &id)| table.get(&blocks, addr) == Some(id)));
+            prop_assert!(model.iter().all(|(&addr, &id)| table.get(blocks.slots(), addr) == Some(id)));
             prop_assert_eq!(table.iter().count(), model.len());
             let passed_on: u32 = table.buckets.iter().map(|bucket| bucket.passed_on).sum();
             prop_assert!(passed_on == 0 || !model.is_empty());

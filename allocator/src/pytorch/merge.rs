@@ -4,7 +4,10 @@
 //!
 //! Source: PyTorch 2.11, `free_block`, `try_merge_blocks`.
 
+use super::arena::SlotsMut;
 use super::block::{Block, State};
+use super::pool::Shelf;
+use super::tie_break::Ranks;
 use super::{BlockId, PyTorch};
 use crate::driver::Driver;
 use crate::history::Action;
@@ -13,18 +16,23 @@ impl<D: Driver> PyTorch<D> {
     /// Coalesces a block that nothing uses any more with its free neighbours and puts it into its pool.
     #[inline(always)]
     pub(super) fn free_block(&mut self, id: BlockId) {
-        let block = &mut self.blocks[id];
-        block.state = State::Free;
-        let (size, kind, expandable) = (block.size, block.kind, block.is_expandable());
         // Recorded before coalescing, so that the address is the program's.
         if self.history.is_recording() {
+            let block = &self.blocks[id];
             let (addr, requested, shelf) = (block.addr, block.requested, block.shelf);
             self.trace(Action::FreeCompleted, shelf, addr, requested);
         }
-        let gone = self.merge_with_neighbours(id);
-        self.pools.insert_block(&mut self.blocks, id);
+        let searches = self.pools.searches;
+        let (mut blocks, vacant) = self.blocks.parts_mut();
+        let block = &mut blocks[id];
+        block.state = State::Free;
+        block.searches_before = searches;
+        let (size, kind, expandable) = (block.size, block.kind, block.is_expandable());
+        let shelf = &mut self.pools[block.shelf];
+        let gone = merge(&mut blocks, vacant, shelf, &self.ranks, id);
+        shelf.insert(blocks.read(), id);
         if !expandable {
-            let block = &self.blocks[id];
+            let block = &blocks[id];
             let gained = block.size - size;
             let (splits, bytes) = if block.is_split() { (1, block.size) } else { (0, 0) };
             self.stats.inactive_split.change(kind, splits - gone);
@@ -33,43 +41,56 @@ impl<D: Driver> PyTorch<D> {
         }
     }
 
-    /// Merges a block with its neighbours in the same state, free or unmapped. Returns how many these were.
-    #[inline(always)]
-    pub(super) fn merge_with_neighbours(&mut self, id: BlockId) -> i64 {
-        let block = &self.blocks[id];
-        let (state, prev, next) = (block.state, block.prev, block.next);
-        let shelf = &mut self.pools[block.shelf];
-        let mut gone = 0;
-        if let Some(prev) = prev
-            && self.blocks[prev].state == state
-        {
-            gone += 1;
-            shelf.remove(&self.blocks, prev);
-            let &Block { addr, size, prev: before, .. } = &self.blocks[prev];
-            self.blocks.remove(prev);
-            let block = &mut self.blocks[id];
-            block.rank = self.ranks.of_moved(block.rank, block.addr, addr);
-            block.addr = addr;
-            block.size += size;
-            block.prev = before;
-            if let Some(before) = before {
-                self.blocks[before].next = Some(id);
-            }
-        }
-        if let Some(next) = next
-            && self.blocks[next].state == state
-        {
-            gone += 1;
-            shelf.remove(&self.blocks, next);
-            let &Block { size, next: behind, .. } = &self.blocks[next];
-            self.blocks.remove(next);
-            let block = &mut self.blocks[id];
-            block.size += size;
-            block.next = behind;
-            if let Some(behind) = behind {
-                self.blocks[behind].prev = Some(id);
-            }
-        }
-        gone
+    /// Merges a block with its neighbours in the same state.
+    pub(super) fn merge_with_neighbours(&mut self, id: BlockId) {
+        let (mut blocks, vacant) = self.blocks.parts_mut();
+        let shelf = &mut self.pools[blocks[id].shelf];
+        merge(&mut blocks, vacant, shelf, &self.ranks, id);
     }
+}
+
+/// Merges a block with its neighbours in the same state, free or unmapped, which leave their shelf. Returns how
+/// many these were.
+#[inline(always)]
+fn merge(
+    blocks: &mut SlotsMut<'_, Block>,
+    vacant: &mut Vec<BlockId>,
+    shelf: &mut Shelf,
+    ranks: &Ranks,
+    id: BlockId,
+) -> i64 {
+    let Block { mut addr, mut size, mut rank, state, mut prev, mut next, .. } = blocks[id];
+    let mut gone = 0;
+    if let Some(before) = prev
+        && blocks[before].state == state
+    {
+        gone += 1;
+        shelf.remove(blocks.read(), before);
+        vacant.push(before);
+        let merged = &blocks[before];
+        rank = ranks.of_moved(rank, addr, merged.addr);
+        addr = merged.addr;
+        size += merged.size;
+        prev = merged.prev;
+        if let Some(prev) = prev {
+            blocks[prev].next = Some(id);
+        }
+    }
+    if let Some(after) = next
+        && blocks[after].state == state
+    {
+        gone += 1;
+        shelf.remove(blocks.read(), after);
+        vacant.push(after);
+        let merged = &blocks[after];
+        size += merged.size;
+        next = merged.next;
+        if let Some(next) = next {
+            blocks[next].prev = Some(id);
+        }
+    }
+    let block = &mut blocks[id];
+    (block.addr, block.size, block.rank) = (addr, size, rank);
+    (block.prev, block.next) = (prev, next);
+    gone
 }

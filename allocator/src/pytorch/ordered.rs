@@ -6,7 +6,7 @@
 //! predicts better than a binary search and a copy.
 
 /// The most items in a run.
-const RUN: usize = 32;
+const RUN: usize = 16;
 
 /// An ordered set of distinct items.
 ///
@@ -71,7 +71,7 @@ impl<T: Copy + Ord> Run<T> {
     }
 
     /// Inserts an item. There must be room.
-    #[inline]
+    #[inline(always)]
     fn insert(&mut self, item: T) {
         let mut slot = self.len % RUN;
         while slot > 0 && self.items[slot - 1] < item {
@@ -109,6 +109,7 @@ impl<T: Copy + Ord> OrderedSet<T> {
     }
 
     /// Inserts an item that is not present.
+    #[inline(always)]
     pub(super) fn insert(&mut self, item: T) {
         let number = match self.runs.len() {
             0 => {

@@ -3,7 +3,7 @@
 use std::ops::{Index, IndexMut};
 
 use super::arena::Arena;
-use super::block::Block;
+use super::block::{Block, Blocks};
 use super::free_blocks::FreeBlocks;
 use super::ordered::OrderedSet;
 use super::{BlockId, PoolId, ShelfId};
@@ -80,7 +80,7 @@ impl Shelf {
 
     /// Inserts an idle block, as free or unmapped.
     #[inline(always)]
-    pub(super) fn insert(&mut self, blocks: &Arena<Block>, id: BlockId) {
+    pub(super) fn insert(&mut self, blocks: Blocks<'_>, id: BlockId) {
         let block = &blocks[id];
         if block.is_mapped() {
             self.free.insert(blocks, id);
@@ -92,7 +92,7 @@ impl Shelf {
 
     /// Removes a block, whose state must not have changed since it was inserted.
     #[inline(always)]
-    pub(super) fn remove(&mut self, blocks: &Arena<Block>, id: BlockId) {
+    pub(super) fn remove(&mut self, blocks: Blocks<'_>, id: BlockId) {
         let block = &blocks[id];
         let found = if block.is_mapped() {
             self.free.remove(blocks, id)
@@ -179,7 +179,7 @@ impl Pools {
         pool: PoolId,
     ) -> impl Iterator<Item = BlockId> {
         let shelves = self.shelves_of(pool);
-        shelves.flat_map(|shelf| shelf.free.iter(blocks))
+        shelves.flat_map(|shelf| shelf.free.iter(blocks.slots()))
     }
 
     /// The unmapped ranges of a pool, by stream and address.
@@ -198,13 +198,13 @@ impl Pools {
         let block = &mut blocks[id];
         let shelf = &mut self.shelves[block.shelf];
         block.searches_before = self.searches;
-        shelf.insert(blocks, id);
+        shelf.insert(blocks.slots(), id);
     }
 
     /// Removes a block from its shelf. Its state must not have changed since it was inserted.
     #[inline(always)]
     pub(super) fn remove_block(&mut self, blocks: &Arena<Block>, id: BlockId) {
-        self.shelves[blocks[id].shelf].remove(blocks, id);
+        self.shelves[blocks[id].shelf].remove(blocks.slots(), id);
     }
 
     /// The number of searches since a free block of the default large pool was inserted.

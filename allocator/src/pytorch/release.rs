@@ -43,14 +43,14 @@ impl<D: Driver> PyTorch<D> {
         };
         let wanted = request.size.max(max_split_size);
         let free = &self.pools[request.shelf].free;
-        let one = free.best_fit(&self.blocks, wanted);
+        let one = free.best_fit(self.blocks.slots(), wanted);
         if let Some(one) = one.filter(|one| !self.blocks[one.id].is_expandable()) {
             self.release_block(one.id)?;
             return Ok(true);
         }
         let mut bytes = 0;
         let mut chosen: Vec<BlockId> = Vec::new();
-        for id in free.below(&self.blocks, wanted) {
+        for id in free.below(self.blocks.slots(), wanted) {
             let block = &self.blocks[id];
             if bytes >= wanted || !self.settings.is_oversize(block.size) {
                 break;

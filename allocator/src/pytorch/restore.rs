@@ -201,7 +201,7 @@ impl<D: Driver> PyTorch<D> {
             return Ok(self.insert_events(id)?);
         }
         self.blocks[id].state = State::Allocated;
-        self.live.insert(&self.blocks, id);
+        self.live.insert(self.blocks.slots(), id);
         self.stats.count_allocation(kind, size, requested);
         if self.settings.is_oversize(size) {
             self.stats.oversize_allocations.increase(1);

@@ -61,13 +61,16 @@ pub struct StatArray {
 
 /// What a [`Stat`] follows from.
 #[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
 struct Counter {
     current: i64,
-    allocated: i64,
     /// The highest value before the last decrease, since the last reset of peaks.
     peak: i64,
     /// What `current` would be without the increases and decreases since the last reset of totals.
     start: i64,
+    /// Not beside `current`: the compiler would change both with one instruction, for which a processor has to
+    /// wait until the last change of `current` alone has reached the cache.
+    allocated: i64,
 }
 
 impl Counter {
