@@ -63,6 +63,10 @@ impl<K: FlatKey, V: Copy> FlatHashMap<K, V> {
     /// Removes all entries and resets the table size but keeps its memory. Later insertions go where
     /// they would in a new table.
     pub(super) fn reset(&mut self) {
+        // The first insertion into a new table makes one of this size.
+        if self.is_empty() && self.buckets <= MIN_BUCKETS {
+            return;
+        }
         self.slots.clear();
         self.buckets = 0;
         self.len = 0;

@@ -35,7 +35,7 @@ impl Stream {
 }
 
 /// The last recording of an event. It is complete once `ticket` events of the stream are.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Recording {
     /// Its place in [`Streams::states`].
     stream: usize,
@@ -131,11 +131,10 @@ impl Streams {
         if !self.hold {
             counters.completed = counters.recorded;
         }
-        self.events[event.0 as usize] = Some(Recording {
-            stream,
-            ticket: counters.recorded,
-            after: counters.after.clone(),
-        });
+        let recording = self.events[event.0 as usize].get_or_insert_default();
+        recording.stream = stream;
+        recording.ticket = counters.recorded;
+        recording.after.clone_from(&counters.after);
         Ok(())
     }
 
