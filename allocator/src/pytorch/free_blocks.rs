@@ -262,7 +262,7 @@ impl Index {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn best_fit(&self, blocks: Blocks<'_>, size: u64) -> Option<Cursor> {
         let wanted = class_of(size);
         let (class, found) = self.classes.at_or_after(wanted)?;
