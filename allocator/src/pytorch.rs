@@ -461,7 +461,7 @@ impl<D: Driver> PyTorch<D> {
         let (addr, size, shelf) = (block.addr, block.size, block.shelf);
         let kind = block.kind;
         self.trace(Action::Alloc, shelf, addr, request.bytes);
-        self.live.insert(self.blocks.slots(), id);
+        self.live.insert(self.blocks.slots(), addr, id);
         self.stats.count_allocation(kind, size, request.bytes);
         if self.settings.is_oversize(size) {
             self.stats.oversize_allocations.increase(1);

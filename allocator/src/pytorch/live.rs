@@ -10,11 +10,14 @@ use crate::driver::DeviceAddr;
 
 /// Allocated blocks, found by address.
 ///
-/// Invariant: the number of buckets is a power of two.
+/// Invariant: the number of buckets is a power of two, at least 4.
 #[derive(Debug)]
 pub(super) struct LiveBlocks {
     buckets: Vec<Bucket>,
-    len: usize,
+    /// The bits of a hash below those that number a bucket.
+    shift: u32,
+    /// How many more blocks there can be before the table grows.
+    room: usize,
 }
 
 /// The places of a bucket.
@@ -80,17 +83,23 @@ impl Bucket {
 
 impl Default for LiveBlocks {
     fn default() -> Self {
-        Self {
-            buckets: vec![Bucket::default(); 4],
-            len: 0,
-        }
+        Self::with_buckets(4, 0)
     }
 }
 
 impl LiveBlocks {
     /// The number of blocks.
     pub(super) fn len(&self) -> usize {
-        self.len
+        FULL * self.buckets.len() - self.room
+    }
+
+    /// An empty table with room for `len` blocks.
+    fn with_buckets(buckets: usize, len: usize) -> Self {
+        Self {
+            buckets: vec![Bucket::default(); buckets],
+            shift: u64::BITS - buckets.trailing_zeros(),
+            room: FULL * buckets - len,
+        }
     }
 
     /// The block at an address.
@@ -108,14 +117,14 @@ impl LiveBlocks {
         }
     }
 
-    /// Inserts an allocated block. Its address must not be present.
+    /// Inserts an allocated block with its address, which must not be present.
     #[inline]
-    pub(super) fn insert(&mut self, blocks: Blocks<'_>, id: BlockId) {
-        if self.len >= FULL * self.buckets.len() {
+    pub(super) fn insert(&mut self, blocks: Blocks<'_>, addr: DeviceAddr, id: BlockId) {
+        if self.room == 0 {
             self.grow(blocks);
         }
-        self.len += 1;
-        self.put(hash(blocks[id].addr), id);
+        self.room -= 1;
+        self.put(hash(addr), id);
     }
 
     /// Removes the block at an address.
@@ -127,7 +136,7 @@ impl LiveBlocks {
         match bucket.find(tag(hash), blocks, addr) {
             Some((place, id)) => {
                 bucket.remove(place);
-                self.len -= 1;
+                self.room += 1;
                 Some(id)
             }
             None if bucket.passed_on == 0 => None,
@@ -149,7 +158,7 @@ impl LiveBlocks {
             }
         };
         self.buckets[number].remove(place);
-        self.len -= 1;
+        self.room += 1;
         let mut passed = home;
         while passed != number {
             self.buckets[passed].passed_on -= 1;
@@ -175,8 +184,7 @@ impl LiveBlocks {
     /// The bucket that a hash begins with.
     #[inline]
     fn home(&self, hash: u64) -> usize {
-        let bits = self.buckets.len().trailing_zeros();
-        (hash >> 32 << bits >> 32) as usize
+        (hash >> self.shift) as usize
     }
 
     #[inline]
@@ -186,8 +194,8 @@ impl LiveBlocks {
 
     #[cold]
     fn grow(&mut self, blocks: Blocks<'_>) {
-        let larger = vec![Bucket::default(); 2 * self.buckets.len()];
-        for bucket in std::mem::replace(&mut self.buckets, larger) {
+        let larger = Self::with_buckets(2 * self.buckets.len(), self.len());
+        for bucket in std::mem::replace(self, larger).buckets {
             let ids = bucket.ids.into_iter().flatten();
             ids.for_each(|id| self.put(hash(blocks[id].addr), id));
         }
@@ -241,7 +249,7 @@ mod tests {
                 prop_assert_eq!(table.get(blocks.slots(), addr), model.get(&addr).copied());
                 if insert && !model.contains_key(&addr) {
                     let id = blocks.insert(Block::of_size(addr, 512));
-                    table.insert(blocks.slots(), id);
+                    table.insert(blocks.slots(), addr, id);
                     model.insert(addr, id);
                 } else if !insert {
                     let removed = table.remove(blocks.slots(), addr);

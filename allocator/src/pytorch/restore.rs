@@ -201,7 +201,8 @@ impl<D: Driver> PyTorch<D> {
             return Ok(self.insert_events(id)?);
         }
         self.blocks[id].state = State::Allocated;
-        self.live.insert(self.blocks.slots(), id);
+        let addr = self.blocks[id].addr;
+        self.live.insert(self.blocks.slots(), addr, id);
         self.stats.count_allocation(kind, size, requested);
         if self.settings.is_oversize(size) {
             self.stats.oversize_allocations.increase(1);

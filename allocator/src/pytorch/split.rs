@@ -2,6 +2,7 @@
 //!
 //! Source: PyTorch 2.11, `should_split` and the first half of `alloc_found_block`.
 
+use super::block::Block;
 use super::size::{MIN_BLOCK, SMALL_LIMIT};
 use super::{BlockId, PyTorch, Request};
 use crate::driver::{DeviceAddr, Driver};
@@ -43,17 +44,27 @@ impl<D: Driver> PyTorch<D> {
     /// identity of the old block and goes into its pool.
     #[inline(always)]
     pub(super) fn split(&mut self, rest: BlockId, size: u64) -> BlockId {
-        let was_split = self.blocks[rest].is_split();
         let block = &self.blocks[rest];
-        let (addr, prev) = (block.addr, block.prev);
-        let front = self.add_part(rest, addr, size);
-        self.blocks.link(front, prev, Some(rest));
-        let block = &mut self.blocks[rest];
-        block.rank = self.ranks.of_moved(block.rank, addr, addr.offset(size));
-        block.addr = addr.offset(size);
+        let (start, rank, prev) = (block.addr, block.rank, block.prev);
+        let was_split = block.is_split();
+        let front = self.blocks.insert(Block {
+            rank: self.ranks.of_part(rank, start, start),
+            prev,
+            next: Some(rest),
+            ..block.part(start, size)
+        });
+        let (mut blocks, _) = self.blocks.parts_mut();
+        if let Some(prev) = prev {
+            blocks[prev].next = Some(front);
+        }
+        let block = &mut blocks[rest];
+        block.prev = Some(front);
+        block.rank = self.ranks.of_moved(rank, start, start.offset(size));
+        block.addr = start.offset(size);
         block.size -= size;
+        block.searches_before = self.pools.searches;
         let (left, kind, expandable) = (block.size, block.kind, block.is_expandable());
-        self.pools.insert_block(&mut self.blocks, rest);
+        self.pools[block.shelf].insert(blocks.read(), rest);
         if !expandable {
             if was_split {
                 // An unreturnable block became smaller.
