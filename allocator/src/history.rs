@@ -177,6 +177,7 @@ impl History {
     }
 
     /// Adds an entry about a pool if its action is currently recorded.
+    #[inline]
     pub fn record(&mut self, entry: TraceEntry, pool: MempoolId) {
         if !self.recording || self.skip.contains(&entry.action) {
             return;

@@ -473,12 +473,18 @@ impl<D: Driver> PyTorch<D> {
     #[inline]
     fn trace(&mut self, action: Action, shelf: ShelfId, addr: DeviceAddr, size: u64) {
         if self.history.is_recording() {
-            let pool = self.pools.pool_of(shelf).name();
-            self.record(action, addr, size, self.pools[shelf].stream, pool);
+            self.record_on(shelf, action, addr, size);
         }
     }
 
+    #[cold]
+    fn record_on(&mut self, shelf: ShelfId, action: Action, addr: DeviceAddr, size: u64) {
+        let pool = self.pools.pool_of(shelf).name();
+        self.record(action, addr, size, self.pools[shelf].stream, pool);
+    }
+
     /// Appends an entry to the history if it is on.
+    #[inline]
     fn record(
         &mut self,
         action: Action,
