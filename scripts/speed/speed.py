@@ -2,6 +2,7 @@
 """Compares the speed of the reference with that of PyTorch's own allocator.
 
     speed.py [--rounds N] [--out FOLDER] [--quick]
+    speed.py --plot [--out FOLDER]      only draws the plot of a table that exists
 
 Both replay the same scripts on the same simulated device, without a GPU: nanoseconds for each
 allocation, which includes its free. Each round starts both programs for each script, one after
@@ -12,8 +13,14 @@ tables show the least time and the median of all replays.
 - locked:   `coalesce script`, behind a lock and with every statistic, as the original
 - owned:    the same without the lock, for one thread
 
-FOLDER (default: results/speed of the checkout) gets speed.csv and speed.md. Recorded scripts are
-included if scripts/conformance/gen/rec.sh has made them. --quick: one round, small scripts.
+With several threads each replays the whole script. In "freed on another thread" one thread replays
+it, and hands blocks that it would free to a second one, through a queue that both programs have.
+The queue holds at most 256 blocks, so the scripts that free at once have up to 256 more live. The
+time is that until the last free.
+
+FOLDER (default: results/speed of the checkout) gets speed.csv, speed.md and the plot live.svg,
+which shows the time over the number of live blocks. Recorded scripts are included if
+scripts/conformance/gen/rec.sh has made them. --quick: one round, small scripts.
 """
 
 import argparse
@@ -44,6 +51,7 @@ SCRIPTS = {
 LIVE = [1_000, 10_000, 100_000, 1_000_000]
 THREADS = [1, 2, 4]
 REPLAYS = "3"
+ON_OTHER_THREAD = "freed on another thread"
 TIME = re.compile(r"^run \d+ ns_per_pair=([0-9.]+)", re.MULTILINE)
 FIELDS = ["script", "setting", "threads", "program", "ns_min", "ns_median", "replays"]
 
@@ -54,10 +62,11 @@ def built(command: list[str]) -> str:
     return done.stdout.strip().splitlines()[-1]
 
 
-def candidate() -> str:
+def release_build(name: str) -> str:
+    """The path of a program of the checkout."""
     subprocess.run(["cargo", "build", "--release", "--quiet"], cwd=CHECKOUT, check=True)
     metadata = built(["cargo", "metadata", "--format-version", "1", "--no-deps"])
-    return str(Path(re.search(r'"target_directory":"([^"]+)"', metadata)[1]) / "release/coalesce")
+    return str(Path(re.search(r'"target_directory":"([^"]+)"', metadata)[1]) / "release" / name)
 
 
 def scripts() -> dict[str, Path]:
@@ -91,7 +100,7 @@ def script_with_live(live: int) -> Path:
 class Programs:
     def __init__(self):
         original = built([str(CONFORMANCE / "setup.sh")])
-        coalesce = [candidate(), "script"]
+        coalesce = [release_build("coalesce"), "script"]
         self.commands = {
             "original": [original],
             "locked": coalesce,
@@ -106,6 +115,8 @@ class Programs:
         flags = ["--bench", REPLAYS, "--threads", str(threads)]
         if setting == "history":
             flags.append("--history")
+        elif setting == ON_OTHER_THREAD:
+            flags.append("--free-on-other-thread")
         expandable = "expandable_segments:True" if setting == "expandable" else ""
         environment = {
             **os.environ,
@@ -155,7 +166,8 @@ def table(rows: list[dict]) -> str:
     ratios = []
     for (script, setting, threads), by_program in lines.items():
         name = SCRIPTS.get(script, script.replace("live_", "mixed, live: "))
-        name += f", {setting}" * bool(setting) + f", {threads} threads" * (threads > 1)
+        name += f", {setting}" * bool(setting)
+        name += f", {threads} threads" * (threads > 1 and setting != ON_OTHER_THREAD)
         shown = [
             "{ns_min} ({ns_median})".format(**by_program[program]) if program in by_program else ""
             for program in ("original", "locked", "owned")
@@ -178,10 +190,15 @@ def machine() -> str:
 
 HEAD = """# Speed of the reference and of PyTorch's own allocator
 
-Nanoseconds for a malloc and its free: the least, and the median in parentheses, of {replays} replays,
-on {machine}. Made by `scripts/speed/speed.py`, which says what the columns are.
+Nanoseconds for a malloc and its free: the least, and the median in parentheses, of {replays}
+replays, on {machine}. Made by `scripts/speed/speed.py`, which says what the columns are.
 
 """
+
+
+def plot(folder: Path) -> None:
+    files = [str(folder / "speed.csv"), str(folder / "live.svg")]
+    subprocess.run([release_build("plot_speed"), *files], check=True)
 
 
 def main() -> None:
@@ -189,15 +206,20 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7, metavar="N", help="default: 7")
     parser.add_argument("--out", type=Path, default=CHECKOUT / "results/speed", metavar="FOLDER")
     parser.add_argument("--quick", action="store_true", help="one round, without many live blocks")
+    parser.add_argument("--plot", action="store_true", help="only draw the plot of the table")
     args = parser.parse_args()
     if args.rounds < 1:
         parser.error("--rounds needs at least 1")
+    if args.plot:
+        plot(args.out)
+        return
     args.out.mkdir(parents=True, exist_ok=True)
     found = scripts()
     cells = [(name, path, "", 1) for name, path in found.items()]
     cells += [("hot_4k", found["hot_4k"], "history", 1), ("mix", found["mix"], "history", 1)]
     cells += [("mix", found["mix"], "expandable", 1)]
     cells += [("hot_4k", found["hot_4k"], "", n) for n in THREADS[1:]]
+    cells += [(name, found[name], ON_OTHER_THREAD, 2) for name in ("hot_4k", "mix")]
     live = LIVE[:2] if args.quick else LIVE
     cells += [(f"live_{n}", script_with_live(n), "", 1) for n in live]
     rows = measured(cells, 1 if args.quick else args.rounds)
@@ -207,6 +229,7 @@ def main() -> None:
         writer.writerows(rows)
     text = HEAD.format(replays=rows[0]["replays"], machine=machine()) + table(rows)
     (args.out / "speed.md").write_text(text)
+    plot(args.out)
     print(text)
 
 

@@ -55,6 +55,9 @@ pub struct Args {
     /// With --bench: run the whole script on each of K threads, with separate streams.
     #[arg(long, value_name = "K", default_value_t = 1)]
     threads: usize,
+    /// With --bench and --threads 2: one thread runs the script, the other frees its blocks.
+    #[arg(long, requires = "bench")]
+    free_on_other_thread: bool,
     /// With --bench: empty the cache before each run.
     #[arg(long)]
     cold: bool,
@@ -146,6 +149,7 @@ fn bench(
         runs,
         walks: args.inner,
         threads: args.threads,
+        free_on_other_thread: args.free_on_other_thread,
         cold: args.cold,
         unlocked: args.unlocked,
     };

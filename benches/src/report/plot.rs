@@ -9,5 +9,6 @@ pub mod efficiency;
 pub(crate) mod frame;
 pub mod releases;
 pub(crate) mod shade;
+pub mod speed;
 pub mod timeline;
 pub mod tradeoff;

@@ -15,7 +15,7 @@ for t; do
   head -60000 "$DIR/bench/$t.txt" > "$T"
   n=$(grep -c ^a "$T")
   o=$(valgrind --tool=callgrind --callgrind-out-file=/dev/null \
-    --toggle-collect='*bench_raw<false>*' "$DIR/build/oracle" --bench 3 --single-thread \
+    --toggle-collect='*bench_raw<false*' "$DIR/build/oracle" --bench 3 --single-thread \
     < "$T" 2>&1 >/dev/null | sed -n 's/.*Collected : \([0-9]*\).*/\1/p')
   i=$(awk -v o="$o" -v n="$n" 'BEGIN{printf "%.0f", o/(4*n)}')
   echo "$t: $i instructions per allocation (pairs: $n, 4 replays)"

@@ -310,6 +310,7 @@ struct Options {
   int bench = 0;
   int inner = 1;
   int threads = 1;
+  bool free_on_other_thread = false;
   bool single_thread = false;
   bool cold = false;
   std::string api = "raw";
@@ -515,8 +516,76 @@ static std::vector<BOp> compact(const std::vector<Op>& ops) {
   return v;
 }
 
-template <bool Null>
-static BenchResult bench_raw(const std::vector<BOp>& ops, std::vector<void*>& ptr, int inner) {
+// A bounded queue that hands addresses from one thread to another, in batches. The same as in
+// ../script/src/bench/handover.rs. The address with the number n, from 0, is in ring[n % WINDOW];
+// taken <= sent <= taken + WINDOW.
+class Handover {
+ public:
+  // Appends an address; waits if as many as possible are on their way.
+  void send(void* p) {
+    if (number_ % BATCH == 0)
+      wait_until(
+          [&] { return number_ - taken_.load(std::memory_order_acquire) <= WINDOW - BATCH; });
+    ring_[number_ % WINDOW].store(p, std::memory_order_relaxed);
+    if (++number_ % BATCH == 0) sent_.store(number_, std::memory_order_release);
+  }
+  void close() {
+    sent_.store(number_, std::memory_order_release);
+    closed_.store(true, std::memory_order_release);
+  }
+  // Calls take for each address in order, until the queue is closed.
+  template <class Take>
+  void receive(Take take) {
+    size_t taken = 0;
+    for (;;) {
+      wait_until([&] {
+        return closed_.load(std::memory_order_acquire) ||
+               sent_.load(std::memory_order_acquire) > taken;
+      });
+      size_t end = std::min(sent_.load(std::memory_order_acquire), taken + BATCH);
+      if (end == taken) return;
+      for (; taken < end; taken++) take(ring_[taken % WINDOW].load(std::memory_order_relaxed));
+      taken_.store(taken, std::memory_order_release);
+    }
+  }
+
+ private:
+  static constexpr size_t BATCH = 64;          // addresses that the receiver gets at once
+  static constexpr size_t WINDOW = 4 * BATCH;  // addresses that are on their way at most
+  static constexpr int SPINS = 1000;           // looks before a waiting thread lets others run
+  template <class Ready>
+  static void wait_until(Ready ready) {
+    for (int looks = 0; !ready();) {
+      if (looks < SPINS) {
+        looks++;
+        __builtin_ia32_pause();
+      } else {
+        std::this_thread::yield();
+      }
+    }
+  }
+  std::atomic<void*> ring_[WINDOW] = {};
+  size_t number_ = 0;  // addresses so far; the sender's
+  alignas(64) std::atomic<size_t> sent_{0};
+  alignas(64) std::atomic<size_t> taken_{0};
+  std::atomic<bool> closed_{false};
+};
+
+// What becomes of an address that the trace frees.
+struct FreeHere {
+  void operator()(void* p) const { ca::raw_delete(p); }  // ignores nullptr
+};
+struct Forget {
+  void operator()(void*) const { asm volatile("" ::: "memory"); }
+};
+struct HandOver {
+  Handover& queue;
+  void operator()(void* p) const { queue.send(p); }
+};
+
+template <bool Null, class Free>
+static BenchResult bench_raw(const std::vector<BOp>& ops, std::vector<void*>& ptr, int inner,
+                             Free free) {
   uint64_t allocs = 0, ooms = 0;
   auto t0 = Clock::now();
   for (int rep = 0; rep < inner; rep++)
@@ -538,12 +607,7 @@ static BenchResult bench_raw(const std::vector<BOp>& ops, std::vector<void*>& pt
           }
           break;
         case 'f':
-          if (Null) {
-            ptr[op.slot] = nullptr;
-            asm volatile("" ::: "memory");
-            break;
-          }
-          ca::raw_delete(ptr[op.slot]);  // ignores nullptr
+          free(ptr[op.slot]);
           ptr[op.slot] = nullptr;
           break;
         case 'r':
@@ -653,7 +717,7 @@ static BenchResult bench_threads(const std::vector<BOp>& ops, size_t slots, int 
       ready++;
       while (!go.load()) {
       }
-      res[i] = bench_raw<false>(tr[i], ptrs[i], inner);
+      res[i] = bench_raw<false>(tr[i], ptrs[i], inner, FreeHere{});
     });
   while (ready.load() < k) {
   }
@@ -669,6 +733,31 @@ static BenchResult bench_threads(const std::vector<BOp>& ops, size_t slots, int 
     for (auto& p : ptrs[i])
       if (p) ca::raw_delete(p);
   }
+  return r;
+}
+
+// This thread replays the trace, another frees what it frees. Returns the time until the last free.
+template <bool Null>
+static BenchResult bench_free_on_other_thread(const std::vector<BOp>& ops, std::vector<void*>& ptr,
+                                              int inner) {
+  Handover queue;
+  std::atomic<bool> ready{false};
+  std::thread other([&] {
+    c10::cuda::set_device(0);
+    ready = true;
+    if (Null)
+      queue.receive(Forget{});
+    else
+      queue.receive(FreeHere{});
+  });
+  while (!ready.load()) {
+  }
+  auto t0 = Clock::now();
+  BenchResult r = bench_raw<Null>(ops, ptr, inner, HandOver{queue});
+  queue.close();
+  other.join();
+  auto t1 = Clock::now();
+  r.ns = (double)std::chrono::duration_cast<std::chrono::nanoseconds>(t1 - t0).count();
   return r;
 }
 
@@ -711,15 +800,17 @@ static int bench(const Trace& t, const Options& o, FILE* out) {
       return ts.tv_sec * 1e9 + ts.tv_nsec;
     };
     double cpu0 = cpu();
-    BenchResult r = o.threads > 1        ? bench_threads(ops, t.ids.size(), o.threads, o.inner)
-                    : o.api == "dataptr" ? bench_dataptr(ops, dptr, o.inner)
-                                         : bench_raw<false>(ops, ptr, o.inner);
+    BenchResult r = o.free_on_other_thread ? bench_free_on_other_thread<false>(ops, ptr, o.inner)
+                    : o.threads > 1        ? bench_threads(ops, t.ids.size(), o.threads, o.inner)
+                    : o.api == "dataptr"   ? bench_dataptr(ops, dptr, o.inner)
+                                           : bench_raw<false>(ops, ptr, o.inner, FreeHere{});
     double cpu_ns = cpu() - cpu0;
     after = ca::getDeviceStats(0);
     fakecuda_counters(&c1);
     cleanup();
     std::fill(ptr.begin(), ptr.end(), nullptr);
-    BenchResult z = bench_raw<true>(ops, ptr, o.inner);
+    BenchResult z = o.free_on_other_thread ? bench_free_on_other_thread<true>(ops, ptr, o.inner)
+                                           : bench_raw<true>(ops, ptr, o.inner, Forget{});
     std::fill(ptr.begin(), ptr.end(), nullptr);
     allocs = r.allocs;
     ooms = r.ooms;
@@ -761,6 +852,8 @@ static void usage() {
       "  --fraction F   setMemoryFraction(F) before the first op\n"
       "  --bench N      throughput mode: time N replays (plus one warm-up)\n"
       "  --threads K    throughput mode: K threads, each the whole trace, on its own streams\n"
+      "  --free-on-other-thread  throughput mode with --threads 2: one thread replays the trace,\n"
+      "                 the other frees its blocks\n"
       "  --single-thread  throughput mode: do not start the idle second thread\n"
       "  --inner K      throughput mode: walk the trace K times inside one timed run\n"
       "  --api raw|dataptr   what throughput mode calls\n"
@@ -800,6 +893,8 @@ int main(int argc, char** argv) {
       o.api = val();
     else if (a == "--threads")
       o.threads = atoi(val());
+    else if (a == "--free-on-other-thread")
+      o.free_on_other_thread = true;
     else if (a == "--single-thread")
       o.single_thread = true;
     else if (a == "--inner")
@@ -809,6 +904,7 @@ int main(int argc, char** argv) {
     else
       usage();
   }
+  if (o.free_on_other_thread && (o.threads != 2 || o.api != "raw")) usage();
   Trace t = parse(read_all(stdin));
   // Large output buffer.
   static char obuf[1 << 20];

@@ -52,7 +52,38 @@ fn a_benchmark_prints_the_line_of_the_oracle() {
     for (arguments, words) in [
         (&["script", "--bench", "0"][..], "at least 1"),
         (&["script", "--bench", "1", "--threads", "65"], "1 to 64"),
+        (
+            &["script", "--bench", "1", "--free-on-other-thread"],
+            "--threads 2",
+        ),
     ] {
         coalesce(arguments, "a x 1\nf x\n", &[]).failure(1, &[words]);
     }
+}
+
+#[test]
+fn blocks_that_another_thread_frees_are_freed() {
+    let arguments = [
+        "--threads",
+        "2",
+        "--free-on-other-thread",
+        "--inner",
+        "1000",
+    ];
+    let arguments = [&["script", "--bench", "2"], &arguments[..]].concat();
+    // 1000 of 4 MiB each do not fit: later requests need the memory that the other thread frees.
+    let capacity = [("FAKE_TOTAL_BYTES", "2147483648")];
+    let text = coalesce(
+        &arguments,
+        "a x 4194304\nf x\na kept 1\nf kept\n",
+        &capacity,
+    )
+    .success();
+    let last = text.lines().last().unwrap();
+    assert!(
+        last.contains("threads=2 ops=4 allocs=2000 ooms=0 runs=2"),
+        "{last}"
+    );
+    let leaking = "a x 1\na x 1\nf x\n";
+    coalesce(&arguments, leaking, &[]).failure(2, &["op 1: id x is already live"]);
 }

@@ -323,6 +323,7 @@ pub(crate) mod tests {
             let (tag, text) = element.split_once('>').unwrap();
             let text = text.split_once("</text>").unwrap().0.trim();
             let text = text.replace("&lt;", "<").replace("&gt;", ">");
+            let text = text.replace("&apos;", "'");
             let number = |name| attribute(tag, name).parse::<f64>().unwrap().round() as i32;
             let (x, y, size) = (number("x"), number("y"), number("font-size"));
             let long = width(&text, size);

@@ -125,7 +125,7 @@ fn label(canvas: &Canvas<'_>, frame: &Frame, curves: &[Curve]) -> anyhow::Result
 }
 
 /// Moves sorted heights apart so that labels do not overlap, within a range that has space for them.
-fn spread(heights: &mut [i32], top: i32, bottom: i32) {
+pub(super) fn spread(heights: &mut [i32], top: i32, bottom: i32) {
     let mut free = top;
     for height in heights.iter_mut() {
         *height = (*height).max(free);

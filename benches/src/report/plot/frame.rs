@@ -83,13 +83,20 @@ impl Scale {
     }
 }
 
-/// A number with no more than four digits after the point.
+/// A number with no more than four digits after the point, and commas between thousands.
 pub(crate) fn number(value: f64) -> String {
-    let text = format!("{value:.4}");
+    let text = format!("{:.4}", value.abs());
     let text = text.trim_end_matches('0').trim_end_matches('.');
-    text.strip_prefix("-0")
-        .filter(|rest| rest.is_empty())
-        .map_or_else(|| text.to_owned(), |_| "0".to_owned())
+    let (whole, part) = text.split_at(text.find('.').unwrap_or(text.len()));
+    let sign = if value < 0.0 && text != "0" { "-" } else { "" };
+    let mut grouped = whole.to_owned();
+    for place in (1..whole.len())
+        .rev()
+        .filter(|place| (whole.len() - place).is_multiple_of(3))
+    {
+        grouped.insert(place, ',');
+    }
+    format!("{sign}{grouped}{part}")
 }
 
 /// A chart with two axes, in pixels.
@@ -182,8 +189,16 @@ mod tests {
         );
         assert_eq!(
             texts(Scale::log(1.0, 1e6)),
-            ["1", "10", "100", "1000", "10000", "100000", "1000000"]
+            ["1", "10", "100", "1,000", "10,000", "100,000", "1,000,000"]
         );
         assert!(texts(Scale::log(0.01, 1e9)).len() > 5);
+    }
+
+    #[test]
+    fn numbers_are_short() {
+        assert_eq!(
+            [0.00001, -0.00001, 0.25, -1234.5, 999.0, 1e6].map(number),
+            ["0", "0", "0.25", "-1,234.5", "999", "1,000,000"]
+        );
     }
 }

@@ -4,20 +4,20 @@
 //! operations on streams, events and the cache between them; printing and rare operations are skipped.
 //! The unit is nanoseconds per allocation, each of which is freed once.
 
-use std::hint::black_box;
-use std::io::Write;
-use std::sync::Barrier;
-use std::time::Instant;
+mod handover;
+mod runs;
+mod walk;
 
-use crate::{Op, RunError, Script};
+use std::io::Write;
+
 use anyhow::ensure;
 use coalesce_alloc::driver::calls::CallKind;
 use coalesce_alloc::driver::sim::SimDevice;
-use coalesce_alloc::driver::{DeviceAddr, StreamId};
-use coalesce_alloc::error::Error;
 use coalesce_alloc::{PyTorch, Shared};
-use cpu_time::ThreadTime;
 use statrs::statistics::{Data, Max, Min, OrderStatistics};
+
+use self::walk::{Step, Tally, Walker};
+use crate::Script;
 
 type Allocator = PyTorch<SimDevice>;
 
@@ -30,6 +30,8 @@ pub struct BenchOptions {
     pub walks: usize,
     /// Threads that walk the whole script at the same time, each on its own streams.
     pub threads: usize,
+    /// Whether the first of two threads walks the script and the second frees what it frees.
+    pub free_on_other_thread: bool,
     /// Whether to empty the cache before each run, outside the measured time.
     pub cold: bool,
     /// Whether a single thread calls the allocator without the lock that several threads need.
@@ -52,23 +54,12 @@ impl BenchOptions {
             !self.unlocked || self.threads == 1,
             "--unlocked needs a single thread"
         );
+        ensure!(
+            !self.free_on_other_thread || self.threads == 2,
+            "--free-on-other-thread needs --threads 2"
+        );
         Ok(())
     }
-}
-
-/// The times of a run.
-#[derive(Default)]
-struct RunTimes {
-    wall_ns: f64,
-    cpu_ns: f64,
-    tally: Tally,
-}
-
-/// Requests of a run, and failed requests among them.
-#[derive(Clone, Copy, Default)]
-struct Tally {
-    allocations: u64,
-    ooms: u64,
 }
 
 /// Measures, and prints one line after each run and a summary.
@@ -98,7 +89,9 @@ pub fn bench(
             allocator.lock().empty_cache()?;
         }
         let before = Counters::of(&allocator.lock());
-        let run = if options.threads > 1 {
+        let run = if options.free_on_other_thread {
+            walker.run_freed_on_other_thread(&allocator)?
+        } else if options.threads > 1 {
             walker.run_threads(&allocator, options.threads)?
         } else if options.unlocked {
             walker.run(&mut *allocator.lock())?
@@ -108,7 +101,11 @@ pub fn bench(
         let after = Counters::of(&allocator.lock());
         allocator.lock().driver_mut().streams_mut().complete_all();
         let per_pair = |ns: f64| ns / run.tally.allocations.max(1) as f64;
-        let empty = per_pair(walker.run_without_allocator());
+        let empty = per_pair(if options.free_on_other_thread {
+            walker.run_handover_without_allocator()
+        } else {
+            walker.run_without_allocator()
+        });
         let warm_up = if number == 0 { " (warm-up)" } else { "" };
         writeln!(
             out,
@@ -144,241 +141,6 @@ pub fn bench(
         Data::new(overhead).median(),
     )?;
     Ok(())
-}
-
-/// A timed operation. Small, so that walking the script costs little.
-#[derive(Clone, Copy)]
-enum Step {
-    Malloc { id: u32, stream: u16, bytes: u64 },
-    Free { id: u32 },
-    RecordStream { id: u32, stream: u16 },
-    HoldEvents(bool),
-    CompleteEvents { stream: u16, count: u64 },
-    CompleteAllEvents,
-    EmptyCache,
-    SetMemoryFraction(f64),
-}
-
-impl Step {
-    /// The operations of a script, without printing and rare ones.
-    fn timed(script: &Script) -> Vec<Self> {
-        script.ops().iter().filter_map(Self::of).collect()
-    }
-
-    /// An operation, unless it is not timed.
-    fn of(op: &Op) -> Option<Self> {
-        // Streams beyond the first 65,536 share their places.
-        let short = |stream: u32| stream as u16;
-        match *op {
-            Op::Malloc { id, bytes, stream } => Some(Self::Malloc {
-                id,
-                stream: short(stream),
-                bytes,
-            }),
-            Op::Free { id } => Some(Self::Free { id }),
-            Op::RecordStream { id, stream } => Some(Self::RecordStream {
-                id,
-                stream: short(stream),
-            }),
-            Op::HoldEvents(hold) => Some(Self::HoldEvents(hold)),
-            Op::CompleteEvents { stream, count } => Some(match stream {
-                Some(stream) => Self::CompleteEvents {
-                    stream: short(stream),
-                    count,
-                },
-                None => Self::CompleteAllEvents,
-            }),
-            Op::EmptyCache => Some(Self::EmptyCache),
-            Op::SetMemoryFraction(fraction) => Some(Self::SetMemoryFraction(fraction)),
-            _ => None,
-        }
-    }
-}
-
-/// Access to the allocator for one step.
-trait Access {
-    fn with<R>(&mut self, call: impl FnOnce(&mut Allocator) -> R) -> R;
-}
-
-/// An allocator of one thread.
-impl Access for &mut Allocator {
-    fn with<R>(&mut self, call: impl FnOnce(&mut Allocator) -> R) -> R {
-        call(self)
-    }
-}
-
-/// An allocator behind a lock, which each step takes.
-impl Access for &Shared<Allocator> {
-    fn with<R>(&mut self, call: impl FnOnce(&mut Allocator) -> R) -> R {
-        call(&mut self.lock())
-    }
-}
-
-/// Replays a script.
-#[derive(Clone, Copy)]
-struct Walker<'a> {
-    script: &'a Script,
-    steps: &'a [Step],
-    walks: usize,
-}
-
-/// The address of each id; null if it is not live.
-type Live = Vec<DeviceAddr>;
-
-impl Walker<'_> {
-    /// Walks the script on one thread.
-    fn run(self, mut allocator: impl Access) -> anyhow::Result<RunTimes> {
-        let mut live = self.nothing_live();
-        let (started, cpu) = (Instant::now(), ThreadTime::try_now()?);
-        let tally = self.walk(0, &mut live, &mut allocator)?;
-        let run = RunTimes {
-            wall_ns: started.elapsed().as_nanos() as f64,
-            cpu_ns: cpu.try_elapsed()?.as_nanos() as f64,
-            tally,
-        };
-        allocator.with(|allocator| free_all(allocator, &live))?;
-        Ok(run)
-    }
-
-    /// Walks the script on several threads at once, on one allocator behind a lock. Thread i adds i to
-    /// the script's streams. The clock starts before the first thread and stops after the last.
-    fn run_threads(
-        self,
-        allocator: &Shared<Allocator>,
-        threads: usize,
-    ) -> anyhow::Result<RunTimes> {
-        let start = Barrier::new(threads + 1);
-        let work = |offset: u16| -> anyhow::Result<(f64, Tally, Live)> {
-            let mut live = self.nothing_live();
-            start.wait();
-            let cpu = ThreadTime::try_now()?;
-            let tally = self.walk(offset, &mut live, &mut &*allocator)?;
-            Ok((cpu.try_elapsed()?.as_nanos() as f64, tally, live))
-        };
-        let (elapsed, results) = std::thread::scope(|scope| {
-            let workers: Vec<_> = (0..threads as u16)
-                .map(|offset| scope.spawn(move || work(offset)))
-                .collect();
-            let started = Instant::now();
-            start.wait();
-            let results: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
-            (started.elapsed(), results)
-        });
-        let mut run = RunTimes {
-            wall_ns: elapsed.as_nanos() as f64,
-            ..RunTimes::default()
-        };
-        for result in results {
-            let (cpu_ns, tally, live) = match result {
-                Ok(result) => result?,
-                Err(panic) => std::panic::resume_unwind(panic),
-            };
-            run.cpu_ns += cpu_ns;
-            run.tally.allocations += tally.allocations;
-            run.tally.ooms += tally.ooms;
-            free_all(&mut allocator.lock(), &live)?;
-        }
-        Ok(run)
-    }
-
-    /// Measures the walk without an allocator, in nanoseconds.
-    fn run_without_allocator(self) -> f64 {
-        let mut live = self.nothing_live();
-        let started = Instant::now();
-        for _ in 0..self.walks {
-            for step in self.steps {
-                match *black_box(step) {
-                    Step::Malloc { id, bytes, .. } => live[id as usize] = DeviceAddr(bytes),
-                    Step::Free { id } => live[id as usize] = DeviceAddr::NULL,
-                    _ => {}
-                }
-            }
-        }
-        black_box(&live);
-        started.elapsed().as_nanos() as f64
-    }
-
-    fn nothing_live(self) -> Live {
-        vec![DeviceAddr::NULL; self.script.ids().len()]
-    }
-
-    /// Performs every step. A function of its own, so that profilers can tell it from the rest.
-    #[inline(never)]
-    fn walk(
-        self,
-        stream_offset: u16,
-        live: &mut [DeviceAddr],
-        access: &mut impl Access,
-    ) -> anyhow::Result<Tally> {
-        let mut tally = Tally::default();
-        let stream = |number: u16| StreamId::nth(number.into());
-        for _ in 0..self.walks {
-            for (at, &step) in self.steps.iter().enumerate() {
-                match step {
-                    Step::Malloc {
-                        id,
-                        bytes,
-                        stream: number,
-                    } => {
-                        let place = &mut live[id as usize];
-                        if !place.is_null() {
-                            return Err(self.already_live(at, id));
-                        }
-                        tally.allocations += 1;
-                        let stream = stream(number.wrapping_add(stream_offset));
-                        match access.with(|allocator| allocator.raw_malloc(bytes, stream)) {
-                            Ok(addr) => *place = addr,
-                            Err(error) if error.is_out_of_memory() => tally.ooms += 1,
-                            Err(error) => return Err(error.into()),
-                        }
-                    }
-                    Step::Free { id } => {
-                        let addr = std::mem::take(&mut live[id as usize]);
-                        access.with(|allocator| allocator.free(addr))?;
-                    }
-                    Step::RecordStream { id, stream: number } => {
-                        let addr = live[id as usize];
-                        access.with(|allocator| allocator.record_stream(addr, stream(number)))?;
-                    }
-                    Step::CompleteEvents {
-                        stream: number,
-                        count,
-                    } => access.with(|allocator| {
-                        let streams = allocator.driver_mut().streams_mut();
-                        streams.complete(stream(number), count);
-                    }),
-                    Step::CompleteAllEvents => {
-                        access.with(|allocator| {
-                            allocator.driver_mut().streams_mut().complete_all();
-                        });
-                    }
-                    Step::HoldEvents(hold) => {
-                        access.with(|allocator| {
-                            allocator.driver_mut().streams_mut().set_hold(hold);
-                        });
-                    }
-                    Step::EmptyCache => access.with(Allocator::empty_cache)?,
-                    Step::SetMemoryFraction(fraction) => {
-                        access.with(|allocator| allocator.set_memory_fraction(fraction))?;
-                    }
-                }
-            }
-        }
-        Ok(tally)
-    }
-
-    /// Step `at` allocates under the id of a live allocation.
-    fn already_live(self, at: usize, id: u32) -> anyhow::Error {
-        let ops = self.script.ops().iter().enumerate();
-        let mut timed = ops.filter(|(_, op)| Step::of(op).is_some());
-        let op = timed.nth(at).map_or(0, |(op, _)| op);
-        let id = self.script.ids()[id as usize].clone();
-        RunError::AlreadyLive { op, id }.into()
-    }
-}
-
-fn free_all(allocator: &mut Allocator, live: &Live) -> Result<(), Error> {
-    live.iter().try_for_each(|&addr| allocator.free(addr))
 }
 
 /// Counters of the allocator and the device.

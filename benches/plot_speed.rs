@@ -1,0 +1,17 @@
+//! Draws the plot of results/speed: `plot_speed speed.csv live.svg`.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::Context;
+use coalesce_bench::report::plot::speed::speed;
+
+fn main() -> anyhow::Result<()> {
+    let mut files = std::env::args_os().skip(1).map(PathBuf::from);
+    let (Some(table), Some(plot), None) = (files.next(), files.next(), files.next()) else {
+        anyhow::bail!("usage: plot_speed TABLE.csv PLOT.svg");
+    };
+    let rows = fs::File::open(&table).with_context(|| table.display().to_string())?;
+    let svg = speed(rows).with_context(|| table.display().to_string())?;
+    fs::write(&plot, svg).with_context(|| plot.display().to_string())
+}

@@ -1,0 +1,191 @@
+//! The time for a malloc and its free over the number of live blocks.
+
+use std::io::Read;
+
+use anyhow::{Context, ensure};
+use serde::Deserialize;
+
+use super::canvas::{COLORS, Canvas, FAINT, Font, LINE, MARGIN, TEXT, TITLE, draw, widest, wrap};
+use super::driver_time::spread;
+use super::frame::{Frame, Scale, X_AXIS, Y_AXIS, number};
+
+const WIDTH: i32 = 760;
+const HEIGHT: i32 = 300;
+/// Pixels between the middles of a point and of its time.
+const GAP: i32 = 15;
+/// Pixels between the frame and the names of the lines.
+const LEAD: i32 = 8;
+
+/// The programs that are drawn, as the table and as the plot calls them.
+const PROGRAMS: [(&str, &str); 2] = [("original", "PyTorch's allocator"), ("locked", "Coalesce")];
+
+/// A row of the table that `scripts/speed/speed.py` makes.
+#[derive(Deserialize)]
+struct Row {
+    script: String,
+    setting: String,
+    threads: u32,
+    program: String,
+    ns_min: f64,
+    replays: u32,
+}
+
+impl Row {
+    /// The number of live blocks, if the row is a measurement over that number.
+    fn live(&self) -> Option<f64> {
+        let plain = self.setting.is_empty() && self.threads == 1;
+        let live = self.script.strip_prefix("live_").filter(|_| plain)?;
+        live.parse::<u32>().ok().map(f64::from)
+    }
+}
+
+/// The points of one program.
+struct Line {
+    label: &'static str,
+    /// Live blocks and nanoseconds, by live blocks. Never empty.
+    points: Vec<(f64, f64)>,
+}
+
+/// Plots the time for a malloc and its free over the number of live blocks, from the table `speed.csv` of
+/// `scripts/speed/speed.py`.
+///
+/// # Errors
+/// If the table cannot be read or lacks these measurements for a program, or if the plot cannot be drawn.
+pub fn speed(table: impl Read) -> anyhow::Result<String> {
+    let rows = csv::Reader::from_reader(table).into_deserialize();
+    let rows: Vec<Row> = rows.collect::<Result<_, _>>()?;
+    let line = |&(program, label)| {
+        let of_program = rows.iter().filter(|row| row.program == program);
+        let points = of_program.filter_map(|row| Some((row.live()?, row.ns_min)));
+        let mut points: Vec<(f64, f64)> = points.collect();
+        let positive = points.iter().all(|&(live, ns)| live >= 1.0 && ns > 0.0);
+        ensure!(
+            positive,
+            "{program}: numbers of blocks and times must be positive"
+        );
+        ensure!(
+            points.len() > 1,
+            "{program}: at least two numbers of live blocks are needed, as scripts live_1000 and live_10000"
+        );
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        Ok(Line { label, points })
+    };
+    let lines: Vec<Line> = PROGRAMS.iter().map(line).collect::<anyhow::Result<_>>()?;
+    let replays = rows.iter().find(|row| row.live().is_some());
+    let replays = replays.context("no script live_N")?.replays;
+    paint(&lines, replays)
+}
+
+fn paint(lines: &[Line], replays: u32) -> anyhow::Result<String> {
+    let note = format!(
+        "Mixed sizes up to 64 KiB, one thread, one core. Both take a lock and keep all statistics. The least of {replays} \
+         replays. Logarithmic scales."
+    );
+    let note = wrap(&note, TEXT, WIDTH - 2 * MARGIN);
+    let top = MARGIN + TITLE + LINE * note.len() as i32 + LINE;
+    let (live, ns): (Vec<f64>, Vec<f64>) =
+        lines.iter().flat_map(|line| &line.points).copied().unzip();
+    let scale = |values: Vec<f64>, beyond: f64| {
+        let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = values.iter().copied().fold(0.0, f64::max);
+        Scale::log(least / beyond, most * beyond)
+    };
+    let labels = widest(lines.iter().map(|line| line.label), TEXT);
+    let frame = Frame {
+        left: MARGIN + Y_AXIS,
+        top,
+        right: WIDTH - MARGIN - labels - LEAD,
+        bottom: top + HEIGHT,
+        x: scale(live, 1.4),
+        y: scale(ns, 1.7),
+    };
+    draw((WIDTH, frame.bottom + X_AXIS + MARGIN), |canvas| {
+        let title = "Time for a malloc and its free";
+        canvas.text(title, (MARGIN, MARGIN + TITLE / 2), Font::new(TITLE))?;
+        let place = (MARGIN, MARGIN + TITLE + LINE);
+        canvas.lines(&note, place, Font::new(TEXT).color(FAINT))?;
+        frame.axes(canvas, "live blocks", "ns for a malloc and its free")?;
+        for (line, color) in lines.iter().zip(COLORS) {
+            let points = line.points.iter();
+            let places = points.map(|&point| frame.place(point)).collect();
+            canvas.line(places, color, 2)?;
+            for &point in &line.points {
+                let (x, y) = frame.place(point);
+                canvas.dot((x, y), 4, color)?;
+                let font = Font::new(TEXT).color(color).centered();
+                canvas.text(&number(point.1.round()), (x, y - GAP), font)?;
+            }
+        }
+        label(canvas, &frame, lines)
+    })
+}
+
+/// The names of the lines, at the heights of their last points.
+fn label(canvas: &Canvas<'_>, frame: &Frame, lines: &[Line]) -> anyhow::Result<()> {
+    let ends = lines.iter().zip(COLORS);
+    let mut ends: Vec<_> = ends
+        .filter_map(|(line, color)| Some((frame.place(*line.points.last()?).1, line.label, color)))
+        .collect();
+    ends.sort_by_key(|&(y, _, _)| y);
+    let mut heights: Vec<i32> = ends.iter().map(|&(y, _, _)| y).collect();
+    spread(&mut heights, frame.top, frame.bottom);
+    for ((_, label, color), height) in ends.into_iter().zip(heights) {
+        canvas.text(
+            label,
+            (frame.right + LEAD, height),
+            Font::new(TEXT).color(color),
+        )?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::plot::canvas::tests::{assert_legible, labels};
+
+    const HEAD: &str = "script,setting,threads,program,ns_min,ns_median,replays\n";
+
+    fn texts(svg: &str) -> Vec<String> {
+        labels(svg).into_iter().map(|label| label.text).collect()
+    }
+
+    #[test]
+    fn lines_are_labelled_with_their_names_and_times() {
+        let table = format!(
+            "{HEAD}hot_4k,,1,original,7777,7777,9\n\
+             live_1000,history,1,original,8888,8888,9\n\
+             live_1000000,,1,original,2019.6,2128.8,9\nlive_1000,,1,original,294.4,307.2,9\n\
+             live_1000,,1,locked,94.7,96.2,9\nlive_1000000,,1,locked,811.0,842.4,9\n"
+        );
+        let svg = speed(table.as_bytes()).unwrap();
+        assert_legible(&svg);
+        assert_eq!(svg, speed(table.as_bytes()).unwrap());
+        let texts = texts(&svg);
+        for expected in [
+            ["PyTorch's allocator", "Coalesce"],
+            ["294", "2,020"],
+            ["95", "811"],
+            ["1,000", "1,000,000"],
+            ["live blocks", "ns for a malloc and its free"],
+        ]
+        .as_flattened()
+        {
+            assert!(texts.iter().any(|text| text == expected), "{expected}");
+        }
+        assert!(!texts.iter().any(|text| text == "7,777" || text == "8,888"));
+    }
+
+    #[test]
+    fn a_table_without_these_measurements_is_refused() {
+        for rows in [
+            "",
+            "hot_4k,,1,original,1,1,9\n",
+            "live_10,,1,original,1,1,9\nlive_20,,1,original,1,1,9\n",
+            "live_10,,1,original,0,1,9\nlive_20,,1,original,1,1,9\n",
+            "live_10,,1,original,x,1,9\n",
+        ] {
+            assert!(speed(format!("{HEAD}{rows}").as_bytes()).is_err(), "{rows}");
+        }
+    }
+}
