@@ -87,7 +87,7 @@ impl StreamId {
     }
 }
 
-/// An event created by [`Driver::create_event`].
+/// An event created by [`Driver::create_event`]. Drivers number their events from 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct EventId(pub u32);
 

@@ -3,10 +3,6 @@
 //! A [`Hook`] counts, times, logs, limits or fails driver calls, and works with every driver. A pair of
 //! hooks is a hook.
 
-use std::collections::HashMap;
-
-use foldhash::fast::FixedState;
-
 use super::calls::{Call, CallKind};
 use super::{
     DeviceAddr, Driver, DriverError, EventId, HandleKind, MemoryHandle, MemoryInfo, PoolSettings,
@@ -75,8 +71,8 @@ impl<A: Hook, B: Hook> Hook for (A, B) {
 pub struct Tap<D, H> {
     driver: D,
     hook: H,
-    /// The stream each event was last recorded on.
-    recorded: HashMap<EventId, StreamId, FixedState>,
+    /// The stream each event was last recorded on, by the number of the event.
+    recorded: Vec<Option<StreamId>>,
 }
 
 impl<D, H> Tap<D, H> {
@@ -86,7 +82,7 @@ impl<D, H> Tap<D, H> {
         Self {
             driver,
             hook,
-            recorded: HashMap::default(),
+            recorded: Vec::new(),
         }
     }
 
@@ -198,7 +194,11 @@ impl<D: Driver, H: Hook> Driver for Tap<D, H> {
         self.pass(CallKind::RecordEvent, 0, |driver| {
             driver.record_event(event, stream)
         })?;
-        self.recorded.insert(event, stream);
+        let number = event.0 as usize;
+        if number >= self.recorded.len() {
+            self.recorded.resize(number + 1, None);
+        }
+        self.recorded[number] = Some(stream);
         self.hook.after(&Call::RecordEvent { stream });
         Ok(())
     }
@@ -221,7 +221,7 @@ impl<D: Driver, H: Hook> Driver for Tap<D, H> {
         self.pass(CallKind::SynchronizeEvent, 0, |driver| {
             driver.synchronize_event(event)
         })?;
-        if let Some(&stream) = self.recorded.get(&event) {
+        if let Some(&Some(stream)) = self.recorded.get(event.0 as usize) {
             self.hook.after(&Call::SynchronizeEvent { stream });
         }
         Ok(())
