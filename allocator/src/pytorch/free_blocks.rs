@@ -43,6 +43,13 @@ impl PartialEq for FreeBlock {
 
 impl Eq for FreeBlock {}
 
+/// A filler of unused places.
+impl Default for FreeBlock {
+    fn default() -> Self {
+        Self::first_of(0)
+    }
+}
+
 impl FreeBlock {
     #[inline]
     fn new(id: BlockId, block: &Block) -> Self {

@@ -1,23 +1,27 @@
 //! An ordered set that allocates no host memory once warm.
 //!
 //! `BTreeSet` allocates and frees nodes as it grows and shrinks, but a malloc must not allocate. This
-//! set keeps its items in short sorted runs. The smallest item, which is taken most often, is the last one, so
-//! that nothing moves when it goes. Other items are found and moved in one pass from the end, which a processor
-//! predicts better than a binary search and a copy.
+//! set keeps its items in short sorted runs. The smallest item, which is taken most often, is the last one of its
+//! run, so that nothing moves when it goes. Other items are found and moved in one pass from the end, which a
+//! processor predicts better than a binary search and a copy.
 
 /// The most items in a run.
 const RUN: usize = 16;
 
 /// An ordered set of distinct items.
 ///
-/// Invariants: every run has an item, and fewer than [`RUN`]; all items of a run are larger than all of the next.
-#[derive(Debug)]
+/// Invariants: every run has fewer than [`RUN`] items, and all of them but `low` have some; items of `low` are
+/// smaller than all others, and items of a high run are larger than those of the next.
+#[derive(Debug, Default)]
 pub(super) struct OrderedSet<T> {
-    runs: Vec<Run<T>>,
+    /// The smallest items. Most sets have no others.
+    low: Run<T>,
+    /// All other items, the largest first.
+    high: Vec<Run<T>>,
 }
 
 /// Sorted items, the largest first.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Run<T> {
     /// Only the first `len` are in the set.
     items: [T; RUN],
@@ -27,6 +31,7 @@ struct Run<T> {
 /// The position of an item in an [`OrderedSet`], valid until the set changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Cursor {
+    /// The high run, or their number for the low run.
     run: u32,
     slot: u32,
 }
@@ -38,20 +43,7 @@ impl Cursor {
     }
 }
 
-impl<T> Default for OrderedSet<T> {
-    fn default() -> Self {
-        Self { runs: Vec::new() }
-    }
-}
-
 impl<T: Copy + Ord> Run<T> {
-    fn of(item: T) -> Self {
-        Self {
-            items: [item; RUN],
-            len: 1,
-        }
-    }
-
     fn items(&self) -> &[T] {
         self.items.get(..self.len).unwrap_or(&self.items)
     }
@@ -92,38 +84,36 @@ impl<T: Copy + Ord> Run<T> {
         }
     }
 
-    /// Moves the smaller half of the items to a new run.
-    fn halve(&mut self) -> Self {
-        let mut smaller = *self;
-        smaller.items.copy_within(RUN / 2.., 0);
-        smaller.len = self.len - RUN / 2;
-        self.len = RUN / 2;
-        smaller
+    /// Moves the larger half of the items to a new run.
+    fn take_larger(&mut self) -> Self {
+        let mut larger = *self;
+        larger.len = self.len / 2;
+        self.items.copy_within(larger.len.., 0);
+        self.len -= larger.len;
+        larger
     }
 }
 
 impl<T: Copy + Ord> OrderedSet<T> {
     /// Whether it has no items.
     pub(super) fn is_empty(&self) -> bool {
-        self.runs.is_empty()
+        self.low.len == 0
     }
 
     /// Inserts an item that is not present.
     #[inline(always)]
     pub(super) fn insert(&mut self, item: T) {
-        let number = match self.runs.len() {
-            0 => {
-                self.runs.push(Run::of(item));
-                return;
+        let above = match self.high.last() {
+            Some(run) if run.smallest() < item => {
+                self.high.partition_point(|run| run.smallest() > item)
             }
-            1 => 0,
-            runs => (runs - 1).min(self.runs.partition_point(|run| run.smallest() > item)),
+            _ => self.high.len(),
         };
-        let run = &mut self.runs[number];
+        let run = self.high.get_mut(above).unwrap_or(&mut self.low);
         run.insert(item);
         if run.len == RUN {
-            let smaller = run.halve();
-            self.runs.insert(number + 1, smaller);
+            let larger = run.take_larger();
+            self.high.insert(above, larger);
         }
     }
 
@@ -139,40 +129,48 @@ impl<T: Copy + Ord> OrderedSet<T> {
     }
 
     /// Removes the item at a position.
+    #[inline]
     pub(super) fn remove_at(&mut self, at: Cursor) {
         let number = at.run as usize;
-        let run = &mut self.runs[number];
-        run.remove_at(at.slot as usize);
-        if run.len == 0 {
-            self.runs.remove(number);
+        if let Some(run) = self.high.get_mut(number) {
+            run.remove_at(at.slot as usize);
+            if run.len == 0 {
+                self.high.remove(number);
+            }
+            return;
+        }
+        self.low.remove_at(at.slot as usize);
+        if self.low.len == 0
+            && let Some(next) = self.high.pop()
+        {
+            self.low = next;
         }
     }
 
     /// The position of the smallest item.
     #[inline]
     pub(super) fn first(&self) -> Option<Cursor> {
-        let run = self.runs.last()?;
-        Some(Cursor::new(self.runs.len() - 1, run.len - 1))
+        let slot = self.low.len.checked_sub(1)?;
+        Some(Cursor::new(self.high.len(), slot))
     }
 
     /// The position of the smallest item that is not less than `item`.
     #[inline]
     pub(super) fn lower_bound(&self, item: &T) -> Option<Cursor> {
-        let number = match self.runs.len() {
-            1 => 0,
-            _ => {
-                let runs = self.runs.partition_point(|run| run.largest() >= *item);
-                runs.checked_sub(1)?
-            }
-        };
-        let slot = self.runs[number].lower_bound(item)?;
+        if let Some(slot) = self.low.lower_bound(item) {
+            return Some(Cursor::new(self.high.len(), slot));
+        }
+        let larger = self.high.partition_point(|run| run.largest() >= *item);
+        let number = larger.checked_sub(1)?;
+        let slot = self.high[number].lower_bound(item)?;
         Some(Cursor::new(number, slot))
     }
 
     /// The item at a position.
     #[inline]
     pub(super) fn get(&self, at: Cursor) -> T {
-        self.runs[at.run as usize].items[at.slot as usize % RUN]
+        let run = self.high.get(at.run as usize).unwrap_or(&self.low);
+        run.items[at.slot as usize % RUN]
     }
 
     /// The position of the next larger item.
@@ -181,12 +179,13 @@ impl<T: Copy + Ord> OrderedSet<T> {
             return Some(Cursor { slot, ..at });
         }
         let number = at.run.checked_sub(1)? as usize;
-        Some(Cursor::new(number, self.runs[number].len - 1))
+        Some(Cursor::new(number, self.high[number].len - 1))
     }
 
     /// All items, smallest first.
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.runs.iter().flat_map(Run::items).rev()
+        let runs = self.high.iter().chain([&self.low]);
+        runs.flat_map(Run::items).rev()
     }
 }
 
@@ -218,7 +217,7 @@ mod tests {
             }
             prop_assert!(set.iter().eq(model.iter()));
             prop_assert_eq!(set.is_empty(), model.is_empty());
-            prop_assert!(set.runs.iter().all(|run| (1..RUN).contains(&run.len)));
+            prop_assert!(set.high.iter().all(|run| (1..RUN).contains(&run.len)));
         }
     }
 }

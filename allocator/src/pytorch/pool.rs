@@ -72,6 +72,14 @@ struct UnmappedBlock {
     id: BlockId,
 }
 
+/// A filler of unused places.
+impl Default for UnmappedBlock {
+    fn default() -> Self {
+        let (addr, id) = (DeviceAddr::NULL, BlockId::FIRST);
+        Self { addr, id }
+    }
+}
+
 impl Shelf {
     /// The unmapped ranges, lowest address first.
     pub(super) fn unmapped(&self) -> impl Iterator<Item = BlockId> {
