@@ -20,12 +20,13 @@ pub(super) struct OrderedSet<T> {
     high: Vec<Run<T>>,
 }
 
-/// Sorted items, the largest first.
+/// Sorted items, the largest first. Those of a short run share a cache line with their number.
 #[derive(Clone, Copy, Debug, Default)]
+#[repr(C, align(64))]
 struct Run<T> {
+    len: usize,
     /// Only the first `len` are in the set.
     items: [T; RUN],
-    len: usize,
 }
 
 /// The position of an item in an [`OrderedSet`], valid until the set changes.
