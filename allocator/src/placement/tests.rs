@@ -5,6 +5,7 @@ use proptest::prelude::*;
 
 use super::branch_and_bound::MOST_BUFFERS;
 use super::order::Key;
+use super::sections::Span;
 use super::*;
 
 /// Few times and sizes, so that many coincide.
@@ -169,6 +170,31 @@ fn try_all_orders(
     }
 }
 
+/// Best fit with the height of each section in a list.
+fn filled_from_the_bottom(problem: &Problem, mut order: Vec<usize>) -> Vec<u64> {
+    let mut heights = vec![0; problem.sections()];
+    let mut offsets = vec![0; problem.len()];
+    while !order.is_empty() {
+        let lowest = *heights.iter().min().unwrap();
+        let first = heights.iter().position(|&height| height == lowest).unwrap();
+        let after = heights[first..].iter().position(|&height| height > lowest);
+        let end = after.map_or(heights.len(), |length| first + length);
+        let stretch = Span { first, end };
+        let within = |&buffer: &usize| problem.spans[buffer].is_within(stretch);
+        if let Some(rank) = order.iter().position(within) {
+            let buffer = order.remove(rank);
+            offsets[buffer] = lowest;
+            heights[problem.spans[buffer].sections()].fill(lowest + problem.sizes[buffer]);
+        } else {
+            let neighbours = [first.wrapping_sub(1), end];
+            let neighbours = neighbours.iter().filter_map(|&at| heights.get(at));
+            let raised = *neighbours.min().unwrap();
+            heights[stretch.sections()].fill(raised);
+        }
+    }
+    offsets
+}
+
 fn unlimited() -> Budget {
     Budget::new(Effort::Steps(u64::MAX))
 }
@@ -209,6 +235,16 @@ proptest! {
         branch_and_bound::improve(&problem, height, &mut budget, &mut found);
         prop_assert!(all_valid);
         prop_assert!(heights.iter().all(|&height| height >= problem.lower_bound()));
+    }
+
+    #[test]
+    fn best_fit_fills_the_lowest_stretch_first(buffers in buffers(40)) {
+        let problem = Problem::new(&buffers);
+        for key in [Key::Size, Key::Lifetime, Key::Start] {
+            let order = order::by(&problem, &[key]);
+            let offsets = best_fit::place(&problem, &order);
+            prop_assert_eq!(offsets, filled_from_the_bottom(&problem, order));
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ pub(super) struct Waiting {
     place: Vec<usize>,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 struct Node {
     greatest_first: usize,
     least_end: usize,
@@ -67,7 +67,11 @@ impl Waiting {
         self.nodes[node] = NONE;
         while node > ROOT {
             node /= 2;
+            let before = self.nodes[node];
             self.sum_up(node);
+            if self.nodes[node] == before {
+                break;
+            }
         }
     }
 

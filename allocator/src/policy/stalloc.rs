@@ -164,16 +164,14 @@ fn before_the_first(tensors: &[Tensor], room: u64) -> Stack {
 }
 
 fn activations(profile: &Profile, algorithm: Algorithm) -> Stack {
+    let single = || one_by_one(profile);
     match algorithm {
-        Algorithm::Group => in_groups(profile),
-        Algorithm::SplitAndFuse => one_by_one(profile),
+        Algorithm::Group => in_groups(profile).unwrap_or_else(single),
+        Algorithm::SplitAndFuse => single(),
         Algorithm::Autotune => {
-            let (groups, single) = (in_groups(profile), one_by_one(profile));
-            if single.height() < groups.height() {
-                single
-            } else {
-                groups
-            }
+            let single = single();
+            let is_no_higher = |groups: &Stack| groups.height() <= single.height();
+            in_groups(profile).filter(is_no_higher).unwrap_or(single)
         }
     }
 }
@@ -186,18 +184,18 @@ fn one_by_one(profile: &Profile) -> Stack {
     stack
 }
 
-/// The algorithm `group`.
-fn in_groups(profile: &Profile) -> Stack {
+/// The algorithm `group`; without groups it is the other one.
+fn in_groups(profile: &Profile) -> Option<Stack> {
     let groups = profile.crossing();
     if groups.is_empty() {
-        return one_by_one(profile);
+        return None;
     }
     let mut singles = profile.staying();
     let groups = worthwhile(groups, &mut singles);
     let period = profile.period(true);
     let mut stack = shelved(fused(groups), period);
     stack.place(&singles, period);
-    stack
+    Some(stack)
 }
 
 /// Returns the large and dense groups, and large tensors as groups. All others become single tensors.

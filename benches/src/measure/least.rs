@@ -15,6 +15,7 @@ use coalesce_workloads::replay::{Observer, Outcome, Step};
 
 use crate::measure::capacity::ROOMY;
 use crate::measure::cell::Cell;
+use crate::measure::parallel::Jobs;
 
 /// The result of the search.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,7 +62,7 @@ pub fn least(cell: &Cell<'_>) -> anyhow::Result<Least> {
     bracket.close(&fits)?;
     Ok(Least {
         bytes: bracket.suffices(),
-        fails_above: fails_above(bracket.suffices(), with_room, &fits)?,
+        fails_above: fails_above(bracket.suffices(), with_room, Jobs::ONE, &fits)?,
     })
 }
 
@@ -157,14 +158,16 @@ impl Bracket {
     }
 }
 
-/// Tries capacities near `least` and up to `with_room`. Returns the largest that does not suffice, in bytes.
+/// Tries capacities near `least` and up to `with_room`, several at a time. Returns the largest that does not suffice, in
+/// bytes.
 ///
 /// # Errors
 /// Those of `fits`.
 pub fn fails_above(
     least: u64,
     with_room: u64,
-    fits: &dyn Fn(u64) -> anyhow::Result<bool>,
+    jobs: Jobs,
+    fits: &(dyn Fn(u64) -> anyhow::Result<bool> + Sync),
 ) -> anyhow::Result<Option<u64>> {
     let (least, with_room) = (pages(least), pages(with_room).max(pages(least)));
     let far = (1..=FAR).map(|step| least + (with_room - least) * step / FAR);
@@ -173,9 +176,13 @@ pub fn fails_above(
     above.sort_unstable();
     above.dedup();
     // The largest first, so that the first failure ends the search.
-    while let Some(pages) = above.pop() {
-        if !fits(pages * GRANULARITY)? {
-            return Ok(Some(pages * GRANULARITY));
+    above.reverse();
+    for few in above.chunks(jobs.threads(above.len())) {
+        let found = jobs.map(few, |&pages| fits(pages * GRANULARITY));
+        for (&pages, fits) in few.iter().zip(found) {
+            if !fits? {
+                return Ok(Some(pages * GRANULARITY));
+            }
         }
     }
     Ok(None)
@@ -214,6 +221,8 @@ impl Observer for UntilFailure {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroUsize;
+
     use super::*;
 
     const MIB: u64 = 1 << 20;
@@ -246,9 +255,14 @@ mod tests {
     #[test]
     fn the_largest_failing_capacity_is_found() {
         let holes = |bytes: u64| anyhow::Ok(bytes != 104 * MIB && bytes != 102 * MIB);
-        let found = fails_above(100 * MIB, 200 * MIB, &holes).unwrap();
-        assert_eq!(found, Some(104 * MIB));
+        for jobs in [Jobs::ONE, Jobs::of(NonZeroUsize::new(3))] {
+            let found = fails_above(100 * MIB, 200 * MIB, jobs, &holes).unwrap();
+            assert_eq!(found, Some(104 * MIB));
+        }
         let all = |_| anyhow::Ok(true);
-        assert_eq!(fails_above(100 * MIB, 200 * MIB, &all).unwrap(), None);
+        assert_eq!(
+            fails_above(100 * MIB, 200 * MIB, Jobs::ONE, &all).unwrap(),
+            None
+        );
     }
 }

@@ -18,6 +18,9 @@ impl Default for Jobs {
 }
 
 impl Jobs {
+    /// No other thread than the caller's.
+    pub const ONE: Self = Self(NonZeroUsize::MIN);
+
     /// The given number of threads; by default one for each core.
     #[must_use]
     pub fn of(given: Option<NonZeroUsize>) -> Self {

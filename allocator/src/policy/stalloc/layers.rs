@@ -45,6 +45,11 @@ impl Layer {
         })
     }
 
+    fn has_room_for(&self, tensor: &Tensor) -> bool {
+        let Tensor { bytes, life, .. } = *tensor;
+        self.skyline.floor(life, bytes, self.bytes).is_some()
+    }
+
     /// Places a tensor on top of the layer's tensors during its life, if there is room. Returns its offset
     /// in the arena.
     fn fill(&mut self, tensor: &Tensor) -> Option<u64> {
@@ -141,8 +146,14 @@ impl Stack {
         for _ in 0..REHEARSALS {
             let mut homeless = vec![true; order.len()];
             for layer in &open {
+                // Only tensors without a place in any layer before can change the result.
+                let is_candidate =
+                    |&place: &usize| homeless[place] && layer.has_room_for(&tensors[order[place]]);
+                let Some(last) = (0..order.len()).rfind(is_candidate) else {
+                    continue;
+                };
                 let mut layer = Layer::clone(layer);
-                for (&index, homeless) in order.iter().zip(&mut homeless) {
+                for (&index, homeless) in order.iter().zip(&mut homeless[..=last]) {
                     *homeless &= layer.fill(&tensors[index]).is_none();
                 }
             }
@@ -163,4 +174,49 @@ fn by_rows(tensors: &[Tensor], period: Period) -> Vec<Tensor> {
     let lives: Vec<Life> = tensors.iter().map(|tensor| tensor.life).collect();
     let indices = rows(&lives, period).into_iter().flatten();
     indices.map(|index| tensors[index]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The order after all rehearsals, each of all tensors in all layers.
+    fn fully_rehearsed(stack: &Stack, tensors: &[Tensor]) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..tensors.len()).collect();
+        for _ in 0..REHEARSALS {
+            let mut layers = stack.layers.clone();
+            let mut homeless = vec![true; order.len()];
+            for layer in &mut layers {
+                for (&index, homeless) in order.iter().zip(&mut homeless) {
+                    *homeless &= layer.fill(&tensors[index]).is_none();
+                }
+            }
+            let first = (0..order.len()).filter(|&index| homeless[index]);
+            let last = order.iter().copied().filter(|&index| !homeless[index]);
+            order = first.chain(last).collect();
+        }
+        order
+    }
+
+    proptest! {
+        #[test]
+        fn rehearsals_leave_out_only_what_changes_nothing(
+            lives in vec((0..60_u64, 1..30_u64, 1..5_u64), 2..60),
+        ) {
+            let mut sizes: BTreeMap<Reverse<u64>, Vec<Tensor>> = BTreeMap::new();
+            for (request, (from, length, units)) in lives.into_iter().enumerate() {
+                let life = Life { from, until: from + length };
+                let bytes = units * 512;
+                sizes.entry(Reverse(bytes)).or_default().push(Tensor { request, bytes, life });
+            }
+            let mut stack = Stack::default();
+            for (Reverse(bytes), alike) in sizes {
+                prop_assert_eq!(stack.rehearse(bytes, &alike), fully_rehearsed(&stack, &alike));
+                stack.place_alike(bytes, &alike, Period::default());
+            }
+        }
+    }
 }

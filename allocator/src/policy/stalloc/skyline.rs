@@ -21,10 +21,14 @@ impl Skyline {
 
     /// Stacks `bytes` on the highest point during `life`, up to `limit`. Returns their start.
     pub(super) fn stack(&mut self, life: Life, bytes: u64, limit: u64) -> Option<u64> {
-        let highest = limit.checked_sub(bytes)?;
-        let floor = self.top(life.from, life.until, highest)?;
+        let floor = self.floor(life, bytes, limit)?;
         self.set(life.from, life.until, floor + bytes);
         Some(floor)
+    }
+
+    /// Returns the highest point during `life` if there is room for `bytes` above it, up to `limit`.
+    pub(super) fn floor(&self, life: Life, bytes: u64, limit: u64) -> Option<u64> {
+        self.top(life.from, life.until, limit.checked_sub(bytes)?)
     }
 
     /// Returns the intervals in which the height is at most `limit`: first and last event of each.

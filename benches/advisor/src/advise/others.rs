@@ -7,6 +7,7 @@ use coalesce_alloc::policy::{self, OfflinePlan, POLICIES, PolicyInfo};
 use coalesce_bench::measure::cell::unsupported_feature;
 use coalesce_bench::measure::deadline::{self, Deadline};
 use coalesce_workloads::lifetimes;
+use coalesce_workloads::op::{Answer, Op, Workload};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -43,21 +44,20 @@ impl OtherPolicy {
 
 /// The policies to show: the alternatives for a program, and what would be possible at best.
 const SHOWN: [&str; 5] = ["cuda_async", "gmlake", "offline", "stalloc", "direct"];
+/// The policy that returns memory as soon as it is free.
+const UNCACHED: &str = "direct";
 /// Finding the minimum memory takes about this many times the first two replays.
 const REPLAYS: u32 = 7;
 
 /// Runs the workload under other policies until the deadline. Those without figures by then are left out.
 pub(super) fn compare(simulator: Simulator<'_>, deadline: Deadline) -> Vec<OtherPolicy> {
     let shown = SHOWN.map(|name| POLICIES.iter().find(|policy| policy.name == name));
-    let (offline, online): (Vec<_>, Vec<_>) = shown
-        .into_iter()
-        .flatten()
-        .partition(|policy| policy.offline);
-    let of = |policy: &&'static PolicyInfo| other(simulator, policy, deadline);
-    let online = simulator.jobs.map(&online, of);
-    // One after another, because a plan takes as much memory as the workload.
-    let offline = offline.iter().map(of);
-    let mut others: Vec<_> = online.into_iter().chain(offline).flatten().collect();
+    let mut shown: Vec<_> = shown.into_iter().flatten().collect();
+    // Planning cannot be interrupted, so it comes last.
+    shown.sort_by_key(|policy| policy.offline);
+    let of = |policy: &&PolicyInfo| other(simulator, policy, deadline);
+    let others = simulator.jobs.map(&shown, of).into_iter();
+    let mut others: Vec<_> = others.flatten().collect();
     others.sort_by_key(|other| SHOWN.iter().position(|&name| name == other.policy));
     others
 }
@@ -110,8 +110,9 @@ fn run(
     other.on_device = Some(on_device);
     let reserved = with_room.peak_reserved_bytes;
     other.peak_reserved_bytes = Some(reserved);
-    // An offline policy needs what it planned, whatever the capacity.
-    if is_offline {
+    // On any device, an offline policy needs what it planned, and one without a cache what is live.
+    let is_uncached = other.policy == UNCACHED && !has_surroundings(&simulator)?;
+    if is_offline || is_uncached {
         other.least_capacity_bytes = Some(reserved);
         return Ok(());
     }
@@ -120,6 +121,16 @@ fn run(
         other.least_capacity_bytes = Some(simulator.minimum(other.policy, "", reserved)?);
     }
     Ok(())
+}
+
+/// Whether memory outside of the program changes, which may come at a time when little is live.
+fn has_surroundings(simulator: &Simulator<'_>) -> anyhow::Result<bool> {
+    let mut found = false;
+    simulator.workload.emit(&mut |op: Op<'_>| {
+        found |= matches!(op, Op::Surroundings(_));
+        Ok(Answer::Done)
+    })?;
+    Ok(found)
 }
 
 /// The plan of an offline policy. Planning may take much longer than a replay and cannot be interrupted.

@@ -2,7 +2,6 @@
 
 use coalesce_bench::measure::deadline::Deadline;
 use coalesce_bench::measure::least::Bracket;
-use coalesce_workloads::cached::Cached;
 use coalesce_workloads::perturbed::perturbed;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -147,12 +146,14 @@ pub(super) fn compare(
     deadline: Deadline,
 ) -> Option<Stability> {
     let simulator = simulator.until(deadline);
+    let original = simulator.demand.lower_bound_bytes;
     let seeds: Vec<u64> = (1..=wanted).collect();
     let copies = simulator.jobs.map(&seeds, |&seed| {
         (!deadline.has_passed()).then(|| {
             let copy = perturbed(simulator.workload, seed);
-            let present = run(simulator, &copy, present)?;
-            let other = run(simulator, &copy, other)?;
+            let on_copy = simulator.with(&copy)?;
+            let present = run(on_copy, original, present)?;
+            let other = run(on_copy, original, other)?;
             anyhow::Ok((present, other))
         })
     });
@@ -185,13 +186,13 @@ pub(super) fn compare(
     })
 }
 
+/// Finds the figures of a copy, which the simulator replays. `original` is the lower bound of the workload itself, and
+/// `minimum` its minimum memory.
 fn run(
     simulator: Simulator<'_>,
-    copy: &Cached,
+    original: u64,
     (conf, minimum): (&str, u64),
 ) -> anyhow::Result<CopyFigures> {
-    let original = simulator.demand.lower_bound_bytes;
-    let simulator = simulator.with(copy)?;
     let (_, with_room) = simulator.both(PYTORCH, conf)?;
     let lower_bound = simulator.demand.lower_bound_bytes;
     let fits = |bytes: u64| simulator.fits(PYTORCH, conf, bytes);

@@ -42,7 +42,8 @@ impl Search<'_> {
         while let Some(tried) = next.and_then(|index| self.tried.get_mut(index)) {
             if let Some(minimum) = tried.minimum.known() {
                 let fits = |bytes: u64| simulator.fits(PYTORCH, &tried.conf, bytes);
-                match fails_above(minimum, tried.with_room.peak_reserved_bytes, &fits) {
+                let reserved = tried.with_room.peak_reserved_bytes;
+                match fails_above(minimum, reserved, simulator.jobs, &fits) {
                     Ok(found) => tried.fails_above = found,
                     Err(_) if deadline.has_passed() => return,
                     Err(error) => {
