@@ -121,33 +121,48 @@ impl<T> Arena<T> {
     }
 }
 
-/// The values of an [`Arena`], while none is inserted or removed.
+/// The values of an [`Arena`] while none is inserted, for the steps of every malloc and free.
 ///
-/// For the steps of every malloc and free. The compiler keeps the place of these values in registers. That of an
-/// arena's values, it loads again after each change of a value, and checks each id again.
+/// The compiler keeps the place of these values in registers. That of an arena's values, it loads and checks again
+/// after each change of a value.
 #[derive(Debug)]
 pub(super) struct Slots<'a, T>(&'a [T]);
 
 /// As [`Slots`], mutable.
 #[derive(Debug)]
-pub(super) struct SlotsMut<'a, T>(&'a mut [T]);
+pub(super) struct SlotsMut<'a, T> {
+    slots: &'a mut [T],
+    vacant: &'a mut Vec<Id<T>>,
+}
 
 impl<T> Arena<T> {
+    /// The values.
     #[inline]
     pub(super) fn slots(&self) -> Slots<'_, T> {
         Slots(&self.slots)
     }
 
+    /// The values, mutable.
     #[inline]
-    pub(super) fn parts_mut(&mut self) -> (SlotsMut<'_, T>, &mut Vec<Id<T>>) {
-        (SlotsMut(&mut self.slots), &mut self.vacant)
+    pub(super) fn slots_mut(&mut self) -> SlotsMut<'_, T> {
+        SlotsMut {
+            slots: &mut self.slots,
+            vacant: &mut self.vacant,
+        }
     }
 }
 
 impl<T> SlotsMut<'_, T> {
+    /// The values for reading.
     #[inline]
-    pub(super) fn read(&self) -> Slots<'_, T> {
-        Slots(self.0)
+    pub(super) fn slots(&self) -> Slots<'_, T> {
+        Slots(self.slots)
+    }
+
+    /// Removes a value. It keeps its memory until its slot is reused.
+    #[inline]
+    pub(super) fn remove(&mut self, id: Id<T>) {
+        self.vacant.push(id);
     }
 }
 
@@ -165,14 +180,14 @@ impl<T> Index<Id<T>> for SlotsMut<'_, T> {
 
     #[inline]
     fn index(&self, id: Id<T>) -> &T {
-        &self.0[id.index()]
+        &self.slots[id.index()]
     }
 }
 
 impl<T> IndexMut<Id<T>> for SlotsMut<'_, T> {
     #[inline]
     fn index_mut(&mut self, id: Id<T>) -> &mut T {
-        &mut self.0[id.index()]
+        &mut self.slots[id.index()]
     }
 }
 

@@ -110,7 +110,7 @@ impl<D: Driver> PyTorch<D> {
         let mut block = Block::whole_segment(base, bytes, shelf, kind, Some(segment));
         block.rank = self.ranks.of_segment(base, bytes);
         let block = self.blocks.insert(block);
-        self.pools.insert_block(&mut self.blocks, block);
+        self.pools.insert_block(&mut self.blocks.slots_mut(), block);
         Ok(block)
     }
 
@@ -153,7 +153,7 @@ impl<D: Driver> PyTorch<D> {
         block.size = mapped;
         block.state = State::Free;
         self.merge_with_neighbours(id);
-        self.pools.insert_block(&mut self.blocks, id);
+        self.pools.insert_block(&mut self.blocks.slots_mut(), id);
 
         self.count_reserved(shelf, mapped);
         self.stats.num_device_alloc += 1;
@@ -196,7 +196,7 @@ impl<D: Driver> PyTorch<D> {
         block.size = bytes;
         block.state = State::Unmapped;
         self.merge_with_neighbours(id);
-        self.pools.insert_block(&mut self.blocks, id);
+        self.pools.insert_block(&mut self.blocks.slots_mut(), id);
 
         let counted = self.count_returned(shelf, bytes);
         self.stats.num_device_free += 1;
@@ -255,7 +255,7 @@ impl<D: Driver> PyTorch<D> {
     ) -> BlockId {
         let part = self.add_part(whole, addr, bytes);
         self.blocks.link(part, prev, next);
-        self.pools.insert_block(&mut self.blocks, part);
+        self.pools.insert_block(&mut self.blocks.slots_mut(), part);
         part
     }
 }

@@ -359,8 +359,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::pytorch::arena::Arena;
     use crate::driver::DeviceAddr;
+    use crate::pytorch::arena::Arena;
     use crate::pytorch::size::MIN_BLOCK;
 
     /// Sizes in units, of few classes and of many.

@@ -6,7 +6,7 @@
 
 use super::arena::SlotsMut;
 use super::block::{Block, State};
-use super::pool::Shelf;
+use super::pool::Pools;
 use super::tie_break::Ranks;
 use super::{BlockId, PyTorch};
 use crate::driver::Driver;
@@ -22,19 +22,20 @@ impl<D: Driver> PyTorch<D> {
             let (addr, requested, shelf) = (block.addr, block.requested, block.shelf);
             self.trace(Action::FreeCompleted, shelf, addr, requested);
         }
-        let searches = self.pools.searches;
-        let (mut blocks, vacant) = self.blocks.parts_mut();
+        let blocks = &mut self.blocks.slots_mut();
         let block = &mut blocks[id];
         block.state = State::Free;
-        block.searches_before = searches;
         let (size, kind, expandable) = (block.size, block.kind, block.is_expandable());
-        let shelf = &mut self.pools[block.shelf];
-        let gone = merge(&mut blocks, vacant, shelf, &self.ranks, id);
-        shelf.insert(blocks.read(), id);
+        let gone = merge(blocks, &mut self.pools, &self.ranks, id);
+        self.pools.insert_block(blocks, id);
         if !expandable {
             let block = &blocks[id];
             let gained = block.size - size;
-            let (splits, bytes) = if block.is_split() { (1, block.size) } else { (0, 0) };
+            let (splits, bytes) = if block.is_split() {
+                (1, block.size)
+            } else {
+                (0, 0)
+            };
             self.stats.inactive_split.change(kind, splits - gone);
             let bytes = bytes.cast_signed() - gained.cast_signed();
             self.stats.inactive_split_bytes.change(kind, bytes);
@@ -43,30 +44,36 @@ impl<D: Driver> PyTorch<D> {
 
     /// Merges a block with its neighbours in the same state.
     pub(super) fn merge_with_neighbours(&mut self, id: BlockId) {
-        let (mut blocks, vacant) = self.blocks.parts_mut();
-        let shelf = &mut self.pools[blocks[id].shelf];
-        merge(&mut blocks, vacant, shelf, &self.ranks, id);
+        merge(
+            &mut self.blocks.slots_mut(),
+            &mut self.pools,
+            &self.ranks,
+            id,
+        );
     }
 }
 
 /// Merges a block with its neighbours in the same state, free or unmapped, which leave their shelf. Returns how
 /// many these were.
 #[inline(always)]
-fn merge(
-    blocks: &mut SlotsMut<'_, Block>,
-    vacant: &mut Vec<BlockId>,
-    shelf: &mut Shelf,
-    ranks: &Ranks,
-    id: BlockId,
-) -> i64 {
-    let Block { mut addr, mut size, mut rank, state, mut prev, mut next, .. } = blocks[id];
+fn merge(blocks: &mut SlotsMut<'_, Block>, pools: &mut Pools, ranks: &Ranks, id: BlockId) -> i64 {
+    let Block {
+        mut addr,
+        mut size,
+        mut rank,
+        state,
+        mut prev,
+        mut next,
+        ..
+    } = blocks[id];
+    let shelf = &mut pools[blocks[id].shelf];
     let mut gone = 0;
     if let Some(before) = prev
         && blocks[before].state == state
     {
         gone += 1;
-        shelf.remove(blocks.read(), before);
-        vacant.push(before);
+        shelf.remove(blocks.slots(), before);
+        blocks.remove(before);
         let merged = &blocks[before];
         rank = ranks.of_moved(rank, addr, merged.addr);
         addr = merged.addr;
@@ -80,8 +87,8 @@ fn merge(
         && blocks[after].state == state
     {
         gone += 1;
-        shelf.remove(blocks.read(), after);
-        vacant.push(after);
+        shelf.remove(blocks.slots(), after);
+        blocks.remove(after);
         let merged = &blocks[after];
         size += merged.size;
         next = merged.next;

@@ -2,7 +2,7 @@
 
 use std::ops::{Index, IndexMut};
 
-use super::arena::Arena;
+use super::arena::{Arena, SlotsMut};
 use super::block::{Block, Blocks};
 use super::free_blocks::FreeBlocks;
 use super::ordered::OrderedSet;
@@ -88,7 +88,7 @@ impl Shelf {
 
     /// Inserts an idle block, as free or unmapped.
     #[inline(always)]
-    pub(super) fn insert(&mut self, blocks: Blocks<'_>, id: BlockId) {
+    fn insert(&mut self, blocks: Blocks<'_>, id: BlockId) {
         let block = &blocks[id];
         if block.is_mapped() {
             self.free.insert(blocks, id);
@@ -202,7 +202,7 @@ impl Pools {
 
     /// Inserts an idle block into its shelf, as free or unmapped. A free block starts with age 0.
     #[inline(always)]
-    pub(super) fn insert_block(&mut self, blocks: &mut Arena<Block>, id: BlockId) {
+    pub(super) fn insert_block(&mut self, blocks: &mut SlotsMut<'_, Block>, id: BlockId) {
         let block = &mut blocks[id];
         let shelf = &mut self.shelves[block.shelf];
         block.searches_before = self.searches;

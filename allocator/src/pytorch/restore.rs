@@ -138,7 +138,7 @@ impl<D: Driver> PyTorch<D> {
             let gap = &mut self.blocks[rest];
             let (tail, next) = (gap.size - before, gap.next);
             gap.size = before;
-            self.pools.insert_block(&mut self.blocks, rest);
+            self.pools.insert_block(&mut self.blocks.slots_mut(), rest);
             block = self.insert_part(rest, run.address, tail, Some(rest), next);
         }
         if self.map_block(block, run.total_size())? {
@@ -191,7 +191,7 @@ impl<D: Driver> PyTorch<D> {
         let (size, requested) = (block.size, block.requested);
         let (kind, stream) = (block.kind, self.pools[block.shelf].stream);
         if state == BlockState::Inactive {
-            self.pools.insert_block(&mut self.blocks, id);
+            self.pools.insert_block(&mut self.blocks.slots_mut(), id);
             return Ok(());
         }
         if state == BlockState::ActivePendingFree {

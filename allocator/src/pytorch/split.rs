@@ -53,7 +53,7 @@ impl<D: Driver> PyTorch<D> {
             next: Some(rest),
             ..block.part(start, size)
         });
-        let (mut blocks, _) = self.blocks.parts_mut();
+        let blocks = &mut self.blocks.slots_mut();
         if let Some(prev) = prev {
             blocks[prev].next = Some(front);
         }
@@ -62,9 +62,8 @@ impl<D: Driver> PyTorch<D> {
         block.rank = self.ranks.of_moved(rank, start, start.offset(size));
         block.addr = start.offset(size);
         block.size -= size;
-        block.searches_before = self.pools.searches;
         let (left, kind, expandable) = (block.size, block.kind, block.is_expandable());
-        self.pools[block.shelf].insert(blocks.read(), rest);
+        self.pools.insert_block(blocks, rest);
         if !expandable {
             if was_split {
                 // An unreturnable block became smaller.
