@@ -50,30 +50,26 @@ FAULTS = [
     Fault(
         "merge: only with the block before",
         f"{REFERENCE}/merge.rs",
-        "next.and_then(|next| self.merge_next(id, next))",
-        "next.filter(|_| false).and_then(|next| self.merge_next(id, next))",
+        "if let Some(after) = next\n",
+        "if let Some(after) = next.filter(|_| false)\n",
     ),
     Fault(
         "merge: the wrong one of the two blocks survives",
         f"{REFERENCE}/merge.rs",
-        "        self.blocks.remove(next);\n        let block = &mut self.blocks[id];\n",
-        "        self.blocks.remove(next);\n"
-        "        let requested = self.blocks[next].requested;\n"
-        "        let block = &mut self.blocks[id];\n"
-        "        block.requested = requested;\n",
+        "        blocks.remove(after);\n",
+        "        blocks.remove(after);\n        blocks[id].requested = blocks[after].requested;\n",
     ),
     Fault(
         "merge: mapped with unmapped memory",
         f"{REFERENCE}/merge.rs",
-        "let gone = &self.blocks[prev];\n        if gone.state != self.blocks[id].state {",
-        "let gone = &self.blocks[prev];\n        if !gone.is_idle() {",
+        "blocks[before].state == state",
+        "blocks[before].is_idle()",
     ),
     Fault(
         "merge: with a block that waits for a stream",
         f"{REFERENCE}/merge.rs",
-        "let gone = &self.blocks[next];\n        if gone.state != self.blocks[id].state {",
-        "let gone = &self.blocks[next];\n"
-        "        if gone.state != State::Waiting && gone.state != self.blocks[id].state {",
+        "blocks[after].state == state",
+        "(blocks[after].state == state || blocks[after].state == State::Waiting)",
     ),
     Fault(
         "search: lowest address before smallest size",
