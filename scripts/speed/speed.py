@@ -6,8 +6,8 @@
 
 Both replay the same scripts on the same simulated device, without a GPU: nanoseconds for each
 allocation, which includes its free. Each round starts both programs for each script, one after
-the other, on one core; a program replays the script once to warm up and then three times. The
-tables show the least time and the median of all replays.
+the other, on one core; a program replays the script once to warm up and then three times, or once
+if that takes seconds. The tables show the least time and the median of all replays.
 
 - original: PyTorch 2.11's allocator, from its wheel (scripts/conformance/setup.sh)
 - locked:   `coalesce script`, behind a lock and with every statistic, as the original
@@ -50,7 +50,9 @@ SCRIPTS = {
 }
 LIVE = [1_000, 10_000, 100_000, 1_000_000]
 THREADS = [1, 2, 4]
-REPLAYS = "3"
+REPLAYS = 3
+# Scripts of which a replay takes seconds are replayed once in each round.
+LONG_SCRIPT = 50 << 20
 ON_OTHER_THREAD = "freed on another thread"
 TIME = re.compile(r"^run \d+ ns_per_pair=([0-9.]+)", re.MULTILINE)
 FIELDS = ["script", "setting", "threads", "program", "ns_min", "ns_median", "replays"]
@@ -112,7 +114,8 @@ class Programs:
 
     def times(self, name: str, script: Path, setting: str, threads: int) -> list[float]:
         """Nanoseconds for an allocation and its free, for each replay."""
-        flags = ["--bench", REPLAYS, "--threads", str(threads)]
+        replays = 1 if script.stat().st_size > LONG_SCRIPT else REPLAYS
+        flags = ["--bench", str(replays), "--threads", str(threads)]
         if setting == "history":
             flags.append("--history")
         elif setting == ON_OTHER_THREAD:
@@ -190,10 +193,15 @@ def machine() -> str:
 
 HEAD = """# Speed of the reference and of PyTorch's own allocator
 
-Nanoseconds for a malloc and its free: the least, and the median in parentheses, of {replays}
+Nanoseconds for a malloc and its free: the least, and the median in parentheses, of {fewest} to {most}
 replays, on {machine}. Made by `scripts/speed/speed.py`, which says what the columns are.
 
 """
+
+
+def head(rows: list[dict]) -> str:
+    replays = [row["replays"] for row in rows]
+    return HEAD.format(fewest=min(replays), most=max(replays), machine=machine())
 
 
 def plot(folder: Path) -> None:
@@ -227,7 +235,7 @@ def main() -> None:
         writer = csv.DictWriter(out, FIELDS)
         writer.writeheader()
         writer.writerows(rows)
-    text = HEAD.format(replays=rows[0]["replays"], machine=machine()) + table(rows)
+    text = head(rows) + table(rows)
     (args.out / "speed.md").write_text(text)
     plot(args.out)
     print(text)

@@ -71,12 +71,17 @@ pub fn speed(table: impl Read) -> anyhow::Result<String> {
         Ok(Line { label, points })
     };
     let lines: Vec<Line> = PROGRAMS.iter().map(line).collect::<anyhow::Result<_>>()?;
-    let replays = rows.iter().find(|row| row.live().is_some());
-    let replays = replays.context("no script live_N")?.replays;
-    paint(&lines, replays)
+    let replays = rows.iter().filter(|row| row.live().is_some());
+    let replays = replays.map(|row| row.replays);
+    let fewest = replays.clone().min().context("no script live_N")?;
+    let replays = match replays.max() {
+        Some(most) if most > fewest => format!("{fewest} to {most}"),
+        _ => fewest.to_string(),
+    };
+    paint(&lines, &replays)
 }
 
-fn paint(lines: &[Line], replays: u32) -> anyhow::Result<String> {
+fn paint(lines: &[Line], replays: &str) -> anyhow::Result<String> {
     let note = format!(
         "Mixed sizes up to 64 KiB, one thread, one core. Both take a lock and keep all statistics. The least of {replays} \
          replays. Logarithmic scales."
