@@ -15,11 +15,11 @@ if that takes seconds. The tables show the least time and the median of all repl
 
 With several threads each replays the whole script. In "freed on another thread" one thread replays
 it, and hands blocks that it would free to a second one, through a queue that both programs have.
-The queue holds at most 256 blocks, so the scripts that free at once have up to 256 more live. The
-time is that until the last free.
+The queue holds at most 256 blocks, so up to 256 more are live than in the script. The clock stops
+after the last free.
 
 FOLDER (default: results/speed of the checkout) gets speed.csv, speed.md and the plot live.svg,
-which shows the time over the number of live blocks. Recorded scripts are included if
+which shows the time against the number of live blocks. Recorded scripts are included if
 scripts/conformance/gen/rec.sh has made them. --quick: one round, small scripts.
 """
 

@@ -164,14 +164,15 @@ fn before_the_first(tensors: &[Tensor], room: u64) -> Stack {
 }
 
 fn activations(profile: &Profile, algorithm: Algorithm) -> Stack {
-    let single = || one_by_one(profile);
     match algorithm {
-        Algorithm::Group => in_groups(profile).unwrap_or_else(single),
-        Algorithm::SplitAndFuse => single(),
+        Algorithm::Group => in_groups(profile).unwrap_or_else(|| one_by_one(profile)),
+        Algorithm::SplitAndFuse => one_by_one(profile),
         Algorithm::Autotune => {
-            let single = single();
-            let is_no_higher = |groups: &Stack| groups.height() <= single.height();
-            in_groups(profile).filter(is_no_higher).unwrap_or(single)
+            let single = one_by_one(profile);
+            match in_groups(profile) {
+                Some(groups) if groups.height() <= single.height() => groups,
+                _ => single,
+            }
         }
     }
 }
@@ -184,7 +185,7 @@ fn one_by_one(profile: &Profile) -> Stack {
     stack
 }
 
-/// The algorithm `group`; without groups it is the other one.
+/// The algorithm `group`. Returns `None` if there are no groups: then it places tensors as `split-and-fuse` does.
 fn in_groups(profile: &Profile) -> Option<Stack> {
     let groups = profile.crossing();
     if groups.is_empty() {

@@ -41,7 +41,7 @@ const MIN_LOOKUPS: u32 = 4;
 /// From this many buckets on, a nearly empty table does not grow.
 const HUGE: usize = 1 << 16;
 /// 2^64 divided by the golden ratio.
-const FIBONACCI: u64 = 11_400_714_819_323_198_485;
+pub(super) const FIBONACCI: u64 = 11_400_714_819_323_198_485;
 
 impl<K, V> Default for FlatHashMap<K, V> {
     fn default() -> Self {

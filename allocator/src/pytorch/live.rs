@@ -6,6 +6,7 @@
 
 use super::BlockId;
 use super::block::Blocks;
+use super::flat_hash::FIBONACCI;
 use crate::driver::DeviceAddr;
 
 /// Allocated blocks, found by address.
@@ -93,7 +94,7 @@ impl LiveBlocks {
         FULL * self.buckets.len() - self.room
     }
 
-    /// An empty table with room for `len` blocks.
+    /// A table with this many buckets, into which `len` blocks are about to be put.
     fn with_buckets(buckets: usize, len: usize) -> Self {
         Self {
             buckets: vec![Bucket::default(); buckets],
@@ -205,8 +206,6 @@ impl LiveBlocks {
 /// A multiplicative hash. Its upper half, which is used, differs for neighbouring addresses.
 #[inline]
 fn hash(addr: DeviceAddr) -> u64 {
-    /// 2^64 divided by the golden ratio.
-    const FIBONACCI: u64 = 0x9e37_79b9_7f4a_7c15;
     addr.0.wrapping_mul(FIBONACCI)
 }
 

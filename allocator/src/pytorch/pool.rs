@@ -4,6 +4,7 @@ use std::ops::{Index, IndexMut};
 
 use super::arena::{Arena, SlotsMut};
 use super::block::{Block, Blocks};
+use super::flat_hash::FIBONACCI;
 use super::free_blocks::FreeBlocks;
 use super::ordered::OrderedSet;
 use super::{BlockId, PoolId, ShelfId};
@@ -19,7 +20,7 @@ pub(super) struct BlockPool {
     owner: Option<MempoolId>,
     /// The shelves in the order of their streams, which is the order in which blocks are searched.
     shelves: Vec<(StreamId, ShelfId)>,
-    /// Shelves that were asked for lately, each in the place of its stream.
+    /// Shelves that were looked up recently, each at the place of its stream.
     recent: [Option<(StreamId, ShelfId)>; RECENT],
 }
 
@@ -29,8 +30,7 @@ const RECENT: usize = 8;
 /// The place of a stream among recent shelves.
 #[inline]
 fn place_of(stream: StreamId) -> usize {
-    /// 2^64 divided by the golden ratio: handles are addresses or multiples of large numbers.
-    const FIBONACCI: u64 = 0x9e37_79b9_7f4a_7c15;
+    // Handles are addresses or multiples of large numbers, so their low bits are alike.
     (stream.0.wrapping_mul(FIBONACCI) >> (u64::BITS - RECENT.ilog2())) as usize
 }
 

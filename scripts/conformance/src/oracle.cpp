@@ -521,7 +521,7 @@ static std::vector<BOp> compact(const std::vector<Op>& ops) {
 // taken <= sent <= taken + WINDOW.
 class Handover {
  public:
-  // Appends an address; waits if as many as possible are on their way.
+  // Sends an address. Waits while the queue is full.
   void send(void* p) {
     if (number_ % BATCH == 0)
       wait_until(
@@ -551,7 +551,7 @@ class Handover {
 
  private:
   static constexpr size_t BATCH = 64;          // addresses that the receiver gets at once
-  static constexpr size_t WINDOW = 4 * BATCH;  // addresses that are on their way at most
+  static constexpr size_t WINDOW = 4 * BATCH;  // the capacity in addresses
   static constexpr int SPINS = 1000;           // looks before a waiting thread lets others run
   template <class Ready>
   static void wait_until(Ready ready) {

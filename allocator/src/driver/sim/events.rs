@@ -37,7 +37,7 @@ impl Stream {
 /// The last recording of an event. It is complete once `ticket` events of the stream are.
 #[derive(Clone, Debug, Default)]
 struct Recording {
-    /// Its place in [`Streams::states`].
+    /// The place of its stream in [`Streams::states`].
     stream: usize,
     ticket: u64,
     /// The stream's `after` at that time.

@@ -35,8 +35,8 @@ pub struct FitsReport {
     pub failed_requests: u64,
     /// Steps of the optimizer that ran.
     pub steps: u32,
-    /// Number of epochs that ended early because their steps made equal requests. The remaining batches of these epochs
-    /// were not run; the code after each epoch was.
+    /// Number of epochs that ended early because their steps kept making the same requests. Their remaining batches
+    /// were not run, but the code after each epoch was.
     pub short_epochs: u32,
     /// Why the run ended.
     pub ended: Ended,

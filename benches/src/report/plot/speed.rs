@@ -46,8 +46,8 @@ struct Line {
     points: Vec<(f64, f64)>,
 }
 
-/// Plots the time for a malloc and its free over the number of live blocks, from the table `speed.csv` of
-/// `scripts/speed/speed.py`.
+/// Plots the time for a malloc and its free against the number of live blocks. The table is the `speed.csv` that
+/// `scripts/speed/speed.py` writes.
 ///
 /// # Errors
 /// If the table cannot be read or lacks these measurements for a program, or if the plot cannot be drawn.

@@ -30,7 +30,7 @@ pub struct BenchOptions {
     pub walks: usize,
     /// Threads that walk the whole script at the same time, each on its own streams.
     pub threads: usize,
-    /// Whether the first of two threads walks the script and the second frees what it frees.
+    /// Whether one thread walks the script and a second one performs its frees.
     pub free_on_other_thread: bool,
     /// Whether to empty the cache before each run, outside the measured time.
     pub cold: bool,

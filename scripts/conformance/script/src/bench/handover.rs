@@ -7,11 +7,11 @@ use std::thread;
 
 use coalesce_alloc::driver::DeviceAddr;
 
-/// Addresses that the receiver gets at once, which spreads the cost of telling it.
+/// Addresses that are passed on together, so that the threads rarely write to the same cache line.
 const BATCH: usize = 64;
-/// Addresses that are on their way at most. A multiple of [`BATCH`].
+/// The capacity of the queue in addresses. A multiple of [`BATCH`].
 const WINDOW: usize = 4 * BATCH;
-/// Looks of a waiting thread before it lets others run, which may share its core.
+/// How often a waiting thread looks before it lets others run, which may need its core.
 const SPINS: u32 = 1000;
 
 /// A count that one thread writes and the other reads, on a cache line of its own.
@@ -26,7 +26,7 @@ pub(super) struct Handover {
     ring: [AtomicU64; WINDOW],
     /// Addresses that the receiver may take.
     sent: Count,
-    /// Addresses that the receiver is done with.
+    /// Addresses that the receiver has taken.
     taken: Count,
     /// Whether `sent` no longer changes.
     closed: AtomicBool,
@@ -42,22 +42,22 @@ impl Handover {
         }
     }
 
-    /// Both ends of the queue. It is used once.
+    /// The two halves of the queue. A queue is used once.
     pub(super) fn ends(&mut self) -> (Sender<'_>, Receiver<'_>) {
         let queue = &*self;
         (Sender { queue, number: 0 }, Receiver { queue })
     }
 }
 
-/// The end of the thread that sends. Closes the queue when it is dropped.
+/// The sending half. Dropping it closes the queue.
 pub(super) struct Sender<'a> {
     queue: &'a Handover,
-    /// Addresses so far.
+    /// Addresses sent so far.
     number: usize,
 }
 
 impl Sender<'_> {
-    /// Appends an address; waits if as many as possible are on their way.
+    /// Sends an address. Waits while the queue is full.
     #[inline]
     pub(super) fn send(&mut self, addr: DeviceAddr) {
         if self.number.is_multiple_of(BATCH) {
@@ -79,7 +79,7 @@ impl Drop for Sender<'_> {
     }
 }
 
-/// The end of the thread that receives.
+/// The receiving half.
 pub(super) struct Receiver<'a> {
     queue: &'a Handover,
 }

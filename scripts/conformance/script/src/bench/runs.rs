@@ -78,7 +78,7 @@ impl Walker<'_> {
         Ok(run)
     }
 
-    /// Walks the script on this thread, while another frees what it frees. The clock stops after the last free.
+    /// Walks the script on this thread and performs its frees on another. The clock stops after the last free.
     pub(super) fn run_freed_on_other_thread(
         self,
         allocator: &Shared<Allocator>,
@@ -120,7 +120,7 @@ impl Walker<'_> {
         started.elapsed().as_nanos() as f64
     }
 
-    /// Measures the walk without an allocator but with the queue to another thread, in nanoseconds.
+    /// Measures the walk and the queue without an allocator, in nanoseconds.
     pub(super) fn run_handover_without_allocator(self) -> f64 {
         let receive = |receiver: Receiver<'_>| {
             receiver.receive(|addr| {
@@ -147,7 +147,7 @@ impl Walker<'_> {
     }
 }
 
-/// An allocator behind a lock, whose frees another thread does.
+/// An allocator behind a lock. Frees are sent to another thread.
 struct FreedByReceiver<'a> {
     allocator: &'a Shared<Allocator>,
     sender: Sender<'a>,
@@ -164,8 +164,8 @@ impl Access for FreedByReceiver<'_> {
     }
 }
 
-/// Runs both ends of a queue of addresses: `send` on this thread, `receive` on another. The results of both, and the
-/// nanoseconds from the first address to the end of both.
+/// Runs `send` on this thread and `receive` on another, with a queue between them. Returns both results and the
+/// nanoseconds until both are done.
 fn beside<S, R: Send>(
     receive: impl FnOnce(Receiver<'_>) -> R + Send,
     send: impl FnOnce(Sender<'_>) -> S,
