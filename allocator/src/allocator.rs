@@ -53,6 +53,9 @@ pub trait Allocator: Send {
     /// Sets every peak to its current value.
     fn reset_peak_stats(&mut self);
 
+    /// Sets every total and every counter to zero.
+    fn reset_accumulated_stats(&mut self);
+
     /// All segments reserved from the device, with their blocks.
     fn segments(&self) -> Vec<SegmentInfo>;
 
@@ -102,6 +105,10 @@ macro_rules! delegate {
 
         fn reset_peak_stats(&mut $self) {
             $to.reset_peak_stats();
+        }
+
+        fn reset_accumulated_stats(&mut $self) {
+            $to.reset_accumulated_stats();
         }
 
         fn segments(&$self) -> Vec<$crate::snapshot::SegmentInfo> {

@@ -1,9 +1,10 @@
 //! The history of an allocator: the entries of `torch.cuda.memory._record_memory_history`.
 //!
 //! Source: PyTorch 2.11, `TraceEntry` and its ring buffer. Stack traces are not recorded; they belong
-//! to the calling language.
+//! to the calling language, which can add them with a [`Listener`].
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use crate::driver::{DeviceAddr, StreamId};
 use crate::mempool::MempoolId;
@@ -135,6 +136,11 @@ impl Default for HistoryOptions {
     }
 }
 
+/// Receives each entry when it happens, with its pool, whether or not it is recorded.
+///
+/// It is called in the middle of an operation and must not call the allocator.
+pub type Listener = Box<dyn FnMut(&TraceEntry, MempoolId) + Send>;
+
 /// A ring buffer of entries, off until started.
 ///
 /// As in PyTorch, shrinking the ring does not drop the entries beyond its new end: only the first
@@ -142,6 +148,8 @@ impl Default for HistoryOptions {
 /// those that had overwritten the oldest ones.
 #[derive(Debug, Default)]
 pub struct History {
+    /// Whether entries are recorded or listened to.
+    wanted: bool,
     recording: bool,
     max_entries: usize,
     skip: Vec<Action>,
@@ -150,12 +158,23 @@ pub struct History {
     pools: BTreeMap<usize, MempoolId>,
     /// The oldest entry, once the ring is full.
     next: usize,
+    listener: Listening,
+}
+
+#[derive(Default)]
+struct Listening(Option<Listener>);
+
+impl fmt::Debug for Listening {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "listening" } else { "off" })
+    }
 }
 
 impl History {
     /// Starts recording.
     pub fn start(&mut self, options: HistoryOptions) {
         self.recording = true;
+        self.wanted = true;
         self.max_entries = options.max_entries.max(1);
         self.skip = options.skip;
         if options.clear {
@@ -166,19 +185,29 @@ impl History {
     /// Stops recording and discards all entries.
     pub fn stop(&mut self) {
         self.recording = false;
+        self.wanted = self.listener.0.is_some();
         self.skip.clear();
         self.forget();
     }
 
-    /// Whether entries are recorded now.
+    /// Sends each entry to a listener from now on, or to none.
+    pub fn listen(&mut self, listener: Option<Listener>) {
+        self.listener = Listening(listener);
+        self.wanted = self.recording || self.listener.0.is_some();
+    }
+
+    /// Whether entries are recorded or listened to now.
     #[must_use]
-    pub fn is_recording(&self) -> bool {
-        self.recording
+    pub fn is_wanted(&self) -> bool {
+        self.wanted
     }
 
     /// Adds an entry about a pool if its action is currently recorded.
     #[inline]
     pub fn record(&mut self, entry: TraceEntry, pool: MempoolId) {
+        if let Some(listener) = &mut self.listener.0 {
+            listener(&entry, pool);
+        }
         if !self.recording || self.skip.contains(&entry.action) {
             return;
         }
@@ -296,6 +325,26 @@ mod tests {
         history.start(ring(10));
         history.record(entry(5), MempoolId::DEFAULT);
         assert_eq!(sizes(&history), [2, 3, 5, 4]);
+    }
+
+    #[test]
+    fn a_listener_hears_what_is_not_recorded() {
+        let (sender, heard) = std::sync::mpsc::channel();
+        let mut history = History::default();
+        history.listen(Some(Box::new(move |entry, pool| {
+            let _ = sender.send((entry.size, pool));
+        })));
+        assert!(history.is_wanted());
+        history.record(entry(1), MempoolId(0, 1));
+        history.start(HistoryOptions::default());
+        history.record(entry(2), MempoolId::DEFAULT);
+        history.stop();
+        assert!(history.is_wanted());
+        history.listen(None);
+        assert!(!history.is_wanted());
+        history.record(entry(3), MempoolId::DEFAULT);
+        let heard: Vec<_> = heard.iter().collect();
+        assert_eq!(heard, [(1, MempoolId(0, 1)), (2, MempoolId::DEFAULT)]);
     }
 
     #[test]

@@ -271,6 +271,11 @@ impl<P: Policy, D: Driver> Allocator for Managed<P, D> {
         self.stats.reset_peak();
     }
 
+    fn reset_accumulated_stats(&mut self) {
+        self.device.hook_mut().reset_accumulated();
+        self.stats.reset_accumulated();
+    }
+
     /// Their blocks are the allocated ones and the gaps between them.
     fn segments(&self) -> Vec<SegmentInfo> {
         let of_range = |(address, bytes, is_expandable): (DeviceAddr, u64, bool)| {

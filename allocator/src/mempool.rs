@@ -1,6 +1,8 @@
-//! Ids of private pools.
+//! Ids of private pools, and other sources of their memory than the device.
 
 use std::fmt;
+
+use crate::driver::DeviceAddr;
 
 /// The id of a private pool: `(0, n)` for pools of the user, `(n, 0)` for those of CUDA graphs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -15,4 +17,14 @@ impl fmt::Display for MempoolId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "({}, {})", self.0, self.1)
     }
+}
+
+/// Where the segments of a private pool come from, if not from the device: the allocator of a
+/// `torch.cuda.MemPool`, such as `ncclMemAlloc`.
+pub trait PoolSource: Send {
+    /// Allocates a segment of `bytes`. `None` if there is no memory.
+    fn malloc(&mut self, bytes: u64) -> Option<DeviceAddr>;
+
+    /// Frees a segment of `bytes`.
+    fn free(&mut self, addr: DeviceAddr, bytes: u64);
 }

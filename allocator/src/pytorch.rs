@@ -25,8 +25,8 @@
 //! | `snapshot.rs`, `restore.rs`, `check.rs` | reporting, rebuilding and verifying the state |
 //!
 //! **Not modelled:** CUDA graph capture (private pools work without it), callbacks that free memory of
-//! other processes, memory shared between processes, pools with a custom allocator, stack traces in the
-//! history, and the host memory allocator. Callers provide the lock.
+//! other processes, memory shared between processes, stack traces in the history, and the host memory
+//! allocator. Callers provide the lock.
 //!
 //! Functions that every malloc or free calls are `inline(always)`, because a call is a noticeable part of their time
 //! (`benches/SPEED.md`).
@@ -78,7 +78,7 @@ use self::tie_break::Ranks;
 use crate::allocator::{Allocator, ONE_EXABYTE, delegate};
 use crate::driver::{DeviceAddr, Driver, HandleKind, StreamId};
 use crate::error::{Error, Hazard};
-use crate::history::{Action, History, HistoryOptions, TraceEntry};
+use crate::history::{Action, History, HistoryOptions, Listener, TraceEntry};
 use crate::mempool::MempoolId;
 use crate::settings::Settings;
 use crate::stats::{DeviceStats, PoolKind};
@@ -364,6 +364,11 @@ impl<D: Driver> PyTorch<D> {
         }
     }
 
+    /// Sends each entry of the history to a listener from now on, or to none, whether or not it is recorded.
+    pub fn listen(&mut self, listener: Option<Listener>) {
+        self.history.listen(listener);
+    }
+
     /// The recorded history, oldest entry first.
     pub fn history(&self) -> impl Iterator<Item = &TraceEntry> {
         self.history.entries()
@@ -409,6 +414,14 @@ impl<D: Driver> PyTorch<D> {
     /// reserved.
     pub fn driver_mut(&mut self) -> &mut D {
         &mut self.driver
+    }
+
+    /// The bytes of the block of a live allocation.
+    ///
+    /// # Errors
+    /// [`Error::InvalidPointer`] if `addr` is not the start of a live allocation.
+    pub fn block_size(&self, addr: DeviceAddr) -> Result<u64, Error> {
+        Ok(self.blocks[self.live_block(addr)?].size)
     }
 
     fn live_block(&self, addr: DeviceAddr) -> Result<BlockId, Error> {
@@ -472,7 +485,7 @@ impl<D: Driver> PyTorch<D> {
     /// Appends an entry about a block or segment to the history if it is on.
     #[inline]
     fn trace(&mut self, action: Action, shelf: ShelfId, addr: DeviceAddr, size: u64) {
-        if self.history.is_recording() {
+        if self.history.is_wanted() {
             self.record_on(shelf, action, addr, size);
         }
     }
@@ -493,7 +506,7 @@ impl<D: Driver> PyTorch<D> {
         stream: StreamId,
         pool: MempoolId,
     ) {
-        if self.history.is_recording() {
+        if self.history.is_wanted() {
             let entry = TraceEntry {
                 action,
                 addr,

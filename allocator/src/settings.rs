@@ -226,6 +226,24 @@ impl Settings {
         self.max_split_size
     }
 
+    /// The string that was read last.
+    #[must_use]
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// `release_lock_on_cudamalloc`.
+    #[must_use]
+    pub fn release_lock_on_cudamalloc(&self) -> bool {
+        self.release_lock_on_cudamalloc
+    }
+
+    /// `graph_capture_record_stream_reuse`.
+    #[must_use]
+    pub fn graph_capture_record_stream_reuse(&self) -> bool {
+        self.graph_capture_record_stream_reuse
+    }
+
     /// `roundup_power2_divisions`.
     #[must_use]
     pub fn roundup(&self) -> &RoundupDivisions {

@@ -2,7 +2,11 @@
 
     import coalesce_torch
 
-    coalesce_torch.enable()  # before the first tensor on a GPU
+    coalesce_torch.enable()  # before the first use of CUDA
+
+or, for a program that is not to be changed,
+
+    python -m coalesce_torch train.py --its --arguments
 
 The library libcoalesce_torch.so is next to this file, or COALESCE_TORCH_LIB holds its path. It
 exists for Linux only. COALESCE_TORCH_ALLOC selects the policy:
@@ -12,20 +16,20 @@ exists for Linux only. COALESCE_TORCH_ALLOC selects the policy:
 policy is any policy listed by `coalesce policies` except the offline ones. The default makes the
 decisions of the installed PyTorch's own allocator. conf holds its settings; without it,
 PYTORCH_CUDA_ALLOC_CONF applies. history is the number of history entries in a snapshot; without it
-none are recorded. torch=2.13 names another release of PyTorch to follow, from 2.6 to 2.15.
+none are recorded until the program asks for them. torch=2.13 names another release of PyTorch to
+follow, from 2.6 to 2.15.
 
-The functions below return the same as those of the same name in torch.cuda. PyTorch does not
-support them for pluggable allocators, and a program that prints its peak would fail. enable()
-therefore makes torch.cuda.memory_stats, the functions built on it (memory_allocated,
-memory_summary, ...), reset_peak_memory_stats and memory._snapshot report on Coalesce.
+The first enable() compiles a small C++ file against the headers of the installed PyTorch, in a few
+seconds, and keeps the result in ~/.cache/coalesce. Then everything that PyTorch offers works as with
+its own allocator: CUDA graphs, torch.cuda.MemPool, the history with stacks, tensors shared between
+processes. It needs a C++ compiler, as torch.compile does, and the headers of the CUDA runtime, which
+come with PyTorch. Without them enable() warns and uses CUDAPluggableAllocator, which has none of
+this; interface() tells which one is in use.
+
+The functions below return the same as those of the same name in torch.cuda.
 """
 
-import ctypes
-import json
-import os
 import pickle
-import sys
-import warnings
 from collections import OrderedDict
 
 try:
@@ -33,10 +37,14 @@ try:
 except ImportError as error:
     raise ImportError("coalesce_torch needs PyTorch, which is not installed here") from error
 
+from . import _complete, _pluggable
+from ._library import call, configuration_error, load
+
 __all__ = [
     "dump_snapshot",
     "empty_cache",
     "enable",
+    "interface",
     "is_enabled",
     "max_memory_allocated",
     "max_memory_reserved",
@@ -48,17 +56,7 @@ __all__ = [
     "reset_peak_memory_stats",
 ]
 
-# Optional hooks of a pluggable allocator, and the functions that implement them.
-_HOOKS = {
-    "set_record_stream_fn": "coalesce_record_stream",
-    "set_reset_fn": "coalesce_empty_cache",
-    "set_memory_fraction_fn": "coalesce_set_memory_fraction",
-    "set_base_alloc_fn": "coalesce_base_allocation",
-    "set_begin_allocate_to_pool": "coalesce_refuse_pool",
-}
-
-_library = None
-_allocator = None  # PyTorch keeps a pointer into this object
+_interface = None
 
 
 def enable():
@@ -67,47 +65,41 @@ def enable():
     Raises ValueError if the settings are invalid, OSError if the library is not found, RuntimeError
     if PyTorch has used its own allocator already or lacks a part that Coalesce needs.
     """
-    global _allocator
-    if _allocator is not None:
+    global _interface
+    if _interface is not None:
         return
-    library = _load()
-    problem = _text(library.coalesce_configuration_error())
+    library = load()
+    problem = configuration_error()
     if problem is not None:
         raise ValueError(problem)
-    allocator = torch.cuda.memory.CUDAPluggableAllocator(
-        library._name, "coalesce_malloc_or_throw", "coalesce_free"
-    )
-    missing = [setter for setter in _HOOKS if not hasattr(allocator.allocator(), setter)]
-    # Without it PyTorch would use the null pointer of a failed request as an address.
-    missing += filter(None, [_text(library.coalesce_missing_symbol())])
-    if missing:
+    if torch.cuda.is_initialized():
         raise RuntimeError(
-            f"Coalesce cannot be PyTorch's allocator: PyTorch {torch.__version__} has no "
-            + ", no ".join(missing)
+            "PyTorch has used its own allocator already: call coalesce_torch.enable() before the "
+            "first use of CUDA, or start the program with python -m coalesce_torch"
         )
-    for setter, function in _HOOKS.items():
-        address = ctypes.cast(getattr(library, function), ctypes.c_void_p).value
-        getattr(allocator.allocator(), setter)(address)
-    torch.cuda.memory.change_current_allocator(allocator)
-    _allocator = allocator
-    for name, function in _ANSWERS.items():
-        if hasattr(torch._C, name):
-            setattr(torch._C, name, function)
+    _interface = "complete" if _complete.install(library) else "pluggable"
+    if _interface == "pluggable":
+        _pluggable.install(library)
 
 
 def is_enabled():
     """Returns whether PyTorch allocates through Coalesce."""
-    return _allocator is not None
+    return _interface is not None
+
+
+def interface():
+    """Returns "complete", "pluggable" (no graphs, pools, stacks or sharing), or None if not enabled."""
+    return _interface
 
 
 def memory_stats(device=None):
     """Like torch.cuda.memory_stats: the same statistics in the same order."""
-    return OrderedDict(_call("coalesce_memory_stats", _ordinal(device)))
+    return OrderedDict(call("coalesce_memory_stats", _ordinal(device)))
 
 
 def memory_summary(device=None, abbreviated=False):
     """Like torch.cuda.memory_summary: a printable table."""
-    return _call("coalesce_memory_summary", _ordinal(device), int(abbreviated))
+    return call("coalesce_memory_summary", _ordinal(device), int(abbreviated))
 
 
 def memory_allocated(device=None):
@@ -132,23 +124,19 @@ def max_memory_reserved(device=None):
 
 def reset_peak_memory_stats(device=None):
     """Resets all peaks of a device to the current values."""
-    _call("coalesce_reset_peak_stats", _ordinal(device))
+    call("coalesce_reset_peak_stats", _ordinal(device))
 
 
 def empty_cache():
     """Returns cached memory to the devices. Same as torch.cuda.empty_cache."""
-    _load().coalesce_empty_cache()
+    load().coalesce_empty_cache()
 
 
 def memory_snapshot():
-    """Like torch.cuda.memory._snapshot, without stack traces."""
-    snapshot = _call("coalesce_snapshot", torch.cuda.device_count())
-    for segment in snapshot["segments"]:
-        segment["segment_pool_id"] = tuple(segment["segment_pool_id"])
-    for entry in (entry for entries in snapshot["device_traces"] for entry in entries):
-        if "pool_id" in entry:
-            entry["pool_id"] = tuple(entry["pool_id"])
-    return snapshot
+    """Like torch.cuda.memory._snapshot; without stacks if interface() is "pluggable"."""
+    if _interface == "complete":
+        return torch.cuda.memory._snapshot()
+    return _pluggable.snapshot()
 
 
 def dump_snapshot(filename="dump_snapshot.pickle"):
@@ -156,78 +144,6 @@ def dump_snapshot(filename="dump_snapshot.pickle"):
     snapshot = memory_snapshot()
     with open(filename, "wb") as file:
         pickle.dump(snapshot, file)
-
-
-def _nested(flat):
-    """Converts flat keys to the nested dictionaries that PyTorch's C++ code returns."""
-    nested = {}
-    for key, value in flat.items():
-        *path, last = key.split(".")
-        place = nested
-        for name in path:
-            place = place.setdefault(name, {})
-        place[last] = value
-    return nested
-
-
-# Replacements for the C++ functions that PyTorch's Python code calls.
-_ANSWERS = {
-    "_cuda_memoryStats": lambda device: _nested(memory_stats(device)),
-    "_cuda_resetPeakMemoryStats": lambda device: reset_peak_memory_stats(device),
-    "_cuda_memorySnapshot": lambda *_: memory_snapshot(),
-}
-
-
-def _load():
-    global _library
-    if _library is None:
-        folder = os.path.dirname(os.path.abspath(__file__))
-        default_path = os.path.join(folder, "libcoalesce_torch.so")
-        try:
-            library = ctypes.CDLL(os.environ.get("COALESCE_TORCH_LIB") or default_path)
-        except OSError as error:
-            advice = "install the wheel coalesce-gpu, or set COALESCE_TORCH_LIB to its path"
-            if sys.platform != "linux":
-                advice = "the library exists for Linux only"
-            raise OSError(f"{error}; {advice}") from None
-        for function in (
-            "coalesce_configuration_error",
-            "coalesce_missing_symbol",
-            "coalesce_set_torch_version",
-            "coalesce_memory_stats",
-            "coalesce_memory_summary",
-            "coalesce_snapshot",
-            "coalesce_reset_peak_stats",
-        ):
-            getattr(library, function).restype = ctypes.c_void_p
-        library.coalesce_release_text.argtypes = [ctypes.c_void_p]
-        library.coalesce_release_text.restype = None
-        library.coalesce_set_torch_version.argtypes = [ctypes.c_char_p]
-        _library = library
-        version = torch.__version__.encode()
-        warning = _text(library.coalesce_set_torch_version(version))
-        if warning is not None:
-            warnings.warn(warning, stacklevel=3)
-    return _library
-
-
-def _call(function, *arguments):
-    """Calls a function of the library and returns the value of its reply."""
-    library = _load()
-    reply = json.loads(_text(getattr(library, function)(*arguments)))
-    if "error" in reply:
-        raise RuntimeError(reply["error"])
-    return reply["value"]
-
-
-def _text(address):
-    """Copies a text of the library and releases it."""
-    if not address:
-        return None
-    try:
-        return ctypes.string_at(address).decode()
-    finally:
-        _library.coalesce_release_text(address)
 
 
 def _ordinal(device):

@@ -10,7 +10,7 @@ use self::extents::Extents;
 use crate::allocator::{Allocator, delegate};
 use crate::driver::{DeviceAddr, Driver, StreamId};
 use crate::error::Error;
-use crate::history::{Action, History, HistoryOptions, TraceEntry};
+use crate::history::{Action, History, HistoryOptions, Listener, TraceEntry};
 use crate::mempool::MempoolId;
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
@@ -53,6 +53,19 @@ impl<A: Allocator> WithHistory<A> {
     #[must_use]
     pub fn history(&self) -> &History {
         &self.history
+    }
+
+    /// Sends each entry to a listener from now on, or to none.
+    pub fn listen(&mut self, listener: Option<Listener>) {
+        self.history.listen(listener);
+    }
+
+    /// Starts recording anew, or stops it.
+    pub fn record_history(&mut self, options: Option<HistoryOptions>) {
+        match options {
+            Some(options) => self.history.start(options),
+            None => self.history.stop(),
+        }
     }
 
     /// Everything at this moment, as PyTorch's snapshots tell it, under the default settings of PyTorch.

@@ -17,7 +17,7 @@ impl<D: Driver> PyTorch<D> {
     #[inline(always)]
     pub(super) fn free_block(&mut self, id: BlockId) {
         // Recorded before coalescing, so that the address is the program's.
-        if self.history.is_recording() {
+        if self.history.is_wanted() {
             let block = &self.blocks[id];
             let (addr, requested, shelf) = (block.addr, block.requested, block.shelf);
             self.trace(Action::FreeCompleted, shelf, addr, requested);

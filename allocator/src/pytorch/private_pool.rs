@@ -15,7 +15,7 @@ use super::pool::Pools;
 use super::{BlockId, PoolId, PyTorch, Request, ShelfId};
 use crate::driver::{Driver, StreamId};
 use crate::error::{Error, Hazard, PoolError};
-use crate::mempool::MempoolId;
+use crate::mempool::{MempoolId, PoolSource};
 use crate::stats::PoolKind;
 
 /// Whether directing allocations to a private pool counts as capturing a graph, during which nothing may
@@ -83,6 +83,17 @@ pub(super) struct PrivatePool {
     pub(super) reserved: u64,
     pub(super) small: PoolId,
     pub(super) large: PoolId,
+    /// Where its segments come from, if not from the device.
+    source: Source,
+}
+
+#[derive(Default)]
+struct Source(Option<Box<dyn PoolSource>>);
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "own" } else { "device" })
+    }
 }
 
 /// Selects the streams whose allocations are directed to a pool.
@@ -190,6 +201,7 @@ impl PrivatePools {
             reserved: 0,
             small: pools.add(PoolKind::Small, Some(id)),
             large: pools.add(PoolKind::Large, Some(id)),
+            source: Source::default(),
         });
         Ok(())
     }
@@ -276,6 +288,29 @@ impl<D: Driver> PyTorch<D> {
     /// [`PoolError::Released`] if it exists but has no users.
     pub fn create_or_use_pool(&mut self, id: MempoolId) -> Result<(), Error> {
         Ok(self.private_pools.create_or_use(id, &mut self.pools)?)
+    }
+
+    /// Lets the segments of a private pool come from `source` instead of the device (the allocator of a
+    /// `torch.cuda.MemPool`). It must not call this allocator.
+    ///
+    /// # Errors
+    /// [`PoolError::Unknown`].
+    pub fn set_pool_source(
+        &mut self,
+        id: MempoolId,
+        source: Box<dyn PoolSource>,
+    ) -> Result<(), Error> {
+        let pool = self.private_pools.get_mut(id);
+        pool.ok_or(PoolError::Unknown(id))?.source = Source(Some(source));
+        Ok(())
+    }
+
+    /// The source of a shelf's segments, if it is not the device.
+    pub(super) fn source_of(&mut self, shelf: ShelfId) -> Option<&mut dyn PoolSource> {
+        match &mut self.private_pool_of(shelf)?.source.0 {
+            Some(source) => Some(&mut **source),
+            None => None,
+        }
     }
 
     /// Directs the allocations of streams that `accepts` selects to a private pool, and adds a user to

@@ -5,7 +5,7 @@
 use super::block::Block;
 use super::private_pool::PoolStatistics;
 use super::{BlockId, PyTorch, Request, ShelfId};
-use crate::driver::{Driver, DriverError};
+use crate::driver::{DeviceAddr, Driver, DriverError};
 use crate::error::{Error, Hazard};
 use crate::history::Action;
 
@@ -34,6 +34,11 @@ impl<D: Driver> PyTorch<D> {
             return Ok(None);
         }
         self.ensure_not_rejected(request)?;
+        let bytes = request.segment_size;
+        let own = self.source_of(request.shelf);
+        if let Some(answer) = own.map(|source| source.malloc(bytes)) {
+            return Ok(answer.map(|addr| self.add_plain_segment(addr, request)));
+        }
         if request.expandable {
             let block = self.alloc_expandable(request)?;
             if block.is_some()
@@ -43,22 +48,17 @@ impl<D: Driver> PyTorch<D> {
             }
             return Ok(block);
         }
-        match self.driver.malloc(request.segment_size) {
-            Ok(addr) => Ok(Some(self.add_segment(Block::whole_segment(
-                addr,
-                request.segment_size,
-                request.shelf,
-                self.pools[request.shelf].kind,
-                None,
-            )))),
+        match self.driver.malloc(bytes) {
+            Ok(addr) => Ok(Some(self.add_plain_segment(addr, request))),
             Err(DriverError::OutOfMemory) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
 
-    fn add_segment(&mut self, block: Block) -> BlockId {
-        let (addr, size, shelf) = (block.addr, block.size, block.shelf);
-        let id = self.insert_segment(block);
+    fn add_plain_segment(&mut self, addr: DeviceAddr, request: &Request) -> BlockId {
+        let (size, shelf) = (request.segment_size, request.shelf);
+        let kind = self.pools[shelf].kind;
+        let id = self.insert_segment(Block::whole_segment(addr, size, shelf, kind, None));
         self.stats.num_device_alloc += 1;
         self.trace(Action::SegmentAlloc, shelf, addr, size);
         id
@@ -127,7 +127,10 @@ impl<D: Driver> PyTorch<D> {
         }
         self.stats.num_device_free += 1;
         self.trace(Action::SegmentFree, shelf, addr, size);
-        self.driver.free(addr, size)?;
+        match self.source_of(shelf) {
+            Some(source) => source.free(addr, size),
+            None => self.driver.free(addr, size)?,
+        }
         let counted = self.count_returned(shelf, size);
         self.stats.segment.decrease(kind, 1);
         if self.settings.is_oversize(size) {

@@ -7,7 +7,7 @@ use super::SettingsError;
 use super::tokens::{Tokens, list_not_closed};
 
 /// Ranges with separate divisions.
-const RANGES: usize = 16;
+pub const RANGES: usize = 16;
 
 /// The divisions for each range of sizes.
 ///
@@ -17,6 +17,12 @@ const RANGES: usize = 16;
 pub struct RoundupDivisions(pub(super) [u64; RANGES]);
 
 impl RoundupDivisions {
+    /// The divisions for each range.
+    #[must_use]
+    pub fn divisions(&self) -> &[u64; RANGES] {
+        &self.0
+    }
+
     /// The divisions for a request of `bytes`, at least 1.
     #[inline]
     #[must_use]

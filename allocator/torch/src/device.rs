@@ -1,23 +1,23 @@
 //! The allocator of one device, with any policy.
 
-use coalesce_alloc::Allocator;
-use coalesce_alloc::PyTorch;
-use coalesce_alloc::Violation;
-use coalesce_alloc::WithHistory;
 use coalesce_alloc::driver::hooks::limit::Limit;
 use coalesce_alloc::driver::tap::Tap;
 use coalesce_alloc::driver::{DeviceAddr, Driver, StreamId};
 use coalesce_alloc::error::Error;
-use coalesce_alloc::history::HistoryOptions;
-use coalesce_alloc::policy::{self, BuildError};
+use coalesce_alloc::history::{HistoryOptions, Listener};
+use coalesce_alloc::policy::{self, BuildError, POLICIES};
+use coalesce_alloc::pytorch::StreamFilter;
 use coalesce_alloc::settings::Settings;
-use coalesce_alloc::snapshot::{BlockInfo, Snapshot};
+use coalesce_alloc::snapshot::{BlockInfo, SegmentInfo, Snapshot};
 use coalesce_alloc::stats::DeviceStats;
+use coalesce_alloc::{Allocator, MempoolId, PoolSource, PyTorch, Violation, WithHistory};
 
-use crate::conf::{Choice, Conf};
+use crate::conf::Choice;
 
 /// A device with a limit, for policies that do not limit themselves.
 type Limited<D> = Tap<D, Limit>;
+
+const POOLS: &str = "the private pools of CUDA graphs and torch.cuda.MemPool";
 
 /// The allocator of one device of several.
 pub struct DeviceAllocator<D: Driver> {
@@ -29,24 +29,30 @@ enum Policy<D: Driver> {
     /// The reference, which records its own history.
     Reference(Box<PyTorch<Limited<D>>>),
     /// Another policy.
-    Plain(Box<dyn Allocator<Driver = Limited<D>>>),
-    /// Another policy with a history.
-    WithHistory(Box<WithHistory<Box<dyn Allocator<Driver = Limited<D>>>>>),
+    Other {
+        name: &'static str,
+        allocator: Box<WithHistory<Box<dyn Allocator<Driver = Limited<D>>>>>,
+    },
 }
 
 impl<D: Driver + 'static> DeviceAllocator<D> {
-    /// Creates an allocator for `device`, the `ordinal`-th.
+    /// Creates an allocator for `device`, the `ordinal`-th, that keeps a history of so many entries.
     ///
     /// # Errors
-    /// If the policy cannot be built, which a valid [`Conf`] rules out.
-    pub fn new(ordinal: u32, device: D, conf: &Conf) -> Result<Self, BuildError> {
+    /// If the policy cannot be built, which a valid [`Conf`](crate::conf::Conf) rules out.
+    pub fn new(
+        ordinal: u32,
+        device: D,
+        policy: &Choice,
+        history: Option<usize>,
+    ) -> Result<Self, BuildError> {
         let limit = Limit::new(u64::MAX, device.granularity());
         let device = Tap::over(device, limit);
-        let history = conf.history.map(|max_entries| HistoryOptions {
+        let history = history.map(|max_entries| HistoryOptions {
             max_entries,
             ..HistoryOptions::default()
         });
-        let policy = match &conf.policy {
+        let policy = match policy {
             Choice::Reference(settings) => {
                 let mut allocator = PyTorch::for_device(ordinal, device, (**settings).clone());
                 allocator.record_history(history);
@@ -54,11 +60,12 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
             }
             Choice::Other { name, conf } => {
                 let allocator = policy::build(name, device, conf)?;
-                match history {
-                    None => Policy::Plain(allocator),
-                    Some(options) => {
-                        Policy::WithHistory(Box::new(WithHistory::new(allocator, options)))
-                    }
+                let mut allocator = WithHistory::new(allocator, HistoryOptions::default());
+                allocator.record_history(history);
+                let info = POLICIES.iter().find(|info| info.name == name);
+                Policy::Other {
+                    name: info.map_or("the policy", |info| info.name),
+                    allocator: Box::new(allocator),
                 }
             }
         };
@@ -98,6 +105,14 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
         self.allocator_mut().empty_cache()
     }
 
+    /// Returns the cached memory of one private pool to the device.
+    ///
+    /// # Errors
+    /// As [`PyTorch::empty_pool`]; [`Error::Unsupported`] by other policies.
+    pub fn empty_pool(&mut self, pool: MempoolId) -> Result<(), Error> {
+        self.reference(POOLS)?.empty_pool(pool)
+    }
+
     /// Limits reserved memory to a fraction of the device; 1 is no limit. Memory already held beyond it stays.
     ///
     /// # Errors
@@ -118,6 +133,17 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
         };
         device.hook_mut().set(limit);
         Ok(())
+    }
+
+    /// Returns the limit as a fraction of the device's memory; 1 without a limit.
+    #[must_use]
+    pub fn memory_fraction(&self) -> f64 {
+        if let Policy::Reference(allocator) = &self.policy {
+            return allocator.memory_fraction();
+        }
+        let device = self.allocator().driver();
+        let share = device.hook().bytes() as f64 / device.total_memory().max(1) as f64;
+        share.min(1.0)
     }
 
     /// Gives another device access to the memory of this one.
@@ -143,6 +169,139 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
         base.ok_or(Error::InvalidPointer(addr))
     }
 
+    /// Returns the bytes of the largest free block, or of the free device memory if that is more.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn largest_free(&mut self) -> Result<u64, Error> {
+        if let Policy::Reference(allocator) = &mut self.policy {
+            return allocator.largest_free();
+        }
+        let device = self.allocator_mut().driver_mut().memory_info()?.free;
+        let segments = self.allocator().segments();
+        let blocks = segments.iter().flat_map(|segment| &segment.blocks);
+        let free = blocks.filter(|block| !block.is_active());
+        Ok(free.map(|block| block.size).fold(device, u64::max))
+    }
+
+    /// Returns the bytes of the block of a live allocation.
+    ///
+    /// # Errors
+    /// [`Error::InvalidPointer`] if `addr` is not the start of a live allocation.
+    pub fn block_size(&self, addr: DeviceAddr) -> Result<u64, Error> {
+        if let Policy::Reference(allocator) = &self.policy {
+            return allocator.block_size(addr);
+        }
+        let segments = self.allocator().segments();
+        let mut blocks = segments.iter().flat_map(|segment| &segment.blocks);
+        let block = blocks.find(|block| block.address == addr && block.is_allocated());
+        block
+            .map(|block| block.size)
+            .ok_or(Error::InvalidPointer(addr))
+    }
+
+    /// Creates a private pool, or adds a user to one.
+    ///
+    /// # Errors
+    /// As [`PyTorch::create_or_use_pool`]; [`Error::Unsupported`] by other policies.
+    pub fn create_or_use_pool(
+        &mut self,
+        pool: MempoolId,
+        source: Option<Box<dyn PoolSource>>,
+    ) -> Result<(), Error> {
+        let allocator = self.reference(POOLS)?;
+        allocator.create_or_use_pool(pool)?;
+        match source {
+            Some(source) if allocator.pool_use_count(pool)? == 1 => {
+                allocator.set_pool_source(pool, source)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Directs the allocations of streams that `accepts` selects to a private pool.
+    ///
+    /// # Errors
+    /// As [`PyTorch::begin_allocate_to_pool`]; [`Error::Unsupported`] by other policies.
+    pub fn begin_allocate_to_pool(
+        &mut self,
+        pool: MempoolId,
+        accepts: StreamFilter,
+    ) -> Result<(), Error> {
+        self.reference(POOLS)?.begin_allocate_to_pool(pool, accepts)
+    }
+
+    /// Ends the redirection.
+    ///
+    /// # Errors
+    /// As [`PyTorch::end_allocate_to_pool`]; [`Error::Unsupported`] by other policies.
+    pub fn end_allocate_to_pool(&mut self, pool: MempoolId) -> Result<(), Error> {
+        self.reference(POOLS)?.end_allocate_to_pool(pool)
+    }
+
+    /// Removes a user of a private pool.
+    ///
+    /// # Errors
+    /// As [`PyTorch::release_pool`]; [`Error::Unsupported`] by other policies.
+    pub fn release_pool(&mut self, pool: MempoolId) -> Result<(), Error> {
+        self.reference(POOLS)?.release_pool(pool)
+    }
+
+    /// Returns the number of users of a private pool.
+    ///
+    /// # Errors
+    /// As [`PyTorch::pool_use_count`]; [`Error::Unsupported`] by other policies.
+    pub fn pool_use_count(&mut self, pool: MempoolId) -> Result<u64, Error> {
+        self.reference(POOLS)?.pool_use_count(pool)
+    }
+
+    /// Sets whether a request that finds no memory elsewhere may take a free block of this pool.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] by other policies than the reference.
+    pub fn set_use_on_oom(&mut self, pool: MempoolId, on: bool) -> Result<(), Error> {
+        self.reference(POOLS)?.set_use_on_oom(pool, on);
+        Ok(())
+    }
+
+    /// Stops splitting blocks of this pool.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] by other policies than the reference.
+    pub fn set_no_split(&mut self, pool: MempoolId) -> Result<(), Error> {
+        self.reference(POOLS)?.set_no_split(pool);
+        Ok(())
+    }
+
+    /// Changes the settings (`torch.cuda.memory._set_allocator_settings`). Other policies than the reference
+    /// ignore them.
+    ///
+    /// # Errors
+    /// If the settings are invalid.
+    pub fn apply_settings(&mut self, conf: &str) -> Result<(), Error> {
+        match &mut self.policy {
+            Policy::Reference(allocator) => allocator.apply_settings(conf),
+            Policy::Other { .. } => Ok(()),
+        }
+    }
+
+    /// Returns the settings of the reference, `None` for other policies.
+    #[must_use]
+    pub fn settings(&self) -> Option<&Settings> {
+        match &self.policy {
+            Policy::Reference(allocator) => Some(allocator.settings()),
+            Policy::Other { .. } => None,
+        }
+    }
+
+    /// Sends each entry of the history to a listener from now on.
+    pub fn listen(&mut self, listener: Listener) {
+        match &mut self.policy {
+            Policy::Reference(allocator) => allocator.listen(Some(listener)),
+            Policy::Other { allocator, .. } => allocator.listen(Some(listener)),
+        }
+    }
+
     /// Returns the statistics.
     #[must_use]
     pub fn stats(&self) -> &DeviceStats {
@@ -154,17 +313,27 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
         self.allocator_mut().reset_peak_stats();
     }
 
+    /// Sets all totals and counters to zero.
+    pub fn reset_accumulated_stats(&mut self) {
+        match &mut self.policy {
+            Policy::Reference(allocator) => allocator.reset_accumulated_stats(),
+            Policy::Other { allocator, .. } => allocator.reset_accumulated_stats(),
+        }
+    }
+
+    /// Returns all segments. The reference adds the entry to its history that PyTorch adds.
+    pub fn observed_segments(&mut self) -> Vec<SegmentInfo> {
+        match &mut self.policy {
+            Policy::Reference(allocator) => allocator.observed_segments(),
+            Policy::Other { allocator, .. } => allocator.segments(),
+        }
+    }
+
     /// Returns a snapshot, with the history if one is recorded.
     pub fn snapshot(&mut self) -> Snapshot {
         let mut snapshot = match &mut self.policy {
             Policy::Reference(allocator) => allocator.snapshot(),
-            Policy::WithHistory(allocator) => allocator.snapshot(),
-            Policy::Plain(allocator) => Snapshot {
-                segments: allocator.segments(),
-                device_traces: vec![Vec::new()],
-                entry_pools: Vec::new(),
-                allocator_settings: Settings::default(),
-            },
+            Policy::Other { allocator, .. } => allocator.snapshot(),
         };
         for segment in &mut snapshot.segments {
             segment.device = self.ordinal;
@@ -188,19 +357,25 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
         error
     }
 
+    /// Returns the reference, for what other policies do not serve.
+    fn reference(&mut self, what: &'static str) -> Result<&mut PyTorch<Limited<D>>, Error> {
+        match &mut self.policy {
+            Policy::Reference(allocator) => Ok(allocator),
+            &mut Policy::Other { name: policy, .. } => Err(Error::Unsupported { policy, what }),
+        }
+    }
+
     fn allocator(&self) -> &dyn Allocator<Driver = Limited<D>> {
         match &self.policy {
             Policy::Reference(allocator) => &**allocator,
-            Policy::Plain(allocator) => &**allocator,
-            Policy::WithHistory(allocator) => &**allocator,
+            Policy::Other { allocator, .. } => &**allocator,
         }
     }
 
     fn allocator_mut(&mut self) -> &mut dyn Allocator<Driver = Limited<D>> {
         match &mut self.policy {
             Policy::Reference(allocator) => &mut **allocator,
-            Policy::Plain(allocator) => &mut **allocator,
-            Policy::WithHistory(allocator) => &mut **allocator,
+            Policy::Other { allocator, .. } => &mut **allocator,
         }
     }
 }

@@ -1,14 +1,17 @@
 //! The allocators of all devices of the process, each behind a lock.
 
-use std::mem;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::{mem, panic};
 
 use coalesce_alloc::driver::{DeviceAddr, Driver, StreamId};
 use coalesce_alloc::error::Error;
+use coalesce_alloc::history::Listener;
 use coalesce_alloc::release::Release;
+use coalesce_alloc::settings::Settings;
 use coalesce_alloc::snapshot::Snapshot;
 use coalesce_alloc::stats::DeviceStats;
+use coalesce_alloc::{Shared, SharedGuard};
 
 use crate::conf::{Conf, ConfError};
 use crate::device::DeviceAllocator;
@@ -35,9 +38,16 @@ pub struct Devices<D: Driver> {
     /// The installed release of PyTorch, if it was named.
     installed: OnceLock<Release>,
     conf: OnceLock<Result<Conf, ConfError>>,
-    states: [Mutex<State<D>>; MOST_DEVICES],
+    states: [Shared<State<D>>; MOST_DEVICES],
     /// One more than the highest ordinal used so far.
     used: AtomicUsize,
+    /// Makes the listener of a device's history.
+    listener: OnceLock<fn(u32) -> Listener>,
+    is_listening: AtomicBool,
+    /// The settings strings applied at run time, in order.
+    changes: Shared<Vec<String>>,
+    /// Whether PyTorch uses the complete interface.
+    is_complete: AtomicBool,
 }
 
 impl<D: Driver + 'static> Devices<D> {
@@ -53,8 +63,12 @@ impl<D: Driver + 'static> Devices<D> {
             variable,
             installed: OnceLock::new(),
             conf: OnceLock::new(),
-            states: [const { Mutex::new(State::Untouched) }; MOST_DEVICES],
+            states: [const { Shared::new(State::Untouched) }; MOST_DEVICES],
             used: AtomicUsize::new(0),
+            listener: OnceLock::new(),
+            is_listening: AtomicBool::new(false),
+            changes: Shared::new(Vec::new()),
+            is_complete: AtomicBool::new(false),
         }
     }
 
@@ -89,10 +103,57 @@ impl<D: Driver + 'static> Devices<D> {
             .map_err(|error| Failure::new(error.to_string()))
     }
 
+    /// Returns the settings in force; the default ones for other policies than the reference.
+    ///
+    /// # Errors
+    /// If the environment is invalid.
+    pub fn settings(&self) -> Result<Settings, Failure> {
+        let mut settings = self.conf()?.settings();
+        for conf in &*self.changes.lock() {
+            // What precedes an error takes effect.
+            let _ = settings.apply(conf);
+        }
+        Ok(settings)
+    }
+
+    /// Changes the settings of all devices, also of those opened later
+    /// (`torch.cuda.memory._set_allocator_settings`).
+    ///
+    /// # Errors
+    /// If they are invalid; what precedes the error takes effect, as in PyTorch.
+    pub fn apply_settings(&self, conf: &str) -> Result<(), Failure> {
+        self.changes.lock().push(conf.to_owned());
+        let mut applied = Ok(());
+        self.each_ready(|_, device| {
+            applied = device.apply_settings(conf);
+            Ok(())
+        })?;
+        Ok(applied?)
+    }
+
+    /// From now on PyTorch says which devices may access each other's memory, and the listener keeps the
+    /// history. Otherwise every device in use may access the memory of every other one.
+    pub fn expect_complete_interface(&self) {
+        self.is_complete.store(true, Ordering::Release);
+    }
+
+    /// Sends the history of every device to the listener that `make` creates for it.
+    ///
+    /// # Errors
+    /// As [`Self::with`].
+    pub fn listen(&self, make: fn(u32) -> Listener) -> Result<(), Failure> {
+        let make = *self.listener.get_or_init(|| make);
+        self.is_listening.store(true, Ordering::Release);
+        self.each_ready(|ordinal, device| {
+            device.listen(make(u32::try_from(ordinal).unwrap_or(u32::MAX)));
+            Ok(())
+        })
+    }
+
     /// Allocates memory of a device. Returns null for zero bytes.
     ///
     /// # Errors
-    /// If memory runs out, the environment or the ordinal is invalid, or the device fails.
+    /// If memory runs out, or as [`Self::with`].
     pub fn malloc(
         &self,
         ordinal: i32,
@@ -102,7 +163,7 @@ impl<D: Driver + 'static> Devices<D> {
         self.with(ordinal, |device| Ok(device.malloc(bytes, stream)?))
     }
 
-    /// Frees memory.
+    /// Frees memory of a device.
     ///
     /// # Errors
     /// If `addr` is not the start of a live allocation of that device, or the device fails.
@@ -113,7 +174,7 @@ impl<D: Driver + 'static> Devices<D> {
     /// Limits the reserved memory of a device to a fraction of its memory.
     ///
     /// # Errors
-    /// If the fraction is not between 0 and 1, or as [`Self::malloc`].
+    /// If the fraction is not between 0 and 1, or as [`Self::with`].
     pub fn set_memory_fraction(&self, ordinal: i32, fraction: f64) -> Result<(), Failure> {
         self.with(ordinal, |device| Ok(device.set_memory_fraction(fraction)?))
     }
@@ -123,7 +184,7 @@ impl<D: Driver + 'static> Devices<D> {
     /// # Errors
     /// If a device fails.
     pub fn record_stream(&self, addr: DeviceAddr, stream: StreamId) -> Result<(), Failure> {
-        self.owner(|device| device.record_stream(addr, stream))?;
+        self.owner(|_, device| device.record_stream(addr, stream))?;
         Ok(())
     }
 
@@ -132,31 +193,33 @@ impl<D: Driver + 'static> Devices<D> {
     /// # Errors
     /// If there is no such allocation.
     pub fn base_allocation(&self, addr: DeviceAddr) -> Result<(DeviceAddr, u64), Failure> {
-        let base = self.owner(|device| device.base_allocation(addr))?;
+        let base = self.owner(|_, device| device.base_allocation(addr))?;
         base.ok_or_else(|| Error::InvalidPointer(addr).into())
     }
 
-    /// Empties the caches of all devices in use.
+    /// Returns cached memory of all devices.
     ///
     /// # Errors
-    /// The error of the first device that fails; later devices are skipped.
+    /// If a device fails.
     pub fn empty_cache(&self) -> Result<(), Failure> {
         self.each_ready(|_, device| Ok(device.empty_cache()?))
     }
 
-    /// Returns the statistics of a device, zeros if it was not used yet.
+    /// Returns the statistics of a device, even of one that is not used or broken.
     ///
     /// # Errors
     /// If the environment or the ordinal is invalid.
     pub fn stats(&self, ordinal: i32) -> Result<DeviceStats, Failure> {
-        let max_split_size = self.conf()?.settings().max_split_size();
-        Ok(match &*self.lock(ordinal)? {
-            State::Ready(device) | State::Broken(device, _) => device.stats().clone(),
-            State::Untouched => DeviceStats {
-                max_split_size: max_split_size.map_or(-1, u64::cast_signed),
-                ..DeviceStats::default()
-            },
-        })
+        match &*self.lock(ordinal)? {
+            State::Ready(device) | State::Broken(device, _) => Ok(device.stats().clone()),
+            State::Untouched => {
+                let max_split_size = self.conf()?.settings().max_split_size();
+                Ok(DeviceStats {
+                    max_split_size: max_split_size.map_or(-1, u64::cast_signed),
+                    ..DeviceStats::default()
+                })
+            }
+        }
     }
 
     /// Resets the peaks of a device to the current values.
@@ -164,10 +227,26 @@ impl<D: Driver + 'static> Devices<D> {
     /// # Errors
     /// If the ordinal is invalid.
     pub fn reset_peak_stats(&self, ordinal: i32) -> Result<(), Failure> {
-        if let State::Ready(device) = &mut *self.lock(ordinal)? {
+        let reset = |device: &mut DeviceAllocator<D>| {
             device.reset_peak_stats();
+            Ok(())
+        };
+        self.with_used(ordinal, reset).map(|_| ())
+    }
+
+    /// Runs `work` on a device if it is in use.
+    ///
+    /// # Errors
+    /// If the ordinal is invalid, or the error of `work`.
+    pub fn with_used<T>(
+        &self,
+        ordinal: i32,
+        work: impl FnOnce(&mut DeviceAllocator<D>) -> Result<T, Failure>,
+    ) -> Result<Option<T>, Failure> {
+        match &mut *self.lock(ordinal)? {
+            state @ State::Ready(_) => state.run(work).map(Some),
+            _ => Ok(None),
         }
-        Ok(())
     }
 
     /// Returns a snapshot of all devices, with a history for each of the first `count`.
@@ -178,7 +257,6 @@ impl<D: Driver + 'static> Devices<D> {
         let mut all = Snapshot {
             segments: Vec::new(),
             device_traces: vec![Vec::new(); count.min(MOST_DEVICES)],
-            // PyTorch refuses private pools under another allocator.
             entry_pools: Vec::new(),
             allocator_settings: self.conf()?.settings(),
         };
@@ -194,7 +272,10 @@ impl<D: Driver + 'static> Devices<D> {
     }
 
     /// Runs `work` on a device and opens it on first use.
-    fn with<T>(
+    ///
+    /// # Errors
+    /// If the environment or the ordinal is invalid, or the device cannot be used; or the error of `work`.
+    pub fn with<T>(
         &self,
         ordinal: i32,
         work: impl FnOnce(&mut DeviceAllocator<D>) -> Result<T, Failure>,
@@ -202,12 +283,14 @@ impl<D: Driver + 'static> Devices<D> {
         let mut state = self.lock(ordinal)?;
         if let State::Untouched = *state {
             *state = State::Ready(self.make(ordinal)?);
-            drop(state);
-            self.connect_peers(ordinal)?;
-            state = self.lock(ordinal)?;
+            if !self.is_complete.load(Ordering::Acquire) {
+                drop(state);
+                self.connect_peers(ordinal)?;
+                state = self.lock(ordinal)?;
+            }
         }
         match &mut *state {
-            State::Ready(device) => work(device),
+            state @ State::Ready(_) => state.run(work),
             State::Broken(_, why) => Err(Failure::new(format!(
                 "device {ordinal} is disabled because of a bug in its allocator: {why}"
             ))),
@@ -220,8 +303,19 @@ impl<D: Driver + 'static> Devices<D> {
         let number = u32::try_from(ordinal).map_err(|_| no_device(ordinal))?;
         let device = (self.open)(number)
             .map_err(|why| Failure::new(format!("cannot use device {ordinal}: {why}")))?;
-        let allocator = DeviceAllocator::new(number, device, conf);
-        let allocator = allocator.map_err(|error| Failure::new(error.to_string()))?;
+        let history = conf
+            .history
+            .filter(|_| !self.is_complete.load(Ordering::Acquire));
+        let allocator = DeviceAllocator::new(number, device, &conf.policy, history);
+        let mut allocator = allocator.map_err(|error| Failure::new(error.to_string()))?;
+        for conf in &*self.changes.lock() {
+            let _ = allocator.apply_settings(conf);
+        }
+        if self.is_listening.load(Ordering::Acquire)
+            && let Some(make) = self.listener.get()
+        {
+            allocator.listen(make(number));
+        }
         let used = usize::try_from(ordinal).unwrap_or(0).saturating_add(1);
         self.used.fetch_max(used, Ordering::Release);
         Ok(allocator)
@@ -241,37 +335,44 @@ impl<D: Driver + 'static> Devices<D> {
             }
             Ok(())
         })?;
-        if let State::Ready(device) = &mut *self.lock(newcomer)? {
+        self.with_used(newcomer, |device| {
             for other in others {
                 device.open_to_peer(other)?;
             }
-        }
+            Ok(())
+        })?;
         Ok(())
     }
 
     /// Runs `work` on every device in use, in order.
-    fn each_ready(
+    ///
+    /// # Errors
+    /// The first error of `work`.
+    pub fn each_ready(
         &self,
         mut work: impl FnMut(usize, &mut DeviceAllocator<D>) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let used = self.used.load(Ordering::Acquire);
         for (ordinal, state) in self.states.iter().enumerate().take(used) {
-            if let State::Ready(device) = &mut *recovered(state) {
-                work(ordinal, device)?;
+            if let state @ State::Ready(_) = &mut *state.lock() {
+                state.run(|device| work(ordinal, device))?;
             }
         }
         Ok(())
     }
 
-    /// Returns the answer of the device that knows the address, `None` if no device does.
-    fn owner<T>(
+    /// Returns the answer of the device that knows an address, `None` if no device does.
+    ///
+    /// # Errors
+    /// Any other error than [`Error::InvalidPointer`].
+    pub fn owner<T>(
         &self,
-        mut ask: impl FnMut(&mut DeviceAllocator<D>) -> Result<T, Error>,
+        mut ask: impl FnMut(usize, &mut DeviceAllocator<D>) -> Result<T, Error>,
     ) -> Result<Option<T>, Failure> {
         let mut answer = None;
-        self.each_ready(|_, device| {
+        self.each_ready(|ordinal, device| {
             if answer.is_none() {
-                match ask(device) {
+                match ask(ordinal, device) {
                     Ok(value) => answer = Some(value),
                     Err(Error::InvalidPointer(_)) => {}
                     Err(error) => return Err(error.into()),
@@ -282,36 +383,41 @@ impl<D: Driver + 'static> Devices<D> {
         Ok(answer)
     }
 
-    fn lock(&self, ordinal: i32) -> Result<MutexGuard<'_, State<D>>, Failure> {
+    fn lock(&self, ordinal: i32) -> Result<SharedGuard<'_, State<D>>, Failure> {
         let index = usize::try_from(ordinal).map_err(|_| no_device(ordinal))?;
         let state = self.states.get(index).ok_or_else(|| no_device(ordinal))?;
-        Ok(recovered(state))
+        Ok(state.lock())
     }
 }
 
-/// Locks a device. If a thread panicked while holding the lock, the device stays in use only if its
-/// allocator is consistent.
-fn recovered<D: Driver + 'static>(state: &Mutex<State<D>>) -> MutexGuard<'_, State<D>> {
-    state.lock().unwrap_or_else(|poisoned| {
-        let mut guard = PoisonError::into_inner(poisoned);
-        let verdict = guarded(|| match &*guard {
-            State::Ready(device) => Ok(device.check()),
-            State::Untouched | State::Broken(..) => Ok(Ok(())),
-        });
-        let corruption = match verdict {
+impl<D: Driver + 'static> State<D> {
+    /// Runs `work` on a device in use. If it panics, the device stays in use only if its allocator is
+    /// consistent.
+    fn run<T>(
+        &mut self,
+        work: impl FnOnce(&mut DeviceAllocator<D>) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let Self::Ready(device) = self else {
+            return Err(Failure::new("the device is not in use"));
+        };
+        let done = panic::catch_unwind(panic::AssertUnwindSafe(|| work(&mut *device)));
+        let payload = match done {
+            Ok(answer) => return answer,
+            Err(payload) => payload,
+        };
+        let corruption = match guarded(|| Ok(device.check())) {
             Ok(Ok(())) => None,
             Ok(Err(violation)) => Some(violation.to_string()),
             Err(failure) => Some(failure.message),
         };
         if let Some(why) = corruption {
-            *guard = match mem::replace(&mut *guard, State::Untouched) {
-                State::Ready(device) => State::Broken(device, why),
+            *self = match mem::replace(self, Self::Untouched) {
+                Self::Ready(device) => Self::Broken(device, why),
                 other => other,
             };
         }
-        state.clear_poison();
-        guard
-    })
+        Err(Failure::of_panic(&*payload))
+    }
 }
 
 fn no_device(ordinal: i32) -> Failure {

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use coalesce_alloc::error::Error;
+use coalesce_alloc::error::{Error, OutOfMemory};
 
 /// The reason why a call failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -13,6 +13,8 @@ pub struct Failure {
     pub is_out_of_memory: bool,
     /// The message, as in PyTorch where it has one.
     pub message: String,
+    /// The figures of a request for which the device had no memory.
+    pub figures: Option<Box<OutOfMemory>>,
 }
 
 impl Failure {
@@ -21,7 +23,13 @@ impl Failure {
         Self {
             is_out_of_memory: false,
             message: message.into(),
+            figures: None,
         }
+    }
+
+    /// The failure of a call that panicked.
+    pub(crate) fn of_panic(payload: &(dyn Any + Send)) -> Self {
+        Self::new(format!("a bug in the allocator: {}", text(payload)))
     }
 
     /// Prints the failure to standard error, for callers that cannot return it.
@@ -36,16 +44,17 @@ impl From<Error> for Failure {
         Self {
             is_out_of_memory: error.is_out_of_memory(),
             message: error.to_string(),
+            figures: match error {
+                Error::OutOfMemory(figures) => Some(figures),
+                _ => None,
+            },
         }
     }
 }
 
 /// Runs the body of a C function. A panic becomes a failure: it must not unwind into C frames.
 pub fn guarded<T>(work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|payload| {
-        let what = text(&*payload);
-        Err(Failure::new(format!("a bug in the allocator: {what}")))
-    })
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|payload| Err(Failure::of_panic(&*payload)))
 }
 
 fn text(payload: &(dyn Any + Send)) -> &str {

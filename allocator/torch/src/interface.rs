@@ -18,7 +18,7 @@ use crate::failure::{Failure, guarded};
 use crate::reply::{memory_stats, reply};
 
 /// The devices that PyTorch uses. Never dropped, because tensors may be freed until the process ends.
-static DEVICES: Devices<CudaDevice> = Devices::new(open, variable);
+pub(crate) static DEVICES: Devices<CudaDevice> = Devices::new(open, variable);
 
 fn open(ordinal: u32) -> Result<CudaDevice, String> {
     // SAFETY: PyTorch passes the streams. It uses the primary contexts and never destroys its streams; an
@@ -154,6 +154,29 @@ pub extern "C" fn coalesce_configuration_error() -> *mut c_char {
     }
 }
 
+/// Returns the number of history entries that the environment asks for; −1 for none.
+#[unsafe(no_mangle)]
+pub extern "C" fn coalesce_history_entries() -> i64 {
+    let entries = guarded(|| Ok(DEVICES.conf()?.history));
+    let entries = entries.ok().flatten();
+    entries.map_or(-1, |entries| i64::try_from(entries).unwrap_or(i64::MAX))
+}
+
+/// Changes the settings of the reference on all devices. Returns the error in them, or null. Free it with
+/// [`coalesce_release_text`].
+///
+/// # Safety
+/// `conf` must be a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn coalesce_apply_settings(conf: *const c_char) -> *mut c_char {
+    // SAFETY: the caller guarantees it.
+    let conf = unsafe { CStr::from_ptr(conf) }.to_string_lossy();
+    match guarded(|| DEVICES.apply_settings(&conf)) {
+        Ok(()) => ptr::null_mut(),
+        Err(failure) => text(failure.message),
+    }
+}
+
 /// Names the installed version of PyTorch (`torch.__version__`), whose rules then apply. Must be the first
 /// call. Returns a warning if another release is followed because that one is not reproduced, or null. Free
 /// it with [`coalesce_release_text`].
@@ -253,7 +276,7 @@ fn answer(work: impl FnOnce() -> Result<String, Failure>) -> *mut c_char {
     text(json)
 }
 
-fn text(content: String) -> *mut c_char {
+pub(crate) fn text(content: String) -> *mut c_char {
     let content = CString::new(content.replace('\0', " "));
     content.map_or(ptr::null_mut(), CString::into_raw)
 }

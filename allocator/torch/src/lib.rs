@@ -42,6 +42,7 @@ compile_error!(
 );
 
 pub mod conf;
+pub mod cuda_allocator;
 pub mod device;
 pub mod devices;
 #[cfg(unix)]

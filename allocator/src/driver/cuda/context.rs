@@ -225,6 +225,9 @@ impl Context {
     }
 
     /// Makes this the thread's current context until the guard is dropped.
+    ///
+    /// Until then calls are also allowed while a stream captures a graph: an allocator reserves memory for the
+    /// graph, and for other threads, in the middle of a capture, which any such call would otherwise invalidate.
     fn enter(&self) -> Answer<Entered<'_>> {
         let current = self.current()?;
         if current != self.handle {
@@ -234,7 +237,17 @@ impl Context {
         Ok(Entered {
             context: self,
             outer: (!is_kept).then_some(current),
+            capture_mode: self.exchange_capture_mode(RELAXED),
         })
+    }
+
+    /// Sets the thread's capture mode and returns the one before; `None` if the driver knows no captures.
+    fn exchange_capture_mode(&self, mode: c_uint) -> Option<c_uint> {
+        let calls = self.symbols.capture.as_ref().ok()?;
+        let mut mode = mode;
+        // SAFETY: `mode` is the one number that it reads and writes.
+        let answer = unsafe { (calls.exchange_mode)(&raw mut mode) };
+        (answer == code::SUCCESS).then_some(mode)
     }
 
     pub(super) fn synchronize(&self) -> Answer<()> {
@@ -372,15 +385,23 @@ impl Drop for Context {
     }
 }
 
-/// A guard that restores the thread's previous context.
+/// The capture mode that allows all calls.
+const RELAXED: c_uint = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED as c_uint;
+
+/// A guard that restores the thread's previous context and capture mode.
 struct Entered<'a> {
     context: &'a Context,
     /// The previous context, if it is another one.
     outer: Option<Handle>,
+    /// The previous mode, if the driver has modes.
+    capture_mode: Option<c_uint>,
 }
 
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
+        if let Some(mode) = self.capture_mode {
+            self.context.exchange_capture_mode(mode);
+        }
         if let Some(outer) = self.outer {
             // It was current before. An error cannot be reported here.
             let _ = self.context.set_current(outer);

@@ -166,6 +166,13 @@ entry_points! {
 }
 
 entry_points! {
+    /// The capture of graphs, since CUDA 10.1.
+    CaptureCalls {
+        exchange_mode = "cuThreadExchangeStreamCaptureMode" (*mut c_uint);
+    }
+}
+
+entry_points! {
     /// The memory of graphs, since CUDA 11.4.
     GraphCalls {
         attribute = "cuDeviceGetGraphMemAttribute" (Device, c_uint, *mut c_void);
@@ -180,6 +187,7 @@ pub(super) struct Symbols {
     pub(super) virtual_memory: Result<VirtualMemoryCalls, &'static str>,
     pub(super) pools: Result<PoolCalls, &'static str>,
     pub(super) graphs: Result<GraphCalls, &'static str>,
+    pub(super) capture: Result<CaptureCalls, &'static str>,
 }
 
 impl Symbols {
@@ -204,6 +212,7 @@ impl Symbols {
             virtual_memory: VirtualMemoryCalls::look_up(),
             pools: PoolCalls::look_up(),
             graphs: GraphCalls::look_up(),
+            capture: CaptureCalls::look_up(),
         })
     }
 }

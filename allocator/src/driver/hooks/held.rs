@@ -98,6 +98,13 @@ impl Held {
         self.ranges.reset_peak();
     }
 
+    /// Sets the totals and the numbers of calls to zero.
+    pub fn reset_accumulated(&mut self) {
+        self.bytes.reset_accumulated();
+        self.ranges.reset_accumulated();
+        (self.taken, self.returned) = (0, 0);
+    }
+
     /// Returns how often memory was allocated or mapped.
     #[must_use]
     pub fn taken(&self) -> u64 {

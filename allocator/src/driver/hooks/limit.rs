@@ -28,6 +28,12 @@ impl Limit {
         self.bytes = bytes;
     }
 
+    /// The limit in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     fn allows(&self, more: u64) -> bool {
         let held = self.held.bytes().current.cast_unsigned();
         let more = self.held.in_pages(more);

@@ -1,0 +1,171 @@
+//! The C interface behind the C++ class `coalesce::CudaAllocator` (`python/coalesce_torch/cpp`), which implements
+//! PyTorch's `CUDAAllocator` completely.
+//!
+//! [`coalesce_interface`] returns a table of functions. Each returns null, or a [`Failure`] that the C++ class
+//! throws and releases. None of them panics or unwinds, and the functions passed to them must not unwind either.
+#![expect(unsafe_code, reason = "the C interface")]
+
+mod figures;
+mod functions;
+mod pools;
+mod report;
+
+use std::ffi::{c_char, c_int, c_void};
+
+use coalesce_alloc::MempoolId;
+
+use self::figures::{OutOfMemoryFigures, Settings, Stats};
+use self::report::{Block, Segment};
+use crate::failure::{Failure, guarded};
+use crate::interface::{DEVICES, coalesce_release_text};
+
+/// Changes whenever the table or a type in it does.
+const VERSION: u32 = 1;
+
+/// The outcome of a call: null, or a failure that the caller releases.
+type Outcome = *mut Failure;
+
+/// The id of a private pool.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct PoolId {
+    first: u64,
+    second: u64,
+}
+
+impl From<PoolId> for MempoolId {
+    fn from(id: PoolId) -> Self {
+        Self(id.first, id.second)
+    }
+}
+
+impl From<MempoolId> for PoolId {
+    fn from(MempoolId(first, second): MempoolId) -> Self {
+        Self { first, second }
+    }
+}
+
+/// Whether allocations for a stream go to a pool.
+type Accepts = extern "C" fn(*mut c_void, u64) -> bool;
+/// Drops what belongs to a callback.
+type Drops = extern "C" fn(*mut c_void);
+/// Allocates a segment of a pool; 0 if there is no memory.
+type MallocSegment = extern "C" fn(*mut c_void, u64) -> u64;
+/// Frees a segment of a pool.
+type FreeSegment = extern "C" fn(*mut c_void, u64);
+/// Receives an entry of the history: device, action (its position in `Action::ALL`), address, bytes, stream, pool.
+type TakeEntry = extern "C" fn(c_int, c_int, u64, u64, u64, PoolId);
+/// Receives the statistics of a private pool: bytes reserved.
+type TakePool = extern "C" fn(*mut c_void, PoolId, *const [figures::Stat; 3]);
+
+/// Which streams' allocations go to a pool.
+#[repr(C)]
+pub struct Filter {
+    data: *mut c_void,
+    accepts: Accepts,
+    drop: Drops,
+}
+
+/// Where the segments of a pool come from.
+#[repr(C)]
+pub struct Source {
+    data: *mut c_void,
+    malloc: MallocSegment,
+    free: FreeSegment,
+    drop: Drops,
+}
+
+/// Receives a snapshot: each segment, followed by its blocks.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct SnapshotSink {
+    data: *mut c_void,
+    segment: extern "C" fn(*mut c_void, *const Segment),
+    block: extern "C" fn(*mut c_void, *const Block),
+}
+
+/// Declares the table: each function with the types of its arguments.
+macro_rules! interface {
+    ($($(#[$doc:meta])* $name:ident: $type:ty = $function:path;)+) => {
+        /// The functions that the C++ class calls.
+        #[repr(C)]
+        pub struct Interface {
+            /// [`VERSION`].
+            version: u32,
+            /// The bytes of this table.
+            bytes: u32,
+            $($(#[$doc])* $name: $type,)+
+        }
+
+        static INTERFACE: Interface = Interface {
+            version: VERSION,
+            bytes: size_of::<Interface>() as u32,
+            $($name: $function,)+
+        };
+    };
+}
+
+interface! {
+    /// The message of a failure, which lives as long as it.
+    failure_message: unsafe extern "C" fn(*const Failure, *mut usize) -> *const c_char = functions::failure_message;
+    /// 0, or 1 if memory ran out.
+    failure_is_out_of_memory: unsafe extern "C" fn(*const Failure) -> bool = functions::failure_is_out_of_memory;
+    /// The figures of a request for which the device had no memory; false if there are none.
+    failure_figures: unsafe extern "C" fn(*const Failure, *mut OutOfMemoryFigures) -> bool = functions::failure_figures;
+    release_failure: unsafe extern "C" fn(*mut Failure) = functions::release_failure;
+
+    /// Device, bytes, stream; the address.
+    malloc: unsafe extern "C" fn(c_int, u64, u64, *mut u64) -> Outcome = functions::malloc;
+    free: unsafe extern "C" fn(u64) -> Outcome = functions::free;
+    /// Address; its device and the bytes of its block.
+    block: unsafe extern "C" fn(u64, *mut c_int, *mut u64) -> Outcome = functions::block;
+    /// Address, stream.
+    record_stream: unsafe extern "C" fn(u64, u64) -> Outcome = functions::record_stream;
+    /// Address; address and bytes of its segment.
+    base_allocation: unsafe extern "C" fn(u64, *mut u64, *mut u64) -> Outcome = functions::base_allocation;
+
+    /// Device, pool: (0, 0) is the default pools.
+    empty_cache: unsafe extern "C" fn(c_int, PoolId) -> Outcome = functions::empty_cache;
+    memory_fraction: unsafe extern "C" fn(c_int, *mut f64) -> Outcome = functions::memory_fraction;
+    set_memory_fraction: unsafe extern "C" fn(c_int, f64) -> Outcome = functions::set_memory_fraction;
+    largest_free: unsafe extern "C" fn(c_int, *mut u64) -> Outcome = functions::largest_free;
+    /// A device, and another one that may access its memory from now on.
+    open_to_peer: unsafe extern "C" fn(c_int, c_int) -> Outcome = functions::open_to_peer;
+    /// The settings in force; the text is released with `release_text`.
+    settings: unsafe extern "C" fn(*mut Settings) -> Outcome = functions::settings;
+    release_text: unsafe extern "C" fn(*mut c_char) = coalesce_release_text;
+
+    /// Device, the statistics, what receives those of the private pools and its data.
+    stats: unsafe extern "C" fn(c_int, *mut Stats, TakePool, *mut c_void) -> Outcome = report::stats;
+    reset_peak_stats: unsafe extern "C" fn(c_int) -> Outcome = report::reset_peak_stats;
+    reset_accumulated_stats: unsafe extern "C" fn(c_int) -> Outcome = report::reset_accumulated_stats;
+    /// Sends every entry of the histories of all devices to this function from now on. The first one stays.
+    listen: unsafe extern "C" fn(TakeEntry) -> Outcome = report::listen;
+    /// Device; a pool, or (0, 0) for all.
+    snapshot: unsafe extern "C" fn(c_int, PoolId, SnapshotSink) -> Outcome = report::snapshot;
+
+    /// Device, pool, its source or null. The source is dropped with the pool, or at once on failure.
+    create_or_use_pool: unsafe extern "C" fn(c_int, PoolId, *const Source) -> Outcome = pools::create_or_use;
+    begin_allocate_to_pool: unsafe extern "C" fn(c_int, PoolId, Filter) -> Outcome = pools::begin;
+    end_allocate_to_pool: unsafe extern "C" fn(c_int, PoolId) -> Outcome = pools::end;
+    release_pool: unsafe extern "C" fn(c_int, PoolId) -> Outcome = pools::release;
+    pool_use_count: unsafe extern "C" fn(c_int, PoolId, *mut u64) -> Outcome = pools::use_count;
+    set_use_on_oom: unsafe extern "C" fn(c_int, PoolId, bool) -> Outcome = pools::set_use_on_oom;
+    set_no_split: unsafe extern "C" fn(c_int, PoolId) -> Outcome = pools::set_no_split;
+}
+
+/// Returns the table; from now on PyTorch uses it. Other versions of the C++ class than the one shipped with it must not use it: they compare the
+/// first two members.
+#[unsafe(no_mangle)]
+pub extern "C" fn coalesce_interface() -> *const Interface {
+    DEVICES.expect_complete_interface();
+    &raw const INTERFACE
+}
+
+/// Runs the body of a function of the table.
+fn outcome(work: impl FnOnce() -> Result<(), Failure>) -> Outcome {
+    match guarded(work) {
+        Ok(()) => std::ptr::null_mut(),
+        Err(failure) => Box::into_raw(Box::new(failure)),
+    }
+}
