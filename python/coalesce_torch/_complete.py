@@ -62,8 +62,9 @@ def _applying(library, original):
     """Returns a function that changes PyTorch's settings, and then those of Coalesce."""
 
     def set_allocator_settings(settings):
-        original(settings)
+        # Both apply what precedes an error.
         problem = text(library.coalesce_apply_settings(settings.encode()))
+        original(settings)
         if problem is not None:
             raise RuntimeError(problem)
 

@@ -104,8 +104,11 @@ if [ "$(cat "$DIR/torchlib/.key" 2>/dev/null)" != "$KEY" ]; then
   make -s -C "$HERE" -f "$HERE/Makefile" DIR="$DIR" CUDA="$CUDA" \
     TORCHLIB="$V/lib/python3.11/site-packages/torch/lib" torchstubs >&2
 fi
-printf '#!/bin/sh\nexec env LD_LIBRARY_PATH="%s" "%s" "$@"\n' "$DIR/torchlib" "$V/bin/python" \
-  > "$WRAP.tmp"
+# The headers of CUDA are those that PyTorch's own package would bring.
+CUDA_HOME=$DIR/nvidia/cu$CUDA
+[ "$CUDA" != 12 ] || CUDA_HOME=$DIR/nvidia/cuda_runtime
+printf '#!/bin/sh\nexec env LD_LIBRARY_PATH="%s" CUDA_HOME="%s" "%s" "$@"\n' \
+  "$DIR/torchlib" "$CUDA_HOME" "$V/bin/python" > "$WRAP.tmp"
 chmod +x "$WRAP.tmp"
 mv "$WRAP.tmp" "$WRAP"
 TEST='import torch; x = torch.ones(3, device="cuda"); assert torch.cuda.memory_allocated() == 512'

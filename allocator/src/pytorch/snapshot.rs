@@ -23,19 +23,21 @@ impl<D: Driver> PyTorch<D> {
     pub fn snapshot(&mut self) -> Snapshot {
         let device_traces = vec![self.history.entries().copied().collect()];
         Snapshot {
-            segments: self.observed_segments(),
+            segments: self.observed_segments(MempoolId::DEFAULT),
             device_traces,
             entry_pools: vec![self.history.pools()],
             allocator_settings: self.settings.clone(),
         }
     }
 
-    /// Like [`Self::segments`], but records the entry that PyTorch adds to the history.
-    pub fn observed_segments(&mut self) -> Vec<SegmentInfo> {
-        let segments = self.segments();
+    /// The segments of a private pool, or all for [`MempoolId::DEFAULT`], like [`Self::segments`]. This adds an
+    /// entry to the history.
+    pub fn observed_segments(&mut self, pool: MempoolId) -> Vec<SegmentInfo> {
+        let mut segments = self.segments();
+        segments.retain(|segment| pool == MempoolId::DEFAULT || segment.pool == pool);
         let active = segments.iter().map(SegmentInfo::active_size).sum();
         let (addr, stream) = (DeviceAddr::NULL, StreamId::DEFAULT);
-        self.record(Action::Snapshot, addr, active, stream, MempoolId::DEFAULT);
+        self.record(Action::Snapshot, addr, active, stream, pool);
         segments
     }
 

@@ -321,10 +321,11 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
         }
     }
 
-    /// Returns all segments. The reference adds the entry to its history that PyTorch adds.
-    pub fn observed_segments(&mut self) -> Vec<SegmentInfo> {
+    /// Returns the segments of a private pool, or all for [`MempoolId::DEFAULT`]. The reference adds the entry to
+    /// its history that PyTorch adds.
+    pub fn observed_segments(&mut self, pool: MempoolId) -> Vec<SegmentInfo> {
         match &mut self.policy {
-            Policy::Reference(allocator) => allocator.observed_segments(),
+            Policy::Reference(allocator) => allocator.observed_segments(pool),
             Policy::Other { allocator, .. } => allocator.segments(),
         }
     }

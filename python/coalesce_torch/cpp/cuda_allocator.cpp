@@ -496,9 +496,9 @@ class CudaAllocator final : public native::CUDAAllocator {
       (*trace)->trace_gpu_memory_allocation(c10::kCUDA, result);
     }
     const bool is_profiled = c10::memoryProfilingEnabled();
-    if (is_profiled || gathers_) {
+    if (is_profiled || of_device.has_segment_stacks()) {
       const auto [owner, bytes] = block_of(block);
-      if (gathers_) of_device.note_block(result, bytes);
+      of_device.note_block(result, bytes);
       if (is_profiled) report_usage(owner, block, static_cast<int64_t>(bytes));
     }
     return block;

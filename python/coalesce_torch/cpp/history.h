@@ -84,6 +84,8 @@ class History {
   void annotate(uint64_t addr, uint64_t size, const std::string& text);
 #endif
 
+  // Whether there is a stack that a split could move.
+  bool has_segment_stacks() const { return has_segment_stacks_; }
   // A block was allocated: its segment, if this is its first block, loses its stack when it is split.
   void note_block(uint64_t addr, uint64_t size);
 
@@ -115,6 +117,7 @@ class History {
   std::unordered_map<uint64_t, Context> blocks_;
   std::map<uint64_t, Known> segments_;
   int32_t segments_created_ = 0;
+  std::atomic<bool> has_segment_stacks_{false};
 };
 
 // What a thread attaches to its entries.
@@ -188,6 +191,7 @@ inline Context History::stack_of(TraceEntry::Action action, uint64_t addr, uint6
     case TraceEntry::SEGMENT_ALLOC:
     case TraceEntry::SEGMENT_MAP:
       segments_.insert_or_assign(addr, Known{size, call, segments_created_++});
+      if (call) has_segment_stacks_ = true;
       return call;
     case TraceEntry::SEGMENT_FREE:
     case TraceEntry::SEGMENT_UNMAP: {

@@ -30,21 +30,27 @@ import torch, coalesce_torch
 from torch import nn
 MB = 1 << 20
 OURS = os.environ["ALLOCATOR"] == "coalesce"
-if OURS:
+if OURS and os.environ.get("ENABLE") != "0":
     coalesce_torch.enable()
-else:
-    torch.cuda.memory._record_memory_history(max_entries=10_000_000, context=None)
+    assert coalesce_torch.interface() == os.environ.get("INTERFACE", "complete")
 memory = coalesce_torch if OURS else torch.cuda
 said = []
 def bytes_on_gpu(n):
     return torch.empty(n, dtype=torch.uint8, device="cuda")
 """
+# Under both allocators, before the program.
+RECORD = """
+torch.cuda.memory._record_memory_history(max_entries=10_000_000, context=None)
+"""
+RECORD_STACKS = """
+torch.cuda.memory._record_memory_history(stacks="python")
+"""
 END = """
 report = {
     "said": said,
-    "snapshot": memory.memory_snapshot() if OURS else torch.cuda.memory._snapshot(),
-    "stats": dict(memory.memory_stats()),
-    "summary": memory.memory_summary(),
+    "snapshot": torch.cuda.memory._snapshot(),
+    "stats": dict(torch.cuda.memory_stats()),
+    "summary": torch.cuda.memory_summary(),
     "figures": [memory.memory_allocated(), memory.max_memory_allocated(0),
                 memory.memory_reserved("cuda"), memory.max_memory_reserved(torch.device("cuda:0"))],
 }
@@ -113,7 +119,7 @@ torch.cuda.set_per_process_memory_fraction(1.0)
 b = bytes_on_gpu(500 * MB)
 del a
 said.append(memory.memory_reserved())
-(memory.empty_cache if OURS else torch.cuda.empty_cache)()
+torch.cuda.empty_cache()
 memory.reset_peak_memory_stats()
 said.append(memory.max_memory_reserved())
 c = bytes_on_gpu(100 * MB)
@@ -156,6 +162,259 @@ for _ in range(2000):
         choice.choice(streams).synchronize()
     if choice.random() < 0.005:
         torch.cuda.empty_cache()
+""",
+    ),
+    "history with stacks": (
+        {},
+        """
+torch.cuda.memory._record_memory_history(stacks="python")
+def one(n):
+    return bytes_on_gpu(n * MB)
+def many():
+    return [one(n) for n in (1, 3, 30, 12)]
+side = torch.cuda.Stream()
+kept = many()
+kept[0].record_stream(side)
+del kept[1:3]
+again = many()
+kept[0] = None
+torch.cuda.empty_cache()
+""",
+    ),
+    "stacks of some calls only; a ring; a history that is cleared and resumed": (
+        {},
+        """
+first = bytes_on_gpu(MB)
+torch.cuda.memory._record_memory_history(context="alloc", stacks="python", max_entries=20)
+def busy(times):
+    return [bytes_on_gpu(MB * (1 + n % 7)) for n in range(times)]
+a = busy(30)
+del a
+torch.cuda.memory._record_memory_history(context="state", stacks="python", max_entries=50)
+b = busy(10)
+torch.cuda.memory._record_memory_history(enabled=None)
+del first
+c = busy(5)
+torch.cuda.memory._record_memory_history(stacks="python", max_entries=1000)
+del b[::2], c
+""",
+    ),
+    "expandable segments with stacks": (
+        {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
+        """
+torch.cuda.memory._record_memory_history(stacks="python")
+choice = random.Random(4)
+live = []
+for _ in range(300):
+    live.append(bytes_on_gpu(choice.choice([1, 5000, 3 * MB, 30 * MB])))
+    if len(live) > 30:
+        live.pop(choice.randrange(len(live)))
+live.clear()
+torch.cuda.empty_cache()
+""",
+    ),
+    "observers of memory that runs out": (
+        {"FAKE_TOTAL_BYTES": "1G"},
+        """
+torch._C._cuda_attach_out_of_memory_observer(lambda *figures: said.append(figures))
+kept = bytes_on_gpu(300 * MB)
+for fraction in (1.0, 0.5):
+    torch.cuda.set_per_process_memory_fraction(fraction)
+    try:
+        bytes_on_gpu(900 * MB)
+    except torch.OutOfMemoryError as error:
+        said.append(str(error))
+assert len(said) == 4, said
+""",
+    ),
+    "pools, nested and released": (
+        {},
+        """
+outer, inner = torch.cuda.MemPool(), torch.cuda.MemPool()
+with torch.cuda.use_mem_pool(outer):
+    a = [bytes_on_gpu(n * MB) for n in (1, 3, 30)]
+    with torch.cuda.use_mem_pool(inner):
+        b = [bytes_on_gpu(n * MB) for n in (1, 3, 30)]
+    c = bytes_on_gpu(7 * MB)
+d = bytes_on_gpu(7 * MB)
+said.append(outer.use_count())
+said.append([segment["segment_pool_id"] for segment in outer.snapshot()])
+del a[1:]
+torch.cuda.empty_cache()
+del b
+del inner
+said.append(torch.cuda.memory_reserved())
+with torch.cuda.use_mem_pool(outer):
+    e = bytes_on_gpu(20 * MB)
+del a, c, e
+del outer
+said.append(torch.cuda.memory_reserved())
+""",
+    ),
+    "a pool that serves when memory runs out": (
+        {"FAKE_TOTAL_BYTES": "1G"},
+        """
+pool = torch.cuda.MemPool(use_on_oom=True)
+with torch.cuda.use_mem_pool(pool):
+    a = bytes_on_gpu(600 * MB)
+del a
+b = bytes_on_gpu(300 * MB)
+c = bytes_on_gpu(500 * MB)
+said.append(c.data_ptr())
+""",
+    ),
+    "settings changed while running": (
+        {},
+        """
+import warnings
+warnings.simplefilter("ignore")
+live = []
+for conf in ("expandable_segments:True", "roundup_power2_divisions:4,expandable_segments:False",
+             "max_split_size_mb:100", "garbage_collection_threshold:0.6"):
+    torch.cuda.memory._set_allocator_settings(conf)
+    live += [bytes_on_gpu(n * MB + n) for n in (1, 9, 33, 250)]
+    del live[::3]
+try:
+    torch.cuda.memory._set_allocator_settings("max_split_size_mb:1")
+except (RuntimeError, ValueError) as error:
+    said.append(str(error).splitlines()[0])
+""",
+    ),
+    "8 threads in turn": (
+        {},
+        """
+turn = [0]
+done = threading.Condition()
+def work(number):
+    choice, live = random.Random(number), []
+    with torch.cuda.stream(torch.cuda.Stream() if number % 2 else torch.cuda.default_stream()):
+        for step in range(200):
+            with done:
+                done.wait_for(lambda: turn[0] % 8 == number)
+                live.append(bytes_on_gpu(choice.choice([1, 5000, 3 * MB, 30 * MB])))
+                if len(live) > 5:
+                    live.pop(choice.randrange(len(live)))
+                turn[0] += 1
+                done.notify_all()
+        with done:
+            done.wait_for(lambda: turn[0] % 8 == number)
+            live.clear()
+            turn[0] += 1
+            done.notify_all()
+threads = [threading.Thread(target=work, args=[number]) for number in range(8)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+""",
+    ),
+    "graphs captured by hand and replayed": (
+        {},
+        """
+model = nn.Sequential(*[nn.Linear(512, 512) for _ in range(4)]).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+static = torch.zeros(64, 512, device="cuda")
+side = torch.cuda.Stream()
+side.wait_stream(torch.cuda.current_stream())
+with torch.cuda.stream(side):
+    for _ in range(3):
+        optimizer.zero_grad(set_to_none=True)
+        model(static).sum().backward()
+        optimizer.step()
+torch.cuda.current_stream().wait_stream(side)
+graph = torch.cuda.CUDAGraph()
+optimizer.zero_grad(set_to_none=True)
+with torch.cuda.graph(graph):
+    loss = model(static).sum()
+    loss.backward()
+    optimizer.step()
+pool = graph.pool()
+others = []
+for rows in (64, 32, 8):
+    other = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(other, pool=pool):
+        result = model(static[:rows])
+    others.append((other, result))
+for _ in range(5):
+    static.copy_(torch.ones(64, 512, device="cuda"))
+    graph.replay()
+    for other, result in others:
+        other.replay()
+        batch = torch.empty(1 << 20, device="cuda")
+said.append([str(segment["segment_pool_id"]) for segment in torch.cuda.memory_snapshot()])
+del others[1:], other, result
+torch.cuda.empty_cache()
+del graph, loss
+torch.cuda.empty_cache()
+said.append(torch.cuda.memory_reserved())
+""",
+    ),
+    "graphed callables, and a stream that joins a capture": (
+        {},
+        """
+model = nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 256)).cuda()
+example = torch.zeros(32, 256, device="cuda", requires_grad=True)
+graphed = torch.cuda.make_graphed_callables(model, (example,))
+for _ in range(3):
+    graphed(torch.randn(32, 256, device="cuda", requires_grad=True)).sum().backward()
+graph, side = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+with torch.cuda.graph(graph):
+    a = torch.zeros(1 << 20, device="cuda")
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        b = torch.zeros(1 << 20, device="cuda") + 1
+    torch.cuda.current_stream().wait_stream(side)
+    b.record_stream(torch.cuda.current_stream())
+    c = a + b
+    del b
+    d = torch.zeros(1 << 20, device="cuda")
+graph.replay()
+e = torch.zeros(1 << 20, device="cuda")
+""",
+    ),
+    "memory that runs out in a capture": (
+        {"FAKE_TOTAL_BYTES": "1G"},
+        """
+kept = [bytes_on_gpu(200 * MB) for _ in range(3)]
+del kept[1]
+graph = torch.cuda.CUDAGraph()
+try:
+    with torch.cuda.graph(graph):
+        a = bytes_on_gpu(100 * MB)
+        b = bytes_on_gpu(700 * MB)
+except torch.OutOfMemoryError as error:
+    said.append(str(error))
+assert said
+del graph
+again = torch.cuda.CUDAGraph()
+with torch.cuda.graph(again):
+    a = bytes_on_gpu(100 * MB)
+""",
+    ),
+    "graph trees through torch.compile": (
+        {},
+        """
+import torch._dynamo
+from torch._inductor.cudagraph_trees import get_container
+import warnings
+warnings.simplefilter("ignore")
+torch._dynamo.config.suppress_errors = False
+model = nn.Sequential(*[nn.Linear(256, 256) for _ in range(3)]).cuda()
+compiled = torch.compile(model, backend="cudagraphs", dynamic=False)
+for rows in (32, 32, 64, 32, 64, 64, 16, 32):
+    torch.compiler.cudagraph_mark_step_begin()
+    compiled(torch.randn(rows, 256, device="cuda")).sum().backward()
+    model.zero_grad(set_to_none=True)
+kept = compiled(torch.randn(32, 256, device="cuda")).clone()
+said.append(float(kept.sum()) == float(kept.sum()))
+""",
+    ),
+    "the profiler's view of memory": (
+        {},
+        """
+with torch.profiler.profile(profile_memory=True, acc_events=True) as profiler:
+    a = [bytes_on_gpu(n * MB) for n in (1, 3, 30)]
+    del a[1]
+events = [e for e in profiler.profiler.kineto_results.events() if e.name() == "[memory]"]
+said.append(sorted(str(e.nbytes()) for e in events))
 """,
     ),
     "two devices": (
@@ -201,9 +460,15 @@ for conf in (conf for conf, since in ADDED.items() if since <= RELEASE):
     env = {"FAKE_TOTAL_BYTES": "1G", "PYTORCH_CUDA_ALLOC_CONF": conf}
     UNDER_BOTH[conf] = env, TRIES
 
+# Where the C++ part cannot be compiled.
+PLUGGABLE = {
+    "CXX": "false",
+    "INTERFACE": "pluggable",
+    "PYTHONWARNINGS": "ignore:CUDA graphs,ignore:Attempting to run cuBLAS",
+}
 # Under our allocator alone.
 OURS = {
-    "4 threads": (
+    "8 threads": (
         {"COALESCE_TORCH_ALLOC": "history=1000000"},
         """
 lock, errors, spans = threading.Lock(), [], {}
@@ -235,13 +500,13 @@ def work(seed):
     with lock:
         for tensor in live:
             del spans[tensor.data_ptr()]
-threads = [threading.Thread(target=work, args=[seed]) for seed in range(4)]
+threads = [threading.Thread(target=work, args=[seed]) for seed in range(8)]
 for thread in threads: thread.start()
 for thread in threads: thread.join()
 assert not errors, errors
 assert memory.memory_allocated() == 0, memory.memory_allocated()
 stats = memory.memory_stats()
-assert stats["allocation.all.allocated"] == stats["allocation.all.freed"] > 6000, stats
+assert stats["allocation.all.allocated"] == stats["allocation.all.freed"] > 12000, stats
 memory.empty_cache()
 assert memory.memory_reserved() == 0
 """,
@@ -263,6 +528,33 @@ threading.kept = AtExit()
 model = nn.Linear(512, 512).cuda()
 model(torch.randn(8, 512, device="cuda")).sum().backward()
 1 / 0
+""",
+    ),
+    "without a compiler: says so, and trains": (
+        {**PLUGGABLE, "ENABLE": "0"},
+        """
+import warnings
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    coalesce_torch.enable()
+said = [str(warning.message) for warning in caught]
+assert len(said) == 1 and "are not available under Coalesce: false -std=" in said[0], said
+assert coalesce_torch.interface() == "pluggable"
+model = nn.Linear(512, 512).cuda()
+model(torch.randn(8, 512, device="cuda")).sum().backward()
+assert torch.cuda.memory_allocated() == memory.memory_allocated() > 0
+""",
+    ),
+    "enable() after the first use of CUDA": (
+        {"ENABLE": "0"},
+        """
+kept = torch.empty(1, device="cuda")
+try:
+    coalesce_torch.enable()
+except RuntimeError as error:
+    assert "PyTorch has used its own allocator already" in str(error), error
+else:
+    raise SystemExit("no error")
 """,
     ),
     "enable() twice; a device that does not exist": (
@@ -303,8 +595,8 @@ loader = torch.utils.data.DataLoader(Squares(), batch_size=8, num_workers=2, pin
 assert sum(batch.cuda().numel() for _ in range(2) for batch in loader) == 128
 """,
     ),
-    "graph captures are refused before they begin": (
-        {},
+    "without a compiler, graph captures are refused before they begin": (
+        PLUGGABLE,
         """
 try:
     with torch.cuda.graph(torch.cuda.CUDAGraph()): pass
@@ -335,7 +627,7 @@ sys.stdout.flush(); os._exit(0)
 """,
     ),
     "torch= names another release": (
-        {"COALESCE_TORCH_ALLOC": "torch=2.6;history=10"},
+        {"COALESCE_TORCH_ALLOC": "torch=2.6;history=10", **PLUGGABLE},
         """
 kept = bytes_on_gpu(3 * MB)
 assert len(memory.memory_stats()) == 122, memory.memory_stats()
@@ -355,14 +647,14 @@ with warnings.catch_warnings(record=True) as caught:
     coalesce_torch.enable()
     kept = bytes_on_gpu(3 * MB)
     memory.memory_stats()
-texts = [str(warning.message) for warning in caught if "Coalesce" in str(warning.message)]
+texts = [str(warning.message) for warning in caught if "reproduces" in str(warning.message)]
 assert len(texts) == 1 and "not 2.99.0+cu999; it follows 2." in texts[0], texts
 """,
     ),
-    "a PyTorch that lacks a hook is refused": (
-        {"ENABLE": "0"},
+    "without a compiler, a PyTorch that lacks a hook is refused": (
+        {"ENABLE": "0", **PLUGGABLE},
         """
-coalesce_torch._HOOKS["set_something_fn"] = "coalesce_empty_cache"
+coalesce_torch._pluggable._HOOKS["set_something_fn"] = "coalesce_empty_cache"
 try:
     coalesce_torch.enable()
 except RuntimeError as error:
@@ -438,6 +730,8 @@ def main():
         PYTHONWARNINGS="ignore:Attempting to run cuBLAS",
     )
 
+    build(common)
+
     def verdict(check):
         with tempfile.TemporaryDirectory() as folder:
             try:
@@ -457,8 +751,17 @@ def main():
     sys.exit(failed > 0 or not chosen)
 
 
+def build(common):
+    """Compiles what enable() compiles once."""
+    program = "import sys; sys.path.insert(0, sys.argv[1]); import coalesce_torch as c; c.enable()"
+    subprocess.run([sys.executable, "-c", program, common["MODULE"]], env=common, check=True)
+
+
 # PyTorch's own allocator and its settings print these, the former what it also raises.
-WARNING = re.compile(r"\[W.* (CUDACachingAllocator|AllocatorConfig)\.cpp:\d+\] ")
+# enable() says that it compiles.
+WARNING = re.compile(
+    r"\[W.* (CUDACachingAllocator|AllocatorConfig)\.cpp:\d+\] |coalesce: compiling "
+)
 
 
 class Difference(Exception):
@@ -496,8 +799,8 @@ def under_both(run, env, code):
     for allocator in ("native", "coalesce"):
         path = run.folder / allocator
         ours = {"ALLOCATOR": allocator, "REPORT": str(path)}
-        ours["COALESCE_TORCH_ALLOC"] = "history=10000000"
-        run.program(["-c", BEGIN + code + END], {**env, **ours})
+        record = "" if "_record_memory_history" in code else RECORD
+        run.program(["-c", BEGIN + record + code + END], {**env, **ours})
         reports[allocator] = pickle.loads(path.read_bytes())
     return equal(reports)
 
@@ -519,8 +822,7 @@ def other_policy(run, policy):
 
 
 def under_ours(run, env, code):
-    begin = BEGIN if env.get("ENABLE") != "0" else BEGIN.replace("coalesce_torch.enable()", "pass")
-    run.program(["-c", begin + code], {**env, "ALLOCATOR": "coalesce"})
+    run.program(["-c", BEGIN + code], {**env, "ALLOCATOR": "coalesce"})
     return "as expected"
 
 

@@ -3,7 +3,6 @@
 use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 
-use coalesce_alloc::MempoolId;
 use coalesce_alloc::history::{Action, Listener};
 use coalesce_alloc::snapshot::{BlockInfo, SegmentInfo};
 use coalesce_alloc::stats::PoolKind;
@@ -118,12 +117,10 @@ fn listener(ordinal: u32) -> Listener {
 }
 
 pub(super) extern "C" fn snapshot(device: c_int, pool: PoolId, sink: SnapshotSink) -> Outcome {
-    let pool = MempoolId::from(pool);
     outcome(|| {
-        let segments = DEVICES.with_used(device, |device| Ok(device.observed_segments()))?;
-        let segments = segments.into_iter().flatten();
-        let chosen = |segment: &SegmentInfo| pool == MempoolId::DEFAULT || segment.pool == pool;
-        for segment in segments.filter(chosen) {
+        let segments =
+            DEVICES.with_used(device, |device| Ok(device.observed_segments(pool.into())))?;
+        for segment in segments.into_iter().flatten() {
             let c_form = Segment::from(&segment);
             (sink.segment)(sink.data, &raw const c_form);
             for c_form in segment.blocks.iter().map(Block::from) {
