@@ -22,7 +22,7 @@ script. Last line: "N passed, M failed"; status 1 if M > 0.
     --configs a,b,...    names or shell patterns; --list shows them
     --addr up,down,...   address policies; every script runs under each
     --capacity 1G,8G     device sizes; default: drawn for each script
-    --pools              add private pools (B, E, P, U, N, C); configurations without
+    --pools              add private pools (B, E, P, U, N, C, V, R, L, G); configurations without
                          expandable segments only (upstream's own bookkeeping
                          of such pools fails an assertion or uses freed memory)
     --multi-record       record_stream names several streams in one script. The
@@ -37,6 +37,7 @@ On a terminal, standard error shows the progress every 10 seconds.
 """
 
 import argparse
+import bisect
 import fnmatch
 import os
 import random
@@ -298,6 +299,8 @@ def make(cfg, seed, ops, capacity=None, pools=False, multi=False, streams=0, rel
         cfg.bad_fraction,
         release,
         cfg.classes,
+        # With max_split_size, a request returns free memory of its pool, also of one in use.
+        "max_split" not in cfg.conf,
     )
     env = {"FAKE_TOTAL_BYTES": str(cap), **cfg.env}
     if cfg.conf:
@@ -310,6 +313,33 @@ def differ(r):
     return o1 != o2 or rc1 != rc2
 
 
+HISTORY = re.compile(r"TRC (\w+) 0x(\w+) (\d+)")
+
+
+def by_segment(out):
+    """Sorts the history by segment if a checkpoint was restored: PyTorch goes through the segments
+    in an order that depends on heap addresses."""
+    lines = out.splitlines(True)
+    if not any(line.startswith("R ") for line in lines):
+        return out
+    starts, ends = [], {}  # of the segments so far, by address
+    keys = {}
+    for n, line in enumerate(lines):
+        if entry := HISTORY.match(line):
+            action, addr, size = entry[1], int(entry[2], 16), int(entry[3])
+            if action in ("snapshot", "oom"):
+                addr = 0
+            elif action == "segment_alloc":
+                if addr not in ends:
+                    bisect.insort(starts, addr)
+                ends[addr] = addr + size
+            at = bisect.bisect_right(starts, addr) - 1
+            inside = at >= 0 and addr < ends[starts[at]]
+            keys[n] = starts[at] if inside else 0
+    order = iter(sorted(keys, key=lambda n: (keys[n], n)))
+    return "".join(lines[next(order)] if n in keys else line for n, line in enumerate(lines))
+
+
 # How 2.6 and 2.7 refuse the argument of `m`.
 FRACTION_ASSERT = "0 <= fraction && fraction <= 1 INTERNAL ASSERT"
 
@@ -319,6 +349,12 @@ def sound(res):
     rc, out, _ = res
     out = out.replace(FRACTION_ASSERT, "")
     return rc in (0, 3) and "INTERNAL ASSERT" not in out and " INVALID" not in out
+
+
+def run(pair, lines, args, env):
+    """Runs both programs; their outputs as far as they are comparable."""
+    results = pair("\n".join(lines) + "\n", args, env)
+    return [(rc, by_segment(out), err) for rc, out, err in results]
 
 
 def show_difference(r, context=6):
@@ -422,7 +458,7 @@ def show_small(a, pair, job, args, path):
     """Reduces the failing script of a job, writes it to PATH and shows it."""
 
     def fails(x):
-        q = pair("\n".join(x) + "\n", args, job.env)
+        q = run(pair, x, args, job.env)
         return sound(q[0]) and differ(q)
 
     small = shrink(job.lines, fails)
@@ -433,7 +469,7 @@ def show_small(a, pair, job, args, path):
         print(f"      {line}")
     if len(small) > 40:
         print(f"      ... {len(small) - 40} more")
-    show_difference(pair("\n".join(small) + "\n", args, job.env), 3)
+    show_difference(run(pair, small, args, job.env), 3)
     env = " ".join(f"{k}={shlex.quote(v)}" for k, v in job.env.items())
     print(f"  again: {env} {shlex.join([*pair.b, *args])} < {path}", flush=True)
 
@@ -512,7 +548,7 @@ def main():
         progress(started, failed)
         started += 1
         args = flags + job.extra
-        r = pair("\n".join(job.lines) + "\n", args, job.env)
+        r = run(pair, job.lines, args, job.env)
         ops += len(job.lines)
         part = job.name.split(" ")[0 if a.trace or a.seconds is None else 1]
         if a.verbose and part != last:
