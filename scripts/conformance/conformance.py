@@ -299,8 +299,10 @@ def make(cfg, seed, ops, capacity=None, pools=False, multi=False, streams=0, rel
         cfg.bad_fraction,
         release,
         cfg.classes,
-        # With max_split_size, a request returns free memory of its pool, also of one in use.
-        "max_split" not in cfg.conf,
+        # With max_split_size, a request returns free memory of its pool, also of one in use. Until
+        # 2.10, a segment that has grown cannot be restored.
+        "max_split" not in cfg.conf and not (cfg.expandable and release.before("2.11")),
+        cfg.expandable,
     )
     env = {"FAKE_TOTAL_BYTES": str(cap), **cfg.env}
     if cfg.conf:
@@ -322,20 +324,26 @@ def by_segment(out):
     lines = out.splitlines(True)
     if not any(line.startswith("R ") for line in lines):
         return out
-    starts, ends = [], {}  # of the segments so far, by address
-    keys = {}
+    segments, keys = [], {}  # [start, end, is_expandable], by address; the segment of each line
     for n, line in enumerate(lines):
-        if entry := HISTORY.match(line):
-            action, addr, size = entry[1], int(entry[2], 16), int(entry[3])
-            if action in ("snapshot", "oom"):
-                addr = 0
-            elif action == "segment_alloc":
-                if addr not in ends:
-                    bisect.insort(starts, addr)
-                ends[addr] = addr + size
-            at = bisect.bisect_right(starts, addr) - 1
-            inside = at >= 0 and addr < ends[starts[at]]
-            keys[n] = starts[at] if inside else 0
+        if not (entry := HISTORY.match(line)):
+            continue
+        action, addr, size = entry[1], int(entry[2], 16), int(entry[3])
+        keys[n] = 0
+        if action in ("snapshot", "oom"):
+            continue
+        if action == "segment_alloc":  # where others may have been
+            segments = [s for s in segments if s[1] <= addr or addr + size <= s[0]]
+            bisect.insort(segments, [addr, addr + size, False])
+        at = bisect.bisect_right(segments, [addr + 1]) - 1
+        if action == "segment_map":
+            if at >= 0 and segments[at][2] and addr <= segments[at][1]:  # it grows at its end
+                segments[at][1] = max(segments[at][1], addr + size)
+            else:
+                at += 1
+                segments.insert(at, [addr, addr + size, True])
+        if at >= 0 and addr < segments[at][1]:
+            keys[n] = segments[at][0]
     order = iter(sorted(keys, key=lambda n: (keys[n], n)))
     return "".join(lines[next(order)] if n in keys else line for n, line in enumerate(lines))
 
@@ -529,8 +537,6 @@ def main():
     configs = [
         c for c in known if any(fnmatch.fnmatch(c.name, p.strip()) for p in a.configs.split(","))
     ]
-    if a.pools:
-        configs = [c for c in configs if not c.expandable]
     if not configs:
         raise SystemExit(f"no configuration matches {a.configs}")
     caps = [gen_trace.size_arg(c) for c in a.capacity.split(",") if c] or [None]

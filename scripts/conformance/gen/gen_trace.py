@@ -197,16 +197,17 @@ def full_trace(
     torch=None,
     classes=(),
     restores=True,
+    expandable=False,
 ):
     """A random script with every kind of op (private pools only on request). The
     seed also determines its character: sizes, number of live blocks, pressure,
     streams, event holding.
 
     Omitted is what the real binary asserts on, or does in an order that depends
-    on heap addresses: record_stream and frees of recorded blocks during a capture
-    (until 2.12: while a pool is recorded to), C meanwhile, use_on_oom of a pool
-    without uses, record_stream of blocks in pools with checkpoints, and in 2.12
-    restores of these, after which blocks of one size follow that order.
+    on heap addresses: record_stream, and more than one free of a recorded block, during
+    a capture (until 2.12: while a pool is recorded to), C meanwhile, use_on_oom of a pool
+    without uses, record_stream of blocks in pools with checkpoints, and in 2.12 restores
+    of these, after which blocks of one size follow that order.
 
     streams   0: drawn, 1 to 4
     records   none; one: all record_stream ops name the same stream (the order in
@@ -214,6 +215,8 @@ def full_trace(
     pools     with the ops for private pools: B, E, P, U, N, C, V, R, L, G
     restores  with checkpoints of private pools (false: the memory of pools in use
               may be returned, so that the real binary loses track)
+    expandable  whether segments may be expandable: pools then keep their users,
+              because the real binary miscounts what it returns
     settings  strings for the op 'o' (none: no such op)
     marks     sizes of special interest (limits of the configuration), in bytes
     fraction  first op: m FRACTION
@@ -271,7 +274,7 @@ def full_trace(
         "no_split": 0.15 if pools and since("2.10") else 0,
         "empty": 0.3 if pools and since("2.8") else 0,
         "spill": 0.6 if pools and since("2.8") else 0,
-        "tree": 1.2 if pools and restores else 0,
+        "tree": 2.5 if pools and restores else 0,
         "capture": 0.6 if pools and since("2.13") else 0,
         "class": 0.6 if classes else 0,
     }
@@ -295,6 +298,7 @@ def full_trace(
     trees = {}  # pools with checkpoints -> [name, ids with sizes] of each
     pool_of = {}  # id -> its pool, if that has checkpoints
     captures, names = 0, 0  # captures under way; checkpoints so far
+    deferred = False  # whether a free is put off until the capture ends
     target = live_cap
 
     def drop(i):
@@ -359,6 +363,8 @@ def full_trace(
 
     def release(p):
         """In the order of torch.cuda.MemPool's destructor, which ends with C."""
+        if expandable:
+            return
         if uses[p] == 1 and p in on_oom:
             if not since("2.11"):
                 return  # an assertion at the next OOM: the pool stays registered
@@ -408,7 +414,7 @@ def full_trace(
             restore(p)
         if p in begun or len(begun) > 1 or rng.random() < 0.2:
             return
-        if trees[p] and rng.random() < 0.1:
+        if trees[p] and rng.random() < 0.1 and not expandable:
             for _ in range(uses[p]):
                 release(p)
             return
@@ -549,11 +555,14 @@ def full_trace(
         over = len(live) >= target or used > live_bytes
         if not live or (rng.random() < (0.25 if over else 0.55) and len(live) < live_cap):
             alloc(rng.choice(chosen)())
+            deferred = deferred and capturing
         else:
             v = rng.random()
             i = len(live) - 1 if v < lifo else 0 if v < lifo + fifo else rng.randrange(len(live))
             if capturing and live[i][2]:
-                continue  # a free of a recorded block during capture is deferred (hash order)
+                if deferred:
+                    continue  # two of them would come back in hash order
+                deferred = True
             out.append(f"f {drop(i)}")
     while begun:
         end()
