@@ -26,8 +26,9 @@
 //! | `checkpoint.rs` | how a private pool returns to an earlier state |
 //! | `snapshot.rs`, `restore.rs`, `check.rs` | reporting, rebuilding and verifying the state |
 //!
-//! **Not modelled:** the reuse of memory by the dependencies of a captured graph
-//! (`graph_capture_record_stream_reuse`), callbacks that free memory of other processes, memory shared between processes, pools with a custom allocator, stack traces in the
+//! **Not modelled:** the setting `graph_capture_record_stream_reuse`, which asks CUDA for the dependencies in a graph
+//! under capture (deferred frees wait until the capture ends, as without it), callbacks that free memory of
+//! other processes, memory shared between processes, pools with a custom allocator, stack traces in the
 //! history, and the host memory allocator. Callers provide the lock.
 //!
 //! Functions that every malloc or free calls are `inline(always)`, because a call is a noticeable part of their time

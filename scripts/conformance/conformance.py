@@ -22,9 +22,9 @@ script. Last line: "N passed, M failed"; status 1 if M > 0.
     --configs a,b,...    names or shell patterns; --list shows them
     --addr up,down,...   address policies; every script runs under each
     --capacity 1G,8G     device sizes; default: drawn for each script
-    --pools              add private pools (B, E, P, U, N, C, V, R, L, G); configurations without
-                         expandable segments only (upstream's own bookkeeping
-                         of such pools fails an assertion or uses freed memory)
+    --pools              add private pools (B, E, P, U, N, C, V, R, L, G); with expandable
+                         segments they are not released (upstream's own bookkeeping
+                         then fails an assertion or uses freed memory)
     --multi-record       record_stream names several streams in one script. The
                          order of frees then depends on hash tables inside the real binary
     --streams K          streams per script (default: drawn, 1 to 4)
@@ -76,7 +76,7 @@ class Config:
     Omitted, because the real binary asserts or corrupts itself:
     max_split_size changed at run time (every settings string without it resets
     it, so in a run with max_split all strings repeat it), expandable segments
-    switched on or off in a run with max_split, private pools with expandable segments."""
+    switched on or off in a run with max_split, releases of private pools with expandable segments."""
 
     def __init__(
         self,
