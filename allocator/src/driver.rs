@@ -209,6 +209,12 @@ pub trait Driver: Send {
     /// If the work fails.
     fn synchronize_device(&mut self) -> Result<(), DriverError>;
 
+    /// Returns whether CUDA captures the current stream of the calling thread into a graph
+    /// (`cudaStreamIsCapturing`). A driver that knows of no current stream answers no.
+    fn is_capturing(&self) -> bool {
+        false
+    }
+
     /// Gives device `peer` access to the memory of this device, including later allocations, if the
     /// hardware supports it. Memory from [`Driver::malloc`] is covered by CUDA's peer access; mapped memory
     /// and memory from pools need this call (`cuMemSetAccess`, `cuMemPoolSetAccess`).

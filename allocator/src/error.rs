@@ -52,6 +52,9 @@ pub enum Error {
     /// An invalid use of private pools.
     #[error(transparent)]
     Pool(#[from] PoolError),
+    /// A checkpoint of a private pool that could not be taken or restored.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
     /// The device failed for another reason than lack of memory.
     #[error("CUDA error: {0}")]
     Driver(DriverError),
@@ -216,6 +219,44 @@ pub enum PoolError {
     /// assertion in PyTorch.)
     #[error("private pool {0} cannot be emptied while allocations go to a private pool")]
     Recording(MempoolId),
+    /// No capture is under way that could end. (An internal assertion in PyTorch.)
+    #[error("no capture of a graph is under way")]
+    NoCapture,
+}
+
+/// Why a checkpoint of a private pool could not be taken or restored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CheckpointError {
+    /// There is no such pool to take a checkpoint of.
+    #[error("Could not find pool of id")]
+    NothingToSave,
+    /// A freed block of the pool waits for streams that use it, which a checkpoint cannot express.
+    #[error("Events should have synchronized when checkpointing block")]
+    WaitingWhenSaved,
+    /// The pool of the checkpoint does not exist any more.
+    #[error("Could not find private pool id")]
+    NothingToRestore,
+    /// The pool of the checkpoint has no users.
+    #[error("Not expected to checkpoint freeable graph")]
+    Released,
+    /// No free block starts where a segment of the checkpoint does. Its memory was returned, or a freed block there
+    /// waits for streams that use it.
+    #[error(" could not find {0}")]
+    SegmentGone(DeviceAddr),
+    /// An expandable segment does not end as it did.
+    #[error("Invalid expandable segment structure during checkpoint restore")]
+    TailGone,
+    /// A segment cannot be cut into the blocks that it had, because its size changed or a freed block in it waits for
+    /// streams that use it.
+    #[error(
+        "Expected {expected} to be true, but got false.  (Could this error message be improved?  \
+         If so, please report an enhancement request to PyTorch.)"
+    )]
+    Changed {
+        /// The condition as PyTorch writes it.
+        expected: &'static str,
+    },
 }
 
 /// A place where PyTorch 2.11 corrupts its own state. This allocator stops before that, or does the
@@ -261,6 +302,16 @@ pub enum Hazard {
     PrivatePoolDestroyedInUse {
         /// The pool.
         pool: MempoolId,
+    },
+    /// To restore a checkpoint, PyTorch allocates a block although a freed allocation still waits there for streams that
+    /// use it. The block was left waiting.
+    #[error(
+        "hazard: PyTorch would allocate {addr} to restore a checkpoint, although streams still use it; wait for all \
+         streams before the checkpoint is restored"
+    )]
+    RestoreOfUsedBlock {
+        /// The block.
+        addr: DeviceAddr,
     },
     /// Rounding up the request overflows 64 bits. PyTorch's raw interface then returns a block of zero
     /// bytes.

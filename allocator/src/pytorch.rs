@@ -19,12 +19,15 @@
 //! | `limit.rs` | how much memory may be reserved |
 //! | `garbage_collect.rs`, `release.rs` | which memory returns to the device, and when |
 //! | `events.rs` | when a block used by several streams becomes free |
+//! | `capture.rs` | when nothing may be waited for, because a graph is captured |
 //! | `flat_hash.rs`, `stream_set.rs` | the iteration order of PyTorch's hash tables |
 //! | `block.rs`, `arena.rs` | the state of a block, and the storage of blocks |
 //! | `rules.rs` | which form of each rule a release has |
+//! | `checkpoint.rs` | how a private pool returns to an earlier state |
 //! | `snapshot.rs`, `restore.rs`, `check.rs` | reporting, rebuilding and verifying the state |
 //!
-//! **Not modelled:** CUDA graph capture (private pools work without it), callbacks that free memory of
+//! **Not modelled:** the setting `graph_capture_record_stream_reuse`, which asks CUDA for the dependencies in a graph
+//! under capture (deferred frees wait until the capture ends, as without it), callbacks that free memory of
 //! other processes, memory shared between processes, stack traces in the history, and the host memory
 //! allocator. Callers provide the lock.
 //!
@@ -37,7 +40,9 @@
 
 mod arena;
 mod block;
+mod capture;
 mod check;
+pub mod checkpoint;
 mod events;
 mod expandable;
 mod fit;
@@ -111,6 +116,8 @@ pub struct PyTorch<D> {
     /// The default pool of large blocks.
     large: PoolId,
     private_pools: PrivatePools,
+    /// Captures that have begun on this device and not ended.
+    captures: u64,
     expandable_segments: Arena<ExpandableSegment>,
     /// The classes of streams that have one.
     reserve_classes: HashMap<StreamId, String>,
@@ -174,6 +181,7 @@ impl<D: Driver> PyTorch<D> {
             small,
             large,
             private_pools: PrivatePools::default(),
+            captures: 0,
             expandable_segments: Arena::default(),
             reserve_classes: HashMap::new(),
             handle_kind: None,

@@ -22,9 +22,9 @@ script. Last line: "N passed, M failed"; status 1 if M > 0.
     --configs a,b,...    names or shell patterns; --list shows them
     --addr up,down,...   address policies; every script runs under each
     --capacity 1G,8G     device sizes; default: drawn for each script
-    --pools              add private pools (B, E, P, U, N, C); configurations without
-                         expandable segments only (upstream's own bookkeeping
-                         of such pools fails an assertion or uses freed memory)
+    --pools              add private pools (B, E, P, U, N, C, V, R, L, G); with expandable
+                         segments they are not released (upstream's own bookkeeping
+                         then fails an assertion or uses freed memory)
     --multi-record       record_stream names several streams in one script. The
                          order of frees then depends on hash tables inside the real binary
     --streams K          streams per script (default: drawn, 1 to 4)
@@ -37,6 +37,7 @@ On a terminal, standard error shows the progress every 10 seconds.
 """
 
 import argparse
+import bisect
 import fnmatch
 import os
 import random
@@ -75,7 +76,7 @@ class Config:
     Omitted, because the real binary asserts or corrupts itself:
     max_split_size changed at run time (every settings string without it resets
     it, so in a run with max_split all strings repeat it), expandable segments
-    switched on or off in a run with max_split, private pools with expandable segments."""
+    switched on or off in a run with max_split, releases of private pools with expandable segments."""
 
     def __init__(
         self,
@@ -298,6 +299,10 @@ def make(cfg, seed, ops, capacity=None, pools=False, multi=False, streams=0, rel
         cfg.bad_fraction,
         release,
         cfg.classes,
+        # With max_split_size, a request returns free memory of its pool, also of one in use. Until
+        # 2.10, a segment that has grown cannot be restored.
+        "max_split" not in cfg.conf and not (cfg.expandable and release.before("2.11")),
+        cfg.expandable,
     )
     env = {"FAKE_TOTAL_BYTES": str(cap), **cfg.env}
     if cfg.conf:
@@ -310,6 +315,39 @@ def differ(r):
     return o1 != o2 or rc1 != rc2
 
 
+HISTORY = re.compile(r"TRC (\w+) 0x(\w+) (\d+)")
+
+
+def by_segment(out):
+    """Sorts the history by segment if a checkpoint was restored: PyTorch goes through the segments
+    in an order that depends on heap addresses."""
+    lines = out.splitlines(True)
+    if not any(line.startswith("R ") for line in lines):
+        return out
+    segments, keys = [], {}  # [start, end, is_expandable], by address; the segment of each line
+    for n, line in enumerate(lines):
+        if not (entry := HISTORY.match(line)):
+            continue
+        action, addr, size = entry[1], int(entry[2], 16), int(entry[3])
+        keys[n] = 0
+        if action in ("snapshot", "oom"):
+            continue
+        if action == "segment_alloc":  # where others may have been
+            segments = [s for s in segments if s[1] <= addr or addr + size <= s[0]]
+            bisect.insort(segments, [addr, addr + size, False])
+        at = bisect.bisect_right(segments, [addr + 1]) - 1
+        if action == "segment_map":
+            if at >= 0 and segments[at][2] and addr <= segments[at][1]:  # it grows at its end
+                segments[at][1] = max(segments[at][1], addr + size)
+            else:
+                at += 1
+                segments.insert(at, [addr, addr + size, True])
+        if at >= 0 and addr < segments[at][1]:
+            keys[n] = segments[at][0]
+    order = iter(sorted(keys, key=lambda n: (keys[n], n)))
+    return "".join(lines[next(order)] if n in keys else line for n, line in enumerate(lines))
+
+
 # How 2.6 and 2.7 refuse the argument of `m`.
 FRACTION_ASSERT = "0 <= fraction && fraction <= 1 INTERNAL ASSERT"
 
@@ -319,6 +357,12 @@ def sound(res):
     rc, out, _ = res
     out = out.replace(FRACTION_ASSERT, "")
     return rc in (0, 3) and "INTERNAL ASSERT" not in out and " INVALID" not in out
+
+
+def run(pair, lines, args, env):
+    """Runs both programs; their outputs as far as they are comparable."""
+    results = pair("\n".join(lines) + "\n", args, env)
+    return [(rc, by_segment(out), err) for rc, out, err in results]
 
 
 def show_difference(r, context=6):
@@ -422,7 +466,7 @@ def show_small(a, pair, job, args, path):
     """Reduces the failing script of a job, writes it to PATH and shows it."""
 
     def fails(x):
-        q = pair("\n".join(x) + "\n", args, job.env)
+        q = run(pair, x, args, job.env)
         return sound(q[0]) and differ(q)
 
     small = shrink(job.lines, fails)
@@ -433,7 +477,7 @@ def show_small(a, pair, job, args, path):
         print(f"      {line}")
     if len(small) > 40:
         print(f"      ... {len(small) - 40} more")
-    show_difference(pair("\n".join(small) + "\n", args, job.env), 3)
+    show_difference(run(pair, small, args, job.env), 3)
     env = " ".join(f"{k}={shlex.quote(v)}" for k, v in job.env.items())
     print(f"  again: {env} {shlex.join([*pair.b, *args])} < {path}", flush=True)
 
@@ -493,8 +537,6 @@ def main():
     configs = [
         c for c in known if any(fnmatch.fnmatch(c.name, p.strip()) for p in a.configs.split(","))
     ]
-    if a.pools:
-        configs = [c for c in configs if not c.expandable]
     if not configs:
         raise SystemExit(f"no configuration matches {a.configs}")
     caps = [gen_trace.size_arg(c) for c in a.capacity.split(",") if c] or [None]
@@ -512,7 +554,7 @@ def main():
         progress(started, failed)
         started += 1
         args = flags + job.extra
-        r = pair("\n".join(job.lines) + "\n", args, job.env)
+        r = run(pair, job.lines, args, job.env)
         ops += len(job.lines)
         part = job.name.split(" ")[0 if a.trace or a.seconds is None else 1]
         if a.verbose and part != last:

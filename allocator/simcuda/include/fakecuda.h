@@ -29,6 +29,10 @@ void fakecuda_set_hold(int hold);
 void fakecuda_complete(void* stream, int64_t n);
 void fakecuda_complete_all(void);
 
+// Capture model -------------------------------------------------------------
+// Whether all streams look as if they were captured into a graph. Nothing is.
+void fakecuda_set_capturing(int capturing);
+
 // Memory model --------------------------------------------------------------
 void fakecuda_set_total(uint64_t bytes);
 void fakecuda_set_foreign(uint64_t bytes);

@@ -4,6 +4,7 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
+use coalesce_alloc::driver::Driver;
 use coalesce_alloc::driver::calls::{Call, CallKind};
 
 use crate::border::Out;
@@ -87,6 +88,12 @@ impl Sim {
         }
     }
 
+    /// What CUDA answers for every stream: `cudaStreamCaptureStatusActive` or `cudaStreamCaptureStatusNone`.
+    pub(crate) fn capture_status(&self) -> i32 {
+        let is_capturing = self.devices().any(|device| device.sim.is_capturing());
+        i32::from(is_capturing)
+    }
+
     /// Holds later events pending, or lets them complete at once.
     pub(crate) fn set_hold(&mut self, hold: bool) {
         for device in self.devices_mut() {
@@ -124,6 +131,14 @@ controls! {
     /// Sets whether later events stay pending until completed or waited for.
     fn fakecuda_set_hold(hold: c_int) |sim| {
         sim.set_hold(hold != 0);
+        Ok(())
+    }
+
+    /// Sets whether all streams look as if they were captured into a graph.
+    fn fakecuda_set_capturing(capturing: c_int) |sim| {
+        for device in sim.devices_mut() {
+            device.sim.set_capturing(capturing != 0);
+        }
         Ok(())
     }
 

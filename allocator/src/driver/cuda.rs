@@ -62,6 +62,8 @@ pub struct CudaDevice {
     /// The error after which the device is unusable.
     fatal: Option<DriverError>,
     streams: Streams,
+    /// The current stream of the thread that calls.
+    current_stream: StreamId,
     events: Vec<Event>,
     modules: Vec<Module>,
     kernels: Vec<Kernel>,
@@ -120,6 +122,7 @@ impl CudaDevice {
             opened: Instant::now(),
             fatal: None,
             streams: Streams::new(streams),
+            current_stream: StreamId::DEFAULT,
             events: Vec::new(),
             modules: Vec::new(),
             kernels: Vec::new(),
@@ -182,6 +185,12 @@ impl CudaDevice {
                     .copied(),
             }),
         }
+    }
+
+    /// Tells which stream is current on the calling thread, for [`Driver::is_capturing`]. Streams are current in
+    /// frameworks like PyTorch, not in CUDA. A device that was never told asks about the default stream.
+    pub fn set_current_stream(&mut self, stream: StreamId) {
+        self.current_stream = stream;
     }
 
     /// Returns the memory used by the memory nodes of CUDA graphs on this device, in the whole process.
@@ -354,6 +363,15 @@ impl Driver for CudaDevice {
             self.open_pool_to_peers()?;
         }
         Ok(())
+    }
+
+    /// Where CUDA does not say, as for the default stream while another stream is captured, it counts as captured:
+    /// then nothing is waited for.
+    fn is_capturing(&self) -> bool {
+        match self.streams.look_up(self.current_stream) {
+            LookUp::Known(stream) => self.context.is_capturing(stream).unwrap_or(true),
+            LookUp::New | LookUp::Unknown => false,
+        }
     }
 
     /// Reads the host's clock, counted from the opening of the device.

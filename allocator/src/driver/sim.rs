@@ -98,6 +98,7 @@ pub struct Bare {
     streams: Streams,
     free_synchronizes: bool,
     virtual_memory: bool,
+    capturing: bool,
 }
 
 impl SimDevice {
@@ -110,6 +111,7 @@ impl SimDevice {
             streams: Streams::new(config.hold_events),
             free_synchronizes: config.free_synchronizes,
             virtual_memory: config.virtual_memory,
+            capturing: false,
         };
         Tap::over(bare, Instruments::new(config.costs.clone()))
     }
@@ -122,6 +124,11 @@ impl SimDevice {
     /// Changes the bytes held by other processes.
     pub fn set_foreign(&mut self, bytes: u64) {
         self.driver_mut().set_foreign(bytes);
+    }
+
+    /// Captures all streams into a graph, or none.
+    pub fn set_capturing(&mut self, capturing: bool) {
+        self.driver_mut().capturing = capturing;
     }
 
     /// Places ranges where a recording did, in its order. A range that is not next in the recording is
@@ -264,6 +271,10 @@ impl Driver for Bare {
     fn synchronize_device(&mut self) -> Result<(), DriverError> {
         self.streams.complete_all();
         Ok(())
+    }
+
+    fn is_capturing(&self) -> bool {
+        self.capturing
     }
 
     fn now_us(&self) -> u64 {

@@ -241,6 +241,10 @@ impl<D: Driver, H: Hook> Driver for Tap<D, H> {
         Ok(())
     }
 
+    fn is_capturing(&self) -> bool {
+        self.driver.is_capturing()
+    }
+
     fn open_to_peer(&mut self, peer: u32) -> Result<(), DriverError> {
         self.driver.open_to_peer(peer)
     }

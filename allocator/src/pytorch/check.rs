@@ -226,10 +226,7 @@ impl<D: Driver> PyTorch<D> {
             let held: u64 = self
                 .blocks
                 .iter()
-                .filter(|(_, b)| {
-                    b.is_mapped()
-                        && [private.small, private.large].contains(&self.pools[b.shelf].pool)
-                })
+                .filter(|(_, b)| b.is_mapped() && private.has(self.pools[b.shelf].pool))
                 .map(|(_, b)| b.size)
                 .sum();
             ensure!(

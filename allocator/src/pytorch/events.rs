@@ -15,7 +15,7 @@
 //! Source: PyTorch 2.11, `insert_events`, `process_events`, `synchronize_and_free_events`,
 //! `insert_events_deferred_until_no_capture`.
 //!
-//! [`PoolScope`]: super::private_pool::PoolScope
+//! [`PoolScope`]: super::capture::PoolScope
 
 use std::collections::VecDeque;
 
@@ -257,7 +257,7 @@ impl<D: Driver> PyTorch<D> {
 
     /// Processes the deferred frees. Streams recorded during a capture have finished; events are recorded
     /// for the others.
-    fn insert_deferred_events(&mut self) -> Result<(), Error> {
+    pub(super) fn insert_deferred_events(&mut self) -> Result<(), Error> {
         if self.events.deferred.is_empty() {
             return Ok(());
         }

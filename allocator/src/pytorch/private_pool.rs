@@ -2,11 +2,10 @@
 //!
 //! A pool exists from its first user until it has no users and, by PyTorch's count, no memory. As in
 //! PyTorch, any id is accepted: `(0, 0)`, which denotes the default pools, can also name a private
-//! pool. During a capture, which [`PoolScope`] defines, events are not processed and the default pools are
-//! not emptied, not even to avoid running out of memory.
+//! pool. What captures of CUDA graphs change is in `capture.rs`.
 //!
 //! Source: PyTorch 2.11, `create_or_incref_pool`, `beginAllocateToPool`, `endAllocateToPool`,
-//! `releasePool`, `try_mempool_fallback`. CUDA graph capture itself is not modelled.
+//! `releasePool`, `try_mempool_fallback`.
 
 use std::fmt;
 
@@ -17,16 +16,6 @@ use crate::driver::{Driver, StreamId};
 use crate::error::{Error, Hazard, PoolError};
 use crate::mempool::{MempoolId, PoolSource};
 use crate::stats::PoolKind;
-
-/// Whether directing allocations to a private pool counts as capturing a graph, during which nothing may
-/// be waited for: events are not processed, and the default pools are not emptied.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum PoolScope {
-    /// It does. Until 2.12.
-    IsCapture,
-    /// Only the capture itself does. From 2.13 on.
-    IsNoCapture,
-}
 
 /// Whether the bytes reserved by each private pool are counted separately.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -164,6 +153,11 @@ impl PrivatePools {
         self.freeable.keys().collect()
     }
 
+    /// Whether a pool has no users. Its memory waits to be returned.
+    pub(super) fn is_freeable(&self, id: MempoolId) -> bool {
+        self.freeable.get(id).is_some()
+    }
+
     pub(super) fn get(&self, id: MempoolId) -> Option<&PrivatePool> {
         self.pools.iter().find(|pool| pool.id == id)
     }
@@ -262,6 +256,11 @@ impl PrivatePool {
         }
     }
 
+    /// Whether a pool is one of its two.
+    pub(super) fn has(&self, pool: PoolId) -> bool {
+        [self.small, self.large].contains(&pool)
+    }
+
     pub(super) fn of(&self, kind: PoolKind) -> PoolId {
         match kind {
             PoolKind::Small => self.small,
@@ -271,11 +270,6 @@ impl PrivatePool {
 }
 
 impl<D: Driver> PyTorch<D> {
-    /// Whether a capture is under way, during which nothing may be waited for ([`PoolScope`]).
-    pub(super) fn is_capturing(&self) -> bool {
-        self.rules.pool_scope == PoolScope::IsCapture && self.private_pools.is_recording()
-    }
-
     /// The private pool that contains a shelf.
     pub(super) fn private_pool_of(&mut self, shelf: ShelfId) -> Option<&mut PrivatePool> {
         let owner = self.pools.pool_of(shelf).owner()?;

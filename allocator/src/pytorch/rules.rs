@@ -3,11 +3,13 @@
 //! Each rule is a type in the file that applies it, which describes its forms side by side. What changed in
 //! the parsers of the settings is listed in `settings/rules.rs`; nothing else asks for the release.
 
+use super::capture::PoolScope;
+use super::checkpoint::GrownSegment;
 use super::expandable::Reservation;
 use super::limit::{Fraction, InvalidFraction};
 use super::out_of_memory::OomHint;
 use super::pages::LaterFailures;
-use super::private_pool::{BorrowedBlock, Borrowing, Nesting, PoolScope, PoolStatistics};
+use super::private_pool::{BorrowedBlock, Borrowing, Nesting, PoolStatistics};
 use super::tie_break::TieBreak;
 use crate::release::{Release, in_force, two};
 
@@ -16,7 +18,7 @@ use crate::release::{Release, in_force, two};
 pub(super) struct Rules {
     /// Which of several free blocks of one size comes first.
     pub(super) tie_break: TieBreak,
-    /// Whether directing allocations to a private pool counts as a capture.
+    /// What counts as a capture of a graph.
     pub(super) pool_scope: PoolScope,
     /// Which of several redirections to private pools applies.
     pub(super) nesting: Nesting,
@@ -24,6 +26,8 @@ pub(super) struct Rules {
     pub(super) borrowing: Borrowing,
     /// By which rules they do while expandable segments are on.
     pub(super) borrowed_block: BorrowedBlock,
+    /// Whether an expandable segment may have grown since a checkpoint.
+    pub(super) grown_segment: GrownSegment,
     /// Whether the memory of each private pool is counted separately.
     pub(super) pool_statistics: PoolStatistics,
     /// The limit that a fraction of memory means.
@@ -44,6 +48,7 @@ const V2_6: Rules = Rules {
     nesting: Nesting::Outermost,
     borrowing: Borrowing::LastResort,
     borrowed_block: BorrowedBlock::AsExpandable,
+    grown_segment: GrownSegment::Refused,
     pool_statistics: PoolStatistics::None,
     fraction: Fraction::OfMemoryWhenSet,
     invalid_fraction: InvalidFraction::Asserted,
@@ -64,6 +69,7 @@ const V2_10: Rules = Rules {
 };
 const V2_11: Rules = Rules {
     borrowing: Borrowing::BeforeReturning,
+    grown_segment: GrownSegment::Restored,
     oom_hint: OomHint::NewPage,
     ..V2_10
 };

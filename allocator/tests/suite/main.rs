@@ -7,6 +7,7 @@ mod harness;
 
 mod addresses;
 mod bad_input;
+mod checkpoints;
 mod failing_device;
 mod foresight;
 mod golden;

@@ -2,14 +2,16 @@
 //! settings changed at run time and private pools begun, ended and released. A model that knows only
 //! the users of each pool predicts which calls fail; all others must leave a consistent state.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use coalesce_alloc::MempoolId;
 use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::{DeviceAddr, Driver, StreamId};
 use coalesce_alloc::error::{Error, PoolError};
+use coalesce_alloc::pytorch::checkpoint::{PoolCheckpoint, RestoredPool};
 use coalesce_alloc::settings::Settings;
+use coalesce_alloc::snapshot::BlockInfo;
 use proptest::prelude::*;
 use proptest_state_machine::{ReferenceStateMachine, StateMachineTest, prop_state_machine};
 
@@ -45,6 +47,8 @@ enum Call {
     Apply(usize),
     Fraction(f64),
     CompleteEvents(u32),
+    Save(u64),
+    Restore(usize),
 }
 
 impl Call {
@@ -54,6 +58,11 @@ impl Call {
             self,
             Self::EmptyPool(_) | Self::Release(_) | Self::Malloc { .. }
         )
+    }
+
+    /// Whether it is about checkpoints of pools.
+    fn is_about_checkpoints(&self) -> bool {
+        matches!(self, Self::Save(_) | Self::Restore(_))
     }
 }
 
@@ -108,6 +117,8 @@ impl ReferenceStateMachine for Model {
             1 => (0..SETTINGS.len()).prop_map(Call::Apply),
             1 => prop_oneof![Just(1.0), Just(0.5), Just(1.5)].prop_map(Call::Fraction),
             1 => (0_u32..3).prop_map(Call::CompleteEvents),
+            2 => pool().prop_map(Call::Save),
+            2 => victim().prop_map(Call::Restore),
         ]
         .boxed()
     }
@@ -152,6 +163,7 @@ struct System {
     before: Model,
     /// Streams recorded on live allocations while allocations went to a pool.
     recorded_in_pool: Vec<(DeviceAddr, StreamId)>,
+    checkpoints: Vec<PoolCheckpoint>,
 }
 
 impl System {
@@ -176,6 +188,12 @@ impl System {
     /// as those of a graph capture are. That includes streams recorded again without a pool: the block
     /// does not wait for them.
     fn free(&mut self, addr: DeviceAddr) -> Result<(), Error> {
+        self.forget(addr);
+        self.allocator.free(addr)
+    }
+
+    /// Records a free that is about to happen.
+    fn forget(&mut self, addr: DeviceAddr) {
         let is_recording = self.is_recording();
         for (_, stream) in self.recorded_in_pool.extract_if(.., |(at, _)| *at == addr) {
             if is_recording {
@@ -183,7 +201,61 @@ impl System {
             }
         }
         self.shadow.free(addr, self.allocator.driver());
-        self.allocator.free(addr)
+    }
+
+    /// The allocations of a pool with their requested bytes and streams.
+    fn allocations_in(&self, pool: MempoolId) -> Vec<(DeviceAddr, u64, StreamId)> {
+        let segments = self.allocator.segments().into_iter();
+        let segments = segments.filter(|segment| segment.pool == pool);
+        segments
+            .flat_map(|segment| {
+                let blocks = segment.blocks.into_iter().filter(BlockInfo::is_allocated);
+                blocks.map(move |b| (b.address, b.requested_size, segment.stream))
+            })
+            .collect()
+    }
+
+    /// Restores a checkpoint, which frees all allocations of the pool. However it ends, the pool then has allocations
+    /// that overlap nothing; if it succeeds, they are those of the checkpoint.
+    fn restore(&mut self, checkpoint: &PoolCheckpoint) -> Result<(), Error> {
+        let pool = checkpoint.pool();
+        if !self
+            .allocator
+            .pool_use_count(pool)
+            .is_ok_and(|users| users > 0)
+        {
+            return self.allocator.restore_pool(checkpoint).map(|_| ());
+        }
+        let addresses = |allocations: &[(DeviceAddr, u64, StreamId)]| {
+            let addresses = allocations.iter().map(|&(addr, ..)| addr);
+            addresses.collect::<BTreeSet<_>>()
+        };
+        let before = self.allocations_in(pool);
+        for &(addr, ..) in &before {
+            self.forget(addr);
+        }
+        let restored = self.allocator.restore_pool(checkpoint);
+        let after = self.allocations_in(pool);
+        for &(addr, bytes, stream) in &after {
+            let device = self.allocator.driver();
+            self.shadow.malloc(addr, bytes, stream, device);
+        }
+        let RestoredPool { freed, allocated } = restored?;
+        assert_eq!(
+            freed.into_iter().collect::<BTreeSet<_>>(),
+            addresses(&before)
+        );
+        assert_eq!(
+            allocated.into_iter().collect::<BTreeSet<_>>(),
+            addresses(&after)
+        );
+        assert_eq!(
+            checkpoint.allocated().collect::<BTreeSet<_>>(),
+            addresses(&after)
+        );
+        let expected = addresses(&after).into_iter().collect();
+        assert!(self.allocator.pool_live_allocations_are(pool, &expected)?);
+        Ok(())
     }
 
     fn perform(&mut self, call: &Call) -> Result<(), Error> {
@@ -250,6 +322,17 @@ impl System {
             }
             Call::Apply(index) => allocator.apply_settings(SETTINGS[index]),
             Call::Fraction(fraction) => allocator.set_memory_fraction(fraction),
+            Call::Save(id) => {
+                self.checkpoints.push(allocator.checkpoint_pool(pool(id))?);
+                Ok(())
+            }
+            Call::Restore(which) => {
+                let Some(index) = which.checked_rem(self.checkpoints.len()) else {
+                    return Ok(());
+                };
+                let checkpoint = self.checkpoints[index].clone();
+                self.restore(&checkpoint)
+            }
             Call::CompleteEvents(stream) => {
                 let streams = allocator.driver_mut().streams_mut();
                 streams.complete(StreamId::nth(stream), 2);
@@ -273,6 +356,7 @@ impl StateMachineTest for System {
             shadow: Shadow::default(),
             before: model.clone(),
             recorded_in_pool: Vec::new(),
+            checkpoints: Vec::new(),
         }
     }
 
@@ -285,6 +369,7 @@ impl StateMachineTest for System {
             match &outcome {
                 Ok(()) => assert!(!matches!(call, Call::Fraction(1.5)), "refused by PyTorch"),
                 Err(Error::OutOfMemory(_) | Error::Hazard(_)) => {}
+                Err(Error::Checkpoint(_)) => assert!(call.is_about_checkpoints(), "{call:?}"),
                 Err(Error::Pool(_)) => assert!(call.is_about_pools(), "{call:?}: {outcome:?}"),
                 Err(Error::InvalidFraction(wrong)) => assert_eq!(*wrong, 1.5),
                 Err(other) => panic!("{call:?}: {other}"),

@@ -196,19 +196,27 @@ def full_trace(
     bad_fraction=False,
     torch=None,
     classes=(),
+    restores=True,
+    expandable=False,
 ):
     """A random script with every kind of op (private pools only on request). The
     seed also determines its character: sizes, number of live blocks, pressure,
     streams, event holding.
 
     Omitted is what the real binary asserts on, or does in an order that depends
-    on heap addresses: record_stream and frees of recorded blocks while a pool is
-    recorded to, C meanwhile, use_on_oom of a pool without uses.
+    on heap addresses: record_stream, and more than one free of a recorded block, during
+    a capture (until 2.12: while a pool is recorded to), C meanwhile, use_on_oom of a pool
+    without uses, record_stream of blocks in pools with checkpoints, and in 2.12 restores
+    of these, after which blocks of one size follow that order.
 
     streams   0: drawn, 1 to 4
     records   none; one: all record_stream ops name the same stream (the order in
               which blocks come back is then independent of hash maps); many
-    pools     with the ops for private pools: B, E, P, U, N, C
+    pools     with the ops for private pools: B, E, P, U, N, C, V, R, L, G
+    restores  with checkpoints of private pools (false: the memory of pools in use
+              may be returned, so that the real binary loses track)
+    expandable  whether segments may be expandable: pools then keep their users,
+              because the real binary miscounts what it returns
     settings  strings for the op 'o' (none: no such op)
     marks     sizes of special interest (limits of the configuration), in bytes
     fraction  first op: m FRACTION
@@ -266,11 +274,14 @@ def full_trace(
         "no_split": 0.15 if pools and since("2.10") else 0,
         "empty": 0.3 if pools and since("2.8") else 0,
         "spill": 0.6 if pools and since("2.8") else 0,
+        "tree": 2.5 if pools and restores else 0,
+        "capture": 0.6 if pools and since("2.13") else 0,
         "class": 0.6 if classes else 0,
     }
     if fraction is None:
         weights["m"] *= rng.choice([0, 0, 1])
     steady = {"e", "o", "pool", "use_on_oom", "no_split", "empty", "spill", "class"}
+    steady |= {"tree", "capture"}
     rares = [(k, w * (1 if k in steady else rare) / 100) for k, w in weights.items() if w]
     total_rare = sum(w for _, w in rares)
     if hold:
@@ -284,6 +295,10 @@ def full_trace(
     nid = 0
     begun, uses, next_pool = [], {}, 1  # pools now recording; open uses of pools; next id
     on_oom, released = set(), []  # pools with use_on_oom; pools without uses, oldest first
+    trees = {}  # pools with checkpoints -> [name, ids with sizes] of each
+    pool_of = {}  # id -> its pool, if that has checkpoints
+    captures, names = 0, 0  # captures under way; checkpoints so far
+    deferred = False  # whether a free is put off until the capture ends
     target = live_cap
 
     def drop(i):
@@ -295,7 +310,8 @@ def full_trace(
             where[last[0]] = i
         del where[b[0]]
         used -= b[1]
-        freed.append(b[0])
+        if b[0] not in pool_of:  # a checkpoint may bring it back
+            freed.append(b[0])
         return b[0]
 
     def alloc(size, st=None):
@@ -308,13 +324,20 @@ def full_trace(
         if st is None:
             st = rng.randrange(ns) if rng.random() < side else 0
         out.append(f"a {i} {size} {st}" if st or rng.random() < 0.9 else f"a {i} {size}")
+        target = begun[-1 if since("2.10") else 0] if begun else None
+        if target in trees:
+            pool_of[i] = target
+        revive(i, size)
+        return i
+
+    def revive(i, size):
+        nonlocal used
         where[i] = len(live)
         live.append([i, size, False])
         used += size
-        return i
 
     def idle_pools():
-        return [p for p in uses if p not in begun]
+        return [p for p in uses if p not in begun and p not in trees]
 
     def new_pool():
         nonlocal next_pool
@@ -340,6 +363,8 @@ def full_trace(
 
     def release(p):
         """In the order of torch.cuda.MemPool's destructor, which ends with C."""
+        if expandable:
+            return
         if uses[p] == 1 and p in on_oom:
             if not since("2.11"):
                 return  # an assertion at the next OOM: the pool stays registered
@@ -348,9 +373,66 @@ def full_trace(
         uses[p] -= 1
         if not uses[p]:
             del uses[p]
+            if p in trees and rng.random() < 0.3:
+                restore(p)  # refused
+            trees.pop(p, None)
             released.append(p)
-            if not begun and rng.random() < 0.4 and since("2.8"):
+            if not begun and not captures and rng.random() < 0.4 and since("2.8"):
                 out.append(f"C {p}")
+
+    def ids_in(p):
+        return [b[:2] for b in live if pool_of.get(b[0]) == p]
+
+    def save(p):
+        nonlocal names
+        names += 1
+        out.append(f"V {p} c{names}")
+        trees[p].append((f"c{names}", ids_in(p)))
+
+    def restore(p):
+        """A checkpoint: its blocks are live, no other ones of the pool. The real binary takes the
+        segments in an order that depends on heap addresses, and peaks with it."""
+        name, then = rng.choice(trees[p])
+        out.append(f"R {name}")
+        if p not in uses:
+            return
+        for i, _ in ids_in(p):
+            drop(where[i])
+        for i, size in then:
+            revive(i, size)
+        out.append("k")
+
+    def tree():
+        """What torch.compile does with its trees of CUDA graphs: each recording continues from a
+        checkpoint of an earlier one."""
+        if trees and rng.random() < 0.7:
+            p = rng.choice(list(trees))
+        else:
+            p = new_pool()
+            trees[p] = []
+        if trees[p] and rng.random() < 0.6 and (since("2.13") or not since("2.12")):
+            restore(p)
+        if p in begun or len(begun) > 1 or rng.random() < 0.2:
+            return
+        if trees[p] and rng.random() < 0.1 and not expandable:
+            for _ in range(uses[p]):
+                release(p)
+            return
+        begin(p)
+        st = rng.randrange(ns)
+        sizes = rng.choice(chosen)
+        for _ in range(rng.randint(1, 12)):
+            mine = ids_in(p)
+            if mine and rng.random() < 0.4:
+                out.append(f"f {drop(where[rng.choice(mine)[0]])}")
+            else:
+                alloc(min(sizes(), capacity // 16), st)
+        if rng.random() < 0.9:
+            end()
+        save(p)
+        if rng.random() < 0.5:
+            mine = [i for i, _ in ids_in(p)]
+            out.append(" ".join(["L", str(p), *mine[: rng.choice([len(mine)] * 3 + [1])]]))
 
     def spill():
         """A pool with use_on_oom and free memory, then requests like that memory
@@ -432,14 +514,15 @@ def full_trace(
                 elif len(begun) < 2:
                     begin(rng.choice(idle) if idle and rng.random() < 0.5 else new_pool())
             elif k == "use_on_oom":
-                if uses:
-                    p = rng.choice(list(uses))
+                plain = [p for p in uses if p not in trees]
+                if plain:
+                    p = rng.choice(plain)
                     use_on_oom(p, 0 if p in on_oom and rng.random() < 0.8 else 1)
             elif k == "no_split":
                 if uses:
                     out.append(f"N {rng.choice(list(uses))}")
             elif k == "empty":
-                if not begun:
+                if not begun and not captures:
                     recent = released[-3:]
                     any_pool = rng.randint(1, next_pool)  # in use, gone or not yet made: no effect
                     p = rng.choice(recent) if recent and rng.random() < 0.8 else any_pool
@@ -447,12 +530,23 @@ def full_trace(
             elif k == "spill":
                 if not begun:
                     spill()
+            elif k == "tree":
+                tree()
+            elif k == "capture":
+                if captures:
+                    captures -= 1
+                    out.append("G 0")
+                else:
+                    captures += 1
+                    out.append("G 1")
             elif k == "class":
                 out.append(f"T {rng.randrange(ns)} {rng.choice(classes)}".rstrip())
             continue
-        captures = begun and scopes_capture
-        if live and rng.random() < p_rec and not captures:
+        capturing = captures or (begun and scopes_capture)
+        if live and rng.random() < p_rec and not capturing:
             b = rng.choice(live)
+            if b[0] in pool_of:
+                continue
             b[2] = True
             out.append(
                 f"r {b[0]} {rec_stream if rec_stream is not None else rng.randrange(ns + 1)}"
@@ -461,14 +555,19 @@ def full_trace(
         over = len(live) >= target or used > live_bytes
         if not live or (rng.random() < (0.25 if over else 0.55) and len(live) < live_cap):
             alloc(rng.choice(chosen)())
+            deferred = deferred and capturing
         else:
             v = rng.random()
             i = len(live) - 1 if v < lifo else 0 if v < lifo + fifo else rng.randrange(len(live))
-            if captures and live[i][2]:
-                continue  # a free of a recorded block during capture is deferred (hash order)
+            if capturing and live[i][2]:
+                if deferred:
+                    continue  # two of them would come back in hash order
+                deferred = True
             out.append(f"f {drop(i)}")
     while begun:
         end()
+    out += ["G 0"] * captures
+    captures = 0
     if pools and rng.random() < 0.5:
         for p in list(uses):
             for _ in range(uses[p]):

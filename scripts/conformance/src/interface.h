@@ -104,6 +104,17 @@ bool empty_pool(A*, Pool, bool, long) {
   return false;
 }
 
+template <class A>
+auto mark_capture(A* a, bool begin, bool run, int) -> decltype(a->markCaptureBegin(0), true) {
+  if (run && begin) a->markCaptureBegin(0);
+  if (run && !begin) a->markCaptureEnd(0);
+  return true;
+}
+template <class A>
+bool mark_capture(A*, bool, bool, long) {
+  return false;
+}
+
 // ------------------------------------------------- functions and statistics --
 // In releases without them, the calls below find these. The arguments fit the real ones better.
 struct Missing {};

@@ -15,9 +15,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "fakecuda.h"
@@ -37,13 +40,15 @@ struct Op {
   uint64_t size = 0;  // bytes, pool, or argument
   bool flag = false;  // second argument of 'U'
   double f = 0;
-  int32_t str = -1;  // index into strings
+  int32_t str = -1;             // index into strings
+  std::vector<uint32_t> slots;  // of 'L'
 };
 
 struct Trace {
   std::vector<Op> ops;
   std::vector<std::string> ids;  // slot -> id text
   std::vector<std::string> strings;
+  std::vector<std::string> checkpoints;  // their names
 };
 
 static std::string read_all(FILE* in) {
@@ -72,6 +77,8 @@ static bool supported(const Op& o) {
       return set_no_split(ca::get(), {}, false, 0);
     case 'C':
       return empty_pool(ca::get(), {}, false, 0);
+    case 'G':
+      return mark_capture(ca::get(), o.flag, false, 0);
     case 'T':
       return set_reserve_class(nullptr, "", false);
     default:
@@ -89,6 +96,11 @@ static Trace parse(const std::string& text) {
     t.ids.push_back(id);
     slots.emplace(id, k);
     return k;
+  };
+  auto checkpoint = [&](const std::string& name) {
+    auto it = std::find(t.checkpoints.begin(), t.checkpoints.end(), name);
+    if (it == t.checkpoints.end()) it = t.checkpoints.insert(it, name);
+    return (uint32_t)(it - t.checkpoints.begin());
   };
   size_t pos = 0, lineno = 0;
   while (pos < text.size()) {
@@ -158,6 +170,24 @@ static Trace parse(const std::string& text) {
         o.stream = (uint32_t)strtoul(w[1].c_str(), nullptr, 0);
         o.str = (int32_t)t.strings.size();
         t.strings.push_back(w.size() > 2 ? w[2] : "");
+        break;
+      case 'V':
+        need(3);
+        o.size = strtoull(w[1].c_str(), nullptr, 0);
+        o.slot = checkpoint(w[2]);
+        break;
+      case 'R':
+        need(2);
+        o.slot = checkpoint(w[1]);
+        break;
+      case 'L':
+        need(2);
+        o.size = strtoull(w[1].c_str(), nullptr, 0);
+        for (size_t i = 2; i < w.size(); i++) o.slots.push_back(slot(w[i]));
+        break;
+      case 'G':
+        need(2);
+        o.flag = strtoull(w[1].c_str(), nullptr, 0) != 0;
         break;
       case 'm':
         need(2);
@@ -324,6 +354,39 @@ static void record_on(void* p, uint32_t stream) {
   dp.release_context();  // do not free
 }
 
+// A checkpoint of a private pool, with the ids that were live.
+struct Checkpoint {
+  std::shared_ptr<ca::AllocatorState> state;
+  std::vector<void*> ptr;
+  std::vector<char> live;
+};
+
+static void print_addresses(FILE* out, std::set<void*> addresses) {
+  for (void* p : addresses) fprintf(out, " 0x%zx", (size_t)p);
+}
+
+// Restores a checkpoint. Ids in the pool are then live if they were, unless they denote another
+// allocation by now.
+static void restore(const Checkpoint& c, const char* name, std::vector<void*>& ptr,
+                    std::vector<char>& live, bool quiet, FILE* out) {
+  auto delta = ca::setCheckpointPoolState(0, c.state);
+  std::set<void*> freed(delta.ptrs_freed.begin(), delta.ptrs_freed.end()), allocated;
+  for (auto& data : delta.dataptrs_allocd) allocated.insert(data.release_context());
+  for (size_t i = 0; i < ptr.size(); i++) {
+    if (live[i] && freed.count(ptr[i])) live[i] = 0;
+    if (!live[i] && c.live[i] && allocated.count(c.ptr[i])) {
+      live[i] = 1;
+      ptr[i] = c.ptr[i];
+    }
+  }
+  if (quiet) return;
+  fprintf(out, "R %s freed", name);
+  print_addresses(out, freed);
+  fprintf(out, " allocated");
+  print_addresses(out, allocated);
+  fprintf(out, "\n");
+}
+
 static void log_cb(const char* t, size_t n, void* ctx) {
   FILE* out = (FILE*)ctx;
   size_t i = 0;
@@ -340,6 +403,7 @@ static void log_cb(const char* t, size_t n, void* ctx) {
 static int replay(const Trace& t, const Options& o, FILE* out) {
   std::vector<void*> ptr(t.ids.size(), nullptr);
   std::vector<char> live(t.ids.size(), 0);
+  std::vector<Checkpoint> checkpoints(t.checkpoints.size());
   fakecuda_log_enable(o.cudalog);
   if (o.history) record_history(ca::get(), o.history_max, 0);
   if (!o.quiet) {
@@ -442,6 +506,29 @@ static int replay(const Trace& t, const Options& o, FILE* out) {
           break;
         case 'C':
           empty_pool(ca::get(), {0, op.size}, true, 0);
+          break;
+        case 'V':
+          checkpoints[op.slot] = {ca::getCheckpointState(0, {0, op.size}), ptr, live};
+          break;
+        case 'R': {
+          const char* name = t.checkpoints[op.slot].c_str();
+          if (checkpoints[op.slot].state)
+            restore(checkpoints[op.slot], name, ptr, live, o.quiet, out);
+          else if (!o.quiet)
+            fprintf(out, "skip R %s\n", name);
+          break;
+        }
+        case 'L': {
+          std::unordered_set<void*> expected;
+          for (uint32_t slot : op.slots)
+            if (live[slot] && ptr[slot]) expected.insert(ptr[slot]);
+          bool alike = ca::checkPoolLiveAllocations(0, {0, op.size}, expected);
+          if (!o.quiet) fprintf(out, "L %" PRIu64 " %d\n", op.size, (int)alike);
+          break;
+        }
+        case 'G':
+          fakecuda_set_capturing(op.flag);
+          mark_capture(ca::get(), op.flag, true, 0);
           break;
         case 'T':
           set_reserve_class(stream_handle(op.stream), t.strings[op.str], true);

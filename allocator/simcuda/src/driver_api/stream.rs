@@ -38,8 +38,9 @@ entry_points! { driver:
         priority.fill(|| Ok(sim.streams.get(context::required()?, stream)?.priority))
     }
 
-    /// Always `CU_STREAM_CAPTURE_STATUS_NONE`: nothing is ever captured.
-    fn cuStreamIsCapturing(_stream: u64, status: Out<i32>) |_| { status.set(0) }
+    fn cuStreamIsCapturing(_stream: u64, status: Out<i32>) |sim| {
+        status.set(sim.capture_status())
+    }
     fn cuStreamWriteValue32_v2(_stream: u64, _addr: u64, _value: u32, _flags: u32) |_| { Ok(()) }
     fn cuStreamWriteValue32(_stream: u64, _addr: u64, _value: u32, _flags: u32) |_| { Ok(()) }
 }

@@ -1,4 +1,4 @@
-//! Streams and events. Nothing is ever captured into a graph.
+//! Streams and events. Nothing is captured into a graph; `fakecuda_set_capturing` only makes it look so.
 
 use std::cell::Cell;
 
@@ -6,9 +6,6 @@ use crate::border::{Out, entry_points};
 use crate::errors::Outcome;
 use crate::state::Sim;
 use crate::streams::Stream;
-
-/// `cudaStreamCaptureStatusNone`.
-const NOT_CAPTURING: i32 = 0;
 
 /// `cudaStreamCaptureModeGlobal`.
 const GLOBAL: i32 = 0;
@@ -101,7 +98,9 @@ entry_points! { runtime:
         ms.fill(|| sim.elapsed_ms(start, end))
     }
 
-    fn cudaStreamIsCapturing(_stream: u64, status: Out<i32>) |_| { status.set(NOT_CAPTURING) }
+    fn cudaStreamIsCapturing(_stream: u64, status: Out<i32>) |sim| {
+        status.set(sim.capture_status())
+    }
 
     fn cudaStreamGetCaptureInfo(
         _stream: u64,
@@ -111,8 +110,8 @@ entry_points! { runtime:
         dependencies: Out<u64>,
         edges: Out<u64>,
         count: Out<u64>,
-    ) |_| {
-        status.set_if_wanted(NOT_CAPTURING);
+    ) |sim| {
+        status.set_if_wanted(sim.capture_status());
         for nothing in [id, graph, dependencies, edges, count] {
             nothing.set_if_wanted(0);
         }

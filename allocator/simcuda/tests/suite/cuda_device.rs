@@ -11,7 +11,7 @@ use coalesce_alloc::driver::{
     VirtualMemory,
 };
 
-use crate::machine::{Machine, counters, current_context, device};
+use crate::machine::{Machine, counters, current_context, device, set_capturing};
 
 const GIB: u64 = 1 << 30;
 const PAGE: u64 = GRANULARITY;
@@ -442,5 +442,19 @@ fn an_unused_device_can_be_dropped() {
             drop(device());
         }
         assert_eq!(current_context(), 0);
+    });
+}
+
+#[test]
+fn a_device_sees_whether_the_current_stream_is_captured() {
+    let machine = Machine::with(&[]);
+    machine.run(|| {
+        let mut device = device();
+        assert!(!device.is_capturing());
+        set_capturing(true);
+        assert!(device.is_capturing());
+        device.set_current_stream(StreamId::nth(1));
+        assert!(!device.is_capturing(), "of a stream that does not exist");
+        set_capturing(false);
     });
 }

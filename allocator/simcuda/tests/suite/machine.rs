@@ -145,3 +145,12 @@ pub fn current_context() -> usize {
     }
     context
 }
+
+/// Makes all streams look as if they were captured into a graph, or not.
+pub fn set_capturing(capturing: bool) {
+    // SAFETY: as above.
+    unsafe {
+        let set = culib().get::<unsafe extern "C" fn(i32)>(b"fakecuda_set_capturing");
+        set.unwrap()(i32::from(capturing));
+    }
+}

@@ -310,6 +310,17 @@ impl Context {
         self.check("cuStreamSynchronize", answer)
     }
 
+    /// Whether a stream is captured into a graph.
+    pub(super) fn is_capturing(&self, stream: Stream) -> Answer<bool> {
+        let _entered = self.enter()?;
+        let mut status = 0;
+        // SAFETY: `status` receives the one number it writes, a `CUstreamCaptureStatus`. The stream is live: see
+        // [`Context`].
+        let answer = unsafe { (self.symbols.core.capture_status)(stream, &raw mut status) };
+        self.check("cuStreamIsCapturing", answer)?;
+        Ok(status != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE as c_uint)
+    }
+
     /// Creates an event. It records the time only if `timed`, which costs more.
     pub(super) fn create_event(&self, timed: bool) -> Answer<Event> {
         let _entered = self.enter()?;

@@ -114,6 +114,7 @@ entry_points! {
         create_stream = "cuStreamCreate" (*mut Stream, c_uint);
         destroy_stream = "cuStreamDestroy_v2" (Stream);
         synchronize_stream = "cuStreamSynchronize" (Stream);
+        capture_status = "cuStreamIsCapturing" (Stream, *mut c_uint);
         wait_event = "cuStreamWaitEvent" (Stream, Event, c_uint);
         create_event = "cuEventCreate" (*mut Event, c_uint);
         destroy_event = "cuEventDestroy_v2" (Event);

@@ -13,16 +13,21 @@
 //! B P   E P   P P       begin or end allocating to private pool P; release it
 //! U P 0|1               use pool P when memory is exhausted
 //! N P   C P             never split blocks of pool P; empty its cache
+//! V P NAME   R NAME     take a checkpoint of pool P; restore it
+//! L P [ID...]           print whether the ids are the allocations of pool P
+//! G 0|1                 end or begin a capture of all streams
 //! k   K                 reset peaks; reset totals
 //! s   S   p             print a line of statistics; all statistics; all segments
 //! ```
 //!
 //! The output has `A ID ADDR` for an allocation, `oom ID MESSAGE`, `skip f ID` for an id that is not live,
-//! `err N OP MESSAGE` for any other error of operation N, counted from 0; `> CALL` for the driver calls of
+//! `err N OP MESSAGE` for any other error of operation N, counted from 0; `R NAME freed ADDR... allocated ADDR...`
+//! and `L P 0|1` for the operations of these letters; `> CALL` for the driver calls of
 //! an operation; `S …`, `STAT …` and `NUM …` for statistics, `SEG …` and `BLK …` for segments and blocks,
 //! `TRC …` for the history. Stream k has the handle k · 0x1000.
 
 pub mod bench;
+mod checkpoints;
 mod parse;
 mod print;
 mod run;
@@ -36,6 +41,8 @@ pub struct Script {
     ops: Vec<Op>,
     /// Invariant: every id in `ops` is an index into these names.
     ids: Vec<String>,
+    /// Invariant: every checkpoint in `ops` is an index into these names.
+    checkpoints: Vec<String>,
 }
 
 impl Script {
@@ -52,7 +59,7 @@ impl Script {
     }
 }
 
-/// An operation. Ids are indices into [`Script::ids`]; streams are numbers as written.
+/// An operation. Ids are indices into [`Script::ids`], as checkpoints are into their names; streams are numbers as written.
 #[derive(Clone, PartialEq, Debug)]
 #[allow(missing_docs, reason = "the crate documents the operations")]
 pub enum Op {
@@ -74,6 +81,10 @@ pub enum Op {
     SetUseOnOom { pool: u64, on: bool },
     SetNoSplit(u64),
     EmptyPool(u64),
+    SaveCheckpoint { pool: u64, checkpoint: u32 },
+    RestoreCheckpoint(u32),
+    CheckLiveAllocations { pool: u64, ids: Vec<u32> },
+    SetCapturing(bool),
     SetReserveClass { stream: u32, class: Option<String> },
     ResetPeakStats,
     ResetAccumulatedStats,
@@ -105,6 +116,10 @@ impl Op {
             Self::SetUseOnOom { .. } => 'U',
             Self::SetNoSplit(_) => 'N',
             Self::EmptyPool(_) => 'C',
+            Self::SaveCheckpoint { .. } => 'V',
+            Self::RestoreCheckpoint(_) => 'R',
+            Self::CheckLiveAllocations { .. } => 'L',
+            Self::SetCapturing(_) => 'G',
             Self::SetReserveClass { .. } => 'T',
             Self::ResetPeakStats => 'k',
             Self::ResetAccumulatedStats => 'K',

@@ -21,7 +21,7 @@ impl Script {
     ///
     /// The first line that is not an operation.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
-        let mut ids = Ids::default();
+        let mut names = Names::default();
         let mut ops = Vec::new();
         for (line, text) in (1..).zip(text.lines()) {
             let text = text.split('#').next().unwrap_or_default();
@@ -30,14 +30,21 @@ impl Script {
                 continue;
             };
             let words: Vec<&str> = words.collect();
-            let op = parse_op(code, &words, &mut ids);
+            let op = parse_op(code, &words, &mut names);
             ops.push(op.map_err(|reason| ParseError { line, reason })?);
         }
         Ok(Self {
             ops,
-            ids: ids.names,
+            ids: names.ids.names,
+            checkpoints: names.checkpoints.names,
         })
     }
+}
+
+#[derive(Default)]
+struct Names {
+    ids: Ids,
+    checkpoints: Ids,
 }
 
 #[derive(Default)]
@@ -58,7 +65,8 @@ impl Ids {
     }
 }
 
-fn parse_op(code: &str, words: &[&str], ids: &mut Ids) -> Result<Op, String> {
+fn parse_op(code: &str, words: &[&str], names: &mut Names) -> Result<Op, String> {
+    let Names { ids, checkpoints } = names;
     let word = |index: usize| {
         words
             .get(index)
@@ -106,6 +114,16 @@ fn parse_op(code: &str, words: &[&str], ids: &mut Ids) -> Result<Op, String> {
         },
         "N" => Op::SetNoSplit(number(word(0)?)?),
         "C" => Op::EmptyPool(number(word(0)?)?),
+        "V" => Op::SaveCheckpoint {
+            pool: number(word(0)?)?,
+            checkpoint: checkpoints.number(word(1)?),
+        },
+        "R" => Op::RestoreCheckpoint(checkpoints.number(word(0)?)),
+        "L" => Op::CheckLiveAllocations {
+            pool: number(word(0)?)?,
+            ids: words[1..].iter().map(|name| ids.number(name)).collect(),
+        },
+        "G" => Op::SetCapturing(number(word(0)?)? != 0),
         "T" => Op::SetReserveClass {
             stream: stream(word(0)?)?,
             class: words.get(1).map(|&class| class.to_owned()),

@@ -2,7 +2,9 @@
 
 use std::io::{self, Write};
 
+use coalesce_alloc::driver::DeviceAddr;
 use coalesce_alloc::history::TraceEntry;
+use coalesce_alloc::pytorch::checkpoint::RestoredPool;
 use coalesce_alloc::snapshot::SegmentInfo;
 use coalesce_alloc::stats::{DeviceStats, Stat};
 
@@ -118,6 +120,18 @@ pub(super) fn trace_entry(out: &mut impl Write, entry: &TraceEntry) -> io::Resul
         action.name(),
         stream.index()
     )
+}
+
+/// What restoring a checkpoint did, by address.
+pub(super) fn restored(name: &str, restored: &RestoredPool) -> String {
+    let list = |addresses: &[DeviceAddr]| {
+        let mut addresses = addresses.to_vec();
+        addresses.sort_unstable();
+        let words: Vec<String> = addresses.iter().map(|addr| format!(" {addr}")).collect();
+        words.concat()
+    };
+    let (freed, allocated) = (list(&restored.freed), list(&restored.allocated));
+    format!("R {name} freed{freed} allocated{allocated}")
 }
 
 /// A message without line breaks.

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use super::checkpoints::Checkpoint;
 use super::{Op, Script, print};
 use coalesce_alloc::MempoolId;
 use coalesce_alloc::PyTorch;
@@ -75,6 +76,7 @@ pub fn run(
         options,
         out,
         live: vec![None; script.ids.len()],
+        checkpoints: vec![None; script.checkpoints.len()],
     };
     if !options.quiet {
         print::stats_header(runner.out)?;
@@ -96,6 +98,7 @@ struct Runner<'a, W> {
     out: &'a mut W,
     /// The address of each live id; null for an allocation of 0 bytes.
     live: Vec<Option<DeviceAddr>>,
+    checkpoints: Vec<Option<Checkpoint>>,
 }
 
 impl<W: Write> Runner<'_, W> {
@@ -142,6 +145,39 @@ impl<W: Write> Runner<'_, W> {
             Op::EndPool(id) => allocator.end_allocate_to_pool(pool(id)),
             Op::ReleasePool(id) => allocator.release_pool(pool(id)),
             Op::EmptyPool(id) => allocator.empty_pool(pool(id)),
+            Op::SaveCheckpoint {
+                pool: id,
+                checkpoint,
+            } => {
+                let saved = Checkpoint::take(allocator, pool(id), &self.live);
+                saved.map(|saved| self.checkpoints[checkpoint as usize] = Some(saved))
+            }
+            Op::RestoreCheckpoint(checkpoint) => {
+                let name = &self.script.checkpoints[checkpoint as usize];
+                match &self.checkpoints[checkpoint as usize] {
+                    Some(saved) => {
+                        let restored = saved.restore(allocator, &mut self.live);
+                        let line = restored.map(|restored| print::restored(name, &restored));
+                        self.print_line(line)?
+                    }
+                    None => self.print_line(Ok(format!("skip R {name}")))?,
+                }
+            }
+            Op::CheckLiveAllocations { pool: id, ref ids } => {
+                let expected = ids.iter().filter_map(|&id| self.live[id as usize]);
+                let expected = expected.filter(|addr| !addr.is_null()).collect();
+                let alike = allocator.pool_live_allocations_are(pool(id), &expected);
+                self.print_line(alike.map(|alike| format!("L {id} {}", u8::from(alike))))?
+            }
+            Op::SetCapturing(on) => {
+                allocator.driver_mut().set_capturing(on);
+                if on {
+                    allocator.mark_capture_begin();
+                    Ok(())
+                } else {
+                    allocator.mark_capture_end()
+                }
+            }
             Op::SetUseOnOom { pool: id, on } => {
                 allocator.set_use_on_oom(pool(id), on);
                 Ok(())
@@ -206,8 +242,17 @@ impl<W: Write> Runner<'_, W> {
     }
 
     fn skip(&mut self, code: char, id: u32) -> Result<Result<(), Error>, RunError> {
+        let name = &self.script.ids[id as usize];
+        self.print_line(Ok(format!("skip {code} {name}")))
+    }
+
+    fn print_line(&mut self, line: Result<String, Error>) -> Result<Result<(), Error>, RunError> {
+        let line = match line {
+            Ok(line) => line,
+            Err(error) => return Ok(Err(error)),
+        };
         if !self.options.quiet {
-            writeln!(self.out, "skip {code} {}", self.script.ids[id as usize])?;
+            writeln!(self.out, "{line}")?;
         }
         Ok(Ok(()))
     }
