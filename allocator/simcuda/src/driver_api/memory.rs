@@ -29,14 +29,14 @@ entry_points! { driver:
     }
 
     fn cuMemHostAlloc(addr: Out<u64>, bytes: u64, _flags: u32) |sim| {
-        addr.fill(|| sim.host.allocate(bytes))
+        addr.fill(|| sim.allocate_host(bytes))
     }
 
     fn cuMemAllocHost_v2(addr: Out<u64>, bytes: u64) |sim| {
-        addr.fill(|| sim.host.allocate(bytes))
+        addr.fill(|| sim.allocate_host(bytes))
     }
 
-    fn cuMemFreeHost(addr: u64) |sim| { sim.host.free(addr) }
+    fn cuMemFreeHost(addr: u64) |sim| { sim.free_host(addr) }
     fn cuMemHostRegister_v2(_addr: u64, _bytes: u64, _flags: u32) |_| { Ok(()) }
     fn cuMemHostUnregister(_addr: u64) |_| { Ok(()) }
 
@@ -133,14 +133,6 @@ entry_points! { driver:
 
     fn cuMemSetAccess(addr: u64, bytes: u64, _who: u64, _count: u64) |sim| {
         sim.set_access(addr, bytes)
-    }
-
-    fn cuMemExportToShareableHandle(_to: u64, _handle: u64, _kind: i32, _flags: u64) |_| {
-        Err(Code::NOT_SUPPORTED)
-    }
-
-    fn cuMemImportFromShareableHandle(_handle: Out<u64>, _from: u64, _kind: i32) |_| {
-        Err(Code::NOT_SUPPORTED)
     }
 
     fn cuMemRetainAllocationHandle(_handle: Out<u64>, _addr: u64) |_| { Err(Code::NOT_SUPPORTED) }
