@@ -17,7 +17,7 @@ use crate::errors::{Code, Outcome};
 use crate::state::Sim;
 
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
-const FILE_DESCRIPTOR: i32 = 1;
+pub(crate) const FILE_DESCRIPTOR: i32 = 1;
 
 /// `CU_EVENT_DISABLE_TIMING`, as of all events of several processes.
 const DISABLE_TIMING: u32 = 2;

@@ -5,6 +5,7 @@ use coalesce_alloc::driver::GRANULARITY;
 use crate::border::{In, Out, entry_points};
 use crate::context;
 use crate::errors::{Code, Outcome};
+use crate::ipc::FILE_DESCRIPTOR;
 use crate::pools::Attribute;
 use crate::state::Sim;
 
@@ -61,6 +62,7 @@ pub struct Location {
 #[repr(C)]
 pub struct AllocationProperties {
     pub kind: i32,
+    /// How other processes may get the memory, as bits: files alone here.
     pub handle_types: i32,
     pub location: Location,
     pub win32_metadata: u64,
@@ -118,7 +120,11 @@ entry_points! { driver:
         _flags: u64,
     ) |sim| {
         handle.fill(|| {
-            let ordinal = what.get()?.location.device(sim)?;
+            let what = what.get()?;
+            let ordinal = what.location.device(sim)?;
+            if what.handle_types & !FILE_DESCRIPTOR != 0 {
+                return Err(Code::NOT_SUPPORTED);
+            }
             sim.create(ordinal, bytes)
         })
     }
