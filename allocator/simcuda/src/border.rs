@@ -43,14 +43,13 @@ impl<T> Out<T> {
         }
     }
 
-    /// Returns the present value and replaces it.
-    pub(crate) fn exchange(self, value: T) -> Outcome<T>
-    where
-        T: Copy,
-    {
-        let before = In(self.0.cast_const()).get()?;
-        self.set(value)?;
-        Ok(before)
+    pub(crate) fn is_null(&self) -> bool {
+        self.0.is_null()
+    }
+
+    /// The element at `index` of an array.
+    pub(crate) fn at(self, index: usize) -> Self {
+        Self(self.0.wrapping_add(index))
     }
 
     /// Casts to a result of another type.

@@ -88,10 +88,9 @@ impl Sim {
         }
     }
 
-    /// What CUDA answers for every stream: `cudaStreamCaptureStatusActive` or `cudaStreamCaptureStatusNone`.
-    pub(crate) fn capture_status(&self) -> i32 {
-        let is_capturing = self.devices().any(|device| device.sim.is_capturing());
-        i32::from(is_capturing)
+    /// Whether all streams look as if they were captured into a graph.
+    pub(crate) fn looks_captured(&self) -> bool {
+        self.devices().any(|device| device.sim.is_capturing())
     }
 
     /// Holds later events pending, or lets them complete at once.

@@ -8,6 +8,8 @@
 
 mod copy;
 mod device;
+pub(crate) mod graph;
+mod ipc;
 mod lookup;
 mod memory;
 mod module;

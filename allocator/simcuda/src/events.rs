@@ -6,8 +6,10 @@ use std::time::Instant;
 use coalesce_alloc::driver::{Driver, EventId, StreamId};
 use foldhash::fast::FixedState;
 
+use crate::captures::Mark;
 use crate::errors::{Code, Outcome};
 use crate::state::Sim;
+use crate::transfer::Operation;
 
 /// The first handle, and the distance between handles.
 const FIRST: u64 = 0x2000_0000;
@@ -16,14 +18,26 @@ const STEP: u64 = 0x40;
 /// `CU_EVENT_DISABLE_TIMING`.
 const DISABLE_TIMING: u32 = 2;
 
+/// `CU_EVENT_RECORD_EXTERNAL` and `CU_EVENT_WAIT_EXTERNAL`: the record or wait is an operation of the
+/// captured graph.
+pub(crate) const EXTERNAL: u32 = 1;
+
 /// An event of a device.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Event {
     ordinal: u32,
     id: EventId,
     /// Whether the event records time.
     is_timed: bool,
-    recorded: Option<Recorded>,
+    last: Last,
+}
+
+/// Where an event was recorded last.
+#[derive(Clone, Debug)]
+enum Last {
+    Nowhere,
+    Recorded(Recorded),
+    Captured(Mark),
 }
 
 /// The last record of an event.
@@ -46,8 +60,16 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    fn get(&self, handle: u64) -> Outcome<Event> {
-        self.live.get(&handle).copied().ok_or(Code::INVALID_HANDLE)
+    fn get(&self, handle: u64) -> Outcome<&Event> {
+        self.live.get(&handle).ok_or(Code::INVALID_HANDLE)
+    }
+
+    fn get_mut(&mut self, handle: u64) -> Outcome<&mut Event> {
+        self.live.get_mut(&handle).ok_or(Code::INVALID_HANDLE)
+    }
+
+    pub(crate) fn ensure_live(&self, handle: u64) -> Outcome {
+        self.get(handle).map(drop)
     }
 
     fn take_spare(&mut self, ordinal: u32) -> Option<EventId> {
@@ -71,7 +93,7 @@ impl Sim {
             ordinal,
             id,
             is_timed: flags & DISABLE_TIMING == 0,
-            recorded: None,
+            last: Last::Nowhere,
         };
         self.events.live.insert(handle, event);
         Ok(handle)
@@ -85,32 +107,61 @@ impl Sim {
         Ok(())
     }
 
-    /// Records an event at the present end of the work of a stream of its device.
-    pub(crate) fn record_event(&mut self, here: u32, handle: u64, stream: u64) -> Outcome {
+    /// Records an event at the present end of the work of a stream of its device. In a capture it marks a
+    /// place of the graph; an `external` record is an operation of the graph instead.
+    pub(crate) fn record_event(
+        &mut self,
+        here: u32,
+        handle: u64,
+        stream: u64,
+        external: bool,
+    ) -> Outcome {
+        if external {
+            return self.submit(here, stream, Operation::RecordEvent(handle));
+        }
+        match self.captures.mark(stream)? {
+            Some(mark) => {
+                self.events.get_mut(handle)?.last = Last::Captured(mark);
+                Ok(())
+            }
+            None => self.record_event_now(here, handle, stream),
+        }
+    }
+
+    /// Records an event on a stream that is not captured.
+    pub(crate) fn record_event_now(&mut self, here: u32, handle: u64, stream: u64) -> Outcome {
         let (ordinal, stream) = self.streams.resolve(here, stream)?;
         let event = self.events.get(handle)?;
         if event.ordinal != ordinal {
             return Err(Code::INVALID_HANDLE);
         }
+        let id = event.id;
         let ticket = self.on(ordinal, |device| {
-            device.record_event(event.id, stream)?;
+            device.record_event(id, stream)?;
             Ok(device.streams().progress(stream).0)
         })?;
-        if let Some(event) = self.events.live.get_mut(&handle) {
-            event.recorded = Some(Recorded {
-                stream,
-                ticket,
-                at: Instant::now(),
-            });
-        }
+        self.events.get_mut(handle)?.last = Last::Recorded(Recorded {
+            stream,
+            ticket,
+            at: Instant::now(),
+        });
         Ok(())
+    }
+
+    /// The record of an event whose completion is asked for, if it was recorded. Fails during a capture.
+    fn last_record(&mut self, handle: u64) -> Outcome<Option<Recorded>> {
+        match &self.events.get(handle)?.last {
+            Last::Captured(mark) => Err(self.captures.refuse(mark)),
+            Last::Nowhere => self.captures.ensure_safe_call().map(|()| None),
+            Last::Recorded(recorded) => self.captures.ensure_safe_call().map(|()| Some(*recorded)),
+        }
     }
 
     /// Fails as not ready until the work before the event is done.
     pub(crate) fn query_event(&mut self, handle: u64) -> Outcome {
-        let Event { ordinal, id, .. } = self.events.get(handle)?;
+        let is_recorded = self.last_record(handle)?.is_some();
+        let &Event { ordinal, id, .. } = self.events.get(handle)?;
         let is_complete = self.on(ordinal, |device| device.event_is_complete(id))?;
-        let is_recorded = self.events.get(handle)?.recorded.is_some();
         if is_complete || !is_recorded {
             Ok(())
         } else {
@@ -119,37 +170,66 @@ impl Sim {
     }
 
     pub(crate) fn synchronize_event(&mut self, handle: u64) -> Outcome {
-        let event = self.events.get(handle)?;
-        if event.recorded.is_none() {
+        if self.last_record(handle)?.is_none() {
             return Ok(());
         }
-        self.on(event.ordinal, |device| device.synchronize_event(event.id))?;
-        self.trim_idle_pools(event.ordinal)
+        let &Event { ordinal, id, .. } = self.events.get(handle)?;
+        self.on(ordinal, |device| device.synchronize_event(id))?;
+        self.trim_idle_pools(ordinal)
     }
 
-    /// Makes a stream of any device wait for an event.
-    pub(crate) fn wait_event(&mut self, here: u32, stream: u64, handle: u64) -> Outcome {
+    /// Makes a stream of any device wait for an event. Waiting for one recorded in a capture makes the
+    /// stream part of the capture; an `external` wait is an operation of the graph instead.
+    pub(crate) fn wait_event(
+        &mut self,
+        here: u32,
+        stream: u64,
+        handle: u64,
+        external: bool,
+    ) -> Outcome {
+        self.streams.get(here, stream)?;
+        if external {
+            return self.submit(here, stream, Operation::WaitForEvent(handle));
+        }
+        match &self.events.get(handle)?.last {
+            Last::Captured(mark) => self.captures.join(stream, mark),
+            Last::Nowhere => Ok(()),
+            Last::Recorded(_) => {
+                self.captures.ensure_may_wait(stream)?;
+                self.wait_event_now(here, stream, handle)
+            }
+        }
+    }
+
+    /// Makes a stream that is not captured wait for an event.
+    pub(crate) fn wait_event_now(&mut self, here: u32, stream: u64, handle: u64) -> Outcome {
         let (ordinal, stream) = self.streams.resolve(here, stream)?;
-        let event = self.events.get(handle)?;
-        let Some(recorded) = event.recorded else {
+        let &Event {
+            ordinal: owner,
+            id,
+            ref last,
+            ..
+        } = self.events.get(handle)?;
+        let &Last::Recorded(recorded) = last else {
             return Ok(());
         };
         if let Some(contents) = &mut self.contents {
-            let marked = (event.ordinal, recorded.stream);
+            let marked = (owner, recorded.stream);
             contents.wait((ordinal, stream), marked, recorded.ticket);
         }
-        if ordinal == event.ordinal {
-            self.on(ordinal, |device| device.wait_event(stream, event.id))?;
+        if ordinal == owner {
+            self.on(ordinal, |device| device.wait_event(stream, id))?;
         }
         Ok(())
     }
 
     /// Returns milliseconds of host time between two events.
     pub(crate) fn elapsed_ms(&mut self, start: u64, end: u64) -> Outcome<f32> {
-        let at = |handle| -> Outcome<Instant> {
-            let event = self.events.get(handle)?;
-            let recorded = event.recorded.filter(|_| event.is_timed);
-            recorded.map(|it| it.at).ok_or(Code::INVALID_HANDLE)
+        let mut at = |handle| -> Outcome<Instant> {
+            let recorded = self.last_record(handle)?;
+            let is_timed = self.events.get(handle)?.is_timed;
+            let timed = recorded.filter(|_| is_timed);
+            timed.map(|it| it.at).ok_or(Code::INVALID_HANDLE)
         };
         let (from, to) = (at(start)?, at(end)?);
         for event in [start, end] {

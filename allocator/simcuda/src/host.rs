@@ -8,6 +8,7 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::HashMap;
 
 use crate::errors::{Code, Outcome};
+use crate::state::Sim;
 
 /// The alignment of a real driver's allocations.
 const PAGE: usize = 4096;
@@ -17,7 +18,7 @@ const PAGE: usize = 4096;
 pub(crate) struct HostMemory(HashMap<u64, Layout>);
 
 impl HostMemory {
-    pub(crate) fn allocate(&mut self, bytes: u64) -> Outcome<u64> {
+    fn allocate(&mut self, bytes: u64) -> Outcome<u64> {
         let bytes = usize::try_from(bytes).map_err(|_| Code::OUT_OF_MEMORY)?;
         let layout = Layout::from_size_align(bytes.max(1), PAGE);
         let layout = layout.map_err(|_| Code::OUT_OF_MEMORY)?;
@@ -32,7 +33,7 @@ impl HostMemory {
     }
 
     /// Frees an allocation; does nothing for null.
-    pub(crate) fn free(&mut self, addr: u64) -> Outcome {
+    fn free(&mut self, addr: u64) -> Outcome {
         if addr == 0 {
             return Ok(());
         }
@@ -42,5 +43,17 @@ impl HostMemory {
         // it was live.
         unsafe { dealloc(start, layout) };
         Ok(())
+    }
+}
+
+impl Sim {
+    pub(crate) fn allocate_host(&mut self, bytes: u64) -> Outcome<u64> {
+        self.captures.ensure_safe_call()?;
+        self.host.allocate(bytes)
+    }
+
+    pub(crate) fn free_host(&mut self, addr: u64) -> Outcome {
+        self.captures.ensure_safe_call()?;
+        self.host.free(addr)
     }
 }

@@ -10,8 +10,9 @@
 //!   and other programs linked against the runtime.
 //!
 //! The functions are those that the programs of this repository and PyTorch 2.11 call, with the signatures
-//! of CUDA 13.0. Graphs, textures, NVML and communication between processes are missing. **No kernel
-//! runs.** A launch succeeds and does nothing, except for the two kernels that [`contents`] executes.
+//! of CUDA 13.0. Textures, NVML and graphs made node by node are missing. **No kernel runs.** A launch succeeds
+//! and does nothing, except for the two kernels that [`contents`] executes. A captured stream gets a node for
+//! each of its launches, fills and copies, and a graph does them when it is launched.
 //!
 //! # Environment
 //!
@@ -49,13 +50,16 @@
 //! [`SimDevice`]: coalesce_alloc::driver::sim::SimDevice
 
 mod border;
+mod captures;
 pub mod contents;
 mod context;
 pub mod control;
 pub mod driver_api;
 mod errors;
 mod events;
+mod graphs;
 mod host;
+mod ipc;
 pub mod library;
 mod memory;
 mod modules;

@@ -15,12 +15,14 @@ const HANDLE_BITS: u32 = 48;
 
 impl Sim {
     pub(crate) fn malloc(&mut self, ordinal: u32, bytes: u64) -> Outcome<u64> {
+        self.captures.ensure_safe_call()?;
         let addr = self.on(ordinal, |device| device.malloc(bytes))?;
         Ok(addr.0)
     }
 
     /// Frees device memory. The device first finishes the work on it.
     pub(crate) fn free(&mut self, addr: u64) -> Outcome {
+        self.captures.ensure_safe_call()?;
         let ordinal = self.settings.ordinal_of(addr);
         self.finish_work(ordinal)?;
         if self.pools.holds(addr) {
@@ -59,6 +61,13 @@ impl Sim {
             virtual_memory(device)?.create(bytes, kind)
         })?;
         Ok(u64::from(ordinal) << HANDLE_BITS | handle.0)
+    }
+
+    /// The ordinal of the device and the bytes of a handle.
+    pub(crate) fn memory_behind(&mut self, handle: u64) -> Outcome<(u32, u64)> {
+        let (ordinal, handle) = split_handle(handle);
+        let bytes = self.device(ordinal)?.sim.memory_of(handle);
+        Ok((ordinal, bytes.ok_or(Code::INVALID_VALUE)?))
     }
 
     pub(crate) fn release(&mut self, handle: u64) -> Outcome {

@@ -7,6 +7,9 @@
 
 mod copy;
 mod device;
+mod graph;
+mod ipc;
+mod launch;
 mod lookup;
 mod memory;
 mod properties;

@@ -16,12 +16,15 @@ use coalesce_alloc::driver::calls::{Call, CallKind};
 use coalesce_alloc::driver::hooks::faults::Faults;
 use coalesce_alloc::driver::sim::SimDevice;
 
+use crate::captures::Captures;
 use crate::contents::Contents;
 use crate::context;
 use crate::control::Counters;
 use crate::errors::{Code, Outcome};
 use crate::events::Events;
+use crate::graphs::Graphs;
 use crate::host::HostMemory;
+use crate::ipc::OpenMemory;
 use crate::modules::Modules;
 use crate::pools::Pools;
 use crate::settings::{Failure, Settings};
@@ -63,9 +66,12 @@ pub(crate) struct Sim {
     devices: Vec<Device>,
     pub(crate) streams: Streams,
     pub(crate) events: Events,
+    pub(crate) graphs: Graphs,
+    pub(crate) captures: Captures,
     pub(crate) pools: Pools,
     pub(crate) modules: Modules,
     pub(crate) host: HostMemory,
+    pub(crate) open_memory: OpenMemory,
     pub(crate) contents: Option<Contents>,
     pub(crate) counters: Counters,
     pub(crate) byte: u8,
@@ -134,9 +140,12 @@ impl Sim {
             devices: (0..settings.device_count).map(device).collect(),
             streams: Streams::default(),
             events: Events::default(),
+            graphs: Graphs::default(),
+            captures: Captures::default(),
             pools: Pools::new(settings.device_count),
             modules: Modules::default(),
             host: HostMemory::default(),
+            open_memory: OpenMemory::default(),
             contents: settings
                 .contents
                 .then(|| Contents::new(settings.device.hold_events)),

@@ -17,7 +17,7 @@ pub(crate) const DEFAULT: u64 = 0;
 
 /// Handles 0 to 2 all mean the default stream: the plain one, `CU_STREAM_LEGACY` and
 /// `CU_STREAM_PER_THREAD`.
-const LAST_DEFAULT: u64 = 2;
+pub(crate) const LAST_DEFAULT: u64 = 2;
 
 /// A stream made by the program.
 #[derive(Clone, Copy, Debug)]
@@ -81,12 +81,16 @@ impl Streams {
 
 impl Sim {
     pub(crate) fn synchronize_device(&mut self, ordinal: u32) -> Outcome {
+        self.ensure_no_capture_on(ordinal)?;
+        self.captures.ensure_safe_call()?;
         self.on(ordinal, Driver::synchronize_device)?;
         self.trim_idle_pools(ordinal)
     }
 
     /// Waits for a stream.
     pub(crate) fn synchronize_stream(&mut self, here: u32, stream: u64) -> Outcome {
+        self.captures.ensure_uncaptured(stream)?;
+        self.captures.ensure_safe_call()?;
         let (ordinal, stream) = self.streams.resolve(here, stream)?;
         self.on(ordinal, |device| device.synchronize_stream(stream))?;
         self.trim_idle_pools(ordinal)
@@ -101,6 +105,8 @@ impl Sim {
 
     /// Whether all events of a stream are complete.
     pub(crate) fn query_stream(&mut self, here: u32, stream: u64) -> Outcome {
+        self.captures.ensure_uncaptured(stream)?;
+        self.captures.ensure_safe_call()?;
         let (ordinal, stream) = self.streams.resolve(here, stream)?;
         let (recorded, completed) = self.device(ordinal)?.sim.streams().progress(stream);
         let contents = self.contents.as_ref();

@@ -4,6 +4,7 @@
 //! reads `FAKE_BOOL`, and nothing else accesses a device. With contents, a fill or copy outside memory
 //! fails, as with a real driver.
 
+use std::fmt;
 use std::sync::Arc;
 
 use crate::border::HostBytes;
@@ -12,14 +13,82 @@ use crate::contents::work::Work;
 use crate::errors::{Code, Outcome};
 use crate::state::Sim;
 
-impl Sim {
-    /// Queues work on a stream.
-    pub(crate) fn submit(&mut self, here: u32, stream: u64, work: Option<Work>) -> Outcome {
-        let stream = self.streams.resolve(here, stream)?;
-        if let (Some(contents), Some(work)) = (&mut self.contents, work) {
-            contents.submit(stream, work);
+/// What a program asks a stream to do: once, or with each launch of a graph.
+#[derive(Clone, Debug)]
+pub(crate) enum Operation {
+    /// Work on memory, or a kernel without effect.
+    Work(Option<Work>),
+    /// Copy from the host.
+    CopyIn { to: u64, from: u64, bytes: u64 },
+    /// Copy to the host.
+    CopyOut { to: u64, from: u64, bytes: u64 },
+    /// Record the event of a handle.
+    RecordEvent(u64),
+    /// Wait for the event of a handle.
+    WaitForEvent(u64),
+    /// Launch a graph.
+    Graph(Arc<[Operation]>),
+}
+
+impl Operation {
+    /// `CUgraphNodeType`.
+    pub(crate) fn node_type(&self) -> i32 {
+        match self {
+            Self::Work(None | Some(Work::Check { .. })) => 0,
+            Self::CopyIn { .. } | Self::CopyOut { .. } | Self::Work(Some(Work::Copy { .. })) => 1,
+            Self::Work(Some(Work::Fill { .. })) => 2,
+            Self::Graph(_) => 4,
+            Self::WaitForEvent(_) => 6,
+            Self::RecordEvent(_) => 7,
         }
-        self.settle()
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.node_type() {
+            0 => "KERNEL",
+            1 => "MEMCPY",
+            2 => "MEMSET",
+            4 => "GRAPH",
+            6 => "EVENT_WAIT",
+            _ => "EVENT_RECORD",
+        })
+    }
+}
+
+impl Sim {
+    /// Has a stream do an operation, or makes it a node while the stream is captured.
+    pub(crate) fn submit(&mut self, here: u32, stream: u64, operation: Operation) -> Outcome {
+        self.streams.get(here, stream)?;
+        match self.capture(stream, operation)? {
+            Some(operation) => self.perform(here, stream, &operation),
+            None => Ok(()),
+        }
+    }
+
+    fn perform(&mut self, here: u32, stream: u64, operation: &Operation) -> Outcome {
+        match *operation {
+            Operation::Work(None) => self.settle(),
+            Operation::Work(Some(ref work)) => {
+                let stream = self.streams.resolve(here, stream)?;
+                if let Some(contents) = &mut self.contents {
+                    contents.submit(stream, work.clone());
+                }
+                self.settle()
+            }
+            Operation::CopyIn { to, from, bytes } => {
+                self.copy_in_now(here, stream, to, from, bytes)
+            }
+            Operation::CopyOut { to, from, bytes } => {
+                self.copy_out_now(here, stream, to, from, bytes)
+            }
+            Operation::RecordEvent(event) => self.record_event_now(here, event, stream),
+            Operation::WaitForEvent(event) => self.wait_event_now(here, stream, event),
+            Operation::Graph(ref operations) => operations
+                .iter()
+                .try_for_each(|operation| self.perform(here, stream, operation)),
+        }
     }
 
     /// Fails unless the memory of a fill or copy exists when it is requested.
@@ -49,10 +118,10 @@ impl Sim {
             bytes,
             content,
         };
-        self.submit(here, stream, Some(work))
+        self.submit(here, stream, Operation::Work(Some(work)))
     }
 
-    /// Copies from the host. Captures the present bytes, even if the stream does the copy later.
+    /// Copies from the host.
     pub(crate) fn copy_in(
         &mut self,
         here: u32,
@@ -61,11 +130,16 @@ impl Sim {
         from: u64,
         bytes: u64,
     ) -> Outcome {
+        self.ensure_memory(to, bytes)?;
+        self.submit(here, stream, Operation::CopyIn { to, from, bytes })
+    }
+
+    /// Copies the present bytes from the host, even if the stream does the copy later.
+    fn copy_in_now(&mut self, here: u32, stream: u64, to: u64, from: u64, bytes: u64) -> Outcome {
         if self.contents.is_none() {
             return Ok(());
         }
         let room = usize::try_from(bytes).map_err(|_| Code::INVALID_VALUE)?;
-        self.ensure_memory(to, bytes)?;
         let copied = HostBytes::at(from, room)?.read();
         let content = Content::Bytes {
             bytes: Arc::from(copied),
@@ -76,11 +150,10 @@ impl Sim {
             bytes,
             content,
         };
-        self.submit(here, stream, Some(work))
+        self.perform(here, stream, &Operation::Work(Some(work)))
     }
 
-    /// Copies to the host after finishing the work of the stream, because the destination may not live
-    /// longer than the call.
+    /// Copies to the host.
     pub(crate) fn copy_out(
         &mut self,
         here: u32,
@@ -89,9 +162,15 @@ impl Sim {
         from: u64,
         bytes: u64,
     ) -> Outcome {
+        self.ensure_memory(from, bytes)?;
+        self.submit(here, stream, Operation::CopyOut { to, from, bytes })
+    }
+
+    /// Copies to the host after finishing the work of the stream, because the destination may not live
+    /// longer than the call.
+    fn copy_out_now(&mut self, here: u32, stream: u64, to: u64, from: u64, bytes: u64) -> Outcome {
         let stream = self.streams.resolve(here, stream)?;
         let room = usize::try_from(bytes).map_err(|_| Code::INVALID_VALUE)?;
-        self.ensure_memory(from, bytes)?;
         let mut host = HostBytes::at(to, room)?;
         let Some(contents) = &mut self.contents else {
             host.set(if bytes == 1 { self.byte } else { 0 });
@@ -114,7 +193,8 @@ impl Sim {
     ) -> Outcome {
         self.ensure_memory(to, bytes)?;
         self.ensure_memory(from, bytes)?;
-        self.submit(here, stream, Some(Work::Copy { to, from, bytes }))
+        let work = Work::Copy { to, from, bytes };
+        self.submit(here, stream, Operation::Work(Some(work)))
     }
 
     /// Copies between any two places.

@@ -178,16 +178,6 @@ body(
 )
 body("__cudaInitModule", "char __cudaInitModule(void**h){(void)h;return 1;}")
 body("__cudaGetKernel", "int __cudaGetKernel(void**k,const void*f){*k=(void*)f;return 0;}")
-body("__cudaPushCallConfiguration", "unsigned __cudaPushCallConfiguration(void){return 0;}")
-body("cudaStreamBeginCapture", "int cudaStreamBeginCapture(void){return 801;}")
-for n in ("cudaStreamEndCapture", "cudaGraphInstantiate", "cudaGraphInstantiateWithFlags"):
-    body(n, f"int {n}(void){{return 801;}}")
-
-body(
-    "__cudaPopCallConfiguration",
-    "int __cudaPopCallConfiguration(unsigned*g,unsigned*b,unsigned long*sh,void**st){"
-    "g[0]=g[1]=g[2]=b[0]=b[1]=b[2]=1;*sh=0;*st=0;return 0;}",
-)
 # cuBLAS, driver
 for n in ("cublasGetPointerMode_v2", "cublasGetMathMode"):
     body(n, f"int {n}(void*h,int*m){{(void)h;*m=0;return 0;}}")

@@ -121,6 +121,105 @@ a = torch.empty(MB, device="cuda:0").to("cuda:1")
 assert torch.cuda.memory_allocated(1) == 704 * MB
 """,
     ),
+    "CUDA graphs: capture, replay, memory of the pool": (
+        {},
+        """
+m = nn.Sequential(nn.Linear(512, 512), nn.GELU(), nn.Linear(512, 512)).cuda()
+x = torch.randn(64, 512, device="cuda")
+with torch.cuda.stream(torch.cuda.Stream()):
+    m(x).sum().backward()
+torch.cuda.synchronize(); m.zero_grad(set_to_none=True)
+graphs = [torch.cuda.CUDAGraph() for _ in range(2)]
+pool = torch.cuda.graph_pool_handle()
+for g in graphs:
+    with torch.cuda.graph(g, pool=pool):
+        assert torch.cuda.is_current_stream_capturing()
+        y = m(x); y.sum().backward()
+before = torch.cuda.memory_allocated()
+for g in graphs:
+    g.replay()
+assert torch.cuda.memory_allocated() == before and not torch.cuda.is_current_stream_capturing()
+of_pool = lambda: [s for s in torch.cuda.memory_snapshot() if s["segment_pool_id"] == pool]
+assert len(of_pool()) >= 1, of_pool()
+del y, g, graphs; m.zero_grad(set_to_none=True)
+torch._C._cuda_clearCublasWorkspaces(); torch.cuda.empty_cache()
+assert of_pool() == [], of_pool()
+graphed = torch.cuda.make_graphed_callables(nn.Sequential(nn.Linear(64, 64), nn.ReLU()).cuda(),
+    (torch.randn(8, 64, device="cuda", requires_grad=True),))
+graphed(torch.randn(8, 64, device="cuda", requires_grad=True)).sum().backward()
+""",
+    ),
+    "CUDA graphs: streams that join, calls that are forbidden": (
+        {},
+        """
+x = torch.ones(1000, device="cuda"); side = torch.cuda.Stream()
+g = torch.cuda.CUDAGraph()
+with torch.cuda.graph(g):
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        y = x + 1
+    torch.cuda.current_stream().wait_stream(side)
+    z = y * 2
+g.replay()
+def unjoined():
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        x + 1
+for call, why in [(torch.cuda.synchronize, "previous error"), (lambda: x.sum().item(), "previous error"),
+                  (unjoined, "unjoined work")]:
+    try:
+        with torch.cuda.graph(torch.cuda.CUDAGraph()):
+            x + 1; call()
+        raise SystemExit(f"no error: {why}")
+    except torch.AcceleratorError as e:
+        assert why in str(e), e
+with torch.cuda.graph(torch.cuda.CUDAGraph()):
+    x + 1
+""",
+    ),
+    "cudagraph trees": (
+        {},
+        """
+from torch._inductor import cudagraph_trees
+def model(inputs):
+    x, = inputs; inputs.clear()
+    return [(x * 2).relu(), x + 1]
+def batch():
+    return [torch.ones(1000, 1000, device="cuda")]
+graphed = cudagraph_trees.cudagraphify_impl(model, batch(), [], device_index=0,
+    stack_traces=["", ""], is_backward=False, is_inference=True)
+places = []
+for _ in range(4):
+    torch.compiler.cudagraph_mark_step_begin()
+    places.append([y.data_ptr() for y in graphed(batch())])
+assert places[1] == places[2] == places[3], places
+assert cudagraph_trees.get_container(0).tree_manager.current_node is not None
+compiled = torch.compile(lambda x: (x * 2).relu().sum(), backend="cudagraphs")
+for _ in range(4):
+    torch.compiler.cudagraph_mark_step_begin(); compiled(*batch())
+""",
+    ),
+    **{
+        f"a tensor for another process{', expandable segments' if more else ''}": (
+            more,
+            """
+import multiprocessing as processes
+from torch.multiprocessing.reductions import reduce_tensor
+def child(rebuild, arguments, answer):
+    x = rebuild(*arguments)
+    answer.send((tuple(x.shape), x.device.type, torch.cuda.memory_allocated()))
+    y = x + 1; torch.cuda.synchronize(); del x, y
+if __name__ == "__main__":
+    context = processes.get_context("spawn")
+    x = torch.ones(1000, 1000, device="cuda")
+    ours, theirs = context.Pipe()
+    p = context.Process(target=child, args=(*reduce_tensor(x), theirs)); p.start(); theirs.close()
+    assert ours.recv() == ((1000, 1000), "cuda", 0)
+    p.join(); assert p.exitcode == 0, p.exitcode
+""",
+        )
+        for more in ({}, {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"})
+    },
     "the backend cudaMallocAsync": (
         {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync", "FAKE_TOTAL_BYTES": "1G"},
         """
@@ -188,8 +287,12 @@ with tempfile.TemporaryDirectory() as tmp:
     )
     base = {k: v for k, v in os.environ.items() if not k.startswith(("FAKE_", "PYTORCH_"))}
     for name, (env, code) in CHECKS.items():
+        # A file, because a process that a program spawns imports it.
+        program = os.path.join(tmp, "program.py")
+        with open(program, "w") as file:
+            file.write(COMMON + code)
         p = subprocess.run(
-            [sys.executable, "-c", COMMON + code],
+            [sys.executable, program],
             env={**base, **env, "PLUGGABLE_SO": so},
             text=True,
             capture_output=True,

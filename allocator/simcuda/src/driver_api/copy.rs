@@ -50,6 +50,7 @@ entry_points! { driver:
     }
 
     fn cuMemcpyHtoD_v2(to: u64, from: u64, bytes: u64) |sim| {
+        sim.captures.ensure_safe_call()?;
         sim.copy_in(required()?, DEFAULT, to, from, bytes)
     }
 
@@ -58,6 +59,7 @@ entry_points! { driver:
     }
 
     fn cuMemcpyDtoH_v2(to: u64, from: u64, bytes: u64) |sim| {
+        sim.captures.ensure_safe_call()?;
         sim.copy_out(required()?, DEFAULT, to, from, bytes)
     }
 
@@ -66,6 +68,7 @@ entry_points! { driver:
     }
 
     fn cuMemcpyDtoD_v2(to: u64, from: u64, bytes: u64) |sim| {
+        sim.captures.ensure_safe_call()?;
         sim.copy_within(required()?, DEFAULT, to, from, bytes)
     }
 
@@ -74,6 +77,7 @@ entry_points! { driver:
     }
 
     fn cuMemcpy(to: u64, from: u64, bytes: u64) |sim| {
+        sim.captures.ensure_safe_call()?;
         sim.copy(required()?, DEFAULT, to, from, bytes)
     }
 

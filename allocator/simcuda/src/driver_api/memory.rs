@@ -5,6 +5,7 @@ use coalesce_alloc::driver::GRANULARITY;
 use crate::border::{In, Out, entry_points};
 use crate::context;
 use crate::errors::{Code, Outcome};
+use crate::ipc::FILE_DESCRIPTOR;
 use crate::pools::Attribute;
 use crate::state::Sim;
 
@@ -29,14 +30,14 @@ entry_points! { driver:
     }
 
     fn cuMemHostAlloc(addr: Out<u64>, bytes: u64, _flags: u32) |sim| {
-        addr.fill(|| sim.host.allocate(bytes))
+        addr.fill(|| sim.allocate_host(bytes))
     }
 
     fn cuMemAllocHost_v2(addr: Out<u64>, bytes: u64) |sim| {
-        addr.fill(|| sim.host.allocate(bytes))
+        addr.fill(|| sim.allocate_host(bytes))
     }
 
-    fn cuMemFreeHost(addr: u64) |sim| { sim.host.free(addr) }
+    fn cuMemFreeHost(addr: u64) |sim| { sim.free_host(addr) }
     fn cuMemHostRegister_v2(_addr: u64, _bytes: u64, _flags: u32) |_| { Ok(()) }
     fn cuMemHostUnregister(_addr: u64) |_| { Ok(()) }
 
@@ -61,6 +62,7 @@ pub struct Location {
 #[repr(C)]
 pub struct AllocationProperties {
     pub kind: i32,
+    /// How other processes may get the memory, as bits: files alone here.
     pub handle_types: i32,
     pub location: Location,
     pub win32_metadata: u64,
@@ -118,7 +120,11 @@ entry_points! { driver:
         _flags: u64,
     ) |sim| {
         handle.fill(|| {
-            let ordinal = what.get()?.location.device(sim)?;
+            let what = what.get()?;
+            let ordinal = what.location.device(sim)?;
+            if what.handle_types & !FILE_DESCRIPTOR != 0 {
+                return Err(Code::NOT_SUPPORTED);
+            }
             sim.create(ordinal, bytes)
         })
     }
@@ -133,14 +139,6 @@ entry_points! { driver:
 
     fn cuMemSetAccess(addr: u64, bytes: u64, _who: u64, _count: u64) |sim| {
         sim.set_access(addr, bytes)
-    }
-
-    fn cuMemExportToShareableHandle(_to: u64, _handle: u64, _kind: i32, _flags: u64) |_| {
-        Err(Code::NOT_SUPPORTED)
-    }
-
-    fn cuMemImportFromShareableHandle(_handle: Out<u64>, _from: u64, _kind: i32) |_| {
-        Err(Code::NOT_SUPPORTED)
     }
 
     fn cuMemRetainAllocationHandle(_handle: Out<u64>, _addr: u64) |_| { Err(Code::NOT_SUPPORTED) }

@@ -10,6 +10,7 @@ use crate::context;
 use crate::errors::{Code, Outcome};
 use crate::modules::Kernel;
 use crate::state::Sim;
+use crate::transfer::Operation;
 
 /// Pointers to the arguments of a kernel, which all have 64 bits.
 type Arguments = In<In<u64>>;
@@ -104,6 +105,6 @@ entry_points! { driver:
         let kernel = sim.modules.get(kernel)?;
         ensure_launchable([grid_x, grid_y, grid_z], [block_x, block_y, block_z])?;
         let work = work_of(kernel, arguments)?;
-        sim.submit(context::required()?, stream, work)
+        sim.submit(context::required()?, stream, Operation::Work(work))
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::border::{Out, entry_points};
 use crate::context;
+use crate::events::EXTERNAL;
 use crate::streams::Stream;
 
 entry_points! { driver:
@@ -26,8 +27,8 @@ entry_points! { driver:
         sim.synchronize_stream(context::required()?, stream)
     }
 
-    fn cuStreamWaitEvent(stream: u64, event: u64, _flags: u32) |sim| {
-        sim.wait_event(context::required()?, stream, event)
+    fn cuStreamWaitEvent(stream: u64, event: u64, flags: u32) |sim| {
+        sim.wait_event(context::required()?, stream, event, flags & EXTERNAL != 0)
     }
 
     fn cuStreamGetFlags(stream: u64, flags: Out<u32>) |sim| {
@@ -38,9 +39,6 @@ entry_points! { driver:
         priority.fill(|| Ok(sim.streams.get(context::required()?, stream)?.priority))
     }
 
-    fn cuStreamIsCapturing(_stream: u64, status: Out<i32>) |sim| {
-        status.set(sim.capture_status())
-    }
     fn cuStreamWriteValue32_v2(_stream: u64, _addr: u64, _value: u32, _flags: u32) |_| { Ok(()) }
     fn cuStreamWriteValue32(_stream: u64, _addr: u64, _value: u32, _flags: u32) |_| { Ok(()) }
 }
@@ -53,11 +51,11 @@ entry_points! { driver:
     fn cuEventDestroy_v2(event: u64) |sim| { sim.destroy_event(event) }
 
     fn cuEventRecord(event: u64, stream: u64) |sim| {
-        sim.record_event(context::required()?, event, stream)
+        sim.record_event(context::required()?, event, stream, false)
     }
 
-    fn cuEventRecordWithFlags(event: u64, stream: u64, _flags: u32) |sim| {
-        sim.record_event(context::required()?, event, stream)
+    fn cuEventRecordWithFlags(event: u64, stream: u64, flags: u32) |sim| {
+        sim.record_event(context::required()?, event, stream, flags & EXTERNAL != 0)
     }
 
     fn cuEventQuery(event: u64) |sim| { sim.query_event(event) }

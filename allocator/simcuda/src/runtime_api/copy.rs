@@ -35,6 +35,7 @@ fn fill(sim: &mut Sim, stream: u64, addr: u64, byte: i32, bytes: u64) -> Outcome
 
 entry_points! { runtime:
     fn cudaMemcpy(to: u64, from: u64, bytes: u64, kind: i32) |sim| {
+        sim.captures.ensure_safe_call()?;
         copy(sim, DEFAULT, to, from, bytes, kind)
     }
 

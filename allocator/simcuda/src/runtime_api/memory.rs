@@ -22,14 +22,6 @@ pub struct PointerAttributes {
 
 const _: () = assert!(size_of::<PointerAttributes>() == 24, "as in CUDA 12");
 
-/// `cudaIpcMemHandle_t`: only an address, because one process is simulated.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct IpcHandle {
-    addr: u64,
-    reserved: [u64; 7],
-}
-
 entry_points! { runtime:
     fn cudaMemGetInfo(free: Out<u64>, total: Out<u64>) |sim| {
         let here = sim.runtime_device()?;
@@ -69,22 +61,12 @@ entry_points! { runtime:
         })
     }
 
-    fn cudaIpcGetMemHandle(handle: Out<IpcHandle>, addr: u64) |_| {
-        handle.set(IpcHandle { addr, reserved: [0; 7] })
-    }
-
-    fn cudaIpcOpenMemHandle(addr: Out<u64>, handle: IpcHandle, _flags: u32) |_| {
-        addr.set(handle.addr)
-    }
-
-    fn cudaIpcCloseMemHandle(_addr: u64) |_| { Ok(()) }
-
     fn cudaHostAlloc(addr: Out<u64>, bytes: u64, _flags: u32) |sim| {
-        addr.fill(|| sim.host.allocate(bytes))
+        addr.fill(|| sim.allocate_host(bytes))
     }
 
-    fn cudaMallocHost(addr: Out<u64>, bytes: u64) |sim| { addr.fill(|| sim.host.allocate(bytes)) }
-    fn cudaFreeHost(addr: u64) |sim| { sim.host.free(addr) }
+    fn cudaMallocHost(addr: Out<u64>, bytes: u64) |sim| { addr.fill(|| sim.allocate_host(bytes)) }
+    fn cudaFreeHost(addr: u64) |sim| { sim.free_host(addr) }
     fn cudaHostRegister(_addr: u64, _bytes: u64, _flags: u32) |_| { Ok(()) }
     fn cudaHostUnregister(_addr: u64) |_| { Ok(()) }
     fn cudaHostGetDevicePointer(device: Out<u64>, host: u64, _flags: u32) |_| { device.set(host) }

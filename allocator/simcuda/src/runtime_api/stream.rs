@@ -1,18 +1,10 @@
-//! Streams and events. Nothing is captured into a graph; `fakecuda_set_capturing` only makes it look so.
-
-use std::cell::Cell;
+//! Streams and events.
 
 use crate::border::{Out, entry_points};
 use crate::errors::Outcome;
+use crate::events::EXTERNAL;
 use crate::state::Sim;
 use crate::streams::Stream;
-
-/// `cudaStreamCaptureModeGlobal`.
-const GLOBAL: i32 = 0;
-
-thread_local! {
-    static MODE: Cell<i32> = const { Cell::new(GLOBAL) };
-}
 
 fn create_stream(sim: &mut Sim, stream: Out<u64>, flags: u32, priority: i32) -> Outcome {
     stream.fill(|| {
@@ -37,9 +29,9 @@ fn create_event(sim: &mut Sim, event: Out<u64>, flags: u32) -> Outcome {
     })
 }
 
-fn record_event(sim: &mut Sim, event: u64, stream: u64) -> Outcome {
+fn record_event(sim: &mut Sim, event: u64, stream: u64, flags: u32) -> Outcome {
     let here = sim.runtime_device()?;
-    sim.record_event(here, event, stream)
+    sim.record_event(here, event, stream, flags & EXTERNAL != 0)
 }
 
 entry_points! { runtime:
@@ -65,9 +57,9 @@ entry_points! { runtime:
         sim.synchronize_stream(here, stream)
     }
 
-    fn cudaStreamWaitEvent(stream: u64, event: u64, _flags: u32) |sim| {
+    fn cudaStreamWaitEvent(stream: u64, event: u64, flags: u32) |sim| {
         let here = sim.runtime_device()?;
-        sim.wait_event(here, stream, event)
+        sim.wait_event(here, stream, event, flags & EXTERNAL != 0)
     }
 
     fn cudaStreamGetPriority(stream: u64, priority: Out<i32>) |sim| {
@@ -85,10 +77,10 @@ entry_points! { runtime:
     fn cudaEventCreate(event: Out<u64>) |sim| { create_event(sim, event, 0) }
     fn cudaEventCreateWithFlags(event: Out<u64>, flags: u32) |sim| { create_event(sim, event, flags) }
     fn cudaEventDestroy(event: u64) |sim| { sim.destroy_event(event) }
-    fn cudaEventRecord(event: u64, stream: u64) |sim| { record_event(sim, event, stream) }
+    fn cudaEventRecord(event: u64, stream: u64) |sim| { record_event(sim, event, stream, 0) }
 
-    fn cudaEventRecordWithFlags(event: u64, stream: u64, _flags: u32) |sim| {
-        record_event(sim, event, stream)
+    fn cudaEventRecordWithFlags(event: u64, stream: u64, flags: u32) |sim| {
+        record_event(sim, event, stream, flags)
     }
 
     fn cudaEventQuery(event: u64) |sim| { sim.query_event(event) }
@@ -96,35 +88,5 @@ entry_points! { runtime:
 
     fn cudaEventElapsedTime(ms: Out<f32>, start: u64, end: u64) |sim| {
         ms.fill(|| sim.elapsed_ms(start, end))
-    }
-
-    fn cudaStreamIsCapturing(_stream: u64, status: Out<i32>) |sim| {
-        status.set(sim.capture_status())
-    }
-
-    fn cudaStreamGetCaptureInfo(
-        _stream: u64,
-        status: Out<i32>,
-        id: Out<u64>,
-        graph: Out<u64>,
-        dependencies: Out<u64>,
-        edges: Out<u64>,
-        count: Out<u64>,
-    ) |sim| {
-        status.set_if_wanted(sim.capture_status());
-        for nothing in [id, graph, dependencies, edges, count] {
-            nothing.set_if_wanted(0);
-        }
-        Ok(())
-    }
-
-    fn cudaThreadExchangeStreamCaptureMode(mode: Out<i32>) |_| {
-        MODE.set(mode.exchange(MODE.get())?);
-        Ok(())
-    }
-
-    fn cudaGraphNodeGetDependencies(_node: u64, _nodes: u64, _edges: u64, count: Out<u64>) |_| {
-        count.set_if_wanted(0);
-        Ok(())
     }
 }

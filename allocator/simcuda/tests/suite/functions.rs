@@ -3,6 +3,7 @@
 mod contents;
 mod devices;
 mod failures;
+mod graphs;
 mod memory;
 
 use crate::library::ok;
@@ -18,10 +19,16 @@ const NO_DEVICE: i32 = 100;
 const INVALID_DEVICE: i32 = 101;
 const INVALID_CONTEXT: i32 = 201;
 const INVALID_HANDLE: i32 = 400;
+const ILLEGAL_STATE: i32 = 401;
 const NOT_FOUND: i32 = 500;
 const NOT_READY: i32 = 600;
 const ILLEGAL_ADDRESS: i32 = 700;
 const NOT_SUPPORTED: i32 = 801;
+const CAPTURE_UNSUPPORTED: i32 = 900;
+const CAPTURE_INVALIDATED: i32 = 901;
+const CAPTURE_UNJOINED: i32 = 904;
+const CAPTURE_ISOLATION: i32 = 905;
+const CAPTURED_EVENT: i32 = 907;
 
 /// Initializes the driver and makes the context of the first device current.
 fn begin() {

@@ -1,0 +1,286 @@
+//! Stream capture, graphs, and handles for other processes.
+
+use super::{
+    CAPTURE_INVALIDATED, CAPTURE_ISOLATION, CAPTURE_UNJOINED, CAPTURE_UNSUPPORTED, CAPTURED_EVENT,
+    ILLEGAL_STATE, INVALID_CONTEXT, INVALID_VALUE, MIB, SUCCESS, begin, event, malloc, stream,
+};
+use crate::library::{cuda, ok};
+use crate::machine::Machine;
+
+const GLOBAL: i32 = 0;
+const RELAXED: i32 = 2;
+
+fn begin_capture(stream: u64) {
+    ok!(cuStreamBeginCapture_v2(stream, GLOBAL));
+}
+
+fn end_capture(stream: u64) -> (i32, u64) {
+    let mut graph = u64::MAX;
+    let status = cuda!(cuStreamEndCapture(stream, &raw mut graph));
+    (status, graph)
+}
+
+fn instantiate(graph: u64) -> u64 {
+    let mut executable = 0_u64;
+    ok!(cuGraphInstantiateWithFlags(
+        &raw mut executable,
+        graph,
+        0_u64
+    ));
+    executable
+}
+
+fn status(stream: u64) -> i32 {
+    let mut status = -1_i32;
+    ok!(cuStreamIsCapturing(stream, &raw mut status));
+    status
+}
+
+fn node_count(graph: u64) -> u64 {
+    let mut count = 0_u64;
+    let nowhere: *mut u64 = std::ptr::null_mut();
+    ok!(cuGraphGetNodes(graph, nowhere, &raw mut count));
+    count
+}
+
+fn fill(stream: u64, addr: u64, byte: u8) -> i32 {
+    cuda!(cuMemsetD8Async(addr, byte, 8_u64, stream))
+}
+
+fn first_byte(addr: u64) -> u8 {
+    let mut byte = 0_u8;
+    ok!(cuMemcpyDtoH_v2(&raw mut byte, addr, 1_u64));
+    byte
+}
+
+/// Exchanges the mode of this thread.
+fn exchange(mut mode: i32) -> i32 {
+    ok!(cuThreadExchangeStreamCaptureMode(&raw mut mode));
+    mode
+}
+
+#[test]
+fn a_captured_operation_is_done_with_each_launch() {
+    Machine::with(&[("FAKE_MEMORY", "1")]).run(|| {
+        begin();
+        let (stream, addr) = (stream(), malloc(MIB));
+        ok!(cuMemsetD8_v2(addr, 1_u8, 8_u64));
+        begin_capture(stream);
+        assert_eq!(fill(stream, addr, 7), SUCCESS);
+        assert_eq!(status(stream), 1);
+        let (code, graph) = end_capture(stream);
+        assert_eq!((code, status(stream), node_count(graph)), (SUCCESS, 0, 1));
+        assert_eq!(first_byte(addr), 1, "captured, not done");
+        let executable = instantiate(graph);
+        ok!(cuGraphDestroy(graph));
+        for byte in [2, 3] {
+            ok!(cuMemsetD8_v2(addr, byte, 8_u64));
+            ok!(cuGraphLaunch(executable, stream));
+            assert_eq!(first_byte(addr), 7);
+        }
+        ok!(cuGraphExecDestroy(executable));
+        let gone = cuda!(cuGraphLaunch(executable, stream));
+        assert_eq!(gone, INVALID_VALUE);
+    });
+}
+
+#[test]
+fn a_capture_spreads_through_events_and_must_be_joined() {
+    Machine::with(&[]).run(|| {
+        begin();
+        let ([origin, side], [fork, join]) =
+            ([(); 2].map(|()| stream()), [(); 2].map(|()| event()));
+        let addr = malloc(MIB);
+        for joins in [true, false] {
+            begin_capture(origin);
+            assert_eq!(fill(origin, addr, 1), SUCCESS);
+            ok!(cuEventRecord(fork, origin));
+            ok!(cuStreamWaitEvent(side, fork, 0_u32));
+            assert_eq!(status(side), 1);
+            assert_eq!(fill(side, addr, 2), SUCCESS);
+            ok!(cuEventRecord(join, side));
+            if joins {
+                ok!(cuStreamWaitEvent(origin, join, 0_u32));
+            }
+            let (code, graph) = end_capture(origin);
+            assert_eq!(status(side), 0);
+            if joins {
+                assert_eq!((code, node_count(graph)), (SUCCESS, 2));
+            } else {
+                assert_eq!((code, graph), (CAPTURE_UNJOINED, 0));
+            }
+        }
+    });
+}
+
+#[test]
+fn the_capture_info_has_the_nodes_that_the_next_operation_depends_on() {
+    Machine::with(&[]).run(|| {
+        begin();
+        let (stream, addr) = (stream(), malloc(MIB));
+        let info = || {
+            let (mut status, mut id, mut graph) = (-1_i32, 0_u64, 0_u64);
+            let (mut nodes, mut count) = (std::ptr::null::<u64>(), 0_u64);
+            ok!(cuStreamGetCaptureInfo_v2(
+                stream,
+                &raw mut status,
+                &raw mut id,
+                &raw mut graph,
+                &raw mut nodes,
+                &raw mut count
+            ));
+            // SAFETY: the driver says how many nodes are there; nothing happened since.
+            let nodes = (0..count as usize).map(|at| unsafe { *nodes.add(at) });
+            (status, id, graph, nodes.collect::<Vec<_>>())
+        };
+        assert_eq!(info().0, 0);
+        begin_capture(stream);
+        let (status, first, graph, nodes) = info();
+        assert_eq!((status, nodes.len()), (1, 0));
+        assert_eq!(fill(stream, addr, 1), SUCCESS);
+        let before = info().3;
+        assert_eq!(fill(stream, addr, 2), SUCCESS);
+        let [last] = info().3[..] else {
+            panic!("one node");
+        };
+        let (mut found, mut count) = ([0_u64; 2], 2_u64);
+        ok!(cuGraphNodeGetDependencies_v2(
+            last,
+            found.as_mut_ptr(),
+            0_u64,
+            &raw mut count
+        ));
+        assert_eq!((count, &found[..1]), (1, &before[..]));
+        assert_eq!(end_capture(stream), (SUCCESS, graph));
+        begin_capture(stream);
+        assert!(info().1 > first, "every capture has its own number");
+    });
+}
+
+#[test]
+fn forbidden_calls_fail_and_invalidate_the_capture() {
+    Machine::with(&[]).run(|| {
+        begin();
+        let ([stream, other], event) = ([(); 2].map(|()| stream()), event());
+        let addr = malloc(MIB);
+        let mut place = 0_u64;
+        for (number, expected) in [
+            CAPTURE_UNSUPPORTED,
+            CAPTURE_UNSUPPORTED,
+            CAPTURE_UNSUPPORTED,
+            CAPTURE_UNSUPPORTED,
+            CAPTURE_ISOLATION,
+            CAPTURED_EVENT,
+            ILLEGAL_STATE,
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            ok!(cuEventRecord(event, other));
+            begin_capture(stream);
+            let code = match number {
+                0 => cuda!(cuMemAlloc_v2(&raw mut place, MIB)),
+                1 => cuda!(cuMemFree_v2(addr)),
+                2 => cuda!(cuStreamSynchronize(stream)),
+                3 => cuda!(cuEventQuery(event)),
+                4 => cuda!(cuStreamWaitEvent(stream, event, 0_u32)),
+                5 => {
+                    ok!(cuEventRecord(event, stream));
+                    cuda!(cuEventQuery(event))
+                }
+                _ => cuda!(cuStreamBeginCapture_v2(stream, GLOBAL)),
+            };
+            assert_eq!(code, expected, "{number}");
+            let survives = number == 6;
+            assert_eq!(status(stream), if survives { 1 } else { 2 }, "{number}");
+            let code = end_capture(stream).0;
+            let expected = if survives {
+                SUCCESS
+            } else {
+                CAPTURE_INVALIDATED
+            };
+            assert_eq!(code, expected, "{number}");
+        }
+    });
+}
+
+#[test]
+fn the_mode_of_a_thread_permits_unsafe_calls() {
+    Machine::with(&[]).run(|| {
+        begin();
+        let stream = stream();
+        begin_capture(stream);
+        assert_eq!(exchange(RELAXED), GLOBAL);
+        ok!(cuMemFree_v2(malloc(MIB)));
+        assert_eq!(
+            cuda!(cuCtxSynchronize()),
+            CAPTURE_UNSUPPORTED,
+            "it would wait for the captured stream"
+        );
+        assert_eq!(exchange(GLOBAL), RELAXED);
+        let mut wrong = 3_i32;
+        let code = cuda!(cuThreadExchangeStreamCaptureMode(&raw mut wrong));
+        assert_eq!((code, wrong), (INVALID_VALUE, 3));
+    });
+}
+
+#[test]
+fn memory_is_opened_by_other_processes_alone() {
+    Machine::with(&[]).run(|| {
+        begin();
+        let (addr, mut other) = (malloc(MIB), 0_u64);
+        let mut handle = [0_u64; 8];
+        ok!(cuIpcGetMemHandle(handle.as_mut_ptr(), addr));
+        let inside = cuda!(cuIpcGetMemHandle(handle.as_mut_ptr(), addr + 512));
+        assert_eq!(inside, INVALID_VALUE, "not the start of an allocation");
+        let same = cuda!(cuIpcOpenMemHandle_v2(&raw mut other, handle, 1_u32));
+        assert_eq!(same, INVALID_CONTEXT);
+        // The second word is the process.
+        handle[1] += 1;
+        let mut opened = [0_u64; 2];
+        for place in &mut opened {
+            ok!(cuIpcOpenMemHandle_v2(&raw mut *place, handle, 1_u32));
+        }
+        assert_eq!(opened[0], opened[1]);
+        assert_ne!(opened[0], addr);
+        ok!(cuIpcCloseMemHandle(opened[0]));
+        ok!(cuIpcCloseMemHandle(opened[0]));
+        assert_eq!(cuda!(cuIpcCloseMemHandle(opened[0])), INVALID_VALUE);
+    });
+}
+
+#[test]
+fn virtual_memory_is_exported_as_a_file() {
+    Machine::with(&[]).run(|| {
+        begin();
+        let (mut handle, mut imported, mut file) = (0_u64, 0_u64, -1_i32);
+        let what = super::on_device(0);
+        ok!(cuMemCreate(&raw mut handle, 4 * MIB, what.as_ptr(), 0_u64));
+        ok!(cuMemExportToShareableHandle(
+            &raw mut file,
+            handle,
+            1_i32,
+            0_u64
+        ));
+        ok!(cuMemImportFromShareableHandle(
+            &raw mut imported,
+            file as u64,
+            1_i32
+        ));
+        let mut addr = 0_u64;
+        ok!(cuMemAddressReserve(
+            &raw mut addr,
+            4 * MIB,
+            0_u64,
+            0_u64,
+            0_u64
+        ));
+        ok!(cuMemMap(addr, 4 * MIB, 0_u64, imported, 0_u64));
+        let unknown = cuda!(cuMemImportFromShareableHandle(
+            &raw mut imported,
+            9999_u64,
+            1_i32
+        ));
+        assert_eq!(unknown, INVALID_VALUE);
+    });
+}
