@@ -62,8 +62,8 @@ pub struct CudaDevice {
     /// The error after which the device is unusable.
     fatal: Option<DriverError>,
     streams: Streams,
-    /// The current stream of the thread that calls.
-    current_stream: StreamId,
+    /// Returns the stream of a device that is current on the calling thread.
+    current_stream: fn(u32) -> StreamId,
     events: Vec<Event>,
     modules: Vec<Module>,
     kernels: Vec<Kernel>,
@@ -122,7 +122,7 @@ impl CudaDevice {
             opened: Instant::now(),
             fatal: None,
             streams: Streams::new(streams),
-            current_stream: StreamId::DEFAULT,
+            current_stream: |_| StreamId::DEFAULT,
             events: Vec::new(),
             modules: Vec::new(),
             kernels: Vec::new(),
@@ -187,10 +187,10 @@ impl CudaDevice {
         }
     }
 
-    /// Tells which stream is current on the calling thread, for [`Driver::is_capturing`]. Streams are current in
-    /// frameworks like PyTorch, not in CUDA. A device that was never told asks about the default stream.
-    pub fn set_current_stream(&mut self, stream: StreamId) {
-        self.current_stream = stream;
+    /// Asks `current` which stream of a device is current on the calling thread, for [`Driver::is_capturing`].
+    /// Streams are current in frameworks like PyTorch, not in CUDA. Without it this is the default stream.
+    pub fn follow_current_stream(&mut self, current: fn(u32) -> StreamId) {
+        self.current_stream = current;
     }
 
     /// Returns the memory used by the memory nodes of CUDA graphs on this device, in the whole process.
@@ -368,7 +368,7 @@ impl Driver for CudaDevice {
     /// Where CUDA does not say, as for the default stream while another stream is captured, it counts as captured:
     /// then nothing is waited for.
     fn is_capturing(&self) -> bool {
-        match self.streams.look_up(self.current_stream) {
+        match self.streams.look_up((self.current_stream)(self.ordinal)) {
             LookUp::Known(stream) => self.context.is_capturing(stream).unwrap_or(true),
             LookUp::New | LookUp::Unknown => false,
         }

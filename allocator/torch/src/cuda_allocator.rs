@@ -5,14 +5,17 @@
 //! throws and releases. None of them panics or unwinds, and the functions passed to them must not unwind either.
 #![expect(unsafe_code, reason = "the C interface")]
 
+mod captures;
 mod figures;
 mod functions;
 mod pools;
 mod report;
 
 use std::ffi::{c_char, c_int, c_void};
+use std::sync::OnceLock;
 
-use coalesce_alloc::MempoolId;
+use coalesce_alloc::pytorch::checkpoint::PoolCheckpoint;
+use coalesce_alloc::{MempoolId, StreamId};
 
 use self::figures::{OutOfMemoryFigures, Settings, Stats};
 use self::report::{Block, Segment};
@@ -55,6 +58,10 @@ type MallocSegment = extern "C" fn(*mut c_void, u64) -> u64;
 type FreeSegment = extern "C" fn(*mut c_void, u64);
 /// Receives an entry of the history: device, action (its position in `Action::ALL`), address, bytes, stream, pool.
 type TakeEntry = extern "C" fn(c_int, c_int, u64, u64, u64, PoolId);
+/// Returns the current stream of the calling thread on a device.
+type CurrentStream = extern "C" fn(c_int) -> u64;
+/// Receives an address.
+type TakeAddress = extern "C" fn(*mut c_void, u64);
 /// Receives the statistics of a private pool: bytes reserved.
 type TakePool = extern "C" fn(*mut c_void, PoolId, *const [figures::Stat; 3]);
 
@@ -152,6 +159,18 @@ interface! {
     pool_use_count: unsafe extern "C" fn(c_int, PoolId, *mut u64) -> Outcome = pools::use_count;
     set_use_on_oom: unsafe extern "C" fn(c_int, PoolId, bool) -> Outcome = pools::set_use_on_oom;
     set_no_split: unsafe extern "C" fn(c_int, PoolId) -> Outcome = pools::set_no_split;
+
+    /// Asks this function for current streams from now on.
+    follow_current_stream: unsafe extern "C" fn(CurrentStream) = follow_current_stream;
+    mark_capture_begin: unsafe extern "C" fn(c_int) -> Outcome = captures::begin;
+    mark_capture_end: unsafe extern "C" fn(c_int) -> Outcome = captures::end;
+    /// Device, pool, the expected addresses and their number; whether they are the live ones.
+    pool_live_allocations_are: unsafe extern "C" fn(c_int, PoolId, *const u64, usize, *mut bool) -> Outcome = captures::live_allocations_are;
+    /// Device, pool; the checkpoint, which is released with `release_checkpoint`.
+    checkpoint_pool: unsafe extern "C" fn(c_int, PoolId, *mut *mut PoolCheckpoint) -> Outcome = captures::checkpoint;
+    release_checkpoint: unsafe extern "C" fn(*mut PoolCheckpoint) = captures::release_checkpoint;
+    /// Device, checkpoint; what receives the freed addresses, the allocated ones, and their data.
+    restore_pool: unsafe extern "C" fn(c_int, *const PoolCheckpoint, TakeAddress, TakeAddress, *mut c_void) -> Outcome = captures::restore;
 }
 
 /// Returns the table; from now on PyTorch uses it. Other versions of the C++ class than the one shipped with it must not use it: they compare the
@@ -168,4 +187,17 @@ fn outcome(work: impl FnOnce() -> Result<(), Failure>) -> Outcome {
         Ok(()) => std::ptr::null_mut(),
         Err(failure) => Box::into_raw(Box::new(failure)),
     }
+}
+
+static CURRENT_STREAM: OnceLock<CurrentStream> = OnceLock::new();
+
+extern "C" fn follow_current_stream(current: CurrentStream) {
+    CURRENT_STREAM.get_or_init(|| current);
+}
+
+/// The current stream of the calling thread on a device; the default stream if PyTorch does not say.
+pub(crate) fn current_stream(ordinal: u32) -> StreamId {
+    let device = c_int::try_from(ordinal).unwrap_or(c_int::MAX);
+    let current = CURRENT_STREAM.get();
+    current.map_or(StreamId::DEFAULT, |current| StreamId(current(device)))
 }

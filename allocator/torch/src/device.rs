@@ -1,5 +1,7 @@
 //! The allocator of one device, with any policy.
 
+use std::collections::HashSet;
+
 use coalesce_alloc::driver::hooks::limit::Limit;
 use coalesce_alloc::driver::tap::Tap;
 use coalesce_alloc::driver::{DeviceAddr, Driver, StreamId};
@@ -7,6 +9,7 @@ use coalesce_alloc::error::Error;
 use coalesce_alloc::history::{HistoryOptions, Listener};
 use coalesce_alloc::policy::{self, BuildError, POLICIES};
 use coalesce_alloc::pytorch::StreamFilter;
+use coalesce_alloc::pytorch::checkpoint::{PoolCheckpoint, RestoredPool};
 use coalesce_alloc::settings::Settings;
 use coalesce_alloc::snapshot::{BlockInfo, SegmentInfo, Snapshot};
 use coalesce_alloc::stats::DeviceStats;
@@ -17,6 +20,7 @@ use crate::conf::Choice;
 /// A device with a limit, for policies that do not limit themselves.
 type Limited<D> = Tap<D, Limit>;
 
+const CHECKPOINTS: &str = "checkpoints of the private pools of CUDA graphs";
 const POOLS: &str = "the private pools of CUDA graphs and torch.cuda.MemPool";
 
 /// The allocator of one device of several.
@@ -271,6 +275,53 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
     pub fn set_no_split(&mut self, pool: MempoolId) -> Result<(), Error> {
         self.reference(POOLS)?.set_no_split(pool);
         Ok(())
+    }
+
+    /// Returns whether exactly these allocations of a private pool are live.
+    ///
+    /// # Errors
+    /// As [`PyTorch::pool_live_allocations_are`]; [`Error::Unsupported`] by other policies.
+    pub fn pool_live_allocations_are(
+        &mut self,
+        pool: MempoolId,
+        expected: &HashSet<DeviceAddr>,
+    ) -> Result<bool, Error> {
+        self.reference(CHECKPOINTS)?
+            .pool_live_allocations_are(pool, expected)
+    }
+
+    /// Records which blocks of a private pool are allocated.
+    ///
+    /// # Errors
+    /// As [`PyTorch::checkpoint_pool`]; [`Error::Unsupported`] by other policies.
+    pub fn checkpoint_pool(&mut self, pool: MempoolId) -> Result<PoolCheckpoint, Error> {
+        self.reference(CHECKPOINTS)?.checkpoint_pool(pool)
+    }
+
+    /// Makes exactly those blocks of a private pool allocated that were so at a checkpoint.
+    ///
+    /// # Errors
+    /// As [`PyTorch::restore_pool`]; [`Error::Unsupported`] by other policies.
+    pub fn restore_pool(&mut self, checkpoint: &PoolCheckpoint) -> Result<RestoredPool, Error> {
+        self.reference(CHECKPOINTS)?.restore_pool(checkpoint)
+    }
+
+    /// Announces that the capture of a graph has begun. Policies without private pools need not know.
+    pub fn mark_capture_begin(&mut self) {
+        if let Policy::Reference(allocator) = &mut self.policy {
+            allocator.mark_capture_begin();
+        }
+    }
+
+    /// Announces that the capture of a graph has ended.
+    ///
+    /// # Errors
+    /// As [`PyTorch::mark_capture_end`].
+    pub fn mark_capture_end(&mut self) -> Result<(), Error> {
+        match &mut self.policy {
+            Policy::Reference(allocator) => allocator.mark_capture_end(),
+            Policy::Other { .. } => Ok(()),
+        }
     }
 
     /// Changes the settings (`torch.cuda.memory._set_allocator_settings`). Other policies than the reference

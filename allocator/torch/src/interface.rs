@@ -11,6 +11,7 @@ use coalesce_alloc::driver::cuda::{CudaDevice, NativeStreams, StreamHandles};
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::stats::summary;
 
+use crate::cuda_allocator::current_stream;
 use crate::devices::Devices;
 #[cfg(unix)]
 use crate::exception::{missing, throw};
@@ -25,7 +26,10 @@ fn open(ordinal: u32) -> Result<CudaDevice, String> {
     // external stream (`torch.cuda.ExternalStream`) must outlive the tensors used on it, as with PyTorch's
     // own allocator.
     let streams = StreamHandles::Native(unsafe { NativeStreams::promised() });
-    CudaDevice::open(ordinal, streams).map_err(|error| error.to_string())
+    let device = CudaDevice::open(ordinal, streams);
+    let mut device = device.map_err(|error| error.to_string())?;
+    device.follow_current_stream(current_stream);
+    Ok(device)
 }
 
 fn variable(name: &str) -> Option<String> {

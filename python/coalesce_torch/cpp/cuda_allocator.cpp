@@ -85,6 +85,13 @@ bool is_caching_disabled() {
 
 const c10::impl::PyInterpreter* tracer() { return c10::impl::GPUTrace::get_trace(); }
 
+// The state of a private pool at one time.
+struct Checkpoint final : native::AllocatorState {
+  explicit Checkpoint(PoolCheckpoint* taken) : taken(taken) {}
+  ~Checkpoint() override { library->release_checkpoint(taken); }
+  PoolCheckpoint* const taken;
+};
+
 class CudaAllocator final : public native::CUDAAllocator {
  public:
   // --- Allocations
@@ -126,7 +133,7 @@ class CudaAllocator final : public native::CUDAAllocator {
     const bool is_profiled = c10::memoryProfilingEnabled();
     if (is_profiled || gathers_) std::tie(device, size) = block_of(block);
     {
-      InCall call(gathers_ ? history(device).gather(RecordContext::ALL) : nullptr);
+      InCall call(gather(device, RecordContext::ALL));
       check(library->free(address(block)));
     }
     if (is_profiled) report_usage(device, block, -static_cast<int64_t>(size));
@@ -450,13 +457,45 @@ class CudaAllocator final : public native::CUDAAllocator {
   std::vector<native::StreamSegmentSize> getExpandableSegmentSizes(c10::DeviceIndex) override { return {}; }
 #endif
 
-  std::shared_ptr<native::AllocatorState> getCheckpointState(c10::DeviceIndex, MempoolId_t) override {
-    TORCH_CHECK(false, "no checkpoints yet");
+#if TORCH >= 213
+  void markCaptureBegin(c10::DeviceIndex device) override { check(library->mark_capture_begin(device)); }
+  void markCaptureEnd(c10::DeviceIndex device) override { check(library->mark_capture_end(device)); }
+#endif
+
+  bool checkPoolLiveAllocations(c10::DeviceIndex device, MempoolId_t pool,
+                                const std::unordered_set<void*>& expected) override {
+    std::vector<uint64_t> addresses;
+    for (const void* block : expected) addresses.push_back(address(block));
+    bool are = false;
+    check(library->pool_live_allocations_are(device, id_of(pool), addresses.data(), addresses.size(), &are));
+    return are;
   }
 
-  native::CheckpointDelta setCheckpointPoolState(c10::DeviceIndex,
-                                                 std::shared_ptr<native::AllocatorState>) override {
-    TORCH_CHECK(false, "no checkpoints yet");
+  std::shared_ptr<native::AllocatorState> getCheckpointState(c10::DeviceIndex device, MempoolId_t pool) override {
+    InCall call(gather(device, RecordContext::STATE));
+    PoolCheckpoint* taken = nullptr;
+    check(library->checkpoint_pool(device, id_of(pool), &taken));
+    return std::make_shared<Checkpoint>(taken);
+  }
+
+  native::CheckpointDelta setCheckpointPoolState(c10::DeviceIndex device,
+                                                 std::shared_ptr<native::AllocatorState> state) override {
+    const auto checkpoint = std::dynamic_pointer_cast<Checkpoint>(state);
+    TORCH_CHECK(checkpoint, "Expected PrivatePoolState");
+    InCall call(gather(device, RecordContext::STATE));
+    struct Target {
+      native::CheckpointDelta delta;
+      c10::Device device;
+    } target{{}, c10::Device(c10::DeviceType::CUDA, device)};
+    check(library->restore_pool(
+        device, checkpoint->taken,
+        [](void* data, uint64_t freed) { static_cast<Target*>(data)->delta.ptrs_freed.push_back(pointer(freed)); },
+        [](void* data, uint64_t addr) {
+          auto& to = *static_cast<Target*>(data);
+          to.delta.dataptrs_allocd.emplace_back(pointer(addr), pointer(addr), &release_block, to.device);
+        },
+        &target));
+    return std::move(target.delta);
   }
 
   // --- Other processes
@@ -482,12 +521,17 @@ class CudaAllocator final : public native::CUDAAllocator {
                 static_cast<int>(device), ": did you call init?");
   }
 
+  // The stack of a call, if stacks of this kind are recorded.
+  Context gather(c10::DeviceIndex device, RecordContext level) {
+    return gathers_ ? history(device).gather(level) : nullptr;
+  }
+
   void* allocate_block(c10::DeviceIndex device, size_t size, cudaStream_t stream) {
     History& of_device = history(device);
     uint64_t result = 0;
     Outcome outcome = nullptr;
     {
-      InCall call(gathers_ ? of_device.gather(RecordContext::STATE) : nullptr);
+      InCall call(gather(device, RecordContext::STATE));
       outcome = library->malloc(device, size, handle(stream), &result);
     }
     if (outcome != nullptr) report_failure(device, size, Failed(outcome));
@@ -698,6 +742,9 @@ extern "C" const char* coalesce_install(const coalesce::Interface* library, int6
   if (history_entries >= 0) {
     allocator->record_from_start({true, nullptr, static_cast<size_t>(history_entries), RecordContext::NEVER, false, {}});
   }
+  library->follow_current_stream([](int device) {
+    return handle(c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(device)));
+  });
   native::allocator.store(allocator);
   c10::SetAllocator(c10::DeviceType::CUDA, allocator);
   return nullptr;

@@ -87,6 +87,8 @@ struct SnapshotSink {
   void (*block)(void* data, const Block*);
 };
 
+struct PoolCheckpoint;
+using TakeAddress = void (*)(void* data, uint64_t addr);
 using TakePool = void (*)(void* data, PoolId, const PlainStat (*)[3]);
 using TakeEntry = void (*)(int device, int action, uint64_t addr, uint64_t size, uint64_t stream, PoolId);
 
@@ -126,6 +128,14 @@ struct Interface {
   Outcome (*pool_use_count)(int device, PoolId, uint64_t*);
   Outcome (*set_use_on_oom)(int device, PoolId, bool);
   Outcome (*set_no_split)(int device, PoolId);
+
+  void (*follow_current_stream)(uint64_t (*current)(int device));
+  Outcome (*mark_capture_begin)(int device);
+  Outcome (*mark_capture_end)(int device);
+  Outcome (*pool_live_allocations_are)(int device, PoolId, const uint64_t* addresses, size_t count, bool* are);
+  Outcome (*checkpoint_pool)(int device, PoolId, PoolCheckpoint**);
+  void (*release_checkpoint)(PoolCheckpoint*);
+  Outcome (*restore_pool)(int device, const PoolCheckpoint*, TakeAddress freed, TakeAddress allocated, void* data);
 };
 
 }  // namespace coalesce
