@@ -233,19 +233,83 @@ impl<D: Driver> PyTorch<D> {
         // 3. Take the best free block; otherwise try the retry ladder.
         let block = match self.take_free_block(&request) {
             Some(block) => block,
-            None => match self.run_retry_ladder(&mut request)? {
-                Some(block) => block,
-                None => return Err(self.out_of_memory(&request)),
-            },
+            None => self.find_uncached(&mut request)?,
         };
         // 4. Split off the remainder and hand the block out.
-        let block = if self.should_split(block, &request) {
+        Ok(self.cut_and_hand_out(block, &request))
+    }
+
+    /// The first part of [`Self::malloc`]: serves the request if a cached block fits. `None` if none does; then
+    /// [`Self::malloc_uncached`] must follow, before any other request on this thread.
+    ///
+    /// Between the two a caller can free memory that is only known outside this allocator, as PyTorch does with
+    /// tensors that other processes have finished to use.
+    ///
+    /// # Errors
+    /// As [`Self::malloc`].
+    pub fn malloc_cached(
+        &mut self,
+        bytes: u64,
+        stream: StreamId,
+    ) -> Result<Option<DeviceAddr>, Error> {
+        if bytes >= ONE_EXABYTE {
+            return Err(Error::MoreThanOneExabyte);
+        }
+        if bytes == 0 {
+            return Ok(Some(DeviceAddr::NULL));
+        }
+        if !self.blocks.has_room() {
+            return Err(Error::TooManyBlocks);
+        }
+        if !self.events.is_empty() && !self.is_capturing() {
+            self.process_events()?;
+        }
+        let request = self.request(bytes, stream)?;
+        let block = self.take_free_block(&request);
+        Ok(block.map(|block| self.cut_and_hand_out(block, &request)))
+    }
+
+    /// The second part of [`Self::malloc`], after [`Self::malloc_cached`] found no block. The cached blocks are
+    /// searched again if something was freed meanwhile.
+    ///
+    /// # Errors
+    /// As [`Self::malloc`].
+    pub fn malloc_uncached(
+        &mut self,
+        bytes: u64,
+        stream: StreamId,
+        something_was_freed: bool,
+    ) -> Result<DeviceAddr, Error> {
+        let mut request = self.request(bytes, stream)?;
+        let cached = match something_was_freed {
+            true => self.take_free_block(&request),
+            false => None,
+        };
+        let block = match cached {
+            Some(block) => block,
+            None => self.find_uncached(&mut request)?,
+        };
+        Ok(self.cut_and_hand_out(block, &request))
+    }
+
+    /// The block for a request that no cached block fits.
+    fn find_uncached(&mut self, request: &mut Request) -> Result<BlockId, Error> {
+        match self.run_retry_ladder(request)? {
+            Some(block) => Ok(block),
+            None => Err(self.out_of_memory(request)),
+        }
+    }
+
+    /// Splits off the remainder of a block and hands it out.
+    #[inline(always)]
+    fn cut_and_hand_out(&mut self, block: BlockId, request: &Request) -> DeviceAddr {
+        let block = if self.should_split(block, request) {
             self.split(block, request.size)
         } else {
             self.take_whole(block);
             block
         };
-        Ok(self.hand_out(block, &request))
+        self.hand_out(block, request)
     }
 
     /// Frees an allocation. Null is ignored.
@@ -441,13 +505,14 @@ impl<D: Driver> PyTorch<D> {
     fn request(&mut self, bytes: u64, stream: StreamId) -> Result<Request, Error> {
         let overflow = Hazard::SizeOverflow { bytes };
         let size = size::round_size(bytes, &self.settings).ok_or(overflow)?;
+        let shelf = self.shelf_for(size, stream)?;
         Ok(Request {
             bytes,
             size,
             stream,
-            shelf: self.shelf_for(size, stream)?,
+            shelf,
             segment_size: 0,
-            expandable: self.settings.expandable_segments,
+            expandable: self.settings.expandable_segments && !self.has_own_source(shelf),
         })
     }
 

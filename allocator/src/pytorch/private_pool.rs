@@ -299,6 +299,11 @@ impl<D: Driver> PyTorch<D> {
         Ok(())
     }
 
+    /// Whether the segments of a shelf do not come from the device. They are then never expandable.
+    pub(super) fn has_own_source(&mut self, shelf: ShelfId) -> bool {
+        self.source_of(shelf).is_some()
+    }
+
     /// The source of a shelf's segments, if it is not the device.
     pub(super) fn source_of(&mut self, shelf: ShelfId) -> Option<&mut dyn PoolSource> {
         match &mut self.private_pool_of(shelf)?.source.0 {

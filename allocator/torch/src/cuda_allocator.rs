@@ -60,6 +60,8 @@ type FreeSegment = extern "C" fn(*mut c_void, u64);
 type TakeEntry = extern "C" fn(c_int, c_int, u64, u64, u64, PoolId);
 /// Returns the current stream of the calling thread on a device.
 type CurrentStream = extern "C" fn(c_int) -> u64;
+/// Frees memory that only PyTorch knows of, and returns whether it did.
+type Collect = extern "C" fn() -> bool;
 /// Receives an address.
 type TakeAddress = extern "C" fn(*mut c_void, u64);
 /// Receives the statistics of a private pool: bytes reserved.
@@ -121,8 +123,8 @@ interface! {
     failure_figures: unsafe extern "C" fn(*const Failure, *mut OutOfMemoryFigures) -> bool = functions::failure_figures;
     release_failure: unsafe extern "C" fn(*mut Failure) = functions::release_failure;
 
-    /// Device, bytes, stream; the address.
-    malloc: unsafe extern "C" fn(c_int, u64, u64, *mut u64) -> Outcome = functions::malloc;
+    /// Device, bytes, stream, what is called if no cached block fits; the address.
+    malloc: unsafe extern "C" fn(c_int, u64, u64, Collect, *mut u64) -> Outcome = functions::malloc;
     free: unsafe extern "C" fn(u64) -> Outcome = functions::free;
     /// Address; its device and the bytes of its block.
     block: unsafe extern "C" fn(u64, *mut c_int, *mut u64) -> Outcome = functions::block;

@@ -85,6 +85,38 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
         answer.map_err(|error| self.of_this_device(error))
     }
 
+    /// The first part of [`Self::malloc`]; see [`PyTorch::malloc_cached`]. Other policies have only one part.
+    ///
+    /// # Errors
+    /// As [`Allocator::malloc`].
+    pub fn malloc_cached(
+        &mut self,
+        bytes: u64,
+        stream: StreamId,
+    ) -> Result<Option<DeviceAddr>, Error> {
+        let Policy::Reference(allocator) = &mut self.policy else {
+            return self.malloc(bytes, stream).map(Some);
+        };
+        allocator.malloc_cached(bytes, stream)
+    }
+
+    /// The second part of [`Self::malloc`]; see [`PyTorch::malloc_uncached`].
+    ///
+    /// # Errors
+    /// As [`Allocator::malloc`].
+    pub fn malloc_uncached(
+        &mut self,
+        bytes: u64,
+        stream: StreamId,
+        something_was_freed: bool,
+    ) -> Result<DeviceAddr, Error> {
+        let Policy::Reference(allocator) = &mut self.policy else {
+            return self.malloc(bytes, stream);
+        };
+        let answer = allocator.malloc_uncached(bytes, stream, something_was_freed);
+        answer.map_err(|error| self.of_this_device(error))
+    }
+
     /// Frees memory.
     ///
     /// # Errors

@@ -163,6 +163,28 @@ impl<D: Driver + 'static> Devices<D> {
         self.with(ordinal, |device| Ok(device.malloc(bytes, stream)?))
     }
 
+    /// As [`Self::malloc`]. If no cached block fits, `collect` may first free memory of any device, without a lock,
+    /// and returns whether it did.
+    ///
+    /// # Errors
+    /// As [`Self::malloc`].
+    pub fn malloc_collecting(
+        &self,
+        ordinal: i32,
+        bytes: u64,
+        stream: StreamId,
+        collect: impl FnOnce() -> bool,
+    ) -> Result<DeviceAddr, Failure> {
+        let cached = self.with(ordinal, |device| Ok(device.malloc_cached(bytes, stream)?))?;
+        if let Some(addr) = cached {
+            return Ok(addr);
+        }
+        let freed = collect();
+        self.with(ordinal, |device| {
+            Ok(device.malloc_uncached(bytes, stream, freed)?)
+        })
+    }
+
     /// Frees memory of a device.
     ///
     /// # Errors

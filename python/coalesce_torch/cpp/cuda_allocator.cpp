@@ -8,6 +8,7 @@
 
 #include "history.h"
 #include "interface.h"
+#include "processes.h"
 #include "shared_memory.h"
 #include "torch.h"
 
@@ -33,10 +34,13 @@ class Failed {
   bool is_out_of_memory() const { return library->failure_is_out_of_memory(failure_); }
   bool figures(Figures* figures) const { return library->failure_figures(failure_, figures); }
 
-  [[noreturn]] void raise() const {
+  std::string message() const {
     size_t bytes = 0;
     const char* text = library->failure_message(failure_, &bytes);
-    const std::string message(text, bytes);
+    return {text, bytes};
+  }
+
+  [[noreturn]] void raise(const std::string& message) const {
     TORCH_CHECK_WITH(OutOfMemoryError, !is_out_of_memory(), message);
     TORCH_CHECK(false, message);
     std::abort();  // not reached: the checks throw
@@ -47,7 +51,9 @@ class Failed {
 };
 
 void check(Outcome outcome) {
-  if (outcome != nullptr) Failed(outcome).raise();
+  if (outcome == nullptr) return;
+  const Failed failed(outcome);
+  failed.raise(failed.message());
 }
 
 // The stack of the call that this thread is in.
@@ -81,6 +87,14 @@ bool is_caching_disabled() {
     return value != nullptr && std::string(value) == "1";
   }();
   return disabled;
+}
+
+// Lets others free memory: PyTorch's are tensors that other processes have finished to use.
+bool collect() {
+  bool freed = false;
+  const auto registry = c10::FreeCudaMemoryCallbacksRegistry();
+  for (const auto& name : registry->Keys()) freed |= registry->Create(name)->Execute();
+  return freed;
 }
 
 const c10::impl::PyInterpreter* tracer() { return c10::impl::GPUTrace::get_trace(); }
@@ -532,7 +546,7 @@ class CudaAllocator final : public native::CUDAAllocator {
     Outcome outcome = nullptr;
     {
       InCall call(gather(device, RecordContext::STATE));
-      outcome = library->malloc(device, size, handle(stream), &result);
+      outcome = library->malloc(device, size, handle(stream), &collect, &result);
     }
     if (outcome != nullptr) report_failure(device, size, Failed(outcome));
     void* const block = pointer(result);
@@ -578,7 +592,7 @@ class CudaAllocator final : public native::CUDAAllocator {
       (void)free, (void)allocated;
     }
 #endif
-    failed.raise();
+    failed.raise(with_processes(failed.message(), device));
   }
 
   std::pair<c10::DeviceIndex, uint64_t> block_of(const void* block) {

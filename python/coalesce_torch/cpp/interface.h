@@ -101,7 +101,7 @@ struct Interface {
   bool (*failure_figures)(const Failure*, Figures*);
   void (*release_failure)(Failure*);
 
-  Outcome (*malloc)(int device, uint64_t bytes, uint64_t stream, uint64_t* addr);
+  Outcome (*malloc)(int device, uint64_t bytes, uint64_t stream, bool (*collect)(), uint64_t* addr);
   Outcome (*free)(uint64_t addr);
   Outcome (*block)(uint64_t addr, int* device, uint64_t* bytes);
   Outcome (*record_stream)(uint64_t addr, uint64_t stream);

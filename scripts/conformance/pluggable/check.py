@@ -8,6 +8,7 @@ error messages must be equal. Programs of the second kind run under ours alone. 
 process."""
 
 import argparse
+import bisect
 import os
 import pickle
 import re
@@ -411,6 +412,34 @@ kept = compiled(torch.randn(32, 256, device="cuda")).clone()
 said.append(float(kept.sum()) == float(kept.sum()))
 """,
     ),
+    "tensors shared with another process": (
+        {"FAKE_MEMORY": "1"},
+        """
+import subprocess
+pair = [bytes_on_gpu(3 * MB), bytes_on_gpu(5000)]
+pair[1].fill_(7)
+shared = [tensor.untyped_storage()._share_cuda_() for tensor in pair]
+said.append([(s[0], len(s[1]), s[2], s[3], s[5]) for s in shared])
+child = os.environ["BEGIN"] + '''
+shared = pickle.load(sys.stdin.buffer)
+opened = [torch.UntypedStorage._new_shared_cuda(*s) for s in shared]
+both = [torch.empty(0, dtype=torch.uint8, device="cuda").set_(s) for s in opened]
+kept = bytes_on_gpu(MB)
+print([t.numel() for t in both], both[1].sum().item(), torch.cuda.memory_allocated())
+both[1].fill_(9)
+torch.cuda.synchronize()
+del both, opened
+torch.cuda.ipc_collect()
+'''
+run = subprocess.run([sys.executable, "-c", child], input=pickle.dumps(shared), capture_output=True)
+said += [run.stdout.decode(), run.stderr.decode()[-500:]]
+said.append(pair[1].sum().item())
+del pair, shared
+torch.cuda.ipc_collect()
+a = bytes_on_gpu(900 * MB)
+said.append(torch.cuda.memory_allocated())
+""",
+    ),
     "the profiler's view of memory": (
         {},
         """
@@ -745,7 +774,7 @@ def main():
     def verdict(check):
         with tempfile.TemporaryDirectory() as folder:
             try:
-                return check(Run(common, Path(folder)))
+                return check(Run(common, Path(folder), args.gpu))
             except Difference as difference:
                 return difference
 
@@ -774,7 +803,7 @@ def build(common):
 # PyTorch's own allocator and its settings print these, the former what it also raises.
 # enable() says that it compiles.
 WARNING = re.compile(
-    r"\[W.* (CUDACachingAllocator|AllocatorConfig)\.cpp:\d+\] |coalesce: compiling |W\d+ .*triton not found"
+    r"\[W.* (CUDACachingAllocator|AllocatorConfig|CudaIPCTypes)\.cpp:\d+\] |coalesce: compiling |W\d+ .*triton not found"
 )
 
 
@@ -785,8 +814,8 @@ class Difference(Exception):
 class Run:
     """The command and environment of a check's programs."""
 
-    def __init__(self, common, folder):
-        self.common, self.folder = common, folder
+    def __init__(self, common, folder, is_on_gpu):
+        self.common, self.folder, self.is_on_gpu = common, folder, is_on_gpu
 
     def program(self, command, env):
         for _ in range(8):
@@ -808,15 +837,66 @@ class Run:
         return done.stdout
 
 
+class Names:
+    """Names for the addresses and streams of one process, which another process has elsewhere: the
+    place of the segment in the order of creation and the offset, the place of the stream."""
+
+    def __init__(self, snapshot):
+        self.starts, self.streams = [], {}
+        traces = [entry for trace in snapshot["device_traces"] for entry in trace]
+        extents = [(e["addr"], e["size"]) for e in traces if e["action"] in TAKES]
+        extents += [(s["address"], s["total_size"]) for s in snapshot["segments"]]
+        numbers = {}
+        for start, size in extents:
+            number = numbers.setdefault(start, (len(numbers), size))[0]
+            numbers[start] = number, max(size, numbers[start][1])
+        self.starts = sorted((start, size, number) for start, (number, size) in numbers.items())
+        for item in [*traces, *snapshot["segments"]]:
+            self.streams.setdefault(item["stream"], len(self.streams))
+
+    def address(self, address):
+        index = bisect.bisect(self.starts, (address, float("inf"))) - 1
+        start, size, number = self.starts[max(index, 0)] if self.starts else (0, 0, 0)
+        return (number, address - start) if start <= address < start + size else address
+
+    def renamed(self, snapshot):
+        for trace in snapshot["device_traces"]:
+            for entry in trace:
+                if entry["action"] != "snapshot" and "addr" in entry:
+                    entry["addr"] = self.address(entry["addr"])
+                # How much of a GPU is free depends on others.
+                entry.pop("device_free", None)
+                entry["stream"] = self.streams[entry["stream"]]
+        for segment in snapshot["segments"]:
+            segment["address"] = self.address(segment["address"])
+            segment["stream"] = self.streams[segment["stream"]]
+            for block in segment["blocks"]:
+                block["address"] = self.address(block["address"])
+        snapshot["segments"].sort(key=lambda segment: segment["address"])
+
+
+TAKES = ("segment_alloc", "segment_map")
+# What an error says about a GPU that other processes use too.
+FREE = re.compile(r"of which \S+ \S+ is free\. (.* memory in use\. )?")
+
+
+def on_a_gpu(reports):
+    """Leaves out of two reports what differs between any two processes on a GPU."""
+    for report in reports.values():
+        Names(report["snapshot"]).renamed(report["snapshot"])
+        said = report.get("said", ())
+        report["said"] = [FREE.sub("", t) if isinstance(t, str) else t for t in said]
+
+
 def under_both(run, env, code):
     reports = {}
     for allocator in ("native", "coalesce"):
         path = run.folder / allocator
-        ours = {"ALLOCATOR": allocator, "REPORT": str(path)}
+        ours = {"ALLOCATOR": allocator, "REPORT": str(path), "BEGIN": BEGIN}
         record = "" if "_record_memory_history" in code else RECORD
         run.program(["-c", BEGIN + record + code + END], {**env, **ours})
         reports[allocator] = pickle.loads(path.read_bytes())
-    return equal(reports)
+    return equal(reports, run)
 
 
 def gpt2(run, options):
@@ -825,7 +905,7 @@ def gpt2(run, options):
     sizes = ["--runs", "1", "--steps", "5", "--warm-up", "1", "--pairs", "1000"]
     run.program([train, *sizes, *options, "--trace", path], {})
     reports = {a: pickle.loads(Path(f"{path}.{a}").read_bytes()) for a in ("native", "coalesce")}
-    return equal(reports)
+    return equal(reports, run)
 
 
 def other_policy(run, policy):
@@ -840,8 +920,10 @@ def under_ours(run, env, code):
     return "as expected"
 
 
-def equal(reports):
+def equal(reports, run):
     """Summarizes two equal reports."""
+    if run.is_on_gpu:
+        on_a_gpu(reports)
     native, ours = reports["native"], reports["coalesce"]
     for key, value in native["stats"].items():
         if ours["stats"].get(key) != value:

@@ -7,7 +7,7 @@ use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::error::Error;
 
 use super::figures::{OutOfMemoryFigures, Settings};
-use super::{Outcome, PoolId, outcome};
+use super::{Collect, Outcome, PoolId, outcome};
 use crate::failure::Failure;
 use crate::interface::{DEVICES, text};
 
@@ -62,10 +62,12 @@ pub(super) unsafe extern "C" fn malloc(
     device: c_int,
     bytes: u64,
     stream: u64,
+    collect: Collect,
     addr: *mut u64,
 ) -> Outcome {
     outcome(|| {
-        let placed = DEVICES.malloc(device, bytes, StreamId(stream))?;
+        let placed =
+            DEVICES.malloc_collecting(device, bytes, StreamId(stream), || collect())?;
         // SAFETY: the caller guarantees it.
         unsafe { addr.write(placed.0) };
         Ok(())
