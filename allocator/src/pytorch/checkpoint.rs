@@ -218,11 +218,18 @@ impl<D: Driver> PyTorch<D> {
         Ok(first.unwrap_or(head))
     }
 
-    /// Allocates the start of a free block, whatever rules for splitting are in force.
+    /// Allocates the start of a free block, whatever rules for splitting are in force. Unlike PyTorch, it leaves a block
+    /// free that is too small.
     fn allocate_block_as(&mut self, id: BlockId, saved: &SavedBlock) -> Result<BlockId, Error> {
         let block = &self.blocks[id];
         if block.state != State::Free {
             return Err(Hazard::RestoreOfUsedBlock { addr: block.addr }.into());
+        }
+        if block.addr != saved.addr {
+            return Err(changed("curr_block->ptr == block_state.ptr"));
+        }
+        if block.size < saved.size {
+            return Err(changed("curr_block->size == block_state.size"));
         }
         let shelf = block.shelf;
         let request = Request {
@@ -242,13 +249,6 @@ impl<D: Driver> PyTorch<D> {
             id
         };
         self.hand_out(id, &request);
-        let block = &self.blocks[id];
-        if block.addr != saved.addr {
-            return Err(changed("curr_block->ptr == block_state.ptr"));
-        }
-        if block.size != saved.size {
-            return Err(changed("curr_block->size == block_state.size"));
-        }
         Ok(id)
     }
 
