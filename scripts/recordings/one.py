@@ -2,8 +2,8 @@
 
     one.py NAME --figures FILE.json [--snapshot FILE.pickle.xz] [--limit BYTES]
 
-The environment has PYTORCH_CUDA_ALLOC_CONF. Writes the figures of each device that the program used,
-also if it runs out of memory."""
+The environment has PYTORCH_CUDA_ALLOC_CONF. Writes the figures of each device that the program
+used, also if it runs out of memory."""
 
 import argparse
 import json
@@ -45,6 +45,8 @@ def main():
         torch.cuda.set_per_process_memory_fraction(options.limit / total, device)
     random.seed(int(os.environ.get("RANK", 0)))
     torch.manual_seed(0)
+    # The simulated device has no attention by cuDNN.
+    torch.backends.cuda.enable_cudnn_sdp(False)
     problem = None
     try:
         program.run()

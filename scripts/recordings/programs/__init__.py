@@ -24,7 +24,7 @@ PROGRAMS = {}
 
 
 def program(*needs, ranks=1, devices=1):
-    """Marks a program that needs some packages, processes and devices. Its docstring describes it."""
+    """Marks a program that needs some packages, processes and devices; it has a docstring."""
 
     def add(function):
         name = function.__name__

@@ -68,7 +68,7 @@ def experts():
     """A mixture of experts with shares that change every step"""
     model = gpt(layers=6, mlp=Experts)
     optimizer = torch.optim.AdamW(model.parameters())
-    train(model, optimizer, (tokens(4, n) for n in lengths(15, 256, 1024)))
+    train(model, optimizer, (tokens(4, n) for n in lengths(12, 256, 1024)))
 
 
 @program()
