@@ -40,6 +40,7 @@ def main():
     if options.snapshot:
         torch.cuda.memory._record_memory_history(context=None, max_entries=10_000_000)
     if options.limit:
+        os.environ["LIMIT_BYTES"] = str(options.limit)
         device = int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count()
         total = torch.cuda.get_device_properties(device).total_memory
         torch.cuda.set_per_process_memory_fraction(options.limit / total, device)
@@ -57,6 +58,9 @@ def main():
         stats = torch.cuda.memory_stats(device)
         if stats.get("reserved_bytes.all.peak", 0) > 0:
             used[device] = {column: stats.get(name, "") for column, name in FIGURES.items()}
+            for column in ("allocations", "peak_requested_bytes"):
+                # The device's own pool does not count them.
+                used[device][column] = used[device][column] or ""
     if options.snapshot:
         with lzma.open(options.snapshot, "wb", preset=6) as file:
             pickle.dump(torch.cuda.memory._snapshot(), file)

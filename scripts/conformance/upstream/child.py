@@ -15,7 +15,8 @@ import unittest
 
 
 class Report(unittest.TestResult):
-    """Writes each outcome when it is known."""
+    """Writes each outcome when it is known. Stops after a failure: a capture that failed, for one,
+    makes later tests of the process fail."""
 
     def __init__(self, write):
         super().__init__()
@@ -31,6 +32,8 @@ class Report(unittest.TestResult):
         seconds = round(time.monotonic() - self.began, 2)
         outcome = {"outcome": self.outcome, "text": self.text, "seconds": seconds}
         self.write({"test": name_of(test), **outcome})
+        if self.outcome == "failed":
+            self.stop()
 
     def failed(self, error):
         kind, value, _ = error

@@ -9,8 +9,8 @@ They are kept in the folder of results and never in this repository. A test coun
 its outcome is another one under ours. known.csv says which tests are left out and which
 differences are known, each with a reason; patterns are matched with FILE.CLASS.TEST.
 
-Tests run in processes of several tests each (--per-process). A test that ends its process or takes
-longer than --limit seconds is noted, and the ones after it run in a new process. Results are kept
+Tests run in processes of several tests each (--per-process). After a test that fails, ends its
+process or takes longer than --limit seconds the others run in a new process. Results are kept
 as they come: a call that was interrupted, or ended by --minutes, continues where it stopped.
 FOLDER/upstream.csv and upstream.md have the table. Status 1 if a difference is not explained, 2 if
 tests are left to run."""
@@ -123,11 +123,8 @@ class Tests:
     def run(self, allocator, file, tests, results):
         """Runs tests, in more than one process if some end theirs."""
         pending = dict.fromkeys(tests)
-        while pending and not self.stopping and time.monotonic() < self.deadline:
-            left = len(pending)
+        while pending and not self.stopping and self.left() > 0:
             self.run_once(allocator, file, pending, results)
-            if len(pending) == left and not self.stopping:
-                return
 
     def run_once(self, allocator, file, pending, results):
         stem = Path(file).stem
@@ -144,7 +141,7 @@ class Tests:
         )
         os.close(write)
         self.children.add(child)
-        running, why = None, "crashed"
+        running, why, before = None, "crashed", len(pending)
 
         def end(test, outcome, text="", seconds=0.0):
             pending.pop(test, None)
@@ -183,10 +180,8 @@ class Tests:
         log = child_log(self.options.out, allocator, write)
         if running is not None:
             end(running, why, f"status {status}; {log[-1500:]}")
-        elif pending and why == "crashed" and status != 0:
-            end(next(iter(pending)), "crashed", f"before it ran: status {status}; {log[-1500:]}")
-        elif pending and status == 0:
-            end(next(iter(pending)), "not run", "the process ended without it")
+        elif len(pending) == before:
+            end(next(iter(pending)), why, f"before it ran: status {status}; {log[-1500:]}")
 
     def left(self):
         return self.deadline - time.monotonic()
