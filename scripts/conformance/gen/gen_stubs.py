@@ -108,6 +108,10 @@ body(
     f"int cublasGetVersion_v2(void*h,int*v){{(void)h;*v={CUDA}0000;return 0;}}",
 )
 body("cudnnGetVersion", "unsigned long cudnnGetVersion(void){return 91900;}")
+body(
+    "cudnnGetProperty",
+    "int cudnnGetProperty(int what,int*v){static int of[]={9,19,0};*v=of[what];return 0;}",
+)
 body("cudnnGetCudartVersion", f"unsigned long cudnnGetCudartVersion(void){{return {CUDA}000;}}")
 body("cudnnGetErrorString", 'const char*cudnnGetErrorString(int e){(void)e;return "fake cudnn";}')
 body(

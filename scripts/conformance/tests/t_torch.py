@@ -165,8 +165,11 @@ def unjoined():
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         x + 1
-for call, why in [(torch.cuda.synchronize, "previous error"), (lambda: x.sum().item(), "previous error"),
-                  (unjoined, "unjoined work")]:
+for call, why in [
+    (torch.cuda.synchronize, "previous error"),
+    (lambda: x.sum().item(), "previous error"),
+    (unjoined, "unjoined work"),
+]:
     try:
         with torch.cuda.graph(torch.cuda.CUDAGraph()):
             x + 1; call()
