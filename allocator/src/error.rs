@@ -216,6 +216,9 @@ pub enum PoolError {
     /// assertion in PyTorch.)
     #[error("private pool {0} cannot be emptied while allocations go to a private pool")]
     Recording(MempoolId),
+    /// A capture ends that did not begin.
+    #[error("no capture is under way that could end")]
+    NoCapture,
 }
 
 /// A place where PyTorch 2.11 corrupts its own state. This allocator stops before that, or does the

@@ -24,7 +24,7 @@
 //! | `rules.rs` | which form of each rule a release has |
 //! | `snapshot.rs`, `restore.rs`, `check.rs` | reporting, rebuilding and verifying the state |
 //!
-//! **Not modelled:** CUDA graph capture (private pools work without it), callbacks that free memory of
+//! **Not modelled:** CUDA graphs (their private pools are, and what a capture forbids), callbacks that free memory of
 //! other processes, memory shared between processes, pools with a custom allocator, stack traces in the
 //! history, and the host memory allocator. Callers provide the lock.
 //!
@@ -79,7 +79,7 @@ use crate::allocator::{Allocator, ONE_EXABYTE, delegate};
 use crate::driver::{DeviceAddr, Driver, HandleKind, StreamId};
 use crate::error::{Error, Hazard};
 use crate::history::{Action, History, HistoryOptions, TraceEntry};
-use crate::mempool::MempoolId;
+use crate::mempool::{MempoolId, PoolCall};
 use crate::settings::Settings;
 use crate::stats::{DeviceStats, PoolKind};
 
@@ -510,4 +510,8 @@ impl<D: Driver> Allocator for PyTorch<D> {
     type Driver = D;
 
     delegate!(self, self; malloc, free, record_stream, empty_cache, reports);
+
+    fn pool_call(&mut self, call: PoolCall) -> Result<(), Error> {
+        self.make_pool_call(call)
+    }
 }

@@ -142,7 +142,7 @@ impl<A: Allocator> Allocator for WithHistory<A> {
         answer
     }
 
-    delegate!(self, self.allocator; record_stream, reports);
+    delegate!(self, self.allocator; record_stream, pool_call, reports);
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 //! not emptied, not even to avoid running out of memory.
 //!
 //! Source: PyTorch 2.11, `create_or_incref_pool`, `beginAllocateToPool`, `endAllocateToPool`,
-//! `releasePool`, `try_mempool_fallback`. CUDA graph capture itself is not modelled.
+//! `releasePool`, `try_mempool_fallback`.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ use super::pool::Pools;
 use super::{BlockId, PoolId, PyTorch, Request, ShelfId};
 use crate::driver::{Driver, StreamId};
 use crate::error::{Error, Hazard, PoolError};
-use crate::mempool::MempoolId;
+use crate::mempool::{MempoolId, PoolCall};
 use crate::stats::PoolKind;
 
 /// Whether directing allocations to a private pool counts as capturing a graph, during which nothing may
@@ -107,6 +107,8 @@ pub(super) struct PrivatePools {
     freeable: FlatHashMap<MempoolId, ()>,
     /// Active redirections, oldest first. [`Nesting`] tells which applies.
     recordings: Vec<Recording>,
+    /// Captures of CUDA graphs under way.
+    captures: u64,
     use_on_oom: FlatHashMap<MempoolId, ()>,
     no_split: Vec<MempoolId>,
 }
@@ -261,7 +263,33 @@ impl PrivatePool {
 impl<D: Driver> PyTorch<D> {
     /// Whether a capture is under way, during which nothing may be waited for ([`PoolScope`]).
     pub(super) fn is_capturing(&self) -> bool {
-        self.rules.pool_scope == PoolScope::IsCapture && self.private_pools.is_recording()
+        let is_directing = self.private_pools.is_recording();
+        self.private_pools.captures > 0
+            || is_directing && self.rules.pool_scope == PoolScope::IsCapture
+    }
+
+    /// Makes a call about private pools.
+    pub(super) fn make_pool_call(&mut self, call: PoolCall) -> Result<(), Error> {
+        match call {
+            PoolCall::Begin(pool) => self.begin_allocate_to_pool(pool, Box::new(|_| true)),
+            PoolCall::End(pool) => self.end_allocate_to_pool(pool),
+            PoolCall::Release(pool) => {
+                for _ in 0..self.pool_use_count(pool)? {
+                    self.release_pool(pool)?;
+                }
+                Ok(())
+            }
+            PoolCall::Empty(pool) => self.empty_pool(pool),
+            PoolCall::BeginCapture => {
+                self.private_pools.captures += 1;
+                Ok(())
+            }
+            PoolCall::EndCapture => {
+                let captures = &mut self.private_pools.captures;
+                *captures = captures.checked_sub(1).ok_or(PoolError::NoCapture)?;
+                Ok(())
+            }
+        }
     }
 
     /// The private pool that contains a shelf.
