@@ -3,6 +3,7 @@
 use crate::check::Violation;
 use crate::driver::{DeviceAddr, Driver, StreamId};
 use crate::error::Error;
+use crate::mempool::PoolCall;
 use crate::snapshot::SegmentInfo;
 use crate::stats::DeviceStats;
 
@@ -47,6 +48,16 @@ pub trait Allocator: Send {
     /// The error of the device.
     fn empty_cache(&mut self) -> Result<(), Error>;
 
+    /// Makes a call about private pools. A policy without private pools serves all requests from the pool that it has, and
+    /// ignores such calls: this is the default.
+    ///
+    /// # Errors
+    /// If the call contradicts the calls before it.
+    fn pool_call(&mut self, call: PoolCall) -> Result<(), Error> {
+        let _ = call;
+        Ok(())
+    }
+
     /// The statistics. Figures that do not apply to a policy stay zero.
     fn stats(&self) -> &DeviceStats;
 
@@ -73,7 +84,7 @@ pub trait Allocator: Send {
 }
 
 /// Implements the named methods of [`Allocator`] by calling the same method on another value, as in
-/// `delegate!(self, self.allocator; free, reports)`. `reports` stands for all methods after `empty_cache`.
+/// `delegate!(self, self.allocator; free, reports)`. `reports` stands for all methods after `pool_call`.
 macro_rules! delegate {
     ($self:ident, $to:expr; $($method:ident),+) => {
         $($crate::allocator::delegate!(@$method $self, $to);)+
@@ -96,6 +107,11 @@ macro_rules! delegate {
     (@empty_cache $self:ident, $to:expr) => {
         fn empty_cache(&mut $self) -> Result<(), Error> {
             $to.empty_cache()
+        }
+    };
+    (@pool_call $self:ident, $to:expr) => {
+        fn pool_call(&mut $self, call: $crate::mempool::PoolCall) -> Result<(), Error> {
+            $to.pool_call(call)
         }
     };
     (@reports $self:ident, $to:expr) => {
@@ -133,5 +149,5 @@ pub(crate) use delegate;
 impl<A: Allocator + ?Sized> Allocator for Box<A> {
     type Driver = A::Driver;
 
-    delegate!(self, (**self); malloc, free, record_stream, empty_cache, reports);
+    delegate!(self, (**self); malloc, free, record_stream, empty_cache, pool_call, reports);
 }

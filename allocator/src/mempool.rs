@@ -1,4 +1,4 @@
-//! Ids of private pools, and other sources of their memory than the device.
+//! Ids of private pools, the calls about them, and other sources of their memory than the device.
 
 use std::fmt;
 
@@ -27,4 +27,22 @@ pub trait PoolSource: Send {
 
     /// Frees a segment of `bytes`.
     fn free(&mut self, addr: DeviceAddr, bytes: u64);
+}
+
+/// A call about private pools, as `torch.cuda.graph` and `torch.cuda.MemPool` make it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PoolCall {
+    /// Requests are served from this pool from here on. The pool is created if it does not exist.
+    Begin(MempoolId),
+    /// Requests are no longer served from this pool, which keeps its memory.
+    End(MempoolId),
+    /// Nobody uses this pool any more: its memory is returned when the cache is next emptied.
+    Release(MempoolId),
+    /// The memory of this pool, which nobody uses any more, is returned, as at the end of a `MemPool`.
+    Empty(MempoolId),
+    /// The capture of a CUDA graph begins. Until it ends, nothing can be waited for, and cached memory of the default
+    /// pools cannot be returned to the device.
+    BeginCapture,
+    /// The capture ends.
+    EndCapture,
 }

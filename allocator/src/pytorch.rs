@@ -73,6 +73,7 @@ use std::collections::HashMap;
 
 use self::arena::{Arena, Id};
 use self::block::{Block, State};
+use self::capture::Captures;
 use self::events::PendingEvents;
 use self::live::LiveBlocks;
 use self::pages::ExpandableSegment;
@@ -84,7 +85,7 @@ use crate::allocator::{Allocator, ONE_EXABYTE, delegate};
 use crate::driver::{DeviceAddr, Driver, HandleKind, StreamId};
 use crate::error::{Error, Hazard};
 use crate::history::{Action, History, HistoryOptions, Listener, TraceEntry};
-use crate::mempool::MempoolId;
+use crate::mempool::{MempoolId, PoolCall};
 use crate::settings::Settings;
 use crate::stats::{DeviceStats, PoolKind};
 
@@ -117,7 +118,7 @@ pub struct PyTorch<D> {
     large: PoolId,
     private_pools: PrivatePools,
     /// Captures that have begun on this device and not ended.
-    captures: u64,
+    captures: Captures,
     expandable_segments: Arena<ExpandableSegment>,
     /// The classes of streams that have one.
     reserve_classes: HashMap<StreamId, String>,
@@ -181,7 +182,7 @@ impl<D: Driver> PyTorch<D> {
             small,
             large,
             private_pools: PrivatePools::default(),
-            captures: 0,
+            captures: Captures::default(),
             expandable_segments: Arena::default(),
             reserve_classes: HashMap::new(),
             handle_kind: None,
@@ -596,4 +597,8 @@ impl<D: Driver> Allocator for PyTorch<D> {
     type Driver = D;
 
     delegate!(self, self; malloc, free, record_stream, empty_cache, reports);
+
+    fn pool_call(&mut self, call: PoolCall) -> Result<(), Error> {
+        self.make_pool_call(call)
+    }
 }

@@ -69,7 +69,10 @@ pub fn convert(workload: &dyn Workload, format: &Format<'_>) -> anyhow::Result<C
     let mut bytes = Vec::new();
     let header = || Map::from_iter([("name".to_owned(), workload.name().into())]);
     let left_out = match format {
-        Format::Trace => trace::write(workload, &header(), &mut bytes)?,
+        Format::Trace => {
+            trace::write(workload, &header(), &mut bytes)?;
+            0
+        }
         Format::BinaryTrace => {
             binary::write(workload, &header(), &mut bytes)?;
             0

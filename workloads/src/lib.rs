@@ -26,7 +26,7 @@
 //!   [`demand`]: the minimum that any allocator needs.
 //! - [`cached`]: a workload in memory, to replay many times; [`perturbed`](mod@perturbed): another run of
 //!   the same program; [`lifetimes`]: the lifetimes of its requests, for offline policies.
-//! - [`clock`]: the time, also in a browser. [`realism`]: recordings and the family members that model them.
+//! - [`conditions`]: those under which a program was recorded. [`clock`]: the time, also in a browser. [`realism`]: recordings and the family members that model them.
 //!
 //! A family sends the same operations for the same parameters and seed on every platform; tests compare a
 //! digest of each preset.
@@ -42,6 +42,8 @@
 pub mod cached;
 pub mod catalog;
 pub mod clock;
+pub mod conditions;
+mod course;
 pub mod demand;
 pub mod families;
 pub mod formats;

@@ -4,6 +4,9 @@ use std::error::Error;
 use std::io;
 use std::sync::Arc;
 
+use coalesce_alloc::PoolCall;
+
+use crate::conditions::RecordedConditions;
 use crate::start::StartState;
 use crate::surroundings::Change;
 
@@ -35,6 +38,8 @@ pub enum Op<'a> {
     },
     /// Return all cached memory to the device (`torch.cuda.empty_cache`).
     EmptyCache,
+    /// Direct requests to a private pool, or capture a CUDA graph.
+    Pool(PoolCall),
     /// Change something outside the program.
     Surroundings(Change),
     /// Enter a phase of the program: `step 3`, `forward`, `backward`, …
@@ -84,6 +89,17 @@ pub trait Workload: Send + Sync {
     /// The memory that is reserved before the first operation, if any. The first operations request its
     /// live blocks, for allocators that cannot start with it.
     fn start(&self) -> Option<&Arc<StartState>> {
+        None
+    }
+
+    /// The number of requests that failed when the program was recorded; none if it was not recorded. A recorded program
+    /// ends at a request that fails unlike when recorded, or resumes after the next failure that was.
+    fn recorded_failures(&self) -> Option<u64> {
+        None
+    }
+
+    /// The conditions under which the program was recorded, if the source names them.
+    fn conditions(&self) -> Option<&RecordedConditions> {
         None
     }
 }

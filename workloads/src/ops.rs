@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use coalesce_alloc::PoolCall;
 use foldhash::fast::FixedState;
 
 use crate::op::Op;
@@ -32,6 +33,7 @@ pub(crate) enum KeptOp {
         stream: u32,
     },
     EmptyCache,
+    Pool(PoolCall),
     Surroundings(Change),
     Mark {
         tag: Tag,
@@ -65,6 +67,7 @@ impl Ops {
             Op::Free { id } => KeptOp::Free { id },
             Op::RecordStream { id, stream } => KeptOp::RecordStream { id, stream },
             Op::EmptyCache => KeptOp::EmptyCache,
+            Op::Pool(call) => KeptOp::Pool(call),
             Op::Surroundings(change) => KeptOp::Surroundings(change),
             Op::Mark { tag } => KeptOp::Mark {
                 tag: self.tags.number(tag),
@@ -89,6 +92,7 @@ impl Ops {
             KeptOp::Free { id } => Op::Free { id },
             KeptOp::RecordStream { id, stream } => Op::RecordStream { id, stream },
             KeptOp::EmptyCache => Op::EmptyCache,
+            KeptOp::Pool(call) => Op::Pool(call),
             KeptOp::Surroundings(change) => Op::Surroundings(change),
             KeptOp::Mark { tag } => Op::Mark {
                 tag: self.tags.text(tag),

@@ -342,6 +342,10 @@ where
             allocator.empty_cache()?;
             Outcome::Done
         }
+        Op::Pool(call) => {
+            allocator.pool_call(call)?;
+            Outcome::Done
+        }
         Op::Surroundings(change) => {
             allocator.driver_mut().change(change);
             Outcome::Done

@@ -8,6 +8,8 @@
 //! The whole state moves to addresses that the simulated device does not use. The order of the addresses
 //! stays, and so do the distances between segments that are not expandable.
 
+pub(crate) mod parts;
+
 use coalesce_alloc::MempoolId;
 use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::hooks::Instruments;
@@ -15,6 +17,7 @@ use coalesce_alloc::driver::sim::address::Placement;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::{DeviceAddr, GRANULARITY, StreamId};
 use coalesce_alloc::pytorch::size::page_size;
+use coalesce_alloc::release::Release;
 use coalesce_alloc::settings::Settings;
 use coalesce_alloc::snapshot::{BlockInfo, BlockState, SegmentInfo};
 use coalesce_alloc::stats::PoolKind;
@@ -30,13 +33,14 @@ pub struct StartState {
     live: Vec<DeviceAddr>,
     /// The settings that led to this state.
     settings: Settings,
+    /// The same as a settings string.
+    conf: String,
 }
 
 /// The addresses of one expandable segment.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct AddressRange {
     owner: Owner,
-    recorded: DeviceAddr,
     base: DeviceAddr,
 }
 
@@ -48,6 +52,13 @@ pub(crate) fn owner(run: &SegmentInfo) -> Owner {
     (run.stream, run.kind, run.pool)
 }
 
+/// Above all addresses that the simulated device uses by default.
+const FIRST: u64 = 1 << 58;
+/// Addresses for one expandable segment, enough for a device of 2^50 bytes.
+const RANGE: u64 = 1 << 51;
+/// Bytes of addresses that 16 streams reserve on a device of 512 GiB.
+const MOST_PAGES: u64 = 9 << 40;
+
 impl StartState {
     /// The state with these segments, by address. `base_of` returns the start of the expandable segment
     /// that a run belongs to. The active blocks have the ids 0, 1, … in the order of their addresses.
@@ -58,39 +69,40 @@ impl StartState {
         mut segments: Vec<SegmentInfo>,
         base_of: impl Fn(&SegmentInfo) -> DeviceAddr,
         settings: Settings,
+        conf: String,
     ) -> Option<Self> {
-        /// Above all addresses that the simulated device uses by default.
-        const FIRST: u64 = 1 << 58;
-        /// Addresses for one expandable segment, enough for a device of 2^50 bytes.
-        const RANGE: u64 = 1 << 51;
-        /// Bytes of addresses that 16 streams reserve on a device of 512 GiB.
-        const MOST_PAGES: u64 = 9 << 40;
         let lowest = segments.first()?.address;
         let mut ranges: Vec<AddressRange> = Vec::new();
+        // Where each range began when recorded.
+        let mut recorded_bases: Vec<DeviceAddr> = Vec::new();
         let (mut vacant, mut pages) = (FIRST, 0_u64);
         let mut live = Vec::new();
         for segment in &mut segments {
             let recorded = segment.address;
             let start = if segment.is_expandable {
                 let owner = owner(segment);
-                let known = ranges.iter().find(|range| range.owner == owner);
-                let range = known.copied().unwrap_or_else(|| AddressRange {
-                    owner,
-                    recorded: base_of(segment).min(recorded),
-                    base: DeviceAddr(vacant),
-                });
+                let known = ranges.iter().position(|range| range.owner == owner);
+                let index = known.unwrap_or(ranges.len());
                 if known.is_none() {
-                    ranges.push(range);
+                    ranges.push(AddressRange {
+                        owner,
+                        base: DeviceAddr(vacant),
+                    });
+                    recorded_bases.push(base_of(segment).min(recorded));
                     vacant = vacant.checked_add(RANGE)?;
                 }
-                pages = pages.saturating_add(segment.end().offset_from(range.recorded));
-                range.base.offset(recorded.offset_from(range.recorded))
+                let recorded_base = recorded_bases[index];
+                pages = pages.saturating_add(segment.end().offset_from(recorded_base));
+                ranges[index]
+                    .base
+                    .offset(recorded.offset_from(recorded_base))
             } else {
                 let start = FIRST.checked_add(recorded.offset_from(lowest))?.max(vacant);
                 let bytes = segment.total_size().checked_next_multiple_of(GRANULARITY)?;
                 vacant = start.checked_add(bytes)?;
                 DeviceAddr(start)
             };
+            segment.device = 0;
             segment.address = start;
             for block in &mut segment.blocks {
                 block.address = start.offset(block.address.offset_from(recorded));
@@ -106,7 +118,18 @@ impl StartState {
             ranges,
             live,
             settings,
+            conf,
         })
+    }
+
+    /// The settings string that led to this state.
+    pub(crate) fn conf(&self) -> &str {
+        &self.conf
+    }
+
+    /// The release whose rules led to this state.
+    pub(crate) fn release(&self) -> Release {
+        self.settings.release()
     }
 
     /// The address of the live block with this id.

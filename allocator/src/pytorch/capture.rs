@@ -20,19 +20,39 @@ pub(super) enum PoolScope {
     IsNoCapture,
 }
 
+/// The captures under way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Captures {
+    /// Announced by [`PyTorch::mark_capture_begin`].
+    marked: u64,
+    /// Begun by [`PoolCall::BeginCapture`](crate::mempool::PoolCall::BeginCapture).
+    begun: u64,
+}
+
 impl<D: Driver> PyTorch<D> {
     /// Whether the caller captures a graph ([`PoolScope`]).
     pub(super) fn is_capturing(&self) -> bool {
-        match self.rules.pool_scope {
-            PoolScope::IsCapture => self.private_pools.is_recording(),
-            PoolScope::IsNoCapture => self.captures > 0 && self.driver.is_capturing(),
-        }
+        self.captures.begun > 0
+            || match self.rules.pool_scope {
+                PoolScope::IsCapture => self.private_pools.is_recording(),
+                PoolScope::IsNoCapture => self.captures.marked > 0 && self.driver.is_capturing(),
+            }
+    }
+
+    /// Begins a capture by the caller itself, whatever the driver says: what a replay calls.
+    pub(super) fn begin_capture(&mut self) {
+        self.captures.begun += 1;
+    }
+
+    /// Ends such a capture.
+    pub(super) fn end_capture(&mut self) -> Result<(), Error> {
+        end(&mut self.captures.begun)
     }
 
     /// Announces that a capture has begun on this device (`markCaptureBegin`). Releases until 2.12 do not have this
     /// call; for them it has no effect.
     pub fn mark_capture_begin(&mut self) {
-        self.captures += 1;
+        self.captures.marked += 1;
     }
 
     /// Announces that a capture has ended (`markCaptureEnd`).
@@ -40,7 +60,11 @@ impl<D: Driver> PyTorch<D> {
     /// # Errors
     /// [`PoolError::NoCapture`] if none had begun.
     pub fn mark_capture_end(&mut self) -> Result<(), Error> {
-        self.captures = self.captures.checked_sub(1).ok_or(PoolError::NoCapture)?;
-        Ok(())
+        end(&mut self.captures.marked)
     }
+}
+
+fn end(captures: &mut u64) -> Result<(), Error> {
+    *captures = captures.checked_sub(1).ok_or(PoolError::NoCapture)?;
+    Ok(())
 }

@@ -14,7 +14,7 @@ use super::pool::Pools;
 use super::{BlockId, PoolId, PyTorch, Request, ShelfId};
 use crate::driver::{Driver, StreamId};
 use crate::error::{Error, Hazard, PoolError};
-use crate::mempool::{MempoolId, PoolSource};
+use crate::mempool::{MempoolId, PoolCall, PoolSource};
 use crate::stats::PoolKind;
 
 /// Whether the bytes reserved by each private pool are counted separately.
@@ -270,6 +270,26 @@ impl PrivatePool {
 }
 
 impl<D: Driver> PyTorch<D> {
+    /// Makes a call about private pools.
+    pub(super) fn make_pool_call(&mut self, call: PoolCall) -> Result<(), Error> {
+        match call {
+            PoolCall::Begin(pool) => self.begin_allocate_to_pool(pool, Box::new(|_| true)),
+            PoolCall::End(pool) => self.end_allocate_to_pool(pool),
+            PoolCall::Release(pool) => {
+                for _ in 0..self.pool_use_count(pool)? {
+                    self.release_pool(pool)?;
+                }
+                Ok(())
+            }
+            PoolCall::Empty(pool) => self.empty_pool(pool),
+            PoolCall::BeginCapture => {
+                self.begin_capture();
+                Ok(())
+            }
+            PoolCall::EndCapture => self.end_capture(),
+        }
+    }
+
     /// The private pool that contains a shelf.
     pub(super) fn private_pool_of(&mut self, shelf: ShelfId) -> Option<&mut PrivatePool> {
         let owner = self.pools.pool_of(shelf).owner()?;

@@ -6,12 +6,15 @@ mod memory;
 use anyhow::ensure;
 use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::settings::{Settings, SettingsError};
+use coalesce_bench::measure::capacity::ROOMY;
 use coalesce_bench::measure::cell::REFERENCE;
 use coalesce_bench::text::coverage::RECIPE;
 use coalesce_bench::text::quoted;
+use coalesce_workloads::conditions::RecordedConditions;
 use coalesce_workloads::formats::snapshot::Recording;
 use coalesce_workloads::formats::snapshot::coverage::Extent;
 use coalesce_workloads::formats::snapshot::release::{Release, Releases};
+use coalesce_workloads::formats::snapshot::settings::KnownSettings;
 use coalesce_workloads::input::Input;
 
 use crate::diagnose::Subject;
@@ -96,16 +99,39 @@ pub fn require_history(input: &Input, name: &str) -> anyhow::Result<()> {
 }
 
 impl Given {
+    /// The recorded conditions of an input, for a trace of it; none if they are unknown.
+    ///
+    /// # Errors
+    /// As [`Self::resolve`].
+    pub fn recorded(&self, input: &Input) -> anyhow::Result<Option<RecordedConditions>> {
+        let Some(recording) = &input.recording else {
+            return Ok(input.workload.conditions().cloned());
+        };
+        let conditions = self.resolve(input, REFERENCE)?;
+        Ok(Some(RecordedConditions {
+            device: recording.device,
+            conf: conditions.present,
+            release: conditions.release,
+            addresses: conditions.addresses,
+            capacity: Some(conditions.capacity).filter(|&bytes| bytes != ROOMY),
+            limit: conditions.limit,
+            limit_below: conditions.limit_below,
+        }))
+    }
+
     /// The conditions for a replay under a policy.
     ///
     /// # Errors
     /// If the given settings have an unknown key, the recording cannot be replayed, or others hold the whole device.
     pub fn resolve(&self, input: &Input, policy: &str) -> anyhow::Result<Conditions> {
         let recording = input.recording.as_ref();
+        let named = input.workload.conditions();
         let releases = match (self.torch, recording) {
             (Some(release), _) => Releases::given(release),
             (None, Some(recording)) => recording.releases(),
-            (None, None) => Releases::REFERENCE,
+            (None, None) => {
+                named.map_or(Releases::REFERENCE, |named| Releases::named(named.release))
+            }
         };
         let release = releases.reproduced()[0];
         if let Some(conf) = self.conf.as_deref().filter(|_| policy == REFERENCE) {
@@ -115,12 +141,14 @@ impl Given {
                 return Err(anyhow::Error::new(error).context(format!("--conf '{conf}'")));
             }
         }
-        let (present, settings) = self.settings(recording, release, policy);
-        let known = recording
-            .filter(|_| self.conf.is_none() && policy == REFERENCE)
-            .and_then(|recording| recording.settings_in(release).ok());
+        let (present, settings) = self.settings(input, release, policy);
+        let is_recorded = recording.is_some() || named.is_some();
+        let known = (is_recorded && self.conf.is_none() && policy == REFERENCE)
+            .then(|| KnownSettings::of(release, &present).ok())
+            .flatten();
         let conf = known.map_or_else(|| present.clone(), |known| known.conf);
         let recorded = recording.and_then(Recording::address_policy);
+        let recorded = recorded.or(named.map(|named| named.addresses));
         let (addresses, placed) = match (self.addresses, recorded) {
             (Some(addresses), _) => (addresses, "as requested"),
             (None, Some(addresses)) => (addresses, "as recorded"),
@@ -157,12 +185,7 @@ impl Given {
     }
 
     /// The settings string of the program, and where it comes from.
-    fn settings(
-        &self,
-        recording: Option<&Recording>,
-        release: Release,
-        policy: &str,
-    ) -> (String, String) {
+    fn settings(&self, input: &Input, release: Release, policy: &str) -> (String, String) {
         let of = |conf: &str, origin: &str| {
             (
                 conf.to_owned(),
@@ -172,19 +195,28 @@ impl Given {
         if let Some(conf) = &self.conf {
             return of(conf, "as requested");
         }
-        let Some(recording) = recording.filter(|_| policy == REFERENCE) else {
-            return of("", "because none are given");
+        let recording = input.recording.as_ref();
+        let named = input.workload.conditions();
+        let recorded = match recording {
+            Some(recording) => recording.conf.as_ref(),
+            None => named.map(|named| &named.conf),
         };
-        match (&recording.conf, recording.settings_in(release)) {
-            (Some(conf), Ok(known)) if !known.unknown.is_empty() => of(
-                conf,
-                &format!("as recorded; {} is not simulated", known.unknown.join(", ")),
-            ),
-            (Some(conf), _) => of(conf, "as recorded"),
-            (None, known) => of(
-                &known.map_or_else(|_| String::new(), |known| known.conf),
+        match (recorded, recording) {
+            _ if policy != REFERENCE => of("", "because none are given"),
+            (Some(conf), _) => match KnownSettings::of(release, conf) {
+                Ok(known) if !known.unknown.is_empty() => of(
+                    conf,
+                    &format!("as recorded; {} is not simulated", known.unknown.join(", ")),
+                ),
+                _ => of(conf, "as recorded"),
+            },
+            (None, Some(recording)) => of(
+                &recording
+                    .settings_in(release)
+                    .map_or_else(|_| String::new(), |known| known.conf),
                 "because none are recorded",
             ),
+            (None, None) => of("", "because none are given"),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The truncation test: what is said of the last 10, 30 and 60 % of a recording must be true of the whole.
 //!
-//! Two recordings are part of this repository. `COALESCE_SNAPSHOTS` and `COALESCE_H200` name folders with
-//! more; without them the test prints a note and checks those two.
+//! Three recordings are part of this repository. `COALESCE_SNAPSHOTS` and `COALESCE_H200` name folders with
+//! more; without them the test prints a note and checks those three.
 #![allow(missing_docs)]
 
 #[path = "../../../workloads/tests/main/elsewhere.rs"]
@@ -10,7 +10,6 @@ mod elsewhere;
 use std::path::{Path, PathBuf};
 
 use coalesce_advisor::diagnose::{Evidence, Subject, diagnose};
-use coalesce_alloc::MempoolId;
 use coalesce_bench::measure::capacity::ROOMY;
 use coalesce_workloads::formats::snapshot::coverage::Extent;
 use coalesce_workloads::formats::snapshot::workload::RecordedWorkload;
@@ -53,13 +52,10 @@ fn replayed(recording: &Recording, limit: Option<u64>) -> (u64, Vec<&'static str
     (evidence.measures.peak_reserved_bytes, rules)
 }
 
-/// Whether a replay cannot reproduce the recording: the pools of requests and the ages of blocks are not
-/// replayed.
+/// Whether a replay cannot reproduce the recording: the ages of blocks are not replayed.
 fn is_approximate(recording: &Recording) -> bool {
-    let mut segments = recording.segments.iter();
-    let has_pools = segments.any(|segment| segment.pool != MempoolId::DEFAULT);
     let settings = recording.settings().unwrap().settings;
-    has_pools || settings.garbage_collection_threshold() > 0.0
+    settings.garbage_collection_threshold() > 0.0
 }
 
 fn check(file: &Path) {
@@ -98,7 +94,7 @@ fn check(file: &Path) {
 #[test]
 fn the_last_entries_are_answered_as_the_whole() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/tests/h200");
-    let of_repository = ["fasterrcnn", "gat_sampled"];
+    let of_repository = ["fasterrcnn", "gat_sampled", "compile_cudagraphs"];
     let mut all: Vec<PathBuf> = of_repository
         .map(|name| here.join(format!("{name}.pickle.gz")))
         .into();
@@ -110,7 +106,7 @@ fn the_last_entries_are_answered_as_the_whole() {
             .map(|file| file.unwrap().path());
         all.extend(more.filter(|file| {
             file.extension()
-                .is_some_and(|ext| ext == "pickle" || ext == "gz")
+                .is_some_and(|ext| ext == "pickle" || ext == "gz" || ext == "xz")
         }));
     }
     all.iter().for_each(|file| check(file));

@@ -5,10 +5,12 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::ValueEnum;
+use coalesce_advisor::conditions::Given;
 use coalesce_alloc::bytes;
 use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::release::Release;
 use coalesce_bench::convert::{self, Converted, Format, Replayed};
+use coalesce_workloads::conditions::Recorded;
 use coalesce_workloads::formats::compression::gzip;
 use coalesce_workloads::formats::source::STANDARD_STREAM;
 
@@ -19,7 +21,9 @@ use super::replay::policies;
 
 /// Convert a workload to the format of another tool.
 ///
-/// The formats `trace`, `binary`, `rmm` and `minimalloc` store the requests of a program. A `snapshot` also stores where an
+/// The formats `trace` and `binary` store all that a replay of a snapshot uses: requests, private pools, captures, frees that
+/// complete later, the segments at the start, and settings, release, device and limit as recorded. `rmm` and `minimalloc`
+/// store the requests of a program. A `snapshot` also stores where an
 /// allocator placed them, so the workload is replayed with --policy and --conf on a simulated device. The format of the
 /// input is detected from its content.
 #[derive(clap::Args)]
@@ -76,7 +80,7 @@ fn reproduced(text: &str) -> Result<Release, String> {
 enum To {
     /// A trace as described in workloads/traces/README.md.
     Trace,
-    /// A binary trace. It is smaller than CSV, faster to read, and stores every kind of operation.
+    /// A binary trace. It is smaller than CSV and faster to read.
     Binary,
     /// A log in the format of RMM's logging_resource_adaptor, which its replay benchmark reads.
     Rmm,
@@ -93,7 +97,16 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     for remark in &input.remarks {
         notice(remark);
     }
-    let Converted { bytes, left_out } = convert::convert(&*input.workload, &format)?;
+    let recorded = Given::default().recorded(&input)?;
+    let recorded = recorded.map(|conditions| Recorded {
+        workload: &*input.workload,
+        conditions,
+    });
+    let workload = match &recorded {
+        Some(recorded) => recorded,
+        None => &*input.workload,
+    };
+    let Converted { bytes, left_out } = convert::convert(workload, &format)?;
     if left_out > 0 {
         notice(&format!(
             "{left_out} operations were left out: the format cannot express them"

@@ -47,8 +47,8 @@ pub fn missing(coverage: &Coverage) -> Vec<String> {
     };
     if coverage.has_private_pools {
         sentences.push(
-            "The program has private pools (CUDA graphs or MemPool). Replays serve them from the default pool, so \
-             the figures are estimates."
+            "The program has private pools (CUDA graphs or MemPool). When it captured graphs is not recorded; replays \
+             take consecutive requests to one pool for a capture."
                 .to_owned(),
         );
     }

@@ -68,7 +68,7 @@ impl Walk {
                     }
                 }
                 // A walk times mallocs and frees only.
-                Op::EmptyCache | Op::Surroundings(_) | Op::Mark { .. } => {}
+                Op::EmptyCache | Op::Pool(_) | Op::Surroundings(_) | Op::Mark { .. } => {}
             }
             Ok(Answer::Done)
         })?;

@@ -1,18 +1,23 @@
-//! Recorded traces in binary form: what a [trace](super::trace) contains, and also what CSV cannot express, in about
-//! four bytes an event. It is read several times as fast. Reading keeps only the live allocations and the tags.
+//! Recorded traces in binary form: what a [trace](super::trace) contains, in about four bytes an event. It is read several times as fast. Reading keeps only the live allocations and the tags.
 //!
 //! ```text
 //! 8b 54 52 41 43 45 0d 0a   the magic: 0x8b, "TRACE", a line break that a conversion of texts would change
-//! 01                        the version
+//! 02                        the version; version 1 has no SEGMENTS, and neither failed requests nor kind 7
 //! TEXT                      a JSON object as in the first line of a trace, or nothing
+//! SEGMENTS                  the segments before the first event: their NUMBER, and each as
+//!   ADDRESS BEFORE STREAM FLAGS POOL POOL NUMBER   and so many blocks; flag 1: large; flag 2: expandable
+//!   BYTES REQUESTED ID                             a block; ID is 0 if it is free, and else the id plus 1
 //! EVENT …                   the first byte is the kind in the lower three bits, and flags:
-//!   0 [DELTA] BYTES [STREAM] TAG   malloc; flag 0x08: DELTA is there; flag 0x10: STREAM is there
+//!   0 [DELTA] BYTES [STREAM] TAG   malloc; flag 0x08: DELTA is there; flag 0x10: STREAM is there; flag 0x20: it failed
+//!                             when recorded, and takes no slot
 //!   1 SLOT                    free
 //!   2 SLOT STREAM             record_stream
 //!   3 TEXT                    enters a phase
 //!   4                         empty_cache
 //!   5 …                       surroundings; flag 0x08: other processes use NUMBER bytes, 0x10: events finish at once,
 //!                             0x18: events are held, 0x20: the oldest events finish: STREAM NUMBER
+//!   7 …                       pools; flag 0x08: requests go to the private pool NUMBER NUMBER, 0x10: no longer,
+//!                             0x18: nobody uses it any more, 0x30: its memory is returned; 0x20: a capture begins, 0x28: it ends
 //!   6 NUMBER                  the end, after so many events; nothing follows
 //! ```
 //!
@@ -27,25 +32,35 @@
 //! A malloc takes the SLOT that became free last, or a new one, counted from 0. So a reader finds the allocation of a
 //! free without a search, and notices a free of nothing.
 
+mod fields;
 mod slots;
+mod start;
 mod write;
 
-use std::io::{BufRead, Read};
+use std::io::BufRead;
 use std::path::Path;
+use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+use self::fields::Fields;
 use self::slots::Slots;
 pub use self::write::write;
 use super::buffered::{Buffered, Reason};
 use super::file::{FileError, InputFile};
+use super::recorded::Recorded;
+use super::scopes::Scopes;
 use super::source::{Origin, Source};
 use super::stem;
+use crate::conditions::RecordedConditions;
+use crate::course::{Course, FAILED};
 use crate::op::{Op, Sink, Workload, WorkloadError};
-use crate::surroundings::Change;
+use crate::start::StartState;
 
 pub(super) const MAGIC: [u8; 8] = *b"\x8bTRACE\r\n";
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+/// The version without segments before the first event.
+const WITHOUT_START: u8 = 1;
 
 /// The kinds of events.
 mod kind {
@@ -56,12 +71,15 @@ mod kind {
     pub(super) const EMPTY_CACHE: u8 = 4;
     pub(super) const SURROUNDINGS: u8 = 5;
     pub(super) const END: u8 = 6;
+    pub(super) const POOL: u8 = 7;
 }
 
 /// The flags of a malloc.
 mod malloc {
     pub(super) const HAS_DELTA: u8 = 0x08;
     pub(super) const HAS_STREAM: u8 = 0x10;
+    pub(super) const FAILED: u8 = 0x20;
+    pub(super) const ALL: u8 = HAS_DELTA | HAS_STREAM | FAILED;
 }
 
 /// The flags of a change of the surroundings.
@@ -70,6 +88,16 @@ mod change {
     pub(super) const RELEASE: u8 = 0x10;
     pub(super) const HOLD: u8 = 0x18;
     pub(super) const FINISH: u8 = 0x20;
+}
+
+/// The flags of a call about private pools.
+mod pool {
+    pub(super) const BEGIN: u8 = 0x08;
+    pub(super) const END: u8 = 0x10;
+    pub(super) const RELEASE: u8 = 0x18;
+    pub(super) const BEGIN_CAPTURE: u8 = 0x20;
+    pub(super) const END_CAPTURE: u8 = 0x28;
+    pub(super) const EMPTY: u8 = 0x30;
 }
 
 /// The bits of the first byte of an event that are its kind.
@@ -87,6 +115,9 @@ pub struct BinaryTrace {
     origin: Origin,
     name: String,
     header: Map<String, Value>,
+    failures: Option<u64>,
+    conditions: Option<RecordedConditions>,
+    start: Option<Arc<StartState>>,
 }
 
 impl BinaryTrace {
@@ -101,11 +132,23 @@ impl BinaryTrace {
     pub(super) fn new(file: InputFile) -> Result<Self, FileError> {
         let origin = file.origin().clone();
         let mut reader = Reader::new(file.into_content());
-        let header = reader.header();
+        let mut read = || {
+            let header = reader.header()?;
+            let recorded = Recorded::of(&header)?;
+            let conditions = recorded.conditions()?;
+            let start = recorded.start(reader.start()?)?;
+            Ok((header, recorded.failures, conditions, start.map(Arc::new)))
+        };
+        let read: Result<_, Reason> = read();
+        let read = read.map_err(|reason| reader.error(origin.path(), reason));
+        let (header, failures, conditions, start) = read?;
         Ok(Self {
             name: stem(origin.path()),
-            header: header.map_err(|reason| reader.error(origin.path(), reason))?,
             origin,
+            header,
+            failures,
+            conditions,
+            start,
         })
     }
 
@@ -126,20 +169,35 @@ impl Workload for BinaryTrace {
         let mut reader = Reader::new(file.into_content());
         let mut read = || {
             reader.header()?;
-            let mut stopped = None;
+            reader.start()?;
+            reader.failures = self.failures;
+            let mut course = Course::new(self.failures);
             while let Some(op) = reader.next()? {
-                if let Err(error) = sink.op(op) {
-                    stopped = Some(error);
-                    break;
+                match course.send(op, sink) {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    Err(error) => return Ok(Some(error)),
                 }
             }
-            Ok(stopped)
+            Ok(None)
         };
         match read() {
             Ok(None) => Ok(()),
             Ok(Some(error)) => Err(error),
             Err(reason) => Err(reader.error(self.origin.path(), reason).into()),
         }
+    }
+
+    fn start(&self) -> Option<&Arc<StartState>> {
+        self.start.as_ref()
+    }
+
+    fn recorded_failures(&self) -> Option<u64> {
+        self.failures
+    }
+
+    fn conditions(&self) -> Option<&RecordedConditions> {
+        self.conditions.as_ref()
     }
 }
 
@@ -149,7 +207,11 @@ struct Reader {
     /// The position of the current event.
     event_at: u64,
     events: u64,
+    version: u8,
     slots: Slots,
+    scopes: Scopes,
+    /// Failures that the header counts and that have not come.
+    failures: Option<u64>,
     /// The id and the stream of the last malloc.
     id: u64,
     stream: u32,
@@ -164,7 +226,10 @@ impl Reader {
             input: Buffered::new(content),
             event_at: 0,
             events: 0,
+            version: VERSION,
             slots: Slots::default(),
+            scopes: Scopes::default(),
+            failures: None,
             id: u64::MAX,
             stream: 0,
             tags: Vec::new(),
@@ -185,11 +250,13 @@ impl Reader {
         }
         self.event_at = self.input.at();
         let [version] = self.input.array()?;
-        if version != VERSION {
+        if ![WITHOUT_START, VERSION].contains(&version) {
             return Err(format!(
-                "a binary trace of version {version}, which a newer program wrote; expected version {VERSION}"
+                "a binary trace of version {version}, which a newer program wrote; expected version {WITHOUT_START} \
+                 or {VERSION}"
             ));
         }
+        self.version = version;
         self.event_at = self.input.at();
         let mut head = Fields::of(&mut self.input)?;
         let length = head.number()?;
@@ -216,7 +283,7 @@ impl Reader {
         let flags = head & !KIND;
         self.events += u64::from(head != kind::END);
         Ok(Some(match (head & KIND, flags) {
-            (kind::MALLOC, _) if flags & !(malloc::HAS_DELTA | malloc::HAS_STREAM) == 0 => {
+            (kind::MALLOC, _) if flags & !malloc::ALL == 0 => {
                 let delta = match flags & malloc::HAS_DELTA {
                     0 => 0,
                     _ => fields.number()?,
@@ -233,12 +300,23 @@ impl Reader {
                 let used = fields.used;
                 self.input.skip(used);
                 self.id = self.id.wrapping_add(1).wrapping_add(unsigned(delta));
-                self.slots.take(self.id)?;
+                if flags & malloc::FAILED == 0 {
+                    self.slots.take(self.id)?;
+                } else {
+                    self.count_failure()?;
+                }
+                let (id, stream, failed) = (self.id, self.stream, flags & malloc::FAILED != 0);
+                let tag = self.tag(tag, length)?;
+                if failed && !tag.starts_with(FAILED) {
+                    return Err(format!(
+                        "the tag of a failed request must begin with '{FAILED}'"
+                    ));
+                }
                 Op::Malloc {
-                    id: self.id,
+                    id,
                     bytes,
-                    stream: self.stream,
-                    tag: self.tag(tag, length)?,
+                    stream,
+                    tag,
                 }
             }
             (kind::FREE, 0) => {
@@ -272,6 +350,13 @@ impl Reader {
                 self.input.skip(used);
                 Op::Surroundings(change)
             }
+            (kind::POOL, pool::BEGIN..=pool::EMPTY) => {
+                let call = fields.pool_call(flags)?;
+                let used = fields.used;
+                self.input.skip(used);
+                self.scopes.check(call)?;
+                Op::Pool(call)
+            }
             (kind::END, 0) => {
                 let expected = fields.number()?;
                 let used = fields.used;
@@ -288,10 +373,23 @@ impl Reader {
         if events != expected {
             return Err(format!("the end of {expected} events after {events}"));
         }
+        if let Some(missing @ 1..) = self.failures {
+            return Err(format!(
+                "{missing} of the failures that the header counts are missing"
+            ));
+        }
         match self.input.peek(1)? {
             [] => Ok(()),
             _ => Err("more bytes follow the end of the trace".to_owned()),
         }
+    }
+
+    /// Counts a request that failed when recorded.
+    fn count_failure(&mut self) -> Result<(), Reason> {
+        let left = self.failures.and_then(|left| left.checked_sub(1));
+        let left = left.ok_or("a failed request that the header does not count in 'failures'")?;
+        self.failures = Some(left);
+        self.slots.ensure_new(self.id)
     }
 
     /// The tag with this place, or a new one of `length` bytes.
@@ -323,80 +421,6 @@ impl Reader {
         self.input.take(length, "a text", &mut bytes)?;
         self.text = String::from_utf8(bytes).map_err(|_| "a text that is not UTF-8")?;
         Ok(())
-    }
-}
-
-/// The numbers of an event.
-struct Fields<'a> {
-    bytes: &'a [u8],
-    /// Bytes read.
-    used: usize,
-}
-
-impl<'a> Fields<'a> {
-    /// Bytes of the longest event without its text.
-    const LONGEST: usize = 64;
-
-    /// Those of the event that comes next.
-    fn of(input: &'a mut Buffered<impl Read>) -> Result<Self, Reason> {
-        Ok(Self {
-            bytes: input.peek(Self::LONGEST)?,
-            used: 0,
-        })
-    }
-
-    #[inline]
-    fn byte(&mut self) -> Option<u8> {
-        let byte = self.bytes.get(self.used).copied();
-        self.used += usize::from(byte.is_some());
-        byte
-    }
-
-    #[inline]
-    fn number(&mut self) -> Result<u64, Reason> {
-        if let Some(&byte @ ..0x80) = self.bytes.get(self.used) {
-            self.used += 1;
-            return Ok(byte.into());
-        }
-        self.long_number()
-    }
-
-    fn long_number(&mut self) -> Result<u64, Reason> {
-        let mut number = 0;
-        for shift in (0..u64::BITS).step_by(7) {
-            let Some(byte) = self.byte() else {
-                return Err("the file ends within an event; it is truncated".to_owned());
-            };
-            let bits = u64::from(byte & 0x7f);
-            if bits << shift >> shift != bits {
-                break;
-            }
-            number |= bits << shift;
-            if byte < 0x80 {
-                return Ok(number);
-            }
-        }
-        Err("a number of more than 64 bits".to_owned())
-    }
-
-    fn stream(&mut self) -> Result<u32, Reason> {
-        let stream = self.number()?;
-        u32::try_from(stream)
-            .map_err(|_| format!("stream {stream}; expected a number from 0 to 2^32 - 1"))
-    }
-
-    fn change(&mut self, flags: u8) -> Result<Change, Reason> {
-        Ok(match flags {
-            change::FOREIGN => Change::Foreign {
-                bytes: self.number()?,
-            },
-            change::RELEASE => Change::HoldEvents(false),
-            change::HOLD => Change::HoldEvents(true),
-            _ => Change::FinishEvents {
-                stream: self.stream()?,
-                count: self.number()?,
-            },
-        })
     }
 }
 

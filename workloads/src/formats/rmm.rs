@@ -196,7 +196,11 @@ pub fn write(workload: &dyn Workload, out: &mut dyn Write) -> Result<u64, Worklo
                 Some(allocated) => ("free", allocated),
                 None => return Ok(Answer::Done),
             },
-            Op::Mark { .. } | Op::RecordStream { .. } | Op::EmptyCache | Op::Surroundings(_) => {
+            Op::Mark { .. }
+            | Op::RecordStream { .. }
+            | Op::EmptyCache
+            | Op::Pool(_)
+            | Op::Surroundings(_) => {
                 left_out += 1;
                 return Ok(Answer::Done);
             }

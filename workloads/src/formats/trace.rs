@@ -9,20 +9,71 @@
 //! mark,-1,0,0,PHASE
 //! ```
 //!
+//! These are all lines of most traces. A trace of a memory snapshot may also have:
+//!
+//! ```text
+//! empty_cache,-1,0,0,                             all cached memory is returned (torch.cuda.empty_cache)
+//! pool,-1,0,0,begin 0:1                           requests go to the private pool (0, 1) from here on,
+//! pool,-1,0,0,end 0:1                             to here
+//! pool,-1,0,0,release 0:1                         nobody uses the pool any more
+//! pool,-1,0,0,empty 0:1                           its memory is returned, before the next empty_cache does
+//! capture,-1,0,0,begin                            the capture of a CUDA graph begins: nothing is waited for, and no
+//! capture,-1,0,0,end                              cached memory is returned, until it ends
+//! events,-1,0,0,hold                              the streams are busy: a free waits for the streams in record_stream;
+//! events,-1,0,0,at_once                           they are idle again: a free completes at once
+//! events,-1,COUNT,STREAM,finish                   the oldest COUNT frees that wait for the stream can complete
+//! others,-1,BYTES,0,                              other processes now use so much of the device
+//! fail,ID,BYTES,STREAM,failed when recorded: OPERATOR
+//! ```
+//!
+//! A request that failed when recorded is freed at once if it succeeds now. If another request fails, the program resumes
+//! after the next failure that was recorded, or ends there.
+//!
+//! If memory was reserved before the first event, its segments come first, by address, each followed by its blocks. The
+//! first requests are those for the blocks in use:
+//!
+//! ```text
+//! segment,ADDRESS,BEFORE,STREAM,large 0:0         of the pool (0, 0), which is the default pool; or `small 0:0`; or
+//!                                                 `large 0:0 expandable`, BEFORE bytes behind the start of the whole
+//! block,ID,BYTES,STREAM,REQUESTED                 the block of a request; ids count from 0
+//! block,-1,BYTES,STREAM,REQUESTED                 a free block; of its last request
+//! ```
+//!
+//! The header of such a trace tells more under the key `coalesce`. Each part may be missing, and so may the amounts:
+//!
+//! ```text
+//! {"coalesce": {
+//!   "failures": 2,                                        the number of failed requests
+//!   "start": {"conf": "…", "torch": "2.11"},              the settings and the release that led to the segments
+//!   "conditions": {"device": 0, "conf": "…", "torch": "2.11", "addresses": "cuda",
+//!                  "capacity_bytes": 1, "limit_bytes": 1, "limit_below_bytes": 1}}}
+//! ```
+//!
+//! A trace is of one device; `device` is its number. Replays take the conditions for those that are not given.
+//!
 //! Fields are not quoted, so a stray quote cannot swallow the lines behind it. A trace is read while it is
-//! replayed; only the live ids are kept in memory, to find mistakes.
+//! replayed; only the live ids and the start are kept in memory, to find mistakes.
 
-use std::borrow::Cow;
-use std::io::Write;
+mod event;
+mod start;
+mod write;
 
-use memchr::memchr;
+use std::sync::Arc;
+
 use serde_json::{Map, Value};
 
+use self::event::{Event, LiveIds};
+use self::start::{StartLines, is_of_start};
+pub use self::write::write;
 use super::file::{FileError, InputFile, Lines};
+use super::recorded::Recorded;
+use super::scopes::Scopes;
 use super::source::{Origin, Source};
 use super::stem;
-use crate::live::LiveTable;
-use crate::op::{Answer, Op, Sink, Workload, WorkloadError};
+use crate::conditions::RecordedConditions;
+use crate::course::Course;
+use crate::op::{Op, Sink, Workload, WorkloadError};
+use crate::start::StartState;
 
 const COLUMNS: &str = "op,id,bytes,stream,tag";
 
@@ -32,6 +83,9 @@ pub struct TraceFile {
     origin: Origin,
     name: String,
     header: Map<String, Value>,
+    failures: Option<u64>,
+    conditions: Option<RecordedConditions>,
+    start: Option<Arc<StartState>>,
 }
 
 impl TraceFile {
@@ -45,10 +99,27 @@ impl TraceFile {
 
     pub(super) fn new(file: InputFile) -> Result<Self, FileError> {
         let origin = file.origin().clone();
+        let mut lines = file.lines();
+        let header = read_header(&mut lines)?;
+        let in_header = |reason: String| FileError::in_line(origin.path(), 1, reason);
+        let recorded = Recorded::of(&header).map_err(in_header)?;
+        let conditions = recorded.conditions().map_err(in_header)?;
+        let mut parts = StartLines::default();
+        while let Some(line) = lines.next()? {
+            if !is_of_start(line.text) {
+                break;
+            }
+            parts.read(line.text).map_err(|reason| line.error(reason))?;
+        }
+        let start = recorded.start(parts.0);
+        let start = start.map_err(|reason| FileError::new(origin.path(), reason))?;
         Ok(Self {
             name: stem(origin.path()),
+            header,
+            failures: recorded.failures,
+            conditions,
+            start: start.map(Arc::new),
             origin,
-            header: read_header(&mut file.lines())?,
         })
     }
 
@@ -67,19 +138,73 @@ impl Workload for TraceFile {
     fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
         let mut lines = InputFile::of(self.origin.clone())?.lines();
         read_header(&mut lines)?;
-        let mut live = LiveIds::default();
+        let mut state = State {
+            live: LiveIds::default(),
+            scopes: Scopes::default(),
+            failures: self.failures,
+            is_at_start: true,
+        };
+        let mut course = Course::new(self.failures);
         while let Some(line) = lines.next()? {
-            if line.text.is_empty() {
-                continue;
+            let op = state.op(line.text).map_err(|reason| line.error(reason))?;
+            if let Some(op) = op
+                && !course.send(op, sink)?
+            {
+                return Ok(());
             }
-            let event = match Event::plain(line.text) {
-                Some(event) => Ok(event),
-                None => Event::parse(line.text),
-            };
-            let event = event.and_then(|event| live.check(&event).map(|()| event.op));
-            sink.op(event.map_err(|reason| line.error(reason))?)?;
         }
-        Ok(())
+        match state.failures {
+            None | Some(0) => Ok(()),
+            Some(missing) => Err(FileError::new(
+                self.origin.path(),
+                format!("{missing} of the failures that the header counts are missing"),
+            )
+            .into()),
+        }
+    }
+
+    fn start(&self) -> Option<&Arc<StartState>> {
+        self.start.as_ref()
+    }
+
+    fn recorded_failures(&self) -> Option<u64> {
+        self.failures
+    }
+
+    fn conditions(&self) -> Option<&RecordedConditions> {
+        self.conditions.as_ref()
+    }
+}
+
+/// What the lines so far tell, to find mistakes.
+struct State {
+    live: LiveIds,
+    scopes: Scopes,
+    /// Failures that the header counts and that have not come.
+    failures: Option<u64>,
+    /// Whether the segments of the start may come.
+    is_at_start: bool,
+}
+
+impl State {
+    /// The operation of a line, if it has one.
+    fn op<'a>(&mut self, text: &'a str) -> Result<Option<Op<'a>>, String> {
+        let event = match Event::plain(text) {
+            Some(event) => event,
+            None if text.is_empty() || self.is_at_start && is_of_start(text) => return Ok(None),
+            None => Event::parse(text)?,
+        };
+        self.is_at_start = false;
+        if event.is_failure {
+            let counted = "a failed request that the header does not count in 'failures'";
+            let left = self.failures.and_then(|left| left.checked_sub(1));
+            self.failures = Some(left.ok_or(counted)?);
+        }
+        if let Op::Pool(call) = event.op {
+            self.scopes.check(call)?;
+        }
+        self.live.check(&event)?;
+        Ok(Some(event.op))
     }
 }
 
@@ -102,192 +227,4 @@ fn read_header(lines: &mut Lines) -> Result<Map<String, Value>, FileError> {
     Err(line.error(format!(
         "not a trace: expected the columns '{COLUMNS}', found '{shown}'"
     )))
-}
-
-struct Event<'a> {
-    op: Op<'a>,
-    /// Of an allocation or a free.
-    bytes: u64,
-    /// Of an allocation or a free.
-    stream: u32,
-}
-
-impl<'a> Event<'a> {
-    /// Parses an allocation or a free that has only the four columns, as nearly all lines do. `None` for any other line.
-    fn plain(text: &'a str) -> Option<Self> {
-        let (is_free, rest) = match text.as_bytes() {
-            [b'a', b'l', b'l', b'o', b'c', b',', rest @ ..] => (false, rest),
-            [b'f', b'r', b'e', b'e', b',', rest @ ..] => (true, rest),
-            _ => return None,
-        };
-        let (id, rest) = digits(rest)?;
-        let (bytes, rest) = digits(rest)?;
-        let (stream, rest) = digits(rest)?;
-        let stream = u32::try_from(stream).ok()?;
-        if memchr(b',', rest).is_some() {
-            return None;
-        }
-        let op = match is_free {
-            true => Op::Free { id },
-            false => Op::Malloc {
-                id,
-                bytes,
-                stream,
-                tag: text.get(text.len() - rest.len()..)?,
-            },
-        };
-        Some(Self { op, bytes, stream })
-    }
-
-    fn parse(text: &'a str) -> Result<Self, String> {
-        let mut fields = text.split(',');
-        let [
-            Some(op),
-            Some(id),
-            Some(bytes),
-            Some(stream),
-            Some(tag),
-            None,
-        ] = std::array::from_fn(|_| fields.next())
-        else {
-            let count = text.split(',').count();
-            return Err(format!("{count} fields instead of the 5 of '{COLUMNS}'"));
-        };
-        if op == "mark" && id == "-1" {
-            return Ok(Self {
-                op: Op::Mark { tag },
-                bytes: 0,
-                stream: 0,
-            });
-        }
-        if !["alloc", "free", "mark"].contains(&op) {
-            return Err(format!(
-                "unknown op '{op}'; expected one of: alloc, free, mark"
-            ));
-        }
-        let number = |name: &str, text: &str| -> Result<u64, String> {
-            text.parse()
-                .map_err(|_| format!("{name} '{text}' is not a number from 0 to 2^64 - 1"))
-        };
-        let id = number("id", id)?;
-        let bytes = number("bytes", bytes)?;
-        let stream = stream
-            .parse()
-            .map_err(|_| format!("stream '{stream}' is not a number from 0 to 2^32 - 1"))?;
-        let op = match op {
-            "alloc" => Op::Malloc {
-                id,
-                bytes,
-                stream,
-                tag,
-            },
-            "free" => Op::Free { id },
-            _ if tag == "record_stream" => Op::RecordStream { id, stream },
-            _ => {
-                return Err(format!(
-                    "a mark of an allocation must be record_stream, not '{tag}'; a phase has the id -1"
-                ));
-            }
-        };
-        Ok(Self { op, bytes, stream })
-    }
-}
-
-/// The number at the beginning of a text, and what follows the comma behind it.
-fn digits(text: &[u8]) -> Option<(u64, &[u8])> {
-    /// Digits of which every number fits.
-    const MOST: usize = 19;
-    let mut number = 0;
-    for (len, &byte) in text.iter().enumerate().take(MOST + 1) {
-        match byte {
-            b'0'..=b'9' if len < MOST => number = number * 10 + u64::from(byte - b'0'),
-            b',' if len > 0 => return Some((number, &text[len + 1..])),
-            _ => return None,
-        }
-    }
-    None
-}
-
-/// The bytes and the stream of each live id.
-#[derive(Default)]
-struct LiveIds(LiveTable<(u64, u32)>);
-
-impl LiveIds {
-    /// Fails if the event contradicts those before it.
-    fn check(&mut self, event: &Event<'_>) -> Result<(), String> {
-        let request = (event.bytes, event.stream);
-        match event.op {
-            Op::Malloc { id, .. } => match self.0.insert(id, request) {
-                Some(_) => Err(format!("id {id} is already live")),
-                None => Ok(()),
-            },
-            Op::Free { id } => match self.0.remove(id) {
-                Some(allocated) if allocated == request => Ok(()),
-                Some((bytes, stream)) => Err(format!(
-                    "id {id} was allocated with {bytes} bytes on stream {stream}"
-                )),
-                None => Err(format!("free of id {id}, which is not live")),
-            },
-            Op::RecordStream { id, .. } if self.0.get(id).is_none() => {
-                Err(format!("record_stream of id {id}, which is not live"))
-            }
-            Op::RecordStream { .. } | Op::EmptyCache | Op::Surroundings(_) | Op::Mark { .. } => {
-                Ok(())
-            }
-        }
-    }
-}
-
-/// Writes the operations of `workload` as a trace. Returns how many were left out because a trace cannot
-/// express them: those that empty the cache, and changes of the surroundings. An empty header is not
-/// written.
-///
-/// # Errors
-/// If the workload cannot be read or the trace cannot be written.
-pub fn write(
-    workload: &dyn Workload,
-    header: &Map<String, Value>,
-    out: &mut dyn Write,
-) -> Result<u64, WorkloadError> {
-    if !header.is_empty() {
-        let json = serde_json::to_string(header).map_err(std::io::Error::from)?;
-        writeln!(out, "# {json}")?;
-    }
-    writeln!(out, "{COLUMNS}")?;
-    let mut left_out = 0;
-    let mut live = LiveTable::default();
-    workload.emit(&mut |op: Op<'_>| {
-        match op {
-            Op::Malloc {
-                id,
-                bytes,
-                stream,
-                tag,
-            } => {
-                live.insert(id, (bytes, stream));
-                writeln!(out, "alloc,{id},{bytes},{stream},{}", one_field(tag))?;
-            }
-            Op::Free { id } => {
-                if let Some((bytes, stream)) = live.remove(id) {
-                    writeln!(out, "free,{id},{bytes},{stream},")?;
-                }
-            }
-            Op::RecordStream { id, stream } => {
-                writeln!(out, "mark,{id},0,{stream},record_stream")?;
-            }
-            Op::Mark { tag } => writeln!(out, "mark,-1,0,0,{}", one_field(tag))?,
-            Op::EmptyCache | Op::Surroundings(_) => left_out += 1,
-        }
-        Ok(Answer::Done)
-    })?;
-    Ok(left_out)
-}
-
-/// The tag without characters that would end the field.
-fn one_field(tag: &str) -> Cow<'_, str> {
-    if tag.contains([',', '\n', '\r']) {
-        tag.replace(',', ";").replace(['\n', '\r'], " ").into()
-    } else {
-        tag.into()
-    }
 }

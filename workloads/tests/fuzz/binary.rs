@@ -1,12 +1,13 @@
 //! Binary traces.
 
+use coalesce_workloads::Workload;
 use coalesce_workloads::formats::binary::{self, BinaryTrace};
 use proptest::proptest;
 
 use crate::examples::{almost, examples};
 use crate::file::Scratch;
 use crate::memory::Most;
-use crate::trace::{count, operations};
+use crate::trace::{count, operations, replay_from_start};
 
 const EXAMPLES: &str = "fuzz/examples/binary";
 
@@ -34,6 +35,8 @@ fn check(bytes: &[u8], file: &Scratch) {
         expected
     );
     assert_eq!(again.header(), opened.header());
+    assert_eq!(again.start(), opened.start());
+    replay_from_start(&opened);
 }
 
 #[test]

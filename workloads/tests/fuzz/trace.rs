@@ -1,8 +1,12 @@
 //! Our traces, and the detection of text formats.
 
+use coalesce_alloc::driver::sim::SimConfig;
+use coalesce_alloc::settings::Settings;
 use coalesce_workloads::formats;
 use coalesce_workloads::formats::trace::{self, TraceFile};
 use coalesce_workloads::op::{Answer, Op, Workload, WorkloadError};
+use coalesce_workloads::replay::replay;
+use coalesce_workloads::start;
 use proptest::proptest;
 
 use crate::examples::{almost, examples};
@@ -44,6 +48,18 @@ pub fn count(workload: &dyn Workload) -> Result<usize, String> {
     sent.map(|()| count).map_err(|error| error.to_string())
 }
 
+/// Replays with the reference, which begins with the segments of the trace if it can have them.
+pub fn replay_from_start(workload: &dyn Workload) {
+    let start = workload.start().map(AsRef::as_ref);
+    for conf in ["", "expandable_segments:True"] {
+        let settings = Settings::from_conf(conf).expect("it is valid");
+        let config = SimConfig::with_capacity(1 << 30);
+        let mut allocator = start::reference(start, &config, settings, None);
+        let _ = replay(workload, &mut allocator, &mut ());
+        allocator.check().expect("no trace breaks the allocator");
+    }
+}
+
 fn check(bytes: &[u8], file: &Scratch) {
     let path = file.holding(bytes);
     let guessed = ANY.during(bytes, || formats::open(path));
@@ -61,6 +77,9 @@ fn check(bytes: &[u8], file: &Scratch) {
     let mut written = Vec::new();
     trace::write(&opened, opened.header(), &mut written).expect("it was read before");
     let again = TraceFile::open(file.holding(&written)).expect("what was written is a trace");
+    assert_eq!(again.start(), opened.start());
+    assert_eq!(again.conditions(), opened.conditions());
+    replay_from_start(&opened);
     let again = operations(&again).expect("what was written is a trace");
     // A carriage return within a line is part of a tag and is written as a space.
     let one_line = |ops: Vec<String>| ops.join("\n").replace("\\r", " ");

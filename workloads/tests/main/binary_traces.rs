@@ -1,7 +1,9 @@
 //! Binary traces contain all operations; broken ones are refused.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+
+use coalesce_alloc::{MempoolId, PoolCall};
 
 use coalesce_workloads::formats::binary::{self, BinaryTrace};
 use coalesce_workloads::formats::compression::gzip;
@@ -45,6 +47,9 @@ impl Workload for Program {
     fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
         let mut live: BTreeSet<u64> = BTreeSet::new();
         let mut next = 0_u64;
+        // Whether requests go to a pool; none if it was released.
+        let mut pools: BTreeMap<MempoolId, Option<bool>> = BTreeMap::new();
+        let mut captures = false;
         for (choice, place, number, stream, tag) in &self.0 {
             let (bytes, stream) = (*number, *stream);
             let one = live.iter().nth(place % live.len().max(1)).copied();
@@ -76,6 +81,26 @@ impl Workload for Program {
                     stream,
                     count: bytes,
                 }),
+                (11, _) => {
+                    let pool = MempoolId(u64::from(stream % 3), number % 3);
+                    let use_ = pools.get(&pool).copied();
+                    let (next, call) = match (place % 2, use_) {
+                        (_, None) => (Some(true), PoolCall::Begin(pool)),
+                        (_, Some(Some(true))) => (Some(false), PoolCall::End(pool)),
+                        (0, Some(Some(false))) => (Some(true), PoolCall::Begin(pool)),
+                        (_, Some(Some(false))) => (None, PoolCall::Release(pool)),
+                        (_, Some(None)) => (None, PoolCall::Empty(pool)),
+                    };
+                    pools.insert(pool, next);
+                    Op::Pool(call)
+                }
+                (12, _) => {
+                    captures = !captures;
+                    Op::Pool(match captures {
+                        true => PoolCall::BeginCapture,
+                        false => PoolCall::EndCapture,
+                    })
+                }
                 _ => continue,
             };
             sink.op(op)?;
@@ -88,7 +113,7 @@ fn programs() -> impl Strategy<Value = Program> {
     let number = prop_oneof![0..9_u64, 0..1_u64 << 34, any::<u64>()];
     let stream = prop_oneof![4 => 0..3_u32, 1 => any::<u32>()];
     let tag = prop_oneof![4 => "[a-c]{0,2}", 1 => "[^,\r\n]{0,9}"];
-    let choice = (0..11_u8, any::<usize>(), number, stream, tag);
+    let choice = (0..13_u8, any::<usize>(), number, stream, tag);
     prop::collection::vec(choice, 0..200).prop_map(Program)
 }
 
@@ -104,6 +129,7 @@ proptest! {
     fn a_trace_becomes_itself_by_way_of_the_binary_form(program in programs()) {
         let original = text(&program);
         let csv = TraceFile::open(file("itself.csv", &original)).unwrap();
+        prop_assert_eq!(operations(&csv).unwrap(), operations(&program).unwrap());
         let binary = BinaryTrace::open(file("itself.trace", &packed(&csv))).unwrap();
         prop_assert_eq!(text(&binary), original);
     }
@@ -154,13 +180,13 @@ fn tags_beyond_those_with_places_are_written_in_full() {
 #[test]
 fn errors_name_the_byte_and_the_reason() {
     const HEAD: &[u8] = b"\x8bTRACE\r\n\x01\x00";
-    let cases: [(&str, &[u8], &[u8], &str); 15] = [
+    let cases: [(&str, &[u8], &[u8], &str); 22] = [
         ("magic", b"\x8bTRACE\r\n", b"", "byte 8: the file ends here"),
         (
             "version",
-            b"\x8bTRACE\r\n\x02\x00",
+            b"\x8bTRACE\r\n\x03\x00",
             b"",
-            "byte 8: a binary trace of version 2",
+            "byte 8: a binary trace of version 3",
         ),
         (
             "header",
@@ -229,6 +255,43 @@ fn errors_name_the_byte_and_the_reason() {
             HEAD,
             b"\x04\x06\x02",
             "byte 11: the end of 2 events after 1",
+        ),
+        (
+            "failure",
+            HEAD,
+            b"\x20\x01\x00\x00",
+            "byte 10: a failed request that the header does not count",
+        ),
+        (
+            "pool",
+            HEAD,
+            b"\x0f\x00\x01\x0f\x00\x01",
+            "byte 13: requests already go to pool (0, 1)",
+        ),
+        ("capture", HEAD, b"\x2f", "byte 10: no capture is under way"),
+        (
+            "segments",
+            b"\x8bTRACE\r\n\x02\x00",
+            b"\x01\x01\x00\x00\x01\x00\x00\x00",
+            "byte 11: segments without their settings",
+        ),
+        (
+            "segment",
+            b"\x8bTRACE\r\n\x02\x00",
+            b"\x01\x01\x00\x00\x04\x00\x00\x00",
+            "byte 11: 4 are no flags of a segment",
+        ),
+        (
+            "recorded",
+            b"\x8bTRACE\r\n\x02\x0e{\"coalesce\":1}",
+            b"",
+            "byte 9: the header, under 'coalesce': invalid type",
+        ),
+        (
+            "missing",
+            b"\x8bTRACE\r\n\x02\x1b{\"coalesce\":{\"failures\":1}}",
+            b"\x00\x06\x00",
+            "byte 38: 1 of the failures that the header counts are missing",
         ),
     ];
     for (name, head, rest, expected) in cases {

@@ -24,6 +24,7 @@ fn digest(workload: &dyn Workload) -> (u64, String) {
                 Op::Free { id } => format!("free {id}\n"),
                 Op::RecordStream { id, stream } => format!("record_stream {id} {stream}\n"),
                 Op::EmptyCache => "empty_cache\n".to_owned(),
+                Op::Pool(call) => format!("pool {call:?}\n"),
                 Op::Surroundings(change) => format!("around {change:?}\n"),
                 Op::Mark { tag } => format!("mark {tag}\n"),
             });

@@ -17,6 +17,7 @@ mod pickles;
 mod placement;
 mod public_traces;
 mod recordings;
+mod round_trips;
 mod snapshots;
 mod surroundings;
 mod trace_files;

@@ -113,12 +113,133 @@ fn errors_name_file_line_and_reason() {
             format!("{head}mark,5,0,1,record_stream\n"),
             "line 2: record_stream of id 5, which is not live",
         ),
+        (
+            "pool_twice",
+            format!("{head}pool,-1,0,0,begin 0:1\npool,-1,0,0,begin 0:1\n"),
+            "line 3: requests already go to pool (0, 1)",
+        ),
+        (
+            "pool_end",
+            format!("{head}pool,-1,0,0,end 0:1\n"),
+            "line 2: no requests go to pool (0, 1)",
+        ),
+        (
+            "pool_gone",
+            format!(
+                "{head}pool,-1,0,0,begin 7:0\npool,-1,0,0,end 7:0\npool,-1,0,0,release 7:0\n\
+                 pool,-1,0,0,begin 7:0\n"
+            ),
+            "line 5: pool (7, 0) was released",
+        ),
+        (
+            "pool_name",
+            format!("{head}pool,-1,0,0,begin 1\n"),
+            "line 2: pool 'begin 1'; expected begin, end, release or empty, and a pool such as 0:1",
+        ),
+        (
+            "capture",
+            format!("{head}capture,-1,0,0,end\n"),
+            "line 2: no capture is under way",
+        ),
+        (
+            "events",
+            format!("{head}events,-1,0,0,wait\n"),
+            "line 2: events 'wait'; expected hold, at_once or finish",
+        ),
+        (
+            "failure",
+            format!("{head}fail,0,1,0,failed when recorded: mm\n"),
+            "line 2: a failed request that the header does not count in 'failures'",
+        ),
+        (
+            "recorded",
+            format!("# {{\"coalesce\": {{\"failed\": 1}}}}\n{head}"),
+            "line 1: the header, under 'coalesce': unknown field `failed`",
+        ),
+        (
+            "late_segment",
+            format!("{head}mark,-1,0,0,a\nsegment,1,0,0,large 0:0\n"),
+            "line 3: a segment behind the first event",
+        ),
+        (
+            "block",
+            format!("{head}block,-1,512,0,0\n"),
+            "line 2: a block before the first segment",
+        ),
+        (
+            "segment",
+            format!("{head}segment,288230376151711744,0,0,huge 0:0\n"),
+            "line 2: segment 'huge 0:0'; expected one such as 'large 0:0'",
+        ),
     ];
     for (name, text, expected) in cases {
         let path = file(&format!("{name}.csv"), text.as_bytes());
         let error = events(&path).unwrap_err();
         let full = format!("{}, {expected}", path.display());
         assert!(error.starts_with(&full), "{name}: {error}");
+    }
+}
+
+#[test]
+fn an_impossible_start_is_refused() {
+    const FIRST: u64 = 1 << 58;
+    let header = r#"# {"coalesce": {"start": {"conf": "", "torch": "2.11"}}}"#;
+    let cases = [
+        (
+            "low",
+            "segment,512,0,0,large 0:0\nblock,-1,512,0,0\n".to_owned(),
+            "addresses are from 2^58 to 2^62",
+        ),
+        (
+            "gap",
+            format!("segment,{FIRST},0,0,large 0:0\n"),
+            "it has no blocks",
+        ),
+        (
+            "ids",
+            format!("segment,{FIRST},0,0,large 0:0\nblock,1,512,0,9\n"),
+            "id 0 is missing",
+        ),
+        (
+            "order",
+            format!(
+                "segment,{},0,0,large 0:0\nblock,-1,512,0,0\nsegment,{FIRST},0,0,large 0:0\nblock,-1,512,0,0\n",
+                FIRST + 512
+            ),
+            "segments come by address",
+        ),
+        (
+            "overlap",
+            format!(
+                "segment,{FIRST},0,0,large 0:0\nblock,-1,1024,0,0\nsegment,{},0,0,large 0:0\nblock,-1,512,0,0\n",
+                FIRST + 512
+            ),
+            "it overlaps",
+        ),
+        (
+            "bases",
+            format!(
+                "segment,{},0,0,large 0:0 expandable\nblock,-1,512,0,0\n\
+                 segment,{},0,0,large 0:0 expandable\nblock,-1,512,0,0\n",
+                FIRST,
+                FIRST + 1024
+            ),
+            "its stream and pool have another expandable segment",
+        ),
+        (
+            "far",
+            format!(
+                "segment,{},{},0,large 0:0 expandable\nblock,-1,512,0,0\n",
+                FIRST + (1 << 52),
+                1_u64 << 52
+            ),
+            "it is too far behind the start of its expandable segment",
+        ),
+    ];
+    for (name, lines, expected) in cases {
+        let text = format!("{header}\nop,id,bytes,stream,tag\n{lines}");
+        let error = events(&file(&format!("start_{name}.csv"), text.as_bytes())).unwrap_err();
+        assert_contains(&error, expected);
     }
 }
 

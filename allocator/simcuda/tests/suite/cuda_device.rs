@@ -453,7 +453,7 @@ fn a_device_sees_whether_the_current_stream_is_captured() {
         assert!(!device.is_capturing());
         set_capturing(true);
         assert!(device.is_capturing());
-        device.set_current_stream(StreamId::nth(1));
+        device.follow_current_stream(|_| StreamId::nth(1));
         assert!(!device.is_capturing(), "of a stream that does not exist");
         set_capturing(false);
     });

@@ -66,8 +66,7 @@ pub(super) unsafe extern "C" fn malloc(
     addr: *mut u64,
 ) -> Outcome {
     outcome(|| {
-        let placed =
-            DEVICES.malloc_collecting(device, bytes, StreamId(stream), || collect())?;
+        let placed = DEVICES.malloc_collecting(device, bytes, StreamId(stream), || collect())?;
         // SAFETY: the caller guarantees it.
         unsafe { addr.write(placed.0) };
         Ok(())
@@ -87,8 +86,7 @@ pub(super) extern "C" fn free(addr: u64) -> Outcome {
 pub(super) unsafe extern "C" fn block(addr: u64, device: *mut c_int, bytes: *mut u64) -> Outcome {
     let addr = DeviceAddr(addr);
     outcome(|| {
-        let block =
-            DEVICES.owner(|ordinal, device| Ok((ordinal, device.block_size(addr)?)))?;
+        let block = DEVICES.owner(|ordinal, device| Ok((ordinal, device.block_size(addr)?)))?;
         let (ordinal, size) = block.ok_or(Error::InvalidPointer(addr))?;
         // SAFETY: the caller guarantees it.
         unsafe {

@@ -111,11 +111,7 @@ pub(super) unsafe extern "C" fn use_count(device: c_int, pool: PoolId, count: *m
 }
 
 pub(super) extern "C" fn set_use_on_oom(device: c_int, pool: PoolId, on: bool) -> Outcome {
-    outcome(|| {
-        DEVICES.with(device, |device| {
-            Ok(device.set_use_on_oom(pool.into(), on)?)
-        })
-    })
+    outcome(|| DEVICES.with(device, |device| Ok(device.set_use_on_oom(pool.into(), on)?)))
 }
 
 pub(super) extern "C" fn set_no_split(device: c_int, pool: PoolId) -> Outcome {

@@ -108,10 +108,19 @@ pub(super) extern "C" fn listen(take: TakeEntry) -> Outcome {
 fn listener(ordinal: u32) -> Listener {
     let device = c_int::try_from(ordinal).unwrap_or(c_int::MAX);
     Box::new(move |entry, pool| {
-        let number = Action::ALL.iter().position(|&action| action == entry.action);
+        let number = Action::ALL
+            .iter()
+            .position(|&action| action == entry.action);
         if let (Some(take), Some(action)) = (TAKE_ENTRY.get(), number) {
             let (addr, stream) = (entry.addr.0, entry.stream.0);
-            take(device, action as c_int, addr, entry.size, stream, pool.into());
+            take(
+                device,
+                action as c_int,
+                addr,
+                entry.size,
+                stream,
+                pool.into(),
+            );
         }
     })
 }

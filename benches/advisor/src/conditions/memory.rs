@@ -19,6 +19,9 @@ use coalesce_workloads::replay::{Observer, Outcome, Step};
 
 use super::Given;
 
+/// The origin of what the header of a trace names.
+const AS_RECORDED: &str = "as recorded";
+
 /// Device memory and limit.
 pub(super) struct Memory {
     /// Bytes of device memory.
@@ -51,7 +54,8 @@ impl Given {
         let trial = Trial::of(input, addresses)?;
         let device = self.device(input, found.as_ref(), &trial)?;
         let mut capacity = device.as_ref().map_or(ROOMY, |(bytes, _)| *bytes);
-        if self.capacity.is_none() && input.recording.is_some() {
+        let is_recorded = input.recording.is_some() || input.workload.conditions().is_some();
+        if self.capacity.is_none() && is_recorded {
             // What others held when it was recorded is not part of it.
             capacity = capacity.saturating_add(self.others);
         }
@@ -89,6 +93,9 @@ impl Given {
             let origin = "reserved and free memory together when a request failed";
             return Ok(Some((device, origin.to_owned())));
         }
+        if let Some(named) = input.workload.conditions() {
+            return Ok(named.capacity.map(|bytes| (bytes, AS_RECORDED.to_owned())));
+        }
         let usual = || (USUAL, "because none is given".to_owned());
         Ok(input.recording.is_none().then(usual))
     }
@@ -108,6 +115,15 @@ impl Given {
         };
         if let Some(limit) = self.limit {
             return Ok(Some(exactly(limit, "as requested")));
+        }
+        if let Some(named) = input.workload.conditions()
+            && self.capacity.is_none()
+        {
+            let limit = named.limit.map(|bytes| ProcessLimit {
+                below: named.limit_below,
+                ..exactly(bytes, AS_RECORDED)
+            });
+            return Ok(limit);
         }
         if let Some(limit) = self.collector_limit(input) {
             let origin = "found by trial: with it the garbage collector acts as recorded";

@@ -69,6 +69,60 @@ fn a_binary_trace_is_written_and_read() {
     }
 }
 
+/// A replay of a trace of a snapshot, in either form, prints what a replay of the snapshot prints, but for remarks.
+#[test]
+fn a_trace_of_a_snapshot_replays_with_the_same_figures() {
+    let folder = scratch_folder("same_figures");
+    let replayed = |file: &str, more: &[&str]| {
+        let text = coalesce(&[&["replay", file, "--json"], more].concat(), "", &[]).success();
+        let mut report: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let columns = report.as_object_mut().unwrap();
+        for column in ["workload", "coverage", "missing", "remarks"] {
+            columns.remove(column);
+        }
+        assert!(columns.contains_key("peak_reserved_bytes"));
+        report
+    };
+    let snapshots = [
+        "workloads/tests/fixtures/torch-cpp.pickle",
+        "workloads/tests/fixtures/later.pickle",
+        "benches/cli/tests/h200/compile_cudagraphs.pickle.gz",
+        "benches/advisor/tests/holders/late.pickle.gz",
+        "benches/advisor/tests/holders/oom.pickle.gz",
+    ];
+    let flags: [&[&str]; 4] = [
+        &[],
+        &["--conf", "expandable_segments:True"],
+        &["--policy", "gmlake"],
+        &["--capacity", "4GiB", "--torch", "2.15"],
+    ];
+    for snapshot in snapshots {
+        let snapshot = checkout().join(snapshot);
+        for name in ["trace.csv", "trace.trace"] {
+            let trace = folder.join(name);
+            coalesce(&["convert", path(&snapshot), path(&trace)], "", &[]).success();
+            for flags in flags {
+                let expected = replayed(path(&snapshot), flags);
+                let what = format!("{}, {name}, {flags:?}", snapshot.display());
+                assert_eq!(replayed(path(&trace), flags), expected, "{what}");
+            }
+            let again = folder.join("again.csv");
+            let first = folder.join("first.csv");
+            coalesce(&["convert", path(&trace), path(&again)], "", &[]).success();
+            coalesce(&["convert", path(&snapshot), path(&first)], "", &[]).success();
+            let lines = |file: &Path| {
+                fs::read_to_string(file)
+                    .unwrap()
+                    .split_once('\n')
+                    .unwrap()
+                    .1
+                    .to_owned()
+            };
+            assert_eq!(lines(&again), lines(&first), "{}", snapshot.display());
+        }
+    }
+}
+
 #[test]
 fn an_rmm_log_is_written_and_read() {
     let original = program();

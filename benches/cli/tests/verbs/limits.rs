@@ -76,6 +76,40 @@ fn compare(program: &str, recording: &Path) {
     }
 }
 
+/// Compares all measurements of a program without an edge with replays, in every figure.
+fn compare_all(program: &str) {
+    let recording = recording(&folder(), program).unwrap();
+    let mut reader = csv::Reader::from_path(folder().join("measured.csv")).unwrap();
+    let columns = reader.headers().unwrap().clone();
+    let rows = reader.records().map(Result::unwrap);
+    let rows: Vec<csv::StringRecord> = rows.filter(|row| &row[0] == program).collect();
+    assert!(!rows.is_empty());
+    for row in &rows {
+        let column = |name: &str| {
+            let index = columns.iter().position(|column| column == name);
+            &row[index.unwrap()]
+        };
+        let mut arguments = vec!["replay", recording.to_str().unwrap(), "--json"];
+        arguments.extend(["--conf", column("conf")]);
+        let limit = column("limit_bytes");
+        if !limit.is_empty() {
+            arguments.extend(["--limit", limit]);
+        }
+        let replayed = coalesce(&arguments, "", &[]).success();
+        let replayed: Value = serde_json::from_str(&replayed).unwrap();
+        for figure in [
+            "allocations",
+            "peak_requested_bytes",
+            "peak_reserved_bytes",
+            "retries",
+            "ooms",
+        ] {
+            let measured: u64 = column(figure).parse().unwrap();
+            assert_eq!(replayed[figure], measured, "{program}, {figure}: {row:?}");
+        }
+    }
+}
+
 /// A snapshot of a program that is refused 70 MiB while it has 120 MiB reserved, by a limit of 128 MiB.
 fn refused(name: &str) -> PathBuf {
     let trace = "op,id,bytes,stream,tag\nalloc,1,62914560,0,a\nalloc,2,62914560,0,b\nalloc,3,73400320,0,c\n";
@@ -135,6 +169,11 @@ fn sampled_graphs_fit_as_measured_on_a_gpu() {
 fn a_detector_fits_as_measured_on_a_gpu_but_for_two_rows() {
     let recording = recording(&folder(), "fasterrcnn").unwrap();
     compare("fasterrcnn", &recording);
+}
+
+#[test]
+fn a_program_with_cuda_graphs_runs_as_measured_on_a_gpu() {
+    compare_all("compile_cudagraphs");
 }
 
 #[test]

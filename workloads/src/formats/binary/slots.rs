@@ -40,6 +40,20 @@ impl Slots {
         Ok(slot)
     }
 
+    /// Fails if an id is live.
+    pub(super) fn ensure_new(&self, id: u64) -> Result<(), Reason> {
+        let is_above = self.highest.is_none_or(|highest| id > highest);
+        let is_live = !is_above
+            && match &self.live {
+                Some(live) => live.contains(&id),
+                None => self.ids.contains(&Some(id)),
+            };
+        match is_live {
+            true => Err(format!("id {id} is already live")),
+            false => Ok(()),
+        }
+    }
+
     /// The id of the allocation in a slot.
     pub(super) fn id(&self, slot: u64) -> Result<u64, Reason> {
         let index = usize::try_from(slot).unwrap_or(usize::MAX);

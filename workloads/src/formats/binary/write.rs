@@ -3,15 +3,18 @@
 use std::collections::HashMap;
 use std::io::{self, Write};
 
+use coalesce_alloc::{MempoolId, PoolCall};
 use foldhash::fast::FixedState;
 use serde_json::{Map, Value};
 
 use super::slots::Slots;
-use super::{LONGEST_TEXT, MAGIC, MOST_TAGS, VERSION, change, kind, malloc, signed};
+use super::{LONGEST_TEXT, MAGIC, MOST_TAGS, VERSION, change, kind, malloc, pool, signed, start};
+use crate::course::FAILED;
+use crate::formats::recorded::Recorded;
 use crate::op::{Answer, Op, Workload, WorkloadError};
 use crate::surroundings::Change;
 
-/// Writes the operations of `workload` as a binary trace. Operations on allocations that are not live are left out, and so
+/// Writes the operations of `workload` as a binary trace, with what the workload knows of its recording. Operations on allocations that are not live are left out, and so
 /// is an empty header.
 ///
 /// # Errors
@@ -21,10 +24,12 @@ pub fn write(
     header: &Map<String, Value>,
     out: &mut dyn Write,
 ) -> Result<(), WorkloadError> {
+    let header = Recorded::header_of(workload, header);
     let json = match header.is_empty() {
         true => String::new(),
-        false => serde_json::to_string(header).map_err(io::Error::from)?,
+        false => serde_json::to_string(&header).map_err(io::Error::from)?,
     };
+    let is_recorded = workload.recorded_failures().is_some();
     let mut writer = Writer {
         event: Vec::new(),
         slots: Slots::default(),
@@ -37,8 +42,28 @@ pub fn write(
     writer.event.extend(MAGIC);
     writer.event.push(VERSION);
     writer.text(&json).map_err(io::Error::other)?;
+    for number in start::numbers(workload.start().map(AsRef::as_ref)) {
+        writer.number(number);
+    }
     writer.flush(out)?;
     workload.emit(&mut |op: Op<'_>| {
+        if let Op::Malloc {
+            id,
+            bytes,
+            stream,
+            tag,
+        } = op
+            && is_recorded
+            && tag.starts_with(FAILED)
+        {
+            let request = Request { id, bytes, stream };
+            writer
+                .malloc(&request, tag, malloc::FAILED)
+                .map_err(io::Error::other)?;
+            writer.events += 1;
+            writer.flush(out)?;
+            return Ok(Answer::OutOfMemory);
+        }
         if writer.op(op).map_err(io::Error::other)? {
             writer.events += 1;
         }
@@ -49,6 +74,13 @@ pub fn write(
     writer.number(writer.events);
     writer.flush(out)?;
     Ok(())
+}
+
+/// A malloc without its tag.
+struct Request {
+    id: u64,
+    bytes: u64,
+    stream: u32,
 }
 
 struct Writer {
@@ -79,7 +111,11 @@ impl Writer {
                 bytes,
                 stream,
                 tag,
-            } => self.malloc(id, bytes, stream, tag)?,
+            } => {
+                self.malloc(&Request { id, bytes, stream }, tag, 0)?;
+                let slot = self.slots.take(id)?;
+                self.slot_of.insert(id, slot as u64);
+            }
             Op::Free { id } => {
                 let Some(slot) = self.slot_of.remove(&id) else {
                     return Ok(false);
@@ -97,6 +133,7 @@ impl Writer {
                 self.number(stream.into());
             }
             Op::EmptyCache => self.event.push(kind::EMPTY_CACHE),
+            Op::Pool(call) => self.pool_call(call),
             Op::Surroundings(change) => self.change(change),
             Op::Mark { tag } => {
                 self.event.push(kind::MARK);
@@ -106,9 +143,10 @@ impl Writer {
         Ok(true)
     }
 
-    fn malloc(&mut self, id: u64, bytes: u64, stream: u32, tag: &str) -> Result<(), String> {
+    fn malloc(&mut self, request: &Request, tag: &str, flags: u8) -> Result<(), String> {
+        let &Request { id, bytes, stream } = request;
         let delta = id.wrapping_sub(self.id.wrapping_add(1));
-        let mut head = kind::MALLOC;
+        let mut head = kind::MALLOC | flags;
         if delta != 0 {
             head |= malloc::HAS_DELTA;
         }
@@ -124,10 +162,7 @@ impl Writer {
             self.number(stream.into());
         }
         (self.id, self.stream) = (id, stream);
-        self.tag(tag)?;
-        let slot = self.slots.take(id)?;
-        self.slot_of.insert(id, slot as u64);
-        Ok(())
+        self.tag(tag)
     }
 
     fn tag(&mut self, tag: &str) -> Result<(), String> {
@@ -140,6 +175,22 @@ impl Writer {
             self.tags.insert(tag.into(), self.tags.len() as u64 + 1);
         }
         self.text(tag)
+    }
+
+    fn pool_call(&mut self, call: PoolCall) {
+        let (flags, pool) = match call {
+            PoolCall::Begin(pool) => (pool::BEGIN, Some(pool)),
+            PoolCall::End(pool) => (pool::END, Some(pool)),
+            PoolCall::Release(pool) => (pool::RELEASE, Some(pool)),
+            PoolCall::Empty(pool) => (pool::EMPTY, Some(pool)),
+            PoolCall::BeginCapture => (pool::BEGIN_CAPTURE, None),
+            PoolCall::EndCapture => (pool::END_CAPTURE, None),
+        };
+        self.event.push(kind::POOL | flags);
+        if let Some(MempoolId(graph, user)) = pool {
+            self.number(graph);
+            self.number(user);
+        }
     }
 
     fn change(&mut self, change: Change) {

@@ -25,7 +25,7 @@ pub struct Coverage {
     pub end: MemoryUse,
     /// The peak of reserved memory from the first entry to the last, in bytes.
     pub peak_reserved_bytes: u64,
-    /// Whether memory is in private pools (CUDA graphs, `MemPool`). Replays serve it from the default pool.
+    /// Whether memory is in private pools (CUDA graphs, `MemPool`).
     pub has_private_pools: bool,
     /// Whether the garbage collector depends on the ages of blocks that were free before the first entry.
     pub lacks_ages: bool,
@@ -63,7 +63,7 @@ impl Coverage {
     /// Whether a replay decides from what the recording lacks, so that its figures are estimates.
     #[must_use]
     pub fn allows_estimates_only(&self) -> bool {
-        self.has_private_pools || self.lacks_ages
+        self.lacks_ages
     }
 
     /// Whether the history looks as if the recorder's ring buffer was full, so that it dropped older
@@ -106,7 +106,8 @@ impl Recording {
         }
     }
 
-    fn has_private_pools(&self) -> bool {
+    /// Whether memory is in private pools.
+    pub(super) fn has_private_pools(&self) -> bool {
         let is_private = |pool: MempoolId| pool != MempoolId::DEFAULT;
         let mut segments = self.segments.iter();
         let mut entries = self.entry_pools.iter();
@@ -191,7 +192,7 @@ mod tests {
         assert_eq!(plain.extent, Extent::BeginningMissing);
         assert!(!plain.allows_estimates_only());
         let pools = warm("", MempoolId(0, 1)).coverage();
-        assert!(pools.has_private_pools && pools.allows_estimates_only());
+        assert!(pools.has_private_pools && !pools.allows_estimates_only());
         let collected = warm("garbage_collection_threshold:0.8", MempoolId::DEFAULT).coverage();
         assert!(collected.lacks_ages && collected.allows_estimates_only());
     }

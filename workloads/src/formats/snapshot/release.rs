@@ -69,6 +69,12 @@ impl Releases {
         Self::only(release, ReleaseEvidence::Given)
     }
 
+    /// The release that a file made of a recording names.
+    #[must_use]
+    pub const fn named(release: Release) -> Self {
+        Self::only(release, ReleaseEvidence::Keys)
+    }
+
     /// Whether a release is in the range.
     #[must_use]
     pub fn contains(&self, release: Release) -> bool {

@@ -13,7 +13,7 @@ mod difference;
 pub(super) mod extents;
 mod guesses;
 mod limit;
-mod pools;
+pub(super) mod pools;
 mod prepared;
 mod replay;
 mod tails;

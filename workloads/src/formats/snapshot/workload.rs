@@ -6,42 +6,42 @@
 //! - A free that has to wait for other streams waits for an event, which finishes where the recording
 //!   completes the free. An allocator that is out of memory can wait for it. A block freed before the first
 //!   entry is freed where that free completes.
-//! - A request that failed when recorded is a malloc with a tag that says so. If it succeeds, it is freed at
-//!   once, because the further course of the program is unknown; a larger device thus shows how much memory
-//!   it takes. Retries are not failures. The size is that of the block, which is what is recorded.
-//! - A request that fails now but did not when recorded ends the workload. But if a later failure was
-//!   recorded, the program handles failures: the workload resumes after that failure and skips the requests
-//!   up to it.
+//! - A request that failed when recorded is a malloc with a tag that says so. Retries are not failures. The size is that
+//!   of the block, which is what is recorded. `course.rs` tells how the program goes on after a failure.
+//! - Requests to private pools and captures of CUDA graphs are inferred (`pools.rs`).
 //! - Streams are numbered in the order of their handles, because allocators may order by them; the default
 //!   stream is 0.
 //! - The ids number the requests from 0, in order.
 //! - `step N` marks the begin of the profiler's step N, or else the end of the N-th optimizer step.
 
+mod pools;
 mod waits;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use coalesce_alloc::MempoolId;
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::history::{Action, TraceEntry};
-use coalesce_alloc::settings::Settings;
 use coalesce_alloc::snapshot::SegmentInfo;
+use coalesce_alloc::{MempoolId, PoolCall};
 use foldhash::fast::FixedState;
 
+use self::pools::{PoolCalls, pool_calls};
 use self::waits::Waits;
 use super::calls::{Call, CallKind, calls};
 use super::consistent::is_consistent;
 use super::rewind::{KindsByAddress, RecordingError, Start, rewind};
+use super::settings::KnownSettings;
 use super::verify::extents::{Extents, Owner, owner};
 use super::{Annotation, Recording, StackId};
-use crate::op::{Answer, Op, Sink, Workload, WorkloadError};
+use crate::course::{self, Course};
+use crate::op::{Op, Sink, Workload, WorkloadError};
 use crate::ops::Ops;
 use crate::start::StartState;
 use crate::surroundings::Change;
 
 /// The prefix of the tag of a request that failed when recorded.
-pub const FAILED: &str = "failed when recorded";
+pub const FAILED: &str = course::FAILED;
 
 /// The tag of a request without the mark that it failed when recorded.
 #[must_use]
@@ -55,8 +55,8 @@ pub fn without_mark(tag: &str) -> &str {
 pub struct RecordedWorkload {
     name: String,
     ops: Ops,
-    /// The indices in `ops` of the requests that failed when recorded, in order.
-    failures: Vec<usize>,
+    /// Requests that failed when recorded.
+    failures: u64,
     remarks: Vec<String>,
     start: Option<Arc<StartState>>,
 }
@@ -75,12 +75,14 @@ impl RecordedWorkload {
         let mut writer = Writer::new(recording, &start);
         writer.live_at_start(&start);
         writer.marks_of_steps(0);
-        for call in calls(recording, collects_garbage) {
-            writer.call(&call);
+        let calls = calls(recording, collects_garbage);
+        let mut pool_calls = pool_calls(recording, &calls);
+        for (index, call) in calls.iter().enumerate() {
+            writer.call(call, pool_calls.remove(&index).unwrap_or_default());
         }
         Ok(Self {
             name: name.into(),
-            start: state_at(recording, &start, &writer.streams, known.settings),
+            start: state_at(recording, &start, &writer.streams, known),
             ops: writer.ops,
             failures: writer.failures,
             remarks: start.remarks,
@@ -100,26 +102,10 @@ impl Workload for RecordedWorkload {
     }
 
     fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-        let mut gives_up = false;
-        for (index, op) in self.ops.iter().enumerate() {
-            let Op::Malloc { id, .. } = op else {
-                sink.op(op)?;
-                continue;
-            };
-            let failed = self.failures.binary_search(&index).is_ok();
-            if gives_up {
-                gives_up = !failed;
-                continue;
-            }
-            match sink.op(op)? {
-                Answer::Done if failed => _ = sink.op(Op::Free { id })?,
-                Answer::OutOfMemory if !failed => {
-                    if self.failures.last().is_none_or(|&last| last < index) {
-                        return Ok(());
-                    }
-                    gives_up = true;
-                }
-                _ => {}
+        let mut course = Course::new(Some(self.failures));
+        for op in self.ops.iter() {
+            if !course.send(op, sink)? {
+                break;
             }
         }
         Ok(())
@@ -127,6 +113,10 @@ impl Workload for RecordedWorkload {
 
     fn start(&self) -> Option<&Arc<StartState>> {
         self.start.as_ref()
+    }
+
+    fn recorded_failures(&self) -> Option<u64> {
+        Some(self.failures)
     }
 }
 
@@ -153,8 +143,9 @@ fn state_at(
     recording: &Recording,
     start: &Start,
     streams: &[StreamId],
-    settings: Settings,
+    known: KnownSettings,
 ) -> Option<Arc<StartState>> {
+    let KnownSettings { settings, conf, .. } = known;
     // The owners of pages, with their first address and their last.
     let mut owners: Vec<(Owner, (DeviceAddr, DeviceAddr))> = Vec::new();
     for run in start.segments.iter().filter(|run| run.is_expandable) {
@@ -173,24 +164,13 @@ fn state_at(
         }
     }
     let mut segments = start.segments.clone();
-    // Requests to private pools are replayed in the default pool, and so must find their memory there.
-    let is_private = |segment: &SegmentInfo| segment.pool != MempoolId::DEFAULT;
-    let mut pools: HashSet<MempoolId> = HashSet::new();
-    if segments.iter().any(is_private) {
-        let entries = recording.entries.iter().enumerate();
-        let requests = entries.filter(|(_, entry)| entry.action == Action::Alloc);
-        pools.extend(requests.map(|(index, _)| recording.pool_of(index)));
-    }
     for segment in &mut segments {
-        if !segment.is_expandable && pools.contains(&segment.pool) {
-            segment.pool = MempoolId::DEFAULT;
-        }
         let number = streams.binary_search(&segment.stream).unwrap_or(0);
         segment.stream = StreamId::nth(u32::try_from(number).unwrap_or(u32::MAX));
     }
     let base_of = |first: &SegmentInfo| bases.get(&first.address).copied();
     let base_of = |first: &SegmentInfo| base_of(first).unwrap_or(first.address);
-    StartState::new(segments, base_of, settings).map(Arc::new)
+    StartState::new(segments, base_of, settings, conf).map(Arc::new)
 }
 
 struct Writer<'a> {
@@ -205,7 +185,7 @@ struct Writer<'a> {
     waits: Waits,
     next_id: u64,
     ops: Ops,
-    failures: Vec<usize>,
+    failures: u64,
 }
 
 impl<'a> Writer<'a> {
@@ -228,7 +208,7 @@ impl<'a> Writer<'a> {
             origins: HashMap::default(),
             next_id: 0,
             ops: Ops::default(),
-            failures: Vec::new(),
+            failures: 0,
         }
     }
 
@@ -236,6 +216,10 @@ impl<'a> Writer<'a> {
         let entries = self.recording.entries.iter();
         let touched: HashSet<DeviceAddr, FixedState> = entries.map(|entry| entry.addr).collect();
         for segment in &start.segments {
+            let is_private = segment.pool != MempoolId::DEFAULT;
+            if is_private {
+                self.ops.push(Op::Pool(PoolCall::Begin(segment.pool)));
+            }
             for block in segment.blocks.iter().filter(|block| block.is_active()) {
                 // Some versions did not record the requested size.
                 let bytes = match block.requested_size {
@@ -253,6 +237,9 @@ impl<'a> Writer<'a> {
                     stack.unwrap_or_default(),
                     false,
                 );
+            }
+            if is_private {
+                self.ops.push(Op::Pool(PoolCall::End(segment.pool)));
             }
         }
     }
@@ -278,7 +265,7 @@ impl<'a> Writer<'a> {
         let id = self.next_id;
         self.next_id += 1;
         if failed {
-            self.failures.push(self.ops.len());
+            self.failures += 1;
         } else {
             self.live.insert(addr, id);
         }
@@ -290,12 +277,18 @@ impl<'a> Writer<'a> {
         });
     }
 
-    fn call(&mut self, call: &Call) {
+    fn call(&mut self, call: &Call, pools: PoolCalls) {
         let entries = &self.recording.entries[call.entries()];
+        for pool in pools.released {
+            self.ops.push(Op::Pool(PoolCall::Release(pool)));
+        }
         if let Some(last) = entries.last() {
             self.marks_of_steps(last.time_us);
         }
         self.frees(call.kind, entries);
+        for begin in pools.begins {
+            self.ops.push(Op::Pool(begin));
+        }
         let index = call.entries().end.saturating_sub(1);
         let stack = self.recording.entry_stacks.get(index).copied();
         match (call.kind, entries.last()) {
@@ -306,8 +299,16 @@ impl<'a> Writer<'a> {
                 let failed = call.kind == CallKind::FailedMalloc;
                 self.malloc(addr, size, stream, stack.unwrap_or_default(), failed);
             }
+            (CallKind::EmptyCache, _) if !pools.emptied.is_empty() => {
+                for pool in pools.emptied {
+                    self.ops.push(Op::Pool(PoolCall::Empty(pool)));
+                }
+            }
             (CallKind::EmptyCache, _) => self.ops.push(Op::EmptyCache),
             _ => {}
+        }
+        for end in pools.ends {
+            self.ops.push(Op::Pool(end));
         }
     }
 

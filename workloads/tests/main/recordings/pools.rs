@@ -1,16 +1,21 @@
 //! Recordings of programs whose private pools are gone when the snapshot is written: graphs captured with
 //! `torch.cuda.graph` that were deleted, and freed `MemPool`s.
 
-use coalesce_alloc::MempoolId;
 use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
+use coalesce_alloc::error::{Error, PoolError};
 use coalesce_alloc::history::HistoryOptions;
+use coalesce_alloc::release::two;
 use coalesce_alloc::settings::Settings;
+use coalesce_alloc::{Allocator, MempoolId, PoolCall};
 use coalesce_workloads::families::rng::Rng;
 use coalesce_workloads::formats::snapshot::Recording;
 use coalesce_workloads::formats::snapshot::verify::{Known, Verdict, verify};
+use coalesce_workloads::formats::snapshot::workload::RecordedWorkload;
+use coalesce_workloads::op::{Answer, Op, Workload};
+use coalesce_workloads::replay::replay;
 
 const POOL: MempoolId = MempoolId(0, 7);
 
@@ -184,4 +189,64 @@ fn a_pool_that_cannot_be_found_is_named_as_the_likely_cause() {
         reason.contains("this looks like memory of a private pool (torch.cuda.graph or MemPool)"),
         "{reason}"
     );
+}
+
+#[test]
+fn replays_direct_requests_to_the_recorded_pools() {
+    for seed in 0..12 {
+        let program = program(seed, false);
+        let recording = Recording {
+            entry_pools: program.pools.clone(),
+            ..program.recording()
+        };
+        let workload = RecordedWorkload::new("pools", &recording).unwrap();
+        let mut calls = Vec::new();
+        let mut note = |op: Op<'_>| {
+            if let Op::Pool(call) = op {
+                calls.push(call);
+            }
+            Ok(Answer::Done)
+        };
+        workload.emit(&mut note).unwrap();
+        let expected = [
+            PoolCall::Begin,
+            PoolCall::End,
+            PoolCall::Release,
+            PoolCall::Empty,
+        ];
+        assert_eq!(calls, expected.map(|call| call(POOL)));
+        let mut replayed = Program::new(seed).allocator;
+        replay(&workload, &mut replayed, &mut ()).unwrap();
+        assert_eq!(replayed.stats(), program.allocator.stats(), "seed {seed}");
+        assert_eq!(replayed.segments(), program.allocator.segments());
+    }
+}
+
+/// While a graph is captured, nothing is given back, not even for a request that would then fit.
+#[test]
+fn a_captured_request_fails_where_another_would_be_served() {
+    const MIB: u64 = 1 << 20;
+    for (is_captured, release) in [(true, 11), (true, 15), (false, 15)] {
+        let settings = Settings::of_release(two(release));
+        let device = SimDevice::new(&SimConfig::with_capacity(100 * MIB));
+        let mut allocator = PyTorch::new(device, settings);
+        let cached = allocator.malloc(60 * MIB, StreamId::DEFAULT).unwrap();
+        allocator.free(cached).unwrap();
+        if is_captured {
+            allocator.pool_call(PoolCall::BeginCapture).unwrap();
+        }
+        allocator.pool_call(PoolCall::Begin(POOL)).unwrap();
+        let placed = allocator.malloc(60 * MIB, StreamId::DEFAULT);
+        assert_eq!(placed.is_err(), is_captured, "PyTorch 2.{release}");
+        allocator.pool_call(PoolCall::End(POOL)).unwrap();
+        if is_captured {
+            allocator.empty_cache().unwrap();
+            let reserved = allocator.stats().reserved_bytes.all().current;
+            assert_eq!(reserved, 60 << 20, "the capture is under way");
+            allocator.pool_call(PoolCall::EndCapture).unwrap();
+            let ended = allocator.pool_call(PoolCall::EndCapture).unwrap_err();
+            assert_eq!(ended, Error::Pool(PoolError::NoCapture));
+        }
+        allocator.check().unwrap();
+    }
 }

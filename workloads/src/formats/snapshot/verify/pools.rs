@@ -29,10 +29,10 @@ type Key = (DeviceAddr, usize);
 
 /// The segments that were returned before the end.
 #[derive(Clone, Debug, Default)]
-pub(super) struct GoneSegments(BTreeMap<Key, GoneSegment>);
+pub(in super::super) struct GoneSegments(BTreeMap<Key, GoneSegment>);
 
 impl GoneSegments {
-    pub(super) fn of(recording: &Recording) -> Self {
+    pub(in super::super) fn of(recording: &Recording) -> Self {
         let mut taken = BTreeMap::new();
         let mut gone = BTreeMap::new();
         let (mut run, mut is_in_run) = (0, false);
@@ -68,7 +68,7 @@ impl GoneSegments {
     }
 
     /// Whether a segment that was returned before the end contains an address at an entry.
-    pub(super) fn contains(&self, addr: DeviceAddr, entry: usize) -> bool {
+    pub(in super::super) fn contains(&self, addr: DeviceAddr, entry: usize) -> bool {
         self.around(addr, entry).is_some()
     }
 

@@ -206,7 +206,7 @@ impl<'a> Replay<'a> {
             CallKind::Completions if self.has_waiting(recorded) => self.allocator.empty_cache(),
             CallKind::Completions => Ok(()),
             CallKind::Snapshot => {
-                self.allocator.observed_segments();
+                self.allocator.observed_segments(MempoolId::DEFAULT);
                 Ok(())
             }
         }?;

@@ -2,21 +2,26 @@ use Action::{Alloc, FreeCompleted, FreeRequested, Oom, SegmentAlloc, SegmentFree
 use coalesce_alloc::driver::StreamId;
 
 use super::*;
+use crate::op::Answer;
 
 const MIB: u64 = 1 << 20;
 
-/// A program that returned all its memory at the end. Each block of 20 MiB is a segment. The entries are
-/// given by their action and the number of their block.
-fn program(entries: &[(Action, u64)]) -> RecordedWorkload {
-    let entries = entries.iter().map(|&(action, block)| TraceEntry {
+/// The entry about a block, which is a segment of 20 MiB.
+fn entry((action, block): (Action, u64)) -> TraceEntry {
+    TraceEntry {
         action,
         addr: DeviceAddr(block * 20 * MIB),
         size: 20 * MIB,
         stream: StreamId::DEFAULT,
         time_us: 0,
-    });
+    }
+}
+
+/// A program that returned all its memory at the end. Each block of 20 MiB is a segment. The entries are
+/// given by their action and the number of their block.
+fn program(entries: &[(Action, u64)]) -> RecordedWorkload {
     let recording = Recording {
-        entries: entries.collect(),
+        entries: entries.iter().copied().map(entry).collect(),
         ..Recording::default()
     };
     RecordedWorkload::new("test", &recording).unwrap()
@@ -34,6 +39,7 @@ fn operations(program: &RecordedWorkload, fail: &[u64]) -> Vec<String> {
             Op::Free { id } => (format!("free {id}"), Answer::Done),
             Op::RecordStream { id, stream } => (format!("{id} on {stream}"), Answer::Done),
             Op::Surroundings(change) => (format!("{change:?}"), Answer::Done),
+            Op::Pool(call) => (format!("{call:?}"), Answer::Done),
             Op::EmptyCache => ("empty".to_owned(), Answer::Done),
             Op::Mark { tag } => (tag.to_owned(), Answer::Done),
         };
@@ -159,4 +165,74 @@ fn a_free_that_a_malloc_waited_for_completes_later() {
         Some(&[over(1), over(2), "malloc 4".into()][..]),
         "{ops:?}"
     );
+}
+
+/// A program with a pool of CUDA graphs, as PyTorch 2.11 records it: the default pool has the segments 1 and 2, the
+/// pool (0, 7) the segments 5 and 6. Segment 2 is returned by `empty_cache`.
+#[test]
+fn requests_are_directed_to_the_pools_of_their_segments() {
+    use coalesce_alloc::snapshot::{BlockInfo, BlockState};
+    use coalesce_alloc::stats::PoolKind;
+
+    let entries = [
+        (SegmentAlloc, 1),
+        (Alloc, 1),
+        (SegmentAlloc, 5),
+        (Alloc, 5),
+        (FreeRequested, 5),
+        (FreeCompleted, 5),
+        (SegmentAlloc, 2),
+        (Alloc, 2),
+        (FreeRequested, 2),
+        (FreeCompleted, 2),
+        (SegmentFree, 2),
+        (Alloc, 5),
+        (SegmentAlloc, 6),
+        (Alloc, 6),
+        (Oom, 0),
+    ];
+    let pool = MempoolId(0, 7);
+    let segment = |number: u64, pool: MempoolId| {
+        let address = DeviceAddr(number * 20 * MIB);
+        let (size, state) = (20 * MIB, BlockState::ActiveAllocated);
+        SegmentInfo {
+            device: 0,
+            address,
+            stream: StreamId::DEFAULT,
+            kind: PoolKind::Large,
+            pool,
+            is_expandable: false,
+            blocks: vec![BlockInfo::new(address, size, size, state)],
+        }
+    };
+    let recording = Recording {
+        entries: entries.map(entry).to_vec(),
+        segments: vec![
+            segment(1, MempoolId::DEFAULT),
+            segment(5, pool),
+            segment(6, pool),
+        ],
+        ..Recording::default()
+    };
+    let program = RecordedWorkload::new("pools", &recording).unwrap();
+    let begin = "Begin(MempoolId(0, 7))";
+    let end = "End(MempoolId(0, 7))";
+    let expected = [
+        "malloc 0",
+        begin,
+        "malloc 1",
+        end,
+        "free 1",
+        "malloc 2",
+        "free 2",
+        "empty",
+        "BeginCapture",
+        begin,
+        "malloc 3",
+        "malloc 4",
+        "5 fails",
+        end,
+        "EndCapture",
+    ];
+    assert_eq!(operations(&program, &[5]), expected);
 }

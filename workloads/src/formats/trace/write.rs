@@ -1,0 +1,100 @@
+//! Writes traces.
+
+use std::borrow::Cow;
+use std::io::Write;
+
+use coalesce_alloc::PoolCall;
+use serde_json::{Map, Value};
+
+use super::{COLUMNS, start};
+use crate::course::FAILED;
+use crate::formats::recorded::Recorded;
+use crate::live::LiveTable;
+use crate::op::{Answer, Op, Workload, WorkloadError};
+use crate::surroundings::Change;
+
+/// Writes the operations of `workload` as a trace, with what the workload knows of its recording. Operations on allocations
+/// that are not live are left out, and so is an empty header.
+///
+/// # Errors
+/// If the workload cannot be read or the trace cannot be written.
+pub fn write(
+    workload: &dyn Workload,
+    header: &Map<String, Value>,
+    out: &mut dyn Write,
+) -> Result<(), WorkloadError> {
+    let header = Recorded::header_of(workload, header);
+    if !header.is_empty() {
+        let json = serde_json::to_string(&header).map_err(std::io::Error::from)?;
+        writeln!(out, "# {json}")?;
+    }
+    writeln!(out, "{COLUMNS}")?;
+    if let Some(start) = workload.start() {
+        start::write(start, out)?;
+    }
+    let is_recorded = workload.recorded_failures().is_some();
+    let mut live = LiveTable::default();
+    workload.emit(&mut |op: Op<'_>| {
+        match op {
+            Op::Malloc {
+                id,
+                bytes,
+                stream,
+                tag,
+            } => {
+                let failed = is_recorded && tag.starts_with(FAILED);
+                let name = if failed { "fail" } else { "alloc" };
+                writeln!(out, "{name},{id},{bytes},{stream},{}", one_field(tag))?;
+                if failed {
+                    return Ok(Answer::OutOfMemory);
+                }
+                live.insert(id, (bytes, stream));
+            }
+            Op::Free { id } => {
+                if let Some((bytes, stream)) = live.remove(id) {
+                    writeln!(out, "free,{id},{bytes},{stream},")?;
+                }
+            }
+            Op::RecordStream { id, stream } => {
+                if live.get(id).is_some() {
+                    writeln!(out, "mark,{id},0,{stream},record_stream")?;
+                }
+            }
+            Op::Mark { tag } => writeln!(out, "mark,-1,0,0,{}", one_field(tag))?,
+            Op::EmptyCache => writeln!(out, "empty_cache,-1,0,0,")?,
+            Op::Pool(call) => writeln!(out, "{}", line_of_call(call))?,
+            Op::Surroundings(change) => writeln!(out, "{}", line_of_change(change))?,
+        }
+        Ok(Answer::Done)
+    })
+}
+
+fn line_of_call(call: PoolCall) -> String {
+    let (name, pool) = match call {
+        PoolCall::Begin(pool) => ("begin", pool),
+        PoolCall::End(pool) => ("end", pool),
+        PoolCall::Release(pool) => ("release", pool),
+        PoolCall::Empty(pool) => ("empty", pool),
+        PoolCall::BeginCapture => return "capture,-1,0,0,begin".to_owned(),
+        PoolCall::EndCapture => return "capture,-1,0,0,end".to_owned(),
+    };
+    format!("pool,-1,0,0,{name} {}:{}", pool.0, pool.1)
+}
+
+fn line_of_change(change: Change) -> String {
+    match change {
+        Change::Foreign { bytes } => format!("others,-1,{bytes},0,"),
+        Change::HoldEvents(true) => "events,-1,0,0,hold".to_owned(),
+        Change::HoldEvents(false) => "events,-1,0,0,at_once".to_owned(),
+        Change::FinishEvents { stream, count } => format!("events,-1,{count},{stream},finish"),
+    }
+}
+
+/// The tag without characters that would end the field.
+fn one_field(tag: &str) -> Cow<'_, str> {
+    if tag.contains([',', '\n', '\r']) {
+        tag.replace(',', ";").replace(['\n', '\r'], " ").into()
+    } else {
+        tag.into()
+    }
+}

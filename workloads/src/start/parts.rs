@@ -1,0 +1,137 @@
+//! A start state in parts, as traces contain it.
+
+use coalesce_alloc::driver::DeviceAddr;
+use coalesce_alloc::pytorch::restore::ensure_possible;
+use coalesce_alloc::settings::Settings;
+use coalesce_alloc::snapshot::{BlockInfo, BlockState, SegmentInfo};
+
+use super::{AddressRange, FIRST, MOST_PAGES, RANGE, StartState, owner};
+
+/// The end of the addresses that a start state may use.
+const END: u64 = 1 << 62;
+
+/// A segment of a start state.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Part {
+    pub(crate) segment: SegmentInfo,
+    /// Bytes from the start of its expandable segment to it; 0 for other segments.
+    pub(crate) offset: u64,
+    /// The id of the request for each block; none for free blocks.
+    pub(crate) ids: Vec<Option<u64>>,
+}
+
+impl Part {
+    /// A segment without blocks.
+    pub(crate) fn new(segment: SegmentInfo, offset: u64) -> Self {
+        Self {
+            segment,
+            offset,
+            ids: Vec::new(),
+        }
+    }
+
+    /// Appends a block: the one of a live request, or a free one.
+    pub(crate) fn push(
+        &mut self,
+        id: Option<u64>,
+        bytes: u64,
+        requested: u64,
+    ) -> Result<(), String> {
+        let state = match id {
+            Some(_) => BlockState::ActiveAllocated,
+            None => BlockState::Inactive,
+        };
+        let last = self.segment.blocks.last();
+        let start = last.map_or(Some(self.segment.address.0), |last| {
+            last.address.0.checked_add(last.size)
+        });
+        let start = start.ok_or("the block goes beyond the end of the address space")?;
+        let block = BlockInfo::new(DeviceAddr(start), bytes, requested, state);
+        self.segment.blocks.push(block);
+        self.ids.push(id);
+        Ok(())
+    }
+}
+
+impl StartState {
+    /// The state with these segments, by address, as `settings`, written as `conf`, led to it.
+    ///
+    /// # Errors
+    /// The reason why it is impossible.
+    pub(crate) fn from_parts(
+        parts: Vec<Part>,
+        settings: Settings,
+        conf: String,
+    ) -> Result<Self, String> {
+        let mut ranges: Vec<AddressRange> = Vec::new();
+        let mut live = Vec::new();
+        let mut pages = 0_u64;
+        let mut segments = Vec::new();
+        for Part {
+            segment,
+            offset,
+            ids,
+        } in parts
+        {
+            let addr = segment.address;
+            let wrong = |reason: &str| Err(format!("the segment at {addr}: {reason}"));
+            if addr.0 < FIRST.saturating_add(offset) || segment.end().0 > END {
+                return wrong("addresses are from 2^58 to 2^62");
+            }
+            if segment.is_expandable {
+                let base = DeviceAddr(addr.0 - offset);
+                let owner = owner(&segment);
+                match ranges.iter().find(|range| range.owner == owner) {
+                    Some(range) if range.base != base => {
+                        return wrong("its stream and pool have another expandable segment");
+                    }
+                    Some(_) => {}
+                    None => ranges.push(AddressRange { owner, base }),
+                }
+                pages = pages.saturating_add(segment.end().offset_from(base));
+                if segment.end().offset_from(base) > RANGE || pages > MOST_PAGES {
+                    return wrong("it is too far behind the start of its expandable segment");
+                }
+            }
+            let blocks = segment.blocks.iter().zip(ids);
+            live.extend(blocks.filter_map(|(block, id)| Some((id?, block.address))));
+            segments.push(segment);
+        }
+        ensure_possible(&segments).map_err(|error| error.to_string())?;
+        if !segments.is_sorted_by_key(|segment| segment.address) {
+            return Err("segments come by address".to_owned());
+        }
+        live.sort_unstable();
+        if let Some((at, _)) = (0..).zip(&live).find(|(at, (id, _))| at != id) {
+            return Err(format!(
+                "the blocks in use have the ids from 0 on, each once; id {at} is missing"
+            ));
+        }
+        Ok(Self {
+            segments,
+            ranges,
+            live: live.into_iter().map(|(_, addr)| addr).collect(),
+            settings,
+            conf,
+        })
+    }
+
+    /// Its segments, by address.
+    pub(crate) fn parts(&self) -> Vec<Part> {
+        let mut ids: Vec<(DeviceAddr, u64)> = self.live.iter().copied().zip(0..).collect();
+        ids.sort_unstable();
+        let id_of = |block: &BlockInfo| {
+            let found = ids.binary_search_by_key(&block.address, |&(addr, _)| addr);
+            found.ok().map(|at| ids[at].1)
+        };
+        let parts = self.segments.iter().map(|segment| {
+            let range = self.range_of(segment).filter(|_| segment.is_expandable);
+            Part {
+                offset: range.map_or(0, |range| segment.address.offset_from(range.base)),
+                ids: segment.blocks.iter().map(id_of).collect(),
+                segment: segment.clone(),
+            }
+        });
+        parts.collect()
+    }
+}

@@ -1,0 +1,191 @@
+//! A trace of a snapshot, in either form, replays like the snapshot: in every figure and at every address.
+//!
+//! `COALESCE_SNAPSHOTS`, `COALESCE_H200` and `COALESCE_PUBLIC_TRACES` name folders with more recordings.
+
+use std::path::{Path, PathBuf};
+
+use coalesce_alloc::Allocator;
+use coalesce_alloc::driver::calls::CallCounts;
+use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
+use coalesce_alloc::policy;
+use coalesce_alloc::settings::Settings;
+use coalesce_alloc::snapshot::SegmentInfo;
+use coalesce_alloc::stats::DeviceStats;
+use coalesce_workloads::formats::binary::{self, BinaryTrace};
+use coalesce_workloads::formats::snapshot::workload::RecordedWorkload;
+use coalesce_workloads::formats::snapshot::{Recording, read};
+use coalesce_workloads::formats::trace::{self, TraceFile};
+use coalesce_workloads::op::{Workload, WorkloadError};
+use coalesce_workloads::replay::{Observer, Outcome, Step, Tally, replay};
+use coalesce_workloads::start;
+use serde_json::Map;
+
+use crate::common::{EXPANDABLE, MIB, ROOMY, write_file};
+use crate::elsewhere::{files, say};
+
+/// All that a replay shows.
+#[derive(Debug, PartialEq)]
+struct Shown {
+    tally: Tally,
+    stats: DeviceStats,
+    calls: CallCounts,
+    segments: Vec<SegmentInfo>,
+    outcomes: Vec<Outcome>,
+    /// Bytes reserved after each operation.
+    reserved: Vec<i64>,
+}
+
+#[derive(Default)]
+struct Watch {
+    outcomes: Vec<Outcome>,
+    reserved: Vec<i64>,
+}
+
+impl Observer for Watch {
+    fn after(&mut self, step: &Step<'_>) -> Result<(), WorkloadError> {
+        self.outcomes.push(step.outcome);
+        self.reserved.push(step.stats.reserved_bytes.all().current);
+        Ok(())
+    }
+}
+
+fn shown<A>(workload: &dyn Workload, mut allocator: A) -> Shown
+where
+    A: Allocator<Driver = SimDevice>,
+{
+    let mut watch = Watch::default();
+    let tally = replay(workload, &mut allocator, &mut watch).unwrap();
+    allocator.check().unwrap();
+    Shown {
+        tally,
+        stats: allocator.stats().clone(),
+        calls: allocator.driver().counts().clone(),
+        segments: allocator.segments(),
+        outcomes: watch.outcomes,
+        reserved: watch.reserved,
+    }
+}
+
+/// Replays with the reference under settings, on a device of `capacity` bytes.
+fn by_reference(
+    workload: &dyn Workload,
+    recording: &Recording,
+    conf: &str,
+    capacity: u64,
+) -> Shown {
+    let settings = Settings::of_release(recording.release());
+    let settings = settings.started_with(conf).unwrap();
+    let config = SimConfig {
+        address_policy: recording.address_policy().unwrap_or_default(),
+        ..SimConfig::with_capacity(capacity)
+    };
+    let start = workload.start().map(AsRef::as_ref);
+    shown(workload, start::reference(start, &config, settings, None))
+}
+
+fn by_policy(workload: &dyn Workload, name: &str) -> Shown {
+    let device = SimDevice::new(&SimConfig::with_capacity(ROOMY));
+    shown(workload, policy::build(name, device, "").unwrap())
+}
+
+/// The traces of a workload: CSV and binary.
+fn traces(name: &str, workload: &dyn Workload) -> [Box<dyn Workload>; 2] {
+    let (mut csv, mut packed) = (Vec::new(), Vec::new());
+    trace::write(workload, &Map::new(), &mut csv).unwrap();
+    binary::write(workload, &Map::new(), &mut packed).unwrap();
+    let file = |ending: &str, bytes: &[u8]| -> PathBuf {
+        write_file("round_trips", &format!("{name}.{ending}"), bytes)
+    };
+    [
+        Box::new(TraceFile::open(file("csv", &csv)).unwrap()),
+        Box::new(BinaryTrace::open(file("trace", &packed)).unwrap()),
+    ]
+}
+
+/// Compares the replays of a recording with those of its traces. Returns whether the recording can be replayed.
+fn check(name: &str, recording: &Recording) -> bool {
+    let Ok(recorded) = RecordedWorkload::new("recorded", recording) else {
+        return false;
+    };
+    let traces = traces(name, &recorded);
+    for trace in &traces {
+        assert_eq!(trace.start(), recorded.start(), "{name}");
+        assert_eq!(trace.recorded_failures(), recorded.recorded_failures());
+    }
+    let conf = recording.settings().unwrap().conf;
+    let scarce = (recording.peak_reserved() / 4 * 3).max(2 * MIB);
+    let confs = [(&*conf, ROOMY), ("", ROOMY), (EXPANDABLE, ROOMY)];
+    for (conf, capacity) in confs.into_iter().chain([(&*conf, scarce), ("", scarce)]) {
+        let expected = by_reference(&recorded, recording, conf, capacity);
+        for trace in &traces {
+            let again = by_reference(&**trace, recording, conf, capacity);
+            assert!(again == expected, "{name}, '{conf}', {capacity} bytes");
+        }
+    }
+    for policy in ["gmlake", "cuda_async"] {
+        let expected = by_policy(&recorded, policy);
+        for trace in &traces {
+            assert!(by_policy(&**trace, policy) == expected, "{name}, {policy}");
+        }
+    }
+    true
+}
+
+/// Checks the recordings of a file, and their ends, which begin with reserved memory.
+fn check_file(path: &Path) -> usize {
+    let name = path.file_name().unwrap().to_string_lossy().into_owned();
+    let mut checked = 0;
+    for recording in read(path).unwrap() {
+        let name = format!("{name}-{}", recording.device);
+        checked += usize::from(check(&name, &recording));
+        let mut end = recording;
+        let half = end.entries.len() / 2;
+        end.entries.drain(..half);
+        if !end.entry_pools.is_empty() {
+            end.entry_pools.drain(..half);
+        }
+        end.entry_stacks.clear();
+        check(&format!("{name}-end"), &end);
+    }
+    checked
+}
+
+#[test]
+fn traces_of_the_recordings_in_this_repository_replay_alike() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folders = [
+        "tests/fixtures",
+        "../allocator/tests/golden",
+        "../benches/cli/tests/h200",
+        "../benches/advisor/tests/holders",
+    ];
+    let mut checked = 0;
+    for folder in folders {
+        for file in root.join(folder).read_dir().unwrap() {
+            let path = file.unwrap().path();
+            let name = path.to_string_lossy();
+            if name.ends_with(".pickle") || name.ends_with(".pickle.gz") {
+                checked += check_file(&path);
+            }
+        }
+    }
+    assert!(checked > 20, "{checked} recordings");
+}
+
+#[test]
+fn traces_of_recordings_elsewhere_replay_alike() {
+    let folders = [
+        ("COALESCE_SNAPSHOTS", ".pickle.gz"),
+        ("COALESCE_H200", ".pickle.xz"),
+        ("COALESCE_PUBLIC_TRACES", ".csv.gz"),
+    ];
+    for (variable, ending) in folders {
+        for file in files(variable, ending) {
+            say(&format!(
+                "{}: {} checked",
+                file.display(),
+                check_file(&file)
+            ));
+        }
+    }
+}
