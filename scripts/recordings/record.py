@@ -13,7 +13,7 @@ async. ROWS.csv has the columns program, what, conf and limit_bytes; others are 
 program that uses several devices in one process, `rank` is the device.
 
 Rows that measured.csv has are kept and not run again, so an interrupted call continues (--again:
-run all). Starts nothing more after --minutes."""
+run all). Starts nothing more after --minutes, and ends what still runs 45 s later."""
 
 import argparse
 import csv
@@ -68,7 +68,7 @@ def environment(row, rank, program):
     return env
 
 
-def run(row, program, options, started):
+def run(row, program, options, started, until):
     """Runs a program under a condition; returns its rows of the table."""
     row = {**row, "port": str(free_port())}
     several = program.ranks > 1
@@ -90,7 +90,7 @@ def run(row, program, options, started):
         rows = []
         for rank, (process, figures, log) in enumerate(processes):
             try:
-                process.wait(options.limit)
+                process.wait(max(1, min(options.limit, until - time.monotonic())))
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
@@ -183,7 +183,7 @@ def main():
             return
         began = time.monotonic()
         try:
-            found = run(row, chosen[row["program"]], options, started)
+            found = run(row, chosen[row["program"]], options, started, deadline + 45)
         except RuntimeError as error:
             problems.append(f"{what}: {error}")
             print(f"[{number}/{len(rows)}] {what}: FAILED", flush=True)

@@ -141,6 +141,18 @@ body(
     "x->ptxVersion=fakecuda_cc();x->binaryVersion=fakecuda_cc();"
     "x->maxDynamicSharedSizeBytes=232448;return 0;}",
 )
+# CUDA 12 has no edges here.
+body(
+    "cudaGraphNodeGetDependencies",
+    "int cudaGraphNodeGetDependencies_v2();"
+    + (
+        "int cudaGraphNodeGetDependencies(void*n,void*to,void*edges,void*count)"
+        "{return cudaGraphNodeGetDependencies_v2(n,to,edges,count);}"
+        if CUDA >= 13
+        else "int cudaGraphNodeGetDependencies(void*n,void*to,void*count)"
+        "{return cudaGraphNodeGetDependencies_v2(n,to,(void*)0,count);}"
+    ),
+)
 # The properties of a device in CUDA 12: the fields of CUDA 13, with seven more in between.
 body(
     "cudaGetDeviceProperties_v2",

@@ -180,6 +180,26 @@ with torch.cuda.graph(torch.cuda.CUDAGraph()):
     x + 1
 """,
     ),
+    "CUDA graphs: memory of other streams is reused in the capture": (
+        {"PYTORCH_CUDA_ALLOC_CONF": "graph_capture_record_stream_reuse:True"},
+        """
+main, side = torch.cuda.Stream(), torch.cuda.Stream()
+def used_on_both(joins):
+    with torch.cuda.graph(torch.cuda.CUDAGraph(), stream=main):
+        x = torch.zeros(30 * MB, dtype=torch.uint8, device="cuda"); place = x.data_ptr()
+        side.wait_stream(main)
+        with torch.cuda.stream(side):
+            x.add_(1)
+        x.record_stream(side); del x
+        if joins:
+            main.wait_stream(side)
+            torch.zeros(1, device="cuda")
+        again = torch.zeros(30 * MB, dtype=torch.uint8, device="cuda").data_ptr() == place
+        main.wait_stream(side)
+    return again
+assert used_on_both(True) and not used_on_both(False)
+""",
+    ),
     "cudagraph trees": (
         {},
         """

@@ -30,7 +30,7 @@ def lora():
     def loss(batch):
         return model(input_ids=batch, labels=batch).loss
 
-    train(model, optimizer, (tokens(2, n) for n in lengths(10, 256, 1024)), loss)
+    train(model, optimizer, (tokens(2, n) for n in lengths(7, 256, 1024)), loss)
 
 
 @program("timm")
@@ -109,7 +109,7 @@ def t5():
     accelerator = Accelerator(mixed_precision="bf16", gradient_accumulation_steps=2)
     model = T5ForConditionalGeneration(config)
     model, optimizer = accelerator.prepare(model, torch.optim.AdamW(model.parameters()))
-    for source, target in zip(lengths(14, 64, 512, 32), lengths(14, 32, 256, 32)):
+    for source, target in zip(lengths(10, 64, 512, 32), lengths(10, 32, 256, 32)):
         with accelerator.accumulate(model):
             loss = model(input_ids=tokens(8, source), labels=tokens(8, target)).loss
             accelerator.backward(loss)

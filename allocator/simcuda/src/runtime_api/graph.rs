@@ -93,7 +93,9 @@ entry_points! { runtime:
         kind.fill(|| sim.graphs.kind(node))
     }
 
-    fn cudaGraphNodeGetDependencies(
+    /// CUDA 13 has it under the name without a version, which in CUDA 12 has no edges. The library for
+    /// a version of CUDA adds that name.
+    fn cudaGraphNodeGetDependencies_v2(
         node: u64,
         nodes: Out<u64>,
         _edges: u64,
