@@ -142,10 +142,12 @@ def _version(compiler):
 
 def _cuda_headers():
     """Returns the folder of cuda_runtime_api.h: of PyTorch's packages, or of an installed CUDA."""
-    folders = [Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ]
+    folders = []
     packages = importlib.util.find_spec("nvidia")
     for package in packages.submodule_search_locations or () if packages else ():
         folders += [Path(package, "cu13"), Path(package, "cuda_runtime")]
+    # Of an installed CUDA, whose version may be another one.
+    folders += [Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ]
     folders += [Path(sys.prefix), Path(sys.prefix, "targets/x86_64-linux"), Path("/usr/local/cuda")]
     for folder in folders:
         if (folder / "include/cuda_runtime_api.h").exists():
