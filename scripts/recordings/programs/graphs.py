@@ -135,8 +135,9 @@ def decode_graphs():
             size = next(size for size in sorted(graphs) if size >= max(waiting, 1))
             for _ in range(8):
                 batch, graph, result = graphs[size]
-                batch.copy_(result)
                 graph.replay()
+                # Before a replay it holds what the other graphs of the pool left there.
+                batch.copy_(result)
             waiting = max(waiting - random.randrange(32), 0)
 
 
