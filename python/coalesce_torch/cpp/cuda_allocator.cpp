@@ -531,8 +531,8 @@ class CudaAllocator final : public native::CUDAAllocator {
   bool is_caching() const { return is_enabled_ && !is_caching_disabled(); }
 
   void assert_valid(c10::DeviceIndex device) const {
-    TORCH_CHECK(0 <= device && static_cast<size_t>(device) < histories_.size(), "Invalid device argument ",
-                static_cast<int>(device), ": did you call init?");
+    TORCH_CHECK(0 <= device && static_cast<size_t>(device) < histories_.size(),
+                "Invalid device argument " + std::to_string(device) + ": did you call init?");
   }
 
   // The stack of a call, if stacks of this kind are recorded.

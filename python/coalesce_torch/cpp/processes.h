@@ -1,9 +1,9 @@
 // The sentence of PyTorch's out-of-memory errors about the processes that use a GPU.
 #pragma once
 
+#include <cstdint>
 #include <cstdio>
 #include <dlfcn.h>
-#include <sstream>
 #include <string>
 #include <unistd.h>
 #include <vector>
@@ -59,21 +59,34 @@ class Nvml {
   bool is_ready_ = false;
 };
 
+// Bytes as PyTorch's messages print them. Streams of characters are not used here: a compiler that links its own
+// copy of the standard library would not find the locale that PyTorch's copy has set up.
+inline std::string size_text(uint64_t bytes) {
+  if (bytes <= 1024) return std::to_string(bytes) + " bytes";
+  const char* unit = "KiB";
+  double size = static_cast<double>(bytes) / 1024;
+  for (const char* larger : {"MiB", "GiB"}) {
+    if (size <= 1024) break;
+    size /= 1024;
+    unit = larger;
+  }
+  char text[64];
+  std::snprintf(text, sizeof text, "%.2f %s", size, unit);
+  return text;
+}
+
 // Inserts the sentence into an error of the reference, whose text has no place for it elsewhere.
 inline std::string with_processes(std::string message, c10::DeviceIndex device) {
   const std::string before = " is free. ";
   const auto place = message.find(before);
   if (place == std::string::npos) return message;
-  std::ostringstream sentence;
+  std::string sentence;
   for (const auto& process : Nvml::processes_on(device)) {
-    if (process.pid == static_cast<unsigned int>(getpid())) {
-      sentence << "Including non-PyTorch memory, this process";
-    } else {
-      sentence << "Process " << process.pid;
-    }
-    sentence << " has " << format_size(process.used_bytes) << " memory in use. ";
+    const bool is_this = process.pid == static_cast<unsigned int>(getpid());
+    sentence += is_this ? "Including non-PyTorch memory, this process" : "Process " + std::to_string(process.pid);
+    sentence += " has " + size_text(process.used_bytes) + " memory in use. ";
   }
-  return message.insert(place + before.size(), sentence.str());
+  return message.insert(place + before.size(), sentence);
 }
 
 }  // namespace coalesce

@@ -49,12 +49,6 @@ using c10::CachingDeviceAllocator::StatArray;
 using c10::CachingDeviceAllocator::StatType;
 #endif
 
-#if TORCH >= 208
-using c10::CachingAllocator::format_size;
-#else
-using c10::CachingDeviceAllocator::format_size;
-#endif
-
 using Context = std::shared_ptr<GatheredContext>;
 
 }  // namespace coalesce

@@ -127,14 +127,15 @@ def decode_graphs():
                 return model.head(x).float().argmax(-1)
 
             warm_up(step)
-            graphs[size] = (batch, *captured(step, pool))
+            # A graph reads its inputs from where they were.
+            graphs[size] = (batch, place, *captured(step, pool))
         waiting = 0
         for length in lengths(40, 16, 2048, 16):
             model(tokens(1, length)).argmax(-1)
             waiting = min(waiting + random.randrange(24), 256)
             size = next(size for size in sorted(graphs) if size >= max(waiting, 1))
             for _ in range(8):
-                batch, graph, result = graphs[size]
+                batch, _, graph, result = graphs[size]
                 graph.replay()
                 # Before a replay it holds what the other graphs of the pool left there.
                 batch.copy_(result)
