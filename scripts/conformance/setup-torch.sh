@@ -42,7 +42,7 @@ WRAP=$DIR/torch-python
 # The fake CUDA depends on all of the allocator's sources.
 RUST=$(find "$HERE/../../allocator/src" "$HERE/../../allocator/simcuda/src" -type f | LC_ALL=C sort)
 # shellcheck disable=SC2086 # several files
-KEY=$(cat "$HERE"/src/stubs/* "$HERE/gen/gen_stubs.py" "$HERE/Makefile" \
+KEY=$(cat "$HERE/setup-torch.sh" "$HERE"/src/stubs/* "$HERE/gen/gen_stubs.py" "$HERE/Makefile" \
   "$HERE/../../Cargo.lock" $RUST | sha256sum | cut -d' ' -f1)
 ready() {
   [ -e "$V/.done" ] && [ -x "$WRAP" ] && [ "$(cat "$DIR/torchlib/.key" 2>/dev/null)" = "$KEY" ] &&

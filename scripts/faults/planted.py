@@ -153,8 +153,8 @@ FAULTS = [
     Fault(
         "release: a failed free is counted as done",
         f"{REFERENCE}/segment.rs",
-        "self.driver.free(addr, size)?;",
-        "let _ = self.driver.free(addr, size);",
+        "None => self.driver.free(addr, size)?,",
+        "None => _ = self.driver.free(addr, size),",
     ),
     Fault(
         "expandable segments: unmapped bytes stay reserved",

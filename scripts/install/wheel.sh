@@ -58,6 +58,9 @@ for python in "${pythons[@]}"; do
     packages=$(clean "$venv" python -c 'import coalesce, os; print(os.path.dirname(coalesce.__path__[0]))')
     clean "$venv" python -c 'import ctypes, sys; ctypes.CDLL(sys.argv[1]).coalesce_malloc' \
       "$packages/coalesce_torch/libcoalesce_torch.so"
+    # Compiled where PyTorch is.
+    test -f "$packages/coalesce_torch/cpp/cuda_allocator.cpp"
+    test -f "$packages/coalesce_torch/cpp/without_nvcc/crt/host_defines.h"
   fi
   clean "$venv" pip uninstall --quiet --yes coalesce-gpu
   if clean "$venv" sh -c 'command -v coalesce || command -v coalesce-gpu' >/dev/null; then
