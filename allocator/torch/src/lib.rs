@@ -1,23 +1,22 @@
-//! Coalesce as the allocator of PyTorch: `libcoalesce_torch.so` has the C interface that
-//! `torch.cuda.memory.CUDAPluggableAllocator` requires, and the Python package `coalesce_torch` installs it.
+//! Coalesce as the allocator of PyTorch: `libcoalesce_torch.so`, which the Python package `coalesce_torch` installs.
 //!
 //! ```python
 //! import coalesce_torch
-//! coalesce_torch.enable()  # before the first tensor on a GPU
+//! coalesce_torch.enable()  # before the first use of CUDA
 //! ```
 //!
 //! - [`conf`] reads the policy and its settings from `COALESCE_TORCH_ALLOC`.
 //! - [`device`] is the allocator of one device; [`devices`] are those of all devices, each behind a lock.
-//! - [`failure`] is an error; [`exception`] throws it into PyTorch's C++ code, the only way to report an
-//!   out-of-memory error.
-//! - [`reply`] formats the answers for Python; [`interface`] exports the C functions.
+//! - [`cuda_allocator`] are the C functions behind the C++ class that implements PyTorch's `CUDAAllocator`
+//!   (`python/coalesce_torch/cpp`, compiled on the machine where PyTorch is installed).
+//! - [`interface`] exports the C functions for `CUDAPluggableAllocator`, which serves where that class cannot be
+//!   compiled, and those for Python; [`reply`] formats the answers for Python.
+//! - [`failure`] is an error; [`exception`] throws it into PyTorch's C++ code for the pluggable allocator.
 //!
 //! # What PyTorch requires
 //! PyTorch calls the allocator for every tensor, without a lock, from any thread (including those of
-//! autograd), with the current device and stream. It records size, device and stream of each address and
-//! passes them to free. Of the optional hooks, plain C functions can implement `record_stream`,
-//! `empty_cache`, `set_per_process_memory_fraction` and the base of an allocation. CUDA graph capture and
-//! `torch.cuda.MemPool` require C++ (`std::function`) and are refused with an error.
+//! autograd), with the current device and stream. CUDA graphs, `torch.cuda.MemPool`, histories with stacks and memory
+//! shared between processes need the complete C++ class: its arguments are C++ objects.
 //!
 //! # Limitations
 //! Memory is not freed at the end of the process, because the driver may be unloaded before the last tensor
@@ -25,8 +24,8 @@
 //! one context. The lock of a device is held during driver calls (`release_lock_on_cudamalloc` has no
 //! effect).
 //!
-//! Sources: PyTorch 2.6 to 2.15, `torch/csrc/cuda/CUDAPluggableAllocator.{h,cpp}`, `torch/csrc/cuda/Module.cpp`,
-//! `torch/cuda/memory.py`.
+//! Sources: PyTorch 2.6 to 2.15, `c10/cuda/CUDACachingAllocator.{h,cpp}`,
+//! `torch/csrc/cuda/CUDAPluggableAllocator.{h,cpp}`, `torch/csrc/cuda/Module.cpp`, `torch/cuda/memory.py`.
 
 // No panic is reachable from outside.
 #![warn(
