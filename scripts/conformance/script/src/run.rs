@@ -263,7 +263,10 @@ impl<W: Write> Runner<'_, W> {
                 print::stats_line(self.out, number, self.allocator.stats())
             }
             Op::PrintStats => print::stats(self.out, self.allocator.stats()),
-            Op::PrintSegments => print::segments(self.out, &self.allocator.observed_segments(MempoolId::DEFAULT)),
+            Op::PrintSegments => print::segments(
+                self.out,
+                &self.allocator.observed_segments(MempoolId::DEFAULT),
+            ),
             _ => Ok(()),
         }
     }
@@ -278,7 +281,10 @@ impl<W: Write> Runner<'_, W> {
     fn print_final_state(&mut self) -> io::Result<()> {
         writeln!(self.out, "# final")?;
         print::stats(self.out, self.allocator.stats())?;
-        print::segments(self.out, &self.allocator.observed_segments(MempoolId::DEFAULT))?;
+        print::segments(
+            self.out,
+            &self.allocator.observed_segments(MempoolId::DEFAULT),
+        )?;
         if self.options.history {
             for entry in self.allocator.history() {
                 print::trace_entry(self.out, entry)?;
