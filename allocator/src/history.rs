@@ -205,8 +205,8 @@ impl History {
     /// Adds an entry about a pool if its action is currently recorded.
     #[inline]
     pub fn record(&mut self, entry: TraceEntry, pool: MempoolId) {
-        if let Some(listener) = &mut self.listener.0 {
-            listener(&entry, pool);
+        if self.listener.0.is_some() {
+            self.tell(entry, pool);
         }
         if !self.recording || self.skip.contains(&entry.action) {
             return;
@@ -232,6 +232,14 @@ impl History {
         self.next += 1;
         if self.next >= self.max_entries {
             self.next = 0;
+        }
+    }
+
+    /// Sends an entry to the listener. Not inline, and by value, so that an entry for the ring alone stays in registers.
+    #[cold]
+    fn tell(&mut self, entry: TraceEntry, pool: MempoolId) {
+        if let Some(listener) = &mut self.listener.0 {
+            listener(&entry, pool);
         }
     }
 

@@ -93,10 +93,10 @@ fn check(file: &Path) {
 
 #[test]
 fn the_last_entries_are_answered_as_the_whole() {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/tests/h200");
+    let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../workloads/tests/h200");
     let of_repository = ["fasterrcnn", "gat_sampled", "compile_cudagraphs"];
     let mut all: Vec<PathBuf> = of_repository
-        .map(|name| here.join(format!("{name}.pickle.gz")))
+        .map(|name| here.join(format!("{name}.pickle.xz")))
         .into();
     all.extend(files("COALESCE_SNAPSHOTS", ".pickle.gz"));
     if let Some(folder) = std::env::var_os("COALESCE_H200") {

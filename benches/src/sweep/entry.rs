@@ -120,15 +120,14 @@ fn recorded(path: &Path) -> anyhow::Result<Vec<Entry>> {
     if path.is_dir() {
         for entry in path.read_dir().with_context(cannot)? {
             let file = entry.with_context(cannot)?.path();
-            let name = file.to_string_lossy();
-            if name.ends_with(".csv.gz") {
+            if is_trace(&file) {
                 files.push(file);
             }
         }
         files.sort();
         ensure!(
             !files.is_empty(),
-            "no traces (*.csv.gz) in {}",
+            "no traces (*.csv.gz, *.trace, *.trace.xz) in {}",
             path.display()
         );
     } else {
@@ -145,6 +144,13 @@ fn recorded(path: &Path) -> anyhow::Result<Vec<Entry>> {
         Ok(Entry::new(workload, RECORDED, None, digest(&bytes)))
     };
     files.into_iter().map(entry).collect()
+}
+
+/// Whether a file in a folder is a trace, by its name. Plain CSV is not: a folder of traces has tables about them too.
+fn is_trace(file: &Path) -> bool {
+    let endings = [".csv.gz", ".trace", ".trace.gz", ".trace.xz", ".trace.zst"];
+    let name = file.to_string_lossy();
+    endings.iter().any(|ending| name.ends_with(ending))
 }
 
 fn names(which: &Presets) -> anyhow::Result<Vec<String>> {

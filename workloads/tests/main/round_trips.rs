@@ -156,7 +156,7 @@ fn traces_of_the_recordings_in_this_repository_replay_alike() {
     let folders = [
         "tests/fixtures",
         "../allocator/tests/golden",
-        "../benches/cli/tests/h200",
+        "tests/h200",
         "../benches/advisor/tests/holders",
     ];
     let mut checked = 0;
@@ -164,7 +164,8 @@ fn traces_of_the_recordings_in_this_repository_replay_alike() {
         for file in root.join(folder).read_dir().unwrap() {
             let path = file.unwrap().path();
             let name = path.to_string_lossy();
-            if name.ends_with(".pickle") || name.ends_with(".pickle.gz") {
+            let is_snapshot = [".pickle", ".pickle.gz", ".pickle.xz"];
+            if is_snapshot.iter().any(|ending| name.ends_with(ending)) {
                 checked += check_file(&path);
             }
         }

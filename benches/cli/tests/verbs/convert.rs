@@ -86,7 +86,7 @@ fn a_trace_of_a_snapshot_replays_with_the_same_figures() {
     let snapshots = [
         "workloads/tests/fixtures/torch-cpp.pickle",
         "workloads/tests/fixtures/later.pickle",
-        "benches/cli/tests/h200/compile_cudagraphs.pickle.gz",
+        "workloads/tests/h200/compile_cudagraphs.pickle.xz",
         "benches/advisor/tests/holders/late.pickle.gz",
         "benches/advisor/tests/holders/oom.pickle.gz",
     ];

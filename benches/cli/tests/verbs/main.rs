@@ -12,6 +12,7 @@ mod input;
 mod installed;
 mod limits;
 mod lists;
+mod measured;
 mod place;
 #[cfg(target_os = "linux")]
 mod plugin;

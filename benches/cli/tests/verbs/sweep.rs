@@ -266,8 +266,8 @@ fn recordings_of_other_formats_can_be_swept() {
                1,09:31:07.123456,allocate,0x7f3c00000000,3000000,0\n\
                1,09:31:07.123470,free,0x7f3c00000000,3000000,0\n";
     fs::write(folder.join("mine.log"), log).unwrap();
-    let snapshot = checkout().join("benches/cli/tests/h200/gat_sampled.pickle.gz");
-    fs::copy(snapshot, folder.join("mine.pickle.gz")).unwrap();
+    let snapshot = checkout().join("workloads/tests/h200/gat_sampled.pickle.xz");
+    fs::copy(snapshot, folder.join("mine.pickle.xz")).unwrap();
     let out = folder.join("out.csv");
     let swept = |file: &str| {
         let sweep = folder.join("sweep.toml");
@@ -286,5 +286,14 @@ fn recordings_of_other_formats_can_be_swept() {
             .contains("\nmine,,pytorch,default,1TiB,")
     );
     fs::remove_file(&out).unwrap();
-    swept("mine.pickle.gz").failure(1, &["a snapshot", "coalesce convert", "mine.pickle.gz"]);
+    let recordings = folder.join("recordings");
+    fs::create_dir(&recordings).unwrap();
+    let recording = "workloads/recordings/h200/graph_step.trace.xz";
+    fs::copy(checkout().join(recording), recordings.join("step.trace.xz")).unwrap();
+    fs::write(recordings.join("measured.csv"), "program,rank\n").unwrap();
+    swept("recordings").success();
+    let table = fs::read_to_string(&out).unwrap();
+    assert!(table.contains("\nstep,,pytorch,default,1TiB,"), "{table}");
+    fs::remove_file(&out).unwrap();
+    swept("mine.pickle.xz").failure(1, &["a snapshot", "coalesce convert", "mine.pickle.xz"]);
 }

@@ -13,37 +13,47 @@ impl Recording {
     /// The order in which the device handed out addresses. The allocator chooses between free blocks of one
     /// size by their addresses, so its decisions depend on it.
     ///
-    /// Up or down, whichever holds for most segments and the one before. Down becomes `cuda` if most of the
-    /// segments below all earlier ones start where the CUDA driver starts its chunks. `None` if there are too
-    /// few segments to tell, as under `expandable_segments:True`.
+    /// `cuda` if more segments lie below all earlier ones than above, and most of those start where the CUDA driver
+    /// starts its chunks: between them, it fills holes in any order. Otherwise up or down, whichever holds for most
+    /// segments and the one before. `None` if there are too few segments to tell, as under
+    /// `expandable_segments:True`.
     #[must_use]
     pub fn address_policy(&self) -> Option<AddressPolicy> {
         let segments = self.entries.iter();
         let segments = segments.filter(|entry| entry.action == Action::SegmentAlloc);
         let starts: Vec<_> = segments.map(|entry| entry.addr).collect();
+        if go_down_in_chunks(&starts) {
+            return Some(AddressPolicy::Cuda);
+        }
         let upwards = starts.windows(2).filter(|pair| pair[0] < pair[1]).count();
         let downwards = starts.windows(2).filter(|pair| pair[0] > pair[1]).count();
         match upwards.cmp(&downwards) {
             Ordering::Greater => Some(AddressPolicy::Up),
-            Ordering::Less if start_chunks(&starts) => Some(AddressPolicy::Cuda),
             Ordering::Less => Some(AddressPolicy::Down),
             Ordering::Equal => None,
         }
     }
 }
 
-/// Whether most segments below all earlier ones start at a multiple of the driver's chunks.
-fn start_chunks(starts: &[DeviceAddr]) -> bool {
-    let mut lowest = DeviceAddr(u64::MAX);
-    let (mut below, mut aligned) = (0, 0);
-    for &start in starts {
+/// Whether more segments lie below all earlier ones than above, and most of those start at a multiple of the driver's
+/// chunks.
+fn go_down_in_chunks(starts: &[DeviceAddr]) -> bool {
+    let Some(&first) = starts.first() else {
+        return false;
+    };
+    let (mut lowest, mut highest) = (first, first);
+    let (mut below, mut above, mut aligned) = (0, 0, 0);
+    for &start in &starts[1..] {
         if start < lowest {
             lowest = start;
             below += 1;
             aligned += usize::from(start.0.is_multiple_of(CHUNK_UNIT));
+        } else if start > highest {
+            highest = start;
+            above += 1;
         }
     }
-    aligned * 2 > below
+    below > above && aligned * 2 > below
 }
 
 #[cfg(test)]
@@ -77,5 +87,7 @@ mod tests {
             policy(&chunks(&[9, 8, 12, 7, 6])),
             Some(AddressPolicy::Cuda)
         );
+        let with_filled_holes = chunks(&[9, 8, 7, 8, 9, 6, 7, 8, 9]);
+        assert_eq!(policy(&with_filled_holes), Some(AddressPolicy::Cuda));
     }
 }
