@@ -25,12 +25,16 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 pub use self::difference::{Candidate, Difference};
+use self::pools::{GoneSegments, Pools};
 use self::prepared::Prepared;
 use self::trial::Trial;
 use super::Recording;
 use super::release::Releases;
 use super::rewind::RecordingError;
 use crate::clock::Instant;
+
+/// Enough for hundreds of blocks; keeps the time for a recording within two minutes.
+const MOST_GUESSES: usize = 500;
 
 /// Properties of the program and the device that a recording does not contain.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -190,6 +194,35 @@ fn releases(recording: &Recording, known: Known) -> Releases {
     given.unwrap_or_else(|| recording.releases())
 }
 
+/// The private pools of segments that were returned before the end, if it is likely that there were any: those with
+/// which a replay reproduces the recording.
+pub(super) fn returned_pools(recording: &Recording, gone: &GoneSegments) -> Pools {
+    /// A recording needs one or two for each pool.
+    const MOST_GUESSES: usize = 100;
+    let pools_by = |release| -> Result<Option<Pools>, RecordingError> {
+        let prepared = Prepared::new(recording, release)?;
+        let trial = Trial {
+            prepared: &prepared,
+            capacity: None,
+            fraction: None,
+            until: None,
+            limit: None,
+            most_guesses: MOST_GUESSES,
+        };
+        let run = trial.run()?;
+        match run.stopped {
+            Some(_) => Ok(trial.run_with_pools(&run)?.map(|run| run.guesses.pools)),
+            None => Ok(Some(run.guesses.pools)),
+        }
+    };
+    if !recording.entry_pools.is_empty() || !gone.is_any_private() {
+        return Pools::default();
+    }
+    let mut releases = recording.releases().reproduced().into_iter();
+    let found = releases.find_map(|release| pools_by(release).ok().flatten());
+    found.unwrap_or_default()
+}
+
 fn verify_by(
     recording: &Recording,
     known: Known,
@@ -202,6 +235,7 @@ fn verify_by(
         fraction: known.fraction,
         until: known.until,
         limit: None,
+        most_guesses: MOST_GUESSES,
     };
     let mut run = trial.run()?;
     let collects = prepared.settings.garbage_collection_threshold() > 0.0;

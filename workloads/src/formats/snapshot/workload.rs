@@ -299,12 +299,14 @@ impl<'a> Writer<'a> {
                 let failed = call.kind == CallKind::FailedMalloc;
                 self.malloc(addr, size, stream, stack.unwrap_or_default(), failed);
             }
-            (CallKind::EmptyCache, _) if !pools.emptied.is_empty() => {
+            (CallKind::EmptyCache, _) => {
                 for pool in pools.emptied {
                     self.ops.push(Op::Pool(PoolCall::Empty(pool)));
                 }
+                if !pools.empties_no_other {
+                    self.ops.push(Op::EmptyCache);
+                }
             }
-            (CallKind::EmptyCache, _) => self.ops.push(Op::EmptyCache),
             _ => {}
         }
         for end in pools.ends {

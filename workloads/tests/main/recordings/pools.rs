@@ -1,6 +1,8 @@
 //! Recordings of programs whose private pools are gone when the snapshot is written: graphs captured with
 //! `torch.cuda.graph` that were deleted, and freed `MemPool`s.
 
+use std::path::Path;
+
 use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
@@ -9,11 +11,12 @@ use coalesce_alloc::error::{Error, PoolError};
 use coalesce_alloc::history::HistoryOptions;
 use coalesce_alloc::release::two;
 use coalesce_alloc::settings::Settings;
+use coalesce_alloc::stats::DeviceStats;
 use coalesce_alloc::{Allocator, MempoolId, PoolCall};
 use coalesce_workloads::families::rng::Rng;
-use coalesce_workloads::formats::snapshot::Recording;
 use coalesce_workloads::formats::snapshot::verify::{Known, Verdict, verify};
 use coalesce_workloads::formats::snapshot::workload::RecordedWorkload;
+use coalesce_workloads::formats::snapshot::{Recording, read};
 use coalesce_workloads::op::{Answer, Op, Workload};
 use coalesce_workloads::replay::replay;
 
@@ -191,35 +194,122 @@ fn a_pool_that_cannot_be_found_is_named_as_the_likely_cause() {
     );
 }
 
+/// The statistics, but for those by the ids of pools.
+fn figures(allocator: &PyTorch<SimDevice>) -> DeviceStats {
+    DeviceStats {
+        reserved_bytes_by_private_pools: Default::default(),
+        ..allocator.stats().clone()
+    }
+}
+
+/// The calls about private pools of a workload.
+fn pool_calls(workload: &RecordedWorkload) -> Vec<PoolCall> {
+    let mut calls = Vec::new();
+    let mut note = |op: Op<'_>| {
+        if let Op::Pool(call) = op {
+            calls.push(call);
+        }
+        Ok(Answer::Done)
+    };
+    workload.emit(&mut note).unwrap();
+    calls
+}
+
 #[test]
-fn replays_direct_requests_to_the_recorded_pools() {
-    for seed in 0..12 {
+fn replays_direct_requests_to_recorded_pools_and_to_those_found_by_trial() {
+    let found = MempoolId(0, 1);
+    for (seed, pool) in (0..12).flat_map(|seed| [(seed, POOL), (seed, found)]) {
         let program = program(seed, false);
+        let recorded = [Vec::new(), program.pools.clone()];
         let recording = Recording {
-            entry_pools: program.pools.clone(),
+            entry_pools: recorded[usize::from(pool == POOL)].clone(),
             ..program.recording()
         };
         let workload = RecordedWorkload::new("pools", &recording).unwrap();
-        let mut calls = Vec::new();
-        let mut note = |op: Op<'_>| {
-            if let Op::Pool(call) = op {
-                calls.push(call);
-            }
-            Ok(Answer::Done)
-        };
-        workload.emit(&mut note).unwrap();
         let expected = [
             PoolCall::Begin,
             PoolCall::End,
             PoolCall::Release,
             PoolCall::Empty,
         ];
-        assert_eq!(calls, expected.map(|call| call(POOL)));
+        assert_eq!(
+            pool_calls(&workload),
+            expected.map(|call| call(pool)),
+            "seed {seed}"
+        );
         let mut replayed = Program::new(seed).allocator;
         replay(&workload, &mut replayed, &mut ()).unwrap();
-        assert_eq!(replayed.stats(), program.allocator.stats(), "seed {seed}");
+        assert_eq!(figures(&replayed), figures(&program.allocator), "{seed}");
         assert_eq!(replayed.segments(), program.allocator.segments());
     }
+}
+
+/// A program whose memory goes to a pool that is deleted right before `empty_cache`, several times.
+fn program_with_several_pools(seed: u64) -> Program {
+    let mut program = Program::new(seed);
+    let mut kept = Vec::new();
+    for _ in 0..4 {
+        kept.extend(program.work(40, MempoolId::DEFAULT));
+        let in_pool = program.work_in_pool(20);
+        let more = program.work(40, MempoolId::DEFAULT);
+        program.free(in_pool, POOL);
+        program.free(more, MempoolId::DEFAULT);
+        program.allocator.release_pool(POOL).unwrap();
+        program.allocator.empty_pool(POOL).unwrap();
+        program.allocator.empty_cache().unwrap();
+    }
+    program.free(kept, MempoolId::DEFAULT);
+    program
+}
+
+#[test]
+fn pools_deleted_right_before_empty_cache_are_found_by_trial() {
+    for seed in [1, 3, 4, 5, 10, 11] {
+        let program = program_with_several_pools(seed);
+        let recording = program.recording();
+        let verification = verify(&recording, Known::default()).unwrap();
+        assert!(verification.is_exact(), "seed {seed}: {verification:#?}");
+        let mut remarks = verification.remarks.iter();
+        assert!(remarks.any(|remark| remark.contains("found by trial: 4, with")));
+
+        let workload = RecordedWorkload::new("pools", &recording).unwrap();
+        let mut replayed = Program::new(seed).allocator;
+        replay(&workload, &mut replayed, &mut ()).unwrap();
+        assert_eq!(
+            figures(&replayed),
+            figures(&program.allocator),
+            "seed {seed}"
+        );
+    }
+}
+
+/// A recording of PyTorch 2.11 on an H200: of twelve captured graphs, eight are deleted in another order, some while
+/// their results live on, so that `empty_cache` returns the segments of a pool at different times.
+#[test]
+fn graphs_deleted_in_another_order_are_found_by_trial() {
+    let file =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/graphs-deleted.pickle.gz");
+    let recording = read(&file).unwrap().remove(0);
+    let verification = verify(&recording, Known::default()).unwrap();
+    assert!(verification.is_exact(), "{verification:#?}");
+    let workload = RecordedWorkload::new("graphs", &recording).unwrap();
+    let calls = pool_calls(&workload);
+    let count = |is: fn(&PoolCall) -> bool| calls.iter().filter(|call| is(call)).count();
+    assert_eq!(count(|call| matches!(call, PoolCall::BeginCapture)), 12);
+    assert_eq!(count(|call| matches!(call, PoolCall::EndCapture)), 12);
+
+    let mut replayed = Program::new(0).allocator;
+    replay(&workload, &mut replayed, &mut ()).unwrap();
+    let mut reserved = 0;
+    let after = recording.entries.iter().map(|entry| {
+        let taken = u64::from(entry.action.takes_memory()) * entry.size;
+        let returned = u64::from(entry.action.returns_memory()) * entry.size;
+        reserved = reserved + taken - returned;
+        reserved
+    });
+    let peak = after.max().unwrap();
+    let replayed = replayed.stats().reserved_bytes.all();
+    assert_eq!(replayed.peak.cast_unsigned(), peak);
 }
 
 /// While a graph is captured, nothing is given back, not even for a request that would then fit.

@@ -103,8 +103,8 @@ impl Guesses {
         let (segments, pools) = self.pools.counts();
         if pools > 0 {
             remarks.push(format!(
-                "private pools (torch.cuda.graph or MemPool) that were gone when the snapshot was written are not \
-                 recorded; found by trial: {pools}, with {segments} segments"
+                "the private pools (torch.cuda.graph or MemPool) of returned segments are not recorded; found by \
+                 trial: {pools}, with {segments} segments"
             ));
         }
         remarks

@@ -1,6 +1,7 @@
 //! Replays the calls of a recording with the reference, on a device that answers as recorded.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use coalesce_alloc::MempoolId;
 use coalesce_alloc::PyTorch;
@@ -194,7 +195,7 @@ impl<'a> Replay<'a> {
                     CallKind::Malloc => self.pool_at(call.entries().end - 1),
                     _ => MempoolId::DEFAULT,
                 };
-                for pool in self.returned_pools(call) {
+                for pool in self.returned_pools(call.entries()) {
                     self.release(pool)?;
                 }
                 self.malloc(last, pool)
@@ -232,11 +233,11 @@ impl<'a> Replay<'a> {
         gone.unwrap_or_else(|| recording.pool_of(entry))
     }
 
-    /// The private pools from which a call returns segments, in order.
-    fn returned_pools(&self, call: &Call) -> Vec<MempoolId> {
+    /// The private pools from which these entries return segments, in order.
+    fn returned_pools(&self, range: Range<usize>) -> Vec<MempoolId> {
         let mut pools = Vec::new();
         let entries = &self.prepared.recording.entries;
-        for index in call.entries().filter(|_| self.has_private_pools) {
+        for index in range.filter(|_| self.has_private_pools) {
             let pool = self.pool_at(index);
             let is_new = pool != MempoolId::DEFAULT && !pools.contains(&pool);
             if is_new && entries[index].action.returns_memory() {
@@ -254,19 +255,25 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// Returns all cached memory; or, as at the end of a `MemPool`, only that of private pools.
+    /// Returns all cached memory: that of the default pools first, so that private pools before it were emptied at the
+    /// end of a `MemPool`.
     fn empty_cache(&mut self, call: &Call, recorded: &[TraceEntry]) -> Result<(), Error> {
-        let pools = self.returned_pools(call);
-        let is_of_pool = |index: usize| pools.contains(&self.pool_at(index));
-        let mut entries = call.entries().zip(recorded);
-        let only_pools =
-            entries.all(|(index, entry)| entry.action.returns_memory() && is_of_pool(index));
-        if !only_pools {
-            self.allocator.empty_cache()?;
-        }
-        for pool in pools {
+        let Range { start, end } = call.entries();
+        let is_private = |(index, entry): (usize, &TraceEntry)| {
+            entry.action.returns_memory() && self.pool_at(index) != MempoolId::DEFAULT
+        };
+        let mut entries = (start..).zip(recorded);
+        let first_other = entries.position(|entry| !is_private(entry));
+        let emptied = start..first_other.map_or(end, |at| start + at);
+        for pool in self.returned_pools(emptied.clone()) {
             self.release(pool)?;
             self.allocator.empty_pool(pool)?;
+        }
+        if emptied.end < end {
+            for pool in self.returned_pools(emptied.end..end) {
+                self.release(pool)?;
+            }
+            self.allocator.empty_cache()?;
         }
         Ok(())
     }

@@ -22,6 +22,8 @@ pub(super) struct Trial<'a> {
     pub(super) until: Option<Instant>,
     /// A limit to try, in bytes, instead of the fraction.
     pub(super) limit: Option<u64>,
+    /// How many guesses are tried.
+    pub(super) most_guesses: usize,
 }
 
 /// The result of a replay.
@@ -87,13 +89,11 @@ impl Trial<'_> {
     }
 
     fn run_from(&self, guesses: Guesses) -> Result<Attempt, RecordingError> {
-        /// Enough for hundreds of blocks; keeps the time for a recording within two minutes.
-        const MOST_GUESSES: usize = 500;
         /// Bounds the time for long recordings.
         const MOST_CALLS: usize = 30_000_000;
         let mut calls = 0;
         let mut run = self.run_with(guesses)?;
-        for _ in 0..MOST_GUESSES {
+        for _ in 0..self.most_guesses {
             let replayed = |run: &Attempt| match run.stopped {
                 Some((index, _)) => index,
                 None => run.guesses.calls.len(),

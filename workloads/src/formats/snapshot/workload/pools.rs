@@ -6,12 +6,13 @@
 //! - It is the capture of a CUDA graph if the pool has the id of one, or if the program emptied the cache right before,
 //!   as `torch.cuda.graph` does.
 //! - A pool is released before the first call that returns its memory after its last request. PyTorch 2.11 and earlier
-//!   record the pools of the segments at the end only. Requests to a pool that was gone then are taken to be to the
-//!   default pool.
-//! - A call that returns memory of private pools alone is the end of a `MemPool`.
+//!   record the pools of the segments at the end only. The pools of other segments are those with which a replay
+//!   reproduces the recording, or else the default pool.
+//! - A call that returns memory of private pools first contains the ends of `MemPool`s.
 //! - Such recordings do not tell the pool of a failed request: it is the one of the request before it on its stream.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use coalesce_alloc::driver::StreamId;
 use coalesce_alloc::{MempoolId, PoolCall};
@@ -19,15 +20,18 @@ use foldhash::fast::FixedState;
 
 use super::super::Recording;
 use super::super::calls::{Call, CallKind};
-use super::super::verify::pools::GoneSegments;
+use super::super::verify::pools::{GoneSegments, Pools};
+use super::super::verify::returned_pools;
 
 /// The calls about private pools that belong to a call of the recording.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct PoolCalls {
     /// Pools that are released before it.
     pub(super) released: Vec<MempoolId>,
-    /// The pools that it empties, if it empties nothing else.
+    /// The pools that it empties at first.
     pub(super) emptied: Vec<MempoolId>,
+    /// Whether it empties nothing else.
+    pub(super) empties_no_other: bool,
     /// Before its request.
     pub(super) begins: Vec<PoolCall>,
     /// After its request.
@@ -40,28 +44,32 @@ pub(super) fn pool_calls(
     calls: &[Call],
 ) -> HashMap<usize, PoolCalls, FixedState> {
     let mut found = Found::default();
-    if !recording.has_private_pools() {
+    let known = KnownPools::of(recording);
+    if !recording.has_private_pools() && known.returned.is_empty() {
         return found.by_call;
     }
-    let known = KnownPools::of(recording);
     let mut of_stream: HashMap<StreamId, MempoolId, FixedState> = HashMap::default();
     let mut releases: HashMap<MempoolId, usize, FixedState> = HashMap::default();
     for (index, call) in calls.iter().enumerate() {
-        for pool in known.returned_by(call) {
+        for pool in known.returned_by(call.entries()) {
             releases.entry(pool).or_insert(index);
         }
         let last = call.entries().end.saturating_sub(1);
         let stream = recording.entries.get(last).map(|entry| entry.stream);
         let before = stream.and_then(|stream| of_stream.get(&stream)).copied();
         let pool = match call.kind {
-            CallKind::Malloc => known.of_request(last),
+            CallKind::Malloc => known.of_entry(last),
             CallKind::FailedMalloc => known.of_failure(last, before),
             CallKind::EmptyCache => {
                 found.end();
-                let emptied = known.emptied_by(call);
-                found.is_emptied = emptied.is_empty();
-                if !emptied.is_empty() {
-                    found.by_call.entry(index).or_default().emptied = emptied;
+                let alone = known.emptied_alone(call);
+                let empties_no_other = !alone.is_empty() && alone.end == call.entries().end;
+                found.is_emptied = !empties_no_other;
+                if !alone.is_empty() {
+                    let mut emptied: Vec<MempoolId> = known.returned_by(alone).collect();
+                    emptied.dedup();
+                    let calls = found.by_call.entry(index).or_default();
+                    (calls.emptied, calls.empties_no_other) = (emptied, empties_no_other);
                 }
                 continue;
             }
@@ -85,13 +93,17 @@ pub(super) fn pool_calls(
 struct KnownPools<'a> {
     recording: &'a Recording,
     gone: GoneSegments,
+    /// The pools of segments that were gone at the end.
+    returned: Pools,
 }
 
 impl<'a> KnownPools<'a> {
     fn of(recording: &'a Recording) -> Self {
+        let gone = GoneSegments::of(recording);
         Self {
             recording,
-            gone: GoneSegments::of(recording),
+            returned: returned_pools(recording, &gone),
+            gone,
         }
     }
 
@@ -99,14 +111,12 @@ impl<'a> KnownPools<'a> {
         !self.recording.entry_pools.is_empty()
     }
 
-    /// The pool of the request whose allocation is this entry.
-    fn of_request(&self, entry: usize) -> MempoolId {
+    /// The pool of an entry about a block or a segment.
+    fn of_entry(&self, entry: usize) -> MempoolId {
         let addr = self.recording.entries.get(entry).map(|entry| entry.addr);
-        let is_gone = || addr.is_some_and(|addr| self.gone.contains(addr, entry));
-        match !self.has_entry_pools() && is_gone() {
-            true => MempoolId::DEFAULT,
-            false => self.recording.pool_of(entry),
-        }
+        let addr = addr.filter(|_| !self.has_entry_pools());
+        let returned = addr.and_then(|addr| self.returned.around(&self.gone, addr, entry));
+        returned.unwrap_or_else(|| self.recording.pool_of(entry))
     }
 
     /// The pool of the failed request with this entry, after a request to the pool `before` on the same stream.
@@ -117,24 +127,21 @@ impl<'a> KnownPools<'a> {
         }
     }
 
-    /// The private pools that a call empties, if it returns nothing else.
-    fn emptied_by(&self, call: &Call) -> Vec<MempoolId> {
-        let mut emptied: Vec<MempoolId> = self.returned_by(call).collect();
-        let mut others = call.entries().map(|entry| self.recording.pool_of(entry));
-        if !self.has_entry_pools() || others.any(|pool| pool == MempoolId::DEFAULT) {
-            return Vec::new();
-        }
-        emptied.dedup();
-        emptied
+    /// The first entries of an `empty_cache`, if these return memory of private pools: the ends of `MemPool`s.
+    /// Otherwise, the default pools are emptied first.
+    fn emptied_alone(&self, call: &Call) -> Range<usize> {
+        let entries = &self.recording.entries;
+        let Range { start, end } = call.entries();
+        let is_private = |&entry: &usize| {
+            entries[entry].action.returns_memory() && self.of_entry(entry) != MempoolId::DEFAULT
+        };
+        start..(start..end).find(|entry| !is_private(entry)).unwrap_or(end)
     }
 
-    /// The private pools from which a call returns memory.
-    fn returned_by(&self, call: &Call) -> impl Iterator<Item = MempoolId> {
-        let entries = call.entries().filter(|_| self.has_entry_pools());
+    /// The private pools of which these entries return memory.
+    fn returned_by(&self, entries: Range<usize>) -> impl Iterator<Item = MempoolId> {
         let returns = |&entry: &usize| self.recording.entries[entry].action.returns_memory();
-        let pools = entries
-            .filter(returns)
-            .map(|entry| self.recording.pool_of(entry));
+        let pools = entries.filter(returns).map(|entry| self.of_entry(entry));
         pools.filter(|&pool| pool != MempoolId::DEFAULT)
     }
 }
