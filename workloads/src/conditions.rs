@@ -1,12 +1,7 @@
 //! The conditions under which a program was recorded.
 
-use std::sync::Arc;
-
 use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::release::Release;
-
-use crate::op::{Sink, Workload, WorkloadError};
-use crate::start::StartState;
 
 /// The conditions under which a program was recorded, as the header of a trace names them. Replays take them for those that
 /// are not given.
@@ -26,34 +21,4 @@ pub struct RecordedConditions {
     pub limit: Option<u64>,
     /// Bytes that it could not reserve, if the limit is only known to lie below.
     pub limit_below: Option<u64>,
-}
-
-/// A workload that names the conditions under which it was recorded.
-pub struct Recorded<'a> {
-    /// The workload.
-    pub workload: &'a dyn Workload,
-    /// The conditions.
-    pub conditions: RecordedConditions,
-}
-
-impl Workload for Recorded<'_> {
-    fn name(&self) -> &str {
-        self.workload.name()
-    }
-
-    fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
-        self.workload.emit(sink)
-    }
-
-    fn start(&self) -> Option<&Arc<StartState>> {
-        self.workload.start()
-    }
-
-    fn recorded_failures(&self) -> Option<u64> {
-        self.workload.recorded_failures()
-    }
-
-    fn conditions(&self) -> Option<&RecordedConditions> {
-        Some(&self.conditions)
-    }
 }

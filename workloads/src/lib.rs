@@ -56,6 +56,7 @@ mod ops;
 pub mod perturbed;
 pub mod presets;
 pub mod realism;
+pub mod recorded;
 pub mod replay;
 pub mod start;
 pub mod surroundings;

@@ -12,15 +12,15 @@ mod pools;
 mod report;
 
 use std::ffi::{c_char, c_int, c_void};
-use std::sync::OnceLock;
 
+use coalesce_alloc::MempoolId;
 use coalesce_alloc::pytorch::checkpoint::PoolCheckpoint;
-use coalesce_alloc::{MempoolId, StreamId};
 
 use self::figures::{OutOfMemoryFigures, Settings, Stats};
 use self::report::{Block, Segment};
 use crate::failure::{Failure, guarded};
-use crate::interface::{DEVICES, coalesce_release_text};
+use crate::process::{CurrentStream, DEVICES, follow_current_stream};
+use crate::text::coalesce_release_text;
 
 /// Changes whenever the table or a type in it does.
 const VERSION: u32 = 1;
@@ -58,8 +58,6 @@ type MallocSegment = extern "C" fn(*mut c_void, u64) -> u64;
 type FreeSegment = extern "C" fn(*mut c_void, u64);
 /// Receives an entry of the history: device, action (its position in `Action::ALL`), address, bytes, stream, pool.
 type TakeEntry = extern "C" fn(c_int, c_int, u64, u64, u64, PoolId);
-/// Returns the current stream of the calling thread on a device.
-type CurrentStream = extern "C" fn(c_int) -> u64;
 /// Frees memory that only PyTorch knows of, and returns whether it did.
 type Collect = extern "C" fn() -> bool;
 /// Receives an address.
@@ -163,7 +161,7 @@ interface! {
     set_no_split: unsafe extern "C" fn(c_int, PoolId) -> Outcome = pools::set_no_split;
 
     /// Asks this function for current streams from now on.
-    follow_current_stream: unsafe extern "C" fn(CurrentStream) = follow_current_stream;
+    follow_current_stream: unsafe extern "C" fn(CurrentStream) = follow;
     mark_capture_begin: unsafe extern "C" fn(c_int) -> Outcome = captures::begin;
     mark_capture_end: unsafe extern "C" fn(c_int) -> Outcome = captures::end;
     /// Device, pool, the expected addresses and their number; whether they are the live ones.
@@ -191,15 +189,6 @@ fn outcome(work: impl FnOnce() -> Result<(), Failure>) -> Outcome {
     }
 }
 
-static CURRENT_STREAM: OnceLock<CurrentStream> = OnceLock::new();
-
-extern "C" fn follow_current_stream(current: CurrentStream) {
-    CURRENT_STREAM.get_or_init(|| current);
-}
-
-/// The current stream of the calling thread on a device; the default stream if PyTorch does not say.
-pub(crate) fn current_stream(ordinal: u32) -> StreamId {
-    let device = c_int::try_from(ordinal).unwrap_or(c_int::MAX);
-    let current = CURRENT_STREAM.get();
-    current.map_or(StreamId::DEFAULT, |current| StreamId(current(device)))
+extern "C" fn follow(current: CurrentStream) {
+    follow_current_stream(current);
 }

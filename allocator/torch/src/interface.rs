@@ -4,38 +4,18 @@
 //! [`coalesce_malloc_or_throw`] and the hooks throw them if PyTorch is loaded.
 #![expect(unsafe_code, reason = "the C interface")]
 
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
 
-use coalesce_alloc::driver::cuda::{CudaDevice, NativeStreams, StreamHandles};
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::stats::summary;
 
-use crate::cuda_allocator::current_stream;
-use crate::devices::Devices;
 #[cfg(unix)]
 use crate::exception::{missing, throw};
 use crate::failure::{Failure, guarded};
+use crate::process::DEVICES;
 use crate::reply::{memory_stats, reply};
-
-/// The devices that PyTorch uses. Never dropped, because tensors may be freed until the process ends.
-pub(crate) static DEVICES: Devices<CudaDevice> = Devices::new(open, variable);
-
-fn open(ordinal: u32) -> Result<CudaDevice, String> {
-    // SAFETY: PyTorch passes the streams. It uses the primary contexts and never destroys its streams; an
-    // external stream (`torch.cuda.ExternalStream`) must outlive the tensors used on it, as with PyTorch's
-    // own allocator.
-    let streams = StreamHandles::Native(unsafe { NativeStreams::promised() });
-    let device = CudaDevice::open(ordinal, streams);
-    let mut device = device.map_err(|error| error.to_string())?;
-    device.follow_current_stream(current_stream);
-    Ok(device)
-}
-
-fn variable(name: &str) -> Option<String> {
-    // A value that is not Unicode is invalid and is reported as such when parsed.
-    std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
-}
+use crate::text::text;
 
 /// Returns the stream with PyTorch's handle.
 fn stream_id(stream: *mut c_void) -> StreamId {
@@ -149,7 +129,7 @@ pub extern "C-unwind" fn coalesce_refuse_pool() {
     ));
 }
 
-/// Returns the error in the environment, or null. Free it with [`coalesce_release_text`].
+/// Returns the error in the environment, or null. Free it with [`coalesce_release_text`](crate::text::coalesce_release_text).
 #[unsafe(no_mangle)]
 pub extern "C" fn coalesce_configuration_error() -> *mut c_char {
     match guarded(|| DEVICES.conf().map(|_| ())) {
@@ -167,7 +147,7 @@ pub extern "C" fn coalesce_history_entries() -> i64 {
 }
 
 /// Changes the settings of the reference on all devices. Returns the error in them, or null. Free it with
-/// [`coalesce_release_text`].
+/// [`coalesce_release_text`](crate::text::coalesce_release_text).
 ///
 /// # Safety
 /// `conf` must be a C string.
@@ -183,7 +163,7 @@ pub unsafe extern "C" fn coalesce_apply_settings(conf: *const c_char) -> *mut c_
 
 /// Names the installed version of PyTorch (`torch.__version__`), whose rules then apply. Must be the first
 /// call. Returns a warning if another release is followed because that one is not reproduced, or null. Free
-/// it with [`coalesce_release_text`].
+/// it with [`coalesce_release_text`](crate::text::coalesce_release_text).
 ///
 /// # Safety
 /// `version` must be null or a C string.
@@ -200,7 +180,7 @@ pub unsafe extern "C" fn coalesce_set_torch_version(version: *const c_char) -> *
 }
 
 /// Returns the library or symbol of PyTorch that is missing for throwing failures, or null. Free it with
-/// [`coalesce_release_text`].
+/// [`coalesce_release_text`](crate::text::coalesce_release_text).
 #[unsafe(no_mangle)]
 pub extern "C" fn coalesce_missing_symbol() -> *mut c_char {
     #[cfg(unix)]
@@ -210,7 +190,7 @@ pub extern "C" fn coalesce_missing_symbol() -> *mut c_char {
     name.map_or(ptr::null_mut(), text)
 }
 
-/// Returns the statistics of a device as JSON; see [`reply`]. Free it with [`coalesce_release_text`].
+/// Returns the statistics of a device as JSON; see [`reply`]. Free it with [`coalesce_release_text`](crate::text::coalesce_release_text).
 #[unsafe(no_mangle)]
 pub extern "C" fn coalesce_memory_stats(device: c_int) -> *mut c_char {
     answer(|| {
@@ -221,7 +201,7 @@ pub extern "C" fn coalesce_memory_stats(device: c_int) -> *mut c_char {
 }
 
 /// Returns the report of `torch.cuda.memory_summary` for a device as JSON; see [`reply`]. Free it with
-/// [`coalesce_release_text`].
+/// [`coalesce_release_text`](crate::text::coalesce_release_text).
 #[unsafe(no_mangle)]
 pub extern "C" fn coalesce_memory_summary(device: c_int, abbreviated: c_int) -> *mut c_char {
     answer(|| {
@@ -232,7 +212,7 @@ pub extern "C" fn coalesce_memory_summary(device: c_int, abbreviated: c_int) -> 
 }
 
 /// Returns a snapshot of all devices, with a history for each of the first `device_count`, as JSON; see
-/// [`reply`]. Free it with [`coalesce_release_text`].
+/// [`reply`]. Free it with [`coalesce_release_text`](crate::text::coalesce_release_text).
 #[unsafe(no_mangle)]
 pub extern "C" fn coalesce_snapshot(device_count: c_int) -> *mut c_char {
     let count = usize::try_from(device_count).unwrap_or(0);
@@ -240,22 +220,10 @@ pub extern "C" fn coalesce_snapshot(device_count: c_int) -> *mut c_char {
 }
 
 /// Resets the peaks of a device to the current values and returns null as JSON; see [`reply`]. Free it with
-/// [`coalesce_release_text`].
+/// [`coalesce_release_text`](crate::text::coalesce_release_text).
 #[unsafe(no_mangle)]
 pub extern "C" fn coalesce_reset_peak_stats(device: c_int) -> *mut c_char {
     answer(|| Ok(reply(DEVICES.reset_peak_stats(device))))
-}
-
-/// Frees a text returned by one of these functions. Null is ignored.
-///
-/// # Safety
-/// The text must come from one of these functions and must not be freed twice.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn coalesce_release_text(text: *mut c_char) {
-    if !text.is_null() {
-        // SAFETY: the caller guarantees it.
-        drop(unsafe { CString::from_raw(text) });
-    }
 }
 
 fn finish(done: Result<(), Failure>) {
@@ -280,14 +248,10 @@ fn answer(work: impl FnOnce() -> Result<String, Failure>) -> *mut c_char {
     text(json)
 }
 
-pub(crate) fn text(content: String) -> *mut c_char {
-    let content = CString::new(content.replace('\0', " "));
-    content.map_or(ptr::null_mut(), CString::into_raw)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::text::coalesce_release_text;
 
     const NO_DEVICE: c_int = -1;
 

@@ -8,6 +8,7 @@ use std::process::Command;
 use std::{env, fs, ptr};
 
 use coalesce_torch::interface::*;
+use coalesce_torch::text::coalesce_release_text;
 use serde_json::Value;
 use simcuda::library;
 

@@ -10,9 +10,9 @@ use coalesce_alloc::bytes;
 use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::release::Release;
 use coalesce_bench::convert::{self, Converted, Format, Replayed};
-use coalesce_workloads::conditions::Recorded;
 use coalesce_workloads::formats::compression::gzip;
 use coalesce_workloads::formats::source::STANDARD_STREAM;
+use coalesce_workloads::recorded::Recorded;
 
 use super::conditions::addresses;
 use super::input;

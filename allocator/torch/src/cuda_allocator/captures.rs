@@ -7,7 +7,7 @@ use coalesce_alloc::driver::DeviceAddr;
 use coalesce_alloc::pytorch::checkpoint::PoolCheckpoint;
 
 use super::{Outcome, PoolId, TakeAddress, outcome};
-use crate::interface::DEVICES;
+use crate::process::DEVICES;
 
 pub(super) extern "C" fn begin(device: c_int) -> Outcome {
     outcome(|| {

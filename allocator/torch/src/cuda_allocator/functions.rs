@@ -9,7 +9,8 @@ use coalesce_alloc::error::Error;
 use super::figures::{OutOfMemoryFigures, Settings};
 use super::{Collect, Outcome, PoolId, outcome};
 use crate::failure::Failure;
-use crate::interface::{DEVICES, text};
+use crate::process::DEVICES;
+use crate::text::text;
 
 /// # Safety
 /// `failure` must come from this library and live; `bytes` must be a `size_t`.

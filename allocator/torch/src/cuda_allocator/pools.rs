@@ -7,7 +7,7 @@ use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::pytorch::StreamFilter;
 
 use super::{Accepts, Drops, Filter, FreeSegment, MallocSegment, Outcome, PoolId, Source, outcome};
-use crate::interface::DEVICES;
+use crate::process::DEVICES;
 
 /// What belongs to a callback, until it is dropped.
 struct Data {

@@ -9,7 +9,7 @@ use coalesce_alloc::stats::PoolKind;
 
 use super::figures::{Stats, of_pools};
 use super::{Outcome, PoolId, SnapshotSink, TakeEntry, TakePool, outcome};
-use crate::interface::DEVICES;
+use crate::process::DEVICES;
 
 /// A segment of a snapshot. Sizes are in bytes.
 #[repr(C)]

@@ -1,0 +1,46 @@
+//! The devices of this process, and what PyTorch tells about it.
+#![expect(unsafe_code, reason = "the promise about PyTorch's streams")]
+
+use std::ffi::c_int;
+use std::sync::OnceLock;
+
+use coalesce_alloc::driver::StreamId;
+use coalesce_alloc::driver::cuda::{CudaDevice, NativeStreams, StreamHandles};
+
+use crate::devices::Devices;
+
+/// The devices that PyTorch uses. Never dropped, because tensors may be freed until the process ends.
+pub(crate) static DEVICES: Devices<CudaDevice> = Devices::new(open, variable);
+
+/// Returns the current stream of the calling thread on a device.
+pub(crate) type CurrentStream = extern "C" fn(c_int) -> u64;
+
+static CURRENT_STREAM: OnceLock<CurrentStream> = OnceLock::new();
+
+/// Asks this function for current streams from now on. The first one stays.
+pub(crate) fn follow_current_stream(current: CurrentStream) {
+    CURRENT_STREAM.get_or_init(|| current);
+}
+
+/// The current stream of the calling thread on a device; the default stream if PyTorch does not say.
+fn current_stream(ordinal: u32) -> StreamId {
+    let device = c_int::try_from(ordinal).unwrap_or(c_int::MAX);
+    let current = CURRENT_STREAM.get();
+    current.map_or(StreamId::DEFAULT, |current| StreamId(current(device)))
+}
+
+fn open(ordinal: u32) -> Result<CudaDevice, String> {
+    // SAFETY: PyTorch passes the streams. It uses the primary contexts and never destroys its streams; an
+    // external stream (`torch.cuda.ExternalStream`) must outlive the tensors used on it, as with PyTorch's
+    // own allocator.
+    let streams = StreamHandles::Native(unsafe { NativeStreams::promised() });
+    let device = CudaDevice::open(ordinal, streams);
+    let mut device = device.map_err(|error| error.to_string())?;
+    device.follow_current_stream(current_stream);
+    Ok(device)
+}
+
+fn variable(name: &str) -> Option<String> {
+    // A value that is not Unicode is invalid and is reported as such when parsed.
+    std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
+}
