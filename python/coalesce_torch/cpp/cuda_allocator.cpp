@@ -3,6 +3,7 @@
 // The class does what only C++ can do: it throws PyTorch's exceptions, keeps the stacks of the history, calls observers,
 // and shares memory with other processes. All decisions are those of the library.
 #include <cstdlib>
+#include <exception>
 #include <optional>
 #include <unordered_set>
 
@@ -50,10 +51,29 @@ class Failed {
   Failure* failure_;
 };
 
+// What a function threw that the library called. Exceptions must not pass through the library, so they wait until it
+// returns.
+thread_local std::exception_ptr thrown;
+
+template <typename Function, typename Result>
+Result without_throwing(Function function, Result otherwise) noexcept {
+  try {
+    return function();
+  } catch (...) {
+    if (!thrown) thrown = std::current_exception();
+    return otherwise;
+  }
+}
+
+// Throws the failure of a call, or what was thrown during it.
 void check(Outcome outcome) {
-  if (outcome == nullptr) return;
-  const Failed failed(outcome);
-  failed.raise(failed.message());
+  if (outcome == nullptr && !thrown) return;
+  const auto exception = std::exchange(thrown, nullptr);
+  if (outcome != nullptr) {
+    const Failed failed(outcome);
+    if (!exception) failed.raise(failed.message());
+  }
+  std::rethrow_exception(exception);
 }
 
 // The stack of the call that this thread is in.
@@ -91,10 +111,13 @@ bool is_caching_disabled() {
 
 // Lets others free memory: PyTorch's are tensors that other processes have finished to use.
 bool collect() {
-  bool freed = false;
-  const auto registry = c10::FreeCudaMemoryCallbacksRegistry();
-  for (const auto& name : registry->Keys()) freed |= registry->Create(name)->Execute();
-  return freed;
+  const auto execute_all = [] {
+    bool freed = false;
+    const auto registry = c10::FreeCudaMemoryCallbacksRegistry();
+    for (const auto& name : registry->Keys()) freed |= registry->Create(name)->Execute();
+    return freed;
+  };
+  return without_throwing(execute_all, false);
 }
 
 const c10::impl::PyInterpreter* tracer() { return c10::impl::GPUTrace::get_trace(); }
@@ -403,7 +426,8 @@ class CudaAllocator final : public native::CUDAAllocator {
     const Filter c_form{
         new Accepts(std::move(filter)),
         [](void* accepts, uint64_t stream) {
-          return (*static_cast<Accepts*>(accepts))(reinterpret_cast<cudaStream_t>(stream));
+          const auto ask = [=] { return (*static_cast<Accepts*>(accepts))(reinterpret_cast<cudaStream_t>(stream)); };
+          return without_throwing(ask, false);
         },
         [](void* accepts) { delete static_cast<Accepts*>(accepts); },
     };
@@ -445,7 +469,13 @@ class CudaAllocator final : public native::CUDAAllocator {
     const Source c_form{
         new Held(std::move(source)),
         [](void* held, uint64_t bytes) { return malloc_from(**static_cast<Held*>(held), bytes); },
-        [](void* held, uint64_t segment) { (*static_cast<Held*>(held))->raw_delete(pointer(segment)); },
+        [](void* held, uint64_t segment) {
+          const auto free = [=] {
+            (*static_cast<Held*>(held))->raw_delete(pointer(segment));
+            return true;
+          };
+          without_throwing(free, false);
+        },
         [](void* held) { delete static_cast<Held*>(held); },
     };
     check(library->create_or_use_pool(device, id_of(pool), &c_form));
@@ -548,6 +578,7 @@ class CudaAllocator final : public native::CUDAAllocator {
       InCall call(gather(device, RecordContext::STATE));
       outcome = library->malloc(device, size, handle(stream), &collect, &result);
     }
+    if (thrown) check(outcome);
     if (outcome != nullptr) report_failure(device, size, Failed(outcome));
     void* const block = pointer(result);
     if (const auto* trace = tracer()) {
@@ -627,7 +658,7 @@ class CudaAllocator final : public native::CUDAAllocator {
   static uint64_t malloc_from(native::CUDAAllocator& source, uint64_t bytes) {
     try {
       return address(source.raw_alloc(bytes));
-    } catch (const std::exception&) {
+    } catch (...) {
       return 0;  // the library then raises the error of a device without memory
     }
   }
@@ -733,8 +764,12 @@ void release_uncached(void* block) {
 }
 
 void take_entry(int device, int action, uint64_t addr, uint64_t size, uint64_t stream, PoolId pool) {
-  auto& history = allocator->history(static_cast<c10::DeviceIndex>(device));
-  history.take(kActions[action], addr, size, stream, id_of(pool), call_context);
+  const auto take = [=] {
+    auto& history = allocator->history(static_cast<c10::DeviceIndex>(device));
+    history.take(kActions[action], addr, size, stream, id_of(pool), call_context);
+    return true;
+  };
+  without_throwing(take, false);
 }
 
 }  // namespace

@@ -422,6 +422,7 @@ shared = [tensor.untyped_storage()._share_cuda_() for tensor in pair]
 said.append([(s[0], len(s[1]), s[2], s[3], s[5]) for s in shared])
 child = os.environ["BEGIN"] + '''
 shared = pickle.load(sys.stdin.buffer)
+torch.cuda.init()
 opened = [torch.UntypedStorage._new_shared_cuda(*s) for s in shared]
 both = [torch.empty(0, dtype=torch.uint8, device="cuda").set_(s) for s in opened]
 kept = bytes_on_gpu(MB)
@@ -432,7 +433,7 @@ del both, opened
 torch.cuda.ipc_collect()
 '''
 run = subprocess.run([sys.executable, "-c", child], input=pickle.dumps(shared), capture_output=True)
-said += [run.stdout.decode(), run.stderr.decode()[-500:]]
+said += [run.returncode, run.stdout.decode(), run.stderr.decode()[-500:]]
 said.append(pair[1].sum().item())
 del pair, shared
 torch.cuda.ipc_collect()
@@ -561,6 +562,46 @@ threading.kept = AtExit()
 model = nn.Linear(512, 512).cuda()
 model(torch.randn(8, 512, device="cuda")).sum().backward()
 1 / 0
+""",
+    ),
+    "python -m coalesce_torch": (
+        {"ENABLE": "0"},
+        """
+import subprocess, tempfile
+env = {**os.environ, "PYTHONPATH": os.environ["MODULE"]}
+def run(*arguments):
+    command = [sys.executable, "-m", "coalesce_torch", *arguments]
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
+    return done.returncode, done.stdout, done.stderr
+with tempfile.TemporaryDirectory() as folder:
+    path = os.path.join(folder, "program.py")
+    with open(path, "w") as file:
+        file.write("import sys, torch, coalesce_torch\\n")
+        file.write("x = torch.ones(9, device='cuda')\\n")
+        file.write("print(sys.argv[1:], __name__, coalesce_torch.interface())\\n")
+    status, out, err = run(path, "--lr", "3")
+    assert (status, out) == (0, "['--lr', '3'] __main__ complete\\n"), (status, out, err)
+    env["PYTHONPATH"] += os.pathsep + folder
+    status, out, err = run("-m", "program", "-m")
+    assert (status, out) == (0, "['-m'] __main__ complete\\n"), (status, out, err)
+assert run()[0] == 2 and "usage:" in run()[2]
+assert run("missing.py")[0] == 2 and "no program missing.py" in run("missing.py")[2]
+env["COALESCE_TORCH_ALLOC"] = "policy=pytroch"
+assert run(__file__ if "__file__" in globals() else os.__file__)[0] == 2
+""",
+    ),
+    "a policy without private pools refuses graphs before they begin": (
+        {"COALESCE_TORCH_ALLOC": "policy=cuda_async"},
+        """
+for enter in (lambda: torch.cuda.graph(torch.cuda.CUDAGraph()).__enter__(), torch.cuda.MemPool):
+    try:
+        enter()
+    except RuntimeError as error:
+        assert "cuda_async does not serve the private pools of CUDA graphs" in str(error), error
+    else:
+        raise SystemExit("no error")
+assert not torch.cuda.is_current_stream_capturing()
+assert bytes_on_gpu(MB).numel() == MB
 """,
     ),
     "without a compiler: says so, and trains": (
