@@ -20,11 +20,11 @@ none are recorded until the program asks for them. torch=2.13 names another rele
 follow, from 2.6 to 2.15.
 
 The first enable() compiles a small C++ file against the headers of the installed PyTorch, in a few
-seconds, and keeps the result in ~/.cache/coalesce. Then everything that PyTorch offers works as with
-its own allocator: CUDA graphs, torch.cuda.MemPool, the history with stacks, tensors shared between
-processes. It needs a C++ compiler, as torch.compile does, and the headers of the CUDA runtime, which
-come with PyTorch. Without them enable() warns and uses CUDAPluggableAllocator, which has none of
-this; interface() tells which one is in use.
+seconds, and keeps the result in ~/.cache/coalesce. Then everything that PyTorch offers works as
+with its own allocator: CUDA graphs, torch.cuda.MemPool, the history with stacks, tensors shared
+between processes. It needs a C++ compiler, as torch.compile does, and the headers of the CUDA
+runtime, which come with PyTorch. Without them enable() warns and uses CUDAPluggableAllocator, which
+has none of this; interface() tells which one is in use.
 
 The functions below return the same as those of the same name in torch.cuda.
 """
@@ -88,7 +88,7 @@ def is_enabled():
 
 
 def interface():
-    """Returns "complete", "pluggable" (no graphs, pools, stacks or sharing), or None if not enabled."""
+    """Returns "complete", "pluggable" (no graphs, pools, stacks, sharing), or None if not enabled."""
     return _interface
 
 

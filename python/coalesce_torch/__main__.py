@@ -2,6 +2,8 @@
 
     python -m coalesce_torch train.py --its --arguments
     python -m coalesce_torch -m package.module --its --arguments
+
+What follows the program are its own arguments.
 """
 
 import os

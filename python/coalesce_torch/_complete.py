@@ -1,6 +1,6 @@
 """Coalesce as a complete implementation of PyTorch's C++ interface CUDAAllocator.
 
-The C++ file in cpp/ is compiled against the headers of the installed PyTorch when it is first needed.
+The C++ file in cpp/ is compiled against the headers of the installed PyTorch when first needed.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ class _CannotBuild(Exception):
 
 
 def install(library):
-    """Makes the library PyTorch's allocator. Returns False, after a warning, if that is not possible.
+    """Makes the library PyTorch's allocator. Returns False, after a warning, if it cannot be built.
 
     Raises RuntimeError if PyTorch has used its own allocator already.
     """
@@ -52,7 +52,10 @@ def install(library):
     if problem is not None:
         raise RuntimeError(problem.decode())
     _installed = built
-    for name in ("_accelerator_setAllocatorSettings", "_cuda_cudaCachingAllocator_set_allocator_settings"):
+    for name in (
+        "_accelerator_setAllocatorSettings",
+        "_cuda_cudaCachingAllocator_set_allocator_settings",
+    ):
         if hasattr(torch._C, name):
             setattr(torch._C, name, _applying(library, getattr(torch._C, name)))
     return True

@@ -76,7 +76,7 @@ class Config:
     Omitted, because the real binary asserts or corrupts itself:
     max_split_size changed at run time (every settings string without it resets
     it, so in a run with max_split all strings repeat it), expandable segments
-    switched on or off in a run with max_split, releases of private pools with expandable segments."""
+    switched on or off in a run with max_split, releases of private pools with expandable ones."""
 
     def __init__(
         self,

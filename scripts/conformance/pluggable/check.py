@@ -844,7 +844,8 @@ def build(common):
 # PyTorch's own allocator and its settings print these, the former what it also raises.
 # enable() says that it compiles.
 WARNING = re.compile(
-    r"\[W.* (CUDACachingAllocator|AllocatorConfig|CudaIPCTypes)\.cpp:\d+\] |coalesce: compiling |W\d+ .*triton not found"
+    r"\[W.* (CUDACachingAllocator|AllocatorConfig|CudaIPCTypes)\.cpp:\d+\] "
+    r"|coalesce: compiling |W\d+ .*triton not found"
 )
 
 
