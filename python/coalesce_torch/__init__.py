@@ -88,7 +88,7 @@ def is_enabled():
 
 
 def interface():
-    """Returns "complete", "pluggable" (no graphs, pools, stacks, sharing), or None if not enabled."""
+    """Returns "complete", "pluggable" (no graphs, pools, stacks, sharing), or None if off."""
     return _interface
 
 

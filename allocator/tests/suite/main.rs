@@ -20,5 +20,6 @@ mod properties;
 mod queries;
 mod reports;
 mod restore;
+mod sources;
 mod state_machine;
 mod stitching;
