@@ -5,7 +5,6 @@ The C++ file in cpp/ is compiled against the headers of the installed PyTorch wh
 
 import contextlib
 import ctypes
-import fcntl
 import hashlib
 import importlib.util
 import os
@@ -177,6 +176,9 @@ def _cache():
 @contextlib.contextmanager
 def _lock(path):
     """Lets one process at a time in."""
+    # Not at the top: this file is also imported where there is no such module, and no library.
+    import fcntl
+
     with open(path, "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
