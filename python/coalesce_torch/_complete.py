@@ -100,7 +100,7 @@ def _build():
             if done.returncode != 0:
                 raise _CannotBuild(f"{shlex.join(command)} failed:\n{done.stderr.strip()[:2000]}")
             with open(unfinished, "rb") as file:
-                os.fsync(file.fileno())  # a file cut short by a power failure would crash the loader
+                os.fsync(file.fileno())  # a file cut short would crash the loader
             os.replace(unfinished, path)
         finally:
             unfinished.unlink(missing_ok=True)
