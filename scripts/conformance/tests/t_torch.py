@@ -241,7 +241,11 @@ if __name__ == "__main__":
     p.join(); assert p.exitcode == 0, p.exitcode
 """,
         )
-        for more in ({}, {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"})
+        # A device that cannot share memory between machines refuses the first request, which asks for that.
+        for more in (
+            {},
+            {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", "FAKE_FAIL": "cuMemCreate:801:1"},
+        )
     },
     "the backend cudaMallocAsync": (
         {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync", "FAKE_TOTAL_BYTES": "1G"},

@@ -5,7 +5,6 @@ use coalesce_alloc::driver::GRANULARITY;
 use crate::border::{In, Out, entry_points};
 use crate::context;
 use crate::errors::{Code, Outcome};
-use crate::ipc::FILE_DESCRIPTOR;
 use crate::pools::Attribute;
 use crate::state::Sim;
 
@@ -122,9 +121,6 @@ entry_points! { driver:
         handle.fill(|| {
             let what = what.get()?;
             let ordinal = what.location.device(sim)?;
-            if what.handle_types & !FILE_DESCRIPTOR != 0 {
-                return Err(Code::NOT_SUPPORTED);
-            }
             sim.create(ordinal, bytes)
         })
     }
