@@ -38,6 +38,10 @@ impl CaptureInfo {
         self.status.set(capture_status(sim, stream))?;
         self.edges.set_if_wanted(0);
         let Some(capture) = sim.captures.of(stream) else {
+            // A stream may look captured without a capture.
+            for nothing in [self.id, self.graph, self.dependencies, self.count] {
+                nothing.set_if_wanted(0);
+            }
             return Ok(());
         };
         let frontier = capture.frontier(stream);
