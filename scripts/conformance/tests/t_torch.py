@@ -222,10 +222,9 @@ for _ in range(4):
     torch.compiler.cudagraph_mark_step_begin(); compiled(*batch())
 """,
     ),
-    **{
-        f"a tensor for another process{', expandable segments' if more else ''}": (
-            more,
-            """
+    "a tensor for another process": (
+        {},
+        """
 import multiprocessing as processes
 from torch.multiprocessing.reductions import reduce_tensor
 def child(rebuild, arguments, answer):
@@ -240,9 +239,7 @@ if __name__ == "__main__":
     assert ours.recv() == ((1000, 1000), "cuda", 0)
     p.join(); assert p.exitcode == 0, p.exitcode
 """,
-        )
-        for more in ({}, {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"})
-    },
+    ),
     "the backend cudaMallocAsync": (
         {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync", "FAKE_TOTAL_BYTES": "1G"},
         """
