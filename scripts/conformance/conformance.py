@@ -301,7 +301,7 @@ def make(cfg, seed, ops, capacity=None, pools=False, multi=False, streams=0, rel
         cfg.classes,
         # With max_split_size, a request returns free memory of its pool, also of one in use. With a
         # reserve, a pool has several expandable segments, and the real binary restores them in an
-        # order that follows heap addresses. Until 2.10, a segment that has grown cannot be restored.
+        # order that follows heap addresses. Until 2.10, a grown segment cannot be restored.
         not any(key in cfg.conf for key in ("max_split", "reserve"))
         and not (cfg.expandable and release.before("2.11")),
         cfg.expandable,
