@@ -10,6 +10,7 @@
 //! | `pool.rs`, `tie_break.rs` | the order in which free blocks are searched |
 //! | `free_blocks.rs`, `size_class.rs`, `ordered.rs` | how a free block is found fast |
 //! | `live.rs` | how an allocated block is found by its address |
+//! | `in_parts.rs` | how a malloc is interrupted to free memory that others hold |
 //! | `fit.rs` | which free block a request gets |
 //! | `split.rs` | whether the block is split |
 //! | `merge.rs` | which neighbours a freed block is coalesced with, and in which order |
@@ -49,6 +50,7 @@ mod fit;
 mod flat_hash;
 mod free_blocks;
 mod garbage_collect;
+mod in_parts;
 mod limit;
 mod live;
 mod merge;
@@ -222,15 +224,8 @@ impl<D: Driver> PyTorch<D> {
         if bytes == 0 {
             return Ok(DeviceAddr::NULL);
         }
-        if !self.blocks.has_room() {
-            return Err(Error::TooManyBlocks);
-        }
-        // 1. Free the blocks whose streams have finished.
-        if !self.events.is_empty() && !self.is_capturing() {
-            self.process_events()?;
-        }
-        // 2. Round the size and choose the pool.
-        let mut request = self.request(bytes, stream)?;
+        // 1. Free the blocks whose streams have finished. 2. Round the size and choose the pool.
+        let mut request = self.begin(bytes, stream)?;
         // 3. Take the best free block; otherwise try the retry ladder.
         let block = match self.take_free_block(&request) {
             Some(block) => block,
@@ -240,57 +235,22 @@ impl<D: Driver> PyTorch<D> {
         Ok(self.cut_and_hand_out(block, &request))
     }
 
-    /// The first part of [`Self::malloc`]: serves the request if a cached block fits. `None` if none does; then
-    /// [`Self::malloc_uncached`] must follow, before any other request on this thread.
-    ///
-    /// Between the two a caller can free memory that is only known outside this allocator, as PyTorch does with
-    /// tensors that other processes have finished to use.
-    ///
-    /// # Errors
-    /// As [`Self::malloc`].
-    pub fn malloc_cached(
-        &mut self,
-        bytes: u64,
-        stream: StreamId,
-    ) -> Result<Option<DeviceAddr>, Error> {
-        if bytes >= ONE_EXABYTE {
-            return Err(Error::MoreThanOneExabyte);
-        }
-        if bytes == 0 {
-            return Ok(Some(DeviceAddr::NULL));
-        }
-        if !self.blocks.has_room() {
-            return Err(Error::TooManyBlocks);
-        }
+    /// Frees the blocks whose streams have finished, and makes a request.
+    #[inline(always)]
+    fn begin(&mut self, bytes: u64, stream: StreamId) -> Result<Request, Error> {
+        self.ensure_room()?;
         if !self.events.is_empty() && !self.is_capturing() {
             self.process_events()?;
         }
-        let request = self.request(bytes, stream)?;
-        let block = self.take_free_block(&request);
-        Ok(block.map(|block| self.cut_and_hand_out(block, &request)))
+        self.request(bytes, stream)
     }
 
-    /// The second part of [`Self::malloc`], after [`Self::malloc_cached`] found no block. The cached blocks are
-    /// searched again if something was freed meanwhile.
-    ///
-    /// # Errors
-    /// As [`Self::malloc`].
-    pub fn malloc_uncached(
-        &mut self,
-        bytes: u64,
-        stream: StreamId,
-        something_was_freed: bool,
-    ) -> Result<DeviceAddr, Error> {
-        let mut request = self.request(bytes, stream)?;
-        let cached = match something_was_freed {
-            true => self.take_free_block(&request),
-            false => None,
-        };
-        let block = match cached {
-            Some(block) => block,
-            None => self.find_uncached(&mut request)?,
-        };
-        Ok(self.cut_and_hand_out(block, &request))
+    #[inline(always)]
+    fn ensure_room(&self) -> Result<(), Error> {
+        match self.blocks.has_room() {
+            true => Ok(()),
+            false => Err(Error::TooManyBlocks),
+        }
     }
 
     /// The block for a request that no cached block fits.

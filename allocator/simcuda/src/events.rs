@@ -128,7 +128,7 @@ impl Sim {
         }
     }
 
-    /// Records an event on a stream that is not captured.
+    /// Records an event on a stream that is not being captured.
     pub(crate) fn record_event_now(&mut self, here: u32, handle: u64, stream: u64) -> Outcome {
         let (ordinal, stream) = self.streams.resolve(here, stream)?;
         let event = self.events.get(handle)?;

@@ -62,7 +62,7 @@ pub struct CudaDevice {
     /// The error after which the device is unusable.
     fatal: Option<DriverError>,
     streams: Streams,
-    /// Returns the stream of a device that is current on the calling thread.
+    /// Returns the calling thread's current stream on a device.
     current_stream: fn(u32) -> StreamId,
     events: Vec<Event>,
     modules: Vec<Module>,

@@ -1,5 +1,5 @@
 //! The C interface behind the C++ class `coalesce::CudaAllocator` (`python/coalesce_torch/cpp`), which implements
-//! PyTorch's `CUDAAllocator` completely.
+//! PyTorch's `CUDAAllocator`.
 //!
 //! [`coalesce_interface`] returns a table of functions. Each returns null, or a [`Failure`] that the C++ class
 //! throws and releases. None of them panics or unwinds, and the functions passed to them must not unwind either.
@@ -56,7 +56,8 @@ type Drops = extern "C" fn(*mut c_void);
 type MallocSegment = extern "C" fn(*mut c_void, u64) -> u64;
 /// Frees a segment of a pool.
 type FreeSegment = extern "C" fn(*mut c_void, u64);
-/// Receives an entry of the history: device, action (its position in `Action::ALL`), address, bytes, stream, pool.
+/// Called for each entry of the history with the device, the action (its index in `Action::ALL`), the address, the size
+/// in bytes, the stream and the pool.
 type TakeEntry = extern "C" fn(c_int, c_int, u64, u64, u64, PoolId);
 /// Frees memory that only PyTorch knows of, and returns whether it did.
 type Collect = extern "C" fn() -> bool;
@@ -115,43 +116,44 @@ macro_rules! interface {
 interface! {
     /// The message of a failure, which lives as long as it.
     failure_message: unsafe extern "C" fn(*const Failure, *mut usize) -> *const c_char = functions::failure_message;
-    /// 0, or 1 if memory ran out.
+    /// Whether memory ran out.
     failure_is_out_of_memory: unsafe extern "C" fn(*const Failure) -> bool = functions::failure_is_out_of_memory;
     /// The figures of a request for which the device had no memory; false if there are none.
     failure_figures: unsafe extern "C" fn(*const Failure, *mut OutOfMemoryFigures) -> bool = functions::failure_figures;
     release_failure: unsafe extern "C" fn(*mut Failure) = functions::release_failure;
 
-    /// Device, bytes, stream, what is called if no cached block fits; the address.
+    /// Allocates memory. Arguments: device, bytes, stream, a function to call if no cached block fits; result: address.
     malloc: unsafe extern "C" fn(c_int, u64, u64, Collect, *mut u64) -> Outcome = functions::malloc;
     free: unsafe extern "C" fn(u64) -> Outcome = functions::free;
-    /// Address; its device and the bytes of its block.
+    /// Looks up a block. Arguments: address; results: device, size of the block in bytes.
     block: unsafe extern "C" fn(u64, *mut c_int, *mut u64) -> Outcome = functions::block;
-    /// Address, stream.
+    /// Records a use on another stream. Arguments: address, stream.
     record_stream: unsafe extern "C" fn(u64, u64) -> Outcome = functions::record_stream;
-    /// Address; address and bytes of its segment.
+    /// Looks up a segment. Arguments: address of a block; results: address and size of its segment.
     base_allocation: unsafe extern "C" fn(u64, *mut u64, *mut u64) -> Outcome = functions::base_allocation;
 
-    /// Device, pool: (0, 0) is the default pools.
+    /// Returns cached memory. Arguments: device, pool; (0, 0) means the default pools.
     empty_cache: unsafe extern "C" fn(c_int, PoolId) -> Outcome = functions::empty_cache;
     memory_fraction: unsafe extern "C" fn(c_int, *mut f64) -> Outcome = functions::memory_fraction;
     set_memory_fraction: unsafe extern "C" fn(c_int, f64) -> Outcome = functions::set_memory_fraction;
     largest_free: unsafe extern "C" fn(c_int, *mut u64) -> Outcome = functions::largest_free;
-    /// A device, and another one that may access its memory from now on.
+    /// Gives a peer access to memory. Arguments: device that owns the memory, peer.
     open_to_peer: unsafe extern "C" fn(c_int, c_int) -> Outcome = functions::open_to_peer;
-    /// The settings in force; the text is released with `release_text`.
+    /// Returns the current settings. Release their text with `release_text`.
     settings: unsafe extern "C" fn(*mut Settings) -> Outcome = functions::settings;
     release_text: unsafe extern "C" fn(*mut c_char) = coalesce_release_text;
 
-    /// Device, the statistics, what receives those of the private pools and its data.
+    /// Returns the statistics of a device. The function receives those of each private pool, with the last argument.
     stats: unsafe extern "C" fn(c_int, *mut Stats, TakePool, *mut c_void) -> Outcome = report::stats;
     reset_peak_stats: unsafe extern "C" fn(c_int) -> Outcome = report::reset_peak_stats;
     reset_accumulated_stats: unsafe extern "C" fn(c_int) -> Outcome = report::reset_accumulated_stats;
-    /// Sends every entry of the histories of all devices to this function from now on. The first one stays.
+    /// Calls this function for every entry of the history of every device. It cannot be replaced.
     listen: unsafe extern "C" fn(TakeEntry) -> Outcome = report::listen;
-    /// Device; a pool, or (0, 0) for all.
+    /// Takes a snapshot. Arguments: device, pool; (0, 0) means all pools.
     snapshot: unsafe extern "C" fn(c_int, PoolId, SnapshotSink) -> Outcome = report::snapshot;
 
-    /// Device, pool, its source or null. The source is dropped with the pool, or at once on failure.
+    /// Creates a pool or adds a user to one. Arguments: device, pool, where its segments come from, or null for the device.
+    /// The source is dropped with the pool, or immediately if the call fails.
     create_or_use_pool: unsafe extern "C" fn(c_int, PoolId, *const Source) -> Outcome = pools::create_or_use;
     begin_allocate_to_pool: unsafe extern "C" fn(c_int, PoolId, Filter) -> Outcome = pools::begin;
     end_allocate_to_pool: unsafe extern "C" fn(c_int, PoolId) -> Outcome = pools::end;
@@ -160,21 +162,22 @@ interface! {
     set_use_on_oom: unsafe extern "C" fn(c_int, PoolId, bool) -> Outcome = pools::set_use_on_oom;
     set_no_split: unsafe extern "C" fn(c_int, PoolId) -> Outcome = pools::set_no_split;
 
-    /// Asks this function for current streams from now on.
+    /// Sets the function that returns the current stream.
     follow_current_stream: unsafe extern "C" fn(CurrentStream) = follow;
     mark_capture_begin: unsafe extern "C" fn(c_int) -> Outcome = captures::begin;
     mark_capture_end: unsafe extern "C" fn(c_int) -> Outcome = captures::end;
-    /// Device, pool, the expected addresses and their number; whether they are the live ones.
+    /// Compares the live allocations of a pool with a list. Arguments: device, pool, addresses, number of addresses;
+    /// result: whether they are equal.
     pool_live_allocations_are: unsafe extern "C" fn(c_int, PoolId, *const u64, usize, *mut bool) -> Outcome = captures::live_allocations_are;
-    /// Device, pool; the checkpoint, which is released with `release_checkpoint`.
+    /// Takes a checkpoint of a pool. Release it with `release_checkpoint`.
     checkpoint_pool: unsafe extern "C" fn(c_int, PoolId, *mut *mut PoolCheckpoint) -> Outcome = captures::checkpoint;
     release_checkpoint: unsafe extern "C" fn(*mut PoolCheckpoint) = captures::release_checkpoint;
-    /// Device, checkpoint; what receives the freed addresses, the allocated ones, and their data.
+    /// Restores a checkpoint. The two functions receive the freed and the allocated addresses, with the last argument.
     restore_pool: unsafe extern "C" fn(c_int, *const PoolCheckpoint, TakeAddress, TakeAddress, *mut c_void) -> Outcome = captures::restore;
 }
 
-/// Returns the table; from now on PyTorch uses it. Other versions of the C++ class than the one shipped with it must not use it: they compare the
-/// first two members.
+/// Returns the table for the C++ class, and lets PyTorch name peers and keep the history from then on. The class checks
+/// the first two members, because a table of another version has other functions.
 #[unsafe(no_mangle)]
 pub extern "C" fn coalesce_interface() -> *const Interface {
     DEVICES.expect_complete_interface();

@@ -108,12 +108,12 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
         &mut self,
         bytes: u64,
         stream: StreamId,
-        something_was_freed: bool,
+        memory_was_freed: bool,
     ) -> Result<DeviceAddr, Error> {
         let Policy::Reference(allocator) = &mut self.policy else {
             return self.malloc(bytes, stream);
         };
-        let answer = allocator.malloc_uncached(bytes, stream, something_was_freed);
+        let answer = allocator.malloc_uncached(bytes, stream, memory_was_freed);
         answer.map_err(|error| self.of_this_device(error))
     }
 

@@ -146,7 +146,8 @@ fn recorded(path: &Path) -> anyhow::Result<Vec<Entry>> {
     files.into_iter().map(entry).collect()
 }
 
-/// Whether a file in a folder is a trace, by its name. Plain CSV is not: a folder of traces has tables about them too.
+/// Whether a file has the name of a trace. Uncompressed CSV files do not count, because folders of traces also contain
+/// tables.
 fn is_trace(file: &Path) -> bool {
     let endings = [".csv.gz", ".trace", ".trace.gz", ".trace.xz", ".trace.zst"];
     let name = file.to_string_lossy();

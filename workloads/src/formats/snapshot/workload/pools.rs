@@ -3,13 +3,13 @@
 //! A recording tells which pool served a request, but not when the program began and ended to direct its requests to
 //! that pool. Consecutive requests to one private pool, with no `empty_cache` among them, are taken to be one such time.
 //!
-//! - It is the capture of a CUDA graph if the pool has the id of one, or if the program emptied the cache right before,
-//!   as `torch.cuda.graph` does.
+//! - Such a run of requests counts as the capture of a CUDA graph if the id of the pool is that of a graph, or if the
+//!   cache was emptied just before it, as `torch.cuda.graph` does.
 //! - A pool is released before the first call that returns its memory after its last request. PyTorch 2.11 and earlier
-//!   record the pools of the segments at the end only. The pools of other segments are those with which a replay
-//!   reproduces the recording, or else the default pool.
-//! - A call that returns memory of private pools first contains the ends of `MemPool`s.
-//! - Such recordings do not tell the pool of a failed request: it is the one of the request before it on its stream.
+//!   only record the pools of segments that exist at the end. For other segments, the pools with which a replay
+//!   reproduces the recording are used, or the default pool if there are none.
+//! - A call that returns memory of private pools begins with the deletion of the `MemPool`s.
+//! - These releases do not record the pool of a failed request. The pool of the previous request on its stream is used.
 
 use std::collections::HashMap;
 use std::ops::Range;
