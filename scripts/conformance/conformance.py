@@ -105,6 +105,15 @@ class Config:
             "expandable" in s for s in self.settings
         )
 
+    def restores(self, release):
+        """Whether the scripts may restore checkpoints of pools. With max_split_size or a small
+        reserve, a request may return free memory of a pool in use, and the real binary then loses
+        track; with any reserve, by_segment cannot tell neighbouring segments of a pool apart. Until
+        2.10, a grown segment cannot be restored."""
+        texts = (self.conf, *self.settings)
+        may_lose_memory = any(key in text for text in texts for key in ("max_split", "reserve"))
+        return not may_lose_memory and not (self.expandable and release.before("2.11"))
+
 
 RUNTIME = [
     "roundup_power2_divisions:4",
@@ -299,11 +308,7 @@ def make(cfg, seed, ops, capacity=None, pools=False, multi=False, streams=0, rel
         cfg.bad_fraction,
         release,
         cfg.classes,
-        # With max_split_size, a request returns free memory of its pool, also of one in use. With a
-        # reserve, a pool has several expandable segments, and the real binary restores them in an
-        # order that follows heap addresses. Until 2.10, a grown segment cannot be restored.
-        not any(key in cfg.conf for key in ("max_split", "reserve"))
-        and not (cfg.expandable and release.before("2.11")),
+        cfg.restores(release),
         cfg.expandable,
     )
     env = {"FAKE_TOTAL_BYTES": str(cap), **cfg.env}
@@ -321,8 +326,8 @@ HISTORY = re.compile(r"TRC (\w+) 0x(\w+) (\d+)")
 
 
 def by_segment(out):
-    """Sorts the history by segment if a checkpoint was restored: PyTorch goes through the segments
-    in an order that depends on heap addresses."""
+    """Sorts the history by segment if a checkpoint was restored: PyTorch frees the blocks of the
+    segments in an order that depends on heap addresses."""
     lines = out.splitlines(True)
     if not any(line.startswith("R ") for line in lines):
         return out

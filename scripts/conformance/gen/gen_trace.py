@@ -206,8 +206,7 @@ def full_trace(
     Omitted is what the real binary asserts on, or does in an order that depends
     on heap addresses: record_stream, and more than one free of a recorded block, during
     a capture (until 2.12: while a pool is recorded to), C meanwhile, use_on_oom of a pool
-    without uses, record_stream of blocks in pools with checkpoints, and in 2.12 restores
-    of these, after which blocks of one size follow that order.
+    without uses, and record_stream of blocks in pools with checkpoints.
 
     streams   0: drawn, 1 to 4
     records   none; one: all record_stream ops name the same stream (the order in
@@ -390,8 +389,8 @@ def full_trace(
         trees[p].append((f"c{names}", ids_in(p)))
 
     def restore(p):
-        """A checkpoint: its blocks are live, no other ones of the pool. The real binary takes the
-        segments in an order that depends on heap addresses, and peaks with it."""
+        """A checkpoint: its blocks are live, no other ones of the pool. The real binary first frees
+        all blocks of the pool in an order that depends on heap addresses, and peaks with it."""
         name, then = rng.choice(trees[p])
         out.append(f"R {name}")
         if p not in uses:
@@ -410,7 +409,7 @@ def full_trace(
         else:
             p = new_pool()
             trees[p] = []
-        if trees[p] and rng.random() < 0.6 and (since("2.13") or not since("2.12")):
+        if trees[p] and rng.random() < 0.6:
             restore(p)
         if p in begun or len(begun) > 1 or rng.random() < 0.2:
             return

@@ -5,6 +5,7 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <c10/util/Exception.h>
+#include <c10/util/flat_hash_map.h>
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -354,6 +355,39 @@ static void record_on(void* p, uint32_t stream) {
   dp.release_context();  // do not free
 }
 
+// What PyTorch keeps of a private pool (CUDACachingAllocator.cpp, 2.6 to 2.15), as far as
+// sort_segments needs it.
+struct BlockState {
+  c10::DeviceIndex device;
+  cudaStream_t stream;
+  ska::flat_hash_set<c10::cuda::CUDAStream> stream_uses;
+  size_t size;
+  void* ptr;
+  bool allocated;
+  int64_t gc_count_base;
+};
+struct SegmentState {
+  std::vector<BlockState> blocks;
+  bool is_small;
+};
+struct PrivatePoolState : ca::AllocatorState {
+  std::pair<uint64_t, uint64_t> owner_id;
+  std::vector<SegmentState> segments;
+};
+
+// The segments whose first block is allocated come first, in the order of a hash of heap addresses,
+// which differs from run to run. It decides the order in which they are restored, and what a restore
+// that fails has done. Sorted by address, they can be compared.
+static std::shared_ptr<ca::AllocatorState> sort_segments(std::shared_ptr<ca::AllocatorState> state) {
+  auto& segments = static_cast<PrivatePoolState&>(*state).segments;
+  auto is_allocated = [](const SegmentState& s) { return s.blocks.front().allocated; };
+  auto end = std::find_if_not(segments.begin(), segments.end(), is_allocated);
+  std::sort(segments.begin(), end, [](const SegmentState& a, const SegmentState& b) {
+    return a.blocks.front().ptr < b.blocks.front().ptr;
+  });
+  return state;
+}
+
 // A checkpoint of a private pool, with the ids that were live.
 struct Checkpoint {
   std::shared_ptr<ca::AllocatorState> state;
@@ -508,7 +542,7 @@ static int replay(const Trace& t, const Options& o, FILE* out) {
           empty_pool(ca::get(), {0, op.size}, true, 0);
           break;
         case 'V':
-          checkpoints[op.slot] = {ca::getCheckpointState(0, {0, op.size}), ptr, live};
+          checkpoints[op.slot] = {sort_segments(ca::getCheckpointState(0, {0, op.size})), ptr, live};
           break;
         case 'R': {
           const char* name = t.checkpoints[op.slot].c_str();
