@@ -131,6 +131,9 @@ pub enum DriverError {
     Failed(String),
 }
 
+/// A [`Driver::malloc`] that can be called while others use the driver.
+pub type DetachedMalloc = Box<dyn FnOnce() -> Result<DeviceAddr, DriverError> + Send>;
+
 /// One device.
 ///
 /// A call that fails has no effect.
@@ -159,6 +162,27 @@ pub trait Driver: Send {
     /// # Errors
     /// [`DriverError::OutOfMemory`] if not enough is free; any other error is a failure of the device.
     fn malloc(&mut self, bytes: u64) -> Result<DeviceAddr, DriverError>;
+
+    /// Returns a [`Driver::malloc`] of `bytes` that can be called while others use the driver; its answer goes to
+    /// [`Driver::end_malloc`]. `None` if the driver has no such call.
+    ///
+    /// # Errors
+    /// As [`Driver::malloc`].
+    fn detached_malloc(&mut self, _bytes: u64) -> Result<Option<DetachedMalloc>, DriverError> {
+        Ok(None)
+    }
+
+    /// Takes over the answer to a call of [`Driver::detached_malloc`] for `bytes`, and returns it.
+    ///
+    /// # Errors
+    /// That of the answer.
+    fn end_malloc(
+        &mut self,
+        _bytes: u64,
+        answer: Result<DeviceAddr, DriverError>,
+    ) -> Result<DeviceAddr, DriverError> {
+        answer
+    }
 
     /// Returns an allocation of [`Driver::malloc`] to the device (`cudaFree`). The caller states its size,
     /// so that the layers in between need not record it.

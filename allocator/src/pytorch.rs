@@ -10,7 +10,7 @@
 //! | `pool.rs`, `tie_break.rs` | the order in which free blocks are searched |
 //! | `free_blocks.rs`, `size_class.rs`, `ordered.rs` | how a free block is found fast |
 //! | `live.rs` | how an allocated block is found by its address |
-//! | `in_parts.rs` | how a malloc is interrupted to free memory that others hold |
+//! | `in_parts.rs` | how a malloc is interrupted: to free memory that others hold, or to let others in while the device is called |
 //! | `fit.rs` | which free block a request gets |
 //! | `split.rs` | whether the block is split |
 //! | `merge.rs` | which neighbours a freed block is coalesced with, and in which order |
@@ -50,7 +50,7 @@ mod fit;
 mod flat_hash;
 mod free_blocks;
 mod garbage_collect;
-mod in_parts;
+pub mod in_parts;
 mod limit;
 mod live;
 mod merge;

@@ -57,7 +57,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("runs", nargs="?", type=int, default=100, help="compared runs")
     parser.add_argument("filters", nargs="*", help="parts of names of benchmarks (default: all)")
-    parser.add_argument("--noise-threshold", metavar="PART", help="instead of that of each benchmark")
+    parser.add_argument(
+        "--noise-threshold", metavar="PART", help="instead of that of each benchmark"
+    )
     parser.add_argument("--bench", metavar="EXE", help="a built benchmark")
     args = parser.parse_args()
     command = [args.bench or built(), "--bench", "--noplot"]

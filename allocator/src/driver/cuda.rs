@@ -25,6 +25,7 @@ mod streams;
 mod symbols;
 mod virtual_memory;
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use cudarc::driver::sys::CUdevice_attribute as Attribute;
@@ -34,8 +35,8 @@ use self::held::Held;
 use self::streams::{LookUp, Streams};
 use self::symbols::{Event, Kernel, Module, Pool, PoolCalls, Stream, VirtualMemoryCalls};
 use super::{
-    DeviceAddr, Driver, DriverError, EventId, GRANULARITY, MemoryInfo, PoolUsage, StreamId,
-    StreamOrdered, VirtualMemory,
+    DetachedMalloc, DeviceAddr, Driver, DriverError, EventId, GRANULARITY, MemoryInfo, PoolUsage,
+    StreamId, StreamOrdered, VirtualMemory,
 };
 
 pub use self::error::{CallError, CudaError};
@@ -45,7 +46,7 @@ pub use self::streams::{NativeStreams, StreamHandles};
 /// One CUDA device. See the [module](self).
 #[derive(Debug)]
 pub struct CudaDevice {
-    context: Context,
+    context: Arc<Context>,
     ordinal: u32,
     name: String,
     total_memory: u64,
@@ -130,7 +131,7 @@ impl CudaDevice {
             peers: Vec::new(),
             contents: None,
             held: Held::default(),
-            context,
+            context: Arc::new(context),
         })
     }
 
@@ -296,6 +297,24 @@ impl Driver for CudaDevice {
     fn malloc(&mut self, bytes: u64) -> Result<DeviceAddr, DriverError> {
         let answer = self.context.malloc(size(bytes)?);
         let addr = DeviceAddr(self.note(answer)?);
+        self.held.allocations.insert(addr, bytes);
+        Ok(addr)
+    }
+
+    fn detached_malloc(&mut self, bytes: u64) -> Result<Option<DetachedMalloc>, DriverError> {
+        let (context, size) = (Arc::clone(&self.context), size(bytes)?);
+        Ok(Some(Box::new(move || {
+            Ok(DeviceAddr(context.malloc(size)?))
+        })))
+    }
+
+    fn end_malloc(
+        &mut self,
+        bytes: u64,
+        answer: Result<DeviceAddr, DriverError>,
+    ) -> Result<DeviceAddr, DriverError> {
+        // After a fatal error the next call fails too, and notes it.
+        let addr = answer?;
         self.held.allocations.insert(addr, bytes);
         Ok(addr)
     }

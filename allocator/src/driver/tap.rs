@@ -5,8 +5,8 @@
 
 use super::calls::{Call, CallKind};
 use super::{
-    DeviceAddr, Driver, DriverError, EventId, HandleKind, MemoryHandle, MemoryInfo, PoolSettings,
-    PoolUsage, StreamId, StreamOrdered, VirtualMemory,
+    DetachedMalloc, DeviceAddr, Driver, DriverError, EventId, HandleKind, MemoryHandle, MemoryInfo,
+    PoolSettings, PoolUsage, StreamId, StreamOrdered, VirtualMemory,
 };
 
 /// Code that runs at each driver call. By default it does nothing.
@@ -123,6 +123,14 @@ impl<D: Driver, H: Hook> Tap<D, H> {
         answer
     }
 
+    fn show_malloc(&mut self, bytes: u64, placed: &Result<DeviceAddr, DriverError>) {
+        match placed {
+            &Ok(addr) => self.hook.after(&Call::Malloc { bytes, addr }),
+            Err(DriverError::OutOfMemory) => self.hook.after(&Call::MallocRefused { bytes }),
+            Err(_) => {}
+        }
+    }
+
     /// Like [`Self::pass`], for a virtual memory call.
     fn pass_to_memory<T>(
         &mut self,
@@ -168,11 +176,26 @@ impl<D: Driver, H: Hook> Driver for Tap<D, H> {
 
     fn malloc(&mut self, bytes: u64) -> Result<DeviceAddr, DriverError> {
         let placed = self.pass(CallKind::Malloc, bytes, |driver| driver.malloc(bytes));
-        match placed {
-            Ok(addr) => self.hook.after(&Call::Malloc { bytes, addr }),
-            Err(DriverError::OutOfMemory) => self.hook.after(&Call::MallocRefused { bytes }),
-            Err(_) => {}
+        self.show_malloc(bytes, &placed);
+        placed
+    }
+
+    fn detached_malloc(&mut self, bytes: u64) -> Result<Option<DetachedMalloc>, DriverError> {
+        let call = self.driver.detached_malloc(bytes)?;
+        if call.is_some() {
+            self.hook.before(CallKind::Malloc, bytes)?;
         }
+        Ok(call)
+    }
+
+    fn end_malloc(
+        &mut self,
+        bytes: u64,
+        answer: Result<DeviceAddr, DriverError>,
+    ) -> Result<DeviceAddr, DriverError> {
+        let placed = self.driver.end_malloc(bytes, answer);
+        self.hook.over(CallKind::Malloc);
+        self.show_malloc(bytes, &placed);
         placed
     }
 

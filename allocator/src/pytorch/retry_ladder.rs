@@ -13,6 +13,40 @@ use crate::driver::Driver;
 use crate::error::{Error, Hazard};
 use crate::mempool::MempoolId;
 
+/// The next step.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Step {
+    /// Collect garbage, if that is on, and request memory from the device.
+    Request,
+    /// Borrow from private pools that allow it.
+    Borrow,
+    /// Return just enough oversize blocks, then request again.
+    ReturnSome,
+    /// Wait for all streams, return all cached memory, then request a last time. Waiting is not allowed during a
+    /// capture.
+    ReturnAll,
+    /// Borrow now, if that was not tried before.
+    BorrowLast,
+    /// No memory was found.
+    Failed,
+}
+
+/// What a step yields.
+pub(super) enum Supply {
+    /// A large enough block that is in no pool.
+    Block(BlockId),
+    /// A segment, if the device has memory for it: its answer goes to [`PyTorch::add_segment`].
+    AskDevice,
+    /// Nothing.
+    Nothing,
+}
+
+impl From<Option<BlockId>> for Supply {
+    fn from(block: Option<BlockId>) -> Self {
+        block.map_or(Self::Nothing, Self::Block)
+    }
+}
+
 impl<D: Driver> PyTorch<D> {
     /// Returns a large enough block that is in no pool, from the first step that yields one, or `None`.
     /// A block of a private pool changes the request into one of that pool.
@@ -20,40 +54,75 @@ impl<D: Driver> PyTorch<D> {
         &mut self,
         request: &mut Request,
     ) -> Result<Option<BlockId>, Error> {
-        let overflow = Hazard::SizeOverflow {
-            bytes: request.bytes,
-        };
-        request.segment_size = size::segment_size(request.size, &self.settings).ok_or(overflow)?;
-        // 1. Collect garbage, if that is on.
-        self.collect_garbage()?;
-        // 2. Request memory from the device.
-        if let Some(block) = self.alloc_block(request, Attempt::First)? {
-            return Ok(Some(block));
-        }
-        // 3. Borrow from private pools that allow it.
-        if self.rules.borrowing == Borrowing::BeforeReturning
-            && let Some(block) = self.take_from_use_on_oom_pools(request)?
-        {
-            return Ok(Some(block));
-        }
-        // 4. Return just enough oversize blocks, then request again.
-        if self.release_available_cached_blocks(request)?
-            && let Some(block) = self.alloc_block(request, Attempt::First)?
-        {
-            return Ok(Some(block));
-        }
-        // 5. Wait for all streams, return all cached memory, then request a last time. Waiting is not
-        //    allowed during a capture.
-        if !self.is_capturing() {
-            self.release_cached_blocks(MempoolId::DEFAULT)?;
-            if let Some(block) = self.alloc_block(request, Attempt::Retry)? {
-                return Ok(Some(block));
+        let mut step = Step::Request;
+        loop {
+            match self.climb(request, &mut step)? {
+                Supply::Block(block) => return Ok(Some(block)),
+                Supply::Nothing => return Ok(None),
+                Supply::AskDevice => {
+                    let answer = self.driver.malloc(request.segment_size);
+                    if let Some(block) = self.add_segment(answer, request)? {
+                        return Ok(Some(block));
+                    }
+                }
             }
         }
-        // 6. Borrow now, if that was not tried before.
-        match self.rules.borrowing {
-            Borrowing::LastResort => self.take_from_use_on_oom_pools(request),
-            Borrowing::BeforeReturning => Ok(None),
+    }
+
+    /// Goes on from `step` until a step yields something, or none is left.
+    pub(super) fn climb(
+        &mut self,
+        request: &mut Request,
+        step: &mut Step,
+    ) -> Result<Supply, Error> {
+        loop {
+            let supply = match step {
+                Step::Request => {
+                    *step = Step::Borrow;
+                    let size = size::segment_size(request.size, &self.settings);
+                    let bytes = request.bytes;
+                    request.segment_size = size.ok_or(Hazard::SizeOverflow { bytes })?;
+                    self.collect_garbage()?;
+                    self.request_segment(request, Attempt::First)?
+                }
+                Step::Borrow => {
+                    *step = Step::ReturnSome;
+                    match self.rules.borrowing {
+                        Borrowing::BeforeReturning => {
+                            self.take_from_use_on_oom_pools(request)?.into()
+                        }
+                        Borrowing::LastResort => Supply::Nothing,
+                    }
+                }
+                Step::ReturnSome => {
+                    *step = Step::ReturnAll;
+                    match self.release_available_cached_blocks(request)? {
+                        true => self.request_segment(request, Attempt::First)?,
+                        false => Supply::Nothing,
+                    }
+                }
+                Step::ReturnAll => {
+                    *step = Step::BorrowLast;
+                    match self.is_capturing() {
+                        true => Supply::Nothing,
+                        false => {
+                            self.release_cached_blocks(MempoolId::DEFAULT)?;
+                            self.request_segment(request, Attempt::Retry)?
+                        }
+                    }
+                }
+                Step::BorrowLast => {
+                    *step = Step::Failed;
+                    match self.rules.borrowing {
+                        Borrowing::LastResort => self.take_from_use_on_oom_pools(request)?.into(),
+                        Borrowing::BeforeReturning => Supply::Nothing,
+                    }
+                }
+                Step::Failed => return Ok(Supply::Nothing),
+            };
+            if !matches!(supply, Supply::Nothing) {
+                return Ok(supply);
+            }
         }
     }
 }

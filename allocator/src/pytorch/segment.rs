@@ -4,6 +4,7 @@
 
 use super::block::Block;
 use super::private_pool::PoolStatistics;
+use super::retry_ladder::Supply;
 use super::{BlockId, PyTorch, Request, ShelfId};
 use crate::driver::{DeviceAddr, Driver, DriverError};
 use crate::error::{Error, Hazard};
@@ -19,36 +20,47 @@ pub(super) enum Attempt {
 }
 
 impl<D: Driver> PyTorch<D> {
-    /// Reserves memory and returns a block for the request that is in no pool. Returns `None` if the
-    /// device or the limit allows no more.
-    pub(super) fn alloc_block(
+    /// Finds out where a segment for the request comes from. Memory of a pool's own allocator and of expandable
+    /// segments is reserved at once. Nothing comes if the limit allows no more.
+    pub(super) fn request_segment(
         &mut self,
         request: &Request,
         attempt: Attempt,
-    ) -> Result<Option<BlockId>, Error> {
+    ) -> Result<Supply, Error> {
         self.driver.last_error()?;
         if attempt == Attempt::Retry {
             self.stats.num_alloc_retries += 1;
         }
         if self.would_exceed_limit(request.segment_size) {
-            return Ok(None);
+            return Ok(Supply::Nothing);
         }
         self.ensure_not_rejected(request)?;
         let bytes = request.segment_size;
         let own = self.source_of(request.shelf);
         if let Some(answer) = own.map(|source| source.malloc(bytes)) {
-            return Ok(answer.map(|addr| self.add_plain_segment(addr, request)));
+            let block = answer.map(|addr| self.add_plain_segment(addr, request));
+            return Ok(block.into());
         }
-        if request.expandable {
-            let block = self.alloc_expandable(request)?;
-            if block.is_some()
-                && let Some(private) = self.private_pool_of(request.shelf)
-            {
-                private.count_malloc();
-            }
-            return Ok(block);
+        if !request.expandable {
+            return Ok(Supply::AskDevice);
         }
-        match self.driver.malloc(bytes) {
+        let block = self.alloc_expandable(request)?;
+        if block.is_some()
+            && let Some(private) = self.private_pool_of(request.shelf)
+        {
+            private.count_malloc();
+        }
+        Ok(block.into())
+    }
+
+    /// Adds the segment that the device gave for a request, as a block that is in no pool. Returns `None` if it had
+    /// no memory.
+    pub(super) fn add_segment(
+        &mut self,
+        answer: Result<DeviceAddr, DriverError>,
+        request: &Request,
+    ) -> Result<Option<BlockId>, Error> {
+        match answer {
             Ok(addr) => Ok(Some(self.add_plain_segment(addr, request))),
             Err(DriverError::OutOfMemory) => Ok(None),
             Err(error) => Err(error.into()),

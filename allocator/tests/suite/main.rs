@@ -12,6 +12,7 @@ mod failing_device;
 mod foresight;
 mod golden;
 mod hazards;
+mod in_parts;
 mod no_host_allocation;
 mod originals;
 mod placement;

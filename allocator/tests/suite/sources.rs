@@ -89,24 +89,3 @@ fn a_pool_that_does_not_exist_has_no_source() {
     let refused = allocator.set_pool_source(POOL, source);
     assert_eq!(refused, Err(Error::Pool(PoolError::Unknown(POOL))));
 }
-
-/// The two parts of a malloc together decide as it does, also if something was freed between them.
-#[test]
-fn a_malloc_can_be_made_in_two_parts() {
-    let config = SimConfig::with_capacity(64 * MIB);
-    let mut allocator = PyTorch::new(SimDevice::new(&config), Settings::default());
-    let stream = StreamId::DEFAULT;
-    assert_eq!(
-        allocator.malloc_cached(0, stream),
-        Ok(Some(DeviceAddr::NULL))
-    );
-    assert_eq!(allocator.malloc_cached(40 * MIB, stream), Ok(None));
-    let first = allocator.malloc_uncached(40 * MIB, stream, false).unwrap();
-    // There is no memory for a second one, until the first is freed.
-    assert_eq!(allocator.malloc_cached(40 * MIB, stream), Ok(None));
-    allocator.free(first).unwrap();
-    let reused = allocator.malloc_uncached(40 * MIB, stream, true);
-    assert_eq!(reused, Ok(first));
-    assert_eq!(allocator.stats().num_device_alloc, 1);
-    allocator.check().unwrap();
-}

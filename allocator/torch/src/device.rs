@@ -4,12 +4,13 @@ use std::collections::HashSet;
 
 use coalesce_alloc::driver::hooks::limit::Limit;
 use coalesce_alloc::driver::tap::Tap;
-use coalesce_alloc::driver::{DeviceAddr, Driver, StreamId};
+use coalesce_alloc::driver::{DetachedMalloc, DeviceAddr, Driver, DriverError, StreamId};
 use coalesce_alloc::error::Error;
 use coalesce_alloc::history::{HistoryOptions, Listener};
 use coalesce_alloc::policy::{self, BuildError, POLICIES};
 use coalesce_alloc::pytorch::StreamFilter;
 use coalesce_alloc::pytorch::checkpoint::{PoolCheckpoint, RestoredPool};
+use coalesce_alloc::pytorch::in_parts::{Pending, Progress};
 use coalesce_alloc::settings::Settings;
 use coalesce_alloc::snapshot::{BlockInfo, SegmentInfo, Snapshot};
 use coalesce_alloc::stats::DeviceStats;
@@ -27,6 +28,14 @@ const POOLS: &str = "the private pools of CUDA graphs and torch.cuda.MemPool";
 pub struct DeviceAllocator<D: Driver> {
     ordinal: u32,
     policy: Policy<D>,
+}
+
+/// How far a request has come.
+pub enum Malloc {
+    /// It was served.
+    Done(DeviceAddr),
+    /// It waits for the answer to a call of the device, which needs no lock.
+    Waits(Pending, DetachedMalloc),
 }
 
 enum Policy<D: Driver> {
@@ -100,21 +109,65 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
         allocator.malloc_cached(bytes, stream)
     }
 
-    /// The second part of [`Self::malloc`]; see [`PyTorch::malloc_uncached`].
+    /// The second part of [`Self::malloc`]; see [`PyTorch::begin_uncached`]. It stops before a call of the device only
+    /// with the setting `release_lock_on_cudamalloc`.
     ///
     /// # Errors
     /// As [`Allocator::malloc`].
-    pub fn malloc_uncached(
+    pub fn begin_uncached(
         &mut self,
         bytes: u64,
         stream: StreamId,
         memory_was_freed: bool,
-    ) -> Result<DeviceAddr, Error> {
+    ) -> Result<Malloc, Error> {
         let Policy::Reference(allocator) = &mut self.policy else {
-            return self.malloc(bytes, stream);
+            return self.malloc(bytes, stream).map(Malloc::Done);
         };
-        let answer = allocator.malloc_uncached(bytes, stream, memory_was_freed);
-        answer.map_err(|error| self.of_this_device(error))
+        let progress = match allocator.settings().release_lock_on_cudamalloc() {
+            true => allocator.begin_uncached(bytes, stream, memory_was_freed),
+            false => allocator
+                .malloc_uncached(bytes, stream, memory_was_freed)
+                .map(Progress::Done),
+        };
+        self.go_on(progress)
+    }
+
+    /// Continues with the device's answer to the call of [`Malloc::Waits`]; see [`PyTorch::resume`].
+    ///
+    /// # Errors
+    /// As [`Allocator::malloc`].
+    pub fn resume(
+        &mut self,
+        pending: Pending,
+        answer: Result<DeviceAddr, DriverError>,
+    ) -> Result<Malloc, Error> {
+        let Policy::Reference(allocator) = &mut self.policy else {
+            return Err(DriverError::NotSupported.into());
+        };
+        let answer = (allocator.driver_mut()).end_malloc(pending.segment_size(), answer);
+        let progress = allocator.resume(pending, answer);
+        self.go_on(progress)
+    }
+
+    /// Leaves calls of the device to the caller, if the device allows it.
+    fn go_on(&mut self, mut progress: Result<Progress, Error>) -> Result<Malloc, Error> {
+        loop {
+            let pending = match progress {
+                Ok(Progress::Done(addr)) => return Ok(Malloc::Done(addr)),
+                Ok(Progress::NeedsSegment(pending)) => pending,
+                Err(error) => return Err(self.of_this_device(error)),
+            };
+            let Policy::Reference(allocator) = &mut self.policy else {
+                return Err(DriverError::NotSupported.into());
+            };
+            let device = allocator.driver_mut();
+            let answer = match device.detached_malloc(pending.segment_size()) {
+                Ok(Some(call)) => return Ok(Malloc::Waits(pending, call)),
+                Ok(None) => device.malloc(pending.segment_size()),
+                Err(error) => Err(error),
+            };
+            progress = allocator.resume(pending, answer);
+        }
     }
 
     /// Frees memory.

@@ -14,7 +14,7 @@ use coalesce_alloc::stats::DeviceStats;
 use coalesce_alloc::{Shared, SharedGuard};
 
 use crate::conf::{Conf, ConfError};
-use crate::device::DeviceAllocator;
+use crate::device::{DeviceAllocator, Malloc};
 use crate::failure::{Failure, guarded};
 
 /// Maximum number of devices: PyTorch's `DeviceIndex` is a signed 8-bit integer.
@@ -160,11 +160,12 @@ impl<D: Driver + 'static> Devices<D> {
         bytes: u64,
         stream: StreamId,
     ) -> Result<DeviceAddr, Failure> {
-        self.with(ordinal, |device| Ok(device.malloc(bytes, stream)?))
+        self.malloc_collecting(ordinal, bytes, stream, || false)
     }
 
     /// As [`Self::malloc`]. If no cached block fits, `collect` may first free memory of any device, without a lock,
-    /// and returns whether it did.
+    /// and returns whether it did. With the setting `release_lock_on_cudamalloc`, other threads may use the device's
+    /// allocator while this one waits for the device.
     ///
     /// # Errors
     /// As [`Self::malloc`].
@@ -180,9 +181,18 @@ impl<D: Driver + 'static> Devices<D> {
             return Ok(addr);
         }
         let freed = collect();
-        self.with(ordinal, |device| {
-            Ok(device.malloc_uncached(bytes, stream, freed)?)
-        })
+        let mut malloc = self.with(ordinal, |device| {
+            Ok(device.begin_uncached(bytes, stream, freed)?)
+        })?;
+        loop {
+            malloc = match malloc {
+                Malloc::Done(addr) => return Ok(addr),
+                Malloc::Waits(pending, call) => {
+                    let answer = call();
+                    self.with(ordinal, |device| Ok(device.resume(pending, answer)?))?
+                }
+            };
+        }
     }
 
     /// Frees memory of a device.

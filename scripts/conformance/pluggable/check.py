@@ -483,8 +483,9 @@ for megabytes in (300, 400, 700, 2000, 2):
     if megabytes == 400:
         del kept[0]
 """
-# The keys that later releases added, with the first that accepts them.
+# Settings, with the first release that accepts their keys.
 ADDED = {
+    "release_lock_on_cudamalloc:True": (2, 1),
     "throw_on_cudamalloc_oom:True": (2, 12),
     "throw_on_cudamalloc_oom:True,per_process_memory_fraction:0.6": (2, 12),
     "expandable_segments:True,throw_on_cudamalloc_oom:True": (2, 12),
@@ -500,11 +501,7 @@ PLUGGABLE = {
     "INTERFACE": "pluggable",
     "PYTHONWARNINGS": "ignore:CUDA graphs,ignore:Attempting to run cuBLAS",
 }
-# Under our allocator alone.
-OURS = {
-    "8 threads": (
-        {"COALESCE_TORCH_ALLOC": "history=1000000"},
-        """
+EIGHT_THREADS = """
 lock, errors, spans = threading.Lock(), [], {}
 def work(seed):
     choice, live = random.Random(seed), []
@@ -543,7 +540,14 @@ stats = memory.memory_stats()
 assert stats["allocation.all.allocated"] == stats["allocation.all.freed"] > 12000, stats
 memory.empty_cache()
 assert memory.memory_reserved() == 0
-""",
+"""
+
+# Under our allocator alone.
+OURS = {
+    "8 threads": ({"COALESCE_TORCH_ALLOC": "history=1000000"}, EIGHT_THREADS),
+    "8 threads that wait for the device at once": (
+        {"PYTORCH_CUDA_ALLOC_CONF": "release_lock_on_cudamalloc:True"},
+        EIGHT_THREADS,
     ),
     "tensors that outlive the interpreter": (
         {},

@@ -24,6 +24,9 @@ pub(super) struct Handle<T>(*mut T);
 // SAFETY: only the driver dereferences a handle, and it accepts handles from every thread.
 unsafe impl<T> Send for Handle<T> {}
 
+// SAFETY: as above, also from several threads at once.
+unsafe impl<T> Sync for Handle<T> {}
+
 impl<T> Handle<T> {
     pub(super) const NULL: Self = Self(std::ptr::null_mut());
 

@@ -1,3 +1,5 @@
+mod waiting;
+
 use std::collections::BTreeSet;
 use std::thread;
 
