@@ -131,6 +131,19 @@ pub enum DriverError {
     Failed(String),
 }
 
+/// A node of a CUDA graph that is captured.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct GraphNode(pub u64);
+
+/// What a stream has captured.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StreamCapture {
+    /// The capture; no two of a process have the same number.
+    pub id: u64,
+    /// The nodes that the next operation of the stream will follow.
+    pub last: Vec<GraphNode>,
+}
+
 /// A [`Driver::malloc`] that can be called while others use the driver.
 pub type DetachedMalloc = Box<dyn FnOnce() -> Result<DeviceAddr, DriverError> + Send>;
 
@@ -237,6 +250,23 @@ pub trait Driver: Send {
     /// (`cudaStreamIsCapturing`). A driver that knows of no current stream answers no.
     fn is_capturing(&self) -> bool {
         false
+    }
+
+    /// Returns the capture that the work of a stream goes to, and its last nodes there
+    /// (`cudaStreamGetCaptureInfo`). `None` if the stream is not captured, or the driver does not know.
+    ///
+    /// # Errors
+    /// If the device does not answer.
+    fn capture_of(&mut self, _stream: StreamId) -> Result<Option<StreamCapture>, DriverError> {
+        Ok(None)
+    }
+
+    /// Returns the nodes that a node of a capture follows directly (`cudaGraphNodeGetDependencies`).
+    ///
+    /// # Errors
+    /// If there is no such node, or the driver does not know.
+    fn dependencies(&mut self, _node: GraphNode) -> Result<Vec<GraphNode>, DriverError> {
+        Err(DriverError::NotSupported)
     }
 
     /// Gives device `peer` access to the memory of this device, including later allocations, if the

@@ -21,16 +21,15 @@
 //! | `garbage_collect.rs`, `release.rs` | which memory returns to the device, and when |
 //! | `events.rs` | when a block used by several streams becomes free |
 //! | `capture.rs` | when nothing may be waited for, because a graph is captured |
+//! | `graph_reuse.rs` | which memory a capture uses again although several streams used it |
 //! | `flat_hash.rs`, `stream_set.rs` | the iteration order of PyTorch's hash tables |
 //! | `block.rs`, `arena.rs` | the state of a block, and the storage of blocks |
 //! | `rules.rs` | which form of each rule a release has |
 //! | `checkpoint.rs` | how a private pool returns to an earlier state |
 //! | `snapshot.rs`, `restore.rs`, `check.rs` | reporting, rebuilding and verifying the state |
 //!
-//! **Not modelled:** the setting `graph_capture_record_stream_reuse`, which asks CUDA for the dependencies in a graph
-//! under capture (deferred frees wait until the capture ends, as without it), callbacks that free memory of
-//! other processes, memory shared between processes, stack traces in the history, and the host memory
-//! allocator. Callers provide the lock.
+//! **Not modelled:** memory shared between processes, stack traces in the history, and the host memory allocator.
+//! Callers provide the lock.
 //!
 //! Functions that every malloc or free calls are `inline(always)`, because a call is a noticeable part of their time
 //! (`benches/SPEED.md`).
@@ -50,6 +49,7 @@ mod fit;
 mod flat_hash;
 mod free_blocks;
 mod garbage_collect;
+mod graph_reuse;
 pub mod in_parts;
 mod limit;
 mod live;
@@ -77,6 +77,7 @@ use self::arena::{Arena, Id};
 use self::block::{Block, State};
 use self::capture::Captures;
 use self::events::PendingEvents;
+use self::graph_reuse::GraphReuse;
 use self::live::LiveBlocks;
 use self::pages::ExpandableSegment;
 use self::pool::{BlockPool, Pools, Shelf};
@@ -121,6 +122,7 @@ pub struct PyTorch<D> {
     private_pools: PrivatePools,
     /// Captures that have begun on this device and not ended.
     captures: Captures,
+    graph_reuse: GraphReuse,
     expandable_segments: Arena<ExpandableSegment>,
     /// The classes of streams that have one.
     reserve_classes: HashMap<StreamId, String>,
@@ -185,6 +187,7 @@ impl<D: Driver> PyTorch<D> {
             large,
             private_pools: PrivatePools::default(),
             captures: Captures::default(),
+            graph_reuse: GraphReuse::default(),
             expandable_segments: Arena::default(),
             reserve_classes: HashMap::new(),
             handle_kind: None,
@@ -239,8 +242,11 @@ impl<D: Driver> PyTorch<D> {
     #[inline(always)]
     fn begin(&mut self, bytes: u64, stream: StreamId) -> Result<Request, Error> {
         self.ensure_room()?;
-        if !self.events.is_empty() && !self.is_capturing() {
-            self.process_events()?;
+        if !self.events.is_empty() {
+            match self.is_capturing() {
+                true => self.free_safe_blocks(stream)?,
+                false => self.process_events()?,
+            }
         }
         self.request(bytes, stream)
     }
@@ -303,12 +309,12 @@ impl<D: Driver> PyTorch<D> {
         }
         self.blocks[id].state = State::Waiting;
         self.stats.count_waiting(kind, size);
-        if self.is_capturing() {
-            self.events.defer(id);
-            Ok(())
-        } else {
-            self.insert_events(id)
+        if !self.is_capturing() {
+            return self.insert_events(id);
         }
+        let last_uses = self.last_uses_in_graph(id);
+        self.events.defer(id, last_uses);
+        Ok(())
     }
 
     /// Records that `stream` also uses an allocation. Null and the stream it was allocated for are

@@ -44,7 +44,7 @@ pub struct Settings {
     pub(crate) expandable_segments: bool,
     /// `per_process_memory_fraction`: the memory limit of allocators created from now on. Kept.
     pub(crate) per_process_memory_fraction: f64,
-    /// `graph_capture_record_stream_reuse`. Kept. No effect: the dependencies inside a graph are not known.
+    /// `graph_capture_record_stream_reuse`. Has an effect on devices that know what their streams capture.
     pub(crate) graph_capture_record_stream_reuse: bool,
     /// `release_lock_on_cudamalloc`. Kept. No effect on the decisions of a single thread.
     pub(crate) release_lock_on_cudamalloc: bool,

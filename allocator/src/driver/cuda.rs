@@ -35,8 +35,8 @@ use self::held::Held;
 use self::streams::{LookUp, Streams};
 use self::symbols::{Event, Kernel, Module, Pool, PoolCalls, Stream, VirtualMemoryCalls};
 use super::{
-    DetachedMalloc, DeviceAddr, Driver, DriverError, EventId, GRANULARITY, MemoryInfo, PoolUsage,
-    StreamId, StreamOrdered, VirtualMemory,
+    DetachedMalloc, DeviceAddr, Driver, DriverError, EventId, GRANULARITY, GraphNode, MemoryInfo,
+    PoolUsage, StreamCapture, StreamId, StreamOrdered, VirtualMemory,
 };
 
 pub use self::error::{CallError, CudaError};
@@ -391,6 +391,22 @@ impl Driver for CudaDevice {
             LookUp::Known(stream) => self.context.is_capturing(stream).unwrap_or(true),
             LookUp::New | LookUp::Unknown => false,
         }
+    }
+
+    fn capture_of(&mut self, stream: StreamId) -> Result<Option<StreamCapture>, DriverError> {
+        let Ok(calls) = &self.context.symbols().nodes else {
+            return Ok(None);
+        };
+        let stream = self.stream(stream)?;
+        let answer = self.context.capture_of(calls, stream);
+        self.note(answer)
+    }
+
+    fn dependencies(&mut self, node: GraphNode) -> Result<Vec<GraphNode>, DriverError> {
+        let calls = self.context.symbols().nodes.as_ref();
+        let calls = calls.map_err(|_| DriverError::NotSupported)?;
+        let answer = self.context.dependencies(calls, node);
+        self.note(answer)
     }
 
     /// Reads the host's clock, counted from the opening of the device.

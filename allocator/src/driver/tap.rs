@@ -5,8 +5,8 @@
 
 use super::calls::{Call, CallKind};
 use super::{
-    DetachedMalloc, DeviceAddr, Driver, DriverError, EventId, HandleKind, MemoryHandle, MemoryInfo,
-    PoolSettings, PoolUsage, StreamId, StreamOrdered, VirtualMemory,
+    DetachedMalloc, DeviceAddr, Driver, DriverError, EventId, GraphNode, HandleKind, MemoryHandle,
+    MemoryInfo, PoolSettings, PoolUsage, StreamCapture, StreamId, StreamOrdered, VirtualMemory,
 };
 
 /// Code that runs at each driver call. By default it does nothing.
@@ -262,6 +262,14 @@ impl<D: Driver, H: Hook> Driver for Tap<D, H> {
         self.pass(CallKind::SynchronizeDevice, 0, Driver::synchronize_device)?;
         self.hook.after(&Call::SynchronizeDevice);
         Ok(())
+    }
+
+    fn capture_of(&mut self, stream: StreamId) -> Result<Option<StreamCapture>, DriverError> {
+        self.driver.capture_of(stream)
+    }
+
+    fn dependencies(&mut self, node: GraphNode) -> Result<Vec<GraphNode>, DriverError> {
+        self.driver.dependencies(node)
     }
 
     fn is_capturing(&self) -> bool {

@@ -1,6 +1,6 @@
 //! Verifies every invariant of the allocator's state from scratch.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::block::Block;
 use super::size::MIN_BLOCK;
@@ -144,7 +144,7 @@ impl<D: Driver> PyTorch<D> {
         for id in self.events.queued_blocks() {
             *waiting.entry(id).or_default() += 1;
         }
-        let deferred = self.events.deferred_blocks();
+        let deferred: HashSet<BlockId> = self.events.deferred_blocks().collect();
         for (id, block) in self.blocks.iter() {
             let events = waiting.remove(&id).unwrap_or(0);
             let counted = self.events.count_of(block);

@@ -24,7 +24,7 @@ use super::block::Block;
 use super::flat_hash::FlatHashMap;
 use super::stream_set::{StreamKey, Uses};
 use super::{BlockId, PyTorch};
-use crate::driver::{Driver, EventId, StreamId};
+use crate::driver::{Driver, EventId, GraphNode, StreamId};
 use crate::error::{Error, PoolError};
 use crate::mempool::MempoolId;
 
@@ -41,8 +41,9 @@ pub(super) struct PendingEvents {
     queues: Arena<Queue>,
     /// The queue of each stream with pending events.
     of_stream: FlatHashMap<StreamKey, Id<Queue>>,
-    /// Blocks freed during a capture, or whose event could not be recorded.
-    deferred: Vec<BlockId>,
+    /// Blocks freed during a capture, or whose event could not be recorded, with the nodes of their last uses if
+    /// these are known ([`super::graph_reuse`]).
+    deferred: Vec<(BlockId, Vec<GraphNode>)>,
     /// Streams recorded during a capture. They have finished when it ends.
     recorded_in_capture: Vec<(BlockId, StreamKey)>,
     /// Events available for reuse.
@@ -50,9 +51,36 @@ pub(super) struct PendingEvents {
 }
 
 impl PendingEvents {
-    /// Defers the free of a block until events are processed again.
-    pub(super) fn defer(&mut self, id: BlockId) {
-        self.deferred.push(id);
+    /// Defers the free of a block until events are processed again, or its last uses come before all that its stream
+    /// will capture.
+    pub(super) fn defer(&mut self, id: BlockId, last_uses: Vec<GraphNode>) {
+        self.deferred.push((id, last_uses));
+    }
+
+    /// Removes the deferred frees that `is_safe` selects, and returns their blocks. Their streams have finished.
+    pub(super) fn take_deferred(
+        &mut self,
+        is_safe: impl Fn(BlockId, &[GraphNode]) -> bool,
+    ) -> Vec<BlockId> {
+        let taken = self
+            .deferred
+            .extract_if(.., |(id, last_uses)| is_safe(*id, last_uses));
+        let taken: Vec<BlockId> = taken.map(|(id, _)| id).collect();
+        if !taken.is_empty() {
+            self.recorded_in_capture
+                .retain(|(id, _)| !taken.contains(id));
+        }
+        taken
+    }
+
+    /// The streams that use a block and have no event yet.
+    pub(super) fn streams_of(&self, block: &Block) -> Vec<StreamId> {
+        let streams = block.uses.map(|uses| self.uses[uses].streams.keys());
+        streams
+            .into_iter()
+            .flatten()
+            .map(|key| key.stream)
+            .collect()
     }
 
     /// Whether no block waits for anything.
@@ -81,8 +109,8 @@ impl PendingEvents {
     }
 
     /// The blocks with a deferred free.
-    pub(super) fn deferred_blocks(&self) -> &[BlockId] {
-        &self.deferred
+    pub(super) fn deferred_blocks(&self) -> impl Iterator<Item = BlockId> {
+        self.deferred.iter().map(|&(id, _)| id)
     }
 
     fn queue_of(&mut self, key: StreamKey) -> Id<Queue> {
@@ -139,7 +167,7 @@ impl<D: Driver> PyTorch<D> {
             let event = match self.record_event(key.stream) {
                 Ok(event) => event,
                 Err(error) => {
-                    self.events.defer(id);
+                    self.events.defer(id, Vec::new());
                     return Err(error);
                 }
             };
@@ -157,14 +185,20 @@ impl<D: Driver> PyTorch<D> {
             return;
         };
         if self.events.uses[uses].are_finished() {
-            self.events.uses.remove(uses);
-            let block = &mut self.blocks[id];
-            block.uses = None;
-            let (size, requested) = (block.size, block.requested);
-            let kind = block.kind;
-            self.stats.count_waited(kind, size, requested);
-            self.free_block(id);
+            self.free_waiting(id);
         }
+    }
+
+    /// Frees a waiting block. Its streams have finished.
+    pub(super) fn free_waiting(&mut self, id: BlockId) {
+        let block = &mut self.blocks[id];
+        if let Some(uses) = block.uses.take() {
+            self.events.uses.remove(uses);
+        }
+        let (size, requested) = (block.size, block.requested);
+        let kind = block.kind;
+        self.stats.count_waited(kind, size, requested);
+        self.free_block(id);
     }
 
     fn record_event(&mut self, stream: StreamId) -> Result<EventId, Error> {
@@ -262,7 +296,7 @@ impl<D: Driver> PyTorch<D> {
             return Ok(());
         }
         let mut deferred = std::mem::take(&mut self.events.deferred).into_iter();
-        while let Some(id) = deferred.next() {
+        while let Some((id, _)) = deferred.next() {
             self.forget_streams_of_capture(id);
             let inserted = self.insert_events(id);
             self.free_if_finished(id);

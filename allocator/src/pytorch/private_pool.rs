@@ -350,6 +350,7 @@ impl<D: Driver> PyTorch<D> {
     /// # Errors
     /// [`PoolError::NotRecording`].
     pub fn end_allocate_to_pool(&mut self, id: MempoolId) -> Result<(), Error> {
+        self.graph_reuse.forget();
         Ok(self.private_pools.end(id)?)
     }
 

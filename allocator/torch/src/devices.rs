@@ -7,11 +7,11 @@ use std::{mem, panic};
 use coalesce_alloc::driver::{DeviceAddr, Driver, StreamId};
 use coalesce_alloc::error::Error;
 use coalesce_alloc::history::Listener;
-use coalesce_alloc::release::Release;
+use coalesce_alloc::release::{Release, two};
 use coalesce_alloc::settings::Settings;
 use coalesce_alloc::snapshot::Snapshot;
 use coalesce_alloc::stats::DeviceStats;
-use coalesce_alloc::{Shared, SharedGuard};
+use coalesce_alloc::{MempoolId, Shared, SharedGuard};
 
 use crate::conf::{Conf, ConfError};
 use crate::device::{DeviceAllocator, Malloc};
@@ -22,8 +22,8 @@ const MOST_DEVICES: usize = 128;
 
 /// The state of one device.
 enum State<D: Driver> {
-    /// Not used yet.
-    Untouched,
+    /// Not used yet. Its cache was emptied so many times, which PyTorch counts.
+    Untouched { emptied: u32 },
     /// In use.
     Ready(DeviceAllocator<D>),
     /// A panic has corrupted its allocator, for the given reason. It serves no more calls, and its memory
@@ -63,7 +63,7 @@ impl<D: Driver + 'static> Devices<D> {
             variable,
             installed: OnceLock::new(),
             conf: OnceLock::new(),
-            states: [const { Shared::new(State::Untouched) }; MOST_DEVICES],
+            states: [const { Shared::new(State::UNTOUCHED) }; MOST_DEVICES],
             used: AtomicUsize::new(0),
             listener: OnceLock::new(),
             is_listening: AtomicBool::new(false),
@@ -237,6 +237,24 @@ impl<D: Driver + 'static> Devices<D> {
         self.each_ready(|_, device| Ok(device.empty_cache()?))
     }
 
+    /// Returns the cached memory of one pool of a device, or all for [`MempoolId::DEFAULT`].
+    ///
+    /// # Errors
+    /// If the ordinal is invalid or the device fails.
+    pub fn empty_cache_of(&self, ordinal: i32, pool: MempoolId) -> Result<(), Failure> {
+        match &mut *self.lock(ordinal)? {
+            State::Untouched { emptied } if pool == MempoolId::DEFAULT => {
+                *emptied = emptied.saturating_add(1);
+                Ok(())
+            }
+            state @ State::Ready(_) => state.run(|device| match pool {
+                MempoolId::DEFAULT => Ok(device.empty_cache()?),
+                _ => Ok(device.empty_pool(pool)?),
+            }),
+            _ => Ok(()),
+        }
+    }
+
     /// Returns the statistics of a device, even of one that is not used or broken.
     ///
     /// # Errors
@@ -244,10 +262,11 @@ impl<D: Driver + 'static> Devices<D> {
     pub fn stats(&self, ordinal: i32) -> Result<DeviceStats, Failure> {
         match &*self.lock(ordinal)? {
             State::Ready(device) | State::Broken(device, _) => Ok(device.stats().clone()),
-            State::Untouched => {
+            State::Untouched { emptied } => {
                 let max_split_size = self.conf()?.settings().max_split_size();
                 Ok(DeviceStats {
                     max_split_size: max_split_size.map_or(-1, u64::cast_signed),
+                    num_sync_all_streams: (*emptied).into(),
                     ..DeviceStats::default()
                 })
             }
@@ -313,8 +332,12 @@ impl<D: Driver + 'static> Devices<D> {
         work: impl FnOnce(&mut DeviceAllocator<D>) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         let mut state = self.lock(ordinal)?;
-        if let State::Untouched = *state {
-            *state = State::Ready(self.make(ordinal)?);
+        if let State::Untouched { emptied } = *state {
+            let mut device = self.make(ordinal)?;
+            for _ in 0..emptied {
+                device.empty_cache()?;
+            }
+            *state = State::Ready(device);
             if !self.is_complete.load(Ordering::Acquire) {
                 drop(state);
                 self.connect_peers(ordinal)?;
@@ -326,7 +349,7 @@ impl<D: Driver + 'static> Devices<D> {
             State::Broken(_, why) => Err(Failure::new(format!(
                 "device {ordinal} is disabled because of a bug in its allocator: {why}"
             ))),
-            State::Untouched => Err(no_device(ordinal)),
+            State::Untouched { .. } => Err(no_device(ordinal)),
         }
     }
 
@@ -340,6 +363,14 @@ impl<D: Driver + 'static> Devices<D> {
             .filter(|_| !self.is_complete.load(Ordering::Acquire));
         let allocator = DeviceAllocator::new(number, device, &conf.policy, history);
         let mut allocator = allocator.map_err(|error| Failure::new(error.to_string()))?;
+        // An older PyTorch does not announce captures, but a newer release may be followed: then the device is asked.
+        if self
+            .installed
+            .get()
+            .is_some_and(|&installed| installed < two(13))
+        {
+            allocator.mark_capture_begin();
+        }
         for conf in &*self.changes.lock() {
             let _ = allocator.apply_settings(conf);
         }
@@ -423,6 +454,8 @@ impl<D: Driver + 'static> Devices<D> {
 }
 
 impl<D: Driver + 'static> State<D> {
+    const UNTOUCHED: Self = Self::Untouched { emptied: 0 };
+
     /// Runs `work` on a device in use. If it panics, the device stays in use only if its allocator is
     /// consistent.
     fn run<T>(
@@ -443,7 +476,7 @@ impl<D: Driver + 'static> State<D> {
             Err(failure) => Some(failure.message),
         };
         if let Some(why) = corruption {
-            *self = match mem::replace(self, Self::Untouched) {
+            *self = match mem::replace(self, Self::UNTOUCHED) {
                 Self::Ready(device) => Self::Broken(device, why),
                 other => other,
             };

@@ -230,6 +230,22 @@ for fraction in (1.0, 0.5):
 assert len(said) == 4, said
 """,
     ),
+    "devices that are not used": (
+        {"FAKE_DEVICE_COUNT": "3"},
+        """
+devices = range(torch.cuda.device_count())
+torch.cuda.empty_cache()
+kept = bytes_on_gpu(MB)
+torch.cuda.empty_cache()
+torch.cuda.memory._snapshot()
+said.append([torch.cuda.memory_stats(device)["num_sync_all_streams"] for device in devices])
+with torch.cuda.device(1):
+    other = bytes_on_gpu(MB)
+torch.cuda.empty_cache()
+said.append([torch.cuda.memory_stats(device)["num_sync_all_streams"] for device in devices])
+said.append([len(entries) for entries in torch.cuda.memory._snapshot()["device_traces"]])
+""",
+    ),
     "pools, nested and released": (
         {},
         """
@@ -373,6 +389,48 @@ with torch.cuda.graph(graph):
     d = torch.zeros(1 << 20, device="cuda")
 graph.replay()
 e = torch.zeros(1 << 20, device="cuda")
+""",
+    ),
+    "a capture that uses memory of several streams again": (
+        {"PYTORCH_CUDA_ALLOC_CONF": "graph_capture_record_stream_reuse:True", **QUIET},
+        """
+# Several blocks that become free at once do so in the order of heap addresses. Here it is one at a
+# time.
+sides, outside = [torch.cuda.Stream() for _ in range(3)], torch.cuda.Stream()
+choice, pool = random.Random(7), torch.cuda.graph_pool_handle()
+def block():
+    return torch.zeros(12 * MB, device="cuda", dtype=torch.uint8)
+def wait_for(streams):
+    for stream in streams:
+        torch.cuda.current_stream().wait_stream(stream)
+for _ in range(4):
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, pool=pool):
+        for _ in range(12):
+            tensor = block()
+            for side in sides:
+                side.wait_stream(torch.cuda.current_stream())
+            users = choice.sample(sides, choice.randrange(1, 4))
+            for side in users:
+                with torch.cuda.stream(side):
+                    torch.zeros(12 * MB, device="cuda", dtype=torch.uint8).add_(tensor)
+                tensor.record_stream(side)
+            freed = tensor.data_ptr()
+            del tensor
+            for side in choice.sample(sides, 3):
+                kept = block()
+                said.append(kept.data_ptr() == freed)
+                wait_for([side])
+                if choice.random() < 0.5:
+                    kept.add_(1)
+                del kept
+            wait_for(sides)
+        last = block()
+        last.record_stream(outside)
+        del last
+        said.append(block().data_ptr())
+    said.append(block().data_ptr())
+assert True in said and False in said
 """,
     ),
     "memory that runs out in a capture": (
@@ -548,6 +606,25 @@ OURS = {
     "8 threads that wait for the device at once": (
         {"PYTORCH_CUDA_ALLOC_CONF": "release_lock_on_cudamalloc:True"},
         EIGHT_THREADS,
+    ),
+    "captures under the rules of a newer release": (
+        {"COALESCE_TORCH_ALLOC": "torch=2.13", **QUIET},
+        """
+side = torch.cuda.Stream()
+pool = torch.cuda.graph_pool_handle()
+graphs = [torch.cuda.CUDAGraph() for _ in range(2)]
+for graph in graphs:
+    with torch.cuda.graph(graph, pool=pool):
+        tensor = bytes_on_gpu(3 * MB)
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            tensor.add_(1)
+        tensor.record_stream(side)
+        torch.cuda.current_stream().wait_stream(side)
+        del tensor
+        last = bytes_on_gpu(3 * MB)
+    graph.replay()
+""",
     ),
     "tensors that outlive the interpreter": (
         {},

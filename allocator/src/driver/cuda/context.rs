@@ -7,6 +7,7 @@
     reason = "the border to CUDA: calls of the driver's entry points"
 )]
 
+mod graph;
 mod kernels;
 mod pool;
 mod virtual_memory;

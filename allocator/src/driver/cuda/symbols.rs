@@ -60,6 +60,10 @@ pub(super) type Kernel = Handle<sys::CUfunc_st>;
 pub(super) type Device = c_int;
 /// A `CUdeviceptr`.
 pub(super) type Pointer = u64;
+/// A `CUgraphNode`.
+pub(super) type Node = usize;
+/// A `CUgraphEdgeData`, which is not looked at.
+pub(super) type EdgeData = u64;
 /// A `CUmemGenericAllocationHandle`.
 pub(super) type Physical = u64;
 
@@ -177,6 +181,18 @@ entry_points! {
 }
 
 entry_points! {
+    /// The nodes of a graph that is captured, since CUDA 12.3.
+    NodeCalls {
+        capture_info = "cuStreamGetCaptureInfo_v3" (
+            Stream, *mut c_uint, *mut c_ulonglong, *mut *mut c_void, *mut *const Node,
+            *mut *const EdgeData, *mut usize
+        );
+        dependencies = "cuGraphNodeGetDependencies_v2"
+            (Node, *mut Node, *mut EdgeData, *mut usize);
+    }
+}
+
+entry_points! {
     /// The memory of graphs, since CUDA 11.4.
     GraphCalls {
         attribute = "cuDeviceGetGraphMemAttribute" (Device, c_uint, *mut c_void);
@@ -192,6 +208,7 @@ pub(super) struct Symbols {
     pub(super) pools: Result<PoolCalls, &'static str>,
     pub(super) graphs: Result<GraphCalls, &'static str>,
     pub(super) capture: Result<CaptureCalls, &'static str>,
+    pub(super) nodes: Result<NodeCalls, &'static str>,
 }
 
 impl Symbols {
@@ -217,6 +234,7 @@ impl Symbols {
             pools: PoolCalls::look_up(),
             graphs: GraphCalls::look_up(),
             capture: CaptureCalls::look_up(),
+            nodes: NodeCalls::look_up(),
         })
     }
 }

@@ -2,7 +2,6 @@
 
 use std::ffi::{c_char, c_int};
 
-use coalesce_alloc::MempoolId;
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::error::Error;
 
@@ -121,14 +120,7 @@ pub(super) unsafe extern "C" fn base_allocation(
 }
 
 pub(super) extern "C" fn empty_cache(device: c_int, pool: PoolId) -> Outcome {
-    let pool = MempoolId::from(pool);
-    outcome(|| {
-        DEVICES.with_used(device, |device| match pool {
-            MempoolId::DEFAULT => Ok(device.empty_cache()?),
-            _ => Ok(device.empty_pool(pool)?),
-        })?;
-        Ok(())
-    })
+    outcome(|| DEVICES.empty_cache_of(device, pool.into()))
 }
 
 /// # Safety

@@ -3,7 +3,9 @@
 use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 
-use coalesce_alloc::history::{Action, Listener};
+use coalesce_alloc::MempoolId;
+use coalesce_alloc::driver::{DeviceAddr, StreamId};
+use coalesce_alloc::history::{Action, Listener, TraceEntry};
 use coalesce_alloc::snapshot::{BlockInfo, SegmentInfo};
 use coalesce_alloc::stats::PoolKind;
 
@@ -107,28 +109,40 @@ pub(super) extern "C" fn listen(take: TakeEntry) -> Outcome {
 /// The listener of a device.
 fn listener(ordinal: u32) -> Listener {
     let device = c_int::try_from(ordinal).unwrap_or(c_int::MAX);
-    Box::new(move |entry, pool| {
-        let number = Action::ALL
-            .iter()
-            .position(|&action| action == entry.action);
-        if let (Some(take), Some(action)) = (TAKE_ENTRY.get(), number) {
-            let (addr, stream) = (entry.addr.0, entry.stream.0);
-            take(
-                device,
-                action as c_int,
-                addr,
-                entry.size,
-                stream,
-                pool.into(),
-            );
-        }
-    })
+    Box::new(move |entry, pool| tell(device, entry, pool))
+}
+
+fn tell(device: c_int, entry: &TraceEntry, pool: MempoolId) {
+    let mut actions = Action::ALL.iter();
+    let number = actions.position(|&action| action == entry.action);
+    if let (Some(take), Some(action)) = (TAKE_ENTRY.get(), number) {
+        let (addr, stream) = (entry.addr.0, entry.stream.0);
+        take(
+            device,
+            action as c_int,
+            addr,
+            entry.size,
+            stream,
+            pool.into(),
+        );
+    }
 }
 
 pub(super) extern "C" fn snapshot(device: c_int, pool: PoolId, sink: SnapshotSink) -> Outcome {
     outcome(|| {
         let segments =
             DEVICES.with_used(device, |device| Ok(device.observed_segments(pool.into())))?;
+        if segments.is_none() {
+            // PyTorch adds the entry for devices that are not used, too.
+            let entry = TraceEntry {
+                action: Action::Snapshot,
+                addr: DeviceAddr::NULL,
+                size: 0,
+                stream: StreamId::DEFAULT,
+                time_us: 0,
+            };
+            tell(device, &entry, pool.into());
+        }
         for segment in segments.into_iter().flatten() {
             let c_form = Segment::from(&segment);
             (sink.segment)(sink.data, &raw const c_form);

@@ -75,6 +75,19 @@ fn each_device_gets_an_allocator_on_first_use() {
 }
 
 #[test]
+fn emptying_an_unused_cache_counts() {
+    let devices = devices();
+    for _ in 0..3 {
+        devices.empty_cache_of(0, MempoolId::DEFAULT).unwrap();
+        devices.empty_cache_of(0, MempoolId(0, 1)).unwrap();
+    }
+    assert_eq!(devices.stats(0).unwrap().num_sync_all_streams, 3);
+    devices.malloc(0, MIB, StreamId::DEFAULT).unwrap();
+    devices.empty_cache_of(0, MempoolId::DEFAULT).unwrap();
+    assert_eq!(devices.stats(0).unwrap().num_sync_all_streams, 4);
+}
+
+#[test]
 fn the_installed_release_is_followed() {
     let followed = |devices: &Devices<Device>| devices.conf().unwrap().torch;
     let devices = devices();
@@ -156,7 +169,7 @@ fn a_corrupted_allocator_is_disabled() {
     let devices = devices();
     let kept = malloc(&devices, MIB).unwrap();
     let why = "of two blocks at one address";
-    let broken = match mem::replace(&mut *devices.lock(0).unwrap(), State::Untouched) {
+    let broken = match mem::replace(&mut *devices.lock(0).unwrap(), State::UNTOUCHED) {
         State::Ready(device) => State::Broken(device, why.to_owned()),
         other => other,
     };
