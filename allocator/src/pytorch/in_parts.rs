@@ -8,7 +8,8 @@
 //!
 //! Source: PyTorch 2.11, `trigger_free_memory_callbacks`, `alloc_block`.
 
-use super::retry_ladder::{Step, Supply};
+use super::retry_ladder::Step;
+use super::segment::Supply;
 use super::{PyTorch, Request};
 use crate::allocator::ONE_EXABYTE;
 use crate::driver::{DeviceAddr, Driver, DriverError, StreamId};

@@ -7,7 +7,7 @@
 //! Source: PyTorch 2.11, `malloc`.
 
 use super::private_pool::Borrowing;
-use super::segment::Attempt;
+use super::segment::{Attempt, Supply};
 use super::{BlockId, PyTorch, Request, size};
 use crate::driver::Driver;
 use crate::error::{Error, Hazard};
@@ -29,22 +29,6 @@ pub(super) enum Step {
     BorrowLast,
     /// No memory was found.
     Failed,
-}
-
-/// What a step yields.
-pub(super) enum Supply {
-    /// A large enough block that is in no pool.
-    Block(BlockId),
-    /// A segment, if the device has memory for it: its answer goes to [`PyTorch::add_segment`].
-    AskDevice,
-    /// Nothing.
-    Nothing,
-}
-
-impl From<Option<BlockId>> for Supply {
-    fn from(block: Option<BlockId>) -> Self {
-        block.map_or(Self::Nothing, Self::Block)
-    }
 }
 
 impl<D: Driver> PyTorch<D> {

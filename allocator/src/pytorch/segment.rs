@@ -4,7 +4,6 @@
 
 use super::block::Block;
 use super::private_pool::PoolStatistics;
-use super::retry_ladder::Supply;
 use super::{BlockId, PyTorch, Request, ShelfId};
 use crate::driver::{DeviceAddr, Driver, DriverError};
 use crate::error::{Error, Hazard};
@@ -17,6 +16,22 @@ pub(super) enum Attempt {
     First,
     /// After all cached memory was returned.
     Retry,
+}
+
+/// Where a block for a request comes from.
+pub(super) enum Supply {
+    /// A large enough block that is in no pool.
+    Block(BlockId),
+    /// The device, if it has memory for a segment: its answer goes to [`PyTorch::add_segment`].
+    AskDevice,
+    /// Nowhere.
+    Nothing,
+}
+
+impl From<Option<BlockId>> for Supply {
+    fn from(block: Option<BlockId>) -> Self {
+        block.map_or(Self::Nothing, Self::Block)
+    }
 }
 
 impl<D: Driver> PyTorch<D> {
