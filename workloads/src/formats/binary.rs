@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! 8b 54 52 41 43 45 0d 0a   the magic: 0x8b, "TRACE", a line break that a conversion of texts would change
-//! 02                        the version; version 1 has no SEGMENTS, and neither failed requests nor kind 7
+//! 02                        the version; version 1 has no SEGMENTS, and neither failed requests nor kind 7;
+//!                           version 3 repeats all behind TEXT for each device that it lists
 //! TEXT                      a JSON object as in the first line of a trace, or nothing
 //! SEGMENTS                  the segments before the first event: their NUMBER, and each as
 //!   ADDRESS BEFORE STREAM FLAGS POOL POOL NUMBER   and so many blocks; flag 1: large; flag 2: expandable
@@ -15,7 +16,8 @@
 //!   3 TEXT                    enters a phase
 //!   4                         empty_cache
 //!   5 …                       surroundings; flag 0x08: other processes use NUMBER bytes, 0x10: events finish at once,
-//!                             0x18: events are held, 0x20: the oldest events finish: STREAM NUMBER
+//!                             0x18: events are held, 0x20: the oldest events finish: STREAM NUMBER;
+//!                             0x28: this process may reserve at most NUMBER bytes, 0x30: any amount
 //!   7 …                       pools; flag 0x08: requests go to the private pool NUMBER NUMBER, 0x10: no longer,
 //!                             0x18: nobody uses it any more, 0x30: its memory is returned; 0x20: a capture begins, 0x28: it ends
 //!   6 NUMBER                  the end, after so many events; nothing follows
@@ -45,11 +47,11 @@ use serde_json::{Map, Value};
 
 use self::fields::Fields;
 use self::slots::Slots;
-pub use self::write::write;
+pub use self::write::{write, write_devices};
 use super::buffered::{Buffered, Reason};
 use super::file::{FileError, InputFile};
-use super::recorded::Recorded;
 use super::scopes::Scopes;
+use super::sections::Sections;
 use super::source::{Origin, Source};
 use super::stem;
 use crate::conditions::RecordedConditions;
@@ -61,6 +63,8 @@ pub(super) const MAGIC: [u8; 8] = *b"\x8bTRACE\r\n";
 const VERSION: u8 = 2;
 /// The version without segments before the first event.
 const WITHOUT_START: u8 = 1;
+/// The version with a section for each of several devices.
+const OF_SEVERAL: u8 = 3;
 
 /// The kinds of events.
 mod kind {
@@ -90,6 +94,12 @@ mod change {
     pub(super) const FINISH: u8 = 0x20;
 }
 
+/// The flags of a limit, which has the kind of a change of the surroundings.
+mod limit {
+    pub(super) const SET: u8 = 0x28;
+    pub(super) const NONE: u8 = 0x30;
+}
+
 /// The flags of a call about private pools.
 mod pool {
     pub(super) const BEGIN: u8 = 0x08;
@@ -115,47 +125,59 @@ pub struct BinaryTrace {
     origin: Origin,
     name: String,
     header: Map<String, Value>,
+    /// The devices of all sections; empty if the trace has no sections.
+    devices: Vec<u32>,
+    /// The section to read.
+    section: usize,
     failures: Option<u64>,
     conditions: Option<RecordedConditions>,
     start: Option<Arc<StartState>>,
 }
 
 impl BinaryTrace {
-    /// Opens a trace and reads its header.
+    /// Opens a trace and reads its header. Of a trace of several devices, it is the first.
     ///
     /// # Errors
     /// [`FileError`] if the file cannot be read or is not a binary trace.
     pub fn open(source: impl Into<Source>) -> Result<Self, FileError> {
-        Self::new(InputFile::open(source)?)
+        Self::of_section(InputFile::open(source)?, 0)
     }
 
-    pub(super) fn new(file: InputFile) -> Result<Self, FileError> {
+    /// A section of a trace, or the whole if it has none.
+    pub(super) fn of_section(file: InputFile, section: usize) -> Result<Self, FileError> {
         let origin = file.origin().clone();
         let mut reader = Reader::new(file.into_content());
         let mut read = || {
             let header = reader.header()?;
-            let recorded = Recorded::of(&header)?;
+            let sections = reader.enter(&header, section)?;
+            let recorded = sections.recorded(section);
             let conditions = recorded.conditions()?;
             let start = recorded.start(reader.start()?)?;
-            Ok((header, recorded.failures, conditions, start.map(Arc::new)))
+            Ok(Self {
+                name: stem(origin.path()),
+                origin: origin.clone(),
+                header,
+                devices: sections.devices,
+                section,
+                failures: recorded.failures,
+                conditions,
+                start: start.map(Arc::new),
+            })
         };
         let read: Result<_, Reason> = read();
-        let read = read.map_err(|reason| reader.error(origin.path(), reason));
-        let (header, failures, conditions, start) = read?;
-        Ok(Self {
-            name: stem(origin.path()),
-            origin,
-            header,
-            failures,
-            conditions,
-            start,
-        })
+        read.map_err(|reason| reader.error(origin.path(), reason))
     }
 
     /// The description that the recorder wrote.
     #[must_use]
     pub fn header(&self) -> &Map<String, Value> {
         &self.header
+    }
+
+    /// The numbers of the devices of a trace of several, in the order of their sections.
+    #[must_use]
+    pub fn devices(&self) -> &[u32] {
+        &self.devices
     }
 }
 
@@ -168,9 +190,9 @@ impl Workload for BinaryTrace {
         let file = InputFile::of(self.origin.clone())?;
         let mut reader = Reader::new(file.into_content());
         let mut read = || {
-            reader.header()?;
+            let header = reader.header()?;
+            reader.enter(&header, self.section)?;
             reader.start()?;
-            reader.failures = self.failures;
             let mut course = Course::new(self.failures);
             while let Some(op) = reader.next()? {
                 match course.send(op, sink) {
@@ -208,6 +230,8 @@ struct Reader {
     event_at: u64,
     events: u64,
     version: u8,
+    /// Sections behind the current one.
+    later_sections: usize,
     slots: Slots,
     scopes: Scopes,
     /// Failures that the header counts and that have not come.
@@ -227,6 +251,7 @@ impl Reader {
             event_at: 0,
             events: 0,
             version: VERSION,
+            later_sections: 0,
             slots: Slots::default(),
             scopes: Scopes::default(),
             failures: None,
@@ -250,10 +275,10 @@ impl Reader {
         }
         self.event_at = self.input.at();
         let [version] = self.input.array()?;
-        if ![WITHOUT_START, VERSION].contains(&version) {
+        if ![WITHOUT_START, VERSION, OF_SEVERAL].contains(&version) {
             return Err(format!(
-                "a binary trace of version {version}, which a newer program wrote; expected version {WITHOUT_START} \
-                 or {VERSION}"
+                "a binary trace of version {version}, which a newer program wrote; expected version {WITHOUT_START}, \
+                 {VERSION} or {OF_SEVERAL}"
             ));
         }
         self.version = version;
@@ -268,6 +293,37 @@ impl Reader {
         }
         serde_json::from_str(&self.text)
             .map_err(|error| format!("the header is not a JSON object: {error}"))
+    }
+
+    /// Reads up to a section, and returns what the header tells about all sections.
+    fn enter(&mut self, header: &Map<String, Value>, section: usize) -> Result<Sections, Reason> {
+        let sections = Sections::of(header)?;
+        let count = sections.devices.len();
+        if (count > 0) != (self.version == OF_SEVERAL) {
+            return Err(match self.version {
+                OF_SEVERAL => "the header does not list the devices".to_owned(),
+                version => format!("the header lists devices, which version {version} has not"),
+            });
+        }
+        for index in 0..=section {
+            if index > 0 {
+                self.start()?;
+                while self.next()?.is_some() {}
+            }
+            self.begin_section();
+            self.later_sections = count.saturating_sub(index + 1);
+            self.failures = sections.recorded(index).failures;
+        }
+        Ok(sections)
+    }
+
+    /// Forgets the events of the section before.
+    fn begin_section(&mut self) {
+        self.events = 0;
+        self.slots = Slots::default();
+        self.scopes = Scopes::default();
+        (self.id, self.stream) = (u64::MAX, 0);
+        self.tags.clear();
     }
 
     /// The next operation; none at the end.
@@ -350,6 +406,16 @@ impl Reader {
                 self.input.skip(used);
                 Op::Surroundings(change)
             }
+            (kind::SURROUNDINGS, limit::SET) => {
+                let bytes = Some(fields.number()?);
+                let used = fields.used;
+                self.input.skip(used);
+                Op::Limit { bytes }
+            }
+            (kind::SURROUNDINGS, limit::NONE) => {
+                self.input.skip(1);
+                Op::Limit { bytes: None }
+            }
             (kind::POOL, pool::BEGIN..=pool::EMPTY) => {
                 let call = fields.pool_call(flags)?;
                 let used = fields.used;
@@ -367,7 +433,7 @@ impl Reader {
         }))
     }
 
-    /// Checks the end of the file.
+    /// Checks the end of a section.
     fn end(&mut self, expected: u64) -> Result<(), Reason> {
         let events = self.events;
         if events != expected {
@@ -379,7 +445,11 @@ impl Reader {
             ));
         }
         match self.input.peek(1)? {
+            [] if self.later_sections > 0 => {
+                Err("the file ends without all its sections; it is truncated".to_owned())
+            }
             [] => Ok(()),
+            _ if self.later_sections > 0 => Ok(()),
             _ => Err("more bytes follow the end of the trace".to_owned()),
         }
     }

@@ -101,6 +101,9 @@ impl Workload for Program {
                         false => PoolCall::EndCapture,
                     })
                 }
+                (13, _) => Op::Limit {
+                    bytes: (place % 3 > 0).then_some(bytes),
+                },
                 _ => continue,
             };
             sink.op(op)?;
@@ -113,7 +116,7 @@ fn programs() -> impl Strategy<Value = Program> {
     let number = prop_oneof![0..9_u64, 0..1_u64 << 34, any::<u64>()];
     let stream = prop_oneof![4 => 0..3_u32, 1 => any::<u32>()];
     let tag = prop_oneof![4 => "[a-c]{0,2}", 1 => "[^,\r\n]{0,9}"];
-    let choice = (0..13_u8, any::<usize>(), number, stream, tag);
+    let choice = (0..14_u8, any::<usize>(), number, stream, tag);
     prop::collection::vec(choice, 0..200).prop_map(Program)
 }
 

@@ -12,6 +12,7 @@ mod digests;
 mod expected;
 mod families;
 mod fragmentation;
+mod limits;
 mod models;
 mod pickles;
 mod placement;
