@@ -13,7 +13,7 @@ use crate::op::Workload;
 pub enum Opened {
     /// A memory snapshot: one recording per device.
     Snapshot(Vec<Recording>),
-    /// A trace, an RMM log or a MiniMalloc instance.
+    /// A trace of one device, an RMM log or a MiniMalloc instance.
     Workload(Box<dyn Workload>),
     /// A trace of several devices.
     Devices(DeviceSections),

@@ -37,7 +37,7 @@ type Choice = (u8, usize, u64, u32, String);
 
 /// A program that makes these choices.
 #[derive(Debug)]
-struct Program(Vec<Choice>);
+pub struct Program(Vec<Choice>);
 
 impl Workload for Program {
     fn name(&self) -> &'static str {
@@ -112,7 +112,7 @@ impl Workload for Program {
     }
 }
 
-fn programs() -> impl Strategy<Value = Program> {
+pub fn programs() -> impl Strategy<Value = Program> {
     let number = prop_oneof![0..9_u64, 0..1_u64 << 34, any::<u64>()];
     let stream = prop_oneof![4 => 0..3_u32, 1 => any::<u32>()];
     let tag = prop_oneof![4 => "[a-c]{0,2}", 1 => "[^,\r\n]{0,9}"];
@@ -187,9 +187,9 @@ fn errors_name_the_byte_and_the_reason() {
         ("magic", b"\x8bTRACE\r\n", b"", "byte 8: the file ends here"),
         (
             "version",
-            b"\x8bTRACE\r\n\x03\x00",
+            b"\x8bTRACE\r\n\x04\x00",
             b"",
-            "byte 8: a binary trace of version 3",
+            "byte 8: a binary trace of version 4",
         ),
         (
             "header",

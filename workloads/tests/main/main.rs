@@ -19,6 +19,7 @@ mod placement;
 mod public_traces;
 mod recordings;
 mod round_trips;
+mod sections;
 mod snapshots;
 mod surroundings;
 mod trace_files;
