@@ -58,6 +58,14 @@ pub trait Allocator: Send {
         Ok(())
     }
 
+    /// Limits reserved memory to so many bytes from here on, or removes the limit. Memory reserved beyond it is kept. Returns
+    /// whether this allocator has such a limit. One without it ignores the call, and its caller may limit the device: this is
+    /// the default.
+    fn set_memory_limit(&mut self, bytes: Option<u64>) -> bool {
+        let _ = bytes;
+        false
+    }
+
     /// The statistics. Figures that do not apply to a policy stay zero.
     fn stats(&self) -> &DeviceStats;
 
@@ -84,7 +92,8 @@ pub trait Allocator: Send {
 }
 
 /// Implements the named methods of [`Allocator`] by calling the same method on another value, as in
-/// `delegate!(self, self.allocator; free, reports)`. `reports` stands for all methods after `pool_call`.
+/// `delegate!(self, self.allocator; free, reports)`. `reports` stands for all methods after
+/// `set_memory_limit`.
 macro_rules! delegate {
     ($self:ident, $to:expr; $($method:ident),+) => {
         $($crate::allocator::delegate!(@$method $self, $to);)+
@@ -112,6 +121,11 @@ macro_rules! delegate {
     (@pool_call $self:ident, $to:expr) => {
         fn pool_call(&mut $self, call: $crate::mempool::PoolCall) -> Result<(), Error> {
             $to.pool_call(call)
+        }
+    };
+    (@set_memory_limit $self:ident, $to:expr) => {
+        fn set_memory_limit(&mut $self, bytes: Option<u64>) -> bool {
+            $to.set_memory_limit(bytes)
         }
     };
     (@reports $self:ident, $to:expr) => {
@@ -149,5 +163,5 @@ pub(crate) use delegate;
 impl<A: Allocator + ?Sized> Allocator for Box<A> {
     type Driver = A::Driver;
 
-    delegate!(self, (**self); malloc, free, record_stream, empty_cache, pool_call, reports);
+    delegate!(self, (**self); malloc, free, record_stream, empty_cache, pool_call, set_memory_limit, reports);
 }

@@ -567,4 +567,9 @@ impl<D: Driver> Allocator for PyTorch<D> {
     fn pool_call(&mut self, call: PoolCall) -> Result<(), Error> {
         self.make_pool_call(call)
     }
+
+    fn set_memory_limit(&mut self, bytes: Option<u64>) -> bool {
+        self.limit_to(bytes);
+        true
+    }
 }

@@ -1,6 +1,6 @@
 //! Converts workloads to the formats of other tools.
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use coalesce_alloc::PyTorch;
 use coalesce_alloc::WithHistory;
 use coalesce_alloc::driver::sim::address::AddressPolicy;
@@ -12,7 +12,7 @@ use coalesce_alloc::settings::Settings;
 use coalesce_alloc::snapshot::Snapshot;
 use coalesce_workloads::formats::minimalloc::{self, Instance};
 use coalesce_workloads::formats::pickle;
-use coalesce_workloads::formats::{binary, rmm, trace};
+use coalesce_workloads::formats::{Device, binary, rmm, trace};
 use coalesce_workloads::op::Workload;
 use coalesce_workloads::replay::replay;
 use serde_json::Map;
@@ -89,6 +89,27 @@ pub fn convert(workload: &dyn Workload, format: &Format<'_>) -> anyhow::Result<C
         }
     };
     Ok(Converted { bytes, left_out })
+}
+
+/// Writes the operations on several devices as a trace; those on a single one as [`convert`] does.
+///
+/// # Errors
+/// As [`convert`], and if the format takes one device only.
+pub fn convert_devices(devices: &[Device<'_>], format: &Format<'_>) -> anyhow::Result<Converted> {
+    let [(_, first), others @ ..] = devices else {
+        bail!("no device to convert");
+    };
+    if others.is_empty() {
+        return convert(*first, format);
+    }
+    let mut bytes = Vec::new();
+    let header = Map::from_iter([("name".to_owned(), first.name().into())]);
+    match format {
+        Format::Trace => trace::write_devices(devices, &header, &mut bytes)?,
+        Format::BinaryTrace => binary::write_devices(devices, &header, &mut bytes)?,
+        _ => bail!("only traces have several devices"),
+    }
+    Ok(Converted { bytes, left_out: 0 })
 }
 
 impl Replayed<'_> {

@@ -25,6 +25,7 @@ pub mod pickle;
 mod recorded;
 pub mod rmm;
 mod scopes;
+mod sections;
 pub mod snapshot;
 pub mod source;
 pub mod trace;
@@ -33,7 +34,8 @@ use std::path::Path;
 
 use self::compression::unpacked_name;
 pub use self::file::FileError;
-pub use self::open::{Opened, open};
+pub use self::open::{DeviceSections, Opened, open};
+pub use self::sections::Device;
 
 /// The name of a file without the extensions of the formats: `gpt2` for `gpt2.csv.gz`, `gpt2.log` and
 /// `gpt2.pickle`.

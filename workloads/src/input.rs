@@ -11,7 +11,7 @@ use crate::formats::snapshot::coverage::Coverage;
 use crate::formats::snapshot::rewind::RecordingError;
 use crate::formats::snapshot::workload::RecordedWorkload;
 use crate::formats::source::Source;
-use crate::formats::{self, FileError, Opened};
+use crate::formats::{self, DeviceSections, FileError, Opened};
 use crate::op::Workload;
 use crate::presets;
 
@@ -26,6 +26,9 @@ pub struct Input {
     /// Unusual properties of the input and missing information, one sentence each.
     pub remarks: Vec<String>,
 }
+
+/// The number of a device, and the operations on it, or why they cannot be read.
+pub type OfDevice = (u32, Result<Input, InputError>);
 
 /// The reason why a name cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -64,14 +67,14 @@ pub enum InputError {
         /// The inconsistency.
         source: RecordingError,
     },
-    /// The snapshot has no recording of the device.
+    /// The snapshot or trace has nothing of the device.
     #[error("{}: no device {device}, only {present}", file.display())]
     Device {
         /// The file.
         file: PathBuf,
         /// The number of the device.
         device: u32,
-        /// The devices of the snapshot.
+        /// The devices of the file.
         present: String,
     },
     /// The snapshot has no recording at all.
@@ -114,31 +117,13 @@ impl Input {
     /// Opens the workload that a name stands for. The name is looked up in this order: `-` for standard input, a file
     /// of any [format](formats), a preset, a family.
     ///
-    /// `device` selects one of the devices of a snapshot. By default, it is the one that ran out of memory last, or,
-    /// if none did, the one with the most entries.
+    /// `device` selects one of the devices of a snapshot or a trace. By default, it is the one that ran out of memory last,
+    /// or, if none did, the one with the most entries; of a trace, it is the first.
     ///
     /// # Errors
     /// If the name is unknown, the file cannot be read, or the device does not exist.
     pub fn open(name: &str, device: Option<u32>) -> Result<Self, InputError> {
-        let (source, path) = (Source::named(name), Path::new(name));
-        if source == Source::StandardInput || path.exists() {
-            return Self::read(&source, device);
-        }
-        if path.components().count() > 1 || path.extension().is_some() {
-            let nearest = Unknown::new(name, files_beside(path))
-                .nearest()
-                .map(str::to_owned);
-            let name = name.to_owned();
-            return Err(InputError::Missing { name, nearest });
-        }
-        let workload = match presets::find(name) {
-            Ok(preset) => preset.build(Table::new())?,
-            Err(_) => catalog::build(name, name, Table::new()).map_err(|error| match error {
-                CatalogError::Family(_) => unknown(name),
-                other => InputError::Preset(other),
-            })?,
-        };
-        Ok(Self::of_workload(workload))
+        Self::of_device(Source::named(name).path(), opened(name)?, device)
     }
 
     /// Reads a source of any [format](formats). `device` is as for [`Input::open`].
@@ -146,9 +131,54 @@ impl Input {
     /// # Errors
     /// If the source cannot be read, or the device does not exist.
     pub fn read(source: &Source, device: Option<u32>) -> Result<Self, InputError> {
-        match formats::open(source.clone())? {
-            Opened::Snapshot(recordings) => Self::of_snapshot(source.path(), recordings, device),
-            Opened::Workload(workload) => Ok(Self::of_workload(workload)),
+        Self::of_device(source.path(), formats::open(source.clone())?, device)
+    }
+
+    /// As [`Input::open`], for all devices of a snapshot or a trace, with their numbers. The first is the default. A workload
+    /// without devices has the number 0.
+    ///
+    /// # Errors
+    /// If the name is unknown or the file cannot be read. If one device cannot be read, the others may be.
+    pub fn open_all(name: &str) -> Result<Vec<OfDevice>, InputError> {
+        let source = Source::named(name);
+        let path = source.path();
+        let inputs = match opened(name)? {
+            Opened::Workload(workload) => vec![(0, Ok(Self::of_workload(workload)))],
+            Opened::Devices(trace) => {
+                let open = |index| Ok(Self::of_workload(trace.open(index)?));
+                let devices = trace.devices().iter().enumerate();
+                devices
+                    .map(|(index, &number)| (number, open(index)))
+                    .collect()
+            }
+            Opened::Snapshot(mut recordings) => {
+                if let Some(first) = default_device(&recordings) {
+                    recordings[..=first].rotate_right(1);
+                }
+                let open =
+                    |recording: Recording| (recording.device, Self::of_recording(path, recording));
+                recordings.into_iter().map(open).collect()
+            }
+        };
+        match inputs.is_empty() {
+            true => Err(InputError::Empty(path.to_owned())),
+            false => Ok(inputs),
+        }
+    }
+
+    /// The device with a number, or the default.
+    fn of_device(path: &Path, opened: Opened, device: Option<u32>) -> Result<Self, InputError> {
+        match opened {
+            Opened::Snapshot(recordings) => Self::of_snapshot(path, recordings, device),
+            Opened::Devices(trace) => Self::of_sections(path, &trace, device),
+            Opened::Workload(workload) => {
+                if let Some(device) = device
+                    && let Some(named) = workload.conditions()
+                {
+                    index_of(path, &[named.device], device)?;
+                }
+                Ok(Self::of_workload(workload))
+            }
         }
     }
 
@@ -161,49 +191,45 @@ impl Input {
         }
     }
 
+    fn of_sections(
+        path: &Path,
+        trace: &DeviceSections,
+        device: Option<u32>,
+    ) -> Result<Self, InputError> {
+        let devices = trace.devices();
+        let index = device.map_or(Ok(0), |device| index_of(path, devices, device))?;
+        let mut input = Self::of_workload(trace.open(index)?);
+        input.remarks.extend(this_of(devices, index));
+        Ok(input)
+    }
+
     fn of_snapshot(
         path: &Path,
         mut recordings: Vec<Recording>,
         device: Option<u32>,
     ) -> Result<Self, InputError> {
-        let file = path.to_owned();
-        let numbers = recordings.iter().map(|one| one.device.to_string());
-        let numbers: Vec<String> = numbers.collect();
-        let present = numbers.join(", ");
+        let devices: Vec<u32> = recordings.iter().map(|one| one.device).collect();
         let index = match device {
-            Some(device) => recordings.iter().position(|one| one.device == device),
+            Some(device) => index_of(path, &devices, device)?,
             None => {
-                let devices = recordings.iter().enumerate();
-                let first = devices.max_by_key(|(_, one)| {
-                    let failed = one.failures().map(|entry| entry.time_us).max();
-                    (failed, one.entries.len(), one.peak_reserved())
-                });
-                first.map(|(index, _)| index)
+                default_device(&recordings).ok_or_else(|| InputError::Empty(path.to_owned()))?
             }
         };
         let summaries: Vec<String> = recordings.iter().map(summary).collect();
-        let recording = match (index, device) {
-            (Some(index), _) => recordings.swap_remove(index),
-            (None, Some(device)) => {
-                return Err(InputError::Device {
-                    file,
-                    device,
-                    present,
-                });
-            }
-            (None, None) => return Err(InputError::Empty(file)),
-        };
+        let mut input = Self::of_recording(path, recordings.swap_remove(index))?;
+        if devices.len() > 1 {
+            input.remarks.extend(summaries);
+        }
+        input.remarks.extend(this_of(&devices, index));
+        Ok(input)
+    }
+
+    fn of_recording(path: &Path, recording: Recording) -> Result<Self, InputError> {
+        let file = path.to_owned();
         let workload = RecordedWorkload::new(formats::stem(path), &recording)
             .map_err(|source| InputError::Recording { file, source })?;
         let mut remarks = recording.remarks.clone();
         remarks.extend(workload.remarks().iter().cloned());
-        if numbers.len() > 1 {
-            remarks.extend(summaries);
-            remarks.push(format!(
-                "this is device {} (--recorded-device selects another)",
-                recording.device
-            ));
-        }
         Ok(Self {
             coverage: Some(recording.coverage()),
             workload: Box::new(workload),
@@ -211,6 +237,61 @@ impl Input {
             remarks,
         })
     }
+}
+
+/// What a name stands for.
+fn opened(name: &str) -> Result<Opened, InputError> {
+    let (source, path) = (Source::named(name), Path::new(name));
+    if source == Source::StandardInput || path.exists() {
+        return Ok(formats::open(source)?);
+    }
+    if path.components().count() > 1 || path.extension().is_some() {
+        let nearest = Unknown::new(name, files_beside(path))
+            .nearest()
+            .map(str::to_owned);
+        let name = name.to_owned();
+        return Err(InputError::Missing { name, nearest });
+    }
+    Ok(Opened::Workload(match presets::find(name) {
+        Ok(preset) => preset.build(Table::new())?,
+        Err(_) => catalog::build(name, name, Table::new()).map_err(|error| match error {
+            CatalogError::Family(_) => unknown(name),
+            other => InputError::Preset(other),
+        })?,
+    }))
+}
+
+/// The index of the device that is replayed by default.
+fn default_device(recordings: &[Recording]) -> Option<usize> {
+    let devices = recordings.iter().enumerate();
+    let first = devices.max_by_key(|(_, one)| {
+        let failed = one.failures().map(|entry| entry.time_us).max();
+        (failed, one.entries.len(), one.peak_reserved())
+    });
+    first.map(|(index, _)| index)
+}
+
+/// The index of a device among those of a file.
+fn index_of(file: &Path, devices: &[u32], device: u32) -> Result<usize, InputError> {
+    let index = devices.iter().position(|&other| other == device);
+    index.ok_or_else(|| {
+        let mut present = devices.to_owned();
+        present.sort_unstable();
+        let present: Vec<String> = present.iter().map(u32::to_string).collect();
+        InputError::Device {
+            file: file.to_owned(),
+            device,
+            present: present.join(", "),
+        }
+    })
+}
+
+/// A remark that the file has other devices, if it has.
+fn this_of(devices: &[u32], index: usize) -> Option<String> {
+    let device = devices.get(index).filter(|_| devices.len() > 1)?;
+    Some(format!(
+        "this is device {device} (--recorded-device selects another)"
+    ))
 }
 
 /// A line about a recorded device.

@@ -22,7 +22,7 @@
 //! - [`input`]: opens a file, a preset or a family by name. [`catalog`]: the families and their
 //!   parameters; [`presets`]: ready-made workloads.
 //! - [`replay`](mod@replay): drives an allocator, with observers. [`start`]: the memory that is reserved
-//!   when a recording begins. [`measure`]: the results;
+//!   when a recording begins. [`limited`]: a limit on its memory from outside. [`measure`]: the results;
 //!   [`demand`]: the minimum that any allocator needs.
 //! - [`cached`]: a workload in memory, to replay many times; [`perturbed`](mod@perturbed): another run of
 //!   the same program; [`lifetimes`]: the lifetimes of its requests, for offline policies.
@@ -49,6 +49,7 @@ pub mod families;
 pub mod formats;
 pub mod input;
 pub mod lifetimes;
+pub mod limited;
 mod live;
 pub mod measure;
 pub mod op;

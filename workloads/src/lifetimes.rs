@@ -19,7 +19,11 @@ pub fn of(workload: &dyn Workload) -> Result<Lifetimes, WorkloadError> {
             } => program.malloc(id, bytes, StreamId::nth(stream)),
             Op::Free { id } => program.free(id),
             Op::Mark { tag } => program.mark(tag),
-            Op::RecordStream { .. } | Op::EmptyCache | Op::Pool(_) | Op::Surroundings(_) => {}
+            Op::RecordStream { .. }
+            | Op::EmptyCache
+            | Op::Pool(_)
+            | Op::Limit { .. }
+            | Op::Surroundings(_) => {}
         }
         Ok(Answer::Done)
     })?;

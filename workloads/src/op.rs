@@ -40,6 +40,12 @@ pub enum Op<'a> {
     EmptyCache,
     /// Direct requests to a private pool, or capture a CUDA graph.
     Pool(PoolCall),
+    /// Limit the memory that the process may reserve from here on, as `torch.cuda.set_per_process_memory_fraction` does.
+    /// Memory reserved beyond the limit is kept.
+    Limit {
+        /// The most bytes; without a limit if none.
+        bytes: Option<u64>,
+    },
     /// Change something outside the program.
     Surroundings(Change),
     /// Enter a phase of the program: `step 3`, `forward`, `backward`, …

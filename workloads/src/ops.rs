@@ -34,6 +34,9 @@ pub(crate) enum KeptOp {
     },
     EmptyCache,
     Pool(PoolCall),
+    Limit {
+        bytes: Option<u64>,
+    },
     Surroundings(Change),
     Mark {
         tag: Tag,
@@ -68,6 +71,7 @@ impl Ops {
             Op::RecordStream { id, stream } => KeptOp::RecordStream { id, stream },
             Op::EmptyCache => KeptOp::EmptyCache,
             Op::Pool(call) => KeptOp::Pool(call),
+            Op::Limit { bytes } => KeptOp::Limit { bytes },
             Op::Surroundings(change) => KeptOp::Surroundings(change),
             Op::Mark { tag } => KeptOp::Mark {
                 tag: self.tags.number(tag),
@@ -93,6 +97,7 @@ impl Ops {
             KeptOp::RecordStream { id, stream } => Op::RecordStream { id, stream },
             KeptOp::EmptyCache => Op::EmptyCache,
             KeptOp::Pool(call) => Op::Pool(call),
+            KeptOp::Limit { bytes } => Op::Limit { bytes },
             KeptOp::Surroundings(change) => Op::Surroundings(change),
             KeptOp::Mark { tag } => Op::Mark {
                 tag: self.tags.text(tag),

@@ -346,6 +346,12 @@ where
             allocator.pool_call(call)?;
             Outcome::Done
         }
+        Op::Limit { bytes } => {
+            if !allocator.set_memory_limit(bytes) {
+                allocator.driver_mut().set_limit(bytes);
+            }
+            Outcome::Done
+        }
         Op::Surroundings(change) => {
             allocator.driver_mut().change(change);
             Outcome::Done

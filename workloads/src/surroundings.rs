@@ -30,6 +30,9 @@ pub enum Change {
 pub trait Surroundings {
     /// Makes the change.
     fn change(&mut self, change: Change);
+
+    /// Limits the memory that this process may use, for an allocator that has no limit of its own.
+    fn set_limit(&mut self, bytes: Option<u64>);
 }
 
 impl Surroundings for Bare {
@@ -42,11 +45,19 @@ impl Surroundings for Bare {
             }
         }
     }
+
+    fn set_limit(&mut self, bytes: Option<u64>) {
+        Self::set_limit(self, bytes);
+    }
 }
 
 impl<D: Surroundings, H> Surroundings for Tap<D, H> {
     fn change(&mut self, change: Change) {
         self.driver_mut().change(change);
+    }
+
+    fn set_limit(&mut self, bytes: Option<u64>) {
+        self.driver_mut().set_limit(bytes);
     }
 }
 
@@ -54,4 +65,7 @@ impl<D: Surroundings, H> Surroundings for Tap<D, H> {
 impl Surroundings for CudaDevice {
     /// Does nothing: the surroundings of a real device cannot be changed.
     fn change(&mut self, _: Change) {}
+
+    /// Does nothing, for the same reason.
+    fn set_limit(&mut self, _: Option<u64>) {}
 }

@@ -155,7 +155,7 @@ impl<A: Allocator> Allocator for WithHistory<A> {
         answer
     }
 
-    delegate!(self, self.allocator; record_stream, pool_call, reports);
+    delegate!(self, self.allocator; record_stream, pool_call, set_memory_limit, reports);
 }
 
 #[cfg(test)]

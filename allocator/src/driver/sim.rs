@@ -202,6 +202,11 @@ impl Bare {
         self.memory.foreign = bytes;
     }
 
+    /// Limits the bytes that this process may use, besides those of other processes. Memory in use stays.
+    pub fn set_limit(&mut self, bytes: Option<u64>) {
+        self.memory.limit = bytes.unwrap_or(u64::MAX);
+    }
+
     /// The streams and events, mutable.
     pub fn streams_mut(&mut self) -> &mut Streams {
         &mut self.streams

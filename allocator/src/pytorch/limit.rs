@@ -66,6 +66,17 @@ impl<D: Driver> PyTorch<D> {
         Ok(())
     }
 
+    /// Sets the limit that a fraction which allows exactly so many bytes would set; without bytes, or with as many as the
+    /// device has, the limit of the fraction 1.
+    pub(super) fn limit_to(&mut self, bytes: Option<u64>) {
+        let total = self.driver.total_memory();
+        let of_device = match self.rules.fraction {
+            Fraction::OfMemoryWhenSet => Some(total),
+            Fraction::OfMemoryAtStart | Fraction::Rounded => None,
+        };
+        self.limit = bytes.filter(|&bytes| bytes < total).or(of_device);
+    }
+
     /// The limit as a fraction of device memory; 1 without a limit.
     #[must_use]
     pub fn memory_fraction(&self) -> f64 {

@@ -1,5 +1,6 @@
 //! Queries of an allocator, and devices with extreme configurations.
 
+use coalesce_alloc::Allocator as _;
 use coalesce_alloc::MempoolId;
 use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::calls::CallKind;
@@ -8,7 +9,7 @@ use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::{DeviceAddr, DriverError, StreamId};
 use coalesce_alloc::error::Error;
 use coalesce_alloc::history::HistoryOptions;
-use coalesce_alloc::release::two;
+use coalesce_alloc::release::{Release, two};
 use coalesce_alloc::settings::Settings;
 
 const MIB: u64 = 1 << 20;
@@ -92,6 +93,27 @@ fn a_device_without_memory_serves_nothing() {
         assert_eq!(allocator.largest_free(), Ok(0));
         allocator.empty_cache().unwrap();
         allocator.check().unwrap();
+    }
+}
+
+/// Unlike a fraction, a limit in bytes is not rounded.
+#[test]
+fn a_limit_in_bytes_allows_exactly_so_many() {
+    for release in Release::REPRODUCED {
+        for (limit, fits) in [(40 * MIB - 1, false), (40 * MIB, true)] {
+            let device = SimDevice::new(&SimConfig::with_capacity(3 * 1000 * MIB));
+            let mut allocator = PyTorch::new(device, Settings::of_release(release));
+            assert!(allocator.set_memory_limit(Some(limit)));
+            malloc(&mut allocator, 20 * MIB);
+            let second = allocator.malloc(20 * MIB, StreamId::DEFAULT);
+            assert_eq!(second.is_ok(), fits, "{release}, {limit} bytes");
+            for unlimited in [None, Some(u64::MAX)] {
+                allocator.set_memory_limit(unlimited);
+                assert_eq!(allocator.memory_fraction(), 1.0);
+                let addr = malloc(&mut allocator, 100 * MIB);
+                allocator.free(addr).unwrap();
+            }
+        }
     }
 }
 

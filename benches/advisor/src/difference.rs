@@ -7,7 +7,6 @@ use anyhow::Context;
 use coalesce_alloc::release::Release;
 use coalesce_bench::text::coverage::missing;
 use coalesce_bench::text::{amount, count};
-use coalesce_workloads::replay::replay;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -118,12 +117,10 @@ struct Examined {
 
 impl Compared<'_> {
     fn breakdown(&self, conf: &str) -> anyhow::Result<PeakBreakdown> {
-        let Subject {
-            workload, capacity, ..
-        } = self.subject;
-        let mut allocator = self.subject.allocator(conf, capacity)?;
+        let subject = self.subject;
+        let mut allocator = subject.allocator(conf, subject.capacity)?;
         let mut finder = PeakFinder::default();
-        replay(workload, &mut allocator, &mut finder)?;
+        subject.replay(&mut allocator, &mut finder)?;
         Ok(finder.peak)
     }
 

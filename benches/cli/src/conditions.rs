@@ -38,8 +38,8 @@ pub struct ConditionFlags {
     /// that it lacks are not advised. Default: as far as the snapshot shows it; 2.15 for traces and presets.
     #[arg(long, value_name = "RELEASE")]
     pub torch: Option<Release>,
-    /// Device number, if the snapshot covers several devices. Default: the device that ran out of memory last,
-    /// else the busiest.
+    /// Device number, if the snapshot or trace covers several devices. Default: the device that ran out of memory last,
+    /// else the busiest; the first of a trace.
     #[arg(long, value_name = "NUMBER")]
     pub recorded_device: Option<u32>,
 }

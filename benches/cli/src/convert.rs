@@ -10,8 +10,11 @@ use coalesce_alloc::bytes;
 use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::release::Release;
 use coalesce_bench::convert::{self, Converted, Format, Replayed};
+use coalesce_workloads::formats::Device;
 use coalesce_workloads::formats::compression::gzip;
 use coalesce_workloads::formats::source::STANDARD_STREAM;
+use coalesce_workloads::input::Input;
+use coalesce_workloads::op::Workload;
 use coalesce_workloads::recorded::Recorded;
 
 use super::conditions::addresses;
@@ -22,8 +25,8 @@ use super::replay::policies;
 /// Convert a workload to the format of another tool.
 ///
 /// The formats `trace` and `binary` store all that a replay of a snapshot uses: requests, private pools, captures, frees that
-/// complete later, the segments at the start, and settings, release, device and limit as recorded. `rmm` and `minimalloc`
-/// store only the requests of the program. A `snapshot` also stores the address of each allocation, so the workload is
+/// complete later, the segments at the start, and settings, release, device and limit as recorded; of all devices of a
+/// snapshot. `rmm` and `minimalloc` store only the requests of the program, of one device. A `snapshot` also stores the address of each allocation, so the workload is
 /// replayed with --policy and --conf on a simulated device. The format of the input is detected from its content.
 #[derive(clap::Args)]
 #[command(
@@ -40,7 +43,8 @@ pub struct Args {
     /// log, .csv for a trace, .trace for a binary trace. A further .gz compresses the file.
     #[arg(long)]
     to: Option<To>,
-    /// Device number, if the snapshot covers several devices. Default: the device with the most entries.
+    /// Device number, if the snapshot or trace covers several devices. Default: all of them for `trace` and `binary`; for the
+    /// other formats, the device of a snapshot that ran out of memory last, else the busiest; the first of a trace.
     #[arg(long, value_name = "NUMBER")]
     recorded_device: Option<u32>,
     /// For `minimalloc`: round sizes up to multiples of this many bytes, as PyTorch does.
@@ -92,20 +96,13 @@ enum To {
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let format = args.format()?;
-    let input = input::open(&args.input, args.recorded_device)?;
-    for remark in &input.remarks {
-        notice(remark);
-    }
-    let recorded = Given::default().recorded(&input)?;
-    let recorded = recorded.map(|conditions| Recorded {
-        workload: &*input.workload,
-        conditions,
-    });
-    let workload = match &recorded {
-        Some(recorded) => recorded,
-        None => &*input.workload,
-    };
-    let Converted { bytes, left_out } = convert::convert(workload, &format)?;
+    let inputs = args.inputs(&format)?;
+    let known = inputs.iter().map(|(_, input)| WithConditions::of(input));
+    let known: Vec<WithConditions<'_>> = known.collect::<anyhow::Result<_>>()?;
+    let numbers = inputs.iter().map(|(number, _)| *number);
+    let workloads = known.iter().map(WithConditions::workload);
+    let devices: Vec<Device<'_>> = numbers.zip(workloads).collect();
+    let Converted { bytes, left_out } = convert::convert_devices(&devices, &format)?;
     if left_out > 0 {
         notice(&format!(
             "{left_out} operations were left out: the format cannot express them"
@@ -119,7 +116,71 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// An input, with the conditions under which it was recorded, if they are known.
+enum WithConditions<'a> {
+    Known(Recorded<'a>),
+    Unknown(&'a dyn Workload),
+}
+
+impl<'a> WithConditions<'a> {
+    fn of(input: &'a Input) -> anyhow::Result<Self> {
+        let workload = &*input.workload;
+        let conditions = Given::default().recorded(input)?;
+        Ok(match conditions {
+            Some(conditions) => Self::Known(Recorded {
+                workload,
+                conditions,
+            }),
+            None => Self::Unknown(workload),
+        })
+    }
+
+    fn workload(&self) -> &dyn Workload {
+        match self {
+            Self::Known(recorded) => recorded,
+            Self::Unknown(workload) => *workload,
+        }
+    }
+}
+
 impl Args {
+    /// The devices to write, with their numbers: the one that is asked for, or all that the format and the input have. One
+    /// that cannot be read is left out if there are others.
+    fn inputs(&self, format: &Format<'_>) -> anyhow::Result<Vec<(u32, Input)>> {
+        let takes_all = matches!(format, Format::Trace | Format::BinaryTrace);
+        if !takes_all || self.recorded_device.is_some() {
+            let input = input::open(&self.input, self.recorded_device)?;
+            input.remarks.iter().for_each(|remark| notice(remark));
+            return Ok(vec![(0, input)]);
+        }
+        let (mut inputs, mut refused) = (Vec::new(), Vec::new());
+        let all = input::open_all(&self.input)?;
+        let of_several = all.len() > 1;
+        for (number, input) in all {
+            match input {
+                Ok(input) => inputs.push((number, input)),
+                Err(error) => refused.push((number, anyhow::Error::from(error))),
+            }
+        }
+        for (number, input) in &inputs {
+            for remark in &input.remarks {
+                match of_several {
+                    true => notice(&format!("device {number}: {remark}")),
+                    false => notice(remark),
+                }
+            }
+        }
+        if inputs.is_empty()
+            && let Some((_, error)) = refused.pop()
+        {
+            return Err(error);
+        }
+        for (number, error) in refused {
+            notice(&format!("device {number} is left out: {error:#}"));
+        }
+        Ok(inputs)
+    }
+
     /// The last extension of the output file, in small letters.
     fn ending(&self) -> Option<String> {
         let ending = self.out.extension()?;

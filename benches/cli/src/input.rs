@@ -5,7 +5,7 @@ use std::io::{IsTerminal, stdin};
 use std::path::Path;
 
 use coalesce_workloads::formats::source::Source;
-use coalesce_workloads::input::{Input, InputError};
+use coalesce_workloads::input::{Input, InputError, OfDevice};
 
 use super::output::notice;
 
@@ -19,6 +19,12 @@ pub fn source(name: impl AsRef<Path>) -> Source {
 pub fn open(name: &str, device: Option<u32>) -> Result<Input, InputError> {
     announce(name);
     Input::open(name, device)
+}
+
+/// Opens all devices of the workload that an argument names, with their numbers.
+pub fn open_all(name: &str) -> Result<Vec<OfDevice>, InputError> {
+    announce(name);
+    Input::open_all(name)
 }
 
 /// Says that the program waits for a person, if the argument names standard input and that is a terminal.

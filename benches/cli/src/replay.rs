@@ -174,6 +174,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         first_oom: None,
         failures_averted: 0,
         has_surroundings: false,
+        has_limits: false,
     };
     let mut count = (DemandCount::default(), &mut watch);
     let (row, on_gpu) = measure(args, &cell, conditions.capacity, &mut count)?;
@@ -197,6 +198,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         remarks.push(
             "The workload's changes of other processes' memory and of running kernels are not made on a GPU."
                 .to_owned(),
+        );
+    }
+    if on_gpu.is_some() && watch.has_limits && args.policy != REFERENCE {
+        remarks.push(
+            "The workload limits its memory, but on a GPU only the policy pytorch has such a limit.".to_owned(),
         );
     }
     if on_gpu.is_none() && input.recording.is_some() {
@@ -299,6 +305,8 @@ struct Watch {
     failures_averted: u64,
     /// Whether the workload changed its surroundings: other processes or running kernels.
     has_surroundings: bool,
+    /// Whether the workload limited its memory.
+    has_limits: bool,
 }
 
 impl Observer for Watch {
@@ -323,6 +331,7 @@ impl Observer for Watch {
             });
         }
         self.has_surroundings |= matches!(step.op, Op::Surroundings(_));
+        self.has_limits |= matches!(step.op, Op::Limit { .. });
         if let (Outcome::Placed(_), Op::Malloc { tag, .. }) = (step.outcome, step.op) {
             self.failures_averted += u64::from(tag.starts_with(FAILED));
         }

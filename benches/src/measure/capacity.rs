@@ -41,17 +41,6 @@ pub fn share(bytes: u64, percent: u64) -> u64 {
     share.checked_next_multiple_of(GRANULARITY).unwrap_or(share)
 }
 
-/// The memory fraction (`torch.cuda.set_per_process_memory_fraction`) that allows exactly `limit` bytes on a device of
-/// `capacity` bytes; 1 if the limit is no smaller than the device.
-#[must_use]
-pub fn fraction(limit: u64, capacity: u64) -> f64 {
-    if limit >= capacity {
-        return 1.0;
-    }
-    // The allocator rounds the product down.
-    (limit as f64 + 0.5) / capacity as f64
-}
-
 impl fmt::Display for Capacity {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
@@ -137,19 +126,6 @@ mod tests {
         ] {
             assert!(text.parse::<Capacity>().is_err(), "{text}");
         }
-    }
-
-    #[test]
-    fn fractions_allow_exactly_the_limit() {
-        let limits = [1, 4_878_038_466, 10_952_166_604, 64_424_509_439];
-        for (limit, capacity) in limits
-            .into_iter()
-            .zip([3, USUAL, 139 * (1 << 30) + 7, ROOMY])
-        {
-            let allowed = (fraction(limit, capacity) * capacity as f64) as u64;
-            assert_eq!(allowed, limit, "of {capacity}");
-        }
-        assert_eq!(fraction(USUAL, USUAL), 1.0);
     }
 
     #[test]

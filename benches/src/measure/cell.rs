@@ -16,12 +16,13 @@ use coalesce_plugin::Library;
 use coalesce_workloads::demand::Demand;
 use coalesce_workloads::families::batch_probe::LargestBatch;
 use coalesce_workloads::lifetimes;
+use coalesce_workloads::limited::Limited;
 use coalesce_workloads::measure::{AtPeak, Measures};
 use coalesce_workloads::op::{Workload, WorkloadError};
 use coalesce_workloads::replay::{Observer, Tally, replay};
 use coalesce_workloads::surroundings::Surroundings;
 
-use crate::measure::capacity::{self, Capacity};
+use crate::measure::capacity::Capacity;
 use crate::measure::profile::Profile;
 pub use crate::measure::record::REFERENCE;
 use crate::measure::record::{Row, six_digits};
@@ -47,7 +48,7 @@ pub struct Cell<'a> {
     pub others: u64,
     /// The most bytes that the process may reserve, as with `torch.cuda.set_per_process_memory_fraction`. The
     /// reference compares it with whole segments; a limit on the device's memory would be more generous. Other
-    /// policies have no such limit: they run on a device of that size.
+    /// policies have no such limit: they run on a device of that size. A limit that the workload sets is never above it.
     pub limit: Option<u64>,
     /// How the device places memory.
     pub address_policy: AddressPolicy,
@@ -104,7 +105,11 @@ impl Cell<'_> {
         A::Driver: Surroundings,
     {
         let name = self.workload.name();
-        let tally = match replay(self.workload, &mut allocator, observer) {
+        let limited = Limited {
+            workload: self.workload,
+            most: self.limit,
+        };
+        let tally = match replay(&limited, &mut allocator, observer) {
             Ok(tally) => tally,
             // The message contains the file and the line.
             Err(error @ WorkloadError::Source(_)) => return Err(error.into()),
@@ -147,8 +152,8 @@ impl Cell<'_> {
             && let Ok(settings) = Settings::of_release(self.release).started_with(self.conf)
             && let Some(mut allocator) = start.restore(&config, &settings, self.limit)
         {
-            if let Some(limit) = self.limit {
-                allocator.set_memory_fraction(capacity::fraction(limit, capacity))?;
+            if self.limit.is_some() {
+                allocator.set_memory_limit(self.limit);
             }
             return Ok(Box::new(allocator));
         }
@@ -178,12 +183,9 @@ impl Cell<'_> {
         let settings = Settings::of_release(self.release)
             .started_with(self.conf)
             .with_context(|| format!("PYTORCH_CUDA_ALLOC_CONF '{}'", self.conf))?;
-        let fraction = self
-            .limit
-            .map(|limit| capacity::fraction(limit, device.total_memory()));
         let mut allocator = PyTorch::new(device, settings);
-        if let Some(fraction) = fraction {
-            allocator.set_memory_fraction(fraction)?;
+        if self.limit.is_some() {
+            allocator.set_memory_limit(self.limit);
         }
         Ok(Box::new(allocator))
     }

@@ -134,11 +134,13 @@ fn recorded(path: &Path) -> anyhow::Result<Vec<Entry>> {
         files.push(path.to_owned());
     }
     let entry = |file: PathBuf| {
-        let Opened::Workload(workload) = formats::open(&file)? else {
-            bail!(
+        let workload = match formats::open(&file)? {
+            Opened::Workload(workload) => workload,
+            Opened::Devices(trace) => trace.open(0)?,
+            Opened::Snapshot(_) => bail!(
                 "{0}: a snapshot; make a trace of it: coalesce convert {0} NAME.csv.gz",
                 file.display()
-            );
+            ),
         };
         let bytes = fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
         Ok(Entry::new(workload, RECORDED, None, digest(&bytes)))

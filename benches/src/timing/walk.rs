@@ -68,7 +68,11 @@ impl Walk {
                     }
                 }
                 // A walk times mallocs and frees only.
-                Op::EmptyCache | Op::Pool(_) | Op::Surroundings(_) | Op::Mark { .. } => {}
+                Op::EmptyCache
+                | Op::Pool(_)
+                | Op::Limit { .. }
+                | Op::Surroundings(_)
+                | Op::Mark { .. } => {}
             }
             Ok(Answer::Done)
         })?;

@@ -5,7 +5,7 @@ use super::file::{FileError, InputFile};
 use super::minimalloc::{self, InstanceFile};
 use super::rmm::{self, RmmLog};
 use super::snapshot::{self, Recording};
-use super::source::Source;
+use super::source::{Origin, Source};
 use super::trace::TraceFile;
 use crate::op::Workload;
 
@@ -13,8 +13,44 @@ use crate::op::Workload;
 pub enum Opened {
     /// A memory snapshot: one recording per device.
     Snapshot(Vec<Recording>),
-    /// A trace, an RMM log or a MiniMalloc instance.
+    /// A trace of one device, an RMM log or a MiniMalloc instance.
     Workload(Box<dyn Workload>),
+    /// A trace of several devices.
+    Devices(DeviceSections),
+}
+
+/// A trace of several devices.
+pub struct DeviceSections {
+    origin: Origin,
+    devices: Vec<u32>,
+}
+
+impl DeviceSections {
+    /// The numbers of the devices, in the order of their sections.
+    #[must_use]
+    pub fn devices(&self) -> &[u32] {
+        &self.devices
+    }
+
+    /// The operations on the device with this index.
+    ///
+    /// # Errors
+    /// [`FileError`] if the file cannot be read up to them.
+    pub fn open(&self, index: usize) -> Result<Box<dyn Workload>, FileError> {
+        let file = InputFile::of(self.origin.clone())?;
+        Ok(match file.start().starts_with(&binary::MAGIC) {
+            true => Box::new(BinaryTrace::of_section(file, index)?),
+            false => Box::new(TraceFile::of_section(file, index)?),
+        })
+    }
+}
+
+/// A trace, if it has no sections.
+fn whole_or_devices<T: Workload + 'static>(trace: T, origin: Origin, devices: Vec<u32>) -> Opened {
+    match devices.is_empty() {
+        true => Opened::Workload(Box::new(trace)),
+        false => Opened::Devices(DeviceSections { origin, devices }),
+    }
 }
 
 /// Opens an input of any format, plain or compressed with gzip, xz or zstd. The first bytes decide what it is; a
@@ -27,14 +63,21 @@ pub fn open(source: impl Into<Source>) -> Result<Opened, FileError> {
     if snapshot::read::is_snapshot(file.start()) {
         return Ok(Opened::Snapshot(snapshot::read::read_file(file)?));
     }
+    let origin = file.origin().clone();
     if file.start().starts_with(&binary::MAGIC) {
-        return Ok(Opened::Workload(Box::new(BinaryTrace::new(file)?)));
+        let trace = BinaryTrace::of_section(file, 0)?;
+        let devices = trace.devices().to_owned();
+        return Ok(whole_or_devices(trace, origin, devices));
     }
     let first_line = file.start().split(|&byte| byte == b'\n').next();
     let text = str::from_utf8(first_line.unwrap_or_default()).unwrap_or_default();
     Ok(Opened::Workload(match text.trim_end_matches('\r') {
         rmm::COLUMNS => Box::new(RmmLog::new(file)?),
         header if minimalloc::is_header(header) => Box::new(InstanceFile::new(file)?),
-        _ => Box::new(TraceFile::new(file)?),
+        _ => {
+            let trace = TraceFile::of_section(file, 0)?;
+            let devices = trace.devices().to_owned();
+            return Ok(whole_or_devices(trace, origin, devices));
+        }
     }))
 }

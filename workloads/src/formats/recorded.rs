@@ -9,8 +9,8 @@ use crate::op::Workload;
 use crate::start::StartState;
 use crate::start::parts::Part;
 
-/// The key of the object in the header.
-const KEY: &str = "coalesce";
+/// The key of the object in the header; of a trace of several devices, of a list of objects.
+pub(super) const KEY: &str = "coalesce";
 
 /// What the header tells.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
@@ -49,34 +49,34 @@ struct WrittenConditions {
 }
 
 impl Recorded {
-    /// Reads the header.
-    pub(super) fn of(header: &Map<String, Value>) -> Result<Self, String> {
-        let Some(object) = header.get(KEY) else {
-            return Ok(Self::default());
-        };
+    /// Reads an object of the header.
+    pub(super) fn read(object: &Value) -> Result<Self, String> {
         Self::deserialize(object).map_err(|error| format!("the header, under '{KEY}': {error}"))
     }
 
-    /// The header of a trace of `workload`: `header`, and what a recording told.
-    pub(super) fn header_of(
-        workload: &dyn Workload,
-        header: &Map<String, Value>,
-    ) -> Map<String, Value> {
-        let recorded = Self {
+    /// What a workload knows of its recording.
+    pub(super) fn of(workload: &dyn Workload) -> Self {
+        Self {
             failures: workload.recorded_failures(),
             start: workload.start().map(|start| WrittenSettings {
                 conf: start.conf().to_owned(),
                 torch: start.release().to_string(),
             }),
             conditions: workload.conditions().map(WrittenConditions::of),
-        };
-        let mut header = header.clone();
-        header.remove(KEY);
-        match serde_json::to_value(&recorded) {
-            Ok(object) if recorded != Self::default() => _ = header.insert(KEY.to_owned(), object),
-            _ => {}
         }
-        header
+    }
+
+    /// As an object of the header.
+    pub(super) fn written(&self) -> Map<String, Value> {
+        match serde_json::to_value(self) {
+            Ok(Value::Object(object)) => object,
+            _ => Map::new(),
+        }
+    }
+
+    /// The number of the device that the conditions name.
+    pub(super) fn device(&self) -> Option<u32> {
+        self.conditions.as_ref().map(|conditions| conditions.device)
     }
 
     /// The conditions, if they are there.

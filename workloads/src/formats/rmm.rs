@@ -200,6 +200,7 @@ pub fn write(workload: &dyn Workload, out: &mut dyn Write) -> Result<u64, Worklo
             | Op::RecordStream { .. }
             | Op::EmptyCache
             | Op::Pool(_)
+            | Op::Limit { .. }
             | Op::Surroundings(_) => {
                 left_out += 1;
                 return Ok(Answer::Done);

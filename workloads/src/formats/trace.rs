@@ -22,6 +22,8 @@
 //! events,-1,0,0,hold                              the streams are busy: a free waits for the streams in record_stream;
 //! events,-1,0,0,at_once                           they are idle again: a free completes at once
 //! events,-1,COUNT,STREAM,finish                   the oldest COUNT frees that wait for the stream can complete
+//! limit,-1,BYTES,0,                              the process may reserve at most so much from here on, whatever it holds
+//! limit,-1,0,0,none                               it may reserve any amount (torch.cuda.set_per_process_memory_fraction)
 //! others,-1,BYTES,0,                              other processes now use so much of the device
 //! fail,ID,BYTES,STREAM,failed when recorded: OPERATOR
 //! ```
@@ -49,12 +51,23 @@
 //!                  "capacity_bytes": 1, "limit_bytes": 1, "limit_below_bytes": 1}}}
 //! ```
 //!
-//! A trace is of one device; `device` is its number. Replays take the conditions for those that are not given.
+//! Replays take the conditions for those that are not given. `limit_bytes` applies throughout: a line `limit` only lowers it.
+//!
+//! A trace of several devices has a section for each, one after the other, because devices do not influence each other. A
+//! replay reads one section; by default it is the first.
+//!
+//! ```text
+//! # {"coalesce": [{"device": 1, …}, {"device": 0, …}]}   the number of each device, and the keys described above
+//! op,id,bytes,stream,tag
+//! device,-1,0,0,1                                 the section of the first device begins: its segments, then its events
+//! device,-1,0,0,0
+//! ```
 //!
 //! Fields are not quoted, so a stray quote cannot swallow the lines behind it. A trace is read while it is
 //! replayed; only the live ids and the start are kept in memory, to find mistakes.
 
 mod event;
+mod section;
 mod start;
 mod write;
 
@@ -64,10 +77,10 @@ use serde_json::{Map, Value};
 
 use self::event::{Event, LiveIds};
 use self::start::{StartLines, is_of_start};
-pub use self::write::write;
+pub use self::write::{write, write_devices};
 use super::file::{FileError, InputFile, Lines};
-use super::recorded::Recorded;
 use super::scopes::Scopes;
+use super::sections::Sections;
 use super::source::{Origin, Source};
 use super::stem;
 use crate::conditions::RecordedConditions;
@@ -83,27 +96,35 @@ pub struct TraceFile {
     origin: Origin,
     name: String,
     header: Map<String, Value>,
+    /// The devices of all sections; empty if the trace has no sections.
+    devices: Vec<u32>,
+    /// The section to read.
+    section: usize,
     failures: Option<u64>,
     conditions: Option<RecordedConditions>,
     start: Option<Arc<StartState>>,
 }
 
 impl TraceFile {
-    /// Opens a trace and reads its header.
+    /// Opens a trace and reads its header. Of a trace of several devices, it is the first.
     ///
     /// # Errors
     /// [`FileError`] if the file cannot be read or is not a trace.
     pub fn open(source: impl Into<Source>) -> Result<Self, FileError> {
-        Self::new(InputFile::open(source)?)
+        Self::of_section(InputFile::open(source)?, 0)
     }
 
-    pub(super) fn new(file: InputFile) -> Result<Self, FileError> {
+    /// A section of a trace, or the whole if it has none.
+    pub(super) fn of_section(file: InputFile, section: usize) -> Result<Self, FileError> {
         let origin = file.origin().clone();
         let mut lines = file.lines();
         let header = read_header(&mut lines)?;
         let in_header = |reason: String| FileError::in_line(origin.path(), 1, reason);
-        let recorded = Recorded::of(&header).map_err(in_header)?;
+        let sections = Sections::of(&header).map_err(in_header)?;
+        let recorded = sections.recorded(section);
         let conditions = recorded.conditions().map_err(in_header)?;
+        let devices = sections.devices;
+        section::enter(&mut lines, origin.path(), &devices, section)?;
         let mut parts = StartLines::default();
         while let Some(line) = lines.next()? {
             if !is_of_start(line.text) {
@@ -116,6 +137,8 @@ impl TraceFile {
         Ok(Self {
             name: stem(origin.path()),
             header,
+            devices,
+            section,
             failures: recorded.failures,
             conditions,
             start: start.map(Arc::new),
@@ -128,6 +151,12 @@ impl TraceFile {
     pub fn header(&self) -> &Map<String, Value> {
         &self.header
     }
+
+    /// The numbers of the devices of a trace of several, in the order of their sections.
+    #[must_use]
+    pub fn devices(&self) -> &[u32] {
+        &self.devices
+    }
 }
 
 impl Workload for TraceFile {
@@ -138,6 +167,8 @@ impl Workload for TraceFile {
     fn emit(&self, sink: &mut dyn Sink) -> Result<(), WorkloadError> {
         let mut lines = InputFile::of(self.origin.clone())?.lines();
         read_header(&mut lines)?;
+        let file = self.origin.path();
+        section::enter(&mut lines, file, &self.devices, self.section)?;
         let mut state = State {
             live: LiveIds::default(),
             scopes: Scopes::default(),
@@ -145,7 +176,14 @@ impl Workload for TraceFile {
             is_at_start: true,
         };
         let mut course = Course::new(self.failures);
+        let (next, mut is_followed) = (self.section + 1, false);
         while let Some(line) = lines.next()? {
+            if let Some(number) = section::begun(line.text) {
+                let checked = number.and_then(|it| section::check(it, &self.devices, next));
+                checked.map_err(|reason| line.error(reason))?;
+                is_followed = true;
+                break;
+            }
             let op = state.op(line.text).map_err(|reason| line.error(reason))?;
             if let Some(op) = op
                 && !course.send(op, sink)?
@@ -153,10 +191,13 @@ impl Workload for TraceFile {
                 return Ok(());
             }
         }
+        if !is_followed && next < self.devices.len() {
+            return Err(section::missing(file, &self.devices, next).into());
+        }
         match state.failures {
             None | Some(0) => Ok(()),
             Some(missing) => Err(FileError::new(
-                self.origin.path(),
+                file,
                 format!("{missing} of the failures that the header counts are missing"),
             )
             .into()),

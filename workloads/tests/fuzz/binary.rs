@@ -34,7 +34,10 @@ fn check(bytes: &[u8], file: &Scratch) {
         operations(&again).expect("what was written is a trace"),
         expected
     );
-    assert_eq!(again.header(), opened.header());
+    // What is written of one device of several does not list the others.
+    if opened.devices().is_empty() {
+        assert_eq!(again.header(), opened.header());
+    }
     assert_eq!(again.start(), opened.start());
     replay_from_start(&opened);
 }

@@ -37,7 +37,7 @@ type Choice = (u8, usize, u64, u32, String);
 
 /// A program that makes these choices.
 #[derive(Debug)]
-struct Program(Vec<Choice>);
+pub struct Program(Vec<Choice>);
 
 impl Workload for Program {
     fn name(&self) -> &'static str {
@@ -101,6 +101,9 @@ impl Workload for Program {
                         false => PoolCall::EndCapture,
                     })
                 }
+                (13, _) => Op::Limit {
+                    bytes: (place % 3 > 0).then_some(bytes),
+                },
                 _ => continue,
             };
             sink.op(op)?;
@@ -109,11 +112,11 @@ impl Workload for Program {
     }
 }
 
-fn programs() -> impl Strategy<Value = Program> {
+pub fn programs() -> impl Strategy<Value = Program> {
     let number = prop_oneof![0..9_u64, 0..1_u64 << 34, any::<u64>()];
     let stream = prop_oneof![4 => 0..3_u32, 1 => any::<u32>()];
     let tag = prop_oneof![4 => "[a-c]{0,2}", 1 => "[^,\r\n]{0,9}"];
-    let choice = (0..13_u8, any::<usize>(), number, stream, tag);
+    let choice = (0..14_u8, any::<usize>(), number, stream, tag);
     prop::collection::vec(choice, 0..200).prop_map(Program)
 }
 
@@ -184,9 +187,9 @@ fn errors_name_the_byte_and_the_reason() {
         ("magic", b"\x8bTRACE\r\n", b"", "byte 8: the file ends here"),
         (
             "version",
-            b"\x8bTRACE\r\n\x03\x00",
+            b"\x8bTRACE\r\n\x04\x00",
             b"",
-            "byte 8: a binary trace of version 3",
+            "byte 8: a binary trace of version 4",
         ),
         (
             "header",

@@ -88,7 +88,11 @@ pub fn assert_frees_all(workload: &dyn Workload) {
                 Op::Malloc { id, .. } => assert!(live.insert(id), "{name}: {id} is live already"),
                 Op::Free { id } => assert!(live.remove(&id), "{name}: {id} is not live"),
                 Op::RecordStream { id, .. } => assert!(live.contains(&id), "{name}: {id}"),
-                Op::EmptyCache | Op::Pool(_) | Op::Surroundings(_) | Op::Mark { .. } => {}
+                Op::EmptyCache
+                | Op::Pool(_)
+                | Op::Limit { .. }
+                | Op::Surroundings(_)
+                | Op::Mark { .. } => {}
             }
             Ok(Answer::Done)
         })

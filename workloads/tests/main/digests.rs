@@ -25,6 +25,7 @@ fn digest(workload: &dyn Workload) -> (u64, String) {
                 Op::RecordStream { id, stream } => format!("record_stream {id} {stream}\n"),
                 Op::EmptyCache => "empty_cache\n".to_owned(),
                 Op::Pool(call) => format!("pool {call:?}\n"),
+                Op::Limit { bytes } => format!("limit {bytes:?}\n"),
                 Op::Surroundings(change) => format!("around {change:?}\n"),
                 Op::Mark { tag } => format!("mark {tag}\n"),
             });

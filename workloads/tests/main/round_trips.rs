@@ -15,6 +15,7 @@ use coalesce_workloads::formats::binary::{self, BinaryTrace};
 use coalesce_workloads::formats::snapshot::workload::RecordedWorkload;
 use coalesce_workloads::formats::snapshot::{Recording, read};
 use coalesce_workloads::formats::trace::{self, TraceFile};
+use coalesce_workloads::formats::{Device, Opened, open};
 use coalesce_workloads::op::{Workload, WorkloadError};
 use coalesce_workloads::replay::{Observer, Outcome, Step, Tally, replay};
 use coalesce_workloads::start;
@@ -107,8 +108,18 @@ fn check(name: &str, recording: &Recording) -> bool {
     let Ok(recorded) = RecordedWorkload::new("recorded", recording) else {
         return false;
     };
-    let traces = traces(name, &recorded);
-    for trace in &traces {
+    compare(name, recording, &recorded, &traces(name, &recorded));
+    true
+}
+
+/// Compares the replays of a recording with those of traces of it.
+fn compare(
+    name: &str,
+    recording: &Recording,
+    recorded: &RecordedWorkload,
+    traces: &[Box<dyn Workload>],
+) {
+    for trace in traces {
         assert_eq!(trace.start(), recorded.start(), "{name}");
         assert_eq!(trace.recorded_failures(), recorded.recorded_failures());
     }
@@ -116,26 +127,69 @@ fn check(name: &str, recording: &Recording) -> bool {
     let scarce = (recording.peak_reserved() / 4 * 3).max(2 * MIB);
     let confs = [(&*conf, ROOMY), ("", ROOMY), (EXPANDABLE, ROOMY)];
     for (conf, capacity) in confs.into_iter().chain([(&*conf, scarce), ("", scarce)]) {
-        let expected = by_reference(&recorded, recording, conf, capacity);
-        for trace in &traces {
+        let expected = by_reference(recorded, recording, conf, capacity);
+        for trace in traces {
             let again = by_reference(&**trace, recording, conf, capacity);
             assert!(again == expected, "{name}, '{conf}', {capacity} bytes");
         }
     }
     for policy in ["gmlake", "cuda_async"] {
-        let expected = by_policy(&recorded, policy);
-        for trace in &traces {
+        let expected = by_policy(recorded, policy);
+        for trace in traces {
             assert!(by_policy(&**trace, policy) == expected, "{name}, {policy}");
         }
     }
-    true
+}
+
+/// As [`check`], for the devices of one recording in one trace. Returns how many can be replayed.
+fn check_together(name: &str, recordings: &[Recording]) -> usize {
+    let recorded = recordings.iter().filter_map(|recording| {
+        let workload = RecordedWorkload::new("recorded", recording).ok()?;
+        Some((recording, workload))
+    });
+    let recorded: Vec<(&Recording, RecordedWorkload)> = recorded.collect();
+    if recorded.len() < 2 {
+        return 0;
+    }
+    let devices = recorded
+        .iter()
+        .map(|(recording, workload)| -> Device<'_> { (recording.device, workload) });
+    let devices: Vec<Device<'_>> = devices.collect();
+    let (mut csv, mut packed) = (Vec::new(), Vec::new());
+    trace::write_devices(&devices, &Map::new(), &mut csv).unwrap();
+    binary::write_devices(&devices, &Map::new(), &mut packed).unwrap();
+    let opened = [("csv", csv), ("trace", packed)].map(|(ending, bytes)| {
+        let path = write_file("round_trips", &format!("{name}-all.{ending}"), &bytes);
+        match open(path).unwrap() {
+            Opened::Devices(trace) => trace,
+            _ => panic!("{name} has several devices"),
+        }
+    });
+    for (index, (recording, workload)) in recorded.iter().enumerate() {
+        for trace in &opened {
+            assert_eq!(trace.devices()[index], recording.device);
+        }
+        let traces = opened.each_ref().map(|trace| trace.open(index).unwrap());
+        compare(
+            &format!("{name}, section {index}"),
+            recording,
+            workload,
+            &traces,
+        );
+    }
+    recorded.len()
 }
 
 /// Checks the recordings of a file, and their ends, which begin with reserved memory.
 fn check_file(path: &Path) -> usize {
     let name = path.file_name().unwrap().to_string_lossy().into_owned();
     let mut checked = 0;
-    for recording in read(path).unwrap() {
+    let recordings = read(path).unwrap();
+    let together = check_together(&name, &recordings);
+    if recordings.len() > 1 {
+        say(&format!("{name}: {together} devices in one trace"));
+    }
+    for recording in recordings {
         let name = format!("{name}-{}", recording.device);
         checked += usize::from(check(&name, &recording));
         let mut end = recording;

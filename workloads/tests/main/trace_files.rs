@@ -147,6 +147,16 @@ fn errors_name_file_line_and_reason() {
             "line 2: events 'wait'; expected hold, at_once or finish",
         ),
         (
+            "limit",
+            format!("{head}limit,-1,1,0,no\n"),
+            "line 2: limit 'no'; expected nothing or none there",
+        ),
+        (
+            "limit_bytes",
+            format!("{head}limit,-1,-1,0,\n"),
+            "line 2: bytes '-1' is not a number",
+        ),
+        (
             "failure",
             format!("{head}fail,0,1,0,failed when recorded: mm\n"),
             "line 2: a failed request that the header does not count in 'failures'",

@@ -28,6 +28,8 @@ pub(super) struct Memory {
     pub(super) capacity: u64,
     /// Bytes held by other processes.
     pub(super) foreign: u64,
+    /// Bytes that this process may use at most.
+    pub(super) limit: u64,
     used: u64,
     allocations: HashMap<DeviceAddr, u64, FixedState>,
     reservations: BTreeMap<DeviceAddr, u64>,
@@ -41,6 +43,7 @@ impl Memory {
         Self {
             capacity,
             foreign,
+            limit: u64::MAX,
             used: 0,
             allocations: HashMap::default(),
             reservations: BTreeMap::new(),
@@ -48,6 +51,11 @@ impl Memory {
             next_handle: 1,
             mappings: BTreeMap::new(),
         }
+    }
+
+    /// Bytes that this process and the others may use together.
+    fn usable(&self) -> u64 {
+        self.capacity.min(self.limit.saturating_add(self.foreign))
     }
 
     pub(super) fn used(&self) -> u64 {
@@ -80,7 +88,7 @@ impl Memory {
     pub(super) fn info(&self) -> MemoryInfo {
         MemoryInfo {
             free: self
-                .capacity
+                .usable()
                 .saturating_sub(self.used.saturating_add(self.foreign)),
             total: self.capacity,
         }
@@ -89,7 +97,7 @@ impl Memory {
     pub(super) fn ensure_free(&self, bytes: u64) -> Result<(), DriverError> {
         let others = self.used.checked_add(self.foreign);
         match others.and_then(|others| others.checked_add(bytes)) {
-            Some(wanted) if wanted <= self.capacity => Ok(()),
+            Some(wanted) if wanted <= self.usable() => Ok(()),
             _ => Err(DriverError::OutOfMemory),
         }
     }

@@ -111,7 +111,7 @@ fn run(
     let reserved = with_room.peak_reserved_bytes;
     other.peak_reserved_bytes = Some(reserved);
     // On any device, an offline policy needs what it planned, and one without a cache what is live.
-    let is_uncached = other.policy == UNCACHED && !has_surroundings(&simulator)?;
+    let is_uncached = other.policy == UNCACHED && !is_constrained(&simulator)?;
     if is_offline || is_uncached {
         other.least_capacity_bytes = Some(reserved);
         return Ok(());
@@ -123,11 +123,11 @@ fn run(
     Ok(())
 }
 
-/// Whether memory outside of the program changes, which may come at a time when little is live.
-fn has_surroundings(simulator: &Simulator<'_>) -> anyhow::Result<bool> {
+/// Whether a limit or memory outside of the program changes, which may come at a time when little is live.
+fn is_constrained(simulator: &Simulator<'_>) -> anyhow::Result<bool> {
     let mut found = false;
     simulator.workload.emit(&mut |op: Op<'_>| {
-        found |= matches!(op, Op::Surroundings(_));
+        found |= matches!(op, Op::Limit { .. } | Op::Surroundings(_));
         Ok(Answer::Done)
     })?;
     Ok(found)

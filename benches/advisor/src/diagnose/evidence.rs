@@ -13,7 +13,7 @@ use coalesce_alloc::stats::PoolKind;
 use coalesce_bench::measure::capacity::ROOMY;
 use coalesce_workloads::formats::snapshot::StackId;
 use coalesce_workloads::measure::Measures;
-use coalesce_workloads::replay::{Tally, replay};
+use coalesce_workloads::replay::Tally;
 
 use super::call_site::CallSite;
 use super::log::{Allocation, Level, Log};
@@ -81,7 +81,7 @@ impl<'a> Evidence<'a> {
     pub fn gather(subject: Subject<'a>) -> anyhow::Result<Self> {
         let mut allocator = subject.allocator(subject.conf, subject.capacity)?;
         let mut log = Log::default();
-        let tally = replay(subject.workload, &mut allocator, &mut log)?;
+        let tally = subject.replay(&mut allocator, &mut log)?;
         let moment = |event: u64| -> anyhow::Result<Moment> {
             let allocations = log.allocations.iter().enumerate();
             let live = allocations.filter(|(_, a)| a.is_live_after(event));

@@ -1,17 +1,18 @@
 //! What is diagnosed, and its replay under other settings.
 
 use anyhow::Context;
+use coalesce_alloc::Allocator;
 use coalesce_alloc::driver::sim::address::AddressPolicy;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::pytorch::PyTorch;
 use coalesce_alloc::release::Release;
 use coalesce_alloc::settings::Settings;
 use coalesce_alloc::snapshot::SegmentInfo;
-use coalesce_bench::measure::capacity::fraction;
 use coalesce_workloads::formats::snapshot::Recording;
+use coalesce_workloads::limited::Limited;
 use coalesce_workloads::measure::Measures;
-use coalesce_workloads::op::Workload;
-use coalesce_workloads::replay::{replay, replay_until};
+use coalesce_workloads::op::{Workload, WorkloadError};
+use coalesce_workloads::replay::{Observer, Tally, replay, replay_until};
 use coalesce_workloads::start;
 
 /// What is diagnosed: a workload under its settings on a device.
@@ -62,10 +63,27 @@ impl Subject<'_> {
             settings,
             self.limit,
         );
-        if let Some(limit) = self.limit {
-            allocator.set_memory_fraction(fraction(limit, capacity))?;
+        if self.limit.is_some() {
+            allocator.set_memory_limit(self.limit);
         }
         Ok(allocator)
+    }
+
+    /// Replays the workload with one of its allocators.
+    pub(crate) fn replay(
+        &self,
+        allocator: &mut PyTorch<SimDevice>,
+        observer: &mut impl Observer,
+    ) -> Result<Tally, WorkloadError> {
+        replay(&self.limited(), allocator, observer)
+    }
+
+    /// The workload under the limit.
+    fn limited(&self) -> Limited<'_> {
+        Limited {
+            workload: self.workload,
+            most: self.limit,
+        }
     }
 
     /// Replays the workload under other settings or on another device.
@@ -74,7 +92,7 @@ impl Subject<'_> {
     /// If the settings are invalid or the workload cannot be read.
     pub fn tried(&self, conf: &str, capacity: u64) -> anyhow::Result<Trial> {
         let mut allocator = self.allocator(conf, capacity)?;
-        let tally = replay(self.workload, &mut allocator, &mut ())?;
+        let tally = self.replay(&mut allocator, &mut ())?;
         Ok(Trial {
             measures: Measures::of(allocator.stats()),
             ooms: tally.ooms,
@@ -84,7 +102,7 @@ impl Subject<'_> {
     /// The segments after an event.
     pub(crate) fn segments_after(&self, event: u64) -> anyhow::Result<Vec<SegmentInfo>> {
         let mut allocator = self.allocator(self.conf, self.capacity)?;
-        replay_until(self.workload, &mut allocator, event, &mut ())?;
+        replay_until(&self.limited(), &mut allocator, event, &mut ())?;
         Ok(allocator.segments())
     }
 }

@@ -9,7 +9,7 @@ use coalesce_alloc::history::{Action, HistoryOptions};
 use coalesce_alloc::snapshot::SegmentInfo;
 use coalesce_alloc::stats::{DeviceStats, PoolKind};
 use coalesce_workloads::op::WorkloadError;
-use coalesce_workloads::replay::{Observer, Step, replay};
+use coalesce_workloads::replay::{Observer, Step};
 
 use crate::diagnose::Evidence;
 use crate::diagnose::log::{Level, Log};
@@ -62,7 +62,7 @@ impl SegmentHistory {
         let mut returned = allocator.stats().num_device_free.cast_unsigned();
         let mut freed = FreedBlocks::default();
         let mut freed_before = FreedBlocks::count(allocator.stats());
-        replay(subject.workload, &mut allocator, &mut freed)?;
+        subject.replay(&mut allocator, &mut freed)?;
 
         // Each entry raises one counter by 1, so that the counters after each event tell its event.
         let first = |count: u64, of: fn(&Level) -> u64| {

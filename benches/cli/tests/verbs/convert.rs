@@ -123,6 +123,65 @@ fn a_trace_of_a_snapshot_replays_with_the_same_figures() {
     }
 }
 
+/// All devices of a snapshot are in its trace, and each replays as in the snapshot; a single one can be asked for.
+#[test]
+fn a_trace_of_several_devices_replays_each() {
+    let folder = scratch_folder("several_devices");
+    let snapshot = fixture("protocol-4.pickle");
+    let replayed = |file: &str, more: &[&str]| {
+        let text = coalesce(&[&["replay", file, "--json"], more].concat(), "", &[]).success();
+        let mut report: serde_json::Value = serde_json::from_str(&text).unwrap();
+        for column in ["workload", "coverage", "missing", "remarks"] {
+            report.as_object_mut().unwrap().remove(column);
+        }
+        report
+    };
+    for name in ["all.csv.gz", "all.trace"] {
+        let all = folder.join(name);
+        coalesce(&["convert", &snapshot, path(&all)], "", &[]).success();
+        for device in [
+            &[][..],
+            &["--recorded-device", "0"],
+            &["--recorded-device", "1"],
+        ] {
+            for policy in [&[][..], &["--policy", "gmlake"], &["--capacity", "4GiB"]] {
+                let flags = [device, policy].concat();
+                let expected = replayed(&snapshot, &flags);
+                assert_eq!(replayed(path(&all), &flags), expected, "{name}, {flags:?}");
+            }
+        }
+        let lacking = ["replay", path(&all), "--recorded-device", "7"];
+        coalesce(&lacking, "", &[]).failure(1, &["no device 7, only 0, 1"]);
+        // One device of the trace is what one of the snapshot is.
+        for number in ["0", "1"] {
+            let one = |file: &str| {
+                let flags = [
+                    "convert",
+                    file,
+                    "--to",
+                    "trace",
+                    "--recorded-device",
+                    number,
+                ];
+                let text = coalesce(&flags, "", &[]).success();
+                let (header, events) = text.split_once('\n').unwrap();
+                assert!(!header.contains('['), "{header}");
+                events.to_owned()
+            };
+            assert_eq!(one(path(&all)), one(&snapshot));
+        }
+        // And a trace of all becomes itself.
+        let again = folder.join(format!("again_{name}"));
+        coalesce(&["convert", path(&all), path(&again)], "", &[]).success();
+        let text = |file: &Path| {
+            let text = coalesce(&["convert", path(file), "--to", "trace"], "", &[]).success();
+            text.split_once('\n').unwrap().1.to_owned()
+        };
+        assert_eq!(text(&again), text(&all));
+        coalesce(&["convert", path(&all), "--to", "rmm"], "", &[]).success();
+    }
+}
+
 #[test]
 fn an_rmm_log_is_written_and_read() {
     let original = program();

@@ -54,3 +54,31 @@ fn a_limit_is_inferred_from_a_snapshot_and_simulated() {
         "{text}"
     );
 }
+
+/// A limit in a trace applies from its line on, and a lower one on the command line throughout.
+#[test]
+fn the_smaller_of_two_limits_applies() {
+    let mib = |bytes: u64| bytes << 20;
+    let trace = format!(
+        "op,id,bytes,stream,tag\nalloc,1,{0},0,\nlimit,-1,{1},0,\nalloc,2,{0},0,\nalloc,3,{0},0,\n\
+         limit,-1,0,0,none\nalloc,4,{0},0,\nalloc,5,{0},0,\n",
+        mib(60),
+        mib(128)
+    );
+    let trace = scratch("changes.csv", trace);
+    let trace = trace.to_str().unwrap();
+    let replay = |more: &[&str]| {
+        let text = coalesce(&[&["replay", trace, "--json"], more].concat(), "", &[]).success();
+        let report: Value = serde_json::from_str(&text).unwrap();
+        let of = |column: &str| report[column].as_u64().unwrap();
+        (of("peak_reserved_bytes"), of("ooms"))
+    };
+    for policy in [&[][..], &["--policy", "direct"]] {
+        let with = |flags: &[&str]| replay(&[policy, flags].concat());
+        assert_eq!(with(&[]), (mib(240), 1), "{policy:?}");
+        assert_eq!(with(&["--limit", "100MiB"]), (mib(60), 4));
+        assert_eq!(with(&["--limit", "200MiB"]), (mib(180), 2));
+        assert_eq!(with(&["--limit", "300MiB"]), (mib(240), 1));
+        assert_eq!(with(&["--capacity", "200MiB"]), (mib(180), 2));
+    }
+}

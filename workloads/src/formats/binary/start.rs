@@ -4,7 +4,9 @@ use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::snapshot::SegmentInfo;
 use coalesce_alloc::stats::PoolKind;
 
-use super::{Fields, Reader, WITHOUT_START};
+use super::WITHOUT_START;
+use super::fields::Fields;
+use super::reader::Reader;
 use crate::formats::buffered::Reason;
 use crate::start::StartState;
 use crate::start::parts::Part;

@@ -8,9 +8,12 @@ use foldhash::fast::FixedState;
 use serde_json::{Map, Value};
 
 use super::slots::Slots;
-use super::{LONGEST_TEXT, MAGIC, MOST_TAGS, VERSION, change, kind, malloc, pool, signed, start};
+use super::{
+    LONGEST_TEXT, MAGIC, MOST_TAGS, OF_SEVERAL, VERSION, change, kind, limit, malloc, pool, signed,
+    start,
+};
 use crate::course::FAILED;
-use crate::formats::recorded::Recorded;
+use crate::formats::sections::{Device, header_of};
 use crate::op::{Answer, Op, Workload, WorkloadError};
 use crate::surroundings::Change;
 
@@ -24,24 +27,40 @@ pub fn write(
     header: &Map<String, Value>,
     out: &mut dyn Write,
 ) -> Result<(), WorkloadError> {
-    let header = Recorded::header_of(workload, header);
+    write_devices(&[(0, workload)], header, out)
+}
+
+/// As [`write()`], for several devices: a section for each, in this order. The number of a single one is not written.
+///
+/// # Errors
+/// As [`write()`].
+pub fn write_devices(
+    devices: &[Device<'_>],
+    header: &Map<String, Value>,
+    out: &mut dyn Write,
+) -> Result<(), WorkloadError> {
+    let header = header_of(devices, header);
     let json = match header.is_empty() {
         true => String::new(),
         false => serde_json::to_string(&header).map_err(io::Error::from)?,
     };
+    let mut head = Writer::new();
+    head.event.extend(MAGIC);
+    head.event.push(match devices {
+        [_] => VERSION,
+        _ => OF_SEVERAL,
+    });
+    head.text(&json).map_err(io::Error::other)?;
+    head.flush(out)?;
+    for (_, workload) in devices {
+        write_section(*workload, out)?;
+    }
+    Ok(())
+}
+
+fn write_section(workload: &dyn Workload, out: &mut dyn Write) -> Result<(), WorkloadError> {
     let is_recorded = workload.recorded_failures().is_some();
-    let mut writer = Writer {
-        event: Vec::new(),
-        slots: Slots::default(),
-        slot_of: HashMap::default(),
-        id: u64::MAX,
-        stream: 0,
-        tags: HashMap::default(),
-        events: 0,
-    };
-    writer.event.extend(MAGIC);
-    writer.event.push(VERSION);
-    writer.text(&json).map_err(io::Error::other)?;
+    let mut writer = Writer::new();
     for number in start::numbers(workload.start().map(AsRef::as_ref)) {
         writer.number(number);
     }
@@ -97,6 +116,18 @@ struct Writer {
 }
 
 impl Writer {
+    fn new() -> Self {
+        Self {
+            event: Vec::new(),
+            slots: Slots::default(),
+            slot_of: HashMap::default(),
+            id: u64::MAX,
+            stream: 0,
+            tags: HashMap::default(),
+            events: 0,
+        }
+    }
+
     fn flush(&mut self, out: &mut dyn Write) -> io::Result<()> {
         out.write_all(&self.event)?;
         self.event.clear();
@@ -134,6 +165,11 @@ impl Writer {
             }
             Op::EmptyCache => self.event.push(kind::EMPTY_CACHE),
             Op::Pool(call) => self.pool_call(call),
+            Op::Limit { bytes: Some(bytes) } => {
+                self.event.push(kind::SURROUNDINGS | limit::SET);
+                self.number(bytes);
+            }
+            Op::Limit { bytes: None } => self.event.push(kind::SURROUNDINGS | limit::NONE),
             Op::Surroundings(change) => self.change(change),
             Op::Mark { tag } => {
                 self.event.push(kind::MARK);

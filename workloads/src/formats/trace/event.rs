@@ -10,7 +10,7 @@ use crate::op::Op;
 use crate::surroundings::Change;
 
 /// The first fields of events.
-const OPS: [&str; 9] = [
+const OPS: [&str; 10] = [
     "alloc",
     "free",
     "mark",
@@ -18,6 +18,7 @@ const OPS: [&str; 9] = [
     "pool",
     "capture",
     "events",
+    "limit",
     "others",
     "fail",
 ];
@@ -95,6 +96,13 @@ impl<'a> Event<'a> {
                 "end" => PoolCall::EndCapture,
                 _ => return Err(format!("capture '{tag}'; expected begin or end")),
             }),
+            "limit" => Op::Limit {
+                bytes: match tag {
+                    "" => Some(number("bytes", bytes)?),
+                    "none" => None,
+                    _ => return Err(format!("limit '{tag}'; expected nothing or none there")),
+                },
+            },
             "others" => Op::Surroundings(Change::Foreign {
                 bytes: number("bytes", bytes)?,
             }),
@@ -239,6 +247,7 @@ impl LiveIds {
             Op::RecordStream { .. }
             | Op::EmptyCache
             | Op::Pool(_)
+            | Op::Limit { .. }
             | Op::Surroundings(_)
             | Op::Mark { .. } => Ok(()),
         }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::{COLUMNS, start};
 use crate::course::FAILED;
-use crate::formats::recorded::Recorded;
+use crate::formats::sections::{Device, header_of};
 use crate::live::LiveTable;
 use crate::op::{Answer, Op, Workload, WorkloadError};
 use crate::surroundings::Change;
@@ -23,12 +23,34 @@ pub fn write(
     header: &Map<String, Value>,
     out: &mut dyn Write,
 ) -> Result<(), WorkloadError> {
-    let header = Recorded::header_of(workload, header);
+    write_devices(&[(0, workload)], header, out)
+}
+
+/// As [`write()`], for several devices: a section for each, in this order. The number of a single one is not written.
+///
+/// # Errors
+/// As [`write()`].
+pub fn write_devices(
+    devices: &[Device<'_>],
+    header: &Map<String, Value>,
+    out: &mut dyn Write,
+) -> Result<(), WorkloadError> {
+    let header = header_of(devices, header);
     if !header.is_empty() {
         let json = serde_json::to_string(&header).map_err(std::io::Error::from)?;
         writeln!(out, "# {json}")?;
     }
     writeln!(out, "{COLUMNS}")?;
+    for &(number, workload) in devices {
+        if devices.len() > 1 {
+            writeln!(out, "device,-1,0,0,{number}")?;
+        }
+        write_section(workload, out)?;
+    }
+    Ok(())
+}
+
+fn write_section(workload: &dyn Workload, out: &mut dyn Write) -> Result<(), WorkloadError> {
     if let Some(start) = workload.start() {
         start::write(start, out)?;
     }
@@ -63,6 +85,8 @@ pub fn write(
             Op::Mark { tag } => writeln!(out, "mark,-1,0,0,{}", one_field(tag))?,
             Op::EmptyCache => writeln!(out, "empty_cache,-1,0,0,")?,
             Op::Pool(call) => writeln!(out, "{}", line_of_call(call))?,
+            Op::Limit { bytes: Some(bytes) } => writeln!(out, "limit,-1,{bytes},0,")?,
+            Op::Limit { bytes: None } => writeln!(out, "limit,-1,0,0,none")?,
             Op::Surroundings(change) => writeln!(out, "{}", line_of_change(change))?,
         }
         Ok(Answer::Done)

@@ -39,6 +39,7 @@ fn operations(program: &RecordedWorkload, fail: &[u64]) -> Vec<String> {
             Op::Free { id } => (format!("free {id}"), Answer::Done),
             Op::RecordStream { id, stream } => (format!("{id} on {stream}"), Answer::Done),
             Op::Surroundings(change) => (format!("{change:?}"), Answer::Done),
+            Op::Limit { bytes } => (format!("limit {bytes:?}"), Answer::Done),
             Op::Pool(call) => (format!("{call:?}"), Answer::Done),
             Op::EmptyCache => ("empty".to_owned(), Answer::Done),
             Op::Mark { tag } => (tag.to_owned(), Answer::Done),

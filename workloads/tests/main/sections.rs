@@ -1,0 +1,282 @@
+//! Traces of several devices.
+
+use std::path::PathBuf;
+
+use coalesce_workloads::Input;
+use coalesce_workloads::formats::binary;
+use coalesce_workloads::formats::trace::{self, TraceFile};
+use coalesce_workloads::formats::{Device, DeviceSections, Opened, open};
+use proptest::prelude::*;
+use serde_json::Map;
+
+use crate::binary_traces::{Program, programs};
+use crate::common::{assert_contains, operations, write_file};
+
+const COLUMNS: &str = "op,id,bytes,stream,tag";
+
+fn file(name: &str, contents: &[u8]) -> PathBuf {
+    write_file("sections", name, contents)
+}
+
+/// The trace of devices in both forms.
+fn written(devices: &[Device<'_>]) -> [(&'static str, Vec<u8>); 2] {
+    let (mut csv, mut packed) = (Vec::new(), Vec::new());
+    trace::write_devices(devices, &Map::new(), &mut csv).unwrap();
+    binary::write_devices(devices, &Map::new(), &mut packed).unwrap();
+    [("csv", csv), ("trace", packed)]
+}
+
+fn numbered(programs: &[Program]) -> Vec<Device<'_>> {
+    let numbers = (0..programs.len() as u32).rev();
+    let devices = numbers.zip(programs);
+    devices
+        .map(|(number, program)| -> Device<'_> { (number, program) })
+        .collect()
+}
+
+fn sections(path: PathBuf) -> Result<DeviceSections, String> {
+    match open(path).map_err(|error| error.to_string())? {
+        Opened::Devices(trace) => Ok(trace),
+        _ => Err("no sections".to_owned()),
+    }
+}
+
+/// The operations on a device.
+fn read(trace: &DeviceSections, index: usize) -> Result<Vec<String>, String> {
+    let workload = trace.open(index).map_err(|error| error.to_string())?;
+    operations(&*workload).map_err(|error| error.to_string())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn each_device_has_its_operations(programs in prop::collection::vec(programs(), 2..4)) {
+        let devices = numbered(&programs);
+        let numbers: Vec<u32> = devices.iter().map(|(number, _)| *number).collect();
+        for (ending, bytes) in written(&devices) {
+            let trace = sections(file(&format!("each.{ending}"), &bytes)).unwrap();
+            prop_assert_eq!(trace.devices(), &numbers[..]);
+            for (index, program) in programs.iter().enumerate() {
+                prop_assert_eq!(read(&trace, index).unwrap(), operations(program).unwrap());
+            }
+        }
+    }
+
+    #[test]
+    fn one_device_is_written_as_before(program in programs()) {
+        let (mut csv, mut packed) = (Vec::new(), Vec::new());
+        trace::write(&program, &Map::new(), &mut csv).unwrap();
+        binary::write(&program, &Map::new(), &mut packed).unwrap();
+        let [one, other] = written(&[(7, &program)]).map(|(_, bytes)| bytes);
+        prop_assert_eq!((one, other), (csv, packed));
+    }
+
+    /// The last section of a file that ends early is refused; those before may still be read.
+    #[test]
+    fn a_file_that_ends_early_is_refused(
+        programs in prop::collection::vec(programs(), 2..4),
+        at: prop::sample::Index,
+    ) {
+        let [_, (_, bytes)] = written(&numbered(&programs));
+        let path = file("cut.trace", &bytes[..at.index(bytes.len())]);
+        if let Ok(trace) = sections(path) {
+            prop_assert!(read(&trace, programs.len() - 1).is_err());
+            for (index, program) in programs.iter().enumerate() {
+                if let Ok(read) = read(&trace, index) {
+                    prop_assert_eq!(read, operations(program).unwrap());
+                }
+            }
+        }
+    }
+
+    /// No change of a few bytes makes a reader panic.
+    #[test]
+    fn broken_sections_are_refused_or_read(
+        programs in prop::collection::vec(programs(), 2..3),
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+    ) {
+        for (ending, mut bytes) in written(&numbered(&programs)) {
+            for (at, byte) in &changes {
+                let at = at.index(bytes.len());
+                bytes[at] = *byte;
+            }
+            if let Ok(trace) = sections(file(&format!("broken.{ending}"), &bytes)) {
+                for index in 0..trace.devices().len() {
+                    let _ = read(&trace, index);
+                }
+            }
+        }
+    }
+}
+
+/// A trace whose header lists devices, with these lines.
+fn listing(devices: &str, lines: &str) -> String {
+    format!("# {{\"coalesce\": [{devices}]}}\n{COLUMNS}\n{lines}")
+}
+
+const TWO: &str = "{\"device\": 0}, {\"device\": 3}";
+
+#[test]
+fn errors_name_the_line_and_the_section() {
+    let zero = "device,-1,0,0,0\nalloc,0,1,0,\n";
+    let three = "device,-1,0,0,3\nalloc,0,1,0,\n";
+    let cases = [
+        (
+            "twice_listed",
+            listing("{\"device\": 1}, {\"device\": 1}", ""),
+            "line 1: the header, under 'coalesce': device 1 appears twice",
+        ),
+        (
+            "unnumbered",
+            listing("{\"device\": 0}, {\"failures\": 1}", ""),
+            "line 1: the header, under 'coalesce': each object of the list needs a 'device'",
+        ),
+        (
+            "no_list",
+            listing("", ""),
+            "line 1: the header, under 'coalesce': a list without devices",
+        ),
+        (
+            "other_conditions",
+            listing(
+                "{\"device\": 0, \"conditions\": {\"device\": 1, \"conf\": \"\", \"torch\": \"2.11\", \"addresses\": \"up\"}}",
+                "",
+            ),
+            "line 1: the header, under 'coalesce': device 0 has the conditions of device 1",
+        ),
+        (
+            "twice",
+            listing(TWO, &format!("{zero}{zero}")),
+            "line 5: a second section of device 0",
+        ),
+        (
+            "before",
+            listing(TWO, &format!("alloc,0,1,0,\n{zero}{three}")),
+            "line 3: 'alloc,0,1,0,' before the first section; by the header, 'device,-1,0,0,0' comes next",
+        ),
+        (
+            "order",
+            listing(TWO, &format!("{three}{zero}")),
+            "line 3: a section of device 3; by the header, 'device,-1,0,0,0' comes next",
+        ),
+        (
+            "more",
+            listing(TWO, &format!("{zero}{three}device,-1,0,0,4\n")),
+            "line 7: a section of device 4; the header does not list it",
+        ),
+        (
+            "malformed",
+            listing(TWO, "device,-1,0,0,x\n"),
+            "line 3: 'device,-1,0,0,x' in place of 'device,-1,0,0,NUMBER'",
+        ),
+        (
+            "unlisted",
+            format!("{COLUMNS}\n{zero}"),
+            "line 2: a section of device 0; the header must list all devices under 'coalesce'",
+        ),
+        (
+            "broken",
+            listing(TWO, &format!("{zero}{three}free,7,1,0,\n")),
+            "line 7: free of id 7, which is not live",
+        ),
+    ];
+    for (name, text, expected) in cases {
+        let path = file(&format!("{name}.csv"), text.as_bytes());
+        let last = Input::open(path.to_str().unwrap(), None).and_then(|input| {
+            let devices = TraceFile::open(&path)?.devices().len();
+            let last = (devices > 1).then_some(3);
+            let read = operations(&*input.workload).map(|_| ());
+            match last {
+                Some(last) => Ok((read, Some(Input::open(path.to_str().unwrap(), Some(last))?))),
+                None => Ok((read, None)),
+            }
+        });
+        let error = match last {
+            Err(error) => error.to_string(),
+            Ok((Err(error), _)) => error.to_string(),
+            Ok((Ok(()), input)) => {
+                let workload = input.expect("an error").workload;
+                operations(&*workload).unwrap_err().to_string()
+            }
+        };
+        let full = format!("{}, {expected}", path.display());
+        assert!(error.starts_with(&full), "{name}: {error}");
+    }
+    let path = file("ends.csv", listing(TWO, zero).as_bytes());
+    let error = operations(&TraceFile::open(&path).unwrap())
+        .unwrap_err()
+        .to_string();
+    assert_contains(
+        &error,
+        "ends without all its sections; by the header, 'device,-1,0,0,3' comes next",
+    );
+}
+
+/// What is wrong in one section does not matter to the others.
+#[test]
+fn a_section_that_is_not_read_may_be_broken() {
+    let good = |number: u32| format!("device,-1,0,0,{number}\nalloc,0,1,0,\n");
+    let bad = |number: u32| format!("device,-1,0,0,{number}\nnonsense\nfree,9,9,9,\n");
+    for (name, lines, index) in [
+        ("later", good(0) + &bad(3), 0),
+        ("earlier", bad(0) + &good(3), 1),
+    ] {
+        let trace = sections(file(
+            &format!("{name}.csv"),
+            listing(TWO, &lines).as_bytes(),
+        ))
+        .unwrap();
+        assert_eq!(read(&trace, index).unwrap().len(), 1, "{name}");
+        assert!(read(&trace, 1 - index).is_err(), "{name}");
+    }
+}
+
+#[test]
+fn a_device_is_chosen_by_its_number() {
+    let lines = "device,-1,0,0,3\nmark,-1,0,0,three\ndevice,-1,0,0,0\nmark,-1,0,0,zero\n";
+    let listed = "{\"device\": 3}, {\"device\": 0}";
+    let path = file("chosen.csv", listing(listed, lines).as_bytes());
+    let opened = |device| Input::open(path.to_str().unwrap(), device);
+    for (device, tag, number) in [
+        (None, "three", 3),
+        (Some(3), "three", 3),
+        (Some(0), "zero", 0),
+    ] {
+        let input = opened(device).unwrap();
+        assert_contains(&operations(&*input.workload).unwrap().join(""), tag);
+        let remark = format!("this is device {number} (--recorded-device selects another)");
+        assert_eq!(input.remarks, [remark]);
+    }
+    let error = opened(Some(7)).err().unwrap().to_string();
+    assert_eq!(error, format!("{}: no device 7, only 0, 3", path.display()));
+
+    // A trace without sections may name its device.
+    let conditions = "{\"device\": 2, \"conf\": \"\", \"torch\": \"2.11\", \"addresses\": \"up\"}";
+    let one = format!("# {{\"coalesce\": {{\"conditions\": {conditions}}}}}\n{COLUMNS}\n");
+    let path = file("one.csv", one.as_bytes());
+    let opened = |device| Input::open(path.to_str().unwrap(), device);
+    assert!(opened(None).is_ok() && opened(Some(2)).is_ok());
+    let error = opened(Some(0)).err().unwrap().to_string();
+    assert_eq!(error, format!("{}: no device 0, only 2", path.display()));
+}
+
+#[test]
+fn the_binary_form_lists_its_devices() {
+    for (name, head, expected) in [
+        (
+            "listed_in_2",
+            &b"\x8bTRACE\r\n\x02\x1b{\"coalesce\":[{\"device\":1}]}"[..],
+            "byte 9: the header lists devices, which version 2 has not",
+        ),
+        (
+            "unlisted_in_3",
+            &b"\x8bTRACE\r\n\x03\x00"[..],
+            "byte 9: the header does not list the devices",
+        ),
+    ] {
+        let path = file(&format!("{name}.trace"), head);
+        let error = open(&path).err().unwrap().to_string();
+        assert_eq!(error, format!("{}, {expected}", path.display()));
+    }
+}
