@@ -25,11 +25,12 @@
 //! | `block.rs`, `arena.rs` | the state of a block, and the storage of blocks |
 //! | `rules.rs` | which form of each rule a release has |
 //! | `checkpoint.rs` | how a private pool returns to an earlier state |
+//! | `share.rs` | how other processes open the memory of a block |
 //! | `snapshot.rs`, `restore.rs`, `check.rs` | reporting, rebuilding and verifying the state |
 //!
 //! **Not modelled:** the setting `graph_capture_record_stream_reuse`, which asks CUDA for the dependencies in a graph
 //! under capture (deferred frees wait until the capture ends, as without it), callbacks that free memory of
-//! other processes, memory shared between processes, stack traces in the history, and the host memory
+//! other processes, stack traces in the history, and the host memory
 //! allocator. Callers provide the lock.
 //!
 //! Functions that every malloc or free calls are `inline(always)`, because a call is a noticeable part of their time
@@ -64,6 +65,7 @@ pub mod restore;
 mod retry_ladder;
 mod rules;
 mod segment;
+pub mod share;
 pub mod size;
 mod size_class;
 mod snapshot;

@@ -6,7 +6,7 @@
 use super::calls::{Call, CallKind};
 use super::{
     DeviceAddr, Driver, DriverError, EventId, HandleKind, MemoryHandle, MemoryInfo, PoolSettings,
-    PoolUsage, StreamId, StreamOrdered, VirtualMemory,
+    PoolUsage, SharedHandle, StreamId, StreamOrdered, VirtualMemory,
 };
 
 /// Code that runs at each driver call. By default it does nothing.
@@ -297,6 +297,26 @@ impl<D: Driver, H: Hook> VirtualMemory for Tap<D, H> {
         })?;
         self.hook.after(&Call::Release { handle });
         Ok(())
+    }
+
+    /// Bypasses the hook: the memory stays that of this process.
+    fn export(
+        &mut self,
+        handle: MemoryHandle,
+        kind: HandleKind,
+    ) -> Result<SharedHandle, DriverError> {
+        let memory = self.driver.virtual_memory();
+        memory
+            .ok_or(DriverError::NotSupported)?
+            .export(handle, kind)
+    }
+
+    /// Bypasses the hook: the memory is that of another process.
+    fn import(&mut self, bytes: u64, shared: SharedHandle) -> Result<MemoryHandle, DriverError> {
+        let memory = self.driver.virtual_memory();
+        memory
+            .ok_or(DriverError::NotSupported)?
+            .import(bytes, shared)
     }
 
     fn map(
