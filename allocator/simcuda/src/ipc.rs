@@ -86,8 +86,11 @@ impl Handle {
 }
 
 impl Sim {
-    /// The name of an allocation, given by its first address, for other processes.
+    /// The name of an allocation, given by its first address, for other processes. Memory of pools has none.
     pub(crate) fn share_memory(&mut self, addr: u64) -> Outcome<Handle> {
+        if self.pools.holds(addr) {
+            return Err(Code::INVALID_VALUE);
+        }
         let ordinal = self.settings.ordinal_of(addr);
         let bytes = self.device(ordinal)?.sim.allocation_at(DeviceAddr(addr));
         let bytes = bytes.ok_or(Code::INVALID_VALUE)?;

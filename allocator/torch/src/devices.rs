@@ -7,6 +7,7 @@ use std::{mem, panic};
 use coalesce_alloc::driver::{DeviceAddr, Driver, StreamId};
 use coalesce_alloc::error::Error;
 use coalesce_alloc::history::Listener;
+use coalesce_alloc::pytorch::share::Shareable;
 use coalesce_alloc::release::Release;
 use coalesce_alloc::settings::Settings;
 use coalesce_alloc::snapshot::Snapshot;
@@ -217,6 +218,15 @@ impl<D: Driver + 'static> Devices<D> {
     pub fn base_allocation(&self, addr: DeviceAddr) -> Result<(DeviceAddr, u64), Failure> {
         let base = self.owner(|_, device| device.base_allocation(addr))?;
         base.ok_or_else(|| Error::InvalidPointer(addr).into())
+    }
+
+    /// Returns what another process opens to use an allocation of any device.
+    ///
+    /// # Errors
+    /// If there is no such allocation, or the device cannot share it.
+    pub fn share(&self, addr: DeviceAddr) -> Result<Shareable, Failure> {
+        let shareable = self.owner(|_, device| device.share(addr))?;
+        shareable.ok_or_else(|| Error::InvalidPointer(addr).into())
     }
 
     /// Returns cached memory of all devices.

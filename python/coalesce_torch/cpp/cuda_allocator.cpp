@@ -545,11 +545,28 @@ class CudaAllocator final : public native::CUDAAllocator {
   // --- Other processes
 
   native::ShareableHandle shareIpcHandle(void* block) override {
-    const auto [base, bytes] = segment_of(block);
-    return {static_cast<char*>(block) - static_cast<char*>(base), SharedMemory::handle_of(base)};
+    SharedRange range{};
+    std::vector<SharedPage> pages;
+    check(library->share(
+        address(block), &range,
+        [](void* data, const SharedPage* page) { static_cast<std::vector<SharedPage>*>(data)->push_back(*page); },
+        &pages));
+    const auto offset = static_cast<ptrdiff_t>(address(block) - range.start);
+    if (range.page_size == 0) return {offset, SharedMemory::handle_of(pointer(range.start))};
+    return {offset, SharedPages(range.page_size, std::move(pages)).handle()};
   }
 
-  std::shared_ptr<void> getIpcDevPtr(std::string handle) override { return shared_.open(handle); }
+  std::shared_ptr<void> getIpcDevPtr(std::string handle) override {
+    const auto device = c10::cuda::current_device();
+    return shared_.open(handle, [device](const SharedPages& shared) {
+      OpenedPages* opened = nullptr;
+      uint64_t start = 0;
+      const auto& pages = shared.pages;
+      check(library->open_pages(device, shared.page_size, pages.data(), pages.size(), &opened, &start));
+      const auto close = [=] { check(library->close_pages(device, opened)); };
+      return SharedMemory::Opened{pointer(start), close};
+    });
+  }
 
   // The history of a device.
   History& history(c10::DeviceIndex device) {

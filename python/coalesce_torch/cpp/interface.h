@@ -6,7 +6,7 @@
 
 namespace coalesce {
 
-inline constexpr uint32_t kVersion = 1;
+inline constexpr uint32_t kVersion = 2;
 
 struct Failure;
 using Outcome = Failure*;  // null, or a failure to release
@@ -67,6 +67,18 @@ struct Block {
   bool is_active;
 };
 
+// What another process opens to use a block.
+struct SharedRange {
+  uint64_t start;
+  uint64_t page_size;  // 0 for a segment
+};
+
+// What another process needs to get a page.
+struct SharedPage {
+  int file;  // -1 if the page has a name over a fabric
+  unsigned char name[64];
+};
+
 // None of the functions in these may throw.
 struct Filter {
   void* data;
@@ -87,7 +99,9 @@ struct SnapshotSink {
   void (*block)(void* data, const Block*);
 };
 
+struct OpenedPages;
 struct PoolCheckpoint;
+using TakePage = void (*)(void* data, const SharedPage*);
 using TakeAddress = void (*)(void* data, uint64_t addr);
 using TakePool = void (*)(void* data, PoolId, const PlainStat (*)[3]);
 using TakeEntry = void (*)(int device, int action, uint64_t addr, uint64_t size, uint64_t stream, PoolId);
@@ -106,6 +120,10 @@ struct Interface {
   Outcome (*block)(uint64_t addr, int* device, uint64_t* bytes);
   Outcome (*record_stream)(uint64_t addr, uint64_t stream);
   Outcome (*base_allocation)(uint64_t addr, uint64_t* base, uint64_t* bytes);
+
+  Outcome (*share)(uint64_t addr, SharedRange*, TakePage, void* data);
+  Outcome (*open_pages)(int device, uint64_t page_size, const SharedPage*, size_t count, OpenedPages**, uint64_t* addr);
+  Outcome (*close_pages)(int device, OpenedPages*);
 
   Outcome (*empty_cache)(int device, PoolId);
   Outcome (*memory_fraction)(int device, double*);

@@ -234,6 +234,10 @@ fn memory_is_opened_by_other_processes_alone() {
         ok!(cuIpcGetMemHandle(handle.as_mut_ptr(), addr));
         let inside = cuda!(cuIpcGetMemHandle(handle.as_mut_ptr(), addr + 512));
         assert_eq!(inside, INVALID_VALUE, "not the start of an allocation");
+        let mut pooled = 0_u64;
+        ok!(cuMemAllocAsync(&raw mut pooled, MIB, 0_u64));
+        let of_pool = cuda!(cuIpcGetMemHandle(handle.as_mut_ptr(), pooled));
+        assert_eq!(of_pool, INVALID_VALUE, "memory of a pool");
         let same = cuda!(cuIpcOpenMemHandle_v2(&raw mut other, handle, 1_u32));
         assert_eq!(same, INVALID_CONTEXT);
         // The second word is the process.
