@@ -1,4 +1,4 @@
-//! A malloc in two parts, between which the caller can free memory.
+//! A raw malloc in two parts, between which the caller can free memory.
 //!
 //! Some memory is only known outside this allocator: PyTorch holds tensors that other processes may still use, and
 //! frees those that they have finished with before it requests memory from the device.
@@ -6,24 +6,20 @@
 //! Source: PyTorch 2.11, `trigger_free_memory_callbacks`.
 
 use super::PyTorch;
-use crate::allocator::ONE_EXABYTE;
 use crate::driver::{DeviceAddr, Driver, StreamId};
 use crate::error::Error;
 
 impl<D: Driver> PyTorch<D> {
-    /// The first part of [`Self::malloc`]: serves the request if a cached block fits. If it returns `None`, call
+    /// The first part of [`Self::raw_malloc`]: serves the request if a cached block fits. If it returns `None`, call
     /// [`Self::malloc_uncached`] with the same arguments.
     ///
     /// # Errors
-    /// As [`Self::malloc`].
+    /// As [`Self::raw_malloc`].
     pub fn malloc_cached(
         &mut self,
         bytes: u64,
         stream: StreamId,
     ) -> Result<Option<DeviceAddr>, Error> {
-        if bytes >= ONE_EXABYTE {
-            return Err(Error::MoreThanOneExabyte);
-        }
         if bytes == 0 {
             return Ok(Some(DeviceAddr::NULL));
         }
@@ -32,11 +28,11 @@ impl<D: Driver> PyTorch<D> {
         Ok(block.map(|block| self.cut_and_hand_out(block, &request)))
     }
 
-    /// The second part of [`Self::malloc`]. If memory was freed since the first part, the cached blocks are searched
-    /// again.
+    /// The second part of [`Self::raw_malloc`]. If memory was freed since the first part, the cached blocks are
+    /// searched again.
     ///
     /// # Errors
-    /// As [`Self::malloc`].
+    /// As [`Self::raw_malloc`].
     pub fn malloc_uncached(
         &mut self,
         bytes: u64,

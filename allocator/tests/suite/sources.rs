@@ -7,7 +7,7 @@ use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::error::{Error, PoolError};
 use coalesce_alloc::settings::Settings;
-use coalesce_alloc::{MempoolId, PoolSource, PyTorch};
+use coalesce_alloc::{MempoolId, ONE_EXABYTE, PoolSource, PyTorch};
 
 const MIB: u64 = 1 << 20;
 const POOL: MempoolId = MempoolId(0, 1);
@@ -90,7 +90,7 @@ fn a_pool_that_does_not_exist_has_no_source() {
     assert_eq!(refused, Err(Error::Pool(PoolError::Unknown(POOL))));
 }
 
-/// The two parts of a malloc together decide as it does, also if something was freed between them.
+/// The two parts of a raw malloc together decide as it does, also if something was freed between them.
 #[test]
 fn a_malloc_can_be_made_in_two_parts() {
     let config = SimConfig::with_capacity(64 * MIB);
@@ -108,5 +108,9 @@ fn a_malloc_can_be_made_in_two_parts() {
     let reused = allocator.malloc_uncached(40 * MIB, stream, true);
     assert_eq!(reused, Ok(first));
     assert_eq!(allocator.stats().num_device_alloc, 1);
+    // Like `raw_malloc`, they have no limit of their own.
+    assert_eq!(allocator.malloc_cached(ONE_EXABYTE, stream), Ok(None));
+    let failed = allocator.malloc_uncached(ONE_EXABYTE, stream, false);
+    assert!(matches!(failed, Err(Error::OutOfMemory(_))), "{failed:?}");
     allocator.check().unwrap();
 }

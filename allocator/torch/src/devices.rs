@@ -164,8 +164,8 @@ impl<D: Driver + 'static> Devices<D> {
         self.with(ordinal, |device| Ok(device.malloc(bytes, stream)?))
     }
 
-    /// As [`Self::malloc`]. If no cached block fits, `collect` may first free memory of any device, without a lock,
-    /// and returns whether it did.
+    /// As [`Self::malloc`], but the reference has no limit of 2^60 bytes. If no cached block fits, `collect` may
+    /// first free memory of any device, without a lock, and returns whether it did.
     ///
     /// # Errors
     /// As [`Self::malloc`].

@@ -108,6 +108,11 @@ for megabytes in (300, 500, 400, 2, 300, 700, 1 << 42):
         said.append(str(error))
         kept[-1:] = []
 assert len(said) == 3, said
+try:
+    torch.cuda.caching_allocator_alloc(1 << 60)
+except torch.OutOfMemoryError as error:
+    said.append(str(error))
+assert len(said) == 4, said
 """,
     ),
     "a transformer with a second stream for its batches": (
