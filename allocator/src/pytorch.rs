@@ -93,6 +93,7 @@ use crate::mempool::{MempoolId, PoolCall};
 use crate::settings::Settings;
 use crate::stats::{DeviceStats, PoolKind};
 
+pub use self::expandable::ExpandableSegmentSize;
 pub use self::private_pool::StreamFilter;
 pub use self::rules::decide_alike;
 
@@ -124,6 +125,8 @@ pub struct PyTorch<D> {
     /// Captures that have begun on this device and not ended.
     captures: Captures,
     expandable_segments: Arena<ExpandableSegment>,
+    /// The expandable segments in the order of their creation, with their streams.
+    expandable_streams: Vec<(Id<ExpandableSegment>, StreamId)>,
     /// The classes of streams that have one.
     reserve_classes: HashMap<StreamId, String>,
     /// Sharing mode for the memory of expandable segments; the first attempt decides it.
@@ -188,6 +191,7 @@ impl<D: Driver> PyTorch<D> {
             private_pools: PrivatePools::default(),
             captures: Captures::default(),
             expandable_segments: Arena::default(),
+            expandable_streams: Vec::new(),
             reserve_classes: HashMap::new(),
             handle_kind: None,
             events: PendingEvents::default(),

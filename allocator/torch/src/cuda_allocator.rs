@@ -66,6 +66,8 @@ type TakeEntry = extern "C" fn(c_int, c_int, u64, u64, u64, PoolId);
 type Collect = extern "C" fn() -> bool;
 /// Receives an address.
 type TakeAddress = extern "C" fn(*mut c_void, u64);
+/// Receives an expandable segment: the stream, whether it is of a small pool, mapped bytes.
+type TakeExpandableSegment = extern "C" fn(*mut c_void, u64, bool, u64);
 /// Receives a page of shared memory.
 type TakePage = extern "C" fn(*mut c_void, *const SharedPage);
 /// Receives the statistics of a private pool: bytes reserved.
@@ -163,6 +165,8 @@ interface! {
     reset_accumulated_stats: unsafe extern "C" fn(c_int) -> Outcome = report::reset_accumulated_stats;
     /// Calls this function for every entry of the history of every device. It cannot be replaced.
     listen: unsafe extern "C" fn(TakeEntry) -> Outcome = report::listen;
+    /// Reports the expandable segments. The function receives each, with the last argument.
+    expandable_segments: unsafe extern "C" fn(c_int, TakeExpandableSegment, *mut c_void) -> Outcome = report::expandable_segments;
     /// Takes a snapshot. Arguments: device, pool; (0, 0) means all pools.
     snapshot: unsafe extern "C" fn(c_int, PoolId, SnapshotSink) -> Outcome = report::snapshot;
 

@@ -8,9 +8,9 @@ use coalesce_alloc::driver::{DeviceAddr, Driver, SharedHandle, StreamId};
 use coalesce_alloc::error::Error;
 use coalesce_alloc::history::{HistoryOptions, Listener};
 use coalesce_alloc::policy::{self, BuildError, POLICIES};
-use coalesce_alloc::pytorch::StreamFilter;
 use coalesce_alloc::pytorch::checkpoint::{PoolCheckpoint, RestoredPool};
 use coalesce_alloc::pytorch::share::Shareable;
+use coalesce_alloc::pytorch::{ExpandableSegmentSize, StreamFilter};
 use coalesce_alloc::settings::Settings;
 use coalesce_alloc::snapshot::{BlockInfo, SegmentInfo, Snapshot};
 use coalesce_alloc::stats::DeviceStats;
@@ -87,7 +87,8 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
         answer.map_err(|error| self.of_this_device(error))
     }
 
-    /// The first part of [`Self::malloc`]; see [`PyTorch::malloc_cached`]. Other policies have only one part.
+    /// The first part of a raw malloc; see [`PyTorch::malloc_cached`]. Other policies have only one part,
+    /// [`Self::malloc`].
     ///
     /// # Errors
     /// As [`Allocator::malloc`].
@@ -102,7 +103,7 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
         allocator.malloc_cached(bytes, stream)
     }
 
-    /// The second part of [`Self::malloc`]; see [`PyTorch::malloc_uncached`].
+    /// The second part of a raw malloc; see [`PyTorch::malloc_uncached`].
     ///
     /// # Errors
     /// As [`Allocator::malloc`].
@@ -239,6 +240,15 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
     pub fn close_pages(&mut self, pages: OpenedPages) -> Result<(), Error> {
         let device = self.allocator_mut().driver_mut().driver_mut();
         pages.close(device).map_err(Error::VirtualMemory)
+    }
+
+    /// Returns the sizes of the expandable segments; none for other policies than the reference.
+    #[must_use]
+    pub fn expandable_segment_sizes(&self) -> Vec<ExpandableSegmentSize> {
+        match &self.policy {
+            Policy::Reference(allocator) => allocator.expandable_segment_sizes().collect(),
+            Policy::Other { .. } => Vec::new(),
+        }
     }
 
     /// Returns the bytes of the largest free block, or of the free device memory if that is more.

@@ -498,7 +498,18 @@ class CudaAllocator final : public native::CUDAAllocator {
     check(library->set_no_split(device, id_of(pool)));
   }
 
-  std::vector<native::StreamSegmentSize> getExpandableSegmentSizes(c10::DeviceIndex) override { return {}; }
+  std::vector<native::StreamSegmentSize> getExpandableSegmentSizes(c10::DeviceIndex device) override {
+    assert_valid(device);
+    std::vector<native::StreamSegmentSize> sizes;
+    check(library->expandable_segments(
+        device,
+        [](void* data, uint64_t stream, bool is_small, uint64_t mapped_bytes) {
+          auto& to = *static_cast<std::vector<native::StreamSegmentSize>*>(data);
+          to.emplace_back(reinterpret_cast<cudaStream_t>(stream), is_small, mapped_bytes);
+        },
+        &sizes));
+    return sizes;
+  }
 #endif
 
 #if TORCH >= 213

@@ -101,6 +101,7 @@ struct SnapshotSink {
 
 struct OpenedPages;
 struct PoolCheckpoint;
+using TakeExpandableSegment = void (*)(void* data, uint64_t stream, bool is_small, uint64_t mapped_bytes);
 using TakePage = void (*)(void* data, const SharedPage*);
 using TakeAddress = void (*)(void* data, uint64_t addr);
 using TakePool = void (*)(void* data, PoolId, const PlainStat (*)[3]);
@@ -137,6 +138,7 @@ struct Interface {
   Outcome (*reset_peak_stats)(int device);
   Outcome (*reset_accumulated_stats)(int device);
   Outcome (*listen)(TakeEntry);
+  Outcome (*expandable_segments)(int device, TakeExpandableSegment, void* data);
   Outcome (*snapshot)(int device, PoolId, SnapshotSink);
 
   Outcome (*create_or_use_pool)(int device, PoolId, const Source*);
