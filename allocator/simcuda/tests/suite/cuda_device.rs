@@ -138,6 +138,10 @@ fn memory_for_other_processes_is_named_until_it_is_released() {
         let handle = device.create(PAGE, HandleKind::Fabric).unwrap();
         let other_kind = device.export(handle, HandleKind::FileDescriptor);
         assert!(other_kind.is_err(), "created for another kind of sharing");
+        device.keep_private("by choice");
+        let private = device.create(PAGE, HandleKind::FileDescriptor).unwrap();
+        let refused = device.export(private, HandleKind::FileDescriptor);
+        assert_eq!(refused, Err(DriverError::Failed("by choice".to_owned())));
     });
 }
 

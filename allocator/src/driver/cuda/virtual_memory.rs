@@ -44,7 +44,8 @@ impl VirtualMemory for CudaDevice {
 
     /// Refuses fabric handles without a driver call if the device does not support them.
     fn create(&mut self, bytes: u64, kind: HandleKind) -> Result<MemoryHandle, DriverError> {
-        if kind == HandleKind::Fabric && !self.has_fabric {
+        let kind = self.private.is_none().then_some(kind);
+        if kind == Some(HandleKind::Fabric) && !self.has_fabric {
             return Err(DriverError::NotSupported);
         }
         let calls = self.virtual_memory_calls()?;
@@ -77,6 +78,9 @@ impl VirtualMemory for CudaDevice {
 
         if !self.held.handles.contains_key(&handle) {
             return Err(DriverError::InvalidValue);
+        }
+        if let Some(why) = self.private {
+            return Err(DriverError::Failed(why.to_owned()));
         }
         if kind == HandleKind::Fabric {
             let answer = self.virtual_memory_calls()?.export_over_fabric(handle.0);

@@ -23,14 +23,15 @@ pub(in crate::driver::cuda) struct VirtualMemory<'a> {
 }
 
 impl VirtualMemory<'_> {
-    /// The properties of the memory: on this device, shareable as `kind` says, accessible to network cards if
-    /// `rdma`, as PyTorch 2.11 requests it.
-    fn properties(self, kind: HandleKind, rdma: bool) -> sys::CUmemAllocationProp {
+    /// The properties of the memory: on this device, shareable as `kind` says or not at all, accessible to network
+    /// cards if `rdma`, as PyTorch 2.11 requests it.
+    fn properties(self, kind: Option<HandleKind>, rdma: bool) -> sys::CUmemAllocationProp {
         sys::CUmemAllocationProp {
             type_: sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
             requestedHandleTypes: match kind {
-                HandleKind::Fabric => OVER_FABRIC,
-                HandleKind::FileDescriptor => AS_FILE,
+                Some(HandleKind::Fabric) => OVER_FABRIC,
+                Some(HandleKind::FileDescriptor) => AS_FILE,
+                None => HandleType::CU_MEM_HANDLE_TYPE_NONE,
             },
             location: memory_of(self.context.device),
             win32HandleMetaData: std::ptr::null_mut(),
@@ -46,7 +47,7 @@ impl VirtualMemory<'_> {
     /// Returns the granularity of sizes and addresses, in bytes.
     pub(in crate::driver::cuda) fn granularity(self) -> Answer<u64> {
         let mut bytes = 0;
-        let properties = self.properties(HandleKind::FileDescriptor, false);
+        let properties = self.properties(Some(HandleKind::FileDescriptor), false);
         let option = sys::CUmemAllocationGranularity_flags::CU_MEM_ALLOC_GRANULARITY_MINIMUM as u32;
         // SAFETY: `bytes` receives the one number it writes; it only reads the properties.
         let answer =
@@ -76,7 +77,7 @@ impl VirtualMemory<'_> {
     pub(in crate::driver::cuda) fn create(
         self,
         bytes: usize,
-        kind: HandleKind,
+        kind: Option<HandleKind>,
         rdma: bool,
     ) -> Answer<Physical> {
         let _entered = self.context.enter()?;
