@@ -104,6 +104,15 @@ pub enum HandleKind {
     FileDescriptor,
 }
 
+/// What another process needs to get physical memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SharedHandle {
+    /// A `CUmemFabricHandle`, which any process may have.
+    Fabric([u8; 64]),
+    /// A file descriptor of the process that uses the value.
+    FileDescriptor(i32),
+}
+
 /// Memory of the device, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MemoryInfo {
@@ -320,6 +329,28 @@ pub trait VirtualMemory {
     /// # Errors
     /// [`DriverError::InvalidValue`] if there is no such handle, or it was released before.
     fn release(&mut self, handle: MemoryHandle, bytes: u64) -> Result<(), DriverError>;
+
+    /// Returns what another process needs to get the memory of a handle, which was created for sharing as `kind`
+    /// says. A file descriptor stays open until the handle is released. By default no memory can be shared.
+    ///
+    /// # Errors
+    /// [`DriverError::InvalidValue`] if there is no such handle; another error if it cannot be shared.
+    fn export(
+        &mut self,
+        _handle: MemoryHandle,
+        _kind: HandleKind,
+    ) -> Result<SharedHandle, DriverError> {
+        Err(DriverError::NotSupported)
+    }
+
+    /// Gets `bytes` of memory of another process. A file descriptor may be closed afterwards. By default there is
+    /// no such memory.
+    ///
+    /// # Errors
+    /// If the device does not know the memory.
+    fn import(&mut self, _bytes: u64, _shared: SharedHandle) -> Result<MemoryHandle, DriverError> {
+        Err(DriverError::NotSupported)
+    }
 
     /// Maps all of `handle`, which has `bytes`, at `addr`.
     ///

@@ -26,10 +26,10 @@
 //! | `block.rs`, `arena.rs` | the state of a block, and the storage of blocks |
 //! | `rules.rs` | which form of each rule a release has |
 //! | `checkpoint.rs` | how a private pool returns to an earlier state |
+//! | `share.rs` | how other processes open the memory of a block |
 //! | `snapshot.rs`, `restore.rs`, `check.rs` | reporting, rebuilding and verifying the state |
 //!
-//! **Not modelled:** memory shared between processes, stack traces in the history, and the host memory allocator.
-//! Callers provide the lock.
+//! **Not modelled:** stack traces in the history, and the host memory allocator. Callers provide the lock.
 //!
 //! Functions that every malloc or free calls are `inline(always)`, because a call is a noticeable part of their time
 //! (`benches/SPEED.md`).
@@ -64,6 +64,7 @@ pub mod restore;
 mod retry_ladder;
 mod rules;
 mod segment;
+pub mod share;
 pub mod size;
 mod size_class;
 mod snapshot;
@@ -92,6 +93,7 @@ use crate::mempool::{MempoolId, PoolCall};
 use crate::settings::Settings;
 use crate::stats::{DeviceStats, PoolKind};
 
+pub use self::expandable::ExpandableSegmentSize;
 pub use self::private_pool::StreamFilter;
 pub use self::rules::decide_alike;
 
@@ -124,6 +126,8 @@ pub struct PyTorch<D> {
     captures: Captures,
     graph_reuse: GraphReuse,
     expandable_segments: Arena<ExpandableSegment>,
+    /// The expandable segments in the order of their creation, with their streams.
+    expandable_streams: Vec<(Id<ExpandableSegment>, StreamId)>,
     /// The classes of streams that have one.
     reserve_classes: HashMap<StreamId, String>,
     /// Sharing mode for the memory of expandable segments; the first attempt decides it.
@@ -189,6 +193,7 @@ impl<D: Driver> PyTorch<D> {
             captures: Captures::default(),
             graph_reuse: GraphReuse::default(),
             expandable_segments: Arena::default(),
+            expandable_streams: Vec::new(),
             reserve_classes: HashMap::new(),
             handle_kind: None,
             events: PendingEvents::default(),

@@ -96,6 +96,11 @@ impl<T: Copy> In<T> {
     pub(crate) fn at(self, index: usize) -> Self {
         Self(self.0.wrapping_add(index))
     }
+
+    /// The value of the pointer, for an argument that is not one.
+    pub(crate) fn value(self) -> u64 {
+        self.0.addr() as u64
+    }
 }
 
 impl In<u8> {

@@ -17,25 +17,28 @@ use crate::errors::{Code, Outcome};
 use crate::state::Sim;
 
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
-pub(crate) const FILE_DESCRIPTOR: i32 = 1;
+pub(crate) const FILE_DESCRIPTOR: u8 = 1;
+/// `CU_MEM_HANDLE_TYPE_FABRIC`.
+pub(crate) const FABRIC: u8 = 8;
 
 /// `CU_EVENT_DISABLE_TIMING`, as of all events of several processes.
 const DISABLE_TIMING: u32 = 2;
 
 /// What a [`Handle`] names.
 const MEMORY: u64 = 0x6d65_6d6f_7279;
+const PHYSICAL: u64 = 0x7068_7973_6963;
 const EVENT: u64 = 0x65_7665_6e74;
 
-/// `cudaIpcMemHandle_t` and `cudaIpcEventHandle_t`.
+/// `cudaIpcMemHandle_t`, `cudaIpcEventHandle_t` and `CUmemFabricHandle`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Handle {
     kind: u64,
     /// The process that owns the object.
     process: u64,
-    /// The address of the allocation or the handle of the event there.
+    /// The address of the allocation, the handle of the event, or the ordinal of the device of physical memory.
     object: u64,
-    /// Bytes of the allocation.
+    /// Bytes of the memory.
     bytes: u64,
     reserved: [u64; 4],
 }
@@ -83,8 +86,11 @@ impl Handle {
 }
 
 impl Sim {
-    /// The name of an allocation, given by its first address, for other processes.
+    /// The name of an allocation, given by its first address, for other processes. Memory of pools has none.
     pub(crate) fn share_memory(&mut self, addr: u64) -> Outcome<Handle> {
+        if self.pools.holds(addr) {
+            return Err(Code::INVALID_VALUE);
+        }
         let ordinal = self.settings.ordinal_of(addr);
         let bytes = self.device(ordinal)?.sim.allocation_at(DeviceAddr(addr));
         let bytes = bytes.ok_or(Code::INVALID_VALUE)?;
@@ -133,22 +139,16 @@ impl Sim {
         self.create_event(here, DISABLE_TIMING)
     }
 
-    /// Makes a file that names virtual memory of a device.
-    pub(crate) fn export_memory(&mut self, handle: u64, kind: i32) -> Outcome<i32> {
-        if kind != FILE_DESCRIPTOR {
-            return Err(Code::NOT_SUPPORTED);
-        }
-        let (ordinal, bytes) = self.memory_behind(handle)?;
+    /// Makes a file that names physical memory of a device.
+    pub(crate) fn export_as_file(&mut self, handle: u64) -> Outcome<i32> {
+        let (ordinal, bytes) = self.shareable_memory(handle, FILE_DESCRIPTOR)?;
         let file = unnamed_file(&[u64::from(ordinal), bytes]);
         file.map(|file| file.into_raw_fd())
             .map_err(|_| Code::UNKNOWN)
     }
 
-    /// Makes virtual memory of the size and device that a file names.
-    pub(crate) fn import_memory(&mut self, file: u64, kind: i32) -> Outcome<u64> {
-        if kind != FILE_DESCRIPTOR {
-            return Err(Code::NOT_SUPPORTED);
-        }
+    /// Makes physical memory of the size and device that a file names.
+    pub(crate) fn import_file(&mut self, file: u64) -> Outcome<u64> {
         let mut words = [0; 16];
         let opened = File::open(format!("/proc/self/fd/{file}"));
         let read = opened.and_then(|mut file| file.read_exact(&mut words));
@@ -157,8 +157,26 @@ impl Sim {
             let word = words.iter().skip(at).take(8).rev();
             word.fold(0, |number, &byte| number << 8 | u64::from(byte))
         });
+        self.import_memory(ordinal, bytes, FILE_DESCRIPTOR)
+    }
+
+    /// The name of physical memory over a fabric.
+    pub(crate) fn export_over_fabric(&mut self, handle: u64) -> Outcome<Handle> {
+        let (ordinal, bytes) = self.shareable_memory(handle, FABRIC)?;
+        Ok(Handle::new(PHYSICAL, ordinal.into(), bytes))
+    }
+
+    /// Makes physical memory of the size and device that a name over a fabric says.
+    pub(crate) fn import_over_fabric(&mut self, handle: Handle) -> Outcome<u64> {
+        if handle.kind != PHYSICAL {
+            return Err(Code::INVALID_VALUE);
+        }
+        self.import_memory(handle.object, handle.bytes, FABRIC)
+    }
+
+    fn import_memory(&mut self, ordinal: u64, bytes: u64, kind: u8) -> Outcome<u64> {
         let ordinal = u32::try_from(ordinal).map_err(|_| Code::INVALID_VALUE)?;
-        self.create(ordinal, bytes)
+        self.create(ordinal, bytes, kind)
     }
 }
 

@@ -7,11 +7,13 @@ use coalesce_alloc::driver::{
 
 use crate::context;
 use crate::errors::{Code, Outcome};
+use crate::ipc::FABRIC;
 use crate::state::Sim;
 
-/// A handle has the ordinal of its device in the high bits and the device's own number in the low
-/// bits.
-const HANDLE_BITS: u32 = 48;
+/// A handle has, from the high bits to the low ones, how other processes may get its memory, the ordinal of its
+/// device and the device's own number.
+const TYPES_SHIFT: u32 = 56;
+const ORDINAL_SHIFT: u32 = 48;
 
 impl Sim {
     pub(crate) fn malloc(&mut self, ordinal: u32, bytes: u64) -> Outcome<u64> {
@@ -55,16 +57,24 @@ impl Sim {
         })
     }
 
-    pub(crate) fn create(&mut self, ordinal: u32, bytes: u64) -> Outcome<u64> {
+    /// Creates memory that other processes may get in the ways `types`, as bits.
+    pub(crate) fn create(&mut self, ordinal: u32, bytes: u64, types: u8) -> Outcome<u64> {
+        if types & FABRIC != 0 && !self.settings.fabric {
+            return Err(Code::NOT_SUPPORTED);
+        }
+        // The device does not distinguish the kinds.
         let kind = HandleKind::FileDescriptor;
         let handle = self.on(ordinal, |device| {
             virtual_memory(device)?.create(bytes, kind)
         })?;
-        Ok(u64::from(ordinal) << HANDLE_BITS | handle.0)
+        Ok(u64::from(types) << TYPES_SHIFT | u64::from(ordinal) << ORDINAL_SHIFT | handle.0)
     }
 
-    /// The ordinal of the device and the bytes of a handle.
-    pub(crate) fn memory_behind(&mut self, handle: u64) -> Outcome<(u32, u64)> {
+    /// The ordinal of the device and the bytes of a handle whose memory other processes may get in the way `kind`.
+    pub(crate) fn shareable_memory(&mut self, handle: u64, kind: u8) -> Outcome<(u32, u64)> {
+        if handle >> TYPES_SHIFT & u64::from(kind) == 0 {
+            return Err(Code::INVALID_VALUE);
+        }
         let (ordinal, handle) = split_handle(handle);
         let bytes = self.device(ordinal)?.sim.memory_of(handle);
         Ok((ordinal, bytes.ok_or(Code::INVALID_VALUE)?))
@@ -142,6 +152,7 @@ fn virtual_memory(device: &mut SimDevice) -> Result<&mut dyn VirtualMemory, Driv
 }
 
 fn split_handle(handle: u64) -> (u32, MemoryHandle) {
-    let ordinal = u32::try_from(handle >> HANDLE_BITS).unwrap_or(u32::MAX);
-    (ordinal, MemoryHandle(handle & ((1 << HANDLE_BITS) - 1)))
+    let ordinal = (handle >> ORDINAL_SHIFT) as u8;
+    let number = handle & ((1 << ORDINAL_SHIFT) - 1);
+    (ordinal.into(), MemoryHandle(number))
 }

@@ -43,6 +43,7 @@ mod number {
     pub(super) const MAX_BLOCKS_PER_MULTIPROCESSOR: i32 = 106;
     pub(super) const RESERVED_SHARED_MEMORY_PER_BLOCK: i32 = 111;
     pub(super) const MEMORY_POOLS_SUPPORTED: i32 = 115;
+    pub(super) const HANDLE_TYPE_FABRIC_SUPPORTED: i32 = 128;
 }
 
 /// The first architecture with thread block clusters.
@@ -80,6 +81,7 @@ impl Settings {
                 i32::from(self.device.virtual_memory)
             }
             number::MEMORY_POOLS_SUPPORTED => i32::from(self.pools),
+            number::HANDLE_TYPE_FABRIC_SUPPORTED => i32::from(self.fabric),
             number::MULTIPROCESSOR_COUNT => self.multiprocessors(),
             number::WARP_SIZE => 32,
             number::MAX_THREADS_PER_BLOCK | number::MAX_BLOCK_DIM_X | number::MAX_BLOCK_DIM_Y => {

@@ -22,6 +22,8 @@ pub(crate) struct Settings {
     /// The CUDA version of the driver, in CUDA's numbering: 13000 is 13.0.
     pub(crate) driver_version: i32,
     pub(crate) pools: bool,
+    /// Whether memory can be shared between machines.
+    pub(crate) fabric: bool,
     /// Whether any two devices can access each other's memory.
     pub(crate) peers: bool,
     pub(crate) contents: bool,
@@ -106,6 +108,7 @@ impl Settings {
             compute_capability: capability.unwrap_or((9, 0)),
             driver_version: driver_version.unwrap_or(13000),
             pools: !flag("FAKE_NO_POOLS")?,
+            fabric: flag("FAKE_FABRIC")?,
             peers: flag("FAKE_PEERS")?,
             contents: flag("FAKE_MEMORY")?,
             byte: u8::from(flag("FAKE_BOOL")?),

@@ -59,6 +59,8 @@ pub struct CudaDevice {
     has_fabric: bool,
     /// Whether network cards can access mapped memory.
     has_rdma: bool,
+    /// Why other processes cannot get mapped memory, if they cannot.
+    private: Option<&'static str>,
     opened: Instant,
     /// The error after which the device is unusable.
     fatal: Option<DriverError>,
@@ -120,6 +122,7 @@ impl CudaDevice {
             pools,
             has_fabric: has(Attribute::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED),
             has_rdma: has(Attribute::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED),
+            private: None,
             opened: Instant::now(),
             fatal: None,
             streams: Streams::new(streams),
@@ -186,6 +189,12 @@ impl CudaDevice {
                     .copied(),
             }),
         }
+    }
+
+    /// Creates memory from now on that other processes cannot get (`requestedHandleTypes` of none). Exports fail for
+    /// this reason.
+    pub fn keep_private(&mut self, why: &'static str) {
+        self.private = Some(why);
     }
 
     /// Asks `current` which stream of a device is current on the calling thread, for [`Driver::is_capturing`].

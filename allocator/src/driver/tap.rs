@@ -6,7 +6,8 @@
 use super::calls::{Call, CallKind};
 use super::{
     DetachedMalloc, DeviceAddr, Driver, DriverError, EventId, GraphNode, HandleKind, MemoryHandle,
-    MemoryInfo, PoolSettings, PoolUsage, StreamCapture, StreamId, StreamOrdered, VirtualMemory,
+    MemoryInfo, PoolSettings, PoolUsage, SharedHandle, StreamCapture, StreamId, StreamOrdered,
+    VirtualMemory,
 };
 
 /// Code that runs at each driver call. By default it does nothing.
@@ -328,6 +329,26 @@ impl<D: Driver, H: Hook> VirtualMemory for Tap<D, H> {
         })?;
         self.hook.after(&Call::Release { handle });
         Ok(())
+    }
+
+    /// Bypasses the hook: the memory stays that of this process.
+    fn export(
+        &mut self,
+        handle: MemoryHandle,
+        kind: HandleKind,
+    ) -> Result<SharedHandle, DriverError> {
+        let memory = self.driver.virtual_memory();
+        memory
+            .ok_or(DriverError::NotSupported)?
+            .export(handle, kind)
+    }
+
+    /// Bypasses the hook: the memory is that of another process.
+    fn import(&mut self, bytes: u64, shared: SharedHandle) -> Result<MemoryHandle, DriverError> {
+        let memory = self.driver.virtual_memory();
+        memory
+            .ok_or(DriverError::NotSupported)?
+            .import(bytes, shared)
     }
 
     fn map(

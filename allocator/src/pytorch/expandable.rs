@@ -9,7 +9,7 @@
 
 use super::block::{Block, State};
 use super::pages::ExpandableSegment;
-use super::size::page_size;
+use super::size::{SMALL_SEGMENT, page_size};
 use super::{BlockId, PyTorch, Request, ShelfId};
 use crate::driver::{DeviceAddr, Driver, DriverError, StreamId, VirtualMemory};
 use crate::error::Error;
@@ -23,6 +23,17 @@ pub(super) enum Reservation {
     Unchecked,
     /// It is: the new segment is given up. From 2.15 on (pytorch#192269).
     Checked,
+}
+
+/// How much of an expandable segment is mapped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ExpandableSegmentSize {
+    /// The stream of its blocks.
+    pub stream: StreamId,
+    /// Whether its pages are those of a small pool.
+    pub is_small: bool,
+    /// Mapped bytes.
+    pub mapped: u64,
 }
 
 impl<D: Driver> PyTorch<D> {
@@ -107,11 +118,27 @@ impl<D: Driver> PyTorch<D> {
         let segment = ExpandableSegment::reserve(vm, bytes, page).map_err(Error::VirtualMemory)?;
         let (base, bytes) = (segment.base(), segment.bytes());
         let segment = self.expandable_segments.insert(segment);
+        self.expandable_streams.push((segment, stream));
         let mut block = Block::whole_segment(base, bytes, shelf, kind, Some(segment));
         block.rank = self.ranks.of_segment(base, bytes);
         let block = self.blocks.insert(block);
         self.pools.insert_block(&mut self.blocks.slots_mut(), block);
         Ok(block)
+    }
+
+    /// The expandable segments in the order of their creation (`getExpandableSegmentSizes`), without those of the
+    /// default stream, which PyTorch leaves out.
+    pub fn expandable_segment_sizes(&self) -> impl Iterator<Item = ExpandableSegmentSize> {
+        let others = self.expandable_streams.iter();
+        let others = others.filter(|(_, stream)| *stream != StreamId::DEFAULT);
+        others.map(|&(id, stream)| {
+            let segment = &self.expandable_segments[id];
+            ExpandableSegmentSize {
+                stream,
+                is_small: segment.page_size() == SMALL_SEGMENT,
+                mapped: segment.mapped_bytes(),
+            }
+        })
     }
 
     /// Puts a stream into a class of `expandable_segments_reserve_by_class`, or into none
@@ -221,6 +248,7 @@ impl<D: Driver> PyTorch<D> {
         self.pools.remove_block(&self.blocks, id);
         self.blocks.remove(id);
         self.expandable_segments.remove(segment);
+        self.expandable_streams.retain(|&(id, _)| id != segment);
         Ok(())
     }
 

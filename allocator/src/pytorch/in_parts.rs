@@ -1,4 +1,4 @@
-//! A malloc in parts, between which the caller can free memory or let others use the allocator.
+//! A raw malloc in parts, between which the caller can free memory or let others use the allocator.
 //!
 //! - Some memory is only known outside this allocator: PyTorch holds tensors that other processes may still use, and
 //!   frees those that they have finished with before it requests memory from the device.
@@ -11,7 +11,6 @@
 use super::retry_ladder::Step;
 use super::segment::Supply;
 use super::{PyTorch, Request};
-use crate::allocator::ONE_EXABYTE;
 use crate::driver::{DeviceAddr, Driver, DriverError, StreamId};
 use crate::error::Error;
 
@@ -45,19 +44,16 @@ impl Pending {
 }
 
 impl<D: Driver> PyTorch<D> {
-    /// The first part of [`Self::malloc`]: serves the request if a cached block fits. If it returns `None`, call
+    /// The first part of [`Self::raw_malloc`]: serves the request if a cached block fits. If it returns `None`, call
     /// [`Self::malloc_uncached`] or [`Self::begin_uncached`] with the same arguments.
     ///
     /// # Errors
-    /// As [`Self::malloc`].
+    /// As [`Self::raw_malloc`].
     pub fn malloc_cached(
         &mut self,
         bytes: u64,
         stream: StreamId,
     ) -> Result<Option<DeviceAddr>, Error> {
-        if bytes >= ONE_EXABYTE {
-            return Err(Error::MoreThanOneExabyte);
-        }
         if bytes == 0 {
             return Ok(Some(DeviceAddr::NULL));
         }
@@ -66,11 +62,11 @@ impl<D: Driver> PyTorch<D> {
         Ok(block.map(|block| self.cut_and_hand_out(block, &request)))
     }
 
-    /// The second part of [`Self::malloc`]. If memory was freed since the first part, the cached blocks are searched
-    /// again.
+    /// The second part of [`Self::raw_malloc`]. If memory was freed since the first part, the cached blocks are
+    /// searched again.
     ///
     /// # Errors
-    /// As [`Self::malloc`].
+    /// As [`Self::raw_malloc`].
     pub fn malloc_uncached(
         &mut self,
         bytes: u64,

@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 
-use crate::driver::{DeviceAddr, DriverError, HandleKind, MemoryHandle, VirtualMemory};
+use crate::driver::{
+    DeviceAddr, DriverError, HandleKind, MemoryHandle, SharedHandle, VirtualMemory,
+};
 
 /// The state of one page of addresses.
 ///
@@ -153,6 +155,23 @@ impl ExpandableSegment {
             }
         }
         (addr, unmapped, outcome)
+    }
+
+    /// Exports the pages that contain the mapped `bytes` bytes from `addr`. Returns their start and their memory.
+    pub(super) fn export(
+        &self,
+        vm: &mut dyn VirtualMemory,
+        kind: HandleKind,
+        addr: DeviceAddr,
+        bytes: u64,
+    ) -> Result<(DeviceAddr, Vec<SharedHandle>), DriverError> {
+        let first = self.page_of(addr);
+        let end = self.page_of(addr.offset(bytes - 1)) + 1;
+        let handles = self.pages[first..end].iter().map(|page| match *page {
+            Page::Mapped(handle) => vm.export(handle, kind),
+            Page::Empty | Page::Created(_) | Page::Stray(_) => Err(DriverError::InvalidValue),
+        });
+        Ok((self.addr_of(first), handles.collect::<Result<_, _>>()?))
     }
 
     /// Returns the memory of leftover pages.

@@ -1,11 +1,11 @@
 //! A malloc in parts, with and without other calls in between.
 
-use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::{DeviceAddr, Driver as _, StreamId};
 use coalesce_alloc::error::Error;
 use coalesce_alloc::pytorch::in_parts::{Pending, Progress};
 use coalesce_alloc::settings::Settings;
+use coalesce_alloc::{ONE_EXABYTE, PyTorch};
 use proptest::prelude::*;
 
 const MIB: u64 = 1 << 20;
@@ -16,7 +16,7 @@ fn allocator(conf: &str, capacity: u64) -> PyTorch<SimDevice> {
     PyTorch::new(device, Settings::from_conf(conf).unwrap())
 }
 
-/// The two parts of a malloc together decide as it does, also if something was freed between them.
+/// The two parts of a raw malloc together decide as it does, also if something was freed between them.
 #[test]
 fn a_malloc_can_be_made_in_two_parts() {
     let mut allocator = allocator("", 64 * MIB);
@@ -32,6 +32,10 @@ fn a_malloc_can_be_made_in_two_parts() {
     let reused = allocator.malloc_uncached(40 * MIB, STREAM, true);
     assert_eq!(reused, Ok(first));
     assert_eq!(allocator.stats().num_device_alloc, 1);
+    // Like `raw_malloc`, they have no limit of their own.
+    assert_eq!(allocator.malloc_cached(ONE_EXABYTE, STREAM), Ok(None));
+    let failed = allocator.malloc_uncached(ONE_EXABYTE, STREAM, false);
+    assert!(matches!(failed, Err(Error::OutOfMemory(_))), "{failed:?}");
     allocator.check().unwrap();
 }
 

@@ -53,6 +53,39 @@ fn base_allocation_returns_the_segment() {
 }
 
 #[test]
+fn expandable_segments_of_streams_report_what_is_mapped() {
+    let conf = "expandable_segments:True";
+    let mut allocator = on(&SimConfig::with_capacity(512 * MIB), conf);
+    let streams = [2, 1, 0].map(StreamId::nth);
+    let sizes = |allocator: &Allocator| {
+        let sizes = allocator.expandable_segment_sizes();
+        sizes
+            .map(|size| (size.stream, size.is_small, size.mapped / MIB))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(sizes(&allocator), []);
+    let large = streams.map(|stream| allocator.malloc(50 * MIB, stream).unwrap());
+    let small = allocator.malloc(MIB, streams[0]).unwrap();
+    let of_streams = [
+        (streams[0], false, 60),
+        (streams[1], false, 60),
+        (streams[0], true, 2),
+    ];
+    assert_eq!(sizes(&allocator), of_streams, "oldest first");
+    for block in [large[0], small] {
+        allocator.free(block).unwrap();
+    }
+    allocator.empty_cache().unwrap();
+    assert_eq!(sizes(&allocator), of_streams[1..2]);
+    allocator.malloc(50 * MIB, streams[0]).unwrap();
+    assert_eq!(
+        sizes(&allocator),
+        [of_streams[1], of_streams[0]],
+        "a new segment is the last one"
+    );
+}
+
+#[test]
 fn largest_free_is_the_largest_servable_request() {
     let mut allocator = on(&SimConfig::with_capacity(100 * MIB), "");
     assert_eq!(

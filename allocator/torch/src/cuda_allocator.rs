@@ -10,6 +10,7 @@ mod figures;
 mod functions;
 mod pools;
 mod report;
+mod sharing;
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -18,12 +19,14 @@ use coalesce_alloc::pytorch::checkpoint::PoolCheckpoint;
 
 use self::figures::{OutOfMemoryFigures, Settings, Stats};
 use self::report::{Block, Segment};
+use self::sharing::{SharedPage, SharedRange};
 use crate::failure::{Failure, guarded};
+use crate::opened::OpenedPages;
 use crate::process::{CurrentStream, DEVICES, follow_current_stream};
 use crate::text::coalesce_release_text;
 
 /// Changes whenever the table or a type in it does.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// The outcome of a call: null, or a failure that the caller releases.
 type Outcome = *mut Failure;
@@ -63,6 +66,10 @@ type TakeEntry = extern "C" fn(c_int, c_int, u64, u64, u64, PoolId);
 type Collect = extern "C" fn() -> bool;
 /// Receives an address.
 type TakeAddress = extern "C" fn(*mut c_void, u64);
+/// Receives an expandable segment: the stream, whether it is of a small pool, mapped bytes.
+type TakeExpandableSegment = extern "C" fn(*mut c_void, u64, bool, u64);
+/// Receives a page of shared memory.
+type TakePage = extern "C" fn(*mut c_void, *const SharedPage);
 /// Receives the statistics of a private pool: bytes reserved.
 type TakePool = extern "C" fn(*mut c_void, PoolId, *const [figures::Stat; 3]);
 
@@ -132,6 +139,15 @@ interface! {
     /// Looks up a segment. Arguments: address of a block; results: address and size of its segment.
     base_allocation: unsafe extern "C" fn(u64, *mut u64, *mut u64) -> Outcome = functions::base_allocation;
 
+    /// Returns what another process opens to use a block. Arguments: address; results: the range. The function receives its
+    /// pages, with the last argument.
+    share: unsafe extern "C" fn(u64, *mut SharedRange, TakePage, *mut c_void) -> Outcome = sharing::share;
+    /// Opens pages of another process, by file descriptors of this one. Arguments: device, bytes of a page, pages, number of
+    /// pages; results: the opened pages, their address. Release them with `close_pages`.
+    open_pages: unsafe extern "C" fn(c_int, u64, *const SharedPage, usize, *mut *mut OpenedPages, *mut u64) -> Outcome = sharing::open_pages;
+    /// Closes pages. Arguments: device, opened pages.
+    close_pages: unsafe extern "C" fn(c_int, *mut OpenedPages) -> Outcome = sharing::close_pages;
+
     /// Returns cached memory. Arguments: device, pool; (0, 0) means the default pools.
     empty_cache: unsafe extern "C" fn(c_int, PoolId) -> Outcome = functions::empty_cache;
     memory_fraction: unsafe extern "C" fn(c_int, *mut f64) -> Outcome = functions::memory_fraction;
@@ -149,6 +165,8 @@ interface! {
     reset_accumulated_stats: unsafe extern "C" fn(c_int) -> Outcome = report::reset_accumulated_stats;
     /// Calls this function for every entry of the history of every device. It cannot be replaced.
     listen: unsafe extern "C" fn(TakeEntry) -> Outcome = report::listen;
+    /// Reports the expandable segments. The function receives each, with the last argument.
+    expandable_segments: unsafe extern "C" fn(c_int, TakeExpandableSegment, *mut c_void) -> Outcome = report::expandable_segments;
     /// Takes a snapshot. Arguments: device, pool; (0, 0) means all pools.
     snapshot: unsafe extern "C" fn(c_int, PoolId, SnapshotSink) -> Outcome = report::snapshot;
 

@@ -4,19 +4,23 @@ use std::collections::HashSet;
 
 use coalesce_alloc::driver::hooks::limit::Limit;
 use coalesce_alloc::driver::tap::Tap;
-use coalesce_alloc::driver::{DetachedMalloc, DeviceAddr, Driver, DriverError, StreamId};
+use coalesce_alloc::driver::{
+    DetachedMalloc, DeviceAddr, Driver, DriverError, SharedHandle, StreamId,
+};
 use coalesce_alloc::error::Error;
 use coalesce_alloc::history::{HistoryOptions, Listener};
 use coalesce_alloc::policy::{self, BuildError, POLICIES};
-use coalesce_alloc::pytorch::StreamFilter;
 use coalesce_alloc::pytorch::checkpoint::{PoolCheckpoint, RestoredPool};
 use coalesce_alloc::pytorch::in_parts::{Pending, Progress};
+use coalesce_alloc::pytorch::share::Shareable;
+use coalesce_alloc::pytorch::{ExpandableSegmentSize, StreamFilter};
 use coalesce_alloc::settings::Settings;
 use coalesce_alloc::snapshot::{BlockInfo, SegmentInfo, Snapshot};
 use coalesce_alloc::stats::DeviceStats;
 use coalesce_alloc::{Allocator, MempoolId, PoolSource, PyTorch, Violation, WithHistory};
 
 use crate::conf::Choice;
+use crate::opened::OpenedPages;
 
 /// A device with a limit, for policies that do not limit themselves.
 type Limited<D> = Tap<D, Limit>;
@@ -94,7 +98,8 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
         answer.map_err(|error| self.of_this_device(error))
     }
 
-    /// The first part of [`Self::malloc`]; see [`PyTorch::malloc_cached`]. Other policies have only one part.
+    /// The first part of a raw malloc; see [`PyTorch::malloc_cached`]. Other policies have only one part,
+    /// [`Self::malloc`].
     ///
     /// # Errors
     /// As [`Allocator::malloc`].
@@ -109,7 +114,7 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
         allocator.malloc_cached(bytes, stream)
     }
 
-    /// The second part of [`Self::malloc`]; see [`PyTorch::begin_uncached`]. It stops before a call of the device only
+    /// The second part of a raw malloc; see [`PyTorch::begin_uncached`]. It stops before a call of the device only
     /// with the setting `release_lock_on_cudamalloc`.
     ///
     /// # Errors
@@ -256,6 +261,49 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
         let around = segments.iter().find(|s| s.blocks.iter().any(starts));
         let base = around.map(|segment| (segment.address, segment.total_size()));
         base.ok_or(Error::InvalidPointer(addr))
+    }
+
+    /// Returns what another process opens to use a live allocation.
+    ///
+    /// # Errors
+    /// As [`PyTorch::share`].
+    pub fn share(&mut self, addr: DeviceAddr) -> Result<Shareable, Error> {
+        if let Policy::Reference(allocator) = &mut self.policy {
+            return allocator.share(addr);
+        }
+        let (start, _) = self.base_allocation(addr)?;
+        Ok(Shareable::Segment { start })
+    }
+
+    /// Opens pages of another process. No limit counts them.
+    ///
+    /// # Errors
+    /// As [`OpenedPages::open`].
+    pub fn open_pages(
+        &mut self,
+        page_size: u64,
+        pages: &[SharedHandle],
+    ) -> Result<OpenedPages, Error> {
+        let device = self.allocator_mut().driver_mut().driver_mut();
+        OpenedPages::open(device, page_size, pages).map_err(Error::VirtualMemory)
+    }
+
+    /// Closes pages of another process.
+    ///
+    /// # Errors
+    /// As [`OpenedPages::close`].
+    pub fn close_pages(&mut self, pages: OpenedPages) -> Result<(), Error> {
+        let device = self.allocator_mut().driver_mut().driver_mut();
+        pages.close(device).map_err(Error::VirtualMemory)
+    }
+
+    /// Returns the sizes of the expandable segments; none for other policies than the reference.
+    #[must_use]
+    pub fn expandable_segment_sizes(&self) -> Vec<ExpandableSegmentSize> {
+        match &self.policy {
+            Policy::Reference(allocator) => allocator.expandable_segment_sizes().collect(),
+            Policy::Other { .. } => Vec::new(),
+        }
     }
 
     /// Returns the bytes of the largest free block, or of the free device memory if that is more.

@@ -7,6 +7,7 @@ use std::{mem, panic};
 use coalesce_alloc::driver::{DeviceAddr, Driver, StreamId};
 use coalesce_alloc::error::Error;
 use coalesce_alloc::history::Listener;
+use coalesce_alloc::pytorch::share::Shareable;
 use coalesce_alloc::release::{Release, two};
 use coalesce_alloc::settings::Settings;
 use coalesce_alloc::snapshot::Snapshot;
@@ -160,12 +161,12 @@ impl<D: Driver + 'static> Devices<D> {
         bytes: u64,
         stream: StreamId,
     ) -> Result<DeviceAddr, Failure> {
-        self.malloc_collecting(ordinal, bytes, stream, || false)
+        self.with(ordinal, |device| Ok(device.malloc(bytes, stream)?))
     }
 
-    /// As [`Self::malloc`]. If no cached block fits, `collect` may first free memory of any device, without a lock,
-    /// and returns whether it did. With the setting `release_lock_on_cudamalloc`, other threads may use the device's
-    /// allocator while this one waits for the device.
+    /// As [`Self::malloc`], but the reference has no limit of 2^60 bytes. If no cached block fits, `collect` may
+    /// first free memory of any device, without a lock, and returns whether it did. With the setting
+    /// `release_lock_on_cudamalloc`, other threads may use the device's allocator while this one waits for the device.
     ///
     /// # Errors
     /// As [`Self::malloc`].
@@ -227,6 +228,15 @@ impl<D: Driver + 'static> Devices<D> {
     pub fn base_allocation(&self, addr: DeviceAddr) -> Result<(DeviceAddr, u64), Failure> {
         let base = self.owner(|_, device| device.base_allocation(addr))?;
         base.ok_or_else(|| Error::InvalidPointer(addr).into())
+    }
+
+    /// Returns what another process opens to use an allocation of any device.
+    ///
+    /// # Errors
+    /// If there is no such allocation, or the device cannot share it.
+    pub fn share(&self, addr: DeviceAddr) -> Result<Shareable, Failure> {
+        let shareable = self.owner(|_, device| device.share(addr))?;
+        shareable.ok_or_else(|| Error::InvalidPointer(addr).into())
     }
 
     /// Returns cached memory of all devices.

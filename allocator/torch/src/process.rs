@@ -29,6 +29,12 @@ fn current_stream(ordinal: u32) -> StreamId {
     current.map_or(StreamId::DEFAULT, |current| StreamId(current(device)))
 }
 
+/// PyTorch's variable that decides whether memory of expandable segments can be shared with other processes, and the
+/// error if it cannot.
+const SHARES: &str = "TORCH_CUDA_EXPANDABLE_SEGMENTS_IPC";
+const PRIVATE: &str = "Cannot share an expandable_segments allocation: IPC handles are disabled. Set \
+    TORCH_CUDA_EXPANDABLE_SEGMENTS_IPC=1 or disable expandable_segments for cross-process tensors.";
+
 fn open(ordinal: u32) -> Result<CudaDevice, String> {
     // SAFETY: PyTorch passes the streams. It uses the primary contexts and never destroys its streams; an
     // external stream (`torch.cuda.ExternalStream`) must outlive the tensors used on it, as with PyTorch's
@@ -37,6 +43,9 @@ fn open(ordinal: u32) -> Result<CudaDevice, String> {
     let device = CudaDevice::open(ordinal, streams);
     let mut device = device.map_err(|error| error.to_string())?;
     device.follow_current_stream(current_stream);
+    if variable(SHARES).is_some_and(|value| value == "0") {
+        device.keep_private(PRIVATE);
+    }
     Ok(device)
 }
 

@@ -7,7 +7,10 @@ use std::path::Path;
 use std::process::Command;
 use std::{env, fs, ptr};
 
+use coalesce_alloc::driver::cuda::{CudaDevice, StreamHandles};
+use coalesce_alloc::driver::{Driver as _, HandleKind, SharedHandle, VirtualMemory as _};
 use coalesce_torch::interface::*;
+use coalesce_torch::opened::OpenedPages;
 use coalesce_torch::text::coalesce_release_text;
 use serde_json::Value;
 use simcuda::library;
@@ -61,6 +64,42 @@ fn statistic(device: i32, key: &str) -> i64 {
     reply(coalesce_memory_stats(device))["value"][key]
         .as_i64()
         .unwrap()
+}
+
+#[test]
+fn pages_of_other_processes_are_opened_and_closed() {
+    let test = "pages_of_other_processes_are_opened_and_closed";
+    over_simcuda(test, &[("FAKE_TOTAL_BYTES", "64M")], || {
+        const PAGE: u64 = 2 << 20;
+        let mut device = CudaDevice::open(0, StreamHandles::Numbered).unwrap();
+        let kind = HandleKind::FileDescriptor;
+        let memory = [PAGE, PAGE, 32 * PAGE].map(|bytes| device.create(bytes, kind));
+        assert!(memory[2].is_err(), "the device is full");
+        let shared = [0, 1].map(|page| device.export(memory[page].clone().unwrap(), kind).unwrap());
+        let free = |device: &mut CudaDevice| device.memory_info().unwrap().free;
+        let before = free(&mut device);
+
+        let pages = OpenedPages::open(&mut device, PAGE, &shared).unwrap();
+        assert_eq!(free(&mut device), before - 2 * PAGE);
+        let end = pages.start().offset(2 * PAGE);
+        let taken = device.map(pages.start(), PAGE, memory[0].clone().unwrap());
+        assert!(taken.is_err() && device.set_access(pages.start(), 2 * PAGE).is_ok());
+        assert!(device.set_access(end, PAGE).is_err());
+        pages.close(&mut device).unwrap();
+        assert_eq!(free(&mut device), before);
+
+        let stranger = SharedHandle::FileDescriptor(9999);
+        for (page_size, pages) in [
+            (PAGE, &[shared[0], stranger] as &[_]),
+            (2 * PAGE, &shared),
+            (PAGE, &[]),
+            (0, &shared),
+            (u64::MAX, &shared),
+        ] {
+            assert!(OpenedPages::open(&mut device, page_size, pages).is_err());
+            assert_eq!(free(&mut device), before, "nothing is left");
+        }
+    });
 }
 
 #[test]

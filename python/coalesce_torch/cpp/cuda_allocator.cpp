@@ -498,7 +498,18 @@ class CudaAllocator final : public native::CUDAAllocator {
     check(library->set_no_split(device, id_of(pool)));
   }
 
-  std::vector<native::StreamSegmentSize> getExpandableSegmentSizes(c10::DeviceIndex) override { return {}; }
+  std::vector<native::StreamSegmentSize> getExpandableSegmentSizes(c10::DeviceIndex device) override {
+    assert_valid(device);
+    std::vector<native::StreamSegmentSize> sizes;
+    check(library->expandable_segments(
+        device,
+        [](void* data, uint64_t stream, bool is_small, uint64_t mapped_bytes) {
+          auto& to = *static_cast<std::vector<native::StreamSegmentSize>*>(data);
+          to.emplace_back(reinterpret_cast<cudaStream_t>(stream), is_small, mapped_bytes);
+        },
+        &sizes));
+    return sizes;
+  }
 #endif
 
 #if TORCH >= 213
@@ -545,11 +556,28 @@ class CudaAllocator final : public native::CUDAAllocator {
   // --- Other processes
 
   native::ShareableHandle shareIpcHandle(void* block) override {
-    const auto [base, bytes] = segment_of(block);
-    return {static_cast<char*>(block) - static_cast<char*>(base), SharedMemory::handle_of(base)};
+    SharedRange range{};
+    std::vector<SharedPage> pages;
+    check(library->share(
+        address(block), &range,
+        [](void* data, const SharedPage* page) { static_cast<std::vector<SharedPage>*>(data)->push_back(*page); },
+        &pages));
+    const auto offset = static_cast<ptrdiff_t>(address(block) - range.start);
+    if (range.page_size == 0) return {offset, SharedMemory::handle_of(pointer(range.start))};
+    return {offset, SharedPages(range.page_size, std::move(pages)).handle()};
   }
 
-  std::shared_ptr<void> getIpcDevPtr(std::string handle) override { return shared_.open(handle); }
+  std::shared_ptr<void> getIpcDevPtr(std::string handle) override {
+    const auto device = c10::cuda::current_device();
+    return shared_.open(handle, [device](const SharedPages& shared) {
+      OpenedPages* opened = nullptr;
+      uint64_t start = 0;
+      const auto& pages = shared.pages;
+      check(library->open_pages(device, shared.page_size, pages.data(), pages.size(), &opened, &start));
+      const auto close = [=] { check(library->close_pages(device, opened)); };
+      return SharedMemory::Opened{pointer(start), close};
+    });
+  }
 
   // The history of a device.
   History& history(c10::DeviceIndex device) {

@@ -6,7 +6,7 @@
 
 namespace coalesce {
 
-inline constexpr uint32_t kVersion = 1;
+inline constexpr uint32_t kVersion = 2;
 
 struct Failure;
 using Outcome = Failure*;  // null, or a failure to release
@@ -67,6 +67,18 @@ struct Block {
   bool is_active;
 };
 
+// What another process opens to use a block.
+struct SharedRange {
+  uint64_t start;
+  uint64_t page_size;  // 0 for a segment
+};
+
+// What another process needs to get a page.
+struct SharedPage {
+  int file;  // -1 if the page has a name over a fabric
+  unsigned char name[64];
+};
+
 // None of the functions in these may throw.
 struct Filter {
   void* data;
@@ -87,7 +99,10 @@ struct SnapshotSink {
   void (*block)(void* data, const Block*);
 };
 
+struct OpenedPages;
 struct PoolCheckpoint;
+using TakeExpandableSegment = void (*)(void* data, uint64_t stream, bool is_small, uint64_t mapped_bytes);
+using TakePage = void (*)(void* data, const SharedPage*);
 using TakeAddress = void (*)(void* data, uint64_t addr);
 using TakePool = void (*)(void* data, PoolId, const PlainStat (*)[3]);
 using TakeEntry = void (*)(int device, int action, uint64_t addr, uint64_t size, uint64_t stream, PoolId);
@@ -107,6 +122,10 @@ struct Interface {
   Outcome (*record_stream)(uint64_t addr, uint64_t stream);
   Outcome (*base_allocation)(uint64_t addr, uint64_t* base, uint64_t* bytes);
 
+  Outcome (*share)(uint64_t addr, SharedRange*, TakePage, void* data);
+  Outcome (*open_pages)(int device, uint64_t page_size, const SharedPage*, size_t count, OpenedPages**, uint64_t* addr);
+  Outcome (*close_pages)(int device, OpenedPages*);
+
   Outcome (*empty_cache)(int device, PoolId);
   Outcome (*memory_fraction)(int device, double*);
   Outcome (*set_memory_fraction)(int device, double);
@@ -119,6 +138,7 @@ struct Interface {
   Outcome (*reset_peak_stats)(int device);
   Outcome (*reset_accumulated_stats)(int device);
   Outcome (*listen)(TakeEntry);
+  Outcome (*expandable_segments)(int device, TakeExpandableSegment, void* data);
   Outcome (*snapshot)(int device, PoolId, SnapshotSink);
 
   Outcome (*create_or_use_pool)(int device, PoolId, const Source*);

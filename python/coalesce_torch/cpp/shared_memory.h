@@ -1,48 +1,62 @@
 // Sharing memory between processes.
 //
-// A handle has PyTorch's form: a byte with its version, 'c' for memory of cudaMalloc, and CUDA's handle. So it can be
-// exchanged with processes that use PyTorch's own allocator. The form of 'c' is the same in all versions; processes with an
-// old PyTorch send CUDA's handle alone.
+// A handle has PyTorch's form: a byte with its version, 'c' for memory of cudaMalloc, and CUDA's handle; or 'e' for pages of
+// expandable segments (shared_pages.h). So it can be exchanged with processes that use PyTorch's own allocator. The form of
+// 'c' is the same in all versions; processes with an old PyTorch send CUDA's handle alone.
 #pragma once
 
 #include <cstring>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <unordered_map>
 
+#include "shared_pages.h"
 #include "torch.h"
 
 namespace coalesce {
 
 class SharedMemory {
  public:
+  // Memory of another process at an address of this one.
+  struct Opened {
+    void* address;
+    std::function<void()> close;
+  };
+  using OpenPages = std::function<Opened(const SharedPages&)>;
+
   // Returns the handle of a segment.
   static std::string handle_of(void* segment) {
     cudaIpcMemHandle_t handle;
-    C10_CUDA_CHECK(cudaIpcGetMemHandle(&handle, segment));
+    const cudaError_t error = cudaIpcGetMemHandle(&handle, segment);
+    if (error == cudaErrorInvalidValue) {
+      (void)cudaGetLastError();
+      TORCH_CHECK(false,
+                  "CUDA cannot share this memory with other processes, because it does not come from cudaMalloc: "
+                  "use another policy in the process that shares it");
+    }
+    C10_CUDA_CHECK(error);
     std::string text{kFormat, kCudaMalloc};
     return text.append(reinterpret_cast<const char*>(&handle), sizeof handle);
   }
 
-  // Opens a segment of another process. CUDA can open it only once in a process, so it is kept while it is used.
-  std::shared_ptr<void> open(const std::string& handle) {
+  // Opens memory of another process. CUDA can open a segment only once in a process, so it is kept while it is used.
+  std::shared_ptr<void> open(const std::string& handle, const OpenPages& open_pages) {
     std::lock_guard<std::mutex> lock(mutex_);
     const auto known = open_.find(handle);
     if (known != open_.end()) {
-      if (auto segment = known->second.lock()) return segment;
+      if (auto memory = known->second.lock()) return memory;
     }
-    const cudaIpcMemHandle_t of_cuda = parse(handle);
-    void* address = nullptr;
-    C10_CUDA_CHECK(cudaIpcOpenMemHandle(&address, of_cuda, cudaIpcMemLazyEnablePeerAccess));
+    const Opened opened = open_new(handle, open_pages);
     const auto device = c10::cuda::current_device();
-    std::shared_ptr<void> segment(address, [this, handle, device](void* address) {
+    std::shared_ptr<void> memory(opened.address, [this, handle, device, close = opened.close](void*) {
       std::lock_guard<std::mutex> lock(mutex_);
       c10::cuda::CUDAGuard guard(device);
       open_.erase(handle);
-      C10_CUDA_CHECK(cudaIpcCloseMemHandle(address));
+      close();
     });
-    open_[handle] = segment;
-    return segment;
+    open_[handle] = memory;
+    return memory;
   }
 
  private:
@@ -50,20 +64,23 @@ class SharedMemory {
   static constexpr char kNewestFormat = 3;
   static constexpr char kCudaMalloc = 'c';
 
-  static cudaIpcMemHandle_t parse(const std::string& handle) {
-    size_t start = 0;
-    if (handle.size() != CUDA_IPC_HANDLE_SIZE) {
-      TORCH_CHECK(handle.size() > 2 && handle[0] <= kNewestFormat,
-                  "this handle of shared memory is of a newer PyTorch than Coalesce knows");
-      TORCH_CHECK(handle[1] == kCudaMalloc,
-                  "Coalesce cannot open memory of expandable segments of another process: set "
-                  "expandable_segments:False in the process that shares it");
-      start = 2;
-    }
-    TORCH_CHECK(handle.size() == start + CUDA_IPC_HANDLE_SIZE, "this handle of shared memory is not complete");
-    cudaIpcMemHandle_t result;
-    std::memcpy(&result, handle.data() + start, sizeof result);
-    return result;
+  static Opened open_new(const std::string& handle, const OpenPages& open_pages) {
+    if (handle.size() == CUDA_IPC_HANDLE_SIZE) return open_segment(handle);
+    TORCH_CHECK(handle.size() > 2 && handle[0] <= kNewestFormat,
+                "this handle of shared memory is of a newer PyTorch than Coalesce knows");
+    const std::string rest = handle.substr(2);
+    if (handle[1] == SharedPages::kMark) return open_pages(SharedPages::parse(handle[0], rest));
+    TORCH_CHECK(handle[1] == kCudaMalloc && rest.size() == CUDA_IPC_HANDLE_SIZE,
+                "this handle of shared memory is not complete");
+    return open_segment(rest);
+  }
+
+  static Opened open_segment(const std::string& handle) {
+    cudaIpcMemHandle_t of_cuda;
+    std::memcpy(&of_cuda, handle.data(), sizeof of_cuda);
+    void* address = nullptr;
+    C10_CUDA_CHECK(cudaIpcOpenMemHandle(&address, of_cuda, cudaIpcMemLazyEnablePeerAccess));
+    return {address, [address] { C10_CUDA_CHECK(cudaIpcCloseMemHandle(address)); }};
   }
 
   std::mutex mutex_;

@@ -58,6 +58,42 @@ report = {
 with open(os.environ["REPORT"], "wb") as file:
     pickle.dump(report, file)
 """
+# Sends tensors to a process with PyTorch's own allocator and to one with ours.
+SHARE = """
+import subprocess
+child = os.environ["BEGIN"] + '''
+shared = pickle.load(sys.stdin.buffer)
+torch.cuda.init()
+free = torch.cuda.mem_get_info()[0]
+opened = [torch.UntypedStorage._new_shared_cuda(*s) for s in shared]
+tensors = [torch.empty(0, dtype=torch.uint8, device="cuda").set_(s) for s in opened]
+kept = bytes_on_gpu(MB)
+print([t.numel() for t in tensors], tensors[1].sum().item(), torch.cuda.memory_allocated())
+print(free - torch.cuda.mem_get_info()[0])
+for tensor in tensors:
+    tensor.fill_(9)
+torch.cuda.synchronize()
+del tensors, tensor, opened
+torch.cuda.ipc_collect()
+print(free - torch.cuda.mem_get_info()[0])
+'''
+tensors = [bytes_on_gpu(3 * MB), bytes_on_gpu(5000), bytes_on_gpu(30 * MB)]
+for allocator in ("native", "coalesce"):
+    tensors[1].fill_(7)
+    shared = [tensor.untyped_storage()._share_cuda_() for tensor in tensors]
+    said.append([(s[0], len(s[1]), s[1][1:2], s[2], s[3], s[5]) for s in shared])
+    run = subprocess.run([sys.executable, "-c", child], input=pickle.dumps(shared),
+                         capture_output=True, env={**os.environ, "ALLOCATOR": allocator})
+    said += [run.returncode, run.stdout.decode(), run.stderr.decode()[-500:]]
+    assert run.returncode == 0, said
+    said.append(tensors[1].sum().item())
+    again = tensors[0].untyped_storage()._share_cuda_()
+    said.append(again[1] == shared[0][1])
+del tensors, shared, again
+torch.cuda.ipc_collect()
+a = bytes_on_gpu(900 * MB)
+said.append(torch.cuda.memory_allocated())
+"""
 # PyTorch warns of empty graphs and of streams of gradients.
 QUIET = {"PYTHONWARNINGS": "ignore"}
 UNDER_BOTH = {
@@ -72,6 +108,11 @@ for megabytes in (300, 500, 400, 2, 300, 700, 1 << 42):
         said.append(str(error))
         kept[-1:] = []
 assert len(said) == 3, said
+try:
+    torch.cuda.caching_allocator_alloc(1 << 60)
+except torch.OutOfMemoryError as error:
+    said.append(str(error))
+assert len(said) == 4, said
 """,
     ),
     "a transformer with a second stream for its batches": (
@@ -470,34 +511,10 @@ kept = compiled(torch.randn(32, 256, device="cuda")).clone()
 said.append(float(kept.sum()) == float(kept.sum()))
 """,
     ),
-    "tensors shared with another process": (
-        {"FAKE_MEMORY": "1"},
-        """
-import subprocess
-pair = [bytes_on_gpu(3 * MB), bytes_on_gpu(5000)]
-pair[1].fill_(7)
-shared = [tensor.untyped_storage()._share_cuda_() for tensor in pair]
-said.append([(s[0], len(s[1]), s[2], s[3], s[5]) for s in shared])
-child = os.environ["BEGIN"] + '''
-shared = pickle.load(sys.stdin.buffer)
-torch.cuda.init()
-opened = [torch.UntypedStorage._new_shared_cuda(*s) for s in shared]
-both = [torch.empty(0, dtype=torch.uint8, device="cuda").set_(s) for s in opened]
-kept = bytes_on_gpu(MB)
-print([t.numel() for t in both], both[1].sum().item(), torch.cuda.memory_allocated())
-both[1].fill_(9)
-torch.cuda.synchronize()
-del both, opened
-torch.cuda.ipc_collect()
-'''
-run = subprocess.run([sys.executable, "-c", child], input=pickle.dumps(shared), capture_output=True)
-said += [run.returncode, run.stdout.decode(), run.stderr.decode()[-500:]]
-said.append(pair[1].sum().item())
-del pair, shared
-torch.cuda.ipc_collect()
-a = bytes_on_gpu(900 * MB)
-said.append(torch.cuda.memory_allocated())
-""",
+    "tensors shared with another process": ({"FAKE_MEMORY": "1"}, SHARE),
+    "tensors of expandable segments shared with another process": (
+        {"FAKE_MEMORY": "1", "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
+        SHARE,
     ),
     "the profiler's view of memory": (
         {},
@@ -737,6 +754,36 @@ assert torch.cuda.max_memory_allocated() == memory.max_memory_allocated() == 8 *
 torch.cuda.reset_peak_memory_stats()
 assert torch.cuda.max_memory_allocated() == memory.memory_allocated() == 3 * MB
 assert torch.cuda.memory_snapshot() == memory.memory_snapshot()["segments"]
+""",
+    ),
+    **{
+        f"memory of {policy} that CUDA cannot share": (
+            {"COALESCE_TORCH_ALLOC": f"policy={policy}"},
+            """
+try:
+    bytes_on_gpu(30 * MB).untyped_storage()._share_cuda_()
+except RuntimeError as error:
+    assert str(error).startswith("CUDA cannot share this memory with other processes"), error
+else:
+    raise SystemExit("shared")
+assert bytes_on_gpu(MB).numel() == MB
+""",
+        )
+        for policy in ("cuda_async", "gmlake")
+    },
+    "memory of expandable segments that is kept private": (
+        {
+            "FAKE_TOTAL_BYTES": "1G",
+            "TORCH_CUDA_EXPANDABLE_SEGMENTS_IPC": "0",
+            "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
+        },
+        """
+try:
+    bytes_on_gpu(30 * MB).untyped_storage()._share_cuda_()
+except RuntimeError as error:
+    assert "Set TORCH_CUDA_EXPANDABLE_SEGMENTS_IPC=1" in str(error), error
+else:
+    raise SystemExit("shared")
 """,
     ),
     "forked DataLoader workers": (

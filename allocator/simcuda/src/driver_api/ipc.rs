@@ -1,8 +1,9 @@
 //! Memory and events of other processes.
 
-use crate::border::{Out, entry_points};
+use crate::border::{In, Out, entry_points};
 use crate::context;
-use crate::ipc::Handle;
+use crate::errors::Code;
+use crate::ipc::{FABRIC, FILE_DESCRIPTOR, Handle};
 
 entry_points! { driver:
     fn cuIpcGetMemHandle(handle: Out<Handle>, addr: u64) |sim| {
@@ -24,11 +25,20 @@ entry_points! { driver:
         event.fill(|| sim.open_event(context::required()?, handle))
     }
 
-    fn cuMemExportToShareableHandle(file: Out<i32>, handle: u64, kind: i32, _flags: u64) |sim| {
-        file.fill(|| sim.export_memory(handle, kind))
+    fn cuMemExportToShareableHandle(shared: Out<u8>, handle: u64, kind: u32, _flags: u64) |sim| {
+        match u8::try_from(kind) {
+            Ok(FILE_DESCRIPTOR) => shared.cast().fill(|| sim.export_as_file(handle)),
+            Ok(FABRIC) => shared.cast().fill(|| sim.export_over_fabric(handle)),
+            _ => Err(Code::NOT_SUPPORTED),
+        }
     }
 
-    fn cuMemImportFromShareableHandle(handle: Out<u64>, file: u64, kind: i32) |sim| {
-        handle.fill(|| sim.import_memory(file, kind))
+    /// A file is passed as the value of the pointer.
+    fn cuMemImportFromShareableHandle(handle: Out<u64>, shared: In<Handle>, kind: u32) |sim| {
+        match u8::try_from(kind) {
+            Ok(FILE_DESCRIPTOR) => handle.fill(|| sim.import_file(shared.value())),
+            Ok(FABRIC) => handle.fill(|| sim.import_over_fabric(shared.get()?)),
+            _ => Err(Code::NOT_SUPPORTED),
+        }
     }
 }

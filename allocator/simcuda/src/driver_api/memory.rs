@@ -61,8 +61,8 @@ pub struct Location {
 #[repr(C)]
 pub struct AllocationProperties {
     pub kind: i32,
-    /// How other processes may get the memory, as bits: files alone here.
-    pub handle_types: i32,
+    /// How other processes may get the memory, as bits.
+    pub handle_types: u32,
     pub location: Location,
     pub win32_metadata: u64,
     /// Compression and usage flags.
@@ -121,7 +121,8 @@ entry_points! { driver:
         handle.fill(|| {
             let what = what.get()?;
             let ordinal = what.location.device(sim)?;
-            sim.create(ordinal, bytes)
+            let types = u8::try_from(what.handle_types).map_err(|_| Code::INVALID_VALUE)?;
+            sim.create(ordinal, bytes, types)
         })
     }
 

@@ -1,5 +1,6 @@
 //! The CUDA device over the simulated driver behaves as a device.
 
+use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::GRANULARITY;
 use coalesce_alloc::driver::calls::CallKind;
 use coalesce_alloc::driver::cuda::{CudaDevice, CudaError, NativeStreams, StreamHandles};
@@ -7,9 +8,12 @@ use coalesce_alloc::driver::hooks::Instruments;
 use coalesce_alloc::driver::hooks::cost::Costs;
 use coalesce_alloc::driver::tap::Tap;
 use coalesce_alloc::driver::{
-    DeviceAddr, Driver, DriverError, EventId, HandleKind, MemoryHandle, PoolSettings, StreamId,
-    VirtualMemory,
+    DeviceAddr, Driver, DriverError, EventId, HandleKind, MemoryHandle, PoolSettings, SharedHandle,
+    StreamId, VirtualMemory,
 };
+use coalesce_alloc::error::Error;
+use coalesce_alloc::pytorch::share::Shareable;
+use coalesce_alloc::settings::Settings;
 
 use crate::machine::{Machine, counters, current_context, device, set_capturing};
 
@@ -103,6 +107,78 @@ fn addresses_and_memory_are_separate() {
         let stranger = memory.release(MemoryHandle(12345), PAGE);
         assert_eq!(stranger, Err(DriverError::InvalidValue));
         assert_eq!(device.memory_info().unwrap().free, 64 << 20);
+    });
+}
+
+#[test]
+fn memory_for_other_processes_is_named_until_it_is_released() {
+    Machine::with(&[("FAKE_FABRIC", "1")]).run(|| {
+        let mut device = device();
+        for kind in [HandleKind::FileDescriptor, HandleKind::Fabric] {
+            let base = device.reserve(PAGE).unwrap();
+            let handle = device.create(PAGE, kind).unwrap();
+            let shared = device.export(handle, kind).unwrap();
+            assert_eq!(device.export(handle, kind), Ok(shared), "the same name");
+            let imported = device.import(PAGE, shared).unwrap();
+            assert_ne!(imported, handle);
+            device.map(base, PAGE, imported).unwrap();
+            device.set_access(base, PAGE).unwrap();
+            device.unmap(base, PAGE).unwrap();
+            device.release(imported, PAGE).unwrap();
+            device.release(handle, PAGE).unwrap();
+            assert_eq!(
+                device.export(handle, kind),
+                Err(DriverError::InvalidValue),
+                "released"
+            );
+            if let SharedHandle::FileDescriptor(_) = shared {
+                assert!(device.import(PAGE, shared).is_err(), "the file is closed");
+            }
+        }
+        let handle = device.create(PAGE, HandleKind::Fabric).unwrap();
+        let other_kind = device.export(handle, HandleKind::FileDescriptor);
+        assert!(other_kind.is_err(), "created for another kind of sharing");
+        device.keep_private("by choice");
+        let private = device.create(PAGE, HandleKind::FileDescriptor).unwrap();
+        let refused = device.export(private, HandleKind::FileDescriptor);
+        assert_eq!(refused, Err(DriverError::Failed("by choice".to_owned())));
+    });
+}
+
+#[test]
+fn the_reference_shares_whole_segments_and_the_pages_of_a_block() {
+    Machine::with(&[]).run(|| {
+        let mut settings = Settings::default();
+        let mut allocator = PyTorch::new(device(), settings.clone());
+        let block = |allocator: &mut PyTorch<CudaDevice>, bytes| {
+            allocator.malloc(bytes, StreamId::DEFAULT).unwrap()
+        };
+        let start = block(&mut allocator, 512);
+        let inside = block(&mut allocator, 512);
+        assert_eq!(allocator.share(inside), Ok(Shareable::Segment { start }));
+        let unknown = start.offset(1024);
+        assert_eq!(
+            allocator.share(unknown),
+            Err(Error::InvalidPointer(unknown))
+        );
+
+        settings.apply("expandable_segments:True").unwrap();
+        let mut allocator = PyTorch::new(device(), settings);
+        let first = block(&mut allocator, 15 << 20);
+        let second = block(&mut allocator, 30 << 20);
+        let shared = |allocator: &mut PyTorch<CudaDevice>, addr| match allocator.share(addr) {
+            Ok(Shareable::Pages {
+                start,
+                page_size,
+                handles,
+            }) => (start.offset_from(first), page_size, handles),
+            other => panic!("{other:?}"),
+        };
+        let (start, page_size, of_first) = shared(&mut allocator, first);
+        assert_eq!((start, page_size, of_first.len()), (0, 20 << 20, 1));
+        let (start, page_size, of_second) = shared(&mut allocator, second);
+        assert_eq!((start, page_size, of_second.len()), (0, 20 << 20, 3));
+        assert_eq!(of_first[0], of_second[0], "the page that both use");
     });
 }
 

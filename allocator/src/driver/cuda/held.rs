@@ -19,6 +19,9 @@ pub(super) struct Held {
     pub(super) reservations: Ranges,
     /// Physical memory, with its bytes.
     pub(super) handles: HashMap<MemoryHandle, u64, FixedState>,
+    /// The files by which other processes get physical memory.
+    #[cfg(unix)]
+    pub(super) files: HashMap<MemoryHandle, std::os::fd::OwnedFd, FixedState>,
     pub(super) mappings: Ranges,
 }
 

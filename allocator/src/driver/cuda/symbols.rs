@@ -153,6 +153,8 @@ entry_points! {
         create = "cuMemCreate"
             (*mut Physical, usize, *const sys::CUmemAllocationProp, c_ulonglong);
         release = "cuMemRelease" (Physical);
+        export = "cuMemExportToShareableHandle" (*mut c_void, Physical, c_uint, c_ulonglong);
+        import = "cuMemImportFromShareableHandle" (*mut Physical, *mut c_void, c_uint);
         map = "cuMemMap" (Pointer, usize, usize, Physical, c_ulonglong);
         set_access = "cuMemSetAccess" (Pointer, usize, *const sys::CUmemAccessDesc, usize);
         unmap = "cuMemUnmap" (Pointer, usize);

@@ -2,7 +2,9 @@
 
 use super::context::VirtualMemory as Calls;
 use super::{CudaDevice, size};
-use crate::driver::{DeviceAddr, DriverError, HandleKind, MemoryHandle, VirtualMemory};
+use crate::driver::{
+    DeviceAddr, DriverError, HandleKind, MemoryHandle, SharedHandle, VirtualMemory,
+};
 
 impl CudaDevice {
     fn virtual_memory_calls(&self) -> Result<Calls<'_>, DriverError> {
@@ -42,7 +44,8 @@ impl VirtualMemory for CudaDevice {
 
     /// Refuses fabric handles without a driver call if the device does not support them.
     fn create(&mut self, bytes: u64, kind: HandleKind) -> Result<MemoryHandle, DriverError> {
-        if kind == HandleKind::Fabric && !self.has_fabric {
+        let kind = self.private.is_none().then_some(kind);
+        if kind == Some(HandleKind::Fabric) && !self.has_fabric {
             return Err(DriverError::NotSupported);
         }
         let calls = self.virtual_memory_calls()?;
@@ -59,7 +62,50 @@ impl VirtualMemory for CudaDevice {
         let answer = self.virtual_memory_calls()?.release(handle.0);
         self.note(answer)?;
         self.held.handles.remove(&handle);
+        #[cfg(unix)]
+        self.held.files.remove(&handle);
         Ok(())
+    }
+
+    /// Exports a handle as a file only once, so that equal memory has equal names.
+    #[cfg(unix)]
+    fn export(
+        &mut self,
+        handle: MemoryHandle,
+        kind: HandleKind,
+    ) -> Result<SharedHandle, DriverError> {
+        use std::os::fd::AsRawFd as _;
+
+        if !self.held.handles.contains_key(&handle) {
+            return Err(DriverError::InvalidValue);
+        }
+        if let Some(why) = self.private {
+            return Err(DriverError::Failed(why.to_owned()));
+        }
+        if kind == HandleKind::Fabric {
+            let answer = self.virtual_memory_calls()?.export_over_fabric(handle.0);
+            return Ok(SharedHandle::Fabric(self.note(answer)?));
+        }
+        if !self.held.files.contains_key(&handle) {
+            let answer = self.virtual_memory_calls()?.export_as_file(handle.0);
+            let file = self.note(answer)?;
+            self.held.files.insert(handle, file);
+        }
+        let file = self.held.files.get(&handle);
+        let file = file.ok_or(DriverError::InvalidValue)?.as_raw_fd();
+        Ok(SharedHandle::FileDescriptor(file))
+    }
+
+    #[cfg(unix)]
+    fn import(&mut self, bytes: u64, shared: SharedHandle) -> Result<MemoryHandle, DriverError> {
+        let calls = self.virtual_memory_calls()?;
+        let answer = match shared {
+            SharedHandle::Fabric(name) => calls.import_over_fabric(&name),
+            SharedHandle::FileDescriptor(file) => calls.import_file(file),
+        };
+        let handle = MemoryHandle(self.note(answer)?);
+        self.held.handles.insert(handle, bytes);
+        Ok(handle)
     }
 
     fn map(

@@ -10,7 +10,7 @@ use coalesce_alloc::snapshot::{BlockInfo, SegmentInfo};
 use coalesce_alloc::stats::PoolKind;
 
 use super::figures::{Stats, of_pools};
-use super::{Outcome, PoolId, SnapshotSink, TakeEntry, TakePool, outcome};
+use super::{Outcome, PoolId, SnapshotSink, TakeEntry, TakeExpandableSegment, TakePool, outcome};
 use crate::process::DEVICES;
 
 /// A segment of a snapshot. Sizes are in bytes.
@@ -95,6 +95,22 @@ pub(super) extern "C" fn reset_accumulated_stats(device: c_int) -> Outcome {
             device.reset_accumulated_stats();
             Ok(())
         })?;
+        Ok(())
+    })
+}
+
+/// # Safety
+/// `take` must accept `data`.
+pub(super) unsafe extern "C" fn expandable_segments(
+    device: c_int,
+    take: TakeExpandableSegment,
+    data: *mut c_void,
+) -> Outcome {
+    outcome(|| {
+        let sizes = DEVICES.with_used(device, |device| Ok(device.expandable_segment_sizes()))?;
+        for size in sizes.into_iter().flatten() {
+            take(data, size.stream.0, size.is_small, size.mapped);
+        }
         Ok(())
     })
 }

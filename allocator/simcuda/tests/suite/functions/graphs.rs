@@ -2,7 +2,8 @@
 
 use super::{
     CAPTURE_INVALIDATED, CAPTURE_ISOLATION, CAPTURE_UNJOINED, CAPTURE_UNSUPPORTED, CAPTURED_EVENT,
-    ILLEGAL_STATE, INVALID_CONTEXT, INVALID_VALUE, MIB, SUCCESS, begin, event, malloc, stream,
+    ILLEGAL_STATE, INVALID_CONTEXT, INVALID_VALUE, MIB, NOT_SUPPORTED, SUCCESS, begin, event,
+    malloc, stream,
 };
 use crate::library::{cuda, ok};
 use crate::machine::Machine;
@@ -233,6 +234,10 @@ fn memory_is_opened_by_other_processes_alone() {
         ok!(cuIpcGetMemHandle(handle.as_mut_ptr(), addr));
         let inside = cuda!(cuIpcGetMemHandle(handle.as_mut_ptr(), addr + 512));
         assert_eq!(inside, INVALID_VALUE, "not the start of an allocation");
+        let mut pooled = 0_u64;
+        ok!(cuMemAllocAsync(&raw mut pooled, MIB, 0_u64));
+        let of_pool = cuda!(cuIpcGetMemHandle(handle.as_mut_ptr(), pooled));
+        assert_eq!(of_pool, INVALID_VALUE, "memory of a pool");
         let same = cuda!(cuIpcOpenMemHandle_v2(&raw mut other, handle, 1_u32));
         assert_eq!(same, INVALID_CONTEXT);
         // The second word is the process.
@@ -249,38 +254,69 @@ fn memory_is_opened_by_other_processes_alone() {
     });
 }
 
+/// Physical memory of 4 MiB that may be shared in these ways.
+fn shareable(types: i32) -> (i32, u64) {
+    let mut handle = 0_u64;
+    let mut what = super::on_device(0);
+    what[1] = types;
+    let status = cuda!(cuMemCreate(&raw mut handle, 4 * MIB, what.as_ptr(), 0_u64));
+    (status, handle)
+}
+
+/// Maps imported memory.
+fn use_imported(handle: u64) {
+    let mut addr = 0_u64;
+    let place = &raw mut addr;
+    ok!(cuMemAddressReserve(place, 4 * MIB, 0_u64, 0_u64, 0_u64));
+    ok!(cuMemMap(addr, 4 * MIB, 0_u64, handle, 0_u64));
+}
+
 #[test]
 fn virtual_memory_is_exported_as_a_file() {
     Machine::with(&[]).run(|| {
         begin();
-        let (mut handle, mut imported, mut file) = (0_u64, 0_u64, -1_i32);
-        let what = super::on_device(0);
-        ok!(cuMemCreate(&raw mut handle, 4 * MIB, what.as_ptr(), 0_u64));
-        ok!(cuMemExportToShareableHandle(
-            &raw mut file,
-            handle,
-            1_i32,
-            0_u64
-        ));
-        ok!(cuMemImportFromShareableHandle(
-            &raw mut imported,
-            file as u64,
-            1_i32
-        ));
-        let mut addr = 0_u64;
-        ok!(cuMemAddressReserve(
-            &raw mut addr,
-            4 * MIB,
-            0_u64,
-            0_u64,
-            0_u64
-        ));
-        ok!(cuMemMap(addr, 4 * MIB, 0_u64, imported, 0_u64));
-        let unknown = cuda!(cuMemImportFromShareableHandle(
-            &raw mut imported,
-            9999_u64,
-            1_i32
-        ));
-        assert_eq!(unknown, INVALID_VALUE);
+        let (mut imported, mut file) = (0_u64, -1_i32);
+        let (_, handle) = shareable(1);
+        let place = &raw mut file;
+        ok!(cuMemExportToShareableHandle(place, handle, 1_i32, 0_u64));
+        let import = |imported: &mut u64, file: u64| {
+            cuda!(cuMemImportFromShareableHandle(
+                &raw mut *imported,
+                file,
+                1_i32
+            ))
+        };
+        assert_eq!(import(&mut imported, file as u64), SUCCESS);
+        use_imported(imported);
+        assert_eq!(import(&mut imported, 9999), INVALID_VALUE);
+        let (_, private) = shareable(0);
+        let refused = cuda!(cuMemExportToShareableHandle(place, private, 1_i32, 0_u64));
+        assert_eq!(refused, INVALID_VALUE, "not requested");
+    });
+}
+
+#[test]
+fn virtual_memory_is_exported_over_a_fabric_where_there_is_one() {
+    Machine::with(&[]).run(|| {
+        begin();
+        assert_eq!(shareable(8).0, NOT_SUPPORTED);
+    });
+    Machine::with(&[("FAKE_FABRIC", "1")]).run(|| {
+        begin();
+        let (mut imported, mut shared) = (0_u64, [0_u64; 8]);
+        let (_, handle) = shareable(8);
+        let place = shared.as_mut_ptr();
+        ok!(cuMemExportToShareableHandle(place, handle, 8_i32, 0_u64));
+        let import = |imported: &mut u64, shared: [u64; 8]| {
+            let shared = shared.as_ptr();
+            cuda!(cuMemImportFromShareableHandle(
+                &raw mut *imported,
+                shared,
+                8_i32
+            ))
+        };
+        assert_eq!(import(&mut imported, shared), SUCCESS);
+        use_imported(imported);
+        assert_eq!(import(&mut imported, [0; 8]), INVALID_VALUE);
     });
 }

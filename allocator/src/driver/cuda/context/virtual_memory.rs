@@ -1,10 +1,19 @@
 //! The calls for virtual memory.
 
+#[cfg(unix)]
+use std::ffi::c_int;
+#[cfg(unix)]
+use std::os::fd::{FromRawFd as _, OwnedFd};
+
 use cudarc::driver::sys;
+use cudarc::driver::sys::CUmemAllocationHandleType_enum as HandleType;
 
 use super::{Answer, Context, access_of, memory_of};
 use crate::driver::HandleKind;
 use crate::driver::cuda::symbols::{Device, Physical, Pointer, VirtualMemoryCalls};
+
+const AS_FILE: HandleType = HandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+const OVER_FABRIC: HandleType = HandleType::CU_MEM_HANDLE_TYPE_FABRIC;
 
 /// The virtual memory calls of one device.
 #[derive(Clone, Copy)]
@@ -14,15 +23,15 @@ pub(in crate::driver::cuda) struct VirtualMemory<'a> {
 }
 
 impl VirtualMemory<'_> {
-    /// The properties of the memory: on this device, shareable as `kind` says, accessible to network cards if
-    /// `rdma`, as PyTorch 2.11 requests it.
-    fn properties(self, kind: HandleKind, rdma: bool) -> sys::CUmemAllocationProp {
-        use sys::CUmemAllocationHandleType_enum as Type;
+    /// The properties of the memory: on this device, shareable as `kind` says or not at all, accessible to network
+    /// cards if `rdma`, as PyTorch 2.11 requests it.
+    fn properties(self, kind: Option<HandleKind>, rdma: bool) -> sys::CUmemAllocationProp {
         sys::CUmemAllocationProp {
             type_: sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
             requestedHandleTypes: match kind {
-                HandleKind::Fabric => Type::CU_MEM_HANDLE_TYPE_FABRIC,
-                HandleKind::FileDescriptor => Type::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                Some(HandleKind::Fabric) => OVER_FABRIC,
+                Some(HandleKind::FileDescriptor) => AS_FILE,
+                None => HandleType::CU_MEM_HANDLE_TYPE_NONE,
             },
             location: memory_of(self.context.device),
             win32HandleMetaData: std::ptr::null_mut(),
@@ -38,7 +47,7 @@ impl VirtualMemory<'_> {
     /// Returns the granularity of sizes and addresses, in bytes.
     pub(in crate::driver::cuda) fn granularity(self) -> Answer<u64> {
         let mut bytes = 0;
-        let properties = self.properties(HandleKind::FileDescriptor, false);
+        let properties = self.properties(Some(HandleKind::FileDescriptor), false);
         let option = sys::CUmemAllocationGranularity_flags::CU_MEM_ALLOC_GRANULARITY_MINIMUM as u32;
         // SAFETY: `bytes` receives the one number it writes; it only reads the properties.
         let answer =
@@ -68,7 +77,7 @@ impl VirtualMemory<'_> {
     pub(in crate::driver::cuda) fn create(
         self,
         bytes: usize,
-        kind: HandleKind,
+        kind: Option<HandleKind>,
         rdma: bool,
     ) -> Answer<Physical> {
         let _entered = self.context.enter()?;
@@ -86,6 +95,60 @@ impl VirtualMemory<'_> {
         // SAFETY: the handle was created here and not released, as the caller has checked.
         let answer = unsafe { (self.calls.release)(handle) };
         self.context.check("cuMemRelease", answer)
+    }
+
+    /// Opens a file that names the memory of a handle.
+    #[cfg(unix)]
+    pub(in crate::driver::cuda) fn export_as_file(self, handle: Physical) -> Answer<OwnedFd> {
+        let _entered = self.context.enter()?;
+        let mut file: c_int = -1;
+        let place = (&raw mut file).cast();
+        // SAFETY: the handle is live, as the caller has checked. `file` receives the one descriptor it writes for
+        // this type.
+        let answer = unsafe { (self.calls.export)(place, handle, AS_FILE.0, 0) };
+        self.context.check("cuMemExportToShareableHandle", answer)?;
+        // SAFETY: the driver has opened the file for the caller, who must close it.
+        Ok(unsafe { OwnedFd::from_raw_fd(file) })
+    }
+
+    /// Returns the name of the memory of a handle over a fabric.
+    #[cfg(unix)]
+    pub(in crate::driver::cuda) fn export_over_fabric(self, handle: Physical) -> Answer<[u8; 64]> {
+        let _entered = self.context.enter()?;
+        let mut name = [0; 64];
+        let place = name.as_mut_ptr().cast();
+        // SAFETY: the handle is live, as the caller has checked. `name` has room for the `CUmemFabricHandle` it
+        // writes for this type.
+        let answer = unsafe { (self.calls.export)(place, handle, OVER_FABRIC.0, 0) };
+        self.context.check("cuMemExportToShareableHandle", answer)?;
+        Ok(name)
+    }
+
+    /// Gets the memory that a file names.
+    #[cfg(unix)]
+    pub(in crate::driver::cuda) fn import_file(self, file: c_int) -> Answer<Physical> {
+        let _entered = self.context.enter()?;
+        let mut handle = 0;
+        let file = std::ptr::without_provenance_mut(file as usize);
+        // SAFETY: `handle` receives the one number it writes. For this type the pointer is a number, and the driver
+        // refuses files that it has not made.
+        let answer = unsafe { (self.calls.import)(&raw mut handle, file, AS_FILE.0) };
+        self.context
+            .check("cuMemImportFromShareableHandle", answer)?;
+        Ok(handle)
+    }
+
+    /// Gets the memory that has a name over a fabric.
+    #[cfg(unix)]
+    pub(in crate::driver::cuda) fn import_over_fabric(self, name: &[u8; 64]) -> Answer<Physical> {
+        let _entered = self.context.enter()?;
+        let mut handle = 0;
+        let name = name.as_ptr().cast_mut().cast();
+        // SAFETY: `handle` receives the one number it writes. It only reads the name, a `CUmemFabricHandle`.
+        let answer = unsafe { (self.calls.import)(&raw mut handle, name, OVER_FABRIC.0) };
+        self.context
+            .check("cuMemImportFromShareableHandle", answer)?;
+        Ok(handle)
     }
 
     /// Maps a handle from its start.

@@ -100,6 +100,10 @@ fn open_slow(_: u32) -> Result<Slow, String> {
     Ok(Slow(Arc::new(Mutex::new(device))))
 }
 
+fn malloc(devices: &Devices<Slow>, bytes: u64) -> Result<DeviceAddr, Failure> {
+    devices.malloc_collecting(0, bytes, StreamId::DEFAULT, || false)
+}
+
 #[test]
 fn others_use_the_allocator_while_one_waits_for_the_device() {
     let (waiting, waits) = channel();
@@ -112,13 +116,13 @@ fn others_use_the_allocator_while_one_waits_for_the_device() {
         .unwrap();
     // The first segment is needed, and is released at once.
     release.send(()).unwrap();
-    let first = devices.malloc(0, MIB, StreamId::DEFAULT).unwrap();
+    let first = malloc(&devices, MIB).unwrap();
     assert_eq!(waits.recv(), Ok(2 * MIB));
     thread::scope(|scope| {
-        let slow = scope.spawn(|| devices.malloc(0, 30 * MIB, StreamId::DEFAULT));
+        let slow = scope.spawn(|| malloc(&devices, 30 * MIB));
         assert_eq!(waits.recv(), Ok(30 * MIB));
         // With the lock held, this would wait forever.
-        let cached = devices.malloc(0, MIB, StreamId::DEFAULT);
+        let cached = malloc(&devices, MIB);
         assert_eq!(cached, Ok(first.offset(MIB)));
         assert_eq!(devices.stats(0).unwrap().segment.all().current, 1);
         release.send(()).unwrap();
@@ -129,6 +133,6 @@ fn others_use_the_allocator_while_one_waits_for_the_device() {
     devices
         .apply_settings("release_lock_on_cudamalloc:False")
         .unwrap();
-    devices.malloc(0, 40 * MIB, StreamId::DEFAULT).unwrap();
+    malloc(&devices, 40 * MIB).unwrap();
     assert!(waits.try_recv().is_err());
 }
