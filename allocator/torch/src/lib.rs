@@ -23,8 +23,8 @@
 //! # Limitations
 //! Memory is not freed at the end of the process, because the driver may be unloaded before the last tensor
 //! is freed. The first call for a device creates its state, so a process that uses one of eight devices has
-//! one context. With `release_lock_on_cudamalloc`, the lock of a device is released during `cuMemAlloc`, but not while
-//! the allocator of a MemPool is called.
+//! one context. With `release_lock_on_cudamalloc`, the C++ class releases the lock of a device during `cuMemAlloc`, but
+//! not while the allocator of a MemPool is called.
 //!
 //! Sources: PyTorch 2.6 to 2.15, `c10/cuda/CUDACachingAllocator.{h,cpp}`,
 //! `torch/csrc/cuda/CUDAPluggableAllocator.{h,cpp}`, `torch/csrc/cuda/Module.cpp`, `torch/cuda/memory.py`.
