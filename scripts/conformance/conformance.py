@@ -235,6 +235,8 @@ CONFIGS = [
         ],
         bad_fraction=True,
     ),
+    # 2.9 asserts outside captures.
+    Config("graph-reuse", "graph_capture_record_stream_reuse:True", since="2.10"),
     Config("throw", "throw_on_cudamalloc_oom:True"),
     Config("throw-fraction", "throw_on_cudamalloc_oom:True,per_process_memory_fraction:0.7"),
     Config(

@@ -123,6 +123,16 @@ impl PendingEvents {
     }
 }
 
+/// When the frees that a capture deferred are processed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum DeferredFrees {
+    /// When events are processed next. Until 2.12.
+    AtNextRequest,
+    /// With `graph_capture_record_stream_reuse`, those of a private pool when requests are no longer directed to it,
+    /// even during a capture. From 2.13 on (pytorch#175817).
+    AtEndOfPool,
+}
+
 /// Which pending events to wait for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Waiting {
@@ -289,13 +299,34 @@ impl<D: Driver> PyTorch<D> {
         slot
     }
 
-    /// Processes the deferred frees. Streams recorded during a capture have finished; events are recorded
-    /// for the others.
+    /// Processes all deferred frees. Streams recorded during a capture have finished; events are recorded for the
+    /// others.
     pub(super) fn insert_deferred_events(&mut self) -> Result<(), Error> {
         if self.events.deferred.is_empty() {
             return Ok(());
         }
-        let mut deferred = std::mem::take(&mut self.events.deferred).into_iter();
+        let deferred = std::mem::take(&mut self.events.deferred);
+        self.insert_events_of(deferred)
+    }
+
+    /// Processes the deferred frees of a private pool that no requests are directed to any more, if this release does
+    /// so.
+    pub(super) fn insert_deferred_events_of(&mut self, pool: MempoolId) -> Result<(), Error> {
+        if self.rules.deferred_frees == DeferredFrees::AtNextRequest
+            || !self.settings.graph_capture_record_stream_reuse
+        {
+            return Ok(());
+        }
+        let deferred = std::mem::take(&mut self.events.deferred).into_iter();
+        let is_of_pool =
+            |id: BlockId| self.pools.pool_of(self.blocks[id].shelf).owner() == Some(pool);
+        let (of_pool, others) = deferred.partition(|&(id, _)| is_of_pool(id));
+        self.events.deferred = others;
+        self.insert_events_of(of_pool)
+    }
+
+    fn insert_events_of(&mut self, deferred: Vec<(BlockId, Vec<GraphNode>)>) -> Result<(), Error> {
+        let mut deferred = deferred.into_iter();
         while let Some((id, _)) = deferred.next() {
             self.forget_streams_of_capture(id);
             let inserted = self.insert_events(id);

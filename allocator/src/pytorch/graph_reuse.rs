@@ -4,7 +4,8 @@
 //! is freed, the last node of each of these streams is remembered. The block is free when all these nodes come before
 //! everything that its own stream will capture: that is, when they are among the nodes before the end of that stream.
 //!
-//! A stream that is not captured has no node. Then the free is deferred until the capture ends, as without the setting.
+//! A stream that is not captured has no node. Then the free is deferred until the capture ends, as without the setting, or
+//! until its pool serves no more requests ([`DeferredFrees`](super::events::DeferredFrees)).
 //!
 //! Source: PyTorch 2.11, `record_free_markers`, `update_visited`, `free_safe_blocks_in_capture` (pytorch#158352).
 

@@ -348,10 +348,11 @@ impl<D: Driver> PyTorch<D> {
     /// Ends the redirection. The pool keeps its users (`endAllocateToPool`).
     ///
     /// # Errors
-    /// [`PoolError::NotRecording`].
+    /// [`PoolError::NotRecording`]; [`Error::Driver`] if an event could not be recorded for a deferred free.
     pub fn end_allocate_to_pool(&mut self, id: MempoolId) -> Result<(), Error> {
         self.graph_reuse.forget();
-        Ok(self.private_pools.end(id)?)
+        self.private_pools.end(id)?;
+        self.insert_deferred_events_of(id)
     }
 
     /// Removes a user (`releasePool`). The memory of a pool without users is returned when the cache is

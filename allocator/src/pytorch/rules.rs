@@ -5,6 +5,7 @@
 
 use super::capture::PoolScope;
 use super::checkpoint::GrownSegment;
+use super::events::DeferredFrees;
 use super::expandable::Reservation;
 use super::limit::{Fraction, InvalidFraction};
 use super::out_of_memory::OomHint;
@@ -20,6 +21,8 @@ pub(super) struct Rules {
     pub(super) tie_break: TieBreak,
     /// What counts as a capture of a graph.
     pub(super) pool_scope: PoolScope,
+    /// When the frees that a capture deferred are processed.
+    pub(super) deferred_frees: DeferredFrees,
     /// Which of several redirections to private pools applies.
     pub(super) nesting: Nesting,
     /// When private pools lend memory.
@@ -45,6 +48,7 @@ pub(super) struct Rules {
 const V2_6: Rules = Rules {
     tie_break: TieBreak::Address,
     pool_scope: PoolScope::IsCapture,
+    deferred_frees: DeferredFrees::AtNextRequest,
     nesting: Nesting::Outermost,
     borrowing: Borrowing::LastResort,
     borrowed_block: BorrowedBlock::AsExpandable,
@@ -80,6 +84,7 @@ const V2_12: Rules = Rules {
 const V2_13: Rules = Rules {
     tie_break: TieBreak::Segment,
     pool_scope: PoolScope::IsNoCapture,
+    deferred_frees: DeferredFrees::AtEndOfPool,
     pool_statistics: PoolStatistics::Kept,
     fraction: Fraction::Rounded,
     later_failures: LaterFailures::AreErrors,
