@@ -1,45 +1,32 @@
 //! The allocator of one device, with any policy.
 
-use std::collections::HashSet;
+mod malloc;
+mod pools;
 
 use coalesce_alloc::driver::hooks::limit::Limit;
 use coalesce_alloc::driver::tap::Tap;
-use coalesce_alloc::driver::{
-    DetachedMalloc, DeviceAddr, Driver, DriverError, SharedHandle, StreamId,
-};
+use coalesce_alloc::driver::{DeviceAddr, Driver, SharedHandle, StreamId};
 use coalesce_alloc::error::Error;
 use coalesce_alloc::history::{HistoryOptions, Listener};
 use coalesce_alloc::policy::{self, BuildError, POLICIES};
-use coalesce_alloc::pytorch::checkpoint::{PoolCheckpoint, RestoredPool};
-use coalesce_alloc::pytorch::in_parts::{Pending, Progress};
+use coalesce_alloc::pytorch::ExpandableSegmentSize;
 use coalesce_alloc::pytorch::share::Shareable;
-use coalesce_alloc::pytorch::{ExpandableSegmentSize, StreamFilter};
 use coalesce_alloc::settings::Settings;
 use coalesce_alloc::snapshot::{BlockInfo, SegmentInfo, Snapshot};
 use coalesce_alloc::stats::DeviceStats;
-use coalesce_alloc::{Allocator, MempoolId, PoolSource, PyTorch, Violation, WithHistory};
+use coalesce_alloc::{Allocator, MempoolId, PyTorch, Violation, WithHistory};
 
+pub use self::malloc::Malloc;
 use crate::conf::Choice;
 use crate::opened::OpenedPages;
 
 /// A device with a limit, for policies that do not limit themselves.
 type Limited<D> = Tap<D, Limit>;
 
-const CHECKPOINTS: &str = "checkpoints of the private pools of CUDA graphs";
-const POOLS: &str = "the private pools of CUDA graphs and torch.cuda.MemPool";
-
 /// The allocator of one device of several.
 pub struct DeviceAllocator<D: Driver> {
     ordinal: u32,
     policy: Policy<D>,
-}
-
-/// How far a request has come.
-pub enum Malloc {
-    /// It was served.
-    Done(DeviceAddr),
-    /// It waits for the answer to a call of the device, which needs no lock.
-    Waits(Pending, DetachedMalloc),
 }
 
 enum Policy<D: Driver> {
@@ -89,92 +76,6 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
         Ok(Self { ordinal, policy })
     }
 
-    /// Allocates memory for work on `stream`.
-    ///
-    /// # Errors
-    /// As [`Allocator::malloc`].
-    pub fn malloc(&mut self, bytes: u64, stream: StreamId) -> Result<DeviceAddr, Error> {
-        let answer = self.allocator_mut().malloc(bytes, stream);
-        answer.map_err(|error| self.of_this_device(error))
-    }
-
-    /// The first part of a raw malloc; see [`PyTorch::malloc_cached`]. Other policies have only one part,
-    /// [`Self::malloc`].
-    ///
-    /// # Errors
-    /// As [`Allocator::malloc`].
-    pub fn malloc_cached(
-        &mut self,
-        bytes: u64,
-        stream: StreamId,
-    ) -> Result<Option<DeviceAddr>, Error> {
-        let Policy::Reference(allocator) = &mut self.policy else {
-            return self.malloc(bytes, stream).map(Some);
-        };
-        allocator.malloc_cached(bytes, stream)
-    }
-
-    /// The second part of a raw malloc; see [`PyTorch::begin_uncached`]. It stops before a call of the device only
-    /// with the setting `release_lock_on_cudamalloc`.
-    ///
-    /// # Errors
-    /// As [`Allocator::malloc`].
-    pub fn begin_uncached(
-        &mut self,
-        bytes: u64,
-        stream: StreamId,
-        memory_was_freed: bool,
-    ) -> Result<Malloc, Error> {
-        let Policy::Reference(allocator) = &mut self.policy else {
-            return self.malloc(bytes, stream).map(Malloc::Done);
-        };
-        let progress = match allocator.settings().release_lock_on_cudamalloc() {
-            true => allocator.begin_uncached(bytes, stream, memory_was_freed),
-            false => allocator
-                .malloc_uncached(bytes, stream, memory_was_freed)
-                .map(Progress::Done),
-        };
-        self.go_on(progress)
-    }
-
-    /// Continues with the device's answer to the call of [`Malloc::Waits`]; see [`PyTorch::resume`].
-    ///
-    /// # Errors
-    /// As [`Allocator::malloc`].
-    pub fn resume(
-        &mut self,
-        pending: Pending,
-        answer: Result<DeviceAddr, DriverError>,
-    ) -> Result<Malloc, Error> {
-        let Policy::Reference(allocator) = &mut self.policy else {
-            return Err(DriverError::NotSupported.into());
-        };
-        let answer = (allocator.driver_mut()).end_malloc(pending.segment_size(), answer);
-        let progress = allocator.resume(pending, answer);
-        self.go_on(progress)
-    }
-
-    /// Leaves calls of the device to the caller, if the device allows it.
-    fn go_on(&mut self, mut progress: Result<Progress, Error>) -> Result<Malloc, Error> {
-        loop {
-            let pending = match progress {
-                Ok(Progress::Done(addr)) => return Ok(Malloc::Done(addr)),
-                Ok(Progress::NeedsSegment(pending)) => pending,
-                Err(error) => return Err(self.of_this_device(error)),
-            };
-            let Policy::Reference(allocator) = &mut self.policy else {
-                return Err(DriverError::NotSupported.into());
-            };
-            let device = allocator.driver_mut();
-            let answer = match device.detached_malloc(pending.segment_size()) {
-                Ok(Some(call)) => return Ok(Malloc::Waits(pending, call)),
-                Ok(None) => device.malloc(pending.segment_size()),
-                Err(error) => Err(error),
-            };
-            progress = allocator.resume(pending, answer);
-        }
-    }
-
     /// Frees memory.
     ///
     /// # Errors
@@ -197,14 +98,6 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
     /// As [`Allocator::empty_cache`].
     pub fn empty_cache(&mut self) -> Result<(), Error> {
         self.allocator_mut().empty_cache()
-    }
-
-    /// Returns the cached memory of one private pool to the device.
-    ///
-    /// # Errors
-    /// As [`PyTorch::empty_pool`]; [`Error::Unsupported`] by other policies.
-    pub fn empty_pool(&mut self, pool: MempoolId) -> Result<(), Error> {
-        self.reference(POOLS)?.empty_pool(pool)
     }
 
     /// Limits reserved memory to a fraction of the device; 1 is no limit. Memory already held beyond it stays.
@@ -335,126 +228,6 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
         block
             .map(|block| block.size)
             .ok_or(Error::InvalidPointer(addr))
-    }
-
-    /// Creates a private pool, or adds a user to one.
-    ///
-    /// # Errors
-    /// As [`PyTorch::create_or_use_pool`]; [`Error::Unsupported`] by other policies.
-    pub fn create_or_use_pool(
-        &mut self,
-        pool: MempoolId,
-        source: Option<Box<dyn PoolSource>>,
-    ) -> Result<(), Error> {
-        let allocator = self.reference(POOLS)?;
-        allocator.create_or_use_pool(pool)?;
-        match source {
-            Some(source) if allocator.pool_use_count(pool)? == 1 => {
-                allocator.set_pool_source(pool, source)
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Directs the allocations of streams that `accepts` selects to a private pool.
-    ///
-    /// # Errors
-    /// As [`PyTorch::begin_allocate_to_pool`]; [`Error::Unsupported`] by other policies.
-    pub fn begin_allocate_to_pool(
-        &mut self,
-        pool: MempoolId,
-        accepts: StreamFilter,
-    ) -> Result<(), Error> {
-        self.reference(POOLS)?.begin_allocate_to_pool(pool, accepts)
-    }
-
-    /// Ends the redirection.
-    ///
-    /// # Errors
-    /// As [`PyTorch::end_allocate_to_pool`]; [`Error::Unsupported`] by other policies.
-    pub fn end_allocate_to_pool(&mut self, pool: MempoolId) -> Result<(), Error> {
-        self.reference(POOLS)?.end_allocate_to_pool(pool)
-    }
-
-    /// Removes a user of a private pool.
-    ///
-    /// # Errors
-    /// As [`PyTorch::release_pool`]; [`Error::Unsupported`] by other policies.
-    pub fn release_pool(&mut self, pool: MempoolId) -> Result<(), Error> {
-        self.reference(POOLS)?.release_pool(pool)
-    }
-
-    /// Returns the number of users of a private pool.
-    ///
-    /// # Errors
-    /// As [`PyTorch::pool_use_count`]; [`Error::Unsupported`] by other policies.
-    pub fn pool_use_count(&mut self, pool: MempoolId) -> Result<u64, Error> {
-        self.reference(POOLS)?.pool_use_count(pool)
-    }
-
-    /// Sets whether a request that finds no memory elsewhere may take a free block of this pool.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] by other policies than the reference.
-    pub fn set_use_on_oom(&mut self, pool: MempoolId, on: bool) -> Result<(), Error> {
-        self.reference(POOLS)?.set_use_on_oom(pool, on);
-        Ok(())
-    }
-
-    /// Stops splitting blocks of this pool.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] by other policies than the reference.
-    pub fn set_no_split(&mut self, pool: MempoolId) -> Result<(), Error> {
-        self.reference(POOLS)?.set_no_split(pool);
-        Ok(())
-    }
-
-    /// Returns whether exactly these allocations of a private pool are live.
-    ///
-    /// # Errors
-    /// As [`PyTorch::pool_live_allocations_are`]; [`Error::Unsupported`] by other policies.
-    pub fn pool_live_allocations_are(
-        &mut self,
-        pool: MempoolId,
-        expected: &HashSet<DeviceAddr>,
-    ) -> Result<bool, Error> {
-        self.reference(CHECKPOINTS)?
-            .pool_live_allocations_are(pool, expected)
-    }
-
-    /// Records which blocks of a private pool are allocated.
-    ///
-    /// # Errors
-    /// As [`PyTorch::checkpoint_pool`]; [`Error::Unsupported`] by other policies.
-    pub fn checkpoint_pool(&mut self, pool: MempoolId) -> Result<PoolCheckpoint, Error> {
-        self.reference(CHECKPOINTS)?.checkpoint_pool(pool)
-    }
-
-    /// Makes exactly those blocks of a private pool allocated that were so at a checkpoint.
-    ///
-    /// # Errors
-    /// As [`PyTorch::restore_pool`]; [`Error::Unsupported`] by other policies.
-    pub fn restore_pool(&mut self, checkpoint: &PoolCheckpoint) -> Result<RestoredPool, Error> {
-        self.reference(CHECKPOINTS)?.restore_pool(checkpoint)
-    }
-
-    /// Announces that the capture of a graph has begun. Policies without private pools need not know.
-    pub fn mark_capture_begin(&mut self) {
-        if let Policy::Reference(allocator) = &mut self.policy {
-            allocator.mark_capture_begin();
-        }
-    }
-
-    /// Announces that the capture of a graph has ended.
-    ///
-    /// # Errors
-    /// As [`PyTorch::mark_capture_end`].
-    pub fn mark_capture_end(&mut self) -> Result<(), Error> {
-        match &mut self.policy {
-            Policy::Reference(allocator) => allocator.mark_capture_end(),
-            Policy::Other { .. } => Ok(()),
-        }
     }
 
     /// Changes the settings (`torch.cuda.memory._set_allocator_settings`). Other policies than the reference
