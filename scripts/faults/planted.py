@@ -135,8 +135,8 @@ FAULTS = [
     Fault(
         "retry ladder: oversize blocks are not tried first",
         f"{REFERENCE}/retry_ladder.rs",
-        "if self.release_available_cached_blocks(request)?\n            &&",
-        "if false\n            &&",
+        "match self.release_available_cached_blocks(request)? {",
+        "match false {",
     ),
     Fault(
         "limit: reserving exactly the limit is refused",

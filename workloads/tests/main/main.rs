@@ -12,6 +12,7 @@ mod digests;
 mod expected;
 mod families;
 mod fragmentation;
+mod gone_pools;
 mod limits;
 mod models;
 mod pickles;

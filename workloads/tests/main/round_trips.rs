@@ -55,7 +55,8 @@ where
     A: Allocator<Driver = SimDevice>,
 {
     let mut watch = Watch::default();
-    let tally = replay(workload, &mut allocator, &mut watch).unwrap();
+    let tally = replay(workload, &mut allocator, &mut watch);
+    let tally = tally.unwrap_or_else(|error| panic!("{}: {error:?}", workload.name()));
     allocator.check().unwrap();
     Shown {
         tally,

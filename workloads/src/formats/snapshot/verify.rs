@@ -10,12 +10,15 @@
 
 mod answers;
 mod difference;
+mod evidence;
 pub(super) mod extents;
 mod guesses;
 mod limit;
+mod observed;
 pub(super) mod pools;
 mod prepared;
 mod replay;
+mod returned;
 mod tails;
 mod trial;
 
@@ -243,7 +246,7 @@ fn verify_by(
         run = limit::search(&mut trial, run)?;
     }
     if run.stopped.is_some() {
-        run = trial.run_with_pools(&run)?.unwrap_or(run);
+        run = trial.run_with_observed_pools(&run)?.unwrap_or(run);
     }
     let mut verification = run.verification;
     verification.release = release;

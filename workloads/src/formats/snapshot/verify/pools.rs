@@ -7,6 +7,8 @@
 //!
 //! - those taken together: a capture empties the cache and then takes its segments on one stream;
 //! - those returned together: a released pool returns its small segments, then its large ones, each in search order.
+//!
+//! The first guess has no private pool; the next ones come from what the recording shows of each segment ([`super::evidence`]).
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,9 +17,9 @@ use std::ops::Range;
 use coalesce_alloc::MempoolId;
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::history::{Action, TraceEntry};
-use coalesce_alloc::pytorch::size::SMALL_SEGMENT;
 
 use super::super::Recording;
+use super::returned::{Returned, is_large};
 
 /// The segments that a stream took between two runs of entries that return segments: the stream, and the number of
 /// runs before.
@@ -30,17 +32,14 @@ struct GoneSegment {
     /// The entries from the one that takes it, or the first one, to the one that returns it.
     life: Range<usize>,
     taken_in: Taking,
-    /// The number of the run of entries that returns it; other kinds of entries separate runs.
-    returned_in: usize,
-    /// The number of the part of a run that a single pool may have returned.
-    returned_in_part: usize,
+    returned: Returned,
 }
 
 /// The address of a segment and its first entry.
-type Key = (DeviceAddr, usize);
+pub(super) type Key = (DeviceAddr, usize);
 
 /// The private pools of segments; other segments are in the default pool.
-type Assignment = BTreeMap<Key, MempoolId>;
+pub(super) type Assignment = BTreeMap<Key, MempoolId>;
 
 /// The segments that were returned before the end.
 #[derive(Clone, Debug, Default)]
@@ -58,27 +57,25 @@ impl GoneSegments {
     pub(in super::super) fn of(recording: &Recording) -> Self {
         let mut taken: BTreeMap<DeviceAddr, (usize, Taking)> = BTreeMap::new();
         let mut segments = BTreeMap::new();
-        let (mut run, mut part) = (0, 0);
+        let mut returned = Returned::default();
         let mut is_small_before_large = false;
         let mut before: Option<&TraceEntry> = None;
         for (index, entry) in recording.entries.iter().enumerate() {
             match entry.action {
                 Action::SegmentAlloc => {
-                    taken.insert(entry.addr, (index, (entry.stream, run)));
+                    taken.insert(entry.addr, (index, (entry.stream, returned.run)));
                 }
                 Action::SegmentFree => {
-                    run += usize::from(before.is_none());
+                    returned = returned.next(before, entry);
                     is_small_before_large |=
                         before.is_some_and(|before| !is_large(before) && is_large(entry));
-                    part += usize::from(before.is_none_or(|before| !is_in_order(before, entry)));
                     let at_start = (0, (entry.stream, 0));
                     let (first, taken_in) = taken.remove(&entry.addr).unwrap_or(at_start);
                     let segment = GoneSegment {
                         bytes: entry.size,
                         life: first..index + 1,
                         taken_in,
-                        returned_in: run,
-                        returned_in_part: part,
+                        returned,
                     };
                     segments.insert((entry.addr, first), segment);
                 }
@@ -128,8 +125,8 @@ impl GoneSegments {
             return Vec::new();
         };
         let is_taken_with = |other: &GoneSegment| other.taken_in == one.taken_in;
-        let is_in_part = |other: &GoneSegment| other.returned_in_part == one.returned_in_part;
-        let is_in_run = |other: &GoneSegment| other.returned_in == one.returned_in;
+        let is_in_part = |other: &GoneSegment| other.returned.part == one.returned.part;
+        let is_in_run = |other: &GoneSegment| other.returned.run == one.returned.run;
         let with = self.segments.iter().filter(|(_, other)| match how {
             Together::TakenAndReturned => is_taken_with(other) && is_in_part(other),
             Together::Taken => is_taken_with(other),
@@ -189,17 +186,6 @@ impl GoneSegments {
     }
 }
 
-/// Whether a pool that returns both segments, `first` and `next`, returns them in this order.
-fn is_in_order(first: &TraceEntry, next: &TraceEntry) -> bool {
-    let place = |entry: &TraceEntry| (is_large(entry), entry.stream, entry.size, entry.addr);
-    place(first) < place(next)
-}
-
-/// Whether the segment of an entry is in the pool for large blocks.
-fn is_large(entry: &TraceEntry) -> bool {
-    entry.size > SMALL_SEGMENT
-}
-
 /// Which segments are guessed together.
 #[derive(Clone, Copy, Debug)]
 enum Together {
@@ -225,6 +211,15 @@ pub(in super::super) struct Pools {
 }
 
 impl Pools {
+    /// A first guess.
+    pub(super) fn first(gone: &GoneSegments, guess: Assignment) -> Self {
+        let assigned = gone.numbered(guess);
+        Self {
+            tried: BTreeSet::from([assigned.clone()]),
+            assigned,
+        }
+    }
+
     /// Whether the guess has any private pool.
     pub(in super::super) fn is_empty(&self) -> bool {
         self.assigned.is_empty()

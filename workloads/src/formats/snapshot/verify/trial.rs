@@ -6,10 +6,16 @@ use coalesce_alloc::snapshot::SegmentInfo;
 use super::super::calls::CallKind;
 use super::super::rewind::RecordingError;
 use super::Verification;
+use super::evidence::Taste;
 use super::guesses::Guesses;
+use super::observed::Observations;
+use super::pools::Pools;
 use super::prepared::{Deviation, Prepared};
 use super::replay::Replay;
 use crate::clock::Instant;
+
+/// Calls that are replayed at most, to bound the time for long recordings.
+const MOST_CALLS: usize = 30_000_000;
 
 /// The conditions of a replay.
 pub(super) struct Trial<'a> {
@@ -72,7 +78,7 @@ impl Trial<'_> {
 
     /// Replays until the recording is reproduced or no guess is left to change.
     pub(super) fn run(&self) -> Result<Attempt, RecordingError> {
-        self.run_from(Guesses::first(self.prepared, self.capacity))
+        self.run_from(Guesses::first(self.prepared, self.capacity), MOST_CALLS)
     }
 
     /// As [`Self::run`], beginning with the guesses of a replay that stopped, and with private pools that were gone
@@ -81,16 +87,42 @@ impl Trial<'_> {
         &self,
         stopped: &Attempt,
     ) -> Result<Option<Attempt>, RecordingError> {
+        self.run_from_pools(stopped, Pools::default(), MOST_CALLS)
+    }
+
+    /// As [`Self::run_with_pools`], also beginning with what the recording shows of each segment.
+    pub(super) fn run_with_observed_pools(
+        &self,
+        stopped: &Attempt,
+    ) -> Result<Option<Attempt>, RecordingError> {
+        let mut run = self.run_with_pools(stopped)?;
+        let observed = Observations::of(self.prepared);
+        let mut tastes = Taste::ALL.into_iter();
+        while run.is_none()
+            && let Some(taste) = tastes.next()
+        {
+            let pools = Pools::first(&self.prepared.gone, observed.guess(taste));
+            run = self.run_from_pools(stopped, pools, MOST_CALLS / Taste::ALL.len())?;
+        }
+        Ok(run)
+    }
+
+    fn run_from_pools(
+        &self,
+        stopped: &Attempt,
+        pools: Pools,
+        most_calls: usize,
+    ) -> Result<Option<Attempt>, RecordingError> {
         let mut guesses = stopped.guesses.clone();
         guesses.guesses_pools = true;
-        let run = self.run_from(guesses)?;
+        guesses.pools = pools;
+        let run = self.run_from(guesses, most_calls)?;
         let is_helped = run.stopped.is_none() && !run.guesses.pools.is_empty();
         Ok(is_helped.then_some(run))
     }
 
-    fn run_from(&self, guesses: Guesses) -> Result<Attempt, RecordingError> {
-        /// Bounds the time for long recordings.
-        const MOST_CALLS: usize = 30_000_000;
+    /// Improves guesses until they explain the recording, none is left to change, or so many calls were replayed.
+    fn run_from(&self, guesses: Guesses, most_calls: usize) -> Result<Attempt, RecordingError> {
         let mut calls = 0;
         let mut run = self.run_with(guesses)?;
         for _ in 0..self.most_guesses {
@@ -99,7 +131,7 @@ impl Trial<'_> {
                 None => run.guesses.calls.len(),
             };
             calls += replayed(&run);
-            if calls > MOST_CALLS {
+            if calls > most_calls {
                 break;
             }
             let better = run.stopped.as_ref().and_then(|(index, deviation)| {
