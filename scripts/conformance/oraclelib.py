@@ -111,8 +111,9 @@ def without_locations(out):
 
 
 def clean_env(extra=None):
-    """The environment without any allocator or fake-device setting, plus EXTRA."""
+    """The environment without any allocator or fake-device setting, except a fabric, plus EXTRA."""
     e = {k: v for k, v in os.environ.items() if not k.startswith(("FAKE_", "PYTORCH_"))}
+    e["FAKE_FABRIC"] = "1"  # as on the simulated device below the candidate
     e.update(extra or {})
     return e
 
