@@ -3,8 +3,9 @@
 
     program.py SEED OUT.pickle
 
-The snapshots beside this file were made by it, with PyTorch 2.11 on a simulated device of 16 GiB. That release does
-not record the pools of segments that were returned: `coalesce verify` finds them."""
+The snapshots beside this file were made by it, with PyTorch 2.11 on a simulated device of 16 GiB.
+That release does not record the pools of segments that were returned: `coalesce verify` finds them.
+"""
 
 import random
 import sys
@@ -17,13 +18,14 @@ MB = 1 << 20
 class Program:
     def __init__(self, seed):
         self.choice = random.Random(seed)
-        most = self.choice.choice
-        self.sizes = [
-            self.choice.randrange(1, most([1, 8, 40]) * MB) for _ in range(self.choice.randrange(3, 9))
-        ]
+        self.sizes = [self.any_size() for _ in range(self.choice.randrange(3, 9))]
         self.graphs_share = self.choice.random()
         self.streams = [torch.cuda.Stream() for _ in range(3)]
         self.live, self.pools, self.graphs = [], [], []
+
+    def any_size(self):
+        most = self.choice.choice([1, 8, 40]) * MB
+        return self.choice.randrange(1, most)
 
     def request(self, tensors, free_share):
         """Frees a tensor or makes one."""
