@@ -26,8 +26,9 @@ use super::replay::policies;
 ///
 /// The formats `trace` and `binary` store all that a replay of a snapshot uses: requests, private pools, captures, frees that
 /// complete later, the segments at the start, and settings, release, device and limit as recorded; of all devices of a
-/// snapshot. `rmm` and `minimalloc` store only the requests of the program, of one device. A `snapshot` also stores the address of each allocation, so the workload is
-/// replayed with --policy and --conf on a simulated device. The format of the input is detected from its content.
+/// snapshot. `rmm` and `minimalloc` store only the requests of the program, of one device. A `snapshot` also stores the
+/// address of each allocation, so the workload is replayed with --policy and --conf on a simulated device. The format of the
+/// input is detected from its content.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  coalesce convert snapshot.pickle program.csv.gz\n  coalesce convert rmm_log.txt program.csv\n  coalesce convert program.csv program.trace\n  coalesce convert resnet50.csv.gz resnet50.csv --to minimalloc\n  coalesce convert program.csv with_expandable.pickle --conf expandable_segments:True\n  python -m torch.cuda._memory_viz trace_plot with_expandable.pickle -o with_expandable.html"

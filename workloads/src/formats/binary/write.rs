@@ -17,8 +17,8 @@ use crate::formats::sections::{Device, header_of};
 use crate::op::{Answer, Op, Workload, WorkloadError};
 use crate::surroundings::Change;
 
-/// Writes the operations of `workload` as a binary trace, with what the workload knows of its recording. Operations on allocations that are not live are left out, and so
-/// is an empty header.
+/// Writes the operations of `workload` as a binary trace, with what the workload knows of its recording. Operations on
+/// allocations that are not live are left out, and so is an empty header.
 ///
 /// # Errors
 /// If the workload cannot be read or uses an id twice, or the trace cannot be written.
