@@ -97,7 +97,7 @@ impl<T: Copy> In<T> {
         Self(self.0.wrapping_add(index))
     }
 
-    /// The value of the pointer, for an argument that is not one.
+    /// The pointer as a number, for arguments that CUDA declares as pointers although they are numbers.
     pub(crate) fn value(self) -> u64 {
         self.0.addr() as u64
     }

@@ -51,8 +51,8 @@ pub(super) struct PendingEvents {
 }
 
 impl PendingEvents {
-    /// Defers the free of a block until events are processed again, or its last uses come before all that its stream
-    /// will capture.
+    /// Defers the free of a block until events are processed again, or until all later work of its stream runs after
+    /// its last uses.
     pub(super) fn defer(&mut self, id: BlockId, last_uses: Vec<GraphNode>) {
         self.deferred.push((id, last_uses));
     }

@@ -1,8 +1,8 @@
 //! Memory that a capture uses again although several streams used it: `graph_capture_record_stream_reuse`.
 //!
 //! A CUDA graph fixes the order of its work, so no event needs to be waited for. When a block that several streams use
-//! is freed, the last node of each of these streams is remembered. The block is free when all these nodes come before
-//! everything that its own stream will capture: that is, when they are among the nodes before the end of that stream.
+//! is freed, the last nodes of these streams are stored. The block becomes free when all later work of its own stream runs
+//! after these nodes, that is, when the last nodes of its own stream depend on them.
 //!
 //! A stream that is not captured has no node. Then the free is deferred until the capture ends, as without the setting, or
 //! until its pool serves no more requests ([`DeferredFrees`](super::events::DeferredFrees)).
@@ -50,7 +50,7 @@ impl<D: Driver> PyTorch<D> {
         nodes
     }
 
-    /// Frees the blocks of a stream whose last uses come before all that it will capture.
+    /// Frees the blocks of a stream whose last uses come before all later work of that stream.
     pub(super) fn free_safe_blocks(&mut self, stream: StreamId) -> Result<(), Error> {
         if !self.settings.graph_capture_record_stream_reuse {
             return Ok(());

@@ -38,8 +38,8 @@ pub struct ConditionFlags {
     /// that it lacks are not advised. Default: as far as the snapshot shows it; 2.15 for traces and presets.
     #[arg(long, value_name = "RELEASE")]
     pub torch: Option<Release>,
-    /// Device number, if the snapshot or trace covers several devices. Default: the device that ran out of memory last,
-    /// else the busiest; the first of a trace.
+    /// Device number, if the snapshot or trace covers several devices. Default: in a snapshot, the device that ran out of
+    /// memory last, or the one with the most entries if none did; in a trace, the first device.
     #[arg(long, value_name = "NUMBER")]
     pub recorded_device: Option<u32>,
 }

@@ -44,8 +44,9 @@ pub struct Args {
     /// log, .csv for a trace, .trace for a binary trace. A further .gz compresses the file.
     #[arg(long)]
     to: Option<To>,
-    /// Device number, if the snapshot or trace covers several devices. Default: all of them for `trace` and `binary`; for the
-    /// other formats, the device of a snapshot that ran out of memory last, else the busiest; the first of a trace.
+    /// Device number, if the snapshot or trace covers several devices. Default: `trace` and `binary` store all devices. The
+    /// other formats store one: of a snapshot, the device that ran out of memory last, or the one with the most entries if
+    /// none did; of a trace, the first device.
     #[arg(long, value_name = "NUMBER")]
     recorded_device: Option<u32>,
     /// For `minimalloc`: round sizes up to multiples of this many bytes, as PyTorch does.

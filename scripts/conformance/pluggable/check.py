@@ -58,7 +58,7 @@ report = {
 with open(os.environ["REPORT"], "wb") as file:
     pickle.dump(report, file)
 """
-# Sends tensors to a process with PyTorch's own allocator and to one with ours.
+# Sends tensors to two processes: one with PyTorch's own allocator and one with Coalesce.
 SHARE = """
 import subprocess
 child = os.environ["BEGIN"] + '''

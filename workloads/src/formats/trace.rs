@@ -22,8 +22,9 @@
 //! events,-1,0,0,hold                              the streams are busy: a free waits for the streams in record_stream;
 //! events,-1,0,0,at_once                           they are idle again: a free completes at once
 //! events,-1,COUNT,STREAM,finish                   the oldest COUNT frees that wait for the stream can complete
-//! limit,-1,BYTES,0,                              the process may reserve at most so much from here on, whatever it holds
-//! limit,-1,0,0,none                               it may reserve any amount (torch.cuda.set_per_process_memory_fraction)
+//! limit,-1,BYTES,0,                               from here on the process can reserve at most BYTES, as after
+//!                                                 torch.cuda.set_per_process_memory_fraction; memory above it is kept
+//! limit,-1,0,0,none                               there is no limit any more
 //! others,-1,BYTES,0,                              other processes now use so much of the device
 //! fail,ID,BYTES,STREAM,failed when recorded: OPERATOR
 //! ```

@@ -10,8 +10,8 @@
 
 mod answers;
 mod difference;
-mod evidence;
 pub(super) mod extents;
+mod first_guess;
 mod guesses;
 mod limit;
 mod observed;

@@ -254,7 +254,7 @@ fn memory_is_opened_by_other_processes_alone() {
     });
 }
 
-/// Physical memory of 4 MiB that may be shared in these ways.
+/// Creates 4 MiB of physical memory that can be exported as the handle types in `types`.
 fn shareable(types: i32) -> (i32, u64) {
     let mut handle = 0_u64;
     let mut what = super::on_device(0);

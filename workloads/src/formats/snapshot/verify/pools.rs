@@ -8,7 +8,7 @@
 //! - those taken together: a capture empties the cache and then takes its segments on one stream;
 //! - those returned together: a released pool returns its small segments, then its large ones, each in search order.
 //!
-//! The first guess has no private pool; the next ones come from what the recording shows of each segment ([`super::evidence`]).
+//! The first guess has no private pool; the next ones come from what the recording shows of each segment ([`super::first_guess`]).
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -316,7 +316,7 @@ fn pools_of(guess: &Assignment) -> BTreeSet<MempoolId> {
 }
 
 /// The number of a private pool. Pools of graphs and of `MemPool` are counted separately.
-fn number(pool: MempoolId) -> u64 {
+pub(super) fn number(pool: MempoolId) -> u64 {
     pool.0.max(pool.1)
 }
 

@@ -6,7 +6,7 @@ use coalesce_alloc::snapshot::SegmentInfo;
 use super::super::calls::CallKind;
 use super::super::rewind::RecordingError;
 use super::Verification;
-use super::evidence::Taste;
+use super::first_guess::Taste;
 use super::guesses::Guesses;
 use super::observed::Observations;
 use super::pools::Pools;

@@ -10,7 +10,7 @@ use coalesce_alloc::MempoolId;
 use coalesce_alloc::driver::StreamId;
 
 use super::observed::Observations;
-use super::pools::Assignment;
+use super::pools::{Assignment, number};
 use super::returned::Returned;
 
 /// How a first guess is made.
@@ -82,7 +82,7 @@ impl Observations {
     /// The pool of each segment.
     fn labelled(&self, taste: Taste, runs: &Runs) -> Vec<MempoolId> {
         let mut pools: Vec<Option<MempoolId>> = self.segments.iter().map(|one| one.known).collect();
-        let known = pools.iter().flatten().map(|pool| pool.0.max(pool.1));
+        let known = pools.iter().flatten().map(|pool| number(*pool));
         let mut next = known.max().unwrap_or(0) + 1;
         // The pools of the last requests of each stream, the latest first.
         let mut recent: BTreeMap<StreamId, Vec<MempoolId>> = BTreeMap::new();
@@ -96,9 +96,9 @@ impl Observations {
                     true => [current, default],
                     false => [default, current],
                 };
-                let candidates = first.into_iter().flatten().chain(recent.iter().copied());
+                let mut candidates = first.into_iter().flatten().chain(recent.iter().copied());
                 let fits = |pool: &MempoolId| self.may_be_in(*pool, index, &pools, taste, runs);
-                candidates.clone().find(fits).unwrap_or_else(|| {
+                candidates.find(fits).unwrap_or_else(|| {
                     next += 1;
                     MempoolId(0, next - 1)
                 })
