@@ -12,6 +12,7 @@ differences are known, each with a reason; patterns are matched with FILE.CLASS.
 Tests run in processes of several tests each (--per-process). After a test that fails, ends its
 process or takes longer than --limit seconds the others run in a new process. Results are kept
 as they come: a call that was interrupted, or ended by --minutes, continues where it stopped.
+Tests that known.csv calls alone look at all memory of the device, and run after the others.
 FOLDER/upstream.csv and upstream.md have the table. Status 1 if a difference is not explained, 2 if
 tests are left to run."""
 
@@ -24,6 +25,7 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import urllib.request
@@ -129,12 +131,13 @@ class Tests:
     def run_once(self, allocator, file, pending, results):
         stem = Path(file).stem
         read, write = os.pipe()
+        log = tempfile.TemporaryFile("w+", errors="replace")
         child = subprocess.Popen(
             [sys.executable, HERE / "child.py", self.folder / file, str(write)],
             env=self.environment(allocator),
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
-            stderr=open(self.options.out / f"{allocator}.{os.getpid()}.{write}.log", "w+"),
+            stderr=log,
             pass_fds=[write],
             cwd=self.folder,
             start_new_session=True,
@@ -175,13 +178,15 @@ class Tests:
                 os.killpg(child.pid, signal.SIGKILL)
             status = child.wait()
             self.children.discard(child)
+        with log:
+            log.seek(0)
+            said = log.read()[-1500:]
         if why == "interrupted" or self.stopping:
             return
-        log = child_log(self.options.out, allocator, write)
         if running is not None:
-            end(running, why, f"status {status}; {log[-1500:]}")
+            end(running, why, f"status {status}; {said}")
         elif len(pending) == before:
-            end(next(iter(pending)), why, f"before it ran: status {status}; {log[-1500:]}")
+            end(next(iter(pending)), why, f"before it ran: status {status}; {said}")
 
     def left(self):
         return self.deadline - time.monotonic()
@@ -193,11 +198,16 @@ class Tests:
                 os.killpg(child.pid, signal.SIGKILL)
 
 
-def child_log(folder, allocator, number):
-    path = folder / f"{allocator}.{os.getpid()}.{number}.log"
-    text = path.read_text(errors="replace")
-    path.unlink()
-    return text
+def run_chunks(tests, chunks, jobs, results):
+    with ThreadPoolExecutor(jobs) as pool:
+        futures = [pool.submit(tests.run, *chunk, results) for chunk in chunks]
+        try:
+            for future in futures:
+                future.result()
+        except KeyboardInterrupt:
+            tests.stop()
+            for future in futures:
+                future.cancel()
 
 
 def table(tests, results, skipped):
@@ -291,21 +301,17 @@ def main():
     results.wanted = len(
         set(results.outcomes) | {(who, name) for who in allocators for name in chosen}
     )
-    chunks = []
+    alone = known("alone")
+    together, in_turn = [], []
     for file, listed in of_file.items():
         for who in allocators:
             todo = [n for n in listed if n in chosen and (who, n) not in results.outcomes]
+            first = [name for name in todo if not reason(name, alone)]
             size = options.per_process
-            chunks += [(who, file, todo[at : at + size]) for at in range(0, len(todo), size)]
-    with ThreadPoolExecutor(options.jobs) as pool:
-        futures = [pool.submit(tests.run, *chunk, results) for chunk in chunks]
-        try:
-            for future in futures:
-                future.result()
-        except KeyboardInterrupt:
-            tests.stop()
-            for future in futures:
-                future.cancel()
+            together += [(who, file, first[at : at + size]) for at in range(0, len(first), size)]
+            in_turn += [(who, file, [name]) for name in todo if reason(name, alone)]
+    run_chunks(tests, together, options.jobs, results)
+    run_chunks(tests, in_turn, 1, results)
     rows, unexplained = table(names, results, skipped)
     save(rows, options.out)
     missing = [

@@ -89,6 +89,10 @@ pub(crate) fn list(all: &[u64], nodes: Out<u64>, count: Out<u64>) -> Outcome {
         return count.set(all.len() as u64);
     }
     let room: u64 = count.argument().get()?;
+    if room == 0 {
+        // As on an H200 (driver 580), also for a node that follows none.
+        return Err(Code::INVALID_VALUE);
+    }
     let written = (0_u64..).zip(all).take_while(|&(index, _)| index < room);
     let written = written.map(|(index, node)| nodes.at(index as usize).set_if_wanted(*node));
     count.set(written.count() as u64)

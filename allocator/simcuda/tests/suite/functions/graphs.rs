@@ -152,6 +152,14 @@ fn the_capture_info_has_the_nodes_that_the_next_operation_depends_on() {
             &raw mut count
         ));
         assert_eq!((count, &found[..1]), (1, &before[..]));
+        count = 0;
+        let answer = cuda!(cuGraphNodeGetDependencies_v2(
+            last,
+            found.as_mut_ptr(),
+            0_u64,
+            &raw mut count
+        ));
+        assert_eq!(answer, INVALID_VALUE, "a list without room");
         assert_eq!(end_capture(stream), (SUCCESS, graph));
         begin_capture(stream);
         assert!(info().1 > first, "every capture has its own number");

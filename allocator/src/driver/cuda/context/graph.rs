@@ -58,6 +58,10 @@ impl Context {
         let answer =
             unsafe { (calls.dependencies)(node, ptr::null_mut(), ptr::null_mut(), &raw mut count) };
         self.check("cuGraphNodeGetDependencies", answer)?;
+        if count == 0 {
+            // The driver takes lists without room for an invalid argument.
+            return Ok(Vec::new());
+        }
         let (mut nodes, mut edges) = (vec![0; count], vec![0; count]);
         // SAFETY: both lists have room for `count` entries, and no more are written.
         let answer = unsafe {
