@@ -141,8 +141,8 @@ impl<P: Policy, D: Driver> Managed<P, D> {
         stats.inactive_split.change(KIND, split(now) - split(used));
     }
 
-    /// The device allocations, the blocks of the device's own pool, and the runs of mapped memory. A
-    /// handle mapped several times is listed where it is in use, or else at its lowest address.
+    /// The device allocations, the blocks of the device's own pool, and the runs of mapped memory. Memory
+    /// mapped several times is listed once: where it is in use, or else at its lowest address.
     fn ranges(&self) -> Vec<(DeviceAddr, u64, bool)> {
         let held = self.device.hook();
         let mut ranges: Vec<_> = held
@@ -150,18 +150,18 @@ impl<P: Policy, D: Driver> Managed<P, D> {
             .chain(held.pool_blocks())
             .map(|(addr, bytes)| (addr, bytes, false))
             .collect();
-        let mut shown: HashMap<MemoryHandle, (DeviceAddr, u64, bool)> = HashMap::new();
+        let mut mapped: HashMap<MemoryHandle, Vec<(DeviceAddr, u64)>> = HashMap::new();
         for (addr, mapping) in held.mappings() {
-            let in_use = self.is_in_use(addr, mapping.bytes);
-            let seen = shown.get(&mapping.handle).copied();
-            if seen.is_none_or(|(.., was_in_use)| in_use && !was_in_use) {
-                shown.insert(mapping.handle, (addr, mapping.bytes, in_use));
-            }
+            let of_handle = mapped.entry(mapping.handle).or_default();
+            of_handle.push((addr, mapping.bytes));
         }
-        let mut pages: Vec<_> = shown.into_values().collect();
+        let mut pages: Vec<_> = mapped
+            .into_values()
+            .flat_map(|of_handle| self.parts_in_use(&of_handle))
+            .collect();
         pages.sort_unstable();
         let mut runs: Vec<(DeviceAddr, u64, bool)> = Vec::new();
-        for (addr, bytes, _) in pages {
+        for (addr, bytes) in pages {
             match runs.last_mut() {
                 Some((start, length, _)) if start.offset(*length) == addr => *length += bytes,
                 _ => runs.push((addr, bytes, true)),
@@ -172,10 +172,37 @@ impl<P: Policy, D: Driver> Managed<P, D> {
         ranges
     }
 
-    /// Whether an allocated block overlaps these bytes.
-    fn is_in_use(&self, addr: DeviceAddr, bytes: u64) -> bool {
-        let before_end = self.live.range(..addr.offset(bytes)).next_back();
-        before_end.is_some_and(|(start, live)| start.offset(live.block.bytes) > addr)
+    /// The addresses of a handle that is mapped at each of some ranges: those of its blocks, and of the free
+    /// bytes behind each of them.
+    fn parts_in_use(&self, mappings: &[(DeviceAddr, u64)]) -> Vec<(DeviceAddr, u64)> {
+        let mut starts: Vec<(u64, DeviceAddr)> = Vec::new();
+        for &(addr, bytes) in mappings {
+            let blocks = self.blocks_in(addr, bytes);
+            starts.extend(blocks.map(|start| (start.offset_from(addr), addr)));
+        }
+        starts.sort_unstable();
+        let Some(&(lowest, bytes)) = mappings.iter().min() else {
+            return Vec::new();
+        };
+        match starts.first_mut() {
+            Some((first, _)) => *first = 0,
+            None => starts.push((0, lowest)),
+        }
+        let ends = starts.iter().skip(1).map(|&(offset, _)| offset);
+        let ends = ends.chain([bytes]).collect::<Vec<u64>>();
+        let parts = starts.into_iter().zip(ends);
+        parts
+            .map(|((offset, addr), end)| (addr.offset(offset), end - offset))
+            .collect()
+    }
+
+    /// Where allocated blocks begin in a range, or at its start if one begins before.
+    fn blocks_in(&self, addr: DeviceAddr, bytes: u64) -> impl Iterator<Item = DeviceAddr> {
+        let before = self.live.range(..addr).next_back();
+        let reaches_in = before.filter(|(start, live)| start.offset(live.block.bytes) > addr);
+        let inside = self.live.range(addr..addr.offset(bytes));
+        let inside = inside.map(|(&start, _)| start);
+        reaches_in.map(|_| addr).into_iter().chain(inside)
     }
 
     fn retry_failed_frees(&mut self) -> Result<(), Error> {

@@ -20,6 +20,18 @@ struct Stream {
     drained: u64,
     /// For each other stream, how many of its events must be complete before later work on this one begins.
     after: BTreeMap<StreamId, u64>,
+    /// Waits, in order, that the completed events do not imply yet.
+    waits: Vec<Wait>,
+}
+
+/// A wait of a stream for another one.
+#[derive(Clone, Copy, Debug)]
+struct Wait {
+    /// Events recorded before it.
+    recorded: u64,
+    /// The place of the other stream in [`Streams::states`], and how many of its events must be complete.
+    other: usize,
+    ticket: u64,
 }
 
 impl Stream {
@@ -30,6 +42,7 @@ impl Stream {
             completed: 0,
             drained: 0,
             after: BTreeMap::new(),
+            waits: Vec::new(),
         }
     }
 }
@@ -72,26 +85,41 @@ impl Streams {
         self.hold = hold;
     }
 
-    /// Completes the oldest `count` pending events of a stream, or all if there are fewer.
+    /// Completes the oldest `count` pending events of a stream, or all if there are fewer, and all that
+    /// they wait for.
     pub fn complete(&mut self, stream: StreamId, count: u64) {
         if let Some(&place) = self.places.get(&stream) {
+            let completed = self.states[place].completed;
+            self.complete_up_to(place, completed.saturating_add(count));
+        }
+    }
+
+    fn complete_up_to(&mut self, place: usize, ticket: u64) {
+        let mut pending = vec![(place, ticket)];
+        while let Some((place, ticket)) = pending.pop() {
             let stream = &mut self.states[place];
-            stream.completed = stream.completed.saturating_add(count).min(stream.recorded);
+            stream.completed = stream.completed.max(ticket.min(stream.recorded));
+            let completed = stream.completed;
+            let implied = stream
+                .waits
+                .partition_point(|wait| wait.recorded < completed);
+            let implied = stream.waits.drain(..implied);
+            pending.extend(implied.map(|wait| (wait.other, wait.ticket)));
         }
     }
 
     /// Completes all work of a stream.
     pub fn drain(&mut self, stream: StreamId) {
         let place = self.place(stream);
-        let stream = &mut self.states[place];
-        stream.completed = stream.recorded;
-        stream.drained += 1;
+        self.complete_up_to(place, u64::MAX);
+        self.states[place].drained += 1;
     }
 
     /// Completes all work of all streams.
     pub fn complete_all(&mut self) {
         for stream in &mut self.states {
             stream.completed = stream.recorded;
+            stream.waits.clear();
         }
         self.all_drained += 1;
     }
@@ -130,6 +158,7 @@ impl Streams {
         counters.recorded += 1;
         if !self.hold {
             counters.completed = counters.recorded;
+            counters.waits.clear();
         }
         let recording = self.events[event.0 as usize].get_or_insert_default();
         recording.stream = stream;
@@ -145,7 +174,15 @@ impl Streams {
         };
         let recorded = (self.states[recording.stream].id, recording.ticket);
         let place = self.place(stream);
-        let after = &mut self.states[place].after;
+        let own = &mut self.states[place];
+        if self.hold {
+            own.waits.push(Wait {
+                recorded: own.recorded,
+                other: recording.stream,
+                ticket: recording.ticket,
+            });
+        }
+        let after = &mut own.after;
         for (other, ticket) in recording.after.into_iter().chain([recorded]) {
             let known = after.entry(other).or_default();
             *known = ticket.max(*known);
@@ -174,8 +211,7 @@ impl Streams {
             return Ok(());
         };
         let (stream, ticket) = (recording.stream, recording.ticket);
-        let stream = &mut self.states[stream];
-        stream.completed = stream.completed.max(ticket);
+        self.complete_up_to(stream, ticket);
         Ok(())
     }
 
@@ -242,5 +278,29 @@ mod tests {
         assert!(streams.comes_after(c, a, 1), "through the other stream");
         assert!(!streams.comes_after(a, c, 1));
         assert!(!streams.comes_after(c, a, 2), "recorded later");
+    }
+
+    #[test]
+    fn work_is_over_only_if_all_that_it_waits_for_is() {
+        let [a, b, c] = [1, 2, 3].map(StreamId::nth);
+        let mut streams = Streams::new(true);
+        let events = [(); 3].map(|()| streams.create().unwrap());
+        streams.record(events[0], a).unwrap();
+        streams.record(events[1], b).unwrap();
+        streams.wait(b, events[0]).unwrap();
+        streams.complete(b, 1);
+        assert_eq!(
+            streams.progress(a),
+            (1, 0),
+            "that event was before the wait"
+        );
+        streams.record(events[1], b).unwrap();
+        streams.wait(c, events[1]).unwrap();
+        streams.record(events[2], c).unwrap();
+        streams.complete(c, 1);
+        assert_eq!(
+            [a, b].map(|stream| streams.progress(stream)),
+            [(1, 1), (2, 2)]
+        );
     }
 }

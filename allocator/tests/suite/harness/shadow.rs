@@ -3,7 +3,7 @@
 use coalesce_alloc::driver::calls::Call;
 use coalesce_alloc::driver::sim::events::Streams;
 use coalesce_alloc::driver::sim::{PhysicalRange, SimDevice};
-use coalesce_alloc::driver::{DeviceAddr, StreamId};
+use coalesce_alloc::driver::{DeviceAddr, MemoryHandle, StreamId};
 use coalesce_alloc::stats::DeviceStats;
 
 /// A live allocation.
@@ -29,19 +29,36 @@ struct Guarded {
 #[derive(Clone, Debug)]
 struct Freed {
     addr: DeviceAddr,
+    place: Place,
     bytes: u64,
     until: Until,
 }
 
+/// Where bytes really are: in physical memory that may be mapped to several addresses, or at their address.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Place {
+    handle: Option<MemoryHandle>,
+    offset: u64,
+}
+
 impl Freed {
-    /// Returns the parts outside a range.
-    fn without(self, (addr, bytes): (DeviceAddr, u64)) -> impl Iterator<Item = Self> {
-        let (start, end) = (self.addr, self.addr.offset(self.bytes));
-        let pieces = [(start, end.min(addr)), (start.max(addr.offset(bytes)), end)];
+    fn overlaps(&self, other: (Place, u64)) -> bool {
+        let (place, bytes) = other;
+        let (own, of_other) = ((self.place.offset, self.bytes), (place.offset, bytes));
+        self.place.handle == place.handle && meet(own, of_other)
+    }
+
+    /// Returns the bytes before offset `from` and those from offset `to` on.
+    fn without(self, from: u64, to: u64) -> impl Iterator<Item = Self> {
+        let pieces = [(0, from.min(self.bytes)), (to.min(self.bytes), self.bytes)];
         let left = pieces.into_iter().filter(|(from, to)| from < to);
         left.map(move |(from, to)| Self {
-            addr: from,
-            bytes: to.offset_from(from),
+            addr: self.addr.offset(from),
+            place: Place {
+                offset: self.place.offset + from,
+                ..self.place
+            },
+            bytes: to - from,
             until: self.until.clone(),
         })
     }
@@ -108,6 +125,28 @@ impl Memory {
         }
     }
 
+    /// Its parts: address, where they really are, and bytes.
+    fn places(&self) -> impl Iterator<Item = (DeviceAddr, Place, u64)> {
+        let unmapped = self.mapped.is_empty().then(|| {
+            let place = Place {
+                handle: None,
+                offset: self.addr.0,
+            };
+            (self.addr, place, self.bytes)
+        });
+        let mut addr = self.addr;
+        let mapped = self.mapped.iter().map(move |range| {
+            let at = addr;
+            addr = addr.offset(range.bytes);
+            let place = Place {
+                handle: Some(range.handle),
+                offset: range.offset,
+            };
+            (at, place, range.bytes)
+        });
+        unmapped.into_iter().chain(mapped)
+    }
+
     fn overlaps(&self, other: &Self) -> bool {
         let mapped = || self.mapped.iter();
         let shared = |b: &PhysicalRange| {
@@ -163,15 +202,20 @@ impl Shadow {
                 "{addr} is handed out while streams still use it"
             );
         }
-        for freed in &self.freed {
-            assert!(
-                !meet((addr.0, bytes), (freed.addr.0, freed.bytes))
-                    || freed.until.is_before(stream, device.streams()),
-                "{addr} goes from {:?} to {stream:?}, which does not wait for it",
-                freed.until.stream
-            );
+        for (_, place, bytes) in memory.places() {
+            let mut overlapping = self
+                .freed
+                .iter()
+                .filter(|freed| freed.overlaps((place, bytes)));
+            let early = overlapping.find(|freed| !freed.until.is_before(stream, device.streams()));
+            if let Some(freed) = early {
+                panic!(
+                    "{addr} goes from {:?} to {stream:?}, which does not wait for it",
+                    freed.until.stream
+                );
+            }
+            self.forget_freed_at((place, bytes));
         }
-        self.forget_freed((addr, bytes));
         self.live.push(Live {
             addr,
             bytes,
@@ -190,9 +234,31 @@ impl Shadow {
         }
     }
 
-    fn forget_freed(&mut self, range: (DeviceAddr, u64)) {
+    fn forget_freed(&mut self, (addr, bytes): (DeviceAddr, u64)) {
         let freed = std::mem::take(&mut self.freed).into_iter();
-        self.freed = freed.flat_map(|freed| freed.without(range)).collect();
+        self.freed = freed
+            .flat_map(|freed| {
+                let from = addr.0.saturating_sub(freed.addr.0);
+                let to = (addr.0 + bytes).saturating_sub(freed.addr.0);
+                freed.without(from, to)
+            })
+            .collect();
+    }
+
+    fn forget_freed_at(&mut self, (place, bytes): (Place, u64)) {
+        let freed = std::mem::take(&mut self.freed).into_iter();
+        self.freed = freed
+            .flat_map(|freed| {
+                let is_there = freed.overlaps((place, bytes));
+                let start = freed.place.offset;
+                let from = place.offset.saturating_sub(start);
+                let to = (place.offset + bytes).saturating_sub(start);
+                match is_there {
+                    true => freed.without(from, to),
+                    false => freed.without(u64::MAX, u64::MAX),
+                }
+            })
+            .collect();
     }
 
     /// Forgets a stream that has finished with an allocation.
@@ -219,11 +285,13 @@ impl Shadow {
         let memory = Memory::of(addr, live.bytes, device);
         assert_eq!(memory, live.memory, "the memory of a live block changed");
         let streams = device.streams();
-        self.freed.push(Freed {
-            addr,
-            bytes: live.bytes,
-            until: Until::now(live.stream, streams),
-        });
+        self.freed
+            .extend(memory.places().map(|(addr, place, bytes)| Freed {
+                addr,
+                place,
+                bytes,
+                until: Until::now(live.stream, streams),
+            }));
         let until = |&stream: &StreamId| Until::now(stream, streams);
         let until: Vec<Until> = live.uses.iter().map(until).collect();
         if !until.is_empty() {
