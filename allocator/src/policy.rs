@@ -103,6 +103,7 @@ mod offset_allocator;
 mod paddle_auto_growth;
 mod pieces;
 mod planned;
+mod quilt;
 mod registry;
 mod rmm;
 mod rmm_arena;
@@ -114,7 +115,7 @@ pub mod stream_safe;
 mod tlsf;
 
 pub use self::contract::{Block, Policy, Refusal};
-use self::contract::{malloc_or_retry, only_default};
+use self::contract::{malloc_or_retry, memory_of, only_default};
 pub use self::registry::{
     BuildError, OfflinePlan, POLICIES, PolicyInfo, build, check_conf, plan_offline,
 };

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 REFERENCE = "allocator/src/pytorch"
 GMLAKE = "allocator/src/policy/gmlake"
+QUILT = "allocator/src/policy/quilt"
 RMM = "allocator/src/policy"
 PLACEMENT = "allocator/src/placement"
 
@@ -529,6 +530,60 @@ FAULTS = [
         "allocator/src/policy/stalloc.rs",
         "repeats_from: profile.second_iteration(),",
         "repeats_from: profile.second_iteration().map(|_| 0),",
+    ),
+    Fault(
+        "quilt: streams do not wait for memory that another one freed",
+        f"{QUILT}/sharing.rs",
+        "            self.streams.wait(device, stream, mark)?;\n",
+        "            let _ = (&device, mark);\n",
+    ),
+    Fault(
+        "quilt: streams that only used a block are forgotten",
+        f"{QUILT}/sharing.rs",
+        "[stream].into_iter().chain(users.iter().copied())",
+        "[stream].into_iter().chain(users.iter().copied().take(0))",
+    ),
+    Fault(
+        "quilt: small blocks are reused while other streams use them",
+        f"{QUILT}/sharing.rs",
+        "                Ok(false) => break,\n",
+        "                Ok(false) => {}\n",
+    ),
+    Fault(
+        "quilt: a stitched block ends in the unit that it begins in",
+        f"{QUILT}/stitch.rs",
+        "!unit.run.contains(*run)",
+        "!unit.run.contains(*run) || run.bytes > 0",
+    ),
+    Fault(
+        "quilt: free memory is handed out twice",
+        f"{QUILT}/placement.rs",
+        ".all(|run| self.free.around(run).is_some())",
+        ".any(|run| self.free.around(run).is_some())",
+    ),
+    Fault(
+        "quilt: after a failure a view stays mapped",
+        f"{QUILT}/views.rs",
+        "            made.push(Step::Unmap { addr: at, bytes });\n",
+        "",
+    ),
+    Fault(
+        "quilt: after the cache is emptied, later work counts as over",
+        f"{QUILT}/streams.rs",
+        "            stream.recorded += 1;\n            stream.complete = stream.recorded;\n",
+        "            stream.complete = stream.recorded + 1;\n",
+    ),
+    Fault(
+        "quilt: a stream waits for the event before the one it needs",
+        f"{QUILT}/streams.rs",
+        "recorded >= number",
+        "recorded + 1 >= number",
+    ),
+    Fault(
+        "quilt: views are unmapped while work uses them",
+        f"{QUILT}/sharing.rs",
+        "            if !self.are_over(device, &marks)? {\n                break;\n            }\n",
+        "",
     ),
 ]
 

@@ -1,7 +1,7 @@
 //! The contract between a policy and the allocator that runs it.
 
 use crate::check::Violation;
-use crate::driver::{DeviceAddr, Driver, DriverError, StreamId};
+use crate::driver::{DeviceAddr, Driver, DriverError, StreamId, VirtualMemory};
 
 /// A block that a policy hands out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -115,4 +115,10 @@ pub(super) fn only_default(stream: StreamId) -> Result<(), Refusal> {
         StreamId::DEFAULT => Ok(()),
         _ => Err(Refusal::Unsupported("work on more than one stream")),
     }
+}
+
+/// Returns the device's virtual memory, for policies that cannot do without it.
+pub(super) fn memory_of(device: &mut dyn Driver) -> Result<&mut dyn VirtualMemory, Refusal> {
+    let without = Refusal::Unsupported("devices without virtual memory");
+    device.virtual_memory().ok_or(without)
 }

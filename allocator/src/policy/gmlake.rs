@@ -59,7 +59,7 @@ mod waiting;
 use std::collections::BTreeMap;
 
 use crate::check::Violation;
-use crate::driver::{DeviceAddr, Driver, DriverError, StreamId, VirtualMemory};
+use crate::driver::{DeviceAddr, Driver, DriverError, StreamId};
 
 use self::mapping::{CHUNK, Returns};
 use self::ranges::{FreeRanges, Range};
@@ -67,7 +67,7 @@ use self::segment::Segment;
 use self::stitched::{Garbage, StitchedBlocks};
 use self::waiting::{Patience, Waiting};
 use super::settings::{PolicySettings, PolicySettingsError};
-use super::{Block, Policy, Refusal, malloc_or_retry};
+use super::{Block, Policy, Refusal, malloc_or_retry, memory_of};
 
 /// Granularity of small requests, in bytes.
 const MIN_BLOCK: u64 = 512;
@@ -263,10 +263,4 @@ impl Policy for GmLake {
         self.large.check()?;
         self.stitched.check(&self.large)
     }
-}
-
-/// The device's virtual memory.
-fn memory_of(device: &mut dyn Driver) -> Result<&mut dyn VirtualMemory, Refusal> {
-    let without = Refusal::Unsupported("devices without virtual memory");
-    device.virtual_memory().ok_or(without)
 }

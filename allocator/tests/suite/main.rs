@@ -19,6 +19,7 @@ mod placement;
 mod plans;
 mod properties;
 mod queries;
+mod quilting;
 mod reports;
 mod restore;
 mod sources;

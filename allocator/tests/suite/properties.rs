@@ -161,6 +161,8 @@ allocator_suite!(
     "auto_growth_chunk_size:8MiB,free_idle_chunk:true,free_when_no_cache_hit:true",
     tight(Down)
 );
+allocator_suite!(quilt, "quilt", "", tight(Up));
+allocator_suite!(quilt_roomy, "quilt", "", roomy());
 allocator_suite!(gmlake, "gmlake", "frag_limit:4MiB", tight(Up));
 allocator_suite!(
     gmlake_first_fit,

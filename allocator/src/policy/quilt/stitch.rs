@@ -1,0 +1,239 @@
+//! Maps free memory from several places to consecutive addresses.
+//!
+//! ```text
+//!   home    ┌────┬────┬────┬────┬────┬────┬────┬────┐
+//!   units   │#### │    │    │ ## │    │  ##│ ###│    │     # in use
+//!           └──a─┴─b──┴─c──┴────┴─d──┴────┴─e──┴────┘
+//!                 ╲                    ╱
+//!   view    ┌────┬────┬────┬────┬────┐
+//!           │####█████████████████ ###│                   █ a block: the free end of a, all of b, c and d, and the
+//!           └──a─┴─b──┴─c──┴─d──┴──e─┘                     free start of e
+//! ```
+
+use crate::driver::Driver;
+use crate::policy::Refusal;
+
+use super::Quilt;
+use super::free_runs::Run;
+use super::units::{PAGE, Unit, Units};
+use super::views::Place;
+
+/// What is free, as parts of a block that is to be stitched.
+#[derive(Debug, Default)]
+struct Pieces {
+    /// Whole units, in runs.
+    whole: Vec<Run>,
+    /// Ends of units that are used before. A block can begin with one.
+    ends: Vec<Run>,
+    /// Starts of units that are used behind. A block can end with one.
+    starts: Vec<Run>,
+}
+
+impl Pieces {
+    fn of(free: impl Iterator<Item = Run>, units: &Units) -> Self {
+        let mut pieces = Self::default();
+        for run in free {
+            let first = units.around(run.start).map(|unit| unit.run);
+            let last = units.around(run.end() - 1).map(|unit| unit.run);
+            let (Some(first), Some(last)) = (first, last) else {
+                continue;
+            };
+            let from = match run.contains(first) {
+                true => first.start,
+                false => first.end(),
+            };
+            let to = match run.contains(last) {
+                true => last.end(),
+                false => last.start,
+            };
+            if from < to {
+                pieces.whole.push(Run::between(from, to));
+            }
+            if run.start < from && from <= run.end() {
+                pieces.ends.push(Run::between(run.start, from));
+            }
+            if run.start <= to && to < run.end() {
+                pieces.starts.push(Run::between(to, run.end()));
+            }
+        }
+        pieces
+    }
+
+    /// The longest piece that a block can begin with.
+    fn head(&self) -> Option<Run> {
+        self.ends.iter().copied().max_by_key(|run| run.bytes)
+    }
+
+    /// The longest piece that a block with this head can end with.
+    fn tail(&self, head: Option<Unit>) -> Option<Run> {
+        self.tails(head).max_by_key(|run| run.bytes)
+    }
+
+    /// A view must not contain the unit of the head twice.
+    fn tails(&self, head: Option<Unit>) -> impl Iterator<Item = Run> {
+        let is_other = move |run: &Run| head.is_none_or(|unit| !unit.run.contains(*run));
+        self.starts.iter().copied().filter(is_other)
+    }
+}
+
+/// Units that are mapped one behind the other, and where the block starts.
+#[derive(Debug)]
+struct Stitches {
+    units: Vec<Unit>,
+    /// From the start of the first unit.
+    offset: u64,
+}
+
+/// Chooses free memory for `bytes`; or says how many bytes are missing. The block begins and ends with the longest
+/// pieces there are, so that these are used up and whole units remain. In between are the longest runs, so that the
+/// view has few patches.
+fn choose(pieces: Pieces, units: &Units, bytes: u64) -> Result<Stitches, u64> {
+    let head = pieces.head();
+    let head_unit = head.and_then(|run| units.around(run.start));
+    let tail = pieces.tail(head_unit).map_or(0, |run| run.bytes);
+    let whole: u64 = pieces.whole.iter().map(|run| run.bytes).sum();
+    let available = head.map_or(0, |run| run.bytes) + whole + tail;
+    if available < bytes {
+        return Err(bytes - available);
+    }
+    let mut stitches = Stitches {
+        units: Vec::new(),
+        offset: 0,
+    };
+    let mut missing = bytes;
+    if let (Some(run), Some(unit)) = (head, head_unit) {
+        stitches.units.push(unit);
+        stitches.offset = run.start - unit.run.start;
+        missing = missing.saturating_sub(run.bytes);
+    }
+    let mut runs = pieces.whole.clone();
+    runs.sort_unstable_by_key(|run| (run.bytes, run.start));
+    while missing > tail && !runs.is_empty() {
+        // The longest run that is used entirely, or else a part of the shortest.
+        let fitting = runs.partition_point(|run| run.bytes <= missing);
+        let run = runs.remove(fitting.saturating_sub(1));
+        for unit in units.within(run) {
+            if missing <= tail {
+                break;
+            }
+            stitches.units.push(unit);
+            missing = missing.saturating_sub(unit.run.bytes);
+        }
+    }
+    if missing > 0 {
+        let fitting = pieces.tails(head_unit).filter(|run| run.bytes >= missing);
+        let smallest = fitting.min_by_key(|run| (run.bytes, run.start));
+        let unit = smallest.and_then(|run| units.around(run.start));
+        stitches.units.extend(unit);
+    }
+    Ok(stitches)
+}
+
+impl Quilt {
+    /// Serves a request from several free runs, and from new memory as far as they do not suffice.
+    pub(super) fn stitch(&mut self, device: &mut dyn Driver, bytes: u64) -> Result<Place, Refusal> {
+        let chosen = choose(self.pieces(), &self.units, bytes);
+        let chosen = match chosen {
+            Err(missing) => {
+                self.grow(device, missing.next_multiple_of(PAGE))?;
+                if let Some(run) = self.free.fitting(bytes).next() {
+                    return Ok(Place::Home(run.start));
+                }
+                choose(self.pieces(), &self.units, bytes)
+            }
+            chosen => chosen,
+        };
+        let stitches = chosen.map_err(|_| Refusal::OutOfMemory)?;
+        self.retire_views(device)?;
+        let view = self.views.map(device, &mut self.undo, stitches.units)?;
+        Ok(Place::View(view, stitches.offset))
+    }
+
+    fn pieces(&self) -> Pieces {
+        Pieces::of(self.free.iter(), &self.units)
+    }
+
+    /// Takes `bytes`, a multiple of [`PAGE`], from the device.
+    fn grow(&mut self, device: &mut dyn Driver, bytes: u64) -> Result<(), Refusal> {
+        let mut created = Vec::new();
+        let mut missing = bytes;
+        while missing > 0 {
+            match self.units.create(device, &mut self.undo, missing) {
+                Ok(unit) => {
+                    missing -= unit.run.bytes;
+                    created.push(unit);
+                }
+                Err(refusal) => {
+                    for unit in created.into_iter().rev() {
+                        self.units.remove(&mut self.undo, unit);
+                    }
+                    self.settle(device)?;
+                    return Err(refusal);
+                }
+            }
+        }
+        for unit in created {
+            self.free.give(unit.run);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use crate::driver::sim::{SimConfig, SimDevice};
+
+    use super::super::free_runs::FreeRuns;
+    use super::super::undo::Undo;
+    use super::super::views::Views;
+    use super::*;
+
+    const KIB: u64 = 1 << 10;
+
+    proptest! {
+        #[test]
+        fn a_stitched_block_has_free_bytes_of_different_units(
+            sizes in prop::collection::vec(0_u32..3, 1..8),
+            used in prop::collection::vec((0_u64..40 << 10, 1_u64..3000), 0..12),
+            wanted in 1_u64..48 << 10,
+        ) {
+            let mut device = SimDevice::new(&SimConfig::default());
+            let (mut units, mut undo, mut free) = (Units::default(), Undo::default(), FreeRuns::default());
+            for size in sizes {
+                free.give(units.create(&mut device, &mut undo, PAGE << size).unwrap().run);
+            }
+            for (start, bytes) in used {
+                let run = Run { start: start * KIB, bytes: bytes * KIB };
+                if free.around(run).is_some() {
+                    free.take(run);
+                }
+            }
+            let bytes = wanted * KIB;
+            let pieces = Pieces::of(free.iter(), &units);
+            let whole = units.iter().filter(|unit| free.around(unit.run).is_some());
+            let whole: u64 = whole.map(|unit| unit.run.bytes).sum();
+            prop_assert_eq!(pieces.whole.iter().map(|run| run.bytes).sum::<u64>(), whole);
+            match choose(pieces, &units, bytes) {
+                Err(missing) => prop_assert!(missing > 0 && whole + missing <= bytes),
+                Ok(Stitches { units: chosen, offset }) => {
+                    let mut starts: Vec<u64> = chosen.iter().map(|unit| unit.run.start).collect();
+                    starts.sort_unstable();
+                    starts.dedup();
+                    prop_assert_eq!(starts.len(), chosen.len(), "a unit twice");
+                    let mut views = Views::default();
+                    let view = views.map(&mut device, &mut undo, chosen).unwrap();
+                    let view = views.get(view).unwrap();
+                    prop_assert!(offset + bytes <= view.bytes());
+                    let runs: Vec<Run> = view.behind(offset, bytes).collect();
+                    prop_assert_eq!(runs.iter().map(|run| run.bytes).sum::<u64>(), bytes);
+                    for run in runs {
+                        prop_assert!(free.around(run).is_some(), "{:?} is in use", run);
+                        free.take(run);
+                    }
+                }
+            }
+        }
+    }
+}

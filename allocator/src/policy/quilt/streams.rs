@@ -1,0 +1,192 @@
+//! Which work of other streams a stream comes after.
+//!
+//! Memory freed on a stream can serve the stream itself at once. Another stream may use it when the work submitted by
+//! then is over, or else must wait for it on the device. The host never waits.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::driver::{Driver, DriverError, EventId, StreamId};
+
+/// Events kept for a stream. Who needs an older one waits for the oldest of them.
+const EVENTS: usize = 16;
+/// An event is recorded after this many bytes were freed, so that a stream that takes some of them need not wait for
+/// everything that was submitted later.
+const BYTES_PER_EVENT: u64 = 16 << 20;
+
+/// A point in the work of a stream: where its event of this number was or will be recorded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Mark {
+    stream: StreamId,
+    number: u64,
+}
+
+#[derive(Debug, Default)]
+struct Stream {
+    /// Number of the last event recorded, from 1 on.
+    recorded: u64,
+    /// Number of the last event known to be complete.
+    complete: u64,
+    /// The last events with their numbers, the oldest first.
+    events: VecDeque<(u64, EventId)>,
+    /// The last event of each other stream that this stream waits for.
+    after: BTreeMap<StreamId, u64>,
+    /// Bytes freed since the last event.
+    freed: u64,
+}
+
+impl Stream {
+    fn first_from(&self, number: u64) -> Option<(u64, EventId)> {
+        let mut events = self.events.iter();
+        events.find(|&&(recorded, _)| recorded >= number).copied()
+    }
+}
+
+/// All streams that requested or used memory.
+#[derive(Debug, Default)]
+pub(super) struct Streams(BTreeMap<StreamId, Stream>);
+
+impl Streams {
+    /// Adds a stream.
+    pub(super) fn add(&mut self, stream: StreamId) {
+        self.0.entry(stream).or_default();
+    }
+
+    pub(super) fn contains(&self, stream: StreamId) -> bool {
+        self.0.contains_key(&stream)
+    }
+
+    pub(super) fn ids(&self) -> impl Iterator<Item = StreamId> {
+        self.0.keys().copied()
+    }
+
+    /// The present end of the work of a stream.
+    pub(super) fn end_of(&self, stream: StreamId) -> Mark {
+        let number = self.0.get(&stream).map_or(0, |stream| stream.recorded) + 1;
+        Mark { stream, number }
+    }
+
+    /// Whether new work of a stream comes after a mark without waiting any further.
+    pub(super) fn comes_after(&self, stream: StreamId, mark: Mark) -> bool {
+        let waits = || {
+            let after = self.0.get(&stream)?.after.get(&mark.stream)?;
+            Some(*after >= mark.number)
+        };
+        stream == mark.stream || self.is_known_over(mark) || waits().unwrap_or(false)
+    }
+
+    fn is_known_over(&self, mark: Mark) -> bool {
+        let stream = self.0.get(&mark.stream);
+        stream.is_some_and(|stream| stream.complete >= mark.number)
+    }
+
+    /// Whether there is more than one stream.
+    pub(super) fn are_several(&self) -> bool {
+        self.0.len() > 1
+    }
+
+    /// Counts bytes freed on a stream, and records an event now and then if there are other streams.
+    pub(super) fn count_freed(
+        &mut self,
+        device: &mut dyn Driver,
+        stream: StreamId,
+        bytes: u64,
+    ) -> Result<(), DriverError> {
+        let shares = self.are_several();
+        let Some(of) = self.0.get_mut(&stream) else {
+            return Ok(());
+        };
+        of.freed += bytes;
+        if shares && of.freed >= BYTES_PER_EVENT {
+            self.record(device, stream)?;
+        }
+        Ok(())
+    }
+
+    /// Records an event at the end of the work of a stream.
+    fn record(
+        &mut self,
+        device: &mut dyn Driver,
+        stream: StreamId,
+    ) -> Result<(u64, EventId), DriverError> {
+        let of = self.0.entry(stream).or_default();
+        let oldest = (of.events.len() >= EVENTS).then(|| of.events.pop_front());
+        let event = match oldest.flatten() {
+            Some((_, event)) => event,
+            None => device.create_event()?,
+        };
+        if let Err(error) = device.record_event(event, stream) {
+            // Recorded or not, it stands for nothing: number 0 is before all marks.
+            of.events.push_front((0, event));
+            return Err(error);
+        }
+        of.recorded += 1;
+        of.freed = 0;
+        of.events.push_back((of.recorded, event));
+        Ok((of.recorded, event))
+    }
+
+    /// Whether the work before a mark is over. Asks the device.
+    pub(super) fn is_over(
+        &mut self,
+        device: &mut dyn Driver,
+        mark: Mark,
+    ) -> Result<bool, DriverError> {
+        if self.is_known_over(mark) {
+            return Ok(true);
+        }
+        let Some(of) = self.0.get_mut(&mark.stream) else {
+            return Ok(true);
+        };
+        let Some((number, event)) = of.first_from(mark.number) else {
+            return Ok(false);
+        };
+        let over = device.event_is_complete(event)?;
+        if over {
+            of.complete = number;
+        }
+        Ok(over)
+    }
+
+    /// Makes later work of `stream` come after a mark. The host does not wait.
+    pub(super) fn wait(
+        &mut self,
+        device: &mut dyn Driver,
+        stream: StreamId,
+        mark: Mark,
+    ) -> Result<(), DriverError> {
+        if self.comes_after(stream, mark) || self.is_over(device, mark)? {
+            return Ok(());
+        }
+        let recorded = self.0.get(&mark.stream);
+        let (number, event) = match recorded.and_then(|of| of.first_from(mark.number)) {
+            Some(event) => event,
+            None => self.record(device, mark.stream)?,
+        };
+        device.wait_event(stream, event)?;
+        let after = &mut self.0.entry(stream).or_default().after;
+        after.insert(mark.stream, number);
+        Ok(())
+    }
+
+    /// Makes sure that an event is recorded at a mark.
+    pub(super) fn record_by(
+        &mut self,
+        device: &mut dyn Driver,
+        mark: Mark,
+    ) -> Result<(), DriverError> {
+        let of = self.0.get(&mark.stream);
+        if of.is_some_and(|of| of.recorded < mark.number) {
+            self.record(device, mark.stream)?;
+        }
+        Ok(())
+    }
+
+    /// Notes that all work of all streams is over.
+    pub(super) fn all_over(&mut self) {
+        for stream in self.0.values_mut() {
+            // Marks at the end of the work are over too.
+            stream.recorded += 1;
+            stream.complete = stream.recorded;
+        }
+    }
+}

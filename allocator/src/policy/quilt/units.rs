@@ -1,0 +1,172 @@
+//! Physical memory: *units*, each a handle, mapped one behind the other at their *home*.
+//!
+//! Positions count bytes from the start of the home range. Free memory is kept by position, so memory that lies
+//! side by side at home can be used without a further mapping.
+
+use std::collections::BTreeMap;
+
+use crate::driver::{DeviceAddr, Driver, DriverError, HandleKind, MemoryHandle};
+use crate::policy::Refusal;
+
+use super::free_runs::Run;
+use super::memory_of;
+use super::undo::{Step, Undo};
+
+/// Bytes of the smallest unit, and the granularity of all of them.
+pub(super) const PAGE: u64 = 2 << 20;
+/// Bytes of the largest unit. A mapping costs the same for a unit of any size, but a view can only contain whole
+/// units in its middle.
+const LARGEST: u64 = 16 << 20;
+/// A unit is at most this part of the memory there is, so that small programs have small units.
+const LARGEST_PART: u64 = 256;
+/// The home range is larger than the device by this factor: positions of returned units are used again, but may be
+/// too small for the unit that is created next.
+const HOME_FACTOR: u64 = 2;
+
+/// Physical memory behind one handle.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Unit {
+    /// Its home.
+    pub(super) run: Run,
+    pub(super) handle: MemoryHandle,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Home {
+    addr: DeviceAddr,
+    bytes: u64,
+}
+
+/// All units.
+#[derive(Debug, Default)]
+pub(super) struct Units {
+    home: Option<Home>,
+    by_start: BTreeMap<u64, Unit>,
+    /// Bytes of all units.
+    bytes: u64,
+}
+
+impl Units {
+    /// Bytes of all units.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The home address of a position.
+    pub(super) fn addr(&self, position: u64) -> DeviceAddr {
+        let home = self.home.map_or(DeviceAddr::NULL, |home| home.addr);
+        home.offset(position)
+    }
+
+    /// The unit around a position.
+    pub(super) fn around(&self, position: u64) -> Option<Unit> {
+        let (_, &unit) = self.by_start.range(..=position).next_back()?;
+        (position < unit.run.end()).then_some(unit)
+    }
+
+    /// The units that start in a run, by position.
+    pub(super) fn within(&self, run: Run) -> impl Iterator<Item = Unit> {
+        let units = self.by_start.range(run.start..run.end());
+        units.map(|(_, &unit)| unit)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = Unit> {
+        self.by_start.values().copied()
+    }
+
+    /// Creates a unit of at most `bytes`, a multiple of [`PAGE`], and maps it at home.
+    pub(super) fn create(
+        &mut self,
+        device: &mut dyn Driver,
+        undo: &mut Undo,
+        bytes: u64,
+    ) -> Result<Unit, Refusal> {
+        let home = self.home(device)?;
+        let memory = memory_of(device)?;
+        undo.run(memory)?;
+        let mut size = self.size_of_next(bytes);
+        let handle = loop {
+            match memory.create(size, HandleKind::FileDescriptor) {
+                Err(DriverError::OutOfMemory) if size > PAGE => size /= 2,
+                answer => break answer?,
+            }
+        };
+        let mut made = Undo::default();
+        made.push(Step::Release {
+            handle,
+            bytes: size,
+        });
+        let Some(start) = self.room_for(size, home.bytes) else {
+            return Err(undo
+                .take_back(memory, made, DriverError::OutOfMemory)
+                .into());
+        };
+        let addr = home.addr.offset(start);
+        if let Err(error) = memory.map(addr, size, handle) {
+            return Err(undo.take_back(memory, made, error).into());
+        }
+        made.push(Step::Unmap { addr, bytes: size });
+        if let Err(error) = memory.set_access(addr, size) {
+            return Err(undo.take_back(memory, made, error).into());
+        }
+        let run = Run { start, bytes: size };
+        let unit = Unit { run, handle };
+        self.by_start.insert(start, unit);
+        self.bytes += size;
+        Ok(unit)
+    }
+
+    /// Removes a unit that is mapped at home only. It is returned to the device when `undo` runs.
+    pub(super) fn remove(&mut self, undo: &mut Undo, unit: Unit) {
+        let Run { start, bytes } = unit.run;
+        self.by_start.remove(&start);
+        self.bytes -= bytes;
+        let handle = unit.handle;
+        undo.push(Step::Release { handle, bytes });
+        let addr = self.addr(start);
+        undo.push(Step::Unmap { addr, bytes });
+    }
+
+    /// Returns the home range if nothing is mapped there.
+    pub(super) fn leave_home(&mut self, undo: &mut Undo) {
+        if self.by_start.is_empty()
+            && let Some(Home { addr, bytes }) = self.home.take()
+        {
+            undo.push(Step::FreeAddress { addr, bytes });
+        }
+    }
+
+    fn home(&mut self, device: &mut dyn Driver) -> Result<Home, Refusal> {
+        if let Some(home) = self.home {
+            return Ok(home);
+        }
+        let bytes = device.total_memory().next_multiple_of(PAGE) * HOME_FACTOR;
+        let addr = memory_of(device)?.reserve(bytes)?;
+        Ok(*self.home.insert(Home { addr, bytes }))
+    }
+
+    /// Bytes of the next unit, of which at most `bytes` are needed.
+    fn size_of_next(&self, bytes: u64) -> u64 {
+        let largest = (self.bytes / LARGEST_PART).clamp(PAGE, LARGEST);
+        let most = largest.min(bytes).max(PAGE);
+        1 << most.ilog2()
+    }
+
+    /// The lowest position with room for a unit.
+    fn room_for(&self, bytes: u64, home: u64) -> Option<u64> {
+        let end = |unit: Unit| unit.run.end();
+        let last = self.by_start.values().next_back().copied().map_or(0, end);
+        if last == self.bytes {
+            // There are no gaps.
+            return (last + bytes <= home).then_some(last);
+        }
+        let mut position = 0;
+        for unit in self.iter() {
+            if position + bytes <= unit.run.start {
+                break;
+            }
+            position = unit.run.end();
+        }
+        (position + bytes <= home).then_some(position)
+    }
+}

@@ -1,0 +1,97 @@
+//! Who used free memory last.
+
+use std::collections::BTreeMap;
+
+use super::free_runs::Run;
+use super::streams::Mark;
+
+#[derive(Clone, Debug)]
+struct Use {
+    end: u64,
+    marks: Vec<Mark>,
+}
+
+/// The marks that must be over before another stream uses free memory, by position. Memory without an entry was used
+/// by nobody whom anyone must wait for.
+#[derive(Debug, Default)]
+pub(super) struct Uses(BTreeMap<u64, Use>);
+
+impl Uses {
+    /// Notes the last uses of a run, which has no entry.
+    pub(super) fn set(&mut self, run: Run, marks: Vec<Mark>) {
+        if let Some((_, before)) = self.0.range_mut(..run.start).next_back()
+            && before.end == run.start
+            && before.marks == marks
+        {
+            before.end = run.end();
+            return;
+        }
+        let end = run.end();
+        self.0.insert(run.start, Use { end, marks });
+    }
+
+    /// The marks of a run.
+    pub(super) fn of(&self, run: Run) -> impl Iterator<Item = Mark> {
+        let before = self.0.range(..run.start).next_back();
+        let before = before.filter(|(_, last)| last.end > run.start);
+        let uses = before.into_iter().chain(self.0.range(run.start..run.end()));
+        uses.flat_map(|(_, last)| last.marks.iter().copied())
+    }
+
+    /// Forgets a run.
+    pub(super) fn forget(&mut self, run: Run) {
+        let before = self.0.range_mut(..run.start).next_back();
+        if let Some((_, last)) = before
+            && last.end > run.start
+        {
+            let rest = (run.end() < last.end).then(|| last.clone());
+            last.end = run.start;
+            if let Some(rest) = rest {
+                self.0.insert(run.end(), rest);
+            }
+        }
+        while let Some((&start, _)) = self.0.range(run.start..run.end()).next() {
+            if let Some(last) = self.0.remove(&start)
+                && last.end > run.end()
+            {
+                self.0.insert(run.end(), last);
+            }
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use crate::driver::StreamId;
+
+    use super::super::streams::Streams;
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn each_position_keeps_the_marks_that_were_set_last(
+            ranges in prop::collection::vec((0_u64..40, 1_u64..16, prop::option::of(0_u32..3)), 0..64),
+        ) {
+            let (mut uses, mut model) = (Uses::default(), [None; 64]);
+            for (start, bytes, stream) in ranges {
+                let run = Run { start, bytes };
+                uses.forget(run);
+                let mark = stream.map(|stream| Streams::default().end_of(StreamId::nth(stream)));
+                if let Some(mark) = mark {
+                    uses.set(run, vec![mark]);
+                }
+                model[start as usize..run.end() as usize].fill(mark);
+                for (start, expected) in (0..).zip(&model) {
+                    let marks: Vec<Mark> = uses.of(Run { start, bytes: 1 }).collect();
+                    prop_assert_eq!(marks, Vec::from_iter(*expected));
+                }
+            }
+        }
+    }
+}

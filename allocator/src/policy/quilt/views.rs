@@ -1,0 +1,194 @@
+//! *Views*: ranges of addresses behind which units are mapped once more, in another order.
+
+use std::collections::HashMap;
+
+use foldhash::fast::FixedState;
+
+use crate::driver::{DeviceAddr, Driver};
+use crate::policy::Refusal;
+
+use super::free_runs::Run;
+use super::memory_of;
+use super::undo::{Step, Undo};
+use super::units::Unit;
+
+/// Names a view. Never used again.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(super) struct ViewId(u32);
+
+/// Where a block lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Place {
+    /// At a position of the home range.
+    Home(u64),
+    /// This far from the start of a view.
+    View(ViewId, u64),
+}
+
+/// A part of a view behind which memory lies that is contiguous at home.
+#[derive(Clone, Copy, Debug)]
+struct Patch {
+    /// Where it starts in the view.
+    offset: u64,
+    home: Run,
+}
+
+/// A range of addresses and the units behind it, each of them once.
+#[derive(Debug)]
+pub(super) struct View {
+    addr: DeviceAddr,
+    bytes: u64,
+    units: Vec<Unit>,
+    /// The units, merged where they are contiguous at home. By offset; they cover the view.
+    patches: Vec<Patch>,
+    /// Live blocks in it.
+    blocks: u32,
+    /// When it was used last.
+    used: u64,
+}
+
+impl View {
+    /// Maps units one behind the other.
+    fn map(device: &mut dyn Driver, undo: &mut Undo, units: Vec<Unit>) -> Result<Self, Refusal> {
+        let memory = memory_of(device)?;
+        let bytes = units.iter().map(|unit| unit.run.bytes).sum();
+        let addr = memory.reserve(bytes)?;
+        let mut made = Undo::default();
+        made.push(Step::FreeAddress { addr, bytes });
+        let mut patches: Vec<Patch> = Vec::new();
+        let mut offset = 0;
+        for &Unit { run, handle } in &units {
+            let at = addr.offset(offset);
+            if let Err(error) = memory.map(at, run.bytes, handle) {
+                return Err(undo.take_back(memory, made, error).into());
+            }
+            let bytes = run.bytes;
+            made.push(Step::Unmap { addr: at, bytes });
+            match patches.last_mut() {
+                Some(last) if last.home.end() == run.start => last.home.bytes += bytes,
+                _ => patches.push(Patch { offset, home: run }),
+            }
+            offset += bytes;
+        }
+        if let Err(error) = memory.set_access(addr, bytes) {
+            return Err(undo.take_back(memory, made, error).into());
+        }
+        Ok(Self {
+            addr,
+            bytes,
+            units,
+            patches,
+            blocks: 0,
+            used: 0,
+        })
+    }
+
+    /// Unmaps it when `undo` runs.
+    pub(super) fn unmap(self, undo: &mut Undo) {
+        let (addr, bytes) = (self.addr, self.bytes);
+        undo.push(Step::FreeAddress { addr, bytes });
+        let mut at = addr;
+        for unit in self.units {
+            let bytes = unit.run.bytes;
+            undo.push(Step::Unmap { addr: at, bytes });
+            at = at.offset(bytes);
+        }
+    }
+
+    pub(super) fn addr(&self, offset: u64) -> DeviceAddr {
+        self.addr.offset(offset)
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(super) fn units(&self) -> &[Unit] {
+        &self.units
+    }
+
+    /// The memory behind `bytes` at an offset, in the order of the view.
+    pub(super) fn behind(&self, offset: u64, bytes: u64) -> impl Iterator<Item = Run> {
+        let end = offset + bytes;
+        let after = self.patches.partition_point(|patch| patch.offset <= offset);
+        let patches = self.patches[after.saturating_sub(1)..].iter();
+        let overlapping = patches.take_while(move |patch| patch.offset < end);
+        overlapping.map(move |patch| {
+            let from = offset.max(patch.offset) - patch.offset;
+            let to = (end - patch.offset).min(patch.home.bytes);
+            Run::between(patch.home.start + from, patch.home.start + to)
+        })
+    }
+}
+
+/// All views.
+#[derive(Debug, Default)]
+pub(super) struct Views {
+    views: HashMap<ViewId, View, FixedState>,
+    made: u32,
+    clock: u64,
+    /// Bytes of all views.
+    bytes: u64,
+}
+
+impl Views {
+    pub(super) fn map(
+        &mut self,
+        device: &mut dyn Driver,
+        undo: &mut Undo,
+        units: Vec<Unit>,
+    ) -> Result<ViewId, Refusal> {
+        let view = View::map(device, undo, units)?;
+        let id = ViewId(self.made);
+        self.made += 1;
+        self.bytes += view.bytes;
+        self.views.insert(id, view);
+        Ok(id)
+    }
+
+    pub(super) fn get(&self, id: ViewId) -> Option<&View> {
+        self.views.get(&id)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (ViewId, &View)> {
+        self.views.iter().map(|(&id, view)| (id, view))
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.views.len()
+    }
+
+    /// Bytes of all views.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Counts a block that begins to live there.
+    pub(super) fn enter(&mut self, place: Place) {
+        self.clock += 1;
+        if let Place::View(id, _) = place
+            && let Some(view) = self.views.get_mut(&id)
+        {
+            view.blocks += 1;
+            view.used = self.clock;
+        }
+    }
+
+    /// Counts a block that no longer lives there.
+    pub(super) fn leave(&mut self, place: Place) {
+        if let Place::View(id, _) = place
+            && let Some(view) = self.views.get_mut(&id)
+        {
+            view.blocks -= 1;
+        }
+    }
+
+    /// Removes the view without blocks that was not used for the longest time.
+    pub(super) fn take_oldest(&mut self) -> Option<View> {
+        let unused = self.views.iter().filter(|(_, view)| view.blocks == 0);
+        let (&id, _) = unused.min_by_key(|&(&id, view)| (view.used, id))?;
+        let view = self.views.remove(&id)?;
+        self.bytes -= view.bytes;
+        Some(view)
+    }
+}

@@ -1,0 +1,198 @@
+//! `quilt` step by step: what it maps, what it shares between streams, and what it repeats.
+
+use coalesce_alloc::Allocator;
+use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
+use coalesce_alloc::driver::{DeviceAddr, StreamId};
+use coalesce_alloc::error::Error;
+use coalesce_alloc::policy;
+use rand_chacha::ChaCha8Rng;
+use rand_core::{Rng as _, SeedableRng as _};
+
+type DynAllocator = Box<dyn Allocator<Driver = SimDevice>>;
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const MAIN: StreamId = StreamId::DEFAULT;
+
+fn allocator_on(config: &SimConfig) -> DynAllocator {
+    let mut device = SimDevice::new(config);
+    device.set_logging(true);
+    policy::build("quilt", device, "").unwrap()
+}
+
+fn allocator() -> DynAllocator {
+    allocator_on(&SimConfig::with_capacity(1024 * MIB))
+}
+
+fn reserved(allocator: &DynAllocator) -> i64 {
+    allocator.stats().reserved_bytes.all().current
+}
+
+/// The driver calls since the last time, without their arguments.
+fn calls(allocator: &mut DynAllocator) -> Vec<String> {
+    let log = allocator.driver_mut().take_log();
+    let name = |call: String| call.split(' ').next().unwrap_or_default().to_owned();
+    log.iter().map(|call| name(call.to_string())).collect()
+}
+
+fn made(calls: &[String], name: &str) -> bool {
+    calls.iter().any(|call| call == name)
+}
+
+#[test]
+fn free_pieces_serve_a_request_that_none_of_them_could_serve() {
+    let mut allocator = allocator();
+    let sizes = [3 * MIB + 512 * KIB, 300 * KIB, 9 * MIB, 300 * KIB, 5 * MIB];
+    let blocks = sizes.map(|bytes| allocator.malloc(bytes, MAIN).unwrap());
+    let before = reserved(&allocator);
+    for block in [blocks[0], blocks[2], blocks[4]] {
+        allocator.free(block).unwrap();
+    }
+    calls(&mut allocator);
+    let large = allocator.malloc(14 * MIB, MAIN).unwrap();
+    assert_eq!(reserved(&allocator), before, "of the memory that was there");
+    assert!(!made(&calls(&mut allocator), "create"));
+    allocator.check().unwrap();
+    allocator.free(large).unwrap();
+    assert_eq!(
+        allocator.malloc(14 * MIB, MAIN).unwrap(),
+        large,
+        "the view is still there"
+    );
+    assert!(calls(&mut allocator).is_empty());
+}
+
+#[test]
+fn a_repeated_program_calls_the_driver_in_its_first_steps_only() {
+    let mut allocator = allocator();
+    let mut kept = Vec::new();
+    for step in 0..8 {
+        let mut random = ChaCha8Rng::seed_from_u64(7);
+        let mut live: Vec<DeviceAddr> = Vec::new();
+        for _ in 0..300 {
+            let bytes = u64::from(random.next_u32()) % (9 * MIB) + 1;
+            live.push(allocator.malloc(bytes, MAIN).unwrap());
+            if live.len() > 12 {
+                let victim = random.next_u32() as usize % live.len();
+                allocator.free(live.swap_remove(victim)).unwrap();
+            }
+        }
+        live.into_iter()
+            .for_each(|block| allocator.free(block).unwrap());
+        let of_step = calls(&mut allocator);
+        if step >= 4 {
+            assert!(of_step.is_empty(), "step {step}: {of_step:?}");
+        }
+        kept.push(reserved(&allocator));
+        allocator.check().unwrap();
+    }
+    assert_eq!(kept[1..], [kept[0]; 7], "what the first step needed");
+}
+
+#[test]
+fn memory_of_another_stream_is_waited_for_on_the_device() {
+    let config = SimConfig {
+        hold_events: true,
+        ..SimConfig::with_capacity(64 * MIB)
+    };
+    let (mut allocator, side) = (allocator_on(&config), StreamId::nth(1));
+    let first = allocator.malloc(40 * MIB, MAIN).unwrap();
+    allocator.free(first).unwrap();
+    calls(&mut allocator);
+    assert_eq!(allocator.malloc(40 * MIB, side).unwrap(), first);
+    let all = calls(&mut allocator);
+    assert!(made(&all, "event_wait"), "{all:?}");
+    assert!(!made(&all, "devsync"), "{all:?}");
+    allocator.free(first).unwrap();
+    calls(&mut allocator);
+    assert_eq!(allocator.malloc(20 * MIB, side).unwrap(), first);
+    assert!(
+        !made(&calls(&mut allocator), "event_wait"),
+        "its own memory"
+    );
+}
+
+#[test]
+fn a_stream_prefers_memory_that_it_need_not_wait_for() {
+    let config = SimConfig {
+        hold_events: true,
+        ..SimConfig::default()
+    };
+    let (mut allocator, side) = (allocator_on(&config), StreamId::nth(1));
+    let [of_main, _apart, of_side] =
+        [MAIN, MAIN, side].map(|stream| allocator.malloc(8 * MIB, stream).unwrap());
+    allocator.free(of_main).unwrap();
+    allocator.free(of_side).unwrap();
+    calls(&mut allocator);
+    assert_eq!(allocator.malloc(7 * MIB, side).unwrap(), of_side);
+    assert!(calls(&mut allocator).is_empty());
+}
+
+#[test]
+fn addresses_are_bounded_however_long_a_program_runs() {
+    let capacity = 256 * MIB;
+    let mut allocator = allocator_on(&SimConfig::with_capacity(capacity));
+    let mut random = ChaCha8Rng::seed_from_u64(1);
+    let mut live: Vec<DeviceAddr> = Vec::new();
+    for _ in 0..20_000 {
+        let bytes = u64::from(random.next_u32()) % (16 * MIB) + 1;
+        match allocator.malloc(bytes, MAIN) {
+            Ok(block) => live.push(block),
+            Err(Error::OutOfMemory(_)) => {}
+            Err(other) => panic!("{other}"),
+        }
+        while live.len() > 20 {
+            let victim = random.next_u32() as usize % live.len();
+            allocator.free(live.swap_remove(victim)).unwrap();
+        }
+        // Home, four times the memory in views, and one view more.
+        assert!(allocator.driver().reserved_addresses() <= 7 * capacity);
+    }
+    assert!(made(&calls(&mut allocator), "unmap"), "views are retired");
+    allocator.check().unwrap();
+}
+
+#[test]
+fn views_that_work_may_use_are_unmapped_after_it() {
+    let config = SimConfig {
+        hold_events: true,
+        ..SimConfig::with_capacity(256 * MIB)
+    };
+    let mut allocator = allocator_on(&config);
+    let mut random = ChaCha8Rng::seed_from_u64(3);
+    let mut live: Vec<DeviceAddr> = Vec::new();
+    let mut churn = |allocator: &mut DynAllocator| {
+        for _ in 0..2000 {
+            let bytes = u64::from(random.next_u32()) % (16 * MIB) + 1;
+            live.extend(allocator.malloc(bytes, MAIN));
+            while live.len() > 9 {
+                let victim = random.next_u32() as usize % live.len();
+                allocator.free(live.swap_remove(victim)).unwrap();
+            }
+        }
+    };
+    churn(&mut allocator);
+    assert!(
+        !made(&calls(&mut allocator), "unmap"),
+        "the work is pending"
+    );
+    allocator.driver_mut().streams_mut().complete_all();
+    churn(&mut allocator);
+    let all = calls(&mut allocator);
+    assert!(made(&all, "unmap"));
+    assert!(!made(&all, "devsync"), "the host does not wait");
+}
+
+#[test]
+fn a_device_without_virtual_memory_is_refused() {
+    let config = SimConfig {
+        virtual_memory: false,
+        ..SimConfig::default()
+    };
+    let answer = allocator_on(&config).malloc(MIB, MAIN);
+    let text = answer.unwrap_err().to_string();
+    assert!(
+        text.contains("quilt") && text.contains("virtual memory"),
+        "{text}"
+    );
+}
