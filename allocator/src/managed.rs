@@ -26,6 +26,9 @@ struct Live {
     requested: u64,
 }
 
+/// Allocated blocks by address.
+type ByAddress = BTreeMap<DeviceAddr, Live>;
+
 /// A policy with its device, its allocated blocks and the statistics.
 ///
 /// - *reserved* is the memory obtained from the device, in whole pages. Physical memory behind several
@@ -39,7 +42,7 @@ pub struct Managed<P, D> {
     name: &'static str,
     policy: P,
     device: Tap<D, Held>,
-    live: BTreeMap<DeviceAddr, Live>,
+    live: HashMap<DeviceAddr, Live, FixedState>,
     /// Freed blocks that the policy could not take back because the device failed.
     failed_frees: Vec<Block>,
     /// Bytes in use of each device allocation, if any.
@@ -56,7 +59,7 @@ impl<P: Policy, D: Driver> Managed<P, D> {
             name,
             policy,
             device: Tap::over(device, held),
-            live: BTreeMap::new(),
+            live: HashMap::default(),
             failed_frees: Vec::new(),
             in_use: HashMap::default(),
             stats: DeviceStats {
@@ -141,9 +144,16 @@ impl<P: Policy, D: Driver> Managed<P, D> {
         stats.inactive_split.change(KIND, split(now) - split(used));
     }
 
+    fn by_address(&self) -> ByAddress {
+        self.live
+            .iter()
+            .map(|(&addr, &live)| (addr, live))
+            .collect()
+    }
+
     /// The device allocations, the blocks of the device's own pool, and the runs of mapped memory. Memory
     /// mapped several times is listed once: where it is in use, or else at its lowest address.
-    fn ranges(&self) -> Vec<(DeviceAddr, u64, bool)> {
+    fn ranges(&self, live: &ByAddress) -> Vec<(DeviceAddr, u64, bool)> {
         let held = self.device.hook();
         let mut ranges: Vec<_> = held
             .allocations()
@@ -157,7 +167,7 @@ impl<P: Policy, D: Driver> Managed<P, D> {
         }
         let mut pages: Vec<_> = mapped
             .into_values()
-            .flat_map(|of_handle| self.parts_in_use(&of_handle))
+            .flat_map(|of_handle| parts_in_use(live, &of_handle))
             .collect();
         pages.sort_unstable();
         let mut runs: Vec<(DeviceAddr, u64, bool)> = Vec::new();
@@ -170,39 +180,6 @@ impl<P: Policy, D: Driver> Managed<P, D> {
         ranges.extend(runs);
         ranges.sort_unstable();
         ranges
-    }
-
-    /// The addresses of a handle that is mapped at each of some ranges: those of its blocks, and of the free
-    /// bytes behind each of them.
-    fn parts_in_use(&self, mappings: &[(DeviceAddr, u64)]) -> Vec<(DeviceAddr, u64)> {
-        let mut starts: Vec<(u64, DeviceAddr)> = Vec::new();
-        for &(addr, bytes) in mappings {
-            let blocks = self.blocks_in(addr, bytes);
-            starts.extend(blocks.map(|start| (start.offset_from(addr), addr)));
-        }
-        starts.sort_unstable();
-        let Some(&(lowest, bytes)) = mappings.iter().min() else {
-            return Vec::new();
-        };
-        match starts.first_mut() {
-            Some((first, _)) => *first = 0,
-            None => starts.push((0, lowest)),
-        }
-        let ends = starts.iter().skip(1).map(|&(offset, _)| offset);
-        let ends = ends.chain([bytes]).collect::<Vec<u64>>();
-        let parts = starts.into_iter().zip(ends);
-        parts
-            .map(|((offset, addr), end)| (addr.offset(offset), end - offset))
-            .collect()
-    }
-
-    /// Where allocated blocks begin in a range, or at its start if one begins before.
-    fn blocks_in(&self, addr: DeviceAddr, bytes: u64) -> impl Iterator<Item = DeviceAddr> {
-        let before = self.live.range(..addr).next_back();
-        let reaches_in = before.filter(|(start, live)| start.offset(live.block.bytes) > addr);
-        let inside = self.live.range(addr..addr.offset(bytes));
-        let inside = inside.map(|(&start, _)| start);
-        reaches_in.map(|_| addr).into_iter().chain(inside)
     }
 
     fn retry_failed_frees(&mut self) -> Result<(), Error> {
@@ -305,6 +282,7 @@ impl<P: Policy, D: Driver> Allocator for Managed<P, D> {
 
     /// Their blocks are the allocated ones and the gaps between them.
     fn segments(&self) -> Vec<SegmentInfo> {
+        let live = self.by_address();
         let of_range = |(address, bytes, is_expandable): (DeviceAddr, u64, bool)| {
             let end = address.offset(bytes);
             let mut blocks = Vec::new();
@@ -313,7 +291,7 @@ impl<P: Policy, D: Driver> Allocator for Managed<P, D> {
                 let bytes = to.offset_from(from);
                 (bytes > 0).then(|| BlockInfo::new(from, bytes, 0, BlockState::Inactive))
             };
-            for (&addr, live) in self.live.range(address..end) {
+            for (&addr, live) in live.range(address..end) {
                 blocks.extend(free(free_from, addr));
                 let (bytes, requested) = (live.block.bytes, live.requested);
                 let state = BlockState::ActiveAllocated;
@@ -331,15 +309,17 @@ impl<P: Policy, D: Driver> Allocator for Managed<P, D> {
                 blocks,
             }
         };
-        self.ranges().into_iter().map(of_range).collect()
+        let ranges = self.ranges(&live).into_iter();
+        ranges.map(of_range).collect()
     }
 
     /// Checks that every allocated block lies in reserved memory and overlaps no other, then the
     /// policy's own state.
     fn check(&self) -> Result<(), Violation> {
-        let ranges = self.ranges();
+        let live = self.by_address();
+        let ranges = self.ranges(&live);
         let mut end_before = DeviceAddr::NULL;
-        for (&addr, live) in &self.live {
+        for (&addr, live) in &live {
             let end = addr.offset(live.block.bytes);
             ensure!(addr >= end_before, "block {addr} overlaps the one before");
             ensure!(
@@ -364,6 +344,39 @@ impl<P: Policy, D: Driver> Allocator for Managed<P, D> {
     fn driver_mut(&mut self) -> &mut D {
         self.device.driver_mut()
     }
+}
+
+/// The addresses of a handle that is mapped at each of some ranges: those of its blocks, and of the free
+/// bytes behind each of them.
+fn parts_in_use(live: &ByAddress, mappings: &[(DeviceAddr, u64)]) -> Vec<(DeviceAddr, u64)> {
+    let mut starts: Vec<(u64, DeviceAddr)> = Vec::new();
+    for &(addr, bytes) in mappings {
+        let blocks = blocks_in(live, addr, bytes);
+        starts.extend(blocks.map(|start| (start.offset_from(addr), addr)));
+    }
+    starts.sort_unstable();
+    let Some(&(lowest, bytes)) = mappings.iter().min() else {
+        return Vec::new();
+    };
+    match starts.first_mut() {
+        Some((first, _)) => *first = 0,
+        None => starts.push((0, lowest)),
+    }
+    let ends = starts.iter().skip(1).map(|&(offset, _)| offset);
+    let ends = ends.chain([bytes]).collect::<Vec<u64>>();
+    let parts = starts.into_iter().zip(ends);
+    parts
+        .map(|((offset, addr), end)| (addr.offset(offset), end - offset))
+        .collect()
+}
+
+/// Where allocated blocks begin in a range, or at its start if one begins before.
+fn blocks_in(live: &ByAddress, addr: DeviceAddr, bytes: u64) -> impl Iterator<Item = DeviceAddr> {
+    let before = live.range(..addr).next_back();
+    let reaches_in = before.filter(|(start, live)| start.offset(live.block.bytes) > addr);
+    let inside = live.range(addr..addr.offset(bytes));
+    let inside = inside.map(|(&start, _)| start);
+    reaches_in.map(|_| addr).into_iter().chain(inside)
 }
 
 fn current(stat: &crate::stats::Stat) -> u64 {

@@ -539,7 +539,7 @@ FAULTS = [
     ),
     Fault(
         "quilt: streams that only used a block are forgotten",
-        f"{QUILT}/sharing.rs",
+        f"{QUILT}/streams.rs",
         "[stream].into_iter().chain(users.iter().copied())",
         "[stream].into_iter().chain(users.iter().copied().take(0))",
     ),
@@ -558,8 +558,8 @@ FAULTS = [
     Fault(
         "quilt: free memory is handed out twice",
         f"{QUILT}/placement.rs",
-        ".all(|run| self.free.around(run).is_some())",
-        ".any(|run| self.free.around(run).is_some())",
+        ".all(|run| self.free.contains(run))",
+        ".any(|run| self.free.contains(run))",
     ),
     Fault(
         "quilt: after a failure a view stays mapped",

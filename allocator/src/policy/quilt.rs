@@ -39,7 +39,7 @@
 //! # Costs
 //!
 //! A page that is mapped costs 24 µs on an H200, nearly all of it for `cuMemSetAccess`; a program that repeats itself
-//! maps nothing after a few steps. Without driver calls, a request and its free take about three times as long as the
+//! maps nothing after a few steps. Without driver calls, a request and its free take about twice as long as the
 //! reference's, because a block of a view has its memory in several places. When there are too many views, those
 //! unused for longest are unmapped once the work on them is over, without waiting for it. `empty_cache` waits for the
 //! device, unmaps all views without blocks and returns all units without blocks.
@@ -81,6 +81,11 @@ use super::{Block, Policy, Refusal, memory_of};
 const MIN_BLOCK: u64 = 512;
 /// The largest small request.
 const SMALL_LIMIT: u64 = 256 << 10;
+
+/// Streams record an event after freeing this part of all memory.
+const EVENT_PART: u64 = 64;
+/// The fewest bytes after which they do.
+const LEAST_PER_EVENT: u64 = 16 << 20;
 
 /// A block that is not in a slab, or a slab.
 #[derive(Clone, Copy, Debug)]
@@ -157,8 +162,7 @@ impl Quilt {
             place => place?,
         };
         self.wait_for_uses(device, place, bytes, stream)?;
-        let runs: Vec<Run> = self.runs(place, bytes).collect();
-        for run in runs {
+        for run in self.views.runs(place, bytes) {
             self.free.take(run);
             self.uses.forget(run);
         }
@@ -204,13 +208,17 @@ impl Quilt {
         self.history.free(held.request);
         self.views.leave(held.place);
         let users = self.users.remove(&addr).unwrap_or_default();
-        let runs: Vec<Run> = self.runs(held.place, held.bytes).collect();
-        for run in runs {
-            self.note_use(run, stream, &users);
+        for run in self.views.runs(held.place, held.bytes) {
+            if self.streams.are_several() {
+                self.uses.set(run, self.streams.ends_of(stream, &users));
+            }
             self.free.give(run);
         }
         // The block is free whatever the device says: without an event now, one is recorded for whoever waits.
-        let _recorded_later = self.streams.count_freed(device, stream, held.bytes);
+        let bytes_per_event = (self.units.bytes() / EVENT_PART).max(LEAST_PER_EVENT);
+        let _recorded_later = self
+            .streams
+            .count_freed(device, stream, held.bytes, bytes_per_event);
     }
 
     /// Frees the empty slabs of all streams. Returns whether there were any.
@@ -301,7 +309,7 @@ impl Policy for Quilt {
             .collect();
         let units: Vec<_> = self.units.iter().collect();
         for unit in units {
-            if !in_views.contains(&unit.run.start) && self.free.around(unit.run).is_some() {
+            if !in_views.contains(&unit.run.start) && self.free.contains(unit.run) {
                 self.free.take(unit.run);
                 self.units.remove(&mut self.undo, unit);
             }
@@ -315,7 +323,7 @@ impl Policy for Quilt {
         self.free.check()?;
         self.slabs.values().try_for_each(Slabs::check)?;
         let held = self.held.values();
-        let in_use = held.flat_map(|held| self.runs(held.place, held.bytes));
+        let in_use = held.flat_map(|held| self.views.runs(held.place, held.bytes));
         let mut all: Vec<Run> = in_use.chain(self.free.iter()).collect();
         all.sort_unstable();
         let units: Vec<Run> = self.units.iter().map(|unit| unit.run).collect();

@@ -1,6 +1,4 @@
-//! Free memory as maximal runs of bytes, by position and by size.
-
-use std::collections::{BTreeMap, BTreeSet};
+//! Free memory as maximal runs of bytes.
 
 use crate::check::{Violation, ensure};
 
@@ -26,115 +24,125 @@ impl Run {
     }
 }
 
-/// Free runs. No two touch.
+/// Free runs by position. No two touch.
+///
+/// A sorted list: programs have tens to hundreds of free runs, and a list of so few is read and changed in fewer
+/// cache lines than a tree. Between two requests, a program evicts everything from the cache.
 #[derive(Debug, Default)]
-pub(super) struct FreeRuns {
-    by_start: BTreeMap<u64, u64>,
-    /// Bytes and start.
-    by_size: BTreeSet<(u64, u64)>,
-}
+pub(super) struct FreeRuns(Vec<Run>);
 
 impl FreeRuns {
     /// Frees a run, none of which is free, and merges it with its neighbours. Returns the run that it is part of.
     pub(super) fn give(&mut self, run: Run) -> Run {
-        let mut joined = run;
-        if let Some(before) = self.last_from(run.start)
-            && before.end() == run.start
-        {
-            self.remove(before);
-            joined = Run::between(before.start, joined.end());
-        }
-        if let Some(&bytes) = self.by_start.get(&run.end()) {
-            let start = run.end();
-            self.remove(Run { start, bytes });
-            joined.bytes += bytes;
-        }
-        self.insert(joined);
-        joined
-    }
-
-    /// Takes a run, all of which is free.
-    pub(super) fn take(&mut self, run: Run) {
-        let Some(free) = self.around(run) else {
-            return;
-        };
-        self.remove(free);
-        for rest in [
-            Run::between(free.start, run.start),
-            Run::between(run.end(), free.end()),
-        ] {
-            if rest.bytes > 0 {
-                self.insert(rest);
+        let after = self.0.partition_point(|free| free.start < run.start);
+        let before = after.checked_sub(1);
+        let before = before.filter(|&index| self.0[index].end() == run.start);
+        let touches_after = self
+            .0
+            .get(after)
+            .is_some_and(|free| free.start == run.end());
+        match (before, touches_after) {
+            (Some(before), true) => {
+                let joined = self.0.remove(after);
+                self.0[before].bytes += run.bytes + joined.bytes;
+                self.0[before]
+            }
+            (Some(before), false) => {
+                self.0[before].bytes += run.bytes;
+                self.0[before]
+            }
+            (None, true) => {
+                let free = &mut self.0[after];
+                *free = Run::between(run.start, free.end());
+                *free
+            }
+            (None, false) => {
+                self.0.insert(after, run);
+                run
             }
         }
     }
 
-    /// The free run that contains all of `run`.
-    pub(super) fn around(&self, run: Run) -> Option<Run> {
-        self.last_from(run.start).filter(|free| free.contains(run))
+    /// Takes a run, all of which is free.
+    pub(super) fn take(&mut self, run: Run) {
+        let Some(index) = self.index_around(run) else {
+            return;
+        };
+        let free = self.0[index];
+        let before = Run::between(free.start, run.start);
+        let behind = Run::between(run.end(), free.end());
+        match (before.bytes > 0, behind.bytes > 0) {
+            (false, false) => {
+                self.0.remove(index);
+            }
+            (true, false) => self.0[index] = before,
+            (false, true) => self.0[index] = behind,
+            (true, true) => {
+                self.0[index] = before;
+                self.0.insert(index + 1, behind);
+            }
+        }
     }
 
-    /// The free runs of at least `bytes`, the smallest first, the lowest among equals.
-    pub(super) fn fitting(&self, bytes: u64) -> impl Iterator<Item = Run> {
-        let fitting = self.by_size.range((bytes, 0)..);
-        fitting.map(|&(bytes, start)| Run { start, bytes })
+    /// Whether all of a run is free.
+    pub(super) fn contains(&self, run: Run) -> bool {
+        self.index_around(run).is_some()
+    }
+
+    /// The smallest free run of at least `bytes`, the lowest among equals.
+    pub(super) fn smallest(&self, bytes: u64) -> Option<Run> {
+        self.smallest_where(bytes, |_| true)
+    }
+
+    /// The smallest free run of at least `bytes` for which a condition holds, the lowest among equals.
+    pub(super) fn smallest_where(
+        &self,
+        bytes: u64,
+        is_suitable: impl Fn(Run) -> bool,
+    ) -> Option<Run> {
+        let mut smallest: Option<Run> = None;
+        for &run in &self.0 {
+            let is_smaller = smallest.is_none_or(|best| run.bytes < best.bytes);
+            if run.bytes >= bytes && is_smaller && is_suitable(run) {
+                smallest = Some(run);
+            }
+        }
+        smallest
     }
 
     /// All free runs by position.
-    pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = Run> {
-        self.by_start
-            .iter()
-            .map(|(&start, &bytes)| Run { start, bytes })
+    pub(super) fn iter(&self) -> impl Iterator<Item = Run> {
+        self.0.iter().copied()
     }
 
     /// The free parts of a run, by position.
     pub(super) fn within(&self, run: Run) -> impl Iterator<Item = Run> {
-        let before = self.by_start.range(..run.start).next_back();
-        let inside = self.by_start.range(run.start..run.end());
-        let all = before.into_iter().chain(inside);
-        let ends = all.map(move |(&start, &bytes)| {
-            let end = (start + bytes).min(run.end());
-            (start.max(run.start), end)
-        });
-        let overlapping = ends.filter(|(start, end)| start < end);
-        overlapping.map(|(start, end)| Run::between(start, end))
+        let first = self.0.partition_point(|free| free.end() <= run.start);
+        let overlapping = self.0[first..].iter();
+        let overlapping = overlapping.take_while(move |free| free.start < run.end());
+        overlapping.map(move |free| {
+            let end = free.end().min(run.end());
+            Run::between(free.start.max(run.start), end)
+        })
     }
 
-    fn last_from(&self, at: u64) -> Option<Run> {
-        let (&start, &bytes) = self.by_start.range(..=at).next_back()?;
-        Some(Run { start, bytes })
-    }
-
-    fn insert(&mut self, run: Run) {
-        self.by_start.insert(run.start, run.bytes);
-        self.by_size.insert((run.bytes, run.start));
-    }
-
-    fn remove(&mut self, run: Run) {
-        self.by_start.remove(&run.start);
-        self.by_size.remove(&(run.bytes, run.start));
+    fn index_around(&self, run: Run) -> Option<usize> {
+        let after = self.0.partition_point(|free| free.start <= run.start);
+        let index = after.checked_sub(1)?;
+        self.0[index].contains(run).then_some(index)
     }
 
     pub(super) fn check(&self) -> Result<(), Violation> {
-        let mut end = None;
         for run in self.iter() {
             ensure!(run.bytes > 0, "an empty free run at {}", run.start);
-            ensure!(
-                end.is_none_or(|end| end < run.start),
-                "free runs touch at {}",
-                run.start
-            );
-            ensure!(
-                self.by_size.contains(&(run.bytes, run.start)),
-                "the free run at {} is not in the size index",
-                run.start
-            );
-            end = Some(run.end());
         }
-        ensure!(
-            self.by_start.len() == self.by_size.len(),
-            "a free run by size only"
-        );
+        for pair in self.0.windows(2) {
+            ensure!(
+                pair[0].end() < pair[1].start,
+                "free runs touch at {}",
+                pair[1].start
+            );
+        }
         Ok(())
     }
 }
@@ -181,7 +189,7 @@ mod tests {
                 prop_assert_eq!(free.within(run).collect::<Vec<_>>(), runs(&cut));
                 let fitting = runs(&map).into_iter().filter(|run| run.bytes >= bytes);
                 let smallest = fitting.min_by_key(|run| (run.bytes, run.start));
-                prop_assert_eq!(free.fitting(bytes).next(), smallest);
+                prop_assert_eq!(free.smallest(bytes), smallest);
             }
         }
     }

@@ -9,8 +9,8 @@ use super::views::{Place, View};
 
 /// Earlier requests like this one whose places are tried.
 const TRIED_PLACES: usize = 4;
-/// The smallest free runs that are tried for one whose last user need not be waited for.
-const TRIED_RUNS: usize = 8;
+/// A run whose last user need not be waited for may be this many times as long as the smallest that fits.
+const ALIKE_TIMES: u64 = 2;
 
 impl Quilt {
     /// Finds a free place, in the order of what it costs: where an earlier request like this one was, in a free run
@@ -40,19 +40,6 @@ impl Quilt {
         earlier.find(|&place| self.is_free(place, bytes))
     }
 
-    /// The memory behind a place.
-    pub(super) fn runs(&self, place: Place, bytes: u64) -> impl Iterator<Item = Run> {
-        let at_home = match place {
-            Place::Home(start) => Some(Run { start, bytes }),
-            Place::View(..) => None,
-        };
-        let in_view = match place {
-            Place::Home(_) => None,
-            Place::View(id, offset) => self.views.get(id).map(|view| view.behind(offset, bytes)),
-        };
-        at_home.into_iter().chain(in_view.into_iter().flatten())
-    }
-
     pub(super) fn addr(&self, place: Place) -> DeviceAddr {
         match place {
             Place::Home(position) => self.units.addr(position),
@@ -73,19 +60,22 @@ impl Quilt {
         };
         is_there
             && self
+                .views
                 .runs(place, bytes)
-                .all(|run| self.free.around(run).is_some())
+                .all(|run| self.free.contains(run))
     }
 
     /// The smallest free run at home, if possible one that the stream can use without waiting.
     fn best_fit(&self, bytes: u64, stream: StreamId) -> Option<Run> {
-        let is_ready = |run: &Run| {
-            let start = run.start;
+        let smallest = self.free.smallest(bytes)?;
+        if !self.streams.are_several() {
+            return Some(smallest);
+        }
+        let ready = self.free.smallest_where(bytes, |Run { start, .. }| {
             self.comes_after_uses(stream, Run { start, bytes })
-        };
-        let smallest = self.free.fitting(bytes).next()?;
-        let mut tried = self.free.fitting(bytes).take(TRIED_RUNS);
-        Some(tried.find(is_ready).unwrap_or(smallest))
+        });
+        let alike = ready.filter(|ready| ready.bytes <= ALIKE_TIMES * smallest.bytes);
+        Some(alike.unwrap_or(smallest))
     }
 
     /// The smallest free run in a view. Looks at all views, which takes less time than to map another one.

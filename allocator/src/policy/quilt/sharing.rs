@@ -58,16 +58,6 @@ impl Quilt {
         ends.collect()
     }
 
-    /// Notes who used a run that becomes free.
-    pub(super) fn note_use(&mut self, run: Run, stream: StreamId, users: &[StreamId]) {
-        if !self.streams.are_several() {
-            return;
-        }
-        let all = [stream].into_iter().chain(users.iter().copied());
-        let marks = all.map(|stream| self.streams.end_of(stream)).collect();
-        self.uses.set(run, marks);
-    }
-
     /// Whether new work of a stream comes after all that used a free run.
     pub(super) fn comes_after_uses(&self, stream: StreamId, run: Run) -> bool {
         let mut marks = self.uses.of(run);
@@ -82,7 +72,10 @@ impl Quilt {
         bytes: u64,
         stream: StreamId,
     ) -> Result<(), Refusal> {
-        let marks = self.runs(place, bytes).flat_map(|run| self.uses.of(run));
+        let marks = self
+            .views
+            .runs(place, bytes)
+            .flat_map(|run| self.uses.of(run));
         let open = marks.filter(|&mark| !self.streams.comes_after(stream, mark));
         let open: Vec<Mark> = open.collect();
         for mark in open {

@@ -136,7 +136,7 @@ impl Quilt {
         let chosen = match chosen {
             Err(missing) => {
                 self.grow(device, missing.next_multiple_of(PAGE))?;
-                if let Some(run) = self.free.fitting(bytes).next() {
+                if let Some(run) = self.free.smallest(bytes) {
                     return Ok(Place::Home(run.start));
                 }
                 choose(self.pieces(), &self.units, bytes)
@@ -206,13 +206,13 @@ mod tests {
             }
             for (start, bytes) in used {
                 let run = Run { start: start * KIB, bytes: bytes * KIB };
-                if free.around(run).is_some() {
+                if free.contains(run) {
                     free.take(run);
                 }
             }
             let bytes = wanted * KIB;
             let pieces = Pieces::of(free.iter(), &units);
-            let whole = units.iter().filter(|unit| free.around(unit.run).is_some());
+            let whole = units.iter().filter(|unit| free.contains(unit.run));
             let whole: u64 = whole.map(|unit| unit.run.bytes).sum();
             prop_assert_eq!(pieces.whole.iter().map(|run| run.bytes).sum::<u64>(), whole);
             match choose(pieces, &units, bytes) {
@@ -229,7 +229,7 @@ mod tests {
                     let runs: Vec<Run> = view.behind(offset, bytes).collect();
                     prop_assert_eq!(runs.iter().map(|run| run.bytes).sum::<u64>(), bytes);
                     for run in runs {
-                        prop_assert!(free.around(run).is_some(), "{:?} is in use", run);
+                        prop_assert!(free.contains(run), "{:?} is in use", run);
                         free.take(run);
                     }
                 }

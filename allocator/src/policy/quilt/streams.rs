@@ -9,10 +9,6 @@ use crate::driver::{Driver, DriverError, EventId, StreamId};
 
 /// Events kept for a stream. Who needs an older one waits for the oldest of them.
 const EVENTS: usize = 16;
-/// An event is recorded after this many bytes were freed, so that a stream that takes some of them need not wait for
-/// everything that was submitted later.
-const BYTES_PER_EVENT: u64 = 16 << 20;
-
 /// A point in the work of a stream: where its event of this number was or will be recorded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Mark {
@@ -65,6 +61,12 @@ impl Streams {
         Mark { stream, number }
     }
 
+    /// The present ends of the work of a stream and of other users.
+    pub(super) fn ends_of(&self, stream: StreamId, users: &[StreamId]) -> Vec<Mark> {
+        let all = [stream].into_iter().chain(users.iter().copied());
+        all.map(|stream| self.end_of(stream)).collect()
+    }
+
     /// Whether new work of a stream comes after a mark without waiting any further.
     pub(super) fn comes_after(&self, stream: StreamId, mark: Mark) -> bool {
         let waits = || {
@@ -84,19 +86,21 @@ impl Streams {
         self.0.len() > 1
     }
 
-    /// Counts bytes freed on a stream, and records an event now and then if there are other streams.
+    /// Counts bytes freed on a stream. If there are other streams, records an event after every `bytes_per_event`, so
+    /// that a stream that takes some of this memory need not wait for everything that is submitted later.
     pub(super) fn count_freed(
         &mut self,
         device: &mut dyn Driver,
         stream: StreamId,
         bytes: u64,
+        bytes_per_event: u64,
     ) -> Result<(), DriverError> {
         let shares = self.are_several();
         let Some(of) = self.0.get_mut(&stream) else {
             return Ok(());
         };
         of.freed += bytes;
-        if shares && of.freed >= BYTES_PER_EVENT {
+        if shares && of.freed >= bytes_per_event {
             self.record(device, stream)?;
         }
         Ok(())

@@ -150,6 +150,19 @@ impl Views {
         self.views.get(&id)
     }
 
+    /// The memory behind a place.
+    pub(super) fn runs(&self, place: Place, bytes: u64) -> impl Iterator<Item = Run> {
+        let at_home = match place {
+            Place::Home(start) => Some(Run { start, bytes }),
+            Place::View(..) => None,
+        };
+        let in_view = match place {
+            Place::Home(_) => None,
+            Place::View(id, offset) => self.get(id).map(|view| view.behind(offset, bytes)),
+        };
+        at_home.into_iter().chain(in_view.into_iter().flatten())
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = (ViewId, &View)> {
         self.views.iter().map(|(&id, view)| (id, view))
     }
