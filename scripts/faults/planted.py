@@ -581,7 +581,7 @@ FAULTS = [
     ),
     Fault(
         "quilt: views are unmapped while work uses them",
-        f"{QUILT}/sharing.rs",
+        f"{QUILT}/retiring.rs",
         "            if !self.are_over(device, &marks)? {\n                break;\n            }\n",
         "",
     ),

@@ -26,6 +26,11 @@ impl Users {
         self.0.get(&block.addr).map(Vec::as_slice)
     }
 
+    /// Removes and returns the other streams of a freed block.
+    pub(super) fn take(&mut self, block: Block) -> Vec<StreamId> {
+        self.0.remove(&block.addr).unwrap_or_default()
+    }
+
     /// Forgets the streams of a freed block.
     pub(super) fn forget(&mut self, block: Block) {
         self.0.remove(&block.addr);

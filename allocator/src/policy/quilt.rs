@@ -1,4 +1,4 @@
-//! Quilt: maps free memory at further addresses, and repeats what it did before.
+//! Quilt: maps free memory at additional addresses, and repeats earlier placements.
 //!
 //! ```text
 //!   home    ┌────┬────┬────┬────┬────┬────┬────┬────┐
@@ -6,35 +6,35 @@
 //!           └──a─┴─b──┴─c──┴────┴─d──┴────┴─e──┴────┘
 //!                 ╲                    ╱
 //!   view    ┌────┬────┬────┬────┬────┐
-//!           │####█████████████████ ###│                   █ the new block
-//!           └──a─┴─b──┴─c──┴─d──┴──e─┘
+//!           │####█████████████████ ###│                   █ the new block: the free end of a, all of b, c and d,
+//!           └──a─┴─b──┴─c──┴─d──┴──e─┘                     and the free start of e
 //! ```
 //!
-//! Physical memory consists of [*units*](units), all mapped one behind the other at their *home*. Where free memory
-//! is in pieces, they are mapped a second time side by side, as a [*view*](views). A block lies at one address, but
-//! blocks of different views can share a unit: each has bytes of its own. A free returns bytes, changes no mapping
-//! and costs no driver call. Views stay, and serve other requests later.
+//! Physical memory consists of [*units*](units), which are mapped contiguously at their *home*. If free memory is
+//! fragmented, the fragments are mapped a second time at consecutive addresses, as a [*view*](views). A block has one
+//! address, but blocks of different views can share a unit, each with bytes of its own. Freeing a block changes no
+//! mapping. Views are kept and serve later requests.
 //!
 //! # A request
 //!
 //! Requests of up to 256 KiB are packed into [slabs](slabs) of 2 MiB, which are requested like blocks. Larger ones,
 //! in multiples of 512 bytes, get the first of
 //!
-//! 1. the place where an earlier request like this one was, if it is free: the [history](history) finds the part
-//!    of the program's past that repeats now;
+//! 1. the place of an earlier request like this one, if it is free: the [history](history) finds the part of the
+//!    program's past that repeats now;
 //! 2. the smallest free run at home;
 //! 3. the smallest free run in a view;
 //! 4. a new view [stitched](stitch) from free pieces, and from new units for what is missing.
 //!
-//! Memory is taken from the device only if all free pieces together do not suffice: whole units, one free end of a
-//! unit and one free start.
+//! Memory is taken from the device only if the free memory that one view can contain is too small: all whole units,
+//! one free end of a unit and one free start.
 //!
 //! # Streams
 //!
-//! All streams share all memory. Memory that another stream freed is used at once if the asking stream already comes
-//! after that work, or the work is over. Otherwise the asking stream [waits on the device](streams); the host never
-//! waits. Blocks recorded on other streams are free as soon as they are freed, and wait for these streams in the same
-//! way. Slabs belong to a stream.
+//! All streams share all memory except slabs, which belong to one stream. A stream can reuse memory freed on another
+//! stream at once if its work is already ordered after the work submitted before the free, or if that work is complete.
+//! Otherwise it [waits for that work on the device](streams). The host never waits. The memory of a block recorded on
+//! other streams is available as soon as the block is freed; a stream that reuses it waits for these streams too.
 //!
 //! # Costs
 //!
@@ -49,6 +49,7 @@
 mod free_runs;
 mod history;
 mod placement;
+mod retiring;
 mod sharing;
 mod slabs;
 mod stitch;
@@ -67,13 +68,15 @@ use crate::driver::{DeviceAddr, Driver, StreamId};
 
 use self::free_runs::{FreeRuns, Run};
 use self::history::History;
-use self::sharing::{Pending, Retired};
+use self::retiring::Retired;
+use self::sharing::Pending;
 use self::slabs::{SLAB, Slabs};
 use self::streams::Streams;
 use self::undo::Undo;
 use self::units::Units;
 use self::uses::Uses;
 use self::views::{Place, Views};
+use super::fence::Users;
 use super::settings::{PolicySettings, PolicySettingsError};
 use super::{Block, Policy, Refusal, memory_of};
 
@@ -82,9 +85,9 @@ const MIN_BLOCK: u64 = 512;
 /// The largest small request.
 const SMALL_LIMIT: u64 = 256 << 10;
 
-/// Streams record an event after freeing this part of all memory.
+/// A stream records an event each time it has freed this fraction (1/64) of all memory.
 const EVENT_PART: u64 = 64;
-/// The fewest bytes after which they do.
+/// The fewest bytes that it frees between two events.
 const LEAST_PER_EVENT: u64 = 16 << 20;
 
 /// A block that is not in a slab, or a slab.
@@ -92,7 +95,7 @@ const LEAST_PER_EVENT: u64 = 16 << 20;
 struct Held {
     place: Place,
     bytes: u64,
-    /// It was this request of the history.
+    /// Its number among the requests of the history.
     request: u64,
 }
 
@@ -103,7 +106,7 @@ pub struct Quilt {
     /// Free memory by position.
     free: FreeRuns,
     views: Views,
-    /// Views that are unmapped when the work on them is over.
+    /// Views to unmap once the work on them is complete.
     retired: VecDeque<Retired>,
     /// What a failing device did not take back.
     undo: Undo,
@@ -116,7 +119,7 @@ pub struct Quilt {
     /// Freed small blocks that other streams still use, by the stream that requested them.
     pending: BTreeMap<StreamId, VecDeque<Pending>>,
     /// Other streams that use a live block.
-    users: HashMap<DeviceAddr, Vec<StreamId>, FixedState>,
+    users: Users,
 }
 
 impl Quilt {
@@ -180,10 +183,12 @@ impl Quilt {
     }
 
     /// Frees a small block, or notes that other streams still use it.
-    fn free_small(&mut self, device: &mut dyn Driver, addr: DeviceAddr, stream: StreamId) {
-        let Some(users) = self.users.remove(&addr) else {
+    fn free_small(&mut self, device: &mut dyn Driver, block: Block) {
+        let Block { addr, stream, .. } = block;
+        let users = self.users.take(block);
+        if users.is_empty() {
             return self.give_small(device, addr, stream);
-        };
+        }
         let ends = users.iter().map(|&user| self.streams.end_of(user));
         let pending = Pending {
             block: addr,
@@ -196,25 +201,30 @@ impl Quilt {
     fn give_small(&mut self, device: &mut dyn Driver, addr: DeviceAddr, stream: StreamId) {
         let slabs = self.slabs.get_mut(&stream);
         if let Some(slab) = slabs.and_then(|slabs| slabs.give(addr)) {
-            self.free_large(device, slab, stream);
+            self.free_large(device, slab, stream, &[]);
         }
     }
 
-    /// Frees a block or a slab that `stream` requested.
-    fn free_large(&mut self, device: &mut dyn Driver, addr: DeviceAddr, stream: StreamId) {
+    /// Frees a block or a slab that was allocated on `stream` and that `users` use too.
+    fn free_large(
+        &mut self,
+        device: &mut dyn Driver,
+        addr: DeviceAddr,
+        stream: StreamId,
+        users: &[StreamId],
+    ) {
         let Some(held) = self.held.remove(&addr) else {
             return;
         };
         self.history.free(held.request);
         self.views.leave(held.place);
-        let users = self.users.remove(&addr).unwrap_or_default();
         for run in self.views.runs(held.place, held.bytes) {
             if self.streams.are_several() {
-                self.uses.set(run, self.streams.ends_of(stream, &users));
+                self.uses.set(run, self.streams.ends_of(stream, users));
             }
             self.free.give(run);
         }
-        // The block is free whatever the device says: without an event now, one is recorded for whoever waits.
+        // If the device refuses, the event is recorded when another stream needs it.
         let bytes_per_event = (self.units.bytes() / EVENT_PART).max(LEAST_PER_EVENT);
         let _recorded_later = self
             .streams
@@ -227,14 +237,14 @@ impl Quilt {
         let streams: Vec<StreamId> = self.slabs.keys().copied().collect();
         for stream in streams {
             while let Some(slab) = self.slabs.get_mut(&stream).and_then(Slabs::take_empty) {
-                self.free_large(device, slab, stream);
+                self.free_large(device, slab, stream, &[]);
                 any = true;
             }
         }
         any
     }
 
-    /// Takes the steps that a failing device refused before.
+    /// Retries the steps that a failing device refused before.
     fn settle(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
         match device.virtual_memory() {
             Some(memory) => Ok(self.undo.run(memory)?),
@@ -264,11 +274,11 @@ impl Policy for Quilt {
     }
 
     fn free(&mut self, device: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
-        let Block { addr, stream, .. } = block;
         if block.bytes <= SMALL_LIMIT {
-            self.free_small(device, addr, stream);
+            self.free_small(device, block);
         } else {
-            self.free_large(device, addr, stream);
+            let users = self.users.take(block);
+            self.free_large(device, block.addr, block.stream, &users);
         }
         Ok(())
     }
@@ -280,10 +290,7 @@ impl Policy for Quilt {
         stream: StreamId,
     ) -> Result<(), Refusal> {
         self.meet(stream);
-        let users = self.users.entry(block.addr).or_default();
-        if !users.contains(&stream) {
-            users.push(stream);
-        }
+        self.users.add(block, stream);
         Ok(())
     }
 

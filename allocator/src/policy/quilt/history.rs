@@ -1,9 +1,9 @@
 //! What the program did, and where its requests were placed.
 //!
-//! A program that repeats its steps makes its requests and frees in the same order again. The history follows the
-//! earlier part that agrees with the last events, and tells where a request like this one was placed then. Sizes do
-//! not count for the agreement, because the order of events stays the same where sizes vary from step to step: an
-//! event is a request on a stream, or the free of a block that was requested a certain number of requests ago.
+//! A program that repeats its steps allocates and frees in the same order each time. The history finds the earlier part
+//! that matches the last events, follows it, and returns where the matching request was placed. An event is a request on
+//! a stream, or the free of a block that was requested a certain number of requests ago. Sizes are not compared, because
+//! the order of events usually stays the same if sizes vary from step to step.
 
 use crate::driver::StreamId;
 
@@ -44,7 +44,7 @@ struct Event {
 /// The last events of a program.
 #[derive(Debug)]
 pub(super) struct History {
-    /// A ring: the event of number n is at n modulo [`REMEMBERED`].
+    /// A ring: event n is at index n - 1, modulo [`REMEMBERED`].
     events: Vec<Event>,
     last: Number,
     /// The event that the next one should be like.
@@ -137,7 +137,7 @@ impl History {
         number
     }
 
-    /// Adds a symbol to the context, from which the oldest leaves.
+    /// Adds a symbol to the context and drops the oldest one.
     fn roll(&mut self, symbol: u64) {
         let oldest = (self.last + 1).saturating_sub(CONTEXT);
         let leaving = self.get(oldest).map_or(0, |event| weight(event.symbol));

@@ -9,7 +9,7 @@ use super::views::{Place, View};
 
 /// Earlier requests like this one whose places are tried.
 const TRIED_PLACES: usize = 4;
-/// A run whose last user need not be waited for may be this many times as long as the smallest that fits.
+/// A run that can be used without waiting is preferred if it is at most this many times as long as the smallest that fits.
 const ALIKE_TIMES: u64 = 2;
 
 impl Quilt {

@@ -1,4 +1,4 @@
-//! What streams wait for when they share memory, and when views can be unmapped.
+//! Sharing of memory between streams: which work a stream waits for before it reuses memory.
 
 use crate::driver::{DeviceAddr, Driver, StreamId};
 use crate::policy::Refusal;
@@ -6,28 +6,7 @@ use crate::policy::Refusal;
 use super::Quilt;
 use super::free_runs::Run;
 use super::streams::Mark;
-use super::undo::Undo;
-use super::views::{Place, View};
-
-/// The views together may have this many times the bytes of the units.
-const MAPPED_TIMES: u64 = 4;
-/// There may be this many views: all of them are searched before another one is mapped.
-const MOST_VIEWS: usize = 512;
-
-/// A view that no block will lie in again.
-#[derive(Debug)]
-pub(super) struct Retired {
-    view: View,
-    /// The work that may still use it.
-    marks: Vec<Mark>,
-}
-
-impl Retired {
-    /// Unmaps it when `undo` runs.
-    pub(super) fn unmap(self, undo: &mut Undo) {
-        self.view.unmap(undo);
-    }
-}
+use super::views::Place;
 
 /// A freed small block that other streams still use.
 #[derive(Debug)]
@@ -45,7 +24,7 @@ impl Quilt {
         let first: Vec<Mark> = self.ends();
         self.streams.add(stream);
         if let [first] = first[..] {
-            // So far all memory was the first stream's, and its uses were not noted.
+            // Uses are not noted while there is only one stream.
             for run in self.free.iter() {
                 self.uses.set(run, vec![first]);
             }
@@ -53,18 +32,18 @@ impl Quilt {
     }
 
     /// The present ends of the work of all streams.
-    fn ends(&self) -> Vec<Mark> {
+    pub(super) fn ends(&self) -> Vec<Mark> {
         let ends = self.streams.ids().map(|stream| self.streams.end_of(stream));
         ends.collect()
     }
 
-    /// Whether new work of a stream comes after all that used a free run.
+    /// Whether later work of a stream is already ordered after all uses of a free run.
     pub(super) fn comes_after_uses(&self, stream: StreamId, run: Run) -> bool {
         let mut marks = self.uses.of(run);
         marks.all(|mark| self.streams.comes_after(stream, mark))
     }
 
-    /// Makes new work of a stream come after all that used the memory of a free place.
+    /// Orders later work of a stream after all uses of the memory at a free place.
     pub(super) fn wait_for_uses(
         &mut self,
         device: &mut dyn Driver,
@@ -84,31 +63,12 @@ impl Quilt {
         Ok(())
     }
 
-    /// Unmaps retired views that no work uses any more, and retires views if there are too many.
-    pub(super) fn retire_views(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
-        while self.views.len() >= MOST_VIEWS
-            || self.views.bytes() > MAPPED_TIMES * self.units.bytes()
-        {
-            let Some(view) = self.views.take_oldest() else {
-                break;
-            };
-            let marks = self.ends();
-            self.retired.push_back(Retired { view, marks });
-        }
-        while let Some(oldest) = self.retired.front() {
-            let marks = oldest.marks.clone();
-            if !self.are_over(device, &marks)? {
-                break;
-            }
-            if let Some(oldest) = self.retired.pop_front() {
-                oldest.unmap(&mut self.undo);
-            }
-        }
-        self.settle(device)
-    }
-
-    /// Whether work is over. If not, it will be noticed later.
-    fn are_over(&mut self, device: &mut dyn Driver, marks: &[Mark]) -> Result<bool, Refusal> {
+    /// Whether work is complete. Records the events that a later call needs to find out.
+    pub(super) fn are_over(
+        &mut self,
+        device: &mut dyn Driver,
+        marks: &[Mark],
+    ) -> Result<bool, Refusal> {
         for &mark in marks {
             self.streams.record_by(device, mark)?;
             if !self.streams.is_over(device, mark)? {
@@ -147,7 +107,7 @@ impl Quilt {
         answer
     }
 
-    /// Notes that all work is over.
+    /// Records that all work is complete.
     pub(super) fn all_over(&mut self) {
         self.streams.all_over();
         self.uses.clear();

@@ -1,9 +1,9 @@
 //! *Slabs*: blocks for many small requests of a stream.
 //!
-//! A slab is divided into cells of 512 bytes. A run of cells is a block, or free; two free runs never touch. The first
-//! and the last cell of each run have its length, so that a freed block finds its neighbours. Free runs of each length
-//! are in a list, and a bit for each length tells which lists have any: the best fit is the first run of the first
-//! such list.
+//! A slab is divided into cells of 512 bytes. Each run of cells is a block or is free, and no two free runs are adjacent.
+//! The first and the last cell of a run store its length, so that a freed block finds its neighbours. There is a list of
+//! the free runs of each length, and a bitmap of the lists that are not empty. The best fit is the first run of the first
+//! such list whose runs are long enough.
 
 use std::collections::HashMap;
 
@@ -12,10 +12,12 @@ use foldhash::fast::FixedState;
 use crate::check::{Violation, ensure};
 use crate::driver::DeviceAddr;
 
+use super::MIN_BLOCK;
+
 /// Bytes of a slab.
 pub(super) const SLAB: u64 = 2 << 20;
 /// Bytes of a cell.
-pub(super) const CELL: u64 = 512;
+const CELL: u64 = MIN_BLOCK;
 /// Cells of a slab.
 const CELLS: usize = (SLAB / CELL) as usize;
 /// No cell.
@@ -23,7 +25,7 @@ const NONE: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]
 struct Cell {
-    /// Of the run that begins or ends here. Any other cell has an old number.
+    /// Length of the run that begins or ends here. Meaningless in any other cell.
     cells: u16,
     is_free: bool,
     /// The free runs before and after this one in their list.
@@ -91,7 +93,7 @@ impl Default for Slabs {
 }
 
 impl Slabs {
-    /// Takes a block of the shortest free run that is long enough.
+    /// Allocates a block from the shortest free run that is long enough.
     pub(super) fn take(&mut self, bytes: u64) -> Option<DeviceAddr> {
         let wanted = u16::try_from(bytes.div_ceil(CELL)).ok()?;
         let cells = self.shortest_from(wanted)?;

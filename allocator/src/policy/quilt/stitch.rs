@@ -1,14 +1,4 @@
 //! Maps free memory from several places to consecutive addresses.
-//!
-//! ```text
-//!   home    ┌────┬────┬────┬────┬────┬────┬────┬────┐
-//!   units   │#### │    │    │ ## │    │  ##│ ###│    │     # in use
-//!           └──a─┴─b──┴─c──┴────┴─d──┴────┴─e──┴────┘
-//!                 ╲                    ╱
-//!   view    ┌────┬────┬────┬────┬────┐
-//!           │####█████████████████ ###│                   █ a block: the free end of a, all of b, c and d, and the
-//!           └──a─┴─b──┴─c──┴─d──┴──e─┘                     free start of e
-//! ```
 
 use crate::driver::Driver;
 use crate::policy::Refusal;
@@ -18,14 +8,14 @@ use super::free_runs::Run;
 use super::units::{PAGE, Unit, Units};
 use super::views::Place;
 
-/// What is free, as parts of a block that is to be stitched.
+/// The free pieces of which a view can be stitched.
 #[derive(Debug, Default)]
 struct Pieces {
     /// Whole units, in runs.
     whole: Vec<Run>,
-    /// Ends of units that are used before. A block can begin with one.
+    /// Free ends of partly used units. A block can begin with one.
     ends: Vec<Run>,
-    /// Starts of units that are used behind. A block can end with one.
+    /// Free starts of partly used units. A block can end with one.
     starts: Vec<Run>,
 }
 
@@ -69,7 +59,8 @@ impl Pieces {
         self.tails(head).max_by_key(|run| run.bytes)
     }
 
-    /// A view must not contain the unit of the head twice.
+    /// The pieces that a block can end with. They are in other units than the head, because a view contains a unit only
+    /// once.
     fn tails(&self, head: Option<Unit>) -> impl Iterator<Item = Run> {
         let is_other = move |run: &Run| head.is_none_or(|unit| !unit.run.contains(*run));
         self.starts.iter().copied().filter(is_other)

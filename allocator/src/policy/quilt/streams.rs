@@ -1,13 +1,13 @@
-//! Which work of other streams a stream comes after.
+//! The order of work on different streams.
 //!
-//! Memory freed on a stream can serve the stream itself at once. Another stream may use it when the work submitted by
-//! then is over, or else must wait for it on the device. The host never waits.
+//! A stream can reuse memory that was freed on it at once. Another stream can reuse it when the work submitted before the
+//! free is complete, or must wait for that work on the device. The host never waits.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::driver::{Driver, DriverError, EventId, StreamId};
 
-/// Events kept for a stream. Who needs an older one waits for the oldest of them.
+/// Events kept for each stream. A stream that needs an older event waits for the oldest of these instead.
 const EVENTS: usize = 16;
 /// A point in the work of a stream: where its event of this number was or will be recorded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,7 +67,7 @@ impl Streams {
         all.map(|stream| self.end_of(stream)).collect()
     }
 
-    /// Whether new work of a stream comes after a mark without waiting any further.
+    /// Whether later work of a stream is already ordered after a mark.
     pub(super) fn comes_after(&self, stream: StreamId, mark: Mark) -> bool {
         let waits = || {
             let after = self.0.get(&stream)?.after.get(&mark.stream)?;
@@ -119,7 +119,7 @@ impl Streams {
             None => device.create_event()?,
         };
         if let Err(error) = device.record_event(event, stream) {
-            // Recorded or not, it stands for nothing: number 0 is before all marks.
+            // Nothing waits for it: number 0 is before all marks.
             of.events.push_front((0, event));
             return Err(error);
         }
@@ -129,7 +129,7 @@ impl Streams {
         Ok((of.recorded, event))
     }
 
-    /// Whether the work before a mark is over. Asks the device.
+    /// Whether the work before a mark is complete. Queries the device.
     pub(super) fn is_over(
         &mut self,
         device: &mut dyn Driver,
@@ -151,7 +151,7 @@ impl Streams {
         Ok(over)
     }
 
-    /// Makes later work of `stream` come after a mark. The host does not wait.
+    /// Orders later work of `stream` after a mark. The host does not wait.
     pub(super) fn wait(
         &mut self,
         device: &mut dyn Driver,
@@ -172,7 +172,7 @@ impl Streams {
         Ok(())
     }
 
-    /// Makes sure that an event is recorded at a mark.
+    /// Records an event at a mark, unless there is one.
     pub(super) fn record_by(
         &mut self,
         device: &mut dyn Driver,
@@ -185,10 +185,10 @@ impl Streams {
         Ok(())
     }
 
-    /// Notes that all work of all streams is over.
+    /// Records that all work of all streams is complete.
     pub(super) fn all_over(&mut self) {
         for stream in self.0.values_mut() {
-            // Marks at the end of the work are over too.
+            // This includes the marks at the present end of the work.
             stream.recorded += 1;
             stream.complete = stream.recorded;
         }

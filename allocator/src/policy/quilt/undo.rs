@@ -1,4 +1,4 @@
-//! Driver calls that give something back, on a device that may refuse them.
+//! Driver calls that return resources to the device, which may fail.
 
 use crate::driver::{DeviceAddr, DriverError, MemoryHandle, VirtualMemory};
 
@@ -9,7 +9,7 @@ pub(super) enum Step {
     Release { handle: MemoryHandle, bytes: u64 },
 }
 
-/// Steps to take, the last one first. A step that fails stays, and is tried again the next time.
+/// Steps, of which the last is run first. A step that fails is kept and tried again later.
 #[derive(Debug, Default)]
 pub(super) struct Undo(Vec<Step>);
 
@@ -18,7 +18,7 @@ impl Undo {
         self.0.push(step);
     }
 
-    /// Takes back what was `made` before a call failed with `error`, which it returns.
+    /// Undoes the steps in `made` after a call failed with `error`, and returns the error.
     pub(super) fn take_back(
         &mut self,
         memory: &mut dyn VirtualMemory,
@@ -30,7 +30,7 @@ impl Undo {
         error
     }
 
-    /// Takes all steps.
+    /// Runs all steps.
     pub(super) fn run(&mut self, memory: &mut dyn VirtualMemory) -> Result<(), DriverError> {
         while let Some(&step) = self.0.last() {
             match step {

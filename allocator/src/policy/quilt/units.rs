@@ -1,11 +1,11 @@
-//! Physical memory: *units*, each a handle, mapped one behind the other at their *home*.
+//! Physical memory: *units*, each one handle, which are mapped contiguously at their *home*.
 //!
-//! Positions count bytes from the start of the home range. Free memory is kept by position, so memory that lies
-//! side by side at home can be used without a further mapping.
+//! A position is an offset in bytes from the start of the home range. Free memory is tracked by position, because
+//! memory that is contiguous at home needs no other mapping.
 
 use std::collections::BTreeMap;
 
-use crate::driver::{DeviceAddr, Driver, DriverError, HandleKind, MemoryHandle};
+use crate::driver::{DeviceAddr, Driver, DriverError, GRANULARITY, HandleKind, MemoryHandle};
 use crate::policy::Refusal;
 
 use super::free_runs::Run;
@@ -13,14 +13,14 @@ use super::memory_of;
 use super::undo::{Step, Undo};
 
 /// Bytes of the smallest unit, and the granularity of all of them.
-pub(super) const PAGE: u64 = 2 << 20;
+pub(super) const PAGE: u64 = GRANULARITY;
 /// Bytes of the largest unit. A mapping costs the same for a unit of any size, but a view can only contain whole
 /// units in its middle.
 const LARGEST: u64 = 16 << 20;
-/// A unit is at most this part of the memory there is, so that small programs have small units.
+/// A unit is at most this fraction (1/256) of the memory of all units, so that small programs have small units.
 const LARGEST_PART: u64 = 256;
-/// The home range is larger than the device by this factor: positions of returned units are used again, but may be
-/// too small for the unit that is created next.
+/// Bytes of the home range, as a multiple of the device's memory. The gaps that returned units leave are reused, but a
+/// gap may be too small for the next unit.
 const HOME_FACTOR: u64 = 2;
 
 /// Physical memory behind one handle.
@@ -127,7 +127,7 @@ impl Units {
         undo.push(Step::Unmap { addr, bytes });
     }
 
-    /// Returns the home range if nothing is mapped there.
+    /// Frees the home address range when `undo` runs, if no unit is left.
     pub(super) fn leave_home(&mut self, undo: &mut Undo) {
         if self.by_start.is_empty()
             && let Some(Home { addr, bytes }) = self.home.take()

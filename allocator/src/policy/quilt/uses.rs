@@ -1,4 +1,4 @@
-//! Who used free memory last.
+//! The last uses of free memory.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,8 @@ struct Use {
     marks: Vec<Mark>,
 }
 
-/// The marks that must be over before another stream uses free memory, by position. Memory without an entry was used
-/// by nobody whom anyone must wait for.
+/// The marks that later users of free memory must be ordered after, by position. Any stream can use memory without an
+/// entry at once.
 #[derive(Debug, Default)]
 pub(super) struct Uses(BTreeMap<u64, Use>);
 

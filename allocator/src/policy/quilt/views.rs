@@ -1,4 +1,4 @@
-//! *Views*: ranges of addresses behind which units are mapped once more, in another order.
+//! *Views*: address ranges in which units are mapped again, in another order.
 
 use std::collections::HashMap;
 
@@ -12,9 +12,9 @@ use super::memory_of;
 use super::undo::{Step, Undo};
 use super::units::Unit;
 
-/// Names a view. Never used again.
+/// Identifies a view. Identifiers are not reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(super) struct ViewId(u32);
+pub(super) struct ViewId(u64);
 
 /// Where a block lies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -125,7 +125,7 @@ impl View {
 #[derive(Debug, Default)]
 pub(super) struct Views {
     views: HashMap<ViewId, View, FixedState>,
-    made: u32,
+    made: u64,
     clock: u64,
     /// Bytes of all views.
     bytes: u64,
@@ -176,7 +176,7 @@ impl Views {
         self.bytes
     }
 
-    /// Counts a block that begins to live there.
+    /// Counts a block that is allocated at a place.
     pub(super) fn enter(&mut self, place: Place) {
         self.clock += 1;
         if let Place::View(id, _) = place
@@ -187,7 +187,7 @@ impl Views {
         }
     }
 
-    /// Counts a block that no longer lives there.
+    /// Counts a block that is freed at a place.
     pub(super) fn leave(&mut self, place: Place) {
         if let Place::View(id, _) = place
             && let Some(view) = self.views.get_mut(&id)
@@ -196,7 +196,7 @@ impl Views {
         }
     }
 
-    /// Removes the view without blocks that was not used for the longest time.
+    /// Removes the least recently used view without blocks.
     pub(super) fn take_oldest(&mut self) -> Option<View> {
         let unused = self.views.iter().filter(|(_, view)| view.blocks == 0);
         let (&id, _) = unused.min_by_key(|&(&id, view)| (view.used, id))?;

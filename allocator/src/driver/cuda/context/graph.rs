@@ -59,7 +59,7 @@ impl Context {
             unsafe { (calls.dependencies)(node, ptr::null_mut(), ptr::null_mut(), &raw mut count) };
         self.check("cuGraphNodeGetDependencies", answer)?;
         if count == 0 {
-            // The driver takes lists without room for an invalid argument.
+            // The driver refuses an empty list as an invalid argument.
             return Ok(Vec::new());
         }
         let (mut nodes, mut edges) = (vec![0; count], vec![0; count]);

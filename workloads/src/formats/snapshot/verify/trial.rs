@@ -90,7 +90,7 @@ impl Trial<'_> {
         self.run_from_pools(stopped, Pools::default(), MOST_CALLS)
     }
 
-    /// As [`Self::run_with_pools`], also beginning with what the recording shows of each segment.
+    /// Like [`Self::run_with_pools`], but if that fails also starts from guesses based on the recorded addresses.
     pub(super) fn run_with_observed_pools(
         &self,
         stopped: &Attempt,

@@ -1,0 +1,54 @@
+//! When views are unmapped: if there are too many, and no work uses them any more.
+
+use crate::driver::Driver;
+use crate::policy::Refusal;
+
+use super::Quilt;
+use super::streams::Mark;
+use super::undo::Undo;
+use super::views::View;
+
+/// The most bytes of all views, as a multiple of the bytes of all units.
+const MAPPED_TIMES: u64 = 4;
+/// The most views. All of them are searched before another one is mapped.
+const MOST_VIEWS: usize = 512;
+
+/// A view without blocks that gets no block any more.
+#[derive(Debug)]
+pub(super) struct Retired {
+    view: View,
+    /// The work that may still use it.
+    marks: Vec<Mark>,
+}
+
+impl Retired {
+    /// Unmaps it when `undo` runs.
+    pub(super) fn unmap(self, undo: &mut Undo) {
+        self.view.unmap(undo);
+    }
+}
+
+impl Quilt {
+    /// Unmaps the retired views whose work is complete. Retires the least recently used views if there are too many.
+    pub(super) fn retire_views(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+        while self.views.len() >= MOST_VIEWS
+            || self.views.bytes() > MAPPED_TIMES * self.units.bytes()
+        {
+            let Some(view) = self.views.take_oldest() else {
+                break;
+            };
+            let marks = self.ends();
+            self.retired.push_back(Retired { view, marks });
+        }
+        while let Some(oldest) = self.retired.front() {
+            let marks = oldest.marks.clone();
+            if !self.are_over(device, &marks)? {
+                break;
+            }
+            if let Some(oldest) = self.retired.pop_front() {
+                oldest.unmap(&mut self.undo);
+            }
+        }
+        self.settle(device)
+    }
+}
