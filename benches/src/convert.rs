@@ -137,7 +137,8 @@ impl Replayed<'_> {
             Some(plan) => plan.build(device),
             None => policy::build(self.policy, device, self.conf)?,
         };
-        let mut traced = WithHistory::new(allocator, HistoryOptions::default());
+        let mut traced = WithHistory::new(allocator);
+        traced.record_history(Some(HistoryOptions::default()));
         replay(workload, &mut traced, &mut ()).with_context(what)?;
         Ok(traced.snapshot())
     }

@@ -21,11 +21,14 @@ use crate::stats::DeviceStats;
 ///
 /// The reference records its own, more detailed history. Here a free completes when it is requested,
 /// and of the changes that one call makes to the segments only the net effect is visible.
+///
+/// While entries are neither recorded nor listened to, calls cost nothing more than the allocator's own. Allocations
+/// made meanwhile have no entries; their frees are recorded with size 0 on the default stream.
 #[derive(Debug)]
 pub struct WithHistory<A> {
     allocator: A,
     history: History,
-    /// Requested bytes and stream of each allocation.
+    /// Requested bytes and stream of each allocation with an entry.
     live: HashMap<DeviceAddr, (u64, StreamId), FixedState>,
     /// The segments according to the history.
     extents: Extents,
@@ -34,18 +37,15 @@ pub struct WithHistory<A> {
 }
 
 impl<A: Allocator> WithHistory<A> {
-    /// Starts recording. Existing allocations have no entries; their frees are recorded with size 0 on
-    /// the default stream.
+    /// Wraps an allocator. Nothing is recorded until [`Self::record_history`] or [`Self::listen`].
     #[must_use]
-    pub fn new(allocator: A, options: HistoryOptions) -> Self {
-        let mut history = History::default();
-        history.start(options);
+    pub fn new(allocator: A) -> Self {
         Self {
             live: HashMap::default(),
-            extents: Extents::of(&allocator.segments()),
-            device_calls: device_calls(allocator.stats()),
+            extents: Extents::default(),
+            device_calls: (0, 0),
             allocator,
-            history,
+            history: History::default(),
         }
     }
 
@@ -57,14 +57,27 @@ impl<A: Allocator> WithHistory<A> {
 
     /// Sends each entry to a listener from now on, or to none.
     pub fn listen(&mut self, listener: Option<Listener>) {
+        let was_wanted = self.history.is_wanted();
         self.history.listen(listener);
+        self.begin_after(was_wanted);
     }
 
     /// Starts recording anew, or stops it.
     pub fn record_history(&mut self, options: Option<HistoryOptions>) {
+        let was_wanted = self.history.is_wanted();
         match options {
             Some(options) => self.history.start(options),
             None => self.history.stop(),
+        }
+        self.begin_after(was_wanted);
+    }
+
+    /// Notes the segments that exist when the history begins.
+    fn begin_after(&mut self, was_wanted: bool) {
+        if self.history.is_wanted() && !was_wanted {
+            self.live.clear();
+            self.extents = Extents::of(&self.allocator.segments());
+            self.device_calls = device_calls(self.allocator.stats());
         }
     }
 
@@ -101,6 +114,9 @@ impl<A: Allocator> WithHistory<A> {
 
     /// Records changes of the segments.
     fn record_segments(&mut self) {
+        if !self.history.is_wanted() {
+            return;
+        }
         self.device_calls = device_calls(self.allocator.stats());
         let extents = Extents::of(&self.allocator.segments());
         for (action, addr, bytes) in self.extents.changes(&extents) {
@@ -119,6 +135,9 @@ impl<A: Allocator> Allocator for WithHistory<A> {
 
     fn malloc(&mut self, bytes: u64, stream: StreamId) -> Result<DeviceAddr, Error> {
         let answer = self.allocator.malloc(bytes, stream);
+        if !self.history.is_wanted() {
+            return answer;
+        }
         match &answer {
             Ok(addr) if !addr.is_null() => {
                 self.record_segments_for(*addr);
@@ -137,7 +156,7 @@ impl<A: Allocator> Allocator for WithHistory<A> {
 
     fn free(&mut self, addr: DeviceAddr) -> Result<(), Error> {
         let answer = self.allocator.free(addr);
-        if answer.is_ok() && !addr.is_null() {
+        if answer.is_ok() && !addr.is_null() && self.history.is_wanted() {
             let live = self.live.remove(&addr);
             let (bytes, stream) = live.unwrap_or((0, StreamId::DEFAULT));
             self.record(Action::FreeRequested, addr, bytes, stream);
@@ -175,7 +194,10 @@ mod tests {
         let device = SimDevice::new(&SimConfig::default());
         let limited = Tap::over(device, Limit::new(2 * page, page));
         let counted = Managed::new("direct", Direct::default(), limited);
-        let mut traced = WithHistory::new(counted, HistoryOptions::default());
+        let mut traced = WithHistory::new(counted);
+        let before = traced.malloc(page, StreamId::DEFAULT).unwrap();
+        traced.free(before).unwrap();
+        traced.record_history(Some(HistoryOptions::default()));
         let stream = StreamId::nth(3);
         let first = traced.malloc(page - 1, stream).unwrap();
         assert!(traced.malloc(2 * page, StreamId::DEFAULT).is_err());

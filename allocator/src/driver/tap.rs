@@ -26,6 +26,11 @@ pub trait Hook: Send {
     /// Runs after a call that succeeded or was refused in a way that [`Call`] names.
     fn after(&mut self, _call: &Call) {}
 
+    /// Returns how many more bytes the hook allows to be taken from the device.
+    fn room(&self) -> u64 {
+        u64::MAX
+    }
+
     /// Reports an error that the hook left behind.
     ///
     /// # Errors
@@ -55,6 +60,10 @@ impl<A: Hook, B: Hook> Hook for (A, B) {
     fn after(&mut self, call: &Call) {
         self.0.after(call);
         self.1.after(call);
+    }
+
+    fn room(&self) -> u64 {
+        self.0.room().min(self.1.room())
     }
 
     fn last_error(&self) -> Result<(), DriverError> {
@@ -162,8 +171,11 @@ impl<D: Driver, H: Hook> Driver for Tap<D, H> {
         self.driver.total_memory()
     }
 
+    /// Of the free memory, only what the hook allows to be taken counts as free.
     fn memory_info(&mut self) -> Result<MemoryInfo, DriverError> {
-        self.pass(CallKind::MemoryInfo, 0, Driver::memory_info)
+        let info = self.pass(CallKind::MemoryInfo, 0, Driver::memory_info)?;
+        let free = info.free.min(self.hook.room());
+        Ok(MemoryInfo { free, ..info })
     }
 
     fn last_error(&mut self) -> Result<(), DriverError> {

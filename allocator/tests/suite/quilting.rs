@@ -184,6 +184,20 @@ fn views_that_work_may_use_are_unmapped_after_it() {
 }
 
 #[test]
+fn units_are_smaller_if_memory_is_scarce() {
+    let units_on = |capacity: u64| {
+        let mut allocator = allocator_on(&SimConfig::with_capacity(capacity));
+        allocator.malloc(2048 * MIB, MAIN).unwrap();
+        calls(&mut allocator);
+        allocator.malloc(256 * MIB, MAIN).unwrap();
+        let calls = calls(&mut allocator);
+        calls.iter().filter(|&call| call == "create").count()
+    };
+    assert_eq!(units_on(1 << 40), 256 / 8, "1/256 of all memory");
+    assert_eq!(units_on(4096 * MIB), 256 / 2, "the smallest");
+}
+
+#[test]
 fn a_device_without_virtual_memory_is_refused() {
     let config = SimConfig {
         virtual_memory: false,

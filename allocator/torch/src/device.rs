@@ -64,7 +64,7 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
             }
             Choice::Other { name, conf } => {
                 let allocator = policy::build(name, device, conf)?;
-                let mut allocator = WithHistory::new(allocator, HistoryOptions::default());
+                let mut allocator = WithHistory::new(allocator);
                 allocator.record_history(history);
                 let info = POLICIES.iter().find(|info| info.name == name);
                 Policy::Other {

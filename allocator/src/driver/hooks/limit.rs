@@ -35,9 +35,7 @@ impl Limit {
     }
 
     fn allows(&self, more: u64) -> bool {
-        let held = self.held.bytes().current.cast_unsigned();
-        let more = self.held.in_pages(more);
-        held.checked_add(more).is_some_and(|sum| sum <= self.bytes)
+        self.held.in_pages(more) <= self.room()
     }
 }
 
@@ -52,6 +50,11 @@ impl Hook for Limit {
 
     fn after(&mut self, call: &Call) {
         self.held.after(call);
+    }
+
+    fn room(&self) -> u64 {
+        let held = self.held.bytes().current.cast_unsigned();
+        self.bytes.saturating_sub(held)
     }
 }
 
@@ -74,7 +77,9 @@ mod tests {
         device.free(first, 1).unwrap();
         assert!(device.malloc(1).is_ok());
         device.hook_mut().set(3 * GRANULARITY);
+        assert_eq!(device.memory_info().unwrap().free, GRANULARITY);
         assert!(device.malloc(1).is_ok());
+        assert_eq!(device.memory_info().unwrap().free, 0);
         assert!(device.malloc(1).is_err());
     }
 }

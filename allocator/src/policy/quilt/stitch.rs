@@ -146,10 +146,12 @@ impl Quilt {
 
     /// Takes `bytes`, a multiple of [`PAGE`], from the device.
     fn grow(&mut self, device: &mut dyn Driver, bytes: u64) -> Result<(), Refusal> {
+        let largest = Units::largest_on(device.memory_info()?.free);
         let mut created = Vec::new();
         let mut missing = bytes;
         while missing > 0 {
-            match self.units.create(device, &mut self.undo, missing) {
+            let most = missing.min(largest);
+            match self.units.create(device, &mut self.undo, most) {
                 Ok(unit) => {
                     missing -= unit.run.bytes;
                     created.push(unit);

@@ -19,6 +19,9 @@ pub(super) const PAGE: u64 = GRANULARITY;
 const LARGEST: u64 = 16 << 20;
 /// A unit is at most this fraction (1/256) of the memory of all units, so that small programs have small units.
 const LARGEST_PART: u64 = 256;
+/// A unit is at most this fraction (1/2048) of the free device memory. A unit that is partly in use can serve few other
+/// requests, which matters when memory becomes scarce.
+const SCARCE_PART: u64 = 2048;
 /// Bytes of the home range, as a multiple of the device's memory. The gaps that returned units leave are reused, but a
 /// gap may be too small for the next unit.
 const HOME_FACTOR: u64 = 2;
@@ -74,7 +77,12 @@ impl Units {
         self.by_start.values().copied()
     }
 
-    /// Creates a unit of at most `bytes`, a multiple of [`PAGE`], and maps it at home.
+    /// Bytes of the largest unit to create on a device with so many free bytes.
+    pub(super) fn largest_on(free: u64) -> u64 {
+        (free / SCARCE_PART).max(PAGE)
+    }
+
+    /// Creates a unit of at most `bytes`, at least [`PAGE`], and maps it at home.
     pub(super) fn create(
         &mut self,
         device: &mut dyn Driver,
