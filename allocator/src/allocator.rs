@@ -3,7 +3,7 @@
 use crate::check::Violation;
 use crate::driver::{DeviceAddr, Driver, StreamId};
 use crate::error::Error;
-use crate::mempool::PoolCall;
+use crate::mempool::{HasPrivatePools, PoolCall};
 use crate::snapshot::SegmentInfo;
 use crate::stats::DeviceStats;
 
@@ -48,14 +48,21 @@ pub trait Allocator: Send {
     /// The error of the device.
     fn empty_cache(&mut self) -> Result<(), Error>;
 
-    /// Makes a call about private pools. A policy without private pools serves all requests from the pool that it has, and
-    /// ignores such calls: this is the default.
+    /// The private pools, if this allocator has them. By default it has none.
+    fn private_pools(&mut self) -> Option<&mut dyn HasPrivatePools> {
+        None
+    }
+
+    /// Makes a call about private pools. An allocator without them serves all requests from the pool that it has, and
+    /// ignores such calls.
     ///
     /// # Errors
     /// If the call contradicts the calls before it.
     fn pool_call(&mut self, call: PoolCall) -> Result<(), Error> {
-        let _ = call;
-        Ok(())
+        match self.private_pools() {
+            Some(pools) => call.make(pools),
+            None => Ok(()),
+        }
     }
 
     /// Limits reserved memory to so many bytes from here on, or removes the limit. Memory reserved beyond it is kept. Returns
@@ -118,9 +125,9 @@ macro_rules! delegate {
             $to.empty_cache()
         }
     };
-    (@pool_call $self:ident, $to:expr) => {
-        fn pool_call(&mut $self, call: $crate::mempool::PoolCall) -> Result<(), Error> {
-            $to.pool_call(call)
+    (@private_pools $self:ident, $to:expr) => {
+        fn private_pools(&mut $self) -> Option<&mut dyn $crate::mempool::HasPrivatePools> {
+            $to.private_pools()
         }
     };
     (@set_memory_limit $self:ident, $to:expr) => {
@@ -163,5 +170,5 @@ pub(crate) use delegate;
 impl<A: Allocator + ?Sized> Allocator for Box<A> {
     type Driver = A::Driver;
 
-    delegate!(self, (**self); malloc, free, record_stream, empty_cache, pool_call, set_memory_limit, reports);
+    delegate!(self, (**self); malloc, free, record_stream, empty_cache, private_pools, set_memory_limit, reports);
 }

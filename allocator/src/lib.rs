@@ -111,7 +111,7 @@ pub use self::driver::sim::{SimConfig, SimDevice};
 pub use self::driver::{DeviceAddr, Driver, StreamId};
 pub use self::error::Error;
 pub use self::managed::Managed;
-pub use self::mempool::{MempoolId, PoolCall, PoolSource};
+pub use self::mempool::{HasPrivatePools, MempoolId, PoolCall, PoolSource, StreamFilter};
 pub use self::policy::Policy;
 pub use self::pytorch::PyTorch;
 pub use self::settings::Settings;

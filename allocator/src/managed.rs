@@ -1,16 +1,19 @@
 //! Turns a policy into an allocator: everything that all policies share.
 
+mod pools;
+
 use std::collections::{BTreeMap, HashMap};
 
 use foldhash::fast::FixedState;
 
+use self::pools::PoolUsers;
 use crate::allocator::{Allocator, ONE_EXABYTE};
 use crate::check::{Violation, ensure};
 use crate::driver::hooks::held::Held;
 use crate::driver::tap::Tap;
 use crate::driver::{DeviceAddr, Driver, MemoryHandle, StreamId};
 use crate::error::{Error, OutOfMemory};
-use crate::mempool::MempoolId;
+use crate::mempool::{HasPrivatePools, MempoolId};
 use crate::policy::{Block, Policy, Refusal};
 use crate::snapshot::{BlockInfo, BlockState, SegmentInfo};
 use crate::stats::{DeviceStats, PoolKind, Stat, StatArray};
@@ -47,6 +50,8 @@ pub struct Managed<P, D> {
     failed_frees: Vec<Block>,
     /// Bytes in use of each device allocation, if any.
     in_use: HashMap<DeviceAddr, u64, FixedState>,
+    /// The users of private pools, if the policy has such pools.
+    pools: PoolUsers,
     stats: DeviceStats,
 }
 
@@ -62,6 +67,7 @@ impl<P: Policy, D: Driver> Managed<P, D> {
             live: HashMap::default(),
             failed_frees: Vec::new(),
             in_use: HashMap::default(),
+            pools: PoolUsers::default(),
             stats: DeviceStats {
                 max_split_size: -1,
                 ..DeviceStats::default()
@@ -182,6 +188,15 @@ impl<P: Policy, D: Driver> Managed<P, D> {
         ranges
     }
 
+    /// Lets the policy serve a request, from the private pool for it if there is one.
+    fn serve(&mut self, bytes: u64, stream: StreamId) -> Result<Block, Refusal> {
+        let pool = self.pools.pool_of(stream);
+        match (pool, self.policy.private_pools()) {
+            (Some(pool), Some(pools)) => pools.malloc_in(&mut self.device, pool, bytes, stream),
+            _ => self.policy.malloc(&mut self.device, bytes, stream),
+        }
+    }
+
     fn retry_failed_frees(&mut self) -> Result<(), Error> {
         while let Some(block) = self.failed_frees.pop() {
             self.free_block(block)?;
@@ -209,8 +224,9 @@ impl<P: Policy, D: Driver> Allocator for Managed<P, D> {
         if bytes >= ONE_EXABYTE {
             return Err(Error::MoreThanOneExabyte);
         }
+        self.notice_capture()?;
         let before = self.device.hook().refused();
-        let answer = self.policy.malloc(&mut self.device, bytes, stream);
+        let answer = self.serve(bytes, stream);
         self.count_held();
         let refused = self.device.hook().refused() - before;
         match answer {
@@ -235,6 +251,7 @@ impl<P: Policy, D: Driver> Allocator for Managed<P, D> {
         if addr.is_null() {
             return Ok(());
         }
+        self.notice_capture()?;
         let live = self.live.remove(&addr);
         let live = live.ok_or(Error::InvalidPointer(addr))?;
         self.count_free(live);
@@ -257,13 +274,21 @@ impl<P: Policy, D: Driver> Allocator for Managed<P, D> {
     }
 
     fn empty_cache(&mut self) -> Result<(), Error> {
+        self.notice_capture()?;
         let mut emptied = self.retry_failed_frees();
         if emptied.is_ok() {
             let policy = self.policy.empty_cache(&mut self.device);
             emptied = policy.map_err(|refusal| self.explain(refusal, 0, StreamId::DEFAULT));
         }
         self.count_held();
-        emptied
+        emptied?;
+        self.pools.forget_unused();
+        Ok(())
+    }
+
+    fn private_pools(&mut self) -> Option<&mut dyn HasPrivatePools> {
+        let has = self.policy.private_pools().is_some();
+        has.then_some(self as &mut dyn HasPrivatePools)
     }
 
     fn stats(&self) -> &DeviceStats {

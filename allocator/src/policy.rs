@@ -114,7 +114,7 @@ mod stalloc;
 pub mod stream_safe;
 mod tlsf;
 
-pub use self::contract::{Block, Policy, Refusal};
+pub use self::contract::{Block, Policy, PrivatePools, Refusal};
 use self::contract::{malloc_or_retry, memory_of, only_default};
 pub use self::registry::{
     BuildError, OfflinePlan, POLICIES, PolicyInfo, build, check_conf, plan_offline,

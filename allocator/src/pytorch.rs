@@ -89,12 +89,11 @@ use crate::allocator::{Allocator, ONE_EXABYTE, delegate};
 use crate::driver::{DeviceAddr, Driver, HandleKind, StreamId};
 use crate::error::{Error, Hazard};
 use crate::history::{Action, History, HistoryOptions, Listener, TraceEntry};
-use crate::mempool::{MempoolId, PoolCall};
+use crate::mempool::{HasPrivatePools, MempoolId};
 use crate::settings::Settings;
 use crate::stats::{DeviceStats, PoolKind};
 
 pub use self::expandable::ExpandableSegmentSize;
-pub use self::private_pool::StreamFilter;
 pub use self::rules::decide_alike;
 
 /// PyTorch's allocator for one device.
@@ -569,8 +568,8 @@ impl<D: Driver> Allocator for PyTorch<D> {
 
     delegate!(self, self; malloc, free, record_stream, empty_cache, reports);
 
-    fn pool_call(&mut self, call: PoolCall) -> Result<(), Error> {
-        self.make_pool_call(call)
+    fn private_pools(&mut self) -> Option<&mut dyn HasPrivatePools> {
+        Some(self)
     }
 
     fn set_memory_limit(&mut self, bytes: Option<u64>) -> bool {

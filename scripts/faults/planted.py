@@ -558,8 +558,8 @@ FAULTS = [
     Fault(
         "quilt: free memory is handed out twice",
         f"{QUILT}/placement.rs",
-        ".all(|run| self.free.contains(run))",
-        ".any(|run| self.free.contains(run))",
+        ".all(|run| self.space.free.contains(run) && self.can_use(stream, run))",
+        ".any(|run| self.space.free.contains(run) && self.can_use(stream, run))",
     ),
     Fault(
         "quilt: after a failure a view stays mapped",
@@ -583,6 +583,36 @@ FAULTS = [
         "quilt: views are unmapped while work uses them",
         f"{QUILT}/retiring.rs",
         "            if !self.are_over(device, &marks)? {\n                break;\n            }\n",
+        "",
+    ),
+    Fault(
+        "quilt: a graph gets memory that other streams still use",
+        f"{QUILT}/private_pools.rs",
+        "let may_wait = !self.pools.is_capturing;",
+        "let may_wait = true;",
+    ),
+    Fault(
+        "quilt: memory freed in a private pool becomes common",
+        f"{QUILT}/private_pools.rs",
+        "            if private.state == State::Over {\n",
+        "            if private.state != State::Released {\n",
+    ),
+    Fault(
+        "quilt: the views of graphs are unmapped",
+        f"{QUILT}/views.rs",
+        "view.kept_for = Some(pool);",
+        "let _ = (view, pool);",
+    ),
+    Fault(
+        "quilt: memory of released pools is used before their graphs have ended",
+        f"{QUILT}/private_pools.rs",
+        "        device.synchronize_device()?;\n        self.all_over();\n        self.take_released_pools(device);\n",
+        "        self.take_released_pools(device);\n",
+    ),
+    Fault(
+        "quilt: events are recorded during a capture",
+        "allocator/src/policy/quilt.rs",
+        "        if self.pools.is_capturing {\n            return;\n        }\n",
         "",
     ),
 ]

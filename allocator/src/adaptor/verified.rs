@@ -232,5 +232,5 @@ where
         Ok(())
     }
 
-    delegate!(self, self.allocator; empty_cache, pool_call, set_memory_limit, reports);
+    delegate!(self, self.allocator; empty_cache, private_pools, set_memory_limit, reports);
 }

@@ -174,7 +174,7 @@ impl<A: Allocator> Allocator for WithHistory<A> {
         answer
     }
 
-    delegate!(self, self.allocator; record_stream, pool_call, set_memory_limit, reports);
+    delegate!(self, self.allocator; record_stream, private_pools, set_memory_limit, reports);
 }
 
 #[cfg(test)]

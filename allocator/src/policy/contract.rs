@@ -2,6 +2,7 @@
 
 use crate::check::Violation;
 use crate::driver::{DeviceAddr, Driver, DriverError, StreamId, VirtualMemory};
+use crate::mempool::MempoolId;
 
 /// A block that a policy hands out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,6 +64,11 @@ pub trait Policy: Send {
     /// Errors of the device. The policy keeps the memory that it could not return.
     fn empty_cache(&mut self, device: &mut dyn Driver) -> Result<(), Refusal>;
 
+    /// The private pools, if the policy has them. By default it has none.
+    fn private_pools(&mut self) -> Option<&mut dyn PrivatePools> {
+        None
+    }
+
     /// Verifies the policy's own state, at a cost that grows with it.
     ///
     /// # Errors
@@ -70,6 +76,43 @@ pub trait Policy: Send {
     fn check(&self) -> Result<(), Violation> {
         Ok(())
     }
+}
+
+/// Private pools, for CUDA graphs and `torch.cuda.MemPool`. A graph uses the addresses that it was captured with each time
+/// it is launched, so the memory of a pool serves no other request until the pool is released.
+pub trait PrivatePools {
+    /// As [`Policy::malloc`], from a pool, which is created if it does not exist. The block is freed and recorded on
+    /// streams like any other.
+    ///
+    /// # Errors
+    /// As [`Policy::malloc`].
+    fn malloc_in(
+        &mut self,
+        device: &mut dyn Driver,
+        pool: MempoolId,
+        bytes: u64,
+        stream: StreamId,
+    ) -> Result<Block, Refusal>;
+
+    /// Announces that a pool has no users any more. Graphs that use its memory may still be running.
+    fn release_pool(&mut self, pool: MempoolId);
+
+    /// Makes the memory of released pools available for all requests. Does nothing while a graph is captured.
+    ///
+    /// # Errors
+    /// Errors of the device.
+    fn empty_released_pools(&mut self, device: &mut dyn Driver) -> Result<(), Refusal>;
+
+    /// Announces that a graph is captured from here on. Until the end of the capture, the policy must not record, query
+    /// or wait for events, or wait for the device. The capture may already have begun, as far as the device is
+    /// concerned.
+    ///
+    /// # Errors
+    /// Errors of the device.
+    fn begin_capture(&mut self, device: &mut dyn Driver) -> Result<(), Refusal>;
+
+    /// Announces the end of the capture.
+    fn end_capture(&mut self);
 }
 
 /// Why a policy did not serve a call.

@@ -49,9 +49,11 @@
 mod free_runs;
 mod history;
 mod placement;
+mod private_pools;
 mod retiring;
 mod sharing;
 mod slabs;
+mod space;
 mod stitch;
 mod streams;
 mod undo;
@@ -59,18 +61,19 @@ mod units;
 mod uses;
 mod views;
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use foldhash::fast::FixedState;
 
 use crate::check::{Violation, ensure};
 use crate::driver::{DeviceAddr, Driver, StreamId};
 
-use self::free_runs::{FreeRuns, Run};
-use self::history::History;
+use self::free_runs::Run;
+use self::private_pools::Pools;
 use self::retiring::Retired;
 use self::sharing::Pending;
 use self::slabs::{SLAB, Slabs};
+use self::space::Space;
 use self::streams::Streams;
 use self::undo::Undo;
 use self::units::Units;
@@ -78,7 +81,7 @@ use self::uses::Uses;
 use self::views::{Place, Views};
 use super::fence::Users;
 use super::settings::{PolicySettings, PolicySettingsError};
-use super::{Block, Policy, Refusal, memory_of};
+use super::{Block, Policy, PrivatePools, Refusal, memory_of};
 
 /// Granularity of blocks, in bytes.
 const MIN_BLOCK: u64 = 512;
@@ -103,21 +106,18 @@ struct Held {
 #[derive(Debug, Default)]
 pub struct Quilt {
     units: Units,
-    /// Free memory by position.
-    free: FreeRuns,
+    /// The memory that serves requests: the common memory, or that of the private pool that is served.
+    space: Space,
+    pools: Pools,
     views: Views,
     /// Views to unmap once the work on them is complete.
     retired: VecDeque<Retired>,
     /// What a failing device did not take back.
     undo: Undo,
-    history: History,
     held: HashMap<DeviceAddr, Held, FixedState>,
-    slabs: BTreeMap<StreamId, Slabs>,
     streams: Streams,
     /// The last uses of free memory, as far as streams must wait for them. Empty while there is one stream.
     uses: Uses,
-    /// Freed small blocks that other streams still use, by the stream that requested them.
-    pending: BTreeMap<StreamId, VecDeque<Pending>>,
     /// Other streams that use a live block.
     users: Users,
 }
@@ -131,6 +131,25 @@ impl Quilt {
         Ok(Self::default())
     }
 
+    /// Allocates a block from the pool that is served.
+    fn malloc_block(
+        &mut self,
+        device: &mut dyn Driver,
+        bytes: u64,
+        stream: StreamId,
+    ) -> Result<Block, Refusal> {
+        let bytes = bytes.next_multiple_of(MIN_BLOCK);
+        let addr = match bytes <= SMALL_LIMIT {
+            true => self.malloc_small(device, bytes, stream)?,
+            false => self.malloc_large(device, bytes, stream)?,
+        };
+        Ok(Block {
+            addr,
+            bytes,
+            stream,
+        })
+    }
+
     fn malloc_small(
         &mut self,
         device: &mut dyn Driver,
@@ -139,6 +158,7 @@ impl Quilt {
     ) -> Result<DeviceAddr, Refusal> {
         self.take_back_pending(device, stream)?;
         let taken = self
+            .space
             .slabs
             .get_mut(&stream)
             .and_then(|slabs| slabs.take(bytes));
@@ -146,7 +166,7 @@ impl Quilt {
             return Ok(addr);
         }
         let slab = self.malloc_large(device, SLAB, stream)?;
-        let slabs = self.slabs.entry(stream).or_default();
+        let slabs = self.space.slabs.entry(stream).or_default();
         slabs.add(slab);
         slabs.take(bytes).ok_or(Refusal::OutOfMemory)
     }
@@ -157,7 +177,7 @@ impl Quilt {
         bytes: u64,
         stream: StreamId,
     ) -> Result<DeviceAddr, Refusal> {
-        let number = self.history.request(bytes, stream);
+        let number = self.space.history.request(bytes, stream);
         let place = match self.place(device, bytes, stream, number) {
             Err(Refusal::OutOfMemory) if self.give_empty_slabs(device) => {
                 self.place(device, bytes, stream, number)?
@@ -166,13 +186,16 @@ impl Quilt {
         };
         self.wait_for_uses(device, place, bytes, stream)?;
         for run in self.views.runs(place, bytes) {
-            self.free.take(run);
+            self.space.free.take(run);
             self.uses.forget(run);
         }
-        self.history.set_place(number, place);
+        self.space.history.set_place(number, place);
         self.views.enter(place);
+        if let Some(pool) = self.pools.served_for_graphs() {
+            self.views.keep_for(pool, place);
+        }
         let addr = self.addr(place);
-        let request = self.history.requests();
+        let request = self.space.history.requests();
         let held = Held {
             place,
             bytes,
@@ -180,6 +203,16 @@ impl Quilt {
         };
         self.held.insert(addr, held);
         Ok(addr)
+    }
+
+    /// Frees a block of the pool that is served.
+    fn free_block(&mut self, device: &mut dyn Driver, block: Block) {
+        if block.bytes <= SMALL_LIMIT {
+            self.free_small(device, block);
+        } else {
+            let users = self.users.take(block);
+            self.free_large(device, block.addr, block.stream, &users);
+        }
     }
 
     /// Frees a small block, or notes that other streams still use it.
@@ -194,12 +227,16 @@ impl Quilt {
             block: addr,
             marks: ends.collect(),
         };
-        self.pending.entry(stream).or_default().push_back(pending);
+        self.space
+            .pending
+            .entry(stream)
+            .or_default()
+            .push_back(pending);
     }
 
     /// Frees a small block, and its slab if that is spare.
     fn give_small(&mut self, device: &mut dyn Driver, addr: DeviceAddr, stream: StreamId) {
-        let slabs = self.slabs.get_mut(&stream);
+        let slabs = self.space.slabs.get_mut(&stream);
         if let Some(slab) = slabs.and_then(|slabs| slabs.give(addr)) {
             self.free_large(device, slab, stream, &[]);
         }
@@ -216,13 +253,16 @@ impl Quilt {
         let Some(held) = self.held.remove(&addr) else {
             return;
         };
-        self.history.free(held.request);
+        self.space.history.free(held.request);
         self.views.leave(held.place);
         for run in self.views.runs(held.place, held.bytes) {
             if self.streams.are_several() {
                 self.uses.set(run, self.streams.ends_of(stream, users));
             }
-            self.free.give(run);
+            self.space.free.give(run);
+        }
+        if self.pools.is_capturing {
+            return;
         }
         // If the device refuses, the event is recorded when another stream needs it.
         let bytes_per_event = (self.units.bytes() / EVENT_PART).max(LEAST_PER_EVENT);
@@ -231,12 +271,17 @@ impl Quilt {
             .count_freed(device, stream, held.bytes, bytes_per_event);
     }
 
-    /// Frees the empty slabs of all streams. Returns whether there were any.
+    /// Frees the empty slabs of the pool that is served. Returns whether there were any.
     fn give_empty_slabs(&mut self, device: &mut dyn Driver) -> bool {
         let mut any = false;
-        let streams: Vec<StreamId> = self.slabs.keys().copied().collect();
+        let streams: Vec<StreamId> = self.space.slabs.keys().copied().collect();
         for stream in streams {
-            while let Some(slab) = self.slabs.get_mut(&stream).and_then(Slabs::take_empty) {
+            while let Some(slab) = self
+                .space
+                .slabs
+                .get_mut(&stream)
+                .and_then(Slabs::take_empty)
+            {
                 self.free_large(device, slab, stream, &[]);
                 any = true;
             }
@@ -261,24 +306,13 @@ impl Policy for Quilt {
         stream: StreamId,
     ) -> Result<Block, Refusal> {
         self.meet(stream);
-        let bytes = bytes.next_multiple_of(MIN_BLOCK);
-        let addr = match bytes <= SMALL_LIMIT {
-            true => self.malloc_small(device, bytes, stream)?,
-            false => self.malloc_large(device, bytes, stream)?,
-        };
-        Ok(Block {
-            addr,
-            bytes,
-            stream,
-        })
+        self.malloc_block(device, bytes, stream)
     }
 
     fn free(&mut self, device: &mut dyn Driver, block: Block) -> Result<(), Refusal> {
-        if block.bytes <= SMALL_LIMIT {
-            self.free_small(device, block);
-        } else {
-            let users = self.users.take(block);
-            self.free_large(device, block.addr, block.stream, &users);
+        match self.pools.take_owner(block.addr) {
+            Some(pool) => self.free_in(device, pool, block),
+            None => self.free_block(device, block),
         }
         Ok(())
     }
@@ -295,12 +329,13 @@ impl Policy for Quilt {
     }
 
     fn empty_cache(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+        if self.pools.is_capturing {
+            return Ok(());
+        }
         device.synchronize_device()?;
         self.all_over();
-        let streams: Vec<StreamId> = self.pending.keys().copied().collect();
-        for stream in streams {
-            self.take_back_pending(device, stream)?;
-        }
+        self.take_released_pools(device);
+        self.take_back_all_pending(device)?;
         self.give_empty_slabs(device);
         while let Some(retired) = self.retired.pop_front() {
             retired.unmap(&mut self.undo);
@@ -316,8 +351,8 @@ impl Policy for Quilt {
             .collect();
         let units: Vec<_> = self.units.iter().collect();
         for unit in units {
-            if !in_views.contains(&unit.run.start) && self.free.contains(unit.run) {
-                self.free.take(unit.run);
+            if !in_views.contains(&unit.run.start) && self.space.free.contains(unit.run) {
+                self.space.free.take(unit.run);
                 self.units.remove(&mut self.undo, unit);
             }
         }
@@ -326,12 +361,17 @@ impl Policy for Quilt {
         self.settle(device)
     }
 
+    fn private_pools(&mut self) -> Option<&mut dyn PrivatePools> {
+        Some(self)
+    }
+
     fn check(&self) -> Result<(), Violation> {
-        self.free.check()?;
-        self.slabs.values().try_for_each(Slabs::check)?;
+        let spaces: Vec<&Space> = self.pools.others().chain([&self.space]).collect();
+        spaces.iter().try_for_each(|space| space.check())?;
         let held = self.held.values();
         let in_use = held.flat_map(|held| self.views.runs(held.place, held.bytes));
-        let mut all: Vec<Run> = in_use.chain(self.free.iter()).collect();
+        let free = spaces.iter().flat_map(|space| space.free.iter());
+        let mut all: Vec<Run> = in_use.chain(free).collect();
         all.sort_unstable();
         let units: Vec<Run> = self.units.iter().map(|unit| unit.run).collect();
         let bytes = |runs: &[Run]| runs.iter().map(|run| run.bytes).sum::<u64>();

@@ -14,7 +14,7 @@ use super::pool::Pools;
 use super::{BlockId, PoolId, PyTorch, Request, ShelfId};
 use crate::driver::{Driver, StreamId};
 use crate::error::{Error, Hazard, PoolError};
-use crate::mempool::{MempoolId, PoolCall, PoolSource};
+use crate::mempool::{HasPrivatePools, MempoolId, PoolSource, StreamFilter};
 use crate::stats::PoolKind;
 
 /// Whether the bytes reserved by each private pool are counted separately.
@@ -84,9 +84,6 @@ impl fmt::Debug for Source {
         f.write_str(if self.0.is_some() { "own" } else { "device" })
     }
 }
-
-/// Selects the streams whose allocations are directed to a pool.
-pub type StreamFilter = Box<dyn Fn(StreamId) -> bool + Send>;
 
 struct Recording {
     pool: MempoolId,
@@ -270,26 +267,6 @@ impl PrivatePool {
 }
 
 impl<D: Driver> PyTorch<D> {
-    /// Makes a call about private pools.
-    pub(super) fn make_pool_call(&mut self, call: PoolCall) -> Result<(), Error> {
-        match call {
-            PoolCall::Begin(pool) => self.begin_allocate_to_pool(pool, Box::new(|_| true)),
-            PoolCall::End(pool) => self.end_allocate_to_pool(pool),
-            PoolCall::Release(pool) => {
-                for _ in 0..self.pool_use_count(pool)? {
-                    self.release_pool(pool)?;
-                }
-                Ok(())
-            }
-            PoolCall::Empty(pool) => self.empty_pool(pool),
-            PoolCall::BeginCapture => {
-                self.begin_capture();
-                Ok(())
-            }
-            PoolCall::EndCapture => self.end_capture(),
-        }
-    }
-
     /// The private pool that contains a shelf.
     pub(super) fn private_pool_of(&mut self, shelf: ShelfId) -> Option<&mut PrivatePool> {
         let owner = self.pools.pool_of(shelf).owner()?;
@@ -420,6 +397,45 @@ impl<D: Driver> PyTorch<D> {
             }
         }
         Ok(None)
+    }
+}
+
+impl<D: Driver> HasPrivatePools for PyTorch<D> {
+    fn create_or_use_pool(&mut self, pool: MempoolId) -> Result<(), Error> {
+        self.create_or_use_pool(pool)
+    }
+
+    fn begin_allocate_to_pool(
+        &mut self,
+        pool: MempoolId,
+        accepts: StreamFilter,
+    ) -> Result<(), Error> {
+        self.begin_allocate_to_pool(pool, accepts)
+    }
+
+    fn end_allocate_to_pool(&mut self, pool: MempoolId) -> Result<(), Error> {
+        self.end_allocate_to_pool(pool)
+    }
+
+    fn release_pool(&mut self, pool: MempoolId) -> Result<(), Error> {
+        self.release_pool(pool)
+    }
+
+    fn pool_use_count(&self, pool: MempoolId) -> Result<u64, Error> {
+        self.pool_use_count(pool)
+    }
+
+    fn empty_pool(&mut self, pool: MempoolId) -> Result<(), Error> {
+        self.empty_pool(pool)
+    }
+
+    fn begin_capture(&mut self) -> Result<(), Error> {
+        self.begin_capture();
+        Ok(())
+    }
+
+    fn end_capture(&mut self) -> Result<(), Error> {
+        self.end_capture()
     }
 }
 

@@ -32,6 +32,16 @@ fn decides_the_same_again(subject: &Subject) {
     });
 }
 
+/// The same with private pools: their memory serves no other request before they are released, and during a capture
+/// nothing is waited for.
+fn keeps_private_pools_apart(subject: &Subject) {
+    for failures in [false, true] {
+        for_all(ops::with_pools(failures), |ops| {
+            harness::run(subject, ops).tear_down();
+        });
+    }
+}
+
 /// Runs a test on random operations, and on those that failed before.
 fn for_all(ops: impl Strategy<Value = Vec<TestOp>>, test: impl Fn(&[TestOp])) {
     let mut runner = TestRunner::new(ProptestConfig {
@@ -163,6 +173,19 @@ allocator_suite!(
 );
 allocator_suite!(quilt, "quilt", "", tight(Up));
 allocator_suite!(quilt_roomy, "quilt", "", roomy());
+
+#[test]
+fn quilt_keeps_private_pools_apart() {
+    for device in [tight(Up), roomy()] {
+        keeps_private_pools_apart(&Subject {
+            policy: "quilt",
+            conf: "",
+            device,
+            foreseen: Foreseen::Program,
+        });
+    }
+}
+
 allocator_suite!(gmlake, "gmlake", "frag_limit:4MiB", tight(Up));
 allocator_suite!(
     gmlake_first_fit,

@@ -1,10 +1,10 @@
 //! `quilt` step by step: what it maps, what it shares between streams, and what it repeats.
 
-use coalesce_alloc::Allocator;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
 use coalesce_alloc::error::Error;
 use coalesce_alloc::policy;
+use coalesce_alloc::{Allocator, MempoolId, PoolCall};
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng as _, SeedableRng as _};
 
@@ -195,6 +195,51 @@ fn units_are_smaller_if_memory_is_scarce() {
     };
     assert_eq!(units_on(1 << 40), 256 / 8, "1/256 of all memory");
     assert_eq!(units_on(4096 * MIB), 256 / 2, "the smallest");
+}
+
+/// A graph may be launched on any stream, so memory whose work is not complete is not for it.
+#[test]
+fn a_captured_graph_gets_no_memory_that_streams_still_work_on() {
+    let config = SimConfig {
+        hold_events: true,
+        ..SimConfig::with_capacity(1024 * MIB)
+    };
+    let mut allocator = allocator_on(&config);
+    let (side, pool) = (StreamId::nth(1), MempoolId(1, 0));
+    let block = allocator.malloc(64 * MIB, side).unwrap();
+    allocator.pool_call(PoolCall::Begin(pool)).unwrap();
+    allocator.free(block).unwrap();
+    calls(&mut allocator);
+    for stream in [MAIN, side] {
+        allocator.malloc(16 * MIB, stream).unwrap();
+    }
+    assert!(made(&calls(&mut allocator), "create"));
+    allocator.pool_call(PoolCall::End(pool)).unwrap();
+    assert_eq!(
+        allocator.malloc(64 * MIB, side).unwrap(),
+        block,
+        "it is still common memory"
+    );
+}
+
+#[test]
+fn the_memory_of_a_graph_is_common_once_its_pool_is_released_and_the_device_was_waited_for() {
+    let mut allocator = allocator();
+    let pool = MempoolId(1, 0);
+    allocator.pool_call(PoolCall::Begin(pool)).unwrap();
+    let captured = allocator.malloc(64 * MIB, MAIN).unwrap();
+    allocator.free(captured).unwrap();
+    allocator.pool_call(PoolCall::End(pool)).unwrap();
+    let other = allocator.malloc(64 * MIB, MAIN).unwrap();
+    assert_eq!(reserved(&allocator), 128 << 20);
+    allocator.free(other).unwrap();
+    allocator.pool_call(PoolCall::Release(pool)).unwrap();
+    calls(&mut allocator);
+    allocator.malloc(48 * MIB, MAIN).unwrap();
+    assert!(!made(&calls(&mut allocator), "devsync"), "not needed yet");
+    allocator.malloc(64 * MIB, MAIN).unwrap();
+    assert!(made(&calls(&mut allocator), "devsync"));
+    assert_eq!(reserved(&allocator), 128 << 20);
 }
 
 #[test]

@@ -238,7 +238,7 @@ impl System {
         let after = self.allocations_in(pool);
         for &(addr, bytes, stream) in &after {
             let device = self.allocator.driver();
-            self.shadow.malloc(addr, bytes, stream, device);
+            self.shadow.malloc(addr, bytes, stream, None, device);
         }
         let RestoredPool { freed, allocated } = restored?;
         assert_eq!(
@@ -266,7 +266,8 @@ impl System {
             Call::Malloc { bytes, stream } => {
                 let stream = StreamId::nth(stream);
                 let addr = allocator.malloc(bytes, stream)?;
-                self.shadow.malloc(addr, bytes, stream, allocator.driver());
+                self.shadow
+                    .malloc(addr, bytes, stream, None, allocator.driver());
                 Ok(())
             }
             Call::Free(victim) => match self.shadow.pick(victim) {

@@ -53,7 +53,7 @@ pub(super) struct History {
     agreed: u64,
     /// Hash of the last [`CONTEXT`] symbols.
     context: u64,
-    /// The last event of each context, by hash. Two contexts may share an entry.
+    /// The last event of each context, by hash. Two contexts may share an entry. Empty before the first event.
     latest: Vec<Number>,
     /// Requests so far.
     requests: u64,
@@ -67,7 +67,7 @@ impl Default for History {
             expected: 0,
             agreed: 0,
             context: 0,
-            latest: vec![0; REMEMBERED],
+            latest: Vec::new(),
             requests: 0,
         }
     }
@@ -116,6 +116,9 @@ impl History {
 
     fn push(&mut self, symbol: u64, bytes: u64) -> Number {
         let number = self.last + 1;
+        if self.latest.is_empty() {
+            self.latest = vec![0; REMEMBERED];
+        }
         self.roll(symbol);
         let slot = (self.context >> 32) as usize % REMEMBERED;
         let event = Event {

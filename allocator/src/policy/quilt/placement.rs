@@ -22,22 +22,24 @@ impl Quilt {
         stream: StreamId,
         number: u64,
     ) -> Result<Place, Refusal> {
-        if let Some(place) = self.repeat(bytes, number) {
-            return Ok(place);
+        let place = self.repeat(bytes, stream, number);
+        match place.or_else(|| self.fit(bytes, stream)) {
+            Some(place) => Ok(place),
+            None => self.stitch(device, bytes, stream),
         }
-        if let Some(run) = self.best_fit(bytes, stream) {
-            return Ok(Place::Home(run.start));
-        }
-        if let Some(place) = self.best_fit_in_views(bytes) {
-            return Ok(place);
-        }
-        self.stitch(device, bytes)
+    }
+
+    /// The best fit at home, or else in a view.
+    pub(super) fn fit(&self, bytes: u64, stream: StreamId) -> Option<Place> {
+        let at_home = self.best_fit(bytes, stream);
+        let at_home = at_home.map(|run| Place::Home(run.start));
+        at_home.or_else(|| self.best_fit_in_views(bytes, stream))
     }
 
     /// The place where an earlier request like this one was, if it is free.
-    fn repeat(&self, bytes: u64, number: u64) -> Option<Place> {
-        let mut earlier = self.history.places(number).take(TRIED_PLACES);
-        earlier.find(|&place| self.is_free(place, bytes))
+    fn repeat(&self, bytes: u64, stream: StreamId, number: u64) -> Option<Place> {
+        let mut earlier = self.space.history.places(number).take(TRIED_PLACES);
+        earlier.find(|&place| self.is_free(place, bytes, stream))
     }
 
     pub(super) fn addr(&self, place: Place) -> DeviceAddr {
@@ -50,7 +52,8 @@ impl Quilt {
         }
     }
 
-    fn is_free(&self, place: Place, bytes: u64) -> bool {
+    /// Whether the stream can use all memory at a place.
+    fn is_free(&self, place: Place, bytes: u64, stream: StreamId) -> bool {
         let is_there = match place {
             Place::Home(_) => true,
             Place::View(id, offset) => {
@@ -62,24 +65,27 @@ impl Quilt {
             && self
                 .views
                 .runs(place, bytes)
-                .all(|run| self.free.contains(run))
+                .all(|run| self.space.free.contains(run) && self.can_use(stream, run))
     }
 
     /// The smallest free run at home, if possible one that the stream can use without waiting.
-    fn best_fit(&self, bytes: u64, stream: StreamId) -> Option<Run> {
-        let smallest = self.free.smallest(bytes)?;
+    pub(super) fn best_fit(&self, bytes: u64, stream: StreamId) -> Option<Run> {
+        let smallest = self.space.free.smallest(bytes)?;
         if !self.streams.are_several() {
             return Some(smallest);
         }
-        let ready = self.free.smallest_where(bytes, |Run { start, .. }| {
+        let ready = self.space.free.smallest_where(bytes, |Run { start, .. }| {
             self.comes_after_uses(stream, Run { start, bytes })
         });
+        if self.pools.is_capturing {
+            return ready;
+        }
         let alike = ready.filter(|ready| ready.bytes <= ALIKE_TIMES * smallest.bytes);
         Some(alike.unwrap_or(smallest))
     }
 
     /// The smallest free run in a view. Looks at all views, which takes less time than to map another one.
-    fn best_fit_in_views(&self, bytes: u64) -> Option<Place> {
+    fn best_fit_in_views(&self, bytes: u64, stream: StreamId) -> Option<Place> {
         let large_enough = self.views.iter().filter(|(_, view)| view.bytes() >= bytes);
         let best = large_enough.filter_map(|(id, view)| {
             let runs = self.free_runs_of(view).into_iter();
@@ -88,7 +94,9 @@ impl Quilt {
             Some((smallest.bytes, id, smallest.start))
         });
         let (_, id, offset) = best.min()?;
-        Some(Place::View(id, offset))
+        let place = Place::View(id, offset);
+        let mut runs = self.views.runs(place, bytes);
+        runs.all(|run| self.can_use(stream, run)).then_some(place)
     }
 
     /// The free runs of a view, by offset.
@@ -96,7 +104,7 @@ impl Quilt {
         let mut runs: Vec<Run> = Vec::new();
         let mut offset = 0;
         for patch in view.behind(0, view.bytes()) {
-            for free in self.free.within(patch) {
+            for free in self.space.free.within(patch) {
                 let start = offset + (free.start - patch.start);
                 match runs.last_mut() {
                     Some(last) if last.end() == start => last.bytes += free.bytes,

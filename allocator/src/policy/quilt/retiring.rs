@@ -30,7 +30,11 @@ impl Retired {
 
 impl Quilt {
     /// Unmaps the retired views whose work is complete. Retires the least recently used views if there are too many.
+    /// Does nothing while a graph is captured.
     pub(super) fn retire_views(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+        if self.pools.is_capturing {
+            return Ok(());
+        }
         while self.views.len() >= MOST_VIEWS
             || self.views.bytes() > MAPPED_TIMES * self.units.bytes()
         {

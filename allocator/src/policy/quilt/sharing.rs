@@ -25,8 +25,10 @@ impl Quilt {
         self.streams.add(stream);
         if let [first] = first[..] {
             // Uses are not noted while there is only one stream.
-            for run in self.free.iter() {
-                self.uses.set(run, vec![first]);
+            for space in self.pools.others().chain([&self.space]) {
+                for run in space.free.iter() {
+                    self.uses.set(run, vec![first]);
+                }
             }
         }
     }
@@ -41,6 +43,11 @@ impl Quilt {
     pub(super) fn comes_after_uses(&self, stream: StreamId, run: Run) -> bool {
         let mut marks = self.uses.of(run);
         marks.all(|mark| self.streams.comes_after(stream, mark))
+    }
+
+    /// Whether a stream can use free memory. During a capture it cannot wait for earlier uses.
+    pub(super) fn can_use(&self, stream: StreamId, run: Run) -> bool {
+        !self.pools.is_capturing || self.comes_after_uses(stream, run)
     }
 
     /// Orders later work of a stream after all uses of the memory at a free place.
@@ -78,13 +85,23 @@ impl Quilt {
         Ok(true)
     }
 
-    /// Takes back small blocks of a stream that other streams have finished with.
+    /// Takes back the small blocks of all streams that other streams have finished with.
+    pub(super) fn take_back_all_pending(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
+        let streams: Vec<StreamId> = self.space.pending.keys().copied().collect();
+        let mut streams = streams.into_iter();
+        streams.try_for_each(|stream| self.take_back_pending(device, stream))
+    }
+
+    /// Takes back small blocks of a stream that other streams have finished with. During a capture it takes back none.
     pub(super) fn take_back_pending(
         &mut self,
         device: &mut dyn Driver,
         stream: StreamId,
     ) -> Result<(), Refusal> {
-        let Some(mut pending) = self.pending.remove(&stream) else {
+        if self.pools.is_capturing {
+            return Ok(());
+        }
+        let Some(mut pending) = self.space.pending.remove(&stream) else {
             return Ok(());
         };
         let mut answer = Ok(());
@@ -102,7 +119,7 @@ impl Quilt {
             }
         }
         if !pending.is_empty() {
-            self.pending.insert(stream, pending);
+            self.space.pending.insert(stream, pending);
         }
         answer
     }

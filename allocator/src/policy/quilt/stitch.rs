@@ -1,6 +1,6 @@
 //! Maps free memory from several places to consecutive addresses.
 
-use crate::driver::Driver;
+use crate::driver::{Driver, StreamId};
 use crate::policy::Refusal;
 
 use super::Quilt;
@@ -10,9 +10,9 @@ use super::views::Place;
 
 /// The free pieces of which a view can be stitched.
 #[derive(Debug, Default)]
-struct Pieces {
+pub(super) struct Pieces {
     /// Whole units, in runs.
-    whole: Vec<Run>,
+    pub(super) whole: Vec<Run>,
     /// Free ends of partly used units. A block can begin with one.
     ends: Vec<Run>,
     /// Free starts of partly used units. A block can end with one.
@@ -20,7 +20,7 @@ struct Pieces {
 }
 
 impl Pieces {
-    fn of(free: impl Iterator<Item = Run>, units: &Units) -> Self {
+    pub(super) fn of(free: impl Iterator<Item = Run>, units: &Units) -> Self {
         let mut pieces = Self::default();
         for run in free {
             let first = units.around(run.start).map(|unit| unit.run);
@@ -122,30 +122,45 @@ fn choose(pieces: Pieces, units: &Units, bytes: u64) -> Result<Stitches, u64> {
 
 impl Quilt {
     /// Serves a request from several free runs, and from new memory as far as they do not suffice.
-    pub(super) fn stitch(&mut self, device: &mut dyn Driver, bytes: u64) -> Result<Place, Refusal> {
-        let chosen = choose(self.pieces(), &self.units, bytes);
-        let chosen = match chosen {
-            Err(missing) => {
-                self.grow(device, missing.next_multiple_of(PAGE))?;
-                if let Some(run) = self.free.smallest(bytes) {
-                    return Ok(Place::Home(run.start));
-                }
-                choose(self.pieces(), &self.units, bytes)
+    pub(super) fn stitch(
+        &mut self,
+        device: &mut dyn Driver,
+        bytes: u64,
+        stream: StreamId,
+    ) -> Result<Place, Refusal> {
+        let mut chosen = choose(self.pieces(stream), &self.units, bytes);
+        if chosen.is_err() && self.reclaim_pools(device)? {
+            if let Some(place) = self.fit(bytes, stream) {
+                return Ok(place);
             }
-            chosen => chosen,
-        };
+            chosen = choose(self.pieces(stream), &self.units, bytes);
+        }
+        if let Err(missing) = chosen {
+            let missing = missing.next_multiple_of(PAGE);
+            let moved = self.feed(missing);
+            self.grow(device, missing.saturating_sub(moved))?;
+            if let Some(run) = self.best_fit(bytes, stream) {
+                return Ok(Place::Home(run.start));
+            }
+            chosen = choose(self.pieces(stream), &self.units, bytes);
+        }
         let stitches = chosen.map_err(|_| Refusal::OutOfMemory)?;
         self.retire_views(device)?;
         let view = self.views.map(device, &mut self.undo, stitches.units)?;
         Ok(Place::View(view, stitches.offset))
     }
 
-    fn pieces(&self) -> Pieces {
-        Pieces::of(self.free.iter(), &self.units)
+    fn pieces(&self, stream: StreamId) -> Pieces {
+        let free = self.space.free.iter();
+        let usable = free.filter(|&run| self.can_use(stream, run));
+        Pieces::of(usable, &self.units)
     }
 
     /// Takes `bytes`, a multiple of [`PAGE`], from the device.
     fn grow(&mut self, device: &mut dyn Driver, bytes: u64) -> Result<(), Refusal> {
+        if bytes == 0 {
+            return Ok(());
+        }
         let largest = Units::largest_on(device.memory_info()?.free);
         let mut created = Vec::new();
         let mut missing = bytes;
@@ -166,7 +181,7 @@ impl Quilt {
             }
         }
         for unit in created {
-            self.free.give(unit.run);
+            self.space.free.give(unit.run);
         }
         Ok(())
     }

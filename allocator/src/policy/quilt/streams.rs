@@ -76,7 +76,8 @@ impl Streams {
         stream == mark.stream || self.is_known_over(mark) || waits().unwrap_or(false)
     }
 
-    fn is_known_over(&self, mark: Mark) -> bool {
+    /// Whether the work before a mark is known to be complete.
+    pub(super) fn is_known_over(&self, mark: Mark) -> bool {
         let stream = self.0.get(&mark.stream);
         stream.is_some_and(|stream| stream.complete >= mark.number)
     }

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use foldhash::fast::FixedState;
 
 use crate::driver::{DeviceAddr, Driver};
+use crate::mempool::MempoolId;
 use crate::policy::Refusal;
 
 use super::free_runs::Run;
@@ -45,6 +46,8 @@ pub(super) struct View {
     blocks: u32,
     /// When it was used last.
     used: u64,
+    /// The pool whose graphs may use it, so that it stays mapped.
+    kept_for: Option<MempoolId>,
 }
 
 impl View {
@@ -80,6 +83,7 @@ impl View {
             patches,
             blocks: 0,
             used: 0,
+            kept_for: None,
         })
     }
 
@@ -196,9 +200,26 @@ impl Views {
         }
     }
 
-    /// Removes the least recently used view without blocks.
+    /// Keeps the view of a place mapped, if the place is in one, because graphs of a pool may use it.
+    pub(super) fn keep_for(&mut self, pool: MempoolId, place: Place) {
+        if let Place::View(id, _) = place
+            && let Some(view) = self.views.get_mut(&id)
+        {
+            view.kept_for = Some(pool);
+        }
+    }
+
+    /// Forgets which views a pool's graphs use.
+    pub(super) fn let_go(&mut self, pool: MempoolId) {
+        for view in self.views.values_mut() {
+            view.kept_for = view.kept_for.filter(|&other| other != pool);
+        }
+    }
+
+    /// Removes the least recently used view without blocks that no graph uses.
     pub(super) fn take_oldest(&mut self) -> Option<View> {
-        let unused = self.views.iter().filter(|(_, view)| view.blocks == 0);
+        let is_unused = |view: &View| view.blocks == 0 && view.kept_for.is_none();
+        let unused = self.views.iter().filter(|(_, view)| is_unused(view));
         let (&id, _) = unused.min_by_key(|&(&id, view)| (view.used, id))?;
         let view = self.views.remove(&id)?;
         self.bytes -= view.bytes;

@@ -8,12 +8,13 @@ pub mod ops;
 pub mod shadow;
 pub mod validator;
 
-use coalesce_alloc::Allocator;
+use coalesce_alloc::driver::calls::Call;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::{DriverError, StreamId};
-use coalesce_alloc::error::Error;
+use coalesce_alloc::error::{Error, PoolError};
 use coalesce_alloc::policy;
 use coalesce_alloc::settings::Settings;
+use coalesce_alloc::{Allocator, MempoolId, PoolCall};
 
 use self::foreseen::Foreseen;
 use self::ops::TestOp;
@@ -66,6 +67,8 @@ pub struct Bench {
     /// The result of each operation, to compare two runs.
     pub decisions: Vec<String>,
     failures_ordered: bool,
+    /// The private pool that serves requests.
+    pool: Option<MempoolId>,
 }
 
 impl Bench {
@@ -78,13 +81,20 @@ impl Bench {
             shadow: Shadow::default(),
             decisions: Vec::new(),
             failures_ordered: false,
+            pool: None,
         }
     }
 
     /// Performs one operation and checks the outcome with the shadow.
     pub fn step(&mut self, op: &TestOp) {
+        let captures = self.pool.is_some_and(MempoolId::is_of_graphs);
         let outcome = self.perform(op);
         let calls = self.allocator.driver_mut().take_log();
+        if captures {
+            let mut calls = calls.iter();
+            let illegal = calls.find(|call| is_illegal_in_captures(call));
+            assert_eq!(illegal, None, "during a capture");
+        }
         self.shadow.forget_released(calls);
         match &outcome {
             Ok(_) | Err(Error::OutOfMemory(_)) => {}
@@ -121,7 +131,8 @@ impl Bench {
                     // It may lie in memory that was released and allocated again.
                     self.shadow
                         .forget_released(allocator.driver_mut().take_log());
-                    self.shadow.malloc(addr, bytes, stream, allocator.driver());
+                    let device = allocator.driver();
+                    self.shadow.malloc(addr, bytes, stream, self.pool, device);
                 }
                 result.map(|addr| addr.0)
             }
@@ -143,6 +154,29 @@ impl Bench {
                 recorded.map(|()| addr.0)
             }
             TestOp::EmptyCache => allocator.empty_cache().map(|()| 0),
+            TestOp::EnterPool { pool } if self.pool.is_none() => {
+                match allocator.pool_call(PoolCall::Begin(pool)) {
+                    Ok(()) => self.pool = Some(pool),
+                    Err(Error::Pool(PoolError::Released(_))) => {}
+                    Err(error) => return Err(error),
+                }
+                Ok(0)
+            }
+            TestOp::LeavePool => {
+                if let Some(pool) = self.pool.take() {
+                    allocator.pool_call(PoolCall::End(pool))?;
+                }
+                Ok(0)
+            }
+            TestOp::ReleasePool { pool } if self.pool != Some(pool) => {
+                match allocator.pool_call(PoolCall::Release(pool)) {
+                    Ok(()) => self.shadow.release_pool(pool),
+                    Err(Error::Pool(PoolError::Unknown(_))) => {}
+                    Err(error) => return Err(error),
+                }
+                Ok(0)
+            }
+            TestOp::EnterPool { .. } | TestOp::ReleasePool { .. } => Ok(0),
             TestOp::CompleteEvents { stream, count } => {
                 let streams = allocator.driver_mut().streams_mut();
                 streams.complete(stream, count);
@@ -178,6 +212,7 @@ impl Bench {
     /// Checks the whole state with the allocator's own invariants and the naive validator.
     pub fn check(&self) {
         self.allocator.check().unwrap();
+        self.shadow.check_private(self.allocator.driver());
         let segments = self.allocator.segments();
         let stats = self.allocator.stats();
         let unmapped = self.allocator.driver().unmapped();
@@ -190,6 +225,14 @@ impl Bench {
         driver.faults_mut().cancel();
         driver.faults_mut().set_sticky(None);
         driver.faults_mut().refuse_next(0);
+        if let Some(pool) = self.pool.take() {
+            self.allocator.pool_call(PoolCall::End(pool)).unwrap();
+        }
+        for pool in ops::POOLS {
+            let released = self.allocator.pool_call(PoolCall::Release(pool));
+            let _was_never_used = released.is_err();
+            self.shadow.release_pool(pool);
+        }
         while let Some(addr) = self.shadow.pick(0) {
             self.shadow.free(addr, self.allocator.driver());
             self.allocator.free(addr).unwrap();
@@ -199,6 +242,8 @@ impl Bench {
             self.allocator.driver_mut().streams_mut().complete_all();
             self.allocator.empty_cache().unwrap();
         }
+        let calls = self.allocator.driver_mut().take_log();
+        self.shadow.forget_released(calls);
         self.check();
         assert_eq!(self.allocator.stats().reserved_bytes.all().current, 0);
         assert_eq!(self.allocator.driver().used(), 0, "memory left behind");
@@ -208,6 +253,18 @@ impl Bench {
         }
         assert_eq!(self.allocator.segments(), []);
     }
+}
+
+/// Whether a call would end the capture of a graph with an error.
+fn is_illegal_in_captures(call: &Call) -> bool {
+    matches!(
+        call,
+        Call::RecordEvent { .. }
+            | Call::WaitEvent { .. }
+            | Call::SynchronizeEvent { .. }
+            | Call::SynchronizeStream { .. }
+            | Call::SynchronizeDevice
+    )
 }
 
 /// Whether a policy for one stream may refuse the operation.

@@ -1,6 +1,7 @@
 //! Lists of operations of which every sublist is valid as well: a victim is chosen from the
 //! allocations live at that time.
 
+use coalesce_alloc::MempoolId;
 use coalesce_alloc::driver::StreamId;
 use proptest::prelude::*;
 use proptest::strategy::Union;
@@ -21,6 +22,16 @@ pub enum TestOp {
         stream: StreamId,
     },
     EmptyCache,
+    /// Requests are served from a private pool, unless one serves them already.
+    EnterPool {
+        pool: MempoolId,
+    },
+    /// Requests are no longer served from a private pool.
+    LeavePool,
+    /// A private pool that serves no requests loses all its users.
+    ReleasePool {
+        pool: MempoolId,
+    },
     CompleteEvents {
         stream: StreamId,
         count: u64,
@@ -125,4 +136,22 @@ pub fn peaceful() -> impl Strategy<Value = Vec<TestOp>> {
 /// Operations on a device that fails now and then.
 pub fn with_failures() -> impl Strategy<Value = Vec<TestOp>> {
     prop::collection::vec(operation(true), 1..240)
+}
+
+/// Two pools of graphs, and one of the user.
+pub const POOLS: [MempoolId; 3] = [MempoolId(1, 0), MempoolId(2, 0), MempoolId(0, 1)];
+
+fn pool() -> impl Strategy<Value = MempoolId> {
+    prop::sample::select(POOLS.to_vec())
+}
+
+/// Operations with private pools. The device may fail now and then.
+pub fn with_pools(failures: bool) -> impl Strategy<Value = Vec<TestOp>> {
+    let call = prop_oneof![
+        3 => pool().prop_map(|pool| TestOp::EnterPool { pool }),
+        2 => Just(TestOp::LeavePool),
+        1 => pool().prop_map(|pool| TestOp::ReleasePool { pool }),
+    ];
+    let operation = prop_oneof![6 => operation(failures), 1 => call];
+    prop::collection::vec(operation, 1..240)
 }

@@ -1,5 +1,6 @@
 //! The promises of an allocator, in plain lists.
 
+use coalesce_alloc::MempoolId;
 use coalesce_alloc::driver::calls::Call;
 use coalesce_alloc::driver::sim::events::Streams;
 use coalesce_alloc::driver::sim::{PhysicalRange, SimDevice};
@@ -102,9 +103,20 @@ pub struct Shadow {
     live: Vec<Live>,
     guarded: Vec<Guarded>,
     freed: Vec<Freed>,
+    /// Memory that private pools handed out, which serves no other requests.
+    private: Vec<Private>,
     peak_allocated: i64,
     peak_requested: i64,
     peak_reserved: i64,
+}
+
+/// Memory that a private pool handed out.
+#[derive(Debug)]
+struct Private {
+    pool: MempoolId,
+    memory: Memory,
+    /// Whether the pool was released. Its graphs may still be running, until the device is waited for.
+    is_released: bool,
 }
 
 /// Addresses and the physical memory mapped there. The same memory may be mapped to other addresses as
@@ -173,7 +185,14 @@ impl Shadow {
     }
 
     /// Records an allocation, which must not overlap any other or memory that streams still use.
-    pub fn malloc(&mut self, addr: DeviceAddr, bytes: u64, stream: StreamId, device: &SimDevice) {
+    pub fn malloc(
+        &mut self,
+        addr: DeviceAddr,
+        bytes: u64,
+        stream: StreamId,
+        pool: Option<MempoolId>,
+        device: &SimDevice,
+    ) {
         if bytes == 0 {
             assert!(addr.is_null(), "0 bytes must give null");
             return;
@@ -189,6 +208,20 @@ impl Shadow {
                 "{addr} overlaps {}",
                 other.addr
             );
+        }
+        for private in &self.private {
+            assert!(
+                pool == Some(private.pool) || !memory.overlaps(&private.memory),
+                "{addr} is memory of the private pool {}",
+                private.pool
+            );
+        }
+        if let Some(pool) = pool {
+            self.private.push(Private {
+                pool,
+                memory: memory.clone(),
+                is_released: false,
+            });
         }
         self.guarded.retain(|guarded| {
             let until = &guarded.until;
@@ -225,8 +258,31 @@ impl Shadow {
         });
     }
 
+    /// Records that a private pool has no users any more.
+    pub fn release_pool(&mut self, pool: MempoolId) {
+        let private = self.private.iter_mut();
+        for private in private.filter(|private| private.pool == pool) {
+            private.is_released = true;
+        }
+    }
+
+    /// Checks that the memory that graphs use is where they were captured with it.
+    pub fn check_private(&self, device: &SimDevice) {
+        for Private { pool, memory, .. } in &self.private {
+            let now = Memory::of(memory.addr, memory.bytes, device);
+            assert!(
+                !pool.is_of_graphs() || now == *memory,
+                "memory of graphs at {} changed",
+                memory.addr
+            );
+        }
+    }
+
     /// Forgets memory returned to the device, which waits for all work on it.
     pub fn forget_released(&mut self, calls: Vec<Call>) {
+        if calls.contains(&Call::SynchronizeDevice) {
+            self.private.retain(|private| !private.is_released);
+        }
         for call in calls {
             if let Call::Free { addr, bytes } | Call::Unmap { addr, bytes } = call {
                 self.forget_freed((addr, bytes));

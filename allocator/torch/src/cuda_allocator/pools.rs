@@ -2,9 +2,8 @@
 
 use std::ffi::{c_int, c_void};
 
-use coalesce_alloc::PoolSource;
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
-use coalesce_alloc::pytorch::StreamFilter;
+use coalesce_alloc::{PoolSource, StreamFilter};
 
 use super::{Accepts, Drops, Filter, FreeSegment, MallocSegment, Outcome, PoolId, Source, outcome};
 use crate::process::DEVICES;

@@ -6,9 +6,8 @@ use std::collections::HashSet;
 use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::{DeviceAddr, Driver};
 use coalesce_alloc::error::Error;
-use coalesce_alloc::pytorch::StreamFilter;
 use coalesce_alloc::pytorch::checkpoint::{PoolCheckpoint, RestoredPool};
-use coalesce_alloc::{MempoolId, PoolSource};
+use coalesce_alloc::{MempoolId, PoolSource, StreamFilter};
 
 use super::{DeviceAllocator, Policy};
 

@@ -1,0 +1,181 @@
+//! Users of private pools, and which requests the pools serve, for policies that have private pools.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::Managed;
+use crate::driver::{Driver, StreamId};
+use crate::error::{Error, PoolError};
+use crate::mempool::{HasPrivatePools, MempoolId, StreamFilter};
+use crate::policy::{Policy, PrivatePools, Refusal};
+
+/// The requests of some streams, which a pool serves.
+struct Redirection {
+    pool: MempoolId,
+    accepts: StreamFilter,
+}
+
+impl fmt::Debug for Redirection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Redirection({})", self.pool)
+    }
+}
+
+/// The users of all pools.
+#[derive(Debug, Default)]
+pub(super) struct PoolUsers {
+    /// The number of users of each pool.
+    users: BTreeMap<MempoolId, u64>,
+    /// The oldest first. The last one that accepts a stream applies.
+    redirections: Vec<Redirection>,
+    /// Captures announced by [`HasPrivatePools::begin_capture`].
+    announced: u64,
+    /// Whether the policy was told that a graph is captured.
+    is_capturing: bool,
+}
+
+impl PoolUsers {
+    /// The pool that serves requests of a stream, if it is private.
+    pub(super) fn pool_of(&self, stream: StreamId) -> Option<MempoolId> {
+        let mut newest_first = self.redirections.iter().rev();
+        let redirection = newest_first.find(|redirection| (redirection.accepts)(stream));
+        redirection.map(|redirection| redirection.pool)
+    }
+
+    /// Forgets the pools without users. Their ids can be used again.
+    pub(super) fn forget_unused(&mut self) {
+        self.users.retain(|_, users| *users > 0);
+    }
+
+    /// Undoes the addition of a user.
+    fn remove_user(&mut self, pool: MempoolId) {
+        match self.users.get_mut(&pool) {
+            Some(users) if *users > 1 => *users -= 1,
+            _ => {
+                self.users.remove(&pool);
+            }
+        }
+    }
+
+    /// Whether a graph may be captured: while a pool of graphs serves requests. Of other pools, only the device knows.
+    fn may_capture(&self, device: &dyn Driver) -> bool {
+        let captures = |redirection: &Redirection| redirection.pool.is_of_graphs();
+        self.announced > 0
+            || self.redirections.iter().any(captures)
+            || !self.redirections.is_empty() && device.is_capturing()
+    }
+}
+
+impl<P: Policy, D: Driver> Managed<P, D> {
+    /// Tells the policy when the capture of a graph begins and ends.
+    pub(super) fn notice_capture(&mut self) -> Result<(), Error> {
+        let is_capturing = self.pools.may_capture(&self.device);
+        if is_capturing == self.pools.is_capturing {
+            return Ok(());
+        }
+        if let Some(pools) = self.policy.private_pools() {
+            let told = match is_capturing {
+                true => pools.begin_capture(&mut self.device),
+                false => {
+                    pools.end_capture();
+                    Ok(())
+                }
+            };
+            told.map_err(|refusal| self.explain(refusal, 0, StreamId::DEFAULT))?;
+        }
+        self.pools.is_capturing = is_capturing;
+        Ok(())
+    }
+
+    fn policy_pools(&mut self) -> Result<&mut dyn PrivatePools, Error> {
+        let policy = self.name;
+        let what = "private pools";
+        let pools = self.policy.private_pools();
+        pools.ok_or(Error::Unsupported { policy, what })
+    }
+}
+
+impl<P: Policy, D: Driver> HasPrivatePools for Managed<P, D> {
+    fn create_or_use_pool(&mut self, pool: MempoolId) -> Result<(), Error> {
+        self.policy_pools()?;
+        match self.pools.users.get_mut(&pool) {
+            Some(0) => return Err(PoolError::Released(pool).into()),
+            Some(users) => *users += 1,
+            None => {
+                self.pools.users.insert(pool, 1);
+            }
+        }
+        Ok(())
+    }
+
+    fn begin_allocate_to_pool(
+        &mut self,
+        pool: MempoolId,
+        accepts: StreamFilter,
+    ) -> Result<(), Error> {
+        self.create_or_use_pool(pool)?;
+        let mut active = self.pools.redirections.iter();
+        if active.any(|redirection| redirection.pool == pool) {
+            return Err(PoolError::AlreadyRecording.into());
+        }
+        self.pools.redirections.push(Redirection { pool, accepts });
+        let noticed = self.notice_capture();
+        if noticed.is_err() {
+            self.pools.redirections.pop();
+            self.pools.remove_user(pool);
+        }
+        noticed
+    }
+
+    fn end_allocate_to_pool(&mut self, pool: MempoolId) -> Result<(), Error> {
+        let redirections = &mut self.pools.redirections;
+        let index = redirections.iter().position(|active| active.pool == pool);
+        redirections.remove(index.ok_or(PoolError::NotRecording)?);
+        self.notice_capture()
+    }
+
+    fn release_pool(&mut self, pool: MempoolId) -> Result<(), Error> {
+        let users = self.pools.users.get_mut(&pool);
+        let users = users.ok_or(PoolError::Unknown(pool))?;
+        *users = users.checked_sub(1).ok_or(PoolError::Released(pool))?;
+        if *users == 0 {
+            self.policy_pools()?.release_pool(pool);
+        }
+        Ok(())
+    }
+
+    fn pool_use_count(&self, pool: MempoolId) -> Result<u64, Error> {
+        let users = self.pools.users.get(&pool);
+        users.copied().ok_or(PoolError::Unknown(pool).into())
+    }
+
+    fn empty_pool(&mut self, pool: MempoolId) -> Result<(), Error> {
+        if self.pools.users.get(&pool) != Some(&0) {
+            return Ok(());
+        }
+        self.notice_capture()?;
+        let emptied = match self.policy.private_pools() {
+            Some(pools) => pools.empty_released_pools(&mut self.device),
+            None => Ok(()),
+        };
+        self.count_held();
+        emptied.map_err(|refusal: Refusal| self.explain(refusal, 0, StreamId::DEFAULT))?;
+        self.pools.users.remove(&pool);
+        Ok(())
+    }
+
+    fn begin_capture(&mut self) -> Result<(), Error> {
+        self.pools.announced += 1;
+        let noticed = self.notice_capture();
+        if noticed.is_err() {
+            self.pools.announced -= 1;
+        }
+        noticed
+    }
+
+    fn end_capture(&mut self) -> Result<(), Error> {
+        let left = self.pools.announced.checked_sub(1);
+        self.pools.announced = left.ok_or(PoolError::NoCapture)?;
+        self.notice_capture()
+    }
+}
