@@ -113,6 +113,7 @@ pub mod settings;
 mod stalloc;
 pub mod stream_safe;
 mod tlsf;
+mod undo;
 
 pub use self::contract::{Block, Policy, Refusal};
 use self::contract::{malloc_or_retry, memory_of, only_default};

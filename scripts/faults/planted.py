@@ -432,7 +432,7 @@ FAULTS = [
     Fault(
         "GMLake: mappings made before a failure are forgotten",
         f"{GMLAKE}/mapping.rs",
-        "                self.push(mapping);\n",
+        "                mapping.unmap(&mut made);\n",
         "",
     ),
     Fault(

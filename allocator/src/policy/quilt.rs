@@ -54,7 +54,6 @@ mod sharing;
 mod slabs;
 mod stitch;
 mod streams;
-mod undo;
 mod units;
 mod uses;
 mod views;
@@ -72,12 +71,12 @@ use self::retiring::Retired;
 use self::sharing::Pending;
 use self::slabs::{SLAB, Slabs};
 use self::streams::Streams;
-use self::undo::Undo;
 use self::units::Units;
 use self::uses::Uses;
 use self::views::{Place, Views};
 use super::fence::Users;
 use super::settings::{PolicySettings, PolicySettingsError};
+use super::undo::Undo;
 use super::{Block, Policy, Refusal, memory_of};
 
 /// Granularity of blocks, in bytes.

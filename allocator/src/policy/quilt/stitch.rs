@@ -177,9 +177,9 @@ mod tests {
     use crate::driver::sim::{SimConfig, SimDevice};
 
     use super::super::free_runs::FreeRuns;
-    use super::super::undo::Undo;
     use super::super::views::Views;
     use super::*;
+    use crate::policy::undo::Undo;
 
     const KIB: u64 = 1 << 10;
 

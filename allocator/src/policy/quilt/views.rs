@@ -6,10 +6,10 @@ use foldhash::fast::FixedState;
 
 use crate::driver::{DeviceAddr, Driver};
 use crate::policy::Refusal;
+use crate::policy::undo::{Step, Undo};
 
 use super::free_runs::Run;
 use super::memory_of;
-use super::undo::{Step, Undo};
 use super::units::Unit;
 
 /// Identifies a view. Identifiers are not reused.
