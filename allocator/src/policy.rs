@@ -97,6 +97,7 @@ pub mod cuda_async;
 mod cupy;
 pub mod direct;
 mod fence;
+mod free_runs;
 mod gmlake;
 mod offline;
 mod offset_allocator;
@@ -114,6 +115,7 @@ mod stalloc;
 pub mod stream_safe;
 mod tlsf;
 mod undo;
+mod vpmm;
 
 pub use self::contract::{Block, Policy, Refusal};
 use self::contract::{malloc_or_retry, memory_of, only_default};

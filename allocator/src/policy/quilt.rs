@@ -46,7 +46,6 @@
 //!
 //! It has no settings.
 
-mod free_runs;
 mod history;
 mod placement;
 mod retiring;
@@ -65,7 +64,6 @@ use foldhash::fast::FixedState;
 use crate::check::{Violation, ensure};
 use crate::driver::{DeviceAddr, Driver, StreamId};
 
-use self::free_runs::{FreeRuns, Run};
 use self::history::History;
 use self::retiring::Retired;
 use self::sharing::Pending;
@@ -75,6 +73,7 @@ use self::units::Units;
 use self::uses::Uses;
 use self::views::{Place, Views};
 use super::fence::Users;
+use super::free_runs::{FreeRuns, Run};
 use super::settings::{PolicySettings, PolicySettingsError};
 use super::undo::Undo;
 use super::{Block, Policy, Refusal, memory_of};

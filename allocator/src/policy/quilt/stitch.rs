@@ -2,9 +2,9 @@
 
 use crate::driver::Driver;
 use crate::policy::Refusal;
+use crate::policy::free_runs::Run;
 
 use super::Quilt;
-use super::free_runs::Run;
 use super::units::{PAGE, Unit, Units};
 use super::views::Place;
 
@@ -175,11 +175,11 @@ mod tests {
     use proptest::prelude::*;
 
     use crate::driver::sim::{SimConfig, SimDevice};
+    use crate::policy::free_runs::FreeRuns;
+    use crate::policy::undo::Undo;
 
-    use super::super::free_runs::FreeRuns;
     use super::super::views::Views;
     use super::*;
-    use crate::policy::undo::Undo;
 
     const KIB: u64 = 1 << 10;
 

@@ -6,9 +6,9 @@ use foldhash::fast::FixedState;
 
 use crate::driver::{DeviceAddr, Driver};
 use crate::policy::Refusal;
+use crate::policy::free_runs::Run;
 use crate::policy::undo::{Step, Undo};
 
-use super::free_runs::Run;
 use super::memory_of;
 use super::units::Unit;
 
