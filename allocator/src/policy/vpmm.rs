@@ -35,8 +35,9 @@
 //!    free. The stream waits for the work on regions of other streams; the host does not.
 //!
 //! The rest of a region stays free. A free records an event on the block's stream, and the freed region is merged with
-//! the free regions next to it that belong to the same stream. Pages are never returned to the device before the
-//! cache is emptied.
+//! the free regions next to it that belong to the same stream. No other stream may use a block. Pages stay with the
+//! pool until the cache is emptied. So do the addresses at the end of a hole that are not needed after all, because the
+//! new pages were merged with a free region before them: nothing uses these addresses.
 //!
 //! # Differences
 //!

@@ -33,7 +33,7 @@ pub(super) struct Pool {
     /// Addresses that nothing is mapped to.
     pub(super) holes: FreeRuns,
     /// The ends of holes that were taken for requests but not needed. The original never uses them again.
-    pub(super) abandoned: Vec<Run>,
+    abandoned: Vec<Run>,
     /// Bytes of the blocks by address.
     in_use: HashMap<DeviceAddr, u64, FixedState>,
     pub(super) free: FreeRegions,
@@ -43,7 +43,7 @@ pub(super) struct Pool {
     /// Whether the initial pages were created.
     is_ready: bool,
     pub(super) fences: Fences,
-    /// What a failing device did not take back. Nothing is mapped in a hole before this is done.
+    /// What a failing device did not take back. Nothing is mapped to a hole before this is done.
     pub(super) undo: Undo,
 }
 
@@ -125,8 +125,13 @@ impl Pool {
                 ..
             } = self.settings;
             let hole = self.take_hole(device, page_size * initial_pages)?;
-            self.grow(device, hole, None)?;
-            self.is_ready = true;
+            match self.grow(device, hole, None) {
+                Ok(_) => self.is_ready = true,
+                Err(refusal) => {
+                    self.add_hole(hole);
+                    return Err(refusal);
+                }
+            }
         }
         Ok(())
     }
@@ -223,6 +228,13 @@ impl Pool {
     pub(super) fn add_hole(&mut self, run: Run) {
         if run.bytes > 0 {
             self.holes.give(run);
+        }
+    }
+
+    /// Gives up addresses at the end of a hole, if any, until the cache is emptied.
+    pub(super) fn abandon(&mut self, run: Run) {
+        if run.bytes > 0 {
+            self.abandoned.push(run);
         }
     }
 

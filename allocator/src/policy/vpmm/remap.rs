@@ -34,36 +34,42 @@ impl Pool {
         bytes: u64,
         stream: StreamId,
     ) -> Result<u64, Refusal> {
-        let missing = bytes.saturating_sub(self.free.bytes());
-        let hole = self.take_hole(device, bytes)?;
-        let (new, rest) = hole.split_at(missing);
-        let grown = match missing {
-            0 => None,
-            _ => match self.grow(device, new, Some(stream)) {
-                Ok(region) => Some(region),
-                Err(refusal) => {
-                    self.add_hole(rest);
-                    return Err(refusal);
-                }
-            },
-        };
-        // The new pages may have been merged with a free region before them.
-        let still = bytes.saturating_sub(grown.map_or(0, |region| region.bytes));
-        let (target, unneeded) = rest.split_at(still);
-        let region = match grown {
-            Some(region) if still == 0 => region,
-            _ => match self.remap(device, target, stream, grown) {
-                Ok(region) => region,
-                Err(refusal) => {
-                    self.add_hole(rest);
-                    return Err(refusal);
-                }
-            },
-        };
-        if unneeded.bytes > 0 {
-            self.abandoned.push(unneeded);
+        let mut hole = self.take_hole(device, bytes)?;
+        let filled = self.fill(device, &mut hole, bytes, stream);
+        match filled {
+            Ok(_) => self.abandon(hole),
+            Err(_) => self.add_hole(hole),
         }
-        Ok(region.start)
+        filled.map(|region| region.start)
+    }
+
+    /// Makes a free region of at least `bytes` at the start of a hole, or just before it. The rest of the
+    /// hole remains.
+    fn fill(
+        &mut self,
+        device: &mut dyn Driver,
+        hole: &mut Run,
+        bytes: u64,
+        stream: StreamId,
+    ) -> Result<Run, Refusal> {
+        let mut grown = None;
+        let missing = bytes.saturating_sub(self.free.bytes());
+        if missing > 0 {
+            let (target, rest) = hole.split_at(missing);
+            grown = Some(self.grow(device, target, Some(stream))?);
+            *hole = rest;
+        }
+        if let Some(region) = grown
+            && region.bytes >= bytes
+        {
+            // The new pages were merged with a free region before them.
+            return Ok(region);
+        }
+        let still = bytes - grown.map_or(0, |region| region.bytes);
+        let (target, rest) = hole.split_at(still);
+        let region = self.remap(device, target, stream, grown)?;
+        *hole = rest;
+        Ok(region)
     }
 
     /// Takes the first `bytes` of the smallest hole that is large enough. If there is none, reserves
@@ -94,7 +100,7 @@ impl Pool {
     }
 
     /// Maps new pages to the addresses of `target`, and adds them as a free region. Returns the region that
-    /// they are part of. If the device fails, `target` becomes a hole again.
+    /// they are part of.
     pub(super) fn grow(
         &mut self,
         device: &mut dyn Driver,
@@ -102,13 +108,8 @@ impl Pool {
         stream: Option<StreamId>,
     ) -> Result<Run, Refusal> {
         let pages = vec![Page::New; self.pages_of(target).count()];
-        match self.map(device, target, &pages, stream) {
-            Ok(mapped) => Ok(self.add(target, mapped, stream)),
-            Err(refusal) => {
-                self.add_hole(target);
-                Err(refusal)
-            }
-        }
+        let mapped = self.map(device, target, &pages, stream)?;
+        Ok(self.add(target, mapped, stream))
     }
 
     /// Maps the pages of free regions other than `except` to the addresses of `target`, too, and makes them
