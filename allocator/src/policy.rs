@@ -97,6 +97,7 @@ pub mod cuda_async;
 mod cupy;
 pub mod direct;
 mod fence;
+mod free_runs;
 mod gmlake;
 mod offline;
 mod offset_allocator;
@@ -113,6 +114,8 @@ pub mod settings;
 mod stalloc;
 pub mod stream_safe;
 mod tlsf;
+mod undo;
+mod vpmm;
 
 pub use self::contract::{Block, Policy, PrivatePools, Refusal};
 use self::contract::{malloc_or_retry, memory_of, only_default};

@@ -10,6 +10,7 @@ from typing import NamedTuple
 REFERENCE = "allocator/src/pytorch"
 GMLAKE = "allocator/src/policy/gmlake"
 QUILT = "allocator/src/policy/quilt"
+VPMM = "allocator/src/policy/vpmm"
 RMM = "allocator/src/policy"
 PLACEMENT = "allocator/src/placement"
 
@@ -432,7 +433,7 @@ FAULTS = [
     Fault(
         "GMLake: mappings made before a failure are forgotten",
         f"{GMLAKE}/mapping.rs",
-        "                self.push(mapping);\n",
+        "                mapping.unmap(&mut made);\n",
         "",
     ),
     Fault(
@@ -614,6 +615,36 @@ FAULTS = [
         "allocator/src/policy/quilt.rs",
         "        if self.pools.is_capturing {\n            return;\n        }\n",
         "",
+    ),
+    Fault(
+        "vpmm: old addresses are unmapped while work uses them",
+        f"{VPMM}/pool.rs",
+        "if is_over(&retired.last_use, device)? {",
+        "if is_over(&retired.last_use, device)? || next < self.retired.len() {",
+    ),
+    Fault(
+        "vpmm: a stream does not wait for the memory of another one",
+        f"{VPMM}/remap.rs",
+        "        fence.hold_up(device, stream)?;\n",
+        "        let _ = (fence, stream);\n",
+    ),
+    Fault(
+        "vpmm: the memory of other streams is as good as the stream's own",
+        f"{VPMM}/regions.rs",
+        "regions.sort_by_key(|(_, region)| (is_foreign(region), region.order));",
+        "regions.sort_by_key(|(_, region)| region.order);",
+    ),
+    Fault(
+        "vpmm: after a failure pages stay mapped",
+        f"{VPMM}/remap.rs",
+        "            made.push(Step::Unmap { addr, bytes });\n",
+        "",
+    ),
+    Fault(
+        "vpmm: the hole of a request that failed is lost",
+        f"{VPMM}/remap.rs",
+        "self.add_hole(hole)",
+        "{}",
     ),
 ]
 

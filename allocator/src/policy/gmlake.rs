@@ -61,12 +61,13 @@ use std::collections::BTreeMap;
 use crate::check::Violation;
 use crate::driver::{DeviceAddr, Driver, DriverError, StreamId};
 
-use self::mapping::{CHUNK, Returns};
+use self::mapping::CHUNK;
 use self::ranges::{FreeRanges, Range};
 use self::segment::Segment;
 use self::stitched::{Garbage, StitchedBlocks};
 use self::waiting::{Patience, Waiting};
 use super::settings::{PolicySettings, PolicySettingsError};
+use super::undo::Undo;
 use super::{Block, Policy, Refusal, malloc_or_retry, memory_of};
 
 /// Granularity of small requests, in bytes.
@@ -99,7 +100,8 @@ pub struct GmLake {
     segments: BTreeMap<DeviceAddr, Segment>,
     stitched: StitchedBlocks,
     waiting: Waiting,
-    returns: Returns,
+    /// What a failing device did not take back.
+    undo: Undo,
 }
 
 impl GmLake {
@@ -118,7 +120,7 @@ impl GmLake {
             segments: BTreeMap::new(),
             stitched: StitchedBlocks::default(),
             waiting: Waiting::default(),
-            returns: Returns::default(),
+            undo: Undo::default(),
         })
     }
 
@@ -203,11 +205,11 @@ impl GmLake {
 
     /// Frees a block that no stream uses.
     fn take_back(&mut self, device: &mut dyn Driver, block: Block) {
-        let (ranges, returns) = (&mut self.large, &mut self.returns);
-        if self.stitched.take_back(ranges, returns, block) {
+        let (ranges, undo) = (&mut self.large, &mut self.undo);
+        if self.stitched.take_back(ranges, undo, block) {
             if let Some(memory) = device.virtual_memory() {
                 // A torn block has only addresses left, which can be returned later.
-                let _kept_for_later = returns.settle(memory);
+                let _kept_for_later = undo.run(memory);
             }
         } else if block.bytes <= SMALL_LIMIT {
             self.small.give(Range::of(block));

@@ -46,7 +46,6 @@
 //!
 //! It has no settings.
 
-mod free_runs;
 mod history;
 mod placement;
 mod private_pools;
@@ -56,7 +55,6 @@ mod slabs;
 mod space;
 mod stitch;
 mod streams;
-mod undo;
 mod units;
 mod uses;
 mod views;
@@ -68,19 +66,19 @@ use foldhash::fast::FixedState;
 use crate::check::{Violation, ensure};
 use crate::driver::{DeviceAddr, Driver, StreamId};
 
-use self::free_runs::Run;
 use self::private_pools::Pools;
 use self::retiring::Retired;
 use self::sharing::Pending;
 use self::slabs::{SLAB, Slabs};
 use self::space::Space;
 use self::streams::Streams;
-use self::undo::Undo;
 use self::units::Units;
 use self::uses::Uses;
 use self::views::{Place, Views};
 use super::fence::Users;
+use super::free_runs::Run;
 use super::settings::{PolicySettings, PolicySettingsError};
+use super::undo::Undo;
 use super::{Block, Policy, PrivatePools, Refusal, memory_of};
 
 /// Granularity of blocks, in bytes.

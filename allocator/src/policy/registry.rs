@@ -113,6 +113,7 @@ policies! {
     "offset_allocator", "the crate offset-allocator (256 bins) over blocks of device memory" => offset_allocator::OffsetAllocator;
     "gmlake", "GMLake: maps free memory a second time to stitch it into larger blocks" => gmlake::GmLake;
     "quilt", "maps free memory at additional addresses, and repeats earlier placements" => quilt::Quilt;
+    "vpmm", "OpenVM's VPMM: pages that are mapped again to join free memory" => vpmm::Vpmm;
     offline:
     "offline", "places every request in advance, with the best of several packers" => offline::plan;
     "stalloc", "STAlloc: plans two iterations in advance and repeats the second" => stalloc::plan;

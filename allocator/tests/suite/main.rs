@@ -20,6 +20,7 @@ mod plans;
 mod properties;
 mod queries;
 mod quilting;
+mod remapping;
 mod reports;
 mod restore;
 mod sources;

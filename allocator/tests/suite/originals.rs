@@ -9,11 +9,15 @@
 //! # policy: cupy
 //! # conf: limit:1GiB
 //! # capacity: 1073741824
+//! # events: held
 //! a ID BYTES STREAM ADDR|oom
 //! f ID
 //! r ID STREAM
 //! e
+//! c STREAM COUNT
 //! ```
+//!
+//! Events complete at once, unless they are `held` until `c` completes the oldest COUNT of a stream.
 
 use std::collections::HashMap;
 use std::fs;
@@ -35,7 +39,11 @@ fn header<'a>(text: &'a str, key: &str) -> &'a str {
 
 fn build(text: &str) -> DynAllocator {
     let capacity = header(text, "capacity").parse().expect("capacity in bytes");
-    let device = SimDevice::new(&SimConfig::with_capacity(capacity));
+    let config = SimConfig {
+        hold_events: header(text, "events") == "held",
+        ..SimConfig::with_capacity(capacity)
+    };
+    let device = SimDevice::new(&config);
     policy::build(header(text, "policy"), device, header(text, "conf")).unwrap()
 }
 
@@ -71,6 +79,12 @@ fn perform(
             if let Some(&addr) = live.get(id) {
                 allocator.record_stream(addr, stream(on)).unwrap();
             }
+            line.to_owned()
+        }
+        ["c", on, count] => {
+            let count = count.parse().expect("a number of events");
+            let streams = allocator.driver_mut().streams_mut();
+            streams.complete(stream(on), count);
             line.to_owned()
         }
         ["e"] => {

@@ -199,6 +199,14 @@ allocator_suite!(
     "frag_limit:2MiB,defrag_level:1",
     tight(Down)
 );
+allocator_suite!(vpmm, "vpmm", "", tight(Up));
+allocator_suite!(
+    vpmm_small_chunks,
+    "vpmm",
+    "page_size:4MiB,va_size:128MiB,initial_pages:8",
+    tight(FirstFit)
+);
+allocator_suite!(vpmm_downwards, "vpmm", "va_size:96MiB", tight(Down));
 allocator_suite!(offline, "offline", "", tight(Up));
 allocator_suite!(
     offline_astray,

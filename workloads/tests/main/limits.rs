@@ -17,12 +17,13 @@ use proptest::prelude::*;
 use crate::common::{EXPANDABLE, GIB, MIB};
 
 /// Policies that take memory as it is requested, however large the device is.
-const AS_REQUESTED: [&str; 5] = [
+const AS_REQUESTED: [&str; 6] = [
     "cuda_async",
     "cupy",
     "direct",
     "gmlake",
     "paddle_auto_growth",
+    "vpmm",
 ];
 
 /// A power of two, so that fractions of it are exact.

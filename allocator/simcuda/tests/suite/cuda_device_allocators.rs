@@ -139,7 +139,15 @@ fn the_reference_decides_the_same_with_expandable_segments() {
 #[test]
 fn other_policies_decide_the_same_on_both_devices() {
     Machine::with(&SMALL).run(|| {
-        for policy in ["direct", "bfc", "rmm_pool", "cupy", "gmlake", "cuda_async"] {
+        for policy in [
+            "direct",
+            "bfc",
+            "rmm_pool",
+            "cupy",
+            "gmlake",
+            "vpmm",
+            "cuda_async",
+        ] {
             compare(policy, "");
         }
     });

@@ -1,8 +1,9 @@
-//! Maps memory chunk by chunk, and undoes mappings on a device that may fail.
+//! Maps memory chunk by chunk to consecutive addresses.
 //!
 //! Source: GMLake, `VmmSegment`. The original undoes all mappings of a range in one call.
 
-use crate::driver::{DeviceAddr, DriverError, HandleKind, MemoryHandle, VirtualMemory};
+use crate::driver::{DriverError, MemoryHandle, VirtualMemory};
+use crate::policy::undo::{Step, Undo};
 
 use super::ranges::Range;
 
@@ -18,6 +19,30 @@ pub(super) struct Mapping {
 }
 
 impl Mapping {
+    /// Maps `handles`, in order, to new addresses. If the device fails, keeps nothing and undoes the
+    /// steps in `made`, too.
+    pub(super) fn of(
+        memory: &mut dyn VirtualMemory,
+        undo: &mut Undo,
+        mut made: Undo,
+        handles: &[MemoryHandle],
+    ) -> Result<Self, DriverError> {
+        let bytes = CHUNK * handles.len() as u64;
+        let addr = match memory.reserve(bytes) {
+            Ok(addr) => addr,
+            Err(error) => return Err(undo.take_back(memory, made, error)),
+        };
+        let range = Range { addr, bytes };
+        let mut mapping = Self { range, mapped: 0 };
+        match mapping.fill(memory, handles) {
+            Ok(()) => Ok(mapping),
+            Err(error) => {
+                mapping.unmap(&mut made);
+                Err(undo.take_back(memory, made, error))
+            }
+        }
+    }
+
     fn fill(
         &mut self,
         memory: &mut dyn VirtualMemory,
@@ -46,87 +71,15 @@ impl Mapping {
         Ok(())
     }
 
-    fn undo(&mut self, memory: &mut dyn VirtualMemory) -> Result<(), DriverError> {
-        self.shrink(memory, 0)?;
-        memory.free_address(self.range.addr, self.range.bytes)
-    }
-}
-
-/// Mappings and memory to be returned to the device. What a failing device does not take back stays here
-/// and is tried again the next time.
-#[derive(Debug, Default)]
-pub(super) struct Returns {
-    mappings: Vec<Mapping>,
-    handles: Vec<MemoryHandle>,
-}
-
-impl Returns {
-    pub(super) fn push(&mut self, mapping: Mapping) {
-        self.mappings.push(mapping);
-    }
-
-    pub(super) fn push_memory(&mut self, handles: Vec<MemoryHandle>) {
-        self.handles.extend(handles);
-    }
-
-    /// Returns everything: mappings, addresses, then memory.
-    pub(super) fn settle(&mut self, memory: &mut dyn VirtualMemory) -> Result<(), DriverError> {
-        while let Some(mapping) = self.mappings.last_mut() {
-            mapping.undo(memory)?;
-            self.mappings.pop();
+    /// Unmaps it and frees its addresses when `undo` runs.
+    pub(super) fn unmap(self, undo: &mut Undo) {
+        let Range { addr, bytes } = self.range;
+        undo.push(Step::FreeAddress { addr, bytes });
+        for chunk in 0..self.mapped / CHUNK {
+            undo.push(Step::Unmap {
+                addr: addr.offset(chunk * CHUNK),
+                bytes: CHUNK,
+            });
         }
-        while let Some(&handle) = self.handles.last() {
-            memory.release(handle, CHUNK)?;
-            self.handles.pop();
-        }
-        Ok(())
-    }
-
-    /// Creates this many chunks of memory. Keeps none if the device fails.
-    pub(super) fn create(
-        &mut self,
-        memory: &mut dyn VirtualMemory,
-        chunks: u64,
-    ) -> Result<Vec<MemoryHandle>, DriverError> {
-        let mut handles = Vec::new();
-        for _ in 0..chunks {
-            match memory.create(CHUNK, HandleKind::FileDescriptor) {
-                Ok(handle) => handles.push(handle),
-                Err(error) => {
-                    self.push_memory(handles);
-                    return Err(self.settle_after(memory, error));
-                }
-            }
-        }
-        Ok(handles)
-    }
-
-    /// Maps `handles`, in order, to new addresses. Keeps nothing if the device fails.
-    pub(super) fn map(
-        &mut self,
-        memory: &mut dyn VirtualMemory,
-        handles: &[MemoryHandle],
-    ) -> Result<Mapping, DriverError> {
-        let bytes = CHUNK * handles.len() as u64;
-        let addr: DeviceAddr = memory.reserve(bytes)?;
-        let range = Range { addr, bytes };
-        let mut mapping = Mapping { range, mapped: 0 };
-        match mapping.fill(memory, handles) {
-            Ok(()) => Ok(mapping),
-            Err(error) => {
-                self.push(mapping);
-                Err(self.settle_after(memory, error))
-            }
-        }
-    }
-
-    /// Settles after `error` and returns it. What cannot be settled is kept for later.
-    pub(super) fn settle_after(
-        &mut self,
-        memory: &mut dyn VirtualMemory,
-        error: DriverError,
-    ) -> DriverError {
-        let _kept_for_later = self.settle(memory);
-        error
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! Source: GMLake, `realloc_block`, `release_block`.
 
-use crate::driver::{Driver, DriverError, MemoryHandle, VirtualMemory};
+use crate::driver::{Driver, DriverError, HandleKind, MemoryHandle, VirtualMemory};
 use crate::policy::Refusal;
+use crate::policy::undo::{Step, Undo};
 
 use super::mapping::{CHUNK, Mapping};
 use super::ranges::Range;
@@ -19,6 +20,24 @@ pub(super) struct Segment {
     mapping: Mapping,
     /// The mapped memory, chunk by chunk.
     handles: Vec<MemoryHandle>,
+}
+
+impl Segment {
+    /// Returns it to the device when `undo` runs: the mapping, the addresses, then the memory.
+    fn give_back(self, undo: &mut Undo) {
+        for handle in self.handles {
+            undo.push(release(handle));
+        }
+        self.mapping.unmap(undo);
+    }
+}
+
+/// The step that returns a chunk of memory.
+fn release(handle: MemoryHandle) -> Step {
+    Step::Release {
+        handle,
+        bytes: CHUNK,
+    }
 }
 
 impl GmLake {
@@ -55,14 +74,19 @@ impl GmLake {
 
     fn create_segment(&mut self, device: &mut dyn Driver, bytes: u64) -> Result<Segment, Refusal> {
         let memory = memory_of(device)?;
-        let handles = self.returns.create(memory, bytes / CHUNK)?;
-        match self.returns.map(memory, &handles) {
-            Ok(mapping) => Ok(Segment { mapping, handles }),
-            Err(error) => {
-                self.returns.push_memory(handles);
-                Err(self.returns.settle_after(memory, error).into())
+        let mut made = Undo::default();
+        let mut handles = Vec::new();
+        for _ in 0..bytes / CHUNK {
+            match memory.create(CHUNK, HandleKind::FileDescriptor) {
+                Ok(handle) => {
+                    made.push(release(handle));
+                    handles.push(handle);
+                }
+                Err(error) => return Err(self.undo.take_back(memory, made, error).into()),
             }
         }
+        let mapping = Mapping::of(memory, &mut self.undo, made, &handles)?;
+        Ok(Segment { mapping, handles })
     }
 
     /// Returns the memory mapped to a range of a segment.
@@ -81,15 +105,14 @@ impl GmLake {
         &mut self,
         memory: &mut dyn VirtualMemory,
     ) -> Result<(), DriverError> {
-        self.returns.settle(memory)?;
+        self.undo.run(memory)?;
         for range in self.large.whole_segments() {
-            self.stitched.forget(memory, &mut self.returns, range)?;
+            self.stitched.forget(memory, &mut self.undo, range)?;
             self.large.remove_segment(range);
             if let Some(segment) = self.segments.remove(&range.addr) {
-                self.returns.push(segment.mapping);
-                self.returns.push_memory(segment.handles);
+                segment.give_back(&mut self.undo);
             }
-            self.returns.settle(memory)?;
+            self.undo.run(memory)?;
         }
         Ok(())
     }

@@ -3,8 +3,10 @@
 //! Source: GMLake, `get_fused_fragmented_blocks`.
 
 use crate::driver::{Driver, DriverError, MemoryHandle};
+use crate::policy::undo::Undo;
 use crate::policy::{Block, Refusal};
 
+use super::mapping::Mapping;
 use super::ranges::Range;
 use super::stitched::Garbage;
 use super::{ATTEMPTS, GmLake, Request, memory_of};
@@ -28,7 +30,8 @@ impl GmLake {
         let memory = parts.iter().flat_map(|&part| self.memory_behind(part));
         let handles: Vec<MemoryHandle> = memory.copied().collect();
         for attempt in 0..ATTEMPTS {
-            match self.returns.map(memory_of(device)?, &handles) {
+            let memory = memory_of(device)?;
+            match Mapping::of(memory, &mut self.undo, Undo::default(), &handles) {
                 Ok(mapping) => {
                     let stream = request.stream;
                     let block = self.stitched.add(&mut self.large, mapping, parts, stream);
@@ -80,7 +83,7 @@ impl GmLake {
         device: &mut dyn Driver,
         garbage: Garbage,
     ) -> Result<(), Refusal> {
-        let (ranges, returns) = (&self.large, &mut self.returns);
-        self.stitched.collect(device, ranges, returns, garbage)
+        let (ranges, undo) = (&self.large, &mut self.undo);
+        self.stitched.collect(device, ranges, undo, garbage)
     }
 }

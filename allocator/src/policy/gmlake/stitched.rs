@@ -13,9 +13,10 @@ use std::collections::BTreeMap;
 use crate::check::{Violation, ensure};
 use crate::driver::{DeviceAddr, Driver, DriverError, StreamId, VirtualMemory};
 use crate::policy::fence::{Fence, Fences};
+use crate::policy::undo::Undo;
 use crate::policy::{Block, Refusal};
 
-use super::mapping::{Mapping, Returns};
+use super::mapping::Mapping;
 use super::ranges::{FreeRanges, Range};
 use super::{Request, memory_of};
 
@@ -206,11 +207,11 @@ impl StitchedBlocks {
         Ok(())
     }
 
-    /// Frees a block if it is stitched. Returns whether it is. A torn block goes to `returns`.
+    /// Frees a block if it is stitched. Returns whether it is. A torn block is unmapped when `undo` runs.
     pub(super) fn take_back(
         &mut self,
         ranges: &mut FreeRanges,
-        returns: &mut Returns,
+        undo: &mut Undo,
         block: Block,
     ) -> bool {
         let Some(live) = self.live.remove(&block.addr) else {
@@ -220,7 +221,7 @@ impl StitchedBlocks {
             ranges.give(part);
         }
         if live.torn {
-            self.give_up(live.stitched, returns);
+            self.give_up(live.stitched, undo);
         } else {
             let Range { addr, bytes } = live.stitched.mapping.range;
             let key = (block.stream, bytes, addr);
@@ -235,7 +236,7 @@ impl StitchedBlocks {
         &mut self,
         device: &mut dyn Driver,
         ranges: &FreeRanges,
-        returns: &mut Returns,
+        undo: &mut Undo,
         garbage: Garbage,
     ) -> Result<(), Refusal> {
         let mut collected = 0;
@@ -253,8 +254,8 @@ impl StitchedBlocks {
                         let (_, bytes, _) = *key;
                         collected += bytes;
                         self.bytes = self.bytes.saturating_sub(bytes);
-                        self.give_up(stitched, returns);
-                        returns.settle(memory_of(device)?)?;
+                        self.give_up(stitched, undo);
+                        undo.run(memory_of(device)?)?;
                     }
                     if !usable && garbage.enough.is_some_and(|enough| collected >= enough) {
                         break;
@@ -290,7 +291,7 @@ impl StitchedBlocks {
     pub(super) fn forget(
         &mut self,
         memory: &mut dyn VirtualMemory,
-        returns: &mut Returns,
+        undo: &mut Undo,
         segment: Range,
     ) -> Result<(), DriverError> {
         let gone: Vec<Key> = self
@@ -301,7 +302,7 @@ impl StitchedBlocks {
             .collect();
         for key in gone {
             if let Some(stitched) = self.cached.remove(&key) {
-                self.give_up(stitched, returns);
+                self.give_up(stitched, undo);
             }
         }
         for live in self.live.values_mut() {
@@ -311,14 +312,14 @@ impl StitchedBlocks {
                 live.stitched.parts = live.stitched.behind(live.used);
             }
         }
-        returns.settle(memory)
+        undo.run(memory)
     }
 
-    fn give_up(&mut self, stitched: Stitched, returns: &mut Returns) {
+    fn give_up(&mut self, stitched: Stitched, undo: &mut Undo) {
         if let Some(mark) = stitched.last_use {
             self.fences.take_down(mark.fence);
         }
-        returns.push(stitched.mapping);
+        stitched.mapping.unmap(undo);
     }
 
     pub(super) fn check(&self, ranges: &FreeRanges) -> Result<(), Violation> {

@@ -42,7 +42,7 @@ struct Event {
 }
 
 /// The last events of a program.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct History {
     /// A ring: event n is at index n - 1, modulo [`REMEMBERED`].
     events: Vec<Event>,
@@ -57,20 +57,6 @@ pub(super) struct History {
     latest: Vec<Number>,
     /// Requests so far.
     requests: u64,
-}
-
-impl Default for History {
-    fn default() -> Self {
-        Self {
-            events: Vec::new(),
-            last: 0,
-            expected: 0,
-            agreed: 0,
-            context: 0,
-            latest: Vec::new(),
-            requests: 0,
-        }
-    }
 }
 
 impl History {

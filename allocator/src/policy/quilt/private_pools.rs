@@ -17,9 +17,9 @@ use crate::mempool::MempoolId;
 use crate::policy::{Block, PrivatePools, Refusal};
 
 use super::Quilt;
-use super::free_runs::Run;
 use super::space::Space;
 use super::stitch::Pieces;
+use crate::policy::free_runs::Run;
 
 /// Whether graphs use a pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -5,8 +5,8 @@ use crate::policy::Refusal;
 
 use super::Quilt;
 use super::streams::Mark;
-use super::undo::Undo;
 use super::views::View;
+use crate::policy::undo::Undo;
 
 /// The most bytes of all views, as a multiple of the bytes of all units.
 const MAPPED_TIMES: u64 = 4;

@@ -2,9 +2,9 @@
 
 use crate::driver::{DeviceAddr, Driver, StreamId};
 use crate::policy::Refusal;
+use crate::policy::free_runs::Run;
 
 use super::Quilt;
-use super::free_runs::Run;
 use super::streams::Mark;
 use super::views::Place;
 

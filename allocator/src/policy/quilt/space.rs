@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::check::Violation;
 use crate::driver::StreamId;
 
-use super::free_runs::FreeRuns;
 use super::history::History;
 use super::sharing::Pending;
 use super::slabs::Slabs;
+use crate::policy::free_runs::FreeRuns;
 
 /// Free memory and slabs. All other state is about the memory of all pools.
 #[derive(Debug, Default)]

@@ -2,9 +2,9 @@
 
 use crate::driver::{Driver, StreamId};
 use crate::policy::Refusal;
+use crate::policy::free_runs::Run;
 
 use super::Quilt;
-use super::free_runs::Run;
 use super::units::{PAGE, Unit, Units};
 use super::views::Place;
 
@@ -192,9 +192,9 @@ mod tests {
     use proptest::prelude::*;
 
     use crate::driver::sim::{SimConfig, SimDevice};
+    use crate::policy::free_runs::FreeRuns;
+    use crate::policy::undo::Undo;
 
-    use super::super::free_runs::FreeRuns;
-    use super::super::undo::Undo;
     use super::super::views::Views;
     use super::*;
 

@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 
 use crate::driver::{DeviceAddr, Driver, DriverError, GRANULARITY, HandleKind, MemoryHandle};
 use crate::policy::Refusal;
+use crate::policy::free_runs::Run;
+use crate::policy::undo::{Step, Undo};
 
-use super::free_runs::Run;
 use super::memory_of;
-use super::undo::{Step, Undo};
 
 /// Bytes of the smallest unit, and the granularity of all of them.
 pub(super) const PAGE: u64 = GRANULARITY;

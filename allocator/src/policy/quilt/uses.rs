@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::free_runs::Run;
+use crate::policy::free_runs::Run;
+
 use super::streams::Mark;
 
 #[derive(Clone, Debug)]

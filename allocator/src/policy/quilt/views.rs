@@ -7,10 +7,10 @@ use foldhash::fast::FixedState;
 use crate::driver::{DeviceAddr, Driver};
 use crate::mempool::MempoolId;
 use crate::policy::Refusal;
+use crate::policy::free_runs::Run;
+use crate::policy::undo::{Step, Undo};
 
-use super::free_runs::Run;
 use super::memory_of;
-use super::undo::{Step, Undo};
 use super::units::Unit;
 
 /// Identifies a view. Identifiers are not reused.

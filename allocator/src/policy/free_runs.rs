@@ -1,4 +1,4 @@
-//! Free memory as maximal runs of bytes.
+//! Free memory or addresses as maximal runs of bytes.
 
 use crate::check::{Violation, ensure};
 
@@ -17,6 +17,15 @@ impl Run {
 
     pub(super) fn end(self) -> u64 {
         self.start + self.bytes
+    }
+
+    /// Returns its first `bytes`, or all of it if it has fewer, and the rest.
+    pub(super) fn split_at(self, bytes: u64) -> (Self, Self) {
+        let middle = self.start + bytes.min(self.bytes);
+        (
+            Self::between(self.start, middle),
+            Self::between(middle, self.end()),
+        )
     }
 
     pub(super) fn contains(self, other: Self) -> bool {

@@ -19,12 +19,12 @@ impl Undo {
     }
 
     /// Undoes the steps in `made` after a call failed with `error`, and returns the error.
-    pub(super) fn take_back(
+    pub(super) fn take_back<E>(
         &mut self,
         memory: &mut dyn VirtualMemory,
         mut made: Self,
-        error: DriverError,
-    ) -> DriverError {
+        error: E,
+    ) -> E {
         self.0.append(&mut made.0);
         let _kept_for_later = self.run(memory);
         error
