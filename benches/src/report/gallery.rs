@@ -318,8 +318,12 @@ mod tests {
     use crate::measure::parallel::Jobs;
     use crate::sweep::run::Runner;
 
-    /// The plots of a sweep, by name.
+    /// All plots of a sweep, by name.
     fn plots(runs: &str) -> Vec<(String, String)> {
+        plots_of(runs, &Kind::ALL)
+    }
+
+    fn plots_of(runs: &str, kinds: &[Kind]) -> Vec<(String, String)> {
         let sweep = format!(
             "[settings]\ndefault = \"\"\n\
              [[workload]]\ntraces = \"../workloads/traces/example_interleaved_free.csv.gz\"\n{runs}"
@@ -336,7 +340,7 @@ mod tests {
         assert!(failures.is_empty(), "{failures:?}");
         rows.sort_by_key(|row| row.cell);
         let folder = tempfile::tempdir().unwrap();
-        draw(&plan, &rows, folder.path(), &Kind::ALL).unwrap();
+        draw(&plan, &rows, folder.path(), kinds).unwrap();
         let mut folders = vec![folder.path().to_owned()];
         let mut plots = Vec::new();
         while let Some(inner) = folders.pop() {
@@ -404,6 +408,15 @@ mod tests {
         }
         assert!(svg("timeline").contains("3 of 6 ways to run it"));
         assert!(!svg("timeline").contains("reserved, offline"));
+    }
+
+    #[test]
+    fn only_wanted_kinds_are_drawn() {
+        let runs = "[[run]]\npolicies = [\"tlsf\", \"bfc\"]\n";
+        let drawn = plots_of(runs, &[Kind::Pareto, Kind::Releases, Kind::Waste]);
+        assert_eq!(names(&drawn), ["pareto/example_interleaved_free.svg"]);
+        let drawn = plots_of(runs, &[Kind::Efficiency]);
+        assert_eq!(names(&drawn), ["efficiency.svg"]);
     }
 
     #[test]

@@ -210,7 +210,11 @@ mod tests {
             streams: Some(1),
             pools: Some(0),
             driver_time_ns: if policy == "pytorch" { 10 } else { 20 },
-            ns_per_pair: Some(if policy == "pytorch" { 100.0 } else { 150.0 }),
+            ns_per_pair: Some(if policy == "pytorch" { 100.0 } else { 900.0 }),
+            ns_per_pair_samples: match policy {
+                "pytorch" => String::new(),
+                _ => "900;150;1000".to_owned(),
+            },
             ..Row::default()
         }
     }
