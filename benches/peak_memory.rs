@@ -11,7 +11,7 @@ use anyhow::ensure;
 use coalesce_bench::measure::parallel::Jobs;
 use coalesce_bench::measure::record::{self, Row};
 use coalesce_bench::measure::results;
-use coalesce_bench::report::gallery;
+use coalesce_bench::report::gallery::{self, Kind};
 use coalesce_bench::report::table;
 use coalesce_bench::sweep::plan::Plan;
 use coalesce_bench::sweep::run::Runner;
@@ -40,7 +40,7 @@ fn run() -> anyhow::Result<()> {
     let mut csv = Vec::new();
     record::write(&rows, &mut csv)?;
     results::write(&folder.join("default.csv"), &csv)?;
-    gallery::draw(&plan, &rows, &folder)?;
+    gallery::draw(&plan, &rows, &folder, &Kind::ALL)?;
     shown?;
     let count = rows.len();
     writeln!(stdout(), "\n{count} rows and plots in {}", folder.display())?;

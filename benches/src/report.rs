@@ -3,7 +3,7 @@
 //! - [`table`] prints results as text, [`readme`] puts tables into Markdown files.
 //! - [`compare`] finds the differences between two tables, [`summary`] the effect of settings compared with a
 //!   baseline, [`pareto`] the trade-off between memory and driver time across policies, [`releases`] what changed from
-//!   release to release of PyTorch.
+//!   release to release of PyTorch, [`waste`] how much memory each policy wastes.
 //! - [`spreadsheet`] writes results as a spreadsheet.
 //! - [`gallery`] chooses the plots of a sweep, [`plot`] draws them.
 
@@ -16,3 +16,4 @@ pub mod releases;
 pub mod spreadsheet;
 pub mod summary;
 pub mod table;
+pub mod waste;

@@ -1,5 +1,9 @@
 //! The demand of a workload, independent of the allocator.
 
+use std::collections::BTreeSet;
+
+use coalesce_alloc::{MempoolId, PoolCall};
+
 use crate::live::LiveTable;
 use crate::op::{Answer, Op, Workload, WorkloadError};
 use crate::replay::{Observer, Step};
@@ -14,6 +18,10 @@ pub struct Demand {
     /// **Lower bound**: max over time of Σ requested bytes of live allocations. No allocator can run the
     /// workload in less memory, even if it knows the workload in advance.
     pub lower_bound_bytes: u64,
+    /// Streams that allocations were requested for or used on.
+    pub streams: u64,
+    /// Private pools that served requests, of CUDA graphs or of the program itself.
+    pub pools: u64,
 }
 
 impl Demand {
@@ -46,6 +54,8 @@ pub struct DemandCount {
     /// The demand so far.
     pub demand: Demand,
     live_bytes: u64,
+    streams: BTreeSet<u32>,
+    pools: BTreeSet<MempoolId>,
 }
 
 impl DemandCount {
@@ -54,12 +64,22 @@ impl DemandCount {
         let demand = &mut self.demand;
         demand.events += 1;
         match op {
-            Op::Malloc { .. } => {
+            Op::Malloc { stream, .. } => {
+                self.streams.insert(stream);
+                demand.streams = self.streams.len() as u64;
                 demand.allocations += 1;
                 self.live_bytes = self.live_bytes.saturating_add(bytes);
                 demand.lower_bound_bytes = demand.lower_bound_bytes.max(self.live_bytes);
             }
             Op::Free { .. } => self.live_bytes = self.live_bytes.saturating_sub(bytes),
+            Op::RecordStream { stream, .. } => {
+                self.streams.insert(stream);
+                demand.streams = self.streams.len() as u64;
+            }
+            Op::Pool(PoolCall::Begin(pool)) => {
+                self.pools.insert(pool);
+                demand.pools = self.pools.len() as u64;
+            }
             _ => {}
         }
     }

@@ -23,7 +23,7 @@
 //!   parameters; [`presets`]: ready-made workloads.
 //! - [`replay`](mod@replay): drives an allocator, with observers. [`start`]: the memory that is reserved
 //!   when a recording begins. [`limited`]: a limit on its memory from outside. [`measure`]: the results;
-//!   [`demand`]: the minimum that any allocator needs.
+//!   [`late`]: the driver calls of a steady program; [`demand`]: the minimum that any allocator needs.
 //! - [`cached`]: a workload in memory, to replay many times; [`perturbed`](mod@perturbed): another run of
 //!   the same program; [`lifetimes`]: the lifetimes of its requests, for offline policies.
 //! - [`conditions`]: those under which a program was recorded. [`clock`]: the time, also in a browser. [`realism`]: recordings and the family members that model them.
@@ -48,6 +48,7 @@ pub mod demand;
 pub mod families;
 pub mod formats;
 pub mod input;
+pub mod late;
 pub mod lifetimes;
 pub mod limited;
 mod live;

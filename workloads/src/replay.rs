@@ -130,6 +130,22 @@ pub fn replay<A: Allocator + ?Sized, O: Observer + ?Sized>(
 where
     A::Driver: Surroundings,
 {
+    replay_with(workload, allocator, observer, &mut |_| {})
+}
+
+/// As [`replay`], and shows `watch` the allocator after each operation, for what a [`Step`] does not have.
+///
+/// # Errors
+/// As [`replay`].
+pub fn replay_with<A: Allocator + ?Sized, O: Observer + ?Sized>(
+    workload: &dyn Workload,
+    allocator: &mut A,
+    observer: &mut O,
+    watch: &mut dyn FnMut(&A),
+) -> Result<Tally, WorkloadError>
+where
+    A::Driver: Surroundings,
+{
     let mut live = LiveTable::default();
     let mut restored = RestoredBlocks::of(workload, allocator);
     let mut tally = Tally {
@@ -152,6 +168,7 @@ where
             (Op::Free { .. }, Outcome::Skipped) => tally.skipped_frees += 1,
             _ => {}
         }
+        watch(allocator);
         restored.take_if(|restored| restored.blocks.is_empty());
         let partial = restored.as_ref();
         let partial = partial.map(|restored| restored.reported(allocator.stats()));

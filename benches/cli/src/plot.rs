@@ -4,8 +4,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::ensure;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use coalesce_bench::measure::record;
-use coalesce_bench::report::gallery;
+use coalesce_bench::report::gallery::{self, Kind};
 use coalesce_bench::sweep::plan::Plan;
 
 use super::input::source;
@@ -15,7 +16,8 @@ use super::output::folder;
 ///
 /// Draws the efficiency of all workloads under all settings, and memory over time for the workloads with the most
 /// unused reserved memory. With several policies, also driver time by reserved memory; with several tight devices,
-/// driver time by capacity; with several releases of PyTorch, how reserved memory changes from release to release.
+/// driver time by capacity; with several releases of PyTorch, how reserved memory changes from release to release;
+/// with the policy quilt, the memory that policies waste on each recorded program.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  coalesce plot benches/sweeps/least.toml results/latest/least.csv --out plots"
@@ -28,6 +30,16 @@ pub struct Args {
     /// Output folder.
     #[arg(long, value_name = "FOLDER", value_parser = folder())]
     out: PathBuf,
+    /// Draw only plots of these kinds [default: all that the results have figures for].
+    #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = kinds())]
+    only: Vec<Kind>,
+}
+
+/// A kind of plot by its name.
+fn kinds() -> impl TypedValueParser<Value = Kind> {
+    let named = |name: String| Kind::ALL.into_iter().find(|kind| kind.name() == name);
+    let named = move |name: String| named(name).ok_or("no such kind");
+    PossibleValuesParser::new(Kind::ALL.map(Kind::name)).try_map(named)
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -39,6 +51,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         of_plan,
         "{results} was not produced by the sweep {sweep} as it is"
     );
-    gallery::draw(&plan, &rows, &args.out)?;
+    let kinds = match args.only.as_slice() {
+        [] => &Kind::ALL,
+        only => only,
+    };
+    gallery::draw(&plan, &rows, &args.out, kinds)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -180,6 +180,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let (row, on_gpu) = measure(args, &cell, conditions.capacity, &mut count)?;
     let row = Row {
         lower_bound_bytes: count.0.demand.lower_bound_bytes,
+        streams: Some(count.0.demand.streams),
+        pools: Some(count.0.demand.pools),
         ..row
     };
     let mut coverage = input.coverage.as_ref().map(missing).unwrap_or_default();

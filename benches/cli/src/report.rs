@@ -10,6 +10,8 @@ use coalesce_bench::report::pareto;
 use coalesce_bench::report::readme::{self, Splice};
 use coalesce_bench::report::releases::Releases;
 use coalesce_bench::report::table;
+use coalesce_bench::report::waste;
+use coalesce_bench::report::waste::measured::{self, Measured};
 
 use super::input::source;
 use super::markdown::Markdown;
@@ -80,18 +82,34 @@ fn objects(rows: &[Row]) -> anyhow::Result<Vec<serde_json::Value>> {
 
 /// Updates the tables in `target` from the results in `folder`.
 fn splice(folder: &Path, target: &Path) -> anyhow::Result<()> {
-    let mut markdown = Markdown::read(target, &TABLES.map(|(name, _, _)| name))?;
+    let names = TABLES.iter().map(|(name, _, _)| *name);
+    let names: Vec<&str> = names.chain(waste::TABLES.map(|(name, _)| name)).collect();
+    let mut markdown = Markdown::read(target, &names)?;
+    let record = folder.file_name().unwrap_or_default().to_string_lossy();
+    let made_by = |file: &str| format!("`coalesce report --splice` from results/{record}/{file}");
     for (name, file, make) in TABLES {
         if !markdown.has_place(name) {
             continue;
         }
         let rows = record::read_file(folder.join(file))?;
-        let record = folder.file_name().unwrap_or_default().to_string_lossy();
         markdown.splice(&Splice {
             name,
-            made_by: format!("`coalesce report --splice` from results/{record}/{file}"),
+            made_by: made_by(file),
             markdown: make(&rows),
         })?;
+    }
+    let wanted = |(name, _): &(&str, waste::Make)| markdown.has_place(name);
+    let wanted: Vec<_> = waste::TABLES.into_iter().filter(wanted).collect();
+    if !wanted.is_empty() {
+        let rows = record::read_file(folder.join(waste::SOURCE))?;
+        let measured = Measured::read_file(&folder.join(measured::FILE))?;
+        for (name, make) in wanted {
+            markdown.splice(&Splice {
+                name,
+                made_by: made_by(waste::SOURCE),
+                markdown: make(&rows, &measured),
+            })?;
+        }
     }
     markdown.write()
 }

@@ -15,11 +15,12 @@ use coalesce_alloc::{Allocator, PyTorch};
 use coalesce_plugin::Library;
 use coalesce_workloads::demand::Demand;
 use coalesce_workloads::families::batch_probe::LargestBatch;
+use coalesce_workloads::late::LateCount;
 use coalesce_workloads::lifetimes;
 use coalesce_workloads::limited::Limited;
 use coalesce_workloads::measure::{AtPeak, Measures};
 use coalesce_workloads::op::{Workload, WorkloadError};
-use coalesce_workloads::replay::{Observer, Tally, replay};
+use coalesce_workloads::replay::{Observer, Tally, replay_with};
 use coalesce_workloads::surroundings::Surroundings;
 
 use crate::measure::capacity::Capacity;
@@ -98,8 +99,21 @@ impl Cell<'_> {
     /// As [`Cell::run`].
     pub fn run_with<A: Allocator>(
         &self,
+        allocator: A,
+        observer: &mut dyn Observer,
+    ) -> anyhow::Result<Run<A>>
+    where
+        A::Driver: Surroundings,
+    {
+        self.run_watched(allocator, observer, &mut |_| {})
+    }
+
+    /// [`Cell::run_with`], and shows `watch` the allocator after each operation.
+    fn run_watched<A: Allocator>(
+        &self,
         mut allocator: A,
         observer: &mut dyn Observer,
+        watch: &mut dyn FnMut(&A),
     ) -> anyhow::Result<Run<A>>
     where
         A::Driver: Surroundings,
@@ -109,7 +123,7 @@ impl Cell<'_> {
             workload: self.workload,
             most: self.limit,
         };
-        let tally = match replay(&limited, &mut allocator, observer) {
+        let tally = match replay_with(&limited, &mut allocator, observer, watch) {
             Ok(tally) => tally,
             // The message contains the file and the line.
             Err(error @ WorkloadError::Source(_)) => return Err(error.into()),
@@ -202,6 +216,8 @@ impl Cell<'_> {
             address_policy: self.address_policy.name().to_owned(),
             torch: torch_column(self.policy, self.release),
             lower_bound_bytes: self.demand.lower_bound_bytes,
+            streams: Some(self.demand.streams),
+            pools: Some(self.demand.pools),
             profile: self.profile.name.clone(),
             ..Row::default()
         }
@@ -232,7 +248,12 @@ impl Cell<'_> {
     {
         let mut probe = (LargestBatch::default(), observer);
         let mut watch = (AtPeak::default(), &mut probe);
-        let Run { allocator, tally } = self.run_with(allocator, &mut watch)?;
+        let mut late = LateCount::default();
+        let mut count = |allocator: &A| {
+            let served = allocator.stats().allocation.all().allocated;
+            late.after(served.cast_unsigned(), allocator.driver().counts());
+        };
+        let Run { allocator, tally } = self.run_watched(allocator, &mut watch, &mut count)?;
         let (at_peak, largest_batch) = (watch.0, probe.0.batch);
         let measures = Measures::of(allocator.stats());
         let counts = allocator.driver().counts();
@@ -242,6 +263,7 @@ impl Cell<'_> {
         let if_complete = |share: Option<f64>| share.filter(|_| tally.ooms == 0).map(six_digits);
         let calls: u64 = CallKind::ALL.iter().map(|&kind| counts.of(kind)).sum();
         let per_1000 = calls as f64 / measures.allocations as f64 * 1000.0;
+        let late = late.of(measures.allocations, counts);
         let first_oom = tally.first_oom;
         let row = Row {
             workload: self.workload.name().to_owned(),
@@ -255,6 +277,8 @@ impl Cell<'_> {
             events: tally.events,
             allocations: measures.allocations,
             lower_bound_bytes: self.demand.lower_bound_bytes,
+            streams: Some(self.demand.streams),
+            pools: Some(self.demand.pools),
             peak_requested_bytes: measures.peak_requested_bytes,
             peak_allocated_bytes: of_blocks(measures.peak_allocated_bytes),
             peak_active_bytes: of_blocks(measures.peak_active_bytes),
@@ -276,6 +300,8 @@ impl Cell<'_> {
             device_frees: measures.device_frees,
             syncs: measures.syncs,
             driver_calls_per_1000: (measures.allocations > 0).then(|| six_digits(per_1000)),
+            late_calls: Some(late.calls),
+            late_calls_per_1000: late.per_1000().map(six_digits),
             driver_time_ns: allocator.driver().elapsed_ns(),
             profile: self.profile.name.clone(),
             ..Row::default()

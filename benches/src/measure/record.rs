@@ -34,6 +34,10 @@ pub struct Row {
     pub events: u64,
     pub allocations: u64,
     pub lower_bound_bytes: u64,
+    #[serde(default)]
+    pub streams: Option<u64>,
+    #[serde(default)]
+    pub pools: Option<u64>,
     // Memory.
     pub peak_requested_bytes: u64,
     /// `None` for a library, which does not tell the sizes of its blocks.
@@ -62,6 +66,10 @@ pub struct Row {
     pub device_frees: u64,
     pub syncs: u64,
     pub driver_calls_per_1000: Option<f64>,
+    #[serde(default)]
+    pub late_calls: Option<u64>,
+    #[serde(default)]
+    pub late_calls_per_1000: Option<f64>,
     pub driver_time_ns: u64,
     pub profile: String,
     pub calls_malloc: u64,
@@ -118,13 +126,18 @@ pub type Key = [String; KEY.len()];
 pub const PROVENANCE: [&str; 3] = ["sweep", "cell", "cells"];
 
 /// The columns that have a value even if nothing could be measured.
-const STATED: [&str; 5] = [
+const STATED: [&str; 7] = [
     "conf",
     "family",
     "unsupported",
     "lower_bound_bytes",
+    "streams",
+    "pools",
     "profile",
 ];
+
+/// The columns that older tables lack. Where one of them is empty, the figure is not known.
+pub const LACKED: [&str; 4] = ["streams", "pools", "late_calls", "late_calls_per_1000"];
 
 /// Whether the column has a value even if nothing could be measured.
 #[must_use]

@@ -135,6 +135,9 @@ impl Change {
     fn of(column: &str, old: (&str, &Row), new: (&str, &Row), limits: &Limits) -> Option<Self> {
         let ((old, was), (new, is)) = (old, new);
         let better = columns::better(column, is).filter(|_| old != new)?;
+        if columns::is_lacked(column, old) || columns::is_lacked(column, new) {
+            return None;
+        }
         let deciding = columns::deciding(was, is);
         let is_judged =
             columns::says_what_was_run(column) || deciding.is_none_or(|name| name == column);
@@ -338,6 +341,27 @@ mod tests {
         let comparison = compare(&row(), &other, &exact());
         assert!(!comparison.fails);
         assert_eq!((comparison.common, comparison.changes.len()), (1, 0));
+    }
+
+    /// Also where everything must be equal: recorded tables are compared with those of a newer program.
+    #[test]
+    fn columns_that_one_table_lacks_are_not_compared() {
+        let newer = Row {
+            streams: Some(1),
+            pools: Some(0),
+            late_calls: Some(3),
+            late_calls_per_1000: Some(1000.0),
+            ..row()
+        };
+        for (old, new) in [(&row(), &newer), (&newer, &row())] {
+            assert!(compare(old, new, &exact()).changes.is_empty());
+        }
+        let fewer = Row {
+            late_calls: Some(2),
+            ..newer.clone()
+        };
+        let late = "late_calls".to_owned();
+        assert_eq!(effects(&newer, &fewer), [(late, Effect::Better, false)]);
     }
 
     #[test]

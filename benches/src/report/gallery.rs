@@ -17,6 +17,7 @@ use crate::report::plot::efficiency::efficiency;
 use crate::report::plot::releases::releases;
 use crate::report::plot::timeline::{Line, Stroke, timeline};
 use crate::report::plot::tradeoff::tradeoff;
+use crate::report::plot::waste;
 use crate::report::releases::Releases;
 use crate::report::table::{Layout, is_tight};
 use crate::sweep::plan::Plan;
@@ -28,27 +29,78 @@ const MOST_LINES: usize = 4;
 /// Fewest points of a curve of driver time.
 const FEWEST: usize = 3;
 
-/// Draws the plots of a sweep into `folder`:
-/// - `efficiency.svg`;
-/// - `timeline/WORKLOAD.svg` for the workloads with the most unused reserved memory under the sweep's first settings;
-/// - several policies: `pareto/WORKLOAD.svg`;
-/// - several tight devices: `driver_time/WORKLOAD.svg`;
-/// - several releases of PyTorch: `releases.svg`. The other plots are of the release that the others are compared with.
+/// A kind of plot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// `efficiency.svg`.
+    Efficiency,
+    /// `timeline/WORKLOAD.svg`, for the workloads with the most unused reserved memory under the sweep's first settings.
+    Timeline,
+    /// `pareto/WORKLOAD.svg`, of several policies.
+    Pareto,
+    /// `driver_time/WORKLOAD.svg`, of several tight devices.
+    DriverTime,
+    /// `releases.svg`, of several releases of PyTorch. The other plots are of the release that the others are compared with.
+    Releases,
+    /// `waste.svg`, of policies that include `quilt`.
+    Waste,
+}
+
+/// The policy that `waste.svg` is about.
+const WASTELESS: &str = "quilt";
+
+impl Kind {
+    /// All kinds.
+    pub const ALL: [Self; 6] = [
+        Self::Efficiency,
+        Self::Timeline,
+        Self::Pareto,
+        Self::DriverTime,
+        Self::Releases,
+        Self::Waste,
+    ];
+
+    /// The name of its file or folder.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Efficiency => "efficiency",
+            Self::Timeline => "timeline",
+            Self::Pareto => "pareto",
+            Self::DriverTime => "driver_time",
+            Self::Releases => "releases",
+            Self::Waste => "waste",
+        }
+    }
+}
+
+/// Draws the wanted plots of a sweep into `folder`, those that its rows have the figures for.
 ///
 /// # Errors
 /// If a plot cannot be drawn or written, or a workload cannot be replayed.
-pub fn draw(plan: &Plan, rows: &[Row], folder: &Path) -> anyhow::Result<()> {
+pub fn draw(plan: &Plan, rows: &[Row], folder: &Path, wanted: &[Kind]) -> anyhow::Result<()> {
+    let is_wanted = |kind| wanted.contains(&kind);
     let write = |name: &str, svg: String| results::write(&folder.join(name), svg.as_bytes());
     let mut rows = Cow::Borrowed(rows);
     if differ(&rows, |row| &row.torch) {
         let compared = Releases::of(&rows);
-        write("releases.svg", releases(&compared)?)?;
+        if is_wanted(Kind::Releases) {
+            write("releases.svg", releases(&compared)?)?;
+        }
         let base = compared.base_release().map(|release| release.to_string());
         let is_shown = |row: &&Row| row.torch.is_empty() || Some(&row.torch) == base.as_ref();
         rows = Cow::Owned(rows.iter().filter(is_shown).cloned().collect());
     }
-    write("efficiency.svg", efficiency(&rows)?)?;
-    if differ(&rows, |row| &row.policy) {
+    if is_wanted(Kind::Efficiency) {
+        write("efficiency.svg", efficiency(&rows)?)?;
+    }
+    if is_wanted(Kind::Waste)
+        && rows.iter().any(|row| row.policy == WASTELESS)
+        && let Some(svg) = waste::plot(&rows)?
+    {
+        write("waste.svg", svg)?;
+    }
+    if is_wanted(Kind::Pareto) && differ(&rows, |row| &row.policy) {
         for (workload, points) in pareto::points(&rows) {
             if !points.is_empty() {
                 let name = format!("pareto/{}.svg", file_name(&workload));
@@ -56,9 +108,16 @@ pub fn draw(plan: &Plan, rows: &[Row], folder: &Path) -> anyhow::Result<()> {
             }
         }
     }
-    for (workload, curves) in curves(&rows) {
+    let curves = match is_wanted(Kind::DriverTime) {
+        true => curves(&rows),
+        false => Vec::new(),
+    };
+    for (workload, curves) in curves {
         let name = format!("driver_time/{}.svg", file_name(&workload));
         write(&name, driver_time(&workload, &curves)?)?;
+    }
+    if !is_wanted(Kind::Timeline) {
+        return Ok(());
     }
     let layout = Layout::of(&rows);
     let worst = most_wasteful(&rows);
@@ -259,8 +318,12 @@ mod tests {
     use crate::measure::parallel::Jobs;
     use crate::sweep::run::Runner;
 
-    /// The plots of a sweep, by name.
+    /// All plots of a sweep, by name.
     fn plots(runs: &str) -> Vec<(String, String)> {
+        plots_of(runs, &Kind::ALL)
+    }
+
+    fn plots_of(runs: &str, kinds: &[Kind]) -> Vec<(String, String)> {
         let sweep = format!(
             "[settings]\ndefault = \"\"\n\
              [[workload]]\ntraces = \"../workloads/traces/example_interleaved_free.csv.gz\"\n{runs}"
@@ -277,7 +340,7 @@ mod tests {
         assert!(failures.is_empty(), "{failures:?}");
         rows.sort_by_key(|row| row.cell);
         let folder = tempfile::tempdir().unwrap();
-        draw(&plan, &rows, folder.path()).unwrap();
+        draw(&plan, &rows, folder.path(), kinds).unwrap();
         let mut folders = vec![folder.path().to_owned()];
         let mut plots = Vec::new();
         while let Some(inner) = folders.pop() {
@@ -345,6 +408,15 @@ mod tests {
         }
         assert!(svg("timeline").contains("3 of 6 ways to run it"));
         assert!(!svg("timeline").contains("reserved, offline"));
+    }
+
+    #[test]
+    fn only_wanted_kinds_are_drawn() {
+        let runs = "[[run]]\npolicies = [\"tlsf\", \"bfc\"]\n";
+        let drawn = plots_of(runs, &[Kind::Pareto, Kind::Releases, Kind::Waste]);
+        assert_eq!(names(&drawn), ["pareto/example_interleaved_free.svg"]);
+        let drawn = plots_of(runs, &[Kind::Efficiency]);
+        assert_eq!(names(&drawn), ["efficiency.svg"]);
     }
 
     #[test]

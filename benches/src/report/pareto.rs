@@ -73,7 +73,7 @@ pub fn points(rows: &[Row]) -> Vec<(String, Vec<Point>)> {
     layout.lines().into_iter().map(of_line).collect()
 }
 
-fn name(row: &Row) -> String {
+pub(crate) fn name(row: &Row) -> String {
     match row.setting.as_str() {
         "default" => row.policy.clone(),
         setting => format!("{}/{setting}", row.policy),

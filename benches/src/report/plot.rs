@@ -12,3 +12,4 @@ pub(crate) mod shade;
 pub mod speed;
 pub mod timeline;
 pub mod tradeoff;
+pub mod waste;

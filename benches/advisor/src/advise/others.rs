@@ -43,7 +43,14 @@ impl OtherPolicy {
 }
 
 /// The policies to show: the alternatives for a program, and what would be possible at best.
-const SHOWN: [&str; 5] = ["cuda_async", "gmlake", "offline", "stalloc", "direct"];
+const SHOWN: [&str; 6] = [
+    "cuda_async",
+    "gmlake",
+    "quilt",
+    "offline",
+    "stalloc",
+    "direct",
+];
 /// The policy that returns memory as soon as it is free.
 const UNCACHED: &str = "direct";
 /// Finding the minimum memory takes about this many times the first two replays.

@@ -117,13 +117,37 @@ fn a_file_behind_a_symbolic_link_is_replaced() {
 /// The tables in the repository equal those of the newest recorded results.
 #[test]
 fn the_repository_shows_the_recorded_results() {
-    for name in ["SETTINGS.md", "POLICIES.md"] {
+    let record = coalesce_bench::measure::results::newest().unwrap();
+    // Older records lack this table.
+    let waste = record.join("waste.csv").exists().then_some("WASTE.md");
+    for name in ["SETTINGS.md", "POLICIES.md"].into_iter().chain(waste) {
         let text = fs::read_to_string(checkout().join("results").join(name)).unwrap();
         let copy = scratch(name, &text);
-        splice(&coalesce_bench::measure::results::newest().unwrap(), &copy).success();
+        splice(&record, &copy).success();
         assert!(
             fs::read_to_string(copy).unwrap() == text,
             "outdated: run `coalesce report --splice results/{name}`"
         );
     }
+}
+
+#[test]
+fn tables_of_wasted_memory_come_from_two_files() {
+    let folder = record("wasted", "1TiB");
+    let text = fs::read_to_string(folder.join("default.csv")).unwrap();
+    fs::write(folder.join("waste.csv"), text).unwrap();
+    const WASTE: &str = "<!-- table waste_efficiency: -->\n<!-- end -->\n";
+    let page = scratch("waste.md", WASTE);
+    splice(&folder, &page).success();
+    let has = |part: &str| {
+        let text = fs::read_to_string(&page).unwrap();
+        assert!(text.contains(part), "no '{part}' in: {text}");
+    };
+    has("| w | 0.00 | 50.0 % |  |\n");
+    let measured = "program,rank,what,peak_reserved_bytes\nw,,async,4194304\n";
+    fs::write(folder.join("measured.csv"), measured).unwrap();
+    splice(&folder, &page).success();
+    has("| w | 0.00 | 50.0 % | 25.0 % |\n");
+    fs::write(folder.join("measured.csv"), "program\nw\n").unwrap();
+    splice(&folder, &page).failure(1, &["measured.csv", "missing field"]);
 }

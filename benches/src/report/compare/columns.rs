@@ -5,7 +5,7 @@ use std::str::FromStr;
 use anyhow::{Context, bail};
 use coalesce_workloads::catalog::Unknown;
 
-use crate::measure::record::{KEY, PROVENANCE, Row, TIMING};
+use crate::measure::record::{KEY, LACKED, PROVENANCE, Row, TIMING};
 
 /// The better direction of a column.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,7 +19,7 @@ pub enum Better {
 }
 
 /// The compared columns. An empty figure is below every number: a first failure that does not exist.
-pub const COLUMNS: [(&str, Better); 45] = [
+pub const COLUMNS: [(&str, Better); 49] = [
     ("conf", Better::Neither),
     ("capacity_bytes", Better::Neither),
     ("family", Better::Neither),
@@ -27,6 +27,8 @@ pub const COLUMNS: [(&str, Better); 45] = [
     ("events", Better::Neither),
     ("allocations", Better::Neither),
     ("lower_bound_bytes", Better::Neither),
+    ("streams", Better::Neither),
+    ("pools", Better::Neither),
     ("peak_requested_bytes", Better::Neither),
     ("peak_allocated_bytes", Better::Lower),
     ("peak_active_bytes", Better::Lower),
@@ -46,6 +48,8 @@ pub const COLUMNS: [(&str, Better); 45] = [
     ("device_frees", Better::Lower),
     ("syncs", Better::Lower),
     ("driver_calls_per_1000", Better::Lower),
+    ("late_calls", Better::Lower),
+    ("late_calls_per_1000", Better::Lower),
     ("driver_time_ns", Better::Lower),
     ("profile", Better::Neither),
     ("calls_malloc", Better::Lower),
@@ -81,6 +85,11 @@ pub(super) fn better(column: &str, row: &Row) -> Option<Better> {
     known.map(|(_, better)| *better)
 }
 
+/// Whether a figure is not known because the table is older than its column.
+pub(super) fn is_lacked(column: &str, figure: &str) -> bool {
+    figure.is_empty() && LACKED.contains(&column)
+}
+
 /// The changed column that decides about the whole row, because the other figures then describe another run.
 pub(super) fn deciding(old: &Row, new: &Row) -> Option<&'static str> {
     let decides = [
@@ -98,7 +107,15 @@ pub(super) fn deciding(old: &Row, new: &Row) -> Option<&'static str> {
 
 /// Whether the column says what was run, regardless of the outcome.
 pub(super) fn says_what_was_run(column: &str) -> bool {
-    ["conf", "family", "lower_bound_bytes", "profile"].contains(&column)
+    [
+        "conf",
+        "family",
+        "lower_bound_bytes",
+        "streams",
+        "pools",
+        "profile",
+    ]
+    .contains(&column)
 }
 
 /// An allowed change: of all columns or of one.

@@ -126,6 +126,15 @@ impl Frame {
 
     /// Draws grid lines and the values and the names of both axes.
     pub(crate) fn axes(&self, canvas: &Canvas<'_>, x: &str, y: &str) -> anyhow::Result<()> {
+        self.x_axis(canvas, x)?;
+        self.y_axis(canvas, y)?;
+        let corner = (self.left, self.bottom);
+        let edges = vec![(self.left, self.top), corner, (self.right, self.bottom)];
+        canvas.line(edges, INK, 1)
+    }
+
+    /// Draws the grid lines, the values and the name of the axis of x.
+    pub(crate) fn x_axis(&self, canvas: &Canvas<'_>, name: &str) -> anyhow::Result<()> {
         let font = Font::new(TEXT);
         for tick in self.x.ticks(((self.right - self.left) / 85) as usize) {
             let (at, _) = self.place((tick, self.y.from));
@@ -133,11 +142,7 @@ impl Frame {
             canvas.text(&number(tick), (at, self.bottom + 14), font.centered())?;
         }
         let middle = i32::midpoint(self.left, self.right);
-        canvas.text(x, (middle, self.bottom + 34), font.centered())?;
-        self.y_axis(canvas, y)?;
-        let corner = (self.left, self.bottom);
-        let edges = vec![(self.left, self.top), corner, (self.right, self.bottom)];
-        canvas.line(edges, INK, 1)
+        canvas.text(name, (middle, self.bottom + 34), font.centered())
     }
 
     /// Draws the grid lines, the values and the name of the axis of y.

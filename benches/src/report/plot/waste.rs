@@ -1,0 +1,188 @@
+//! The memory that each policy wastes on each program.
+
+use plotters::style::RGBColor;
+
+use super::canvas::{
+    COLORS, Canvas, FAINT, Font, GRID, INK, LINE, MARGIN, Swatch, TEXT, TITLE, draw, legend_height,
+    widest, wrap,
+};
+use super::frame::{Frame, Scale, X_AXIS};
+use crate::measure::record::Row;
+use crate::report::waste::group::Group;
+use crate::report::waste::programs::{Program, Programs};
+
+/// Pixels of the frame, and of a program's line.
+const FRAME: i32 = 620;
+const ROW: i32 = 16;
+
+/// The policies that are drawn if they were measured: the name in tables, the words in the legend, the colour. The first is the
+/// one that programs are sorted by.
+const SHOWN: [(&str, &str, RGBColor); 4] = [
+    ("pytorch", "PyTorch, default settings", COLORS[0]),
+    ("pytorch/expand", "PyTorch, expandable segments", COLORS[1]),
+    ("gmlake/frag64", "GMLake", COLORS[3]),
+    ("quilt", "quilt", COLORS[2]),
+];
+
+/// The share of reserved memory that a policy wastes on a program, in percent.
+fn waste(program: &Program<'_>, way: &str) -> Option<f64> {
+    let efficiency = program.served(way)?.efficiency?;
+    Some(100.0 * (1.0 - efficiency))
+}
+
+/// Plots the share of reserved memory that policies waste: a line for each large recorded program, sorted by the waste of
+/// PyTorch's default. None if there is nothing to draw.
+///
+/// # Errors
+/// If the plot cannot be drawn.
+pub fn plot(rows: &[Row]) -> anyhow::Result<Option<String>> {
+    let programs = Programs::of(rows);
+    let mut lines = programs.large(|group| group != Group::Preset);
+    let by = |program: &Program<'_>| waste(program, SHOWN[0].0).unwrap_or(0.0);
+    lines.sort_by(|one, other| by(other).total_cmp(&by(one)));
+    let is_measured = |(way, ..): &&(&str, &str, RGBColor)| {
+        lines.iter().any(|program| waste(program, way).is_some())
+    };
+    let shown: Vec<_> = SHOWN.iter().filter(is_measured).collect();
+    if lines.is_empty() || shown.is_empty() {
+        return Ok(None);
+    }
+    let legend: Vec<(Swatch, String)> = shown
+        .iter()
+        .map(|&&(way, words, color)| (Swatch::Dot(color), entry(words, way, &lines)))
+        .collect();
+    let names = widest(lines.iter().map(|program| program.name), TEXT);
+    let left = MARGIN + names + 10;
+    let right = left + FRAME;
+    let space = right - MARGIN;
+    let has_pools = lines.iter().any(|program| program.group == Group::Pools);
+    let note = wrap(&note(has_pools), TEXT, space);
+    let places = MARGIN + TITLE + LINE / 2 + LINE * note.len() as i32;
+    let top = places + LINE / 2 + legend_height(&legend, space) + LINE / 2;
+    let worst = shown.iter().flat_map(|(way, ..)| {
+        let values = lines.iter().filter_map(|program| waste(program, way));
+        values.collect::<Vec<f64>>()
+    });
+    let worst = worst.fold(1.0, f64::max);
+    let frame = Frame {
+        left,
+        top,
+        right,
+        bottom: top + ROW * lines.len() as i32,
+        x: Scale::linear(0.0, worst * 1.03),
+        y: Scale::linear(lines.len() as f64, 0.0),
+    };
+    let size = (right + 2 * MARGIN, frame.bottom + X_AXIS + MARGIN);
+    let svg = draw(size, |canvas| {
+        let title = "Wasted memory: the part of reserved memory that no tensor needed at the peak";
+        canvas.text(title, (MARGIN, MARGIN + TITLE / 2), Font::new(TITLE))?;
+        let place = (MARGIN, MARGIN + TITLE + LINE);
+        canvas.lines(&note, place, Font::new(TEXT).color(FAINT))?;
+        canvas.legend(&legend, (MARGIN, places + LINE / 2), space)?;
+        let x = "1 - peak requested / peak reserved, %";
+        frame.x_axis(canvas, x)?;
+        for (number, program) in (0..).zip(&lines) {
+            paint(canvas, &frame, number, program, &shown)?;
+        }
+        let edges = [(frame.left, frame.top), (frame.left, frame.bottom)];
+        canvas.line(edges.to_vec(), INK, 1)
+    })?;
+    Ok(Some(svg))
+}
+
+fn note(has_pools: bool) -> String {
+    let pools = match has_pools {
+        true => {
+            " Programs with CUDA graphs or private pools run on PyTorch's allocator only; the means are without them."
+        }
+        false => "",
+    };
+    format!(
+        "One line for each recorded program that requests more than 1 GiB. Parameters of quilt were set on the programs with \
+         grey names.{pools}"
+    )
+}
+
+/// The entry of the legend: the policy, with the mean and the most that it wastes on programs that all policies serve.
+fn entry(words: &str, way: &str, lines: &[&Program<'_>]) -> String {
+    let common = lines.iter().filter(|program| program.group != Group::Pools);
+    let values: Vec<f64> = common.filter_map(|program| waste(program, way)).collect();
+    let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
+    let most = values.iter().copied().fold(0.0, f64::max);
+    format!("{words}: mean {mean:.1} %, most {most:.1} %")
+}
+
+fn paint(
+    canvas: &Canvas<'_>,
+    frame: &Frame,
+    number: i32,
+    program: &Program<'_>,
+    shown: &[&(&str, &str, RGBColor)],
+) -> anyhow::Result<()> {
+    let y = frame.top + ROW * number + ROW / 2;
+    let color = match program.group {
+        Group::Tuned => FAINT,
+        _ => INK,
+    };
+    let font = Font::new(TEXT).color(color).right();
+    canvas.text(program.name, (frame.left - 8, y), font)?;
+    canvas.line(vec![(frame.left, y), (frame.right, y)], GRID, 1)?;
+    for &&(way, _, color) in shown {
+        if let Some(percent) = waste(program, way) {
+            let (x, _) = frame.place((percent, 0.0));
+            canvas.dot((x, y), 5, color)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::plot::canvas::tests::{assert_legible, labels};
+
+    fn row(workload: &str, policy: &str, efficiency: f64) -> Row {
+        Row {
+            workload: workload.to_owned(),
+            policy: policy.to_owned(),
+            setting: "default".to_owned(),
+            capacity: "1TiB".to_owned(),
+            family: "recorded".to_owned(),
+            lower_bound_bytes: 2 << 30,
+            efficiency: Some(efficiency),
+            pools: Some(u64::from(workload == "graphs")),
+            ..Row::default()
+        }
+    }
+
+    #[test]
+    fn programs_are_sorted_by_the_waste_of_the_default() {
+        let rows = [
+            row("little", "pytorch", 0.9),
+            row("little", "quilt", 0.99),
+            row("much", "pytorch", 0.4),
+            row("much", "quilt", 0.97),
+            row("graphs", "pytorch", 0.7),
+            row("graphs", "quilt", 0.1),
+            row("generated", "pytorch", 0.1),
+        ];
+        let mut rows = rows.to_vec();
+        rows[6].family = "comb".to_owned();
+        let svg = plot(&rows).unwrap().unwrap();
+        assert_legible(&svg);
+        let texts: Vec<String> = labels(&svg).into_iter().map(|label| label.text).collect();
+        let names = texts.iter().map(String::as_str);
+        let names = names.filter(|text| ["little", "much", "graphs", "generated"].contains(text));
+        assert_eq!(names.collect::<Vec<_>>(), ["much", "graphs", "little"]);
+        let has = |text: &str| assert!(texts.iter().any(|other| other == text), "{texts:?}");
+        has("quilt: mean 2.0 %, most 3.0 %");
+        has("PyTorch, default settings: mean 35.0 %, most 60.0 %");
+    }
+
+    #[test]
+    fn nothing_is_drawn_without_large_programs() {
+        let mut small = row("small", "pytorch", 0.5);
+        small.lower_bound_bytes = 1 << 20;
+        assert_eq!(plot(&[small]).unwrap(), None);
+    }
+}
