@@ -44,9 +44,23 @@
 //! unused for longest are unmapped once the work on them is over, without waiting for it. `empty_cache` waits for the
 //! device, unmaps all views without blocks and returns all units without blocks.
 //!
-//! It has no settings.
+//! # Settings
+//!
+//! There is nothing to tune. To measure what its mechanisms contribute, `without:NAME` switches one off, and
+//! `without:NAME+NAME` several:
+//!
+//! | mechanism | without it |
+//! |---|---|
+//! | `repeat` | the places of earlier requests are not tried |
+//! | `views` | a request that fits in no free run gets new memory |
+//! | `ends` | a view contains whole free units only |
+//! | `sharing` | a stream uses memory only if it freed it itself, or if it is new |
+//! | `slabs` | small requests are placed like large ones |
+//! | `large_units` | all units have 2 MiB |
+//! | `scarce_units` | units do not become smaller as device memory becomes scarce |
 
 mod history;
+mod mechanisms;
 mod placement;
 mod private_pools;
 mod retiring;
@@ -66,6 +80,7 @@ use foldhash::fast::FixedState;
 use crate::check::{Violation, ensure};
 use crate::driver::{DeviceAddr, Driver, StreamId};
 
+use self::mechanisms::Mechanisms;
 use self::private_pools::Pools;
 use self::retiring::Retired;
 use self::sharing::Pending;
@@ -103,6 +118,7 @@ struct Held {
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub struct Quilt {
+    mechanisms: Mechanisms,
     units: Units,
     /// The memory that serves requests: the common memory, or that of the private pool that is served.
     space: Space,
@@ -121,12 +137,19 @@ pub struct Quilt {
 }
 
 impl Quilt {
-    /// Has no settings.
+    /// Takes the settings of the [module](self).
     ///
     /// # Errors
-    /// None.
-    pub fn from_settings(_: &mut PolicySettings) -> Result<Self, PolicySettingsError> {
-        Ok(Self::default())
+    /// If a value is invalid.
+    pub fn from_settings(settings: &mut PolicySettings) -> Result<Self, PolicySettingsError> {
+        Ok(Self {
+            mechanisms: settings.take("without", Mechanisms::default())?,
+            ..Self::default()
+        })
+    }
+
+    fn is_small(&self, bytes: u64) -> bool {
+        bytes <= SMALL_LIMIT && self.mechanisms.slabs
     }
 
     /// Allocates a block from the pool that is served.
@@ -137,7 +160,7 @@ impl Quilt {
         stream: StreamId,
     ) -> Result<Block, Refusal> {
         let bytes = bytes.next_multiple_of(MIN_BLOCK);
-        let addr = match bytes <= SMALL_LIMIT {
+        let addr = match self.is_small(bytes) {
             true => self.malloc_small(device, bytes, stream)?,
             false => self.malloc_large(device, bytes, stream)?,
         };
@@ -205,7 +228,7 @@ impl Quilt {
 
     /// Frees a block of the pool that is served.
     fn free_block(&mut self, device: &mut dyn Driver, block: Block) {
-        if block.bytes <= SMALL_LIMIT {
+        if self.is_small(block.bytes) {
             self.free_small(device, block);
         } else {
             let users = self.users.take(block);

@@ -21,11 +21,15 @@ pub struct PolicyInfo {
     pub summary: &'static str,
     /// Whether it must know the workload in advance: [`plan_offline`] builds it.
     pub offline: bool,
+    /// Whether it has private pools, which CUDA graphs need.
+    pub private_pools: bool,
 }
 
 macro_rules! policies {
+    (@has) => { false };
+    (@has private_pools) => { true };
     (
-        $($name:literal, $summary:literal => $module:ident::$policy:ident;)+
+        $($name:literal, $summary:literal => $module:ident::$policy:ident $(, $pools:ident)?;)+
         offline:
         $($planner:literal, $plan_summary:literal => $plan_module:ident::$plan:ident;)+
     ) => {
@@ -35,9 +39,20 @@ macro_rules! policies {
                 name: "pytorch",
                 summary: "the caching allocator of PyTorch 2.6 to 2.15 (native backend), with all its settings",
                 offline: false,
+                private_pools: true,
             },
-            $(PolicyInfo { name: $name, summary: $summary, offline: false },)+
-            $(PolicyInfo { name: $planner, summary: $plan_summary, offline: true },)+
+            $(PolicyInfo {
+                name: $name,
+                summary: $summary,
+                offline: false,
+                private_pools: policies!(@has $($pools)?),
+            },)+
+            $(PolicyInfo {
+                name: $planner,
+                summary: $plan_summary,
+                offline: true,
+                private_pools: false,
+            },)+
         ];
 
         /// Builds an allocator with the policy `name` and the settings string `conf`.
@@ -112,7 +127,7 @@ policies! {
     "paddle_auto_growth", "the default of PaddlePaddle 3: best fit, split from the high end" => paddle_auto_growth::PaddleAutoGrowth;
     "offset_allocator", "the crate offset-allocator (256 bins) over blocks of device memory" => offset_allocator::OffsetAllocator;
     "gmlake", "GMLake: maps free memory a second time to stitch it into larger blocks" => gmlake::GmLake;
-    "quilt", "maps free memory at additional addresses, and repeats earlier placements" => quilt::Quilt;
+    "quilt", "maps free memory at additional addresses, and repeats earlier placements" => quilt::Quilt, private_pools;
     "vpmm", "OpenVM's VPMM: pages that are mapped again to join free memory" => vpmm::Vpmm;
     offline:
     "offline", "places every request in advance, with the best of several packers" => offline::plan;

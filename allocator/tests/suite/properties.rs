@@ -173,6 +173,18 @@ allocator_suite!(
 );
 allocator_suite!(quilt, "quilt", "", tight(Up));
 allocator_suite!(quilt_roomy, "quilt", "", roomy());
+allocator_suite!(
+    quilt_plain,
+    "quilt",
+    "without:repeat+views+sharing+slabs",
+    tight(Up)
+);
+allocator_suite!(
+    quilt_small_units,
+    "quilt",
+    "without:ends+large_units",
+    tight(Up)
+);
 
 #[test]
 fn quilt_keeps_private_pools_apart() {

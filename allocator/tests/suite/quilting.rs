@@ -223,6 +223,22 @@ fn a_captured_graph_gets_no_memory_that_streams_still_work_on() {
 }
 
 #[test]
+fn a_captured_request_gets_new_memory_beside_memory_that_it_must_not_use() {
+    let config = SimConfig {
+        hold_events: true,
+        ..SimConfig::with_capacity(1024 * MIB)
+    };
+    let mut allocator = allocator_on(&config);
+    let pool = MempoolId(1, 0);
+    allocator.pool_call(PoolCall::Begin(pool)).unwrap();
+    let freed = allocator.malloc(4 * MIB, StreamId::nth(1)).unwrap();
+    allocator.free(freed).unwrap();
+    allocator.malloc(12 * MIB, MAIN).unwrap();
+    assert_eq!(reserved(&allocator), 16 << 20);
+    allocator.check().unwrap();
+}
+
+#[test]
 fn the_memory_of_a_graph_is_common_once_its_pool_is_released_and_the_device_was_waited_for() {
     let mut allocator = allocator();
     let pool = MempoolId(1, 0);

@@ -5,6 +5,7 @@
 //!
 //! - [`waste`](TABLES): the recorded programs together, a line for each policy;
 //! - `waste_groups`: the same for each group;
+//! - `waste_ablation`: a line for `quilt`, and for `quilt` without each of its mechanisms;
 //! - `waste_efficiency`, `waste_least`, `waste_late`, `waste_driver`: a line for each program, a column for each policy.
 
 mod figures;
@@ -28,9 +29,10 @@ pub const SOURCE: &str = "waste.csv";
 pub type Make = fn(&[Row], &Measured) -> String;
 
 /// The tables: their names in the marks of Markdown files, and the functions that make them.
-pub const TABLES: [(&str, Make); 6] = [
+pub const TABLES: [(&str, Make); 7] = [
     ("waste", headline),
     ("waste_groups", groups),
+    ("waste_ablation", ablation),
     ("waste_efficiency", |rows, measured| {
         let on_gpu = |program: &Program<'_>| measured.efficiency(program.name, program.requested);
         each(rows, Some(&on_gpu), |program, way| {
@@ -76,8 +78,12 @@ fn marked(way: &str) -> String {
 fn headline(rows: &[Row], _: &Measured) -> String {
     let programs = Programs::of(rows);
     let recorded = programs.large(|group| group != Group::Preset);
-    let common = programs.large(|group| !matches!(group, Group::Preset | Group::Pools));
-    let judged = programs.large(Group::judges);
+    let common = programs.served_by_all(&recorded);
+    let judged: Vec<_> = common
+        .iter()
+        .copied()
+        .filter(|p| p.group.judges())
+        .collect();
     let [efficiency, others @ ..] = FIGURES;
     let headings = ["serves", efficiency, "efficiency, not tuned on"];
     let headings = headings
@@ -96,6 +102,19 @@ fn headline(rows: &[Row], _: &Measured) -> String {
             pair(judged.efficiency),
         ];
         table.row(cells.into_iter().chain(others));
+    }
+    table.markdown()
+}
+
+/// A line for `quilt` and for each of its mechanisms that is off: all recorded programs above 1 GiB.
+fn ablation(rows: &[Row], _: &Measured) -> String {
+    let programs = Programs::ablated(rows);
+    let recorded = programs.large(|group| group != Group::Preset);
+    let headings = FIGURES.iter().map(|name| Column::right(*name));
+    let mut table = Table::new(std::iter::once(Column::left("policy")).chain(headings));
+    for way in programs.ways.iter().filter(|way| way.starts_with("quilt")) {
+        let cells = texts(&Figures::of(way, &recorded));
+        table.row(std::iter::once(way.clone()).chain(cells));
     }
     table.markdown()
 }
@@ -222,12 +241,12 @@ mod tests {
     /// A program that quilt was tuned on, a recording, one with private pools, one on several streams, a small one.
     fn rows() -> Vec<Row> {
         let mut rows = Vec::new();
-        for policy in ["pytorch", "quilt"] {
+        for policy in ["pytorch", "gmlake"] {
             for name in ["llama1b_bf16", "lora", "graph_step", "ddp_0", "small"] {
                 for capacity in ["1TiB", "least"] {
                     let mut row = row(name, policy, capacity);
                     match name {
-                        "lora" if policy == "quilt" => row.efficiency = Some(1.0),
+                        "lora" if policy == "gmlake" => row.efficiency = Some(1.0),
                         "graph_step" => row.pools = Some(1),
                         "ddp_0" => row.streams = Some(2),
                         "small" => row.lower_bound_bytes = 1 << 20,
@@ -252,7 +271,7 @@ mod tests {
         let lines: Vec<&str> = table.lines().skip(2).collect();
         let expected = [
             "| pytorch | 4/4 | 50.0 % (50.0 %) | 50.0 % (50.0 %) | 50.0 % (50.0 %) | 3.0 (3.0) | × 1.00 | × 1.00 |",
-            "| quilt | 3/4 | 66.7 % (50.0 %) | 75.0 % (50.0 %) | 50.0 % (50.0 %) | 3.0 (3.0) | × 2.00 | × 1.50 |",
+            "| gmlake | 3/4 | 66.7 % (50.0 %) | 75.0 % (50.0 %) | 50.0 % (50.0 %) | 3.0 (3.0) | × 2.00 | × 1.50 |",
         ];
         assert_eq!(lines, expected);
     }
@@ -270,19 +289,19 @@ mod tests {
             _,
             _,
             one_pytorch,
-            one_quilt,
+            one_gmlake,
             _,
             _,
             pools_pytorch,
-            pools_quilt,
+            pools_gmlake,
         ] = lines[..]
         else {
             panic!("{table}");
         };
         assert!(one_pytorch.contains("one stream | pytorch | 1/1 |"));
-        assert!(one_quilt.contains("|  | quilt | 1/1 | 100.0 % (100.0 %)"));
+        assert!(one_gmlake.contains("|  | gmlake | 1/1 | 100.0 % (100.0 %)"));
         assert!(pools_pytorch.contains("pools | pytorch | 1/1 | 50.0 %"));
-        assert_eq!(pools_quilt, "|  | quilt | 0/1 |  |  |  |  |  |");
+        assert_eq!(pools_gmlake, "|  | gmlake | 0/1 |  |  |  |  |  |");
     }
 
     #[test]

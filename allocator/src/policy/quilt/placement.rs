@@ -38,6 +38,9 @@ impl Quilt {
 
     /// The place where an earlier request like this one was, if it is free.
     fn repeat(&self, bytes: u64, stream: StreamId, number: u64) -> Option<Place> {
+        if !self.mechanisms.repeat {
+            return None;
+        }
         let mut earlier = self.space.history.places(number).take(TRIED_PLACES);
         earlier.find(|&place| self.is_free(place, bytes, stream))
     }
@@ -70,6 +73,10 @@ impl Quilt {
 
     /// The smallest free run at home, if possible one that the stream can use without waiting.
     pub(super) fn best_fit(&self, bytes: u64, stream: StreamId) -> Option<Run> {
+        if let Some(usable) = self.usable(stream) {
+            let fitting = usable.into_iter().filter(|run| run.bytes >= bytes);
+            return fitting.min_by_key(|run| (run.bytes, run.start));
+        }
         let smallest = self.space.free.smallest(bytes)?;
         if !self.streams.are_several() {
             return Some(smallest);
@@ -77,9 +84,6 @@ impl Quilt {
         let ready = self.space.free.smallest_where(bytes, |Run { start, .. }| {
             self.comes_after_uses(stream, Run { start, bytes })
         });
-        if self.pools.is_capturing {
-            return ready;
-        }
         let alike = ready.filter(|ready| ready.bytes <= ALIKE_TIMES * smallest.bytes);
         Some(alike.unwrap_or(smallest))
     }

@@ -19,6 +19,7 @@ use crate::policy::{Block, PrivatePools, Refusal};
 use super::Quilt;
 use super::space::Space;
 use super::stitch::Pieces;
+use super::streams::Mark;
 use crate::policy::free_runs::Run;
 
 /// Whether graphs use a pool.
@@ -117,12 +118,14 @@ impl Quilt {
         let Some((_, common)) = &mut self.pools.served else {
             return 0;
         };
-        let (uses, streams) = (&self.uses, &self.streams);
-        let is_ready = |run: &Run| uses.of(*run).all(|mark| streams.is_known_over(mark));
         // During a capture nothing can be waited for.
         let may_wait = !self.pools.is_capturing;
-        let free = common.free.iter().filter(|run| may_wait || is_ready(run));
-        let mut runs = Pieces::of(free, &self.units).whole;
+        let streams = &self.streams;
+        let is_pending = |marks: &[Mark]| marks.iter().any(|&mark| !streams.is_known_over(mark));
+        let is_unwanted = |marks: &[Mark]| !may_wait && is_pending(marks);
+        let free = common.free.iter();
+        let ready = free.flat_map(|run| self.uses.without(run, is_unwanted));
+        let mut runs = Pieces::of(ready, &self.units).whole;
         runs.sort_unstable_by_key(|run| (run.bytes, run.start));
         let mut moved = 0;
         while moved < bytes && !runs.is_empty() {

@@ -45,9 +45,31 @@ impl Quilt {
         marks.all(|mark| self.streams.comes_after(stream, mark))
     }
 
-    /// Whether a stream can use free memory. During a capture it cannot wait for earlier uses.
+    /// Whether there is free memory that a stream must not use: during a capture it cannot wait for earlier uses.
+    fn is_restricted(&self) -> bool {
+        self.pools.is_capturing || !self.mechanisms.sharing
+    }
+
+    /// Whether a stream can use memory with these marks.
+    fn permits(&self, stream: StreamId, marks: &[Mark]) -> bool {
+        let comes_after = |&mark: &Mark| self.streams.comes_after(stream, mark);
+        (!self.pools.is_capturing || marks.iter().all(comes_after))
+            && (self.mechanisms.sharing || marks.first().is_none_or(|mark| mark.is_of(stream)))
+    }
+
+    /// Whether a stream can use free memory.
     pub(super) fn can_use(&self, stream: StreamId, run: Run) -> bool {
-        !self.pools.is_capturing || self.comes_after_uses(stream, run)
+        let mut parts = self.uses.parts(run);
+        !self.is_restricted() || parts.all(|(_, marks)| self.permits(stream, marks))
+    }
+
+    /// The free runs that a stream can use, as far as it can use them; `None` if it can use all.
+    pub(super) fn usable(&self, stream: StreamId) -> Option<Vec<Run>> {
+        self.is_restricted().then(|| {
+            let free = self.space.free.iter();
+            free.flat_map(|run| self.uses.without(run, |marks| !self.permits(stream, marks)))
+                .collect()
+        })
     }
 
     /// Orders later work of a stream after all uses of the memory at a free place.

@@ -49,6 +49,13 @@ impl Pieces {
         pieces
     }
 
+    fn of_whole_units(self) -> Self {
+        Self {
+            whole: self.whole,
+            ..Self::default()
+        }
+    }
+
     /// The longest piece that a block can begin with.
     fn head(&self) -> Option<Run> {
         self.ends.iter().copied().max_by_key(|run| run.bytes)
@@ -128,7 +135,10 @@ impl Quilt {
         bytes: u64,
         stream: StreamId,
     ) -> Result<Place, Refusal> {
-        let mut chosen = choose(self.pieces(stream), &self.units, bytes);
+        let mut chosen = match self.mechanisms.views {
+            true => choose(self.pieces(stream), &self.units, bytes),
+            false => Err(bytes),
+        };
         if chosen.is_err() && self.reclaim_pools(device)? {
             if let Some(place) = self.fit(bytes, stream) {
                 return Ok(place);
@@ -151,9 +161,25 @@ impl Quilt {
     }
 
     fn pieces(&self, stream: StreamId) -> Pieces {
-        let free = self.space.free.iter();
-        let usable = free.filter(|&run| self.can_use(stream, run));
-        Pieces::of(usable, &self.units)
+        let pieces = match self.usable(stream) {
+            Some(usable) => Pieces::of(usable.into_iter(), &self.units),
+            None => Pieces::of(self.space.free.iter(), &self.units),
+        };
+        match self.mechanisms.ends {
+            true => pieces,
+            false => pieces.of_whole_units(),
+        }
+    }
+
+    /// Bytes of the largest unit to create now.
+    fn largest_unit(&self, device: &mut dyn Driver) -> Result<u64, Refusal> {
+        if !self.mechanisms.large_units {
+            return Ok(PAGE);
+        }
+        match self.mechanisms.scarce_units {
+            true => Ok(Units::largest_on(device.memory_info()?.free)),
+            false => Ok(u64::MAX),
+        }
     }
 
     /// Takes `bytes`, a multiple of [`PAGE`], from the device.
@@ -161,7 +187,7 @@ impl Quilt {
         if bytes == 0 {
             return Ok(());
         }
-        let largest = Units::largest_on(device.memory_info()?.free);
+        let largest = self.largest_unit(device)?;
         let mut created = Vec::new();
         let mut missing = bytes;
         while missing > 0 {

@@ -16,6 +16,13 @@ pub(super) struct Mark {
     number: u64,
 }
 
+impl Mark {
+    /// Whether it is a point in the work of this stream.
+    pub(super) fn is_of(self, stream: StreamId) -> bool {
+        self.stream == stream
+    }
+}
+
 #[derive(Debug, Default)]
 struct Stream {
     /// Number of the last event recorded, from 1 on.

@@ -33,10 +33,34 @@ impl Uses {
 
     /// The marks of a run.
     pub(super) fn of(&self, run: Run) -> impl Iterator<Item = Mark> {
+        self.parts(run).flat_map(|(_, marks)| marks.iter().copied())
+    }
+
+    /// The parts of a run that have marks, by position. The first mark is of the stream that freed the part.
+    pub(super) fn parts(&self, run: Run) -> impl Iterator<Item = (Run, &[Mark])> {
         let before = self.0.range(..run.start).next_back();
         let before = before.filter(|(_, last)| last.end > run.start);
         let uses = before.into_iter().chain(self.0.range(run.start..run.end()));
-        uses.flat_map(|(_, last)| last.marks.iter().copied())
+        uses.map(move |(&start, last)| {
+            let part = Run::between(start.max(run.start), last.end.min(run.end()));
+            (part, last.marks.as_slice())
+        })
+    }
+
+    /// What is left of a run without the parts whose marks are `unwanted`.
+    pub(super) fn without(&self, run: Run, unwanted: impl Fn(&[Mark]) -> bool) -> Vec<Run> {
+        let mut left = Vec::new();
+        let mut from = run.start;
+        for (part, _) in self.parts(run).filter(|(_, marks)| unwanted(marks)) {
+            if from < part.start {
+                left.push(Run::between(from, part.start));
+            }
+            from = part.end();
+        }
+        if from < run.end() {
+            left.push(Run::between(from, run.end()));
+        }
+        left
     }
 
     /// Forgets a run.
@@ -88,7 +112,11 @@ mod tests {
                     uses.set(run, vec![mark]);
                 }
                 model[start as usize..run.end() as usize].fill(mark);
+                let is_unwanted = |marks: &[Mark]| marks.iter().any(|mark| mark.is_of(StreamId::nth(1)));
+                let left = uses.without(Run { start: 0, bytes: 64 }, is_unwanted);
                 for (start, expected) in (0..).zip(&model) {
+                    let is_left = left.iter().any(|run| run.contains(Run { start, bytes: 1 }));
+                    prop_assert_eq!(is_left, expected.is_none_or(|mark| !mark.is_of(StreamId::nth(1))));
                     let marks: Vec<Mark> = uses.of(Run { start, bytes: 1 }).collect();
                     prop_assert_eq!(marks, Vec::from_iter(*expected));
                 }

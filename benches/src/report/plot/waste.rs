@@ -17,10 +17,11 @@ const ROW: i32 = 16;
 
 /// The policies that are drawn if they were measured: the name in tables, the words in the legend, the colour. The first is the
 /// one that programs are sorted by.
-const SHOWN: [(&str, &str, RGBColor); 4] = [
+const SHOWN: [(&str, &str, RGBColor); 5] = [
     ("pytorch", "PyTorch, default settings", COLORS[0]),
     ("pytorch/expand", "PyTorch, expandable segments", COLORS[1]),
     ("gmlake/frag64", "GMLake", COLORS[3]),
+    ("vpmm", "VPMM", COLORS[4]),
     ("quilt", "quilt", COLORS[2]),
 ];
 

@@ -75,10 +75,10 @@ impl Group {
         }
     }
 
-    /// Whether it has recorded programs that nothing was tuned on and that all policies serve.
+    /// Whether it has recorded programs that nothing was tuned on.
     #[must_use]
     pub fn judges(self) -> bool {
-        matches!(self, Self::OneStream | Self::Streams)
+        matches!(self, Self::OneStream | Self::Streams | Self::Pools)
     }
 }
 

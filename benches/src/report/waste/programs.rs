@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::measure::record::{Fit, REFERENCE, Row};
+use coalesce_alloc::policy::POLICIES;
+
+use crate::measure::record::{Fit, Row};
 use crate::report::pareto::name;
 use crate::report::table::{UNSUPPORTED, is_tight};
 
@@ -51,8 +53,23 @@ pub(crate) struct Programs<'a> {
     pub(crate) ways: Vec<String>,
 }
 
+/// Whether a mechanism of the policy is switched off, to measure what it contributes.
+fn is_ablated(row: &Row) -> bool {
+    row.conf.contains("without:")
+}
+
 impl<'a> Programs<'a> {
+    /// The programs of rows in which policies run as they are meant to.
     pub(crate) fn of(rows: &'a [Row]) -> Self {
+        Self::from_rows(rows.iter().filter(|row| !is_ablated(row)))
+    }
+
+    /// The same with the rows in which mechanisms are switched off.
+    pub(crate) fn ablated(rows: &'a [Row]) -> Self {
+        Self::from_rows(rows.iter())
+    }
+
+    fn from_rows(rows: impl Iterator<Item = &'a Row>) -> Self {
         let mut programs = Self {
             all: Vec::new(),
             ways: Vec::new(),
@@ -82,6 +99,16 @@ impl<'a> Programs<'a> {
         programs
     }
 
+    /// Those programs that are served in all ways.
+    pub(crate) fn served_by_all<'p>(&self, programs: &[&'p Program<'a>]) -> Vec<&'p Program<'a>> {
+        let is_served = |program: &Program<'_>| {
+            let mut ways = self.ways.iter();
+            ways.all(|way| program.served(way).is_some())
+        };
+        let programs = programs.iter().copied();
+        programs.filter(|program| is_served(program)).collect()
+    }
+
     /// The large programs of some groups.
     pub(crate) fn large(&self, is_wanted: impl Fn(Group) -> bool) -> Vec<&Program<'a>> {
         let all = self.all.iter().filter(|program| program.requested > LARGE);
@@ -89,15 +116,17 @@ impl<'a> Programs<'a> {
     }
 }
 
-/// Whether the policy serves the program: it has what the program needs, and no request failed. Only the reference has
-/// private pools. A replay places their requests like any other, but a CUDA graph would overwrite what others get of its
+/// Whether the policy serves the program: it has what the program needs, and no request failed. A replay under a policy
+/// without private pools places their requests like any other, but a CUDA graph would overwrite what others get of its
 /// memory.
 pub(crate) fn serves(row: &Row) -> bool {
     row.is_measured() && row.ooms == 0 && !lacks_pools(row)
 }
 
 fn lacks_pools(row: &Row) -> bool {
-    row.policy != REFERENCE && row.pools.is_some_and(|pools| pools > 0)
+    let mut policies = POLICIES.iter().filter(|policy| policy.name == row.policy);
+    let has_pools = policies.any(|policy| policy.private_pools);
+    !has_pools && row.pools.is_some_and(|pools| pools > 0)
 }
 
 fn text(row: Option<&&Row>, figure: impl Fn(&Row) -> Option<String>) -> String {
