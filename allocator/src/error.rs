@@ -134,7 +134,7 @@ impl std::error::Error for OutOfMemory {}
 impl fmt::Display for OutOfMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.policy != "pytorch" {
-            return write!(
+            write!(
                 f,
                 "{} is out of memory: requested {}; the device has {}, of which {} is free; \
                  {} is allocated, {} reserved",
@@ -144,7 +144,11 @@ impl fmt::Display for OutOfMemory {
                 Size(self.device_free),
                 Size(self.allocated),
                 Size(self.reserved)
-            );
+            )?;
+            return match self.limit {
+                Some(limit) => write!(f, ", {} allowed", Size(limit)),
+                None => Ok(()),
+            };
         }
         write!(
             f,

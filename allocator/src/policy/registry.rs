@@ -25,6 +25,15 @@ pub struct PolicyInfo {
     pub private_pools: bool,
 }
 
+impl PolicyInfo {
+    /// Whether it serves requests, or large ones, only on devices with
+    /// [virtual memory](Driver::virtual_memory).
+    #[must_use]
+    pub fn needs_virtual_memory(&self) -> bool {
+        matches!(self.name, "gmlake" | "quilt")
+    }
+}
+
 macro_rules! policies {
     (@has) => { false };
     (@has private_pools) => { true };
@@ -198,4 +207,27 @@ pub enum BuildError {
 fn names() -> String {
     let names: Vec<_> = POLICIES.iter().map(|policy| policy.name).collect();
     names.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::StreamId;
+    use crate::driver::sim::{SimConfig, SimDevice};
+    use crate::error::Error;
+
+    #[test]
+    fn only_some_policies_need_virtual_memory() {
+        for policy in POLICIES.iter().filter(|policy| !policy.offline) {
+            let device = SimDevice::new(&SimConfig {
+                virtual_memory: false,
+                ..SimConfig::default()
+            });
+            let mut allocator = build(policy.name, device, "").unwrap();
+            let answer = allocator.malloc(64 << 20, StreamId::DEFAULT);
+            let unsupported = matches!(answer, Err(Error::Unsupported { .. }));
+            assert_eq!(unsupported, policy.needs_virtual_memory(), "{answer:?}");
+            assert!(unsupported || answer.is_ok(), "{answer:?}");
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use coalesce_alloc::driver::Driver;
 use coalesce_alloc::policy::{self, BuildError, POLICIES};
 use coalesce_alloc::release::Release;
 use coalesce_alloc::settings::{Settings, SettingsError};
@@ -32,6 +33,18 @@ pub enum Choice {
         /// The settings string.
         conf: String,
     },
+}
+
+impl Choice {
+    /// Returns the name of the policy if it needs virtual memory, which a device may lack.
+    pub fn unserved_by(&self, device: &mut impl Driver) -> Option<&'static str> {
+        let Self::Other { name, .. } = self else {
+            return None;
+        };
+        let info = POLICIES.iter().find(|info| info.name == name)?;
+        let lacks = info.needs_virtual_memory() && device.virtual_memory().is_none();
+        lacks.then_some(info.name)
+    }
 }
 
 /// An invalid environment.

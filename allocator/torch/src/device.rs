@@ -279,12 +279,15 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
     }
 
     /// Returns the segments of a private pool, or all for [`MempoolId::DEFAULT`]. The reference adds the entry to
-    /// its history that PyTorch adds.
+    /// its history that PyTorch adds. The segments of other policies belong to no private pool: several pools may have
+    /// blocks in one segment.
     pub fn observed_segments(&mut self, pool: MempoolId) -> Vec<SegmentInfo> {
-        match &mut self.policy {
-            Policy::Reference(allocator) => allocator.observed_segments(pool),
+        let mut segments = match &mut self.policy {
+            Policy::Reference(allocator) => return allocator.observed_segments(pool),
             Policy::Other { allocator, .. } => allocator.segments(),
-        }
+        };
+        segments.retain(|segment| pool == MempoolId::DEFAULT || segment.pool == pool);
+        segments
     }
 
     /// Returns a snapshot, with the history if one is recorded.
@@ -307,10 +310,15 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
         self.allocator().check()
     }
 
-    /// Sets the device number in an error message. The allocator itself knows only one device.
+    /// Sets the device number in an error message: the allocator itself knows only one device. Other policies than the
+    /// reference do not know the limit either.
     fn of_this_device(&self, mut error: Error) -> Error {
         if let Error::OutOfMemory(details) = &mut error {
             details.device = self.ordinal;
+            let limit = self.allocator().driver().hook().bytes();
+            if matches!(self.policy, Policy::Other { .. }) && limit < u64::MAX {
+                details.limit = Some(limit);
+            }
         }
         error
     }

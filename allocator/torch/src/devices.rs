@@ -1,5 +1,6 @@
 //! The allocators of all devices of the process, each behind a lock.
 
+use std::borrow::Cow;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::{mem, panic};
@@ -14,7 +15,7 @@ use coalesce_alloc::snapshot::Snapshot;
 use coalesce_alloc::stats::DeviceStats;
 use coalesce_alloc::{MempoolId, Shared, SharedGuard};
 
-use crate::conf::{Conf, ConfError};
+use crate::conf::{Choice, Conf, ConfError};
 use crate::device::{DeviceAllocator, Malloc};
 use crate::failure::{Failure, guarded};
 
@@ -366,12 +367,21 @@ impl<D: Driver + 'static> Devices<D> {
     fn make(&self, ordinal: i32) -> Result<DeviceAllocator<D>, Failure> {
         let conf = self.conf()?;
         let number = u32::try_from(ordinal).map_err(|_| no_device(ordinal))?;
-        let device = (self.open)(number)
+        let mut device = (self.open)(number)
             .map_err(|why| Failure::new(format!("cannot use device {ordinal}: {why}")))?;
         let history = conf
             .history
             .filter(|_| !self.is_complete.load(Ordering::Acquire));
-        let allocator = DeviceAllocator::new(number, device, &conf.policy, history);
+        let mut policy = Cow::Borrowed(&conf.policy);
+        if let Some(unserved) = policy.unserved_by(&mut device) {
+            Failure::new(format!(
+                "device {ordinal} has no virtual memory, which the policy {unserved} needs: \
+                 PyTorch's own rules are used instead."
+            ))
+            .print();
+            policy = Cow::Owned(Choice::Reference(conf.settings().into()));
+        }
+        let allocator = DeviceAllocator::new(number, device, &policy, history);
         let mut allocator = allocator.map_err(|error| Failure::new(error.to_string()))?;
         // An older PyTorch does not announce captures, but a newer release may be followed: then the device is asked.
         if self

@@ -1,4 +1,7 @@
-//! Private pools, and the captures of graphs that use them. Only the reference serves them.
+//! Private pools, and the captures of graphs that use them.
+//!
+//! Any policy with [private pools](HasPrivatePools) serves them. Only the reference has what is special about PyTorch's:
+//! pools with an allocator of their own, pools that others may use or that are never split, and checkpoints.
 
 use std::collections::HashSet;
 
@@ -7,37 +10,44 @@ use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::{DeviceAddr, Driver};
 use coalesce_alloc::error::Error;
 use coalesce_alloc::pytorch::checkpoint::{PoolCheckpoint, RestoredPool};
-use coalesce_alloc::{MempoolId, PoolSource, StreamFilter};
+use coalesce_alloc::{HasPrivatePools, MempoolId, PoolSource, StreamFilter};
 
 use super::{DeviceAllocator, Policy};
 
-const CHECKPOINTS: &str = "checkpoints of the private pools of CUDA graphs";
+const CHECKPOINTS: &str = "checkpoints of private pools, which torch.compile needs for CUDA graphs \
+    (mode \"reduce-overhead\")";
 const POOLS: &str = "the private pools of CUDA graphs and torch.cuda.MemPool";
+const SOURCES: &str = "a torch.cuda.MemPool with an allocator of its own";
+const USE_ON_OOM: &str = "a torch.cuda.MemPool with use_on_oom";
+const NO_SPLIT: &str = "a torch.cuda.MemPool with no_split";
 
 impl<D: Driver + 'static> DeviceAllocator<D> {
     /// Returns the cached memory of one private pool to the device.
     ///
     /// # Errors
-    /// As [`PyTorch::empty_pool`]; [`Error::Unsupported`] by other policies.
+    /// As [`HasPrivatePools::empty_pool`]; [`Error::Unsupported`] by policies without private pools.
     pub fn empty_pool(&mut self, pool: MempoolId) -> Result<(), Error> {
-        self.reference(POOLS)?.empty_pool(pool)
+        self.pools()?.empty_pool(pool)
     }
 
-    /// Creates a private pool, or adds a user to one.
+    /// Creates a private pool, or adds a user to one. The segments of a new pool come from `source`, if there is one.
     ///
     /// # Errors
-    /// As [`PyTorch::create_or_use_pool`]; [`Error::Unsupported`] by other policies.
+    /// As [`HasPrivatePools::create_or_use_pool`]; [`Error::Unsupported`] by policies without private pools, and for a source
+    /// by others than the reference.
     pub fn create_or_use_pool(
         &mut self,
         pool: MempoolId,
         source: Option<Box<dyn PoolSource>>,
     ) -> Result<(), Error> {
-        let allocator = self.reference(POOLS)?;
+        let pools = self.pools()?;
+        let Some(source) = source else {
+            return pools.create_or_use_pool(pool);
+        };
+        let allocator = self.reference(SOURCES)?;
         allocator.create_or_use_pool(pool)?;
-        match source {
-            Some(source) if allocator.pool_use_count(pool)? == 1 => {
-                allocator.set_pool_source(pool, source)
-            }
+        match allocator.pool_use_count(pool)? {
+            1 => allocator.set_pool_source(pool, source),
             _ => Ok(()),
         }
     }
@@ -45,54 +55,60 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
     /// Directs the allocations of streams that `accepts` selects to a private pool.
     ///
     /// # Errors
-    /// As [`PyTorch::begin_allocate_to_pool`]; [`Error::Unsupported`] by other policies.
+    /// As [`HasPrivatePools::begin_allocate_to_pool`]; [`Error::Unsupported`] by policies without private pools.
     pub fn begin_allocate_to_pool(
         &mut self,
         pool: MempoolId,
         accepts: StreamFilter,
     ) -> Result<(), Error> {
-        self.reference(POOLS)?.begin_allocate_to_pool(pool, accepts)
+        self.pools()?.begin_allocate_to_pool(pool, accepts)
     }
 
     /// Ends the redirection.
     ///
     /// # Errors
-    /// As [`PyTorch::end_allocate_to_pool`]; [`Error::Unsupported`] by other policies.
+    /// As [`HasPrivatePools::end_allocate_to_pool`]; [`Error::Unsupported`] by policies without private pools.
     pub fn end_allocate_to_pool(&mut self, pool: MempoolId) -> Result<(), Error> {
-        self.reference(POOLS)?.end_allocate_to_pool(pool)
+        self.pools()?.end_allocate_to_pool(pool)
     }
 
     /// Removes a user of a private pool.
     ///
     /// # Errors
-    /// As [`PyTorch::release_pool`]; [`Error::Unsupported`] by other policies.
+    /// As [`HasPrivatePools::release_pool`]; [`Error::Unsupported`] by policies without private pools.
     pub fn release_pool(&mut self, pool: MempoolId) -> Result<(), Error> {
-        self.reference(POOLS)?.release_pool(pool)
+        self.pools()?.release_pool(pool)
     }
 
     /// Returns the number of users of a private pool.
     ///
     /// # Errors
-    /// As [`PyTorch::pool_use_count`]; [`Error::Unsupported`] by other policies.
+    /// As [`HasPrivatePools::pool_use_count`]; [`Error::Unsupported`] by policies without private pools.
     pub fn pool_use_count(&mut self, pool: MempoolId) -> Result<u64, Error> {
-        self.reference(POOLS)?.pool_use_count(pool)
+        self.pools()?.pool_use_count(pool)
     }
 
     /// Sets whether a request that finds no memory elsewhere may take a free block of this pool.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] by other policies than the reference.
+    /// [`Error::Unsupported`] by other policies than the reference if it may: a program that counts on this memory would
+    /// run out of memory later.
     pub fn set_use_on_oom(&mut self, pool: MempoolId, on: bool) -> Result<(), Error> {
-        self.reference(POOLS)?.set_use_on_oom(pool, on);
+        match self.reference(USE_ON_OOM) {
+            Ok(allocator) => allocator.set_use_on_oom(pool, on),
+            // Off is the default.
+            Err(_) if !on => {}
+            Err(unsupported) => return Err(unsupported),
+        }
         Ok(())
     }
 
     /// Stops splitting blocks of this pool.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] by other policies than the reference.
+    /// [`Error::Unsupported`] by other policies than the reference: a program may rely on one segment for each block.
     pub fn set_no_split(&mut self, pool: MempoolId) -> Result<(), Error> {
-        self.reference(POOLS)?.set_no_split(pool);
+        self.reference(NO_SPLIT)?.set_no_split(pool);
         Ok(())
     }
 
@@ -125,7 +141,8 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
         self.reference(CHECKPOINTS)?.restore_pool(checkpoint)
     }
 
-    /// Announces that the capture of a graph has begun. Policies without private pools need not know.
+    /// Announces that the capture of a graph has begun. Other policies than the reference need no announcement: they notice
+    /// a capture by requests for a pool of graphs, and by what the device says.
     pub fn mark_capture_begin(&mut self) {
         if let Policy::Reference(allocator) = &mut self.policy {
             allocator.mark_capture_begin();
@@ -141,5 +158,16 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
             Policy::Reference(allocator) => allocator.mark_capture_end(),
             Policy::Other { .. } => Ok(()),
         }
+    }
+
+    /// Returns the private pools.
+    fn pools(&mut self) -> Result<&mut dyn HasPrivatePools, Error> {
+        let policy = match &self.policy {
+            Policy::Reference(_) => "pytorch",
+            Policy::Other { name, .. } => name,
+        };
+        let what = POOLS;
+        let pools = self.allocator_mut().private_pools();
+        pools.ok_or(Error::Unsupported { policy, what })
     }
 }

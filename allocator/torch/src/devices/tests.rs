@@ -1,3 +1,4 @@
+mod pools;
 mod waiting;
 
 use std::collections::BTreeSet;
@@ -35,6 +36,14 @@ fn open(ordinal: u32) -> Result<Device, String> {
     let config = SimConfig {
         // The devices use disjoint addresses.
         address_base: Some(u64::from(ordinal + 1) << 40),
+        ..SimConfig::with_capacity(1 << 30)
+    };
+    Ok(Tap::over(SimDevice::new(&config), Panics))
+}
+
+fn open_without_virtual_memory(_: u32) -> Result<Device, String> {
+    let config = SimConfig {
+        virtual_memory: false,
         ..SimConfig::with_capacity(1 << 30)
     };
     Ok(Tap::over(SimDevice::new(&config), Panics))
@@ -150,6 +159,31 @@ fn the_memory_fraction_limits_every_policy() {
         let wrong = devices.set_memory_fraction(0, 1.5).unwrap_err();
         assert!(wrong.message.contains("invalid fraction:1.5"));
     }
+}
+
+#[test]
+fn errors_of_every_policy_name_the_limit() {
+    let devices = Devices::new(open, |_| Some("policy=quilt".to_owned()));
+    devices.set_memory_fraction(0, 0.5).unwrap();
+    let error = malloc(&devices, 600 * MIB).unwrap_err();
+    let text = "quilt is out of memory: requested 600.00 MiB; the device has 1024.00 MiB, of which \
+        512.00 MiB is free; 0 bytes is allocated, 0 bytes reserved, 512.00 MiB allowed";
+    assert_eq!(error.message, text);
+}
+
+#[test]
+fn without_virtual_memory_the_reference_replaces_policies_that_need_it() {
+    let rules = |policy: fn(&str) -> Option<String>| {
+        let devices = Devices::new(open_without_virtual_memory, policy);
+        devices.malloc(0, 3 * MIB, StreamId::DEFAULT).unwrap();
+        devices.with(0, |device| Ok(device.settings().is_some()))
+    };
+    assert_eq!(rules(|_| Some("policy=quilt".to_owned())), Ok(true));
+    assert_eq!(rules(|_| Some("policy=gmlake".to_owned())), Ok(true));
+    assert_eq!(rules(|_| Some("policy=bfc".to_owned())), Ok(false));
+    let quilt = Devices::new(open, |_| Some("policy=quilt".to_owned()));
+    let rules = quilt.with(0, |device| Ok(device.settings().is_some()));
+    assert_eq!(rules, Ok(false));
 }
 
 #[test]
