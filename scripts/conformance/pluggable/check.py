@@ -772,7 +772,7 @@ else:
 assert bytes_on_gpu(MB).numel() == MB
 """,
         )
-        for policy in ("cuda_async", "gmlake")
+        for policy in ("cuda_async", "gmlake", "quilt")
     },
     "memory of expandable segments that is kept private": (
         {
@@ -898,7 +898,260 @@ assert "<html" in _memory_viz.trace_plot(snapshot).lower()
 """,
     ),
 }
-OTHERS = ["bfc", "cuda_async", "gmlake"]
+# Under each policy with private pools besides the reference. A capture fails at the first call that
+# it forbids.
+WITH_POOLS = {
+    "graphs captured by hand and replayed": (
+        QUIET,
+        """
+def reserved():
+    torch.cuda.empty_cache()
+    return torch.cuda.memory_reserved()
+def zeros(megabytes):
+    return torch.zeros(megabytes * MB // 4, device="cuda")
+side = torch.cuda.Stream()
+static, warm = zeros(64), zeros(30)
+del warm
+torch.cuda.synchronize()
+before, held = reserved(), torch.cuda.memory_allocated()
+graph = torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph):
+    a = static + 1
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        b = a * 2
+        c = zeros(1) + zeros(12).sum()
+        del c
+    a.record_stream(side)
+    torch.cuda.current_stream().wait_stream(side)
+    b.record_stream(torch.cuda.current_stream())
+    result = a + b
+    del a, b
+    small = [torch.ones(n, device="cuda") for n in range(1, 2000, 50)]
+    del small[::2]
+after = torch.cuda.memory_reserved()
+assert after > before, (before, after)
+# The blocks that the capture freed stay with the graph: as much again must come from elsewhere.
+others = [zeros(64), zeros(64), zeros(64)]
+assert torch.cuda.memory_reserved() >= after + 192 * MB - 32 * MB, torch.cuda.memory_reserved()
+assert len({t.data_ptr() for t in others} | {result.data_ptr()}) == 4
+del others
+second = torch.cuda.CUDAGraph()
+with torch.cuda.graph(second, pool=graph.pool()):
+    again = static * 3
+for _ in range(3):
+    graph.replay()
+    second.replay()
+    batch = zeros(100)
+    del batch
+torch.cuda.synchronize()
+del second, again
+kept = reserved()
+assert kept > before, "the first graph keeps the pool"
+del graph
+small.clear()
+del result
+torch.cuda.synchronize()
+assert reserved() == before, (reserved(), before)
+assert torch.cuda.memory_allocated() == held
+""",
+    ),
+    "graphed callables": (
+        QUIET,
+        """
+model = nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 256)).cuda()
+example = torch.zeros(32, 256, device="cuda", requires_grad=True)
+graphed = torch.cuda.make_graphed_callables(model, (example,))
+for _ in range(3):
+    graphed(torch.randn(32, 256, device="cuda", requires_grad=True)).sum().backward()
+""",
+    ),
+    "a training step in a graph, with an optimizer": (
+        QUIET,
+        """
+model = nn.Sequential(*[nn.Linear(512, 512) for _ in range(4)]).cuda()
+optimizer = torch.optim.AdamW(model.parameters(), capturable=True)
+static = torch.zeros(64, 512, device="cuda")
+side = torch.cuda.Stream()
+side.wait_stream(torch.cuda.current_stream())
+with torch.cuda.stream(side):
+    for _ in range(3):
+        optimizer.zero_grad(set_to_none=True)
+        model(static).sum().backward()
+        optimizer.step()
+torch.cuda.current_stream().wait_stream(side)
+graph = torch.cuda.CUDAGraph()
+optimizer.zero_grad(set_to_none=True)
+with torch.cuda.graph(graph):
+    loss = model(static).sum()
+    loss.backward()
+    optimizer.step()
+for rows in (64, 700, 3, 5000):
+    graph.replay()
+    model(torch.zeros(rows, 512, device="cuda")).sum().backward()
+""",
+    ),
+    "pools of the program, nested and released": (
+        {},
+        """
+start = torch.cuda.memory_reserved()
+outer, inner = torch.cuda.MemPool(), torch.cuda.MemPool()
+with torch.cuda.use_mem_pool(outer):
+    a = [bytes_on_gpu(n * MB) for n in (1, 3, 30)]
+    with torch.cuda.use_mem_pool(inner):
+        b = [bytes_on_gpu(n * MB) for n in (1, 3, 30)]
+    c = bytes_on_gpu(7 * MB)
+with_pools = torch.cuda.memory_reserved()
+d = bytes_on_gpu(7 * MB)
+assert outer.use_count() == 1 and inner.use_count() == 1
+del a[1:], b
+torch.cuda.empty_cache()
+e = bytes_on_gpu(60 * MB)
+assert torch.cuda.memory_reserved() >= with_pools + 60 * MB, "the pools keep what is free in them"
+del e, inner
+with torch.cuda.use_mem_pool(outer):
+    e = bytes_on_gpu(20 * MB)
+del a, c, e, d, outer
+torch.cuda.empty_cache()
+assert torch.cuda.memory_reserved() == start, torch.cuda.memory_reserved()
+graph, pool = torch.cuda.CUDAGraph(), torch.cuda.MemPool()
+with torch.cuda.graph(graph, pool=pool.id):
+    x = bytes_on_gpu(30 * MB)
+    x.add_(1)
+    del x
+graph.replay()
+del graph, pool
+torch.cuda.empty_cache()
+assert torch.cuda.memory_reserved() == start, torch.cuda.memory_reserved()
+""",
+    ),
+    "memory that runs out in a capture": (
+        {"FAKE_TOTAL_BYTES": "1G", **QUIET},
+        """
+kept = [bytes_on_gpu(200 * MB) for _ in range(3)]
+del kept[1]
+graph = torch.cuda.CUDAGraph()
+try:
+    with torch.cuda.graph(graph):
+        a = bytes_on_gpu(100 * MB)
+        b = bytes_on_gpu(700 * MB)
+except torch.OutOfMemoryError as error:
+    assert "is out of memory: requested 700.00 MiB" in str(error), error
+else:
+    raise SystemExit("no error")
+del graph
+again = torch.cuda.CUDAGraph()
+with torch.cuda.graph(again):
+    a = bytes_on_gpu(100 * MB)
+again.replay()
+""",
+    ),
+    "what it does not serve is refused": (
+        QUIET,
+        """
+import warnings
+warnings.simplefilter("ignore")
+def refused(call, text):
+    try:
+        call()
+    except Exception as error:
+        assert "quilt does not serve " + text in str(error), error
+    else:
+        raise SystemExit("no error")
+    assert not torch.cuda.is_current_stream_capturing()
+    assert bytes_on_gpu(MB).numel() == MB
+path = os.environ["COALESCE_TORCH_LIB"]
+ours = torch.cuda.memory.CUDAPluggableAllocator(path, "coalesce_malloc", "coalesce_free")
+refused(lambda: torch.cuda.MemPool(ours.allocator()), "a torch.cuda.MemPool with an allocator")
+refused(lambda: torch.cuda.MemPool(use_on_oom=True), "a torch.cuda.MemPool with use_on_oom")
+import torch._dynamo
+torch._dynamo.config.suppress_errors = False
+model = nn.Sequential(*[nn.Linear(256, 256) for _ in range(3)]).cuda()
+compiled = torch.compile(model, backend="cudagraphs", dynamic=False)
+def steps():
+    for _ in range(4):
+        torch.compiler.cudagraph_mark_step_begin()
+        compiled(torch.randn(32, 256, device="cuda")).sum().backward()
+refused(steps, "checkpoints of private pools, which torch.compile needs")
+""",
+    ),
+    "a history that fits its segments, read by PyTorch's viewer": (
+        {"FAKE_HOLD_EVENTS": "1"},
+        """
+import bisect
+from torch.cuda import _memory_viz
+side = torch.cuda.Stream()
+before = bytes_on_gpu(5 * MB)
+torch.cuda.memory._record_memory_history(max_entries=1_000_000, context="all")
+choice, live = random.Random(5), []
+for step in range(1500):
+    with torch.cuda.stream(side if step % 5 == 0 else torch.cuda.default_stream()):
+        sizes = [1, 5000, 3 * MB, 30 * MB, choice.randrange(60 * MB)]
+        live.append(bytes_on_gpu(choice.choice(sizes)))
+    while len(live) > 30 or live and choice.random() < 0.4:
+        live.pop(choice.randrange(len(live)))
+    if step % 500 == 499:
+        torch.cuda.empty_cache()
+snapshot = torch.cuda.memory._snapshot()
+allocated = {before.data_ptr()}
+for entry in snapshot["device_traces"][0]:
+    if entry["action"] == "alloc":
+        assert entry["addr"] not in allocated, entry
+        allocated.add(entry["addr"])
+    elif entry["action"] == "free_completed":
+        allocated.remove(entry["addr"])
+assert allocated == {before.data_ptr(), *(t.data_ptr() for t in live)}
+listed = set()
+for segment in snapshot["segments"]:
+    end = segment["address"]
+    for block in segment["blocks"]:
+        assert block["address"] == end
+        end += block["size"]
+        if block["state"] == "active_allocated":
+            listed.add(block["address"])
+    assert end == segment["address"] + segment["total_size"]
+assert listed == allocated
+total = sum(segment["total_size"] for segment in snapshot["segments"])
+assert total == torch.cuda.memory_reserved(), (total, torch.cuda.memory_reserved())
+assert "<html" in _memory_viz.trace_plot(snapshot).lower()
+assert "alloc" in _memory_viz.trace(snapshot) and _memory_viz.segsum(snapshot)
+""",
+    ),
+    "a memory fraction, and memory that runs out": (
+        {"FAKE_TOTAL_BYTES": "1G"},
+        """
+torch.cuda.set_per_process_memory_fraction(0.5)
+a = bytes_on_gpu(300 * MB)
+try:
+    bytes_on_gpu(300 * MB)
+except torch.OutOfMemoryError as error:
+    assert "requested 300.00 MiB; the device has 1024.00 MiB" in str(error), error
+    assert "300.00 MiB is allocated, 300.00 MiB reserved, 512.00 MiB allowed" in str(error), error
+else:
+    raise SystemExit("no error")
+torch.cuda.set_per_process_memory_fraction(1.0)
+b = bytes_on_gpu(300 * MB)
+""",
+    ),
+}
+WITHOUT_VIRTUAL_MEMORY = """
+kept = [bytes_on_gpu(n * MB) for n in (1, 30)]
+assert coalesce_torch.memory_reserved() == 32 * MB, coalesce_torch.memory_reserved()
+with torch.cuda.graph(torch.cuda.CUDAGraph()):
+    bytes_on_gpu(MB).add_(1)
+"""
+for policy in ("quilt",):
+    for name, (env, code) in WITH_POOLS.items():
+        env = {**env, "COALESCE_TORCH_ALLOC": f"policy={policy}"}
+        OURS[f"{policy}: {name}"] = env, code
+    env = {
+        "COALESCE_TORCH_ALLOC": f"policy={policy}",
+        "FAKE_NO_VMM": "1",
+        "STDERR": f"coalesce: device 0 has no virtual memory, which the policy {policy} needs",
+        **QUIET,
+    }
+    OURS[f"{policy} on a device without virtual memory"] = env, WITHOUT_VIRTUAL_MEMORY
+OTHERS = ["bfc", "cuda_async", "gmlake", "quilt"]
 TRAINING = {
     "by default": [],
     "expandable segments": ["--conf", "expandable_segments:True"],
