@@ -17,6 +17,9 @@ const CONTEXT: u64 = 16;
 const LONGEST: u64 = 2048;
 /// Earlier parts that are compared, the latest ones.
 const CANDIDATES: usize = 16;
+/// Earlier requests like one whose bytes are compared, the latest ones. If sizes never repeat, a request would else be
+/// compared with every repetition that is remembered.
+const COMPARED: usize = 64;
 /// While fewer than [`LONGEST`] events agree, every so many events the other parts are compared again.
 const RECONSIDERED: u64 = 16;
 /// A multiplier of the hash.
@@ -85,13 +88,15 @@ impl History {
         }
     }
 
-    /// Where earlier requests like this one of as many bytes were placed, the latest first.
+    /// Where earlier requests like this one of as many bytes were placed, the latest first. Of the earlier ones the
+    /// last [`COMPARED`] count.
     pub(super) fn places(&self, number: Number) -> impl Iterator<Item = Place> {
         let this = self.get(number);
         let bytes = this.map_or(0, |event| event.bytes);
         let earlier = |event: &&Event| self.get(event.like);
         let like = std::iter::successors(this, move |event| earlier(event)).skip(1);
-        like.filter(move |event| event.bytes == bytes)
+        like.take(COMPARED)
+            .filter(move |event| event.bytes == bytes)
             .filter_map(|event| event.place)
     }
 
@@ -217,6 +222,22 @@ mod tests {
         assert_eq!(step(&mut history, 300), 0);
         assert_eq!(step(&mut history, 100), 40);
         assert_eq!(step(&mut history, 300), 40);
+    }
+
+    #[test]
+    fn a_request_is_compared_with_the_latest_like_it_only() {
+        let mut history = History::default();
+        let others = |history: &mut History, steps: usize| {
+            for other in 1..=steps as u64 {
+                step(history, 10 * other);
+            }
+        };
+        others(&mut history, 2);
+        step(&mut history, 0);
+        others(&mut history, COMPARED / 2);
+        assert_eq!(step(&mut history, 0), 40);
+        others(&mut history, 2 * COMPARED);
+        assert_eq!(step(&mut history, 0), 0);
     }
 
     #[test]
