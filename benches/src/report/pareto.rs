@@ -136,7 +136,7 @@ struct Way<'a> {
 }
 
 /// The ways in the short table of policies; the full table has all.
-const HEADLINE: [&str; 12] = [
+const HEADLINE: [&str; 13] = [
     "pytorch",
     "pytorch/expand",
     "bfc/growth",
@@ -148,6 +148,7 @@ const HEADLINE: [&str; 12] = [
     "tlsf",
     "offset_allocator",
     "gmlake",
+    "quilt",
     "offline",
 ];
 
