@@ -3,7 +3,8 @@
 use crate::check::Violation;
 use crate::driver::{DeviceAddr, Driver, StreamId};
 use crate::error::Error;
-use crate::mempool::{HasPrivatePools, PoolCall};
+use crate::mempool::PoolCall;
+use crate::private_pools::HasPrivatePools;
 use crate::snapshot::SegmentInfo;
 use crate::stats::DeviceStats;
 
@@ -126,7 +127,7 @@ macro_rules! delegate {
         }
     };
     (@private_pools $self:ident, $to:expr) => {
-        fn private_pools(&mut $self) -> Option<&mut dyn $crate::mempool::HasPrivatePools> {
+        fn private_pools(&mut $self) -> Option<&mut dyn $crate::private_pools::HasPrivatePools> {
             $to.private_pools()
         }
     };

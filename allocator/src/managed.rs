@@ -13,8 +13,9 @@ use crate::driver::hooks::held::Held;
 use crate::driver::tap::Tap;
 use crate::driver::{DeviceAddr, Driver, MemoryHandle, StreamId};
 use crate::error::{Error, OutOfMemory};
-use crate::mempool::{HasPrivatePools, MempoolId};
+use crate::mempool::MempoolId;
 use crate::policy::{Block, Policy, Refusal};
+use crate::private_pools::HasPrivatePools;
 use crate::snapshot::{BlockInfo, BlockState, SegmentInfo};
 use crate::stats::{DeviceStats, PoolKind, Stat, StatArray};
 

@@ -89,7 +89,8 @@ use crate::allocator::{Allocator, ONE_EXABYTE, delegate};
 use crate::driver::{DeviceAddr, Driver, HandleKind, StreamId};
 use crate::error::{Error, Hazard};
 use crate::history::{Action, History, HistoryOptions, Listener, TraceEntry};
-use crate::mempool::{HasPrivatePools, MempoolId};
+use crate::mempool::MempoolId;
+use crate::private_pools::HasPrivatePools;
 use crate::settings::Settings;
 use crate::stats::{DeviceStats, PoolKind};
 

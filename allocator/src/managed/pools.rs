@@ -6,8 +6,9 @@ use std::fmt;
 use super::Managed;
 use crate::driver::{Driver, StreamId};
 use crate::error::{Error, PoolError};
-use crate::mempool::{HasPrivatePools, MempoolId, StreamFilter};
+use crate::mempool::{MempoolId, StreamFilter};
 use crate::policy::{Policy, PrivatePools, Refusal};
+use crate::private_pools::HasPrivatePools;
 
 /// The requests of some streams, which a pool serves.
 struct Redirection {

@@ -14,7 +14,8 @@ use super::pool::Pools;
 use super::{BlockId, PoolId, PyTorch, Request, ShelfId};
 use crate::driver::{Driver, StreamId};
 use crate::error::{Error, Hazard, PoolError};
-use crate::mempool::{HasPrivatePools, MempoolId, PoolSource, StreamFilter};
+use crate::mempool::{MempoolId, PoolSource, StreamFilter};
+use crate::private_pools::HasPrivatePools;
 use crate::stats::PoolKind;
 
 /// Whether the bytes reserved by each private pool are counted separately.
