@@ -51,7 +51,8 @@ fn json_omits_the_figures_of_unsupported_workloads() {
     let text = coalesce(&["report", table.to_str().unwrap(), "--json"], "", &[]).success();
     let rows: serde_json::Value = serde_json::from_str(&text).unwrap();
     let rows = rows.as_array().unwrap();
-    assert_eq!(rows.len(), 820);
+    let lines = fs::read_to_string(&table).unwrap().lines().count();
+    assert_eq!(rows.len(), lines - 1, "one for each line but the header");
     for row in rows {
         let is_measured = row["unsupported"] == "";
         assert_eq!(row["peak_reserved_bytes"].is_u64(), is_measured, "{row}");
