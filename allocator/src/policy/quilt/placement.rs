@@ -57,18 +57,13 @@ impl Quilt {
 
     /// Whether the stream can use all memory at a place.
     fn is_free(&self, place: Place, bytes: u64, stream: StreamId) -> bool {
-        let is_there = match place {
-            Place::Home(_) => true,
-            Place::View(id, offset) => {
-                let view = self.views.get(id);
-                view.is_some_and(|view| offset + bytes <= view.bytes())
-            }
-        };
-        is_there
-            && self
-                .views
-                .runs(place, bytes)
-                .all(|run| self.space.free.contains(run) && self.can_use(stream, run))
+        let is_free = |run: Run| self.space.free.contains(run) && self.can_use(stream, run);
+        match place {
+            Place::Home(start) => is_free(Run { start, bytes }),
+            Place::View(id, offset) => self.views.get(id).is_some_and(|view| {
+                offset + bytes <= view.bytes() && view.behind(offset, bytes).all(is_free)
+            }),
+        }
     }
 
     /// The smallest free run at home, if possible one that the stream can use without waiting.

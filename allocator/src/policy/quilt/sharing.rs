@@ -59,8 +59,8 @@ impl Quilt {
 
     /// Whether a stream can use free memory.
     pub(super) fn can_use(&self, stream: StreamId, run: Run) -> bool {
-        let mut parts = self.uses.parts(run);
-        !self.is_restricted() || parts.all(|(_, marks)| self.permits(stream, marks))
+        let permits = |(_, marks): (Run, &[Mark])| self.permits(stream, marks);
+        !self.is_restricted() || self.uses.parts(run).all(permits)
     }
 
     /// The free runs that a stream can use, as far as it can use them; `None` if it can use all.
@@ -80,6 +80,9 @@ impl Quilt {
         bytes: u64,
         stream: StreamId,
     ) -> Result<(), Refusal> {
+        if self.uses.is_empty() {
+            return Ok(());
+        }
         let marks = self
             .views
             .runs(place, bytes)

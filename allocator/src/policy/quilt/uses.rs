@@ -18,6 +18,11 @@ struct Use {
 pub(super) struct Uses(BTreeMap<u64, Use>);
 
 impl Uses {
+    /// Whether there are no entries, as while there is one stream.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Notes the last uses of a run, which has no entry.
     pub(super) fn set(&mut self, run: Run, marks: Vec<Mark>) {
         if let Some((_, before)) = self.0.range_mut(..run.start).next_back()
@@ -65,6 +70,9 @@ impl Uses {
 
     /// Forgets a run.
     pub(super) fn forget(&mut self, run: Run) {
+        if self.is_empty() {
+            return;
+        }
         let before = self.0.range_mut(..run.start).next_back();
         if let Some((_, last)) = before
             && last.end > run.start
