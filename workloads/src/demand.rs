@@ -1,9 +1,12 @@
 //! The demand of a workload, independent of the allocator.
 
+mod kept;
+
 use std::collections::BTreeSet;
 
 use coalesce_alloc::{MempoolId, PoolCall};
 
+use self::kept::Kept;
 use crate::live::LiveTable;
 use crate::op::{Answer, Op, Workload, WorkloadError};
 use crate::replay::{Observer, Step};
@@ -18,6 +21,9 @@ pub struct Demand {
     /// **Lower bound**: max over time of Σ requested bytes of live allocations. No allocator can run the
     /// workload in less memory, even if it knows the workload in advance.
     pub lower_bound_bytes: u64,
+    /// The same with what private pools keep: until a pool is released, what was live in it at once. Equal to
+    /// `lower_bound_bytes` without private pools.
+    pub lower_bound_with_pools_bytes: u64,
     /// Streams that allocations were requested for or used on.
     pub streams: u64,
     /// Private pools that served requests, of CUDA graphs or of the program itself.
@@ -54,6 +60,7 @@ pub struct DemandCount {
     /// The demand so far.
     pub demand: Demand,
     live_bytes: u64,
+    kept: Kept,
     streams: BTreeSet<u32>,
     pools: BTreeSet<MempoolId>,
 }
@@ -64,21 +71,30 @@ impl DemandCount {
         let demand = &mut self.demand;
         demand.events += 1;
         match op {
-            Op::Malloc { stream, .. } => {
+            Op::Malloc { id, stream, .. } => {
                 self.streams.insert(stream);
                 demand.streams = self.streams.len() as u64;
                 demand.allocations += 1;
                 self.live_bytes = self.live_bytes.saturating_add(bytes);
                 demand.lower_bound_bytes = demand.lower_bound_bytes.max(self.live_bytes);
+                self.kept.malloc(id, bytes);
+                let with_pools = demand.lower_bound_with_pools_bytes;
+                demand.lower_bound_with_pools_bytes = with_pools.max(self.kept.bytes());
             }
-            Op::Free { .. } => self.live_bytes = self.live_bytes.saturating_sub(bytes),
+            Op::Free { id } => {
+                self.live_bytes = self.live_bytes.saturating_sub(bytes);
+                self.kept.free(id, bytes);
+            }
             Op::RecordStream { stream, .. } => {
                 self.streams.insert(stream);
                 demand.streams = self.streams.len() as u64;
             }
-            Op::Pool(PoolCall::Begin(pool)) => {
-                self.pools.insert(pool);
-                demand.pools = self.pools.len() as u64;
+            Op::Pool(call) => {
+                self.kept.call(call);
+                if let PoolCall::Begin(pool) = call {
+                    self.pools.insert(pool);
+                    demand.pools = self.pools.len() as u64;
+                }
             }
             _ => {}
         }

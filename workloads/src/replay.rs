@@ -130,10 +130,10 @@ pub fn replay<A: Allocator + ?Sized, O: Observer + ?Sized>(
 where
     A::Driver: Surroundings,
 {
-    replay_with(workload, allocator, observer, &mut |_| {})
+    replay_with(workload, allocator, observer, &mut |_, _| {})
 }
 
-/// As [`replay`], and shows `watch` the allocator after each operation, for what a [`Step`] does not have.
+/// As [`replay`], and shows `watch` each operation and the allocator after it, for what a [`Step`] does not have.
 ///
 /// # Errors
 /// As [`replay`].
@@ -141,7 +141,7 @@ pub fn replay_with<A: Allocator + ?Sized, O: Observer + ?Sized>(
     workload: &dyn Workload,
     allocator: &mut A,
     observer: &mut O,
-    watch: &mut dyn FnMut(&A),
+    watch: &mut dyn FnMut(Op<'_>, &A),
 ) -> Result<Tally, WorkloadError>
 where
     A::Driver: Surroundings,
@@ -168,7 +168,7 @@ where
             (Op::Free { .. }, Outcome::Skipped) => tally.skipped_frees += 1,
             _ => {}
         }
-        watch(allocator);
+        watch(op, allocator);
         restored.take_if(|restored| restored.blocks.is_empty());
         let partial = restored.as_ref();
         let partial = partial.map(|restored| restored.reported(allocator.stats()));

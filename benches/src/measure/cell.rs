@@ -15,11 +15,11 @@ use coalesce_alloc::{Allocator, PyTorch};
 use coalesce_plugin::Library;
 use coalesce_workloads::demand::Demand;
 use coalesce_workloads::families::batch_probe::LargestBatch;
-use coalesce_workloads::late::LateCount;
+use coalesce_workloads::late::{LateCount, StepCount, counted};
 use coalesce_workloads::lifetimes;
 use coalesce_workloads::limited::Limited;
 use coalesce_workloads::measure::{AtPeak, Measures};
-use coalesce_workloads::op::{Workload, WorkloadError};
+use coalesce_workloads::op::{Op, Workload, WorkloadError};
 use coalesce_workloads::replay::{Observer, Tally, replay_with};
 use coalesce_workloads::surroundings::Surroundings;
 
@@ -105,15 +105,15 @@ impl Cell<'_> {
     where
         A::Driver: Surroundings,
     {
-        self.run_watched(allocator, observer, &mut |_| {})
+        self.run_watched(allocator, observer, &mut |_, _| {})
     }
 
-    /// [`Cell::run_with`], and shows `watch` the allocator after each operation.
+    /// [`Cell::run_with`], and shows `watch` each operation and the allocator after it.
     fn run_watched<A: Allocator>(
         &self,
         mut allocator: A,
         observer: &mut dyn Observer,
-        watch: &mut dyn FnMut(&A),
+        watch: &mut dyn FnMut(Op<'_>, &A),
     ) -> anyhow::Result<Run<A>>
     where
         A::Driver: Surroundings,
@@ -218,6 +218,7 @@ impl Cell<'_> {
             lower_bound_bytes: self.demand.lower_bound_bytes,
             streams: Some(self.demand.streams),
             pools: Some(self.demand.pools),
+            lower_bound_with_pools_bytes: Some(self.demand.lower_bound_with_pools_bytes),
             profile: self.profile.name.clone(),
             ..Row::default()
         }
@@ -248,10 +249,12 @@ impl Cell<'_> {
     {
         let mut probe = (LargestBatch::default(), observer);
         let mut watch = (AtPeak::default(), &mut probe);
-        let mut late = LateCount::default();
-        let mut count = |allocator: &A| {
+        let (mut late, mut steps) = (LateCount::default(), StepCount::default());
+        let mut count = |op: Op<'_>, allocator: &A| {
             let served = allocator.stats().allocation.all().allocated;
-            late.after(served.cast_unsigned(), allocator.driver().counts());
+            let calls = counted(allocator.driver().counts());
+            late.after(served.cast_unsigned(), calls);
+            steps.after(op, calls);
         };
         let Run { allocator, tally } = self.run_watched(allocator, &mut watch, &mut count)?;
         let (at_peak, largest_batch) = (watch.0, probe.0.batch);
@@ -263,7 +266,8 @@ impl Cell<'_> {
         let if_complete = |share: Option<f64>| share.filter(|_| tally.ooms == 0).map(six_digits);
         let calls: u64 = CallKind::ALL.iter().map(|&kind| counts.of(kind)).sum();
         let per_1000 = calls as f64 / measures.allocations as f64 * 1000.0;
-        let late = late.of(measures.allocations, counts);
+        let late = late.of(measures.allocations, counted(counts));
+        let steps = steps.finish(counted(counts));
         let first_oom = tally.first_oom;
         let row = Row {
             workload: self.workload.name().to_owned(),
@@ -279,6 +283,7 @@ impl Cell<'_> {
             lower_bound_bytes: self.demand.lower_bound_bytes,
             streams: Some(self.demand.streams),
             pools: Some(self.demand.pools),
+            lower_bound_with_pools_bytes: Some(self.demand.lower_bound_with_pools_bytes),
             peak_requested_bytes: measures.peak_requested_bytes,
             peak_allocated_bytes: of_blocks(measures.peak_allocated_bytes),
             peak_active_bytes: of_blocks(measures.peak_active_bytes),
@@ -301,7 +306,10 @@ impl Cell<'_> {
             syncs: measures.syncs,
             driver_calls_per_1000: (measures.allocations > 0).then(|| six_digits(per_1000)),
             late_calls: Some(late.calls),
-            late_calls_per_1000: late.per_1000().map(six_digits),
+            late_calls_per_1000: late.rate().map(|rate| six_digits(1000.0 * rate)),
+            steps: Some(steps.steps),
+            quiet_from_step: steps.quiet_from,
+            late_calls_per_step: steps.late.rate().map(six_digits),
             driver_time_ns: allocator.driver().elapsed_ns(),
             profile: self.profile.name.clone(),
             ..Row::default()

@@ -38,6 +38,8 @@ pub struct Row {
     pub streams: Option<u64>,
     #[serde(default)]
     pub pools: Option<u64>,
+    #[serde(default)]
+    pub lower_bound_with_pools_bytes: Option<u64>,
     // Memory.
     pub peak_requested_bytes: u64,
     /// `None` for a library, which does not tell the sizes of its blocks.
@@ -70,6 +72,12 @@ pub struct Row {
     pub late_calls: Option<u64>,
     #[serde(default)]
     pub late_calls_per_1000: Option<f64>,
+    #[serde(default)]
+    pub steps: Option<u64>,
+    #[serde(default)]
+    pub quiet_from_step: Option<u64>,
+    #[serde(default)]
+    pub late_calls_per_step: Option<f64>,
     pub driver_time_ns: u64,
     pub profile: String,
     pub calls_malloc: u64,
@@ -126,18 +134,28 @@ pub type Key = [String; KEY.len()];
 pub const PROVENANCE: [&str; 3] = ["sweep", "cell", "cells"];
 
 /// The columns that have a value even if nothing could be measured.
-const STATED: [&str; 7] = [
+const STATED: [&str; 8] = [
     "conf",
     "family",
     "unsupported",
     "lower_bound_bytes",
     "streams",
     "pools",
+    "lower_bound_with_pools_bytes",
     "profile",
 ];
 
 /// The columns that older tables lack. Where one of them is empty, the figure is not known.
-pub const LACKED: [&str; 4] = ["streams", "pools", "late_calls", "late_calls_per_1000"];
+pub const LACKED: [&str; 8] = [
+    "streams",
+    "pools",
+    "lower_bound_with_pools_bytes",
+    "late_calls",
+    "late_calls_per_1000",
+    "steps",
+    "quiet_from_step",
+    "late_calls_per_step",
+];
 
 /// Whether the column has a value even if nothing could be measured.
 #[must_use]

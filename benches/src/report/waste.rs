@@ -6,7 +6,9 @@
 //! - [`waste`](TABLES): the recorded programs together, a line for each policy;
 //! - `waste_groups`: the same for each group;
 //! - `waste_ablation`: a line for `quilt`, and for `quilt` without each of its mechanisms;
-//! - `waste_efficiency`, `waste_least`, `waste_late`, `waste_driver`: a line for each program, a column for each policy.
+//! - `waste_efficiency`, `waste_least`, `waste_late`, `waste_steps`, `waste_driver`: a line for each program, a column for each
+//!   policy;
+//! - `waste_pools`: the same for programs with private pools, compared with what the pools must keep.
 
 mod figures;
 pub mod group;
@@ -29,7 +31,7 @@ pub const SOURCE: &str = "waste.csv";
 pub type Make = fn(&[Row], &Measured) -> String;
 
 /// The tables: their names in the marks of Markdown files, and the functions that make them.
-pub const TABLES: [(&str, Make); 7] = [
+pub const TABLES: [(&str, Make); 9] = [
     ("waste", headline),
     ("waste_groups", groups),
     ("waste_ablation", ablation),
@@ -50,6 +52,10 @@ pub const TABLES: [(&str, Make); 7] = [
             program.roomy(way, |row| calls(row).map(|calls| format!("{calls:.1}")))
         })
     }),
+    ("waste_steps", |rows, _| {
+        each(rows, None, |program, way| program.roomy(way, in_steps))
+    }),
+    ("waste_pools", pools),
     ("waste_driver", |rows, _| {
         each(rows, None, |program, way| {
             let ms = |row: &Row| row.driver_time_ns as f64 / 1e6;
@@ -185,6 +191,48 @@ fn each(rows: &[Row], on_gpu: Option<OnGpu<'_>>, cell: Cell) -> String {
     table.markdown()
 }
 
+/// Driver calls in each step of the second half, or the first step after which there are none.
+fn in_steps(row: &Row) -> Option<String> {
+    let calls = row.late_calls_per_step?;
+    Some(match row.quiet_from_step {
+        Some(step) if calls == 0.0 => format!("0 (from {step})"),
+        _ => format!("{calls:.1}"),
+    })
+}
+
+/// A line for each recorded program with private pools: how much of the reserved memory must be reserved, because it is
+/// requested or a pool has to keep it. Only the ways that serve all of them.
+fn pools(rows: &[Row], _: &Measured) -> String {
+    let programs = Programs::of(rows);
+    let of_group = |program: &&Program<'_>| program.group == Group::Pools;
+    let all: Vec<_> = programs.all.iter().filter(of_group).collect();
+    let serves_all = |way: &&String| all.iter().all(|program| program.served(way).is_some());
+    let ways: Vec<&String> = programs.ways.iter().filter(serves_all).collect();
+    let sizes = ["requested, GiB", "with what pools keep, GiB"];
+    let headings = sizes.into_iter().map(str::to_owned);
+    let headings = headings.chain(ways.iter().map(|way| marked(way)));
+    let left = std::iter::once(Column::left("program"));
+    let mut table = Table::new(left.chain(headings.map(Column::right)));
+    for program in &all {
+        let gib = |bytes: u64| format!("{:.2}", bytes as f64 / (1_u64 << 30) as f64);
+        let sizes = [program.requested, program.with_pools].map(gib);
+        let shares = ways.iter().map(|way| {
+            let share = program.served(way).and_then(figures::of_what_must_be);
+            share.map_or_else(String::new, percent)
+        });
+        let name = std::iter::once(program.name.to_owned());
+        table.row(name.chain(sizes).chain(shares));
+    }
+    let together = |way: &&String| {
+        let rows = all.iter().filter_map(|program| program.served(way));
+        let shares: Vec<f64> = rows.filter_map(figures::of_what_must_be).collect();
+        pair(Pair::of(&shares))
+    };
+    let name = ["mean (worst)", "", ""].map(str::to_owned);
+    table.row(name.into_iter().chain(ways.iter().map(together)));
+    table.markdown()
+}
+
 /// The cells of the columns in [`FIGURES`].
 fn texts(figures: &Figures) -> [String; 5] {
     let times =
@@ -226,6 +274,9 @@ mod tests {
             allocations: 2000,
             late_calls: Some(3),
             late_calls_per_1000: Some(3.0),
+            steps: Some(4),
+            quiet_from_step: (policy == "pytorch").then_some(3),
+            late_calls_per_step: Some(if policy == "pytorch" { 0.0 } else { 1.5 }),
             streams: Some(1),
             pools: Some(0),
             driver_time_ns: if policy == "pytorch" { 10 } else { 20 },
@@ -247,7 +298,10 @@ mod tests {
                     let mut row = row(name, policy, capacity);
                     match name {
                         "lora" if policy == "gmlake" => row.efficiency = Some(1.0),
-                        "graph_step" => row.pools = Some(1),
+                        "graph_step" => {
+                            row.pools = Some(1);
+                            row.lower_bound_with_pools_bytes = Some(3 << 30);
+                        }
                         "ddp_0" => row.streams = Some(2),
                         "small" => row.lower_bound_bytes = 1 << 20,
                         _ => {}
@@ -302,6 +356,34 @@ mod tests {
         assert!(one_gmlake.contains("|  | gmlake | 1/1 | 100.0 % (100.0 %)"));
         assert!(pools_pytorch.contains("pools | pytorch | 1/1 | 50.0 %"));
         assert_eq!(pools_gmlake, "|  | gmlake | 0/1 |  |  |  |  |  |");
+    }
+
+    #[test]
+    fn programs_with_pools_are_compared_with_what_pools_keep() {
+        let table = table(
+            "waste_pools",
+            &rows(),
+            "program,rank,what,peak_reserved_bytes\n",
+        );
+        let lines: Vec<&str> = table.lines().skip(2).collect();
+        let expected = [
+            "| graph_step | 2.00 | 3.00 | 75.0 % |",
+            "| mean (worst) |  |  | 75.0 % (75.0 %) |",
+        ];
+        assert_eq!(lines, expected, "gmlake has no pools");
+    }
+
+    #[test]
+    fn steps_are_quiet_or_have_calls() {
+        let table = table(
+            "waste_steps",
+            &rows(),
+            "program,rank,what,peak_reserved_bytes\n",
+        );
+        assert!(
+            table.contains("| lora | 2.00 | 0 (from 3) | 1.5 |\n"),
+            "{table}"
+        );
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub enum Better {
 }
 
 /// The compared columns. An empty figure is below every number: a first failure that does not exist.
-pub const COLUMNS: [(&str, Better); 49] = [
+pub const COLUMNS: [(&str, Better); 53] = [
     ("conf", Better::Neither),
     ("capacity_bytes", Better::Neither),
     ("family", Better::Neither),
@@ -29,6 +29,7 @@ pub const COLUMNS: [(&str, Better); 49] = [
     ("lower_bound_bytes", Better::Neither),
     ("streams", Better::Neither),
     ("pools", Better::Neither),
+    ("lower_bound_with_pools_bytes", Better::Neither),
     ("peak_requested_bytes", Better::Neither),
     ("peak_allocated_bytes", Better::Lower),
     ("peak_active_bytes", Better::Lower),
@@ -50,6 +51,9 @@ pub const COLUMNS: [(&str, Better); 49] = [
     ("driver_calls_per_1000", Better::Lower),
     ("late_calls", Better::Lower),
     ("late_calls_per_1000", Better::Lower),
+    ("steps", Better::Neither),
+    ("quiet_from_step", Better::Lower),
+    ("late_calls_per_step", Better::Lower),
     ("driver_time_ns", Better::Lower),
     ("profile", Better::Neither),
     ("calls_malloc", Better::Lower),
@@ -113,6 +117,7 @@ pub(super) fn says_what_was_run(column: &str) -> bool {
         "lower_bound_bytes",
         "streams",
         "pools",
+        "lower_bound_with_pools_bytes",
         "profile",
     ]
     .contains(&column)

@@ -16,7 +16,7 @@ pub(super) struct Pair {
 }
 
 impl Pair {
-    fn of(shares: &[f64]) -> Option<Self> {
+    pub(super) fn of(shares: &[f64]) -> Option<Self> {
         let worst = shares.iter().copied().reduce(f64::min)?;
         let mean = shares.iter().sum::<f64>() / shares.len() as f64;
         Some(Self { mean, worst })
@@ -82,6 +82,13 @@ fn shortest(row: &Row) -> Option<f64> {
 /// Peak requested / minimum device memory, of a row with that device.
 pub(super) fn on_least(row: &Row) -> f64 {
     row.lower_bound_bytes as f64 / row.capacity_bytes.max(1) as f64
+}
+
+/// What is requested or kept by private pools at its peak / peak reserved. None if requests failed.
+pub(super) fn of_what_must_be(row: &Row) -> Option<f64> {
+    let bytes = row.lower_bound_with_pools_bytes?;
+    row.efficiency?;
+    Some(bytes as f64 / row.peak_reserved_bytes.max(1) as f64)
 }
 
 fn late<'a>(rows: impl Iterator<Item = &'a Row> + Clone) -> Option<Late> {

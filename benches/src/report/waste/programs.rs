@@ -19,6 +19,8 @@ pub(crate) struct Program<'a> {
     pub(crate) group: Group,
     /// Peak requested in bytes.
     pub(crate) requested: u64,
+    /// The same with what private pools keep.
+    pub(crate) with_pools: u64,
     roomy: BTreeMap<String, &'a Row>,
     least: BTreeMap<String, &'a Row>,
 }
@@ -85,6 +87,9 @@ impl<'a> Programs<'a> {
                     name: &row.workload,
                     group: Group::of(row),
                     requested: row.lower_bound_bytes,
+                    with_pools: row
+                        .lower_bound_with_pools_bytes
+                        .unwrap_or(row.lower_bound_bytes),
                     roomy: BTreeMap::new(),
                     least: BTreeMap::new(),
                 });

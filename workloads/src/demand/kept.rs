@@ -1,0 +1,121 @@
+//! The memory that private pools keep.
+//!
+//! A CUDA graph writes to the memory of its pool whenever it is launched, also to memory that the program freed during the
+//! capture. So until a pool is released, what was live in it at once serves no other request, and no allocator can do with
+//! less than that and all other live requests.
+
+use std::collections::HashMap;
+
+use coalesce_alloc::{MempoolId, PoolCall};
+
+#[derive(Debug, Default)]
+struct Pool {
+    /// Bytes of live requests.
+    live: u64,
+    /// The most bytes that were live at once, or the live ones if it is released.
+    kept: u64,
+    is_released: bool,
+}
+
+/// Live requests, and what pools keep beyond them.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    pools: HashMap<MempoolId, Pool>,
+    /// The pools that requests are directed to. The last one serves them.
+    directed_to: Vec<MempoolId>,
+    /// The pools of live requests that are in one.
+    pool_of: HashMap<u64, MempoolId>,
+    /// Bytes of live requests that are in no pool, and bytes kept by all pools.
+    bytes: u64,
+}
+
+impl Kept {
+    /// Bytes of all live requests, and of what pools keep beyond them.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(super) fn malloc(&mut self, id: u64, bytes: u64) {
+        let Some(&pool) = self.directed_to.last() else {
+            self.bytes = self.bytes.saturating_add(bytes);
+            return;
+        };
+        self.pool_of.insert(id, pool);
+        self.change(pool, |pool| pool.live = pool.live.saturating_add(bytes));
+    }
+
+    pub(super) fn free(&mut self, id: u64, bytes: u64) {
+        match self.pool_of.remove(&id) {
+            Some(pool) => self.change(pool, |pool| pool.live = pool.live.saturating_sub(bytes)),
+            None => self.bytes = self.bytes.saturating_sub(bytes),
+        }
+    }
+
+    pub(super) fn call(&mut self, call: PoolCall) {
+        match call {
+            PoolCall::Begin(id) => {
+                self.directed_to.push(id);
+                self.change(id, |pool| pool.is_released = false);
+            }
+            PoolCall::End(id) => {
+                let newest = self.directed_to.iter().rposition(|&other| other == id);
+                if let Some(newest) = newest {
+                    self.directed_to.remove(newest);
+                }
+            }
+            PoolCall::Release(id) => self.change(id, |pool| pool.is_released = true),
+            PoolCall::Empty(_) | PoolCall::BeginCapture | PoolCall::EndCapture => {}
+        }
+    }
+
+    fn change(&mut self, id: MempoolId, change: impl FnOnce(&mut Pool)) {
+        let pool = self.pools.entry(id).or_default();
+        let before = pool.kept;
+        change(pool);
+        pool.kept = match pool.is_released {
+            true => pool.live,
+            false => pool.kept.max(pool.live),
+        };
+        self.bytes = (self.bytes - before).saturating_add(pool.kept);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_keeps_what_was_live_at_once_until_it_is_released() {
+        let (mut kept, pool) = (Kept::default(), MempoolId(0, 1));
+        kept.malloc(1, 10);
+        kept.call(PoolCall::Begin(pool));
+        kept.malloc(2, 100);
+        kept.free(2, 100);
+        kept.malloc(3, 60);
+        kept.call(PoolCall::End(pool));
+        kept.malloc(4, 5);
+        assert_eq!(kept.bytes(), 115);
+        kept.free(1, 10);
+        assert_eq!(kept.bytes(), 105);
+        kept.call(PoolCall::Release(pool));
+        assert_eq!(kept.bytes(), 65);
+        kept.free(3, 60);
+        assert_eq!(kept.bytes(), 5);
+        kept.call(PoolCall::Begin(pool));
+        kept.malloc(5, 7);
+        kept.free(5, 7);
+        assert_eq!(kept.bytes(), 12);
+    }
+
+    #[test]
+    fn the_pool_that_began_last_serves_requests() {
+        let (mut kept, outer, inner) = (Kept::default(), MempoolId(0, 1), MempoolId(0, 2));
+        kept.call(PoolCall::Begin(outer));
+        kept.call(PoolCall::Begin(inner));
+        kept.malloc(1, 10);
+        kept.free(1, 10);
+        kept.call(PoolCall::End(inner));
+        kept.malloc(2, 8);
+        assert_eq!(kept.bytes(), 18);
+    }
+}
