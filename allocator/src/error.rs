@@ -261,6 +261,9 @@ pub enum CheckpointError {
         /// The condition as PyTorch writes it.
         expected: &'static str,
     },
+    /// Another kind of allocator took the checkpoint.
+    #[error("the checkpoint is of another allocator")]
+    Foreign,
 }
 
 /// A place where PyTorch 2.11 corrupts its own state. This allocator stops before that, or does the

@@ -1,5 +1,9 @@
 //! What an allocator with private pools offers beyond [`Allocator`](crate::Allocator).
 
+use std::collections::HashSet;
+
+use crate::checkpoint::{Checkpoint, RestoredPool};
+use crate::driver::DeviceAddr;
 use crate::error::Error;
 use crate::mempool::{MempoolId, PoolCall, StreamFilter};
 
@@ -64,13 +68,36 @@ pub trait HasPrivatePools {
     ///
     /// # Errors
     /// [`PoolError::Unknown`](crate::error::PoolError::Unknown).
-    fn pool_use_count(&self, pool: MempoolId) -> Result<u64, Error>;
+    fn pool_use_count(&mut self, pool: MempoolId) -> Result<u64, Error>;
 
     /// Makes the memory of a pool without users available.
     ///
     /// # Errors
     /// Errors of the device.
     fn empty_pool(&mut self, pool: MempoolId) -> Result<(), Error>;
+
+    /// Records which blocks of a pool are live.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] without such a pool; an error if a freed block of it waits for other streams; an error of the
+    /// device.
+    fn checkpoint_pool(&mut self, pool: MempoolId) -> Result<Checkpoint, Error>;
+
+    /// Makes exactly those blocks of a pool live that were so at a checkpoint.
+    ///
+    /// # Errors
+    /// If the pool has no users, or not all the memory that it had; an error of the device.
+    fn restore_pool(&mut self, checkpoint: &Checkpoint) -> Result<RestoredPool, Error>;
+
+    /// Whether the live blocks of a pool are exactly those at `expected`.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] without such a pool.
+    fn pool_live_allocations_are(
+        &mut self,
+        pool: MempoolId,
+        expected: &HashSet<DeviceAddr>,
+    ) -> Result<bool, Error>;
 
     /// Announces that a graph is captured from here on, whatever the device says: what a replay calls.
     ///

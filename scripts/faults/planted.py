@@ -559,8 +559,8 @@ FAULTS = [
     Fault(
         "quilt: free memory is handed out twice",
         f"{QUILT}/placement.rs",
-        ".all(|run| self.space.free.contains(run) && self.can_use(stream, run))",
-        ".any(|run| self.space.free.contains(run) && self.can_use(stream, run))",
+        "view.behind(offset, bytes).all(is_free)",
+        "view.behind(offset, bytes).any(is_free)",
     ),
     Fault(
         "quilt: after a failure a view stays mapped",
@@ -609,6 +609,24 @@ FAULTS = [
         f"{QUILT}/private_pools.rs",
         "        device.synchronize_device()?;\n        self.all_over();\n        self.take_released_pools(device);\n",
         "        self.take_released_pools(device);\n",
+    ),
+    Fault(
+        "quilt: memory that a pool got after a checkpoint is lost when that is restored",
+        f"{QUILT}/checkpoints.rs",
+        "            private.space.free.give(run);\n",
+        "            let _ = run;\n",
+    ),
+    Fault(
+        "quilt: the views of restored blocks count as unused",
+        f"{QUILT}/checkpoints.rs",
+        "            self.views.enter(held.place);\n",
+        "            let _ = held;\n",
+    ),
+    Fault(
+        "quilt: a checkpoint is restored while work uses its blocks",
+        f"{QUILT}/checkpoints.rs",
+        "        device.synchronize_device()?;\n        self.all_over();\n",
+        "",
     ),
     Fault(
         "quilt: events are recorded during a capture",

@@ -1,9 +1,11 @@
-"""Runs one program, in one process for each of its ranks; record.py starts it.
+"""Runs one program, in one process for each of its ranks; record.py and gpu/waste.py start it.
 
-    one.py NAME --figures FILE.json [--snapshot FILE.pickle.xz] [--limit BYTES]
+    one.py NAME --figures FILE.json [--snapshot FILE.pickle.xz] [--limit BYTES] [--coalesce] [--steps]
 
-The environment has PYTORCH_CUDA_ALLOC_CONF. Writes the figures of each device that the program
-used, also if it runs out of memory."""
+The environment has PYTORCH_CUDA_ALLOC_CONF, or COALESCE_TORCH_ALLOC for --coalesce, which runs the
+program on our allocator. Writes the figures of each device that the program used, also if it runs
+out of memory; with --steps also the loss of each backward pass and the seconds between steps of
+optimizers, each of which then waits for the device."""
 
 import argparse
 import json
@@ -12,11 +14,14 @@ import os
 import pickle
 import random
 import sys
+import time
 import warnings
+from pathlib import Path
 
 sys.dont_write_bytecode = True
 import torch
 from programs import load
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 # The columns of measured.csv, and their names in torch.cuda.memory_stats().
 FIGURES = {
@@ -28,14 +33,45 @@ FIGURES = {
 }
 
 
+class Steps:
+    """The losses and the times of a program's steps."""
+
+    def __init__(self):
+        self.losses, self.times = [], [time.perf_counter()]
+        backward = torch.Tensor.backward
+
+        def noted(loss, *args, **named):
+            if loss.numel() == 1:
+                self.losses.append(loss.item())
+            return backward(loss, *args, **named)
+
+        torch.Tensor.backward = noted
+        register_optimizer_step_post_hook(self.end)
+
+    def end(self, *_):
+        torch.cuda.synchronize()
+        self.times.append(time.perf_counter())
+
+    def report(self):
+        pairs = zip(self.times, self.times[1:])
+        return {"losses": self.losses, "seconds": [after - before for before, after in pairs]}
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("name")
     parser.add_argument("--figures", required=True)
     parser.add_argument("--snapshot")
     parser.add_argument("--limit", type=int)
+    parser.add_argument("--coalesce", action="store_true")
+    parser.add_argument("--steps", action="store_true")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
+    if options.coalesce:
+        sys.path.insert(1, str(Path(__file__).resolve().parents[2] / "python"))
+        import coalesce_torch
+
+        coalesce_torch.enable()
     program = load()[options.name]
     if options.snapshot:
         torch.cuda.memory._record_memory_history(context=None, max_entries=10_000_000)
@@ -48,7 +84,12 @@ def main():
     torch.manual_seed(0)
     # The simulated device has no attention by cuDNN.
     torch.backends.cuda.enable_cudnn_sdp(False)
-    problem = None
+    problem, steps = None, None
+    if options.steps:
+        # Otherwise sums in another order give other losses, with any allocator.
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.backends.cudnn.benchmark = False
+        steps = Steps()
     try:
         program.run()
     except torch.OutOfMemoryError as error:
@@ -65,7 +106,8 @@ def main():
         with lzma.open(options.snapshot, "wb", preset=6) as file:
             pickle.dump(torch.cuda.memory._snapshot(), file)
     with open(options.figures, "w") as file:
-        json.dump({"devices": used, "ended_by": problem}, file)
+        of_steps = steps.report() if steps else {}
+        json.dump({"devices": used, "ended_by": problem, **of_steps}, file)
     sys.stdout.flush()
     # Without the interpreter's shutdown: graphs and pools may be freed in any order there.
     os._exit(0)

@@ -1,6 +1,7 @@
 //! Records a history of an allocator's requests and segments.
 
 mod extents;
+mod pools;
 
 use std::collections::HashMap;
 
@@ -12,6 +13,7 @@ use crate::driver::{DeviceAddr, Driver, StreamId};
 use crate::error::Error;
 use crate::history::{Action, History, HistoryOptions, Listener, TraceEntry};
 use crate::mempool::MempoolId;
+use crate::private_pools::HasPrivatePools;
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
 use crate::stats::DeviceStats;
@@ -104,6 +106,18 @@ impl<A: Allocator> WithHistory<A> {
         self.history.record(entry, MempoolId::DEFAULT);
     }
 
+    fn record_malloc(&mut self, addr: DeviceAddr, bytes: u64, stream: StreamId) {
+        self.live.insert(addr, (bytes, stream));
+        self.record(Action::Alloc, addr, bytes, stream);
+    }
+
+    fn record_free(&mut self, addr: DeviceAddr) {
+        let live = self.live.remove(&addr);
+        let (bytes, stream) = live.unwrap_or((0, StreamId::DEFAULT));
+        self.record(Action::FreeRequested, addr, bytes, stream);
+        self.record(Action::FreeCompleted, addr, bytes, stream);
+    }
+
     /// Records changes of the segments if the device was called or `addr` is in none.
     fn record_segments_for(&mut self, addr: DeviceAddr) {
         let calls = device_calls(self.allocator.stats());
@@ -141,8 +155,7 @@ impl<A: Allocator> Allocator for WithHistory<A> {
         match &answer {
             Ok(addr) if !addr.is_null() => {
                 self.record_segments_for(*addr);
-                self.live.insert(*addr, (bytes, stream));
-                self.record(Action::Alloc, *addr, bytes, stream);
+                self.record_malloc(*addr, bytes, stream);
             }
             Err(Error::OutOfMemory(error)) => {
                 let free = DeviceAddr(error.device_free);
@@ -157,10 +170,7 @@ impl<A: Allocator> Allocator for WithHistory<A> {
     fn free(&mut self, addr: DeviceAddr) -> Result<(), Error> {
         let answer = self.allocator.free(addr);
         if answer.is_ok() && !addr.is_null() && self.history.is_wanted() {
-            let live = self.live.remove(&addr);
-            let (bytes, stream) = live.unwrap_or((0, StreamId::DEFAULT));
-            self.record(Action::FreeRequested, addr, bytes, stream);
-            self.record(Action::FreeCompleted, addr, bytes, stream);
+            self.record_free(addr);
             if device_calls(self.allocator.stats()) != self.device_calls {
                 self.record_segments();
             }
@@ -174,7 +184,12 @@ impl<A: Allocator> Allocator for WithHistory<A> {
         answer
     }
 
-    delegate!(self, self.allocator; record_stream, private_pools, set_memory_limit, reports);
+    fn private_pools(&mut self) -> Option<&mut dyn HasPrivatePools> {
+        let has = self.allocator.private_pools().is_some();
+        has.then_some(self as &mut dyn HasPrivatePools)
+    }
+
+    delegate!(self, self.allocator; record_stream, set_memory_limit, reports);
 }
 
 #[cfg(test)]

@@ -1,11 +1,13 @@
 //! Users of private pools, and which requests the pools serve, for policies that have private pools.
 
-use std::collections::BTreeMap;
+use std::any::Any;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
-use super::Managed;
-use crate::driver::{Driver, StreamId};
-use crate::error::{Error, PoolError};
+use super::{Live, Managed};
+use crate::checkpoint::{Checkpoint, RestoredPool};
+use crate::driver::{DeviceAddr, Driver, StreamId};
+use crate::error::{CheckpointError, Error, PoolError};
 use crate::mempool::{MempoolId, StreamFilter};
 use crate::policy::{Policy, PrivatePools, Refusal};
 use crate::private_pools::HasPrivatePools;
@@ -20,6 +22,13 @@ impl fmt::Debug for Redirection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Redirection({})", self.pool)
     }
+}
+
+/// A private pool at one time.
+struct Saved {
+    live: Vec<Live>,
+    /// What the policy saved.
+    of_policy: Box<dyn Any + Send>,
 }
 
 /// The users of all pools.
@@ -88,6 +97,17 @@ impl<P: Policy, D: Driver> Managed<P, D> {
         Ok(())
     }
 
+    /// The live blocks of a pool, by address.
+    fn live_blocks_of(&mut self, pool: MempoolId) -> Result<Vec<Live>, Error> {
+        if !self.pools.users.contains_key(&pool) {
+            return Err(CheckpointError::NothingToSave.into());
+        }
+        let mut addresses = self.policy_pools()?.blocks_of(pool);
+        addresses.sort_unstable();
+        let live = addresses.iter().filter_map(|addr| self.live.get(addr));
+        Ok(live.copied().collect())
+    }
+
     fn policy_pools(&mut self) -> Result<&mut dyn PrivatePools, Error> {
         let policy = self.name;
         let what = "private pools";
@@ -145,7 +165,7 @@ impl<P: Policy, D: Driver> HasPrivatePools for Managed<P, D> {
         Ok(())
     }
 
-    fn pool_use_count(&self, pool: MempoolId) -> Result<u64, Error> {
+    fn pool_use_count(&mut self, pool: MempoolId) -> Result<u64, Error> {
         let users = self.pools.users.get(&pool);
         users.copied().ok_or(PoolError::Unknown(pool).into())
     }
@@ -163,6 +183,54 @@ impl<P: Policy, D: Driver> HasPrivatePools for Managed<P, D> {
         emptied.map_err(|refusal: Refusal| self.explain(refusal, 0, StreamId::DEFAULT))?;
         self.pools.users.remove(&pool);
         Ok(())
+    }
+
+    fn checkpoint_pool(&mut self, pool: MempoolId) -> Result<Checkpoint, Error> {
+        let live = self.live_blocks_of(pool)?;
+        let saved = match self.policy.private_pools() {
+            Some(pools) => pools.save(&mut self.device, pool),
+            None => return Err(CheckpointError::NothingToSave.into()),
+        };
+        let of_policy = saved.map_err(|refusal| self.explain(refusal, 0, StreamId::DEFAULT))?;
+        Ok(Checkpoint::new(pool, Saved { live, of_policy }))
+    }
+
+    fn restore_pool(&mut self, checkpoint: &Checkpoint) -> Result<RestoredPool, Error> {
+        let (pool, saved) = (checkpoint.pool(), checkpoint.saved::<Saved>()?);
+        match self.pools.users.get(&pool) {
+            Some(0) => return Err(CheckpointError::Released.into()),
+            Some(_) => {}
+            None => return Err(CheckpointError::NothingToRestore.into()),
+        }
+        let freed = self.live_blocks_of(pool)?;
+        let restored = match self.policy.private_pools() {
+            Some(pools) => pools.restore(&mut self.device, pool, &*saved.of_policy),
+            None => return Err(CheckpointError::NothingToRestore.into()),
+        };
+        restored.map_err(|refusal| self.explain(refusal, 0, StreamId::DEFAULT))?;
+        for live in &freed {
+            self.live.remove(&live.block.addr);
+            self.count_free(*live);
+        }
+        for live in &saved.live {
+            self.live.insert(live.block.addr, *live);
+            self.count_allocation(live.block, live.requested);
+        }
+        let addresses = |blocks: &[Live]| blocks.iter().map(|live| live.block.addr).collect();
+        Ok(RestoredPool {
+            freed: addresses(&freed),
+            allocated: addresses(&saved.live),
+        })
+    }
+
+    fn pool_live_allocations_are(
+        &mut self,
+        pool: MempoolId,
+        expected: &HashSet<DeviceAddr>,
+    ) -> Result<bool, Error> {
+        let live = self.live_blocks_of(pool)?;
+        let live = live.iter().map(|live| live.block.addr);
+        Ok(live.collect::<HashSet<_>>() == *expected)
     }
 
     fn begin_capture(&mut self) -> Result<(), Error> {

@@ -1,5 +1,7 @@
 //! The contract between a policy and the allocator that runs it.
 
+use std::any::Any;
+
 use crate::check::Violation;
 use crate::driver::{DeviceAddr, Driver, DriverError, StreamId, VirtualMemory};
 use crate::mempool::MempoolId;
@@ -102,6 +104,31 @@ pub trait PrivatePools {
     /// # Errors
     /// Errors of the device.
     fn empty_released_pools(&mut self, device: &mut dyn Driver) -> Result<(), Refusal>;
+
+    /// The addresses of the live blocks of a pool.
+    fn blocks_of(&self, pool: MempoolId) -> Vec<DeviceAddr>;
+
+    /// Saves which blocks of a pool are live.
+    ///
+    /// # Errors
+    /// Errors of the device.
+    fn save(
+        &mut self,
+        device: &mut dyn Driver,
+        pool: MempoolId,
+    ) -> Result<Box<dyn Any + Send>, Refusal>;
+
+    /// Makes exactly those blocks of a pool live that were so when [`PrivatePools::save`] returned `saved`. Blocks are freed
+    /// for that without [`Policy::free`].
+    ///
+    /// # Errors
+    /// Errors of the device; [`Refusal::Failed`] if the memory of the blocks is gone. Nothing has changed then.
+    fn restore(
+        &mut self,
+        device: &mut dyn Driver,
+        pool: MempoolId,
+        saved: &(dyn Any + Send),
+    ) -> Result<(), Refusal>;
 
     /// Announces that a graph is captured from here on. Until the end of the capture, the policy must not record, query
     /// or wait for events, or wait for the device. The capture may already have begun, as far as the device is

@@ -33,7 +33,12 @@ impl Users {
 
     /// Forgets the streams of a freed block.
     pub(super) fn forget(&mut self, block: Block) {
-        self.0.remove(&block.addr);
+        self.forget_at(block.addr);
+    }
+
+    /// Forgets the streams of the freed block at an address.
+    pub(super) fn forget_at(&mut self, addr: DeviceAddr) {
+        self.0.remove(&addr);
     }
 }
 

@@ -37,7 +37,7 @@ impl Run {
 ///
 /// A sorted list: programs have tens to hundreds of free runs, and a list of so few is read and changed in fewer
 /// cache lines than a tree. Between two requests, a program evicts everything from the cache.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct FreeRuns(Vec<Run>);
 
 impl FreeRuns {

@@ -59,6 +59,7 @@
 //! | `large_units` | all units have 2 MiB |
 //! | `scarce_units` | units do not become smaller as device memory becomes scarce |
 
+mod checkpoints;
 mod history;
 mod mechanisms;
 mod placement;

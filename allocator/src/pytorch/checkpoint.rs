@@ -18,6 +18,7 @@ use std::collections::{HashMap, HashSet};
 use super::block::{Block, State};
 use super::private_pool::PrivatePool;
 use super::{BlockId, PyTorch, Request};
+pub use crate::checkpoint::RestoredPool;
 use crate::driver::{DeviceAddr, Driver};
 use crate::error::{CheckpointError, Error, Hazard};
 use crate::mempool::MempoolId;
@@ -60,15 +61,6 @@ impl PoolCheckpoint {
         let blocks = self.segments.iter().flatten();
         blocks.filter(|block| block.is_allocated).map(|b| b.addr)
     }
-}
-
-/// What restoring a checkpoint did. An address may be in both lists.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct RestoredPool {
-    /// The allocations that were freed: all that the pool had.
-    pub freed: Vec<DeviceAddr>,
-    /// The allocations of the checkpoint. The caller owns them.
-    pub allocated: Vec<DeviceAddr>,
 }
 
 impl<D: Driver> PyTorch<D> {

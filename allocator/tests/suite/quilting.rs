@@ -13,6 +13,7 @@ type DynAllocator = Box<dyn Allocator<Driver = SimDevice>>;
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const MAIN: StreamId = StreamId::DEFAULT;
+const GRAPHS: MempoolId = MempoolId(1, 0);
 
 fn allocator_on(config: &SimConfig) -> DynAllocator {
     let mut device = SimDevice::new(config);
@@ -256,6 +257,68 @@ fn the_memory_of_a_graph_is_common_once_its_pool_is_released_and_the_device_was_
     allocator.malloc(64 * MIB, MAIN).unwrap();
     assert!(made(&calls(&mut allocator), "devsync"));
     assert_eq!(reserved(&allocator), 128 << 20);
+}
+
+/// Allocates in a pool of graphs.
+fn in_pool<const N: usize>(allocator: &mut DynAllocator, sizes: [u64; N]) -> [DeviceAddr; N] {
+    allocator.pool_call(PoolCall::Begin(GRAPHS)).unwrap();
+    let made = sizes.map(|bytes| allocator.malloc(bytes, MAIN).unwrap());
+    allocator.pool_call(PoolCall::End(GRAPHS)).unwrap();
+    made
+}
+
+#[test]
+fn a_restored_pool_has_the_blocks_of_the_checkpoint_and_the_memory_that_it_got_since() {
+    let mut allocator = allocator();
+    let [a, b, c] = in_pool(&mut allocator, [6 * MIB, 40 * MIB, 700]);
+    allocator.free(a).unwrap();
+    let pools = allocator.private_pools().unwrap();
+    let checkpoint = pools.checkpoint_pool(GRAPHS).unwrap();
+    allocator.free(b).unwrap();
+    // Larger than any free run: they lie in views.
+    let [d, e] = in_pool(&mut allocator, [44 * MIB, 900]);
+    let before = reserved(&allocator);
+
+    let pools = allocator.private_pools().unwrap();
+    let restored = pools.restore_pool(&checkpoint).unwrap();
+    assert_eq!(restored.freed.len(), 3);
+    assert!([c, d, e].iter().all(|addr| restored.freed.contains(addr)));
+    assert_eq!(restored.allocated.len(), 2);
+    assert_eq!(
+        pools.pool_live_allocations_are(GRAPHS, &[b, c].into()),
+        Ok(true)
+    );
+    allocator.check().unwrap();
+    let allocated = allocator.stats().allocated_bytes.all().current;
+    assert_eq!(allocated, (40 << 20) + 1024, "700 bytes take 1024");
+    assert_eq!(allocator.free(d), Err(Error::InvalidPointer(d)));
+    let all_that_is_free = before.cast_unsigned() - 42 * MIB;
+    in_pool(&mut allocator, [all_that_is_free]);
+    assert_eq!(reserved(&allocator), before);
+}
+
+#[test]
+fn a_checkpoint_whose_memory_is_gone_is_refused() {
+    let mut allocator = allocator();
+    let [block] = in_pool(&mut allocator, [6 * MIB]);
+    let pools = allocator.private_pools().unwrap();
+    let checkpoint = pools.checkpoint_pool(GRAPHS).unwrap();
+    allocator.free(block).unwrap();
+    allocator.pool_call(PoolCall::Release(GRAPHS)).unwrap();
+    let restore = |allocator: &mut DynAllocator| {
+        let pools = allocator.private_pools().unwrap();
+        pools.restore_pool(&checkpoint).unwrap_err().to_string()
+    };
+    assert_eq!(
+        restore(&mut allocator),
+        "Not expected to checkpoint freeable graph"
+    );
+    allocator.empty_cache().unwrap();
+    assert_eq!(restore(&mut allocator), "Could not find private pool id");
+    in_pool(&mut allocator, [MIB]);
+    let gone = "the memory of the checkpoint was returned";
+    assert_eq!(restore(&mut allocator), gone);
+    allocator.check().unwrap();
 }
 
 #[test]

@@ -14,8 +14,8 @@ mod sharing;
 
 use std::ffi::{c_char, c_int, c_void};
 
+use coalesce_alloc::Checkpoint;
 use coalesce_alloc::MempoolId;
-use coalesce_alloc::pytorch::checkpoint::PoolCheckpoint;
 
 use self::figures::{OutOfMemoryFigures, Settings, Stats};
 use self::report::{Block, Segment};
@@ -188,10 +188,10 @@ interface! {
     /// result: whether they are equal.
     pool_live_allocations_are: unsafe extern "C" fn(c_int, PoolId, *const u64, usize, *mut bool) -> Outcome = captures::live_allocations_are;
     /// Takes a checkpoint of a pool. Release it with `release_checkpoint`.
-    checkpoint_pool: unsafe extern "C" fn(c_int, PoolId, *mut *mut PoolCheckpoint) -> Outcome = captures::checkpoint;
-    release_checkpoint: unsafe extern "C" fn(*mut PoolCheckpoint) = captures::release_checkpoint;
+    checkpoint_pool: unsafe extern "C" fn(c_int, PoolId, *mut *mut Checkpoint) -> Outcome = captures::checkpoint;
+    release_checkpoint: unsafe extern "C" fn(*mut Checkpoint) = captures::release_checkpoint;
     /// Restores a checkpoint. The two functions receive the freed and the allocated addresses, with the last argument.
-    restore_pool: unsafe extern "C" fn(c_int, *const PoolCheckpoint, TakeAddress, TakeAddress, *mut c_void) -> Outcome = captures::restore;
+    restore_pool: unsafe extern "C" fn(c_int, *const Checkpoint, TakeAddress, TakeAddress, *mut c_void) -> Outcome = captures::restore;
 }
 
 /// Returns the table for the C++ class, and lets PyTorch name peers and keep the history from then on. The class checks

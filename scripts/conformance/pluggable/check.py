@@ -1025,6 +1025,46 @@ torch.cuda.empty_cache()
 assert torch.cuda.memory_reserved() == start, torch.cuda.memory_reserved()
 """,
     ),
+    "graph trees through torch.compile": (
+        QUIET,
+        """
+import gc
+import warnings
+import torch._dynamo
+from torch._inductor import config
+from torch._inductor.cudagraph_trees import get_container
+warnings.simplefilter("ignore")
+torch._dynamo.config.suppress_errors = False
+# The trees then compare the live blocks of their pool with what they expect after each graph.
+config.triton.fast_path_cudagraph_asserts = config.triton.slow_path_cudagraph_asserts = True
+start = torch.cuda.memory_reserved()
+torch.cuda.memory._record_memory_history(max_entries=1_000_000, context=None)
+model = nn.Sequential(*[nn.Linear(width, 700) for width in (256, 700, 700)]).cuda()
+compiled = torch.compile(model, backend="cudagraphs", dynamic=False)
+for rows in (32, 32, 64, 32, 64, 64, 16, 32, 3000, 3000, 16, 64):
+    torch.compiler.cudagraph_mark_step_begin()
+    compiled(torch.randn(rows, 256, device="cuda")).sum().backward()
+    model.zero_grad(set_to_none=True)
+manager = get_container(0).tree_manager
+assert manager.new_graph_id().id > 7, "graphs were captured"
+assert manager.debug_checkpointing_counter > 0, "checkpoints were restored"
+allocated = set()
+snapshot = torch.cuda.memory._snapshot()
+for entry in snapshot["device_traces"][0]:
+    if entry["action"] == "alloc":
+        assert entry["addr"] not in allocated, entry
+        allocated.add(entry["addr"])
+    elif entry["action"] == "free_completed":
+        allocated.discard(entry["addr"])
+blocks = [block for segment in snapshot["segments"] for block in segment["blocks"]]
+assert allocated == {b["address"] for b in blocks if b["state"] == "active_allocated"}
+del model, compiled, manager
+torch._dynamo.reset()
+gc.collect()
+torch.cuda.empty_cache()
+assert torch.cuda.memory_reserved() == start, torch.cuda.memory_reserved()
+""",
+    ),
     "memory that runs out in a capture": (
         {"FAKE_TOTAL_BYTES": "1G", **QUIET},
         """
@@ -1064,15 +1104,6 @@ path = os.environ["COALESCE_TORCH_LIB"]
 ours = torch.cuda.memory.CUDAPluggableAllocator(path, "coalesce_malloc", "coalesce_free")
 refused(lambda: torch.cuda.MemPool(ours.allocator()), "a torch.cuda.MemPool with an allocator")
 refused(lambda: torch.cuda.MemPool(use_on_oom=True), "a torch.cuda.MemPool with use_on_oom")
-import torch._dynamo
-torch._dynamo.config.suppress_errors = False
-model = nn.Sequential(*[nn.Linear(256, 256) for _ in range(3)]).cuda()
-compiled = torch.compile(model, backend="cudagraphs", dynamic=False)
-def steps():
-    for _ in range(4):
-        torch.compiler.cudagraph_mark_step_begin()
-        compiled(torch.randn(32, 256, device="cuda")).sum().backward()
-refused(steps, "checkpoints of private pools, which torch.compile needs")
 """,
     ),
     "a history that fits its segments, read by PyTorch's viewer": (

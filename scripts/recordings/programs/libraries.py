@@ -33,6 +33,34 @@ def lora():
     train(model, optimizer, (tokens(2, n) for n in lengths(7, 256, 1024)), loss)
 
 
+@program("transformers", "accelerate")
+def trainer():
+    """transformers: GPT-2 under the Trainer in bfloat16, batches padded to their longest text"""
+    import tempfile
+
+    from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+
+    texts = [{"input_ids": torch.randint(50257, (n,))} for n in lengths(160, 64, 1024, 1)]
+
+    def collate(batch):
+        longest = max(len(it["input_ids"]) for it in batch)
+        padded = [F.pad(it["input_ids"], (0, longest - len(it["input_ids"]))) for it in batch]
+        return {"input_ids": torch.stack(padded), "labels": torch.stack(padded)}
+
+    with tempfile.TemporaryDirectory() as folder:
+        settings = TrainingArguments(
+            folder,
+            per_device_train_batch_size=8,
+            max_steps=20,
+            bf16=True,
+            save_strategy="no",
+            report_to=[],
+            disable_tqdm=True,
+            remove_unused_columns=False,
+        )
+        Trainer(GPT2LMHeadModel(GPT2Config()), settings, collate, texts).train()
+
+
 @program("timm")
 def timm_convnext():
     """timm: ConvNeXt on images of growing size, mixup, an average of the weights"""

@@ -186,7 +186,50 @@ fn weight(symbol: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    /// A program: requests on one of two streams, and frees of blocks that were requested a few requests ago, all of it
+    /// repeated several times.
+    fn program() -> impl Strategy<Value = Vec<(bool, u64)>> {
+        let step = prop::collection::vec((any::<bool>(), 0_u64..6), 1..60);
+        let repeated = (step, 1_usize..6).prop_map(|(step, times)| step.repeat(times));
+        prop::collection::vec(repeated, 1..4).prop_map(|parts| parts.concat())
+    }
+
+    proptest! {
+        /// Compared with a search through all earlier events.
+        #[test]
+        fn what_is_followed_is_an_earlier_part_that_agrees(program in program()) {
+            let mut history = History::default();
+            let mut symbols: Vec<u64> = Vec::new();
+            for (is_request, detail) in program {
+                let number = match is_request {
+                    true => history.request(detail, StreamId::nth(detail as u32 % 2)),
+                    false => {
+                        history.free(history.requests().saturating_sub(detail));
+                        history.last
+                    }
+                };
+                symbols.push(history.get(number).unwrap().symbol);
+                let now = symbols.len();
+                let agreement = |earlier: usize| {
+                    let pairs = symbols[..earlier].iter().rev().zip(symbols.iter().rev());
+                    pairs.take_while(|(a, b)| a == b).count() as u64
+                };
+                let longest = (1..now).map(agreement).max().unwrap_or(0);
+                let like = history.get(number).unwrap().like as usize;
+                prop_assert!(like < now);
+                if like > 0 {
+                    prop_assert_eq!(agreement(like), history.agreed, "after {} events", now);
+                } else {
+                    // An earlier event is found by the last events, or by as many as there were.
+                    prop_assert!(longest < CONTEXT, "{} events agree", longest);
+                }
+            }
+        }
+    }
 
     /// A step of 40 requests, each followed by a free. Returns how many requests have the place that the same one
     /// of the same step had before.

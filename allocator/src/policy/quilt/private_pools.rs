@@ -8,6 +8,7 @@
 //! memory becomes common once the host has waited for the device: when the cache is emptied, or before more memory is
 //! taken from the device.
 
+use std::any::Any;
 use std::collections::{BTreeMap, HashMap};
 
 use foldhash::fast::FixedState;
@@ -35,19 +36,19 @@ enum State {
 }
 
 #[derive(Debug, Default)]
-struct PrivatePool {
-    space: Space,
+pub(super) struct PrivatePool {
+    pub(super) space: Space,
     state: State,
     /// Live blocks.
-    blocks: u64,
+    pub(super) blocks: u64,
 }
 
 /// All private pools.
 #[derive(Debug, Default)]
 pub(super) struct Pools {
-    pools: BTreeMap<MempoolId, PrivatePool>,
+    pub(super) pools: BTreeMap<MempoolId, PrivatePool>,
     /// The pools of live blocks, except blocks of the common memory.
-    owners: HashMap<DeviceAddr, MempoolId, FixedState>,
+    pub(super) owners: HashMap<DeviceAddr, MempoolId, FixedState>,
     /// The pool that is served and the common memory, while that is a private pool. [`Quilt`] then has the memory of the
     /// pool in place of the common memory.
     served: Option<(MempoolId, Space)>,
@@ -62,6 +63,12 @@ impl Pools {
             true => None,
             false => self.owners.remove(&addr),
         }
+    }
+
+    /// The live blocks of a pool.
+    pub(super) fn blocks_of(&self, pool: MempoolId) -> Vec<DeviceAddr> {
+        let owned = self.owners.iter().filter(|(_, owner)| **owner == pool);
+        owned.map(|(&addr, _)| addr).collect()
     }
 
     /// The memory of the pools that are not served.
@@ -220,6 +227,29 @@ impl PrivatePools for Quilt {
 
     fn empty_released_pools(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {
         self.reclaim_pools(device).map(|_| ())
+    }
+
+    fn blocks_of(&self, pool: MempoolId) -> Vec<DeviceAddr> {
+        self.pools.blocks_of(pool)
+    }
+
+    fn save(
+        &mut self,
+        device: &mut dyn Driver,
+        pool: MempoolId,
+    ) -> Result<Box<dyn Any + Send>, Refusal> {
+        Ok(Box::new(self.save_pool(device, pool)?))
+    }
+
+    fn restore(
+        &mut self,
+        device: &mut dyn Driver,
+        pool: MempoolId,
+        saved: &(dyn Any + Send),
+    ) -> Result<(), Refusal> {
+        let foreign = || Refusal::Failed("the checkpoint is of another policy".to_owned());
+        let saved = saved.downcast_ref().ok_or_else(foreign)?;
+        self.restore_pool(device, pool, saved)
     }
 
     fn begin_capture(&mut self, device: &mut dyn Driver) -> Result<(), Refusal> {

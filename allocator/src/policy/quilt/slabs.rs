@@ -64,7 +64,7 @@ impl Run {
 }
 
 /// The slabs of a stream.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Slabs {
     /// Addresses of the slabs, by number; `None` once a slab is gone.
     slabs: Vec<Option<DeviceAddr>>,
@@ -169,6 +169,11 @@ impl Slabs {
         (first != NONE)
             .then(|| self.remove(self.run_from(first)))
             .flatten()
+    }
+
+    /// The addresses of all slabs.
+    pub(super) fn iter(&self) -> impl Iterator<Item = DeviceAddr> {
+        self.slabs.iter().filter_map(|&slab| slab)
     }
 
     fn remove(&mut self, slab: Run) -> Option<DeviceAddr> {

@@ -8,17 +8,19 @@ pub mod ops;
 pub mod shadow;
 pub mod validator;
 
+use std::collections::BTreeSet;
+
 use coalesce_alloc::driver::calls::Call;
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::{DriverError, StreamId};
 use coalesce_alloc::error::{Error, PoolError};
 use coalesce_alloc::policy;
 use coalesce_alloc::settings::Settings;
-use coalesce_alloc::{Allocator, MempoolId, PoolCall};
+use coalesce_alloc::{Allocator, Checkpoint, MempoolId, PoolCall, RestoredPool};
 
 use self::foreseen::Foreseen;
 use self::ops::TestOp;
-use self::shadow::Shadow;
+use self::shadow::{Live, Shadow};
 
 pub type DynAllocator = Box<dyn Allocator<Driver = SimDevice>>;
 
@@ -69,6 +71,8 @@ pub struct Bench {
     failures_ordered: bool,
     /// The private pool that serves requests.
     pool: Option<MempoolId>,
+    /// Checkpoints of pools that still have users, with the allocations that were live.
+    checkpoints: Vec<(Checkpoint, Vec<Live>)>,
 }
 
 impl Bench {
@@ -82,6 +86,7 @@ impl Bench {
             decisions: Vec::new(),
             failures_ordered: false,
             pool: None,
+            checkpoints: Vec::new(),
         }
     }
 
@@ -170,13 +175,32 @@ impl Bench {
             }
             TestOp::ReleasePool { pool } if self.pool != Some(pool) => {
                 match allocator.pool_call(PoolCall::Release(pool)) {
-                    Ok(()) => self.shadow.release_pool(pool),
+                    Ok(()) => {
+                        self.shadow.release_pool(pool);
+                        self.checkpoints.retain(|(taken, _)| taken.pool() != pool);
+                    }
                     Err(Error::Pool(PoolError::Unknown(_))) => {}
                     Err(error) => return Err(error),
                 }
                 Ok(0)
             }
-            TestOp::EnterPool { .. } | TestOp::ReleasePool { .. } => Ok(0),
+            TestOp::Checkpoint { pool } => {
+                let Some(pools) = allocator.private_pools() else {
+                    return Ok(0);
+                };
+                if !pools.pool_use_count(pool).is_ok_and(|users| users > 0) {
+                    return Ok(0);
+                }
+                match pools.checkpoint_pool(pool) {
+                    Ok(taken) => self.checkpoints.push((taken, self.shadow.live_in(pool))),
+                    // A freed block of the pool waits for other streams.
+                    Err(Error::Policy(_)) => {}
+                    Err(error) => return Err(error),
+                }
+                Ok(0)
+            }
+            TestOp::Restore { victim } if self.pool.is_none() => self.restore(victim),
+            TestOp::EnterPool { .. } | TestOp::ReleasePool { .. } | TestOp::Restore { .. } => Ok(0),
             TestOp::CompleteEvents { stream, count } => {
                 let streams = allocator.driver_mut().streams_mut();
                 streams.complete(stream, count);
@@ -207,6 +231,30 @@ impl Bench {
                 Ok(0)
             }
         }
+    }
+
+    fn restore(&mut self, victim: usize) -> Result<u64, Error> {
+        let count = self.checkpoints.len();
+        let chosen = victim
+            .checked_rem(count)
+            .map(|index| &self.checkpoints[index]);
+        let (Some((taken, live)), Some(pools)) = (chosen, self.allocator.private_pools()) else {
+            return Ok(0);
+        };
+        let RestoredPool { freed, allocated } = pools.restore_pool(taken)?;
+        let addresses = |live: &[Live]| live.iter().map(|live| live.addr).collect::<BTreeSet<_>>();
+        let before = addresses(&self.shadow.live_in(taken.pool()));
+        assert_eq!(freed.into_iter().collect::<BTreeSet<_>>(), before);
+        let then = addresses(live);
+        assert_eq!(allocated.into_iter().collect::<BTreeSet<_>>(), then);
+        let are = pools.pool_live_allocations_are(taken.pool(), &then.into_iter().collect());
+        assert_eq!(are, Ok(true));
+        let calls = self.allocator.driver_mut().take_log();
+        assert!(calls.contains(&Call::SynchronizeDevice));
+        self.shadow.forget_released(calls);
+        let device = self.allocator.driver();
+        self.shadow.restore(taken.pool(), live, device);
+        Ok(0)
     }
 
     /// Checks the whole state with the allocator's own invariants and the naive validator.

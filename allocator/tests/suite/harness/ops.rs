@@ -32,6 +32,14 @@ pub enum TestOp {
     ReleasePool {
         pool: MempoolId,
     },
+    /// Takes a checkpoint of a private pool.
+    Checkpoint {
+        pool: MempoolId,
+    },
+    /// Restores the checkpoint at index `victim`, modulo their number, while no private pool serves requests.
+    Restore {
+        victim: usize,
+    },
     CompleteEvents {
         stream: StreamId,
         count: u64,
@@ -151,7 +159,9 @@ pub fn with_pools(failures: bool) -> impl Strategy<Value = Vec<TestOp>> {
         3 => pool().prop_map(|pool| TestOp::EnterPool { pool }),
         2 => Just(TestOp::LeavePool),
         1 => pool().prop_map(|pool| TestOp::ReleasePool { pool }),
+        2 => pool().prop_map(|pool| TestOp::Checkpoint { pool }),
+        2 => any::<usize>().prop_map(|victim| TestOp::Restore { victim }),
     ];
-    let operation = prop_oneof![6 => operation(failures), 1 => call];
+    let operation = prop_oneof![5 => operation(failures), 1 => call];
     prop::collection::vec(operation, 1..240)
 }

@@ -13,6 +13,8 @@ pub struct Live {
     pub addr: DeviceAddr,
     pub bytes: u64,
     stream: StreamId,
+    /// The private pool that it is from.
+    pool: Option<MempoolId>,
     /// Other streams that it was recorded on.
     uses: Vec<StreamId>,
     memory: Memory,
@@ -253,9 +255,29 @@ impl Shadow {
             addr,
             bytes,
             stream,
+            pool,
             uses: Vec::new(),
             memory,
         });
+    }
+
+    /// The live allocations of a private pool.
+    pub fn live_in(&self, pool: MempoolId) -> Vec<Live> {
+        let live = self.live.iter();
+        live.filter(|live| live.pool == Some(pool))
+            .cloned()
+            .collect()
+    }
+
+    /// Records that a private pool has the allocations of a checkpoint and no others. The device was waited for, so no
+    /// work uses those that were freed.
+    pub fn restore(&mut self, pool: MempoolId, saved: &[Live], device: &SimDevice) {
+        self.live.retain(|live| live.pool != Some(pool));
+        for then in saved {
+            self.malloc(then.addr, then.bytes, then.stream, Some(pool), device);
+            let now = self.live.last().map(|live| &live.memory);
+            assert_eq!(now, Some(&then.memory), "the memory of a block changed");
+        }
     }
 
     /// Records that a private pool has no users any more.

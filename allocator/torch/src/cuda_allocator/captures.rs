@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 use std::ffi::{c_int, c_void};
 
+use coalesce_alloc::Checkpoint;
 use coalesce_alloc::driver::DeviceAddr;
-use coalesce_alloc::pytorch::checkpoint::PoolCheckpoint;
 
 use super::{Outcome, PoolId, TakeAddress, outcome};
 use crate::process::DEVICES;
@@ -55,7 +55,7 @@ pub(super) unsafe extern "C" fn live_allocations_are(
 pub(super) unsafe extern "C" fn checkpoint(
     device: c_int,
     pool: PoolId,
-    checkpoint: *mut *mut PoolCheckpoint,
+    checkpoint: *mut *mut Checkpoint,
 ) -> Outcome {
     outcome(|| {
         let taken = DEVICES.with(device, |device| Ok(device.checkpoint_pool(pool.into())?))?;
@@ -67,7 +67,7 @@ pub(super) unsafe extern "C" fn checkpoint(
 
 /// # Safety
 /// `checkpoint` must come from [`checkpoint`] and is not used any more.
-pub(super) unsafe extern "C" fn release_checkpoint(checkpoint: *mut PoolCheckpoint) {
+pub(super) unsafe extern "C" fn release_checkpoint(checkpoint: *mut Checkpoint) {
     // SAFETY: the caller guarantees it.
     drop(unsafe { Box::from_raw(checkpoint) });
 }
@@ -76,7 +76,7 @@ pub(super) unsafe extern "C" fn release_checkpoint(checkpoint: *mut PoolCheckpoi
 /// `checkpoint` must come from [`checkpoint`] and live; the functions must accept `data`.
 pub(super) unsafe extern "C" fn restore(
     device: c_int,
-    checkpoint: *const PoolCheckpoint,
+    checkpoint: *const Checkpoint,
     take_freed: TakeAddress,
     take_allocated: TakeAddress,
     data: *mut c_void,

@@ -1,21 +1,18 @@
 //! Private pools, and the captures of graphs that use them.
 //!
 //! Any policy with [private pools](HasPrivatePools) serves them. Only the reference has what is special about PyTorch's:
-//! pools with an allocator of their own, pools that others may use or that are never split, and checkpoints.
+//! pools with an allocator of their own, and pools that others may use or that are never split.
 
 use std::collections::HashSet;
 
-#[cfg(doc)]
-use coalesce_alloc::PyTorch;
 use coalesce_alloc::driver::{DeviceAddr, Driver};
 use coalesce_alloc::error::Error;
-use coalesce_alloc::pytorch::checkpoint::{PoolCheckpoint, RestoredPool};
-use coalesce_alloc::{HasPrivatePools, MempoolId, PoolSource, StreamFilter};
+use coalesce_alloc::{
+    Checkpoint, HasPrivatePools, MempoolId, PoolSource, RestoredPool, StreamFilter,
+};
 
 use super::{DeviceAllocator, Policy};
 
-const CHECKPOINTS: &str = "checkpoints of private pools, which torch.compile needs for CUDA graphs \
-    (mode \"reduce-overhead\")";
 const POOLS: &str = "the private pools of CUDA graphs and torch.cuda.MemPool";
 const SOURCES: &str = "a torch.cuda.MemPool with an allocator of its own";
 const USE_ON_OOM: &str = "a torch.cuda.MemPool with use_on_oom";
@@ -115,30 +112,29 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
     /// Returns whether exactly these allocations of a private pool are live.
     ///
     /// # Errors
-    /// As [`PyTorch::pool_live_allocations_are`]; [`Error::Unsupported`] by other policies.
+    /// As [`HasPrivatePools::pool_live_allocations_are`]; [`Error::Unsupported`] by policies without private pools.
     pub fn pool_live_allocations_are(
         &mut self,
         pool: MempoolId,
         expected: &HashSet<DeviceAddr>,
     ) -> Result<bool, Error> {
-        self.reference(CHECKPOINTS)?
-            .pool_live_allocations_are(pool, expected)
+        self.pools()?.pool_live_allocations_are(pool, expected)
     }
 
     /// Records which blocks of a private pool are allocated.
     ///
     /// # Errors
-    /// As [`PyTorch::checkpoint_pool`]; [`Error::Unsupported`] by other policies.
-    pub fn checkpoint_pool(&mut self, pool: MempoolId) -> Result<PoolCheckpoint, Error> {
-        self.reference(CHECKPOINTS)?.checkpoint_pool(pool)
+    /// As [`HasPrivatePools::checkpoint_pool`]; [`Error::Unsupported`] by policies without private pools.
+    pub fn checkpoint_pool(&mut self, pool: MempoolId) -> Result<Checkpoint, Error> {
+        self.pools()?.checkpoint_pool(pool)
     }
 
     /// Makes exactly those blocks of a private pool allocated that were so at a checkpoint.
     ///
     /// # Errors
-    /// As [`PyTorch::restore_pool`]; [`Error::Unsupported`] by other policies.
-    pub fn restore_pool(&mut self, checkpoint: &PoolCheckpoint) -> Result<RestoredPool, Error> {
-        self.reference(CHECKPOINTS)?.restore_pool(checkpoint)
+    /// As [`HasPrivatePools::restore_pool`]; [`Error::Unsupported`] by policies without private pools.
+    pub fn restore_pool(&mut self, checkpoint: &Checkpoint) -> Result<RestoredPool, Error> {
+        self.pools()?.restore_pool(checkpoint)
     }
 
     /// Announces that the capture of a graph has begun. Other policies than the reference need no announcement: they notice

@@ -88,6 +88,46 @@ fn a_pool_of_the_program_is_emptied_when_it_ends() {
 }
 
 #[test]
+fn a_checkpoint_of_a_pool_can_be_restored() {
+    for devices in [devices(), quilt()] {
+        let run = |work: fn(&mut DeviceAllocator<Device>) -> Result<(), Error>| {
+            devices.with(0, |device| Ok(work(device)?)).unwrap();
+        };
+        run(|device| device.begin_allocate_to_pool(GRAPHS, Box::new(|_| true)));
+        let kept = [malloc(&devices, 30 * MIB), malloc(&devices, 700)].map(Result::unwrap);
+        run(|device| device.end_allocate_to_pool(GRAPHS));
+        let checkpoint = devices.with(0, |device| Ok(device.checkpoint_pool(GRAPHS)?));
+        let checkpoint = checkpoint.unwrap();
+        let is_kept = |kept: [DeviceAddr; 2]| {
+            let kept = kept.into_iter().collect();
+            devices.with(0, |device| {
+                Ok(device.pool_live_allocations_are(GRAPHS, &kept)?)
+            })
+        };
+        assert_eq!(is_kept(kept), Ok(true));
+        for addr in kept {
+            devices.free(0, addr).unwrap();
+        }
+        assert_eq!(is_kept(kept), Ok(false));
+        let restored = devices.with(0, |device| Ok(device.restore_pool(&checkpoint)?));
+        assert!(restored.unwrap().freed.is_empty());
+        assert_eq!(is_kept(kept), Ok(true));
+    }
+    let [reference, quilt] = [devices(), quilt()];
+    for devices in [&reference, &quilt] {
+        let begun = devices.with(0, |device| {
+            Ok(device.begin_allocate_to_pool(GRAPHS, Box::new(|_| true))?)
+        });
+        begun.unwrap();
+    }
+    let foreign = reference.with(0, |device| Ok(device.checkpoint_pool(GRAPHS)?));
+    let foreign = foreign.unwrap();
+    let refused = quilt.with(0, |device| Ok(device.restore_pool(&foreign)?));
+    let message = refused.unwrap_err().message;
+    assert_eq!(message, "the checkpoint is of another allocator");
+}
+
+#[test]
 fn what_a_policy_does_not_serve_is_refused() {
     let message = |devices: &Devices<Device>,
                    work: fn(&mut DeviceAllocator<Device>) -> Result<(), Error>| {
@@ -103,7 +143,7 @@ fn what_a_policy_does_not_serve_is_refused() {
     assert_eq!(message(&bfc, |device| device.release_pool(OF_USER)), pools);
     type Work = fn(&mut DeviceAllocator<Device>) -> Result<(), Error>;
     let quilt = quilt();
-    let calls: [(&str, Work); 4] = [
+    let calls: [(&str, Work); 3] = [
         (
             "a torch.cuda.MemPool with an allocator of its own",
             with_source,
@@ -114,10 +154,6 @@ fn what_a_policy_does_not_serve_is_refused() {
         ("a torch.cuda.MemPool with no_split", |device| {
             device.set_no_split(OF_USER)
         }),
-        (
-            "checkpoints of private pools, which torch.compile",
-            |device| device.checkpoint_pool(GRAPHS).map(|_| ()),
-        ),
     ];
     for (text, work) in calls {
         let said = message(&quilt, work);

@@ -1,0 +1,209 @@
+#!/usr/bin/env python3
+"""Runs real training programs on PyTorch's allocator and on another policy, and compares memory,
+losses and the time of a step; then the same under a limit that PyTorch's allocator cannot meet.
+
+    scripts/gpu/waste.py --library .../libcoalesce_torch.so --out runs.csv [PROGRAM ...]
+
+The programs are those of scripts/recordings. Ways to run them: `default` and `expandable` are
+PyTorch's own allocator, any other name is a policy of Coalesce. Without a limit each runs --rounds
+times, the ways in turn; then once with the memory that the policy reserved as the limit.
+
+--out gets a line for each run, and runs that it has are not repeated, so a call that was interrupted
+or ran out of --minutes resumes. The tables, printed at the end, have the peak of reserved memory, the
+efficiency, the time of the second half of the steps relative to `default` (the median, and the range
+of `default` itself), whether all losses are equal to the last bit, and what ended a run with the limit."""
+
+import argparse
+import csv
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAMS = (
+    *("trainer", "lora", "t5", "retinanet", "graphsage", "experts", "prefetch"),
+    *("pipeline", "fsdp", "sleep_and_wake", "compiled_training"),
+)
+NATIVE = {"default": "", "expandable": "expandable_segments:True"}
+KEY = ("program", "way", "limit", "round")
+COLUMNS = (*KEY, "requested", "reserved", "retries", "seconds", "losses", "ended_by")
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+def environment(way, library):
+    env = {**os.environ, "PYTHONHASHSEED": "0", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+    env["MASTER_ADDR"], env["MASTER_PORT"] = "127.0.0.1", str(free_port())
+    env.pop("PYTORCH_ALLOC_CONF", None)
+    env["PYTORCH_CUDA_ALLOC_CONF"] = NATIVE.get(way, "")
+    env["COALESCE_TORCH_LIB"] = os.path.abspath(library)
+    env["COALESCE_TORCH_ALLOC"] = f"policy={way}"
+    return env
+
+
+def run(row, options, ranks):
+    """Adds the figures of a run, those of rank 0, to its row."""
+    command = [sys.executable, ROOT / "scripts/recordings/one.py", row["program"], "--steps"]
+    command += ["--coalesce"] * (row["way"] not in NATIVE)
+    command += ["--limit", row["limit"]] if row["limit"] else []
+    env = environment(row["way"], options.library)
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [Path(folder) / f"{rank}.json" for rank in range(ranks)]
+        processes = []
+        for rank, figures in enumerate(paths):
+            own = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks)}
+            log = open(figures.with_suffix(".log"), "w+")
+            processes.append(
+                subprocess.Popen(
+                    list(map(str, [*command, "--figures", figures])),
+                    env={**env, **own} if ranks > 1 else env,
+                    stdout=log,
+                    stderr=log,
+                )
+            )
+        try:
+            for process in processes:
+                process.wait(options.timeout)
+        finally:
+            for process in processes:
+                process.kill()
+        for figures in paths:
+            if not figures.exists():
+                raise RuntimeError(figures.with_suffix(".log").read_text()[-1500:])
+        report = json.loads(paths[0].read_text())
+    device = max(report["devices"].values(), key=lambda it: it["peak_reserved_bytes"])
+    second_half = report["seconds"][len(report["seconds"]) // 2 :]
+    return {
+        **row,
+        "requested": device["peak_requested_bytes"],
+        "reserved": device["peak_reserved_bytes"],
+        "retries": device["retries"],
+        "seconds": f"{sum(second_half):.6f}",
+        "losses": ";".join(float(loss).hex() for loss in report["losses"]),
+        "ended_by": report["ended_by"] or "",
+    }
+
+
+def read(path):
+    if not path.exists():
+        return []
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def unlimited(options):
+    for program in options.programs:
+        for number in range(options.rounds):
+            for way in options.ways:
+                yield {"program": program, "way": way, "limit": "", "round": str(number)}
+
+
+def limited(options, runs):
+    policy = options.ways[-1]
+    for program in options.programs:
+        of_policy = [it for it in runs if (it["program"], it["way"]) == (program, policy)]
+        peaks = [int(it["reserved"]) for it in of_policy if not it["limit"]]
+        for way in options.ways if peaks else ():
+            yield {"program": program, "way": way, "limit": str(max(peaks)), "round": "0"}
+
+
+def perform(rows, options, deadline, programs):
+    """Runs the rows that the table lacks. Returns whether all were run."""
+    done = {tuple(it[key] for key in KEY) for it in read(options.out)}
+    is_new = not options.out.exists()
+    complete = True
+    with open(options.out, "a", newline="") as file:
+        table = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        if is_new:
+            table.writeheader()
+        for row in rows:
+            if tuple(row.values()) in done:
+                continue
+            if time.monotonic() > deadline:
+                return False
+            what = " ".join(value for value in row.values() if value)
+            try:
+                table.writerow(run(row, options, programs[row["program"]].ranks))
+                file.flush()
+                print(what, flush=True)
+            except (RuntimeError, subprocess.TimeoutExpired) as problem:
+                complete = False
+                print(f"{what}: FAILED, {problem}", flush=True)
+    return complete
+
+
+def tables(options, runs):
+    policy = options.ways[-1]
+    print("\n| program | way | peak reserved, MiB | efficiency | step | losses |")
+    print("|---|---|--:|--:|--:|---|")
+    for program in options.programs:
+        of_program = [it for it in runs if it["program"] == program and not it["limit"]]
+        native = [float(it["seconds"]) for it in of_program if it["way"] == "default"]
+        for way in options.ways:
+            own = [it for it in of_program if it["way"] == way]
+            if not own or not native:
+                continue
+            requested, reserved = (max(int(it[key]) for it in own) for key in ("requested", "reserved"))
+            middle = statistics.median(native)
+            step = f"× {statistics.median(float(it['seconds']) for it in own) / middle:.3f}"
+            if way == "default":
+                step += f" ({min(native) / middle:.3f} to {max(native) / middle:.3f})"
+            beside = [it["losses"] for it in of_program if it["way"] in ("default", way)]
+            losses = "equal" if len(set(beside)) == 1 else "differ"
+            share = 100 * requested / reserved
+            print(f"| {program} | {way} | {reserved >> 20:,} | {share:.1f} % | {step} | {losses} |")
+    print(f"\n| program | limit, MiB: what {policy} reserved | {' | '.join(options.ways)} |")
+    print("|---|--:|" + "---|" * len(options.ways))
+    for program in options.programs:
+        with_limit = {it["way"]: it for it in runs if it["program"] == program and it["limit"]}
+        if not with_limit:
+            continue
+        limit = int(next(iter(with_limit.values()))["limit"]) >> 20
+        cells = []
+        for way in options.ways:
+            own = with_limit.get(way)
+            ended = own and ("out of memory" if own["ended_by"] else "completes")
+            cells.append(f"{ended}, {own['retries']} retries" if own else "")
+        print(f"| {program} | {limit:,} | {' | '.join(cells)} |")
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("programs", nargs="*", default=PROGRAMS, help="programs of recordings")
+    parser.add_argument("--library", required=True, help="libcoalesce_torch.so")
+    parser.add_argument("--out", type=Path, required=True, help="table of all runs")
+    parser.add_argument(
+        "--ways", nargs="*", default=["default", "expandable", "quilt"], help="the policy is the last"
+    )
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--minutes", type=float, default=9, help="starts nothing after these (9)")
+    parser.add_argument("--timeout", type=float, default=120, help="seconds for a run (120)")
+    options = parser.parse_args()
+    deadline = time.monotonic() + 60 * options.minutes
+    sys.path.insert(0, str(ROOT / "scripts/recordings"))
+    from programs import load
+
+    programs = load()
+    for name in options.programs:
+        if name not in programs or programs[name].missing():
+            parser.error(f"{name}: not a program of scripts/recordings, or a package is missing")
+    complete = perform(unlimited(options), options, deadline, programs)
+    complete &= perform(limited(options, read(options.out)), options, deadline, programs)
+    tables(options, read(options.out))
+    sys.exit(not complete)
+
+
+if __name__ == "__main__":
+    main()
