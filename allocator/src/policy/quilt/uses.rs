@@ -1,21 +1,21 @@
 //! The last uses of free memory.
 
-use std::collections::BTreeMap;
-
 use crate::policy::free_runs::Run;
 
 use super::streams::Mark;
 
 #[derive(Clone, Debug)]
 struct Use {
-    end: u64,
+    run: Run,
     marks: Vec<Mark>,
 }
 
 /// The marks that later users of free memory must be ordered after, by position. Any stream can use memory without an
 /// entry at once.
+///
+/// A sorted list, like the free runs, and for the same reason.
 #[derive(Debug, Default)]
-pub(super) struct Uses(BTreeMap<u64, Use>);
+pub(super) struct Uses(Vec<Use>);
 
 impl Uses {
     /// Whether there are no entries, as while there is one stream.
@@ -25,15 +25,15 @@ impl Uses {
 
     /// Notes the last uses of a run, which has no entry.
     pub(super) fn set(&mut self, run: Run, marks: Vec<Mark>) {
-        if let Some((_, before)) = self.0.range_mut(..run.start).next_back()
-            && before.end == run.start
+        let after = self.first_reaching(run.start);
+        if let Some(before) = after.checked_sub(1).map(|before| &mut self.0[before])
+            && before.run.end() == run.start
             && before.marks == marks
         {
-            before.end = run.end();
+            before.run.bytes += run.bytes;
             return;
         }
-        let end = run.end();
-        self.0.insert(run.start, Use { end, marks });
+        self.0.insert(after, Use { run, marks });
     }
 
     /// The marks of a run.
@@ -43,11 +43,11 @@ impl Uses {
 
     /// The parts of a run that have marks, by position. The first mark is of the stream that freed the part.
     pub(super) fn parts(&self, run: Run) -> impl Iterator<Item = (Run, &[Mark])> {
-        let before = self.0.range(..run.start).next_back();
-        let before = before.filter(|(_, last)| last.end > run.start);
-        let uses = before.into_iter().chain(self.0.range(run.start..run.end()));
-        uses.map(move |(&start, last)| {
-            let part = Run::between(start.max(run.start), last.end.min(run.end()));
+        let uses = self.0[self.first_reaching(run.start)..].iter();
+        let overlapping = uses.take_while(move |last| last.run.start < run.end());
+        overlapping.map(move |last| {
+            let (start, end) = (last.run.start, last.run.end());
+            let part = Run::between(start.max(run.start), end.min(run.end()));
             (part, last.marks.as_slice())
         })
     }
@@ -70,30 +70,36 @@ impl Uses {
 
     /// Forgets a run.
     pub(super) fn forget(&mut self, run: Run) {
-        if self.is_empty() {
+        let mut first = self.first_reaching(run.start);
+        let Some(at_start) = self.0.get_mut(first) else {
             return;
+        };
+        if at_start.run.start < run.start {
+            let rest = Use {
+                run: Run::between(run.start, at_start.run.end()),
+                marks: at_start.marks.clone(),
+            };
+            at_start.run = Run::between(at_start.run.start, run.start);
+            first += 1;
+            self.0.insert(first, rest);
         }
-        let before = self.0.range_mut(..run.start).next_back();
-        if let Some((_, last)) = before
-            && last.end > run.start
+        let ending = |last: &Use| last.run.end() <= run.end();
+        let covered = self.0[first..].partition_point(ending);
+        self.0.drain(first..first + covered);
+        if let Some(last) = self.0.get_mut(first)
+            && last.run.start < run.end()
         {
-            let rest = (run.end() < last.end).then(|| last.clone());
-            last.end = run.start;
-            if let Some(rest) = rest {
-                self.0.insert(run.end(), rest);
-            }
-        }
-        while let Some((&start, _)) = self.0.range(run.start..run.end()).next() {
-            if let Some(last) = self.0.remove(&start)
-                && last.end > run.end()
-            {
-                self.0.insert(run.end(), last);
-            }
+            last.run = Run::between(run.end(), last.run.end());
         }
     }
 
     pub(super) fn clear(&mut self) {
         self.0.clear();
+    }
+
+    /// The index of the first entry that ends after a position.
+    fn first_reaching(&self, position: u64) -> usize {
+        self.0.partition_point(|last| last.run.end() <= position)
     }
 }
 
