@@ -211,12 +211,12 @@ mod tests {
     fn steps(calls: &[u64]) -> Steps {
         let mut count = StepCount::default();
         let mut made = 7;
-        for number in 0..calls.len() {
+        for (number, of_step) in calls.iter().enumerate() {
             let tag = format!("step {number}");
             count.after(Op::Mark { tag: &tag }, made);
-            count.after(Op::EmptyCache, made + calls[number] / 2);
-            count.after(Op::Mark { tag: "forward" }, made + calls[number]);
-            made += calls[number];
+            count.after(Op::EmptyCache, made + of_step / 2);
+            made += of_step;
+            count.after(Op::Mark { tag: "forward" }, made);
         }
         count.after(Op::Mark { tag: "end" }, made);
         count.finish(made + 9)

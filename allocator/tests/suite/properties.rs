@@ -3,6 +3,7 @@
 use coalesce_alloc::driver::sim::SimConfig;
 use coalesce_alloc::driver::sim::address::AddressPolicy::{self, Down, FirstFit, Up};
 use proptest::prelude::*;
+use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;
 
 use crate::harness::foreseen::Foreseen;
@@ -42,6 +43,45 @@ fn keeps_private_pools_apart(subject: &Subject) {
     }
 }
 
+/// A failure at each driver call of a program, of each kind; then two in a row. After each the state is consistent, no
+/// block is lost, and every byte is returned at the end.
+fn survives_a_failure_at_every_call(
+    subject: &Subject,
+    programs: impl Strategy<Value = Vec<TestOp>>,
+) {
+    let mut runner = TestRunner::deterministic();
+    for _ in 0..PROGRAMS {
+        let mut ops = programs.new_tree(&mut runner).unwrap().current();
+        ops.truncate(LONGEST_PROGRAM);
+        let run = |failures: &[TestOp]| {
+            let ops = [failures, &ops].concat();
+            let mut bench = harness::run(subject, &ops);
+            let is_planned = bench.allocator.driver_mut().faults_mut().cancel();
+            bench.tear_down();
+            is_planned
+        };
+        for after in 0.. {
+            let [fails, runs_out] = [false, true].map(|memory| TestOp::FailCall { after, memory });
+            let again = |after| TestOp::FailAgain {
+                after,
+                memory: false,
+            };
+            run(&[runs_out.clone(), again(0)]);
+            run(&[fails.clone(), again(after % 3)]);
+            run(&[TestOp::BreakDevice { after }]);
+            run(&[runs_out]);
+            if run(&[fails]) {
+                break; // The program makes no more calls.
+            }
+        }
+    }
+}
+
+/// Programs for failures at every call.
+const PROGRAMS: usize = 2;
+/// Operations of such a program.
+const LONGEST_PROGRAM: usize = 40;
+
 /// Runs a test on random operations, and on those that failed before.
 fn for_all(ops: impl Strategy<Value = Vec<TestOp>>, test: impl Fn(&[TestOp])) {
     let mut runner = TestRunner::new(ProptestConfig {
@@ -78,7 +118,7 @@ fn roomy() -> SimConfig {
 /// "settings", device)`. `Foreseen::Another` as a fifth argument announces another program to the
 /// policy.
 ///
-/// The bodies are functions, so that each subject adds three calls to the binary instead of three
+/// The bodies are functions, so that each subject adds four calls to the binary instead of three
 /// instances of proptest's runner.
 macro_rules! allocator_suite {
     ($name:ident, $policy:expr, $conf:expr, $device:expr) => {
@@ -105,6 +145,11 @@ macro_rules! allocator_suite {
             #[test]
             fn survives_a_failing_driver() {
                 super::survives_a_failing_driver(&subject());
+            }
+
+            #[test]
+            fn survives_a_failure_at_every_call() {
+                super::survives_a_failure_at_every_call(&subject(), ops::peaceful());
             }
 
             #[test]
@@ -186,15 +231,33 @@ allocator_suite!(
     tight(Up)
 );
 
+/// Policies with private pools.
+const WITH_POOLS: [&str; 2] = ["quilt", "pytorch"];
+
 #[test]
-fn quilt_keeps_private_pools_apart() {
-    for device in [tight(Up), roomy()] {
-        keeps_private_pools_apart(&Subject {
-            policy: "quilt",
+fn private_pools_survive_a_failure_at_every_call() {
+    for policy in WITH_POOLS {
+        let subject = Subject {
+            policy,
             conf: "",
-            device,
+            device: tight(Up),
             foreseen: Foreseen::Program,
-        });
+        };
+        survives_a_failure_at_every_call(&subject, ops::with_pools(false));
+    }
+}
+
+#[test]
+fn private_pools_are_kept_apart() {
+    for policy in WITH_POOLS {
+        for device in [tight(Up), roomy()] {
+            keeps_private_pools_apart(&Subject {
+                policy,
+                conf: "",
+                device,
+                foreseen: Foreseen::Program,
+            });
+        }
     }
 }
 

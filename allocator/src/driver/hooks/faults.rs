@@ -1,5 +1,7 @@
 //! Failures injected on request.
 
+use std::collections::VecDeque;
+
 use crate::driver::DriverError;
 use crate::driver::calls::CallKind;
 use crate::driver::tap::Hook;
@@ -9,7 +11,8 @@ use crate::driver::tap::Hook;
 pub struct Faults {
     /// Number of `malloc` and `create` calls still to refuse.
     refused: u64,
-    planned: Option<Planned>,
+    /// In order; each counts its calls from the failure before it.
+    planned: VecDeque<Planned>,
     sticky: Option<DriverError>,
 }
 
@@ -29,29 +32,37 @@ impl Faults {
         self.refused = count;
     }
 
-    /// Makes one call of any kind fail with `error` after `calls` that succeed.
+    /// Makes one call of any kind fail with `error` after `calls` that succeed. Nothing that was planned before happens.
     pub fn fail_after(&mut self, calls: u64, error: DriverError) {
+        self.planned.clear();
+        self.then_fail_after(calls, error);
+    }
+
+    /// Makes one more call fail with `error`, after the failures planned before and `calls` that succeed.
+    pub fn then_fail_after(&mut self, calls: u64, error: DriverError) {
         let breaks = false;
-        self.planned = Some(Planned {
+        self.planned.push_back(Planned {
             calls,
             error,
             breaks,
         });
     }
 
-    /// Breaks the device after `calls` that succeed; see [`Self::set_sticky`].
+    /// Breaks the device after `calls` that succeed; see [`Self::set_sticky`]. Nothing that was planned before happens.
     pub fn break_after(&mut self, calls: u64, error: DriverError) {
         let breaks = true;
-        self.planned = Some(Planned {
+        self.planned = VecDeque::from([Planned {
             calls,
             error,
             breaks,
-        });
+        }]);
     }
 
-    /// Cancels a planned failure. Returns whether one was planned.
+    /// Cancels the planned failures. Returns whether any was planned.
     pub fn cancel(&mut self) -> bool {
-        self.planned.take().is_some()
+        let any = !self.planned.is_empty();
+        self.planned.clear();
+        any
     }
 
     /// Breaks the device: every call fails with `error`, as after an illegal access on a real device.
@@ -65,18 +76,13 @@ impl Hook for Faults {
     /// Fails the call if it is the planned one.
     fn before(&mut self, kind: CallKind, _: u64) -> Result<(), DriverError> {
         self.last_error()?;
-        match self.planned.take() {
-            Some(Planned {
-                calls: 0,
-                error,
-                breaks,
-            }) => {
-                self.sticky = breaks.then(|| error.clone());
-                return Err(error);
-            }
-            Some(later) => {
-                let calls = later.calls - 1;
-                self.planned = Some(Planned { calls, ..later });
+        match self.planned.front_mut() {
+            Some(next) if next.calls > 0 => next.calls -= 1,
+            Some(_) => {
+                if let Some(Planned { error, breaks, .. }) = self.planned.pop_front() {
+                    self.sticky = breaks.then(|| error.clone());
+                    return Err(error);
+                }
             }
             None => {}
         }
@@ -107,6 +113,11 @@ mod tests {
         let mut faults = Faults::default();
         faults.fail_after(2, error());
         assert_eq!(strikes(&mut faults, 5), [false, false, true, false, false]);
+        faults.fail_after(1, error());
+        faults.then_fail_after(0, error());
+        faults.then_fail_after(1, error());
+        let expected = [false, true, true, false, true, false];
+        assert_eq!(strikes(&mut faults, 6), expected);
         faults.break_after(2, error());
         assert_eq!(strikes(&mut faults, 5), [false, false, true, true, true]);
         assert_eq!(faults.last_error(), Err(error()));

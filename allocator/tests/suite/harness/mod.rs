@@ -90,8 +90,19 @@ impl Bench {
         }
     }
 
+    /// Whether the operation is performed. What the reference does in captures and with checkpoints is PyTorch's, not what
+    /// this suite demands: streams that a capture used count as finished, for example. Its state machine tests that.
+    fn performs(&self, op: &TestOp) -> bool {
+        let of_graphs = matches!(op, TestOp::EnterPool { pool } if pool.is_of_graphs());
+        let saves = matches!(op, TestOp::Checkpoint { .. } | TestOp::Restore { .. });
+        self.subject.policy != "pytorch" || !(of_graphs || saves)
+    }
+
     /// Performs one operation and checks the outcome with the shadow.
     pub fn step(&mut self, op: &TestOp) {
+        if !self.performs(op) {
+            return;
+        }
         let captures = self.pool.is_some_and(MempoolId::is_of_graphs);
         let outcome = self.perform(op);
         let calls = self.allocator.driver_mut().take_log();
@@ -162,17 +173,15 @@ impl Bench {
             TestOp::EnterPool { pool } if self.pool.is_none() => {
                 match allocator.pool_call(PoolCall::Begin(pool)) {
                     Ok(()) => self.pool = Some(pool),
-                    Err(Error::Pool(PoolError::Released(_))) => {}
+                    Err(Error::Pool(PoolError::Released(_))) => return Ok(0),
                     Err(error) => return Err(error),
                 }
-                Ok(0)
-            }
-            TestOp::LeavePool => {
-                if let Some(pool) = self.pool.take() {
-                    allocator.pool_call(PoolCall::End(pool))?;
+                if pool.is_of_graphs() {
+                    allocator.pool_call(PoolCall::BeginCapture)?;
                 }
                 Ok(0)
             }
+            TestOp::LeavePool => self.leave_pool().map(|()| 0),
             TestOp::ReleasePool { pool } if self.pool != Some(pool) => {
                 match allocator.pool_call(PoolCall::Release(pool)) {
                     Ok(()) => {
@@ -207,14 +216,14 @@ impl Bench {
                 Ok(0)
             }
             TestOp::FailCall { after, memory } => {
-                let error = if memory {
-                    DriverError::OutOfMemory
-                } else {
-                    DriverError::Failed("injected".to_owned())
-                };
                 let faults = allocator.driver_mut().faults_mut();
-                faults.fail_after(after, error);
+                faults.fail_after(after, injected(memory));
                 self.failures_ordered = true;
+                Ok(0)
+            }
+            TestOp::FailAgain { after, memory } => {
+                let faults = allocator.driver_mut().faults_mut();
+                faults.then_fail_after(after, injected(memory));
                 Ok(0)
             }
             TestOp::BreakDevice { after } => {
@@ -231,6 +240,17 @@ impl Bench {
                 Ok(0)
             }
         }
+    }
+
+    fn leave_pool(&mut self) -> Result<(), Error> {
+        let Some(pool) = self.pool.take() else {
+            return Ok(());
+        };
+        let ended = self.allocator.pool_call(PoolCall::End(pool));
+        if pool.is_of_graphs() {
+            self.allocator.pool_call(PoolCall::EndCapture)?;
+        }
+        ended
     }
 
     fn restore(&mut self, victim: usize) -> Result<u64, Error> {
@@ -273,9 +293,7 @@ impl Bench {
         driver.faults_mut().cancel();
         driver.faults_mut().set_sticky(None);
         driver.faults_mut().refuse_next(0);
-        if let Some(pool) = self.pool.take() {
-            self.allocator.pool_call(PoolCall::End(pool)).unwrap();
-        }
+        self.leave_pool().unwrap();
         for pool in ops::POOLS {
             let released = self.allocator.pool_call(PoolCall::Release(pool));
             let _was_never_used = released.is_err();
@@ -300,6 +318,14 @@ impl Bench {
             assert_eq!(addresses, 0, "addresses left behind");
         }
         assert_eq!(self.allocator.segments(), []);
+    }
+}
+
+/// The error of a call that is made to fail.
+fn injected(memory: bool) -> DriverError {
+    match memory {
+        true => DriverError::OutOfMemory,
+        false => DriverError::Failed("injected".to_owned()),
     }
 }
 

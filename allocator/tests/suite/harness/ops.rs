@@ -49,6 +49,11 @@ pub enum TestOp {
         after: u64,
         memory: bool,
     },
+    /// One more driver call fails, after the one that was to fail and `after` that succeed.
+    FailAgain {
+        after: u64,
+        memory: bool,
+    },
     /// Every driver call fails, after `after` that succeed, until an operation has failed.
     BreakDevice {
         after: u64,

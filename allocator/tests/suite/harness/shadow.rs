@@ -305,9 +305,19 @@ impl Shadow {
         if calls.contains(&Call::SynchronizeDevice) {
             self.private.retain(|private| !private.is_released);
         }
+        let waits = |call: &Call| matches!(call, Call::SynchronizeStream { .. });
+        let has_waited = calls.iter().any(waits);
         for call in calls {
-            if let Call::Free { addr, bytes } | Call::Unmap { addr, bytes } = call {
-                self.forget_freed((addr, bytes));
+            let (Call::Free { addr, bytes } | Call::Unmap { addr, bytes }) = call else {
+                continue;
+            };
+            self.forget_freed((addr, bytes));
+            // Unlike a free, unmapping does not wait.
+            if has_waited || matches!(call, Call::Free { .. }) {
+                let is_there =
+                    |memory: &Memory| meet((memory.addr.0, memory.bytes), (addr.0, bytes));
+                self.private
+                    .retain(|private| !private.is_released || !is_there(&private.memory));
             }
         }
     }

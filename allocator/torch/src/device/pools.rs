@@ -148,7 +148,7 @@ impl<D: Driver + 'static> DeviceAllocator<D> {
     /// Announces that the capture of a graph has ended.
     ///
     /// # Errors
-    /// As [`PyTorch::mark_capture_end`].
+    /// As [`coalesce_alloc::PyTorch::mark_capture_end`].
     pub fn mark_capture_end(&mut self) -> Result<(), Error> {
         match &mut self.policy {
             Policy::Reference(allocator) => allocator.mark_capture_end(),
