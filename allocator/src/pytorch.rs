@@ -50,6 +50,7 @@ mod flat_hash;
 mod free_blocks;
 mod garbage_collect;
 mod graph_reuse;
+mod has_private_pools;
 pub mod in_parts;
 mod limit;
 mod live;

@@ -7,18 +7,14 @@
 //! Source: PyTorch 2.11, `create_or_incref_pool`, `beginAllocateToPool`, `endAllocateToPool`,
 //! `releasePool`, `try_mempool_fallback`.
 
-use std::collections::HashSet;
 use std::fmt;
 
-use super::checkpoint::PoolCheckpoint;
 use super::flat_hash::{FlatHashMap, FlatKey};
 use super::pool::Pools;
 use super::{BlockId, PoolId, PyTorch, Request, ShelfId};
-use crate::checkpoint::{Checkpoint, RestoredPool};
-use crate::driver::{DeviceAddr, Driver, StreamId};
+use crate::driver::{Driver, StreamId};
 use crate::error::{Error, Hazard, PoolError};
 use crate::mempool::{MempoolId, PoolSource, StreamFilter};
-use crate::private_pools::HasPrivatePools;
 use crate::stats::PoolKind;
 
 /// Whether the bytes reserved by each private pool are counted separately.
@@ -401,61 +397,6 @@ impl<D: Driver> PyTorch<D> {
             }
         }
         Ok(None)
-    }
-}
-
-impl<D: Driver> HasPrivatePools for PyTorch<D> {
-    fn create_or_use_pool(&mut self, pool: MempoolId) -> Result<(), Error> {
-        self.create_or_use_pool(pool)
-    }
-
-    fn begin_allocate_to_pool(
-        &mut self,
-        pool: MempoolId,
-        accepts: StreamFilter,
-    ) -> Result<(), Error> {
-        self.begin_allocate_to_pool(pool, accepts)
-    }
-
-    fn end_allocate_to_pool(&mut self, pool: MempoolId) -> Result<(), Error> {
-        self.end_allocate_to_pool(pool)
-    }
-
-    fn release_pool(&mut self, pool: MempoolId) -> Result<(), Error> {
-        self.release_pool(pool)
-    }
-
-    fn pool_use_count(&mut self, pool: MempoolId) -> Result<u64, Error> {
-        PyTorch::pool_use_count(self, pool)
-    }
-
-    fn empty_pool(&mut self, pool: MempoolId) -> Result<(), Error> {
-        self.empty_pool(pool)
-    }
-
-    fn checkpoint_pool(&mut self, pool: MempoolId) -> Result<Checkpoint, Error> {
-        Ok(Checkpoint::new(pool, self.checkpoint_pool(pool)?))
-    }
-
-    fn restore_pool(&mut self, checkpoint: &Checkpoint) -> Result<RestoredPool, Error> {
-        self.restore_pool(checkpoint.saved::<PoolCheckpoint>()?)
-    }
-
-    fn pool_live_allocations_are(
-        &mut self,
-        pool: MempoolId,
-        expected: &HashSet<DeviceAddr>,
-    ) -> Result<bool, Error> {
-        PyTorch::pool_live_allocations_are(self, pool, expected)
-    }
-
-    fn begin_capture(&mut self) -> Result<(), Error> {
-        self.begin_capture();
-        Ok(())
-    }
-
-    fn end_capture(&mut self) -> Result<(), Error> {
-        self.end_capture()
     }
 }
 
