@@ -7,6 +7,7 @@ mod convert;
 mod diagnose;
 mod diff;
 mod fits;
+mod golden;
 mod gpu;
 mod input;
 mod installed;
