@@ -80,8 +80,8 @@
 //! 2. Declare the module in `policy.rs`: `mod exact_fit;`
 //! 3. Add it to the table in `policy/registry.rs`:
 //!    `"exact_fit", "reuses blocks of their exact size" => exact_fit::ExactFit;`
-//! 4. Add it to the test suite in `tests/suite/properties.rs`:
-//!    `allocator_suite!(exact_fit, "exact_fit", "", tight(Up));`
+//! 4. Add it to the subjects of the test suite in `tests/suite/properties.rs`:
+//!    `exact_fit: "exact_fit", "", tight(Up);`
 //!
 //! `coalesce policies` then lists it, replays and sweeps accept its name, and
 //! `cargo test -p coalesce-alloc --test suite properties::exact_fit` runs the whole suite on it. An

@@ -58,7 +58,8 @@ PROCEDURES = {
             ),
             Insert(
                 "allocator/tests/suite/properties.rs",
-                'allocator_suite!(exact_fit, "exact_fit", "", tight(Up));',
+                'exact_fit: "exact_fit", "", tight(Up);',
+                "    direct:",
             ),
         ],
         command="cargo test -p coalesce-alloc --test suite properties::exact_fit".split(),

@@ -23,6 +23,7 @@ mod quilting;
 mod remapping;
 mod reports;
 mod restore;
+mod soak;
 mod sources;
 mod state_machine;
 mod stitching;

@@ -114,26 +114,28 @@ fn roomy() -> SimConfig {
     }
 }
 
-/// The properties of a policy with given settings on a device: `allocator_suite!(name, "policy",
-/// "settings", device)`. `Foreseen::Another` as a fifth argument announces another program to the
-/// policy.
+/// The properties of each policy with settings on a device: `name: "policy", "settings", device;`.
+/// `Foreseen::Another` behind the device announces another program to the policy.
 ///
-/// The bodies are functions, so that each subject adds four calls to the binary instead of three
+/// The bodies are functions, so that each subject adds four calls to the binary instead of four
 /// instances of proptest's runner.
-macro_rules! allocator_suite {
-    ($name:ident, $policy:expr, $conf:expr, $device:expr) => {
-        allocator_suite!($name, $policy, $conf, $device, Foreseen::Program);
-    };
-    ($name:ident, $policy:expr, $conf:expr, $device:expr, $foreseen:expr) => {
-        mod $name {
+macro_rules! suites {
+    ($($name:ident: $policy:expr, $conf:expr, $device:expr $(, $foreseen:expr)?;)*) => {
+        /// All of them.
+        pub fn subjects() -> Vec<Subject> {
+            vec![$($name::subject()),*]
+        }
+
+        $(mod $name {
             use super::*;
 
-            fn subject() -> Subject {
+            pub fn subject() -> Subject {
                 Subject {
                     policy: $policy,
                     conf: $conf,
                     device: $device,
-                    foreseen: $foreseen,
+                    foreseen: [$($foreseen,)? Foreseen::Program][0],
+                    release: None,
                 }
             }
 
@@ -156,83 +158,72 @@ macro_rules! allocator_suite {
             fn decides_the_same_again() {
                 super::decides_the_same_again(&subject());
             }
-        }
+        })*
     };
 }
 
-allocator_suite!(direct, "direct", "", tight(Up));
-allocator_suite!(direct_first_fit, "direct", "", tight(FirstFit));
-allocator_suite!(cuda_async, "cuda_async", "", tight(Up));
-allocator_suite!(
-    cuda_async_threshold,
-    "cuda_async",
-    "release_threshold:64MiB,reuse_internal_dependencies:false",
-    tight(FirstFit)
-);
-allocator_suite!(bfc, "bfc", "", tight(Up));
-allocator_suite!(bfc_growth, "bfc", "growth:true,fraction:1", tight(FirstFit));
-allocator_suite!(
-    bfc_garbage_collection,
-    "bfc",
-    "growth:true,garbage_collection:true,fraction:0.5,fragmentation_fraction:0.01",
-    tight(Down)
-);
-allocator_suite!(bfc_two_ended, "bfc_two_ended", "", tight(Up));
-allocator_suite!(
-    bfc_two_ended_small,
-    "bfc_two_ended",
-    "limit:100MiB,lower_from:16KiB,fragmentation_fraction:0.001",
-    tight(Down)
-);
-allocator_suite!(rmm_pool, "rmm_pool", "", tight(Up));
-allocator_suite!(
-    rmm_pool_limited,
-    "rmm_pool",
-    "initial_pool_size:1MiB,maximum_pool_size:200MiB",
-    tight(FirstFit)
-);
-allocator_suite!(rmm_arena, "rmm_arena", "", tight(Up));
-allocator_suite!(
-    rmm_binning,
-    "rmm_binning",
-    "min_size_exponent:16,max_size_exponent:19",
-    tight(Up)
-);
-allocator_suite!(buddy, "buddy", "", tight(Up));
-allocator_suite!(buddy_small_chunks, "buddy", "chunk:16MiB", tight(FirstFit));
-allocator_suite!(cupy, "cupy", "", tight(Up));
-allocator_suite!(cupy_limited, "cupy", "limit:200MiB", tight(FirstFit));
-allocator_suite!(paddle_auto_growth, "paddle_auto_growth", "", tight(Up));
-allocator_suite!(
-    paddle_auto_growth_small_pool,
-    "paddle_auto_growth",
-    "small_pool_size:1MiB,small_pool_auto_growth_chunk_size:2MiB,\
-     large_pool_auto_growth_chunk_size:16MiB,alignment_size:512",
-    tight(FirstFit)
-);
-allocator_suite!(
-    paddle_auto_growth_eager,
-    "paddle_auto_growth",
-    "auto_growth_chunk_size:8MiB,free_idle_chunk:true,free_when_no_cache_hit:true",
-    tight(Down)
-);
-allocator_suite!(quilt, "quilt", "", tight(Up));
-allocator_suite!(quilt_roomy, "quilt", "", roomy());
-allocator_suite!(
-    quilt_plain,
-    "quilt",
-    "without:repeat+views+sharing+slabs",
-    tight(Up)
-);
-allocator_suite!(
-    quilt_small_units,
-    "quilt",
-    "without:ends+large_units",
-    tight(Up)
-);
+suites! {
+    direct: "direct", "", tight(Up);
+    direct_first_fit: "direct", "", tight(FirstFit);
+    cuda_async: "cuda_async", "", tight(Up);
+    cuda_async_threshold: "cuda_async", "release_threshold:64MiB,reuse_internal_dependencies:false", tight(FirstFit);
+    bfc: "bfc", "", tight(Up);
+    bfc_growth: "bfc", "growth:true,fraction:1", tight(FirstFit);
+    bfc_garbage_collection: "bfc", "growth:true,garbage_collection:true,fraction:0.5,fragmentation_fraction:0.01", tight(Down);
+    bfc_two_ended: "bfc_two_ended", "", tight(Up);
+    bfc_two_ended_small: "bfc_two_ended", "limit:100MiB,lower_from:16KiB,fragmentation_fraction:0.001", tight(Down);
+    rmm_pool: "rmm_pool", "", tight(Up);
+    rmm_pool_limited: "rmm_pool", "initial_pool_size:1MiB,maximum_pool_size:200MiB", tight(FirstFit);
+    rmm_arena: "rmm_arena", "", tight(Up);
+    rmm_binning: "rmm_binning", "min_size_exponent:16,max_size_exponent:19", tight(Up);
+    buddy: "buddy", "", tight(Up);
+    buddy_small_chunks: "buddy", "chunk:16MiB", tight(FirstFit);
+    cupy: "cupy", "", tight(Up);
+    cupy_limited: "cupy", "limit:200MiB", tight(FirstFit);
+    paddle_auto_growth: "paddle_auto_growth", "", tight(Up);
+    paddle_auto_growth_small_pool: "paddle_auto_growth", "small_pool_size:1MiB,small_pool_auto_growth_chunk_size:2MiB,\
+     large_pool_auto_growth_chunk_size:16MiB,alignment_size:512", tight(FirstFit);
+    paddle_auto_growth_eager: "paddle_auto_growth", "auto_growth_chunk_size:8MiB,free_idle_chunk:true,free_when_no_cache_hit:true", tight(Down);
+    quilt: "quilt", "", tight(Up);
+    quilt_roomy: "quilt", "", roomy();
+    quilt_plain: "quilt", "without:repeat+views+sharing+slabs", tight(Up);
+    quilt_small_units: "quilt", "without:ends+large_units", tight(Up);
+    gmlake: "gmlake", "frag_limit:4MiB", tight(Up);
+    gmlake_first_fit: "gmlake", "frag_limit:2MiB,reuse_limit:1.5,auto_gc:256MiB", tight(FirstFit);
+    gmlake_late: "gmlake", "frag_limit:2MiB,defrag_level:1", tight(Down);
+    vpmm: "vpmm", "", tight(Up);
+    vpmm_small_chunks: "vpmm", "page_size:4MiB,va_size:128MiB,initial_pages:8", tight(FirstFit);
+    vpmm_downwards: "vpmm", "va_size:96MiB", tight(Down);
+    offline: "offline", "", tight(Up);
+    offline_astray: "offline", "steps:10", roomy(), Foreseen::Another;
+    stalloc: "stalloc", "algorithm:group", roomy();
+    stalloc_astray: "stalloc", "", tight(FirstFit), Foreseen::Another;
+    pytorch_default: "pytorch", "", tight(Up);
+    pytorch_default_downwards: "pytorch", "", tight(Down);
+    pytorch_default_first_fit: "pytorch", "", tight(FirstFit);
+    pytorch_roomy: "pytorch", "", SimConfig::default();
+    pytorch_limited: "pytorch", "per_process_memory_fraction:0.5", tight(Up);
+    pytorch_max_split: "pytorch", "max_split_size_mb:64", tight(Up);
+    pytorch_garbage_collection: "pytorch", "garbage_collection_threshold:0.4,per_process_memory_fraction:0.9", tight(FirstFit);
+    pytorch_roundup: "pytorch", "roundup_power2_divisions:4", tight(Up);
+    pytorch_expandable: "pytorch", "expandable_segments:True", tight(Up);
+    pytorch_expandable_limited: "pytorch", "expandable_segments:True,per_process_memory_fraction:0.6", tight(FirstFit);
+    pytorch_everything: "pytorch", "expandable_segments:True,max_split_size_mb:64,garbage_collection_threshold:0.7,\
+     roundup_power2_divisions:8,large_segment_size_mb:32,max_non_split_rounding_mb:96,\
+     per_process_memory_fraction:0.9", tight(Down);
+    tlsf: "tlsf", "", tight(Up);
+    tlsf_roomy: "tlsf", "", SimConfig::default();
+    // With the default page size the largest requests would exceed a quarter of this device.
+    cubecl_sliced: "cubecl_sliced", "max_page:128MiB", tight(Up);
+    cubecl_sliced_roomy: "cubecl_sliced", "", SimConfig::default();
+    cubecl_exclusive: "cubecl_exclusive", "max_page:128MiB", tight(Up);
+    cubecl_exclusive_eager: "cubecl_exclusive", "max_page:128MiB,cleanup:1", tight(FirstFit);
+    offset_allocator: "offset_allocator", "", tight(Up);
+    offset_allocator_small_blocks: "offset_allocator", "block:24MiB", tight(FirstFit);
+}
 
 /// Policies with private pools.
-const WITH_POOLS: [&str; 2] = ["quilt", "pytorch"];
+pub const WITH_POOLS: [&str; 2] = ["quilt", "pytorch"];
 
 #[test]
 fn private_pools_survive_a_failure_at_every_call() {
@@ -242,6 +233,7 @@ fn private_pools_survive_a_failure_at_every_call() {
             conf: "",
             device: tight(Up),
             foreseen: Foreseen::Program,
+            release: None,
         };
         survives_a_failure_at_every_call(&subject, ops::with_pools(false));
     }
@@ -256,122 +248,8 @@ fn private_pools_are_kept_apart() {
                 conf: "",
                 device,
                 foreseen: Foreseen::Program,
+                release: None,
             });
         }
     }
 }
-
-allocator_suite!(gmlake, "gmlake", "frag_limit:4MiB", tight(Up));
-allocator_suite!(
-    gmlake_first_fit,
-    "gmlake",
-    "frag_limit:2MiB,reuse_limit:1.5,auto_gc:256MiB",
-    tight(FirstFit)
-);
-allocator_suite!(
-    gmlake_late,
-    "gmlake",
-    "frag_limit:2MiB,defrag_level:1",
-    tight(Down)
-);
-allocator_suite!(vpmm, "vpmm", "", tight(Up));
-allocator_suite!(
-    vpmm_small_chunks,
-    "vpmm",
-    "page_size:4MiB,va_size:128MiB,initial_pages:8",
-    tight(FirstFit)
-);
-allocator_suite!(vpmm_downwards, "vpmm", "va_size:96MiB", tight(Down));
-allocator_suite!(offline, "offline", "", tight(Up));
-allocator_suite!(
-    offline_astray,
-    "offline",
-    "steps:10",
-    roomy(),
-    Foreseen::Another
-);
-allocator_suite!(stalloc, "stalloc", "algorithm:group", roomy());
-allocator_suite!(
-    stalloc_astray,
-    "stalloc",
-    "",
-    tight(FirstFit),
-    Foreseen::Another
-);
-allocator_suite!(pytorch_default, "pytorch", "", tight(Up));
-allocator_suite!(pytorch_default_downwards, "pytorch", "", tight(Down));
-allocator_suite!(pytorch_default_first_fit, "pytorch", "", tight(FirstFit));
-allocator_suite!(pytorch_roomy, "pytorch", "", SimConfig::default());
-allocator_suite!(
-    pytorch_limited,
-    "pytorch",
-    "per_process_memory_fraction:0.5",
-    tight(Up)
-);
-allocator_suite!(
-    pytorch_max_split,
-    "pytorch",
-    "max_split_size_mb:64",
-    tight(Up)
-);
-allocator_suite!(
-    pytorch_garbage_collection,
-    "pytorch",
-    "garbage_collection_threshold:0.4,per_process_memory_fraction:0.9",
-    tight(FirstFit)
-);
-allocator_suite!(
-    pytorch_roundup,
-    "pytorch",
-    "roundup_power2_divisions:4",
-    tight(Up)
-);
-allocator_suite!(
-    pytorch_expandable,
-    "pytorch",
-    "expandable_segments:True",
-    tight(Up)
-);
-allocator_suite!(
-    pytorch_expandable_limited,
-    "pytorch",
-    "expandable_segments:True,per_process_memory_fraction:0.6",
-    tight(FirstFit)
-);
-allocator_suite!(
-    pytorch_everything,
-    "pytorch",
-    "expandable_segments:True,max_split_size_mb:64,garbage_collection_threshold:0.7,\
-     roundup_power2_divisions:8,large_segment_size_mb:32,max_non_split_rounding_mb:96,\
-     per_process_memory_fraction:0.9",
-    tight(Down)
-);
-allocator_suite!(tlsf, "tlsf", "", tight(Up));
-allocator_suite!(tlsf_roomy, "tlsf", "", SimConfig::default());
-// With the default page size the largest requests would exceed a quarter of this device.
-allocator_suite!(cubecl_sliced, "cubecl_sliced", "max_page:128MiB", tight(Up));
-allocator_suite!(
-    cubecl_sliced_roomy,
-    "cubecl_sliced",
-    "",
-    SimConfig::default()
-);
-allocator_suite!(
-    cubecl_exclusive,
-    "cubecl_exclusive",
-    "max_page:128MiB",
-    tight(Up)
-);
-allocator_suite!(
-    cubecl_exclusive_eager,
-    "cubecl_exclusive",
-    "max_page:128MiB,cleanup:1",
-    tight(FirstFit)
-);
-allocator_suite!(offset_allocator, "offset_allocator", "", tight(Up));
-allocator_suite!(
-    offset_allocator_small_blocks,
-    "offset_allocator",
-    "block:24MiB",
-    tight(FirstFit)
-);

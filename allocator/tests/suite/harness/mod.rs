@@ -15,8 +15,9 @@ use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::{DriverError, StreamId};
 use coalesce_alloc::error::{Error, PoolError};
 use coalesce_alloc::policy;
+use coalesce_alloc::release::Release;
 use coalesce_alloc::settings::Settings;
-use coalesce_alloc::{Allocator, Checkpoint, MempoolId, PoolCall, RestoredPool};
+use coalesce_alloc::{Allocator, Checkpoint, MempoolId, PoolCall, PyTorch, RestoredPool};
 
 use self::foreseen::Foreseen;
 use self::ops::TestOp;
@@ -32,11 +33,17 @@ pub struct Subject {
     pub device: SimConfig,
     /// The program announced to an offline policy.
     pub foreseen: Foreseen,
+    /// The release that the reference follows, if it is not the newest.
+    pub release: Option<Release>,
 }
 
 impl Subject {
     pub fn build(&self, ops: &[TestOp]) -> DynAllocator {
         let device = SimDevice::new(&self.device);
+        if let Some(release) = self.release {
+            let settings = Settings::of_release(release).started_with(self.conf);
+            return Box::new(PyTorch::new(device, settings.unwrap()));
+        }
         let foresight = self.foreseen.of(ops);
         match policy::plan_offline(self.policy, self.conf, &foresight).unwrap() {
             Some(prepared) => prepared.build(device),
@@ -44,20 +51,27 @@ impl Subject {
         }
     }
 
-    /// The most bytes it may reserve: the limit and, with expandable segments, the bytes by which the
+    /// The limit that the settings contain.
+    fn limit(&self) -> Option<u64> {
+        let settings = Settings::from_conf(self.conf);
+        let settings = settings.ok().filter(|_| self.policy == "pytorch")?;
+        let fraction = settings.per_process_memory_fraction();
+        Some((fraction * self.device.capacity as f64) as u64)
+    }
+
+    /// The most bytes it may reserve under a limit: the limit and, with expandable segments, the bytes by which the
     /// last mapping may exceed it.
-    fn most_reserved(&self) -> u64 {
+    fn most_reserved(&self, limit: Option<u64>) -> u64 {
         let capacity = self.device.capacity;
-        if self.policy != "pytorch" {
+        let Some(limit) = limit else {
             return capacity;
-        }
+        };
         let settings = Settings::from_conf(self.conf).unwrap();
-        let limit = (settings.per_process_memory_fraction() * capacity as f64) as u64;
-        if settings.expandable_segments() {
-            capacity.min(limit + settings.large_segment_size())
-        } else {
-            limit
-        }
+        let beyond = match settings.expandable_segments() {
+            true => settings.large_segment_size(),
+            false => 0,
+        };
+        capacity.min(limit + beyond)
     }
 }
 
@@ -69,6 +83,8 @@ pub struct Bench {
     /// The result of each operation, to compare two runs.
     pub decisions: Vec<String>,
     failures_ordered: bool,
+    /// The most bytes that may be reserved.
+    most_reserved: u64,
     /// The private pool that serves requests.
     pool: Option<MempoolId>,
     /// Checkpoints of pools that still have users, with the allocations that were live.
@@ -85,6 +101,7 @@ impl Bench {
             shadow: Shadow::default(),
             decisions: Vec::new(),
             failures_ordered: false,
+            most_reserved: subject.most_reserved(subject.limit()),
             pool: None,
             checkpoints: Vec::new(),
         }
@@ -131,7 +148,7 @@ impl Bench {
         self.decisions.push(format!("{outcome:?}"));
         let reserved = self.allocator.stats().reserved_bytes.all().current as u64;
         assert!(
-            reserved <= self.subject.most_reserved(),
+            reserved <= self.most_reserved,
             "{reserved} bytes reserved, more than allowed"
         );
         assert!(reserved <= self.allocator.driver().used());
@@ -233,6 +250,14 @@ impl Bench {
                     .faults_mut()
                     .break_after(after, error);
                 self.failures_ordered = true;
+                Ok(0)
+            }
+            TestOp::Limit { bytes } => {
+                if allocator.set_memory_limit(bytes) {
+                    // Memory reserved beyond the limit is kept.
+                    let reserved = allocator.stats().reserved_bytes.all().current as u64;
+                    self.most_reserved = self.subject.most_reserved(bytes).max(reserved);
+                }
                 Ok(0)
             }
             TestOp::RefuseMemory { count } => {

@@ -58,6 +58,10 @@ pub enum TestOp {
     BreakDevice {
         after: u64,
     },
+    /// Limits the memory that may be reserved, if the allocator has such a limit.
+    Limit {
+        bytes: Option<u64>,
+    },
     /// The next requests for memory fail.
     RefuseMemory {
         count: u64,
@@ -149,6 +153,22 @@ pub fn peaceful() -> impl Strategy<Value = Vec<TestOp>> {
 /// Operations on a device that fails now and then.
 pub fn with_failures() -> impl Strategy<Value = Vec<TestOp>> {
     prop::collection::vec(operation(true), 1..240)
+}
+
+/// Operations of every kind on a device that fails now and then, with private pools or without.
+pub fn of_all_kinds(pools: bool) -> impl Strategy<Value = Vec<TestOp>> {
+    let limit = prop::option::of(0_u64..512 << 20).prop_map(|bytes| TestOp::Limit { bytes });
+    let programs = match pools {
+        true => with_pools(true).boxed(),
+        false => with_failures().boxed(),
+    };
+    let limits = prop::collection::vec((any::<usize>(), limit), 0..4);
+    (programs, limits).prop_map(|(mut ops, limits)| {
+        for (place, limit) in limits {
+            ops.insert(place % (ops.len() + 1), limit);
+        }
+        ops
+    })
 }
 
 /// Two pools of graphs, and one of the user.

@@ -162,12 +162,25 @@ impl Memory {
     }
 
     fn overlaps(&self, other: &Self) -> bool {
+        self.meets(other.addr, other.bytes) || self.shares_pages_with(other)
+    }
+
+    /// Whether both are the same bytes, at whatever addresses.
+    fn shares_bytes_with(&self, other: &Self) -> bool {
+        let is_mapped = !self.mapped.is_empty() && !other.mapped.is_empty();
+        self.shares_pages_with(other) || !is_mapped && self.meets(other.addr, other.bytes)
+    }
+
+    fn meets(&self, addr: DeviceAddr, bytes: u64) -> bool {
+        meet((self.addr.0, self.bytes), (addr.0, bytes))
+    }
+
+    fn shares_pages_with(&self, other: &Self) -> bool {
         let mapped = || self.mapped.iter();
         let shared = |b: &PhysicalRange| {
             mapped().any(|a| a.handle == b.handle && meet((a.offset, a.bytes), (b.offset, b.bytes)))
         };
-        meet((self.addr.0, self.bytes), (other.addr.0, other.bytes))
-            || other.mapped.iter().any(shared)
+        other.mapped.iter().any(shared)
     }
 }
 
@@ -212,8 +225,13 @@ impl Shadow {
             );
         }
         for private in &self.private {
+            // The addresses of graphs stay theirs, too.
+            let is_taken = match private.pool.is_of_graphs() {
+                true => memory.overlaps(&private.memory),
+                false => memory.shares_bytes_with(&private.memory),
+            };
             assert!(
-                pool == Some(private.pool) || !memory.overlaps(&private.memory),
+                pool == Some(private.pool) || !is_taken,
                 "{addr} is memory of the private pool {}",
                 private.pool
             );
@@ -312,12 +330,12 @@ impl Shadow {
                 continue;
             };
             self.forget_freed((addr, bytes));
-            // Unlike a free, unmapping does not wait.
+            // Unlike a free, unmapping does not wait. A pool that no graph uses may return memory to the device.
             if has_waited || matches!(call, Call::Free { .. }) {
-                let is_there =
-                    |memory: &Memory| meet((memory.addr.0, memory.bytes), (addr.0, bytes));
-                self.private
-                    .retain(|private| !private.is_released || !is_there(&private.memory));
+                self.private.retain(|private| {
+                    let is_kept = !private.is_released && private.pool.is_of_graphs();
+                    is_kept || !private.memory.meets(addr, bytes)
+                });
             }
         }
     }
