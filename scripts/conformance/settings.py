@@ -6,7 +6,8 @@
 Half of the strings are passed as PYTORCH_CUDA_ALLOC_CONF, half to the op 'o' at run time;
 many are invalid. The script of the golden vector 40-config-env and some ops for the garbage
 collector follow each string and show its effect. The candidate is run and compared as in
-goldens.py: output, exit status, the "fatal: ..." line on stderr.
+goldens.py: output, exit status, the "fatal: ..." line on stderr. Until 2.9, PyTorch reads beyond
+the end of a list that is not closed; where it crashes, there is nothing to compare with.
 Last line: "N passed, M failed"; status 1 if M > 0.
 
     --torch RELEASE      the release of PyTorch to compare with, as 2.13; the candidate
@@ -29,6 +30,7 @@ import os
 import random
 import re
 import shlex
+import signal
 import sys
 
 sys.dont_write_bytecode = True
@@ -102,6 +104,7 @@ BEFORE = [
 # Pages of 2^60 bytes and more wrap in the fake device's arithmetic; -1 reads as 2^64 - 1.
 PAGE_MB = re.compile(r"large_segment_size_mb\W*?(-?\d+)")
 MAX_PAGE_MB = 1 << 40
+OPEN_LIST = re.compile(r"\[[^\]]*$")
 
 
 class Words:
@@ -189,7 +192,8 @@ def main():
     base = dict(x.split("=", 1) for x in shlex.split(goldens.headers(text)["env"]))
     probe = "".join(x for x in text.splitlines(True) if not x.startswith("#")) + COLLECT
     total = len(seeds) * a.cases
-    passed = failed = refused = 0
+    passed = failed = refused = crashed = 0
+    reads_beyond = (a.torch or Release(Release.DEFAULT)).before("2.10")
     progress = Progress(total, "cases")
     for done, (seed, case) in enumerate((s, c) for s in seeds for c in range(a.cases)):
         if a.seconds is not None and progress.seconds() >= a.seconds:
@@ -197,6 +201,9 @@ def main():
         progress(done, failed)
         where, s, trace, env = make(seed, case, probe, words)
         runs = pair(trace, FLAGS, {**base, **env})
+        if reads_beyond and runs[0][0] == -signal.SIGSEGV and OPEN_LIST.search(s):
+            crashed += 1
+            continue
         in_time = all(rc != "timeout" for rc, _, _ in runs)
         want, have = (goldens.recorded(*r) for r in runs)
         refused += "! " in want
@@ -213,7 +220,9 @@ def main():
         f"{done} strings in {progress.seconds():.1f} s; "
         f"the oracle rejected {refused} and accepted {done - refused}"
     )
-    if a.seconds is not None and done < total:
+    if crashed:
+        print(f"{crashed} strings crash the oracle")
+    if a.seconds is not None and done + crashed < total:
         print(f"stopped after {a.seconds:g} s: {done} of {total} strings")
     elif a.seconds is not None:
         print(f"all {total} strings run")
