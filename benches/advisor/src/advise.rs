@@ -162,6 +162,7 @@ pub fn advise(request: &AdviceRequest<'_>) -> anyhow::Result<Advice> {
         stability: stability.as_ref(),
         failure,
         holdings: &holdings,
+        others: &others,
         confidence: Confidence::of(check.as_ref(), coverage.as_ref()),
     }
     .answer();

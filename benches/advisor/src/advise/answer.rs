@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::confidence::Confidence;
 use super::failure::Failure;
+use super::others::{OWN, OtherPolicy};
 use super::request::{AdviceRequest, Aim};
 use super::search::{PRESENT, Search, TriedSettings};
 use super::stability::Stability;
@@ -114,6 +115,8 @@ pub(super) struct Facts<'a> {
     pub failure: Option<Failure>,
     /// Who holds memory at that request.
     pub holdings: &'a Holdings,
+    /// What other policies would achieve.
+    pub others: &'a [OtherPolicy],
     pub confidence: Confidence,
 }
 
@@ -150,7 +153,7 @@ impl Facts<'_> {
             AnswerKind::Impossible => Some(self.lower_bound()),
             _ => chosen.and_then(|chosen| chosen.score(Aim::LeastCapacity)),
         };
-        let also = match &conf {
+        let mut also = match &conf {
             Some(conf) => sentences::other_aims(&self, conf)
                 .into_iter()
                 .chain(sentences::required_versions(self.request.releases, conf))
@@ -158,6 +161,9 @@ impl Facts<'_> {
             None if kind == AnswerKind::Keep => sentences::other_aims(&self, self.request.present),
             None => Vec::new(),
         };
+        if kind != AnswerKind::Keep {
+            also.extend(needs.and_then(|needs| sentences::own_policy(&self, needs)));
+        }
         Answer {
             cause: self.cause(),
             sentences: sentences::of(&self, &decision),
@@ -217,6 +223,12 @@ impl Facts<'_> {
     fn fits(&self, tried: &TriedSettings) -> bool {
         let known = tried.minimum.known();
         tried.fits() || known.is_some_and(|bytes| bytes <= self.request.most_available())
+    }
+
+    /// The memory that the workload needs under the policy of our own.
+    fn needs_under_own_policy(&self) -> Option<u64> {
+        let own = self.others.iter().find(|other| other.policy == OWN);
+        own.and_then(|own| own.least_capacity_bytes)
     }
 
     /// Whether the limit is not known exactly enough to tell if some memory is available.

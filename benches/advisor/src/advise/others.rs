@@ -42,15 +42,10 @@ impl OtherPolicy {
     }
 }
 
+/// The policy of our own, under which a program can be trained.
+pub(super) const OWN: &str = "quilt";
 /// The policies to show: the alternatives for a program, and what would be possible at best.
-const SHOWN: [&str; 6] = [
-    "cuda_async",
-    "gmlake",
-    "quilt",
-    "offline",
-    "stalloc",
-    "direct",
-];
+const SHOWN: [&str; 6] = ["cuda_async", "gmlake", OWN, "offline", "stalloc", "direct"];
 /// The policy that returns memory as soon as it is free.
 const UNCACHED: &str = "direct";
 /// Finding the minimum memory takes about this many times the first two replays.

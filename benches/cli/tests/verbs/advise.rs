@@ -138,6 +138,22 @@ fn missing_memory_is_reported_if_no_setting_helps() {
 }
 
 #[test]
+fn an_allocator_that_makes_the_program_fit_is_named_if_no_setting_does() {
+    let trace = trace("llama1b_bf16_ckpt");
+    let text = coalesce(&["advise", &trace, "--capacity", "13480MiB"], "", &[]).success();
+    assert!(!text.contains("must go"), "{text}");
+    let sentences = text.split("\n\n").take(2).collect::<String>();
+    let sentences = sentences.replace('\n', " ");
+    for part in [
+        "No setting that was tried makes the program fit: it needs least with ",
+        "With Coalesce's own allocator in place of PyTorch's it fits: it needs 13.16 GiB, ",
+        "COALESCE_TORCH_ALLOC=policy=quilt python -m coalesce_torch PROGRAM.py",
+    ] {
+        assert!(sentences.contains(part), "no '{part}' in:\n{text}");
+    }
+}
+
+#[test]
 fn the_aim_and_the_current_settings_are_respected() {
     let file = fragmented();
     let conf = "max_split_size_mb:32,pinned_num_register_threads:4";

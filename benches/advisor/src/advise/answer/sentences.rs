@@ -7,6 +7,7 @@ use coalesce_bench::text::{Unit, capitalised, duration, quoted};
 use coalesce_workloads::formats::snapshot::release::{Release, Releases};
 use coalesce_workloads::op::Workload;
 
+use super::super::others::OWN;
 use super::super::request::Aim;
 use super::super::search::TriedSettings;
 use super::{Decision, Facts, FailureCause, Reason};
@@ -97,13 +98,20 @@ fn impossible(facts: &Facts<'_>) -> Vec<String> {
 fn too_large(facts: &Facts<'_>, least: &TriedSettings) -> Vec<String> {
     let amount = |bytes| facts.unit().amount(bytes);
     let needs = match least.minimum.known() {
-        Some(needs) => format!(
-            "it needs least with {}, {}, and {} is available. At least {} must go.",
-            quoted(&least.conf),
-            amount(needs),
-            facts.available_text(),
-            amount(needs.saturating_sub(facts.request.most_available()))
-        ),
+        Some(needs) => {
+            let missing = needs.saturating_sub(facts.request.most_available());
+            let under_own = facts.needs_under_own_policy();
+            let must_go = match under_own.is_some_and(|own| own <= facts.available()) {
+                true => String::new(),
+                false => format!(" At least {} must go.", amount(missing)),
+            };
+            format!(
+                "it needs least with {}, {}, and {} is available.{must_go}",
+                quoted(&least.conf),
+                amount(needs),
+                facts.available_text(),
+            )
+        }
         None => format!("{} is available.", facts.available_text()),
     };
     vec![format!(
@@ -262,6 +270,31 @@ fn slower_driver(
         duration(then.driver_time_ns),
         duration(now.driver_time_ns)
     ))
+}
+
+/// What the policy of our own would gain over settings that need so many bytes, if it is much: it makes the program fit,
+/// or needs much less.
+pub(super) fn own_policy(facts: &Facts<'_>, needs: u64) -> Option<String> {
+    let own = facts.needs_under_own_policy()?;
+    let available = facts.available();
+    let amount = |bytes| facts.unit().amount(bytes);
+    let run = format!("COALESCE_TORCH_ALLOC=policy={OWN} python -m coalesce_torch PROGRAM.py");
+    match (needs > available, own <= available) {
+        (true, true) => Some(format!(
+            "With Coalesce's own allocator in place of PyTorch's it fits: it needs {}, {} less than available. To run it so: \
+             {run}",
+            amount(own),
+            amount(available - own)
+        )),
+        (true, false) => None,
+        // Less than 3 % is not worth another allocator.
+        (false, _) if own.saturating_mul(100) > needs.saturating_mul(97) => None,
+        (false, _) => Some(format!(
+            "With Coalesce's own allocator in place of PyTorch's it needs {} instead of {}. To run it so: {run}",
+            amount(own),
+            amount(needs)
+        )),
+    }
 }
 
 /// What other aims would gain over the chosen settings, if it is much.
