@@ -283,7 +283,7 @@ impl<P: Policy, D: Driver> Allocator for Managed<P, D> {
         }
         self.count_held();
         emptied?;
-        self.pools.forget_unused();
+        self.pools.forget_emptied();
         Ok(())
     }
 

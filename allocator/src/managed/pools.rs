@@ -52,9 +52,11 @@ impl PoolUsers {
         redirection.map(|redirection| redirection.pool)
     }
 
-    /// Forgets the pools without users. Their ids can be used again.
-    pub(super) fn forget_unused(&mut self) {
-        self.users.retain(|_, users| *users > 0);
+    /// Forgets the pools without users, which were emptied unless a graph is captured. Their ids can be used again.
+    pub(super) fn forget_emptied(&mut self) {
+        if !self.is_capturing {
+            self.users.retain(|_, users| *users > 0);
+        }
     }
 
     /// Undoes the addition of a user.
@@ -181,11 +183,16 @@ impl<P: Policy, D: Driver> HasPrivatePools for Managed<P, D> {
         };
         self.count_held();
         emptied.map_err(|refusal: Refusal| self.explain(refusal, 0, StreamId::DEFAULT))?;
-        self.pools.users.remove(&pool);
+        if !self.pools.is_capturing {
+            self.pools.users.remove(&pool);
+        }
         Ok(())
     }
 
     fn checkpoint_pool(&mut self, pool: MempoolId) -> Result<Checkpoint, Error> {
+        if self.pools.users.get(&pool) == Some(&0) {
+            return Err(CheckpointError::Released.into());
+        }
         let live = self.live_blocks_of(pool)?;
         let saved = match self.policy.private_pools() {
             Some(pools) => pools.save(&mut self.device, pool),

@@ -2,7 +2,7 @@
 
 use coalesce_alloc::driver::sim::{SimConfig, SimDevice};
 use coalesce_alloc::driver::{DeviceAddr, StreamId};
-use coalesce_alloc::error::Error;
+use coalesce_alloc::error::{CheckpointError, Error, PoolError};
 use coalesce_alloc::policy;
 use coalesce_alloc::{Allocator, MempoolId, PoolCall};
 use rand_chacha::ChaCha8Rng;
@@ -319,6 +319,31 @@ fn a_checkpoint_whose_memory_is_gone_is_refused() {
     let gone = "the memory of the checkpoint was returned";
     assert_eq!(restore(&mut allocator), gone);
     allocator.check().unwrap();
+}
+
+#[test]
+fn a_released_pool_is_gone_only_if_its_memory_was_taken() {
+    let mut allocator = allocator();
+    let pool = MempoolId(0, 1);
+    allocator.pool_call(PoolCall::Begin(pool)).unwrap();
+    let block = allocator.malloc(6 * MIB, MAIN).unwrap();
+    allocator.pool_call(PoolCall::End(pool)).unwrap();
+    allocator.free(block).unwrap();
+    allocator.pool_call(PoolCall::Release(pool)).unwrap();
+
+    // During a capture nothing is emptied.
+    allocator.pool_call(PoolCall::Begin(GRAPHS)).unwrap();
+    allocator.empty_cache().unwrap();
+    allocator.pool_call(PoolCall::Empty(pool)).unwrap();
+    allocator.pool_call(PoolCall::End(GRAPHS)).unwrap();
+    let again = allocator.pool_call(PoolCall::Begin(pool));
+    assert_eq!(again, Err(Error::Pool(PoolError::Released(pool))));
+    let pools = allocator.private_pools().unwrap();
+    let refused = pools.checkpoint_pool(pool).unwrap_err();
+    assert_eq!(refused, Error::Checkpoint(CheckpointError::Released));
+
+    allocator.empty_cache().unwrap();
+    allocator.pool_call(PoolCall::Begin(pool)).unwrap();
 }
 
 #[test]

@@ -38,6 +38,7 @@ impl Quilt {
             self.views.keep_for(pool, held.place);
         }
         let private = self.pools.pools.entry(pool).or_default();
+        private.mark_used();
         if !private.space.pending.is_empty() {
             let waits = "a freed block of the pool waits for other streams";
             return Err(Refusal::Failed(waits.to_owned()));

@@ -43,6 +43,13 @@ pub(super) struct PrivatePool {
     pub(super) blocks: u64,
 }
 
+impl PrivatePool {
+    /// Its memory is its own from now on, also if an earlier pool of the same name was released.
+    pub(super) fn mark_used(&mut self) {
+        self.state = State::Used;
+    }
+}
+
 /// All private pools.
 #[derive(Debug, Default)]
 pub(super) struct Pools {
@@ -208,7 +215,7 @@ impl PrivatePools for Quilt {
         stream: StreamId,
     ) -> Result<Block, Refusal> {
         self.meet(stream);
-        self.pools.pools.entry(pool).or_default().state = State::Used;
+        self.pools.pools.entry(pool).or_default().mark_used();
         let mut answer = self.serve_from(pool, |quilt| quilt.malloc_block(device, bytes, stream));
         if answer == Err(Refusal::OutOfMemory) && self.reclaim_pools(device)? {
             answer = self.serve_from(pool, |quilt| quilt.malloc_block(device, bytes, stream));
