@@ -1,179 +1,209 @@
-//! The answers of `advise`, `diagnose`, `verify` and `diff` about real programs, word for word: `tests/golden`.
+//! Answers of the program about real programs, word for word: `tests/golden`.
+//!
+//! `answers.txt` has a line for each: a name, and the arguments. The answer is in `NAME.txt`. `digests.txt` has further
+//! ones whose answers are too large to keep: before the arguments is a digest of what they print and write to `{out}`.
 //!
 //! `COALESCE_RECORD=1 cargo test -p coalesce-gpu --test verbs golden` writes them anew. Read the difference before it is
-//! committed: each figure in it is a claim to a user.
+//! committed: each figure in it is a claim to a user. An answer that differs is left in the folder that the test names.
 
+use std::fmt::Write as _;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::thread;
 
-use super::{checkout, coalesce};
+use sha2::{Digest, Sha256};
 
-/// An answer: the name of its file, and the arguments. Files are named from the root of the checkout.
-type Answer = (&'static str, &'static [&'static str]);
+use super::{checkout, coalesce, scratch_folder};
 
-const ADVISE: &[Answer] = &[
-    (
-        "advise-fragmented",
-        &[
-            "advise",
-            "workloads/traces/gpt2_small_amp_foreach.csv.gz",
-            "--capacity",
-            "13GiB",
-        ],
-    ),
-    (
-        "advise-varying-images",
-        &[
-            "advise",
-            "workloads/traces/resnet50_amp_varsize.csv.gz",
-            "--capacity",
-            "6GiB",
-        ],
-    ),
-    (
-        "advise-too-much-memory",
-        &[
-            "advise",
-            "workloads/traces/bert_base_fixed512_amp.csv.gz",
-            "--capacity",
-            "6GiB",
-        ],
-    ),
-    (
-        "advise-fits",
-        &[
-            "advise",
-            "workloads/traces/example_interleaved_free.csv.gz",
-            "--capacity",
-            "1GiB",
-        ],
-    ),
-    (
-        "advise-driver-time",
-        &[
-            "advise",
-            "transformer_gpt2_small",
-            "--capacity",
-            "24GiB",
-            "--for",
-            "driver-time",
-        ],
-    ),
-    (
-        "advise-snapshot",
-        &["advise", "workloads/tests/h200/gat_sampled.pickle.xz"],
-    ),
-];
-
-const OTHERS: &[Answer] = &[
-    (
-        "diagnose-never-cleared",
-        &[
-            "diagnose",
-            "workloads/traces/accum8_gpt2s_forgot_zero_grad.csv.gz",
-        ],
-    ),
-    (
-        "diagnose-leak",
-        &[
-            "diagnose",
-            "workloads/traces/accum8_gpt2s_sum_losses_bug.csv.gz",
-        ],
-    ),
-    (
-        "diagnose-gradients-on",
-        &["diagnose", "workloads/traces/gen_llama1b_grad_bug.csv.gz"],
-    ),
-    (
-        "diagnose-lengths",
-        &["diagnose", "workloads/traces/bert_base_dynpad_amp.csv.gz"],
-    ),
-    (
-        "diagnose-evaluation",
-        &[
-            "diagnose",
-            "workloads/traces/gpt2_small_amp_train_eval.csv.gz",
-            "--capacity",
-            "16GiB",
-        ],
-    ),
-    (
-        "diagnose-streams",
-        &[
-            "diagnose",
-            "workloads/recordings/h200/fsdp_llama_0.trace.xz",
-        ],
-    ),
-    (
-        "diagnose-out-of-memory",
-        &["diagnose", "workloads/recordings/h200/oom_mixtral.trace.xz"],
-    ),
-    (
-        "verify-gpu",
-        &[
-            "verify",
-            "workloads/tests/h200/compile_cudagraphs.pickle.xz",
-            "workloads/tests/h200/fasterrcnn.pickle.xz",
-            "workloads/tests/h200/graphs_deleted.pickle.xz",
-            "workloads/tests/h200/sleep_and_wake.pickle.xz",
-        ],
-    ),
-    (
-        "diff-batches",
-        &[
-            "diff",
-            "workloads/traces/lora7b_varlen_ckpt_b1_short.csv.gz",
-            "workloads/traces/lora7b_varlen_ckpt_b4_uniform.csv.gz",
-        ],
-    ),
-];
-
-/// Replaces the seconds of `36 settings were tried in 1.4 s`.
-fn without_times(text: &str) -> String {
-    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
-    for line in &mut lines {
-        if let Some((before, _)) = line.split_once(" tried in ") {
-            *line = format!("{before} tried in … s.");
-        }
-    }
-    lines.join("\n") + "\n"
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
 }
 
-fn answers_as_recorded(answers: &[Answer]) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
-    let records = std::env::var_os("COALESCE_RECORD").is_some();
-    for (name, arguments) in answers {
-        let in_checkout = |argument: &&str| {
+fn records() -> bool {
+    std::env::var_os("COALESCE_RECORD").is_some()
+}
+
+/// A run of the program.
+struct Case {
+    name: String,
+    /// Of its answer, in `digests.txt`.
+    digest: String,
+    arguments: Vec<String>,
+}
+
+impl Case {
+    /// The lines of a list: name, digest if there are digests, arguments. An argument may be in quotation marks.
+    fn read(list: &str, has_digests: bool) -> Vec<Self> {
+        let text = fs::read_to_string(folder().join(list)).unwrap();
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        lines
+            .map(|line| {
+                let mut words = words(line).into_iter();
+                let name = words.next().unwrap();
+                let digest = match has_digests {
+                    true => words.next().unwrap(),
+                    false => String::new(),
+                };
+                Self {
+                    name,
+                    digest,
+                    arguments: words.collect(),
+                }
+            })
+            .collect()
+    }
+
+    /// What the program prints and writes, without what differs from run to run and from machine to machine.
+    fn answer(&self) -> String {
+        let out = scratch_folder(&format!("golden-{}", self.name));
+        let root = format!("{}/", checkout().display());
+        let absolute = |argument: &String| {
             let path = checkout().join(argument);
-            match argument.contains('/') {
+            match argument.contains('/') && path.exists() {
                 true => path.to_str().unwrap().to_owned(),
-                false => (*argument).to_owned(),
+                false => argument.replace("{out}", out.to_str().unwrap()),
             }
         };
-        let arguments: Vec<String> = arguments.iter().map(in_checkout).collect();
+        let arguments: Vec<String> = self.arguments.iter().map(absolute).collect();
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let ended = coalesce(&arguments, "", &[]);
-        assert_eq!(ended.err, "", "{name}");
-        let root = format!("{}/", checkout().display());
-        let text = without_times(&ended.out).replace(&root, "");
-        let path = folder.join(format!("{name}.txt"));
-        if records {
-            fs::create_dir_all(&folder).unwrap();
-            fs::write(&path, &text).unwrap();
+        let mut text = ended.out;
+        if ended.code != Some(0) || !ended.err.is_empty() {
+            let code = ended.code.unwrap();
+            write!(text, "[exit status {code}]\n{}", ended.err).unwrap();
         }
-        let expected = fs::read_to_string(&path).unwrap();
-        let differs = text.lines().zip(expected.lines()).find(|(a, b)| a != b);
-        assert_eq!(differs, None, "{name}: the first line that differs");
-        assert_eq!(text.lines().count(), expected.lines().count(), "{name}");
+        for file in files(&out) {
+            let name = file.strip_prefix(&out).unwrap().display();
+            let contents = fs::read(&file).unwrap();
+            let contents = String::from_utf8_lossy(&contents);
+            write!(text, "[{name}]\n{contents}").unwrap();
+        }
+        let text = text
+            .replace(&root, "")
+            .replace(out.to_str().unwrap(), "{out}");
+        without_times(&text)
     }
 }
 
-#[test]
-fn advice_is_as_recorded() {
-    answers_as_recorded(ADVISE);
+/// The words of a line, separated by spaces unless in quotation marks.
+fn words(line: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut is_quoted = false;
+    for letter in line.chars() {
+        match letter {
+            '"' => is_quoted = !is_quoted,
+            ' ' if !is_quoted => words.push(String::new()),
+            _ => words.last_mut().unwrap().push(letter),
+        }
+    }
+    words
+}
+
+/// All files below a folder, by path.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => found.extend(files(&path)),
+            false => found.push(path),
+        }
+    }
+    found.sort();
+    found
+}
+
+/// Replaces the seconds of `36 settings were tried in 1.4 s`, and of `"seconds": 1.4` in JSON.
+fn without_times(text: &str) -> String {
+    let mut left = String::with_capacity(text.len());
+    for line in text.split_inclusive('\n') {
+        let ends = ["tried in ", "\"seconds\": ", "\"seconds\":"];
+        let cut = ends.iter().find_map(|&end| {
+            let (before, after) = line.split_once(end)?;
+            let number = after.find(|c: char| c != '.' && !c.is_ascii_digit())?;
+            Some(format!("{before}{end}…{}", &after[number..]))
+        });
+        left.push_str(cut.as_deref().unwrap_or(line));
+    }
+    left
+}
+
+/// Runs all cases on all cores.
+fn answers(cases: &[Case]) -> Vec<String> {
+    let next = Mutex::new(0..cases.len());
+    let answers = Mutex::new(vec![String::new(); cases.len()]);
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let Some(index) = next.lock().unwrap().next() else {
+                        return;
+                    };
+                    let answer = cases[index].answer();
+                    answers.lock().unwrap()[index] = answer;
+                }
+            });
+        }
+    });
+    answers.into_inner().unwrap()
+}
+
+/// Keeps an answer that differs, and tells where.
+fn keep(name: &str, answer: &str) -> String {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("golden-{name}.txt"));
+    fs::write(&path, answer).unwrap();
+    format!("{name} differs; it is now in {}", path.display())
 }
 
 #[test]
-fn other_answers_are_as_recorded() {
-    answers_as_recorded(OTHERS);
+fn answers_are_as_recorded() {
+    let cases = Case::read("answers.txt", false);
+    for (case, answer) in cases.iter().zip(answers(&cases)) {
+        let name = &case.name;
+        let path = folder().join(format!("{name}.txt"));
+        if records() {
+            fs::write(&path, &answer).unwrap();
+        }
+        let expected = fs::read_to_string(&path).unwrap();
+        let differs = answer.lines().zip(expected.lines()).find(|(a, b)| a != b);
+        assert_eq!(differs, None, "{}", keep(name, &answer));
+        assert_eq!(answer.len(), expected.len(), "{}", keep(name, &answer));
+    }
+    let files = files(&folder()).len();
+    assert_eq!(
+        files,
+        cases.len() + 2,
+        "a file without a line in answers.txt"
+    );
+}
+
+#[test]
+fn digests_are_as_recorded() {
+    let cases = Case::read("digests.txt", true);
+    let mut differs = Vec::new();
+    let mut now = String::from("# name, SHA-256 of the answer (16 digits), arguments\n");
+    for (case, answer) in cases.iter().zip(answers(&cases)) {
+        let digest = Sha256::digest(answer.as_bytes());
+        let digest: String = digest
+            .iter()
+            .take(8)
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        if digest != case.digest {
+            differs.push(keep(&case.name, &answer));
+        }
+        let quoted = |word: &String| match word.contains(' ') || word.is_empty() {
+            true => format!("\"{word}\""),
+            false => word.clone(),
+        };
+        let arguments: Vec<String> = case.arguments.iter().map(quoted).collect();
+        writeln!(now, "{} {digest} {}", case.name, arguments.join(" ")).unwrap();
+    }
+    if records() {
+        fs::write(folder().join("digests.txt"), now).unwrap();
+    } else {
+        assert_eq!(differs, Vec::<String>::new());
+    }
 }
