@@ -6,12 +6,15 @@ losses and the time of a step; then the same under a limit that PyTorch's alloca
 
 The programs are those of scripts/recordings. Ways to run them: `default` and `expandable` are
 PyTorch's own allocator, any other name is a policy of Coalesce. Without a limit each runs --rounds
-times, the ways in turn; then once with the memory that the policy reserved as the limit.
+times, the ways in turn; then once with the memory that the policy reserved as the limit. --longer 5
+runs five times as many steps, for times that no start-up dominates.
 
---out gets a line for each run, and runs that it has are not repeated, so a call that was interrupted
-or ran out of --minutes resumes. The tables, printed at the end, have the peak of reserved memory, the
-efficiency, the time of the second half of the steps relative to `default` (the median, and the range
-of `default` itself), whether all losses are equal to the last bit, and what ended a run with the limit."""
+--out gets a line for each run, and runs that it has are not repeated, so a call that was
+interrupted or ran out of --minutes resumes. The tables, printed at the end, have the peak of reserved
+memory, the efficiency, the time of a step relative to `default` (the mean of the second half of the
+steps, and of that the median of the rounds; for `default` also its range), whether the losses of all
+steps and the weights after the last are equal to the last bit, and what ended a run with the
+limit."""
 
 import argparse
 import csv
@@ -32,7 +35,7 @@ PROGRAMS = (
 )
 NATIVE = {"default": "", "expandable": "expandable_segments:True"}
 KEY = ("program", "way", "limit", "round")
-COLUMNS = (*KEY, "requested", "reserved", "retries", "seconds", "losses", "ended_by")
+COLUMNS = (*KEY, "requested", "reserved", "retries", "seconds", "losses", "weights", "ended_by")
 
 
 def free_port():
@@ -49,6 +52,12 @@ def environment(way, library):
     env["COALESCE_TORCH_LIB"] = os.path.abspath(library)
     env["COALESCE_TORCH_ALLOC"] = f"policy={way}"
     return env
+
+
+def step_seconds(row):
+    """The mean of the second half of the steps."""
+    seconds = [float(it) for it in row["seconds"].split(";")]
+    return statistics.mean(seconds[len(seconds) // 2 :])
 
 
 def run(row, options, ranks):
@@ -82,14 +91,14 @@ def run(row, options, ranks):
                 raise RuntimeError(figures.with_suffix(".log").read_text()[-1500:])
         report = json.loads(paths[0].read_text())
     device = max(report["devices"].values(), key=lambda it: it["peak_reserved_bytes"])
-    second_half = report["seconds"][len(report["seconds"]) // 2 :]
     return {
         **row,
         "requested": device["peak_requested_bytes"],
         "reserved": device["peak_reserved_bytes"],
         "retries": device["retries"],
-        "seconds": f"{sum(second_half):.6f}",
+        "seconds": ";".join(f"{it:.6f}" for it in report["seconds"]),
         "losses": ";".join(float(loss).hex() for loss in report["losses"]),
+        "weights": report["weights"],
         "ended_by": report["ended_by"] or "",
     }
 
@@ -144,22 +153,25 @@ def perform(rows, options, deadline, programs):
 
 def tables(options, runs):
     policy = options.ways[-1]
-    print("\n| program | way | peak reserved, MiB | efficiency | step | losses |")
+    print("\n| program | way | peak reserved, MiB | efficiency | step | losses and weights |")
     print("|---|---|--:|--:|--:|---|")
     for program in options.programs:
         of_program = [it for it in runs if it["program"] == program and not it["limit"]]
-        native = [float(it["seconds"]) for it in of_program if it["way"] == "default"]
+        native = [step_seconds(it) for it in of_program if it["way"] == "default"]
         for way in options.ways:
             own = [it for it in of_program if it["way"] == way]
             if not own or not native:
                 continue
-            requested, reserved = (max(int(it[key]) for it in own) for key in ("requested", "reserved"))
+            requested, reserved = (
+                max(int(it[key]) for it in own) for key in ("requested", "reserved")
+            )
             middle = statistics.median(native)
-            step = f"× {statistics.median(float(it['seconds']) for it in own) / middle:.3f}"
+            step = f"× {statistics.median(map(step_seconds, own)) / middle:.3f}"
             if way == "default":
                 step += f" ({min(native) / middle:.3f} to {max(native) / middle:.3f})"
-            beside = [it["losses"] for it in of_program if it["way"] in ("default", way)]
-            losses = "equal" if len(set(beside)) == 1 else "differ"
+            beside = [it for it in of_program if it["way"] in ("default", way)]
+            results = {(it["losses"], it["weights"]) for it in beside}
+            losses = "equal" if len(results) == 1 else "differ"
             share = 100 * requested / reserved
             print(f"| {program} | {way} | {reserved >> 20:,} | {share:.1f} % | {step} | {losses} |")
     print(f"\n| program | limit, MiB: what {policy} reserved | {' | '.join(options.ways)} |")
@@ -185,12 +197,17 @@ def main():
     parser.add_argument("--library", required=True, help="libcoalesce_torch.so")
     parser.add_argument("--out", type=Path, required=True, help="table of all runs")
     parser.add_argument(
-        "--ways", nargs="*", default=["default", "expandable", "quilt"], help="the policy is the last"
+        "--ways",
+        nargs="*",
+        default=["default", "expandable", "quilt"],
+        help="the policy is the last",
     )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--minutes", type=float, default=9, help="starts nothing after these (9)")
     parser.add_argument("--timeout", type=float, default=120, help="seconds for a run (120)")
+    parser.add_argument("--longer", type=int, default=1, help="times as many steps (1)")
     options = parser.parse_args()
+    os.environ["STEPS_TIMES"] = str(options.longer)
     deadline = time.monotonic() + 60 * options.minutes
     sys.path.insert(0, str(ROOT / "scripts/recordings"))
     from programs import load

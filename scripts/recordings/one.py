@@ -1,13 +1,16 @@
 """Runs one program, in one process for each of its ranks; record.py and gpu/waste.py start it.
 
-    one.py NAME --figures FILE.json [--snapshot FILE.pickle.xz] [--limit BYTES] [--coalesce] [--steps]
+    one.py NAME --figures FILE.json [--snapshot FILE.pickle.xz] [--limit BYTES] [--coalesce]
+           [--steps]
 
 The environment has PYTORCH_CUDA_ALLOC_CONF, or COALESCE_TORCH_ALLOC for --coalesce, which runs the
 program on our allocator. Writes the figures of each device that the program used, also if it runs
-out of memory; with --steps also the loss of each backward pass and the seconds between steps of
-optimizers, each of which then waits for the device."""
+out of memory; with --steps also the loss of each backward pass, the seconds between steps of
+optimizers, each of which then waits for the device, and a hash of the weights at the end.
+STEPS_TIMES=N makes the training programs N times as long."""
 
 import argparse
+import hashlib
 import json
 import lzma
 import os
@@ -34,10 +37,11 @@ FIGURES = {
 
 
 class Steps:
-    """The losses and the times of a program's steps."""
+    """The losses and the times of a program's steps, and the weights after the last."""
 
     def __init__(self):
         self.losses, self.times = [], [time.perf_counter()]
+        self.optimizer = None
         backward = torch.Tensor.backward
 
         def noted(loss, *args, **named):
@@ -48,13 +52,24 @@ class Steps:
         torch.Tensor.backward = noted
         register_optimizer_step_post_hook(self.end)
 
-    def end(self, *_):
+    def end(self, optimizer, *_):
         torch.cuda.synchronize()
+        self.optimizer = optimizer
         self.times.append(time.perf_counter())
 
     def report(self):
         pairs = zip(self.times, self.times[1:])
-        return {"losses": self.losses, "seconds": [after - before for before, after in pairs]}
+        seconds = [after - before for before, after in pairs]
+        return {"losses": self.losses, "seconds": seconds, "weights": self.weights()}
+
+    def weights(self):
+        """Needs no memory of the device."""
+        digest = hashlib.sha256()
+        for group in self.optimizer.param_groups if self.optimizer else ():
+            for parameter in group["params"]:
+                local = getattr(parameter, "_local_tensor", parameter)
+                digest.update(local.detach().cpu().reshape(-1).view(torch.uint8).numpy())
+        return digest.hexdigest()[:16]
 
 
 def main():
@@ -87,7 +102,7 @@ def main():
     problem, steps = None, None
     if options.steps:
         # Otherwise sums in another order give other losses, with any allocator.
-        torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.use_deterministic_algorithms(True)
         torch.backends.cudnn.benchmark = False
         steps = Steps()
     try:

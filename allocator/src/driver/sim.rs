@@ -4,7 +4,8 @@
 //! allocations are placed, when memory runs out, when events complete. Everything follows from
 //! [`SimConfig`] and the calls, so runs are reproducible.
 //!
-//! - `malloc` charges its size rounded up to 2 MiB, `create` charges its size; a call that would
+//! - `malloc` charges its size rounded up to 2 MiB, `create` charges its size. With the address policy
+//!   `cuda`, several small allocations share 2 MiB, as on a GPU. A call that would
 //!   bring the bytes in use, including those of other processes, above the capacity fails without
 //!   effect. Requests of 0 bytes are refused.
 //! - `malloc` and `reserve` take addresses from one address space ([`address`]).
@@ -14,11 +15,13 @@
 pub mod address;
 pub mod events;
 mod memory;
+mod shared_pages;
 pub mod variables;
 
 use self::address::{AddressPolicy, AddressSpace, Placement};
 use self::events::Streams;
 use self::memory::Memory;
+use self::shared_pages::{SharedPages, is_shared};
 use super::hooks::Instruments;
 use super::hooks::cost::Costs;
 use super::tap::Tap;
@@ -95,6 +98,8 @@ pub type SimDevice = Tap<Bare, Instruments>;
 pub struct Bare {
     memory: Memory,
     addresses: AddressSpace,
+    /// If small allocations share pages.
+    shared: Option<SharedPages>,
     streams: Streams,
     free_synchronizes: bool,
     virtual_memory: bool,
@@ -108,6 +113,7 @@ impl SimDevice {
         let bare = Bare {
             memory: Memory::new(config.capacity, config.foreign),
             addresses: AddressSpace::new(config.address_policy, config.address_base),
+            shared: pages_of(config.address_policy),
             streams: Streams::new(config.hold_events),
             free_synchronizes: config.free_synchronizes,
             virtual_memory: config.virtual_memory,
@@ -134,12 +140,16 @@ impl SimDevice {
     /// Places ranges where a recording did, in its order. A range that is not next in the recording is
     /// refused as a failure.
     pub fn follow_recording(&mut self, placements: impl IntoIterator<Item = Placement>) {
-        self.driver_mut().addresses.follow(placements);
+        let device = self.driver_mut();
+        device.addresses.follow(placements);
+        device.shared = None;
     }
 
     /// Ends a recording: `policy` places new ranges, away from those in use.
     pub fn leave_recording(&mut self, policy: AddressPolicy) {
-        self.driver_mut().addresses.leave_recording(policy);
+        let device = self.driver_mut();
+        device.addresses.leave_recording(policy);
+        device.shared = pages_of(policy);
     }
 
     /// Returns the number of recorded placements not used yet.
@@ -166,10 +176,14 @@ impl SimDevice {
         self.driver().memory.mapped_behind(addr, bytes)
     }
 
-    /// Returns the bytes of the live allocation at `addr`, rounded up to the granularity.
+    /// Returns the bytes of the live allocation at `addr`, rounded up to the granularity, or to 512 bytes if it
+    /// shares a page.
     #[must_use]
     pub fn allocation_at(&self, addr: DeviceAddr) -> Option<u64> {
-        self.driver().memory.allocation_at(addr)
+        let shared = self.driver().shared.as_ref();
+        shared
+            .and_then(|pages| pages.allocation_at(addr))
+            .or_else(|| self.driver().memory.allocation_at(addr))
     }
 
     /// Returns the bytes of a handle that was not released.
@@ -211,6 +225,27 @@ impl Bare {
     pub fn streams_mut(&mut self) -> &mut Streams {
         &mut self.streams
     }
+
+    /// An allocation of whole pages.
+    fn malloc_pages(&mut self, bytes: u64) -> Result<DeviceAddr, DriverError> {
+        let rounded = round_up(bytes)?;
+        self.memory.ensure_free(rounded)?;
+        let addr = self.addresses.place(rounded)?;
+        self.memory.add_allocation(addr, rounded);
+        Ok(addr)
+    }
+
+    fn free_pages(&mut self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError> {
+        let rounded = round_up(bytes)?;
+        self.memory.remove_allocation(addr, rounded)?;
+        self.addresses.free(addr, rounded);
+        Ok(())
+    }
+}
+
+/// The pages that small allocations share under this policy, none yet.
+fn pages_of(policy: AddressPolicy) -> Option<SharedPages> {
+    (policy == AddressPolicy::Cuda).then(SharedPages::default)
 }
 
 impl Driver for Bare {
@@ -231,17 +266,29 @@ impl Driver for Bare {
     }
 
     fn malloc(&mut self, bytes: u64) -> Result<DeviceAddr, DriverError> {
-        let rounded = round_up(bytes)?;
-        self.memory.ensure_free(rounded)?;
-        let addr = self.addresses.place(rounded)?;
-        self.memory.add_allocation(addr, rounded);
-        Ok(addr)
+        let Some(pages) = self.shared.as_mut().filter(|_| is_shared(bytes)) else {
+            return self.malloc_pages(bytes);
+        };
+        if let Some(addr) = pages.take(bytes) {
+            return Ok(addr);
+        }
+        let page = self.malloc_pages(GRANULARITY)?;
+        let placed = self.shared.as_mut().and_then(|pages| {
+            pages.add_page(page);
+            pages.take(bytes)
+        });
+        placed.ok_or(DriverError::OutOfMemory)
     }
 
     fn free(&mut self, addr: DeviceAddr, bytes: u64) -> Result<(), DriverError> {
-        let rounded = round_up(bytes)?;
-        self.memory.remove_allocation(addr, rounded)?;
-        self.addresses.free(addr, rounded);
+        match self.shared.as_mut().filter(|_| is_shared(bytes)) {
+            Some(pages) => {
+                if let Some(page) = pages.give(addr, bytes)? {
+                    self.free_pages(page, GRANULARITY)?;
+                }
+            }
+            None => self.free_pages(addr, bytes)?,
+        }
         if self.free_synchronizes {
             self.streams.complete_all();
         }

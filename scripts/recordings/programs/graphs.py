@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from . import program
-from .parts import DEVICE, Gpt, gpt, lengths, tokens
+from .parts import DEVICE, Gpt, gpt, lengths, steps, tokens
 
 
 def warm_up(step):
@@ -148,7 +148,7 @@ def sleep_and_wake():
     model trains"""
     model = gpt(layers=6)
     optimizer = torch.optim.AdamW(model.parameters())
-    for _ in range(6):
+    for _ in range(steps(6)):
         weights_pool, cache_pool = torch.cuda.MemPool(), torch.cuda.MemPool()
         with torch.cuda.use_mem_pool(weights_pool):
             weights = [parameter.detach().clone() for parameter in model.parameters()]
@@ -178,7 +178,7 @@ def compiled_training():
     model.to(DEVICE)
     optimizer = torch.optim.SGD(model.parameters(), 1e-3, momentum=0.9)
     compiled = torch.compile(model, dynamic=False, **how)
-    for step in range(16):
+    for step in range(steps(16)):
         torch.compiler.cudagraph_mark_step_begin()
         compiled(torch.randn(4096 >> step % 2, 2048, device=DEVICE)).square().mean().backward()
         optimizer.step()

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from . import program
-from .parts import DEVICE, lengths, tokens, train
+from .parts import DEVICE, lengths, steps, tokens, train
 
 
 @program("peft", "transformers")
@@ -30,7 +30,7 @@ def lora():
     def loss(batch):
         return model(input_ids=batch, labels=batch).loss
 
-    train(model, optimizer, (tokens(2, n) for n in lengths(7, 256, 1024)), loss)
+    train(model, optimizer, (tokens(2, n) for n in lengths(steps(7), 256, 1024)), loss)
 
 
 @program("transformers", "accelerate")
@@ -51,7 +51,7 @@ def trainer():
         settings = TrainingArguments(
             folder,
             per_device_train_batch_size=8,
-            max_steps=20,
+            max_steps=steps(20),
             bf16=True,
             save_strategy="no",
             report_to=[],
@@ -91,7 +91,7 @@ def retinanet():
         weights=None, weights_backbone=None, min_size=480, max_size=800
     ).to(DEVICE)
     optimizer = torch.optim.SGD(model.parameters(), 1e-3, momentum=0.9)
-    for _ in range(12):
+    for _ in range(steps(12)):
         images, targets = [], []
         for _ in range(4):
             high, wide = (random.randrange(320, 800, 16) for _ in range(2))
@@ -115,7 +115,7 @@ def graphsage():
     layers.to(DEVICE)
     optimizer = torch.optim.Adam(layers.parameters())
     features = torch.randn(1_000_000, 256, device=DEVICE)
-    for _ in range(25):
+    for _ in range(steps(25)):
         nodes = random.randrange(20_000, 200_000)
         chosen = torch.randint(len(features), (nodes,), device=DEVICE)
         edges = torch.randint(nodes, (2, nodes * random.randrange(4, 10)), device=DEVICE)
@@ -137,7 +137,8 @@ def t5():
     accelerator = Accelerator(mixed_precision="bf16", gradient_accumulation_steps=2)
     model = T5ForConditionalGeneration(config)
     model, optimizer = accelerator.prepare(model, torch.optim.AdamW(model.parameters()))
-    for source, target in zip(lengths(10, 64, 512, 32), lengths(10, 32, 256, 32)):
+    count = steps(10)
+    for source, target in zip(lengths(count, 64, 512, 32), lengths(count, 32, 256, 32)):
         with accelerator.accumulate(model):
             loss = model(input_ids=tokens(8, source), labels=tokens(8, target)).loss
             accelerator.backward(loss)

@@ -1,5 +1,6 @@
 """Parts of several programs: a transformer, batches of varying size, training steps."""
 
+import os
 import random
 
 import torch
@@ -62,6 +63,11 @@ def gpt(**shape):
 
 def tokens(batch, length):
     return torch.randint(VOCABULARY, (batch, length), device=DEVICE)
+
+
+def steps(count):
+    """How many training steps: `count`, as recorded, or STEPS_TIMES as many."""
+    return count * int(os.environ.get("STEPS_TIMES", 1))
 
 
 def lengths(count, low, high, of=64):

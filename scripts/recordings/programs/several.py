@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 from . import program
-from .parts import Gpt, lengths, tokens, train
+from .parts import Gpt, lengths, steps, tokens, train
 
 
 def join():
@@ -43,7 +43,7 @@ def fsdp():
     def loss(batch):
         return model(batch).float().logsumexp(-1).mean()
 
-    train(model, optimizer, (tokens(4, n) for n in lengths(12, 256, 1024)), loss)
+    train(model, optimizer, (tokens(4, n) for n in lengths(steps(12), 256, 1024)), loss)
     dist.destroy_process_group()
 
 

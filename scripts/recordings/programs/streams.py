@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from . import program
-from .parts import DEVICE, gpt, lengths, tokens
+from .parts import DEVICE, gpt, lengths, steps, tokens
 
 
 @program()
@@ -20,7 +20,7 @@ def prefetch():
             images = torch.zeros(8, 3, 512, 512).pin_memory()
             return [it.to(DEVICE, non_blocking=True) for it in (batch, images)]
 
-    sizes = lengths(16, 256, 1024)
+    sizes = lengths(steps(16), 256, 1024)
     following = load(sizes[0])
     for length in sizes:
         torch.cuda.current_stream().wait_stream(side)
@@ -105,7 +105,7 @@ def pipeline():
                 gradient = given.grad
             torch.cuda.current_stream().wait_stream(stream)
 
-    for length in lengths(8, 256, 1024):
+    for length in lengths(steps(8), 256, 1024):
         waiting = []
         for number in range(8):
             waiting.append(forward(length))

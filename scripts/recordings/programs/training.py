@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from . import program
-from .parts import DEVICE, gpt, lengths, tokens, train
+from .parts import DEVICE, gpt, lengths, steps, tokens, train
 
 
 @program()
@@ -69,7 +69,7 @@ def experts():
     """A mixture of experts with shares that change every step"""
     model = gpt(layers=6, mlp=Experts)
     optimizer = torch.optim.AdamW(model.parameters())
-    train(model, optimizer, (tokens(4, n) for n in lengths(12, 256, 1024)))
+    train(model, optimizer, (tokens(4, n) for n in lengths(steps(12), 256, 1024)))
 
 
 @program()

@@ -1,10 +1,11 @@
 //! Addresses as NVIDIA's driver chooses them.
 //!
-//! The rules were found by experiment (driver 580.159.04, an H200, Linux on x86-64). The test `addresses`
-//! of this crate compares them with recorded sequences of calls, address by address.
+//! The rules were found by experiment (driver 580.159.04, an H200 and an H100, Linux on x86-64). The test
+//! `addresses` of this crate compares them with recorded sequences of calls, address by address.
 //!
 //! - Every range lies in a chunk, a multiple of 32 MiB. The newest chunk with a gap that is large enough
-//!   takes it: in its smallest such gap, the lowest of equal ones, at the gap's start.
+//!   takes it, at the start of a gap: for an allocation of its smallest such gap, the lowest of equal ones, for
+//!   a reservation of its lowest.
 //! - If there is none, an allocation gets a chunk of its own at the end of the highest free addresses that
 //!   have room for 32 MiB more. (The driver maps that much more, to align the chunk, and unmaps the rest.)
 //! - A reservation that needs a chunk gets it at the lowest free addresses that are large enough.
@@ -101,21 +102,23 @@ impl Chunks {
     /// Places an allocation of `bytes`.
     pub(super) fn place(&mut self, bytes: u64) -> Result<u64, DriverError> {
         let find = |chunks: &Self, size| chunks.highest(size).or_else(|| chunks.lowest(size));
-        self.place_by(bytes, find)
+        self.place_by(bytes, Chunk::smallest_gap, find)
     }
 
     /// Places a reservation of `bytes`.
     pub(super) fn reserve(&mut self, bytes: u64) -> Result<u64, DriverError> {
-        self.place_by(bytes, Self::lowest)
+        self.place_by(bytes, Chunk::lowest_gap, Self::lowest)
     }
 
-    /// Places a range in a gap, or in a new chunk at the address that `find` returns for the chunk's bytes.
+    /// Places a range in the gap that `gap` returns for a chunk, or in a new chunk at the address that `find`
+    /// returns for the chunk's bytes.
     fn place_by(
         &mut self,
         bytes: u64,
+        gap: impl Fn(&Chunk, u64) -> Option<u64>,
         find: impl Fn(&Self, u64) -> Option<u64>,
     ) -> Result<u64, DriverError> {
-        if let Some(start) = self.place_in_gap(bytes) {
+        if let Some(start) = self.place_in_gap(bytes, gap) {
             return Ok(start);
         }
         let size = bytes.checked_next_multiple_of(CHUNK_UNIT);
@@ -140,10 +143,14 @@ impl Chunks {
         }
     }
 
-    fn place_in_gap(&mut self, bytes: u64) -> Option<u64> {
+    fn place_in_gap(
+        &mut self,
+        bytes: u64,
+        gap: impl Fn(&Chunk, u64) -> Option<u64>,
+    ) -> Option<u64> {
         let newest_first = self.by_age.iter().rev();
         let (chunk, start) = newest_first
-            .filter_map(|first| Some((first, self.chunks[first].best_gap(bytes)?)))
+            .filter_map(|first| Some((first, gap(&self.chunks[first], bytes)?)))
             .next()?;
         self.chunks.get_mut(chunk)?.take(start, bytes);
         Some(start)
@@ -189,10 +196,17 @@ impl Chunk {
     }
 
     /// The start of the smallest gap that has room, the lowest of equal ones.
-    fn best_gap(&self, bytes: u64) -> Option<u64> {
+    fn smallest_gap(&self, bytes: u64) -> Option<u64> {
         let fitting = self.gaps.iter().filter(|&(_, &length)| length >= bytes);
         fitting
             .min_by_key(|&(_, &length)| length)
+            .map(|(&start, _)| start)
+    }
+
+    /// The start of the lowest gap that has room.
+    fn lowest_gap(&self, bytes: u64) -> Option<u64> {
+        let mut gaps = self.gaps.iter();
+        gaps.find(|&(_, &length)| length >= bytes)
             .map(|(&start, _)| start)
     }
 
