@@ -51,6 +51,8 @@ impl Table {
         let headings: Vec<String> = self.columns.iter().map(|c| c.heading.clone()).collect();
         let lines: Vec<&Vec<String>> = std::iter::once(&headings).chain(&self.rows).collect();
         let length = |cell: &String| cell.chars().count();
+        // The formatting macros cannot pad to more than 65,535 characters.
+        let spaces = |count: usize| " ".repeat(count);
         let width = |number: usize| {
             let cells = lines.iter().filter_map(|line| line.get(number));
             cells.map(length).max().unwrap_or(0)
@@ -60,8 +62,8 @@ impl Table {
         for line in lines {
             let cells = line.iter().zip(&self.columns).zip(&widths);
             let cells = cells.map(|((cell, column), &width)| match column.is_right {
-                true => format!("{cell:>width$}"),
-                false => format!("{cell:<width$}"),
+                true => spaces(width - length(cell)) + cell,
+                false => cell.clone() + &spaces(width - length(cell)),
             });
             text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
             text.push('\n');
@@ -88,6 +90,16 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cell_can_be_of_any_length() {
+        let long = "x".repeat(70_000);
+        let mut table = Table::new([Column::left("name"), Column::right(long.clone())]);
+        table.row([&*long, "1"]);
+        table.row(["y", "2"]);
+        let lengths: Vec<usize> = table.text().lines().map(str::len).collect();
+        assert_eq!(lengths, [140_002; 3]);
+    }
 
     #[test]
     fn a_table_is_aligned_as_text_and_marked_as_markdown() {

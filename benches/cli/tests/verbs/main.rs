@@ -14,6 +14,7 @@ mod installed;
 mod limits;
 mod lists;
 mod measured;
+mod outside;
 mod place;
 #[cfg(target_os = "linux")]
 mod plugin;
